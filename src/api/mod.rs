@@ -1,0 +1,1 @@
+//! api: lands with its room.

@@ -1,0 +1,1 @@
+//! config: lands with its room.

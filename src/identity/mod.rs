@@ -1,0 +1,1 @@
+//! identity: lands with its room.

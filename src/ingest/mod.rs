@@ -1,0 +1,1 @@
+//! ingest: lands with its room.

@@ -1,0 +1,1 @@
+//! kv: lands with its room.

@@ -1,0 +1,25 @@
+//! promlet: a metrics server in one binary and one data folder.
+//!
+//! The rooms in reading order; ARCHITECTURE.md is the map, `tests/tidy.rs` holds its walls.
+
+pub mod model;
+
+pub mod clock;
+pub mod entropy;
+
+pub mod kv;
+
+pub mod identity;
+pub mod ingest;
+pub mod promql;
+pub mod tsdb;
+
+pub mod api;
+pub mod outbound;
+pub mod ui;
+
+pub mod cli;
+pub mod config;
+pub mod server;
+pub mod tasks;
+pub mod telemetry;

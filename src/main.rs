@@ -1,0 +1,5 @@
+//! The binary: hands over to [`promlet::cli`].
+
+fn main() -> std::process::ExitCode {
+    promlet::cli::main()
+}

@@ -1,0 +1,98 @@
+//! What a caller may read: an organisation, and the matchers it cannot remove.
+
+use super::{Matcher, OrgId, Timestamp};
+
+/// The one organisation a reader may see, and how much of it.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Whose series.
+    pub org: OrgId,
+    /// Which of them.
+    pub scope: Scope,
+}
+
+impl Access {
+    /// Everything of one organisation: a member of it in the cabinet.
+    pub fn whole(org: OrgId) -> Access {
+        Access { org, scope: Scope::default() }
+    }
+}
+
+/// Restrictions ANDed onto every selection of series, below PromQL (API.md D7). The default restricts nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// Each must match.
+    pub matchers: Vec<Matcher>,
+    /// Each inner list is an alternation over metric names; every list must match (token ∩ key policy).
+    pub names: Vec<Vec<NameGlob>>,
+    /// No sample before this time is ever returned.
+    pub min_time: Option<Timestamp>,
+}
+
+impl Scope {
+    /// Whether nothing at all is restricted.
+    pub fn is_whole(&self) -> bool {
+        self.matchers.is_empty() && self.names.is_empty() && self.min_time.is_none()
+    }
+
+    /// Whether series of this metric name may be seen, as far as names decide.
+    pub fn admits_name(&self, name: &str) -> bool {
+        self.names.iter().all(|any| any.iter().any(|glob| glob.matches(name)))
+    }
+}
+
+/// A metric name with `*` for any run of characters, as in an embed token's `metrics`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameGlob(Box<str>);
+
+impl NameGlob {
+    /// Any text is a glob; only `*` is special.
+    pub fn new(text: &str) -> NameGlob {
+        NameGlob(text.into())
+    }
+
+    /// The text as given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the whole of `name` matches. Linear in both lengths times the number of stars at worst.
+    pub fn matches(&self, name: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = name.strip_prefix(first) else { return false };
+        let mut parts: Vec<&str> = parts.collect();
+        let Some(last) = parts.pop() else { return rest.is_empty() };
+        for part in parts {
+            match rest.find(part) {
+                Some(at) => rest = &rest[at + part.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_glob_matches_the_whole_name() {
+        let cases = [
+            ("up", "up", true),
+            ("up", "upper", false),
+            ("http_*", "http_requests_total", true),
+            ("http_*", "grpc_http_x", false),
+            ("*", "", true),
+            ("*_total", "a_total", true),
+            ("*_total", "a_total_b", false),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "acb", false),
+            ("a*a", "a", false),
+        ];
+        for (glob, name, expected) in cases {
+            assert_eq!(NameGlob::new(glob).matches(name), expected, "{glob} on {name}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The nouns every room speaks in. No I/O, no async, no clock, no wire format; uses nothing of the other rooms.
+
+mod access;
+mod labels;
+mod matcher;
+mod org;
+mod pattern;
+mod sample;
+mod time;
+mod write;
+
+pub use access::{Access, NameGlob, Scope};
+pub use labels::{Label, Labels, LabelsBuilder, METRIC_NAME};
+pub use matcher::{MatchOp, Matcher};
+pub use org::{OrgId, OrgSlug, SlugError, StoreId};
+pub use pattern::{Pattern, PatternError};
+pub use sample::{Sample, STALE_NAN_BITS, is_stale, stale_nan};
+pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
+pub use write::{BatchBuilder, MetricKind, MetricMetadata, ParseLabels, Refusal, WriteBatch, WriteSeries};

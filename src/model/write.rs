@@ -1,0 +1,177 @@
+//! What a protocol decoder hands to the store: series that borrow the request's body, and what was wrong with the rest.
+
+use std::ops::Range;
+
+use super::Sample;
+
+/// Splits a series' raw label bytes, as one protocol encodes them, into (name, value) pairs in the sender's order.
+///
+/// Called only for series whose raw bytes the store does not know yet. `Err` is a sentence for the sender.
+pub type ParseLabels = for<'a> fn(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str>;
+
+/// One decoded request. Nothing is copied: `raw_labels` are slices of the (decompressed) body.
+#[derive(Debug)]
+pub struct WriteBatch<'a> {
+    /// Says how `raw_labels` are encoded, so that equal bytes of two protocols are never taken for one series.
+    pub encoding: u8,
+    /// Takes `raw_labels` apart, for a series seen for the first time.
+    pub parse_labels: ParseLabels,
+    /// In the sender's order.
+    pub series: Vec<WriteSeries<'a>>,
+    /// The samples of all series, one after another; [`WriteSeries::samples`] points in here.
+    pub samples: Vec<Sample>,
+    /// Metric descriptions that came along.
+    pub metadata: Vec<MetricMetadata<'a>>,
+    /// Labels that the API key forces onto every series, replacing the sender's (API.md C4, `ingest.labels`).
+    pub forced_labels: Vec<(Box<str>, Box<str>)>,
+    /// Native histograms and exemplars that this version does not keep, counted so that the answer can say so.
+    pub unsupported: u64,
+}
+
+/// One series of a request.
+#[derive(Clone, Debug)]
+pub struct WriteSeries<'a> {
+    /// The label set in the protocol's own bytes.
+    pub raw_labels: &'a [u8],
+    /// Its samples in [`WriteBatch::samples`].
+    pub samples: Range<usize>,
+}
+
+/// What a metric is, in its sender's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricMetadata<'a> {
+    /// The metric's (family) name.
+    pub name: &'a str,
+    /// What kind of numbers.
+    pub kind: MetricKind,
+    /// The help text; may be empty.
+    pub help: &'a str,
+    /// The unit; may be empty.
+    pub unit: &'a str,
+}
+
+/// Prometheus' metric types, with remote write 1.0's numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub enum MetricKind {
+    /// Not told.
+    #[default]
+    Unknown = 0,
+    /// Only goes up, or back to zero.
+    Counter = 1,
+    /// Goes up and down.
+    Gauge = 2,
+    /// Buckets, sum and count.
+    Histogram = 3,
+    /// Buckets of a gauge.
+    GaugeHistogram = 4,
+    /// Quantiles, sum and count.
+    Summary = 5,
+    /// Text in labels, value 1.
+    Info = 6,
+    /// One of several states.
+    StateSet = 7,
+}
+
+impl MetricKind {
+    /// As Prometheus' API and text format name it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            MetricKind::Unknown => "unknown",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+            MetricKind::GaugeHistogram => "gaugehistogram",
+            MetricKind::Summary => "summary",
+            MetricKind::Info => "info",
+            MetricKind::StateSet => "stateset",
+        }
+    }
+}
+
+/// A series or sample that was not stored, and why, in words for its sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The series as far as it could be read, `{__name__="up", job="a"}`; cut to 200 bytes.
+    pub series: String,
+    /// A stable word: `duplicate_label`, `too_old`, `out_of_bounds`, `duplicate_sample`, `series_limit`, ...
+    pub code: &'static str,
+    /// The sentence.
+    pub reason: String,
+}
+
+/// Builds a [`WriteBatch`] from label sets: for writers inside the process (own metrics, generated data, tests).
+#[derive(Debug, Default)]
+pub struct BatchBuilder {
+    bytes: Vec<u8>,
+    series: Vec<(Range<usize>, Range<usize>)>,
+    samples: Vec<Sample>,
+    metadata: Vec<(String, MetricKind, String, String)>,
+}
+
+impl BatchBuilder {
+    /// [`WriteBatch::encoding`] of what this builds: per label `u32 name length, name, u32 value length, value`, little-endian.
+    pub const ENCODING: u8 = 0;
+
+    /// Adds one series and its samples.
+    pub fn series(&mut self, labels: &super::Labels, samples: impl IntoIterator<Item = Sample>) -> &mut BatchBuilder {
+        let start = self.bytes.len();
+        for label in labels {
+            for text in [&label.name, &label.value] {
+                let length = u32::try_from(text.len()).expect("a label is never 4 GiB");
+                self.bytes.extend_from_slice(&length.to_le_bytes());
+                self.bytes.extend_from_slice(text.as_bytes());
+            }
+        }
+        let first = self.samples.len();
+        self.samples.extend(samples);
+        self.series.push((start..self.bytes.len(), first..self.samples.len()));
+        self
+    }
+
+    /// Describes a metric.
+    pub fn describe(&mut self, name: &str, kind: MetricKind, help: &str, unit: &str) -> &mut BatchBuilder {
+        self.metadata.push((name.into(), kind, help.into(), unit.into()));
+        self
+    }
+
+    /// How many samples it holds.
+    pub fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Whether it holds no sample.
+    pub fn is_empty(&self) -> bool {
+        self.samples.is_empty()
+    }
+
+    /// The batch, borrowing from here.
+    pub fn batch(&self) -> WriteBatch<'_> {
+        let series = self.series.iter();
+        let metadata = self.metadata.iter();
+        WriteBatch {
+            encoding: BatchBuilder::ENCODING,
+            parse_labels: parse_built_labels,
+            series: series.map(|(raw, samples)| WriteSeries { raw_labels: &self.bytes[raw.clone()], samples: samples.clone() }).collect(),
+            samples: self.samples.clone(),
+            metadata: metadata.map(|(name, kind, help, unit)| MetricMetadata { name, kind: *kind, help, unit }).collect(),
+            forced_labels: Vec::new(),
+            unsupported: 0,
+        }
+    }
+}
+
+fn parse_built_labels<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str> {
+    fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+        let (length, after) = rest.split_first_chunk()?;
+        let (text, after) = after.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+        *rest = after;
+        Some(text)
+    }
+    let mut rest = raw;
+    while !rest.is_empty() {
+        let name = text(&mut rest).ok_or("label name is cut short")?;
+        let value = text(&mut rest).ok_or("label value is cut short")?;
+        pairs.push((name, value));
+    }
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! outbound: lands with its room.

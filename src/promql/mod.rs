@@ -1,0 +1,3 @@
+//! PromQL: text to value.
+
+pub mod syntax;

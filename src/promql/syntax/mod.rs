@@ -1,0 +1,3 @@
+//! Text to tree: our lexer and caps in front, the parser's grammar behind them, our own tree out.
+
+pub mod tree;

@@ -1,0 +1,224 @@
+//! Our own expression tree: what the parser's becomes, what is planned, printed and checked. Built without parentheses;
+//! the printer puts them where precedence needs them.
+
+use crate::model::{Matcher, Timestamp};
+
+/// Where a piece of the query text stands: byte offsets, end exclusive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+/// One expression.
+#[derive(Clone, Debug)]
+pub enum Expr {
+    /// `1.5`, `5m` (a duration is its seconds), `Inf`.
+    Number(f64),
+    /// `"text"`.
+    Text(String),
+    /// `up{job="api"} offset 5m @ end()`.
+    Vector(VectorSelector),
+    /// `up[5m]`.
+    Matrix(MatrixSelector),
+    /// `rate(x[1m])[1h:5m]`.
+    Subquery(Box<Subquery>),
+    /// `-x`; a unary plus leaves nothing behind.
+    Negate(Box<Expr>),
+    /// `a + on(x) group_left b`.
+    Binary(Box<Binary>),
+    /// `rate(...)`.
+    Call(Call),
+    /// `sum by (job) (...)`.
+    Aggregate(Box<Aggregate>),
+}
+
+/// What an expression yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueType {
+    /// One number for each step.
+    Scalar,
+    /// One text.
+    Text,
+    /// Series with one value for each step.
+    Vector,
+    /// Series with a window of samples.
+    Matrix,
+}
+
+/// Which series, and when relative to the evaluation time.
+#[derive(Clone, Debug)]
+pub struct VectorSelector {
+    /// All tests, the one on `__name__` included.
+    pub matchers: Vec<Matcher>,
+    /// Milliseconds back in time; negative looks forward.
+    pub offset_ms: i64,
+    /// `@`.
+    pub at: Option<AtModifier>,
+    /// Position, where known.
+    pub span: Span,
+}
+
+/// `@`: the evaluation time is pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtModifier {
+    /// `@ 1609746000`.
+    Time(Timestamp),
+    /// `@ start()`: of the whole query.
+    Start,
+    /// `@ end()`: of the whole query.
+    End,
+}
+
+/// A selector with a window.
+#[derive(Clone, Debug)]
+pub struct MatrixSelector {
+    /// Which series; offset and `@` stand there.
+    pub selector: VectorSelector,
+    /// The window, left-open; positive milliseconds.
+    pub range_ms: i64,
+}
+
+/// An instant expression evaluated over a window.
+#[derive(Clone, Debug)]
+pub struct Subquery {
+    /// What is evaluated.
+    pub expr: Expr,
+    /// The window, left-open; positive milliseconds.
+    pub range_ms: i64,
+    /// Distance of the inner steps; `None` is the server's default.
+    pub step_ms: Option<i64>,
+    /// Milliseconds back in time.
+    pub offset_ms: i64,
+    /// `@`.
+    pub at: Option<AtModifier>,
+    /// Position, where known.
+    pub span: Span,
+}
+
+/// An operator between two expressions.
+#[derive(Clone, Debug)]
+pub struct Binary {
+    /// Which.
+    pub op: BinaryOp,
+    /// Left side.
+    pub lhs: Expr,
+    /// Right side.
+    pub rhs: Expr,
+    /// `bool` was written: a comparison answers 0 or 1.
+    pub returns_bool: bool,
+    /// How series pair up; `None` means all labels, one to one.
+    pub matching: Option<Matching>,
+    /// Position, where known.
+    pub span: Span,
+}
+
+/// The operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the operators'")]
+pub enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+    Pow,
+    Atan2,
+    Equal,
+    NotEqual,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+    And,
+    Or,
+    Unless,
+}
+
+/// Vector matching.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Matching {
+    /// `on(...)` rather than `ignoring(...)`.
+    pub on: bool,
+    /// The labels of `on` or `ignoring`.
+    pub labels: Vec<String>,
+    /// Which side may have many.
+    pub cardinality: Cardinality,
+    /// The labels of `group_left(...)` or `group_right(...)`.
+    pub include: Vec<String>,
+    /// `fill` and `fill_left`: the value of a missing left partner.
+    pub fill_left: Option<f64>,
+    /// `fill` and `fill_right`: the value of a missing right partner.
+    pub fill_right: Option<f64>,
+}
+
+/// How many series of each side may share a signature.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cardinality {
+    /// One each.
+    #[default]
+    OneToOne,
+    /// `group_left`: many on the left.
+    ManyToOne,
+    /// `group_right`: many on the right.
+    OneToMany,
+    /// Set operators.
+    ManyToMany,
+}
+
+/// A function and its arguments, arity and types checked.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The function's name.
+    pub name: String,
+    /// Its arguments as written; defaults are filled in by the plan.
+    pub args: Vec<Expr>,
+    /// Position, where known.
+    pub span: Span,
+}
+
+/// An aggregation over series.
+#[derive(Clone, Debug)]
+pub struct Aggregate {
+    /// Which.
+    pub op: AggregateOp,
+    /// What is aggregated.
+    pub expr: Expr,
+    /// `k`, `q` or the label of `count_values`.
+    pub param: Option<Expr>,
+    /// Which labels make a group.
+    pub grouping: Grouping,
+    /// Position, where known.
+    pub span: Span,
+}
+
+/// The aggregations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the aggregations'")]
+pub enum AggregateOp {
+    Sum,
+    Avg,
+    Count,
+    Min,
+    Max,
+    Group,
+    Stddev,
+    Stdvar,
+    Topk,
+    Bottomk,
+    Quantile,
+    CountValues,
+    Limitk,
+    LimitRatio,
+}
+
+/// Which labels make a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// `by (...)`; no clause is `by ()`.
+    By(Vec<String>),
+    /// `without (...)`.
+    Without(Vec<String>),
+}

@@ -1,0 +1,1 @@
+//! server: lands with its room.

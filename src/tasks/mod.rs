@@ -1,0 +1,1 @@
+//! tasks: lands with its room.

@@ -1,0 +1,1 @@
+//! ui: lands with its room.
