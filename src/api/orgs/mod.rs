@@ -1,0 +1,1 @@
+//! Everything below `/orgs/{slug}`, one file per resource.
