@@ -331,8 +331,17 @@ impl Findings {
         }
     }
 
-    fn within<T: PartialOrd + std::fmt::Display>(&mut self, value: &T, range: std::ops::RangeInclusive<T>, field: &'static str) {
-        self.require(range.contains(value), field, format!("must be {} to {}, not {value}", range.start(), range.end()));
+    fn within<T: PartialOrd + std::fmt::Display>(
+        &mut self,
+        value: &T,
+        range: std::ops::RangeInclusive<T>,
+        field: &'static str,
+    ) {
+        self.require(
+            range.contains(value),
+            field,
+            format!("must be {} to {}, not {value}", range.start(), range.end()),
+        );
     }
 
     fn done(self) -> Result<(), KeyError> {
@@ -345,7 +354,11 @@ pub(super) fn validate(key: &NewApiKey, now: Timestamp) -> Result<(), KeyError> 
     let mut found = Findings::default();
     let name_bytes = key.name.trim().len();
     found.require(name_bytes > 0 && key.name.len() <= NAME_BYTES_MAX, "name", "must be 1 to 200 bytes");
-    found.require(key.scopes.ingest || key.scopes.read || key.scopes.embed, "scopes", "must name at least one of ingest, read, embed");
+    found.require(
+        key.scopes.ingest || key.scopes.read || key.scopes.embed,
+        "scopes",
+        "must name at least one of ingest, read, embed",
+    );
     found.require(key.expires_at.is_none_or(|at| at > now), "expires_at", "must lie in the future");
 
     let embed = &key.embed;
@@ -358,7 +371,11 @@ pub(super) fn validate(key: &NewApiKey, now: Timestamp) -> Result<(), KeyError> 
     );
     match (embed.alg, &embed.public_key) {
         (TokenAlgorithm::Hs256, None) => {}
-        (TokenAlgorithm::Hs256, Some(_)) => found.require(false, "embed.public_key", "HS256 signs with the key's secret and takes no public key"),
+        (TokenAlgorithm::Hs256, Some(_)) => found.require(
+            false,
+            "embed.public_key",
+            "HS256 signs with the key's secret and takes no public key",
+        ),
         (_, None) => found.require(false, "embed.public_key", "this algorithm needs a public key (SPKI PEM)"),
         (alg, Some(pem)) => {
             found.require(key.scopes.embed, "scopes", "a public key is of use only with the scope embed");
@@ -375,8 +392,17 @@ pub(super) fn validate(key: &NewApiKey, now: Timestamp) -> Result<(), KeyError> 
     found.within(&key.ingest.rate_limit_rps, 1..=10_000, "ingest.rate_limit_rps");
     found.within(&key.ingest.samples_per_s, 1..=100_000_000, "ingest.samples_per_s");
     let labels = &key.ingest.labels;
-    let label_fits = |(name, value): &(String, String)| is_label_name(name) && name != "__name__" && name.len() <= TEXT_BYTES_MAX && value.len() <= TEXT_BYTES_MAX;
-    found.require(labels.len() <= LABELS_MAX && labels.iter().all(label_fits), "ingest.labels", "at most 16 labels of at most 1,024 bytes, not __name__");
+    let label_fits = |(name, value): &(String, String)| {
+        is_label_name(name)
+            && name != "__name__"
+            && name.len() <= TEXT_BYTES_MAX
+            && value.len() <= TEXT_BYTES_MAX
+    };
+    found.require(
+        labels.len() <= LABELS_MAX && labels.iter().all(label_fits),
+        "ingest.labels",
+        "at most 16 labels of at most 1,024 bytes, not __name__",
+    );
     let mut names: Vec<&str> = labels.iter().map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -393,15 +419,29 @@ pub(super) fn policy_errors(policy: &EmbedPolicy) -> Vec<String> {
         }
     };
     let short = |texts: &Option<Vec<String>>, count: usize, bytes: usize| {
-        texts.as_ref().is_none_or(|texts| texts.len() <= count && texts.iter().all(|text| !text.is_empty() && text.len() <= bytes))
+        texts.as_ref().is_none_or(|texts| {
+            texts.len() <= count && texts.iter().all(|text| !text.is_empty() && text.len() <= bytes)
+        })
     };
-    require(short(&policy.metrics, METRICS_MAX, TEXT_BYTES_MAX), "metrics: at most 64 globs of 1 to 1,024 bytes");
-    require(short(&policy.exprs, EXPRS_MAX, EXPR_BYTES_MAX), "exprs: at most 64 expressions of 1 to 16,384 bytes");
+    require(
+        short(&policy.metrics, METRICS_MAX, TEXT_BYTES_MAX),
+        "metrics: at most 64 globs of 1 to 1,024 bytes",
+    );
+    require(
+        short(&policy.exprs, EXPRS_MAX, EXPR_BYTES_MAX),
+        "exprs: at most 64 expressions of 1 to 16,384 bytes",
+    );
     require(policy.matchers.len() <= MATCHERS_MAX, "match: at most 8 matchers");
-    require(policy.matchers.iter().all(|text| text.len() <= TEXT_BYTES_MAX), "match: at most 1,024 bytes each");
+    require(
+        policy.matchers.iter().all(|text| text.len() <= TEXT_BYTES_MAX),
+        "match: at most 1,024 bytes each",
+    );
     require(policy.endpoints.as_ref().is_none_or(|list| list.len() <= 16), "endpoints: at most 16");
     require(
-        policy.origins.as_ref().is_none_or(|list| list.len() <= ORIGINS_MAX && list.iter().all(|origin| is_origin(origin))),
+        policy
+            .origins
+            .as_ref()
+            .is_none_or(|list| list.len() <= ORIGINS_MAX && list.iter().all(|origin| is_origin(origin))),
         "origins: * or at most 32 origins such as https://app.example.com, without a path",
     );
     for text in policy.matchers.iter().take(MATCHERS_MAX).filter(|text| text.len() <= TEXT_BYTES_MAX) {
@@ -417,13 +457,17 @@ fn is_origin(text: &str) -> bool {
     if text == "*" {
         return true;
     }
-    let Some(host) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) else { return false };
-    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'-' | b':' | b'[' | b']');
+    let Some(host) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) else {
+        return false;
+    };
+    let fits =
+        |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'-' | b':' | b'[' | b']');
     !host.is_empty() && host.len() <= 255 && host.bytes().all(fits)
 }
 
 /// The classic label name of Prometheus.
 pub(super) fn is_label_name(text: &str) -> bool {
     let mut bytes = text.bytes();
-    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_') && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }

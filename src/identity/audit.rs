@@ -7,10 +7,12 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::kv::{Record, Txn};
 use crate::model::{OrgId, Timestamp};
 
+use super::store::read;
 use super::{EventId, Identity, StoreError, UserId};
 
 /// Failures kept between two ticks.
@@ -77,7 +79,13 @@ impl Event {
 
     /// By the command line, the environment, or someone not known.
     pub(super) fn by_nobody(action: &'static str) -> Event {
-        let row = AuditRow { actor: None, action: action.into(), target: String::new(), ip: None, detail: String::new() };
+        let row = AuditRow {
+            actor: None,
+            action: action.into(),
+            target: String::new(),
+            ip: None,
+            detail: String::new(),
+        };
         Event { org: INSTANCE, row }
     }
 
@@ -107,9 +115,21 @@ fn cut(text: &str) -> String {
     text.get(..end).unwrap_or_default().to_owned()
 }
 
-/// Notes an entry in the change that it is about.
-pub(super) fn note(txn: &mut Txn<'_>, id: EventId, event: &Event, now: Timestamp) {
-    txn.put(&(event.org, now, id), &event.row);
+/// Notes an entry in the change that it is about. Its id is made of its content, counted up where two are alike.
+pub(super) fn note(txn: &mut Txn<'_>, event: &Event, now: Timestamp) -> Result<(), StoreError> {
+    let content = format!("{event:?}");
+    let mut alike = 0_u32;
+    loop {
+        let digest = Sha256::digest(format!("{content}{alike}").as_bytes());
+        let id =
+            digest.first_chunk().map_or(EventId::from_bytes([0; 10]), |bytes| EventId::from_bytes(*bytes));
+        let key = (event.org, now, id);
+        if read::<AuditRow>(txn, &key)?.is_none() {
+            txn.put(&key, &event.row);
+            return Ok(());
+        }
+        alike = alike.wrapping_add(1);
+    }
 }
 
 /// Failures that wait for the next tick.
@@ -134,13 +154,58 @@ impl Queue {
         let mut taken = std::mem::take(&mut self.waiting);
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 {
-            taken.push((now, Event::by_nobody("audit.overflow").detail(&format!("{left_out} failures not listed"))));
+            taken.push((
+                now,
+                Event::by_nobody("audit.overflow").detail(&format!("{left_out} failures not listed")),
+            ));
         }
         taken
     }
 }
 
+/// Rows written or removed in one change.
+const ROWS_A_CHANGE: usize = 50;
+/// Changes of one sweep: 2,000 rows.
+const SWEEP_CHANGES: usize = 40;
+
 impl Identity {
+    /// Writes the failures that wait.
+    pub(super) fn flush_failures(&self, now: Timestamp) -> Result<(), StoreError> {
+        let waiting = self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take(now);
+        let mut waiting = waiting.into_iter();
+        loop {
+            let some: Vec<_> = waiting.by_ref().take(ROWS_A_CHANGE).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            self.change(move |txn| some.iter().try_for_each(|(at, event)| note(txn, event, *at)))?;
+        }
+    }
+
+    /// Removes entries that are too old or too many.
+    pub(super) fn sweep_audit(&self, now: Timestamp) -> Result<(), StoreError> {
+        let orgs = self.orgs()?.into_iter().map(|org| org.id);
+        let oldest = now.plus_ms(-AGE_MAX_MS);
+        for org in std::iter::once(INSTANCE).chain(orgs) {
+            let keys: Vec<_> = self.rows::<AuditRow>(&org)?.into_iter().map(|(key, _)| key).collect();
+            let too_many = keys.len().saturating_sub(ROWS_MAX);
+            let gone = keys
+                .iter()
+                .enumerate()
+                .filter(|(at, key)| *at < too_many || key.1 < oldest)
+                .map(|(_, key)| *key);
+            let gone: Vec<_> = gone.take(ROWS_A_CHANGE * SWEEP_CHANGES).collect();
+            for some in gone.chunks(ROWS_A_CHANGE) {
+                let some = some.to_vec();
+                self.change(move |txn| {
+                    some.iter().for_each(|key| txn.remove::<AuditRow>(key));
+                    Ok::<_, StoreError>(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// The newest entries of an organisation, newest first; of the instance itself (logins) for `None`.
     ///
     /// # Errors
@@ -152,5 +217,13 @@ impl Identity {
 }
 
 fn entry(id: EventId, at: Timestamp, row: AuditRow) -> AuditEntry {
-    AuditEntry { id, at, actor: row.actor, action: row.action, target: row.target, ip: row.ip, detail: row.detail }
+    AuditEntry {
+        id,
+        at,
+        actor: row.actor,
+        action: row.action,
+        target: row.target,
+        ip: row.ip,
+        detail: row.detail,
+    }
 }

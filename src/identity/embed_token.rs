@@ -85,7 +85,9 @@ impl EmbedGrant {
 
     /// Whether a page of this origin may use the token; no `Origin` at all is a server and may.
     pub fn allows_origin(&self, origin: Option<&str>) -> bool {
-        origin.is_none_or(|origin| self.origins.iter().all(|list| list.iter().any(|allowed| allowed == "*" || allowed == origin)))
+        origin.is_none_or(|origin| {
+            self.origins.iter().all(|list| list.iter().any(|allowed| allowed == "*" || allowed == origin))
+        })
     }
 }
 
@@ -111,6 +113,19 @@ pub enum TokenRefusal {
     /// 403 `origin_not_allowed`.
     #[error("the embed token may not be used on this origin")]
     OriginNotAllowed,
+}
+
+impl TokenRefusal {
+    /// A stable word, for the audit log and introspection; never for the client's body.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            TokenRefusal::Invalid { reason } => reason,
+            TokenRefusal::Expired => "expired",
+            TokenRefusal::NotYetValid => "nbf",
+            TokenRefusal::OrgMismatch => "slug",
+            TokenRefusal::OriginNotAllowed => "origin",
+        }
+    }
 }
 
 /// A token to be minted.
@@ -185,14 +200,22 @@ impl TokenKey {
     /// `secret` is the key's own for HS256, `None` for the others.
     pub(super) fn new(key: &ApiKey, secret: Option<Secret>) -> Result<TokenKey, TokenKeyError> {
         let decoding = match (key.embed.alg, &secret, &key.embed.public_key) {
-            (TokenAlgorithm::Hs256, Some(secret), None) => DecodingKey::from_secret(secret.expose().as_bytes()),
+            (TokenAlgorithm::Hs256, Some(secret), None) => {
+                DecodingKey::from_secret(secret.expose().as_bytes())
+            }
             (TokenAlgorithm::Hs256, ..) => return Err(TokenKeyError("no sealed secret".into())),
             (alg, None, Some(pem)) => check_public_key(alg, pem).map_err(TokenKeyError)?,
             (_, ..) => return Err(TokenKeyError("no public key".into())),
         };
         let policy = &key.embed.policy;
         let matchers = compile(policy).map_err(TokenKeyError)?;
-        Ok(TokenKey { algorithm: algorithm(key.embed.alg), decoding, signing: secret, matchers, names: globs(policy) })
+        Ok(TokenKey {
+            algorithm: algorithm(key.embed.alg),
+            decoding,
+            signing: secret,
+            matchers,
+            names: globs(policy),
+        })
     }
 }
 
@@ -216,7 +239,9 @@ fn globs(policy: &EmbedPolicy) -> Option<Vec<NameGlob>> {
 /// Reads an uploaded public key (SPKI PEM) and makes sure that verifying with it can neither fail nor panic for its own sake.
 pub(super) fn check_public_key(alg: TokenAlgorithm, pem: &str) -> Result<DecodingKey, String> {
     if pem.len() > PEM_BYTES_MAX || !pem.trim_start().starts_with("-----BEGIN PUBLIC KEY-----") {
-        return Err("must be a public key as SPKI PEM (-----BEGIN PUBLIC KEY-----) of at most 2,048 bytes".into());
+        return Err(
+            "must be a public key as SPKI PEM (-----BEGIN PUBLIC KEY-----) of at most 2,048 bytes".into()
+        );
     }
     let wrong = |_| format!("is not a public key for {}", alg.as_str());
     let key = match alg {
@@ -230,9 +255,13 @@ pub(super) fn check_public_key(alg: TokenAlgorithm, pem: &str) -> Result<Decodin
         // The crate slices 32 bytes without looking.
         TokenAlgorithm::EdDsa if bytes.len() != 32 => return Err("is not a public key for EdDSA".into()),
         TokenAlgorithm::Rs256 => {
-            let (modulus, _) = (DEFAULT_PROVIDER.key_utils.rsa_pub_components_from_public_key)(bytes).map_err(wrong)?;
+            let (modulus, _) =
+                (DEFAULT_PROVIDER.key_utils.rsa_pub_components_from_public_key)(bytes).map_err(wrong)?;
             if modulus.len() < 256 {
-                return Err(format!("RSA needs at least 2,048 bits, this key has at most {}", modulus.len() * 8));
+                return Err(format!(
+                    "RSA needs at least 2,048 bits, this key has at most {}",
+                    modulus.len() * 8
+                ));
             }
         }
         _ => {}
@@ -309,7 +338,8 @@ impl EmbedPolicy {
     /// A sentence that names the field.
     pub fn from_json(json: &serde_json::Value) -> Result<EmbedPolicy, String> {
         let serde_json::Value::Object(fields) = json else { return Err("must be an object".into()) };
-        let set = fields.iter().filter(|(name, value)| !value.is_null() || !MS_FIELDS.contains(&name.as_str()));
+        let set =
+            fields.iter().filter(|(name, value)| !value.is_null() || !MS_FIELDS.contains(&name.as_str()));
         let object = set.map(|(name, value)| (name.clone(), value.clone())).collect();
         let ms: Ms = serde_json::from_value(serde_json::Value::Object(object)).map_err(|e| e.to_string())?;
         Ok(ms.into())
@@ -335,7 +365,10 @@ impl<'de> Deserialize<'de> for NumericDate {
                 s.map(NumericDate).ok_or_else(|| E::custom("not a date"))
             }
 
-            #[expect(clippy::cast_possible_truncation, reason = "a whole number of at most 2^53: checked in the line before")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "a whole number of at most 2^53: checked in the line before"
+            )]
             fn visit_f64<E: serde::de::Error>(self, s: f64) -> Result<NumericDate, E> {
                 let fits = (0.0..=9_007_199_254_740_992.0).contains(&s);
                 if fits { Ok(NumericDate(s.floor() as i64)) } else { Err(E::custom("not a date")) }
@@ -369,13 +402,16 @@ pub(super) fn key_id(token: &str) -> Result<KeyId, TokenRefusal> {
         return Err(invalid("size"));
     }
     let mut parts = token.split('.');
-    let (Some(header), Some(_), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+    let (Some(header), Some(_), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
         return Err(invalid("form"));
     };
     let bytes = data_encoding::BASE64URL_NOPAD.decode(header.as_bytes()).map_err(|_| invalid("form"))?;
-    let header: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&bytes).map_err(|_| invalid("form"))?;
+    let header: BTreeMap<String, serde_json::Value> =
+        serde_json::from_slice(&bytes).map_err(|_| invalid("form"))?;
     // Present is enough, whatever the value: each asks us to believe a key from the token, or to understand an extension.
-    if ["crit", "jku", "jwk", "x5u", "x5c", "b64", "zip", "enc"].iter().any(|name| header.contains_key(*name)) {
+    if ["crit", "jku", "jwk", "x5u", "x5c", "b64", "zip", "enc"].iter().any(|name| header.contains_key(*name))
+    {
         return Err(invalid("header"));
     }
     let kid = header.get("kid").and_then(serde_json::Value::as_str).ok_or(invalid("kid"))?;
@@ -383,7 +419,12 @@ pub(super) fn key_id(token: &str) -> Result<KeyId, TokenRefusal> {
 }
 
 /// Steps 3 (the key's own state) to 8 of API.md D7.
-pub(super) fn verify(key: &ApiKey, keys: &TokenKey, request: &EmbedRequest<'_>, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
+pub(super) fn verify(
+    key: &ApiKey,
+    keys: &TokenKey,
+    request: &EmbedRequest<'_>,
+    now: Timestamp,
+) -> Result<EmbedGrant, TokenRefusal> {
     if key.is_refused(now) || !key.scopes.embed {
         return Err(invalid("key"));
     }
@@ -413,14 +454,17 @@ pub(super) fn verify(key: &ApiKey, keys: &TokenKey, request: &EmbedRequest<'_>, 
         return Err(invalid("org"));
     }
     let policy: EmbedPolicy = claims.ms.unwrap_or_default().into();
-    if claims.others.keys().any(|name| MS_FIELDS.contains(&name.as_str())) || !policy_errors(&policy).is_empty() {
+    if claims.others.keys().any(|name| MS_FIELDS.contains(&name.as_str()))
+        || !policy_errors(&policy).is_empty()
+    {
         return Err(invalid("policy"));
     }
     if request.slug != key.slug.as_str() {
         return Err(TokenRefusal::OrgMismatch);
     }
     let expires_at = Timestamp::from_s(claims.exp.0);
-    let grant = effective(key, keys, policy, now).map(|grant| EmbedGrant { sub: claims.sub, expires_at, ..grant })?;
+    let grant =
+        effective(key, keys, policy, now).map(|grant| EmbedGrant { sub: claims.sub, expires_at, ..grant })?;
     if !grant.allows_origin(request.origin) {
         return Err(TokenRefusal::OriginNotAllowed);
     }
@@ -448,19 +492,27 @@ fn signed_claims(keys: &TokenKey, token: &str) -> Result<Claims, TokenRefusal> {
 }
 
 /// Token AND key policy.
-fn effective(key: &ApiKey, keys: &TokenKey, token: EmbedPolicy, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
+fn effective(
+    key: &ApiKey,
+    keys: &TokenKey,
+    token: EmbedPolicy,
+    now: Timestamp,
+) -> Result<EmbedGrant, TokenRefusal> {
     let own = &key.embed.policy;
     let mut matchers = keys.matchers.clone();
     matchers.extend(compile(&token).map_err(|_| invalid("policy"))?);
     let token_names = globs(&token);
     let endpoints = match (&own.endpoints, token.endpoints) {
-        (Some(own), Some(token)) => Some(token.into_iter().filter(|endpoint| own.contains(endpoint)).collect()),
+        (Some(own), Some(token)) => {
+            Some(token.into_iter().filter(|endpoint| own.contains(endpoint)).collect())
+        }
         (Some(own), None) => Some(own.clone()),
         (None, token) => token,
     };
     let smaller = |a: Option<u64>, b: Option<u64>| [a, b].into_iter().flatten().min();
     let max_lookback_s = smaller(own.max_lookback_s, token.max_lookback_s);
-    let min_time = max_lookback_s.map(|s| now.plus_ms(i64::try_from(s).unwrap_or(i64::MAX).saturating_mul(1_000).saturating_neg()));
+    let min_time = max_lookback_s
+        .map(|s| now.plus_ms(i64::try_from(s).unwrap_or(i64::MAX).saturating_mul(1_000).saturating_neg()));
     Ok(EmbedGrant {
         key: key.id,
         rate_limit_rps: key.embed.rate_limit_rps,
@@ -490,14 +542,22 @@ struct MintedClaims<'a> {
 }
 
 /// Signs a token with the key's secret.
-pub(super) fn mint(key: &ApiKey, keys: &TokenKey, request: &MintRequest, now: Timestamp) -> Result<MintedToken, MintError> {
+pub(super) fn mint(
+    key: &ApiKey,
+    keys: &TokenKey,
+    request: &MintRequest,
+    now: Timestamp,
+) -> Result<MintedToken, MintError> {
     if key.is_refused(now) || !key.scopes.embed {
         return Err(MintError::UnknownKey);
     }
     let Some(secret) = &keys.signing else { return Err(MintError::Asymmetric) };
     let mut errors = Vec::new();
     if request.ttl_s == 0 || request.ttl_s > key.embed.max_token_ttl_s {
-        errors.push(FieldError { field: "ttl_s", message: format!("must be 1 to {}", key.embed.max_token_ttl_s) });
+        errors.push(FieldError {
+            field: "ttl_s",
+            message: format!("must be 1 to {}", key.embed.max_token_ttl_s),
+        });
     }
     if request.sub.as_ref().is_some_and(|sub| sub.len() > SUB_BYTES_MAX) {
         errors.push(FieldError { field: "sub", message: format!("must be at most {SUB_BYTES_MAX} bytes") });
@@ -515,11 +575,13 @@ pub(super) fn mint(key: &ApiKey, keys: &TokenKey, request: &MintRequest, now: Ti
     let exp = iat.saturating_add(i64::from(request.ttl_s));
     let header = Header { kid: Some(key.id.to_string()), ..Header::new(Algorithm::HS256) };
     let ms = request.ms.clone().map(Ms::from);
-    let claims = MintedClaims { aud: AUDIENCE, org: key.slug.as_str(), iat, exp, sub: request.sub.as_deref(), ms };
+    let claims =
+        MintedClaims { aud: AUDIENCE, org: key.slug.as_str(), iat, exp, sub: request.sub.as_deref(), ms };
     let token = jsonwebtoken::encode(&header, &claims, &EncodingKey::from_secret(secret.expose().as_bytes()))
         .expect("HMAC signs any text, and the claims are plain JSON");
     if token.len() > TOKEN_BYTES_MAX {
-        let message = format!("the token would have {} bytes, at most {TOKEN_BYTES_MAX} are accepted", token.len());
+        let message =
+            format!("the token would have {} bytes, at most {TOKEN_BYTES_MAX} are accepted", token.len());
         return Err(MintError::Validation(vec![FieldError { field: "ms", message }]));
     }
     Ok(MintedToken { token: Secret::new(token), expires_at: Timestamp::from_s(exp), kid: key.id })
@@ -541,7 +603,11 @@ fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
         (own.min_step_s.zip(ms.min_step_s).is_some_and(|(own, asked)| asked < own), "min_step_s"),
         (!all_origins && beyond(Some(&key.embed.origins), ms.origins.as_deref()), "origins"),
     ];
-    checks.into_iter().filter(|(exceeds, _)| *exceeds).map(|(_, field)| format!("{field} exceeds the key's policy")).collect()
+    checks
+        .into_iter()
+        .filter(|(exceeds, _)| *exceeds)
+        .map(|(_, field)| format!("{field} exceeds the key's policy"))
+        .collect()
 }
 
 #[cfg(test)]

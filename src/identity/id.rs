@@ -216,7 +216,18 @@ mod tests {
 
     #[test]
     fn what_is_no_id_is_refused() {
-        let bad = ["", "ak_", "ak_aaaaaaaaaaaaaaa", "ak_aaaaaaaaaaaaaaaaa", "ak_AAAAAAAAAAAAAAAA", "ak_aaaaaaaaaaaaaaa1", "usr_aaaaaaaaaaaaaaaa", "../ak_aaaaaaaaaaaaaaaa", "ak_aaaaaaaaaaaaaaa\n", "ak_äaaaaaaaaaaaaaa"];
+        let bad = [
+            "",
+            "ak_",
+            "ak_aaaaaaaaaaaaaaa",
+            "ak_aaaaaaaaaaaaaaaaa",
+            "ak_AAAAAAAAAAAAAAAA",
+            "ak_aaaaaaaaaaaaaaa1",
+            "usr_aaaaaaaaaaaaaaaa",
+            "../ak_aaaaaaaaaaaaaaaa",
+            "ak_aaaaaaaaaaaaaaa\n",
+            "ak_äaaaaaaaaaaaaaa",
+        ];
         for text in bad {
             assert_eq!(text.parse::<KeyId>(), Err(IdError { prefix: "ak_" }), "{text:?}");
         }
@@ -228,7 +239,14 @@ mod tests {
         assert_eq!(secret.expose().len(), 47);
         assert_eq!(SecretKind::Session.hash_of(secret.expose()), Some(secret.hash()));
         assert_eq!(format!("{secret:?} {secret} {:?}", secret.hash()), "*** *** SecretHash(***)");
-        for foreign in ["", "ses_", &secret.expose()[1..], &format!("{}A", secret.expose()), &secret.expose().replace("ses_", "mgl_"), &format!("ses_{}", "!".repeat(43))] {
+        for foreign in [
+            "",
+            "ses_",
+            &secret.expose()[1..],
+            &format!("{}A", secret.expose()),
+            &secret.expose().replace("ses_", "mgl_"),
+            &format!("ses_{}", "!".repeat(43)),
+        ] {
             assert_eq!(SecretKind::Session.hash_of(foreign), None, "{foreign}");
         }
     }

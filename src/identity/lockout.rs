@@ -92,9 +92,12 @@ impl Lockout {
     /// Whether an attempt will be looked at now; otherwise how long until one will, at least one second.
     pub(super) fn admit(&mut self, attempt: &Attempt, now: Timestamp) -> Result<(), Duration> {
         let now_ms = now.as_ms();
-        let pair = self.pairs.entry(attempt).filter(|pair| now_ms.saturating_sub(pair.last_ms) < PAIR_MEMORY_MS);
-        let pair_until = pair.map_or(i64::MIN, |pair| pair.last_ms.saturating_add(pair_wait_ms(pair.failures)));
-        let network_until = self.networks.entry(&attempt.network).map_or(i64::MIN, |peer| peer.blocked_until_ms);
+        let pair =
+            self.pairs.entry(attempt).filter(|pair| now_ms.saturating_sub(pair.last_ms) < PAIR_MEMORY_MS);
+        let pair_until =
+            pair.map_or(i64::MIN, |pair| pair.last_ms.saturating_add(pair_wait_ms(pair.failures)));
+        let network_until =
+            self.networks.entry(&attempt.network).map_or(i64::MIN, |peer| peer.blocked_until_ms);
         let left_ms = pair_until.max(network_until).saturating_sub(now_ms);
         if left_ms <= 0 {
             return Ok(());
@@ -211,7 +214,10 @@ mod tests {
                 Ok(()) => waits.push(0),
                 Err(wait) => {
                     let wait = i64::try_from(wait.as_secs()).expect("short");
-                    assert!(lockout.admit(&guess, at(now + wait - 1)).is_err() && lockout.admit(&guess, at(now + wait)).is_ok());
+                    assert!(
+                        lockout.admit(&guess, at(now + wait - 1)).is_err()
+                            && lockout.admit(&guess, at(now + wait)).is_ok()
+                    );
                     waits.push(wait);
                 }
             }
@@ -268,7 +274,16 @@ mod tests {
         for n in 0..1_000_000_u32 {
             let mut address = [0; 32];
             address[..4].copy_from_slice(&n.to_le_bytes());
-            let network = Network([0x20, 1, 0, 0, n.to_le_bytes()[0], n.to_le_bytes()[1], n.to_le_bytes()[2], n.to_le_bytes()[3]]);
+            let network = Network([
+                0x20,
+                1,
+                0,
+                0,
+                n.to_le_bytes()[0],
+                n.to_le_bytes()[1],
+                n.to_le_bytes()[2],
+                n.to_le_bytes()[3],
+            ]);
             lockout.fail(&Attempt { address, network }, at(0));
         }
         assert!(lockout.pairs.len() <= ENTRIES_MAX && lockout.networks.len() <= ENTRIES_MAX);
@@ -276,6 +291,9 @@ mod tests {
 
     #[test]
     fn a_mapped_ipv4_address_is_the_ipv4_address() {
-        assert_eq!(Network::of("::ffff:192.0.2.1".parse().expect("ip")), Network::of("192.0.2.1".parse().expect("ip")));
+        assert_eq!(
+            Network::of("::ffff:192.0.2.1".parse().expect("ip")),
+            Network::of("192.0.2.1".parse().expect("ip"))
+        );
     }
 }

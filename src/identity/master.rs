@@ -11,14 +11,15 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use crate::entropy::Entropy;
+use crate::kv::MasterKey;
 use crate::model::StoreId;
 
 const VERSION: u8 = 1;
 const NONCE_BYTES: usize = 12;
 
-/// 32 secret bytes, from `master.key` or the environment. Prints as `***`.
+/// The master key, put to use. Prints as `***`.
 #[derive(Clone)]
-pub struct MasterKey([u8; 32]);
+pub(super) struct SealingKey([u8; 32]);
 
 /// A sealed value that does not open: another key, another record, or damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,15 +41,15 @@ impl SealedFor<'_> {
     }
 }
 
-impl MasterKey {
-    /// From its 32 bytes.
-    pub const fn new(bytes: [u8; 32]) -> MasterKey {
-        MasterKey(bytes)
-    }
+/// What a store keeps to recognise the key it was made with: HMAC of the store's id, for `Control::bind_master_key`.
+pub fn master_key_mark(key: &MasterKey, store: StoreId) -> [u8; 32] {
+    SealingKey::new(key).derive("store", &store.0)
+}
 
-    /// What a store keeps to recognise the key it was made with: HMAC of the store's id.
-    pub fn check_value(&self, store: StoreId) -> [u8; 32] {
-        self.derive("store", &store.0)
+impl SealingKey {
+    /// The key's 32 bytes.
+    pub(super) const fn new(key: &MasterKey) -> SealingKey {
+        SealingKey(key.0)
     }
 
     /// A keyed hash: what goes into maps and indexes where the plain value should not.
@@ -64,11 +65,14 @@ impl MasterKey {
     pub(super) fn seal(&self, record: SealedFor<'_>, plain: &[u8], rng: &mut Entropy) -> Vec<u8> {
         let nonce: [u8; NONCE_BYTES] = rng.bytes();
         let payload = Payload { msg: plain, aad: &record.associated() };
-        let sealed = self.cipher().encrypt(&Nonce::from(nonce), payload).expect("a few hundred bytes: far below GCM's limit of 64 GiB");
+        let sealed = self
+            .cipher()
+            .encrypt(&Nonce::from(nonce), payload)
+            .expect("a few hundred bytes: far below GCM's limit of 64 GiB");
         [&[VERSION], nonce.as_slice(), &sealed].concat()
     }
 
-    /// Opens what [`MasterKey::seal`] made for the same record.
+    /// Opens what [`SealingKey::seal`] made for the same record.
     pub(super) fn open(&self, record: SealedFor<'_>, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
         let (version, rest) = sealed.split_first().ok_or(SealError)?;
         let (nonce, text) = rest.split_first_chunk::<NONCE_BYTES>().ok_or(SealError)?;
@@ -84,9 +88,9 @@ impl MasterKey {
     }
 }
 
-impl std::fmt::Debug for MasterKey {
+impl std::fmt::Debug for SealingKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("MasterKey(***)")
+        f.write_str("SealingKey(***)")
     }
 }
 
@@ -98,12 +102,12 @@ mod tests {
 
     #[test]
     fn a_sealed_secret_opens_only_for_its_record_and_key() {
-        let key = MasterKey::new([7; 32]);
+        let key = SealingKey([7; 32]);
         let sealed = key.seal(HERE, b"secret", &mut Entropy::seeded(3));
         assert_eq!(key.open(HERE, &sealed).expect("opens"), b"secret");
         assert_eq!(key.open(SealedFor { id: b"user two", ..HERE }, &sealed), Err(SealError));
         assert_eq!(key.open(SealedFor { kind: "api_key", ..HERE }, &sealed), Err(SealError));
-        assert_eq!(MasterKey::new([8; 32]).open(HERE, &sealed), Err(SealError));
+        assert_eq!(SealingKey([8; 32]).open(HERE, &sealed), Err(SealError));
         for at in 0..sealed.len() {
             let mut bad = sealed.clone();
             bad[at] ^= 1;
@@ -114,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_check_value_depends_on_key_and_store() {
-        let of = |key: u8, store: u8| MasterKey::new([key; 32]).check_value(StoreId([store; 16]));
+        let of = |key: u8, store: u8| master_key_mark(&MasterKey([key; 32]), StoreId([store; 16]));
         assert_eq!(of(1, 1), of(1, 1));
         assert_ne!(of(1, 1), of(2, 1));
         assert_ne!(of(1, 1), of(1, 2));
@@ -122,6 +126,6 @@ mod tests {
 
     #[test]
     fn the_key_does_not_print() {
-        assert_eq!(format!("{:?}", MasterKey::new([7; 32])), "MasterKey(***)");
+        assert_eq!(format!("{:?}", SealingKey([7; 32])), "SealingKey(***)");
     }
 }

@@ -32,7 +32,8 @@ pub(super) fn parse(text: &str) -> Result<Matcher, MatcherTextError> {
         return Err(MatcherTextError::Name(text.to_owned()));
     }
     let rest = rest.trim_start();
-    let ops = [("=~", MatchOp::Regex), ("!~", MatchOp::NotRegex), ("!=", MatchOp::NotEqual), ("=", MatchOp::Equal)];
+    let ops =
+        [("=~", MatchOp::Regex), ("!~", MatchOp::NotRegex), ("!=", MatchOp::NotEqual), ("=", MatchOp::Equal)];
     let found = ops.into_iter().find_map(|(sign, op)| rest.strip_prefix(sign).map(|value| (op, value)));
     let Some((op, value)) = found else { return Err(MatcherTextError::Operator(text.to_owned())) };
     let value = read_value(value.trim_start()).ok_or_else(|| MatcherTextError::Value(text.to_owned()))?;
@@ -89,8 +90,22 @@ mod tests {
             assert_eq!(parse(text).map(|m| m.to_string()), Ok(printed.to_owned()), "{text}");
         }
         let bad = [
-            "", "tenant", "tenant=", "=x", "1a=b", "tenant==x", r#"tenant="a" or b=~".*""#, r#"tenant="a",b="c""#, r#"tenant="a"#,
-            r#"{tenant="a"}"#, r#"tenant="\q""#, r#"a=~"(""#, "tenant=a b", "tenänt=a", "a=`b`", r#"a=b""#,
+            "",
+            "tenant",
+            "tenant=",
+            "=x",
+            "1a=b",
+            "tenant==x",
+            r#"tenant="a" or b=~".*""#,
+            r#"tenant="a",b="c""#,
+            r#"tenant="a"#,
+            r#"{tenant="a"}"#,
+            r#"tenant="\q""#,
+            r#"a=~"(""#,
+            "tenant=a b",
+            "tenänt=a",
+            "a=`b`",
+            r#"a=b""#,
         ];
         for text in bad {
             assert!(parse(text).is_err(), "{text}");

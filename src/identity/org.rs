@@ -9,7 +9,7 @@ use crate::model::{OrgId, OrgSlug, SlugError, Timestamp};
 use super::audit::{self, Event};
 use super::store::read;
 use super::user::UserRow;
-use super::{EventId, Identity, OrgKey, StoreError, UserId};
+use super::{Identity, OrgKey, StoreError, UserId};
 
 /// What a member may do; each role may do what the ones before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -169,8 +169,16 @@ impl Record for OrgRow {
 
 impl OrgRow {
     fn view(self, id: OrgId) -> Result<Org, StoreError> {
-        let slug = OrgSlug::parse(&self.slug).map_err(|_| StoreError::Inconsistent("an organisation's slug is none"))?;
-        Ok(Org { id, key: self.key, slug, name: self.name, created_at: self.created_at, settings: self.settings })
+        let slug = OrgSlug::parse(&self.slug)
+            .map_err(|_| StoreError::Inconsistent("an organisation's slug is none"))?;
+        Ok(Org {
+            id,
+            key: self.key,
+            slug,
+            name: self.name,
+            created_at: self.created_at,
+            settings: self.settings,
+        })
     }
 }
 
@@ -222,7 +230,13 @@ impl Record for NextOrgRow {
 }
 
 /// Makes an organisation in a change, `owner` its owner.
-pub(super) fn create(txn: &mut Txn<'_>, owner: UserId, org: &NewOrg, key: OrgKey, now: Timestamp) -> Result<Membership, OrgError> {
+pub(super) fn create(
+    txn: &mut Txn<'_>,
+    owner: UserId,
+    org: &NewOrg,
+    key: OrgKey,
+    now: Timestamp,
+) -> Result<Membership, OrgError> {
     if org.name.len() > NAME_BYTES_MAX {
         return Err(OrgError::NameTooLong(org.name.len()));
     }
@@ -233,7 +247,13 @@ pub(super) fn create(txn: &mut Txn<'_>, owner: UserId, org: &NewOrg, key: OrgKey
     let NextOrgRow(number) = read::<NextOrgRow>(txn, &())?.unwrap_or(NextOrgRow(1));
     let next = number.checked_add(1).ok_or(OrgError::Exhausted)?;
     let id = OrgId(number);
-    let row = OrgRow { key, slug: slug.clone(), name: org.name.clone(), created_at: now, settings: OrgSettings::default() };
+    let row = OrgRow {
+        key,
+        slug: slug.clone(),
+        name: org.name.clone(),
+        created_at: now,
+        settings: OrgSettings::default(),
+    };
     txn.put(&(), &NextOrgRow(next));
     txn.put(&slug, &SlugRow(id));
     txn.put(&id, &row);
@@ -247,16 +267,27 @@ impl Identity {
     ///
     /// # Errors
     /// [`OrgError`].
-    pub fn create_org(&self, creator: UserId, org: NewOrg, now: Timestamp, rng: &mut Entropy) -> Result<Membership, OrgError> {
-        let (key, event) = (OrgKey::random(rng), EventId::random(rng));
+    pub fn create_org(
+        &self,
+        creator: UserId,
+        org: NewOrg,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<Membership, OrgError> {
+        let key = OrgKey::random(rng);
         let anyone = self.options.org_create == OrgCreate::Any;
         self.change(move |txn| {
-            let user = read::<UserRow>(txn, &creator)?.filter(|row| !row.disabled).ok_or(OrgError::UnknownUser)?;
+            let user =
+                read::<UserRow>(txn, &creator)?.filter(|row| !row.disabled).ok_or(OrgError::UnknownUser)?;
             if !anyone && !user.is_admin {
                 return Err(OrgError::Forbidden);
             }
             let made = create(txn, creator, &org, key, now)?;
-            audit::note(txn, event, &Event::by(creator, "org.created").of(made.org.id).target(org.slug.as_str()), now);
+            audit::note(
+                txn,
+                &Event::by(creator, "org.created").of(made.org.id).target(org.slug.as_str()),
+                now,
+            )?;
             Ok(made)
         })
     }
@@ -267,13 +298,17 @@ impl Identity {
     /// [`StoreError`].
     pub fn memberships(&self, user: UserId) -> Result<Vec<Membership>, StoreError> {
         let rows = self.rows::<MembershipRow>(&user)?;
-        let mut found = rows.into_iter().map(|((_, org), row)| self.member_of(org, row)).collect::<Result<Vec<_>, _>>()?;
+        let mut found = rows
+            .into_iter()
+            .map(|((_, org), row)| self.member_of(org, row))
+            .collect::<Result<Vec<_>, _>>()?;
         found.sort_by(|a, b| a.org.slug.cmp(&b.org.slug));
         Ok(found)
     }
 
     fn member_of(&self, org: OrgId, row: MembershipRow) -> Result<Membership, StoreError> {
-        let found = self.row::<OrgRow>(&org)?.ok_or(StoreError::Inconsistent("a membership of no organisation"))?;
+        let found =
+            self.row::<OrgRow>(&org)?.ok_or(StoreError::Inconsistent("a membership of no organisation"))?;
         Ok(Membership { org: found.view(org)?, role: row.role, joined_at: row.joined_at })
     }
 

@@ -63,7 +63,7 @@ pub enum WeakPassword {
 ///
 /// # Errors
 /// [`WeakPassword`].
-pub fn check_policy(password: Password<'_>, personal: &[&str]) -> Result<(), WeakPassword> {
+pub(super) fn check_policy(password: Password<'_>, personal: &[&str]) -> Result<(), WeakPassword> {
     let text = password.0;
     if text.len() > PASSWORD_BYTES_MAX {
         return Err(WeakPassword::TooLong);
@@ -104,8 +104,13 @@ pub(super) struct Passwords {
 impl Passwords {
     /// Checks the cost and hashes the dummy.
     pub(super) fn new(cost: Argon2Cost, rng: &mut Entropy) -> Result<Passwords, CostError> {
-        let within = cost.memory_kib <= COST_MAX.memory_kib && cost.passes <= COST_MAX.passes && cost.lanes <= COST_MAX.lanes;
-        let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, None).ok().filter(|_| within).ok_or(CostError(cost))?;
+        let within = cost.memory_kib <= COST_MAX.memory_kib
+            && cost.passes <= COST_MAX.passes
+            && cost.lanes <= COST_MAX.lanes;
+        let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, None)
+            .ok()
+            .filter(|_| within)
+            .ok_or(CostError(cost))?;
         let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
         let mut passwords = Passwords { argon2, dummy: String::new(), verified: AtomicU64::new(0) };
         let secret = super::Secret::random(super::SecretKind::Session, rng);
@@ -129,7 +134,9 @@ impl Passwords {
         let text = stored.unwrap_or(&self.dummy);
         let hash = PasswordHash::new(text).map_err(|_| BadHash)?;
         let params = Params::try_from(&hash).map_err(|_| BadHash)?;
-        let dear = params.m_cost() > COST_MAX.memory_kib || params.t_cost() > COST_MAX.passes || params.p_cost() > COST_MAX.lanes;
+        let dear = params.m_cost() > COST_MAX.memory_kib
+            || params.t_cost() > COST_MAX.passes
+            || params.p_cost() > COST_MAX.lanes;
         if dear || hash.algorithm.as_str() != "argon2id" {
             return Err(BadHash);
         }
@@ -144,7 +151,9 @@ impl Passwords {
     pub(super) fn is_outdated(&self, stored: &str) -> bool {
         let params = PasswordHash::new(stored).ok().and_then(|hash| Params::try_from(&hash).ok());
         let today = self.argon2.params();
-        params.is_none_or(|p| (p.m_cost(), p.t_cost(), p.p_cost()) != (today.m_cost(), today.t_cost(), today.p_cost()))
+        params.is_none_or(|p| {
+            (p.m_cost(), p.t_cost(), p.p_cost()) != (today.m_cost(), today.t_cost(), today.p_cost())
+        })
     }
 
     /// Verifications run so far, the dummy's included.
@@ -182,7 +191,10 @@ mod tests {
     fn the_common_list_is_sorted_and_of_lengths_that_count() {
         let lines: Vec<&str> = COMMON.lines().collect();
         assert!(lines.len() > 3_000);
-        assert!(lines.is_sorted() && lines.iter().all(|l| l.len() >= PASSWORD_CHARS_MIN && *l == l.to_lowercase()));
+        assert!(
+            lines.is_sorted()
+                && lines.iter().all(|l| l.len() >= PASSWORD_CHARS_MIN && *l == l.to_lowercase())
+        );
     }
 
     #[test]
@@ -223,7 +235,11 @@ mod tests {
 
     #[test]
     fn a_cost_that_argon2_does_not_take_is_refused() {
-        for cost in [Argon2Cost { memory_kib: 1, ..CHEAP }, Argon2Cost { passes: 0, ..CHEAP }, Argon2Cost { memory_kib: u32::MAX, ..CHEAP }] {
+        for cost in [
+            Argon2Cost { memory_kib: 1, ..CHEAP },
+            Argon2Cost { passes: 0, ..CHEAP },
+            Argon2Cost { memory_kib: u32::MAX, ..CHEAP },
+        ] {
             assert_eq!(Passwords::new(cost, &mut Entropy::seeded(1)).err(), Some(CostError(cost)));
         }
     }

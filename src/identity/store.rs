@@ -4,7 +4,7 @@
 //! logins, 0x05 sessions, 0x06 sessions last seen, 0x07 links, 0x08 the newest link of an address, 0x09 organisations,
 //! 0x0a slugs, 0x0b memberships, 0x0c members, 0x0d counters, 0x0e API keys, 0x0f API keys last used, 0x10 audit.
 
-use crate::kv::{CommitError, CommitFailure, DatabaseError, Record, TableKey, Txn};
+use crate::kv::{CommitError, CommitFailure, DatabaseError, FolderError, Record, SideRecord, TableKey, Txn};
 
 use super::Identity;
 use super::master::SealError;
@@ -25,6 +25,9 @@ pub enum StoreError {
     /// A stored password hash is no hash.
     #[error(transparent)]
     Password(#[from] BadHash),
+    /// The mark that set-up is over could not be made.
+    #[error("the mark of the first set-up could not be made")]
+    Mark(#[from] FolderError),
     /// A row points at another that is not there.
     #[error("the account store is inconsistent: {0}")]
     Inconsistent(&'static str),
@@ -38,7 +41,10 @@ pub(super) fn read<R: Record>(txn: &Txn<'_>, key: &R::Key) -> Result<Option<R>, 
 impl Identity {
     /// Runs `change` on the committer and waits until it is durable. What it must know about the state it checks itself:
     /// nobody else changes anything between its reads and its writes.
-    pub(super) fn change<T, E>(&self, change: impl FnOnce(&mut Txn<'_>) -> Result<T, E> + Send + 'static) -> Result<T, E>
+    pub(super) fn change<T, E>(
+        &self,
+        change: impl FnOnce(&mut Txn<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
@@ -47,6 +53,19 @@ impl Identity {
             CommitError::Refused(refusal) => refusal,
             CommitError::Failed(failure) => StoreError::from(failure).into(),
         })
+    }
+
+    /// Writes rows that mean nothing without their main row.
+    pub(super) fn put_side<R>(&self, rows: Vec<(R::Key, R)>) -> Result<(), StoreError>
+    where
+        R: SideRecord + Send + 'static,
+        R::Key: Send + 'static,
+    {
+        match self.control.put_side(rows) {
+            Ok(_) => Ok(()),
+            Err(CommitError::Refused(error)) => Err(error.into()),
+            Err(CommitError::Failed(failure)) => Err(failure.into()),
+        }
     }
 
     pub(super) fn row<R: Record>(&self, key: &R::Key) -> Result<Option<R>, StoreError> {
