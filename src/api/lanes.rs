@@ -1,4 +1,4 @@
-//! The one bridge from async to the synchronous core: three bounded sets of our own threads with bounded queues.
+//! The one bridge from async to the synchronous core: four bounded sets of our own threads with bounded queues.
 //!
 //! A full queue, or a wait that lasts too long, is 503 `busy` with `Retry-After`, never a longer queue. A caller that
 //! goes away while its work still waits takes the work along. On the query lane one organisation never holds more than
@@ -23,8 +23,11 @@ pub enum Lane {
     Ingest,
     /// Parsing and evaluating, charged to an organisation.
     Query(OrgId),
-    /// Password hashes, and the account changes that end in a disk sync.
+    /// Password hashes.
     Password,
+    /// Account changes that end in a disk sync: the rest of sign-in, sessions, keys. Apart from hashing, so that a flood
+    /// of logins does not keep anybody from logging out.
+    Account,
 }
 
 /// How wide a lane is.
@@ -49,6 +52,8 @@ pub struct LanesOptions {
     pub query: LaneOptions,
     /// [`Lane::Password`].
     pub password: LaneOptions,
+    /// [`Lane::Account`].
+    pub account: LaneOptions,
 }
 
 impl LanesOptions {
@@ -65,6 +70,8 @@ impl LanesOptions {
             ingest: lane(cores.max(2), 64, 2_000),
             query: LaneOptions { threads_per_org: (queries / 2).max(1), ..lane(queries, 32, 1_000) },
             password: lane(cores.clamp(1, 4), 32, 2_000),
+            // These threads sleep in disk syncs, which the committer groups: more of them make larger groups.
+            account: lane(8, 256, 10_000),
         }
     }
 
@@ -74,12 +81,13 @@ impl LanesOptions {
     }
 }
 
-/// The three lanes. Cheap to clone; the threads end when the last clone is gone.
+/// The four lanes. Cheap to clone; the threads end when the last clone is gone.
 #[derive(Clone, Debug)]
 pub struct Lanes {
     ingest: Arc<Pool>,
     query: Arc<Pool>,
     password: Arc<Pool>,
+    account: Arc<Pool>,
 }
 
 impl Lanes {
@@ -92,6 +100,7 @@ impl Lanes {
             ingest: Arc::new(Pool::start("ingest", options.ingest)?),
             query: Arc::new(Pool::start("query", options.query)?),
             password: Arc::new(Pool::start("password", options.password)?),
+            account: Arc::new(Pool::start("account", options.account)?),
         })
     }
 
@@ -109,13 +118,14 @@ impl Lanes {
             Lane::Ingest => (&self.ingest, None),
             Lane::Query(org) => (&self.query, Some(org)),
             Lane::Password => (&self.password, None),
+            Lane::Account => (&self.account, None),
         };
         pool.run(org, work).await
     }
 
     /// What the lanes hold now, for `/metrics`: name, running, waiting, refused so far.
-    pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 3] {
-        [&self.ingest, &self.query, &self.password].map(|pool| pool.gauges())
+    pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 4] {
+        [&self.ingest, &self.query, &self.password, &self.account].map(|pool| pool.gauges())
     }
 }
 
