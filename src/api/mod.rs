@@ -13,6 +13,7 @@ pub mod host;
 pub mod lanes;
 pub mod limits;
 pub mod orgs;
+pub mod params;
 pub mod prom_json;
 mod request_id;
 pub mod routes;
