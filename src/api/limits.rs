@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, Response};
-use governor::clock::{Clock as GovernorClock, Reference};
+use governor::clock::Clock as GovernorClock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
@@ -375,7 +375,7 @@ fn per_second(rate: u32) -> Quota {
 /// `count` at once, and again spread over `period`.
 fn spread(count: u32, period: Duration) -> Quota {
     let count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
-    Quota::new(count, period).unwrap_or(Quota::per_second(count))
+    Quota::with_period(period / count.get()).map_or(Quota::per_second(count), |quota| quota.allow_burst(count))
 }
 
 /// What one household is charged as: an IPv4 address, or the /64 of an IPv6 one.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::entropy::Entropy;
+use crate::kv::TableKey;
 
 /// A text that is no id of the kind asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +67,16 @@ macro_rules! ids {
             }
         }
 
+        impl TableKey for $name {
+            fn write(&self, out: &mut Vec<u8>) {
+                self.0.write(out);
+            }
+
+            fn read(from: &mut &[u8]) -> Option<$name> {
+                TableKey::read(from).map($name)
+            }
+        }
+
         impl FromStr for $name {
             type Err = IdError;
 
@@ -100,6 +111,16 @@ impl SecretHash {
     /// Of any text.
     pub fn of(secret: &str) -> SecretHash {
         SecretHash(Sha256::digest(secret.as_bytes()).into())
+    }
+}
+
+impl TableKey for SecretHash {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+    }
+
+    fn read(from: &mut &[u8]) -> Option<SecretHash> {
+        TableKey::read(from).map(SecretHash)
     }
 }
 
@@ -178,5 +199,55 @@ impl SecretKind {
         let fits =
             digits.len() == 43 && digits.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         fits.then(|| SecretHash::of(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_written_with_its_prefix_and_read_back() {
+        let id = KeyId::from_bytes([0, 1, 2, 3, 4, 5, 6, 7, 8, 255]);
+        assert_eq!(id.to_string(), "ak_aaaqeayeaudaocd7");
+        assert_eq!("ak_aaaqeayeaudaocd7".parse(), Ok(id));
+        assert_eq!(UserId::from_bytes([255; 10]).to_string(), "usr_7777777777777777");
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused() {
+        let bad = [
+            "",
+            "ak_",
+            "ak_aaaaaaaaaaaaaaa",
+            "ak_aaaaaaaaaaaaaaaaa",
+            "ak_AAAAAAAAAAAAAAAA",
+            "ak_aaaaaaaaaaaaaaa1",
+            "usr_aaaaaaaaaaaaaaaa",
+            "../ak_aaaaaaaaaaaaaaaa",
+            "ak_aaaaaaaaaaaaaaa\n",
+            "ak_äaaaaaaaaaaaaaa",
+        ];
+        for text in bad {
+            assert_eq!(text.parse::<KeyId>(), Err(IdError { prefix: "ak_" }), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_found_by_its_hash_and_does_not_print() {
+        let secret = Secret::random(SecretKind::Session, &mut Entropy::seeded(1));
+        assert_eq!(secret.expose().len(), 47);
+        assert_eq!(SecretKind::Session.hash_of(secret.expose()), Some(secret.hash()));
+        assert_eq!(format!("{secret:?} {secret} {:?}", secret.hash()), "*** *** SecretHash(***)");
+        for foreign in [
+            "",
+            "ses_",
+            &secret.expose()[1..],
+            &format!("{}A", secret.expose()),
+            &secret.expose().replace("ses_", "mgl_"),
+            &format!("ses_{}", "!".repeat(43)),
+        ] {
+            assert_eq!(SecretKind::Session.hash_of(foreign), None, "{foreign}");
+        }
     }
 }

@@ -1,29 +1,50 @@
 //! Who is asking, and what they may see: accounts, sessions, organisations, API keys, embed tokens.
 //!
-//! Synchronous; `now` and `rng` are arguments. A function that says "blocks" waits for a durable commit or
-//! hashes a password and belongs on a lane; the others only touch memory or read the store.
+//! Synchronous; `now` and `rng` are arguments. A function that says "blocks" waits for a durable commit or hashes a
+//! password and belongs on a lane; the others only touch memory or read the store. Secrets are stored as hashes, or
+//! sealed where they must be read again (`master`), and are found by their hash, so nothing compares them.
+//!
+//! | file | noun |
+//! |---|---|
+//! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
+//! | `user`, `org`, `setup` | accounts, organisations and roles, the first of both |
+//! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session` | getting in, staying in |
+//! | `api_key`, `keyring`, `embed_token`, `matcher_text` | machines and embedded pages |
 
 mod api_key;
+mod audit;
 mod embed_token;
 mod id;
+mod keyring;
+mod lockout;
 mod login;
 mod magic_link;
+mod master;
+mod matcher_text;
 mod org;
-pub mod password;
+mod password;
 mod session;
 mod setup;
+mod store;
 mod totp;
 mod user;
 
-use std::sync::Arc;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::entropy::Entropy;
-use crate::model::{OrgId, Timestamp};
+use crate::kv::{Control, FolderError, LastStop, MasterKey};
+use crate::model::Timestamp;
 
 pub use api_key::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedPolicy, EmbedSettings, FieldError, IngestSettings, KeyError,
     KeyScopes, NewApiKey, TokenAlgorithm,
 };
+pub use audit::AuditEntry;
 pub use embed_token::{
     EmbedGrant, EmbedRequest, Endpoint, MintError, MintRequest, MintedToken, TokenRefusal,
 };
@@ -33,393 +54,167 @@ pub use login::{
     SecondFactor,
 };
 pub use magic_link::{IssuedLink, LinkError, LinkLogin, LinkMail, LinkOutcome, LinkProof, LinkRequest};
-pub use org::{Limit, Membership, NewOrg, Org, OrgError, OrgSettings, Role};
+pub use master::{SealError, master_key_mark};
+pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
+pub use password::{Argon2Cost, BadHash, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
 pub use session::{AuthMethod, Client, SESSION_IDLE, Session, SessionCheck};
 pub use setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
+pub use store::StoreError;
 pub use totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
 pub use user::{Email, EmailError, User};
 
-/// The account store did not take a change, or could not be read: 503 `storage_degraded`.
+/// What the operator decides about accounts (API.md E).
+#[derive(Clone, Debug)]
+pub struct IdentityOptions {
+    /// `PROMLET_ARGON2`.
+    pub argon2: Argon2Cost,
+    /// `PROMLET_MAGIC_LINK_TTL`; 600 s.
+    pub link_ttl: Duration,
+    /// `PROMLET_SESSION_ABSOLUTE_DAYS`; none: sessions slide without end.
+    pub session_absolute: Option<Duration>,
+    /// `PROMLET_ORG_CREATE`.
+    pub org_create: OrgCreate,
+}
+
+impl Default for IdentityOptions {
+    fn default() -> IdentityOptions {
+        IdentityOptions {
+            argon2: Argon2Cost::default(),
+            link_ttl: Duration::from_secs(600),
+            session_absolute: None,
+            org_create: OrgCreate::default(),
+        }
+    }
+}
+
+/// Makes the mark that set-up is over: `DataFolder::mark_initialised`.
+pub type MarkInitialised = Box<dyn Fn(Timestamp) -> Result<(), FolderError> + Send + Sync>;
+
+/// What accounts stand on.
+pub struct Foundation {
+    /// Where they are stored. Close it after [`Identity::close`].
+    pub control: Arc<Control>,
+    /// Of this folder, bound to it with [`master_key_mark`].
+    pub master_key: MasterKey,
+    /// How the last run ended: after anything but a clean stop, sessions get their ten minutes.
+    pub last_stop: LastStop,
+    /// Called after the first account is durable and before anyone is told; at the start, too, if accounts exist.
+    pub mark_initialised: MarkInitialised,
+}
+
+/// Why accounts could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Interim: the store is not wired yet.
-    #[error("the account store is not open")]
-    Closed,
+pub enum IdentityError {
+    /// The hashing cost is out of bounds.
+    #[error(transparent)]
+    Cost(#[from] CostError),
+    /// What is stored could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// All accounts of this instance.
-#[derive(Debug)]
-pub struct Identity {}
+pub struct Identity {
+    control: Arc<Control>,
+    sealing: master::SealingKey,
+    options: IdentityOptions,
+    passwords: password::Passwords,
+    lockout: Mutex<lockout::Lockout>,
+    sessions: session::Sessions,
+    keyring: keyring::Keyring,
+    setup: Mutex<Option<SecretHash>>,
+    has_users: AtomicBool,
+    mark_initialised: MarkInitialised,
+    failures: Mutex<audit::Queue>,
+    /// When the slow sweeps run next, milliseconds.
+    next_sweep_ms: AtomicI64,
+}
+
+/// Between two looks for what expired.
+const SWEEP_EVERY_MS: i64 = 10 * 60 * 1_000;
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").field("options", &self.options).finish_non_exhaustive()
+    }
+}
 
 impl Identity {
-    // -- first account ------------------------------------------------------------------------------------------
-
-    /// Whether no account exists yet.
-    pub fn needs_setup(&self) -> bool {
-        true
-    }
-
-    /// Makes the token of the setup link; an earlier one stops working. Lives in memory, until set-up or restart.
-    pub fn issue_setup_token(&self, _now: Timestamp, rng: &mut Entropy) -> Secret {
-        Secret::random(SecretKind::Setup, rng)
-    }
-
-    /// Makes the first account and logs it in. Blocks (hash, commit).
+    /// Loads sessions and keys, and hashes one password.
     ///
     /// # Errors
-    /// [`SetUpError`]; nothing was stored then.
-    pub fn set_up(
-        &self,
-        _request: &SetUp<'_>,
-        _now: Timestamp,
-        _rng: &mut Entropy,
-    ) -> Result<LoggedIn, SetUpError> {
-        Err(StoreError::Closed.into())
+    /// [`IdentityError`].
+    pub fn open(
+        foundation: Foundation,
+        options: IdentityOptions,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<Identity, IdentityError> {
+        let passwords = password::Passwords::new(options.argon2, rng)?;
+        let identity = Identity {
+            control: foundation.control,
+            sealing: master::SealingKey::new(&foundation.master_key),
+            options,
+            passwords,
+            lockout: Mutex::default(),
+            sessions: session::Sessions::default(),
+            keyring: keyring::Keyring::default(),
+            setup: Mutex::default(),
+            has_users: AtomicBool::new(false),
+            mark_initialised: foundation.mark_initialised,
+            failures: Mutex::default(),
+            next_sweep_ms: AtomicI64::new(now.as_ms()),
+        };
+        if !identity.rows::<user::UserRow>(&())?.is_empty() {
+            identity.has_users.store(true, Ordering::Release);
+            (identity.mark_initialised)(now).map_err(StoreError::from)?;
+        }
+        identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
+        identity.load_keys()?;
+        Ok(identity)
     }
 
-    /// Makes the first account from the environment; `None` when an account exists. Blocks.
+    /// Every 5 s: writes renewals that lag and failures that wait, sweeps some of what expired. Blocks (commit).
     ///
     /// # Errors
-    /// [`SetUpError`]; nothing was stored then.
-    pub fn bootstrap(
-        &self,
-        _request: &Bootstrap<'_>,
-        _now: Timestamp,
-        _rng: &mut Entropy,
-    ) -> Result<Option<User>, SetUpError> {
-        Err(StoreError::Closed.into())
-    }
-
-    // -- login --------------------------------------------------------------------------------------------------
-
-    /// First factor by password. Blocks (hash, commit): run it on the password lane.
-    ///
-    /// # Errors
-    /// [`LoginError`].
-    pub fn login(
-        &self,
-        _attempt: &PasswordLogin<'_>,
-        _now: Timestamp,
-        _rng: &mut Entropy,
-    ) -> Result<LoginOutcome, LoginError> {
-        Err(StoreError::Closed.into())
-    }
-
-    /// Second factor of a pending login, whatever its first was. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`CodeError`].
-    pub fn verify_code(
-        &self,
-        _attempt: &CodeLogin<'_>,
-        _now: Timestamp,
-        _rng: &mut Entropy,
-    ) -> Result<LoggedIn, CodeError> {
-        Err(StoreError::Closed.into())
-    }
-
-    /// A link by mail. Always accepted: `None` when there is nobody to mail, after the same work. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn request_link(
-        &self,
-        _request: &LinkRequest<'_>,
-        _now: Timestamp,
-        _rng: &mut Entropy,
-    ) -> Result<Option<LinkMail>, StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    /// A link for a known user, handed to whoever runs the program: demo, `promlet login-link`. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn issue_login_link(
-        &self,
-        _user: UserId,
-        _now: Timestamp,
-        _rng: &mut Entropy,
-    ) -> Result<IssuedLink, StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    /// Uses a link, exactly once. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`LinkError`].
-    pub fn use_link(
-        &self,
-        _attempt: &LinkLogin<'_>,
-        _now: Timestamp,
-        _rng: &mut Entropy,
-    ) -> Result<LinkOutcome, LinkError> {
-        Err(StoreError::Closed.into())
-    }
-
-    // -- sessions -----------------------------------------------------------------------------------------------
-
-    /// What the value of a cookie `ms_session` is, and renews it. Touches memory only.
-    pub fn session(&self, _cookie: &str, _now: Timestamp) -> SessionCheck {
-        SessionCheck::Unknown
-    }
-
-    /// Makes the renewal durable ([`SessionCheck::LiveOncePersisted`]). Blocks (commit).
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn persist_session(&self, _session: &Session) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    /// Ends a session: logout, revocation, expiry. Dead in memory at once, durable when this returns. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn end_session(&self, _session: &Session, _now: Timestamp) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    /// A user's live sessions, most recently seen first.
-    pub fn sessions(&self, _user: UserId, _now: Timestamp) -> Vec<Arc<Session>> {
-        Vec::new()
-    }
-
-    /// Ends one of a user's sessions by its id; `false` when that user has none such. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn revoke_session(
-        &self,
-        _user: UserId,
-        _session: SessionId,
-        _now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    /// Ends all of a user's sessions, except `keep`; says how many. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn revoke_sessions(
-        &self,
-        _user: UserId,
-        _keep: Option<SessionId>,
-        _now: Timestamp,
-    ) -> Result<usize, StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    // -- users --------------------------------------------------------------------------------------------------
-
-    /// An account by its id.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn user(&self, _user: UserId) -> Result<Option<User>, StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    /// An account by its address.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn user_by_email(&self, _email: &Email) -> Result<Option<User>, StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    // -- second factor ------------------------------------------------------------------------------------------
-
-    /// Whether a second factor is enabled.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn twofa_status(&self, _user: UserId) -> Result<TwoFactorStatus, StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    /// Begins enrolment; replaces an unconfirmed one. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`TwoFactorError`].
-    pub fn enroll_totp(
-        &self,
-        _user: UserId,
-        _now: Timestamp,
-        _rng: &mut Entropy,
-    ) -> Result<Enrolment, TwoFactorError> {
-        Err(StoreError::Closed.into())
-    }
-
-    /// Confirms enrolment with its first code, consumes that code, ends all other sessions and replaces this one. Blocks.
-    ///
-    /// # Errors
-    /// [`TwoFactorError`].
-    pub fn confirm_totp(
-        &self,
-        _session: &Session,
-        _code: &str,
-        _now: Timestamp,
-        _rng: &mut Entropy,
-    ) -> Result<(RecoveryCodes, LoggedIn), TwoFactorError> {
-        Err(StoreError::Closed.into())
-    }
-
-    /// Removes the second factor. Needs the password where the account has one. Blocks (hash, commit).
-    ///
-    /// # Errors
-    /// [`TwoFactorError`].
-    pub fn disable_totp(
-        &self,
-        _user: UserId,
-        _password: Option<Password<'_>>,
-        _factor: SecondFactor<'_>,
-        _now: Timestamp,
-    ) -> Result<(), TwoFactorError> {
-        Err(StoreError::Closed.into())
-    }
-
-    // -- organisations ------------------------------------------------------------------------------------------
-
-    /// Makes an organisation, its maker the owner. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`OrgError`].
-    pub fn create_org(
-        &self,
-        _creator: UserId,
-        _org: NewOrg,
-        _now: Timestamp,
-        _rng: &mut Entropy,
-    ) -> Result<Membership, OrgError> {
-        Err(StoreError::Closed.into())
-    }
-
-    /// A user's organisations, by slug.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn memberships(&self, _user: UserId) -> Result<Vec<Membership>, StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    /// A user's place in the organisation of this slug; `None` both where there is no such organisation and where
-    /// they are no member: one 404 `org_not_found`.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn membership(&self, _user: UserId, _slug: &str) -> Result<Option<Membership>, StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    /// All organisations: for the store's retention and limits, not for callers.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn orgs(&self) -> Result<Vec<Org>, StoreError> {
-        Err(StoreError::Closed)
-    }
-
-    // -- API keys and embed tokens ------------------------------------------------------------------------------
-
-    /// Makes a key. `creator` is `None` at the command line. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`KeyError`].
-    pub fn create_key(
-        &self,
-        _org: OrgId,
-        _creator: Option<UserId>,
-        _key: NewApiKey,
-        _now: Timestamp,
-        _rng: &mut Entropy,
-    ) -> Result<CreatedKey, KeyError> {
-        Err(StoreError::Closed.into())
-    }
-
-    /// An organisation's keys, oldest first. Touches memory only.
-    pub fn keys(&self, _org: OrgId) -> Vec<Arc<ApiKey>> {
-        Vec::new()
-    }
-
-    /// One key of an organisation. Touches memory only.
-    pub fn key(&self, _org: OrgId, _key: KeyId) -> Option<Arc<ApiKey>> {
-        None
-    }
-
-    /// Changes a key. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`KeyError`].
-    pub fn change_key(
-        &self,
-        _org: OrgId,
-        _key: KeyId,
-        _change: ApiKeyChange,
-        _now: Timestamp,
-    ) -> Result<Arc<ApiKey>, KeyError> {
-        Err(StoreError::Closed.into())
-    }
-
-    /// Refuses every token made before `now`. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`KeyError`].
-    pub fn revoke_tokens(&self, _org: OrgId, _key: KeyId, _now: Timestamp) -> Result<(), KeyError> {
-        Err(StoreError::Closed.into())
-    }
-
-    /// Deletes a key; it and its tokens are refused from here on. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`KeyError`].
-    pub fn delete_key(&self, _org: OrgId, _key: KeyId, _now: Timestamp) -> Result<(), KeyError> {
-        Err(StoreError::Closed.into())
-    }
-
-    /// The key that `secret` opens: `None` for unknown, disabled and expired ones alike (`api_key_invalid`).
-    /// Notes the use. Touches memory only.
-    pub fn api_key(&self, _secret: &str, _now: Timestamp) -> Option<Arc<ApiKey>> {
-        None
-    }
-
-    /// Verifies an embed token in the order of API.md D7, steps 1 to 8; 9 and 10 are the caller's. Touches memory only.
-    ///
-    /// # Errors
-    /// [`TokenRefusal`].
-    pub fn embed(&self, _request: &EmbedRequest<'_>, _now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
-        Err(TokenRefusal::Invalid { reason: "key" })
-    }
-
-    /// Mints a token with a key's secret. Touches memory only.
-    ///
-    /// # Errors
-    /// [`MintError`].
-    pub fn mint(
-        &self,
-        _org: OrgId,
-        _request: &MintRequest,
-        _now: Timestamp,
-    ) -> Result<MintedToken, MintError> {
-        Err(MintError::UnknownKey)
-    }
-
-    // -- housekeeping -------------------------------------------------------------------------------------------
-
-    /// Every 5 s: writes renewals that lag, sweeps what expired; bounded work. Blocks (commit).
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn tick(&self, _now: Timestamp) -> Result<(), StoreError> {
-        Ok(())
+    /// [`StoreError`]; what was not written is tried again.
+    pub fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.flush_sessions()?;
+        self.flush_keys()?;
+        self.flush_failures(now)?;
+        let due = now.as_ms() >= self.next_sweep_ms.load(Ordering::Acquire);
+        if due {
+            self.next_sweep_ms.store(now.plus_ms(SWEEP_EVERY_MS).as_ms(), Ordering::Release);
+            self.sweep_logins(now)?;
+            self.sweep_audit(now)?;
+        }
+        self.sweep_sessions(due, now)
     }
 
     /// Clean stop: writes every renewal that lags at all. Blocks (commit).
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub fn close(&self, _now: Timestamp) -> Result<(), StoreError> {
-        Ok(())
+    /// [`StoreError`]: the stop was not a clean one.
+    pub fn close(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.flush_all_sessions()?;
+        self.flush_keys()?;
+        self.flush_failures(now)
+    }
+
+    /// Password verifications run so far, the dummy's included.
+    pub fn passwords_verified(&self) -> u64 {
+        self.passwords.verified()
+    }
+
+    fn lockout(&self) -> MutexGuard<'_, lockout::Lockout> {
+        self.lockout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn setup(&self) -> MutexGuard<'_, Option<SecretHash>> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_failure(&self, event: audit::Event, now: Timestamp) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(event, now);
     }
 }

@@ -2,9 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::entropy::Entropy;
+use crate::kv::{Record, Txn};
 use crate::model::{OrgId, OrgSlug, SlugError, Timestamp};
 
-use super::{OrgKey, StoreError};
+use super::audit::{self, Event};
+use super::store::read;
+use super::user::UserRow;
+use super::{Identity, OrgKey, StoreError, UserId};
 
 /// What a member may do; each role may do what the ones before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -132,10 +137,227 @@ pub enum OrgError {
     /// The name is longer than 200 bytes: `validation_failed`.
     #[error("a name has at most 200 bytes, this one {0}")]
     NameTooLong(usize),
-    /// All 4,294,967,295 numbers were given out.
+    /// All 4,294,967,294 numbers were given out.
     #[error("no organisation number is left")]
     Exhausted,
+    /// The creator's account is gone or disabled.
+    #[error("no such account")]
+    UnknownUser,
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Longest name of a person, an organisation or a key, bytes.
+pub(super) const NAME_BYTES_MAX: usize = 200;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct OrgRow {
+    pub(super) key: OrgKey,
+    pub(super) slug: String,
+    pub(super) name: String,
+    pub(super) created_at: Timestamp,
+    pub(super) settings: OrgSettings,
+}
+
+impl Record for OrgRow {
+    const TABLE: u8 = 0x09;
+    const KIND: u8 = 0x09;
+    const VERSION: u8 = 1;
+    type Key = OrgId;
+}
+
+impl OrgRow {
+    fn view(self, id: OrgId) -> Result<Org, StoreError> {
+        let slug = OrgSlug::parse(&self.slug)
+            .map_err(|_| StoreError::Inconsistent("an organisation's slug is none"))?;
+        Ok(Org {
+            id,
+            key: self.key,
+            slug,
+            name: self.name,
+            created_at: self.created_at,
+            settings: self.settings,
+        })
+    }
+}
+
+/// Whose a slug is or was: a slug is not given out again, or old tokens would open another organisation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct SlugRow(pub(super) OrgId);
+
+impl Record for SlugRow {
+    const TABLE: u8 = 0x0a;
+    const KIND: u8 = 0x0a;
+    const VERSION: u8 = 1;
+    type Key = String;
+}
+
+/// What a user is in an organisation; by user.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct MembershipRow {
+    pub(super) role: Role,
+    pub(super) joined_at: Timestamp,
+}
+
+impl Record for MembershipRow {
+    const TABLE: u8 = 0x0b;
+    const KIND: u8 = 0x0b;
+    const VERSION: u8 = 1;
+    type Key = (UserId, OrgId);
+}
+
+/// That a user is in an organisation; by organisation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct MemberRow;
+
+impl Record for MemberRow {
+    const TABLE: u8 = 0x0c;
+    const KIND: u8 = 0x0c;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, UserId);
+}
+
+/// The number the next organisation gets. Only ever grows. Number 0 is the instance itself.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct NextOrgRow(pub(super) u32);
+
+impl Record for NextOrgRow {
+    const TABLE: u8 = 0x0d;
+    const KIND: u8 = 0x0d;
+    const VERSION: u8 = 1;
+    type Key = ();
+}
+
+/// Makes an organisation in a change, `owner` its owner.
+pub(super) fn create(
+    txn: &mut Txn<'_>,
+    owner: UserId,
+    org: &NewOrg,
+    key: OrgKey,
+    now: Timestamp,
+) -> Result<Membership, OrgError> {
+    if org.name.len() > NAME_BYTES_MAX {
+        return Err(OrgError::NameTooLong(org.name.len()));
+    }
+    let slug = org.slug.as_str().to_owned();
+    if read::<SlugRow>(txn, &slug)?.is_some() {
+        return Err(OrgError::SlugTaken(org.slug.clone()));
+    }
+    let NextOrgRow(number) = read::<NextOrgRow>(txn, &())?.unwrap_or(NextOrgRow(1));
+    let next = number.checked_add(1).ok_or(OrgError::Exhausted)?;
+    let id = OrgId(number);
+    let row = OrgRow {
+        key,
+        slug: slug.clone(),
+        name: org.name.clone(),
+        created_at: now,
+        settings: OrgSettings::default(),
+    };
+    txn.put(&(), &NextOrgRow(next));
+    txn.put(&slug, &SlugRow(id));
+    txn.put(&id, &row);
+    txn.put(&(owner, id), &MembershipRow { role: Role::Owner, joined_at: now });
+    txn.put(&(id, owner), &MemberRow);
+    Ok(Membership { org: row.view(id)?, role: Role::Owner, joined_at: now })
+}
+
+impl Identity {
+    /// Makes an organisation, its maker the owner. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`OrgError`].
+    pub fn create_org(
+        &self,
+        creator: UserId,
+        org: NewOrg,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<Membership, OrgError> {
+        let key = OrgKey::random(rng);
+        let anyone = self.options.org_create == OrgCreate::Any;
+        self.change(move |txn| {
+            let user =
+                read::<UserRow>(txn, &creator)?.filter(|row| !row.disabled).ok_or(OrgError::UnknownUser)?;
+            if !anyone && !user.is_admin {
+                return Err(OrgError::Forbidden);
+            }
+            let made = create(txn, creator, &org, key, now)?;
+            audit::note(
+                txn,
+                &Event::by(creator, "org.created").of(made.org.id).target(org.slug.as_str()),
+                now,
+            )?;
+            Ok(made)
+        })
+    }
+
+    /// A user's organisations, by slug.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn memberships(&self, user: UserId) -> Result<Vec<Membership>, StoreError> {
+        let rows = self.rows::<MembershipRow>(&user)?;
+        let mut found = rows
+            .into_iter()
+            .map(|((_, org), row)| self.member_of(org, row))
+            .collect::<Result<Vec<_>, _>>()?;
+        found.sort_by(|a, b| a.org.slug.cmp(&b.org.slug));
+        Ok(found)
+    }
+
+    fn member_of(&self, org: OrgId, row: MembershipRow) -> Result<Membership, StoreError> {
+        let found =
+            self.row::<OrgRow>(&org)?.ok_or(StoreError::Inconsistent("a membership of no organisation"))?;
+        Ok(Membership { org: found.view(org)?, role: row.role, joined_at: row.joined_at })
+    }
+
+    /// A user's place in the organisation of this slug; `None` both where there is no such organisation and where
+    /// they are no member: one 404 `org_not_found`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn membership(&self, user: UserId, slug: &str) -> Result<Option<Membership>, StoreError> {
+        let Ok(slug) = OrgSlug::parse(slug) else { return Ok(None) };
+        let Some(SlugRow(org)) = self.row::<SlugRow>(&slug.as_str().to_owned())? else { return Ok(None) };
+        match self.row::<MembershipRow>(&(user, org))? {
+            Some(row) => self.member_of(org, row).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// All organisations: for the store's retention and limits, and the command line; not for callers.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn orgs(&self) -> Result<Vec<Org>, StoreError> {
+        self.rows::<OrgRow>(&())?.into_iter().map(|(id, row)| row.view(id)).collect()
+    }
+}
+
+/// Who may make organisations (`PROMLET_ORG_CREATE`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OrgCreate {
+    /// The instance administrator.
+    #[default]
+    Admin,
+    /// Every account.
+    Any,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_may_do_what_the_ones_before_it_may() {
+        let roles = [Role::Viewer, Role::Editor, Role::Admin, Role::Owner];
+        for (rank, role) in roles.into_iter().enumerate() {
+            assert_eq!(Role::parse(role.as_str()), Some(role));
+            for (needed_rank, needed) in roles.into_iter().enumerate() {
+                assert_eq!(role.allows(needed), rank >= needed_rank, "{role:?} for {needed:?}");
+            }
+        }
+        assert_eq!(Role::parse("Owner"), None);
+    }
 }

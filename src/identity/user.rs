@@ -1,8 +1,13 @@
 //! An account and its address.
 
+use serde::{Deserialize, Serialize};
+
+use crate::kv::{Record, Txn};
 use crate::model::Timestamp;
 
-use super::UserId;
+use super::store::read;
+use super::totp::TotpRow;
+use super::{Identity, StoreError, UserId};
 
 /// A mail address as accounts know it: trimmed, lower case, at most 254 bytes. Not checked to exist.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,4 +75,121 @@ pub struct User {
     pub disabled: bool,
     /// When it came to be.
     pub created_at: Timestamp,
+}
+
+/// An account as stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct UserRow {
+    pub(super) email: String,
+    pub(super) name: String,
+    pub(super) is_admin: bool,
+    pub(super) disabled: bool,
+    /// PHC string.
+    pub(super) password: Option<String>,
+    pub(super) created_at: Timestamp,
+    /// Sessions made under an older number are dead: ends any number of them in one row.
+    pub(super) sessions_epoch: u32,
+}
+
+impl Record for UserRow {
+    const TABLE: u8 = 0x01;
+    const KIND: u8 = 0x01;
+    const VERSION: u8 = 1;
+    type Key = UserId;
+}
+
+/// Whose an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct AddressRow(pub(super) UserId);
+
+impl Record for AddressRow {
+    const TABLE: u8 = 0x02;
+    const KIND: u8 = 0x02;
+    const VERSION: u8 = 1;
+    type Key = String;
+}
+
+impl UserRow {
+    /// What its owner may see.
+    pub(super) fn view(self, id: UserId, twofa_enabled: bool) -> User {
+        User {
+            id,
+            email: Email(self.email.into()),
+            name: self.name,
+            is_admin: self.is_admin,
+            twofa_enabled,
+            has_password: self.password.is_some(),
+            disabled: self.disabled,
+            created_at: self.created_at,
+        }
+    }
+}
+
+/// An account that may log in; `None` when it is gone or disabled.
+pub(super) fn active(txn: &Txn<'_>, user: UserId) -> Result<Option<UserRow>, StoreError> {
+    Ok(read::<UserRow>(txn, &user)?.filter(|row| !row.disabled))
+}
+
+impl Identity {
+    /// An account by its id.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn user(&self, user: UserId) -> Result<Option<User>, StoreError> {
+        let Some(row) = self.row::<UserRow>(&user)? else { return Ok(None) };
+        let twofa_enabled = self.row::<TotpRow>(&user)?.is_some_and(|totp| totp.enabled_at.is_some());
+        Ok(Some(row.view(user, twofa_enabled)))
+    }
+
+    /// An account by its address.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn user_by_email(&self, email: &Email) -> Result<Option<User>, StoreError> {
+        match self.row::<AddressRow>(&email.as_str().to_owned())? {
+            Some(AddressRow(user)) => self.user(user),
+            None => Ok(None),
+        }
+    }
+
+    /// All accounts, by id: for the command line.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn users(&self) -> Result<Vec<User>, StoreError> {
+        let rows = self.rows::<UserRow>(&())?;
+        rows.into_iter()
+            .map(|(id, row)| {
+                let twofa_enabled = self.row::<TotpRow>(&id)?.is_some_and(|totp| totp.enabled_at.is_some());
+                Ok(row.view(id, twofa_enabled))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_trimmed_folded_and_checked() {
+        let email = |text: &str| Email::parse(text).map(|e| e.as_str().to_owned());
+        assert_eq!(email("  Ada@Example.ORG "), Ok("ada@example.org".into()));
+        assert_eq!(email("a@b"), Ok("a@b".into()));
+        for bad in [
+            "",
+            "@",
+            "a@",
+            "@b",
+            "a",
+            "a@b@c",
+            "a b@c",
+            "a@b\nTo: c@d",
+            "<a@b>",
+            "a,b@c",
+            &format!("{}@b", "a".repeat(253)),
+        ] {
+            assert_eq!(email(bad), Err(EmailError), "{bad:?}");
+        }
+    }
 }

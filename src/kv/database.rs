@@ -31,7 +31,7 @@ pub enum DatabaseError {
         /// The database's directory.
         path: PathBuf,
         /// Its answer.
-        source: sled::Error,
+        source: EngineError,
     },
     /// sled panicked, as it does on damaged files.
     #[error("database {}: {action} panicked: {message}", path.display())]
@@ -52,6 +52,11 @@ pub enum DatabaseError {
         source: DamagedRow,
     },
 }
+
+/// What sled answered; its type stays in this room.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct EngineError(sled::Error);
 
 /// One open sled database.
 pub(super) struct Database {
@@ -208,12 +213,13 @@ fn remove_empty_snapshots(dir: &Path) -> Result<(), FileError> {
 }
 
 fn lock_is_held(error: &DatabaseError) -> bool {
-    matches!(error, DatabaseError::Engine { source: sled::Error::Io(e), .. } if e.kind() == io::ErrorKind::Other && e.to_string().contains("lock"))
+    matches!(error, DatabaseError::Engine { source: EngineError(sled::Error::Io(e)), .. } if e.kind() == io::ErrorKind::Other && e.to_string().contains("lock"))
 }
 
 fn guarded<T>(action: &'static str, dir: &Path, call: impl FnOnce() -> sled::Result<T>) -> Result<T, DatabaseError> {
     match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(answer) => answer.map_err(|source| DatabaseError::Engine { action, path: dir.to_owned(), source }),
+        Ok(answer) => answer
+            .map_err(|e| DatabaseError::Engine { action, path: dir.to_owned(), source: EngineError(e) }),
         Err(payload) => {
             Err(DatabaseError::Panicked { action, path: dir.to_owned(), message: panic_message(payload.as_ref()) })
         }
