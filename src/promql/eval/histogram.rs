@@ -61,33 +61,13 @@ impl Context<'_> {
                         node,
                     )?;
                     for (head, row) in out.iter() {
-                        for (step, value) in row.iter().enumerate().filter(|(_, value)| !is_absent(**value)) {
-                            self.place_quantile(&mut all, head, (label, q.values[step]), (step, *value))?;
-                        }
+                        place_quantiles(&mut all, head, label, row, &q)?;
                     }
+                    all.settle_all()?;
                 }
                 all.merged(Duplicates::Merge)?.without_names(delayed, Duplicates::Merge)
             }
         }
-    }
-
-    /// Puts one value into the row that carries its quantile in a label.
-    fn place_quantile(
-        &self,
-        rows: &mut Rows,
-        head: &Head,
-        (label, q): (&str, f64),
-        (step, value): (usize, f64),
-    ) -> Result<(), QueryError> {
-        let mut builder = head.labels.to_builder();
-        builder.set(label, go_float(q));
-        let labels = builder.build();
-        let last = rows.len().checked_sub(1).filter(|last| rows.heads[*last].labels == labels);
-        match last {
-            Some(last) => rows.row_mut(last)[step] = value,
-            None => rows.push_paid(Head { labels, drops_name: head.drops_name })?[step] = value,
-        }
-        Ok(())
     }
 
     fn warn_of_quantile(&self, q: &Scalars, node: &HistogramNode) {
@@ -167,4 +147,27 @@ impl Context<'_> {
         }
         Ok(out)
     }
+}
+
+/// Adds a row for each run of equal quantiles; the label tells which. A quantile that comes back is merged later.
+fn place_quantiles(all: &mut Rows, head: &Head, label: &str, row: &[f64], q: &Scalars) -> Result<(), QueryError> {
+    let mut told: Option<f64> = None;
+    for (step, value) in row.iter().enumerate().filter(|(_, value)| !is_absent(**value)) {
+        let q = q.values[step];
+        if told.is_none_or(|told| told.to_bits() != q.to_bits()) {
+            let mut builder = head.labels.to_builder();
+            builder.set(label, metrics_float(q));
+            all.push_paid(Head { labels: builder.build(), drops_name: head.drops_name })?;
+            told = Some(q);
+        }
+        let last = all.len() - 1;
+        all.row_mut(last)[step] = *value;
+    }
+    Ok(())
+}
+
+/// A number as OpenMetrics writes it: never without a fraction or an exponent.
+fn metrics_float(value: f64) -> String {
+    let text = go_float(value);
+    if value.is_finite() && !text.contains(['.', 'e']) { text + ".0" } else { text }
 }

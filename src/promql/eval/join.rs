@@ -120,9 +120,10 @@ impl Context<'_> {
         }
         let matching = &node.matching;
         let swapped = matching.cardinality == Cardinality::OneToMany;
-        let (fill_left, fill_right) = (matching.fill_left, matching.fill_right);
         let (many, one) = if swapped { (rhs, lhs) } else { (lhs, rhs) };
-        let (fill_many, fill_one) = if swapped { (fill_right, fill_left) } else { (fill_left, fill_right) };
+        // Upstream turns the sides round for `group_right`, but not the values filled in: the left one always stands
+        // for a missing sample of the many side (fill-modifier.test).
+        let (fill_many, fill_one) = (matching.fill_left, matching.fill_right);
         let sides =
             Sides { op: node.op, matching, swapped, returns_bool: node.returns_bool, fill_many, fill_one };
         let filled = fill_many.is_some() || fill_one.is_some();

@@ -64,12 +64,18 @@ pub(in crate::promql) fn fraction(
     if lower >= upper {
         return (0.0, lifted);
     }
-    let below = rank_at(upper, buckets, total) - rank_at(lower, buckets, total);
-    (below / total, lifted)
+    let between = rank_at(upper, buckets, total, Edge::Upper) - rank_at(lower, buckets, total, Edge::Lower);
+    (between / total, lifted)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Edge {
+    Lower,
+    Upper,
 }
 
 /// About how many observations were at most `value`.
-fn rank_at(value: f64, buckets: &[Bucket], total: f64) -> f64 {
+fn rank_at(value: f64, buckets: &[Bucket], total: f64, edge: Edge) -> f64 {
     let mut rank = 0.0;
     let mut from = match buckets.first() {
         Some(first) if first.le > 0.0 => 0.0,
@@ -80,9 +86,11 @@ fn rank_at(value: f64, buckets: &[Bucket], total: f64) -> f64 {
             return rank;
         }
         if value < bucket.le {
-            let width = bucket.le - from;
-            // A bucket without end has no place inside it.
-            let part = if width.is_finite() { (value - from) / width } else { 0.0 };
+            if from.is_infinite() {
+                // A bucket that reaches down for ever has no places inside it: what it has in part, it has not.
+                return if edge == Edge::Lower { bucket.count } else { rank };
+            }
+            let part = (value - from) / (bucket.le - from);
             return (rank + (bucket.count - rank) * part).min(total);
         }
         rank = bucket.count;

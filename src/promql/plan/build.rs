@@ -99,9 +99,10 @@ fn span_of(expr: &Expr) -> Span {
         Expr::Number(_) | Expr::Text(_) => Span::default(),
         Expr::Vector(selector) => selector.span,
         Expr::Matrix(matrix) => matrix.selector.span,
-        Expr::Subquery(subquery) => subquery.span,
+        // The span of a subquery is its bracket, the one of an operator the operator itself.
+        Expr::Subquery(subquery) => span_or(&subquery.expr, subquery.span),
         Expr::Negate(inner) => span_of(inner),
-        Expr::Binary(binary) => binary.span,
+        Expr::Binary(binary) => span_or(&binary.lhs, binary.span),
         Expr::Call(call) => call.span,
         Expr::Aggregate(aggregate) => aggregate.span,
     }
