@@ -15,7 +15,7 @@ use crate::api::lanes::{CancelOnDrop, Lane, Lanes};
 use crate::api::params::Params;
 use crate::api::prom_json;
 use crate::clock::{Clock, Stopwatch};
-use crate::model::{Access, Steps};
+use crate::model::{Access, MatchOp, Matcher, Steps};
 use crate::promql::syntax::tree::Expr;
 use crate::promql::syntax::{self, Caps};
 use crate::promql::{self, Annotations, Answer, Budget, Query, Value};
@@ -273,6 +273,14 @@ pub(in crate::api::orgs) fn admit_steps(grant: &Grant, steps: &Steps) -> ApiResu
         return Err(ApiError::new(Code::EmbedRestricted, detail));
     }
     Ok(())
+}
+
+/// How many of these tests are regular expressions that cost what regular expressions cost. As in an expression, an
+/// alternation of literals is a set and does not count.
+pub(in crate::api::orgs) fn patterns(matchers: &[Matcher]) -> usize {
+    let is_set = |pattern: &str| pattern.chars().all(|c| c.is_alphanumeric() || " _-/:,|".contains(c));
+    let is_pattern = |op| matches!(op, MatchOp::Regex | MatchOp::NotRegex);
+    matchers.iter().filter(|matcher| is_pattern(matcher.op()) && !is_set(matcher.value())).count()
 }
 
 /// 200 with a body that is JSON already.

@@ -3,12 +3,12 @@
 use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::{Params, shortened};
-use crate::model::{MatchOp, Matcher};
+use crate::model::Matcher;
 use crate::promql::syntax::structured::{Aggregation, Function, StructuredError, StructuredQuery};
 use crate::promql::syntax::tree::{Expr, Grouping};
 use crate::promql::syntax::{Caps, parse_matcher};
 
-use super::asking::ReadOptions;
+use super::asking::{ReadOptions, patterns};
 
 /// A structured question as far as it can be read without compiling a pattern; that is work for the query lane.
 #[derive(Clone, Debug)]
@@ -85,25 +85,15 @@ impl Shape {
 /// Compiles one pattern after the other, so that one too many is noticed before it costs anything. As in an expression,
 /// an alternation of literals is a set and does not count.
 fn compile(texts: &[String], caps: &Caps) -> ApiResult<Vec<Matcher>> {
-    let mut patterns = 0;
     let mut matchers = Vec::with_capacity(texts.len());
     for text in texts {
-        let matcher = parse_matcher(text, caps).map_err(|error| bad_expression("match", &error))?;
-        if matches!(matcher.op(), MatchOp::Regex | MatchOp::NotRegex) && !is_set(matcher.value()) {
-            patterns += 1;
-        }
-        if patterns > caps.regex_matchers {
+        matchers.push(parse_matcher(text, caps).map_err(|error| bad_expression("match", &error))?);
+        if patterns(&matchers) > caps.regex_matchers {
             let message = format!("more than {} regular expressions", caps.regex_matchers);
             return Err(ApiError::invalid_parameter("match", message));
         }
-        matchers.push(matcher);
     }
     Ok(matchers)
-}
-
-/// Whether nothing in a pattern is more than a literal or the bar between two.
-fn is_set(pattern: &str) -> bool {
-    pattern.chars().all(|c| c.is_alphanumeric() || matches!(c, '|' | '_' | '-' | '/' | ' ' | ':' | ','))
 }
 
 fn list(text: &str) -> Vec<String> {
