@@ -65,8 +65,8 @@ pub enum FolderError {
         /// What is wrong with it.
         what: String,
     },
-    /// The key was there once: sealed secrets need it.
-    #[error("{} is missing, and this store has users: put it back from your backup", path.display())]
+    /// No key is made for a store that has users, nor outside of the folder: sealed secrets need the old one.
+    #[error("the master key {} is missing: put it back from your backup", path.display())]
     MasterKeyMissing {
         /// Where it is expected.
         path: PathBuf,
@@ -386,3 +386,6 @@ fn store_in(path: &Path, lines: &[String]) -> Result<StoreId, FolderError> {
         .and_then(|bytes| bytes.try_into().ok().map(StoreId))
         .ok_or_else(|| FolderError::Damaged { path: path.to_owned(), what: "no store id".to_owned() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,9 @@
 mod scan;
 mod write;
 
-pub(super) use scan::{Survey, Torn, replay, survey, trim};
+#[cfg(test)]
+pub(super) use write::Faults;
+pub(super) use scan::{Survey, replay, survey, trim};
 pub(super) use write::{AppendError, Journal};
 
 use std::path::PathBuf;

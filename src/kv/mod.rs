@@ -23,7 +23,7 @@ mod rows;
 
 pub use control::{
     CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, CloseError, CommitError, CommitFailure, Control, ControlOptions,
-    Fenced, KeyBinding, Never, OpenError, RecoveryReport, SideReport, Start, Txn,
+    Fenced, KeyBinding, OpenError, RecoveryReport, SideReport, Start, Txn,
 };
 pub use database::{DatabaseError, EngineError};
 pub use files::FileError;

@@ -89,7 +89,10 @@ pub(super) fn scan_file(bytes: &[u8], mut next: u64) -> FileScan<'_> {
 
 /// The first record behind `from` that proves that change `seq` was durable once.
 pub(super) fn vouching(bytes: &[u8], from: usize, seq: u64) -> Option<u64> {
-    (from.next_multiple_of(8)..bytes.len()).step_by(8).find_map(|offset| match at(bytes, offset) {
+    let candidates = (from.next_multiple_of(8)..bytes.len()).step_by(8);
+    // Zeros are most of a file and no record.
+    let mut starts = candidates.filter(|offset| bytes.get(*offset..offset + 4).is_some_and(|word| word != [0; 4]));
+    starts.find_map(|offset| match at(bytes, offset) {
         At::Record(later) if later.seq > seq && later.seq.saturating_sub(u64::from(later.lag)) >= seq => {
             Some(later.seq)
         }
