@@ -112,7 +112,8 @@ impl Database {
     fn sync_creation(&self) -> Result<(), DatabaseError> {
         for name in ["db", "conf"] {
             let path = self.dir.join(name);
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(FileError::at("set mode of", &path))?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+                .map_err(FileError::at("set mode of", &path))?;
             files::sync_file(&path)?;
         }
         files::sync_dir(&self.dir)?;
@@ -229,13 +230,20 @@ fn lock_is_held(error: &DatabaseError) -> bool {
     matches!(error, DatabaseError::Engine { source: EngineError(sled::Error::Io(e)), .. } if e.kind() == io::ErrorKind::Other && e.to_string().contains("lock"))
 }
 
-fn guarded<T>(action: &'static str, dir: &Path, call: impl FnOnce() -> sled::Result<T>) -> Result<T, DatabaseError> {
+fn guarded<T>(
+    action: &'static str,
+    dir: &Path,
+    call: impl FnOnce() -> sled::Result<T>,
+) -> Result<T, DatabaseError> {
     match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(answer) => answer
-            .map_err(|e| DatabaseError::Engine { action, path: dir.to_owned(), source: EngineError(e) }),
-        Err(payload) => {
-            Err(DatabaseError::Panicked { action, path: dir.to_owned(), message: panic_message(payload.as_ref()) })
+        Ok(answer) => {
+            answer.map_err(|e| DatabaseError::Engine { action, path: dir.to_owned(), source: EngineError(e) })
         }
+        Err(payload) => Err(DatabaseError::Panicked {
+            action,
+            path: dir.to_owned(),
+            message: panic_message(payload.as_ref()),
+        }),
     }
 }
 

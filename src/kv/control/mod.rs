@@ -77,7 +77,10 @@ impl Control {
     ///
     /// # Errors
     /// [`OpenError`], which names what is damaged or missing.
-    pub fn open(folder: &DataFolder, options: &ControlOptions) -> Result<(Control, RecoveryReport), OpenError> {
+    pub fn open(
+        folder: &DataFolder,
+        options: &ControlOptions,
+    ) -> Result<(Control, RecoveryReport), OpenError> {
         open::open(folder, options)
     }
 

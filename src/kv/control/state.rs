@@ -69,7 +69,12 @@ impl Meta {
             return None;
         }
         let rows = entries.iter().map(|[t, n @ ..]| (*t, u64::from_le_bytes(*n))).collect();
-        Some(Meta { seq: u64::from_le_bytes(*seq), sum: u64::from_le_bytes(*sum), store: StoreId(*store), rows })
+        Some(Meta {
+            seq: u64::from_le_bytes(*seq),
+            sum: u64::from_le_bytes(*sum),
+            store: StoreId(*store),
+            rows,
+        })
     }
 }
 
@@ -112,7 +117,8 @@ impl State {
     pub(super) fn meta(&self) -> Result<Option<Meta>, DatabaseError> {
         let Some(value) = self.database.get(META_KEY)? else { return Ok(None) };
         let (frame, body, _) = frame::open(META_KEY, &value).map_err(|e| self.damaged(e))?;
-        let strange = || self.damaged(DamagedRow::Content { key: META_KEY.to_vec(), what: format!("{frame:?}") });
+        let strange =
+            || self.damaged(DamagedRow::Content { key: META_KEY.to_vec(), what: format!("{frame:?}") });
         if frame != META_FRAME {
             return Err(strange());
         }
@@ -191,7 +197,8 @@ pub(super) fn values(
         if rows::is_further(frame::open(key, value)?.0) {
             continue;
         }
-        let (frame, body) = rows::join(key, value, |further| Ok::<_, DamagedRow>(rows.get(further).cloned()))?;
+        let (frame, body) =
+            rows::join(key, value, |further| Ok::<_, DamagedRow>(rows.get(further).cloned()))?;
         each(key, frame, &body)?;
     }
     Ok(())

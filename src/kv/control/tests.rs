@@ -260,12 +260,13 @@ fn a_long_value_is_split_joined_shrunk_and_removed_without_leftovers_and_blobs_s
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
-    let long = |n: usize| User { name: "long".to_owned(), bio: (0..n).map(|i| (i % 251) as u8).collect() };
+    let long = |n: usize| User { name: "long".to_owned(), bio: (0..=250).cycle().take(n).collect() };
     for length in [190_000, 12_000, 100_000, 10, 3_980, 3_990, 0] {
         put(&control, 1, long(length)).expect("put");
         put(&control, 2, user("next")).expect("put");
         assert_eq!(control.get::<User>(&1).expect("get"), Some(long(length)));
-        let inside = control.commit(|tx| Ok::<_, DatabaseError>((tx.get::<User>(&1)?, tx.scan::<User>(&())?.len())));
+        let inside =
+            control.commit(|tx| Ok::<_, DatabaseError>((tx.get::<User>(&1)?, tx.scan::<User>(&())?.len())));
         assert_eq!(inside.expect("commit"), (Some(long(length)), 2));
         assert_eq!(users(&control).len(), 2);
         let rows = control.shared.state.rows(&[User::TABLE]).expect("rows");
@@ -325,9 +326,9 @@ fn without_room_for_a_journal_file_nothing_is_written_and_it_may_be_tried_again(
     let big = |n: u8| User { name: "big".to_owned(), bio: vec![n; 100_000] };
     let mut kept = Vec::new();
     let refused = loop {
-        let n = kept.len() as u8;
+        let n = u8::try_from(kept.len()).expect("few");
         match put(&control, n.into(), big(n)) {
-            Ok(()) => kept.push(u32::from(n)),
+            Ok(()) => kept.push(n),
             Err(e) => break e,
         }
     };
@@ -346,13 +347,21 @@ fn many_writers_at_once_get_what_they_were_answered() {
     let folder = folder(temp.path());
     let control = opened(&folder);
     std::thread::scope(|scope| {
-        for t in 0..16_u32 {
+        for t in 0..16_u8 {
             let control = &control;
             scope.spawn(move || {
                 for i in 0..40_u32 {
-                    let bio = vec![t as u8; (i as usize % 8) * 2_000];
-                    put(control, t * 1_000 + i, User { name: format!("{t}/{i}"), bio: bio.clone() }).expect("put");
-                    assert_eq!(control.get::<User>(&(t * 1_000 + i)).expect("get").expect("there").bio, bio);
+                    let bio = vec![t; (i as usize % 8) * 2_000];
+                    put(
+                        control,
+                        u32::from(t) * 1_000 + i,
+                        User { name: format!("{t}/{i}"), bio: bio.clone() },
+                    )
+                    .expect("put");
+                    assert_eq!(
+                        control.get::<User>(&(u32::from(t) * 1_000 + i)).expect("get").expect("there").bio,
+                        bio
+                    );
                     // Growing and shrinking under everyone's eyes: no reader sees half of a change.
                     put(control, 99_999, User { name: "shared".to_owned(), bio }).expect("put");
                     control.get::<User>(&99_999).expect("never torn").expect("there");
@@ -423,7 +432,7 @@ fn store_with_a_past(dir: &Path) -> (DataFolder, Vec<(u32, User)>) {
             copy_tree(&folder.path().join("journal"), &dir.join("journal"));
         }
         let bio = if n % 10 == 0 { 9_000 } else { 3_000 };
-        put(&control, n % 50, User { name: n.to_string(), bio: vec![n as u8; bio] }).expect("put");
+        put(&control, n % 50, User { name: n.to_string(), bio: vec![n.to_le_bytes()[0]; bio] }).expect("put");
     }
     let all = control.scan::<User>(&()).expect("scan");
     control.close().expect("clean");
@@ -508,7 +517,9 @@ fn a_damaged_database_is_rebuilt_from_the_journal_and_kept_in_quarantine() {
             bytes[end / 8..end / 2].fill(0xa5);
             std::fs::write(control.join("db"), bytes).expect("written");
         }),
-        ("half swapped", |control, _| std::fs::rename(control, control.with_extension("new")).expect("renamed")),
+        ("half swapped", |control, _| {
+            std::fs::rename(control, control.with_extension("new")).expect("renamed")
+        }),
         ("a row changed", |control, _| {
             let database = crate::kv::database::Database::open(control, 1 << 20).expect("open");
             let mut value = database.get(&[1, 0, 0, 0, 5]).expect("get").expect("there");
@@ -597,7 +608,9 @@ fn first_set_up_is_open_only_where_no_user_ever_was() {
         let found = outcome.map(|(control, _)| users(&control).len());
         match (in_control, in_journal, initialised) {
             (_, true, _) => assert!(matches!(found, Ok(1))),
-            (true, false, _) => assert!(matches!(found, Err(OpenError::ChangesMissing { first: 1, last: 1, .. }))),
+            (true, false, _) => {
+                assert!(matches!(found, Err(OpenError::ChangesMissing { first: 1, last: 1, .. })))
+            }
             (false, false, true) => assert!(matches!(found, Err(OpenError::AccountsGone { .. }))),
             (false, false, false) => assert!(matches!(found, Ok(0))),
         }

@@ -75,7 +75,10 @@ fn a_foreign_folder_and_a_newer_layout_stay_as_they_are() {
     let newer = "promlet store\nlayout 2\nsomething new\n";
     fs::write(temp.path().join("STORE"), newer).expect("written");
     assert!(matches!(open(temp.path()), Err(FolderError::Newer { found: 2, .. })));
-    assert_eq!((names(), fs::read_to_string(temp.path().join("STORE")).expect("text")), (vec!["STORE".to_owned()], newer.to_owned()));
+    assert_eq!(
+        (names(), fs::read_to_string(temp.path().join("STORE")).expect("text")),
+        (vec!["STORE".to_owned()], newer.to_owned())
+    );
     fs::remove_file(temp.path().join("STORE")).expect("removed");
     // What a crash in the very first start leaves is no foreign folder.
     for name in ["LOCK", "STORE.new"] {
@@ -96,7 +99,10 @@ fn any_changed_byte_of_the_identity_is_noticed() {
         bad[at] ^= 1;
         fs::write(&path, &bad).expect("written");
         let refused = open(temp.path());
-        assert!(matches!(refused, Err(FolderError::Damaged { .. } | FolderError::Newer { .. })), "byte {at}: {refused:?}");
+        assert!(
+            matches!(refused, Err(FolderError::Damaged { .. } | FolderError::Newer { .. })),
+            "byte {at}: {refused:?}"
+        );
         fs::write(&path, &whole[..at]).expect("written");
         assert!(matches!(open(temp.path()), Err(FolderError::Damaged { .. })), "cut at {at}");
     }

@@ -46,7 +46,8 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn header_and_record_are_the_ones_that_are_drawn() {
-    let header = encode_header(&Header { store: STORE, number: 3, previous: 2, created: at(1_700_000_000_000) });
+    let header =
+        encode_header(&Header { store: STORE, number: 3, previous: 2, created: at(1_700_000_000_000) });
     assert_eq!(
         hex(&header),
         "50524f4d4a4e4c31010040000000040073746f72652d6f662d612d7465737421\
@@ -137,7 +138,8 @@ fn flip_every_bit(groups: &[Vec<Rows>]) {
         let byte = whole[bit / 8] ^ (1 << (bit % 8));
         std::os::unix::fs::FileExt::write_all_at(&file, &[byte], (bit / 8) as u64).expect("write");
         let result = changes(temp.path());
-        std::os::unix::fs::FileExt::write_all_at(&file, &whole[bit / 8..=bit / 8], (bit / 8) as u64).expect("write");
+        std::os::unix::fs::FileExt::write_all_at(&file, &whole[bit / 8..=bit / 8], (bit / 8) as u64)
+            .expect("write");
         let hit = records.iter().position(|(from, to)| (*from..*to).contains(&(bit / 8)));
         match (hit, result) {
             (None, Err(_)) if bit / 8 < HEADER_BYTES => {}
