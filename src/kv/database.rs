@@ -64,6 +64,9 @@ pub(super) struct Database {
     /// Our own descriptor of `db`: a sync is per file, whoever holds it.
     data: File,
     dir: PathBuf,
+    /// A test asks for a failing sync here.
+    #[cfg(test)]
+    pub(super) fail_sync: std::sync::atomic::AtomicBool,
 }
 
 /// How long "lock held" is tried again: sled's threads let go within some 12 ms of a drop.
@@ -93,7 +96,13 @@ impl Database {
         };
         let path = dir.join("db");
         let data = File::open(&path).map_err(FileError::at("open", &path))?;
-        let database = Database { db, data, dir: dir.to_owned() };
+        let database = Database {
+            db,
+            data,
+            dir: dir.to_owned(),
+            #[cfg(test)]
+            fail_sync: false.into(),
+        };
         if is_new {
             database.sync_creation()?;
         }
@@ -103,7 +112,8 @@ impl Database {
     fn sync_creation(&self) -> Result<(), DatabaseError> {
         for name in ["db", "conf"] {
             let path = self.dir.join(name);
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(FileError::at("set mode of", &path))?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+                .map_err(FileError::at("set mode of", &path))?;
             files::sync_file(&path)?;
         }
         files::sync_dir(&self.dir)?;
@@ -140,6 +150,10 @@ impl Database {
     pub(super) fn flush(&self) -> Result<(), DatabaseError> {
         guarded("flush", &self.dir, || self.db.flush())?;
         let path = || self.dir.join("db");
+        #[cfg(test)]
+        if self.fail_sync.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(FileError::at("sync", &path())(io::Error::from_raw_os_error(5)).into());
+        }
         self.data.sync_data().map_err(|e| FileError::at("sync", &path())(e))?;
         Ok(())
     }
@@ -177,7 +191,7 @@ impl Database {
 
     /// Closes it and makes the directory's final state durable.
     pub(super) fn close(self) -> Result<(), DatabaseError> {
-        let Database { db, data, dir } = self;
+        let Database { db, data, dir, .. } = self;
         guarded("close", &dir, || {
             drop(db);
             Ok(())
@@ -216,13 +230,20 @@ fn lock_is_held(error: &DatabaseError) -> bool {
     matches!(error, DatabaseError::Engine { source: EngineError(sled::Error::Io(e)), .. } if e.kind() == io::ErrorKind::Other && e.to_string().contains("lock"))
 }
 
-fn guarded<T>(action: &'static str, dir: &Path, call: impl FnOnce() -> sled::Result<T>) -> Result<T, DatabaseError> {
+fn guarded<T>(
+    action: &'static str,
+    dir: &Path,
+    call: impl FnOnce() -> sled::Result<T>,
+) -> Result<T, DatabaseError> {
     match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(answer) => answer
-            .map_err(|e| DatabaseError::Engine { action, path: dir.to_owned(), source: EngineError(e) }),
-        Err(payload) => {
-            Err(DatabaseError::Panicked { action, path: dir.to_owned(), message: panic_message(payload.as_ref()) })
+        Ok(answer) => {
+            answer.map_err(|e| DatabaseError::Engine { action, path: dir.to_owned(), source: EngineError(e) })
         }
+        Err(payload) => Err(DatabaseError::Panicked {
+            action,
+            path: dir.to_owned(),
+            message: panic_message(payload.as_ref()),
+        }),
     }
 }
 

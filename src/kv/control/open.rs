@@ -24,7 +24,7 @@ pub struct ControlOptions {
     pub users_table: u8,
 }
 
-/// Why control cannot be opened. Nothing was changed but, perhaps, a torn tail of the journal.
+/// Why control cannot be opened. Nothing was lost: at most a rebuilt database stands in the place of a damaged one.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A file operation failed.
@@ -116,25 +116,18 @@ pub(super) fn open(
         return Err(OpenError::ChangesMissing { first: 1, last: first - 1, why });
     }
     let control = folder.path().join("control");
-    let (state, mut meta, start) = match try_open(&control, folder.store_id()) {
-        Ok((state, meta)) => {
+    let Opened { state, meta, start, applied } = match try_open(&control, folder.store_id()) {
+        Ok((state, mut meta)) => {
             refuse_a_short_journal(&survey, meta.seq)?;
-            let start = if meta.seq == survey.last_seq { Start::Intact } else { Start::CaughtUp };
-            (state, meta, start)
+            let applied = catch_up(&state, &mut meta, &survey, folder.store_id())?;
+            let start = if applied == 0 { Start::Intact } else { Start::CaughtUp };
+            Opened { state, meta, start, applied }
         }
-        Err(why) => {
-            if survey.records == 0 && folder.is_initialised()? {
-                return Err(OpenError::AccountsGone { marker: folder.path().join("INITIALISED") });
-            }
-            rebuild(folder, &control, &survey, why, options.now)?
+        Err(_) if survey.records == 0 && folder.is_initialised()? => {
+            return Err(OpenError::AccountsGone { marker: folder.path().join("INITIALISED") });
         }
+        Err(why) => rebuild(folder, &control, &survey, why, options.now)?,
     };
-    let mut applied = meta.seq;
-    if meta.seq < survey.last_seq {
-        applied = catch_up(&state, &mut meta, &survey, folder.store_id())?;
-    } else if matches!(start, Start::Intact) {
-        applied = 0;
-    }
     let users = meta.rows.get(&options.users_table).copied().unwrap_or_default();
     let initialised = folder.is_initialised()?;
     if users == 0 && initialised {
@@ -160,6 +153,14 @@ pub(super) fn open(
         took: watch.elapsed(),
     };
     Ok((Control::start(state, journal, meta).map_err(OpenError::Thread)?, report))
+}
+
+struct Opened {
+    state: State,
+    meta: Meta,
+    start: Start,
+    /// Changes applied from the journal.
+    applied: u64,
 }
 
 /// Every change that sled knows was durable in the journal first, so a journal that ends before is damaged.
@@ -195,19 +196,17 @@ fn rebuild(
     survey: &Survey,
     why: String,
     now: Timestamp,
-) -> Result<(State, Meta, Start), OpenError> {
+) -> Result<Opened, OpenError> {
     let new = control.with_extension("new");
     if new.exists() {
         fs::remove_dir_all(&new).map_err(FileError::at("remove", &new))?;
     }
-    let mut meta = Meta { seq: 0, store: folder.store_id(), rows: std::collections::BTreeMap::new() };
-    {
-        let state = State::open(&new)?;
-        state.apply(&mut meta, &Rows::new(), 0)?;
-        catch_up(&state, &mut meta, survey, folder.store_id())?;
-        state.sync_blobs()?;
-        state.close()?;
-    }
+    let mut meta = Meta::empty(folder.store_id());
+    let state = State::open(&new)?;
+    state.apply(&mut meta, &Rows::new(), 0)?;
+    let applied = catch_up(&state, &mut meta, survey, folder.store_id())?;
+    state.sync_blobs()?;
+    state.close()?;
     let existed = control.exists();
     let quarantined = if existed { Some(folder.quarantine(control, now)?) } else { None };
     files::rename(&new, control)?;
@@ -215,7 +214,7 @@ fn rebuild(
     let state = State::open(control)?;
     let fresh = !existed && survey.records == 0;
     let start = if fresh { Start::Created } else { Start::Rebuilt { why, quarantined } };
-    Ok((state, meta, start))
+    Ok(Opened { state, meta, start, applied })
 }
 
 /// Applies the changes behind `meta.seq`, up to 64 rows a commit; how many there were.

@@ -88,10 +88,6 @@ impl Journal {
         Ok(journal)
     }
 
-    pub(in crate::kv) fn last_seq(&self) -> u64 {
-        self.last_seq
-    }
-
     /// Writes one record a change and syncs once; the seq of the last one.
     ///
     /// `changes` fit into one file together: at most [`super::GROUP_BYTES_MAX`].
