@@ -1,12 +1,16 @@
 //! PromQL through its front door: scripts of our own, in Prometheus' test language.
 
+#[path = "promql/laws.rs"]
+mod laws;
+#[path = "promql/limits.rs"]
+mod limits;
 #[path = "promql/runner/mod.rs"]
 mod runner;
 
 use std::path::Path;
 
 use promlet::promql::FUNCTIONS;
-use runner::Foreign;
+use runner::Mode;
 
 fn folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/promql"))
@@ -27,11 +31,21 @@ fn scripts() -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_script_holds() {
+fn every_script_holds_with_names_removed_at_once() {
+    check(false);
+}
+
+#[test]
+fn every_script_holds_with_names_removed_at_the_end() {
+    check(true);
+}
+
+fn check(delayed_name_removal: bool) {
     let mut wrong = Vec::new();
     let mut evaluations = 0;
     for (name, text) in scripts() {
-        match runner::run(&text, Foreign::Refuse) {
+        let mode = Mode { leaves_out: false, delayed_name_removal };
+        match runner::run(&text, mode) {
             Ok(outcomes) => {
                 assert!(!outcomes.is_empty(), "{name}.test evaluates nothing");
                 evaluations += outcomes.len();

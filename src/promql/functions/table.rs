@@ -121,7 +121,9 @@ pub static FUNCTIONS: &[Function] = &[
         Vector,
         Kernel::Window(WindowKernel { counts: true, needs_resets: true, ..kernel(counter::increase) }),
     ),
-    row("info", &[Vector, Vector], Vector, Kernel::NotYet("label_join and group_left do its work")).optional(1).experimental(),
+    row("info", &[Vector, Vector], Vector, Kernel::NotYet("label_join and group_left do its work"))
+        .optional(1)
+        .experimental(),
     window("irate", counter::irate),
     special("label_join", &[Vector, Text, Text, Text], Vector, Special::LabelJoin).any(),
     special("label_replace", &[Vector, Text, Text, Text, Text], Vector, Special::LabelReplace),
@@ -175,7 +177,8 @@ pub static FUNCTIONS: &[Function] = &[
     special("sort_desc", &[Vector], Vector, Special::SortDesc),
     map("sqrt", f64::sqrt),
     special("start", &[], Scalar, Special::Start).experimental(),
-    row("start_timestamp", &[Vector], Vector, Kernel::NotYet("start timestamps are not stored")).experimental(),
+    row("start_timestamp", &[Vector], Vector, Kernel::NotYet("start timestamps are not stored"))
+        .experimental(),
     window("stddev_over_time", over_time::stddev),
     window("stdvar_over_time", over_time::stdvar),
     special("step", &[], Scalar, Special::Step).experimental(),

@@ -7,34 +7,34 @@ use super::series::{Item, SeriesLine};
 
 /// What is expected of an evaluation.
 #[derive(Debug, Default)]
-pub struct Expected {
-    pub fail: Option<Rule>,
-    pub warnings: Vec<Rule>,
-    pub infos: Vec<Rule>,
-    pub no_warning: bool,
-    pub no_info: bool,
-    pub ordered: bool,
-    pub scalar: Option<f64>,
-    pub text: Option<String>,
+pub(crate) struct Expected {
+    pub(crate) fail: Option<Rule>,
+    pub(crate) warnings: Vec<Rule>,
+    pub(crate) infos: Vec<Rule>,
+    pub(crate) no_warning: bool,
+    pub(crate) no_info: bool,
+    pub(crate) ordered: bool,
+    pub(crate) scalar: Option<f64>,
+    pub(crate) text: Option<String>,
     /// The first time and the step of an instant query's raw samples.
-    pub raw: Option<(Timestamp, i64)>,
-    pub series: Vec<SeriesLine>,
+    pub(crate) raw: Option<(Timestamp, i64)>,
+    pub(crate) series: Vec<SeriesLine>,
 }
 
 /// What a message must be.
 #[derive(Debug)]
-pub enum Rule {
+pub(crate) enum Rule {
     Anything,
     Exactly(String),
     Regex(regex::Regex),
 }
 
 impl Rule {
-    pub fn regex(text: &str) -> Result<Rule, String> {
+    pub(crate) fn regex(text: &str) -> Result<Rule, String> {
         regex::Regex::new(text).map(Rule::Regex).map_err(|e| e.to_string())
     }
 
-    pub fn allows(&self, message: &str) -> bool {
+    pub(crate) fn allows(&self, message: &str) -> bool {
         match self {
             Rule::Anything => true,
             Rule::Exactly(text) => text == message,
@@ -47,7 +47,7 @@ impl Rule {
 const TOLERANCE: f64 = 1e-6;
 
 /// Whether two values are the same for a script.
-pub fn almost_equal(a: f64, b: f64) -> bool {
+pub(crate) fn almost_equal(a: f64, b: f64) -> bool {
     if is_stale(a) || is_stale(b) {
         return is_stale(a) && is_stale(b);
     }
@@ -63,7 +63,7 @@ pub fn almost_equal(a: f64, b: f64) -> bool {
 
 impl Expected {
     /// Whether warnings and infos are those that were announced.
-    pub fn check_annotations(&self, found: &Annotations) -> Result<(), String> {
+    pub(crate) fn check_annotations(&self, found: &Annotations) -> Result<(), String> {
         let kinds = [
             ("warning", &self.warnings, self.no_warning, &found.warnings),
             ("info", &self.infos, self.no_info, &found.infos),
@@ -86,7 +86,7 @@ impl Expected {
     }
 
     /// Whether an instant query's value is the expected one.
-    pub fn check_instant(&self, value: &Value, at: Timestamp) -> Result<(), String> {
+    pub(crate) fn check_instant(&self, value: &Value, at: Timestamp) -> Result<(), String> {
         match value {
             Value::Scalar { value, .. } => self.check_scalar(*value),
             Value::Text { text, .. } => match &self.text {
@@ -101,14 +101,14 @@ impl Expected {
         }
     }
 
-    pub fn check_scalar(&self, value: f64) -> Result<(), String> {
+    pub(crate) fn check_scalar(&self, value: f64) -> Result<(), String> {
         match self.scalar {
             Some(expected) if almost_equal(expected, value) => Ok(()),
             expected => Err(format!("expected {expected:?}, found the scalar {value}")),
         }
     }
 
-    pub fn check_vector(&self, vector: &[VectorSample], at: Timestamp) -> Result<(), String> {
+    pub(crate) fn check_vector(&self, vector: &[VectorSample], at: Timestamp) -> Result<(), String> {
         if self.scalar.is_some() || self.text.is_some() || self.raw.is_some() {
             return Err(format!("expected no vector, found {} samples", vector.len()));
         }
@@ -142,7 +142,12 @@ impl Expected {
     }
 
     /// Whether a matrix is the expected one; position `i` of a line is `start + i * step`.
-    pub fn check_matrix(&self, matrix: &[MatrixSeries], start: Timestamp, step_ms: i64) -> Result<(), String> {
+    pub(crate) fn check_matrix(
+        &self,
+        matrix: &[MatrixSeries],
+        start: Timestamp,
+        step_ms: i64,
+    ) -> Result<(), String> {
         if !matrix.is_sorted_by(|a, b| a.labels < b.labels) {
             return Err("the series are not sorted by labels".into());
         }
@@ -168,7 +173,11 @@ impl Expected {
                 return Err(format!("{} is missing", line.labels));
             };
             let same = found.samples.len() == expected.len()
-                && found.samples.iter().zip(&expected).all(|(s, (at, value))| s.at == *at && almost_equal(s.value, *value));
+                && found
+                    .samples
+                    .iter()
+                    .zip(&expected)
+                    .all(|(s, (at, value))| s.at == *at && almost_equal(s.value, *value));
             if !same {
                 let found: Vec<_> = found.samples.iter().map(|s| (s.at.as_ms(), s.value)).collect();
                 let expected: Vec<_> = expected.iter().map(|(at, value)| (at.as_ms(), *value)).collect();

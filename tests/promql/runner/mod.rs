@@ -13,33 +13,33 @@ use promlet::tsdb::Tsdb;
 use script::{Command, ScriptError, parse};
 use series::Item;
 
-/// What a script may contain that is left out rather than refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Foreign {
-    /// Our own scripts: a histogram is an error of the script.
-    Refuse,
-    /// Upstream's scripts: series with histograms are left out, evaluations that need them fail and are counted.
-    #[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "only the peers tier reads foreign scripts"))]
-    Skip,
+/// How a script is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mode {
+    /// Leaves out series with histograms and start timestamps, which upstream's scripts have and the store does not;
+    /// evaluations that need them fail, and are counted. Otherwise they are an error of the script.
+    pub(crate) leaves_out: bool,
+    /// Upstream's scripts expect names to be removed at the end of a query; its server removes them at once.
+    pub(crate) delayed_name_removal: bool,
 }
 
 /// How one evaluation went.
 #[derive(Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The line it stands on, from one.
-    pub line: usize,
+    pub(crate) line: usize,
     /// Its query.
-    pub query: String,
+    pub(crate) query: String,
     /// What was wrong.
-    pub result: Result<(), String>,
+    pub(crate) result: Result<(), String>,
 }
 
 /// Runs a whole script.
-pub fn run(text: &str, foreign: Foreign) -> Result<Vec<Outcome>, ScriptError> {
+pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<Outcome>, ScriptError> {
     let org = OrgId(1);
     let mut store = Tsdb::scaffold();
     let mut outcomes = Vec::new();
-    for command in parse(text, foreign)? {
+    for command in parse(text, mode)? {
         match command {
             Command::Clear => store = Tsdb::scaffold(),
             Command::Load { interval_ms, series } => {
@@ -53,14 +53,13 @@ pub fn run(text: &str, foreign: Foreign) -> Result<Vec<Outcome>, ScriptError> {
                     });
                     batch.series(&line.labels, samples);
                 }
-                store.append(org, &batch.batch(), Timestamp::from_ms(0)).map_err(|e| ScriptError {
-                    line: 0,
-                    what: e.to_string(),
-                })?;
+                store
+                    .append(org, &batch.batch(), Timestamp::from_ms(0))
+                    .map_err(|e| ScriptError { line: 0, what: e.to_string() })?;
             }
             Command::Eval(eval) => {
                 let snapshot = store.snapshot(&Access::whole(org));
-                let result = evaluate::check(&eval, &snapshot);
+                let result = evaluate::check(&eval, &snapshot, mode);
                 outcomes.push(Outcome { line: eval.line, query: eval.query, result });
             }
         }

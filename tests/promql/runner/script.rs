@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use promlet::model::{Labels, Timestamp, parse_duration};
 
-use super::Foreign;
+use super::Mode;
 use super::expect::{Expected, Rule};
 use super::series::{self, SeriesLine, unquote};
 
 /// What is wrong with a script itself.
 #[derive(Debug)]
-pub struct ScriptError {
+pub(crate) struct ScriptError {
     /// From one.
-    pub line: usize,
-    pub what: String,
+    pub(crate) line: usize,
+    pub(crate) what: String,
 }
 
 /// One command.
 #[derive(Debug)]
-pub enum Command {
+pub(crate) enum Command {
     Clear,
     Load { interval_ms: i64, series: Vec<SeriesLine> },
     Eval(Box<Eval>),
@@ -26,22 +26,22 @@ pub enum Command {
 
 /// One evaluation and what is expected of it.
 #[derive(Debug)]
-pub struct Eval {
-    pub line: usize,
-    pub kind: EvalKind,
-    pub query: String,
-    pub expected: Expected,
+pub(crate) struct Eval {
+    pub(crate) line: usize,
+    pub(crate) kind: EvalKind,
+    pub(crate) query: String,
+    pub(crate) expected: Expected,
 }
 
 /// When.
 #[derive(Clone, Copy, Debug)]
-pub enum EvalKind {
+pub(crate) enum EvalKind {
     Instant { at: Timestamp },
     Range { start: Timestamp, end: Timestamp, step_ms: i64 },
 }
 
 /// Reads a whole script.
-pub fn parse(text: &str, foreign: Foreign) -> Result<Vec<Command>, ScriptError> {
+pub(crate) fn parse(text: &str, mode: Mode) -> Result<Vec<Command>, ScriptError> {
     let lines: Vec<&str> = text.split('\n').map(|line| line.trim_matches([' ', '\t', '\r'])).collect();
     let blank = |line: &str| line.is_empty() || line.starts_with('#');
     let mut commands = Vec::new();
@@ -63,7 +63,7 @@ pub fn parse(text: &str, foreign: Foreign) -> Result<Vec<Command>, ScriptError> 
             commands.push(Command::Clear);
             at = from;
         } else if word.starts_with("load") {
-            commands.push(load(line, body, foreign).map_err(fail)?);
+            commands.push(load(line, body, mode).map_err(fail)?);
         } else if word.starts_with("eval") {
             commands.push(Command::Eval(Box::new(eval(number, line, body).map_err(fail)?)));
         } else {
@@ -77,21 +77,21 @@ fn duration(text: &str) -> Result<i64, String> {
     parse_duration(text).map_err(|e| e.to_string())
 }
 
-fn load(line: &str, body: &[&str], foreign: Foreign) -> Result<Command, String> {
+fn load(line: &str, body: &[&str], mode: Mode) -> Result<Command, String> {
     let (command, interval) = line.split_once([' ', '\t']).ok_or("load has no interval")?;
-    if command != "load" && foreign == Foreign::Refuse {
+    if command != "load" && !mode.leaves_out {
         return Err("histograms cannot be loaded".into());
     }
     let interval_ms = duration(interval.trim())?;
     let mut found: BTreeMap<Labels, SeriesLine> = BTreeMap::new();
     for line in body {
         let start_times = line.split([' ', '\t']).next().is_some_and(|word| word.ends_with("@st"));
-        if start_times && foreign == Foreign::Skip {
+        if start_times && mode.leaves_out {
             continue;
         }
         let series = series::parse(line)?;
         if series.has_histogram() {
-            if foreign == Foreign::Refuse {
+            if !mode.leaves_out {
                 return Err("histograms cannot be loaded".into());
             }
             continue;
@@ -126,7 +126,8 @@ fn when(text: &str) -> Result<(EvalKind, &str), String> {
     fn after<'t>(text: &'t str, words: &[&str]) -> Result<&'t str, String> {
         let mut rest = text;
         for word in words {
-            rest = rest.strip_prefix(word).ok_or(format!("{word:?} is missing before {rest:?}"))?.trim_start();
+            rest =
+                rest.strip_prefix(word).ok_or(format!("{word:?} is missing before {rest:?}"))?.trim_start();
         }
         Ok(rest)
     }

@@ -4,7 +4,7 @@ use promlet::model::{Labels, LabelsBuilder, METRIC_NAME, stale_nan};
 
 /// One position of a series.
 #[derive(Clone, Copy, Debug)]
-pub enum Item {
+pub(crate) enum Item {
     /// No sample here.
     Missing,
     /// A sample.
@@ -15,19 +15,19 @@ pub enum Item {
 
 /// A described series.
 #[derive(Clone, Debug)]
-pub struct SeriesLine {
-    pub labels: Labels,
-    pub items: Vec<Item>,
+pub(crate) struct SeriesLine {
+    pub(crate) labels: Labels,
+    pub(crate) items: Vec<Item>,
 }
 
 impl SeriesLine {
-    pub fn has_histogram(&self) -> bool {
+    pub(crate) fn has_histogram(&self) -> bool {
         self.items.iter().any(|item| matches!(item, Item::Histogram))
     }
 }
 
 /// Reads one line.
-pub fn parse(line: &str) -> Result<SeriesLine, String> {
+pub(crate) fn parse(line: &str) -> Result<SeriesLine, String> {
     let mut reader = Reader { rest: line.trim() };
     let labels = reader.metric()?;
     let items = items(reader.rest)?;
@@ -105,8 +105,9 @@ impl<'t> Reader<'t> {
 }
 
 /// Reads a leading string as Go writes it; answers it and what follows. Escapes: those that the scripts use.
-pub fn unquote(text: &str) -> Result<(String, &str), String> {
-    let quote = text.chars().next().filter(|c| "\"'`".contains(*c)).ok_or(format!("no string in {text:?}"))?;
+pub(crate) fn unquote(text: &str) -> Result<(String, &str), String> {
+    let quote =
+        text.chars().next().filter(|c| "\"'`".contains(*c)).ok_or(format!("no string in {text:?}"))?;
     let mut out = String::new();
     let mut chars = text.char_indices().skip(1);
     while let Some((at, c)) = chars.next() {
@@ -156,7 +157,11 @@ fn items(text: &str) -> Result<Vec<Item>, String> {
 fn item(text: &str, items: &mut Vec<Item>) -> Result<(), String> {
     let bad = || format!("not a value: {text:?}");
     if let Some(rest) = text.strip_prefix('_') {
-        let times = if rest.is_empty() { 1 } else { rest.strip_prefix('x').and_then(|n| n.parse().ok()).ok_or_else(bad)? };
+        let times = if rest.is_empty() {
+            1
+        } else {
+            rest.strip_prefix('x').and_then(|n| n.parse().ok()).ok_or_else(bad)?
+        };
         items.extend(std::iter::repeat_n(Item::Missing, times));
         return Ok(());
     }
@@ -175,7 +180,8 @@ fn item(text: &str, items: &mut Vec<Item>) -> Result<(), String> {
         None => {
             // The sign between the two numbers is not one of an exponent, nor the first character.
             let signs = series.char_indices().skip(1).filter(|(_, c)| "+-".contains(*c));
-            let mut splits = signs.filter_map(|(at, _)| Some((number(&series[..at])?, number(&series[at..])?)));
+            let mut splits =
+                signs.filter_map(|(at, _)| Some((number(&series[..at])?, number(&series[at..])?)));
             splits.next().ok_or_else(bad)?
         }
     };
@@ -188,7 +194,7 @@ fn item(text: &str, items: &mut Vec<Item>) -> Result<(), String> {
 }
 
 /// A number as series descriptions write one.
-pub fn number(text: &str) -> Option<f64> {
+pub(crate) fn number(text: &str) -> Option<f64> {
     let (sign, digits) = match text.as_bytes().first()? {
         b'-' => (-1.0, &text[1..]),
         b'+' => (1.0, &text[1..]),
