@@ -3,6 +3,7 @@
 mod caps;
 mod laws;
 mod refusals;
+mod structured;
 
 use super::tree::{AtModifier, BinaryOp, Cardinality, Expr, Grouping, Span, ValueType};
 use super::{Caps, Parsed, parse};
@@ -201,7 +202,13 @@ fn expressions_print_in_one_form() {
         ("(-a)[1h:]", "(-a)[1h:]"),
         ("up offset 5m[1h:]", "up offset 5m[1h:]"),
         ("up @ 5 [1h:1m]", "up @ 5[1h:1m]"),
-        // Calls and aggregations.
+    ];
+    cases.iter().for_each(|(text, expected)| check_prints(text, expected));
+}
+
+#[test]
+fn calls_and_operators_print_in_one_form() {
+    let cases = [
         ("sum(up)", "sum(up)"),
         ("sum by () (up)", "sum(up)"),
         ("SUM BY (a, \"b.c\", by,) (up)", "sum by (a, \"b.c\", by) (up)"),
@@ -251,9 +258,7 @@ fn expressions_print_in_one_form() {
         // Blanks and comments.
         ("up # the end\n + # more\r\n 1", "up + 1"),
     ];
-    for (text, expected) in cases {
-        check_prints(text, expected);
-    }
+    cases.iter().for_each(|(text, expected)| check_prints(text, expected));
 }
 
 #[test]

@@ -163,6 +163,15 @@ fn what_is_no_promql_is_refused() {
         "1(up)",
         "time(1)",
         "time() [5m:]",
+    ];
+    for text in texts {
+        refusal(text);
+    }
+}
+
+#[test]
+fn wrong_selectors_literals_and_modifiers_are_refused() {
+    let texts = [
         "up{a=\"b\",,}",
         "up{=\"b\"}",
         "up{a==\"b\"}",
