@@ -16,7 +16,10 @@ pub mod host;
 pub mod lanes;
 mod layers;
 pub mod limits;
+pub mod openapi;
 pub mod orgs;
+pub mod params;
+pub mod prom_json;
 mod request_id;
 pub mod routes;
 mod security_headers;
@@ -40,10 +43,13 @@ use host::{AllowedHosts, Network, TrustedProxies};
 use lanes::Lanes;
 use limits::{Limits, LimitsOptions};
 use orgs::OrgDeps;
+use orgs::query::{ReadDeps, ReadOptions};
+use orgs::write::WriteDeps;
 use routes::Routes;
 
 use crate::clock::{Clock, Stopwatch};
 use crate::identity::Identity;
+use crate::ingest;
 use crate::outbound::MailQueue;
 use crate::tsdb::Tsdb;
 
@@ -89,6 +95,10 @@ pub struct ApiOptions {
     pub body_deadlines: BodyDeadlines,
     /// How long sign-in links are good for, as answers say it: `IdentityOptions::link_ttl`.
     pub link_ttl: Duration,
+    /// What a question may cost.
+    pub read: ReadOptions,
+    /// How much one write may bring.
+    pub write: ingest::Limits,
 }
 
 impl ApiOptions {
@@ -104,6 +114,8 @@ impl ApiOptions {
             limits: LimitsOptions::default(),
             body_deadlines: BodyDeadlines::default(),
             link_ttl: Duration::from_secs(600),
+            read: ReadOptions::default(),
+            write: ingest::Limits::default(),
         }
     }
 }
@@ -121,12 +133,17 @@ pub enum OptionsError {
 
 /// The route table, in the order of the specification, without its layers. The OpenAPI document is made from its rows.
 pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
-    Routes::new()
+    let routes = Routes::new()
         .merge(auth::routes().with(deps.auth.clone()).below("/api/v1/auth"))
         .merge(orgs::organisations::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
-        .merge(health::routes().with(deps.health(rooms)))
+        .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
+        .merge(health::routes().with(deps.health(rooms)));
+    openapi::document(routes)
 }
 
 /// What the route groups share, made once.
@@ -134,6 +151,8 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
 pub struct Deps {
     auth: AuthDeps,
     orgs: OrgDeps,
+    read: ReadDeps,
+    write: WriteDeps,
     limits: Arc<Limits>,
     metrics_token: Option<Arc<str>>,
 }
@@ -160,7 +179,19 @@ impl Deps {
             clock: rooms.clock.clone(),
             limits: Arc::clone(&limits),
         };
-        Deps { auth, orgs, limits, metrics_token: options.metrics_token.clone() }
+        let read = ReadDeps {
+            tsdb: Arc::clone(&rooms.tsdb),
+            lanes: rooms.lanes.clone(),
+            clock: rooms.clock.clone(),
+            options: Arc::new(options.read.clone()),
+        };
+        let write = WriteDeps {
+            tsdb: Arc::clone(&rooms.tsdb),
+            lanes: rooms.lanes.clone(),
+            clock: rooms.clock.clone(),
+            limits: options.write,
+        };
+        Deps { auth, orgs, read, write, limits, metrics_token: options.metrics_token.clone() }
     }
 
     /// Once a minute: the limiters forget who has been quiet.

@@ -65,8 +65,8 @@ pub enum FolderError {
         /// What is wrong with it.
         what: String,
     },
-    /// The key was there once: sealed secrets need it.
-    #[error("{} is missing, and this store has users: put it back from your backup", path.display())]
+    /// No key is made for a store that has users, nor outside of the folder: sealed secrets need the old one.
+    #[error("the master key {} is missing: put it back from your backup", path.display())]
     MasterKeyMissing {
         /// Where it is expected.
         path: PathBuf,
@@ -145,7 +145,8 @@ impl DataFolder {
             Some((store, created)) => (store, created, take_clean_marker(path, store)?),
             None => {
                 let store = StoreId(rng.bytes());
-                let body = format!("promlet store\nlayout {LAYOUT}\nid {store}\ncreated {}\n", now.to_rfc3339());
+                let body =
+                    format!("promlet store\nlayout {LAYOUT}\nid {store}\ncreated {}\n", now.to_rfc3339());
                 files::write_whole(path, "STORE", with_crc(body).as_bytes())?;
                 (store, now, LastStop::New)
             }
@@ -200,7 +201,11 @@ impl DataFolder {
     /// # Errors
     /// When it cannot be written.
     pub fn mark_initialised(&self, now: Timestamp) -> Result<(), FolderError> {
-        if self.is_initialised()? { Ok(()) } else { self.write_marker("INITIALISED", "promlet initialised", now) }
+        if self.is_initialised()? {
+            Ok(())
+        } else {
+            self.write_marker("INITIALISED", "promlet initialised", now)
+        }
     }
 
     fn write_marker(&self, name: &str, title: &str, now: Timestamp) -> Result<(), FolderError> {
@@ -220,7 +225,8 @@ impl DataFolder {
             MasterKeySource::Folder => self.path.join("master.key"),
         };
         if let Some(text) = files::read_small(&path, MARKER_BYTES_MAX)? {
-            let mode = fs::metadata(&path).map_err(FileError::at("look at", &path))?.permissions().mode() & 0o777;
+            let mode =
+                fs::metadata(&path).map_err(FileError::at("look at", &path))?.permissions().mode() & 0o777;
             if mode & 0o007 != 0 {
                 return Err(FolderError::MasterKeyOpen { path, mode });
             }
@@ -248,7 +254,8 @@ impl DataFolder {
             0 => dir.join(format!("{time}-{name}")),
             n => dir.join(format!("{time}-{n}-{name}")),
         });
-        let to = free.into_iter().find(|to| !to.exists()).unwrap_or_else(|| dir.join(format!("{time}-{name}")));
+        let to =
+            free.into_iter().find(|to| !to.exists()).unwrap_or_else(|| dir.join(format!("{time}-{name}")));
         files::rename(what, &to)?;
         files::sync_dir(&dir)?;
         files::sync_dir(what.parent().unwrap_or(&self.path))?;
@@ -291,7 +298,8 @@ fn identity(path: &Path) -> Result<Option<(StoreId, Timestamp)>, FolderError> {
     }
     let lines = check_marker(&marker, &bytes, "promlet store")?;
     let damaged = |what: &str| FolderError::Damaged { path: marker.clone(), what: what.to_owned() };
-    let created = line(&lines, "created").and_then(Timestamp::from_rfc3339).ok_or_else(|| damaged("no time"))?;
+    let created =
+        line(&lines, "created").and_then(Timestamp::from_rfc3339).ok_or_else(|| damaged("no time"))?;
     if line(&lines, "layout") != Some("1") {
         return Err(damaged("no layout"));
     }
@@ -386,3 +394,6 @@ fn store_in(path: &Path, lines: &[String]) -> Result<StoreId, FolderError> {
         .and_then(|bytes| bytes.try_into().ok().map(StoreId))
         .ok_or_else(|| FolderError::Damaged { path: path.to_owned(), what: "no store id".to_owned() })
 }
+
+#[cfg(test)]
+mod tests;

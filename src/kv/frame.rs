@@ -73,7 +73,8 @@ pub(super) fn seal(key: &[u8], frame: Frame, body: &[u8]) -> Vec<u8> {
     value.push(frame.version);
     value.push(frame.kind);
     value.extend_from_slice(&frame.flags.to_le_bytes());
-    let length = u32::try_from(body.len()).expect("a body is at most 3,988 bytes: checked by whoever splits or refuses");
+    let length = u32::try_from(body.len())
+        .expect("a body is at most 3,988 bytes: checked by whoever splits or refuses");
     value.extend_from_slice(&length.to_le_bytes());
     let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&value), key), body);
     value.extend_from_slice(&crc.to_le_bytes());

@@ -22,8 +22,8 @@ mod record;
 mod rows;
 
 pub use control::{
-    CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, CloseError, CommitError, CommitFailure, Control, ControlOptions,
-    Fenced, KeyBinding, Never, OpenError, RecoveryReport, SideReport, Start, Txn,
+    CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, CloseError, CommitError, CommitFailure, Control,
+    ControlOptions, Fenced, KeyBinding, OpenError, RecoveryReport, SideReport, Start, Txn,
 };
 pub use database::{DatabaseError, EngineError};
 pub use files::FileError;

@@ -123,7 +123,8 @@ struct Group {
 
 impl Group {
     fn fits(&self, bytes: usize, rows: usize) -> bool {
-        self.records.is_empty() || (self.bytes + bytes <= GROUP_BYTES_MAX && self.rows + rows <= CHANGE_ROWS_MAX)
+        self.records.is_empty()
+            || (self.bytes + bytes <= GROUP_BYTES_MAX && self.rows + rows <= CHANGE_ROWS_MAX)
     }
 }
 

@@ -13,7 +13,6 @@ pub use committer::{CommitError, CommitFailure, Fenced};
 pub use open::{ControlOptions, OpenError, RecoveryReport, Start};
 pub use txn::{CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, Txn};
 
-use std::convert::Infallible;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -77,8 +76,11 @@ impl Control {
     /// Opens or creates control in `folder`, recovering what a crash or damage left (STORAGE.md section 10, step 3).
     ///
     /// # Errors
-    /// [`OpenError`], which names what is damaged or missing; nothing is changed then but a torn tail.
-    pub fn open(folder: &DataFolder, options: &ControlOptions) -> Result<(Control, RecoveryReport), OpenError> {
+    /// [`OpenError`], which names what is damaged or missing.
+    pub fn open(
+        folder: &DataFolder,
+        options: &ControlOptions,
+    ) -> Result<(Control, RecoveryReport), OpenError> {
         open::open(folder, options)
     }
 
@@ -268,9 +270,6 @@ pub enum CloseError {
     #[error("closing control")]
     Database(#[from] DatabaseError),
 }
-
-/// For closures that refuse nothing: `control.commit(|tx| Ok::<_, Never>(..))`.
-pub type Never = Infallible;
 
 #[cfg(test)]
 mod tests;

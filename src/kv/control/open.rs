@@ -2,12 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::Control;
 use super::state::{Meta, State};
 use super::txn::CHANGE_ROWS_MAX;
-use crate::clock::Stopwatch;
 use crate::kv::database::DatabaseError;
 use crate::kv::files::{self, FileError};
 use crate::kv::folder::{DataFolder, FolderError};
@@ -24,7 +22,7 @@ pub struct ControlOptions {
     pub users_table: u8,
 }
 
-/// Why control cannot be opened. Nothing was changed but, perhaps, a torn tail of the journal.
+/// Why control cannot be opened. Nothing was lost: at most a rebuilt database stands in the place of a damaged one.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A file operation failed.
@@ -97,15 +95,12 @@ pub struct RecoveryReport {
     pub blobs: u64,
     /// Whether `INITIALISED` was missing though users exist, and was made.
     pub initialised_made: bool,
-    /// How long it took.
-    pub took: Duration,
 }
 
 pub(super) fn open(
     folder: &DataFolder,
     options: &ControlOptions,
 ) -> Result<(Control, RecoveryReport), OpenError> {
-    let watch = Stopwatch::start();
     let journal_dir = folder.path().join("journal");
     files::create_dir(&journal_dir)?;
     files::sync_dir(folder.path())?;
@@ -116,25 +111,18 @@ pub(super) fn open(
         return Err(OpenError::ChangesMissing { first: 1, last: first - 1, why });
     }
     let control = folder.path().join("control");
-    let (state, mut meta, start) = match try_open(&control, folder.store_id()) {
-        Ok((state, meta)) => {
+    let Opened { state, meta, start, applied } = match try_open(&control, folder.store_id()) {
+        Ok((state, mut meta)) => {
             refuse_a_short_journal(&survey, meta.seq)?;
-            let start = if meta.seq == survey.last_seq { Start::Intact } else { Start::CaughtUp };
-            (state, meta, start)
+            let applied = catch_up(&state, &mut meta, &survey, folder.store_id())?;
+            let start = if applied == 0 { Start::Intact } else { Start::CaughtUp };
+            Opened { state, meta, start, applied }
         }
-        Err(why) => {
-            if survey.records == 0 && folder.is_initialised()? {
-                return Err(OpenError::AccountsGone { marker: folder.path().join("INITIALISED") });
-            }
-            rebuild(folder, &control, &survey, why, options.now)?
+        Err(_) if survey.records == 0 && folder.is_initialised()? => {
+            return Err(OpenError::AccountsGone { marker: folder.path().join("INITIALISED") });
         }
+        Err(why) => rebuild(folder, &control, &survey, why, options.now)?,
     };
-    let mut applied = meta.seq;
-    if meta.seq < survey.last_seq {
-        applied = catch_up(&state, &mut meta, &survey, folder.store_id())?;
-    } else if matches!(start, Start::Intact) {
-        applied = 0;
-    }
     let users = meta.rows.get(&options.users_table).copied().unwrap_or_default();
     let initialised = folder.is_initialised()?;
     if users == 0 && initialised {
@@ -157,9 +145,16 @@ pub(super) fn open(
         torn_bytes: survey.torn.as_ref().map_or(0, |torn| torn.bytes),
         blobs: state.sync_blobs()?,
         initialised_made,
-        took: watch.elapsed(),
     };
     Ok((Control::start(state, journal, meta).map_err(OpenError::Thread)?, report))
+}
+
+struct Opened {
+    state: State,
+    meta: Meta,
+    start: Start,
+    /// Changes applied from the journal.
+    applied: u64,
 }
 
 /// Every change that sled knows was durable in the journal first, so a journal that ends before is damaged.
@@ -195,19 +190,17 @@ fn rebuild(
     survey: &Survey,
     why: String,
     now: Timestamp,
-) -> Result<(State, Meta, Start), OpenError> {
+) -> Result<Opened, OpenError> {
     let new = control.with_extension("new");
     if new.exists() {
         fs::remove_dir_all(&new).map_err(FileError::at("remove", &new))?;
     }
-    let mut meta = Meta { seq: 0, store: folder.store_id(), rows: std::collections::BTreeMap::new() };
-    {
-        let state = State::open(&new)?;
-        state.apply(&mut meta, &Rows::new(), 0)?;
-        catch_up(&state, &mut meta, survey, folder.store_id())?;
-        state.sync_blobs()?;
-        state.close()?;
-    }
+    let mut meta = Meta::empty(folder.store_id());
+    let state = State::open(&new)?;
+    state.apply(&mut meta, &Rows::new(), 0)?;
+    let applied = catch_up(&state, &mut meta, survey, folder.store_id())?;
+    state.sync_blobs()?;
+    state.close()?;
     let existed = control.exists();
     let quarantined = if existed { Some(folder.quarantine(control, now)?) } else { None };
     files::rename(&new, control)?;
@@ -215,7 +208,7 @@ fn rebuild(
     let state = State::open(control)?;
     let fresh = !existed && survey.records == 0;
     let start = if fresh { Start::Created } else { Start::Rebuilt { why, quarantined } };
-    Ok((state, meta, start))
+    Ok(Opened { state, meta, start, applied })
 }
 
 /// Applies the changes behind `meta.seq`, up to 64 rows a commit; how many there were.

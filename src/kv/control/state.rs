@@ -15,22 +15,41 @@ const META_FRAME: Frame = Frame { version: 1, kind: 1, flags: 0 };
 /// Page cache of control: accounts are small.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// How far the database is, and how many rows each table has; rewritten in every commit's batch.
+/// How far the database is, how many rows each table has, and what they add up to; rewritten in every commit's batch.
 ///
 /// ```text
-/// 0 u64 seq of the last change   8 16 store id   24 u16 tables   26 tables x {u8 table, u64 rows}
+///  0 u64 seq of the last change   8 u64 sum (wrapping) of the checksums of all rows   16 16 store id
+/// 32 u16 tables                  34 tables x {u8 table, u64 rows}
 /// ```
+/// The sum is there because a cut file of sled can open without an error and with older values of some rows, each of
+/// them whole in itself. Rows of table 0 are in neither figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) seq: u64,
+    /// Sum of the checksums of all rows.
+    pub(super) sum: u64,
     pub(super) store: StoreId,
     /// Rows of sled, by first key byte, without table 0.
     pub(super) rows: BTreeMap<u8, u64>,
 }
 
 impl Meta {
+    /// Of a database without rows.
+    pub(super) fn empty(store: StoreId) -> Meta {
+        Meta { seq: 0, sum: 0, store, rows: BTreeMap::new() }
+    }
+
+    /// Takes one row's change into the figures; the checksums of what was and what will be under the key.
+    fn count(&mut self, table: u8, old: Option<u32>, new: Option<u32>) {
+        let rows = self.rows.entry(table).or_default();
+        *rows = rows.saturating_add(new.is_some().into()).saturating_sub(old.is_some().into());
+        let sum = self.sum.wrapping_add(new.unwrap_or_default().into());
+        self.sum = sum.wrapping_sub(old.unwrap_or_default().into());
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut out = self.seq.to_le_bytes().to_vec();
+        out.extend_from_slice(&self.sum.to_le_bytes());
         out.extend_from_slice(&self.store.0);
         out.extend_from_slice(&u16::try_from(self.rows.len()).expect("at most 255 tables").to_le_bytes());
         for (table, rows) in &self.rows {
@@ -42,6 +61,7 @@ impl Meta {
 
     fn decode(body: &[u8]) -> Option<Meta> {
         let (seq, rest) = body.split_first_chunk::<8>()?;
+        let (sum, rest) = rest.split_first_chunk::<8>()?;
         let (store, rest) = rest.split_first_chunk::<16>()?;
         let (count, tables) = rest.split_first_chunk::<2>()?;
         let (entries, left) = tables.as_chunks::<9>();
@@ -49,7 +69,12 @@ impl Meta {
             return None;
         }
         let rows = entries.iter().map(|[t, n @ ..]| (*t, u64::from_le_bytes(*n))).collect();
-        Some(Meta { seq: u64::from_le_bytes(*seq), store: StoreId(*store), rows })
+        Some(Meta {
+            seq: u64::from_le_bytes(*seq),
+            sum: u64::from_le_bytes(*sum),
+            store: StoreId(*store),
+            rows,
+        })
     }
 }
 
@@ -92,7 +117,8 @@ impl State {
     pub(super) fn meta(&self) -> Result<Option<Meta>, DatabaseError> {
         let Some(value) = self.database.get(META_KEY)? else { return Ok(None) };
         let (frame, body, _) = frame::open(META_KEY, &value).map_err(|e| self.damaged(e))?;
-        let strange = || self.damaged(DamagedRow::Content { key: META_KEY.to_vec(), what: format!("{frame:?}") });
+        let strange =
+            || self.damaged(DamagedRow::Content { key: META_KEY.to_vec(), what: format!("{frame:?}") });
         if frame != META_FRAME {
             return Err(strange());
         }
@@ -103,16 +129,11 @@ impl State {
     pub(super) fn apply(&self, meta: &mut Meta, changes: &Rows, seq: u64) -> Result<(), DatabaseError> {
         let mut next = Meta { seq, ..meta.clone() };
         for (key, value) in changes {
-            let table = key.first().copied().unwrap_or_default();
-            if table == 0 {
-                continue;
-            }
-            let count = next.rows.entry(table).or_default();
-            match (self.database.get(key)?.is_some(), value.is_some()) {
-                (false, true) => *count = count.saturating_add(1),
-                (true, false) => *count = count.saturating_sub(1),
-                _ => {}
-            }
+            let Some(table) = key.first().copied().filter(|table| *table != 0) else { continue };
+            let crc = |value: &Vec<u8>| frame::open(key, value).map(|(_, _, crc)| crc);
+            let old = self.database.get(key)?.as_ref().map(crc).transpose().map_err(|e| self.damaged(e))?;
+            let new = value.as_ref().map(crc).transpose().map_err(|e| self.damaged(e))?;
+            next.count(table, old, new);
         }
         next.rows.retain(|_, count| *count > 0);
         let meta_value = frame::seal(META_KEY, META_FRAME, &next.encode());
@@ -126,14 +147,14 @@ impl State {
         Ok(())
     }
 
-    /// Reads every row: its frame, and how many there are of each table.
+    /// Reads every row, and compares them with what is noted about them.
     pub(super) fn verify(&self, meta: &Meta) -> Result<(), String> {
-        let mut counts: BTreeMap<u8, u64> = BTreeMap::new();
+        let mut found = Meta { seq: meta.seq, ..Meta::empty(meta.store) };
         let mut first_bad = None;
         let scanned = self.database.scan(&[], |key, value| match frame::open(key, value) {
-            Ok(_) => {
+            Ok((_, _, crc)) => {
                 if let Some(table) = key.first().filter(|t| **t != 0) {
-                    *counts.entry(*table).or_default() += 1;
+                    found.count(*table, None, Some(crc));
                 }
                 Next::More
             }
@@ -145,9 +166,10 @@ impl State {
         scanned.map_err(|e| e.to_string())?;
         match first_bad {
             Some(bad) => Err(bad.to_string()),
-            None if counts != meta.rows => {
-                Err(format!("tables have {counts:?} rows where {:?} are noted", meta.rows))
+            None if found.rows != meta.rows => {
+                Err(format!("tables have {:?} rows where {:?} are noted", found.rows, meta.rows))
             }
+            None if found != *meta => Err("some rows are older than the last change".to_owned()),
             None => Ok(()),
         }
     }
@@ -175,7 +197,8 @@ pub(super) fn values(
         if rows::is_further(frame::open(key, value)?.0) {
             continue;
         }
-        let (frame, body) = rows::join(key, value, |further| Ok::<_, DamagedRow>(rows.get(further).cloned()))?;
+        let (frame, body) =
+            rows::join(key, value, |further| Ok::<_, DamagedRow>(rows.get(further).cloned()))?;
         each(key, frame, &body)?;
     }
     Ok(())

@@ -128,7 +128,8 @@ impl<'g> Txn<'g> {
 
     fn try_put<R: Record>(&mut self, key: &R::Key, value: &R) -> Result<(), ChangeError> {
         let key = record::full_key::<R>(key);
-        let body = record::encode_body(value).map_err(|what| ChangeError::Encode { table: R::TABLE, what })?;
+        let body =
+            record::encode_body(value).map_err(|what| ChangeError::Encode { table: R::TABLE, what })?;
         let new = rows::split(&key, R::VERSION, R::KIND, &body)
             .map_err(|source| ChangeError::Row { table: R::TABLE, source })?;
         let old = self.row_count(&key)?;

@@ -5,7 +5,8 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::{
-    BODY_VERSION, FILE_BYTES, HEADER_BYTES, Header, JournalError, MAGIC, RECORD_HEADER_BYTES, RECORD_TYPE, VERSION,
+    BODY_VERSION, FILE_BYTES, HEADER_BYTES, Header, JournalError, MAGIC, RECORD_HEADER_BYTES, RECORD_TYPE,
+    VERSION,
 };
 use crate::kv::files::{self, FileError};
 use crate::kv::frame;
@@ -75,7 +76,9 @@ pub(super) fn scan_file(bytes: &[u8], mut next: u64) -> FileScan<'_> {
         match at(bytes, found.end) {
             At::End => return found,
             At::Bad(what) => found.bad = Some((found.end, what)),
-            At::Record(record) if record.seq != next => found.bad = Some((found.end, "a record out of its turn")),
+            At::Record(record) if record.seq != next => {
+                found.bad = Some((found.end, "a record out of its turn"))
+            }
             At::Record(record) => {
                 next = next.saturating_add(1);
                 found.end = record.end;
@@ -89,7 +92,11 @@ pub(super) fn scan_file(bytes: &[u8], mut next: u64) -> FileScan<'_> {
 
 /// The first record behind `from` that proves that change `seq` was durable once.
 pub(super) fn vouching(bytes: &[u8], from: usize, seq: u64) -> Option<u64> {
-    (from.next_multiple_of(8)..bytes.len()).step_by(8).find_map(|offset| match at(bytes, offset) {
+    let candidates = (from.next_multiple_of(8)..bytes.len()).step_by(8);
+    // Zeros are most of a file and no record.
+    let mut starts =
+        candidates.filter(|offset| bytes.get(*offset..offset + 4).is_some_and(|word| word != [0; 4]));
+    starts.find_map(|offset| match at(bytes, offset) {
         At::Record(later) if later.seq > seq && later.seq.saturating_sub(u64::from(later.lag)) >= seq => {
             Some(later.seq)
         }
@@ -138,7 +145,12 @@ pub(in crate::kv) fn survey(dir: &Path, store: StoreId) -> Result<Survey, Journa
             if let At::End = at(&bytes, HEADER_BYTES) {
                 continue;
             }
-            return Err(damaged(&torn.path, torn.offset, torn.seq, format!("file {number} goes on behind it")));
+            return Err(damaged(
+                &torn.path,
+                torn.offset,
+                torn.seq,
+                format!("file {number} goes on behind it"),
+            ));
         }
         let next = match at(&bytes, HEADER_BYTES) {
             At::Record(first) if survey.first_seq.is_none() => first.seq,
@@ -154,7 +166,12 @@ pub(in crate::kv) fn survey(dir: &Path, store: StoreId) -> Result<Survey, Journa
         if let Some((offset, what)) = scan.bad {
             let seq = survey.last_seq + 1;
             if let Some(later) = vouching(&bytes, offset, seq) {
-                return Err(damaged(path, offset as u64, seq, format!("{what}, and change {later} behind it says it was whole")));
+                return Err(damaged(
+                    path,
+                    offset as u64,
+                    seq,
+                    format!("{what}, and change {later} behind it says it was whole"),
+                ));
             }
             let last = bytes.iter().rposition(|b| *b != 0).unwrap_or(offset);
             let torn_bytes = (last + 1).saturating_sub(offset) as u64;
@@ -188,7 +205,12 @@ fn load(path: &Path, store: StoreId, number: u64, next: u64) -> Result<Vec<u8>, 
         return Err(JournalError::Foreign { path: path.to_owned(), expected: store, found: header.store });
     }
     if (header.number, header.previous) != (number, number.saturating_sub(1)) {
-        return Err(damaged(path, 0, next, format!("it was file {} behind file {}", header.number, header.previous)));
+        return Err(damaged(
+            path,
+            0,
+            next,
+            format!("it was file {} behind file {}", header.number, header.previous),
+        ));
     }
     Ok(bytes)
 }
@@ -279,7 +301,11 @@ pub(super) fn decode_rows(body: &[u8]) -> Result<Rows, &'static str> {
         };
         rows.insert(key.to_vec(), value);
     }
-    if rest.is_empty() && rows.len() == usize::from(count) { Ok(rows) } else { Err("bytes behind the last row") }
+    if rest.is_empty() && rows.len() == usize::from(count) {
+        Ok(rows)
+    } else {
+        Err("bytes behind the last row")
+    }
 }
 
 /// Zeroes a torn tail to the end of its file, gives the file its length back, and syncs it.

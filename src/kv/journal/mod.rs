@@ -6,7 +6,7 @@
 //! 16 16 store id      32 u64 file number  40 i64 created           48 u64 number of the file before it
 //! 56  4 zero          60 u32 CRC32C of 0..60
 //! ```
-//! and goes on with records, each filled with zeros to a multiple of 8; length 0 is the end of what was written:
+//! (created: when the process that made it had opened the journal) and goes on with records, each filled with zeros to a multiple of 8; length 0 is the end of what was written:
 //! ```text
 //!  0 u32 body bytes L                      4 u32 CRC32C of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)               16 u32 0
@@ -19,7 +19,9 @@
 mod scan;
 mod write;
 
-pub(super) use scan::{Survey, Torn, replay, survey, trim};
+pub(super) use scan::{Survey, replay, survey, trim};
+#[cfg(test)]
+pub(super) use write::Faults;
 pub(super) use write::{AppendError, Journal};
 
 use std::path::PathBuf;
@@ -128,7 +130,8 @@ fn encode_record(out: &mut Vec<u8>, seq: u64, lag: u16, rows: &Rows) {
         out.extend_from_slice(value);
     }
     let record = out.get_mut(start..).expect("just written");
-    let length = u32::try_from(record.len() - RECORD_HEADER_BYTES).expect("a change is at most 240 KiB").to_le_bytes();
+    let length =
+        u32::try_from(record.len() - RECORD_HEADER_BYTES).expect("a change is at most 240 KiB").to_le_bytes();
     let (head, rest) = record.split_at_mut(8);
     let crc = crc32c::crc32c_append(crc32c::crc32c(&length), rest).to_le_bytes();
     head.copy_from_slice(&[length, crc].concat());
@@ -137,7 +140,8 @@ fn encode_record(out: &mut Vec<u8>, seq: u64, lag: u16, rows: &Rows) {
 
 /// Bytes of the record that [`encode_record`] writes for `rows`.
 pub(super) fn record_bytes(rows: &Rows) -> usize {
-    let body: usize = rows.iter().map(|(key, value)| 5 + key.len() + value.as_ref().map_or(0, Vec::len)).sum();
+    let body: usize =
+        rows.iter().map(|(key, value)| 5 + key.len() + value.as_ref().map_or(0, Vec::len)).sum();
     (RECORD_HEADER_BYTES + 2 + body).next_multiple_of(8)
 }
 
