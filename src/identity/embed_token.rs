@@ -609,6 +609,3 @@ fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
         .map(|(_, field)| format!("{field} exceeds the key's policy"))
         .collect()
 }
-
-#[cfg(test)]
-mod tests;
