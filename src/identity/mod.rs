@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
 //! | `user`, `org`, `setup` | accounts, organisations and roles, the first of both |
-//! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session` | getting in, staying in |
+//! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session`, `reauth` | getting in, staying in |
 //! | `api_key`, `keyring`, `embed_token`, `matcher_text` | machines and embedded pages |
 
 mod api_key;
@@ -23,6 +23,7 @@ mod master;
 mod matcher_text;
 mod org;
 mod password;
+mod reauth;
 mod session;
 mod setup;
 mod store;
@@ -57,6 +58,7 @@ pub use magic_link::{IssuedLink, LinkError, LinkLogin, LinkMail, LinkOutcome, Li
 pub use master::{SealError, master_key_mark};
 pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
 pub use password::{Argon2Cost, BadHash, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
+pub use reauth::{Reauth, ReauthError};
 pub use session::{AuthMethod, Client, SESSION_IDLE, Session, SessionCheck};
 pub use setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
 pub use store::StoreError;

@@ -27,14 +27,19 @@ fn a_key_opens_by_its_secret_alone_and_the_secret_is_stored_nowhere() {
     assert_eq!(&secret[4..20], &created.key.id.to_string()[3..]);
     assert_eq!(created.key.hint, format!("msk_…{}", &secret[63..]));
     let found = house.identity().api_key(secret, house.now).expect("its own secret");
-    assert_eq!((found.id, found.org, found.slug.as_str(), found.embed.rate_limit_rps), (created.key.id, OrgId(1), "acme", 100));
+    assert_eq!(
+        (found.id, found.org, found.slug.as_str(), found.embed.rate_limit_rps),
+        (created.key.id, OrgId(1), "acme", 100)
+    );
     house.restart();
     assert!(house.identity().api_key(secret, house.now).is_some(), "after a restart");
     assert!(!house.bytes().windows(secret.len()).any(|window| window == secret.as_bytes()));
 
     let mut flipped = secret.to_owned();
     flipped.replace_range(30..31, if &secret[30..31] == "a" { "b" } else { "a" });
-    for foreign in ["", "msk_", &secret[..66], &format!("{secret}0"), &flipped, &secret.replace("msk_", "ses_"), "msk_ä"] {
+    for foreign in
+        ["", "msk_", &secret[..66], &format!("{secret}0"), &flipped, &secret.replace("msk_", "ses_"), "msk_ä"]
+    {
         assert!(house.identity().api_key(foreign, house.now).is_none(), "{foreign}");
     }
 }
@@ -109,7 +114,10 @@ fn what_does_not_fit_is_named_field_by_field() {
         ("embed.origins", with(EmbedSettings { origins: vec!["*".into(); 33], ..embed() })),
         ("embed.public_key", with(EmbedSettings { public_key: Some("x".into()), ..embed() })),
         ("embed.public_key", with(EmbedSettings { alg: TokenAlgorithm::EdDsa, ..embed() })),
-        ("embed.policy", policy(EmbedPolicy { matchers: vec!["a=\"1\" or b=\"2\"".into()], ..Default::default() })),
+        (
+            "embed.policy",
+            policy(EmbedPolicy { matchers: vec!["a=\"1\" or b=\"2\"".into()], ..Default::default() }),
+        ),
         ("embed.policy", policy(EmbedPolicy { matchers: vec!["a=1".into(); 9], ..Default::default() })),
         ("embed.policy", policy(EmbedPolicy { metrics: Some(vec![String::new()]), ..Default::default() })),
         ("embed.policy", policy(EmbedPolicy { origins: Some(vec!["*".into()]), ..Default::default() })),
@@ -122,7 +130,9 @@ fn what_does_not_fit_is_named_field_by_field() {
     let org = house.acme().id;
     for (field, key) in cases {
         match house.identity().create_key(org, None, key, house.now, &mut house.rng) {
-            Err(KeyError::Validation(found)) => assert_eq!(found.iter().map(|e| e.field).collect::<Vec<_>>(), [field]),
+            Err(KeyError::Validation(found)) => {
+                assert_eq!(found.iter().map(|e| e.field).collect::<Vec<_>>(), [field])
+            }
             other => panic!("{field}: {other:?}"),
         }
     }
@@ -135,10 +145,11 @@ fn some_things_about_a_key_do_not_change() {
     let org = house.acme().id;
     let reader = NewApiKey { scopes: KeyScopes { read: true, ..KeyScopes::default() }, ..embed_key() };
     let id = create(&mut house, reader).key.id;
-    let refused = |house: &House, change: ApiKeyChange| match house.identity().change_key(org, id, change, house.now) {
-        Err(KeyError::Validation(found)) => found[0].field,
-        other => panic!("{other:?}"),
-    };
+    let refused =
+        |house: &House, change: ApiKeyChange| match house.identity().change_key(org, id, change, house.now) {
+            Err(KeyError::Validation(found)) => found[0].field,
+            other => panic!("{other:?}"),
+        };
     let all = KeyScopes { ingest: true, read: true, embed: true };
     assert_eq!(refused(&house, ApiKeyChange { scopes: Some(all), ..Default::default() }), "scopes");
     let other = EmbedSettings { alg: TokenAlgorithm::Es256, ..EmbedSettings::default() };
@@ -183,7 +194,9 @@ fn keys_are_listed_oldest_first() {
         create(&mut house, NewApiKey { name: name.into(), ..embed_key() });
         house.advance_ms(1);
     }
-    let names = |house: &House| house.identity().keys(house.acme().id).iter().map(|k| k.name.clone()).collect::<Vec<_>>();
+    let names = |house: &House| {
+        house.identity().keys(house.acme().id).iter().map(|k| k.name.clone()).collect::<Vec<_>>()
+    };
     assert_eq!(names(&house), ["first", "second", "third"]);
     house.restart();
     assert_eq!(names(&house), ["first", "second", "third"]);

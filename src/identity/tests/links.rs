@@ -49,7 +49,8 @@ fn of_fifty_uses_at_once_one_signs_in() {
     let token = mailed(&mut house);
     let (identity, now, here) = (house.identity(), house.now, client("192.0.2.1"));
     let won = race(50, |number| {
-        let attempt = LinkLogin { token: token.expose(), proof: LinkProof::Console, client: &here, replaces: None };
+        let attempt =
+            LinkLogin { token: token.expose(), proof: LinkProof::Console, client: &here, replaces: None };
         identity.use_link(&attempt, now, &mut Entropy::seeded(number as u64)).is_ok()
     });
     assert_eq!(won.into_iter().filter(|won| *won).count(), 1);
@@ -81,7 +82,10 @@ fn an_unknown_address_gets_no_mail_after_the_same_work() {
         assert_eq!(rows(&house), number + 1, "{address}");
     }
     let bytes = house.bytes();
-    assert!(!bytes.windows(18).any(|window| window == b"nobody@example.org"), "unknown addresses are not kept");
+    assert!(
+        !bytes.windows(18).any(|window| window == b"nobody@example.org"),
+        "unknown addresses are not kept"
+    );
 }
 
 /// Threat 18.
@@ -107,7 +111,10 @@ fn another_browser_types_the_address_and_five_wrong_ones_burn_the_link() {
 
     let unbound = request(&mut house, &email(), None).expect("an account").token;
     let no_cookie = LinkProof::Browser { cookie: None, email: None };
-    assert!(matches!(open(&mut house, &unbound, no_cookie), Err(LinkError::EmailRequired)), "no cookie equals no cookie is no proof");
+    assert!(
+        matches!(open(&mut house, &unbound, no_cookie), Err(LinkError::EmailRequired)),
+        "no cookie equals no cookie is no proof"
+    );
 }
 
 #[test]
@@ -125,8 +132,13 @@ fn a_printed_link_needs_no_proof_and_no_request_for_a_mail_voids_it() {
 #[test]
 fn what_is_no_link_is_refused_and_a_disabled_account_has_none() {
     let mut house = House::furnished();
-    for foreign in ["", "mgl_", "mgl_x", &format!("mgl_{}", "A".repeat(43)), &format!("ses_{}", "A".repeat(43))] {
-        assert!(matches!(open(&mut house, &Secret::new(foreign), LinkProof::Console), Err(LinkError::Invalid)));
+    for foreign in
+        ["", "mgl_", "mgl_x", &format!("mgl_{}", "A".repeat(43)), &format!("ses_{}", "A".repeat(43))]
+    {
+        assert!(matches!(
+            open(&mut house, &Secret::new(foreign), LinkProof::Console),
+            Err(LinkError::Invalid)
+        ));
     }
     let token = mailed(&mut house);
     house.disable(house.owner().id);

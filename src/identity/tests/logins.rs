@@ -63,7 +63,10 @@ fn the_wait_is_the_same_for_known_and_unknown_addresses_and_costs_no_hash() {
     house.advance_ms(1_000);
     house.session();
     for _ in 0..4 {
-        assert!(matches!(house.login("wrong password"), Err(LoginError::InvalidCredentials)), "a success starts over");
+        assert!(
+            matches!(house.login("wrong password"), Err(LoginError::InvalidCredentials)),
+            "a success starts over"
+        );
     }
 }
 
@@ -74,7 +77,10 @@ fn a_guesser_elsewhere_does_not_lock_the_owner_out() {
     for _ in 0..200 {
         let _ = house.login_as(EMAIL, "wrong password", "203.0.113.9", None);
     }
-    assert!(matches!(house.login_as(EMAIL, PASSWORD, "203.0.113.9", None), Err(LoginError::Throttled { .. })));
+    assert!(matches!(
+        house.login_as(EMAIL, PASSWORD, "203.0.113.9", None),
+        Err(LoginError::Throttled { .. })
+    ));
     house.session();
 }
 
@@ -113,7 +119,8 @@ fn a_login_after_the_cost_changed_hashes_again() {
     let before = stored(&house);
     house.session();
     assert_eq!(stored(&house), before);
-    let dearer = IdentityOptions { argon2: Argon2Cost { memory_kib: 16, passes: 1, lanes: 1 }, ..Default::default() };
+    let dearer =
+        IdentityOptions { argon2: Argon2Cost { memory_kib: 16, passes: 1, lanes: 1 }, ..Default::default() };
     house.restart_with(dearer, MasterKey([9; 32]));
     house.session();
     assert!(stored(&house).contains("m=16,"));

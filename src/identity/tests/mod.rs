@@ -55,14 +55,19 @@ impl House {
     pub(super) fn furnished() -> House {
         let mut house = House::empty();
         let bootstrap = Bootstrap { email: EMAIL, password: Password(PASSWORD), org: "acme" };
-        house.identity().bootstrap(&bootstrap, house.now, &mut house.rng).expect("set up").expect("the first");
+        house
+            .identity()
+            .bootstrap(&bootstrap, house.now, &mut house.rng)
+            .expect("set up")
+            .expect("the first");
         house
     }
 
     fn open(&mut self, key: MasterKey) {
         let folder = Arc::new(DataFolder::open(self.dir.path(), self.now, &mut self.rng).expect("a folder"));
         let (control, _) =
-            Control::open(&folder, &ControlOptions { now: self.now, users_table: USERS_TABLE }).expect("control");
+            Control::open(&folder, &ControlOptions { now: self.now, users_table: USERS_TABLE })
+                .expect("control");
         let control = Arc::new(control);
         let marked = Arc::clone(&folder);
         let foundation = Foundation {
@@ -71,7 +76,8 @@ impl House {
             last_stop: folder.last_stop(),
             mark_initialised: Box::new(move |now| marked.mark_initialised(now)),
         };
-        let identity = Identity::open(foundation, self.options.clone(), self.now, &mut self.rng).expect("identity");
+        let identity =
+            Identity::open(foundation, self.options.clone(), self.now, &mut self.rng).expect("identity");
         self.open = Some(Open { folder, control, identity: Arc::new(identity) });
     }
 
@@ -172,7 +178,8 @@ impl House {
     /// Another account, without any organisation.
     pub(super) fn add_user(&mut self, email: &str) -> UserId {
         let id = UserId::random(&mut self.rng);
-        let (email, password) = (email.to_owned(), self.identity().passwords.hash(Password(PASSWORD), &mut self.rng));
+        let (email, password) =
+            (email.to_owned(), self.identity().passwords.hash(Password(PASSWORD), &mut self.rng));
         let created_at = self.now;
         self.identity()
             .change(move |txn| {

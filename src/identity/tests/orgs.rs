@@ -13,8 +13,16 @@ fn an_organisation_is_there_only_for_its_members() {
     let stranger = house.add_user("eve@example.org");
     let identity = house.identity();
     let acme = identity.membership(house.owner().id, "acme").expect("read").expect("a member");
-    assert_eq!((acme.role, acme.org.settings, acme.org.id), (Role::Owner, OrgSettings::default(), crate::model::OrgId(1)));
-    for (user, text) in [(stranger, "acme"), (stranger, "nothing"), (house.owner().id, "nothing"), (house.owner().id, "../acme")] {
+    assert_eq!(
+        (acme.role, acme.org.settings, acme.org.id),
+        (Role::Owner, OrgSettings::default(), crate::model::OrgId(1))
+    );
+    for (user, text) in [
+        (stranger, "acme"),
+        (stranger, "nothing"),
+        (house.owner().id, "nothing"),
+        (house.owner().id, "../acme"),
+    ] {
         assert_eq!(identity.membership(user, text).expect("read"), None, "{text}");
     }
     assert_eq!(identity.memberships(stranger).expect("read"), []);
@@ -25,7 +33,8 @@ fn the_creator_owns_it_and_a_slug_or_number_is_never_given_twice() {
     let mut house = House::furnished();
     let owner = house.owner().id;
     for (text, number) in [("zeta", 2), ("beta", 3)] {
-        let made = house.identity().create_org(owner, new_org(text), house.now, &mut house.rng).expect("made");
+        let made =
+            house.identity().create_org(owner, new_org(text), house.now, &mut house.rng).expect("made");
         assert_eq!((made.role, made.org.id.0), (Role::Owner, number));
     }
     let taken = house.identity().create_org(owner, new_org("acme"), house.now, &mut house.rng);
@@ -53,7 +62,10 @@ fn who_may_make_organisations_is_the_operators_choice() {
     assert!(matches!(refused, Err(OrgError::UnknownUser)));
     let long = NewOrg { slug: slug("long"), name: "x".repeat(201) };
     let owner = house.owner().id;
-    assert!(matches!(house.identity().create_org(owner, long, house.now, &mut house.rng), Err(OrgError::NameTooLong(201))));
+    assert!(matches!(
+        house.identity().create_org(owner, long, house.now, &mut house.rng),
+        Err(OrgError::NameTooLong(201))
+    ));
 }
 
 #[test]

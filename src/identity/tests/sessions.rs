@@ -9,14 +9,18 @@ fn a_session_used_every_29_days_lives_and_one_left_for_31_dies_for_good() {
     let session = house.session();
     for _ in 0..3 {
         house.advance_ms(29 * DAY_MS);
-        let SessionCheck::LiveOncePersisted(live) = house.identity().session(session.token.expose(), house.now) else {
+        let SessionCheck::LiveOncePersisted(live) =
+            house.identity().session(session.token.expose(), house.now)
+        else {
             panic!("live, and the disk lags")
         };
         house.identity().persist_session(&live).expect("written");
         assert_eq!(house.check(&session.token), "live");
     }
     house.advance_ms(31 * DAY_MS);
-    let SessionCheck::Expired(dead) = house.identity().session(session.token.expose(), house.now) else { panic!("idle") };
+    let SessionCheck::Expired(dead) = house.identity().session(session.token.expose(), house.now) else {
+        panic!("idle")
+    };
     house.identity().end_session(&dead, house.now).expect("written");
     assert_eq!(house.check(&session.token), "unknown");
     house.crash();
@@ -60,7 +64,8 @@ fn a_crash_never_shortens_a_session() {
     // Idle since day 0, one request on day 29.99, answered after its write, then kill -9.
     let late = 29 * DAY_MS + 23 * 3_600_000;
     house.advance_ms(late);
-    let SessionCheck::LiveOncePersisted(live) = house.identity().session(session.token.expose(), house.now) else {
+    let SessionCheck::LiveOncePersisted(live) = house.identity().session(session.token.expose(), house.now)
+    else {
         panic!("live, and the disk lags")
     };
     house.identity().persist_session(&live).expect("written");
@@ -88,7 +93,11 @@ fn what_a_crash_took_is_given_back_and_no_more_than_ten_minutes() {
     let session = house.session();
     house.advance_ms(60_000);
     house.crash();
-    assert_eq!(house.identity().sessions(house.owner().id, house.now)[0].last_seen(), house.now, "never in the future");
+    assert_eq!(
+        house.identity().sessions(house.owner().id, house.now)[0].last_seen(),
+        house.now,
+        "never in the future"
+    );
     assert_eq!(house.check(&session.token), "live");
 }
 
@@ -142,7 +151,11 @@ fn all_sessions_end_but_the_one_kept_and_it_stays_so() {
     house.crash();
     assert_eq!(states(&house), ["unknown", "unknown", "live", "unknown", "unknown"]);
     house.identity().tick(house.now).expect("swept");
-    assert_eq!(house.identity().rows::<session::SessionRow>(&()).expect("read").len(), 1, "dead rows are swept");
+    assert_eq!(
+        house.identity().rows::<session::SessionRow>(&()).expect("read").len(),
+        1,
+        "dead rows are swept"
+    );
     let after = house.session();
     assert_eq!(house.check(&after.token), "live");
     assert_eq!(house.identity().revoke_sessions(owner, None, house.now).expect("written"), 2);
@@ -161,7 +174,8 @@ fn logins_racing_with_the_end_of_all_sessions_leave_memory_and_disk_agreeing() {
             return None;
         }
         let here = client("192.0.2.1");
-        let attempt = PasswordLogin { email: EMAIL, password: Password(PASSWORD), client: &here, replaces: None };
+        let attempt =
+            PasswordLogin { email: EMAIL, password: Password(PASSWORD), client: &here, replaces: None };
         match identity.login(&attempt, now, &mut rng) {
             Ok(LoginOutcome::LoggedIn(session)) => Some(session.token),
             other => panic!("{other:?}"),
@@ -246,7 +260,49 @@ fn expired_sessions_are_swept_without_being_asked_for() {
 #[test]
 fn what_is_no_session_token_is_unknown() {
     let house = House::furnished();
-    for token in ["", "ses_", "mgl_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "ses_ä", &"ses_".repeat(10_000)] {
+    for token in
+        ["", "ses_", "mgl_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "ses_ä", &"ses_".repeat(10_000)]
+    {
         assert_eq!(house.check(&Secret::new(token)), "unknown");
     }
+}
+
+#[test]
+fn a_session_is_fresh_for_a_quarter_of_an_hour_and_again_after_the_password() {
+    let mut house = House::furnished();
+    let session = house.session().session;
+    let here = client("192.0.2.1");
+    let prove = |house: &House, password: &str| {
+        house.identity().reauth(&session, Reauth::Password(Password(password)), &here, house.now)
+    };
+    house.advance_ms(15 * 60_000);
+    assert!(session.is_fresh(house.now));
+    house.advance_ms(1);
+    assert!(!session.is_fresh(house.now));
+    assert!(matches!(prove(&house, "wrong password"), Err(ReauthError::InvalidCredentials)));
+    assert!(!session.is_fresh(house.now));
+    prove(&house, PASSWORD).expect("the right one");
+    assert!(session.is_fresh(house.now));
+    house.crash();
+    let again = house.identity().sessions(house.owner().id, house.now);
+    assert_eq!(again[0].auth_time(), house.now, "durable");
+}
+
+#[test]
+fn proving_it_again_is_throttled_like_a_login_and_ends_with_the_session() {
+    let mut house = House::furnished();
+    let session = house.session().session;
+    let here = client("192.0.2.1");
+    let prove = |house: &House, given: Reauth<'_>| house.identity().reauth(&session, given, &here, house.now);
+    for _ in 0..5 {
+        let refused = prove(&house, Reauth::Password(Password("wrong password")));
+        assert!(matches!(refused, Err(ReauthError::InvalidCredentials)));
+    }
+    let right = Reauth::Password(Password(PASSWORD));
+    assert!(matches!(prove(&house, right), Err(ReauthError::Throttled { .. })));
+    house.advance_ms(1_000);
+    let no_factor = Reauth::Factor(SecondFactor::Code("123456"));
+    assert!(matches!(prove(&house, no_factor), Err(ReauthError::InvalidCode)));
+    house.identity().end_session(&session, house.now).expect("written");
+    assert!(matches!(prove(&house, right), Err(ReauthError::SessionOver)));
 }

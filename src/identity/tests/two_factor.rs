@@ -7,7 +7,12 @@ use super::*;
 /// What an authenticator app shows for `secret` at `now`.
 fn code(secret: &str, now: Timestamp) -> String {
     let bytes = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
-    let app = Builder::new().with_algorithm(Algorithm::SHA1).with_digits(6).with_secret(bytes).build().expect("an app");
+    let app = Builder::new()
+        .with_algorithm(Algorithm::SHA1)
+        .with_digits(6)
+        .with_secret(bytes)
+        .build()
+        .expect("an app");
     app.generate(u64::try_from(now.as_s()).expect("after 1970")).to_string()
 }
 
@@ -25,8 +30,10 @@ fn enrolled() -> (House, String, RecoveryCodes) {
     let enrolment = house.identity().enroll_totp(owner, house.now, &mut house.rng).expect("begun");
     let secret = enrolment.secret.expose().to_owned();
     let now = house.now;
-    let (codes, _) =
-        house.identity().confirm_totp(&session.session, &code(&secret, now), now, &mut house.rng).expect("confirmed");
+    let (codes, _) = house
+        .identity()
+        .confirm_totp(&session.session, &code(&secret, now), now, &mut house.rng)
+        .expect("confirmed");
     house.advance_ms(60_000);
     (house, secret, codes)
 }
@@ -42,7 +49,8 @@ fn pending(house: &mut House) -> Secret {
 }
 
 fn verify(house: &mut House, pending: &Secret, factor: SecondFactor<'_>) -> Result<LoggedIn, CodeError> {
-    let attempt = CodeLogin { pending: pending.expose(), factor, client: &client("192.0.2.1"), replaces: None };
+    let attempt =
+        CodeLogin { pending: pending.expose(), factor, client: &client("192.0.2.1"), replaces: None };
     let now = house.now;
     house.identity().verify_code(&attempt, now, &mut house.rng)
 }
@@ -60,7 +68,10 @@ fn a_password_alone_gives_no_session_and_the_code_does() {
     assert!(session.session.second_factor && session.user.twofa_enabled);
     assert_eq!(house.check(&session.token), "live");
     let again = code(&secret, now.plus_ms(30_000));
-    assert!(matches!(verify(&mut house, &token, SecondFactor::Code(&again)), Err(CodeError::PendingInvalid)), "used");
+    assert!(
+        matches!(verify(&mut house, &token, SecondFactor::Code(&again)), Err(CodeError::PendingInvalid)),
+        "used"
+    );
 }
 
 /// Threat 25.
@@ -72,14 +83,22 @@ fn a_used_code_is_refused_even_within_its_thirty_seconds() {
     verify(&mut house, &first, SecondFactor::Code(&text)).expect("the code");
     let second = pending(&mut house);
     match verify(&mut house, &second, SecondFactor::Code(&text)) {
-        Err(CodeError::AlreadyUsed { retry_after }) => assert!((1..=30_000).contains(&retry_after.as_millis())),
+        Err(CodeError::AlreadyUsed { retry_after }) => {
+            assert!((1..=30_000).contains(&retry_after.as_millis()))
+        }
         other => panic!("{other:?}"),
     }
     house.crash();
-    assert!(matches!(verify(&mut house, &second, SecondFactor::Code(&text)), Err(CodeError::AlreadyUsed { .. })));
+    assert!(matches!(
+        verify(&mut house, &second, SecondFactor::Code(&text)),
+        Err(CodeError::AlreadyUsed { .. })
+    ));
     // An older step than the used one is inside the skew, and refused as well.
     let older = code(&secret, house.now.plus_ms(-30_000));
-    assert!(matches!(verify(&mut house, &second, SecondFactor::Code(&older)), Err(CodeError::AlreadyUsed { .. })));
+    assert!(matches!(
+        verify(&mut house, &second, SecondFactor::Code(&older)),
+        Err(CodeError::AlreadyUsed { .. })
+    ));
     house.advance_ms(30_000);
     let next = code(&secret, house.now);
     verify(&mut house, &second, SecondFactor::Code(&next)).expect("the next code");
@@ -145,7 +164,10 @@ fn twenty_wrong_codes_in_a_day_are_the_most() {
         let token = pending(&mut house);
         let bad = wrong(&secret, house.now);
         for _ in 0..5 {
-            assert!(matches!(verify(&mut house, &token, SecondFactor::Code(&bad)), Err(CodeError::Invalid { .. })));
+            assert!(matches!(
+                verify(&mut house, &token, SecondFactor::Code(&bad)),
+                Err(CodeError::Invalid { .. })
+            ));
         }
         house.advance_ms(3_600_000);
     }
@@ -171,7 +193,10 @@ fn a_pending_login_is_good_for_five_minutes_and_dies_with_all_sessions() {
 
     for foreign in ["", "tfp_", &format!("tfp_{}", "A".repeat(43)), "ses_x"] {
         let foreign = Secret::new(foreign);
-        assert!(matches!(verify(&mut house, &foreign, SecondFactor::Code(&good)), Err(CodeError::PendingInvalid)));
+        assert!(matches!(
+            verify(&mut house, &foreign, SecondFactor::Code(&good)),
+            Err(CodeError::PendingInvalid)
+        ));
     }
 }
 
@@ -189,14 +214,21 @@ fn the_code_that_confirms_enrolment_is_consumed_and_other_sessions_end() {
     let refused = house.identity().confirm_totp(&session.session, &bad, now, &mut house.rng);
     assert!(matches!(refused, Err(TwoFactorError::InvalidCode)));
     assert!(!house.identity().twofa_status(owner).expect("read").enabled);
-    let (codes, new) = house.identity().confirm_totp(&session.session, &text, now, &mut house.rng).expect("confirmed");
-    assert_eq!((house.check(&session.token), house.check(&other.token), house.check(&new.token)), ("unknown", "unknown", "live"));
+    let (codes, new) =
+        house.identity().confirm_totp(&session.session, &text, now, &mut house.rng).expect("confirmed");
+    assert_eq!(
+        (house.check(&session.token), house.check(&other.token), house.check(&new.token)),
+        ("unknown", "unknown", "live")
+    );
     assert_eq!(codes.0.len(), 10);
     let status = house.identity().twofa_status(owner).expect("read");
     assert_eq!((status.enabled, status.enabled_at, status.recovery_codes_left), (true, Some(now), 10));
 
     let token = pending(&mut house);
-    assert!(matches!(verify(&mut house, &token, SecondFactor::Code(&text)), Err(CodeError::AlreadyUsed { .. })));
+    assert!(matches!(
+        verify(&mut house, &token, SecondFactor::Code(&text)),
+        Err(CodeError::AlreadyUsed { .. })
+    ));
     let again = house.identity().enroll_totp(owner, house.now, &mut house.rng);
     assert!(matches!(again, Err(TwoFactorError::AlreadyEnabled)));
     house.crash();
@@ -211,11 +243,13 @@ fn an_enrolment_waits_ten_minutes_and_the_newest_counts() {
     let old = house.identity().enroll_totp(owner, house.now, &mut house.rng).expect("begun");
     let new = house.identity().enroll_totp(owner, house.now, &mut house.rng).expect("begun again");
     let now = house.now;
-    let refused = house.identity().confirm_totp(&session.session, &code(old.secret.expose(), now), now, &mut house.rng);
+    let refused =
+        house.identity().confirm_totp(&session.session, &code(old.secret.expose(), now), now, &mut house.rng);
     assert!(matches!(refused, Err(TwoFactorError::InvalidCode)));
     house.advance_ms(600_000);
     let now = house.now;
-    let refused = house.identity().confirm_totp(&session.session, &code(new.secret.expose(), now), now, &mut house.rng);
+    let refused =
+        house.identity().confirm_totp(&session.session, &code(new.secret.expose(), now), now, &mut house.rng);
     assert!(matches!(refused, Err(TwoFactorError::NotEnabled)));
 }
 
@@ -243,7 +277,10 @@ fn new_recovery_codes_void_the_old_ones() {
     let bad = wrong(&secret, now);
     let refused = house.identity().renew_recovery_codes(owner, &bad, now, &mut house.rng);
     assert!(matches!(refused, Err(TwoFactorError::InvalidCode)));
-    let new = house.identity().renew_recovery_codes(owner, &code(&secret, now), now, &mut house.rng).expect("renewed");
+    let new = house
+        .identity()
+        .renew_recovery_codes(owner, &code(&secret, now), now, &mut house.rng)
+        .expect("renewed");
     let token = pending(&mut house);
     let refused = verify(&mut house, &token, SecondFactor::RecoveryCode(old.0[0].expose()));
     assert!(matches!(refused, Err(CodeError::Invalid { .. })));
@@ -272,12 +309,17 @@ fn wrong_passwords_at_removal_are_throttled_like_wrong_codes() {
     let owner = house.owner().id;
     let good = code(&secret, house.now);
     for _ in 0..5 {
-        let refused =
-            house.identity().disable_totp(owner, Some(Password("wrong password")), SecondFactor::Code(&good), house.now);
+        let refused = house.identity().disable_totp(
+            owner,
+            Some(Password("wrong password")),
+            SecondFactor::Code(&good),
+            house.now,
+        );
         assert!(matches!(refused, Err(TwoFactorError::InvalidPassword)));
     }
     let before = house.identity().passwords_verified();
-    let refused = house.identity().disable_totp(owner, Some(Password(PASSWORD)), SecondFactor::Code(&good), house.now);
+    let refused =
+        house.identity().disable_totp(owner, Some(Password(PASSWORD)), SecondFactor::Code(&good), house.now);
     assert!(matches!(refused, Err(TwoFactorError::Throttled { .. })));
     assert_eq!(house.identity().passwords_verified(), before);
 }
@@ -288,8 +330,12 @@ fn no_other_way_in_passes_by_the_second_factor() {
     let (mut house, secret, _) = enrolled();
     let owner = house.owner().id;
     let link = house.identity().issue_login_link(owner, house.now, &mut house.rng).expect("made");
-    let attempt =
-        LinkLogin { token: link.token.expose(), proof: LinkProof::Console, client: &client("192.0.2.1"), replaces: None };
+    let attempt = LinkLogin {
+        token: link.token.expose(),
+        proof: LinkProof::Console,
+        client: &client("192.0.2.1"),
+        replaces: None,
+    };
     let now = house.now;
     let outcome = house.identity().use_link(&attempt, now, &mut house.rng).expect("used");
     let LoginOutcome::NeedsCode(pending) = outcome.login else { panic!("a second factor is set up") };
@@ -316,4 +362,20 @@ fn with_another_master_key_no_code_is_accepted() {
     let good = code(&secret, house.now);
     let refused = verify(&mut house, &token, SecondFactor::Code(&good));
     assert!(matches!(refused, Err(CodeError::Store(StoreError::Sealed(_)))));
+}
+
+#[test]
+fn a_code_makes_a_session_fresh_and_is_used_by_it() {
+    let (mut house, secret, _) = enrolled();
+    let owner = house.owner().id;
+    let session = house.identity().sessions(owner, house.now).remove(0);
+    house.advance_ms(3_600_000);
+    let text = code(&secret, house.now);
+    let prove = |house: &House| {
+        let given = Reauth::Factor(SecondFactor::Code(&text));
+        house.identity().reauth(&session, given, &client("192.0.2.1"), house.now)
+    };
+    prove(&house).expect("the code");
+    assert!(session.is_fresh(house.now));
+    assert!(matches!(prove(&house), Err(ReauthError::AlreadyUsed { .. })));
 }
