@@ -69,7 +69,10 @@ mod tests {
     #[test]
     fn the_session_cookie_is_what_the_contract_says() {
         let header = Cookies { secure: false }.session("ses_x");
-        assert_eq!(header.to_str().expect("text"), "ms_session=ses_x; HttpOnly; SameSite=Lax; Path=/; Max-Age=2592000");
+        assert_eq!(
+            header.to_str().expect("text"),
+            "ms_session=ses_x; HttpOnly; SameSite=Lax; Path=/; Max-Age=2592000"
+        );
         assert!(Cookies { secure: true }.session("ses_x").to_str().expect("text").contains("; Secure"));
         assert!(header.is_sensitive());
     }
@@ -77,8 +80,14 @@ mod tests {
     #[test]
     fn up_to_four_values_are_seen_and_lookalikes_are_not() {
         let mut headers = HeaderMap::new();
-        headers.append(header::COOKIE, HeaderValue::from_static("a=1; ms_session=one; xms_session=no; ms_session=\"two\""));
-        headers.append(header::COOKIE, HeaderValue::from_static("ms_session=three;ms_session=four;ms_session=five"));
+        headers.append(
+            header::COOKIE,
+            HeaderValue::from_static("a=1; ms_session=one; xms_session=no; ms_session=\"two\""),
+        );
+        headers.append(
+            header::COOKIE,
+            HeaderValue::from_static("ms_session=three;ms_session=four;ms_session=five"),
+        );
         assert_eq!(values(&headers, SESSION, 4), ["one", "two", "three", "four"]);
         assert!(values(&HeaderMap::new(), SESSION, 4).is_empty());
     }

@@ -14,7 +14,8 @@ impl RequestId {
     pub(super) fn of(inbound: Option<&HeaderValue>) -> RequestId {
         let sane = |value: &&HeaderValue| {
             let bytes = value.as_bytes();
-            (1..=64).contains(&bytes.len()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+            (1..=64).contains(&bytes.len())
+                && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
         };
         match inbound.filter(sane) {
             Some(value) => RequestId(value.clone()),

@@ -18,7 +18,9 @@ use promlet::api::routes::{Auth, RouteDoc, Routes};
 use promlet::api::{self, ApiOptions, Rooms};
 use promlet::clock::Clock;
 use promlet::entropy::Entropy;
-use promlet::identity::{Argon2Cost, Client, Foundation, Identity, IdentityOptions, NewOrg, Password, SetUp, SetUpPeer};
+use promlet::identity::{
+    Argon2Cost, Client, Foundation, Identity, IdentityOptions, NewOrg, Password, SetUp, SetUpPeer,
+};
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
 use promlet::model::{OrgSlug, Timestamp};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
@@ -64,11 +66,13 @@ fn probes() -> Routes {
     async fn mount(reader: MountReader, Path(slug): Path<String>) -> ApiResult<String> {
         reader.enter(&slug, Endpoint::Expr).map(|entered| format!("{entered:?}"))
     }
-    async fn write(machine: Machine, Path(slug): Path<String>) -> ApiResult<StatusCode> {
+    async fn write(machine: Machine, Path(slug): Path<String>, body: Body) -> ApiResult<StatusCode> {
         let writing = machine.enter(&slug)?;
+        promlet::api::body::read(body, usize::MAX).await?;
         writing.charge_samples(1_000)?;
         Ok(StatusCode::NO_CONTENT)
     }
+    #[expect(clippy::panic, reason = "panicking is what it is for")]
     async fn panics() -> StatusCode {
         panic!("a probe that panics with a secret ses_AAAA");
     }
@@ -82,12 +86,14 @@ fn probes() -> Routes {
 }
 
 impl House {
+    #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one house")]
     pub(crate) fn build(plan: Plan) -> House {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let clock = Clock::manual(Timestamp::from_s(1_800_000_000));
         let now = clock.now();
         let data = DataFolder::open(folder.path(), now, &mut Entropy::seeded(1)).expect("a new folder");
-        let (control, _) = Control::open(&data, &ControlOptions { now, users_table: 1 }).expect("a new database");
+        let (control, _) =
+            Control::open(&data, &ControlOptions { now, users_table: 1 }).expect("a new database");
         let foundation = Foundation {
             control: Arc::new(control),
             master_key: MasterKey([7; 32]),
@@ -98,7 +104,8 @@ impl House {
             argon2: Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 },
             ..IdentityOptions::default()
         };
-        let identity = Identity::open(foundation, options, now, &mut Entropy::seeded(2)).expect("accounts open");
+        let identity =
+            Identity::open(foundation, options, now, &mut Entropy::seeded(2)).expect("accounts open");
         let outbox = Outbox::default();
         let mailer = if plan.console { Mailer::Console } else { Mailer::Memory(outbox.clone()) };
         let rooms = Rooms {
@@ -115,8 +122,15 @@ impl House {
         let table = api::table(&rooms, &deps).merge(probes());
         let rows = table.rows().to_vec();
         let router = api::router(table, &rooms, &deps, &plan.options).expect("options fit");
-        let house =
-            House { router, rows, identity: rooms.identity, clock, outbox, counters: rooms.counters, _folder: folder };
+        let house = House {
+            router,
+            rows,
+            identity: rooms.identity,
+            clock,
+            outbox,
+            counters: rooms.counters,
+            _folder: folder,
+        };
         if plan.set_up {
             house.set_up();
         }
@@ -146,7 +160,11 @@ impl House {
         let response = self.router.clone().oneshot(request).await.expect("infallible");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
-        Reply { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&bytes).into_owned() }
+        Reply {
+            status: parts.status,
+            headers: parts.headers,
+            body: String::from_utf8_lossy(&bytes).into_owned(),
+        }
     }
 
     pub(crate) async fn get(&self, path: &str, who: &Who) -> Reply {
@@ -168,7 +186,9 @@ impl House {
 
     /// A cabinet session of the account.
     pub(crate) async fn log_in(&self) -> Who {
-        let reply = self.post("/api/v1/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": PASSWORD })).await;
+        let reply = self
+            .post("/api/v1/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": PASSWORD }))
+            .await;
         assert_eq!(reply.status, 200, "{}", reply.body);
         Who::Cookie(reply.session_cookie().expect("a session cookie"))
     }
@@ -221,7 +241,11 @@ pub(crate) fn ask(method: &str, path: &str, who: &Who) -> axum::http::request::B
 
 pub(crate) fn ask_from(peer: &str, method: &str, path: &str, who: &Who) -> axum::http::request::Builder {
     let peer: SocketAddr = peer.parse().expect("an address");
-    let request = Request::builder().method(method).uri(path).header(header::HOST, "127.0.0.1:8095").extension(Peer(peer));
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, "127.0.0.1:8095")
+        .extension(Peer(peer));
     match who {
         Who::Nobody => request,
         Who::Cookie(value) => request.header(header::COOKIE, format!("ms_session={value}")),
@@ -242,11 +266,16 @@ pub(crate) struct Reply {
 
 impl Reply {
     pub(crate) fn value(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
+        let value = serde_json::from_str(&self.body);
+        assert!(value.is_ok(), "no JSON: {:?}", self.body);
+        value.unwrap_or_default()
     }
 
     pub(crate) fn text(&self, field: &str) -> String {
-        self.value()[field].as_str().unwrap_or_else(|| panic!("no text {field} in {}", self.body)).to_owned()
+        let value = self.value();
+        let text = value[field].as_str();
+        assert!(text.is_some(), "no text {field} in {}", self.body);
+        text.unwrap_or_default().to_owned()
     }
 
     pub(crate) fn code(&self) -> String {
@@ -260,7 +289,9 @@ impl Reply {
     /// The value that the answer gives to the session cookie.
     pub(crate) fn session_cookie(&self) -> Option<String> {
         let set = self.headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let mut values = set.filter_map(|text| text.strip_prefix("ms_session=")).map(|rest| rest.split(';').next().unwrap_or_default().to_owned());
+        let mut values = set
+            .filter_map(|text| text.strip_prefix("ms_session="))
+            .map(|rest| rest.split(';').next().unwrap_or_default().to_owned());
         let first = values.next();
         assert_eq!(values.next(), None, "one decision about the session");
         first

@@ -18,9 +18,12 @@ use crate::identity::{EmbedGrant, EmbedRequest, MintRequest, Role, TokenRefusal}
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
-    Routes::new()
-        .post("/orgs/{slug}/embed/tokens", Auth::Minter, "Mint an embed token", mint)
-        .post("/orgs/{slug}/embed/introspect", Auth::Session, "Why an embed token fails, and what it may see", introspect)
+    Routes::new().post("/orgs/{slug}/embed/tokens", Auth::Minter, "Mint an embed token", mint).post(
+        "/orgs/{slug}/embed/introspect",
+        Auth::Session,
+        "Why an embed token fails, and what it may see",
+        introspect,
+    )
 }
 
 #[derive(Deserialize)]
@@ -109,7 +112,8 @@ fn part(token: &str, index: usize) -> Option<Value> {
 
 fn effective(grant: &EmbedGrant) -> Value {
     let matchers = grant.scope.matchers.iter().map(ToString::to_string);
-    let names = grant.scope.names.iter().map(|globs| globs.iter().map(|glob| glob.as_str()).collect::<Vec<_>>());
+    let names =
+        grant.scope.names.iter().map(|globs| globs.iter().map(|glob| glob.as_str()).collect::<Vec<_>>());
     json!({
         "endpoints": grant.endpoints,
         "match": matchers.collect::<Vec<_>>(),
