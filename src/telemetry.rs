@@ -17,11 +17,11 @@ pub enum TelemetryError {
     Twice,
 }
 
-/// Starts logging for the whole process. Colours only on a terminal and where `NO_COLOR` is not set.
+/// Starts logging for the whole process. Colours only on a terminal.
 ///
 /// # Errors
 /// [`TelemetryError`] for directives that do not parse, or a second call.
-pub fn start(directives: &str, format: LogFormat, colour: bool) -> Result<(), TelemetryError> {
+pub fn start(directives: &str, format: LogFormat) -> Result<(), TelemetryError> {
     // Sled and the HTTP crates talk a lot at debug; asking for promlet's debug should not drown in it.
     let quiet = format!("sled=warn,hyper=warn,hyper_util=warn,{directives}");
     let filter = EnvFilter::builder()
@@ -29,7 +29,7 @@ pub fn start(directives: &str, format: LogFormat, colour: bool) -> Result<(), Te
         .map_err(|e| TelemetryError::Directives(directives.to_owned(), e.to_string()))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     let started = match format {
-        LogFormat::Text => builder.with_ansi(colour && std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
     started.map_err(|_| TelemetryError::Twice)
