@@ -1,32 +1,27 @@
 //! Samples in, snapshots out. (Scaffold: in memory; the real room replaces it behind the same names.)
 
-use std::collections::BTreeMap;
+mod disk;
+mod error;
+mod options;
+mod report;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use crate::model::{Access, Labels, LabelsBuilder, Matcher, OrgId, Refusal, Sample, Scope, TimeRange, Timestamp, WriteBatch};
+pub use disk::{Disk, Faults};
+pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
+pub use options::{Durability, Options, OrgLimits};
+pub use report::{
+    AppendReport, CheckpointReport, Description, Health, Listing, Metric, MetricFilter, OrgStats, RecoveryMode,
+    RecoveryReport, SeriesId, Stats, Writes,
+};
 
-/// A series' number within its organisation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SeriesId(pub u32);
+use crate::entropy::Entropy;
 
-/// What happened to a batch.
-#[derive(Clone, Debug, Default)]
-pub struct AppendReport {
-    /// Samples stored, or already there bit for bit.
-    pub stored: u64,
-    /// Samples refused.
-    pub refused: u64,
-    /// The first ten refusals.
-    pub refusals: Vec<Refusal>,
-}
-
-/// Why nothing of a batch was stored.
-#[derive(Debug, thiserror::Error)]
-pub enum AppendError {
-    /// The log could not be made durable; writes stay closed until a restart.
-    #[error("the log is fenced: {0}")]
-    Fenced(String),
-}
+use crate::model::{
+    Access, Labels, LabelsBuilder, Matcher, OrgId, Sample, Scope, StoreId, TimeRange, Timestamp, WriteBatch,
+};
 
 /// All organisations' samples.
 #[derive(Debug, Default)]
@@ -39,6 +34,47 @@ impl Tsdb {
     pub fn scaffold() -> Tsdb {
         Tsdb::default()
     }
+
+    /// Opens the store in `dir` (its `wal/`, `series/`, `head/`, `quarantine/`), recovering what is there.
+    pub fn open(
+        dir: &Path,
+        store: StoreId,
+        options: Options,
+        rng: &mut Entropy,
+        now: Timestamp,
+    ) -> Result<(Tsdb, RecoveryReport), OpenError> {
+        let _ = (dir, store, options, rng, now);
+        Ok((Tsdb::default(), RecoveryReport::default()))
+    }
+
+    /// Sets what one organisation may store.
+    pub fn set_limits(&self, org: OrgId, limits: OrgLimits) {
+        let _ = (org, limits);
+    }
+
+    /// Writes a checkpoint, so that the next start replays less of the log.
+    pub fn checkpoint(&self, now: Timestamp) -> Result<CheckpointReport, CheckpointError> {
+        let _ = now;
+        Ok(CheckpointReport::default())
+    }
+
+    /// Whether a checkpoint is due: by age or by samples.
+    pub fn checkpoint_due(&self) -> bool {
+        false
+    }
+
+    /// Plain counters.
+    pub fn stats(&self) -> Stats {
+        Stats::default()
+    }
+
+    /// Whether it takes samples, and what an operator should know.
+    pub fn health(&self) -> Health {
+        Health::default()
+    }
+
+    /// Ends writing: what waits is made durable, the threads end. Reads go on. A second call does nothing.
+    pub fn close(&self) {}
 
     /// Stores a batch.
     pub fn append(&self, org: OrgId, batch: &WriteBatch<'_>, _now: Timestamp) -> Result<AppendReport, AppendError> {
@@ -122,8 +158,52 @@ impl Snapshot {
         }
     }
 
+    /// The label names of all series that pass any of the selectors (none given: all), the scope and the range; sorted.
+    pub fn label_names(&self, selectors: &[Vec<Matcher>], range: TimeRange, limit: usize) -> Listing<Arc<str>> {
+        let series = self.any(selectors, range);
+        cut(series.iter().flat_map(|s| s.iter().map(|l| l.name.clone())).collect(), limit)
+    }
+
+    /// The values of one label among those series; sorted.
+    pub fn label_values(
+        &self,
+        name: &str,
+        selectors: &[Vec<Matcher>],
+        range: TimeRange,
+        limit: usize,
+    ) -> Listing<Arc<str>> {
+        cut(self.any(selectors, range).iter().filter_map(|s| s.get(name).cloned()).collect(), limit)
+    }
+
+    /// The label sets of those series; sorted.
+    pub fn series(&self, selectors: &[Vec<Matcher>], range: TimeRange, limit: usize) -> Listing<Labels> {
+        cut(self.any(selectors, range), limit)
+    }
+
+    /// Metrics with samples in `range`; sorted by name.
+    pub fn metrics(&self, filter: &MetricFilter<'_>, range: TimeRange, limit: usize) -> Listing<Metric> {
+        let _ = (filter, range, limit);
+        Listing::default()
+    }
+
+    /// What senders said about metrics of which at least one series is visible; sorted by name.
+    pub fn metadata(&self, metric: Option<&str>, limit: usize) -> Listing<Description> {
+        let _ = (metric, limit);
+        Listing::default()
+    }
+
+    fn any(&self, selectors: &[Vec<Matcher>], range: TimeRange) -> BTreeSet<Labels> {
+        let all = [Vec::new()];
+        let selectors = if selectors.is_empty() { &all } else { selectors };
+        selectors.iter().flat_map(|matchers| self.select(matchers, range)).map(|s| s.labels).collect()
+    }
+
     /// Whether a scope may have hidden something: answers carry a warning then.
     pub fn is_scoped(&self) -> bool {
         !self.scope.is_whole()
     }
+}
+
+fn cut<T>(all: BTreeSet<T>, limit: usize) -> Listing<T> {
+    Listing { truncated: all.len() > limit, items: all.into_iter().take(limit).collect() }
 }
