@@ -17,6 +17,8 @@ pub mod lanes;
 mod layers;
 pub mod limits;
 pub mod orgs;
+pub mod params;
+pub mod prom_json;
 mod request_id;
 pub mod routes;
 mod security_headers;
