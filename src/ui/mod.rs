@@ -116,6 +116,24 @@ const FILES: &[Embedded] = files! {
     Page   own "index.html" => ["/", "/login", "/login/2fa", "/setup"];
     Style  own "app.css" => ["/app.css"];
     Image  own "favicon.svg" => ["/favicon.svg"];
+    Module any "embed.js" => ["/embed.js"];
+    Module any "chart/columns.js" => ["/chart/columns.js"];
+    Module any "chart/dom.js" => ["/chart/dom.js"];
+    Module any "chart/paint.js" => ["/chart/paint.js"];
+    Module any "chart/question.js" => ["/chart/question.js"];
+    Module any "chart/readings.js" => ["/chart/readings.js"];
+    Module any "chart/scale.js" => ["/chart/scale.js"];
+    Module any "chart/source.js" => ["/chart/source.js"];
+    Module any "chart/style.js" => ["/chart/style.js"];
+    Module own "app.js" => ["/app.js"];
+    Module own "app/explore.js" => ["/app/explore.js"];
+    Module own "app/metrics.js" => ["/app/metrics.js"];
+    Module own "app/promql.js" => ["/app/promql.js"];
+    Module own "app/query_input.js" => ["/app/query_input.js"];
+    Module own "app/result_table.js" => ["/app/result_table.js"];
+    Module own "app/server.js" => ["/app/server.js"];
+    Module own "app/sign_in.js" => ["/app/sign_in.js"];
+    Module own "app/storage.js" => ["/app/storage.js"];
 };
 
 /// The file served under `path` (no query, no fragment, percent signs as they came), from the binary.
