@@ -29,6 +29,8 @@ import { COLOURS, colours, sheet } from './chart/style.js';
 
 const FONT = '11px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif';
 const SERVER = new URL(import.meta.url).origin;
+/** Warnings beyond these are left to the load event. */
+const NOTES_MAX = 3;
 /** A drag shorter than this is a click, in pixels. */
 const DRAG_MIN = 6;
 
@@ -238,7 +240,8 @@ class MetricChart extends HTMLElement {
       unfold: () => { this.#unfolded = true; this.#around(); },
     }) : []));
     names.children[focused]?.focus();
-    note.textContent = data && data.total > data.series.length ? `Drawing ${data.series.length} of ${data.total} series.` : '';
+    const cut = data && data.total > data.series.length ? [`Drawing ${data.series.length} of ${data.total} series.`] : [];
+    note.textContent = data ? [...cut, ...(this.#answer.warnings ?? []).slice(0, NOTES_MAX)].join(' · ') : '';
     unseen.replaceChildren(...(data ? [table(this.#heading, data, this.#unit)] : []));
     cursor.setAttribute('aria-label', `${this.#heading || 'Chart'}: move through time with the arrow keys`);
     cursor.setAttribute('aria-valuemax', String(data ? data.count - 1 : 0));
@@ -270,7 +273,7 @@ class MetricChart extends HTMLElement {
       box.replaceChildren(h('div', { class: 'bars', 'aria-hidden': 'true' }, [1, 2, 3, 4, 5].map(() => h('i'))), h('p', { text: 'Loading…' }));
     } else if (state === 'empty') {
       const warnings = this.#answer.warnings ?? [];
-      box.replaceChildren(h('strong', { text: 'No data in this range' }), ...warnings.slice(0, 3).map((text) => h('p', { text })));
+      box.replaceChildren(h('strong', { text: 'No data in this range' }), ...warnings.slice(0, NOTES_MAX).map((text) => h('p', { text })));
     } else if (state === 'error' && this.#data) {
       box.classList.add('late');
       box.replaceChildren(h('span', { text: `Not updated: ${problem.detail}` }));

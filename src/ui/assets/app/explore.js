@@ -105,6 +105,7 @@ export function explore({ state, role, lost }) {
     tablePanel.hidden = tab !== 'table';
     waiting?.abort();
     clearTimeout(timer);
+    warnings.replaceChildren();
     if (tab === 'table' || !expr) {
       chart.removeAttribute('expr');
       if (expr) loadTable();
@@ -131,6 +132,8 @@ export function explore({ state, role, lost }) {
       const count = Array.isArray(answer.data.result) && ['vector', 'matrix'].includes(answer.data.resultType) ? answer.data.result.length : 1;
       tablePanel.replaceChildren(count ? resultTable(answer.data) : h('p', { class: 'quiet', text: 'No data at this moment' }));
       tablePanel.dataset.expr = state.expr;
+      // A chart shows its warnings itself.
+      warnings.replaceChildren(...(answer.warnings ?? []).map((text) => h('li', { text })));
       answered(answer);
     } catch (error) {
       if (signal.aborted) return;
@@ -143,14 +146,13 @@ export function explore({ state, role, lost }) {
     if (Number(refresh.value) > 0 && !state.zoom) timer = setTimeout(() => (document.hidden ? null : loadTable()), Number(refresh.value) * 1000);
   }
 
-  function answered({ stats: spent = {}, warnings: said = [] }) {
+  function answered({ stats: spent = {} }) {
     const words = [];
     const count = (value, word) => value !== undefined && words.push(`${Number(value).toLocaleString('en')} ${word}`);
     count(spent.series, 'series');
     count(spent.samples, 'samples');
     if (spent.elapsed_ms !== undefined) words.push(`${Number(Number(spent.elapsed_ms).toPrecision(3))} ms`);
     stats.textContent = words.join(' · ');
-    warnings.replaceChildren(...said.map((text) => h('li', { text })));
     input.input.removeAttribute('aria-invalid');
   }
 

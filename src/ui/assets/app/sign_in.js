@@ -52,7 +52,7 @@ function form({ action, submit }, ...children) {
         const hint = input && node.querySelector(`#${input.id}-hint`);
         if (hint && message) hint.textContent = message;
       }
-      (node.querySelector('[aria-invalid]') ?? node.querySelector('input'))?.focus();
+      (node.querySelector('[aria-invalid]') ?? node.querySelector('[type="password"]') ?? node.querySelector('input'))?.focus();
     } finally {
       button.disabled = false;
     }
@@ -163,7 +163,7 @@ export function setUp(view, config, done) {
   const [orgInput, slugInput] = [org.querySelector('input'), slug.querySelector('input')];
   orgInput.addEventListener('input', () => {
     if (slugInput.dataset.own) return;
-    slugInput.value = orgInput.value.toLowerCase().normalize('NFKD').replace(/[^a-z0-9]+/g, '-').slice(0, 63).replace(/^-+|-+$/g, '');
+    slugInput.value = orgInput.value.toLowerCase().normalize('NFKD').replace(/['’\u0300-\u036f]/g, '').replace(/[^a-z0-9]+/g, '-').slice(0, 63).replace(/^-+|-+$/g, '');
   });
   slugInput.addEventListener('input', () => { slugInput.dataset.own = slugInput.value; });
   const needsToken = config.setup_token_required && !token;

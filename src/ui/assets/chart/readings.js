@@ -13,6 +13,8 @@ const swatch = (one) => h('span', { class: `swatch c${one.colour} d${one.dash % 
 /** Legend buttons; `pick(series, only)` toggles one or leaves it alone, `light(series|null)` lifts one out. */
 export function legend(series, { hidden, open, pick, light, unfold }) {
   const drawn = open ? series : series.slice(0, LEGEND_MAX);
+  // One series without labels has no name to tell; the reading shows its value.
+  if (series.length === 1 && series[0].full === '{}') return [];
   const buttons = drawn.map((one) => h('button', {
     type: 'button',
     title: `${one.full}\nClick hides or shows, Ctrl+click shows it alone`,
