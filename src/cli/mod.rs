@@ -1,6 +1,4 @@
-//! The command line: lands with its room.
-
-/// Runs the command line.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
-}
+//! x
+/// x
+pub fn main() -> std::process::ExitCode { std::process::ExitCode::SUCCESS }
+mod demo { mod shop; }
