@@ -30,7 +30,7 @@ struct Options {
 impl Options {
     fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut plain = Vec::new();
-        let mut expr = "sum by (status) (rate(http_requests_total[5m]))".to_owned();
+        let mut expr = "sum by (route) (rate(shop_http_requests_total[5m]))".to_owned();
         let mut listen = "127.0.0.1:8096".to_owned();
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {

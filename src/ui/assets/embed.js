@@ -13,11 +13,12 @@
 //   token, token-endpoint    an embed token, and where this page gets the next one; without both the
 //                            session cookie is used, which only works on the server's own pages
 //   src                      the server, default: where this file came from
-//   title, unit, legend      heading; bytes, seconds, percent or a word; "{{label}}" text for names
+//   title, unit, legend      heading; bytes, bytes/s, seconds, percent or a word; "{{label}}" text for names
 //   theme                    light, dark or auto; default: what the page has chosen (color-scheme)
 // Events, which bubble: metric-chart-load, metric-chart-error, metric-chart-zoom (cancelable; detail is the
 // range dragged over, or null when it is given up). `data-state` says idle, loading, drawn, empty or error.
-// Looks: --metric-chart-height, -background, -text, -muted, -grid, -axis, -accent, -font, -series-1 to -8.
+// Looks: --metric-chart-height, -background, -text, -muted, -grid, -axis, -accent, -tip, -font, -series-1
+// to -series-8.
 
 import { bounds, columns } from './chart/columns.js';
 import { h } from './chart/dom.js';

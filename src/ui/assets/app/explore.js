@@ -4,6 +4,7 @@ import { h } from '../chart/dom.js';
 import { parseDuration } from '../chart/scale.js';
 import { addData, metricBrowser } from './metrics.js';
 import { queryInput } from './query_input.js';
+import { unitOf } from './promql.js';
 import { resultTable } from './result_table.js';
 import { look } from './server.js';
 import { copy, recall, remember } from './storage.js';
@@ -111,7 +112,7 @@ export function explore({ state, role, lost }) {
       if (expr) loadTable();
       return;
     }
-    const wanted = { expr, range, start: zoom?.start, end: zoom?.end, refresh: refresh.value };
+    const wanted = { expr, range, unit: unitOf(expr) || undefined, start: zoom?.start, end: zoom?.end, refresh: refresh.value };
     const same = Object.entries(wanted).every(([name, value]) => (chart.getAttribute(name) ?? '') === String(value ?? ''));
     for (const [name, value] of Object.entries(wanted)) {
       if (value === undefined) chart.removeAttribute(name);
@@ -130,7 +131,7 @@ export function explore({ state, role, lost }) {
       const answer = await look(org, '/query/expr-instant', { expr: state.expr, time: state.zoom?.end }, signal);
       if (signal.aborted) return;
       const count = Array.isArray(answer.data.result) && ['vector', 'matrix'].includes(answer.data.resultType) ? answer.data.result.length : 1;
-      tablePanel.replaceChildren(count ? resultTable(answer.data) : h('p', { class: 'quiet', text: 'No data at this moment' }));
+      tablePanel.replaceChildren(count ? resultTable(answer.data, unitOf(state.expr)) : h('p', { class: 'quiet', text: 'No data at this moment' }));
       tablePanel.dataset.expr = state.expr;
       // A chart shows its warnings itself.
       warnings.replaceChildren(...(answer.warnings ?? []).map((text) => h('li', { text })));

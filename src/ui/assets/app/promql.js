@@ -28,8 +28,10 @@ export function atCaret(before) {
   }
   const metric = brace < 0 ? '' : before.slice(0, brace).match(/[a-zA-Z_:][\w:]*$/)?.[0] ?? '';
   if (quote) {
-    const label = brace < 0 ? undefined : before.slice(brace, from - 1).match(/([a-zA-Z_]\w*)\s*(?:=~|!~|!=|=)\s*$/)?.[1];
-    return label && metric ? { kind: 'value', word: before.slice(from), metric, label } : null;
+    const [, label, sign] = (brace < 0 ? null : before.slice(brace, from - 1).match(/([a-zA-Z_]\w*)\s*(=~|!~|!=|=)\s*$/)) ?? [];
+    const text = before.slice(from);
+    // In a pattern the alternative under the caret is meant.
+    return label && metric ? { kind: 'value', word: sign.endsWith('~') ? text.split('|').at(-1) : text, metric, label } : null;
   }
   if (brace >= 0) {
     const word = before.slice(brace).match(/[{,]\s*([a-zA-Z_]\w*)?$/);
@@ -38,6 +40,26 @@ export function atCaret(before) {
   // A word right after a digit or a bracket is a duration: rate(x[5m.
   const word = before.match(/(?:^|[^\w:[])([a-zA-Z_:][\w:]*)$/)?.[1];
   return word ? { kind: 'name', word } : null;
+}
+
+const TEXTS = /"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`/g;
+/** What is neither operator nor metric: label matchers, windows, label lists. */
+const ASIDES = /\{[^{}]*\}|\[[^\]]*\]|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)/g;
+/** After these the values are no longer of the metric's unit. */
+const CHANGED = /[*/%^]|\b(?:count|count_over_time|count_values|absent|absent_over_time|changes|resets|group|time|timestamp|ln|log2|log10|exp|sqrt|bool)\b/;
+const SUFFIXES = [[/_bytes(_total)?$/, 'bytes'], [/_seconds(_total|_bucket|_sum)?$/, 'seconds'], [/_ratio$/, 'percent']];
+
+/** The unit of a query's values as far as its metrics' names tell it for sure; else nothing. */
+export function unitOf(expr) {
+  const code = expr.replace(TEXTS, '').replace(ASIDES, '');
+  if (CHANGED.test(code)) return '';
+  const words = (code.match(/[a-zA-Z_:][\w:]*/g) ?? []).filter((word) => word.includes('_') && !FUNCTIONS.includes(word));
+  const units = new Set(words.map((word) => SUFFIXES.find(([end]) => end.test(word))?.[1] ?? ''));
+  if (units.size !== 1) return '';
+  const [unit] = units;
+  // Seconds per second are a share, a quantile of a histogram is of its own unit.
+  if (!/\b(?:i?rate|deriv)\s*\(/.test(code) || code.includes('histogram_quantile')) return unit;
+  return unit === 'bytes' ? 'bytes/s' : '';
 }
 
 /** A query worth looking at for a metric of which only name and type are known. */

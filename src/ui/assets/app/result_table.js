@@ -27,8 +27,9 @@ function rows({ resultType, result }) {
 /**
  * The table of an instant answer, highest value first; the head of the value column turns the order round.
  * @param {{resultType: string, result: any}} data
+ * @param {string} unit
  */
-export function resultTable(data) {
+export function resultTable(data, unit) {
   let descending = true;
   const all = rows(data).map((row) => ({ ...row, value: row.plain ? NaN : number(row.text) }));
   // A bar behind each value shows proportions; it needs values of one sign.
@@ -41,7 +42,7 @@ export function resultTable(data) {
     const order = (a, b) => (Number.isNaN(a.value) ? 1 : Number.isNaN(b.value) ? -1 : sign * (a.value < b.value ? -1 : Number(a.value > b.value)));
     head.setAttribute('aria-sort', descending ? 'descending' : 'ascending');
     body.replaceChildren(...[...all].sort(order).slice(0, ROWS_MAX).map((row) => {
-      const shown = h('span', { text: row.plain ? row.text : formatValue(row.value), title: row.text });
+      const shown = h('span', { text: row.plain ? row.text : formatValue(row.value, unit), title: row.text });
       const cell = h('td', { class: 'value' }, shown, row.count > 1 && h('small', { text: ` last of ${row.count}` }));
       if (bars && Number.isFinite(row.value)) cell.style.setProperty('--share', `${(100 * row.value) / highest}%`);
       return h('tr', {}, h('td', { class: 'labels' }, h('div', { class: 'chips' }, chips(row.labels))), cell);

@@ -65,7 +65,7 @@ function axes(pen, place, data, colours) {
     pen.fillText(texts[index], plot.left - 8, y);
   });
   pen.textBaseline = 'alphabetic';
-  const count = Math.max(2, Math.floor((plot.right - plot.left) / 66));
+  const count = Math.max(2, Math.floor((plot.right - plot.left) / 58));
   for (const tick of timeTicks(data.start, place.end, count)) {
     const x = Math.round(place.x(tick.at)) + 0.5;
     pen.strokeStyle = tick.major ? colours.axis : colours.grid;

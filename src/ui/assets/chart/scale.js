@@ -63,7 +63,7 @@ export function valueAxis(low, high, count, unit) {
     else [low, high] = [low - pad, high + pad];
   }
   const raw = (high - low) / Math.max(1, count);
-  const base = unit === 'bytes' && raw >= 1 ? 2 : 10;
+  const base = unit?.startsWith('bytes') && raw >= 1 ? 2 : 10;
   const power = base ** Math.floor(Math.log(raw) / Math.log(base));
   const step = base === 2
     ? (raw > power ? power * 2 : power)
@@ -96,10 +96,11 @@ function prefix(value, unit) {
 /**
  * A value in words, as exact as its neighbours need: with a step (an axis) or four digits (a reading).
  * @param {number} value
- * @param {string} [unit] none, bytes, seconds, percent (of 1), or a word that is put behind
+ * @param {string} [unit] none, bytes, bytes/s, seconds, percent (of 1), or a word that is put behind
  * @param {number} [step]
  */
 export function formatValue(value, unit = '', step = 0) {
+  if (unit === 'bytes/s') return Number.isFinite(value) ? `${formatValue(value, 'bytes', step)}/s` : formatValue(value);
   if (Number.isNaN(value)) return 'NaN';
   if (!Number.isFinite(value)) return value > 0 ? '+Inf' : '-Inf';
   if (unit === 'percent') return `${digits(value * 100, step * 100)} %`;

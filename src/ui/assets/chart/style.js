@@ -38,7 +38,7 @@ canvas, .cursor { position: absolute; inset: 0; width: 100%; height: 100%; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
 .tip {
   position: absolute; z-index: 2; top: 0; left: 0; max-width: min(340px, 88%); padding: 7px 10px 8px; pointer-events: none;
-  background: light-dark(#fffffff2, #1f232ef2); border: 1px solid var(--axis); border-radius: 8px;
+  background: var(--metric-chart-tip, light-dark(#fffffff2, #1f232ef2)); border: 1px solid var(--axis); border-radius: 8px;
   box-shadow: 0 6px 24px light-dark(#1c213026, #00000080); font-size: 12px;
 }
 .tip[hidden] { display: none; }
