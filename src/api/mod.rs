@@ -17,6 +17,7 @@ pub mod lanes;
 mod layers;
 pub mod limits;
 pub mod orgs;
+pub mod pages;
 pub mod params;
 pub mod prom_json;
 mod request_id;

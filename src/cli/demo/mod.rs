@@ -40,8 +40,8 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
     let mut server = Server::open(settings, Clock::System).context("cannot open the data folder")?;
     let demo = server.demo_account(EMAIL, ORG, &mut rng).context("cannot make the demo's account")?;
     let feed = Feed::start(server.tsdb(), demo.org, server.clock().now()).context("cannot generate the demo's history")?;
-    server.keep_going("demo-shop", feed.period(), feed.into_tick());
-    server.watch_this_machine(demo.org, LIVE_PERIOD);
+    server.keep_going("demo-shop", feed.period(), feed.into_tick())?;
+    server.watch_this_machine(demo.org, LIVE_PERIOD)?;
     server.listen()?;
     let link = server.sign_in_link(demo.user, &mut rng).context("cannot make the sign-in link")?;
     let token = server.embed_token(demo.org, demo.key, TOKEN_TTL).context("cannot make the embed token")?;
