@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use super::files::{self, FileError};
 use super::frame::DamagedRow;
-use crate::clock::Stopwatch;
 
 /// Why a database cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -69,8 +68,9 @@ pub(super) struct Database {
     pub(super) fail_sync: std::sync::atomic::AtomicBool,
 }
 
-/// How long "lock held" is tried again: sled's threads let go within some 12 ms of a drop.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// "Lock held" is tried again for 2 s, 400 times every 5 ms: sled's threads let go within some 12 ms of a drop.
+const LOCK_TRIES: u32 = 400;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 impl Database {
     /// Opens or creates the database in `dir`, whose parent must exist, with a page cache of `cache_bytes`.
@@ -85,11 +85,12 @@ impl Database {
             .cache_capacity(cache_bytes)
             .flush_every_ms(None)
             .mode(sled::Mode::HighThroughput);
-        let watch = Stopwatch::start();
+        let mut tries = 0;
         let db = loop {
             match guarded("open", dir, || config.open()) {
-                Err(e) if lock_is_held(&e) && watch.elapsed() < LOCK_PATIENCE => {
-                    std::thread::sleep(Duration::from_millis(5));
+                Err(e) if lock_is_held(&e) && tries < LOCK_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(LOCK_PAUSE);
                 }
                 other => break other?,
             }

@@ -90,3 +90,41 @@ pub(super) fn decode_key<R: Record>(key: &[u8]) -> Result<R::Key, DamagedRow> {
         .filter(|_| rest.is_empty())
         .ok_or_else(|| DamagedRow::Content { key: key.to_vec(), what: "not a key of its table".to_owned() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    struct Sample {
+        name: String,
+        at: i64,
+        roles: Vec<(u32, bool)>,
+        left: Option<u64>,
+    }
+
+    fn sample() -> Sample {
+        Sample { name: "ada".to_owned(), at: -2, roles: vec![(7, true), (300, false)], left: Some(70_000) }
+    }
+
+    /// bincode 2, "standard": variable lengths, zigzag for signed numbers, 251 u16, 252 u32; fields in order, unnamed.
+    const GOLDEN: [u8; 18] =
+        [3, b'a', b'd', b'a', 3, 2, 7, 1, 251, 0x2c, 0x01, 0, 1, 252, 0x70, 0x11, 0x01, 0x00];
+
+    #[test]
+    fn bodies_are_bincode_in_its_standard_form() {
+        assert_eq!(encode_body(&sample()), Ok(GOLDEN.to_vec()));
+        assert_eq!(decode_body(&GOLDEN), Ok(sample()));
+    }
+
+    #[test]
+    fn a_body_with_too_few_or_too_many_bytes_is_refused() {
+        for cut in 0..GOLDEN.len() {
+            assert!(decode_body::<Sample>(&GOLDEN[..cut]).is_err(), "{cut}");
+        }
+        let longer = [GOLDEN.as_slice(), &[0]].concat();
+        assert_eq!(decode_body::<Sample>(&longer), Err("1 bytes behind the value".to_owned()));
+        // A length that no stored value can have: refused before anything is allocated for it.
+        assert!(decode_body::<Vec<u8>>(&[253, 0, 0, 0, 0, 0, 1, 0, 0]).is_err());
+    }
+}

@@ -2,12 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::Control;
 use super::state::{Meta, State};
 use super::txn::CHANGE_ROWS_MAX;
-use crate::clock::Stopwatch;
 use crate::kv::database::DatabaseError;
 use crate::kv::files::{self, FileError};
 use crate::kv::folder::{DataFolder, FolderError};
@@ -97,15 +95,12 @@ pub struct RecoveryReport {
     pub blobs: u64,
     /// Whether `INITIALISED` was missing though users exist, and was made.
     pub initialised_made: bool,
-    /// How long it took.
-    pub took: Duration,
 }
 
 pub(super) fn open(
     folder: &DataFolder,
     options: &ControlOptions,
 ) -> Result<(Control, RecoveryReport), OpenError> {
-    let watch = Stopwatch::start();
     let journal_dir = folder.path().join("journal");
     files::create_dir(&journal_dir)?;
     files::sync_dir(folder.path())?;
@@ -150,7 +145,6 @@ pub(super) fn open(
         torn_bytes: survey.torn.as_ref().map_or(0, |torn| torn.bytes),
         blobs: state.sync_blobs()?,
         initialised_made,
-        took: watch.elapsed(),
     };
     Ok((Control::start(state, journal, meta).map_err(OpenError::Thread)?, report))
 }

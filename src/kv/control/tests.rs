@@ -1,3 +1,5 @@
+//! Control through its own door, with faults below it: order, refusals, recovery, rebuilds.
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -57,6 +59,21 @@ impl Record for Code {
     const KIND: u8 = 2;
     const VERSION: u8 = 1;
     type Key = (u32, String);
+}
+
+/// A type that its serializer refuses.
+#[derive(Debug, Serialize, Deserialize)]
+struct Odd(#[serde(serialize_with = "never")] u8);
+
+fn never<S: serde::Serializer>(_: &u8, _: S) -> Result<S::Ok, S::Error> {
+    Err(serde::ser::Error::custom("odd"))
+}
+
+impl Record for Odd {
+    const TABLE: u8 = 4;
+    const KIND: u8 = 4;
+    const VERSION: u8 = 1;
+    type Key = ();
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,6 +204,11 @@ fn a_refused_a_panicking_and_an_overlong_change_leave_nothing() {
         Ok(())
     }));
     assert!(matches!(*large, ChangeError::TooLarge { bytes } if bytes > CHANGE_BYTES_MAX), "{large}");
+    let odd = failure(control.commit(|tx| {
+        tx.put(&(), &Odd(1));
+        Ok(())
+    }));
+    assert!(matches!(&*odd, ChangeError::Encode { table: 4, what } if what.contains("odd")), "{odd}");
     assert_eq!(users(&control), []);
     assert_eq!(control.health(), Ok(()));
     put(&control, 1, user("a")).expect("still open");

@@ -1,3 +1,5 @@
+//! The folder: one process, one identity, markers that cannot lie.
+
 use super::*;
 
 const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);

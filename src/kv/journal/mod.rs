@@ -6,7 +6,7 @@
 //! 16 16 store id      32 u64 file number  40 i64 created           48 u64 number of the file before it
 //! 56  4 zero          60 u32 CRC32C of 0..60
 //! ```
-//! and goes on with records, each filled with zeros to a multiple of 8; length 0 is the end of what was written:
+//! (created: when the process that made it had opened the journal) and goes on with records, each filled with zeros to a multiple of 8; length 0 is the end of what was written:
 //! ```text
 //!  0 u32 body bytes L                      4 u32 CRC32C of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)               16 u32 0

@@ -1,3 +1,5 @@
+//! The journal byte by byte: drawings, cuts, flips, and what proves that damage is no torn tail.
+
 use std::path::Path;
 
 use proptest::prelude::*;

@@ -7,7 +7,6 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{FILE_BYTES, HEADER_BYTES, Header, Survey, encode_header, encode_record};
-use crate::clock::Stopwatch;
 use crate::kv::files::{self, FileError};
 use crate::kv::rows::Rows;
 use crate::model::{StoreId, Timestamp};
@@ -23,7 +22,8 @@ pub(in crate::kv) struct Journal {
     /// Empty files that follow `current`; one, but for crashes between two steps.
     ready: VecDeque<OpenFile>,
     last_seq: u64,
-    opened: (Timestamp, Stopwatch),
+    /// When this process opened it; what its files give as their creation.
+    opened: Timestamp,
     #[cfg(test)]
     pub(in crate::kv) faults: std::sync::Arc<Faults>,
 }
@@ -61,7 +61,6 @@ impl Journal {
         survey: &Survey,
         now: Timestamp,
     ) -> Result<Journal, FileError> {
-        let opened = (now, Stopwatch::start());
         let mut open = VecDeque::new();
         for (number, path) in survey.files.get(survey.current..).unwrap_or_default() {
             let file = OpenOptions::new().write(true).open(path).map_err(FileError::at("open", path))?;
@@ -80,7 +79,7 @@ impl Journal {
             current,
             ready: open,
             last_seq: survey.last_seq,
-            opened,
+            opened: now,
             #[cfg(test)]
             faults: std::sync::Arc::default(),
         };
@@ -121,9 +120,8 @@ impl Journal {
     /// Makes the file behind the current one, so that a change never waits for it and hardly ever meets a full disk.
     pub(in crate::kv) fn make_ready(&mut self) -> Result<(), FileError> {
         if self.ready.is_empty() {
-            let created = self.opened.0.plus(self.opened.1.elapsed());
             let previous = self.current.number;
-            let header = Header { store: self.store, number: previous + 1, previous, created };
+            let header = Header { store: self.store, number: previous + 1, previous, created: self.opened };
             self.ready.push_back(make_file(&self.dir, header)?);
         }
         Ok(())
