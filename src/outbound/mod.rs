@@ -1,42 +1,83 @@
 //! Messages out: mail, by SMTP, on the console, or kept for a test.
 //!
-//! Console mail is one line on standard output, flushed at once:
-//! `MAIL to=<email> kind=magic_link url=<url> expires_in=600` (API.md A6). It is the only thing besides the banner
-//! and the demo's lines that standard output carries; logs go to standard error.
+//! Nobody waits for a mail: it goes into a bounded queue that one thread of this room empties, so that an answer takes
+//! the same time whether there is anybody to mail or not (API.md D5).
 
-use std::time::Duration;
+mod mail;
+mod queue;
+mod smtp;
 
-/// What a mail is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MailKind {
-    /// A link that signs in.
-    MagicLink,
+pub use mail::{Mail, MailKind};
+pub use queue::{MailQueue, QueueFull};
+pub use smtp::{SmtpError, SmtpMailer};
+
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How mail leaves.
+#[derive(Clone, Debug)]
+pub enum Mailer {
+    /// One line on standard output for each mail, flushed at once ([`Mail::console_line`]).
+    Console,
+    /// To a mail server.
+    Smtp(Arc<SmtpMailer>),
+    /// Nowhere: kept for a test to read.
+    Memory(Outbox),
 }
 
-impl MailKind {
-    /// As the console line names it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            MailKind::MagicLink => "magic_link",
-        }
+/// Mails that were "sent" in a test.
+#[derive(Clone, Debug, Default)]
+pub struct Outbox(Arc<Mutex<Vec<Mail>>>);
+
+impl Outbox {
+    /// All mails so far, oldest first.
+    pub fn mails(&self) -> Vec<Mail> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn push(&self, mail: Mail) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
     }
 }
 
-/// One mail that carries a link.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Mail {
-    /// To whom.
-    pub to: String,
-    /// What about.
-    pub kind: MailKind,
-    /// The link; a secret.
-    pub url: String,
-    /// How long the link is good for.
-    pub expires_in: Duration,
+/// Why one mail did not leave.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// Standard output is closed.
+    #[error("standard output takes no mail")]
+    Console(#[source] std::io::Error),
+    /// The mail server did not take it.
+    #[error(transparent)]
+    Smtp(#[from] SmtpError),
 }
 
-impl std::fmt::Debug for Mail {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mail").field("kind", &self.kind).field("url", &"***").finish_non_exhaustive()
+impl Mailer {
+    /// As `GET /auth/config` names it.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Mailer::Console => "console",
+            Mailer::Smtp(_) => "smtp",
+            Mailer::Memory(_) => "memory",
+        }
+    }
+
+    /// Sends one mail. Blocks: SMTP for up to 20 s.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send(&self, mail: Mail) -> Result<(), SendError> {
+        match self {
+            Mailer::Console => {
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "{}", mail.console_line())
+                    .and_then(|()| out.flush())
+                    .map_err(SendError::Console)
+            }
+            Mailer::Smtp(smtp) => Ok(smtp.send(&mail)?),
+            Mailer::Memory(outbox) => {
+                outbox.push(mail);
+                Ok(())
+            }
+        }
     }
 }
