@@ -447,9 +447,9 @@ mod tests {
     }
 
     #[test]
-    fn a_million_addresses_do_not_grow_the_map_beyond_its_bound() {
+    fn a_flood_of_addresses_does_not_grow_the_map_beyond_its_bound() {
         let (limits, clock) = limits(1_000);
-        for n in 0..1_000_000u64 {
+        for n in 0..200_000u64 {
             let ip = Ipv6Addr::from_bits(u128::from(n) << 64);
             let _ = limits.charge_address(IpAddr::V6(ip));
             if n % 10_000 == 0 {

@@ -11,8 +11,7 @@ use crate::api::callers::Visitor;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
-use crate::identity::password::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN};
-use crate::identity::{Password, PasswordLogin};
+use crate::identity::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, Password, PasswordLogin};
 
 #[derive(Deserialize)]
 pub(super) struct LoginBody {
@@ -40,8 +39,12 @@ pub(super) async fn login(State(deps): State<AuthDeps>, visitor: Visitor, Json(b
     let replaces = visitor.session().map(|(_, cookie)| cookie.to_owned());
     let outcome = deps
         .change(Lane::Password, move |identity| {
-            let password = Password(&body.password);
-            let attempt = PasswordLogin { email: &body.email, password: &password, client: &client, replaces: replaces.as_deref() };
+            let attempt = PasswordLogin {
+                email: &body.email,
+                password: Password(&body.password),
+                client: &client,
+                replaces: replaces.as_deref(),
+            };
             identity.login(&attempt, now, &mut Entropy::system())
         })
         .await?;

@@ -96,6 +96,7 @@ pub fn routes() -> Routes<AuthDeps> {
         .post("/2fa/enroll", Auth::Session, "Begin enrolment of a second factor", two_factor::enroll)
         .post("/2fa/confirm", Auth::Session, "Enable the second factor with its first code", two_factor::confirm)
         .post("/2fa/disable", Auth::Session, "Remove the second factor", two_factor::disable)
+        .post("/2fa/recovery-codes", Auth::Session, "Make ten new recovery codes", two_factor::recovery_codes)
 }
 
 fn seconds(duration: Duration) -> u64 {

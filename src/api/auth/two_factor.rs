@@ -14,7 +14,7 @@ use crate::api::callers::{Cabinet, Visitor};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
-use crate::identity::{CodeLogin, Password, SecondFactor};
+use crate::identity::{CodeLogin, Identity, Password, RecoveryCodes, SecondFactor, Secret};
 
 #[derive(Deserialize)]
 pub(super) struct VerifyBody {
@@ -39,7 +39,7 @@ pub(super) async fn verify(State(deps): State<AuthDeps>, visitor: Visitor, Json(
     let now = deps.clock.now();
     let client = visitor.client().clone();
     let replaces = visitor.session().map(|(_, cookie)| cookie.to_owned());
-    let attempt = move |identity: &crate::identity::Identity| -> ApiResult<_> {
+    let attempt = move |identity: &Identity| -> ApiResult<_> {
         let attempt = CodeLogin {
             pending: &body.twofa_pending_login,
             factor: factor(body.code.as_deref(), body.recovery_code.as_deref())?,
@@ -76,19 +76,33 @@ pub(super) async fn enroll(State(deps): State<AuthDeps>, cabinet: Cabinet) -> Ap
 }
 
 #[derive(Deserialize)]
-pub(super) struct ConfirmBody {
+pub(super) struct CodeBody {
     code: String,
 }
 
 /// POST /auth/2fa/confirm: recovery codes, once, and a new session; the other sessions end.
-pub(super) async fn confirm(State(deps): State<AuthDeps>, cabinet: Cabinet, Json(body): Json<ConfirmBody>) -> ApiResult<Response> {
+pub(super) async fn confirm(State(deps): State<AuthDeps>, cabinet: Cabinet, Json(body): Json<CodeBody>) -> ApiResult<Response> {
     let (session, now) = (Arc::clone(cabinet.session()), deps.clock.now());
     let (codes, login) = deps
         .change(Lane::Account, move |identity| identity.confirm_totp(&session, &body.code, now, &mut Entropy::system()))
         .await?;
-    let codes: Vec<&str> = codes.0.iter().map(|code| code.expose()).collect();
-    let response = Json(json!({ "recovery_codes": codes })).into_response();
-    Ok(deps.with_session(&login, response))
+    Ok(deps.with_session(&login, codes_json(&codes).into_response()))
+}
+
+fn codes_json(codes: &RecoveryCodes) -> Json<Value> {
+    let codes: Vec<&str> = codes.0.iter().map(Secret::expose).collect();
+    Json(json!({ "recovery_codes": codes }))
+}
+
+/// POST /auth/2fa/recovery-codes: ten new ones; the old ones are void.
+pub(super) async fn recovery_codes(
+    State(deps): State<AuthDeps>,
+    cabinet: Cabinet,
+    Json(body): Json<CodeBody>,
+) -> ApiResult<Json<Value>> {
+    let (user, now) = (cabinet.user(), deps.clock.now());
+    let renew = move |identity: &Identity| identity.renew_recovery_codes(user, &body.code, now, &mut Entropy::system());
+    Ok(codes_json(&deps.change(Lane::Account, renew).await?))
 }
 
 #[derive(Deserialize)]
@@ -102,7 +116,7 @@ pub(super) struct DisableBody {
 pub(super) async fn disable(State(deps): State<AuthDeps>, cabinet: Cabinet, Json(body): Json<DisableBody>) -> ApiResult<StatusCode> {
     factor(body.code.as_deref(), body.recovery_code.as_deref())?;
     let (user, now) = (cabinet.user(), deps.clock.now());
-    let change = move |identity: &crate::identity::Identity| -> ApiResult<()> {
+    let change = move |identity: &Identity| -> ApiResult<()> {
         let factor = factor(body.code.as_deref(), body.recovery_code.as_deref())?;
         Ok(identity.disable_totp(user, body.password.as_deref().map(Password), factor, now)?)
     };

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::OrgDeps;
 use crate::api::body::{Json, Path};
-use crate::api::callers::{Cabinet, Endpoint};
+use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::routes::{Auth, Routes};
 use crate::entropy::Entropy;
@@ -195,7 +195,7 @@ struct EmbedBody {
     rate_limit_rps: Option<u32>,
     max_token_ttl_s: Option<u32>,
     origins: Option<Vec<String>>,
-    policy: Option<PolicyBody>,
+    policy: Option<Value>,
 }
 
 impl EmbedBody {
@@ -212,40 +212,16 @@ impl EmbedBody {
         if let Some(origins) = self.origins {
             to.origins = origins;
         }
-        if let Some(policy) = self.policy {
-            to.policy = policy.into_policy();
+        if let Some(sent) = &self.policy {
+            to.policy = policy("embed.policy", sent)?;
         }
         Ok(())
     }
 }
 
-/// `embed.policy` of a key and `ms` of a token; the whole of it replaces what was.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct PolicyBody {
-    endpoints: Option<Vec<Endpoint>>,
-    metrics: Option<Vec<String>>,
-    r#match: Option<Vec<String>>,
-    exprs: Option<Vec<String>>,
-    max_range_s: Option<u64>,
-    max_lookback_s: Option<u64>,
-    min_step_s: Option<u64>,
-    origins: Option<Vec<String>>,
-}
-
-impl PolicyBody {
-    pub(super) fn into_policy(self) -> EmbedPolicy {
-        EmbedPolicy {
-            endpoints: self.endpoints,
-            metrics: self.metrics,
-            matchers: self.r#match.unwrap_or_default(),
-            exprs: self.exprs,
-            max_range_s: self.max_range_s,
-            max_lookback_s: self.max_lookback_s,
-            min_step_s: self.min_step_s,
-            origins: self.origins,
-        }
-    }
+/// `embed.policy` of a key or `ms` of a token; the whole of it replaces what was.
+pub(super) fn policy(field: &'static str, sent: &Value) -> ApiResult<EmbedPolicy> {
+    EmbedPolicy::from_json(sent).map_err(|message| ApiError::invalid_field(field, "policy", message))
 }
 
 /// `ingest`: what is not there stays as it is.
@@ -267,7 +243,7 @@ impl IngestBody {
     }
 }
 
-pub(super) fn policy_json(policy: &EmbedPolicy) -> Value {
+fn policy_json(policy: &EmbedPolicy) -> Value {
     json!({
         "endpoints": policy.endpoints,
         "metrics": policy.metrics,

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::OrgDeps;
-use super::api_keys::{PolicyBody, key_id};
+use super::api_keys::{key_id, policy};
 use crate::api::body::{Json, Path};
 use crate::api::callers::{Cabinet, Minter};
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -28,7 +28,7 @@ struct MintBody {
     api_key_id: Option<String>,
     ttl_s: Option<u32>,
     sub: Option<String>,
-    ms: Option<PolicyBody>,
+    ms: Option<Value>,
 }
 
 /// An hour, unless the key allows less.
@@ -57,7 +57,7 @@ async fn mint(
         key,
         ttl_s: body.ttl_s.unwrap_or(TTL_S.min(longest)),
         sub: body.sub,
-        ms: body.ms.map(PolicyBody::into_policy),
+        ms: body.ms.as_ref().map(|sent| policy("ms", sent)).transpose()?,
     };
     let minted = deps.identity.mint(org, &request, deps.clock.now())?;
     let body = json!({
