@@ -175,3 +175,6 @@ fn compile(text: &str, size_max: usize) -> Result<Regex, PatternError> {
         other => PatternError::Syntax(other.to_string().lines().last().unwrap_or_default().to_owned()),
     })
 }
+
+#[cfg(test)]
+mod tests;

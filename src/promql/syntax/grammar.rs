@@ -28,8 +28,16 @@ pub(super) fn parse(coded: &Coded) -> Result<Expr, Fault> {
     decoder.expr(&parsed)
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has called the parser: what the caps refuse must never reach it.
+    pub(super) static PARSER_CALLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
 /// A panic within the parser costs this query, not the process.
 fn guarded(text: &str) -> Result<Parsed, String> {
+    #[cfg(test)]
+    PARSER_CALLS.set(PARSER_CALLS.get() + 1);
     let parsed = catch_unwind(AssertUnwindSafe(|| parser::parse(text)));
     parsed.unwrap_or_else(|_| Err("internal error: the parser failed on this expression".to_owned()))
 }

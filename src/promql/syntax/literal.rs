@@ -74,7 +74,7 @@ fn without_underscores(text: &str) -> Option<Cow<'_, str>> {
 #[expect(clippy::cast_possible_truncation, reason = "checked against the bound just before")]
 pub(super) fn duration_from_seconds(value: f64) -> Option<i64> {
     const SECONDS_MAX: f64 = 9_223_372_036.0;
-    (value.abs() <= SECONDS_MAX).then(|| (value * 1000.0).round() as i64)
+    if value.abs() <= SECONDS_MAX { Some((value * 1000.0).round() as i64) } else { None }
 }
 
 /// Milliseconds of `@`'s timestamp in seconds, rounded; `None` for NaN, infinities and what int64 does not hold.
@@ -83,7 +83,7 @@ pub(super) fn timestamp_from_seconds(value: f64) -> Option<i64> {
     // 2^63; every double below it fits int64.
     const MS_MAX: f64 = 9_223_372_036_854_775_808.0;
     let ms = (value * 1000.0).round();
-    (ms > -MS_MAX && ms < MS_MAX).then(|| ms as i64)
+    if ms > -MS_MAX && ms < MS_MAX { Some(ms as i64) } else { None }
 }
 
 /// Decodes a string token, quotes included: Go's escapes within `"` and `'`, none within backquotes.

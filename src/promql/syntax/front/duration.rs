@@ -36,17 +36,20 @@ impl Front<'_> {
         if !negative {
             self.take(TokenKind::Add);
         }
+        if matches!(self.peek_kind(0), Some(TokenKind::Add | TokenKind::Sub)) {
+            return Err(self.unexpected(" in offset", "duration"));
+        }
         let (seconds, span) = self.duration_operand(0)?;
         self.milliseconds(if negative { -seconds } else { seconds }, start, span)
     }
 
     /// A lone literal is rounded to the millisecond, a computed value is cut.
     fn milliseconds(&self, seconds: f64, start: usize, span: Span) -> Result<i64, Fault> {
-        let is_literal = self.tokens.get(start..self.next).is_some_and(|tokens| {
-            tokens
-                .iter()
-                .all(|token| matches!(token.kind, TokenKind::Number | TokenKind::Add | TokenKind::Sub))
-        });
+        let tokens = self.tokens.get(start..self.next).unwrap_or_default();
+        let numbers = tokens.iter().filter(|token| token.kind == TokenKind::Number).count();
+        let signs =
+            tokens.iter().filter(|token| matches!(token.kind, TokenKind::Add | TokenKind::Sub)).count();
+        let is_literal = numbers == 1 && numbers + signs == tokens.len();
         let seconds = if is_literal { seconds } else { (seconds * 1000.0).trunc() / 1000.0 };
         literal::duration_from_seconds(seconds).ok_or_else(|| Fault::at(span, "duration out of range"))
     }
