@@ -3,6 +3,7 @@
 //! Texts and rules as in Prometheus' `util/annotations`: each carries `(line:col)` of the sub-expression it is about,
 //! equal texts are told once, with the position of the first.
 
+use super::functions::over_time::go_float;
 use super::syntax::tree::Span;
 
 /// What is to be said about an answer, in the order it was found, each text once.
@@ -108,13 +109,19 @@ impl Fixes {
         format!(
             "input to histogram_quantile needed to be fixed for monotonicity (see \
              https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile){metric}, \
-             from buckets {} to {}, with a max diff of {:.2e}, over {} samples from {} to {}",
-            self.lowest,
-            self.highest,
-            self.max_difference,
+             from buckets {} to {}, with a max diff of {}, over {} samples from {} to {}",
+            go_float(self.lowest),
+            go_float(self.highest),
+            two_digits(self.max_difference),
             self.count,
             time(self.first_ms),
             time(self.last_ms),
         )
     }
+}
+
+/// A positive number with two significant digits.
+fn two_digits(value: f64) -> String {
+    // The exponent form rounds to the digits asked for; read back, it prints as short as it can.
+    format!("{value:.1e}").parse().map_or_else(|_| value.to_string(), go_float)
 }

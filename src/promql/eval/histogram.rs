@@ -150,7 +150,13 @@ impl Context<'_> {
 }
 
 /// Adds a row for each run of equal quantiles; the label tells which. A quantile that comes back is merged later.
-fn place_quantiles(all: &mut Rows, head: &Head, label: &str, row: &[f64], q: &Scalars) -> Result<(), QueryError> {
+fn place_quantiles(
+    all: &mut Rows,
+    head: &Head,
+    label: &str,
+    row: &[f64],
+    q: &Scalars,
+) -> Result<(), QueryError> {
     let mut told: Option<f64> = None;
     for (step, value) in row.iter().enumerate().filter(|(_, value)| !is_absent(**value)) {
         let q = q.values[step];

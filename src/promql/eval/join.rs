@@ -116,7 +116,7 @@ impl Context<'_> {
         let lhs = self.vector(&node.lhs, grid)?;
         let rhs = self.vector(&node.rhs, grid)?;
         if is_set(node.op) {
-            return self.set_operator(node.op, &node.matching, lhs, rhs);
+            return self.set_operator(node.op, &node.matching, lhs, &rhs);
         }
         let matching = &node.matching;
         let swapped = matching.cardinality == Cardinality::OneToMany;
@@ -211,12 +211,12 @@ impl Context<'_> {
         op: BinaryOp,
         matching: &Matching,
         mut lhs: Rows,
-        rhs: Rows,
+        rhs: &Rows,
     ) -> Result<Rows, QueryError> {
         let steps = lhs.steps().max(rhs.steps());
         let mut mask = vec![false; steps];
         let mut out = Rows::new(&self.meter, steps);
-        let all = groups(&lhs, &rhs, matching);
+        let all = groups(&lhs, rhs, matching);
         if op == BinaryOp::Or {
             let mut hidden: Vec<Option<usize>> = vec![None; rhs.len()];
             for (place, group) in all.iter().enumerate() {

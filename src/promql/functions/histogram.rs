@@ -151,25 +151,28 @@ fn almost_equal(a: f64, b: f64) -> bool {
 mod tests {
     use super::*;
 
+    const INF: f64 = f64::INFINITY;
+
+    type Case = (f64, &'static [(f64, f64)], f64);
+
     fn buckets(pairs: &[(f64, f64)]) -> Vec<Bucket> {
         pairs.iter().map(|(le, count)| Bucket { le: *le, count: *count }).collect()
     }
 
     #[test]
     fn a_quantile_is_interpolated_inside_its_bucket() {
-        let inf = f64::INFINITY;
-        let cases: [(f64, &[(f64, f64)], f64); 6] = [
-            (0.5, &[(1.0, 2.0), (2.0, 4.0), (inf, 4.0)], 1.0),
-            (0.75, &[(1.0, 2.0), (2.0, 4.0), (inf, 4.0)], 1.5),
-            (0.9, &[(1.0, 2.0), (inf, 4.0)], 1.0),
-            (0.1, &[(-1.0, 2.0), (inf, 4.0)], -1.0),
-            (0.25, &[(1.0, 2.0), (2.0, 2.0), (2.0, 2.0), (inf, 4.0)], 0.5),
-            (2.0, &[(inf, 4.0)], inf),
+        let cases: [Case; 6] = [
+            (0.5, &[(1.0, 2.0), (2.0, 4.0), (INF, 4.0)], 1.0),
+            (0.75, &[(1.0, 2.0), (2.0, 4.0), (INF, 4.0)], 1.5),
+            (0.9, &[(1.0, 2.0), (INF, 4.0)], 1.0),
+            (0.1, &[(-1.0, 2.0), (INF, 4.0)], -1.0),
+            (0.25, &[(1.0, 2.0), (2.0, 2.0), (2.0, 2.0), (INF, 4.0)], 0.5),
+            (2.0, &[(INF, 4.0)], INF),
         ];
         for (q, pairs, expected) in cases {
             assert_eq!(quantile(q, &mut buckets(pairs)).0, expected, "{q} of {pairs:?}");
         }
-        for pairs in [&[(1.0, 2.0)][..], &[(inf, 2.0)], &[], &[(1.0, 0.0), (inf, 0.0)]] {
+        for pairs in [&[(1.0, 2.0)][..], &[(INF, 2.0)], &[], &[(1.0, 0.0), (INF, 0.0)]] {
             assert!(quantile(0.5, &mut buckets(pairs)).0.is_nan(), "{pairs:?}");
         }
     }

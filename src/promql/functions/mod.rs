@@ -77,8 +77,8 @@ pub(super) enum Kernel {
     Window(WindowKernel),
     /// The planner and the evaluator know it by itself.
     Special(Special),
-    /// It exists for native histograms (or start timestamps) only, which are not kept yet.
-    NotYet,
+    /// It needs something that is not there yet.
+    NotYet(&'static str),
 }
 
 /// A function of one series' window.

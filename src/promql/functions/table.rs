@@ -53,6 +53,9 @@ impl Function {
     }
 }
 
+/// Functions of native histograms.
+const NATIVE: Kernel = Kernel::NotYet("native histograms are not stored");
+
 /// All functions of the language, in order of name.
 pub static FUNCTIONS: &[Function] = &[
     map("abs", f64::abs),
@@ -100,16 +103,16 @@ pub static FUNCTIONS: &[Function] = &[
     )
     .experimental(),
     map("floor", f64::floor),
-    row("histogram_avg", &[Vector], Vector, Kernel::NotYet),
-    row("histogram_count", &[Vector], Vector, Kernel::NotYet),
+    row("histogram_avg", &[Vector], Vector, NATIVE),
+    row("histogram_count", &[Vector], Vector, NATIVE),
     special("histogram_fraction", &[Scalar, Scalar, Vector], Vector, Special::HistogramFraction),
     special("histogram_quantile", &[Scalar, Vector], Vector, Special::HistogramQuantile),
     special("histogram_quantiles", &[Vector, Text, Scalar, Scalar], Vector, Special::HistogramQuantiles)
         .optional(9)
         .experimental(),
-    row("histogram_stddev", &[Vector], Vector, Kernel::NotYet),
-    row("histogram_stdvar", &[Vector], Vector, Kernel::NotYet),
-    row("histogram_sum", &[Vector], Vector, Kernel::NotYet),
+    row("histogram_stddev", &[Vector], Vector, NATIVE),
+    row("histogram_stdvar", &[Vector], Vector, NATIVE),
+    row("histogram_sum", &[Vector], Vector, NATIVE),
     date_part("hour", date::hour),
     window("idelta", counter::idelta),
     row(
@@ -118,7 +121,9 @@ pub static FUNCTIONS: &[Function] = &[
         Vector,
         Kernel::Window(WindowKernel { counts: true, needs_resets: true, ..kernel(counter::increase) }),
     ),
-    row("info", &[Vector, Vector], Vector, Kernel::NotYet).optional(1).experimental(),
+    row("info", &[Vector, Vector], Vector, Kernel::NotYet("label_join and group_left do its work"))
+        .optional(1)
+        .experimental(),
     window("irate", counter::irate),
     special("label_join", &[Vector, Text, Text, Text], Vector, Special::LabelJoin).any(),
     special("label_replace", &[Vector, Text, Text, Text, Text], Vector, Special::LabelReplace),
@@ -172,7 +177,8 @@ pub static FUNCTIONS: &[Function] = &[
     special("sort_desc", &[Vector], Vector, Special::SortDesc),
     map("sqrt", f64::sqrt),
     special("start", &[], Scalar, Special::Start).experimental(),
-    row("start_timestamp", &[Vector], Vector, Kernel::NotYet).experimental(),
+    row("start_timestamp", &[Vector], Vector, Kernel::NotYet("start timestamps are not stored"))
+        .experimental(),
     window("stddev_over_time", over_time::stddev),
     window("stdvar_over_time", over_time::stdvar),
     special("step", &[], Scalar, Special::Step).experimental(),

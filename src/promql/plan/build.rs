@@ -311,11 +311,8 @@ impl Builder {
             }
             Kernel::Window(_) => self.window(row, call, depth)?,
             Kernel::Special(special) => return self.special(special, call, depth),
-            Kernel::NotYet => {
-                return Err(QueryError::execution(format!(
-                    "{}() is not supported yet: native histograms and start timestamps are not stored",
-                    row.name
-                )));
+            Kernel::NotYet(why) => {
+                return Err(QueryError::execution(format!("{}() is not supported yet: {why}", row.name)));
             }
         };
         Ok((Any::Vector(built.0), built.1))
