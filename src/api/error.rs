@@ -4,6 +4,7 @@
 //! writes the body, because only there are the request id and the form of the path known: RFC 9457 problem details,
 //! the same with Prometheus' `errorType` and `error` on the data endpoints, or Prometheus' own body on its mount.
 
+pub mod data;
 pub mod identity;
 
 use std::borrow::Cow;

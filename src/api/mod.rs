@@ -16,6 +16,7 @@ pub mod host;
 pub mod lanes;
 mod layers;
 pub mod limits;
+pub mod openapi;
 pub mod orgs;
 pub mod pages;
 pub mod params;
@@ -43,10 +44,13 @@ use host::{AllowedHosts, Network, TrustedProxies};
 use lanes::Lanes;
 use limits::{Limits, LimitsOptions};
 use orgs::OrgDeps;
+use orgs::query::{ReadDeps, ReadOptions};
+use orgs::write::WriteDeps;
 use routes::Routes;
 
 use crate::clock::{Clock, Stopwatch};
 use crate::identity::Identity;
+use crate::ingest;
 use crate::outbound::Mail;
 use crate::tsdb::Tsdb;
 
@@ -92,6 +96,10 @@ pub struct ApiOptions {
     pub limits: LimitsOptions,
     /// How long bodies may take.
     pub body_deadlines: BodyDeadlines,
+    /// What a question may cost.
+    pub read: ReadOptions,
+    /// How much one write may bring.
+    pub write: ingest::Limits,
 }
 
 impl ApiOptions {
@@ -107,6 +115,8 @@ impl ApiOptions {
             metrics_token: None,
             limits: LimitsOptions::default(),
             body_deadlines: BodyDeadlines::default(),
+            read: ReadOptions::default(),
+            write: ingest::Limits::default(),
         }
     }
 }
@@ -124,12 +134,17 @@ pub enum OptionsError {
 
 /// The route table, in the order of the specification, without its layers.
 pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
-    Routes::new()
+    let routes = Routes::new()
         .merge(auth::routes().with(deps.auth.clone()).below("/api/v1/auth"))
         .merge(orgs::organisations::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
-        .merge(health::routes().with(deps.health(rooms)))
+        .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
+        .merge(health::routes().with(deps.health(rooms)));
+    openapi::document(routes)
 }
 
 /// What the route groups share, made once.
@@ -137,6 +152,8 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
 pub struct Deps {
     auth: AuthDeps,
     orgs: OrgDeps,
+    read: ReadDeps,
+    write: WriteDeps,
     limits: Arc<Limits>,
     metrics_token: Option<Arc<str>>,
 }
@@ -163,7 +180,19 @@ impl Deps {
             clock: rooms.clock.clone(),
             limits: Arc::clone(&limits),
         };
-        Deps { auth, orgs, limits, metrics_token: options.metrics_token.clone() }
+        let read = ReadDeps {
+            tsdb: Arc::clone(&rooms.tsdb),
+            lanes: rooms.lanes.clone(),
+            clock: rooms.clock.clone(),
+            options: Arc::new(options.read.clone()),
+        };
+        let write = WriteDeps {
+            tsdb: Arc::clone(&rooms.tsdb),
+            lanes: rooms.lanes.clone(),
+            clock: rooms.clock.clone(),
+            limits: options.write,
+        };
+        Deps { auth, orgs, read, write, limits, metrics_token: options.metrics_token.clone() }
     }
 
     /// Once a minute: the limiters forget who has been quiet.

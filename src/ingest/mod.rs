@@ -80,7 +80,7 @@ pub type Decode = for<'a> fn(&[u8], &Limits, scratch: &'a mut Vec<u8>) -> Result
 pub struct Protocol {
     /// A word for logs and metrics.
     pub name: &'static str,
-    /// Where it is posted to, below `/api/v1/orgs/{slug}`; the first is the canonical one.
+    /// Where it is posted to, below `/api/v1`; the first is the canonical one.
     pub paths: &'static [&'static str],
     /// One sentence for the route table.
     pub summary: &'static str,
@@ -99,7 +99,7 @@ pub struct Protocol {
 /// Every wire format that is understood.
 pub const PROTOCOLS: &[Protocol] = &[Protocol {
     name: "remote_write",
-    paths: &["/prometheus/api/v1/write", "/write"],
+    paths: &["/orgs/{slug}/prometheus/api/v1/write", "/orgs/{slug}/write"],
     summary: "Write samples: Prometheus remote write 1.0",
     accepts_type: remote_write::accepts_type,
     accepts_encoding: remote_write::accepts_encoding,

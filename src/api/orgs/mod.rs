@@ -2,7 +2,11 @@
 
 pub mod api_keys;
 pub mod embed_tokens;
+pub mod metrics;
 pub mod organisations;
+pub mod prometheus;
+pub mod query;
+pub mod write;
 
 use std::sync::Arc;
 
