@@ -265,7 +265,8 @@ class MetricChart extends HTMLElement {
 
   /** The one place that says what state the chart is in. */
   #settle(state, problem) {
-    const { state: box, plot } = this.#parts;
+    const { state: box, plot, cursor } = this.#parts;
+    cursor.hidden = !this.#data;
     this.dataset.state = state;
     plot.setAttribute('aria-busy', String(state === 'loading'));
     const again = () => h('button', { type: 'button', text: 'Try again', on: { click: () => this.reload() } });

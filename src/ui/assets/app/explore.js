@@ -69,6 +69,7 @@ export function explore({ state, role, lost }) {
   const first = h('div', { class: 'first' });
 
   const node = h('main', { class: 'explore' },
+    h('h1', { class: 'unseen', text: `Explore ${org}` }),
     h('form', { class: 'card ask', on: { submit: (event) => { event.preventDefault(); input.go(); } } },
       input.node,
       h('p', { class: 'hint', id: 'query-hint' }, h('kbd', { text: 'Enter' }), ' or ', h('kbd', { text: 'Ctrl+Enter' }), ' runs, ', h('kbd', { text: '↑' }), ' earlier queries, ', h('kbd', { text: '/' }), ' comes back here'),
