@@ -149,6 +149,11 @@ export function queryInput({ org, run }) {
     think();
   });
   input.addEventListener('blur', close);
+  let width = 0;
+  new ResizeObserver(() => {
+    if (input.clientWidth !== width) grow();
+    width = input.clientWidth;
+  }).observe(input);
   input.addEventListener('keydown', (event) => {
     const open_ = !list.hidden;
     const keys = {

@@ -148,9 +148,10 @@ function area(pen, place, data, one, colour) {
   const ground = place.y(Math.min(Math.max(0, place.axis.low), place.axis.high));
   const fill = pen.createLinearGradient(0, place.plot.top, 0, place.plot.bottom);
   fill.addColorStop(0, colour);
-  fill.addColorStop(1, 'transparent');
+  // Towards the same colour without opacity: "transparent" is black, and greys the fade.
+  fill.addColorStop(1, /^rgb\(/.test(colour) ? colour.replace('rgb(', 'rgba(').replace(')', ', 0)') : 'transparent');
   pen.fillStyle = fill;
-  pen.globalAlpha = 0.18;
+  pen.globalAlpha = 0.22;
   let from = null;
   for (let index = 0; index <= data.count; index += 1) {
     const value = index < data.count ? one.values[index] : NaN;
