@@ -184,5 +184,6 @@ fn a_page_of_another_origin_draws_with_an_embed_token() {
 fn an_empty_server_takes_its_first_account_in_the_browser() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &[] });
+    drive("modules", &server, &json!({}));
     drive("first_run", &server, &json!({}));
 }
