@@ -4,6 +4,8 @@
 //! Chromium comes by apt, its driver (playwright-core) by npm below `target/`; where either cannot be had the test
 //! fails and says so.
 
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
 #[path = "binary/harness.rs"]
 mod harness;
 
