@@ -201,7 +201,7 @@ const scenarios = {
         [fullName({ __name__: 'up', job: 'a"b' }), 'up{job="a\\"b"}'],
         [caret('sum(ra'), 'name ra'], [caret('rate(x[5m'), null], [caret('x{'), 'label x'], [caret('x{a="b", c'), 'label c x'], [caret('x{a=~"b|c'), 'value c x a'], [caret('"x'), null],
         [unitOf('sum(rate(a_bytes_total{x="/"}[5m]))'), 'bytes/s'], [unitOf('a_bytes / b_bytes'), ''], [unitOf('histogram_quantile(0.9, rate(a_seconds_bucket[5m]))'), 'seconds'],
-        [firstQuery({ name: 'a_total', type: 'counter' }), 'rate(a_total[5m])'], [firstQuery({ name: 'up', type: 'gauge' }), 'up'],
+        [firstQuery({ name: 'a_total', type: 'counter' }), 'rate(a_total[5m])'], [firstQuery({ name: 'up', type: 'gauge' }), 'up'], [firstQuery({ name: 'a b', type: 'gauge' }), '{__name__="a b"}'],
       ];
     });
     results.forEach(([found, wanted], at) => check(found === wanted, `case ${at}: ${JSON.stringify(found)} should be ${JSON.stringify(wanted)}`));

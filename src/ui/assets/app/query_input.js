@@ -1,7 +1,7 @@
 // The PromQL input: grows with its text, runs, remembers, suggests.
 
 import { h } from '../chart/dom.js';
-import { FUNCTIONS, atCaret } from './promql.js';
+import { FUNCTIONS, atCaret, isPlainName } from './promql.js';
 import { look } from './server.js';
 import { recall, remember } from './storage.js';
 
@@ -104,7 +104,7 @@ export function queryInput({ org, run }) {
     const first = (a, b) => Number(b.text.startsWith(wish.word)) - Number(a.text.startsWith(wish.word));
     if (wish.kind === 'name') {
       const { data } = await look(org, '/metrics', { search: wish.word, limit: 50 }, signal);
-      const metrics = data.filter(({ name }) => fits(name)).map(({ name, type, help }) => ({ text: name, insert: name, note: help || type || 'metric' }));
+      const metrics = data.filter(({ name }) => fits(name) && isPlainName(name)).map(({ name, type, help }) => ({ text: name, insert: name, note: help || type || 'metric' }));
       const functions = FUNCTIONS.filter((name) => name.startsWith(wish.word) && name !== wish.word).map((name) => ({ text: name, insert: `${name}(`, note: 'function' }));
       return [...functions.slice(0, 4), ...metrics.sort(first)];
     }
