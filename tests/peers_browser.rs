@@ -4,6 +4,8 @@
 //! Chromium comes by apt, its driver (playwright-core) by npm below `target/`; where either cannot be had the test
 //! fails and says so.
 
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
 #[path = "binary/harness.rs"]
 mod harness;
 
@@ -184,5 +186,6 @@ fn a_page_of_another_origin_draws_with_an_embed_token() {
 fn an_empty_server_takes_its_first_account_in_the_browser() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &[] });
+    drive("modules", &server, &json!({}));
     drive("first_run", &server, &json!({}));
 }

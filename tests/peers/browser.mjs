@@ -177,6 +177,36 @@ const scenarios = {
     await picture(page, 'embed-dark');
   },
 
+  /** The pure functions below the pages, in the browser that runs them. */
+  async modules() {
+    announced.push('/api/v1/auth/me');
+    const page = watch(await browser.newPage());
+    await page.goto(`${given.server}/login`);
+    const results = await page.evaluate(async () => {
+      const { formatDuration, formatValue, niceStep, parseDuration, timeTicks, valueAxis } = await import('/chart/scale.js');
+      const { columns, fullName } = await import('/chart/columns.js');
+      const { splitMatchers } = await import('/chart/question.js');
+      const { atCaret, firstQuery, unitOf } = await import('/app/promql.js');
+      const caret = (text) => { const found = atCaret(text); return found && [found.kind, found.word, found.metric, found.label].filter(Boolean).join(' '); };
+      const grid = columns([{ metric: { job: 'a' }, values: [[100, '1'], [120, '+Inf'], [130, 'NaN']] }, { metric: { job: 'b' }, values: [] }], { start: 100, end: 130, step: 10 });
+      return [
+        [parseDuration('1h30m'), 5400], [parseDuration('90'), 90], [parseDuration('0s'), null], [parseDuration('-5m'), null], [parseDuration('5 m'), null],
+        [formatDuration(5400), '1h30m'], [niceStep(3600, 400), 10], [niceStep(30 * 86400, 400), 7200],
+        [formatValue(0), '0'], [formatValue(1234.5), '1235'], [formatValue(12345), '12.35k'], [formatValue(1500, '', 500), '1.5k'], [formatValue(NaN), 'NaN'],
+        [formatValue(-Infinity, 'bytes'), '-Inf'], [formatValue(1536, 'bytes/s'), '1.5 KiB/s'], [formatValue(0.0123, 'seconds'), '12.3 ms'], [formatValue(0.125, 'percent'), '12.5 %'],
+        [valueAxis(3, 97, 5).ticks.join(), '0,20,40,60,80,100'], [valueAxis(NaN, NaN, 5).ticks.length > 1, true], [valueAxis(100, 101, 5).low, 100],
+        [timeTicks(0, 3600, 8).length <= 9, true],
+        [JSON.stringify(splitMatchers('a="x, y", b=~"c|d"')), '["a=\\"x, y\\"","b=~\\"c|d\\""]'],
+        [grid.series.map(({ name }) => name).join(), 'a,b'], [grid.series[0].present, 2], [grid.series[0].high, 1], [String(grid.series[0].values), '1,NaN,Infinity,NaN'],
+        [fullName({ __name__: 'up', job: 'a"b' }), 'up{job="a\\"b"}'],
+        [caret('sum(ra'), 'name ra'], [caret('rate(x[5m'), null], [caret('x{'), 'label x'], [caret('x{a="b", c'), 'label c x'], [caret('x{a=~"b|c'), 'value c x a'], [caret('"x'), null],
+        [unitOf('sum(rate(a_bytes_total{x="/"}[5m]))'), 'bytes/s'], [unitOf('a_bytes / b_bytes'), ''], [unitOf('histogram_quantile(0.9, rate(a_seconds_bucket[5m]))'), 'seconds'],
+        [firstQuery({ name: 'a_total', type: 'counter' }), 'rate(a_total[5m])'], [firstQuery({ name: 'up', type: 'gauge' }), 'up'], [firstQuery({ name: 'a b', type: 'gauge' }), '{__name__="a b"}'],
+      ];
+    });
+    results.forEach(([found, wanted], at) => check(found === wanted, `case ${at}: ${JSON.stringify(found)} should be ${JSON.stringify(wanted)}`));
+  },
+
   /** An empty server: the first account, how to add data, signing out and in. */
   async first_run() {
     const page = watch(await browser.newPage());

@@ -43,6 +43,7 @@ class MetricChart extends HTMLElement {
   #answer = null;
   #steps = null;
   #identity = '';
+  #subject = '';
   #data = null;
   #shown = [];
   #place = null;
@@ -120,8 +121,9 @@ class MetricChart extends HTMLElement {
     try {
       const answer = await ask({ ...asked, signal: waiting.signal });
       if (waiting.signal.aborted) return;
-      if (asked.identity !== this.#identity) this.#forget();
-      [this.#answer, this.#steps, this.#identity] = [answer, asked.steps, asked.identity];
+      // Other names, other colours; another time keeps them, and what the reader has hidden.
+      if (asked.subject !== this.#subject) this.#forget();
+      [this.#answer, this.#steps, this.#identity, this.#subject] = [answer, asked.steps, asked.identity, asked.subject];
       this.#show();
       this.#emit('load', answer);
     } catch (error) {
@@ -193,7 +195,7 @@ class MetricChart extends HTMLElement {
   #forget() {
     this.#answer = null;
     this.#data = null;
-    this.#identity = '';
+    [this.#identity, this.#subject] = ['', ''];
     this.#shown = [];
     this.#cursor = null;
     this.#slots.clear();
@@ -265,7 +267,8 @@ class MetricChart extends HTMLElement {
 
   /** The one place that says what state the chart is in. */
   #settle(state, problem) {
-    const { state: box, plot } = this.#parts;
+    const { state: box, plot, cursor } = this.#parts;
+    cursor.hidden = !this.#data;
     this.dataset.state = state;
     plot.setAttribute('aria-busy', String(state === 'loading'));
     const again = () => h('button', { type: 'button', text: 'Try again', on: { click: () => this.reload() } });

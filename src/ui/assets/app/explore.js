@@ -45,6 +45,7 @@ export function explore({ state, role, lost }) {
   let waiting = null;
   let timer = 0;
   let empty = null;
+  const order = { descending: true };
 
   const input = queryInput({ org, run: (expr) => go({ expr, zoom: null }) });
   const chart = h('metric-chart', { org, class: 'chart' });
@@ -69,6 +70,7 @@ export function explore({ state, role, lost }) {
   const first = h('div', { class: 'first' });
 
   const node = h('main', { class: 'explore' },
+    h('h1', { class: 'unseen', text: `Explore ${org}` }),
     h('form', { class: 'card ask', on: { submit: (event) => { event.preventDefault(); input.go(); } } },
       input.node,
       h('p', { class: 'hint', id: 'query-hint' }, h('kbd', { text: 'Enter' }), ' or ', h('kbd', { text: 'Ctrl+Enter' }), ' runs, ', h('kbd', { text: '↑' }), ' earlier queries, ', h('kbd', { text: '/' }), ' comes back here'),
@@ -131,7 +133,11 @@ export function explore({ state, role, lost }) {
       const answer = await look(org, '/query/expr-instant', { expr: state.expr, time: state.zoom?.end }, signal);
       if (signal.aborted) return;
       const count = Array.isArray(answer.data.result) && ['vector', 'matrix'].includes(answer.data.resultType) ? answer.data.result.length : 1;
-      tablePanel.replaceChildren(count ? resultTable(answer.data, unitOf(state.expr)) : h('p', { class: 'quiet', text: 'No data at this moment' }));
+      // A refresh must not move what is being read.
+      const [scrolled, held] = [tablePanel.querySelector('.scroll')?.scrollTop ?? 0, tablePanel.querySelector('button:focus') !== null];
+      tablePanel.replaceChildren(count ? resultTable(answer.data, unitOf(state.expr), order) : h('p', { class: 'quiet', text: 'No data at this moment' }));
+      if (tablePanel.dataset.expr === state.expr) tablePanel.querySelector('.scroll')?.scrollTo(0, scrolled);
+      if (held) tablePanel.querySelector('button')?.focus();
       tablePanel.dataset.expr = state.expr;
       // A chart shows its warnings itself.
       warnings.replaceChildren(...(answer.warnings ?? []).map((text) => h('li', { text })));

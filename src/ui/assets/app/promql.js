@@ -62,8 +62,12 @@ export function unitOf(expr) {
   return unit === 'bytes' ? 'bytes/s' : '';
 }
 
+/** Whether a metric's name can stand in a query as it is; senders of OTLP may use any UTF-8. */
+export const isPlainName = (name) => /^[a-zA-Z_:][\w:]*$/.test(name);
+
 /** A query worth looking at for a metric of which only name and type are known. */
 export function firstQuery({ name, type }) {
+  if (!isPlainName(name)) return `{__name__=${JSON.stringify(name)}}`;
   if (name.endsWith('_bucket')) return `histogram_quantile(0.95, sum by (le) (rate(${name}[5m])))`;
   if (type === 'counter' || /_(total|count|sum)$/.test(name)) return `rate(${name}[5m])`;
   return name;

@@ -1,7 +1,7 @@
 // The PromQL input: grows with its text, runs, remembers, suggests.
 
 import { h } from '../chart/dom.js';
-import { FUNCTIONS, atCaret } from './promql.js';
+import { FUNCTIONS, atCaret, isPlainName } from './promql.js';
 import { look } from './server.js';
 import { recall, remember } from './storage.js';
 
@@ -11,7 +11,7 @@ const OPTIONS_MAX = 10;
 const PAUSE_MS = 120;
 
 /**
- * A combobox over a textarea. Enter and Ctrl+Enter run, Shift+Enter is a new line, up and down walk through
+ * A textarea with suggestions. Enter and Ctrl+Enter run, Shift+Enter is a new line, up and down walk through
  * the history at the edges of the text or through open suggestions, Tab takes one, Escape closes them.
  * @param {{org: string, run: (expr: string) => void}} options
  */
@@ -19,8 +19,9 @@ export function queryInput({ org, run }) {
   const list = h('ul', { class: 'options', id: 'query-options', role: 'listbox', 'aria-label': 'Suggestions', hidden: true });
   const input = h('textarea', {
     id: 'query', rows: '1', spellcheck: 'false', autocapitalize: 'none', autocomplete: 'off', placeholder: 'sum by (job) (rate(http_requests_total[5m]))',
-    role: 'combobox', 'aria-expanded': 'false', 'aria-controls': 'query-options', 'aria-autocomplete': 'list', 'aria-describedby': 'query-hint',
+    'aria-haspopup': 'listbox', 'aria-controls': 'query-options', 'aria-autocomplete': 'list', 'aria-describedby': 'query-hint',
   });
+  const said = h('span', { class: 'unseen', role: 'status' });
   const historyKey = `history.${org}`;
   let past = recall(historyKey, []);
   let place = past.length;
@@ -41,7 +42,7 @@ export function queryInput({ org, run }) {
     options = [];
     active = -1;
     list.hidden = true;
-    input.setAttribute('aria-expanded', 'false');
+    said.textContent = '';
     input.removeAttribute('aria-activedescendant');
   };
   const set = (text) => {
@@ -91,7 +92,7 @@ export function queryInput({ org, run }) {
       on: { pointerdown: (event) => { event.preventDefault(); accept(option); } },
     }, h('span', { class: 'what', text: option.text }), h('span', { class: 'kind', text: option.note }))));
     list.hidden = options.length === 0;
-    input.setAttribute('aria-expanded', String(options.length > 0));
+    said.textContent = options.length ? `${options.length} suggestions, arrow down to choose` : '';
   };
 
   async function labelsOf(metric) {
@@ -103,7 +104,7 @@ export function queryInput({ org, run }) {
     const first = (a, b) => Number(b.text.startsWith(wish.word)) - Number(a.text.startsWith(wish.word));
     if (wish.kind === 'name') {
       const { data } = await look(org, '/metrics', { search: wish.word, limit: 50 }, signal);
-      const metrics = data.filter(({ name }) => fits(name)).map(({ name, type, help }) => ({ text: name, insert: name, note: help || type || 'metric' }));
+      const metrics = data.filter(({ name }) => fits(name) && isPlainName(name)).map(({ name, type, help }) => ({ text: name, insert: name, note: help || type || 'metric' }));
       const functions = FUNCTIONS.filter((name) => name.startsWith(wish.word) && name !== wish.word).map((name) => ({ text: name, insert: `${name}(`, note: 'function' }));
       return [...functions.slice(0, 4), ...metrics.sort(first)];
     }
@@ -148,6 +149,11 @@ export function queryInput({ org, run }) {
     think();
   });
   input.addEventListener('blur', close);
+  let width = 0;
+  new ResizeObserver(() => {
+    if (input.clientWidth !== width) grow();
+    width = input.clientWidth;
+  }).observe(input);
   input.addEventListener('keydown', (event) => {
     const open_ = !list.hidden;
     const keys = {
@@ -166,6 +172,6 @@ export function queryInput({ org, run }) {
     if (event.isComposing || !keys[event.key]) return;
     if (keys[event.key]() !== false) event.preventDefault();
   });
-  const node = h('div', { class: 'query' }, h('label', { for: 'query', text: 'PromQL' }), h('div', { class: 'combobox' }, input, list));
+  const node = h('div', { class: 'query' }, h('label', { for: 'query', text: 'PromQL' }), h('div', { class: 'combobox' }, input, list, said));
   return { node, input, set, go };
 }

@@ -28,9 +28,9 @@ function rows({ resultType, result }) {
  * The table of an instant answer, highest value first; the head of the value column turns the order round.
  * @param {{resultType: string, result: any}} data
  * @param {string} unit
+ * @param {{descending: boolean}} order kept by the page, so that a refresh does not turn it back
  */
-export function resultTable(data, unit) {
-  let descending = true;
+export function resultTable(data, unit, order) {
   const all = rows(data).map((row) => ({ ...row, value: row.plain ? NaN : number(row.text) }));
   // A bar behind each value shows proportions; it needs values of one sign.
   const highest = Math.max(...all.map(({ value }) => (Number.isFinite(value) ? value : 0)));
@@ -38,17 +38,17 @@ export function resultTable(data, unit) {
   const body = h('tbody');
   const head = h('th', { scope: 'col', 'aria-sort': 'descending', class: 'value' });
   const fill = () => {
-    const sign = descending ? -1 : 1;
-    const order = (a, b) => (Number.isNaN(a.value) ? 1 : Number.isNaN(b.value) ? -1 : sign * (a.value < b.value ? -1 : Number(a.value > b.value)));
-    head.setAttribute('aria-sort', descending ? 'descending' : 'ascending');
-    body.replaceChildren(...[...all].sort(order).slice(0, ROWS_MAX).map((row) => {
+    const sign = order.descending ? -1 : 1;
+    const compare = (a, b) => (Number.isNaN(a.value) ? 1 : Number.isNaN(b.value) ? -1 : sign * (a.value < b.value ? -1 : Number(a.value > b.value)));
+    head.setAttribute('aria-sort', order.descending ? 'descending' : 'ascending');
+    body.replaceChildren(...[...all].sort(compare).slice(0, ROWS_MAX).map((row) => {
       const shown = h('span', { text: row.plain ? row.text : formatValue(row.value, unit), title: row.text });
       const cell = h('td', { class: 'value' }, shown, row.count > 1 && h('small', { text: ` last of ${row.count}` }));
       if (bars && Number.isFinite(row.value)) cell.style.setProperty('--share', `${(100 * row.value) / highest}%`);
       return h('tr', {}, h('td', { class: 'labels' }, h('div', { class: 'chips' }, chips(row.labels))), cell);
     }));
   };
-  head.append(h('button', { type: 'button', text: 'Value', on: { click: () => { descending = !descending; fill(); } } }));
+  head.append(h('button', { type: 'button', text: 'Value', on: { click: () => { order.descending = !order.descending; fill(); } } }));
   fill();
   const at = all.find((row) => row.at)?.at;
   const cut = all.length > ROWS_MAX ? ` The first ${ROWS_MAX} of ${all.length} are listed.` : '';

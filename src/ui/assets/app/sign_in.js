@@ -11,6 +11,7 @@ const REASONS = {
   domain_not_allowed: 'Addresses of that domain may not sign in here.',
   link_required: 'An account with that address exists. Sign in with its password first.',
   link_invalid: 'That link was used already, or it expired.',
+  email_confirmation_required: 'Open the link in the browser in which you asked for it.',
 };
 
 let fields = 0;

@@ -2,6 +2,8 @@
 
 import { formatValue, timeTicks, valueAxis } from './scale.js';
 
+/** More lines than this are a texture: no dots, thinner strokes. */
+const CROWD = 40;
 /** A line's dashes change each time the colours begin again, so that sixteen lines stay sixteen. */
 const DASHES = [[], [6, 4], [2, 3], [9, 4, 2, 4]];
 
@@ -35,16 +37,18 @@ export function paint(pen, place, { data, shown, colours, lit }) {
   const { left, top, right, bottom } = place.plot;
   pen.rect(left - 1, top - 3, right - left + 4, bottom - top + 5);
   pen.clip();
-  pen.lineJoin = 'round';
+  const dense = data.count > 1.5 * (right - left);
+  // Round joins and dashes cost most where nobody can see them.
+  pen.lineJoin = dense || shown.length > CROWD ? 'bevel' : 'round';
   pen.lineCap = 'round';
   if (shown.length === 1) area(pen, place, data, shown[0], colours.series[shown[0].colour]);
   // A lit series is drawn last, on top of the dimmed rest.
   for (const one of [...shown].sort((a, b) => Number(a === lit) - Number(b === lit))) {
     pen.globalAlpha = lit && lit !== one ? 0.16 : 1;
     pen.strokeStyle = colours.series[one.colour];
-    pen.lineWidth = lit === one ? 2.5 : shown.length > 40 ? 1.1 : 1.75;
-    pen.setLineDash(DASHES[one.dash % DASHES.length]);
-    line(pen, place, data, one.values);
+    pen.lineWidth = lit === one ? 2.5 : dense || shown.length > CROWD ? 1.1 : 1.75;
+    pen.setLineDash(dense ? [] : DASHES[one.dash % DASHES.length]);
+    (dense ? thick : line)(pen, place, data, one.values);
   }
   pen.restore();
 }
@@ -84,47 +88,56 @@ function stroke(pen, x1, y1, x2, y2) {
   pen.stroke();
 }
 
-/**
- * One series. Where several points fall on one pixel column only the first, lowest, highest and last are
- * drawn, which gives the same picture: the cost follows the width of the screen, not the data.
- */
+/** One series, point by point, with a gap where there is no value. */
 function line(pen, place, data, values) {
-  const dense = data.count > 2 * (place.plot.right - place.plot.left);
   pen.beginPath();
   let drawing = false;
-  let column = null;
-  const flush = () => {
-    if (!column) return;
-    pen[drawing ? 'lineTo' : 'moveTo'](column.x, place.y(column.first));
-    pen.lineTo(column.x, place.y(column.low));
-    pen.lineTo(column.x, place.y(column.high));
-    pen.lineTo(column.x, place.y(column.last));
+  for (let index = 0; index < data.count; index += 1) {
+    const value = values[index];
+    if (!Number.isFinite(value)) {
+      drawing = false;
+      continue;
+    }
+    const [x, y] = [place.x(data.start + index * data.step), place.y(value)];
+    pen[drawing ? 'lineTo' : 'moveTo'](x, y);
+    // A point without neighbours would be a line of no length: draw it as a dot.
+    if (!drawing && !Number.isFinite(values[index + 1])) pen.lineTo(x + 0.01, y);
     drawing = true;
+  }
+  pen.stroke();
+}
+
+/**
+ * One series with more points than pixels: of each pixel column only the lowest and the highest are drawn, which
+ * gives the same picture. The cost follows the width of the screen, not the data.
+ */
+function thick(pen, place, data, values) {
+  pen.beginPath();
+  let [column, low, high, from] = [null, 0, 0, null];
+  const flush = () => {
+    if (column === null) return;
+    const [bottom, top] = [place.y(low), place.y(high)];
+    // The nearer end first, so that the stroke between two columns is short.
+    const near = from === null || Math.abs(from - bottom) <= Math.abs(from - top);
+    pen[from === null ? 'moveTo' : 'lineTo'](column, near ? bottom : top);
+    pen.lineTo(column + 0.01, near ? top : bottom);
+    from = near ? top : bottom;
     column = null;
   };
   for (let index = 0; index < data.count; index += 1) {
     const value = values[index];
     if (!Number.isFinite(value)) {
       flush();
-      drawing = false;
+      from = null;
       continue;
     }
-    const x = place.x(data.start + index * data.step);
-    if (dense) {
-      const pixel = Math.round(x * 2) / 2;
-      if (column && column.x !== pixel) flush();
-      column ??= { x: pixel, first: value, low: value, high: value, last: value };
-      column.low = Math.min(column.low, value);
-      column.high = Math.max(column.high, value);
-      column.last = value;
-      continue;
+    const x = Math.round(place.x(data.start + index * data.step));
+    if (x !== column) {
+      flush();
+      [column, low, high] = [x, value, value];
     }
-    const y = place.y(value);
-    // A point without neighbours would be a line of no length: draw it as a dot.
-    const alone = !drawing && !Number.isFinite(values[index + 1]);
-    pen[drawing ? 'lineTo' : 'moveTo'](x, y);
-    if (alone) pen.lineTo(x + 0.01, y);
-    drawing = true;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
   }
   flush();
   pen.stroke();
@@ -135,9 +148,10 @@ function area(pen, place, data, one, colour) {
   const ground = place.y(Math.min(Math.max(0, place.axis.low), place.axis.high));
   const fill = pen.createLinearGradient(0, place.plot.top, 0, place.plot.bottom);
   fill.addColorStop(0, colour);
-  fill.addColorStop(1, 'transparent');
+  // Towards the same colour without opacity: "transparent" is black, and greys the fade.
+  fill.addColorStop(1, /^rgb\(/.test(colour) ? colour.replace('rgb(', 'rgba(').replace(')', ', 0)') : 'transparent');
   pen.fillStyle = fill;
-  pen.globalAlpha = 0.18;
+  pen.globalAlpha = 0.22;
   let from = null;
   for (let index = 0; index <= data.count; index += 1) {
     const value = index < data.count ? one.values[index] : NaN;
@@ -173,7 +187,7 @@ export function paintCursor(pen, place, { data, shown, colours, cursor, band }) 
   pen.strokeStyle = colours.cursor;
   pen.lineWidth = 1;
   stroke(pen, Math.round(x) + 0.5, plot.top, Math.round(x) + 0.5, plot.bottom);
-  if (shown.length > 40) return;
+  if (shown.length > CROWD) return;
   for (const one of shown) {
     const value = one.values[cursor];
     if (!Number.isFinite(value)) continue;

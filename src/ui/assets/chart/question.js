@@ -5,6 +5,7 @@ import { niceStep, parseDuration } from './scale.js';
 /** Attributes that change the answer. */
 export const QUESTION = ['src', 'org', 'expr', 'metric', 'match', 'fn', 'window', 'agg', 'by', 'without', 'q', 'k',
   'range', 'start', 'end', 'step', 'token', 'token-endpoint'];
+const TIME = ['token', 'token-endpoint', 'range', 'start', 'end', 'step'];
 /** Parameters of a structured query that are sent as they are. */
 const PLAIN = ['metric', 'fn', 'window', 'agg', 'by', 'without', 'q', 'k'];
 
@@ -47,7 +48,8 @@ export function question(element, width, server) {
     token: read('token'),
     tokenEndpoint: read('token-endpoint'),
     fixed,
-    // Two questions of one identity differ only in when they are asked.
+    // Two questions of one identity differ only in when they are asked; of one subject, in the time they cover.
     identity: QUESTION.filter((name) => !name.startsWith('token')).map(read).join('\n'),
+    subject: QUESTION.filter((name) => !TIME.includes(name)).map(read).join('\n'),
   };
 }

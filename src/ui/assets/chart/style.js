@@ -41,7 +41,7 @@ canvas, .cursor { position: absolute; inset: 0; width: 100%; height: 100%; }
   background: var(--metric-chart-tip, light-dark(#fffffff2, #1f232ef2)); border: 1px solid var(--axis); border-radius: 8px;
   box-shadow: 0 6px 24px light-dark(#1c213026, #00000080); font-size: 12px;
 }
-.tip[hidden] { display: none; }
+.tip[hidden], .cursor[hidden] { display: none; }
 .tip .when { color: var(--muted); margin-bottom: 3px; white-space: nowrap; }
 .tip .row { display: grid; grid-template-columns: auto 1fr auto; gap: 7px; align-items: center; padding: 1px 0; }
 .tip .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
