@@ -23,6 +23,7 @@ use crate::entropy::Entropy;
 use crate::identity::{Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, StoreError, USERS_TABLE, master_key_mark};
 use crate::kv::{self, Control, ControlOptions, DataFolder, FolderError, KeyBinding, MasterKeySource};
 use crate::model::{BatchBuilder, OrgId, Timestamp};
+use crate::outbound::MailQueue;
 use crate::tasks::{HostMetrics, Task};
 use crate::tsdb::{self, Tsdb};
 use crate::ui::Ui;
@@ -71,7 +72,7 @@ pub enum ServerError {
     Api(#[from] api::OptionsError),
     /// The mail setting.
     #[error(transparent)]
-    Mail(#[from] crate::outbound::MailerError),
+    Mail(#[from] crate::outbound::SmtpError),
     /// Something outlived its users.
     #[error("{0} could not be closed in order; nothing acknowledged is lost, the next start checks everything")]
     StillInUse(&'static str),
@@ -219,11 +220,11 @@ impl Server {
         let deps = Deps::new(&rooms, &options);
         let router = api::router(&rooms, &deps, &options)?;
         self.keep_going("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
-        let mailer = mail::mailer(&self.settings.mail)?;
+        let mails_out = MailQueue::start(mail::mailer(&self.settings.mail)?).map_err(ServerError::Thread)?;
         tracing::info!("listening on http://{address}");
         let counters = Arc::clone(&self.counters);
         let dropped = runtime.block_on(async move {
-            let posting = tokio::spawn(mail::post(mailer, mails));
+            let posting = tokio::spawn(mail::post(mails_out, mails));
             let dropped = edge::serve(listener, router, EdgeOptions::default(), counters, told_to_stop()).await;
             drop(rooms);
             // The router and its mail senders are gone with `serve`; what was queued is sent before the end.

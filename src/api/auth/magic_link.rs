@@ -56,7 +56,7 @@ pub(super) async fn request(
         .await?;
     if let Some(link) = link {
         let url = format!("{}/api/v1/auth/magic-link/verify?token={}", deps.public_url, link.token.expose());
-        let mail = Mail { to: link.to.as_str().to_owned(), kind: MailKind::MagicLink, url, expires_in: link.expires_in };
+        let mail = Mail { to: link.to.as_str().to_owned(), kind: MailKind::MagicLink, url, expires_in: link.expires_in, at: now };
         debug_assert_eq!(seconds(link.expires_in), EXPIRES_IN_S);
         if deps.mail.try_send(mail).is_err() {
             tracing::warn!("a sign-in mail was dropped: the mail queue is full or closed");
