@@ -260,7 +260,8 @@ fn same(range: &Points, instants: &Points) -> bool {
     range.len() == instants.len()
         && range.iter().zip(instants).all(|(a, b)| {
             let (x, y) = (f64::from_bits(a.2), f64::from_bits(b.2));
-            (&a.0, a.1) == (&b.0, b.1) && (a.2 == b.2 || (x - y).abs() <= 1e-9 * x.abs().max(y.abs()).max(1.0))
+            (&a.0, a.1) == (&b.0, b.1)
+                && (a.2 == b.2 || (x - y).abs() <= 1e-9 * x.abs().max(y.abs()).max(1.0))
         })
 }
 
