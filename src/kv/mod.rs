@@ -1,1 +1,21 @@
-//! kv: lands with its room.
+//! Typed tables over sled, made durable by our own means; the data folder they live in.
+//!
+//! sled is an index here, never the truth: account changes are in a [journal](self) first, samples in the log. Its
+//! `flush` alone does not survive a power cut, large rows do not either, and a damaged file makes it panic, so every
+//! opening is guarded, every value is framed with a checksum, and counts are kept beside it (STORAGE.md section 0).
+//!
+//! * [`DataFolder`]: the folder, its lock, its identity, its markers.
+//! * [`Control`]: accounts; one committer thread, journal first, then sled.
+//! * [`HeadWriter`], [`read_part`]: write-once databases for checkpoints of the head.
+//!
+//! The only room that says sled or bincode.
+
+mod database;
+mod files;
+mod frame;
+mod head;
+
+pub use database::DatabaseError;
+pub use files::FileError;
+pub use frame::{BODY_BYTES_MAX, DamagedRow, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use head::{HeadError, HeadKey, HeadWriter, PartSummary, ReadPartError, read_part};

@@ -1,0 +1,227 @@
+//! sled, opened with care: what its own code leaves out, and what it does when its files are damaged.
+//!
+//! * A `snap.*.generating` of length 0, left by a full disk, makes it refuse a healthy database: removed first.
+//! * A damaged file makes it panic: every call that reads its files for the first time is caught.
+//! * Its threads hold the file lock for some 12 ms after a drop: "lock held" is tried again for 2 s.
+//! * Its `flush` writes no metadata and flushes no device: [`Database::flush`] syncs `db` on a descriptor of its own.
+//! * Its files in `blobs/` (pages over 128 KiB) are synced by nobody: see [`Database::sync_blobs`].
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::files::{self, FileError};
+use super::frame::DamagedRow;
+use crate::clock::Stopwatch;
+
+/// Why a database cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// A file operation of ours failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// sled returned an error.
+    #[error("database {}: {action}", path.display())]
+    Engine {
+        /// What it was asked.
+        action: &'static str,
+        /// The database's directory.
+        path: PathBuf,
+        /// Its answer.
+        source: sled::Error,
+    },
+    /// sled panicked, as it does on damaged files.
+    #[error("database {}: {action} panicked: {message}", path.display())]
+    Panicked {
+        /// What it was asked.
+        action: &'static str,
+        /// The database's directory.
+        path: PathBuf,
+        /// What it said.
+        message: String,
+    },
+    /// A row is not what was written.
+    #[error("database {}", path.display())]
+    Damaged {
+        /// The database's directory.
+        path: PathBuf,
+        /// Which row, and why.
+        source: DamagedRow,
+    },
+}
+
+/// One open sled database.
+pub(super) struct Database {
+    db: sled::Db,
+    /// Our own descriptor of `db`: a sync is per file, whoever holds it.
+    data: File,
+    dir: PathBuf,
+}
+
+/// How long "lock held" is tried again: sled's threads let go within some 12 ms of a drop.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Database {
+    /// Opens or creates the database in `dir`, whose parent must exist, with a page cache of `cache_bytes`.
+    ///
+    /// At creation its files, its directory and the parent are synced.
+    pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Database, DatabaseError> {
+        let is_new = !dir.join("db").exists();
+        files::create_dir(dir)?;
+        remove_empty_snapshots(dir)?;
+        let config = sled::Config::new()
+            .path(dir)
+            .cache_capacity(cache_bytes)
+            .flush_every_ms(None)
+            .mode(sled::Mode::HighThroughput);
+        let watch = Stopwatch::start();
+        let db = loop {
+            match guarded("open", dir, || config.open()) {
+                Err(e) if lock_is_held(&e) && watch.elapsed() < LOCK_PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                other => break other?,
+            }
+        };
+        let path = dir.join("db");
+        let data = File::open(&path).map_err(FileError::at("open", &path))?;
+        let database = Database { db, data, dir: dir.to_owned() };
+        if is_new {
+            database.sync_creation()?;
+        }
+        Ok(database)
+    }
+
+    fn sync_creation(&self) -> Result<(), DatabaseError> {
+        for name in ["db", "conf"] {
+            let path = self.dir.join(name);
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(FileError::at("set mode of", &path))?;
+            files::sync_file(&path)?;
+        }
+        files::sync_dir(&self.dir)?;
+        if let Some(parent) = self.dir.parent() {
+            files::sync_dir(parent)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
+        guarded("read", &self.dir, || self.db.get(key)).map(|found| found.map(|value| value.to_vec()))
+    }
+
+    pub(super) fn insert(&self, key: &[u8], value: Vec<u8>) -> Result<(), DatabaseError> {
+        guarded("insert", &self.dir, || self.db.insert(key, value)).map(drop)
+    }
+
+    /// Applies all of `changes` or, after a crash, none; nothing is durable before [`Database::flush`].
+    pub(super) fn apply<'c>(
+        &self,
+        changes: impl Iterator<Item = (&'c [u8], Option<&'c [u8]>)>,
+    ) -> Result<(), DatabaseError> {
+        let mut batch = sled::Batch::default();
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.insert(key, value),
+                None => batch.remove(key),
+            }
+        }
+        guarded("apply", &self.dir, || self.db.apply_batch(batch))
+    }
+
+    /// Makes everything written so far durable, once: a failed sync must not be tried again.
+    pub(super) fn flush(&self) -> Result<(), DatabaseError> {
+        guarded("flush", &self.dir, || self.db.flush())?;
+        let path = || self.dir.join("db");
+        self.data.sync_data().map_err(|e| FileError::at("sync", &path())(e))?;
+        Ok(())
+    }
+
+    /// Syncs whatever lies in `blobs/`, and that directory; how many files.
+    pub(super) fn sync_blobs(&self) -> Result<u64, DatabaseError> {
+        let blobs = self.dir.join("blobs");
+        let mut count = 0;
+        if blobs.is_dir() {
+            for name in files::names(&blobs)? {
+                files::sync_file(&blobs.join(name))?;
+                count += 1;
+            }
+            if count > 0 {
+                files::sync_dir(&blobs)?;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Hands out the rows whose keys begin with `prefix`, in key order, until `each` says stop.
+    pub(super) fn scan(
+        &self,
+        prefix: &[u8],
+        mut each: impl FnMut(&[u8], &[u8]) -> Next,
+    ) -> Result<(), DatabaseError> {
+        let mut rows = self.db.scan_prefix(prefix);
+        while let Some((key, value)) = guarded("scan", &self.dir, || rows.next().transpose())? {
+            if matches!(each(&key, &value), Next::Stop) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes it and makes the directory's final state durable.
+    pub(super) fn close(self) -> Result<(), DatabaseError> {
+        let Database { db, data, dir } = self;
+        guarded("close", &dir, || {
+            drop(db);
+            Ok(())
+        })?;
+        drop(data);
+        for name in ["db", "conf"] {
+            files::sync_file(&dir.join(name))?;
+        }
+        files::sync_dir(&dir)?;
+        Ok(())
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+/// Whether a scan goes on.
+pub(super) enum Next {
+    More,
+    Stop,
+}
+
+fn remove_empty_snapshots(dir: &Path) -> Result<(), FileError> {
+    for name in files::names(dir)? {
+        let path = dir.join(&name);
+        let unfinished = name.starts_with("snap.") && name.ends_with(".generating");
+        if unfinished && fs::metadata(&path).is_ok_and(|m| m.len() == 0) {
+            fs::remove_file(&path).map_err(FileError::at("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+fn lock_is_held(error: &DatabaseError) -> bool {
+    matches!(error, DatabaseError::Engine { source: sled::Error::Io(e), .. } if e.kind() == io::ErrorKind::Other && e.to_string().contains("lock"))
+}
+
+fn guarded<T>(action: &'static str, dir: &Path, call: impl FnOnce() -> sled::Result<T>) -> Result<T, DatabaseError> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(answer) => answer.map_err(|source| DatabaseError::Engine { action, path: dir.to_owned(), source }),
+        Err(payload) => {
+            Err(DatabaseError::Panicked { action, path: dir.to_owned(), message: panic_message(payload.as_ref()) })
+        }
+    }
+}
+
+/// The words of a caught panic.
+pub(super) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without words".to_owned())
+}

@@ -1,0 +1,98 @@
+//! The few file operations of this room: private modes, synced, with the path in every error.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// What failed, on which path.
+#[derive(Debug, thiserror::Error)]
+#[error("{action} {}", path.display())]
+pub struct FileError {
+    /// The operation: "open", "sync", "rename".
+    pub action: &'static str,
+    /// The file or directory.
+    pub path: PathBuf,
+    /// The operating system's answer.
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// For `map_err`: names the operation and the path.
+    pub(super) fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
+        let path = path.to_owned();
+        move |source| FileError { action, path, source }
+    }
+}
+
+/// Creates `dir` (mode 0700) unless it is there. Not its parents, and not synced: see [`sync_dir`].
+pub(super) fn create_dir(dir: &Path) -> Result<(), FileError> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        other => other.map_err(FileError::at("create directory", dir)),
+    }
+}
+
+/// Makes the names in `dir` durable.
+pub(super) fn sync_dir(dir: &Path) -> Result<(), FileError> {
+    File::open(dir).and_then(|d| d.sync_all()).map_err(FileError::at("sync directory", dir))
+}
+
+/// Makes a file's bytes and its length durable.
+pub(super) fn sync_file(path: &Path) -> Result<(), FileError> {
+    File::open(path).and_then(|f| f.sync_all()).map_err(FileError::at("sync", path))
+}
+
+/// A new file of mode 0600, for writing; one of that name is replaced.
+pub(super) fn create_file(path: &Path) -> Result<File, FileError> {
+    OpenOptions::new()
+        .write(true)
+        .read(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(FileError::at("create", path))
+}
+
+/// Writes `bytes` as `dir/name` so that after a crash the whole file is there or none of it: written as `name.new`,
+/// synced, renamed, directory synced.
+pub(super) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+    let new = dir.join(format!("{name}.new"));
+    let mut file = create_file(&new)?;
+    file.write_all(bytes).map_err(FileError::at("write", &new))?;
+    file.sync_all().map_err(FileError::at("sync", &new))?;
+    drop(file);
+    rename(&new, &dir.join(name))?;
+    sync_dir(dir)
+}
+
+/// Renames; the caller syncs the directories.
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
+    fs::rename(from, to).map_err(FileError::at("rename", from))
+}
+
+/// The content of a file of at most `bytes_max` bytes, or none if there is no such file.
+pub(super) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, FileError> {
+    let length = match fs::metadata(path) {
+        Ok(found) => found.len(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(FileError::at("look at", path)(e)),
+    };
+    if length > bytes_max {
+        let why = io::Error::new(io::ErrorKind::InvalidData, format!("{length} bytes, {bytes_max} allowed"));
+        return Err(FileError::at("read", path)(why));
+    }
+    fs::read(path).map(Some).map_err(FileError::at("read", path))
+}
+
+/// The names in a directory, sorted. At most 1 M, so that a strange folder cannot eat the memory.
+pub(super) fn names(dir: &Path) -> Result<Vec<String>, FileError> {
+    let at = |e| FileError::at("list", dir)(e);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(at)?.take(1_000_000) {
+        found.push(entry.map_err(|e| FileError::at("list", dir)(e))?.file_name().to_string_lossy().into_owned());
+    }
+    found.sort_unstable();
+    Ok(found)
+}

@@ -1,0 +1,171 @@
+//! The few file operations of this room: private modes, synced, with the path in every error, and the faults that
+//! tests put in.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use super::error::DiskError;
+
+/// How the file system answers.
+#[derive(Clone, Debug, Default)]
+pub enum Disk {
+    /// As it is.
+    #[default]
+    Real,
+    /// With the faults of a test.
+    Faulty(Arc<Faults>),
+}
+
+/// Faults that a test turns on while the store runs.
+#[derive(Debug)]
+pub struct Faults {
+    /// So many writes to the log succeed, then each fails; negative: all succeed.
+    pub log_writes_left: AtomicI64,
+    /// So many syncs of the log succeed, then each fails; negative: all succeed.
+    pub log_syncs_left: AtomicI64,
+    /// What the file system says is free, in bytes; `u64::MAX` asks the real one.
+    pub free_bytes: AtomicU64,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            log_writes_left: AtomicI64::new(-1),
+            log_syncs_left: AtomicI64::new(-1),
+            free_bytes: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+/// Free and total bytes of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Space {
+    pub(super) free: u64,
+    pub(super) total: u64,
+}
+
+impl Disk {
+    /// Writes to a log file.
+    pub(super) fn write_log(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if let Disk::Faulty(faults) = self {
+            count_down(&faults.log_writes_left)?;
+        }
+        file.write_all_at(bytes, offset)
+    }
+
+    /// Makes the bytes of a log file durable; its length does not change.
+    pub(super) fn sync_log(&self, file: &File) -> io::Result<()> {
+        if let Disk::Faulty(faults) = self {
+            count_down(&faults.log_syncs_left)?;
+        }
+        file.sync_data()
+    }
+
+    /// What is left on the file system of `dir`, for a process without privileges.
+    pub(super) fn space(&self, dir: &Path) -> Result<Space, DiskError> {
+        let found =
+            rustix::fs::statvfs(dir).map_err(|e| DiskError::at("look at the space of", dir)(e.into()))?;
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        let total = found.f_blocks.saturating_mul(found.f_frsize);
+        match self {
+            Disk::Faulty(faults) if faults.free_bytes.load(Ordering::SeqCst) != u64::MAX => {
+                Ok(Space { free: faults.free_bytes.load(Ordering::SeqCst), total })
+            }
+            _ => Ok(Space { free, total }),
+        }
+    }
+}
+
+fn count_down(left: &AtomicI64) -> io::Result<()> {
+    let step = |n: i64| if n > 0 { Some(n - 1) } else { None };
+    match left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step) {
+        Err(0) => Err(io::Error::other("injected fault")),
+        _ => Ok(()),
+    }
+}
+
+impl Space {
+    /// Samples stop below this: 2 %, at least 256 MiB and at most 1 GiB (STORAGE.md section 12).
+    pub(super) fn samples_floor(self) -> u64 {
+        (self.total / 50).clamp(256 << 20, 1 << 30)
+    }
+
+    /// Checkpoints stop below this: 5 %, at least 1 and at most 4 GiB.
+    pub(super) fn checkpoint_floor(self) -> u64 {
+        (self.total / 20).clamp(1 << 30, 4 << 30)
+    }
+}
+
+/// Creates `dir` (mode 0700) unless it is there. Not its parents, and not synced.
+pub(super) fn create_dir(dir: &Path) -> Result<(), DiskError> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        other => other.map_err(DiskError::at("create directory", dir)),
+    }
+}
+
+/// Makes the names in `dir` durable.
+pub(super) fn sync_dir(dir: &Path) -> Result<(), DiskError> {
+    File::open(dir).and_then(|d| d.sync_all()).map_err(DiskError::at("sync directory", dir))
+}
+
+/// A new file of mode 0600 for reading and writing; one of that name is replaced.
+pub(super) fn create_file(path: &Path) -> Result<File, DiskError> {
+    let mut options = OpenOptions::new();
+    options.write(true).read(true).create(true).truncate(true).mode(0o600);
+    options.open(path).map_err(DiskError::at("create", path))
+}
+
+/// An existing file, for reading and writing.
+pub(super) fn open_file(path: &Path) -> Result<File, DiskError> {
+    OpenOptions::new().read(true).write(true).open(path).map_err(DiskError::at("open", path))
+}
+
+/// Renames; the caller syncs the directory.
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), DiskError> {
+    fs::rename(from, to).map_err(DiskError::at("rename", from))
+}
+
+/// Unlinks a file; the caller syncs the directory.
+pub(super) fn remove_file(path: &Path) -> Result<(), DiskError> {
+    fs::remove_file(path).map_err(DiskError::at("remove", path))
+}
+
+/// The content of a file of at most `bytes_max` bytes.
+pub(super) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, DiskError> {
+    let length = fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
+    if length > bytes_max {
+        let why = io::Error::new(io::ErrorKind::InvalidData, format!("{length} bytes, {bytes_max} allowed"));
+        return Err(DiskError::at("read", path)(why));
+    }
+    fs::read(path).map_err(DiskError::at("read", path))
+}
+
+/// The names in a directory, sorted. At most 1 M, so that a strange folder cannot eat the memory.
+pub(super) fn names(dir: &Path) -> Result<Vec<String>, DiskError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(DiskError::at("list", dir))?.take(1_000_000) {
+        let entry = entry.map_err(DiskError::at("list", dir))?;
+        found.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Fills a new file with zeros, 64 KiB at a time: larger writes make large cache pages, whose dirtying the kernel
+/// over-counts by 1-2 MiB a sync (STORAGE.md section 2, S2).
+pub(super) fn write_zeros(file: &File, from: u64, bytes: u64) -> io::Result<()> {
+    const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+    let end = from.saturating_add(bytes);
+    let mut at = from;
+    while at < end {
+        let piece = usize::try_from(end - at).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
+        file.write_all_at(ZEROS.get(..piece).unwrap_or(&ZEROS), at)?;
+        at += piece as u64;
+    }
+    Ok(())
+}

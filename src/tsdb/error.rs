@@ -1,0 +1,137 @@
+//! Why something was not done, one enum per family of operations.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::kv::{HeadError, ReadPartError};
+
+/// Why nothing of a batch was acknowledged. None of these is the sender's fault: all are a 503.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// The log could not be made durable; writes stay closed until a restart. Part of the batch may be kept.
+    #[error("the log is fenced: {0}")]
+    Fenced(String),
+    /// The store was started read-only because its log is damaged.
+    #[error("the store is read-only: {0}")]
+    ReadOnly(String),
+    /// Too little free space for a new log file; writes resume by themselves.
+    #[error("the disk is full: {free} bytes free, {needed} needed")]
+    DiskFull {
+        /// Bytes free.
+        free: u64,
+        /// Bytes that must be free.
+        needed: u64,
+    },
+    /// The samples in memory have reached their bound.
+    #[error("the head is full: {bytes} of {allowed} bytes")]
+    HeadFull {
+        /// Bytes in use.
+        bytes: u64,
+        /// [`super::Options::head_bytes_max`].
+        allowed: u64,
+    },
+    /// The store is closing.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// What the file system answered, to what, where.
+#[derive(Debug, thiserror::Error)]
+#[error("{action} {}", path.display())]
+pub struct DiskError {
+    /// The operation: "open", "sync", "rename".
+    pub action: &'static str,
+    /// The file or directory.
+    pub path: PathBuf,
+    /// The operating system's answer.
+    pub source: io::Error,
+}
+
+impl DiskError {
+    /// For `map_err`: names the operation and the path.
+    pub(super) fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DiskError {
+        let path = path.to_owned();
+        move |source| DiskError { action, path, source }
+    }
+
+    /// The operation, the path and the cause in one line, for health texts.
+    pub(super) fn line(&self) -> String {
+        format!("{self}: {}", self.source)
+    }
+}
+
+/// Why the store did not open at all. Damage is not among them: it opens read-only then.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file system refused.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A file is of another store, or of a newer version: it is left alone, byte for byte.
+    #[error("{}: {what}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// There is no room for the first file of a new log.
+    #[error("the disk is full: {free} bytes free, {needed} needed")]
+    DiskFull {
+        /// Bytes free.
+        free: u64,
+        /// Bytes that must be free.
+        needed: u64,
+    },
+    /// A thread could not be started.
+    #[error("could not start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// Why a checkpoint was not made; the one before it still holds and the log has everything.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The store has no folder, or must not write to it.
+    #[error("this store takes no checkpoints: {0}")]
+    Closed(String),
+    /// Too little free space (STORAGE.md section 12).
+    #[error("too little free space for a checkpoint: {free} bytes free, {needed} needed")]
+    DiskFull {
+        /// Bytes free.
+        free: u64,
+        /// Bytes that must be free.
+        needed: u64,
+    },
+    /// The file system refused.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A part could not be written.
+    #[error("head part could not be written")]
+    Part(#[from] HeadError),
+}
+
+/// Bytes that are not what their drawing says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {offset}: {what}")]
+pub struct Damage {
+    /// Where, from the start of the body or file at hand.
+    pub offset: u64,
+    /// What was found.
+    pub what: &'static str,
+}
+
+impl Damage {
+    pub(super) fn new(offset: usize, what: &'static str) -> Damage {
+        Damage { offset: offset as u64, what }
+    }
+}
+
+/// Why a generation cannot be used; recovery then takes an older one or the whole log.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GenerationError {
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error("DONE: {0}")]
+    Done(String),
+    #[error(transparent)]
+    Part(#[from] ReadPartError<Damage>),
+}

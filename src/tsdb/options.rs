@@ -1,0 +1,77 @@
+//! What the store may use, with its defaults.
+
+use std::time::Duration;
+
+use super::disk::Disk;
+
+/// When an append is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// After its bytes are synced to the disk (`Durability: synced`).
+    #[default]
+    Synced,
+}
+
+/// Settings of the whole store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// When an append is answered.
+    pub durability: Durability,
+    /// What an organisation may store, unless [`super::Tsdb::set_limits`] says otherwise.
+    pub limits: OrgLimits,
+    /// Memory for samples of all organisations, in bytes. Beyond it appends answer [`super::AppendError::HeadFull`].
+    pub head_bytes_max: u64,
+    /// A checkpoint is due when the last one is this old,
+    pub checkpoint_every: Duration,
+    /// or when so many samples came since: 40 M are 1.8 s of replay (STORAGE.md section 7).
+    pub checkpoint_samples: u64,
+    /// How the file system answers; tests put faults in.
+    pub disk: Disk,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            durability: Durability::Synced,
+            limits: OrgLimits::default(),
+            head_bytes_max: 4 << 30,
+            checkpoint_every: Duration::from_secs(600),
+            checkpoint_samples: 40_000_000,
+            disk: Disk::default(),
+        }
+    }
+}
+
+/// What one organisation may store (API.md C7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrgLimits {
+    /// Series; samples of known ones are stored beyond it, new ones refused.
+    pub series_max: u32,
+    /// Labels of one series, the metric name included.
+    pub labels_max: usize,
+    /// Bytes of a label's name.
+    pub name_bytes_max: usize,
+    /// Bytes of a label's value.
+    pub value_bytes_max: usize,
+    /// Metrics with a type, help or unit kept; further ones are counted and not kept.
+    pub metadata_max: usize,
+    /// Bytes of one help text or unit; a longer one is counted and not kept.
+    pub help_bytes_max: usize,
+    /// Samples older than this are refused; none: any age is taken.
+    pub retention: Option<Duration>,
+}
+
+impl Default for OrgLimits {
+    fn default() -> OrgLimits {
+        OrgLimits {
+            series_max: 2_000_000,
+            labels_max: 64,
+            name_bytes_max: 128,
+            value_bytes_max: 4_096,
+            metadata_max: 20_000,
+            help_bytes_max: 4_096,
+            retention: None,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Plain answers of the store: what happened, what there is.
+
+use std::time::Duration;
+
+use crate::model::{MetricKind, OrgId, Refusal, Timestamp};
+
+/// A series' number within its organisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeriesId(pub u32);
+
+/// Samples of one series as columns, ascending in time. Reused between reads.
+#[derive(Clone, Debug, Default)]
+pub struct SampleColumns {
+    /// Milliseconds since the epoch.
+    pub times: Vec<i64>,
+    /// The values, staleness markers included.
+    pub values: Vec<f64>,
+}
+
+/// What happened to a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppendReport {
+    /// Samples stored, or already there bit for bit.
+    pub stored: u64,
+    /// Samples refused.
+    pub refused: u64,
+    /// The first ten refusals.
+    pub refusals: Vec<Refusal>,
+}
+
+impl AppendReport {
+    /// Refusals named at most.
+    pub const REFUSALS_MAX: usize = 10;
+
+    pub(super) fn refuse(&mut self, samples: u64, refusal: impl FnOnce() -> Refusal) {
+        self.refused += samples;
+        if self.refusals.len() < AppendReport::REFUSALS_MAX {
+            self.refusals.push(refusal());
+        }
+    }
+}
+
+/// Items of a listing in order, and whether the limit cut it off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing<T> {
+    /// At most as many as were asked for.
+    pub items: Vec<T>,
+    /// Whether there are more.
+    pub truncated: bool,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Listing<T> {
+        Listing { items: Vec::new(), truncated: false }
+    }
+}
+
+/// A metric as a listing shows it (API.md C5, `/metrics`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// The metric name.
+    pub name: std::sync::Arc<str>,
+    /// Its type, `Unknown` where nobody told.
+    pub kind: MetricKind,
+    /// The help text, may be empty.
+    pub help: std::sync::Arc<str>,
+    /// The unit, may be empty.
+    pub unit: std::sync::Arc<str>,
+    /// Its series within the question's range and the reader's scope.
+    pub series: u64,
+    /// The time of its newest sample, over all of those series.
+    pub last_seen: Timestamp,
+}
+
+/// Which metrics to list.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MetricFilter<'a> {
+    /// The name contains this.
+    pub search: &'a str,
+    /// The name begins with this.
+    pub prefix: &'a str,
+    /// Selectors; a metric counts if one of its series passes any of them. Empty: all.
+    pub selectors: &'a [Vec<crate::model::Matcher>],
+    /// Only names after this one: where the page before ended.
+    pub after: Option<&'a str>,
+}
+
+/// What senders said about a metric (family) name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The name as the sender described it: `http_request_duration_seconds`, without `_bucket`.
+    pub name: std::sync::Arc<str>,
+    /// What kind of numbers.
+    pub kind: MetricKind,
+    /// The help text.
+    pub help: std::sync::Arc<str>,
+    /// The unit.
+    pub unit: std::sync::Arc<str>,
+}
+
+/// How a start found the folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecoveryMode {
+    /// Nothing was there.
+    #[default]
+    Fresh,
+    /// From the whole log.
+    Log,
+    /// From the newest valid checkpoint and the log after it.
+    Checkpoint,
+}
+
+/// What a start did. The caller measures the time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// From what.
+    pub mode: RecoveryMode,
+    /// Series known.
+    pub series: u64,
+    /// Samples taken from the checkpoint.
+    pub checkpoint_samples: u64,
+    /// Log records read.
+    pub records: u64,
+    /// Samples applied from the log.
+    pub samples: u64,
+    /// The last record's number.
+    pub last_seq: u64,
+    /// Bytes of a torn tail that were cleared: never acknowledged.
+    pub trimmed_bytes: u64,
+    /// Samples of series that nothing defines; their bytes stay in the log.
+    pub orphans: u64,
+    /// Files copied or moved to `quarantine/`.
+    pub quarantined: u64,
+    /// Why the store is read-only, if it is.
+    pub read_only: Option<String>,
+    /// What was found wrong and repaired by other means, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// What a checkpoint wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointReport {
+    /// Its number.
+    pub generation: u64,
+    /// Replay starts after this record.
+    pub replay_seq: u64,
+    /// Series in it.
+    pub series: u64,
+    /// Samples in it.
+    pub samples: u64,
+    /// Databases in it.
+    pub parts: u64,
+    /// Rows in it.
+    pub rows: u64,
+    /// Bytes of its rows.
+    pub bytes: u64,
+}
+
+/// Whether the store takes samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Writes {
+    /// It does.
+    #[default]
+    Open,
+    /// Not until there is space again.
+    DiskFull {
+        /// Bytes free when last asked.
+        free: u64,
+        /// Bytes that must be free.
+        needed: u64,
+    },
+    /// Not until a restart: a write or sync failed.
+    Fenced(String),
+    /// Not until a repair: the log is damaged.
+    ReadOnly(String),
+    /// It was closed.
+    Closed,
+}
+
+/// The store's condition, for `/readyz`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Whether it takes samples.
+    pub writes: Writes,
+    /// What an operator should know besides, one sentence each; `degraded` when there is any.
+    pub notes: Vec<String>,
+}
+
+/// Counters of one organisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrgStats {
+    /// Whose.
+    pub org: OrgId,
+    /// Series registered.
+    pub series: u64,
+    /// Samples in the head, late ones included.
+    pub samples: u64,
+    /// Late samples among them.
+    pub late_samples: u64,
+    /// Bytes of the head.
+    pub head_bytes: u64,
+    /// Samples stored since the start of the process.
+    pub stored_total: u64,
+    /// Samples refused since the start of the process.
+    pub refused_total: u64,
+    /// Descriptions of metrics dropped since the start of the process: too long or too many.
+    pub metadata_dropped_total: u64,
+}
+
+/// Counters of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// By organisation, in order of id.
+    pub orgs: Vec<OrgStats>,
+    /// Series of all organisations.
+    pub series: u64,
+    /// Samples in the head.
+    pub samples: u64,
+    /// Bytes of the head.
+    pub head_bytes: u64,
+    /// Samples stored since the start of the process.
+    pub stored_total: u64,
+    /// Samples refused since the start of the process.
+    pub refused_total: u64,
+    /// Log files.
+    pub wal_files: u64,
+    /// Bytes of the log's files, zeroed room included.
+    pub wal_file_bytes: u64,
+    /// Bytes of records written since the start of the process.
+    pub wal_written_bytes: u64,
+    /// Records written since the start of the process.
+    pub wal_records: u64,
+    /// Syncs of the log since the start of the process.
+    pub wal_syncs: u64,
+    /// The last record's number.
+    pub last_seq: u64,
+    /// Samples that no checkpoint covers.
+    pub samples_since_checkpoint: u64,
+    /// Time since the last checkpoint of this process or, without one, since its start.
+    pub checkpoint_age: Duration,
+    /// Checkpoints made since the start of the process.
+    pub checkpoints: u64,
+    /// Checkpoints that failed since the start of the process.
+    pub checkpoints_failed: u64,
+}
