@@ -25,11 +25,11 @@ pub mod routes;
 mod security_headers;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 
 use auth::AuthDeps;
@@ -51,6 +51,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::identity::Identity;
 use crate::ingest;
 use crate::outbound::Mail;
+use crate::outbound::MailQueue;
 use crate::tsdb::Tsdb;
 
 /// The rooms behind the edge.
@@ -64,8 +65,8 @@ pub struct Rooms {
     pub lanes: Lanes,
     /// What time it is.
     pub clock: Clock,
-    /// Where mails wait to be sent; the one who wires sends them.
-    pub mail: mpsc::Sender<Mail>,
+    /// Where mails wait to be sent, after the answer.
+    pub mail: Arc<MailQueue>,
     /// More checks for `/readyz` than the store's: `control`, `session_flush`, `mailer`.
     pub checks: Vec<(&'static str, Check)>,
     /// The edge's counters; the accept loop counts into them, too.
@@ -87,8 +88,6 @@ pub struct ApiOptions {
     pub trusted_proxies: Vec<Network>,
     /// Whether cookies are for TLS only; `None` follows the public URL.
     pub cookie_secure: Option<bool>,
-    /// Mails are printed on the console.
-    pub console_mail: bool,
     /// `PROMLET_METRICS_TOKEN`.
     pub metrics_token: Option<Arc<str>>,
     /// How often somebody may ask.
@@ -99,6 +98,8 @@ pub struct ApiOptions {
     pub read: ReadOptions,
     /// How much one write may bring.
     pub write: ingest::Limits,
+    /// How long sign-in links are good for, as answers say it: `IdentityOptions::link_ttl`.
+    pub link_ttl: Duration,
 }
 
 impl ApiOptions {
@@ -110,12 +111,12 @@ impl ApiOptions {
             trusted_origins: Vec::new(),
             trusted_proxies: Vec::new(),
             cookie_secure: None,
-            console_mail: true,
             metrics_token: None,
             limits: LimitsOptions::default(),
             body_deadlines: BodyDeadlines::default(),
             read: ReadOptions::default(),
             write: ingest::Limits::default(),
+            link_ttl: Duration::from_secs(600),
         }
     }
 }
@@ -131,7 +132,7 @@ pub enum OptionsError {
     TrustedOrigin(String),
 }
 
-/// The route table, in the order of the specification, without its layers.
+/// The route table, in the order of the specification, without its layers. The OpenAPI document is made from its rows.
 pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
     let routes = Routes::new()
         .merge(auth::routes().with(deps.auth.clone()).below("/api/v1/auth"))
@@ -168,9 +169,9 @@ impl Deps {
             clock: rooms.clock.clone(),
             limits: Arc::clone(&limits),
             cookies: Cookies { secure },
-            mail: rooms.mail.clone(),
+            mail: Arc::clone(&rooms.mail),
             public_url: options.public_url.as_str().into(),
-            console_mail: options.console_mail,
+            link_ttl: options.link_ttl,
         };
         let orgs = OrgDeps {
             identity: Arc::clone(&rooms.identity),
@@ -212,11 +213,11 @@ impl Deps {
     }
 }
 
-/// The whole API with its layers, and the pages behind it.
+/// The [`table`] with its layers, and the pages behind it.
 ///
 /// # Errors
 /// [`OptionsError`].
-pub fn router(rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> Result<Router, OptionsError> {
+pub fn router(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> Result<Router, OptionsError> {
     let csrf = CookieCsrf::new(&options.trusted_origins).map_err(OptionsError::TrustedOrigin)?;
     let host = public_host(&options.public_url)?;
     let gate = layers::Gate {
@@ -236,7 +237,7 @@ pub fn router(rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> Result<Router
     // The alias of the specification's paths: the same handlers, not in the documentation.
     let alias = auth::routes().with(deps.auth.clone()).below("/auth");
     let pages = rooms.pages.clone();
-    let routes = table(rooms, deps)
+    let routes = table
         .merge(alias)
         .into_router()
         .method_not_allowed_fallback(async || ApiError::new(Code::MethodNotAllowed, "this path does not take this method"))

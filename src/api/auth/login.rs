@@ -60,7 +60,7 @@ pub(super) async fn config(State(deps): State<AuthDeps>, visitor: Visitor) -> Js
         "signup": "first",
         "providers": [],
         "magic_link": true,
-        "mailer": if deps.console_mail { "console" } else { "smtp" },
+        "mailer": deps.mail.mailer().as_str(),
         "password": { "min_length": PASSWORD_CHARS_MIN, "max_bytes": PASSWORD_BYTES_MAX },
         "version": env!("CARGO_PKG_VERSION"),
     }))

@@ -27,9 +27,6 @@ pub(super) struct RequestBody {
     redirect: Option<String>,
 }
 
-/// What is promised; the account store says how long links really live.
-const EXPIRES_IN_S: u64 = 600;
-
 /// POST /auth/magic-link/request (C1): 202 whether the account exists or not.
 pub(super) async fn request(
     State(deps): State<AuthDeps>,
@@ -39,7 +36,7 @@ pub(super) async fn request(
     let email = Email::parse(&body.email).map_err(|error| ApiError::invalid_field("email", "form", error.to_string()))?;
     deps.limits.charge_mail_from(visitor.client().ip)?;
     let browser = BASE64URL_NOPAD.encode(&Entropy::system().bytes::<32>());
-    let answer = (StatusCode::ACCEPTED, Json(json!({ "status": "accepted", "expires_in": EXPIRES_IN_S })));
+    let answer = (StatusCode::ACCEPTED, Json(json!({ "status": "accepted", "expires_in": seconds(deps.link_ttl) })));
     let mut response = answer.into_response();
     response.headers_mut().append(header::SET_COOKIE, deps.cookies.magic_link(&browser));
     // Counted for unknown addresses, too: the answer tells nothing, and neither does its time.
@@ -56,10 +53,9 @@ pub(super) async fn request(
         .await?;
     if let Some(link) = link {
         let url = format!("{}/api/v1/auth/magic-link/verify?token={}", deps.public_url, link.token.expose());
-        let mail = Mail { to: link.to.as_str().to_owned(), kind: MailKind::MagicLink, url, expires_in: link.expires_in };
-        debug_assert_eq!(seconds(link.expires_in), EXPIRES_IN_S);
-        if deps.mail.try_send(mail).is_err() {
-            tracing::warn!("a sign-in mail was dropped: the mail queue is full or closed");
+        let mail = Mail { to: link.to.as_str().to_owned(), kind: MailKind::MagicLink, url, expires_in: link.expires_in, at: now };
+        if deps.mail.send(mail).is_err() {
+            tracing::warn!("a sign-in mail was dropped: the mail queue is full");
         }
     }
     Ok(response)
@@ -77,7 +73,7 @@ pub(super) async fn open(
         return Ok(StatusCode::OK.into_response());
     }
     let token = parameter(uri.query().unwrap_or_default().as_bytes(), "token")?;
-    if !deps.console_mail {
+    if !deps.console_mail() {
         return Ok(form_page(&token, visitor.magic_link_cookie().is_none()));
     }
     let html = accepts_html(&headers);

@@ -12,7 +12,6 @@ use std::time::Duration;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use super::body::Json;
 use super::cookies::Cookies;
@@ -22,7 +21,7 @@ use super::limits::Limits;
 use super::routes::{Auth, Routes};
 use crate::clock::Clock;
 use crate::identity::{Identity, LoggedIn, LoginOutcome, Membership, PendingLogin, Session, User};
-use crate::outbound::Mail;
+use crate::outbound::{MailQueue, Mailer};
 
 /// What signing in needs.
 #[derive(Clone, Debug)]
@@ -38,11 +37,11 @@ pub struct AuthDeps {
     /// How cookies are written.
     pub cookies: Cookies,
     /// Where mails wait to be sent, after the answer.
-    pub mail: mpsc::Sender<Mail>,
+    pub mail: Arc<MailQueue>,
     /// What links in mails begin with; never the `Host` header.
     pub public_url: Arc<str>,
-    /// Mails are printed on the console: no scanner opens links there, so `GET` may sign in.
-    pub console_mail: bool,
+    /// How long sign-in links are good for.
+    pub link_ttl: Duration,
 }
 
 impl AuthDeps {
@@ -54,6 +53,11 @@ impl AuthDeps {
     ) -> ApiResult<T> {
         let identity = Arc::clone(&self.identity);
         self.lanes.run(lane, move || change(&identity)).await?.map_err(Into::into)
+    }
+
+    /// Mails are printed on the console: no scanner opens links there, so `GET` may sign in.
+    fn console_mail(&self) -> bool {
+        matches!(self.mail.mailer(), Mailer::Console)
     }
 
     /// 200 with a session, or what is needed for one.
