@@ -65,9 +65,6 @@ pub use store::StoreError;
 pub use totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
 pub use user::{Email, EmailError, User};
 
-/// The table of control that holds accounts: with `INITIALISED` and no row in it, a start is refused.
-pub const USERS_TABLE: u8 = <user::UserRow as crate::kv::Record>::TABLE;
-
 /// What the operator decides about accounts (API.md E).
 #[derive(Clone, Debug)]
 pub struct IdentityOptions {

@@ -11,7 +11,6 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal;
-use tokio::sync::mpsc;
 
 use crate::api::edge::{self, EdgeOptions};
 use crate::api::health::{Check, Counters};
@@ -29,9 +28,6 @@ use crate::tsdb::{self, Tsdb};
 use crate::ui::Ui;
 
 pub use accounts::{DemoAccount, FirstAccount};
-
-/// How long a mail may wait for its turn; more mails than this are refused with a warning in the log.
-const MAILS_WAITING_MAX: usize = 100;
 
 /// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
@@ -206,37 +202,29 @@ impl Server {
         let Some(Listening { runtime, listener, address }) = self.listening.take() else { return Ok(()) };
         let options = self.api_options(address);
         let lanes = Lanes::start(&self.lanes_options()).map_err(ServerError::Thread)?;
-        let (send_mail, mails) = mpsc::channel(MAILS_WAITING_MAX);
+        let mail = Arc::new(MailQueue::start(mail::mailer(&self.settings.mail)?).map_err(ServerError::Thread)?);
         let rooms = Rooms {
             identity: Arc::clone(&self.identity),
             tsdb: Arc::clone(&self.tsdb),
             lanes,
             clock: self.clock.clone(),
-            mail: send_mail,
+            mail: Arc::clone(&mail),
             checks: self.checks(),
             counters: Arc::clone(&self.counters),
             pages: Some(pages::router(self.settings.ui_dir.clone().map_or_else(Ui::default, Ui::from_dir))),
         };
         let deps = Deps::new(&rooms, &options);
-        let router = api::router(&rooms, &deps, &options)?;
+        let router = api::router(api::table(&rooms, &deps), &rooms, &deps, &options)?;
         self.keep_going("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
-        let mails_out = MailQueue::start(mail::mailer(&self.settings.mail)?).map_err(ServerError::Thread)?;
         tracing::info!("listening on http://{address}");
         let counters = Arc::clone(&self.counters);
-        let dropped = runtime.block_on(async move {
-            let posting = tokio::spawn(mail::post(mails_out, mails));
-            let dropped = edge::serve(listener, router, EdgeOptions::default(), counters, told_to_stop()).await;
-            drop(rooms);
-            // The router and its mail senders are gone with `serve`; what was queued is sent before the end.
-            if tokio::time::timeout(Duration::from_secs(5), posting).await.is_err() {
-                tracing::warn!("mails that could not be sent within 5 s were dropped");
-            }
-            dropped
-        });
+        let dropped = runtime.block_on(edge::serve(listener, router, EdgeOptions::default(), counters, told_to_stop()));
         if dropped > 0 {
             tracing::warn!(dropped, "connections were still busy after the grace period");
         }
-        drop(runtime);
+        drop((runtime, rooms));
+        // What was queued is sent before the end.
+        drop(mail);
         self.close()
     }
 
@@ -269,7 +257,9 @@ impl Server {
             CookieSecure::Always => Some(true),
             CookieSecure::Never => Some(false),
         };
-        options.console_mail = self.mails_to_console();
+        options.link_ttl = settings.magic_link_ttl;
+        options.read.timeout = settings.query_timeout;
+        options.read.promql.limits.samples_max = settings.query_max_samples;
         options.metrics_token = settings.metrics_token.as_ref().map(|token| token.reveal().into());
         options.limits.cabinet_rps = settings.rate_cabinet_rps;
         options
