@@ -50,7 +50,6 @@ use routes::Routes;
 use crate::clock::{Clock, Stopwatch};
 use crate::identity::Identity;
 use crate::ingest;
-use crate::outbound::Mail;
 use crate::outbound::MailQueue;
 use crate::tsdb::Tsdb;
 
