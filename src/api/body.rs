@@ -9,8 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::request::Parts;
+use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
@@ -172,21 +171,6 @@ fn refused(error: &(dyn std::error::Error + 'static), bytes_max: u64) -> ApiErro
         }
     }
     ApiError::new(Code::BadRequest, "the body could not be read to its end")
-}
-
-/// Path parameters, percent-decoded.
-#[derive(Clone, Copy, Debug)]
-pub struct Path<T>(pub T);
-
-impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> ApiResult<Path<T>> {
-        match axum::extract::Path::from_request_parts(parts, state).await {
-            Ok(axum::extract::Path(value)) => Ok(Path(value)),
-            Err(_) => Err(ApiError::new(Code::BadRequest, "the path is not percent-encoded UTF-8")),
-        }
-    }
 }
 
 /// A JSON body in, a JSON body out.

@@ -152,6 +152,7 @@ fn connection(
             .timer(TokioTimer::new())
             .header_read_timeout(options.idle_timeout.max(options.header_timeout))
             .max_buf_size(options.header_bytes_max.max(8_192))
+            .max_header_size(options.header_bytes_max)
             .max_headers(options.headers_max)
             .half_close(false)
             .serve_connection(TokioIo::new(clocks), service);

@@ -40,14 +40,6 @@ pub struct Counters {
     pub connections_refused: AtomicU64,
     /// Connections closed because a header, a body or a reader was too slow.
     pub connections_timed_out: AtomicU64,
-    /// Queries that were answered.
-    pub queries: AtomicU64,
-    /// Queries that ended in an error.
-    pub queries_failed: AtomicU64,
-    /// Samples that queries read.
-    pub query_samples: AtomicU64,
-    /// Write requests whose body could not be decoded.
-    pub writes_undecodable: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -257,11 +249,6 @@ fn write_edge(out: &mut Exposition, deps: &HealthDeps) {
     out.single("promlet_connections_refused_total", "counter", "Connections refused at the limits.", read(&counters.connections_refused));
     let slow = read(&counters.connections_timed_out);
     out.single("promlet_connections_timed_out_total", "counter", "Connections closed for being slow or idle.", slow);
-    out.single("promlet_queries_total", "counter", "Queries answered.", read(&counters.queries));
-    out.single("promlet_queries_failed_total", "counter", "Queries that ended in an error.", read(&counters.queries_failed));
-    out.single("promlet_query_samples_total", "counter", "Samples read by queries.", read(&counters.query_samples));
-    let undecodable = read(&counters.writes_undecodable);
-    out.single("promlet_writes_undecodable_total", "counter", "Write requests that could not be decoded.", undecodable);
     let lanes = deps.lanes.gauges();
     out.family("promlet_lane_running", "gauge", "Work running on a lane.");
     for (lane, running, _, _) in lanes {

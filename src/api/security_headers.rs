@@ -7,7 +7,7 @@ const HTML_POLICY: HeaderValue =
     HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'");
 
 /// Sets what is not set: a page that frames or caches on purpose says so itself.
-pub fn set(headers: &mut HeaderMap) {
+pub(super) fn set(headers: &mut HeaderMap) {
     let mut default = |name: HeaderName, value: HeaderValue| {
         headers.entry(name).or_insert(value);
     };

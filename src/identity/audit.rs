@@ -89,6 +89,11 @@ impl Event {
         Event { org: INSTANCE, row }
     }
 
+    #[cfg(test)]
+    pub(super) fn into_row(self) -> AuditRow {
+        self.row
+    }
+
     pub(super) fn of(mut self, org: OrgId) -> Event {
         self.org = org;
         self
@@ -99,7 +104,7 @@ impl Event {
         self
     }
 
-    pub(super) fn from_ip(mut self, ip: IpAddr) -> Event {
+    pub(super) fn at_ip(mut self, ip: IpAddr) -> Event {
         self.row.ip = Some(ip);
         self
     }

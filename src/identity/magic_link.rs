@@ -361,7 +361,7 @@ fn consume(
             }
             let event = Event::by_nobody("login.fail")
                 .target(&account.email)
-                .from_ip(drawn.0.client.ip)
+                .at_ip(drawn.0.client.ip)
                 .detail("link: wrong address");
             audit::note(txn, &event, now)?;
             return Ok(Err(LinkError::Invalid));

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
 //! | `user`, `org`, `setup` | accounts, organisations and roles, the first of both |
-//! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session` | getting in, staying in |
+//! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session`, `reauth` | getting in, staying in |
 //! | `api_key`, `keyring`, `embed_token`, `matcher_text` | machines and embedded pages |
 
 mod api_key;
@@ -23,6 +23,7 @@ mod master;
 mod matcher_text;
 mod org;
 mod password;
+mod reauth;
 mod session;
 mod setup;
 mod store;
@@ -37,7 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::entropy::Entropy;
-use crate::kv::{Control, FolderError, LastStop, MasterKey};
+use crate::kv::{Control, FolderError, LastStop, MasterKey, Record};
 use crate::model::Timestamp;
 
 pub use api_key::{
@@ -57,6 +58,7 @@ pub use magic_link::{IssuedLink, LinkError, LinkLogin, LinkMail, LinkOutcome, Li
 pub use master::{SealError, master_key_mark};
 pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
 pub use password::{Argon2Cost, BadHash, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
+pub use reauth::{Reauth, ReauthError};
 pub use session::{AuthMethod, Client, SESSION_IDLE, Session, SessionCheck};
 pub use setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
 pub use store::StoreError;
@@ -90,6 +92,9 @@ impl Default for IdentityOptions {
 /// Makes the mark that set-up is over: `DataFolder::mark_initialised`.
 pub type MarkInitialised = Box<dyn Fn(Timestamp) -> Result<(), FolderError> + Send + Sync>;
 
+/// The table of accounts, for `ControlOptions::users_table`.
+pub const USERS_TABLE: u8 = <user::UserRow as Record>::TABLE;
+
 /// What accounts stand on.
 pub struct Foundation {
     /// Where they are stored. Close it after [`Identity::close`].
@@ -98,7 +103,7 @@ pub struct Foundation {
     pub master_key: MasterKey,
     /// How the last run ended: after anything but a clean stop, sessions get their ten minutes.
     pub last_stop: LastStop,
-    /// Called after the first account is durable and before anyone is told; at the start, too, if accounts exist.
+    /// Called after the first account is durable and before anyone is told.
     pub mark_initialised: MarkInitialised,
 }
 
@@ -165,10 +170,8 @@ impl Identity {
             failures: Mutex::default(),
             next_sweep_ms: AtomicI64::new(now.as_ms()),
         };
-        if !identity.rows::<user::UserRow>(&())?.is_empty() {
-            identity.has_users.store(true, Ordering::Release);
-            (identity.mark_initialised)(now).map_err(StoreError::from)?;
-        }
+        let has_users = !identity.rows::<user::UserRow>(&())?.is_empty();
+        identity.has_users.store(has_users, Ordering::Release);
         identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
         identity.load_keys()?;
         Ok(identity)

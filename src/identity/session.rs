@@ -67,8 +67,6 @@ pub struct Session {
     pub user: UserId,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When its owner last proved who they are; "fresh" means at most 15 minutes ago.
-    pub auth_time: Timestamp,
     /// How.
     pub auth_method: AuthMethod,
     /// A second factor was given.
@@ -76,6 +74,7 @@ pub struct Session {
     /// From where it was made.
     pub client: Client,
     hash: SecretHash,
+    auth_ms: AtomicI64,
     epoch: AtomicU32,
     live: AtomicBool,
     last_ms: AtomicI64,
@@ -96,9 +95,18 @@ impl Session {
         self.last_seen().plus(SESSION_IDLE)
     }
 
+    /// When its owner last proved who they are.
+    pub fn auth_time(&self) -> Timestamp {
+        Timestamp::from_ms(self.auth_ms.load(Ordering::Acquire))
+    }
+
     /// Whether its owner proved who they are in the last 15 minutes (API.md C2, "fresh").
     pub fn is_fresh(&self, now: Timestamp) -> bool {
-        now.ms_since(self.auth_time) <= 15 * 60 * 1_000
+        now.ms_since(self.auth_time()) <= 15 * 60 * 1_000
+    }
+
+    pub(super) fn proved(&self, now: Timestamp) {
+        self.auth_ms.fetch_max(now.as_ms(), Ordering::AcqRel);
     }
 
     fn from_row(
@@ -112,11 +120,11 @@ impl Session {
             id: row.id,
             user,
             created_at: row.created_at,
-            auth_time: row.auth_time,
             auth_method: row.auth_method,
             second_factor: row.second_factor,
             client: Client { ip: row.ip, user_agent: row.user_agent },
             hash,
+            auth_ms: AtomicI64::new(row.auth_time.as_ms()),
             epoch: AtomicU32::new(row.epoch),
             live: AtomicBool::new(true),
             last_ms: AtomicI64::new(last.as_ms()),

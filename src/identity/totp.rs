@@ -370,7 +370,7 @@ impl Identity {
             let epoch = end_all(txn, user, None)?;
             let account = read::<UserRow>(txn, &user)?.ok_or(TwoFactorError::UnknownUser)?;
             let session = issue(txn, user, &account, &new, Proof { method, second_factor: true }, now);
-            audit::note(txn, &Event::by(user, "twofa.enabled").from_ip(new.client.ip), now)?;
+            audit::note(txn, &Event::by(user, "twofa.enabled").at_ip(new.client.ip), now)?;
             Ok(Ok((session, epoch)))
         })??;
         let (_, ended) = self.kill_in_memory(user, None);

@@ -19,7 +19,7 @@ async fn every_row_answers_and_every_row_is_in_the_document() {
         let path = row.path.replace("{slug}", "acme").replace(['{', '}'], "");
         let request = ask(row.method, &path, &Who::Nobody).body(Body::empty()).expect("a request");
         let reply = house.send(request).await;
-        let code = reply.body.starts_with('{').then(|| reply.value()["code"].clone()).unwrap_or_default();
+        let code = if reply.body.starts_with('{') { reply.value()["code"].clone() } else { Value::Null };
         assert!(reply.status != 405 && code != "not_found", "{} {}: {} {}", row.method, row.path, reply.status, reply.body);
         house.pass(std::time::Duration::from_millis(20));
     }

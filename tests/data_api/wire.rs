@@ -14,10 +14,10 @@ pub const NOW: i64 = 1_800_000_000;
 
 fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
+        out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    out.push(u8::try_from(value).expect("seven bits"));
 }
 
 pub fn nested(field: u64, message: &[u8], out: &mut Vec<u8>) {

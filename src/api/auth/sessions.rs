@@ -8,10 +8,11 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::{AuthDeps, org_json, session_json, user_json};
-use crate::api::body::{Json, Path};
+use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Visitor};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
+use crate::api::params::PathOf;
 use crate::identity::SessionId;
 
 impl AuthDeps {
@@ -60,7 +61,7 @@ pub(super) async fn list(State(deps): State<AuthDeps>, cabinet: Cabinet) -> Json
 }
 
 /// DELETE /auth/sessions/{id}: 404 for another user's.
-pub(super) async fn revoke(State(deps): State<AuthDeps>, cabinet: Cabinet, Path(id): Path<String>) -> ApiResult<Response> {
+pub(super) async fn revoke(State(deps): State<AuthDeps>, cabinet: Cabinet, PathOf(id): PathOf<String>) -> ApiResult<Response> {
     let not_found = || ApiError::new(Code::NotFound, "you have no such session");
     let id: SessionId = id.parse().map_err(|_| not_found())?;
     let (user, now) = (cabinet.user(), deps.clock.now());

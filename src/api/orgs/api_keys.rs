@@ -9,9 +9,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::OrgDeps;
-use crate::api::body::{Json, Path};
+use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{
@@ -38,7 +39,7 @@ pub(super) fn key_id(text: &str) -> ApiResult<KeyId> {
     text.parse().map_err(|_| not_found())
 }
 
-async fn list(State(deps): State<OrgDeps>, cabinet: Cabinet, Path(slug): Path<String>) -> ApiResult<Json<Value>> {
+async fn list(State(deps): State<OrgDeps>, cabinet: Cabinet, PathOf(slug): PathOf<String>) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
     let keys: Vec<Value> = deps.identity.keys(member.org.id).iter().map(|key| key_json(key)).collect();
     Ok(Json(json!({ "data": keys, "next_cursor": null })))
@@ -47,7 +48,7 @@ async fn list(State(deps): State<OrgDeps>, cabinet: Cabinet, Path(slug): Path<St
 async fn show(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path((slug, id)): Path<(String, String)>,
+    PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
     let key = deps.identity.key(member.org.id, key_id(&id)?).ok_or_else(not_found)?;
@@ -67,7 +68,7 @@ struct CreateBody {
 async fn create(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path(slug): Path<String>,
+    PathOf(slug): PathOf<String>,
     Json(body): Json<CreateBody>,
 ) -> ApiResult<Response> {
     let member = cabinet.enter(&slug, Role::Admin)?;
@@ -112,7 +113,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Opti
 async fn change(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path((slug, id)): Path<(String, String)>,
+    PathOf((slug, id)): PathOf<(String, String)>,
     Json(body): Json<ChangeBody>,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
@@ -146,7 +147,7 @@ async fn change(
 async fn delete(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path((slug, id)): Path<(String, String)>,
+    PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let member = cabinet.enter(&slug, Role::Admin)?;
     let (org, id, now) = (member.org.id, key_id(&id)?, deps.clock.now());
@@ -157,7 +158,7 @@ async fn delete(
 async fn revoke_tokens(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path((slug, id)): Path<(String, String)>,
+    PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let member = cabinet.enter(&slug, Role::Admin)?;
     let (org, id, now) = (member.org.id, key_id(&id)?, deps.clock.now());

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::OrgDeps;
 use super::api_keys::{key_id, policy};
-use crate::api::body::{Json, Path};
+use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Minter};
 use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::identity::{EmbedGrant, EmbedRequest, MintRequest, Role, TokenRefusal};
 
@@ -37,7 +38,7 @@ const TTL_S: u32 = 3_600;
 async fn mint(
     State(deps): State<OrgDeps>,
     minter: Minter,
-    Path(slug): Path<String>,
+    PathOf(slug): PathOf<String>,
     Json(body): Json<MintBody>,
 ) -> ApiResult<Response> {
     let (org, calling) = minter.enter(&slug)?;
@@ -76,7 +77,7 @@ struct IntrospectBody {
 async fn introspect(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path(slug): Path<String>,
+    PathOf(slug): PathOf<String>,
     Json(body): Json<IntrospectBody>,
 ) -> ApiResult<Json<Value>> {
     cabinet.enter(&slug, Role::Editor)?;

@@ -7,9 +7,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::OrgDeps;
-use crate::api::body::{Json, Path};
+use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiResult, identity::slug};
+use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{Limit, Membership, NewOrg, OrgSettings, Role};
@@ -50,7 +51,7 @@ async fn create(State(deps): State<OrgDeps>, cabinet: Cabinet, Json(body): Json<
     Ok((StatusCode::CREATED, Json(org_json(&deps, &member))).into_response())
 }
 
-async fn show(State(deps): State<OrgDeps>, cabinet: Cabinet, Path(slug): Path<String>) -> ApiResult<Json<Value>> {
+async fn show(State(deps): State<OrgDeps>, cabinet: Cabinet, PathOf(slug): PathOf<String>) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Viewer)?;
     Ok(Json(org_json(&deps, &member)))
 }
