@@ -38,8 +38,14 @@ async fn queries_answer_in_prometheus_bodies() {
     let stage = Stage::with_shop().await;
     let who = reader(&stage).await;
     let cases = [
-        ("query?query=1%2B1&time=4", r#"{"status":"success","data":{"resultType":"scalar","result":[4,"2"]}}"#),
-        ("query?query=%22a%22&time=4.5", r#"{"status":"success","data":{"resultType":"string","result":[4.5,"a"]}}"#),
+        (
+            "query?query=1%2B1&time=4",
+            r#"{"status":"success","data":{"resultType":"scalar","result":[4,"2"]}}"#,
+        ),
+        (
+            "query?query=%22a%22&time=4.5",
+            r#"{"status":"success","data":{"resultType":"string","result":[4.5,"a"]}}"#,
+        ),
         ("query?query=nonsense", r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#),
         (
             "query?query=sum(up)",
@@ -49,7 +55,10 @@ async fn queries_answer_in_prometheus_bodies() {
             "query_range?query=sum(up)&start=1799999970&end=1800000000&step=15",
             r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1799999970,"2"],[1799999985,"2"],[1800000000,"2"]]}]}}"#,
         ),
-        ("query?query=up%7Bjob%3D%22api%22%7D%5B16s%5D", r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"__name__":"up","job":"api"},"values":[[1799999985,"1"],[1800000000,"1"]]}]}}"#),
+        (
+            "query?query=up%7Bjob%3D%22api%22%7D%5B16s%5D",
+            r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"__name__":"up","job":"api"},"values":[[1799999985,"1"],[1800000000,"1"]]}]}}"#,
+        ),
     ];
     for (path, body) in cases {
         let reply = stage.get_as(&who, &format!("{MOUNT}/{path}")).await;
@@ -81,14 +90,26 @@ async fn url_and_form_are_one_list_whatever_the_content_type() {
         ("query?time=1800000000", "text/plain", "query=sum(up)"),
     ] {
         let reply = post_form(&stage, &who, path, content_type, body).await;
-        assert_eq!(reply.value()["data"]["result"][0]["value"], json!([NOW, "2"]), "{path} {body}: {}", reply.body);
+        assert_eq!(
+            reply.value()["data"]["result"][0]["value"],
+            json!([NOW, "2"]),
+            "{path} {body}: {}",
+            reply.body
+        );
     }
     let reply = post_form(&stage, &who, "query?query=up", form, "query=up").await;
     is_refused(&reply, 400, "bad_data", "parameter \"query\" is given 2 times");
     let range = "query=sum(up)&start=1799999970&end=1800000000&step=30";
     let reply = post_form(&stage, &who, "query_range", form, range).await;
     assert_eq!(reply.value()["data"]["result"][0]["values"], json!([[NOW - 30, "2"], [NOW, "2"]]));
-    let reply = post_form(&stage, &who, "series", form, "match[]=up&match[]=http_requests_total%7Btenant%3D%22b%22%7D").await;
+    let reply = post_form(
+        &stage,
+        &who,
+        "series",
+        form,
+        "match[]=up&match[]=http_requests_total%7Btenant%3D%22b%22%7D",
+    )
+    .await;
     assert_eq!(reply.value()["data"].as_array().expect("a list").len(), 3);
 }
 
@@ -97,10 +118,22 @@ async fn refusals_are_prometheus_own() {
     let stage = Stage::with_shop().await;
     let who = reader(&stage).await;
     let cases = [
-        ("query_range?query=up&end=1&step=1", "invalid parameter \"start\": cannot parse \"\" to a valid timestamp"),
-        ("query_range?query=up&start=x&end=1&step=1", "invalid parameter \"start\": cannot parse \"x\" to a valid timestamp"),
-        ("query_range?query=up&start=2&end=1&step=1", "invalid parameter \"end\": end timestamp must not be before start time"),
-        ("query_range?query=up&start=1&end=2&step=x", "invalid parameter \"step\": cannot parse \"x\" to a valid duration"),
+        (
+            "query_range?query=up&end=1&step=1",
+            "invalid parameter \"start\": cannot parse \"\" to a valid timestamp",
+        ),
+        (
+            "query_range?query=up&start=x&end=1&step=1",
+            "invalid parameter \"start\": cannot parse \"x\" to a valid timestamp",
+        ),
+        (
+            "query_range?query=up&start=2&end=1&step=1",
+            "invalid parameter \"end\": end timestamp must not be before start time",
+        ),
+        (
+            "query_range?query=up&start=1&end=2&step=x",
+            "invalid parameter \"step\": cannot parse \"x\" to a valid duration",
+        ),
         (
             "query_range?query=up&start=1&end=2&step=0",
             "invalid parameter \"step\": zero or negative query resolution step widths are not accepted. Try a positive integer",
@@ -118,11 +151,26 @@ async fn refusals_are_prometheus_own() {
     for (path, error) in cases {
         is_refused(&stage.get_as(&who, &format!("{MOUNT}/{path}")).await, 400, "bad_data", error);
     }
-    for (path, parameter) in [("query?query=up{", "query"), ("query", "query"), ("labels?match[]=up{", "match[]"), ("series?match[]={}", "match[]")] {
-        let reply = stage.get_as(&who, &format!("{MOUNT}/{}", path.replace('{', "%7B").replace('}', "%7D"))).await;
-        assert_eq!((reply.status.as_u16(), reply.text("errorType")), (400, "bad_data".into()), "{}", reply.body);
+    for (path, parameter) in [
+        ("query?query=up{", "query"),
+        ("query", "query"),
+        ("labels?match[]=up{", "match[]"),
+        ("series?match[]={}", "match[]"),
+    ] {
+        let reply =
+            stage.get_as(&who, &format!("{MOUNT}/{}", path.replace('{', "%7B").replace('}', "%7D"))).await;
+        assert_eq!(
+            (reply.status.as_u16(), reply.text("errorType")),
+            (400, "bad_data".into()),
+            "{}",
+            reply.body
+        );
         let error = reply.text("error");
-        assert!(error.starts_with(&format!("invalid parameter \"{parameter}\": ")) && error.contains("parse error: "), "{error}");
+        assert!(
+            error.starts_with(&format!("invalid parameter \"{parameter}\": "))
+                && error.contains("parse error: "),
+            "{error}"
+        );
     }
     let points = ask_mount(&stage, &who, "query_range?query=vector(1)&start=0&end=11000&step=1").await;
     assert_eq!(points["data"]["result"][0]["values"].as_array().expect("a list").len(), 11_001);
@@ -140,14 +188,21 @@ async fn listings_list() {
         ("label/nonsense/values", json!([])),
         ("label/U__job/values", json!(["api", "web"])),
         ("label/tenant/values?match[]=http_requests_total%7Bjob%3D%22web%22%7D", json!(["a"])),
-        ("series?match[]=up", json!([{ "__name__": "up", "job": "api" }, { "__name__": "up", "job": "web" }])),
+        (
+            "series?match[]=up",
+            json!([{ "__name__": "up", "job": "api" }, { "__name__": "up", "job": "web" }]),
+        ),
         ("series?match[]=up&start=1&end=2", json!([])),
         ("query_exemplars?query=up", json!([])),
         ("rules", json!({ "groups": [] })),
         ("alerts", json!({ "alerts": [] })),
     ];
     for (path, data) in cases {
-        assert_eq!(ask_mount(&stage, &who, path).await, json!({ "status": "success", "data": data }), "{path}");
+        assert_eq!(
+            ask_mount(&stage, &who, path).await,
+            json!({ "status": "success", "data": data }),
+            "{path}"
+        );
         stage.house.pass(std::time::Duration::from_millis(10));
     }
     // Windows that end in the future, as promtool sends them.
@@ -159,16 +214,28 @@ async fn listings_list() {
 async fn a_limit_cuts_and_says_so_and_zero_is_none() {
     let stage = Stage::with_shop().await;
     let who = reader(&stage).await;
-    let paths = ["query?query=up", "query_range?query=up&start=1799999970&end=1800000000&step=15", "series?match[]=up", "labels?x=1", "label/job/values?x=1"];
+    let paths = [
+        "query?query=up",
+        "query_range?query=up&start=1799999970&end=1800000000&step=15",
+        "series?match[]=up",
+        "labels?x=1",
+        "label/job/values?x=1",
+    ];
     for path in paths {
-        let count = |value: &Value| value["data"]["result"].as_array().or(value["data"].as_array()).expect("a list").len();
+        let count = |value: &Value| {
+            value["data"]["result"].as_array().or(value["data"].as_array()).expect("a list").len()
+        };
         let whole = ask_mount(&stage, &who, path).await;
         assert_eq!((count(&whole) >= 2, whole.get("warnings")), (true, None), "{path}");
         for limit in [0, 1_000] {
             assert_eq!(ask_mount(&stage, &who, &format!("{path}&limit={limit}")).await, whole, "{path}");
         }
         let cut = ask_mount(&stage, &who, &format!("{path}&limit=1")).await;
-        assert_eq!((count(&cut), &cut["warnings"]), (1, &json!(["results truncated due to limit"])), "{path}");
+        assert_eq!(
+            (count(&cut), &cut["warnings"]),
+            (1, &json!(["results truncated due to limit"])),
+            "{path}"
+        );
         assert_eq!(stage.get_as(&who, &format!("{MOUNT}/{path}&limit=-1")).await.status, 400);
     }
 }
@@ -209,5 +276,8 @@ async fn a_lookback_of_ones_own_is_honoured() {
     let count = |value: Value| value["data"]["result"].as_array().expect("a list").len();
     let later = NOW + 200;
     assert_eq!(count(ask_mount(&stage, &who, &format!("query?query=up&time={later}")).await), 2);
-    assert_eq!(count(ask_mount(&stage, &who, &format!("query?query=up&time={later}&lookback_delta=1m")).await), 0);
+    assert_eq!(
+        count(ask_mount(&stage, &who, &format!("query?query=up&time={later}&lookback_delta=1m")).await),
+        0
+    );
 }

@@ -54,7 +54,10 @@ async fn no_listing_tells_of_what_is_outside_of_the_scope() {
         "prometheus/api/v1/metadata".into(),
         "prometheus/api/v1/metadata?metric=bravo_total".into(),
     ];
-    paths.extend(["tenant", "job", "__name__", "bravo_label"].map(|label| format!("prometheus/api/v1/label/{label}/values")));
+    paths.extend(
+        ["tenant", "job", "__name__", "bravo_label"]
+            .map(|label| format!("prometheus/api/v1/label/{label}/values")),
+    );
     for path in paths {
         let reply = stage.get_as(&token, &path).await;
         assert_eq!(reply.status, 200, "{path}: {}", reply.body);
@@ -69,7 +72,13 @@ async fn no_listing_tells_of_what_is_outside_of_the_scope() {
         hidden.is(404, code);
         assert_eq!(hidden.value()["detail"], absent.value()["detail"]);
     }
-    let unknown = |reply: Reply| reply.value()["warnings"].as_array().expect("a list").iter().any(|w| w.as_str().is_some_and(|w| w.contains("not known")));
+    let unknown = |reply: Reply| {
+        reply.value()["warnings"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|w| w.as_str().is_some_and(|w| w.contains("not known")))
+    };
     assert!(unknown(stage.get_as(&token, "query/instant?metric=bravo_total").await));
     assert!(!unknown(stage.get("query/instant?metric=bravo_total&time=1").await));
 }
@@ -117,7 +126,8 @@ async fn no_way_leads_back_beyond_the_look_back() {
         ("max_over_time(http_total[5m] offset 10m)".into(), NOW),
     ];
     for (expr, time) in empty {
-        let reply = stage.get_as(&token, &format!("query/expr-instant?expr={}&time={time}", escaped(&expr))).await;
+        let reply =
+            stage.get_as(&token, &format!("query/expr-instant?expr={}&time={time}", escaped(&expr))).await;
         assert_eq!(reply.value()["data"]["result"], json!([]), "{expr}: {}", reply.body);
     }
     let least = |reply: Reply| -> f64 {
@@ -129,7 +139,11 @@ async fn no_way_leads_back_beyond_the_look_back() {
         let found = least(stage.get_as(&token, &format!("query/expr-instant?expr={}", escaped(expr))).await);
         assert!(found >= oldest, "{expr}: {found} is older than {oldest}");
     }
-    let count = least(stage.get_as(&token, &format!("query/expr-instant?expr={}", escaped("count_over_time(up[1h])"))).await);
+    let count = least(
+        stage
+            .get_as(&token, &format!("query/expr-instant?expr={}", escaped("count_over_time(up[1h])")))
+            .await,
+    );
     assert!(count <= 21.0, "{count}");
 }
 
@@ -138,10 +152,26 @@ async fn a_token_asks_only_on_its_endpoints() {
     let stage = tenants().await;
     let token = stage.embed(json!({ "endpoints": ["range"] })).await;
     assert_eq!(stage.get_as(&token, "query/range?metric=up").await.status, 200);
-    for path in ["query/instant?metric=up", "query/range?expr=up", "query/expr-instant?expr=up", "query/expr-range?expr=up", "metrics", "metrics/up/labels", "labels/job/values"] {
+    for path in [
+        "query/instant?metric=up",
+        "query/range?expr=up",
+        "query/expr-instant?expr=up",
+        "query/expr-range?expr=up",
+        "metrics",
+        "metrics/up/labels",
+        "labels/job/values",
+    ] {
         stage.get_as(&token, path).await.is(403, "embed_restricted");
     }
-    for path in ["query?query=up", "query_range?query=up&start=1&end=2&step=1", "series?match[]=up", "labels", "label/job/values", "metadata", "format_query?query=up"] {
+    for path in [
+        "query?query=up",
+        "query_range?query=up&start=1&end=2&step=1",
+        "series?match[]=up",
+        "labels",
+        "label/job/values",
+        "metadata",
+        "format_query?query=up",
+    ] {
         let reply = stage.get_as(&token, &format!("prometheus/api/v1/{path}")).await;
         assert_eq!((reply.status.as_u16(), reply.text("errorType")), (403, "forbidden".into()), "{path}");
     }
@@ -163,16 +193,27 @@ async fn a_token_names_metrics_by_glob() {
 async fn a_list_of_expressions_is_compared_as_the_grammar_prints_them() {
     let stage = tenants().await;
     let token = stage.embed(json!({ "exprs": ["sum by(job)  (rate(http_total[300s]))", "up{"] })).await;
-    for same in ["sum by (job) (rate(http_total[5m]))", "sum(rate(http_total[5m])) by (job)", " sum by(job)(rate(http_total[5m])) # x"] {
+    for same in [
+        "sum by (job) (rate(http_total[5m]))",
+        "sum(rate(http_total[5m])) by (job)",
+        " sum by(job)(rate(http_total[5m])) # x",
+    ] {
         let reply = stage.get_as(&token, &format!("query/expr-instant?expr={}", escaped(same))).await;
         assert_eq!(reply.status, 200, "{same}: {}", reply.body);
     }
     for other in ["sum by (job) (rate(http_total[6m]))", "sum by (job) (rate(http_total[5m])) or up", "up"] {
-        stage.get_as(&token, &format!("query/expr-instant?expr={}", escaped(other))).await.is(403, "embed_restricted");
+        stage
+            .get_as(&token, &format!("query/expr-instant?expr={}", escaped(other)))
+            .await
+            .is(403, "embed_restricted");
         let reply = stage.get_as(&token, &format!("prometheus/api/v1/query?query={}", escaped(other))).await;
         assert_eq!(reply.status, 403, "{other}");
     }
-    assert_eq!(stage.get_as(&token, "query/instant?metric=up").await.status, 200, "the list is about expressions");
+    assert_eq!(
+        stage.get_as(&token, "query/instant?metric=up").await.status,
+        200,
+        "the list is about expressions"
+    );
 }
 
 #[tokio::test]
@@ -180,11 +221,22 @@ async fn a_token_bounds_range_and_step() {
     let stage = tenants().await;
     let token = stage.embed(json!({ "max_range_s": 600, "min_step_s": 30 })).await;
     let reply = stage.get_as(&token, "query/range?metric=up").await;
-    assert_eq!(reply.value()["query"], json!({ "expr": "up", "start": NOW - 600, "end": NOW, "step": 30 }), "{}", reply.body);
-    for path in ["query/range?metric=up&start=now-601s&step=60", "query/range?metric=up&start=now-10m&step=29", "query/expr-range?expr=up&start=now-1h"] {
+    assert_eq!(
+        reply.value()["query"],
+        json!({ "expr": "up", "start": NOW - 600, "end": NOW, "step": 30 }),
+        "{}",
+        reply.body
+    );
+    for path in [
+        "query/range?metric=up&start=now-601s&step=60",
+        "query/range?metric=up&start=now-10m&step=29",
+        "query/expr-range?expr=up&start=now-1h",
+    ] {
         stage.get_as(&token, path).await.is(403, "embed_restricted");
     }
-    let mount = |start: i64, step: i64| format!("prometheus/api/v1/query_range?query=up&start={start}&end={NOW}&step={step}");
+    let mount = |start: i64, step: i64| {
+        format!("prometheus/api/v1/query_range?query=up&start={start}&end={NOW}&step={step}")
+    };
     assert_eq!(stage.get_as(&token, &mount(NOW - 600, 30)).await.status, 200);
     assert_eq!(stage.get_as(&token, &mount(NOW - 601, 30)).await.status, 403);
     assert_eq!(stage.get_as(&token, &mount(NOW - 600, 29)).await.status, 403);
@@ -204,14 +256,36 @@ fn expressions() -> impl Strategy<Value = String> {
         "n{tenant=~\"a|b\"}",
         "{__name__=~\"m|n\",job=\"api\"}",
     ]);
-    let time = prop::sample::select(vec!["", " offset 1m", " offset -1m", " @ 1799999700", " @ start()", " @ end() offset 2m"]);
+    let time = prop::sample::select(vec![
+        "",
+        " offset 1m",
+        " offset -1m",
+        " @ 1799999700",
+        " @ start()",
+        " @ end() offset 2m",
+    ]);
     let selected = (selector, time).prop_map(|(selector, time)| (selector.to_owned(), time.to_owned()));
     let instant = selected.clone().prop_map(|(selector, time)| format!("{selector}{time}"));
-    let functions = prop::sample::select(vec!["rate", "increase", "max_over_time", "count_over_time", "last_over_time", "absent_over_time"]);
-    let windowed = (functions, selected).prop_map(|(f, (selector, time))| format!("{f}({selector}[3m]{time})"));
+    let functions = prop::sample::select(vec![
+        "rate",
+        "increase",
+        "max_over_time",
+        "count_over_time",
+        "last_over_time",
+        "absent_over_time",
+    ]);
+    let windowed =
+        (functions, selected).prop_map(|(f, (selector, time))| format!("{f}({selector}[3m]{time})"));
     prop_oneof![instant, windowed].prop_recursive(3, 12, 2, |inner| {
         let grouped = prop::sample::select(vec![
-            "sum", "count", "max", "avg by (tenant)", "sum by (job)", "count without (tenant)", "group by (__name__)", "stddev",
+            "sum",
+            "count",
+            "max",
+            "avg by (tenant)",
+            "sum by (job)",
+            "count without (tenant)",
+            "group by (__name__)",
+            "stddev",
         ]);
         let wrapped = prop::sample::select(vec![
             ("absent(", ")"),
@@ -229,7 +303,16 @@ fn expressions() -> impl Strategy<Value = String> {
             ("sort_desc(", ")"),
         ]);
         let joined = prop::sample::select(vec![
-            "or", "and", "unless", "and on (job)", "unless on ()", "or on (tenant)", "+", "* on (job, tenant)", "/ on (job) group_left ()", "> ignoring (tenant)",
+            "or",
+            "and",
+            "unless",
+            "and on (job)",
+            "unless on ()",
+            "or on (tenant)",
+            "+",
+            "* on (job, tenant)",
+            "/ on (job) group_left ()",
+            "> ignoring (tenant)",
         ]);
         prop_oneof![
             (grouped, inner.clone()).prop_map(|(op, e)| format!("{op} ({e})")),
@@ -267,13 +350,19 @@ fn an_answer_within_a_scope_is_the_answer_of_a_store_that_holds_nothing_else() {
             &[("__name__", "o"), ("tenant", "b")],
         ];
         let samples: Vec<Vec<(i64, f64)>> = (0..labels.len())
-            .map(|s| (0..40).map(|n| ((NOW - 600 + n * 15) * 1_000 + s as i64, ((n * (s as i64 + 3)) % 17) as f64)).collect())
+            .map(|s| {
+                (0..40)
+                    .map(|n| ((NOW - 600 + n * 15) * 1_000 + s as i64, ((n * (s as i64 + 3)) % 17) as f64))
+                    .collect()
+            })
             .collect();
-        let series: Vec<Series<'_>> = labels.iter().zip(&samples).map(|(labels, samples)| (*labels, &samples[..])).collect();
+        let series: Vec<Series<'_>> =
+            labels.iter().zip(&samples).map(|(labels, samples)| (*labels, &samples[..])).collect();
         stage.write(&series).await;
         let made = stage.house.post("/api/v1/orgs", &stage.cabinet, json!({ "slug": "solo" })).await;
         assert_eq!(made.status, 201, "{}", made.body);
-        let request = ask("POST", "/api/v1/orgs/solo/write", &stage.cabinet).body(Body::from(snappy(&encode(&series[..3]))));
+        let request = ask("POST", "/api/v1/orgs/solo/write", &stage.cabinet)
+            .body(Body::from(snappy(&encode(&series[..3]))));
         assert_eq!(stage.house.send(request.expect("a request")).await.status, 204);
         stage.embed(json!({ "match": ["tenant=\"a\""] })).await
     });
@@ -301,7 +390,11 @@ fn an_answer_within_a_scope_is_the_answer_of_a_store_that_holds_nothing_else() {
         Ok(())
     });
     law.unwrap_or_else(|error| panic!("{error}"));
-    assert!(answered.get() > 100, "only {} of 600 questions had an answer: the law says too little", answered.get());
+    assert!(
+        answered.get() > 100,
+        "only {} of 600 questions had an answer: the law says too little",
+        answered.get()
+    );
 }
 
 #[test]
@@ -311,7 +404,9 @@ fn a_stranger_to_the_organisation_is_answered_the_same_for_every_name() {
         let stage = tenants().await;
         let token = stage.embed(json!({})).await;
         for path in ["metrics", "query/range?metric=up", "query/expr-instant?expr=up", "labels/job/values"] {
-            let ask = async |who: &Who, slug: &str| stage.house.get(&format!("/api/v1/orgs/{slug}/{path}"), who).await;
+            let ask = async |who: &Who, slug: &str| {
+                stage.house.get(&format!("/api/v1/orgs/{slug}/{path}"), who).await
+            };
             for slug in ["other", "solo"] {
                 let reply = ask(&token, slug).await;
                 reply.is(403, "org_mismatch");

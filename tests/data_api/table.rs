@@ -20,10 +20,21 @@ async fn every_row_answers_and_every_row_is_in_the_document() {
         let request = ask(row.method, &path, &Who::Nobody).body(Body::empty()).expect("a request");
         let reply = house.send(request).await;
         let code = if reply.body.starts_with('{') { reply.value()["code"].clone() } else { Value::Null };
-        assert!(reply.status != 405 && code != "not_found", "{} {}: {} {}", row.method, row.path, reply.status, reply.body);
+        assert!(
+            reply.status != 405 && code != "not_found",
+            "{} {}: {} {}",
+            row.method,
+            row.path,
+            reply.status,
+            reply.body
+        );
         house.pass(std::time::Duration::from_millis(20));
     }
-    let documented = document["paths"].as_object().expect("paths").values().map(|methods| methods.as_object().map_or(0, |m| m.len()));
+    let documented = document["paths"]
+        .as_object()
+        .expect("paths")
+        .values()
+        .map(|methods| methods.as_object().map_or(0, |m| m.len()));
     assert_eq!(documented.sum::<usize>(), rows.len());
 }
 
@@ -36,8 +47,12 @@ async fn the_data_endpoints_are_documented_in_full() {
     for (path, methods) in operations {
         for (method, operation) in methods.as_object().expect("methods") {
             ids.push(operation["operationId"].as_str().expect("an id"));
-            let names: Vec<&str> =
-                operation["parameters"].as_array().into_iter().flatten().filter_map(|p: &Value| p["name"].as_str()).collect();
+            let names: Vec<&str> = operation["parameters"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|p: &Value| p["name"].as_str())
+                .collect();
             let in_path = path.split('/').filter(|part| part.starts_with('{')).count();
             assert!(names.len() >= in_path, "{method} {path}: {names:?}");
         }
