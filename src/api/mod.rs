@@ -94,12 +94,12 @@ pub struct ApiOptions {
     pub limits: LimitsOptions,
     /// How long bodies may take.
     pub body_deadlines: BodyDeadlines,
+    /// How long sign-in links are good for, as answers say it: `IdentityOptions::link_ttl`.
+    pub link_ttl: Duration,
     /// What a question may cost.
     pub read: ReadOptions,
     /// How much one write may bring.
     pub write: ingest::Limits,
-    /// How long sign-in links are good for, as answers say it: `IdentityOptions::link_ttl`.
-    pub link_ttl: Duration,
 }
 
 impl ApiOptions {
@@ -114,9 +114,9 @@ impl ApiOptions {
             metrics_token: None,
             limits: LimitsOptions::default(),
             body_deadlines: BodyDeadlines::default(),
+            link_ttl: Duration::from_secs(600),
             read: ReadOptions::default(),
             write: ingest::Limits::default(),
-            link_ttl: Duration::from_secs(600),
         }
     }
 }

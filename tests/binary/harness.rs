@@ -24,7 +24,7 @@ pub struct Server {
     child: Child,
     pub url: String,
     pub dir: PathBuf,
-    stdout: Receiver<String>,
+    stdout: Mutex<Receiver<String>>,
     stderr: Arc<Mutex<String>>,
 }
 
@@ -72,7 +72,7 @@ impl Server {
             }
         });
         let url = listening.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("did not listen; it said:\n{}", stderr.lock().expect("unpoisoned")));
-        Server { child, url, dir: start.dir.to_owned(), stdout, stderr }
+        Server { child, url, dir: start.dir.to_owned(), stdout: Mutex::new(stdout), stderr }
     }
 
     fn wait_ready(&mut self) {
@@ -98,7 +98,7 @@ impl Server {
     /// The next line of standard output for which `wanted` holds.
     pub fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
         loop {
-            let line = self.stdout.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no such line on standard output; log:\n{}", self.log()));
+            let line = self.stdout.lock().expect("unpoisoned").recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no such line on standard output; log:\n{}", self.log()));
             if wanted(&line) {
                 return line;
             }
