@@ -1,1 +1,264 @@
-//! api: lands with its room.
+//! The only room that knows HTTP: routes, callers, limits, JSON.
+//!
+//! Every route group has its own small `Deps`; there is no application-wide state. A group is a function
+//! `routes() -> Routes<Deps>` beside its handlers; [`table`] is all of them, in the order of the specification.
+
+pub mod auth;
+pub mod body;
+pub mod callers;
+mod cookies;
+mod cors;
+mod csrf;
+pub mod edge;
+pub mod error;
+pub mod health;
+pub mod host;
+pub mod lanes;
+mod layers;
+pub mod limits;
+pub mod openapi;
+pub mod orgs;
+pub mod pages;
+pub mod params;
+pub mod prom_json;
+mod request_id;
+pub mod routes;
+mod security_headers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use tower::ServiceExt as _;
+
+use auth::AuthDeps;
+use body::BodyDeadlines;
+use callers::Callers;
+use cookies::Cookies;
+use csrf::CookieCsrf;
+use error::{ApiError, Code};
+use health::{Check, Counters, HealthDeps};
+use host::{AllowedHosts, Network, TrustedProxies};
+use lanes::Lanes;
+use limits::{Limits, LimitsOptions};
+use orgs::OrgDeps;
+use orgs::query::{ReadDeps, ReadOptions};
+use orgs::write::WriteDeps;
+use routes::Routes;
+
+use crate::clock::{Clock, Stopwatch};
+use crate::identity::Identity;
+use crate::ingest;
+use crate::outbound::MailQueue;
+use crate::tsdb::Tsdb;
+
+/// The rooms behind the edge.
+#[derive(Clone)]
+pub struct Rooms {
+    /// Who is asking.
+    pub identity: Arc<Identity>,
+    /// The samples.
+    pub tsdb: Arc<Tsdb>,
+    /// The bridge to both.
+    pub lanes: Lanes,
+    /// What time it is.
+    pub clock: Clock,
+    /// Where mails wait to be sent, after the answer.
+    pub mail: Arc<MailQueue>,
+    /// More checks for `/readyz` than the store's: `control`, `session_flush`, `mailer`.
+    pub checks: Vec<(&'static str, Check)>,
+    /// The edge's counters; the accept loop counts into them, too.
+    pub counters: Arc<Counters>,
+    /// What no route answers and no API path is: the pages.
+    pub pages: Option<Router>,
+}
+
+/// How the edge behaves (API.md section E).
+#[derive(Clone, Debug)]
+pub struct ApiOptions {
+    /// What links begin with: `http://127.0.0.1:8095`, without a slash at the end.
+    pub public_url: String,
+    /// Names beside the public URL's, `localhost`, `*.localhost` and addresses.
+    pub allowed_hosts: Vec<String>,
+    /// Origins that may use cookies across sites.
+    pub trusted_origins: Vec<String>,
+    /// Networks whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<Network>,
+    /// Whether cookies are for TLS only; `None` follows the public URL.
+    pub cookie_secure: Option<bool>,
+    /// `PROMLET_METRICS_TOKEN`.
+    pub metrics_token: Option<Arc<str>>,
+    /// How often somebody may ask.
+    pub limits: LimitsOptions,
+    /// How long bodies may take.
+    pub body_deadlines: BodyDeadlines,
+    /// What a question may cost.
+    pub read: ReadOptions,
+    /// How much one write may bring.
+    pub write: ingest::Limits,
+    /// How long sign-in links are good for, as answers say it: `IdentityOptions::link_ttl`.
+    pub link_ttl: Duration,
+}
+
+impl ApiOptions {
+    /// The defaults for a server that is reached at `public_url`.
+    pub fn new(public_url: &str) -> ApiOptions {
+        ApiOptions {
+            public_url: public_url.trim_end_matches('/').to_owned(),
+            allowed_hosts: Vec::new(),
+            trusted_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
+            cookie_secure: None,
+            metrics_token: None,
+            limits: LimitsOptions::default(),
+            body_deadlines: BodyDeadlines::default(),
+            read: ReadOptions::default(),
+            write: ingest::Limits::default(),
+            link_ttl: Duration::from_secs(600),
+        }
+    }
+}
+
+/// An option that the edge cannot work with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// The public URL is no `http://` or `https://` URL with a host.
+    #[error("the public URL {0:?} is not http://host or https://host")]
+    PublicUrl(String),
+    /// A trusted origin is none.
+    #[error("a trusted origin does not fit: {0}")]
+    TrustedOrigin(String),
+}
+
+/// The route table, in the order of the specification, without its layers. The OpenAPI document is made from its rows.
+pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
+    let routes = Routes::new()
+        .merge(auth::routes().with(deps.auth.clone()).below("/api/v1/auth"))
+        .merge(orgs::organisations::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
+        .merge(health::routes().with(deps.health(rooms)));
+    openapi::document(routes)
+}
+
+/// What the route groups share, made once.
+#[derive(Clone, Debug)]
+pub struct Deps {
+    auth: AuthDeps,
+    orgs: OrgDeps,
+    read: ReadDeps,
+    write: WriteDeps,
+    limits: Arc<Limits>,
+    metrics_token: Option<Arc<str>>,
+}
+
+impl Deps {
+    /// From the rooms and the options.
+    pub fn new(rooms: &Rooms, options: &ApiOptions) -> Deps {
+        let limits = Arc::new(Limits::new(options.limits, &rooms.clock));
+        let secure = options.cookie_secure.unwrap_or_else(|| options.public_url.starts_with("https://"));
+        let auth = AuthDeps {
+            identity: Arc::clone(&rooms.identity),
+            lanes: rooms.lanes.clone(),
+            clock: rooms.clock.clone(),
+            limits: Arc::clone(&limits),
+            cookies: Cookies { secure },
+            mail: Arc::clone(&rooms.mail),
+            public_url: options.public_url.as_str().into(),
+            link_ttl: options.link_ttl,
+        };
+        let orgs = OrgDeps {
+            identity: Arc::clone(&rooms.identity),
+            tsdb: Arc::clone(&rooms.tsdb),
+            lanes: rooms.lanes.clone(),
+            clock: rooms.clock.clone(),
+            limits: Arc::clone(&limits),
+        };
+        let read = ReadDeps {
+            tsdb: Arc::clone(&rooms.tsdb),
+            lanes: rooms.lanes.clone(),
+            clock: rooms.clock.clone(),
+            options: Arc::new(options.read.clone()),
+        };
+        let write = WriteDeps {
+            tsdb: Arc::clone(&rooms.tsdb),
+            lanes: rooms.lanes.clone(),
+            clock: rooms.clock.clone(),
+            limits: options.write,
+        };
+        Deps { auth, orgs, read, write, limits, metrics_token: options.metrics_token.clone() }
+    }
+
+    /// Once a minute: the limiters forget who has been quiet.
+    pub fn sweep(&self) {
+        self.limits.sweep();
+    }
+
+    fn health(&self, rooms: &Rooms) -> HealthDeps {
+        HealthDeps {
+            tsdb: Arc::clone(&rooms.tsdb),
+            checks: rooms.checks.clone(),
+            counters: Arc::clone(&rooms.counters),
+            lanes: rooms.lanes.clone(),
+            limits: Arc::clone(&self.limits),
+            uptime: Stopwatch::start(),
+            metrics_token: self.metrics_token.clone(),
+        }
+    }
+}
+
+/// The [`table`] with its layers, and the pages behind it.
+///
+/// # Errors
+/// [`OptionsError`].
+pub fn router(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> Result<Router, OptionsError> {
+    let csrf = CookieCsrf::new(&options.trusted_origins).map_err(OptionsError::TrustedOrigin)?;
+    let host = public_host(&options.public_url)?;
+    let gate = layers::Gate {
+        hosts: Arc::new(AllowedHosts::new(options.allowed_hosts.iter().cloned().chain([host]))),
+        trusted_origins: options.trusted_origins.clone().into(),
+        deadlines: options.body_deadlines,
+        counters: Arc::clone(&rooms.counters),
+    };
+    let callers = Callers {
+        identity: Arc::clone(&rooms.identity),
+        lanes: rooms.lanes.clone(),
+        clock: rooms.clock.clone(),
+        limits: Arc::clone(&deps.limits),
+        cookies: deps.auth.cookies,
+        proxies: TrustedProxies(options.trusted_proxies.clone()),
+    };
+    // The alias of the specification's paths: the same handlers, not in the documentation.
+    let alias = auth::routes().with(deps.auth.clone()).below("/auth");
+    let pages = rooms.pages.clone();
+    let routes = table
+        .merge(alias)
+        .into_router()
+        .method_not_allowed_fallback(async || ApiError::new(Code::MethodNotAllowed, "this path does not take this method"))
+        .fallback(move |request: Request| fallback(pages.clone(), request));
+    Ok(layers::wrap(routes, gate, csrf, callers))
+}
+
+async fn fallback(pages: Option<Router>, request: Request) -> Response {
+    match pages {
+        Some(pages) if !callers::is_api(request.uri().path()) => {
+            let Ok(response) = pages.oneshot(request).await;
+            response
+        }
+        _ => layers::not_found(request.method(), request.uri()).into_response(),
+    }
+}
+
+fn public_host(url: &str) -> Result<String, OptionsError> {
+    let refused = || OptionsError::PublicUrl(url.to_owned());
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).ok_or_else(refused)?;
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = host::without_port(authority);
+    if host.is_empty() || host.contains('@') { Err(refused()) } else { Ok(host.to_owned()) }
+}

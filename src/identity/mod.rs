@@ -1,1 +1,223 @@
-//! identity: lands with its room.
+//! Who is asking, and what they may see: accounts, sessions, organisations, API keys, embed tokens.
+//!
+//! Synchronous; `now` and `rng` are arguments. A function that says "blocks" waits for a durable commit or hashes a
+//! password and belongs on a lane; the others only touch memory or read the store. Secrets are stored as hashes, or
+//! sealed where they must be read again (`master`), and are found by their hash, so nothing compares them.
+//!
+//! | file | noun |
+//! |---|---|
+//! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
+//! | `user`, `org`, `setup` | accounts, organisations and roles, the first of both |
+//! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session`, `reauth` | getting in, staying in |
+//! | `api_key`, `keyring`, `embed_token`, `matcher_text` | machines and embedded pages |
+
+mod api_key;
+mod audit;
+mod embed_token;
+mod id;
+mod keyring;
+mod lockout;
+mod login;
+mod magic_link;
+mod master;
+mod matcher_text;
+mod org;
+mod password;
+mod reauth;
+mod session;
+mod setup;
+mod store;
+mod totp;
+mod user;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::entropy::Entropy;
+use crate::kv::{Control, FolderError, LastStop, MasterKey, Record};
+use crate::model::Timestamp;
+
+pub use api_key::{
+    ApiKey, ApiKeyChange, CreatedKey, EmbedPolicy, EmbedSettings, FieldError, IngestSettings, KeyError,
+    KeyScopes, NewApiKey, TokenAlgorithm,
+};
+pub use audit::AuditEntry;
+pub use embed_token::{
+    EmbedGrant, EmbedRequest, Endpoint, MintError, MintRequest, MintedToken, TokenRefusal,
+};
+pub use id::{EventId, IdError, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId};
+pub use login::{
+    CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, Password, PasswordLogin, PendingLogin,
+    SecondFactor,
+};
+pub use magic_link::{IssuedLink, LinkError, LinkLogin, LinkMail, LinkOutcome, LinkProof, LinkRequest};
+pub use master::{SealError, master_key_mark};
+pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
+pub use password::{Argon2Cost, BadHash, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
+pub use reauth::{Reauth, ReauthError};
+pub use session::{AuthMethod, Client, SESSION_IDLE, Session, SessionCheck};
+pub use setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
+pub use store::StoreError;
+pub use totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
+pub use user::{Email, EmailError, User};
+
+/// What the operator decides about accounts (API.md E).
+#[derive(Clone, Debug)]
+pub struct IdentityOptions {
+    /// `PROMLET_ARGON2`.
+    pub argon2: Argon2Cost,
+    /// `PROMLET_MAGIC_LINK_TTL`; 600 s.
+    pub link_ttl: Duration,
+    /// `PROMLET_SESSION_ABSOLUTE_DAYS`; none: sessions slide without end.
+    pub session_absolute: Option<Duration>,
+    /// `PROMLET_ORG_CREATE`.
+    pub org_create: OrgCreate,
+}
+
+impl Default for IdentityOptions {
+    fn default() -> IdentityOptions {
+        IdentityOptions {
+            argon2: Argon2Cost::default(),
+            link_ttl: Duration::from_secs(600),
+            session_absolute: None,
+            org_create: OrgCreate::default(),
+        }
+    }
+}
+
+/// Makes the mark that set-up is over: `DataFolder::mark_initialised`.
+pub type MarkInitialised = Box<dyn Fn(Timestamp) -> Result<(), FolderError> + Send + Sync>;
+
+/// The table of accounts, for `ControlOptions::users_table`.
+pub const USERS_TABLE: u8 = <user::UserRow as Record>::TABLE;
+
+/// What accounts stand on.
+pub struct Foundation {
+    /// Where they are stored. Close it after [`Identity::close`].
+    pub control: Arc<Control>,
+    /// Of this folder, bound to it with [`master_key_mark`].
+    pub master_key: MasterKey,
+    /// How the last run ended: after anything but a clean stop, sessions get their ten minutes.
+    pub last_stop: LastStop,
+    /// Called after the first account is durable and before anyone is told.
+    pub mark_initialised: MarkInitialised,
+}
+
+/// Why accounts could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The hashing cost is out of bounds.
+    #[error(transparent)]
+    Cost(#[from] CostError),
+    /// What is stored could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// All accounts of this instance.
+pub struct Identity {
+    control: Arc<Control>,
+    sealing: master::SealingKey,
+    options: IdentityOptions,
+    passwords: password::Passwords,
+    lockout: Mutex<lockout::Lockout>,
+    sessions: session::Sessions,
+    keyring: keyring::Keyring,
+    setup: Mutex<Option<SecretHash>>,
+    has_users: AtomicBool,
+    mark_initialised: MarkInitialised,
+    failures: Mutex<audit::Queue>,
+    /// When the slow sweeps run next, milliseconds.
+    next_sweep_ms: AtomicI64,
+}
+
+/// Between two looks for what expired.
+const SWEEP_EVERY_MS: i64 = 10 * 60 * 1_000;
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// Loads sessions and keys, and hashes one password.
+    ///
+    /// # Errors
+    /// [`IdentityError`].
+    pub fn open(
+        foundation: Foundation,
+        options: IdentityOptions,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<Identity, IdentityError> {
+        let passwords = password::Passwords::new(options.argon2, rng)?;
+        let identity = Identity {
+            control: foundation.control,
+            sealing: master::SealingKey::new(&foundation.master_key),
+            options,
+            passwords,
+            lockout: Mutex::default(),
+            sessions: session::Sessions::default(),
+            keyring: keyring::Keyring::default(),
+            setup: Mutex::default(),
+            has_users: AtomicBool::new(false),
+            mark_initialised: foundation.mark_initialised,
+            failures: Mutex::default(),
+            next_sweep_ms: AtomicI64::new(now.as_ms()),
+        };
+        let has_users = !identity.rows::<user::UserRow>(&())?.is_empty();
+        identity.has_users.store(has_users, Ordering::Release);
+        identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
+        identity.load_keys()?;
+        Ok(identity)
+    }
+
+    /// Every 5 s: writes renewals that lag and failures that wait, sweeps some of what expired. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`StoreError`]; what was not written is tried again.
+    pub fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.flush_sessions()?;
+        self.flush_keys()?;
+        self.flush_failures(now)?;
+        let due = now.as_ms() >= self.next_sweep_ms.load(Ordering::Acquire);
+        if due {
+            self.next_sweep_ms.store(now.plus_ms(SWEEP_EVERY_MS).as_ms(), Ordering::Release);
+            self.sweep_logins(now)?;
+            self.sweep_audit(now)?;
+        }
+        self.sweep_sessions(due, now)
+    }
+
+    /// Clean stop: writes every renewal that lags at all. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`StoreError`]: the stop was not a clean one.
+    pub fn close(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.flush_all_sessions()?;
+        self.flush_keys()?;
+        self.flush_failures(now)
+    }
+
+    /// Password verifications run so far, the dummy's included.
+    pub fn passwords_verified(&self) -> u64 {
+        self.passwords.verified()
+    }
+
+    fn lockout(&self) -> MutexGuard<'_, lockout::Lockout> {
+        self.lockout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn setup(&self) -> MutexGuard<'_, Option<SecretHash>> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_failure(&self, event: audit::Event, now: Timestamp) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(event, now);
+    }
+}

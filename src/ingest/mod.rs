@@ -1,1 +1,109 @@
-//! ingest: lands with its room.
+//! Bytes to [`WriteBatch`]: pure functions over what strangers send.
+//!
+//! No storage, no clock, no panics; every length is checked against the bytes that are there and against [`Limits`]
+//! before anything is allocated by it. A protocol is a function and a row of [`PROTOCOLS`]; its route follows.
+
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod protobuf;
+pub mod remote_write;
+mod snappy;
+
+pub use protobuf::WireError;
+pub use snappy::SnappyError;
+
+use crate::model::{Refusal, WriteBatch};
+
+/// How much one request may bring (API.md C7).
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes as sent.
+    pub compressed_bytes_max: usize,
+    /// Bytes after decompression.
+    pub decompressed_bytes_max: usize,
+    /// Series that carry samples. A series costs 40 bytes here and may be sent in four, so bytes alone bound nothing.
+    pub series_max: usize,
+    /// Samples. An honest encoding needs 12 bytes and more for each, so 64 MiB hold fewer than this.
+    pub samples_max: usize,
+    /// Metric descriptions.
+    pub metadata_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            compressed_bytes_max: 8 << 20,
+            decompressed_bytes_max: 64 << 20,
+            series_max: 1_000_000,
+            samples_max: 6_000_000,
+            metadata_max: 100_000,
+        }
+    }
+}
+
+/// Why a body is no batch at all; nothing of it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// There are no bytes.
+    #[error("the body is empty")]
+    Empty,
+    /// More bytes, declared or sent, or more entries than [`Limits`] allow: 413.
+    #[error("the request has {found} {what}, more than the {allowed} that are allowed")]
+    TooLarge {
+        /// Of what: `bytes`, `bytes after decompression`, `samples`, ...
+        what: &'static str,
+        /// How many; for entries, where counting stopped.
+        found: usize,
+        /// The limit.
+        allowed: usize,
+    },
+    /// The compression is broken: 400.
+    #[error("snappy: {0}")]
+    Snappy(#[from] SnappyError),
+    /// The message inside is broken: 400.
+    #[error("protobuf: {0}")]
+    Wire(#[from] WireError),
+}
+
+impl DecodeError {
+    /// Whether size is what is wrong: 413 rather than 400.
+    pub const fn is_size(&self) -> bool {
+        matches!(self, DecodeError::TooLarge { .. })
+    }
+}
+
+/// Reads one body. The batch borrows the decompressed bytes, which end up in `scratch`; nothing else is kept there.
+pub type Decode = for<'a> fn(&[u8], &Limits, scratch: &'a mut Vec<u8>) -> Result<WriteBatch<'a>, DecodeError>;
+
+/// One wire format.
+#[derive(Clone, Copy, Debug)]
+pub struct Protocol {
+    /// A word for logs and metrics.
+    pub name: &'static str,
+    /// Where it is posted to, below `/api/v1`; the first is the canonical one.
+    pub paths: &'static [&'static str],
+    /// One sentence for the route table.
+    pub summary: &'static str,
+    /// Whether a `Content-Type` (absent: empty) means this protocol.
+    pub accepts_type: fn(&str) -> bool,
+    /// Whether a `Content-Encoding` (absent: empty) is one that `decode` undoes.
+    pub accepts_encoding: fn(&str) -> bool,
+    /// What to send instead, for the 415.
+    pub wanted: &'static str,
+    /// Reads a body.
+    pub decode: Decode,
+    /// After `decode` counted something unsupported: names the first of it, from what `scratch` holds.
+    pub unsupported: fn(decompressed: &[u8], names_max: usize) -> Vec<Refusal>,
+}
+
+/// Every wire format that is understood.
+pub const PROTOCOLS: &[Protocol] = &[Protocol {
+    name: "remote_write",
+    paths: &["/orgs/{slug}/prometheus/api/v1/write", "/orgs/{slug}/write"],
+    summary: "Write samples: Prometheus remote write 1.0",
+    accepts_type: remote_write::accepts_type,
+    accepts_encoding: remote_write::accepts_encoding,
+    wanted: "Content-Type: application/x-protobuf and Content-Encoding: snappy",
+    decode: remote_write::decode,
+    unsupported: remote_write::unsupported,
+}];

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use super::files::{self, FileError};
 use super::frame::DamagedRow;
-use crate::clock::Stopwatch;
 
 /// Why a database cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +30,7 @@ pub enum DatabaseError {
         /// The database's directory.
         path: PathBuf,
         /// Its answer.
-        source: sled::Error,
+        source: EngineError,
     },
     /// sled panicked, as it does on damaged files.
     #[error("database {}: {action} panicked: {message}", path.display())]
@@ -53,16 +52,25 @@ pub enum DatabaseError {
     },
 }
 
+/// What sled answered; its type stays in this room.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct EngineError(sled::Error);
+
 /// One open sled database.
 pub(super) struct Database {
     db: sled::Db,
     /// Our own descriptor of `db`: a sync is per file, whoever holds it.
     data: File,
     dir: PathBuf,
+    /// A test asks for a failing sync here.
+    #[cfg(test)]
+    pub(super) fail_sync: std::sync::atomic::AtomicBool,
 }
 
-/// How long "lock held" is tried again: sled's threads let go within some 12 ms of a drop.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// "Lock held" is tried again for 2 s, 400 times every 5 ms: sled's threads let go within some 12 ms of a drop.
+const LOCK_TRIES: u32 = 400;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 impl Database {
     /// Opens or creates the database in `dir`, whose parent must exist, with a page cache of `cache_bytes`.
@@ -77,18 +85,25 @@ impl Database {
             .cache_capacity(cache_bytes)
             .flush_every_ms(None)
             .mode(sled::Mode::HighThroughput);
-        let watch = Stopwatch::start();
+        let mut tries = 0;
         let db = loop {
             match guarded("open", dir, || config.open()) {
-                Err(e) if lock_is_held(&e) && watch.elapsed() < LOCK_PATIENCE => {
-                    std::thread::sleep(Duration::from_millis(5));
+                Err(e) if lock_is_held(&e) && tries < LOCK_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(LOCK_PAUSE);
                 }
                 other => break other?,
             }
         };
         let path = dir.join("db");
         let data = File::open(&path).map_err(FileError::at("open", &path))?;
-        let database = Database { db, data, dir: dir.to_owned() };
+        let database = Database {
+            db,
+            data,
+            dir: dir.to_owned(),
+            #[cfg(test)]
+            fail_sync: false.into(),
+        };
         if is_new {
             database.sync_creation()?;
         }
@@ -98,7 +113,8 @@ impl Database {
     fn sync_creation(&self) -> Result<(), DatabaseError> {
         for name in ["db", "conf"] {
             let path = self.dir.join(name);
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(FileError::at("set mode of", &path))?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+                .map_err(FileError::at("set mode of", &path))?;
             files::sync_file(&path)?;
         }
         files::sync_dir(&self.dir)?;
@@ -135,6 +151,10 @@ impl Database {
     pub(super) fn flush(&self) -> Result<(), DatabaseError> {
         guarded("flush", &self.dir, || self.db.flush())?;
         let path = || self.dir.join("db");
+        #[cfg(test)]
+        if self.fail_sync.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(FileError::at("sync", &path())(io::Error::from_raw_os_error(5)).into());
+        }
         self.data.sync_data().map_err(|e| FileError::at("sync", &path())(e))?;
         Ok(())
     }
@@ -172,7 +192,7 @@ impl Database {
 
     /// Closes it and makes the directory's final state durable.
     pub(super) fn close(self) -> Result<(), DatabaseError> {
-        let Database { db, data, dir } = self;
+        let Database { db, data, dir, .. } = self;
         guarded("close", &dir, || {
             drop(db);
             Ok(())
@@ -208,15 +228,23 @@ fn remove_empty_snapshots(dir: &Path) -> Result<(), FileError> {
 }
 
 fn lock_is_held(error: &DatabaseError) -> bool {
-    matches!(error, DatabaseError::Engine { source: sled::Error::Io(e), .. } if e.kind() == io::ErrorKind::Other && e.to_string().contains("lock"))
+    matches!(error, DatabaseError::Engine { source: EngineError(sled::Error::Io(e)), .. } if e.kind() == io::ErrorKind::Other && e.to_string().contains("lock"))
 }
 
-fn guarded<T>(action: &'static str, dir: &Path, call: impl FnOnce() -> sled::Result<T>) -> Result<T, DatabaseError> {
+fn guarded<T>(
+    action: &'static str,
+    dir: &Path,
+    call: impl FnOnce() -> sled::Result<T>,
+) -> Result<T, DatabaseError> {
     match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(answer) => answer.map_err(|source| DatabaseError::Engine { action, path: dir.to_owned(), source }),
-        Err(payload) => {
-            Err(DatabaseError::Panicked { action, path: dir.to_owned(), message: panic_message(payload.as_ref()) })
+        Ok(answer) => {
+            answer.map_err(|e| DatabaseError::Engine { action, path: dir.to_owned(), source: EngineError(e) })
         }
+        Err(payload) => Err(DatabaseError::Panicked {
+            action,
+            path: dir.to_owned(),
+            message: panic_message(payload.as_ref()),
+        }),
     }
 }
 

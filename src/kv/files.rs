@@ -91,7 +91,9 @@ pub(super) fn names(dir: &Path) -> Result<Vec<String>, FileError> {
     let at = |e| FileError::at("list", dir)(e);
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(at)?.take(1_000_000) {
-        found.push(entry.map_err(|e| FileError::at("list", dir)(e))?.file_name().to_string_lossy().into_owned());
+        found.push(
+            entry.map_err(|e| FileError::at("list", dir)(e))?.file_name().to_string_lossy().into_owned(),
+        );
     }
     found.sort_unstable();
     Ok(found)

@@ -11,12 +11,12 @@
 //! bits 8..16 the number of rows (bit 0) or this row's number (bit 1). Joining them: [`super::rows`].
 
 /// Bytes before the body.
-pub const FRAME_BYTES: usize = 12;
+pub(super) const FRAME_BYTES: usize = 12;
 /// The longest value sled gets, frame included.
 pub const VALUE_BYTES_MAX: usize = 4_000;
 /// The longest body of one row.
 pub const BODY_BYTES_MAX: usize = VALUE_BYTES_MAX - FRAME_BYTES;
-/// The longest key.
+/// The longest key, table byte and row number included.
 pub const KEY_BYTES_MAX: usize = 512;
 
 /// What stands before the body.
@@ -73,7 +73,8 @@ pub(super) fn seal(key: &[u8], frame: Frame, body: &[u8]) -> Vec<u8> {
     value.push(frame.version);
     value.push(frame.kind);
     value.extend_from_slice(&frame.flags.to_le_bytes());
-    let length = u32::try_from(body.len()).expect("a body is at most 3,988 bytes: checked by whoever splits or refuses");
+    let length = u32::try_from(body.len())
+        .expect("a body is at most 3,988 bytes: checked by whoever splits or refuses");
     value.extend_from_slice(&length.to_le_bytes());
     let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&value), key), body);
     value.extend_from_slice(&crc.to_le_bytes());
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(hex(&value), GOLDEN);
     }
 
-    const GOLDEN: &str = "02070103040000000000000000000000";
+    const GOLDEN: &str = "02070103040000005b074e4e626f6479";
 
     #[test]
     fn every_flipped_bit_and_every_other_key_is_noticed() {

@@ -34,7 +34,10 @@ impl HeadKey {
 
     fn parse(bytes: &[u8]) -> Option<HeadKey> {
         let [a, b, c, d, e, f, g, h] = *<&[u8; 8]>::try_from(bytes).ok()?;
-        Some(HeadKey { org: OrgId(u32::from_be_bytes([a, b, c, d])), first_series: u32::from_be_bytes([e, f, g, h]) })
+        Some(HeadKey {
+            org: OrgId(u32::from_be_bytes([a, b, c, d])),
+            first_series: u32::from_be_bytes([e, f, g, h]),
+        })
     }
 }
 
@@ -222,7 +225,7 @@ mod tests {
     fn part(dir: &Path, rows: u32, body_bytes: usize) -> PartSummary {
         let mut writer = HeadWriter::create(dir).expect("created");
         for i in 0..rows {
-            writer.put(key(1 + i / 100, i % 100 * 32), &vec![(i % 251) as u8; body_bytes]).expect("put");
+            writer.put(key(1 + i / 100, i % 100 * 32), &vec![i.to_le_bytes()[0]; body_bytes]).expect("put");
         }
         writer.finish().expect("finished")
     }
@@ -246,7 +249,7 @@ mod tests {
         let rows = collect(&dir, &summary).expect("whole");
         assert_eq!(rows.len(), 2_048);
         assert!(rows.is_sorted_by_key(|r| r.0));
-        assert!(rows.iter().enumerate().all(|(i, r)| r.1 == vec![(i % 251) as u8; 1_600]));
+        assert!(rows.iter().enumerate().all(|(i, r)| r.1 == vec![i.to_le_bytes()[0]; 1_600]));
         assert_eq!(std::fs::read_dir(dir.join("blobs")).expect("there").count(), 0);
         // Opened again right after the drop, while sled's threads may still hold the lock.
         assert_eq!(collect(&dir, &summary).expect("again").len(), 2_048);
@@ -287,7 +290,10 @@ mod tests {
             PartSummary { bytes: 0, ..summary },
             PartSummary { last_key: None, ..summary },
         ] {
-            assert!(matches!(collect(&dir, &wrong), Err(ReadPartError::Part(HeadError::Differs { .. }))), "{wrong:?}");
+            assert!(
+                matches!(collect(&dir, &wrong), Err(ReadPartError::Part(HeadError::Differs { .. }))),
+                "{wrong:?}"
+            );
         }
         assert!(matches!(
             collect(&temp.path().join("01"), &summary),

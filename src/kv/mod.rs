@@ -1,8 +1,8 @@
 //! Typed tables over sled, made durable by our own means; the data folder they live in.
 //!
-//! sled is an index here, never the truth: account changes are in a [journal](self) first, samples in the log. Its
-//! `flush` alone does not survive a power cut, large rows do not either, and a damaged file makes it panic, so every
-//! opening is guarded, every value is framed with a checksum, and counts are kept beside it (STORAGE.md section 0).
+//! sled is an index here, never the truth: account changes are in a journal first, samples in the log. Its `flush`
+//! alone does not survive a power cut, large rows do not either, and a damaged file makes it panic, so every opening
+//! is guarded, every value is framed with a checksum, and counts are kept beside it (STORAGE.md section 0).
 //!
 //! * [`DataFolder`]: the folder, its lock, its identity, its markers.
 //! * [`Control`]: accounts; one committer thread, journal first, then sled.
@@ -10,12 +10,27 @@
 //!
 //! The only room that says sled or bincode.
 
+mod control;
 mod database;
 mod files;
+mod folder;
 mod frame;
 mod head;
+mod journal;
+mod key;
+mod record;
+mod rows;
 
-pub use database::DatabaseError;
+pub use control::{
+    CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, CloseError, CommitError, CommitFailure, Control,
+    ControlOptions, Fenced, KeyBinding, OpenError, RecoveryReport, SideReport, Start, Txn,
+};
+pub use database::{DatabaseError, EngineError};
 pub use files::FileError;
+pub use folder::{DataFolder, FolderError, LastStop, MasterKey, MasterKeySource};
 pub use frame::{BODY_BYTES_MAX, DamagedRow, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use head::{HeadError, HeadKey, HeadWriter, PartSummary, ReadPartError, read_part};
+pub use journal::JournalError;
+pub use key::TableKey;
+pub use record::{Record, SideRecord, decode_body};
+pub use rows::{RowError, VALUE_BODY_BYTES_MAX};

@@ -1,1 +1,83 @@
-//! outbound: lands with its room.
+//! Messages out: mail, by SMTP, on the console, or kept for a test.
+//!
+//! Nobody waits for a mail: it goes into a bounded queue that one thread of this room empties, so that an answer takes
+//! the same time whether there is anybody to mail or not (API.md D5).
+
+mod mail;
+mod queue;
+mod smtp;
+
+pub use mail::{Mail, MailKind};
+pub use queue::{MailQueue, QueueFull};
+pub use smtp::{SmtpError, SmtpMailer};
+
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How mail leaves.
+#[derive(Clone, Debug)]
+pub enum Mailer {
+    /// One line on standard output for each mail, flushed at once ([`Mail::console_line`]).
+    Console,
+    /// To a mail server.
+    Smtp(Arc<SmtpMailer>),
+    /// Nowhere: kept for a test to read.
+    Memory(Outbox),
+}
+
+/// Mails that were "sent" in a test.
+#[derive(Clone, Debug, Default)]
+pub struct Outbox(Arc<Mutex<Vec<Mail>>>);
+
+impl Outbox {
+    /// All mails so far, oldest first.
+    pub fn mails(&self) -> Vec<Mail> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn push(&self, mail: Mail) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+    }
+}
+
+/// Why one mail did not leave.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// Standard output is closed.
+    #[error("standard output takes no mail")]
+    Console(#[source] std::io::Error),
+    /// The mail server did not take it.
+    #[error(transparent)]
+    Smtp(#[from] SmtpError),
+}
+
+impl Mailer {
+    /// As `GET /auth/config` names it.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Mailer::Console => "console",
+            Mailer::Smtp(_) => "smtp",
+            Mailer::Memory(_) => "memory",
+        }
+    }
+
+    /// Sends one mail. Blocks: SMTP for up to 20 s.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send(&self, mail: Mail) -> Result<(), SendError> {
+        match self {
+            Mailer::Console => {
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "{}", mail.console_line())
+                    .and_then(|()| out.flush())
+                    .map_err(SendError::Console)
+            }
+            Mailer::Smtp(smtp) => Ok(smtp.send(&mail)?),
+            Mailer::Memory(outbox) => {
+                outbox.push(mail);
+                Ok(())
+            }
+        }
+    }
+}

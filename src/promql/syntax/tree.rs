@@ -48,6 +48,18 @@ pub enum ValueType {
     Matrix,
 }
 
+impl ValueType {
+    /// As Prometheus names it in its errors.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ValueType::Scalar => "scalar",
+            ValueType::Text => "string",
+            ValueType::Vector => "instant vector",
+            ValueType::Matrix => "range vector",
+        }
+    }
+}
+
 /// Which series, and when relative to the evaluation time.
 #[derive(Clone, Debug)]
 pub struct VectorSelector {
@@ -137,6 +149,48 @@ pub enum BinaryOp {
     Unless,
 }
 
+impl BinaryOp {
+    /// As PromQL writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            BinaryOp::Add => "+",
+            BinaryOp::Sub => "-",
+            BinaryOp::Mul => "*",
+            BinaryOp::Div => "/",
+            BinaryOp::Mod => "%",
+            BinaryOp::Pow => "^",
+            BinaryOp::Atan2 => "atan2",
+            BinaryOp::Equal => "==",
+            BinaryOp::NotEqual => "!=",
+            BinaryOp::Less => "<",
+            BinaryOp::LessEqual => "<=",
+            BinaryOp::Greater => ">",
+            BinaryOp::GreaterEqual => ">=",
+            BinaryOp::And => "and",
+            BinaryOp::Or => "or",
+            BinaryOp::Unless => "unless",
+        }
+    }
+
+    /// `==`, `<` and their like: they filter, or answer 0 and 1 with `bool`.
+    pub const fn is_comparison(self) -> bool {
+        matches!(
+            self,
+            BinaryOp::Equal
+                | BinaryOp::NotEqual
+                | BinaryOp::Less
+                | BinaryOp::LessEqual
+                | BinaryOp::Greater
+                | BinaryOp::GreaterEqual
+        )
+    }
+
+    /// `and`, `or`, `unless`: operators on sets of series.
+    pub const fn is_set(self) -> bool {
+        matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Unless)
+    }
+}
+
 /// Vector matching.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matching {
@@ -212,6 +266,46 @@ pub enum AggregateOp {
     CountValues,
     Limitk,
     LimitRatio,
+}
+
+impl AggregateOp {
+    /// All of them.
+    pub const ALL: [AggregateOp; 14] = [
+        AggregateOp::Sum,
+        AggregateOp::Avg,
+        AggregateOp::Count,
+        AggregateOp::Min,
+        AggregateOp::Max,
+        AggregateOp::Group,
+        AggregateOp::Stddev,
+        AggregateOp::Stdvar,
+        AggregateOp::Topk,
+        AggregateOp::Bottomk,
+        AggregateOp::Quantile,
+        AggregateOp::CountValues,
+        AggregateOp::Limitk,
+        AggregateOp::LimitRatio,
+    ];
+
+    /// As PromQL writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            AggregateOp::Sum => "sum",
+            AggregateOp::Avg => "avg",
+            AggregateOp::Count => "count",
+            AggregateOp::Min => "min",
+            AggregateOp::Max => "max",
+            AggregateOp::Group => "group",
+            AggregateOp::Stddev => "stddev",
+            AggregateOp::Stdvar => "stdvar",
+            AggregateOp::Topk => "topk",
+            AggregateOp::Bottomk => "bottomk",
+            AggregateOp::Quantile => "quantile",
+            AggregateOp::CountValues => "count_values",
+            AggregateOp::Limitk => "limitk",
+            AggregateOp::LimitRatio => "limit_ratio",
+        }
+    }
 }
 
 /// Which labels make a group.

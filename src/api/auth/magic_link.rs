@@ -1,0 +1,187 @@
+//! Sign-in links (API.md C1, C2, D5).
+//!
+//! With real mail, `GET` only shows a button, because mail scanners open links; `POST` signs in, from the browser that
+//! asked (cookie `ms_ml`) or with the address typed. On the console nobody scans, and `GET` signs in.
+
+use std::fmt::Write as _;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use data_encoding::BASE64URL_NOPAD;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{AuthDeps, own_path, see_other, seconds};
+use crate::api::body::{self, Json};
+use crate::api::callers::Visitor;
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::lanes::Lane;
+use crate::entropy::Entropy;
+use crate::identity::{Email, LinkLogin, LinkOutcome, LinkProof, LinkRequest, LoginOutcome, SecretHash};
+use crate::outbound::{Mail, MailKind};
+
+#[derive(Deserialize)]
+pub(super) struct RequestBody {
+    email: String,
+    redirect: Option<String>,
+}
+
+/// POST /auth/magic-link/request (C1): 202 whether the account exists or not.
+pub(super) async fn request(
+    State(deps): State<AuthDeps>,
+    visitor: Visitor,
+    Json(body): Json<RequestBody>,
+) -> ApiResult<Response> {
+    let email = Email::parse(&body.email).map_err(|error| ApiError::invalid_field("email", "form", error.to_string()))?;
+    deps.limits.charge_mail_from(visitor.client().ip)?;
+    let browser = BASE64URL_NOPAD.encode(&Entropy::system().bytes::<32>());
+    let answer = (StatusCode::ACCEPTED, Json(json!({ "status": "accepted", "expires_in": seconds(deps.link_ttl) })));
+    let mut response = answer.into_response();
+    response.headers_mut().append(header::SET_COOKIE, deps.cookies.magic_link(&browser));
+    // Counted for unknown addresses, too: the answer tells nothing, and neither does its time.
+    if !deps.limits.admits_mail_to(SecretHash::of(email.as_str()).0) {
+        return Ok(response);
+    }
+    let now = deps.clock.now();
+    let link = deps
+        .change(Lane::Account, move |identity| {
+            let redirect = body.redirect.as_deref().map(own_path);
+            let request = LinkRequest { email: &email, redirect, browser: Some(&browser) };
+            identity.request_link(&request, now, &mut Entropy::system())
+        })
+        .await?;
+    if let Some(link) = link {
+        let url = format!("{}/api/v1/auth/magic-link/verify?token={}", deps.public_url, link.token.expose());
+        let mail = Mail { to: link.to.as_str().to_owned(), kind: MailKind::MagicLink, url, expires_in: link.expires_in, at: now };
+        if deps.mail.send(mail).is_err() {
+            tracing::warn!("a sign-in mail was dropped: the mail queue is full");
+        }
+    }
+    Ok(response)
+}
+
+/// GET /auth/magic-link/verify?token= (C2). `HEAD` never consumes.
+pub(super) async fn open(
+    State(deps): State<AuthDeps>,
+    visitor: Visitor,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    if method == Method::HEAD {
+        return Ok(StatusCode::OK.into_response());
+    }
+    let token = parameter(uri.query().unwrap_or_default().as_bytes(), "token")?;
+    if !deps.console_mail() {
+        return Ok(form_page(&token, visitor.magic_link_cookie().is_none()));
+    }
+    let html = accepts_html(&headers);
+    answer(&deps, use_link(&deps, &visitor, token, Proof::Console).await, html)
+}
+
+#[derive(Deserialize)]
+struct VerifyBody {
+    token: String,
+    email: Option<String>,
+}
+
+/// POST /auth/magic-link/verify (C2): JSON, or the form of the page above.
+pub(super) async fn verify(State(deps): State<AuthDeps>, visitor: Visitor, request: Request) -> ApiResult<Response> {
+    let json = body::is_json(request.headers());
+    let form = request.headers().get(header::CONTENT_TYPE).is_some_and(|media| media.as_bytes().starts_with(b"application/x-www-form-urlencoded"));
+    if !json && !form {
+        return Err(ApiError::new(Code::UnsupportedMediaType, "send application/json, or the form"));
+    }
+    let bytes = body::read(request.into_body(), usize::MAX).await?;
+    let sent = match json {
+        true => body::parse_json(&bytes)?,
+        false => VerifyBody {
+            token: parameter(&bytes, "token")?,
+            email: parameter(&bytes, "email").ok().filter(|email| !email.is_empty()),
+        },
+    };
+    let outcome = use_link(&deps, &visitor, sent.token, Proof::Browser { email: sent.email }).await;
+    answer(&deps, outcome, form)
+}
+
+enum Proof {
+    Console,
+    Browser { email: Option<String> },
+}
+
+async fn use_link(deps: &AuthDeps, visitor: &Visitor, token: String, proof: Proof) -> ApiResult<LinkOutcome> {
+    let now = deps.clock.now();
+    let client = visitor.client().clone();
+    let cookie = visitor.magic_link_cookie().map(str::to_owned);
+    let replaces = visitor.session().map(|(_, cookie)| cookie.to_owned());
+    deps.change(Lane::Account, move |identity| {
+        let proof = match &proof {
+            Proof::Console => LinkProof::Console,
+            Proof::Browser { email } => LinkProof::Browser { cookie: cookie.as_deref(), email: email.as_deref() },
+        };
+        let attempt = LinkLogin { token: &token, proof, client: &client, replaces: replaces.as_deref() };
+        identity.use_link(&attempt, now, &mut Entropy::system())
+    })
+    .await
+}
+
+/// JSON for programs; for people a page to go on with.
+fn answer(deps: &AuthDeps, outcome: ApiResult<LinkOutcome>, html: bool) -> ApiResult<Response> {
+    match outcome {
+        Ok(outcome) if !html => Ok(deps.outcome(&outcome.login)),
+        Ok(LinkOutcome { login: LoginOutcome::LoggedIn(login), redirect }) => {
+            let to = redirect.as_deref().map_or("/", own_path);
+            Ok(deps.with_session(&login, see_other(to)))
+        }
+        Ok(LinkOutcome { login: LoginOutcome::NeedsCode(pending), .. }) => {
+            // Behind the `#`, so that no server and no log sees it.
+            Ok(see_other(&format!("/login/2fa#pending={}", pending.token.expose())))
+        }
+        Err(error) if html && matches!(error.code(), Code::LinkInvalid | Code::EmailConfirmationRequired) => {
+            Ok(see_other(&format!("/login?error={}", error.code().as_str())))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn accepts_html(headers: &HeaderMap) -> bool {
+    headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).is_some_and(|accept| accept.contains("text/html"))
+}
+
+/// The one value of a parameter.
+fn parameter(encoded: &[u8], name: &'static str) -> ApiResult<String> {
+    let mut found = form_urlencoded::parse(encoded).filter(|(key, _)| key == name).map(|(_, value)| value.into_owned());
+    let value = found.next().ok_or_else(|| ApiError::invalid_parameter(name, "is missing"))?;
+    match found.next() {
+        None => Ok(value),
+        Some(_) => Err(ApiError::new(Code::DuplicateParameter, format!("the parameter {name:?} is given twice"))),
+    }
+}
+
+/// One button, and the address where this browser did not ask for the link.
+fn form_page(token: &str, ask_address: bool) -> Response {
+    let mut page = String::from("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Sign in</title>");
+    page.push_str("<meta name=\"viewport\" content=\"width=device-width\"><h1>Sign in to promlet</h1>");
+    page.push_str("<form method=\"post\" action=\"/api/v1/auth/magic-link/verify\">");
+    let _ = write!(page, "<input type=\"hidden\" name=\"token\" value=\"{}\">", escaped(token));
+    if ask_address {
+        page.push_str("<p><label>The e-mail address this link was sent to <input type=\"email\" name=\"email\" required></label></p>");
+    }
+    page.push_str("<p><button>Sign in</button></p></form></html>");
+    let media = HeaderValue::from_static("text/html; charset=utf-8");
+    ([(header::CONTENT_TYPE, media)], page).into_response()
+}
+
+fn escaped(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+        out
+    })
+}

@@ -1,0 +1,189 @@
+//! Signing in and out (API.md C1 and C2): the same routes below `/api/v1/auth` and `/auth`.
+
+mod login;
+mod magic_link;
+mod sessions;
+mod signup;
+mod two_factor;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::body::Json;
+use super::cookies::Cookies;
+use super::error::ApiResult;
+use super::lanes::{Lane, Lanes};
+use super::limits::Limits;
+use super::routes::{Auth, Routes};
+use crate::clock::Clock;
+use crate::identity::{Identity, LoggedIn, LoginOutcome, Membership, PendingLogin, Session, User};
+use crate::outbound::{MailQueue, Mailer};
+
+/// What signing in needs.
+#[derive(Clone, Debug)]
+pub struct AuthDeps {
+    /// Accounts.
+    pub identity: Arc<Identity>,
+    /// Hashing and disk syncs.
+    pub lanes: Lanes,
+    /// What time it is.
+    pub clock: Clock,
+    /// Mail throttles.
+    pub limits: Arc<Limits>,
+    /// How cookies are written.
+    pub cookies: Cookies,
+    /// Where mails wait to be sent, after the answer.
+    pub mail: Arc<MailQueue>,
+    /// What links in mails begin with; never the `Host` header.
+    pub public_url: Arc<str>,
+    /// How long sign-in links are good for.
+    pub link_ttl: Duration,
+}
+
+impl AuthDeps {
+    /// Runs a change of accounts where it may block.
+    async fn change<T: Send + 'static, E: Into<super::error::ApiError> + Send + 'static>(
+        &self,
+        lane: Lane,
+        change: impl FnOnce(&Identity) -> Result<T, E> + Send + 'static,
+    ) -> ApiResult<T> {
+        let identity = Arc::clone(&self.identity);
+        self.lanes.run(lane, move || change(&identity)).await?.map_err(Into::into)
+    }
+
+    /// Mails are printed on the console: no scanner opens links there, so `GET` may sign in.
+    fn console_mail(&self) -> bool {
+        matches!(self.mail.mailer(), Mailer::Console)
+    }
+
+    /// 200 with a session, or what is needed for one.
+    fn outcome(&self, outcome: &LoginOutcome) -> Response {
+        match outcome {
+            LoginOutcome::LoggedIn(login) => self.logged_in(StatusCode::OK, login),
+            LoginOutcome::NeedsCode(pending) => Json(pending_json(pending)).into_response(),
+        }
+    }
+
+    /// `LoginResult` and the cookie.
+    fn logged_in(&self, status: StatusCode, login: &LoggedIn) -> Response {
+        self.with_session(login, (status, Json(login_json(login))).into_response())
+    }
+
+    /// Adds the new session's cookie.
+    fn with_session(&self, login: &LoggedIn, mut response: Response) -> Response {
+        response.headers_mut().append(header::SET_COOKIE, self.cookies.session(login.token.expose()));
+        response
+    }
+}
+
+/// All routes, relative to where they are mounted.
+pub fn routes() -> Routes<AuthDeps> {
+    Routes::new()
+        .post("/login", Auth::Public, "Log in with e-mail address and password", login::login)
+        .post("/magic-link/request", Auth::Public, "Ask for a sign-in link by mail", magic_link::request)
+        .get("/magic-link/verify", Auth::Public, "Open a sign-in link", magic_link::open)
+        .post("/magic-link/verify", Auth::Public, "Use a sign-in link", magic_link::verify)
+        .post("/2fa/verify", Auth::Public, "Finish a login with the second factor", two_factor::verify)
+        .get("/config", Auth::Public, "What the login page needs to know", login::config)
+        .get("/providers", Auth::Public, "The configured sign-in providers", login::providers)
+        .post("/signup", Auth::Public, "Make the first account", signup::signup)
+        .post("/logout", Auth::Public, "End the session", sessions::logout)
+        .get("/me", Auth::Session, "The account, its organisations and this session", sessions::me)
+        .get("/sessions", Auth::Session, "The account's live sessions", sessions::list)
+        .delete("/sessions", Auth::Session, "End all other sessions", sessions::revoke_all)
+        .delete("/sessions/{id}", Auth::Session, "End one session", sessions::revoke)
+        .get("/2fa", Auth::Session, "Whether a second factor is enabled", two_factor::status)
+        .post("/2fa/enroll", Auth::Session, "Begin enrolment of a second factor", two_factor::enroll)
+        .post("/2fa/confirm", Auth::Session, "Enable the second factor with its first code", two_factor::confirm)
+        .post("/2fa/disable", Auth::Session, "Remove the second factor", two_factor::disable)
+        .post("/2fa/recovery-codes", Auth::Session, "Make ten new recovery codes", two_factor::recovery_codes)
+}
+
+fn seconds(duration: Duration) -> u64 {
+    duration.as_secs()
+}
+
+fn login_json(login: &LoggedIn) -> Value {
+    json!({
+        "requires_2fa": false,
+        "user": user_json(&login.user),
+        "orgs": login.orgs.iter().map(org_json).collect::<Vec<_>>(),
+        "session": session_json(&login.session),
+    })
+}
+
+fn pending_json(pending: &PendingLogin) -> Value {
+    json!({
+        "requires_2fa": true,
+        "twofa_pending_login": pending.token.expose(),
+        "expires_in": seconds(pending.expires_in),
+    })
+}
+
+fn user_json(user: &User) -> Value {
+    json!({
+        "id": user.id.to_string(),
+        "email": user.email.as_str(),
+        "name": user.name,
+        "is_admin": user.is_admin,
+        "twofa_enabled": user.twofa_enabled,
+        "has_password": user.has_password,
+        "created_at": user.created_at.to_rfc3339(),
+    })
+}
+
+fn org_json(member: &Membership) -> Value {
+    json!({ "slug": member.org.slug.as_str(), "name": member.org.name, "role": member.role.as_str() })
+}
+
+fn session_json(session: &Session) -> Value {
+    json!({
+        "id": session.id.to_string(),
+        "created_at": session.created_at.to_rfc3339(),
+        "expires_at": session.expires_at().to_rfc3339(),
+        "auth_method": session.auth_method.as_str(),
+    })
+}
+
+/// 303: look at `to`, a path of ours.
+fn see_other(to: &str) -> Response {
+    let to = HeaderValue::try_from(to).unwrap_or(HeaderValue::from_static("/"));
+    (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
+}
+
+/// A path of this server, or `/`: nothing that a browser could read as another site (API.md F15).
+fn own_path(text: &str) -> &str {
+    let lower = text.to_ascii_lowercase();
+    let own = text.starts_with('/')
+        && text.len() <= 2_048
+        && !text.starts_with("//")
+        && text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\')
+        && !["%0", "%1", "%5c", "%7f"].iter().any(|hidden| lower.contains(hidden))
+        && !lower.replace("%2e", ".").split(['/', '?', '#']).any(|part| part == "..")
+        && !lower.starts_with("/%2f");
+    if own { text } else { "/" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_never_leaves_this_server() {
+        for own in ["/", "/a", "/a/b?c=d#e", "/a?to=http://x", "/a%20b"] {
+            assert_eq!(own_path(own), own);
+        }
+        let foreign = [
+            "", "//e", "///e", "/\\e", "/\\/e", "\\\\e", "https:e", "https://e", "http:/e", "e", "javascript:alert(1)", "/%0d", "/%0a",
+            "/%0D%0ASet-Cookie:x", "/../", "/a/../..//e", "/%2e%2e/x", "/.%2E/", "/\t/e", "/\n", " /a", "/a b", "/\u{7f}", "/%5ce",
+            "/%5Ce", "/%2f/e", "/%2Fe", "data:text/html,x", "?a", "#a", "/\u{e4}", "/%00", "@e", "/%1f",
+        ];
+        for text in foreign {
+            assert_eq!(own_path(text), "/", "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The session itself: who am I, where am I logged in, out (API.md C2).
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::{AuthDeps, org_json, session_json, user_json};
+use crate::api::body::{Json, Path};
+use crate::api::callers::{Cabinet, Visitor};
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::lanes::Lane;
+use crate::identity::SessionId;
+
+impl AuthDeps {
+    fn signed_out(&self, mut response: Response) -> Response {
+        response.headers_mut().append(header::SET_COOKIE, self.cookies.no_session());
+        response
+    }
+}
+
+/// POST /auth/logout: 204, with and without a session.
+pub(super) async fn logout(State(deps): State<AuthDeps>, visitor: Visitor) -> ApiResult<Response> {
+    if let Some((session, _)) = visitor.session() {
+        let (session, now) = (Arc::clone(session), deps.clock.now());
+        deps.change(Lane::Account, move |identity| identity.end_session(&session, now)).await?;
+    }
+    Ok(deps.signed_out(StatusCode::NO_CONTENT.into_response()))
+}
+
+/// GET /auth/me.
+pub(super) async fn me(State(deps): State<AuthDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
+    let user = deps.identity.user(cabinet.user())?;
+    let user = user.ok_or_else(|| ApiError::new(Code::SessionInvalid, "this account is gone"))?;
+    let orgs = deps.identity.memberships(user.id)?;
+    let twofa = deps.identity.twofa_status(user.id)?;
+    Ok(Json(json!({
+        "user": user_json(&user),
+        "session": session_json(cabinet.session()),
+        "orgs": orgs.iter().map(org_json).collect::<Vec<_>>(),
+        "identities": [],
+        "twofa": { "enabled": twofa.enabled, "recovery_codes_left": twofa.recovery_codes_left },
+    })))
+}
+
+/// GET /auth/sessions.
+pub(super) async fn list(State(deps): State<AuthDeps>, cabinet: Cabinet) -> Json<Value> {
+    let sessions = deps.identity.sessions(cabinet.user(), deps.clock.now());
+    let rows = sessions.iter().map(|session| {
+        let mut row = session_json(session);
+        row["last_seen_at"] = session.last_seen().to_rfc3339().into();
+        row["ip"] = session.client.ip.to_string().into();
+        row["user_agent"] = session.client.user_agent.as_str().into();
+        row["current"] = (session.id == cabinet.session().id).into();
+        row
+    });
+    Json(json!({ "data": rows.collect::<Vec<_>>() }))
+}
+
+/// DELETE /auth/sessions/{id}: 404 for another user's.
+pub(super) async fn revoke(State(deps): State<AuthDeps>, cabinet: Cabinet, Path(id): Path<String>) -> ApiResult<Response> {
+    let not_found = || ApiError::new(Code::NotFound, "you have no such session");
+    let id: SessionId = id.parse().map_err(|_| not_found())?;
+    let (user, now) = (cabinet.user(), deps.clock.now());
+    if !deps.change(Lane::Account, move |identity| identity.revoke_session(user, id, now)).await? {
+        return Err(not_found());
+    }
+    let response = StatusCode::NO_CONTENT.into_response();
+    Ok(if id == cabinet.session().id { deps.signed_out(response) } else { response })
+}
+
+/// DELETE /auth/sessions: all others; with `?include_current=true` all.
+pub(super) async fn revoke_all(State(deps): State<AuthDeps>, cabinet: Cabinet, uri: Uri) -> ApiResult<Response> {
+    let mut all = false;
+    for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        if name == "include_current" {
+            all = match &*value {
+                "true" => true,
+                "false" => false,
+                _ => return Err(ApiError::invalid_parameter("include_current", "is true or false")),
+            };
+        }
+    }
+    let (user, now) = (cabinet.user(), deps.clock.now());
+    let keep = (!all).then_some(cabinet.session().id);
+    let revoked = deps.change(Lane::Account, move |identity| identity.revoke_sessions(user, keep, now)).await?;
+    let response = Json(json!({ "revoked": revoked })).into_response();
+    Ok(if all { deps.signed_out(response) } else { response })
+}

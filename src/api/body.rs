@@ -1,0 +1,251 @@
+//! Request bodies: bounded in bytes and in time before anybody reads them.
+//!
+//! The layer [`bound`] wraps every body, so that no handler can forget a limit; [`Json`] and [`read`] are how handlers
+//! get at the bytes. The JSON media type is required, which forces a CORS preflight on any cross-origin attempt.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, header};
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
+use hyper::body::{Frame, SizeHint};
+use serde::de::DeserializeOwned;
+
+use super::error::{ApiError, ApiResult, Code};
+
+/// How long a body may take to arrive.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyDeadlines {
+    /// On ingestion paths.
+    pub ingest: Duration,
+    /// Everywhere else.
+    pub other: Duration,
+}
+
+impl Default for BodyDeadlines {
+    fn default() -> BodyDeadlines {
+        BodyDeadlines { ingest: Duration::from_secs(60), other: Duration::from_secs(30) }
+    }
+}
+
+/// What a path lets a body be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Auth,
+    QueryForm,
+    Ingest,
+    Other,
+}
+
+impl Class {
+    fn of(method: &Method, path: &str) -> Class {
+        if path.starts_with("/auth/") || path.starts_with("/api/v1/auth/") {
+            return Class::Auth;
+        }
+        let Some(rest) = path.strip_prefix("/api/v1/orgs/") else { return Class::Other };
+        let mut parts = rest.split('/').skip(1);
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some("write" | "import" | "otlp"), ..) => Class::Ingest,
+            (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => Class::Ingest,
+            (Some("prometheus"), ..) if method == Method::POST => Class::QueryForm,
+            _ => Class::Other,
+        }
+    }
+
+    /// Bytes (API.md B and C7).
+    const fn bytes_max(self) -> u64 {
+        match self {
+            Class::Auth => 16 * 1024,
+            Class::Other => 64 * 1024,
+            Class::QueryForm => 256 * 1024,
+            Class::Ingest => 8 * 1024 * 1024,
+        }
+    }
+}
+
+/// Bounds a request's body by its path.
+///
+/// # Errors
+/// 413 at once where `Content-Length` already says too much; later, for the reader, 413 and 408.
+pub fn bound(request: Request, deadlines: BodyDeadlines) -> ApiResult<Request> {
+    let class = Class::of(request.method(), request.uri().path());
+    let bytes_max = class.bytes_max();
+    let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
+    if declared.is_some_and(|bytes| bytes > bytes_max) {
+        return Err(too_large(bytes_max));
+    }
+    let within = if class == Class::Ingest { deadlines.ingest } else { deadlines.other };
+    Ok(request.map(|body| {
+        if body.is_end_stream() {
+            return body;
+        }
+        Body::new(Bounded { inner: body, left: bytes_max, bytes_max, within, deadline: None })
+    }))
+}
+
+fn too_large(bytes_max: u64) -> ApiError {
+    ApiError::new(Code::BodyTooLarge, format!("this body may have at most {bytes_max} bytes")).with("limit_bytes", bytes_max)
+}
+
+/// Why a body could not be read to its end.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum BodyError {
+    #[error("the body exceeds {0} bytes")]
+    TooLarge(u64),
+    #[error("the body did not arrive within {} s", .0.as_secs())]
+    TooSlow(Duration),
+}
+
+/// A body that ends with an error at its limit or its deadline. The deadline counts from the first read.
+struct Bounded {
+    inner: Body,
+    left: u64,
+    bytes_max: u64,
+    within: Duration,
+    deadline: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl HttpBody for Bounded {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = &mut *self;
+        match Pin::new(&mut this.inner).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                match this.left.checked_sub(bytes) {
+                    Some(left) => {
+                        this.left = left;
+                        Poll::Ready(Some(Ok(frame)))
+                    }
+                    None => Poll::Ready(Some(Err(axum::Error::new(BodyError::TooLarge(this.bytes_max))))),
+                }
+            }
+            Poll::Pending => {
+                let within = this.within;
+                let deadline = this.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
+                deadline.as_mut().poll(cx).map(|()| Some(Err(axum::Error::new(BodyError::TooSlow(within)))))
+            }
+            done => done,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// All bytes of a body, at most `bytes_max` (and at most what its path allows).
+///
+/// # Errors
+/// 413 `body_too_large`, 408 `request_timeout`, 400 where the client went away in the middle.
+pub async fn read(body: Body, bytes_max: usize) -> ApiResult<Bytes> {
+    match http_body_util::Limited::new(body, bytes_max).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) => Err(refused(error.as_ref(), bytes_max as u64)),
+    }
+}
+
+fn refused(error: &(dyn std::error::Error + 'static), bytes_max: u64) -> ApiError {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return too_large(bytes_max);
+        }
+        match error.downcast_ref::<BodyError>() {
+            Some(BodyError::TooLarge(bytes_max)) => return too_large(*bytes_max),
+            Some(slow @ BodyError::TooSlow(_)) => {
+                return ApiError::new(Code::RequestTimeout, slow.to_string()).with_header(header::CONNECTION, header::HeaderValue::from_static("close"));
+            }
+            None => cause = error.source(),
+        }
+    }
+    ApiError::new(Code::BadRequest, "the body could not be read to its end")
+}
+
+/// Path parameters, percent-decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Path<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> ApiResult<Path<T>> {
+        match axum::extract::Path::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(value)) => Ok(Path(value)),
+            Err(_) => Err(ApiError::new(Code::BadRequest, "the path is not percent-encoded UTF-8")),
+        }
+    }
+}
+
+/// A JSON body in, a JSON body out.
+#[derive(Clone, Copy, Debug)]
+pub struct Json<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> ApiResult<Json<T>> {
+        if !is_json(request.headers()) {
+            return Err(ApiError::new(Code::UnsupportedMediaType, "send Content-Type: application/json"));
+        }
+        let bytes = read(request.into_body(), usize::MAX).await?;
+        parse_json(&bytes).map(Json)
+    }
+}
+
+/// Whether the content type is JSON.
+pub fn is_json(headers: &HeaderMap) -> bool {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = media.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+/// Reads JSON.
+///
+/// # Errors
+/// 400 `invalid_json` for what is no JSON at all, 422 `validation_failed` for JSON of another shape.
+pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
+    let shape: serde_json::Result<T> = serde_json::from_slice(bytes);
+    shape.map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => {
+            ApiError::new(Code::ValidationFailed, "the body does not have the expected fields").with_field("", "shape", error.to_string())
+        }
+        _ => ApiError::new(Code::InvalidJson, format!("the body is not JSON: {error}")),
+    })
+}
+
+impl<T: serde::Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_decides_how_much_is_read() {
+        let post = |path: &str| Class::of(&Method::POST, path).bytes_max() / 1_024;
+        assert_eq!(post("/auth/login"), 16);
+        assert_eq!(post("/api/v1/auth/login"), 16);
+        assert_eq!(post("/api/v1/orgs"), 64);
+        assert_eq!(post("/api/v1/orgs/acme/api-keys"), 64);
+        assert_eq!(post("/api/v1/orgs/acme/prometheus/api/v1/query"), 256);
+        for path in ["/api/v1/orgs/acme/write", "/api/v1/orgs/acme/prometheus/api/v1/write", "/api/v1/orgs/acme/otlp/v1/metrics", "/api/v1/orgs/acme/import"] {
+            assert_eq!(post(path), 8 * 1_024, "{path}");
+        }
+    }
+}

@@ -1,0 +1,621 @@
+//! Who is calling, and what that lets them do (API.md B1).
+//!
+//! The credential layer looks at a request once, charges it, and leaves what it found with the request. The extractors
+//! here only say which kinds of caller a handler accepts: [`Cabinet`] a session, [`Reader`] a session or an embed token,
+//! [`MountReader`] those or an API key that may read, [`Machine`] an API key that may ingest or a session of an editor,
+//! [`Minter`] an API key that may mint or a session of an editor, [`Visitor`] anyone. None of them names an organisation
+//! yet: `enter` does, and is the only way to an [`Access`].
+
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use data_encoding::BASE64;
+
+use super::cookies::{self, Cookies};
+use super::cors::AllowedOrigins;
+use super::error::{ApiError, ApiResult, Code};
+use super::host::{self, TrustedProxies};
+use super::lanes::{Lane, Lanes};
+use super::limits::{Charge, Limits};
+use crate::clock::Clock;
+pub use crate::identity::Endpoint;
+use crate::identity::{
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Membership, Role, Session, SessionCheck, UserId,
+};
+use crate::model::{Access, OrgId, Timestamp};
+
+/// What the credential layer works with.
+#[derive(Clone, Debug)]
+pub struct Callers {
+    /// Sessions, keys, tokens, memberships.
+    pub identity: Arc<Identity>,
+    /// For the few checks that end in a disk sync.
+    pub lanes: Lanes,
+    /// What time it is.
+    pub clock: Clock,
+    /// What callers are charged to.
+    pub limits: Arc<Limits>,
+    /// How cookies are written.
+    pub cookies: Cookies,
+    /// Whose word about the client's address is taken.
+    pub proxies: TrustedProxies,
+}
+
+/// What the credential layer found; left with the request.
+#[derive(Debug)]
+struct Identified {
+    callers: Callers,
+    who: ApiResult<Who>,
+    /// A JWT was sent, good or bad: on cabinet endpoints it is no session whatever it is.
+    sent_jwt: bool,
+    /// An address for whom to charge and to write into lists.
+    client: Client,
+    local: bool,
+    charge: OnceLock<Charge>,
+}
+
+#[derive(Debug)]
+enum Who {
+    Session { session: Arc<Session>, cookie: String },
+    Token { grant: Box<EmbedGrant>, slug: String },
+    Key(Arc<ApiKey>),
+}
+
+// -- extractors -----------------------------------------------------------------------------------------------------
+
+/// A session or an embed token: discover and query (API.md C5).
+#[derive(Clone, Debug)]
+pub struct Reader(Arc<Identified>);
+
+/// As [`Reader`], or an API key with the scope `read`: the Prometheus mount (API.md C6).
+#[derive(Clone, Debug)]
+pub struct MountReader(Reader);
+
+/// An API key with the scope `ingest`, or a session of an editor: ingestion (API.md C7).
+#[derive(Clone, Debug)]
+pub struct Machine(Arc<Identified>);
+
+/// An API key with the scope `embed`, or a session of an editor: minting tokens (API.md C4).
+#[derive(Clone, Debug)]
+pub struct Minter(Arc<Identified>);
+
+/// A session: everything of the cabinet.
+#[derive(Clone, Debug)]
+pub struct Cabinet {
+    at: Arc<Identified>,
+    session: Arc<Session>,
+}
+
+/// Anyone, with what is known about them.
+#[derive(Clone, Debug)]
+pub struct Visitor(Arc<Identified>, Option<String>);
+
+/// A reader inside an organisation.
+#[derive(Clone, Debug)]
+pub struct Entered {
+    /// What its snapshot may see; `scope.min_time` is already the token's look-back.
+    pub access: Access,
+    /// What it may ask.
+    pub grant: Grant,
+}
+
+/// What a token and its key restrict beside the series themselves. The default restricts nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Grant {
+    /// Whether an embed token asks: its answers say so when the scope may have hidden series.
+    pub embed: bool,
+    /// The only expressions allowed, printed canonically; each list must hold it (token ∩ key policy).
+    pub exprs: Vec<Vec<String>>,
+    /// `end - start` at most, in milliseconds.
+    pub max_range_ms: Option<i64>,
+    /// `step` at least, in milliseconds.
+    pub min_step_ms: Option<i64>,
+}
+
+/// A machine inside an organisation.
+#[derive(Clone, Debug)]
+pub struct Writing {
+    /// Whose series are written.
+    pub org: OrgId,
+    /// Labels that the key forces onto every series.
+    pub forced_labels: Vec<(Box<str>, Box<str>)>,
+    key: Option<Arc<ApiKey>>,
+    limits: Arc<Limits>,
+}
+
+impl Writing {
+    /// Charges `samples` to the key's samples per second; a session is not limited here.
+    ///
+    /// # Errors
+    /// 503 `ingest_throttled` with a jittered `Retry-After`: Prometheus keeps and resends on 503 (API.md B3).
+    pub fn charge_samples(&self, samples: usize) -> ApiResult<()> {
+        match &self.key {
+            Some(key) => self.limits.charge_samples(key.id, &key.ingest, samples),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Reader {
+    /// Enters the organisation `slug` to ask for `endpoint`.
+    ///
+    /// # Errors
+    /// 404 `org_not_found` for a session that is not its member, 403 `org_mismatch` for a token of another one, 403
+    /// `embed_restricted` where the token does not grant the endpoint.
+    pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<Entered> {
+        let whole = |org| Entered { access: Access::whole(org), grant: Grant::default() };
+        match self.0.who()? {
+            Who::Session { session, .. } => {
+                self.0.membership(session.user, slug, Role::Viewer).map(|member| whole(member.org.id))
+            }
+            // The token was verified for the slug in the path; a handler cannot enter another one with it.
+            Who::Token { slug: verified, .. } if verified != slug => Err(org_mismatch()),
+            Who::Token { grant, .. } if !grant.allows(endpoint) => {
+                Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this endpoint"))
+            }
+            Who::Token { grant, .. } => Ok(Entered {
+                access: Access { org: grant.org, scope: grant.scope.clone() },
+                grant: Grant {
+                    embed: true,
+                    exprs: grant.exprs.clone(),
+                    max_range_ms: grant.max_range_s.map(ms),
+                    min_step_ms: grant.min_step_s.map(ms),
+                },
+            }),
+            Who::Key(key) => key_enters(key, slug).map(whole),
+        }
+    }
+}
+
+fn ms(seconds: u64) -> i64 {
+    i64::try_from(seconds.saturating_mul(1_000)).unwrap_or(i64::MAX)
+}
+
+impl MountReader {
+    /// As [`Reader::enter`]; an API key of another organisation is 403 `org_mismatch`.
+    ///
+    /// # Errors
+    /// As [`Reader::enter`].
+    pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<Entered> {
+        self.0.enter(slug, endpoint)
+    }
+}
+
+impl Machine {
+    /// Enters the organisation `slug` to write.
+    ///
+    /// # Errors
+    /// 403 `org_mismatch` for a key of another organisation, 404 `org_not_found` for a session that is not its member,
+    /// 403 `forbidden` for a viewer.
+    pub fn enter(&self, slug: &str) -> ApiResult<Writing> {
+        let limits = Arc::clone(&self.0.callers.limits);
+        match self.0.who()? {
+            Who::Key(key) => {
+                let org = key_enters(key, slug)?;
+                let forced = key.ingest.labels.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into()));
+                Ok(Writing { org, forced_labels: forced.collect(), key: Some(Arc::clone(key)), limits })
+            }
+            Who::Session { session, .. } => {
+                let org = self.0.membership(session.user, slug, Role::Editor)?.org.id;
+                Ok(Writing { org, forced_labels: Vec::new(), key: None, limits })
+            }
+            Who::Token { .. } => Err(no_writing_token()),
+        }
+    }
+}
+
+impl Minter {
+    /// Enters the organisation `slug` to mint; the key is the caller's, where a key calls.
+    ///
+    /// # Errors
+    /// As [`Machine::enter`].
+    pub fn enter(&self, slug: &str) -> ApiResult<(OrgId, Option<KeyId>)> {
+        match self.0.who()? {
+            Who::Key(key) => Ok((key_enters(key, slug)?, Some(key.id))),
+            Who::Session { session, .. } => Ok((self.0.membership(session.user, slug, Role::Editor)?.org.id, None)),
+            Who::Token { .. } => Err(session_required()),
+        }
+    }
+}
+
+impl Cabinet {
+    /// The session.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Whose it is.
+    pub fn user(&self) -> UserId {
+        self.session.user
+    }
+
+    /// Enters the organisation `slug` with at least the role `needed`.
+    ///
+    /// # Errors
+    /// 404 `org_not_found` for a stranger, the same as for an organisation that does not exist; 403 `forbidden` for a
+    /// member of a lesser role.
+    pub fn enter(&self, slug: &str, needed: Role) -> ApiResult<Membership> {
+        self.at.membership(self.session.user, slug, needed)
+    }
+
+    /// That the owner proved who they are in the last 15 minutes.
+    ///
+    /// # Errors
+    /// 403 `reauth_required`.
+    pub fn require_fresh(&self) -> ApiResult<()> {
+        if self.session.is_fresh(self.at.callers.clock.now()) {
+            return Ok(());
+        }
+        Err(ApiError::new(Code::ReauthRequired, "log in again to do this: the last login is older than 15 minutes"))
+    }
+}
+
+impl Visitor {
+    /// Address and browser.
+    pub fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// Whether they sit at this machine: a loopback peer, and no trace of a proxy.
+    pub fn is_local(&self) -> bool {
+        self.0.local
+    }
+
+    /// The live session of this request, if any, and its cookie's value.
+    pub fn session(&self) -> Option<(&Arc<Session>, &str)> {
+        match &self.0.who {
+            Ok(Who::Session { session, cookie }) => Some((session, cookie)),
+            _ => None,
+        }
+    }
+
+    /// The value of the cookie `ms_ml`.
+    pub fn magic_link_cookie(&self) -> Option<&str> {
+        self.1.as_deref()
+    }
+}
+
+impl Identified {
+    fn who(&self) -> ApiResult<&Who> {
+        self.who.as_ref().map_err(Clone::clone)
+    }
+
+    fn membership(&self, user: UserId, slug: &str, needed: Role) -> ApiResult<Membership> {
+        let found = self.callers.identity.membership(user, slug)?;
+        let member = found.ok_or_else(org_not_found)?;
+        if !member.role.allows(needed) {
+            let detail = format!("this needs the role {}, yours is {}", needed.as_str(), member.role.as_str());
+            return Err(ApiError::new(Code::Forbidden, detail));
+        }
+        Ok(member)
+    }
+
+    /// Charges a read with an API key: the same window as its embed tokens.
+    fn charge_key(&self, key: &ApiKey) -> ApiResult<()> {
+        let charge = self.callers.limits.charge_key(key.id, key.embed.rate_limit_rps)?;
+        let _ = self.charge.set(charge);
+        Ok(())
+    }
+}
+
+/// The one answer for an organisation that is not there and for one that is none of the caller's business.
+pub fn org_not_found() -> ApiError {
+    ApiError::new(Code::OrgNotFound, "there is no such organisation, or you are not its member")
+}
+
+fn org_mismatch() -> ApiError {
+    ApiError::new(Code::OrgMismatch, "this credential belongs to another organisation")
+}
+
+fn session_required() -> ApiError {
+    ApiError::new(Code::SessionRequired, "this endpoint needs a session cookie; tokens and API keys are not accepted")
+}
+
+fn no_writing_token() -> ApiError {
+    ApiError::new(Code::EmbedRestricted, "an embed token cannot write")
+}
+
+fn missing_scope(scope: &str) -> ApiError {
+    ApiError::new(Code::Forbidden, format!("this API key lacks the scope {scope}"))
+}
+
+fn key_enters(key: &ApiKey, slug: &str) -> ApiResult<OrgId> {
+    if key.slug.as_str() == slug { Ok(key.org) } else { Err(org_mismatch()) }
+}
+
+fn identified(parts: &Parts) -> ApiResult<Arc<Identified>> {
+    let found = parts.extensions.get::<Arc<Identified>>().cloned();
+    found.ok_or_else(|| ApiError::internal("a route that needs a caller stands outside of the credential layer"))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Reader {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Reader> {
+        let at = identified(parts)?;
+        match at.who()? {
+            Who::Session { .. } | Who::Token { .. } => Ok(Reader(at)),
+            Who::Key(_) => Err(ApiError::new(Code::ApiKeyNotAllowed, "this endpoint takes a session cookie or an embed token")
+                .with("hint", "mint an embed token with this key, or use /api/v1/orgs/{slug}/prometheus with a key that has the scope read")),
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for MountReader {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<MountReader> {
+        let at = identified(parts)?;
+        if let Who::Key(key) = at.who()? {
+            at.charge_key(key)?;
+            if !key.scopes.read {
+                return Err(missing_scope("read"));
+            }
+        }
+        Ok(MountReader(Reader(at)))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Machine {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Machine> {
+        let at = identified(parts)?;
+        match at.who()? {
+            Who::Session { .. } => {}
+            Who::Token { .. } => return Err(no_writing_token()),
+            Who::Key(key) => {
+                at.callers.limits.charge_ingest(key.id, &key.ingest)?;
+                if !key.scopes.ingest {
+                    return Err(missing_scope("ingest"));
+                }
+            }
+        }
+        Ok(Machine(at))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Minter {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Minter> {
+        let at = identified(parts)?;
+        if at.sent_jwt {
+            return Err(session_required());
+        }
+        if let Who::Key(key) = at.who()? {
+            at.callers.limits.charge_minting(key.id)?;
+            if !key.scopes.embed {
+                return Err(missing_scope("embed"));
+            }
+        }
+        Ok(Minter(at))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Cabinet {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Cabinet> {
+        let at = identified(parts)?;
+        if at.sent_jwt {
+            return Err(session_required());
+        }
+        match at.who()? {
+            Who::Session { session, .. } => Ok(Cabinet { session: Arc::clone(session), at }),
+            Who::Key(_) | Who::Token { .. } => Err(session_required()),
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Visitor {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Visitor> {
+        let link = cookies::values(&parts.headers, cookies::MAGIC_LINK, 1).first().map(|&value| value.to_owned());
+        Ok(Visitor(identified(parts)?, link))
+    }
+}
+
+// -- the credential layer -------------------------------------------------------------------------------------------
+
+/// Finds out who is calling, charges them, and renews the session that they used.
+pub(super) async fn credential(State(callers): State<Callers>, mut request: Request, next: Next) -> Response {
+    if !is_api(request.uri().path()) {
+        return next.run(request).await;
+    }
+    let now = callers.clock.now();
+    let (parts, body) = request.into_parts();
+    let at = Arc::new(callers.identify(&parts, now).await);
+    request = Request::from_parts(parts, body);
+    let logout = request.method() == Method::POST && request.uri().path().ends_with("/auth/logout");
+    let mut response = match at.charge() {
+        // A logout is counted and never refused: whoever wants out gets out.
+        Err(refused) if !logout => refused.into_response(),
+        _ => {
+            request.extensions_mut().insert(Arc::clone(&at));
+            next.run(request).await
+        }
+    };
+    at.leave_marks(&mut response);
+    response
+}
+
+/// Where callers are identified and charged: the API and its alias, not files, health or metrics.
+pub fn is_api(path: &str) -> bool {
+    path.starts_with("/api/") || path.starts_with("/auth/") || path == "/api" || path == "/auth"
+}
+
+impl Identified {
+    /// Charges the request to whoever proved to be its sender, else to its address.
+    fn charge(&self) -> ApiResult<()> {
+        let limits = &self.callers.limits;
+        let charge = match &self.who {
+            Ok(Who::Session { session, .. }) => limits.charge_session(session.id)?,
+            Ok(Who::Token { grant, .. }) => limits.charge_key(grant.key, grant.rate_limit_rps)?,
+            // What a key is charged to depends on what it does; its extractor knows.
+            Ok(Who::Key(_)) => return Ok(()),
+            Err(_) => return limits.charge_address(self.client.ip),
+        };
+        let _ = self.charge.set(charge);
+        Ok(())
+    }
+
+    /// The sliding cookie, the rate headers, and which origins may read the answer.
+    fn leave_marks(&self, response: &mut Response) {
+        if let Some(charge) = self.charge.get() {
+            charge.write(response);
+        }
+        match &self.who {
+            Ok(Who::Session { cookie, .. }) => {
+                if !cookies::decides_session(response.headers()) {
+                    response.headers_mut().append(header::SET_COOKIE, self.callers.cookies.session(cookie));
+                }
+            }
+            Ok(Who::Token { grant, .. }) => {
+                response.extensions_mut().insert(AllowedOrigins(grant.origins.clone()));
+            }
+            Ok(Who::Key(key)) => {
+                response.extensions_mut().insert(AllowedOrigins(vec![key.embed.origins.clone()]));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Callers {
+    async fn identify(&self, parts: &Parts, now: Timestamp) -> Identified {
+        let peer = host::peer(parts);
+        let user_agent = parts.headers.get(header::USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
+        let client = Client { ip: self.proxies.client(peer, &parts.headers), user_agent: user_agent.unwrap_or_default() };
+        let mut sent_jwt = false;
+        // An Authorization header is the only credential looked at: a bad token never falls through to a good cookie.
+        let who = if parts.headers.contains_key(header::AUTHORIZATION) {
+            match authorization(&parts.headers) {
+                Ok(Sent::Key { secret, id }) => self.key(&secret, id.as_deref(), now),
+                Ok(Sent::Jwt(token)) => {
+                    sent_jwt = true;
+                    self.token(&token, parts, now)
+                }
+                Err(refused) => Err(refused),
+            }
+        } else {
+            self.cookie(&parts.headers, now).await
+        };
+        let local = host::is_local(peer, &parts.headers);
+        Identified { callers: self.clone(), who, sent_jwt, client, local, charge: OnceLock::new() }
+    }
+
+    fn key(&self, secret: &str, id: Option<&str>, now: Timestamp) -> ApiResult<Who> {
+        let invalid = || ApiError::new(Code::ApiKeyInvalid, "this API key is unknown, disabled or expired");
+        let key = self.identity.api_key(secret, now).ok_or_else(invalid)?;
+        match id {
+            Some(id) if id != key.id.to_string() => Err(invalid()),
+            _ => Ok(Who::Key(key)),
+        }
+    }
+
+    fn token(&self, token: &str, parts: &Parts, now: Timestamp) -> ApiResult<Who> {
+        let Some(slug) = slug_of(parts.uri.path()) else { return Err(session_required()) };
+        let origin = parts.headers.get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
+        let grant = self.identity.embed(&EmbedRequest { token, slug, origin }, now)?;
+        Ok(Who::Token { grant: Box::new(grant), slug: slug.to_owned() })
+    }
+
+    /// Up to four cookies of this name are tried, because another application on this host may have set one, too.
+    async fn cookie(&self, headers: &HeaderMap, now: Timestamp) -> ApiResult<Who> {
+        let mut refused = ApiError::new(Code::Unauthenticated, "no credential was sent");
+        for cookie in cookies::values(headers, cookies::SESSION, 4) {
+            let identity = Arc::clone(&self.identity);
+            match self.identity.session(cookie, now) {
+                SessionCheck::Live(session) => return Ok(Who::Session { session, cookie: cookie.to_owned() }),
+                SessionCheck::LiveOncePersisted(session) => {
+                    let renewed = Arc::clone(&session);
+                    self.lanes.run(Lane::Account, move || identity.persist_session(&renewed)).await??;
+                    return Ok(Who::Session { session, cookie: cookie.to_owned() });
+                }
+                SessionCheck::Expired(session) => {
+                    self.lanes.run(Lane::Account, move || identity.end_session(&session, now)).await??;
+                }
+                SessionCheck::Unknown => {}
+            }
+            refused = ApiError::new(Code::SessionInvalid, "this session has ended; log in again");
+        }
+        Err(refused)
+    }
+}
+
+/// The organisation in a path, as written there. A slug needs no percent-encoding, so one that has it is nobody's.
+fn slug_of(path: &str) -> Option<&str> {
+    let slug = path.strip_prefix("/api/v1/orgs/")?.split('/').next()?;
+    (!slug.is_empty()).then_some(slug)
+}
+
+/// What an `Authorization` header holds.
+enum Sent {
+    Key { secret: String, id: Option<String> },
+    Jwt(String),
+}
+
+/// Takes the one `Authorization` header apart; schemes in any letter case.
+fn authorization(headers: &HeaderMap) -> ApiResult<Sent> {
+    let invalid = |detail: &'static str| ApiError::new(Code::TokenInvalid, detail);
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return Err(invalid("more than one Authorization header"));
+    };
+    let text = value.to_str().map_err(|_| invalid("the Authorization header is not text"))?;
+    let (scheme, rest) = text.trim().split_once(' ').ok_or_else(|| invalid("the Authorization header holds no credential"))?;
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return match rest.starts_with("msk_") {
+            true => Ok(Sent::Key { secret: rest.to_owned(), id: None }),
+            false => Ok(Sent::Jwt(rest.to_owned())),
+        };
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return Err(invalid("the schemes are Bearer, and Basic with an API key as password"));
+    }
+    let refused = || ApiError::new(Code::ApiKeyInvalid, "Basic takes an API key as password");
+    let decoded = BASE64.decode(rest.as_bytes()).ok().and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(refused)?;
+    let (user, secret) = decoded.split_once(':').ok_or_else(refused)?;
+    Ok(Sent::Key { secret: secret.to_owned(), id: user.starts_with("ak_").then(|| user.to_owned()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn an_authorization_header_is_taken_apart() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, HeaderValue::from_str(text).expect("a value"));
+            match authorization(&headers) {
+                Ok(Sent::Key { secret, id: None }) => format!("key {secret}"),
+                Ok(Sent::Key { secret, id: Some(id) }) => format!("key {secret} of {id}"),
+                Ok(Sent::Jwt(token)) => format!("jwt {token}"),
+                Err(refused) => refused.code().as_str().to_owned(),
+            }
+        };
+        let basic = |text: &str| format!("bAsIc {}", BASE64.encode(text.as_bytes()));
+        assert_eq!(read("Bearer a.b.c"), "jwt a.b.c");
+        assert_eq!(read("BEARER msk_x"), "key msk_x");
+        assert_eq!(read(&basic("any:msk_x")), "key msk_x");
+        assert_eq!(read(&basic("ak_1:msk_x")), "key msk_x of ak_1");
+        assert_eq!(read(&basic("nocolon")), "api_key_invalid");
+        assert_eq!(read("Basic !"), "api_key_invalid");
+        assert_eq!(read("Digest x"), "token_invalid");
+        assert_eq!(read("Bearer"), "token_invalid");
+        let mut two = HeaderMap::new();
+        two.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer a"));
+        two.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer b"));
+        assert!(authorization(&two).is_err());
+    }
+}

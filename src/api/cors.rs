@@ -1,0 +1,79 @@
+//! Who may read our answers from a page of another origin (API.md B4).
+//!
+//! Discover and query endpoints only, and only with a token: never with credentials of the browser. The exception is
+//! front-end development, whose origins the operator names.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::Response;
+
+use super::error::Form;
+
+/// Origins that the credential of this request allows: the token's and its key's, each list must hold the origin.
+/// An extension of the response, set by the credential layer.
+#[derive(Clone, Debug)]
+pub struct AllowedOrigins(pub Vec<Vec<String>>);
+
+impl AllowedOrigins {
+    fn allows(&self, origin: &str) -> bool {
+        self.0.iter().all(|list| list.iter().any(|allowed| allowed == "*" || allowed == origin))
+    }
+}
+
+/// Whether pages of other origins may use this path with a token.
+pub fn is_open(path: &str) -> bool {
+    matches!(Form::of_path(path), Form::Data | Form::Prometheus)
+}
+
+const EXPOSED: HeaderValue = HeaderValue::from_static("ratelimit, ratelimit-policy, retry-after, x-request-id");
+const PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
+
+/// The answer to a preflight, or `None` where this is none or the path is closed to other origins.
+pub fn preflight(method: &Method, path: &str, headers: &HeaderMap, trusted: &[String]) -> Option<Response> {
+    let origin = headers.get(header::ORIGIN)?;
+    if method != Method::OPTIONS || !headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
+        return None;
+    }
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let out = response.headers_mut();
+    if is_trusted(origin, trusted) {
+        out.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        out.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        out.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PATCH, DELETE"));
+    } else if is_open(path) {
+        out.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        out.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+        out.insert(PRIVATE_NETWORK, HeaderValue::from_static("true"));
+    } else {
+        return None;
+    }
+    out.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, content-type"));
+    out.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    out.insert(header::VARY, HeaderValue::from_static("Origin"));
+    Some(response)
+}
+
+fn is_trusted(origin: &HeaderValue, trusted: &[String]) -> bool {
+    trusted.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes())
+}
+
+/// Lets the page of `origin` read `response` where it may.
+///
+/// A 401 is readable by whoever sent the token: it says nothing but that the token is bad, and a page must see
+/// `token_expired` to fetch a fresh one.
+pub fn open(path: &str, origin: Option<&HeaderValue>, with_token: bool, trusted: &[String], response: &mut Response) {
+    if is_open(path) {
+        response.headers_mut().append(header::VARY, HeaderValue::from_static("Origin"));
+    }
+    let Some(origin) = origin else { return };
+    let granted = response.extensions().get::<AllowedOrigins>().is_some_and(|allowed| origin.to_str().is_ok_and(|text| allowed.allows(text)));
+    let refused = response.status() == StatusCode::UNAUTHORIZED;
+    if is_trusted(origin, trusted) {
+        response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+    } else if !(is_open(path) && with_token && (granted || refused)) {
+        return;
+    }
+    response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+    response.headers_mut().insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+}

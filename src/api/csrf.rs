@@ -1,0 +1,81 @@
+//! Cross-site requests that would act with somebody else's cookie are refused (API.md B4).
+//!
+//! `SameSite` is not enough on a laptop, where every port of `localhost` is one site. The rules are tower-http's: refuse
+//! what `Sec-Fetch-Site` or `Origin` says comes from elsewhere; no such header means no browser. They apply to every
+//! unsafe method that a cookie could authorise, and to everything below `/auth`, logins first of all. A request with an
+//! `Authorization` header uses no cookie, and a foreign page cannot set one without a preflight.
+
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use axum::extract::Request;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use tower::{Layer, Service};
+use tower_http::csrf::{Csrf, CsrfLayer, ProtectionError};
+
+use super::error::{ApiError, Code};
+
+type Reject = fn(ProtectionError) -> Response;
+
+/// The check, for requests that a cookie could authorise.
+#[derive(Clone, Debug)]
+pub struct CookieCsrf(CsrfLayer<Reject>);
+
+impl CookieCsrf {
+    /// With origins that may act across sites (front-end development on another port).
+    ///
+    /// # Errors
+    /// The origin that is none, and why.
+    pub fn new(trusted_origins: &[String]) -> Result<CookieCsrf, String> {
+        let mut layer = CsrfLayer::new();
+        for origin in trusted_origins {
+            layer = layer.add_trusted_origin(origin).map_err(|error| error.to_string())?;
+        }
+        Ok(CookieCsrf(layer.with_rejection_response(reject)))
+    }
+}
+
+fn reject(error: ProtectionError) -> Response {
+    tracing::debug!("refused a cross-site request: {error}");
+    ApiError::new(Code::CsrfRejected, "this request came from another site").into_response()
+}
+
+impl<S: Clone> Layer<S> for CookieCsrf {
+    type Service = CookieCsrfService<S>;
+
+    fn layer(&self, inner: S) -> CookieCsrfService<S> {
+        CookieCsrfService { guarded: self.0.layer(inner.clone()), plain: inner }
+    }
+}
+
+/// [`CookieCsrf`] around a service.
+#[derive(Clone, Debug)]
+pub struct CookieCsrfService<S> {
+    guarded: Csrf<S, Reject>,
+    plain: S,
+}
+
+impl<S> Service<Request> for CookieCsrfService<S>
+where
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.plain.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let path = request.uri().path();
+        let auth = path.starts_with("/auth/") || path.starts_with("/api/v1/auth/");
+        if auth || !request.headers().contains_key(header::AUTHORIZATION) {
+            Box::pin(self.guarded.call(request))
+        } else {
+            Box::pin(self.plain.call(request))
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The accept loop: connections, their limits and their clocks (API.md D9, RELIABILITY.md finding 6).
+//!
+//! `axum::serve` gives hyper no timer, so a connection that sends half a header stays for ever. Here every connection
+//! has one clock at a time: the first byte and a whole header within 10 s, the next request within 75 s, and a reader
+//! that takes nothing for 30 s is let go. (Bodies have their own deadline, in [`body`](super::body).) hyper's own
+//! header timer cannot tell a slow header from an idle connection, so it stands behind ours, at the longer of the two.
+//!
+//! Of 1,024 connections the last 16 are answered only on health and logout paths, once each: whatever holds the others,
+//! an operator still sees that the process lives, and people get out.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep};
+use tower::ServiceExt as _;
+
+use super::error::ApiError;
+use super::health::Counters;
+use super::host::{Peer, TrustedProxies};
+use super::limits::network;
+
+/// How connections are treated.
+#[derive(Clone, Debug)]
+pub struct EdgeOptions {
+    /// From the first look for a request's header to its end; also how soon a new connection must send something.
+    pub header_timeout: Duration,
+    /// Between requests.
+    pub idle_timeout: Duration,
+    /// While a client takes nothing of a response.
+    pub write_timeout: Duration,
+    /// How long requests may go on after a stop.
+    pub drain_timeout: Duration,
+    /// Connections open at once.
+    pub connections_max: usize,
+    /// Of those, kept for health and logout.
+    pub connections_reserved: usize,
+    /// Of one address; loopback and trusted proxies are exempt.
+    pub connections_per_ip: usize,
+    /// Bytes of a request line and its headers together; beyond it 431.
+    pub header_bytes_max: usize,
+    /// Headers of a request; beyond it 431.
+    pub headers_max: usize,
+    /// Peers that are exempt from the limit per address.
+    pub proxies: TrustedProxies,
+}
+
+impl Default for EdgeOptions {
+    fn default() -> EdgeOptions {
+        EdgeOptions {
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(10),
+            connections_max: 1_024,
+            connections_reserved: 16,
+            connections_per_ip: 128,
+            header_bytes_max: 64 * 1024,
+            headers_max: 100,
+            proxies: TrustedProxies::default(),
+        }
+    }
+}
+
+/// Serves `router` until `shutdown` ends; then accepts no more, lets requests finish for `drain_timeout`, and drops what
+/// is left. Answers how many connections were dropped.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    options: EdgeOptions,
+    counters: Arc<Counters>,
+    shutdown: impl Future<Output = ()> + Send,
+) -> usize {
+    let door = Arc::new(Door {
+        open: Arc::new(Semaphore::new(options.connections_max.max(1))),
+        per_ip: Mutex::new(HashMap::new()),
+        options,
+        counters,
+    });
+    let graceful = GracefulShutdown::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = door.accept(&listener) => accepted,
+        };
+        while tasks.try_join_next().is_some() {}
+        if let Some((stream, place)) = accepted {
+            let connection = connection(&door, stream, place, router.clone());
+            let watcher = graceful.watcher();
+            tasks.spawn(async move { connection(watcher).await });
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(door.options.drain_timeout, graceful.shutdown()).await.is_ok() {
+        while tasks.join_next().await.is_some() {}
+        return 0;
+    }
+    while tasks.try_join_next().is_some() {}
+    let dropped = tasks.len();
+    tasks.shutdown().await;
+    dropped
+}
+
+type Served = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One connection, ready to be watched over and run.
+fn connection(
+    door: &Arc<Door>,
+    stream: TcpStream,
+    place: Place,
+    router: Router,
+) -> impl FnOnce(hyper_util::server::graceful::Watcher) -> Served + Send + 'static {
+    let door = Arc::clone(door);
+    move |watcher| {
+        let options = &door.options;
+        let phase = Arc::new(Phase::default());
+        let peer = Peer(place.peer);
+        let reserved = place.reserved;
+        let clocks = Clocked::new(stream, Arc::clone(&phase), options);
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            phase.set(Phase::BUSY);
+            let (router, phase) = (router.clone(), Arc::clone(&phase));
+            async move {
+                let response = answer(router, request, peer, reserved).await;
+                phase.set(Phase::IDLE);
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let served = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(options.idle_timeout.max(options.header_timeout))
+            .max_buf_size(options.header_bytes_max.max(8_192))
+            .max_header_size(options.header_bytes_max)
+            .max_headers(options.headers_max)
+            .half_close(false)
+            .serve_connection(TokioIo::new(clocks), service);
+        let served = watcher.watch(served);
+        Box::pin(async move {
+            let ended = served.await;
+            if let Err(error) = ended {
+                if is_timeout(&error) {
+                    door.counters.connections_timed_out.fetch_add(1, Ordering::Relaxed);
+                }
+                tracing::debug!("a connection ended early: {error}");
+            }
+            drop(place);
+        })
+    }
+}
+
+async fn answer(router: Router, request: hyper::Request<Incoming>, peer: Peer, reserved: bool) -> Response {
+    if reserved && !is_vital(request.uri().path()) {
+        let mut response = ApiError::busy(Duration::from_secs(2)).into_response();
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        return response;
+    }
+    let mut request: Request = request.map(Body::new);
+    request.extensions_mut().insert(peer);
+    let Ok(mut response) = router.oneshot(request).await;
+    if reserved {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// What the reserved connections answer.
+fn is_vital(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz" | "/metrics" | "/api/v1/health" | "/auth/logout" | "/api/v1/auth/logout")
+}
+
+fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let own = error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut);
+        if own || error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+// -- who gets in ------------------------------------------------------------------------------------------------------
+
+struct Door {
+    open: Arc<Semaphore>,
+    per_ip: Mutex<HashMap<IpAddr, usize>>,
+    options: EdgeOptions,
+    counters: Arc<Counters>,
+}
+
+/// A connection's place; gone when it is dropped.
+struct Place {
+    peer: SocketAddr,
+    reserved: bool,
+    counted: Option<IpAddr>,
+    door: Arc<Door>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Door {
+    /// Waits for a free place, then for a connection; `None` where it was refused or failed.
+    async fn accept(self: &Arc<Door>, listener: &TcpListener) -> Option<(TcpStream, Place)> {
+        let permit = Arc::clone(&self.open).acquire_owned().await.ok()?;
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!("no connection could be accepted: {error}");
+                // Out of descriptors, most likely: asking again at once would spin.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                return None;
+            }
+        };
+        let Some(counted) = self.count(peer.ip()) else {
+            self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        let reserved = self.open.available_permits() < self.options.connections_reserved;
+        let _ = stream.set_nodelay(true);
+        self.counters.connections.fetch_add(1, Ordering::Relaxed);
+        Some((stream, Place { peer, reserved, counted, door: Arc::clone(self), _permit: permit }))
+    }
+
+    /// Counts an address that has a limit; `None` at the limit.
+    fn count(&self, ip: IpAddr) -> Option<Option<IpAddr>> {
+        if ip.to_canonical().is_loopback() || self.options.proxies.trusts(ip) {
+            return Some(None);
+        }
+        let ip = network(ip);
+        let mut per_ip = self.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = per_ip.entry(ip).or_default();
+        if *open >= self.options.connections_per_ip {
+            return None;
+        }
+        *open += 1;
+        Some(Some(ip))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.door.counters.connections.fetch_sub(1, Ordering::Relaxed);
+        let Some(ip) = self.counted else { return };
+        let mut per_ip = self.door.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = per_ip.get_mut(&ip) {
+            *open -= 1;
+            if *open == 0 {
+                per_ip.remove(&ip);
+            }
+        }
+    }
+}
+
+// -- the clocks of a connection ---------------------------------------------------------------------------------------
+
+/// What a connection is waiting for.
+#[derive(Debug, Default)]
+struct Phase(AtomicU8);
+
+impl Phase {
+    /// The first request, or the rest of a header.
+    const HEAD: u8 = 0;
+    /// Our own answer.
+    const BUSY: u8 = 1;
+    /// The next request.
+    const IDLE: u8 = 2;
+
+    fn set(&self, phase: u8) {
+        self.0.store(phase, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A stream whose reads and writes end with `TimedOut` when the other side takes too long.
+struct Clocked {
+    stream: TcpStream,
+    phase: Arc<Phase>,
+    /// For which phase `read_by` was set.
+    timed: Option<u8>,
+    read_by: Pin<Box<Sleep>>,
+    write_by: Option<Pin<Box<Sleep>>>,
+    header_timeout: Duration,
+    idle_timeout: Duration,
+    write_timeout: Duration,
+}
+
+impl Clocked {
+    fn new(stream: TcpStream, phase: Arc<Phase>, options: &EdgeOptions) -> Clocked {
+        Clocked {
+            stream,
+            phase,
+            timed: Some(Phase::HEAD),
+            read_by: Box::pin(tokio::time::sleep(options.header_timeout)),
+            write_by: None,
+            header_timeout: options.header_timeout,
+            idle_timeout: options.idle_timeout,
+            write_timeout: options.write_timeout,
+        }
+    }
+
+    /// Notes progress or the lack of it in a write.
+    fn wrote(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.write_by = None;
+            // A response still on its way is no idleness.
+            self.timed = self.timed.filter(|timed| *timed != Phase::IDLE);
+            return written;
+        }
+        let timeout = self.write_timeout;
+        let clock = self.write_by.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(clock.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
+    }
+}
+
+impl AsyncRead for Clocked {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buf.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(cx, buf);
+        if read.is_ready() {
+            if buf.filled().len() > before && this.phase.now() == Phase::IDLE {
+                // The first bytes of the next request: from here on the header clock runs.
+                this.phase.set(Phase::HEAD);
+            }
+            return read;
+        }
+        let phase = this.phase.now();
+        if phase == Phase::BUSY {
+            this.timed = None;
+            return Poll::Pending;
+        }
+        if this.timed != Some(phase) {
+            let timeout = if phase == Phase::HEAD { this.header_timeout } else { this.idle_timeout };
+            this.read_by.as_mut().reset(Instant::now() + timeout);
+            this.timed = Some(phase);
+        }
+        ready!(this.read_by.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client sends nothing")))
+    }
+}
+
+impl AsyncWrite for Clocked {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.wrote(cx, written)
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.wrote(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

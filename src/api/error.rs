@@ -1,0 +1,444 @@
+//! The one table from refusal to status: stable codes, titles and bodies (API.md B2).
+//!
+//! A handler answers `Err(ApiError)`; its response carries the error along as an extension, and the outermost layer
+//! writes the body, because only there are the request id and the form of the path known: RFC 9457 problem details,
+//! the same with Prometheus' `errorType` and `error` on the data endpoints, or Prometheus' own body on its mount.
+
+pub mod data;
+pub mod identity;
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+macro_rules! codes {
+    ($($status:literal { $($name:ident $code:literal $title:literal,)+ })+) => {
+        /// Every stable refusal of API.md B2. A code is never renamed; the status belongs to the code.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $($(#[doc = concat!("`", $code, "`, ", stringify!($status), ".")] $name,)+)+
+        }
+
+        impl Code {
+            /// All of them, in the order of the table.
+            pub const ALL: &[Code] = &[$($(Code::$name,)+)+];
+
+            /// The HTTP status.
+            pub const fn status(self) -> StatusCode {
+                let status = match self { $($(Code::$name)|+ => StatusCode::from_u16($status),)+ };
+                match status { Ok(status) => status, Err(_) => StatusCode::INTERNAL_SERVER_ERROR }
+            }
+
+            /// The stable word.
+            pub const fn as_str(self) -> &'static str {
+                match self { $($(Code::$name => $code,)+)+ }
+            }
+
+            /// A short title in words.
+            pub const fn title(self) -> &'static str {
+                match self { $($(Code::$name => $title,)+)+ }
+            }
+        }
+    };
+}
+
+codes! {
+    400 {
+        BadRequest "bad_request" "Bad request",
+        InvalidJson "invalid_json" "Invalid JSON",
+        InvalidParameter "invalid_parameter" "Invalid parameter",
+        DuplicateParameter "duplicate_parameter" "Duplicate parameter",
+        BadExpr "bad_expr" "Bad expression",
+        InvalidState "invalid_state" "Invalid state",
+        OauthError "oauth_error" "Sign-in with the provider failed",
+        EmailConfirmationRequired "email_confirmation_required" "E-mail address must be confirmed",
+    }
+    401 {
+        Unauthenticated "unauthenticated" "Not signed in",
+        SessionRequired "session_required" "A session is required",
+        SessionInvalid "session_invalid" "The session has ended",
+        TokenInvalid "token_invalid" "Invalid token",
+        TokenExpired "token_expired" "Token expired",
+        TokenNotYetValid "token_not_yet_valid" "Token not yet valid",
+        ApiKeyInvalid "api_key_invalid" "Invalid API key",
+        ApiKeyNotAllowed "api_key_not_allowed" "API key not allowed here",
+        InvalidCredentials "invalid_credentials" "Wrong e-mail address or password",
+        InvalidCode "invalid_code" "Wrong code",
+        CodeAlreadyUsed "code_already_used" "Code already used",
+        PendingLoginInvalid "pending_login_invalid" "The login must be started again",
+        LinkInvalid "link_invalid" "The link is not valid",
+    }
+    403 {
+        Forbidden "forbidden" "Forbidden",
+        OrgMismatch "org_mismatch" "Token of another organisation",
+        EmbedRestricted "embed_restricted" "Not granted to this token",
+        MetricNotAllowed "metric_not_allowed" "Metric not granted to this token",
+        OriginNotAllowed "origin_not_allowed" "Origin not allowed",
+        CsrfRejected "csrf_rejected" "Cross-site request refused",
+        ReauthRequired "reauth_required" "A fresh login is required",
+        SignupClosed "signup_closed" "Sign-up is closed",
+        AccountDisabled "account_disabled" "Account disabled",
+        DomainNotAllowed "domain_not_allowed" "E-mail domain not allowed",
+        SetupTokenRequired "setup_token_required" "Setup token required",
+    }
+    404 {
+        NotFound "not_found" "Not found",
+        OrgNotFound "org_not_found" "Organisation not found",
+        MetricNotFound "metric_not_found" "Metric not found",
+        LabelNotFound "label_not_found" "Label not found",
+        ProviderNotConfigured "provider_not_configured" "Provider not configured",
+    }
+    405 { MethodNotAllowed "method_not_allowed" "Method not allowed", }
+    406 { NotAcceptable "not_acceptable" "Not acceptable", }
+    408 { RequestTimeout "request_timeout" "The request took too long to arrive", }
+    409 {
+        SlugTaken "slug_taken" "Slug already taken",
+        EmailTaken "email_taken" "E-mail address already taken",
+        AlreadyMember "already_member" "Already a member",
+        LastOwner "last_owner" "The last owner must stay",
+        TwofaAlreadyEnabled "twofa_already_enabled" "Second factor already enabled",
+        TwofaNotEnabled "twofa_not_enabled" "Second factor not enabled",
+        LinkRequired "link_required" "Log in first to link this identity",
+        IdentityInUse "identity_in_use" "Identity already in use",
+        KeyIsAsymmetric "key_is_asymmetric" "The server holds no private key",
+        Conflict "conflict" "Conflict",
+    }
+    413 { BodyTooLarge "body_too_large" "Body too large", }
+    414 { UriTooLong "uri_too_long" "URL too long", }
+    415 { UnsupportedMediaType "unsupported_media_type" "Unsupported media type", }
+    421 { HostNotAllowed "host_not_allowed" "Host not allowed", }
+    422 {
+        ValidationFailed "validation_failed" "Validation failed",
+        QueryTooExpensive "query_too_expensive" "Query too expensive",
+        WeakPassword "weak_password" "Password too weak",
+    }
+    429 {
+        RateLimited "rate_limited" "Too many requests",
+        LoginThrottled "login_throttled" "Too many failed logins",
+        TwofaThrottled "twofa_throttled" "Too many wrong codes",
+        MailThrottled "mail_throttled" "Too many mails",
+    }
+    431 { HeadersTooLarge "headers_too_large" "Headers too large", }
+    500 { Internal "internal" "Internal error", }
+    502 {
+        IdpUnavailable "idp_unavailable" "Provider unavailable",
+        IdpError "idp_error" "Provider answered with an error",
+    }
+    503 {
+        Busy "busy" "Busy",
+        QueryTimeout "query_timeout" "Query timed out",
+        QueryCancelled "query_cancelled" "Query cancelled",
+        StorageDegraded "storage_degraded" "Storage degraded",
+        ShuttingDown "shutting_down" "Shutting down",
+        IngestThrottled "ingest_throttled" "Ingestion throttled",
+    }
+}
+
+impl Code {
+    /// Prometheus' `errorType` (API.md B2).
+    pub const fn error_type(self) -> &'static str {
+        if matches!(self, Code::QueryTimeout) {
+            return "timeout";
+        }
+        match self.status().as_u16() {
+            401 => "unauthorized",
+            403 => "forbidden",
+            404 => "not_found",
+            422 => "execution",
+            429 => "too_many_requests",
+            500.. => "internal",
+            _ => "bad_data",
+        }
+    }
+}
+
+/// One field that failed validation: an entry of `errors[]`.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct FieldError {
+    /// The parameter or the path in the body: `expr`, `org.slug`.
+    pub field: Cow<'static, str>,
+    /// A stable word: `required`, `too_long`, `parse`, ...
+    pub code: Cow<'static, str>,
+    /// A sentence.
+    pub message: String,
+}
+
+/// A refusal on its way to a client: a code, a sentence, and what the code brings along. Never a secret, never a cause.
+#[derive(Clone, Debug)]
+pub struct ApiError(Box<Refused>);
+
+#[derive(Clone, Debug)]
+struct Refused {
+    code: Code,
+    detail: Cow<'static, str>,
+    fields: Vec<FieldError>,
+    extra: Vec<(&'static str, Value)>,
+    retry_after: Option<Duration>,
+    headers: Vec<(header::HeaderName, HeaderValue)>,
+}
+
+/// What handlers answer with.
+pub type ApiResult<T> = Result<T, ApiError>;
+
+impl ApiError {
+    /// A refusal with a sentence for the client.
+    pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError(Box::new(Refused {
+            code,
+            detail: detail.into(),
+            fields: Vec::new(),
+            extra: Vec::new(),
+            retry_after: None,
+            headers: Vec::new(),
+        }))
+    }
+
+    /// 500 `internal`: the cause goes to the log, here and only here; the client sees the request id.
+    pub fn internal(cause: impl std::fmt::Display) -> ApiError {
+        tracing::error!("internal error: {cause}");
+        ApiError::new(Code::Internal, "something went wrong; the log has it under this request id")
+    }
+
+    /// 422 `validation_failed` for one field.
+    pub fn invalid_field(field: &'static str, code: &'static str, message: impl Into<String>) -> ApiError {
+        let message = message.into();
+        ApiError::new(Code::ValidationFailed, message.clone()).with_field(field, code, message)
+    }
+
+    /// 400 `invalid_parameter` for one query parameter.
+    pub fn invalid_parameter(field: impl Into<Cow<'static, str>>, message: impl Into<String>) -> ApiError {
+        let (field, message) = (field.into(), message.into());
+        ApiError::new(Code::InvalidParameter, format!("invalid parameter {field:?}: {message}"))
+            .with_field(field, "invalid", message)
+    }
+
+    /// 503 `busy`: try again in `after`.
+    pub fn busy(after: Duration) -> ApiError {
+        ApiError::new(Code::Busy, "the server is busy; try again shortly").with_retry_after(after)
+    }
+
+    /// 503 `shutting_down`.
+    pub fn shutting_down() -> ApiError {
+        ApiError::new(Code::ShuttingDown, "the server is shutting down")
+            .with_retry_after(Duration::from_secs(1))
+    }
+
+    /// Adds an entry to `errors[]`.
+    #[must_use]
+    pub fn with_field(
+        mut self,
+        field: impl Into<Cow<'static, str>>,
+        code: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> ApiError {
+        self.0.fields.push(FieldError { field: field.into(), code: code.into(), message: message.into() });
+        self
+    }
+
+    /// Adds a member to the body, such as `attempts_left`.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> ApiError {
+        self.0.extra.push((name, value.into()));
+        self
+    }
+
+    /// Sets `Retry-After`: whole seconds, rounded up, at least 1.
+    #[must_use]
+    pub fn with_retry_after(mut self, after: Duration) -> ApiError {
+        self.0.retry_after = Some(after);
+        self
+    }
+
+    /// Adds a response header.
+    #[must_use]
+    pub fn with_header(mut self, name: header::HeaderName, value: HeaderValue) -> ApiError {
+        self.0.headers.push((name, value));
+        self
+    }
+
+    /// The code.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// The sentence for the client.
+    pub fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    /// The response in one of the three forms.
+    pub fn render(&self, form: Form, request_id: Option<&str>) -> Response {
+        let code = self.0.code;
+        let (media, body) = match form {
+            Form::Prometheus => ("application/json", self.prometheus_body()),
+            Form::Problem => ("application/problem+json", self.problem_body(request_id, false)),
+            Form::Data => ("application/problem+json", self.problem_body(request_id, true)),
+        };
+        let mut response = Response::new(Body::from(body.to_string()));
+        *response.status_mut() = code.status();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+        if let Some(after) = self.0.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
+        }
+        if code.status() == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, self.challenge());
+        }
+        for (name, value) in &self.0.headers {
+            headers.append(name, value.clone());
+        }
+        response
+    }
+
+    fn prometheus_body(&self) -> Value {
+        json!({ "status": "error", "errorType": self.0.code.error_type(), "error": self.0.detail })
+    }
+
+    fn problem_body(&self, request_id: Option<&str>, data_endpoint: bool) -> Value {
+        let code = self.0.code;
+        let mut body = Map::new();
+        body.insert("type".into(), format!("urn:promlet:error:{}", code.as_str()).into());
+        body.insert("title".into(), code.title().into());
+        body.insert("status".into(), code.status().as_u16().into());
+        body.insert("code".into(), code.as_str().into());
+        body.insert("detail".into(), self.0.detail.as_ref().into());
+        if let Some(id) = request_id {
+            body.insert("request_id".into(), id.into());
+        }
+        if data_endpoint {
+            body.insert("errorType".into(), code.error_type().into());
+            body.insert("error".into(), self.0.detail.as_ref().into());
+        }
+        for (name, value) in &self.0.extra {
+            body.insert((*name).into(), value.clone());
+        }
+        if !self.0.fields.is_empty() {
+            body.insert("errors".into(), json!(self.0.fields));
+        }
+        Value::Object(body)
+    }
+
+    /// RFC 6750, section 3: `Bearer`, with an error only when a token was presented. Never `Basic`: no browser pop-up.
+    fn challenge(&self) -> HeaderValue {
+        let presented = matches!(
+            self.0.code,
+            Code::TokenInvalid
+                | Code::TokenExpired
+                | Code::TokenNotYetValid
+                | Code::ApiKeyInvalid
+                | Code::ApiKeyNotAllowed
+                | Code::SessionRequired
+        );
+        if !presented {
+            return HeaderValue::from_static("Bearer realm=\"metrics\"");
+        }
+        let described: String =
+            self.0.detail.chars().filter(|c| (' '..='~').contains(c) && !matches!(c, '"' | '\\')).collect();
+        let text =
+            format!("Bearer realm=\"metrics\", error=\"invalid_token\", error_description=\"{described}\"");
+        HeaderValue::try_from(text)
+            .unwrap_or(HeaderValue::from_static("Bearer realm=\"metrics\", error=\"invalid_token\""))
+    }
+}
+
+/// Seconds for `Retry-After`: rounded up, at least 1.
+fn whole_seconds(after: Duration) -> u64 {
+    after.as_millis().div_ceil(1_000).clamp(1, 86_400 * 366).try_into().unwrap_or(1)
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.0.code.as_str(), self.0.detail)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = self.render(Form::Problem, None);
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// How a refusal is written down; the path decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// RFC 9457.
+    Problem,
+    /// RFC 9457 with Prometheus' `errorType` and `error`: discover and query (API.md C5).
+    Data,
+    /// Prometheus' own error body: its mount (API.md C6).
+    Prometheus,
+}
+
+impl Form {
+    /// The form that refusals of this path take.
+    pub fn of_path(path: &str) -> Form {
+        let Some(rest) = path.strip_prefix("/api/v1/orgs/") else { return Form::Problem };
+        let mut parts = rest.split('/').skip(1);
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            // Writing on the mount is ingestion: its senders read status and first line only.
+            (Some("prometheus"), Some("api"), Some("v1"), Some("write")) => Form::Problem,
+            (Some("prometheus"), ..) => Form::Prometheus,
+            (Some("metrics" | "query"), ..) => Form::Data,
+            _ => Form::Problem,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_one_word_and_named_once() {
+        let words: std::collections::BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(words.len(), Code::ALL.len());
+        for code in Code::ALL {
+            assert!(
+                code.as_str().bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
+                "{code:?}"
+            );
+            assert!(code.status().is_client_error() || code.status().is_server_error(), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn the_path_decides_the_form() {
+        let cases = [
+            ("/api/v1/auth/login", Form::Problem),
+            ("/api/v1/orgs/acme", Form::Problem),
+            ("/api/v1/orgs/acme/metrics", Form::Data),
+            ("/api/v1/orgs/acme/query/range", Form::Data),
+            ("/api/v1/orgs/acme/prometheus/api/v1/query", Form::Prometheus),
+            ("/api/v1/orgs/acme/prometheus/api/v1/write", Form::Problem),
+            ("/api/v1/orgs/acme/write", Form::Problem),
+        ];
+        for (path, form) in cases {
+            assert_eq!(Form::of_path(path), form, "{path}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_whole_and_never_zero() {
+        for (ms, s) in [(0, 1), (1, 1), (1_000, 1), (1_001, 2), (299_999, 300)] {
+            assert_eq!(whole_seconds(Duration::from_millis(ms)), s);
+        }
+    }
+
+    #[test]
+    fn a_challenge_never_carries_quotes_or_line_breaks() {
+        let error = ApiError::new(Code::TokenInvalid, "bad \"kid\"\r\nX: y");
+        let value = error.challenge();
+        assert_eq!(
+            value.to_str().expect("visible"),
+            "Bearer realm=\"metrics\", error=\"invalid_token\", error_description=\"bad kidX: y\""
+        );
+    }
+}

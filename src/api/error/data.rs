@@ -1,0 +1,60 @@
+//! The refusals of promql, tsdb and ingest as the API tells them. No wildcards: a new variant asks here which code it is.
+
+use super::{ApiError, Code};
+use crate::api::limits::jittered_retry;
+use crate::api::prom_json::BodyTooLarge;
+use crate::ingest::DecodeError;
+use crate::promql::QueryError;
+use crate::promql::syntax::SyntaxError;
+use crate::tsdb::AppendError;
+
+/// Prometheus answers the same kinds with 400 (bad data), 422 (execution) and 503 (timeout).
+impl From<QueryError> for ApiError {
+    fn from(error: QueryError) -> ApiError {
+        let code = match &error {
+            QueryError::TooManySamples { .. } | QueryError::TooManySeries { .. } | QueryError::TooMuchMemory { .. } => {
+                Code::QueryTooExpensive
+            }
+            QueryError::Timeout => Code::QueryTimeout,
+            QueryError::Cancelled => Code::QueryCancelled,
+            QueryError::BadQuery(_) => Code::BadExpr,
+            QueryError::Execution(_) => Code::ValidationFailed,
+        };
+        ApiError::new(code, error.to_string())
+    }
+}
+
+impl From<BodyTooLarge> for ApiError {
+    fn from(error: BodyTooLarge) -> ApiError {
+        ApiError::new(Code::QueryTooExpensive, error.to_string())
+    }
+}
+
+/// A text that is no PromQL, in the parameter that held it.
+pub fn bad_expression(parameter: &'static str, error: &SyntaxError) -> ApiError {
+    ApiError::new(Code::BadExpr, error.to_string()).with_field(parameter, "parse", error.message.clone())
+}
+
+/// Senders keep what a 503 refused and send it again; the cause is the operator's business and stands in the log.
+impl From<AppendError> for ApiError {
+    fn from(error: AppendError) -> ApiError {
+        let degraded = |detail: &'static str| {
+            tracing::error!("samples were not stored: {error}");
+            ApiError::new(Code::StorageDegraded, detail).with_retry_after(jittered_retry())
+        };
+        match &error {
+            AppendError::Fenced(_) => degraded("the store takes no samples until it is restarted"),
+            AppendError::ReadOnly(_) => degraded("the store takes no samples until it is repaired"),
+            AppendError::DiskFull { .. } => degraded("the disk is full"),
+            AppendError::HeadFull { .. } => degraded("the memory for samples is full"),
+            AppendError::Closed => ApiError::shutting_down(),
+        }
+    }
+}
+
+impl From<DecodeError> for ApiError {
+    fn from(error: DecodeError) -> ApiError {
+        let code = if error.is_size() { Code::BodyTooLarge } else { Code::BadRequest };
+        ApiError::new(code, error.to_string())
+    }
+}

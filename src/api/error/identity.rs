@@ -1,0 +1,158 @@
+//! Identity's refusals as the API tells them. No wildcards: a new variant asks here which code it is.
+
+use super::{ApiError, Code};
+use crate::identity::{
+    CodeError, FieldError, KeyError, LinkError, LoginError, MintError, OrgError, SetUpError, StoreError, TokenRefusal,
+    TwoFactorError,
+};
+use crate::model::SlugError;
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> ApiError {
+        tracing::error!("the account store failed: {error}");
+        ApiError::new(Code::StorageDegraded, "the account store does not take changes at the moment")
+            .with_retry_after(std::time::Duration::from_secs(5))
+    }
+}
+
+impl From<LoginError> for ApiError {
+    fn from(error: LoginError) -> ApiError {
+        match error {
+            LoginError::InvalidCredentials => ApiError::new(Code::InvalidCredentials, "address and password do not belong together"),
+            LoginError::Throttled { retry_after } => ApiError::new(Code::LoginThrottled, error.to_string()).with_retry_after(retry_after),
+            LoginError::Store(error) => error.into(),
+        }
+    }
+}
+
+fn used(retry_after: std::time::Duration) -> ApiError {
+    let ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
+    ApiError::new(Code::CodeAlreadyUsed, "this code was already used; wait for the next one")
+        .with("retry_after_ms", ms)
+        .with_retry_after(retry_after)
+}
+
+impl From<CodeError> for ApiError {
+    fn from(error: CodeError) -> ApiError {
+        match error {
+            CodeError::PendingInvalid => ApiError::new(Code::PendingLoginInvalid, "this login is over; start again"),
+            CodeError::Invalid { attempts_left } => ApiError::new(Code::InvalidCode, "this code is wrong").with("attempts_left", attempts_left),
+            CodeError::AlreadyUsed { retry_after } => used(retry_after),
+            CodeError::Throttled { retry_after } => ApiError::new(Code::TwofaThrottled, error.to_string()).with_retry_after(retry_after),
+            CodeError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<LinkError> for ApiError {
+    fn from(error: LinkError) -> ApiError {
+        match error {
+            LinkError::Invalid => ApiError::new(Code::LinkInvalid, "this link is not valid any more; ask for a new one"),
+            LinkError::EmailRequired => ApiError::new(Code::EmailConfirmationRequired, "type the address that this link was sent to")
+                .with_field("email", "required", "the link was asked for in another browser"),
+            LinkError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<SetUpError> for ApiError {
+    fn from(error: SetUpError) -> ApiError {
+        match error {
+            SetUpError::Closed => ApiError::new(Code::SignupClosed, "an account exists; ask its owner for an invitation"),
+            SetUpError::TokenRequired => {
+                ApiError::new(Code::SetupTokenRequired, "open the set-up link that the server printed when it started")
+            }
+            SetUpError::Email(error) => ApiError::invalid_field("email", "form", error.to_string()),
+            SetUpError::Password(error) => {
+                ApiError::new(Code::WeakPassword, error.to_string()).with_field("password", "weak", error.to_string())
+            }
+            SetUpError::Slug(error) => slug("org.slug", error),
+            SetUpError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", error.to_string()),
+            SetUpError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// A slug that is none, in the field that held it.
+pub fn slug(field: &'static str, error: SlugError) -> ApiError {
+    let code = match error {
+        SlugError::Shape => "form",
+        SlugError::Reserved => "reserved",
+    };
+    ApiError::invalid_field(field, code, error.to_string())
+}
+
+impl From<TwoFactorError> for ApiError {
+    fn from(error: TwoFactorError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            TwoFactorError::AlreadyEnabled => ApiError::new(Code::TwofaAlreadyEnabled, detail),
+            TwoFactorError::NotEnabled => ApiError::new(Code::TwofaNotEnabled, detail),
+            TwoFactorError::InvalidCode => ApiError::new(Code::InvalidCode, detail),
+            TwoFactorError::AlreadyUsed { retry_after } => used(retry_after),
+            TwoFactorError::Throttled { retry_after } => ApiError::new(Code::TwofaThrottled, detail).with_retry_after(retry_after),
+            TwoFactorError::InvalidPassword => ApiError::new(Code::InvalidCredentials, detail),
+            TwoFactorError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
+            TwoFactorError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<OrgError> for ApiError {
+    fn from(error: OrgError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            OrgError::Forbidden => ApiError::new(Code::Forbidden, detail),
+            OrgError::SlugTaken(_) => ApiError::new(Code::SlugTaken, detail),
+            OrgError::Slug(error) => slug("slug", error),
+            OrgError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            OrgError::Exhausted => ApiError::new(Code::Conflict, detail),
+            OrgError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
+            OrgError::Store(error) => error.into(),
+        }
+    }
+}
+
+fn fields(errors: Vec<FieldError>) -> ApiError {
+    let detail = errors.first().map_or_else(String::new, |first| format!("{}: {}", first.field, first.message));
+    errors.into_iter().fold(ApiError::new(Code::ValidationFailed, detail), |error, field| {
+        error.with_field(field.field, "invalid", field.message)
+    })
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            KeyError::Validation(errors) => fields(errors),
+            KeyError::NotFound => ApiError::new(Code::NotFound, detail),
+            KeyError::TooMany(_) => ApiError::new(Code::ValidationFailed, detail),
+            KeyError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<MintError> for ApiError {
+    fn from(error: MintError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            MintError::UnknownKey => ApiError::new(Code::NotFound, detail),
+            MintError::Asymmetric => ApiError::new(Code::KeyIsAsymmetric, detail),
+            MintError::Validation(errors) => fields(errors),
+            MintError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<TokenRefusal> for ApiError {
+    fn from(error: TokenRefusal) -> ApiError {
+        match error {
+            // Which check failed is for introspection, not for whoever holds the token.
+            TokenRefusal::Invalid { .. } => ApiError::new(Code::TokenInvalid, "the embed token is not valid"),
+            TokenRefusal::Expired => ApiError::new(Code::TokenExpired, "the embed token has expired"),
+            TokenRefusal::NotYetValid => ApiError::new(Code::TokenNotYetValid, "the embed token is not valid yet"),
+            TokenRefusal::OrgMismatch => ApiError::new(Code::OrgMismatch, "this credential belongs to another organisation"),
+            TokenRefusal::OriginNotAllowed => ApiError::new(Code::OriginNotAllowed, "the embed token may not be used on this origin"),
+        }
+    }
+}

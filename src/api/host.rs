@@ -1,0 +1,190 @@
+//! Which names this server answers to, and who is really at the other end.
+//!
+//! A web page of any site can make its own name resolve to 127.0.0.1 and then speak to this server as its own origin
+//! (DNS rebinding); the `Host` header gives it away (API.md B4).
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::{HeaderMap, Uri, header, request::Parts};
+
+use super::error::{ApiError, ApiResult, Code};
+
+/// The TCP peer of a request; an extension set by [`edge`](super::edge).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
+/// The names this server answers to.
+#[derive(Clone, Debug, Default)]
+pub struct AllowedHosts(Vec<String>);
+
+impl AllowedHosts {
+    /// The public URL's host and more names, beside `localhost`, `*.localhost` and addresses, which always are allowed.
+    pub fn new(names: impl IntoIterator<Item = String>) -> AllowedHosts {
+        AllowedHosts(names.into_iter().map(|name| name.to_ascii_lowercase()).collect())
+    }
+
+    /// Whether requests for `host` (without a port) are meant for us.
+    pub fn allows(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        let host = host.strip_suffix('.').unwrap_or(&host);
+        host == "localhost" || host.ends_with(".localhost") || is_address(host) || self.0.iter().any(|name| name == host)
+    }
+
+    /// Checks a request.
+    ///
+    /// # Errors
+    /// 400 for a missing or doubled `Host` (RFC 9112, section 3.2), 421 `host_not_allowed` for a foreign name.
+    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> ApiResult<()> {
+        let refused = || ApiError::new(Code::HostNotAllowed, "this server does not answer to that host name; PROMLET_ALLOWED_HOSTS adds names");
+        let mut sent = headers.get_all(header::HOST).iter();
+        let host = match (sent.next(), sent.next(), uri.authority()) {
+            (Some(host), None, None) => host.to_str().map_err(|_| refused())?,
+            // An absolute target is checked beside the header: either could be taken for the site later.
+            (Some(host), None, Some(target)) if host.as_bytes().eq_ignore_ascii_case(target.as_str().as_bytes()) => target.as_str(),
+            (None, None, Some(target)) => target.as_str(),
+            _ => return Err(ApiError::new(Code::BadRequest, "a request carries exactly one Host header")),
+        };
+        if self.allows(without_port(host)) { Ok(()) } else { Err(refused()) }
+    }
+}
+
+fn is_address(host: &str) -> bool {
+    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match inner {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => host.parse::<std::net::Ipv4Addr>().is_ok(),
+    }
+}
+
+/// `host:port` without its port; `[::1]:80` keeps the brackets.
+pub fn without_port(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) && (!host.contains(':') || host.ends_with(']')) => host,
+        _ => authority,
+    }
+}
+
+/// A network in CIDR notation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl Network {
+    /// Reads `10.0.0.0/8`, `fd00::/8`, or one address.
+    pub fn parse(text: &str) -> Option<Network> {
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(a, p)| (a, Some(p)));
+        let address: IpAddr = address.trim().parse().ok()?;
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.map_or(Some(whole), |text| text.trim().parse().ok())?;
+        (prefix <= whole).then_some(Network { address, prefix })
+    }
+
+    /// Whether `ip` lies in it.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match (self.address.to_canonical(), ip.to_canonical()) {
+            (IpAddr::V4(net), IpAddr::V4(ip)) => {
+                let shift = 32u32.saturating_sub(u32::from(self.prefix));
+                (net.to_bits() ^ ip.to_bits()).checked_shr(shift).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(net), IpAddr::V6(ip)) => {
+                let shift = 128u32.saturating_sub(u32::from(self.prefix));
+                (net.to_bits() ^ ip.to_bits()).checked_shr(shift).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Headers that only a proxy writes. One of them from a loopback peer means: the client may be anywhere.
+const PROXY_HEADERS: [&str; 6] =
+    ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
+
+/// Proxies whose word about the client is taken.
+#[derive(Clone, Debug, Default)]
+pub struct TrustedProxies(pub Vec<Network>);
+
+impl TrustedProxies {
+    /// Whether this peer is one.
+    pub fn trusts(&self, ip: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(ip))
+    }
+
+    /// The client's address: the TCP peer, or, behind a trusted proxy, the last address in `X-Forwarded-For` that is
+    /// none itself. Anybody else's `X-Forwarded-For` is ignored.
+    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        if !self.trusts(peer) {
+            return peer;
+        }
+        let lines: Vec<&str> = headers.get_all("x-forwarded-for").iter().filter_map(|v| v.to_str().ok()).collect();
+        let hops = lines.iter().rev().flat_map(|line| line.rsplit(','));
+        let mut client = peer;
+        for hop in hops {
+            let Ok(ip) = hop.trim().parse::<IpAddr>() else { break };
+            client = ip;
+            if !self.trusts(ip) {
+                break;
+            }
+        }
+        client
+    }
+}
+
+/// The TCP peer's address; unspecified (never loopback) where nothing is known.
+pub fn peer(parts: &Parts) -> IpAddr {
+    parts.extensions.get::<Peer>().map_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip())
+}
+
+/// Whether the one who asks sits at this machine: a loopback peer and no trace of a proxy.
+pub fn is_local(peer: IpAddr, headers: &HeaderMap) -> bool {
+    peer.to_canonical().is_loopback() && !PROXY_HEADERS.iter().any(|name| headers.contains_key(*name))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn rebinding_names_are_refused_and_local_ones_are_not() {
+        let hosts = AllowedHosts::new(["Metrics.example.com".to_owned()]);
+        for good in ["localhost", "metrics.localhost", "LOCALHOST", "localhost.", "127.0.0.1", "[::1]", "192.168.1.2", "metrics.example.com"] {
+            assert!(hosts.allows(good), "{good}");
+        }
+        for bad in ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "::1", "example.com", "xlocalhost", "[evil]"] {
+            assert!(!hosts.allows(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports_are_not_part_of_a_name() {
+        for (authority, host) in [("a:80", "a"), ("a", "a"), ("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("::1", "::1"), ("a:b", "a:b")] {
+            assert_eq!(without_port(authority), host);
+        }
+    }
+
+    #[test]
+    fn only_a_trusted_proxy_names_the_client() {
+        let proxies = TrustedProxies(vec![Network::parse("10.0.0.0/8").expect("a network")]);
+        let mut headers = HeaderMap::new();
+        headers.append("x-forwarded-for", HeaderValue::from_static("6.6.6.6, 203.0.113.7"));
+        headers.append("x-forwarded-for", HeaderValue::from_static("10.0.0.9"));
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        assert_eq!(proxies.client(ip("10.1.1.1"), &headers), ip("203.0.113.7"));
+        assert_eq!(proxies.client(ip("192.0.2.1"), &headers), ip("192.0.2.1"), "a stranger's header is ignored");
+        assert_eq!(TrustedProxies::default().client(ip("127.0.0.1"), &headers), ip("127.0.0.1"));
+    }
+
+    #[test]
+    fn networks_hold_their_addresses() {
+        let cases = [("10.0.0.0/8", "10.255.0.1", true), ("10.0.0.0/8", "11.0.0.1", false), ("0.0.0.0/0", "1.2.3.4", true), ("::1", "::1", true), ("fd00::/8", "fe00::1", false), ("127.0.0.1/32", "::ffff:127.0.0.1", true)];
+        for (network, ip, inside) in cases {
+            let network = Network::parse(network).expect("a network");
+            assert_eq!(network.contains(ip.parse().expect("an address")), inside, "{ip}");
+        }
+        assert_eq!(Network::parse("10.0.0.0/33"), None);
+        assert_eq!(Network::parse("x/8"), None);
+    }
+}

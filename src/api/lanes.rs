@@ -1,0 +1,357 @@
+//! The one bridge from async to the synchronous core: four bounded sets of our own threads with bounded queues.
+//!
+//! A full queue, or a wait that lasts too long, is 503 `busy` with `Retry-After`, never a longer queue. A caller that
+//! goes away while its work still waits takes the work along. On the query lane one organisation never holds more than
+//! half of the threads (API.md C5), so a flood of one leaves room for the others.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::error::ApiError;
+use crate::model::OrgId;
+
+/// Which threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Decoding and appending.
+    Ingest,
+    /// Parsing and evaluating, charged to an organisation.
+    Query(OrgId),
+    /// Password hashes.
+    Password,
+    /// Account changes that end in a disk sync: the rest of sign-in, sessions, keys. Apart from hashing, so that a flood
+    /// of logins does not keep anybody from logging out.
+    Account,
+}
+
+/// How wide a lane is.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneOptions {
+    /// Threads: work running at once.
+    pub threads: usize,
+    /// Work waiting at most.
+    pub queue: usize,
+    /// How long work may wait before it is refused.
+    pub wait: Duration,
+    /// Threads that one organisation may hold at once.
+    pub threads_per_org: usize,
+}
+
+/// How wide the lanes are.
+#[derive(Clone, Copy, Debug)]
+pub struct LanesOptions {
+    /// [`Lane::Ingest`].
+    pub ingest: LaneOptions,
+    /// [`Lane::Query`].
+    pub query: LaneOptions,
+    /// [`Lane::Password`].
+    pub password: LaneOptions,
+    /// [`Lane::Account`].
+    pub account: LaneOptions,
+}
+
+impl LanesOptions {
+    /// What API.md C5 and D2 say for a machine of `cores`.
+    pub fn for_cores(cores: usize) -> LanesOptions {
+        let lane = |threads: usize, queue, wait_ms| LaneOptions {
+            threads,
+            queue,
+            wait: Duration::from_millis(wait_ms),
+            threads_per_org: threads,
+        };
+        let queries = cores.saturating_mul(2).max(2);
+        LanesOptions {
+            ingest: lane(cores.max(2), 64, 2_000),
+            query: LaneOptions { threads_per_org: (queries / 2).max(1), ..lane(queries, 32, 1_000) },
+            password: lane(cores.clamp(1, 4), 32, 2_000),
+            // These threads sleep in disk syncs, which the committer groups: more of them make larger groups.
+            account: lane(8, 256, 10_000),
+        }
+    }
+
+    /// As wide as this machine asks for.
+    pub fn for_this_machine() -> LanesOptions {
+        LanesOptions::for_cores(std::thread::available_parallelism().map_or(2, usize::from))
+    }
+}
+
+/// The four lanes. Cheap to clone; the threads end when the last clone is gone.
+#[derive(Clone, Debug)]
+pub struct Lanes {
+    ingest: Arc<Pool>,
+    query: Arc<Pool>,
+    password: Arc<Pool>,
+    account: Arc<Pool>,
+}
+
+impl Lanes {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// The operating system's, when it grants no thread.
+    pub fn start(options: &LanesOptions) -> std::io::Result<Lanes> {
+        Ok(Lanes {
+            ingest: Arc::new(Pool::start("ingest", options.ingest)?),
+            query: Arc::new(Pool::start("query", options.query)?),
+            password: Arc::new(Pool::start("password", options.password)?),
+            account: Arc::new(Pool::start("account", options.account)?),
+        })
+    }
+
+    /// Runs `work` on a thread of `lane` and waits for its result. Dropping the future while the work still waits
+    /// takes it out of the queue; work that runs is told by [`CancelOnDrop`], if its caller made one.
+    ///
+    /// # Errors
+    /// 503 `busy` when the queue is full or the wait too long, 503 `shutting_down`, 500 when `work` panicked.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let (pool, org) = match lane {
+            Lane::Ingest => (&self.ingest, None),
+            Lane::Query(org) => (&self.query, Some(org)),
+            Lane::Password => (&self.password, None),
+            Lane::Account => (&self.account, None),
+        };
+        pool.run(org, work).await
+    }
+
+    /// What the lanes hold now, for `/metrics`: name, running, waiting, refused so far.
+    pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 4] {
+        [&self.ingest, &self.query, &self.password, &self.account].map(|pool| pool.gauges())
+    }
+}
+
+/// Sets its flag when dropped: a handler holds one across `run`, so that a client that hangs up stops its query.
+#[derive(Debug)]
+pub struct CancelOnDrop(Arc<std::sync::atomic::AtomicBool>);
+
+impl CancelOnDrop {
+    /// Watches over `flag`.
+    pub fn new(flag: Arc<std::sync::atomic::AtomicBool>) -> CancelOnDrop {
+        CancelOnDrop(flag)
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+const WAITING: u8 = 0;
+const STARTED: u8 = 1;
+const GONE: u8 = 2;
+
+struct Job {
+    org: Option<OrgId>,
+    state: Arc<AtomicU8>,
+    started: Option<oneshot::Sender<()>>,
+    work: Box<dyn FnOnce() + Send>,
+}
+
+/// Leaves the queue when its caller does.
+struct Place<'a> {
+    pool: &'a Pool,
+    state: Arc<AtomicU8>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.state.compare_exchange(WAITING, GONE, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.pool.shared.lock().queue.retain(|job| job.state.load(Ordering::SeqCst) != GONE);
+        }
+    }
+}
+
+struct Pool {
+    name: &'static str,
+    options: LaneOptions,
+    shared: Arc<Shared>,
+    refused: AtomicU64,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+    threads_per_org: usize,
+}
+
+struct State {
+    queue: VecDeque<Job>,
+    running: Vec<Option<OrgId>>,
+    closed: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No panic can happen inside: the work itself runs outside the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        while let Some(mut job) = self.next() {
+            if let Some(started) = job.started.take() {
+                let _ = started.send(());
+            }
+            (job.work)();
+            let mut state = self.lock();
+            if let Some(at) = state.running.iter().position(|org| *org == job.org) {
+                state.running.swap_remove(at);
+            }
+            drop(state);
+            // An organisation at its share may have work waiting that this end admits.
+            self.wake.notify_one();
+        }
+    }
+
+    /// The first waiting work whose organisation is below its share; blocks; `None` when the lane closes.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            let place = state.queue.iter().position(|job| {
+                job.org.is_none()
+                    || state.running.iter().filter(|org| **org == job.org).count() < self.threads_per_org
+            });
+            if let Some(job) = place.and_then(|at| state.queue.remove(at)) {
+                if job.state.compare_exchange(WAITING, STARTED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                    state.running.push(job.org);
+                    return Some(job);
+                }
+                continue;
+            }
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Pool {
+    fn start(name: &'static str, options: LaneOptions) -> std::io::Result<Pool> {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { queue: VecDeque::new(), running: Vec::new(), closed: false }),
+            wake: Condvar::new(),
+            threads_per_org: options.threads_per_org.max(1),
+        });
+        let pool =
+            Pool { name, options, shared, refused: AtomicU64::new(0), threads: Mutex::new(Vec::new()) };
+        for n in 0..options.threads.max(1) {
+            let shared = Arc::clone(&pool.shared);
+            let thread = std::thread::Builder::new()
+                .name(format!("{name}-{n}"))
+                .stack_size(STACK_BYTES)
+                .spawn(move || shared.work())?;
+            pool.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        }
+        Ok(pool)
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        org: Option<OrgId>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let state = Arc::new(AtomicU8::new(WAITING));
+        let (started_tx, started) = oneshot::channel();
+        let (done_tx, done) = oneshot::channel();
+        let span = tracing::Span::current();
+        let job = Job {
+            org,
+            state: Arc::clone(&state),
+            started: Some(started_tx),
+            work: Box::new(move || {
+                let _ = done_tx.send(span.in_scope(|| catch_unwind(AssertUnwindSafe(work))));
+            }),
+        };
+        {
+            let mut shared = self.shared.lock();
+            if shared.closed {
+                return Err(ApiError::shutting_down());
+            }
+            if shared.queue.len() >= self.options.queue {
+                drop(shared);
+                return Err(self.refuse());
+            }
+            shared.queue.push_back(job);
+        }
+        self.shared.wake.notify_one();
+        let place = Place { pool: self, state };
+        match tokio::time::timeout(self.options.wait, started).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_closed)) => return Err(ApiError::shutting_down()),
+            Err(_late) => {
+                // It may have started in this very moment; then it is waited for.
+                if place.state.compare_exchange(WAITING, GONE, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                    self.shared.lock().queue.retain(|job| job.state.load(Ordering::SeqCst) != GONE);
+                    return Err(self.refuse());
+                }
+            }
+        }
+        match done.await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(panic)) => Err(ApiError::internal(format!(
+                "work on the {} lane panicked: {}",
+                self.name,
+                panic_text(panic.as_ref())
+            ))),
+            Err(_closed) => Err(ApiError::shutting_down()),
+        }
+    }
+
+    fn refuse(&self) -> ApiError {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        ApiError::busy(self.options.wait)
+    }
+
+    fn gauges(&self) -> (&'static str, usize, usize, u64) {
+        let state = self.shared.lock();
+        (self.name, state.running.len(), state.queue.len(), self.refused.load(Ordering::Relaxed))
+    }
+}
+
+/// Enough for the deepest expression that the caps let through, evaluated recursively in a dev build.
+const STACK_BYTES: usize = 8 * 1024 * 1024;
+
+/// What a panic said, for the log.
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.queue.clear();
+        drop(state);
+        self.shared.wake.notify_all();
+        let own = std::thread::current().id();
+        for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if thread.thread().id() != own {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool")
+            .field("name", &self.name)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,505 @@
+//! How often somebody may ask (API.md B3).
+//!
+//! The two limits that the specification names, per session and per API key, are exact sliding windows: never more than
+//! N accepted in any trailing 1,000 ms. Everything else is governor's leaky bucket (GCRA), which lets a burst of up to
+//! twice the rate through in its first second: good enough where the number is ours. All maps are bounded.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::http::{HeaderName, HeaderValue, Response};
+use governor::clock::Clock as GovernorClock;
+use governor::middleware::NoOpMiddleware;
+use governor::state::keyed::HashMapStateStore;
+use governor::{Quota, RateLimiter};
+
+use super::error::{ApiError, ApiResult, Code};
+use crate::clock::{Clock, Stopwatch};
+use crate::entropy::Entropy;
+use crate::identity::{IngestSettings, KeyId, SessionId};
+
+/// Rates that an operator may set.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitsOptions {
+    /// `[spec]` requests a second of one session.
+    pub cabinet_rps: u32,
+    /// Requests a second without a valid credential, per address.
+    pub anonymous_rps: u32,
+    /// Entries of each map at most.
+    pub entries_max: usize,
+}
+
+impl Default for LimitsOptions {
+    fn default() -> LimitsOptions {
+        LimitsOptions { cabinet_rps: 60, anonymous_rps: 200, entries_max: 100_000 }
+    }
+}
+
+/// Time that never goes back: since the start of this process, or what a test's clock says.
+#[derive(Clone, Debug)]
+struct Ticker {
+    clock: Clock,
+    since_start: Stopwatch,
+}
+
+impl Ticker {
+    fn now_ms(&self) -> u64 {
+        match &self.clock {
+            Clock::System => self.since_start.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
+            Clock::Manual(_) => u64::try_from(self.clock.now().as_ms()).unwrap_or(0),
+        }
+    }
+}
+
+impl GovernorClock for Ticker {
+    type Instant = Duration;
+
+    fn now(&self) -> Duration {
+        match &self.clock {
+            Clock::System => self.since_start.elapsed(),
+            Clock::Manual(_) => Duration::from_millis(self.now_ms()),
+        }
+    }
+}
+
+/// What one charge against a sliding window found: goes into `RateLimit-Policy` and `RateLimit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// `cabinet`, `embed`, `ip`.
+    pub policy: &'static str,
+    /// Requests per second.
+    pub limit: u32,
+    /// Requests left in this window.
+    pub remaining: u32,
+}
+
+impl Charge {
+    /// Writes both headers (draft-ietf-httpapi-ratelimit-headers-11).
+    pub fn write<B>(&self, response: &mut Response<B>) {
+        let policy = format!("\"{}\";q={};w=1", self.policy, self.limit);
+        let state = format!("\"{}\";r={};t=1", self.policy, self.remaining);
+        for (name, text) in [("ratelimit-policy", policy), ("ratelimit", state)] {
+            if let Ok(value) = HeaderValue::try_from(text) {
+                response.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+    }
+}
+
+/// The accepted requests of the last second: at most N times, in milliseconds, oldest first.
+#[derive(Debug, Default)]
+struct Window {
+    last_ms: u64,
+    /// The low 32 bits of each time. A window is emptied when it was idle for a second, so no two of its times are
+    /// further apart than that, and wrapping after 49 days does no harm.
+    accepted: VecDeque<u32>,
+}
+
+const WINDOW_MS: u64 = 1_000;
+
+impl Window {
+    /// Accepts one more, or says in how many milliseconds there will be room.
+    fn charge(&mut self, limit: u32, now_ms: u64) -> Result<u32, u64> {
+        let now_ms = now_ms.max(self.last_ms);
+        self.forget(now_ms);
+        let used = u32::try_from(self.accepted.len()).unwrap_or(u32::MAX);
+        if used >= limit {
+            let age = self.accepted.front().map_or(0, |oldest| u64::from(low(now_ms).wrapping_sub(*oldest)));
+            return Err((WINDOW_MS - age.min(WINDOW_MS)).max(1));
+        }
+        self.accepted.push_back(low(now_ms));
+        self.last_ms = now_ms;
+        Ok(limit - used - 1)
+    }
+
+    fn forget(&mut self, now_ms: u64) {
+        if now_ms - self.last_ms >= WINDOW_MS {
+            self.accepted.clear();
+        }
+        while self.accepted.front().is_some_and(|at| u64::from(low(now_ms).wrapping_sub(*at)) >= WINDOW_MS) {
+            self.accepted.pop_front();
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are what is wanted")]
+fn low(ms: u64) -> u32 {
+    ms as u32
+}
+
+/// Windows by key. One that was idle for a second holds nothing worth keeping and may be dropped.
+#[derive(Debug)]
+struct Windows<K>(Mutex<HashMap<K, Window>>);
+
+impl<K: Eq + Hash> Windows<K> {
+    fn new() -> Windows<K> {
+        Windows(Mutex::new(HashMap::new()))
+    }
+
+    fn charge(&self, key: K, limit: u32, now_ms: u64, entries_max: usize) -> Result<u32, u64> {
+        let mut windows = lock(&self.0);
+        if windows.len() >= entries_max && !windows.contains_key(&key) {
+            windows.retain(|_, window| now_ms.saturating_sub(window.last_ms) < WINDOW_MS);
+            if windows.len() >= entries_max {
+                // More callers within one second than the map may hold: refuse the newcomer rather than grow.
+                return Err(WINDOW_MS);
+            }
+        }
+        windows.entry(key).or_default().charge(limit, now_ms)
+    }
+
+    fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+}
+
+type Keyed<K> = RateLimiter<K, HashMapStateStore<K>, Ticker, NoOpMiddleware<Duration>>;
+
+/// A keyed leaky bucket whose map is bounded: beyond the bound all newcomers share one bucket.
+struct Bucket<K: Clone + Eq + Hash> {
+    limiter: Keyed<K>,
+    overflow: K,
+    entries_max: usize,
+}
+
+impl<K: Clone + Eq + Hash> Bucket<K> {
+    fn new(quota: Quota, overflow: K, ticker: &Ticker, entries_max: usize) -> Bucket<K> {
+        let limiter = RateLimiter::new(quota, HashMapStateStore::default(), ticker.clone());
+        Bucket { limiter, overflow, entries_max }
+    }
+
+    fn charge(&self, key: &K) -> Result<(), Duration> {
+        if self.limiter.len() >= self.entries_max {
+            self.limiter.retain_recent();
+        }
+        let key = if self.limiter.len() >= self.entries_max { &self.overflow } else { key };
+        self.limiter.check_key(key).map_err(|until| until.wait_time_from(self.limiter.clock().now()))
+    }
+}
+
+/// The buckets of one ingesting key, for the settings they were made for.
+struct IngestBuckets {
+    settings: (u32, u32),
+    requests: Keyed<()>,
+    samples: Keyed<()>,
+}
+
+/// Every limit of the edge.
+pub struct Limits {
+    options: LimitsOptions,
+    ticker: Ticker,
+    sessions: Windows<SessionId>,
+    keys: Windows<KeyId>,
+    anonymous: Bucket<IpAddr>,
+    ingest: Mutex<HashMap<KeyId, Arc<IngestBuckets>>>,
+    mail_to: Bucket<[u8; 32]>,
+    mail_from: Bucket<IpAddr>,
+    mail: Bucket<()>,
+    minting: Bucket<KeyId>,
+}
+
+impl Limits {
+    /// Empty windows and full buckets.
+    pub fn new(options: LimitsOptions, clock: &Clock) -> Limits {
+        let ticker = Ticker { clock: clock.clone(), since_start: Stopwatch::start() };
+        let most = options.entries_max;
+        let unspecified = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let quarter_hour = Duration::from_secs(15 * 60);
+        Limits {
+            sessions: Windows::new(),
+            keys: Windows::new(),
+            anonymous: Bucket::new(per_second(options.anonymous_rps), unspecified, &ticker, most),
+            ingest: Mutex::new(HashMap::new()),
+            mail_to: Bucket::new(spread(3, quarter_hour), [0; 32], &ticker, most),
+            mail_from: Bucket::new(spread(10, quarter_hour), unspecified, &ticker, most),
+            mail: Bucket::new(spread(100, Duration::from_secs(3_600)), (), &ticker, most),
+            minting: Bucket::new(per_second(20), KeyId::from_bytes([0; 10]), &ticker, most),
+            options,
+            ticker,
+        }
+    }
+
+    /// Charges a request to its session: 60 a second unless the operator says otherwise.
+    ///
+    /// # Errors
+    /// 429 `rate_limited`, scope `session`; not counted.
+    pub fn charge_session(&self, session: SessionId) -> ApiResult<Charge> {
+        let limit = self.options.cabinet_rps;
+        let remaining = self.sessions.charge(session, limit, self.ticker.now_ms(), self.options.entries_max);
+        charged("cabinet", "session", limit, remaining)
+    }
+
+    /// Charges a request to the API key behind it, which all of its embed tokens share.
+    ///
+    /// # Errors
+    /// 429 `rate_limited`, scope `api_key`; not counted.
+    pub fn charge_key(&self, key: KeyId, limit: u32) -> ApiResult<Charge> {
+        let remaining = self.keys.charge(key, limit, self.ticker.now_ms(), self.options.entries_max);
+        charged("embed", "api_key", limit, remaining)
+    }
+
+    /// Charges a request without a valid credential to its address.
+    ///
+    /// # Errors
+    /// 429 `rate_limited`, scope `ip`.
+    pub fn charge_address(&self, ip: IpAddr) -> ApiResult<()> {
+        let limit = self.options.anonymous_rps;
+        let refused = |wait: Duration| rate_limited("ip", "ip", limit, wait);
+        self.anonymous.charge(&network(ip)).map_err(refused)
+    }
+
+    /// Charges one ingest request to its key.
+    ///
+    /// # Errors
+    /// 503 `ingest_throttled` with a jittered `Retry-After`: senders keep and resend.
+    pub fn charge_ingest(&self, key: KeyId, settings: &IngestSettings) -> ApiResult<()> {
+        let buckets = self.ingest_buckets(key, settings);
+        let refused = |_| ingest_throttled(format!("this key may send {} requests a second", buckets.settings.0));
+        buckets.requests.check_key(&()).map_err(refused)
+    }
+
+    /// Charges samples to their key. A batch larger than one second's share is charged one second's share: it could
+    /// never be accepted otherwise.
+    ///
+    /// # Errors
+    /// As [`Limits::charge_ingest`].
+    pub fn charge_samples(&self, key: KeyId, settings: &IngestSettings, samples: usize) -> ApiResult<()> {
+        let buckets = self.ingest_buckets(key, settings);
+        let share = u32::try_from(samples).unwrap_or(u32::MAX).min(buckets.settings.1);
+        let Some(share) = NonZeroU32::new(share) else { return Ok(()) };
+        let refused = || ingest_throttled(format!("this key may send {} samples a second", buckets.settings.1));
+        match buckets.samples.check_key_n(&(), share) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(refused()),
+        }
+    }
+
+    fn ingest_buckets(&self, key: KeyId, settings: &IngestSettings) -> Arc<IngestBuckets> {
+        let wanted = (settings.rate_limit_rps.max(1), settings.samples_per_s.max(1));
+        let mut all = lock(&self.ingest);
+        if let Some(have) = all.get(&key).filter(|have| have.settings == wanted) {
+            return Arc::clone(have);
+        }
+        if all.len() >= self.options.entries_max {
+            // Emptying costs each key at most one second's burst.
+            all.clear();
+        }
+        let limiter = |rate| RateLimiter::new(per_second(rate), HashMapStateStore::default(), self.ticker.clone());
+        let made = Arc::new(IngestBuckets { settings: wanted, requests: limiter(wanted.0), samples: limiter(wanted.1) });
+        all.insert(key, Arc::clone(&made));
+        made
+    }
+
+    /// Charges a mail to the address of the one who asks for it.
+    ///
+    /// # Errors
+    /// 429 `mail_throttled`.
+    pub fn charge_mail_from(&self, ip: IpAddr) -> ApiResult<()> {
+        let refused = |wait| ApiError::new(Code::MailThrottled, "too many mails were asked for from this address").with_retry_after(wait);
+        self.mail_from.charge(&network(ip)).map_err(refused)
+    }
+
+    /// Whether a mail to this address (given as its hash) may be sent: 3 in 15 minutes, 100 an hour for all. The one who
+    /// asks is not told.
+    pub fn admits_mail_to(&self, address_hash: [u8; 32]) -> bool {
+        self.mail_to.charge(&address_hash).is_ok() && self.mail.charge(&()).is_ok()
+    }
+
+    /// Charges a minted token to its key: 20 a second.
+    ///
+    /// # Errors
+    /// 429 `rate_limited`.
+    pub fn charge_minting(&self, key: KeyId) -> ApiResult<()> {
+        self.minting.charge(&key).map_err(|wait| rate_limited("minting", "api_key", 20, wait))
+    }
+
+    /// Once a minute: forgets buckets that are full again.
+    pub fn sweep(&self) {
+        for bucket in [&self.anonymous, &self.mail_from] {
+            bucket.limiter.retain_recent();
+        }
+        self.mail_to.limiter.retain_recent();
+        self.minting.limiter.retain_recent();
+    }
+
+    /// Entries held now: sessions, keys, addresses.
+    pub fn entries(&self) -> [(&'static str, usize); 3] {
+        [("session", self.sessions.len()), ("api_key", self.keys.len()), ("ip", self.anonymous.limiter.len())]
+    }
+}
+
+impl std::fmt::Debug for Limits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Limits").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+fn charged(policy: &'static str, scope: &'static str, limit: u32, remaining: Result<u32, u64>) -> ApiResult<Charge> {
+    match remaining {
+        Ok(remaining) => Ok(Charge { policy, limit, remaining }),
+        Err(wait_ms) => Err(rate_limited(policy, scope, limit, Duration::from_millis(wait_ms))),
+    }
+}
+
+fn rate_limited(policy: &'static str, scope: &'static str, limit: u32, wait: Duration) -> ApiError {
+    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+    let mut headers: Response<()> = Response::new(());
+    Charge { policy, limit, remaining: 0 }.write(&mut headers);
+    let error = ApiError::new(Code::RateLimited, format!("at most {limit} requests a second"))
+        .with("limit", limit)
+        .with("window_s", 1)
+        .with("retry_after_ms", wait_ms)
+        .with("scope", scope)
+        .with_retry_after(wait);
+    headers.headers().iter().fold(error, |error, (name, value)| error.with_header(name.clone(), value.clone()))
+}
+
+/// Jitter spreads the senders that were refused together: 2 to 10 seconds (RELIABILITY.md section 6).
+fn ingest_throttled(detail: String) -> ApiError {
+    ApiError::new(Code::IngestThrottled, detail).with_retry_after(jittered_retry())
+}
+
+/// 2 to 10 seconds, for 503 answers to senders.
+pub fn jittered_retry() -> Duration {
+    Duration::from_secs_f64(2.0 + 8.0 * Entropy::system().unit())
+}
+
+fn per_second(rate: u32) -> Quota {
+    Quota::per_second(NonZeroU32::new(rate).unwrap_or(NonZeroU32::MIN))
+}
+
+/// `count` at once, and again spread over `period`.
+fn spread(count: u32, period: Duration) -> Quota {
+    let count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
+    Quota::with_period(period / count.get()).map_or(Quota::per_second(count), |quota| quota.allow_burst(count))
+}
+
+/// What one household is charged as: an IPv4 address, or the /64 of an IPv6 one.
+pub fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits())),
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64))),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Timestamp;
+
+    fn limits(entries_max: usize) -> (Limits, Clock) {
+        let clock = Clock::manual(Timestamp::from_s(1_800_000_000));
+        (Limits::new(LimitsOptions { entries_max, ..LimitsOptions::default() }, &clock), clock)
+    }
+
+    fn session(n: u8) -> SessionId {
+        SessionId::from_bytes([n; 10])
+    }
+
+    #[test]
+    fn the_sixty_first_request_in_a_second_is_refused_and_not_counted() {
+        let (limits, clock) = limits(100);
+        for n in 0..60 {
+            assert_eq!(limits.charge_session(session(1)).expect("within the limit").remaining, 59 - n);
+        }
+        clock.advance(Duration::from_millis(400));
+        for _ in 0..1_000 {
+            assert_eq!(limits.charge_session(session(1)).expect_err("over the limit").code(), Code::RateLimited);
+        }
+        assert!(limits.charge_session(session(2)).is_ok(), "another session has its own window");
+        clock.advance(Duration::from_millis(599));
+        assert!(limits.charge_session(session(1)).is_err(), "999 ms after the first");
+        clock.advance(Duration::from_millis(1));
+        assert!(limits.charge_session(session(1)).is_ok(), "1,000 ms after the first");
+    }
+
+    proptest! {
+        #[test]
+        fn no_trailing_second_ever_holds_more_than_the_limit(limit in 1u32..20, gaps in prop::collection::vec(0u64..400, 1..300), start in prop::sample::select(vec![0u64, 4_294_966_000, 1 << 40])) {
+            let mut window = Window::default();
+            let (mut now, mut accepted) = (start, Vec::new());
+            for gap in gaps {
+                now += gap;
+                let recent = accepted.iter().filter(|at| now - **at < WINDOW_MS).count();
+                match window.charge(limit, now) {
+                    Ok(remaining) => {
+                        prop_assert_eq!(recent as u64 + 1 + u64::from(remaining), u64::from(limit));
+                        accepted.push(now);
+                    }
+                    Err(wait) => {
+                        prop_assert_eq!(recent as u64, u64::from(limit), "refused only when full");
+                        let room = accepted.iter().filter(|at| now + wait - **at < WINDOW_MS).count() as u64;
+                        prop_assert!(room < u64::from(limit), "the promised wait is enough");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_flood_of_addresses_does_not_grow_the_map_beyond_its_bound() {
+        let (limits, clock) = limits(1_000);
+        for n in 0..200_000u64 {
+            let ip = Ipv6Addr::from_bits(u128::from(n) << 64);
+            let _ = limits.charge_address(IpAddr::V6(ip));
+            if n % 10_000 == 0 {
+                clock.advance(Duration::from_millis(1));
+            }
+        }
+        // The shared bucket of newcomers is one more than the bound.
+        assert!(limits.entries()[2].1 <= 1_001, "{:?}", limits.entries());
+    }
+
+    #[test]
+    fn more_sessions_in_one_second_than_the_map_holds_are_refused() {
+        let (limits, clock) = limits(3);
+        for n in 0..3 {
+            assert!(limits.charge_session(session(n)).is_ok());
+        }
+        assert!(limits.charge_session(session(9)).is_err());
+        clock.advance(Duration::from_secs(1));
+        assert!(limits.charge_session(session(9)).is_ok());
+        assert_eq!(limits.entries()[0].1, 1);
+    }
+
+    #[test]
+    fn one_v6_network_is_one_address() {
+        let ip = |text: &str| network(text.parse().expect("an address"));
+        assert_eq!(ip("2001:db8::1"), ip("2001:db8::ffff:1"));
+        assert_ne!(ip("2001:db8::1"), ip("2001:db8:0:1::1"));
+        assert_eq!(ip("::ffff:192.0.2.1"), ip("192.0.2.1"));
+        assert_ne!(ip("192.0.2.1"), ip("192.0.2.2"));
+    }
+
+    #[test]
+    fn samples_beyond_the_share_are_refused_and_a_giant_batch_counts_as_one_second() {
+        let (limits, clock) = limits(10);
+        let key = KeyId::from_bytes([7; 10]);
+        let settings = IngestSettings { samples_per_s: 1_000, ..IngestSettings::default() };
+        assert!(limits.charge_samples(key, &settings, 5_000_000).is_ok());
+        assert_eq!(limits.charge_samples(key, &settings, 10).expect_err("empty").code(), Code::IngestThrottled);
+        clock.advance(Duration::from_secs(1));
+        assert!(limits.charge_samples(key, &settings, 999).is_ok());
+        assert!(limits.charge_samples(key, &settings, 0).is_ok());
+    }
+
+    #[test]
+    fn mails_to_one_address_stop_after_three() {
+        let (limits, clock) = limits(10);
+        let sent = (0..10).filter(|_| limits.admits_mail_to([1; 32])).count();
+        assert_eq!(sent, 3);
+        assert!(limits.admits_mail_to([2; 32]));
+        clock.advance(Duration::from_secs(15 * 60));
+        assert_eq!((0..10).filter(|_| limits.admits_mail_to([1; 32])).count(), 3);
+    }
+}

@@ -1,0 +1,164 @@
+//! What the data endpoints take (API.md C5, C6), as a table.
+
+use serde_json::{Map, Value, json};
+
+/// One query parameter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parameter {
+    name: &'static str,
+    kind: Kind,
+    text: &'static str,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Text,
+    Required,
+    Repeated,
+    Time,
+    Duration,
+    Number,
+    Count(u64, u64),
+    OneOf(&'static [&'static str]),
+}
+
+const fn p(name: &'static str, kind: Kind, text: &'static str) -> Parameter {
+    Parameter { name, kind, text }
+}
+
+impl Parameter {
+    pub(super) fn to_json(self) -> Value {
+        json!({
+            "name": self.name,
+            "in": "query",
+            "required": matches!(self.kind, Kind::Required),
+            "description": self.text,
+            "schema": self.schema(),
+        })
+    }
+
+    fn schema(self) -> Value {
+        match self.kind {
+            Kind::Text | Kind::Required => json!({ "type": "string" }),
+            Kind::Repeated => json!({ "type": "array", "items": { "type": "string" } }),
+            Kind::Time => json!({ "type": "string", "examples": ["1795226400", "2026-11-21T10:00:00Z", "now-15m"] }),
+            Kind::Duration => json!({ "type": "string", "examples": ["15", "5m", "1h30m"] }),
+            Kind::Number => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
+            Kind::Count(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Kind::OneOf(words) => json!({ "type": "string", "enum": words }),
+        }
+    }
+}
+
+/// The same as the members of a form.
+pub(super) fn form(parameters: &[Parameter]) -> Value {
+    let properties: Map<String, Value> = parameters.iter().map(|one| (one.name.to_owned(), one.schema())).collect();
+    let required: Vec<&str> =
+        parameters.iter().filter(|one| matches!(one.kind, Kind::Required)).map(|one| one.name).collect();
+    json!({ "type": "object", "properties": properties, "required": required })
+}
+
+const FUNCTIONS: &[&str] = &[
+    "none", "rate", "increase", "irate", "delta", "idelta", "deriv", "avg_over_time", "min_over_time", "max_over_time",
+    "sum_over_time", "count_over_time", "last_over_time", "quantile_over_time",
+];
+const AGGREGATIONS: &[&str] =
+    &["none", "sum", "avg", "min", "max", "count", "stddev", "quantile", "topk", "bottomk", "histogram_quantile"];
+
+const STRUCTURED: &[Parameter] = &[
+    p("metric", Kind::Text, "The metric; required unless expr is given"),
+    p("match", Kind::Repeated, "label op value, with op one of = != =~ !~; all must hold"),
+    p("fn", Kind::OneOf(FUNCTIONS), "A function over a window"),
+    p("window", Kind::Duration, "The window of fn; by default the step, five minutes at least"),
+    p("agg", Kind::OneOf(AGGREGATIONS), "How series become groups"),
+    p("by", Kind::Text, "Labels that make a group, separated by commas"),
+    p("without", Kind::Text, "Labels that do not make a group, separated by commas"),
+    p("q", Kind::Number, "The quantile"),
+    p("k", Kind::Count(1, 100), "How many of topk and bottomk"),
+    p("offset", Kind::Duration, "How far back in time"),
+    p("expr", Kind::Text, "PromQL, in place of all of the above"),
+];
+const EXPR: &[Parameter] = &[p("expr", Kind::Required, "PromQL, up to 64 KiB")];
+const OVER_RANGE: &[Parameter] = &[
+    p("start", Kind::Time, "The first step; an hour before the end by default"),
+    p("end", Kind::Time, "The last step; now by default"),
+    p("step", Kind::Duration, "Between steps; by default some 250 points, 15 seconds at least"),
+];
+const AT_TIME: &[Parameter] = &[p("time", Kind::Time, "The moment; now by default")];
+const COSTS: &[Parameter] = &[
+    p("limit", Kind::Count(1, 10_000), "Series at most; 1,000 by default"),
+    p("timeout", Kind::Duration, "At most the server's, which is the default"),
+];
+const WITHIN: &[Parameter] = &[
+    p("match", Kind::Repeated, "Selectors; a series counts if it passes any"),
+    p("start", Kind::Time, "Only what has data from here"),
+    p("end", Kind::Time, "Only what has data up to here"),
+];
+const PAGED: &[Parameter] = &[
+    p("search", Kind::Text, "Only what contains this text"),
+    p("limit", Kind::Count(1, 10_000), "Items at most; 1,000 by default"),
+    p("cursor", Kind::Text, "next_cursor of the page before"),
+];
+const METRICS: &[Parameter] = &[
+    p("prefix", Kind::Text, "Only names that begin with this text"),
+    p("format", Kind::OneOf(&["full", "names"]), "Objects, or names alone"),
+];
+const VALUES: &[Parameter] = &[p("values", Kind::Count(0, 1_000), "Values shown of each label; 20 by default")];
+const MOUNT_QUERY: &[Parameter] = &[p("query", Kind::Required, "PromQL")];
+const MOUNT_COSTS: &[Parameter] = &[
+    p("timeout", Kind::Duration, "At most the server's, which is the default"),
+    p("limit", Kind::Count(0, u32::MAX as u64), "Series at most; 0 is no limit"),
+    p("lookback_delta", Kind::Duration, "How far back an instant selector looks"),
+];
+const MOUNT_RANGE: &[Parameter] = &[
+    p("start", Kind::Required, "The first step"),
+    p("end", Kind::Required, "The last step"),
+    p("step", Kind::Required, "Between steps"),
+];
+const MOUNT_WITHIN: &[Parameter] = &[
+    p("match[]", Kind::Repeated, "Selectors; a series counts if it passes any"),
+    p("start", Kind::Time, "Only what has data from here"),
+    p("end", Kind::Time, "Only what has data up to here"),
+    p("limit", Kind::Count(0, u32::MAX as u64), "Items at most; 0 is no limit"),
+];
+const MOUNT_METADATA: &[Parameter] = &[
+    p("metric", Kind::Text, "Only this metric"),
+    p("limit", Kind::Count(0, u32::MAX as u64), "Metrics at most; 0 is no limit"),
+];
+
+/// What below `/api/v1/orgs/{slug}/` answers with which schema to which parameters.
+const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
+    ("metrics", "Metrics", &[METRICS, WITHIN, PAGED]),
+    ("metrics/{name}/labels", "MetricLabels", &[VALUES, WITHIN]),
+    ("labels/{label}/values", "LabelValues", &[WITHIN, PAGED]),
+    ("query/range", "Query", &[STRUCTURED, OVER_RANGE, COSTS]),
+    ("query/instant", "Query", &[STRUCTURED, AT_TIME, COSTS]),
+    ("query/expr-instant", "Query", &[EXPR, AT_TIME, COSTS]),
+    ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS]),
+    ("prometheus/api/v1/query", "PrometheusQuery", &[MOUNT_QUERY, AT_TIME, MOUNT_COSTS]),
+    ("prometheus/api/v1/query_range", "PrometheusQuery", &[MOUNT_QUERY, MOUNT_RANGE, MOUNT_COSTS]),
+    ("prometheus/api/v1/series", "PrometheusData", &[MOUNT_WITHIN]),
+    ("prometheus/api/v1/labels", "PrometheusData", &[MOUNT_WITHIN]),
+    ("prometheus/api/v1/label/{label}/values", "PrometheusData", &[MOUNT_WITHIN]),
+    ("prometheus/api/v1/metadata", "PrometheusData", &[MOUNT_METADATA]),
+    ("prometheus/api/v1/format_query", "PrometheusData", &[MOUNT_QUERY]),
+    ("prometheus/api/v1/status/buildinfo", "PrometheusData", &[]),
+    ("prometheus/api/v1/query_exemplars", "PrometheusData", &[]),
+    ("prometheus/api/v1/rules", "PrometheusData", &[]),
+    ("prometheus/api/v1/alerts", "PrometheusData", &[]),
+];
+
+fn endpoint(path: &str) -> Option<&'static (&'static str, &'static str, &'static [&'static [Parameter]])> {
+    let below = path.strip_prefix("/api/v1/orgs/{slug}/")?;
+    ENDPOINTS.iter().find(|(path, ..)| *path == below)
+}
+
+/// The query parameters of a path.
+pub(super) fn of(path: &str) -> Vec<Parameter> {
+    endpoint(path).map_or_else(Vec::new, |(_, _, groups)| groups.concat())
+}
+
+/// The name of the schema of its answer.
+pub(super) fn answer(path: &str) -> Option<&'static str> {
+    endpoint(path).map(|(_, schema, _)| *schema)
+}

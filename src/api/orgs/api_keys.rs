@@ -1,0 +1,287 @@
+//! API keys (API.md C4). The secret appears in the answer that makes the key, and never again.
+//!
+//! Every object here restricts what a key may do, so an unknown field is a 422: a typo would silently grant more.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+use super::OrgDeps;
+use crate::api::body::{Json, Path};
+use crate::api::callers::Cabinet;
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::routes::{Auth, Routes};
+use crate::entropy::Entropy;
+use crate::identity::{
+    ApiKey, ApiKeyChange, EmbedPolicy, EmbedSettings, IngestSettings, KeyId, KeyScopes, NewApiKey, Role, TokenAlgorithm,
+};
+use crate::model::Timestamp;
+
+/// Relative to `/api/v1`.
+pub fn routes() -> Routes<OrgDeps> {
+    Routes::new()
+        .get("/orgs/{slug}/api-keys", Auth::Session, "The organisation's API keys", list)
+        .post("/orgs/{slug}/api-keys", Auth::Session, "Make an API key; its secret is shown this once", create)
+        .get("/orgs/{slug}/api-keys/{id}", Auth::Session, "One API key", show)
+        .patch("/orgs/{slug}/api-keys/{id}", Auth::Session, "Change an API key", change)
+        .delete("/orgs/{slug}/api-keys/{id}", Auth::Session, "Delete an API key; it and its tokens end at once", delete)
+        .post("/orgs/{slug}/api-keys/{id}/revoke-tokens", Auth::Session, "Refuse every embed token made until now", revoke_tokens)
+}
+
+fn not_found() -> ApiError {
+    ApiError::new(Code::NotFound, "there is no such API key in this organisation")
+}
+
+pub(super) fn key_id(text: &str) -> ApiResult<KeyId> {
+    text.parse().map_err(|_| not_found())
+}
+
+async fn list(State(deps): State<OrgDeps>, cabinet: Cabinet, Path(slug): Path<String>) -> ApiResult<Json<Value>> {
+    let member = cabinet.enter(&slug, Role::Admin)?;
+    let keys: Vec<Value> = deps.identity.keys(member.org.id).iter().map(|key| key_json(key)).collect();
+    Ok(Json(json!({ "data": keys, "next_cursor": null })))
+}
+
+async fn show(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    Path((slug, id)): Path<(String, String)>,
+) -> ApiResult<Json<Value>> {
+    let member = cabinet.enter(&slug, Role::Admin)?;
+    let key = deps.identity.key(member.org.id, key_id(&id)?).ok_or_else(not_found)?;
+    Ok(Json(key_json(&key)))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CreateBody {
+    name: String,
+    scopes: Vec<String>,
+    expires_at: Option<String>,
+    embed: Option<EmbedBody>,
+    ingest: Option<IngestBody>,
+}
+
+async fn create(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    Path(slug): Path<String>,
+    Json(body): Json<CreateBody>,
+) -> ApiResult<Response> {
+    let member = cabinet.enter(&slug, Role::Admin)?;
+    cabinet.require_fresh()?;
+    let mut key = NewApiKey {
+        name: body.name,
+        scopes: scopes(&body.scopes)?,
+        expires_at: body.expires_at.as_deref().map(time).transpose()?,
+        embed: EmbedSettings::default(),
+        ingest: IngestSettings::default(),
+    };
+    if let Some(embed) = body.embed {
+        embed.apply(&mut key.embed)?;
+    }
+    if let Some(ingest) = body.ingest {
+        ingest.apply(&mut key.ingest);
+    }
+    let (org, user, now) = (member.org.id, cabinet.user(), deps.clock.now());
+    let made = deps.change(move |identity| identity.create_key(org, Some(user), key, now, &mut Entropy::system())).await?;
+    let mut body = key_json(&made.key);
+    body["secret"] = made.secret.expose().into();
+    Ok((StatusCode::CREATED, Json(body)).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChangeBody {
+    name: Option<String>,
+    scopes: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "given")]
+    expires_at: Option<Option<String>>,
+    disabled: Option<bool>,
+    embed: Option<EmbedBody>,
+    ingest: Option<IngestBody>,
+}
+
+/// Tells a field that is `null` from one that is not there.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
+async fn change(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    Path((slug, id)): Path<(String, String)>,
+    Json(body): Json<ChangeBody>,
+) -> ApiResult<Json<Value>> {
+    let member = cabinet.enter(&slug, Role::Admin)?;
+    let (org, id, now) = (member.org.id, key_id(&id)?, deps.clock.now());
+    let key = deps.identity.key(org, id).ok_or_else(not_found)?;
+    let mut change = ApiKeyChange {
+        name: body.name,
+        scopes: body.scopes.as_deref().map(scopes).transpose()?,
+        expires_at: body.expires_at.map(|at| at.as_deref().map(time).transpose()).transpose()?,
+        disabled: body.disabled,
+        embed: None,
+        ingest: None,
+    };
+    if let Some(sent) = body.embed {
+        let mut embed = key.embed.clone();
+        sent.apply(&mut embed)?;
+        if embed.alg != key.embed.alg {
+            return Err(ApiError::invalid_field("embed.alg", "fixed", "the algorithm of a key never changes; make another key"));
+        }
+        change.embed = Some(embed);
+    }
+    if let Some(sent) = body.ingest {
+        let mut ingest = key.ingest.clone();
+        sent.apply(&mut ingest);
+        change.ingest = Some(ingest);
+    }
+    let changed = deps.change(move |identity| identity.change_key(org, id, change, now)).await?;
+    Ok(Json(key_json(&changed)))
+}
+
+async fn delete(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    Path((slug, id)): Path<(String, String)>,
+) -> ApiResult<StatusCode> {
+    let member = cabinet.enter(&slug, Role::Admin)?;
+    let (org, id, now) = (member.org.id, key_id(&id)?, deps.clock.now());
+    deps.change(move |identity| identity.delete_key(org, id, now)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn revoke_tokens(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    Path((slug, id)): Path<(String, String)>,
+) -> ApiResult<StatusCode> {
+    let member = cabinet.enter(&slug, Role::Admin)?;
+    let (org, id, now) = (member.org.id, key_id(&id)?, deps.clock.now());
+    deps.change(move |identity| identity.revoke_tokens(org, id, now)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+// -- what the fields mean ---------------------------------------------------------------------------------------------
+
+fn scopes(words: &[String]) -> ApiResult<KeyScopes> {
+    let mut scopes = KeyScopes::default();
+    for word in words {
+        match word.as_str() {
+            "ingest" => scopes.ingest = true,
+            "read" => scopes.read = true,
+            "embed" => scopes.embed = true,
+            _ => return Err(ApiError::invalid_field("scopes", "unknown", "scopes are ingest, read and embed")),
+        }
+    }
+    Ok(scopes)
+}
+
+fn time(text: &str) -> ApiResult<Timestamp> {
+    let refused = || ApiError::invalid_field("expires_at", "form", "a time is written as RFC 3339 says: 2026-11-21T10:00:00Z");
+    Timestamp::from_rfc3339(text).ok_or_else(refused)
+}
+
+/// `embed`: what is not there stays as it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EmbedBody {
+    alg: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    public_key: Option<Option<String>>,
+    rate_limit_rps: Option<u32>,
+    max_token_ttl_s: Option<u32>,
+    origins: Option<Vec<String>>,
+    policy: Option<Value>,
+}
+
+impl EmbedBody {
+    fn apply(self, to: &mut EmbedSettings) -> ApiResult<()> {
+        if let Some(alg) = &self.alg {
+            let refused = || ApiError::invalid_field("embed.alg", "unknown", "algorithms are HS256, EdDSA, ES256 and RS256");
+            to.alg = TokenAlgorithm::parse(alg).ok_or_else(refused)?;
+        }
+        if let Some(public_key) = self.public_key {
+            to.public_key = public_key;
+        }
+        to.rate_limit_rps = self.rate_limit_rps.unwrap_or(to.rate_limit_rps);
+        to.max_token_ttl_s = self.max_token_ttl_s.unwrap_or(to.max_token_ttl_s);
+        if let Some(origins) = self.origins {
+            to.origins = origins;
+        }
+        if let Some(sent) = &self.policy {
+            to.policy = policy("embed.policy", sent)?;
+        }
+        Ok(())
+    }
+}
+
+/// `embed.policy` of a key or `ms` of a token; the whole of it replaces what was.
+pub(super) fn policy(field: &'static str, sent: &Value) -> ApiResult<EmbedPolicy> {
+    EmbedPolicy::from_json(sent).map_err(|message| ApiError::invalid_field(field, "policy", message))
+}
+
+/// `ingest`: what is not there stays as it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IngestBody {
+    rate_limit_rps: Option<u32>,
+    samples_per_s: Option<u32>,
+    labels: Option<std::collections::BTreeMap<String, String>>,
+}
+
+impl IngestBody {
+    fn apply(self, to: &mut IngestSettings) {
+        to.rate_limit_rps = self.rate_limit_rps.unwrap_or(to.rate_limit_rps);
+        to.samples_per_s = self.samples_per_s.unwrap_or(to.samples_per_s);
+        if let Some(labels) = self.labels {
+            to.labels = labels.into_iter().collect();
+        }
+    }
+}
+
+fn policy_json(policy: &EmbedPolicy) -> Value {
+    json!({
+        "endpoints": policy.endpoints,
+        "metrics": policy.metrics,
+        "match": policy.matchers,
+        "exprs": policy.exprs,
+        "max_range_s": policy.max_range_s,
+        "max_lookback_s": policy.max_lookback_s,
+        "min_step_s": policy.min_step_s,
+    })
+}
+
+fn key_json(key: &ApiKey) -> Value {
+    let scopes = [("ingest", key.scopes.ingest), ("read", key.scopes.read), ("embed", key.scopes.embed)];
+    let scopes: Vec<&str> = scopes.into_iter().filter(|(_, held)| *held).map(|(word, _)| word).collect();
+    let labels: serde_json::Map<String, Value> =
+        key.ingest.labels.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+    json!({
+        "id": key.id.to_string(),
+        "name": key.name,
+        "scopes": scopes,
+        "hint": key.hint,
+        "created_by": key.created_by.map(|user| user.to_string()),
+        "created_at": key.created_at.to_rfc3339(),
+        "expires_at": key.expires_at.map(|at| at.to_rfc3339()),
+        "last_used_at": key.last_used().map(|at| at.to_rfc3339()),
+        "disabled": key.disabled,
+        "embed": {
+            "alg": key.embed.alg.as_str(),
+            "public_key": key.embed.public_key,
+            "rate_limit_rps": key.embed.rate_limit_rps,
+            "max_token_ttl_s": key.embed.max_token_ttl_s,
+            "origins": key.embed.origins,
+            "policy": policy_json(&key.embed.policy),
+        },
+        "ingest": {
+            "rate_limit_rps": key.ingest.rate_limit_rps,
+            "samples_per_s": key.ingest.samples_per_s,
+            "labels": labels,
+        },
+    })
+}

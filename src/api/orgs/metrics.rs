@@ -1,0 +1,246 @@
+//! What there is to ask about: metrics, their labels, the labels' values (API.md C5).
+//!
+//! Every listing reads the same scoped snapshot as a query does, so nothing can be found here that cannot be read there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+use data_encoding::BASE64URL_NOPAD;
+
+use super::query::ReadDeps;
+use super::query::asking::{Running, Style, json, patterns, timeout};
+use crate::api::callers::{Endpoint, Reader};
+use crate::api::error::data::bad_expression;
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::params::{Params, PathOf};
+use crate::api::prom_json;
+use crate::api::routes::{Auth, Routes};
+use crate::model::{METRIC_NAME, Matcher, TimeRange, Timestamp};
+use crate::promql::syntax::{Caps, parse_selector};
+use crate::tsdb::{Metric, MetricFilter};
+
+/// The routes below `/orgs/{slug}`.
+pub fn routes() -> Routes<ReadDeps> {
+    Routes::new()
+        .get("/orgs/{slug}/metrics", Auth::Reader, "List metrics with type, help, unit and series", metrics)
+        .get("/orgs/{slug}/metrics/{name}/labels", Auth::Reader, "List a metric's labels and some of their values", metric_labels)
+        .get("/orgs/{slug}/labels/{label}/values", Auth::Reader, "List a label's values", label_values)
+}
+
+const PAGE_MAX: usize = 10_000;
+const PAGE_DEFAULT: usize = 1_000;
+
+/// Selectors in one request; each is a scan.
+const SELECTORS_MAX: usize = 32;
+
+type Asked<P> = (State<ReadDeps>, Reader, PathOf<P>, RawQuery);
+
+/// What is left of the parameters of a listing once its own are taken.
+struct Common {
+    selectors: Vec<String>,
+    range: TimeRange,
+}
+
+impl Common {
+    fn take(params: &mut Params, now: Timestamp) -> ApiResult<Common> {
+        let selectors = params.many(&["match", "match[]"]);
+        // What the head holds is what is listed unless a time is named, and the head holds everything.
+        let range = range(params, now)?;
+        Ok(Common { selectors, range })
+    }
+}
+
+/// `start` and `end`; what is not given is open.
+pub(super) fn range(params: &mut Params, now: Timestamp) -> ApiResult<TimeRange> {
+    let start = params.time("start", now)?.unwrap_or(Timestamp::MIN);
+    let end = params.time("end", now)?.unwrap_or(Timestamp::MAX);
+    if end < start {
+        return Err(ApiError::invalid_parameter("end", "end timestamp must not be before start time"));
+    }
+    Ok(TimeRange::new(start, end))
+}
+
+/// Compiles selectors; together they may have as many regular expressions as one expression.
+pub(super) fn selectors(texts: &[String], parameter: &'static str, caps: &Caps) -> ApiResult<Vec<Vec<Matcher>>> {
+    if texts.len() > SELECTORS_MAX {
+        let message = format!("{} selectors, more than the {SELECTORS_MAX} allowed", texts.len());
+        return Err(ApiError::invalid_parameter(parameter, message));
+    }
+    let mut caps = *caps;
+    let mut all = Vec::with_capacity(texts.len());
+    for text in texts {
+        let matchers = parse_selector(text, &caps).map_err(|error| bad_expression(parameter, &error))?;
+        caps.regex_matchers = caps.regex_matchers.saturating_sub(patterns(&matchers));
+        all.push(matchers);
+    }
+    Ok(all)
+}
+
+fn warn_of_unused(running: &mut Running, unknown: Vec<String>) {
+    for name in unknown {
+        running.warn(format!("the parameter {name:?} was not used"));
+    }
+}
+
+/// Where the page before ended: opaque to clients, the last item's text to us.
+fn take_cursor(params: &mut Params) -> ApiResult<Option<String>> {
+    let Some(text) = params.one(&["cursor"])? else { return Ok(None) };
+    let wrong = || ApiError::invalid_parameter("cursor", "this cursor is not one of ours");
+    let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| wrong())?;
+    String::from_utf8(bytes).map(Some).map_err(|_| wrong())
+}
+
+fn write_cursor(last: Option<&str>, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#","next_cursor":"#);
+    match last {
+        Some(last) => prom_json::text(&BASE64URL_NOPAD.encode(last.as_bytes()), out),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<String>) -> ApiResult<Response> {
+    let mut params = Params::of_query(query.as_deref())?;
+    let entered = reader.enter(&slug, Endpoint::Metrics)?;
+    let common = Common::take(&mut params, deps.clock.now())?;
+    let search = params.one(&["search"])?.unwrap_or_default();
+    let prefix = params.one(&["prefix"])?.unwrap_or_default();
+    let limit = params.count("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_DEFAULT);
+    let after = take_cursor(&mut params)?;
+    let names_only = match params.one(&["format"])?.as_deref() {
+        None | Some("full") => false,
+        Some("names") => true,
+        Some(_) => return Err(ApiError::invalid_parameter("format", "full or names")),
+    };
+    let timeout = timeout(&mut params)?;
+    let unknown = params.unknown();
+    let work = move |running: &mut Running| {
+        warn_of_unused(running, unknown);
+        let selectors = selectors(&common.selectors, "match", &running.options.caps)?;
+        let filter = MetricFilter { search: &search, prefix: &prefix, selectors: &selectors, after: after.as_deref() };
+        let found = running.snapshot.metrics(&filter, common.range, limit);
+        running.body(&[], Style::Specified, |out| {
+            out.extend_from_slice(br#""data":"#);
+            if names_only {
+                prom_json::texts(found.items.iter().map(|metric| &*metric.name), out);
+            } else {
+                array(&found.items, out, write_metric);
+            }
+            write_cursor(found.items.last().filter(|_| found.truncated).map(|metric| &*metric.name), out);
+            Ok(())
+        })
+    };
+    Ok(json(deps.ask(entered, timeout, work).await?))
+}
+
+/// `[a,b]`, each written by `write`.
+pub(super) fn array<T>(items: impl IntoIterator<Item = T>, out: &mut Vec<u8>, mut write: impl FnMut(T, &mut Vec<u8>)) {
+    out.push(b'[');
+    for (place, item) in items.into_iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        write(item, out);
+    }
+    out.push(b']');
+}
+
+fn write_metric(metric: &Metric, out: &mut Vec<u8>) {
+    let members = [
+        (&br#"{"name":"#[..], &*metric.name),
+        (br#","type":"#, metric.kind.as_str()),
+        (br#","help":"#, &metric.help),
+        (br#","unit":"#, &metric.unit),
+    ];
+    for (name, value) in members {
+        out.extend_from_slice(name);
+        prom_json::text(value, out);
+    }
+    out.extend_from_slice(br#","series":"#);
+    out.extend_from_slice(metric.series.to_string().as_bytes());
+    out.extend_from_slice(br#","last_seen":"#);
+    prom_json::time(metric.last_seen, out);
+    out.push(b'}');
+}
+
+async fn metric_labels(
+    (State(deps), reader, PathOf((slug, name)), RawQuery(query)): Asked<(String, String)>,
+) -> ApiResult<Response> {
+    const SAMPLES_MAX: usize = 1_000;
+    const SAMPLES_DEFAULT: usize = 20;
+    let mut params = Params::of_query(query.as_deref())?;
+    let entered = reader.enter(&slug, Endpoint::Labels)?;
+    let common = Common::take(&mut params, deps.clock.now())?;
+    let samples = params.count("values", 0, SAMPLES_MAX)?.unwrap_or(SAMPLES_DEFAULT);
+    let timeout = timeout(&mut params)?;
+    let unknown = params.unknown();
+    let work = move |running: &mut Running| {
+        warn_of_unused(running, unknown);
+        let mut selectors = selectors(&common.selectors, "match", &running.options.caps)?;
+        if selectors.is_empty() {
+            selectors.push(Vec::new());
+        }
+        for matchers in &mut selectors {
+            matchers.push(Matcher::equal(METRIC_NAME, &name));
+        }
+        let found = running.snapshot.series(&selectors, common.range, usize::MAX);
+        if found.items.is_empty() {
+            let named = vec![Matcher::equal(METRIC_NAME, &name)];
+            if running.snapshot.series(&[named], TimeRange::ALL, 1).items.is_empty() {
+                return Err(ApiError::new(Code::MetricNotFound, "there is no such metric"));
+            }
+        }
+        let mut labels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for label in found.items.iter().flatten().filter(|label| &*label.name != METRIC_NAME) {
+            labels.entry(&label.name).or_default().insert(&label.value);
+        }
+        running.body(&[], Style::Specified, |out| {
+            out.extend_from_slice(br#""data":"#);
+            array(&labels, out, |(name, values), out| {
+                out.extend_from_slice(br#"{"name":"#);
+                prom_json::text(name, out);
+                out.extend_from_slice(br#","values_count":"#);
+                out.extend_from_slice(values.len().to_string().as_bytes());
+                if samples > 0 {
+                    out.extend_from_slice(br#","values":"#);
+                    prom_json::texts(values.iter().take(samples).copied(), out);
+                }
+                out.push(b'}');
+            });
+            Ok(())
+        })
+    };
+    Ok(json(deps.ask(entered, timeout, work).await?))
+}
+
+async fn label_values(
+    (State(deps), reader, PathOf((slug, label)), RawQuery(query)): Asked<(String, String)>,
+) -> ApiResult<Response> {
+    let mut params = Params::of_query(query.as_deref())?;
+    let entered = reader.enter(&slug, Endpoint::Labels)?;
+    let common = Common::take(&mut params, deps.clock.now())?;
+    let search = params.one(&["search"])?.unwrap_or_default();
+    let limit = params.count("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_DEFAULT);
+    let after = take_cursor(&mut params)?;
+    let timeout = timeout(&mut params)?;
+    let unknown = params.unknown();
+    let work = move |running: &mut Running| {
+        warn_of_unused(running, unknown);
+        let selectors = selectors(&common.selectors, "match", &running.options.caps)?;
+        let all = running.snapshot.label_values(&label, &selectors, common.range, usize::MAX).items;
+        if all.is_empty() && running.snapshot.label_values(&label, &[], TimeRange::ALL, 1).items.is_empty() {
+            return Err(ApiError::new(Code::LabelNotFound, "there is no such label"));
+        }
+        let wanted = |value: &&str| value.contains(search.as_str()) && after.as_deref().is_none_or(|after| *value > after);
+        let mut page: Vec<&str> = all.iter().map(|value| &**value).filter(wanted).take(limit + 1).collect();
+        let truncated = page.len() > limit;
+        page.truncate(limit);
+        running.body(&[], Style::Specified, |out| {
+            out.extend_from_slice(br#""data":"#);
+            prom_json::texts(page.iter().copied(), out);
+            write_cursor(page.last().copied().filter(|_| truncated), out);
+            Ok(())
+        })
+    };
+    Ok(json(deps.ask(entered, timeout, work).await?))
+}

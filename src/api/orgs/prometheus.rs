@@ -1,0 +1,308 @@
+//! Prometheus' own API, one mount for each organisation, in its exact bodies (API.md C6; prometheus/web/api/v1).
+//!
+//! URL and form are one list of parameters whatever content type was claimed; unknown ones are ignored.
+
+use axum::extract::{FromRequest, Request, State};
+use axum::handler::Handler;
+use axum::response::Response;
+use serde_json::json;
+
+use super::metrics::{array, range, selectors};
+use super::query::ReadDeps;
+use super::query::asking::{self, Running, Style, TRUNCATED, admit_steps, timeout};
+use crate::api::body;
+use crate::api::callers::{Endpoint, MountReader};
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::params::{Params, PathOf, unescape_name};
+use crate::api::prom_json;
+use crate::api::routes::{Auth, Routes};
+use crate::model::{Matcher, Steps, StepsError, TimeRange, Timestamp};
+use crate::promql::Query;
+
+/// The routes below `/orgs/{slug}`.
+pub fn routes() -> Routes<ReadDeps> {
+    let routes = Routes::new()
+        .get("/orgs/{slug}/prometheus", Auth::MountReader, "Check connection and credential", root)
+        .get("/orgs/{slug}/prometheus/-/healthy", Auth::Public, "Check that the server answers", healthy)
+        .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server answers", healthy);
+    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/query", "Prometheus: instant query", query);
+    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/query_range", "Prometheus: range query", query_range);
+    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/series", "Prometheus: find series", series);
+    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/labels", "Prometheus: list label names", labels);
+    let values = "/orgs/{slug}/prometheus/api/v1/label/{label}/values";
+    let routes = both(routes, values, "Prometheus: list a label's values", label_values);
+    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/metadata", "Prometheus: type, help and unit of metrics", metadata);
+    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/format_query", "Prometheus: format an expression", format_query);
+    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/status/buildinfo", "Prometheus: version", buildinfo);
+    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/query_exemplars", "Prometheus: exemplars, of which there are none", exemplars);
+    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/rules", "Prometheus: rules, of which there are none", rules);
+    both(routes, "/orgs/{slug}/prometheus/api/v1/alerts", "Prometheus: alerts, of which there are none", alerts)
+}
+
+/// `GET` and the form `POST` of one path.
+fn both<H: Handler<T, ReadDeps>, T: 'static>(
+    routes: Routes<ReadDeps>,
+    path: &'static str,
+    summary: &'static str,
+    handler: H,
+) -> Routes<ReadDeps> {
+    routes.get(path, Auth::MountReader, summary, handler.clone()).post(path, Auth::MountReader, summary, handler)
+}
+
+/// URL and form parameters, merged.
+struct Given(Params);
+
+impl<S: Send + Sync> FromRequest<S> for Given {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> ApiResult<Given> {
+        /// API.md B: query forms.
+        const FORM_BYTES_MAX: usize = 256 * 1_024;
+        let (parts, body) = request.into_parts();
+        let form = body::read(body, FORM_BYTES_MAX).await?;
+        Params::merged(parts.uri.query(), &form).map(Given)
+    }
+}
+
+type Asked = (State<ReadDeps>, MountReader, PathOf<String>, Given);
+
+/// For what every reader of the organisation may know, whatever a token grants.
+fn enter_any(reader: &MountReader, slug: &str) -> ApiResult<()> {
+    match reader.enter(slug, Endpoint::Metrics) {
+        Err(refused) if refused.code() != Code::EmbedRestricted => Err(refused),
+        _ => Ok(()),
+    }
+}
+
+async fn root(reader: MountReader, PathOf(slug): PathOf<String>) -> ApiResult<&'static str> {
+    enter_any(&reader, &slug)?;
+    Ok("This is the Prometheus API of one organisation. Give clients this URL without anything after it.\n")
+}
+
+async fn healthy() -> &'static str {
+    "promlet is healthy.\n"
+}
+
+/// Puts the parameter's name in front, as upstream does.
+fn in_parameter(name: &'static str) -> impl Fn(ApiError) -> ApiError {
+    move |error| match error.code() {
+        Code::BadExpr => ApiError::new(Code::BadExpr, format!("invalid parameter {name:?}: {}", error.detail())),
+        _ => error,
+    }
+}
+
+/// A parameter without a default: what is missing is told as a text that does not parse, as upstream does.
+fn required<T>(found: Option<T>, name: &'static str, kind: &str) -> ApiResult<T> {
+    found.ok_or_else(|| ApiError::invalid_parameter(name, format!("cannot parse \"\" to a valid {kind}")))
+}
+
+/// `limit`: not given and zero are none.
+fn limit(params: &mut Params) -> ApiResult<Option<usize>> {
+    Ok(params.number::<usize>("limit", "a non-negative whole number")?.filter(|limit| *limit > 0))
+}
+
+async fn query((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+    let entered = reader.enter(&slug, Endpoint::Expr)?;
+    let now = deps.clock.now();
+    let at = params.time("time", now)?.unwrap_or(now);
+    let question = Question::take(&mut params, Steps::once(at), true)?;
+    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, move |running| question.run(running)).await?))
+}
+
+async fn query_range((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+    let entered = reader.enter(&slug, Endpoint::Expr)?;
+    let now = deps.clock.now();
+    let start = required(params.time("start", now)?, "start", "timestamp")?;
+    let end = required(params.time("end", now)?, "end", "timestamp")?;
+    let step = required(params.duration_ms("step")?, "step", "duration")?;
+    let steps = Steps::new(start, end, step).map_err(|error| {
+        let message = error.to_string();
+        match error {
+            StepsError::EndBeforeStart => ApiError::invalid_parameter("end", message),
+            StepsError::StepNotPositive => ApiError::invalid_parameter("step", message),
+            StepsError::TooMany => ApiError::new(Code::InvalidParameter, message),
+        }
+    })?;
+    admit_steps(&entered.grant, &steps)?;
+    let question = Question::take(&mut params, steps, false)?;
+    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, move |running| question.run(running)).await?))
+}
+
+struct Question {
+    text: String,
+    steps: Steps,
+    instant: bool,
+    limit: Option<usize>,
+    lookback_ms: Option<i64>,
+}
+
+impl Question {
+    fn take(params: &mut Params, steps: Steps, instant: bool) -> ApiResult<Question> {
+        let lookback_ms = params.duration_ms("lookback_delta")?;
+        if lookback_ms.is_some_and(|ms| ms <= 0) {
+            return Err(ApiError::invalid_parameter("lookback_delta", "a lookback must be positive"));
+        }
+        let text = params.one(&["query"])?.unwrap_or_default();
+        Ok(Question { text, steps, instant, limit: limit(params)?, lookback_ms })
+    }
+
+    /// Runs on the query lane.
+    fn run(self, running: &mut Running) -> ApiResult<Vec<u8>> {
+        let expr = running.expression("query", &self.text).map_err(in_parameter("query"))?;
+        let query = Query { expr, text: self.text, steps: self.steps, instant: self.instant };
+        let answer = running.evaluate(&query, self.lookback_ms).map_err(in_parameter("query"))?;
+        let infos = running.annotate(answer.annotations);
+        let mut value = answer.value;
+        running.truncate(&mut value, self.limit);
+        let bytes_max = running.options.body_bytes_max;
+        running.body(&infos, Style::Prometheus, |out| {
+            out.extend_from_slice(br#""data":{"#);
+            prom_json::result(&value, bytes_max, out)?;
+            out.push(b'}');
+            Ok(())
+        })
+    }
+}
+
+/// `match[]`, `start`, `end`, `limit` of a listing.
+struct Filter {
+    selectors: Vec<String>,
+    range: TimeRange,
+    limit: usize,
+}
+
+impl Filter {
+    fn take(params: &mut Params, now: Timestamp) -> ApiResult<Filter> {
+        let selectors = params.many(&["match[]"]);
+        Ok(Filter { selectors, range: range(params, now)?, limit: limit(params)?.unwrap_or(usize::MAX) })
+    }
+
+    fn compile(&self, running: &Running) -> ApiResult<Vec<Vec<Matcher>>> {
+        selectors(&self.selectors, "match[]", &running.options.caps).map_err(in_parameter("match[]"))
+    }
+}
+
+/// `"data":[...]`, and a warning where the limit cut it off.
+fn list<T>(
+    running: &mut Running,
+    found: crate::tsdb::Listing<T>,
+    write: impl FnMut(T, &mut Vec<u8>),
+) -> ApiResult<Vec<u8>> {
+    if found.truncated {
+        running.warn(TRUNCATED);
+    }
+    running.body(&[], Style::Prometheus, |out| {
+        out.extend_from_slice(br#""data":"#);
+        array(found.items, out, write);
+        Ok(())
+    })
+}
+
+async fn series((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+    let entered = reader.enter(&slug, Endpoint::Metrics)?;
+    let filter = Filter::take(&mut params, deps.clock.now())?;
+    if filter.selectors.is_empty() {
+        return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
+    }
+    let work = move |running: &mut Running| {
+        let found = running.snapshot.series(&filter.compile(running)?, filter.range, filter.limit);
+        list(running, found, |labels, out| prom_json::labels(&labels, out))
+    };
+    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, work).await?))
+}
+
+async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+    let entered = reader.enter(&slug, Endpoint::Labels)?;
+    let filter = Filter::take(&mut params, deps.clock.now())?;
+    let work = move |running: &mut Running| {
+        let found = running.snapshot.label_names(&filter.compile(running)?, filter.range, filter.limit);
+        list(running, found, |name, out| prom_json::text(&name, out))
+    };
+    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, work).await?))
+}
+
+type AskedOfLabel = (State<ReadDeps>, MountReader, PathOf<(String, String)>, Given);
+
+async fn label_values(
+    (State(deps), reader, PathOf((slug, label)), Given(mut params)): AskedOfLabel,
+) -> ApiResult<Response> {
+    let entered = reader.enter(&slug, Endpoint::Labels)?;
+    let filter = Filter::take(&mut params, deps.clock.now())?;
+    let work = move |running: &mut Running| {
+        let name = unescape_name(&label);
+        let found = running.snapshot.label_values(&name, &filter.compile(running)?, filter.range, filter.limit);
+        list(running, found, |value, out| prom_json::text(&value, out))
+    };
+    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, work).await?))
+}
+
+async fn metadata((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+    let entered = reader.enter(&slug, Endpoint::Metrics)?;
+    let metric = params.one(&["metric"])?;
+    let limit = limit(&mut params)?.unwrap_or(usize::MAX);
+    let work = move |running: &mut Running| {
+        let found = running.snapshot.metadata(metric.as_deref(), limit);
+        running.body(&[], Style::Prometheus, |out| {
+            out.extend_from_slice(br#""data":{"#);
+            for (place, metric) in found.items.iter().enumerate() {
+                if place > 0 {
+                    out.push(b',');
+                }
+                prom_json::text(&metric.name, out);
+                out.extend_from_slice(br#":[{"type":"#);
+                prom_json::text(metric.kind.as_str(), out);
+                out.extend_from_slice(br#","help":"#);
+                prom_json::text(&metric.help, out);
+                out.extend_from_slice(br#","unit":"#);
+                prom_json::text(&metric.unit, out);
+                out.extend_from_slice(b"}]");
+            }
+            out.push(b'}');
+            Ok(())
+        })
+    };
+    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, work).await?))
+}
+
+async fn format_query((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+    let entered = reader.enter(&slug, Endpoint::Expr)?;
+    let text = params.one(&["query"])?.unwrap_or_default();
+    let work = move |running: &mut Running| {
+        let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
+        running.body(&[], Style::Prometheus, |out| {
+            out.extend_from_slice(br#""data":"#);
+            prom_json::text(&expr.to_string(), out);
+            Ok(())
+        })
+    };
+    Ok(asking::json(deps.ask(entered, None, work).await?))
+}
+
+/// Clients choose what to send by this: the version whose bodies these are. There is no `features` member, because
+/// Grafana takes a server that has one for Mimir.
+async fn buildinfo((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
+    enter_any(&reader, &slug)?;
+    let names = ["revision", "branch", "buildUser", "buildDate", "goVersion"];
+    let mut data: serde_json::Map<_, _> = names.map(|name| (name.to_owned(), json!(""))).into_iter().collect();
+    data.insert("version".into(), json!("3.5.0"));
+    Ok(success(&data.into()))
+}
+
+async fn exemplars((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
+    enter_any(&reader, &slug)?;
+    Ok(success(&json!([])))
+}
+
+async fn rules((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
+    enter_any(&reader, &slug)?;
+    Ok(success(&json!({ "groups": [] })))
+}
+
+async fn alerts((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
+    enter_any(&reader, &slug)?;
+    Ok(success(&json!({ "alerts": [] })))
+}
+
+fn success(data: &serde_json::Value) -> Response {
+    asking::json(json!({ "status": "success", "data": data }).to_string().into_bytes())
+}

@@ -1,0 +1,291 @@
+//! A question on its way through the query lane: one snapshot, one deadline, one flag that stops it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+
+use crate::api::callers::{Entered, Grant};
+use crate::api::error::data::bad_expression;
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::lanes::{CancelOnDrop, Lane, Lanes};
+use crate::api::params::Params;
+use crate::api::prom_json;
+use crate::clock::{Clock, Stopwatch};
+use crate::model::{Access, MatchOp, Matcher, Steps};
+use crate::promql::syntax::tree::Expr;
+use crate::promql::syntax::{self, Caps};
+use crate::promql::{self, Annotations, Answer, Budget, Query, Value};
+use crate::tsdb::{Snapshot, Tsdb};
+
+/// What the discover and query endpoints need, the Prometheus mount included.
+#[derive(Clone, Debug)]
+pub struct ReadDeps {
+    /// The samples.
+    pub tsdb: Arc<Tsdb>,
+    /// Where questions run.
+    pub lanes: Lanes,
+    /// What time it is.
+    pub clock: Clock,
+    /// What questions may cost.
+    pub options: Arc<ReadOptions>,
+}
+
+/// What one question may cost (API.md C5, E).
+#[derive(Clone, Debug)]
+pub struct ReadOptions {
+    /// Evaluation: lookback, samples, memory.
+    pub promql: promql::Options,
+    /// What an expression may be made of.
+    pub caps: Caps,
+    /// From the request's arrival to the end of the answer's writing; a `timeout` parameter may shorten it.
+    pub timeout: Duration,
+    /// `end - start` on the specification's paths, milliseconds.
+    pub range_ms_max: i64,
+    /// Bytes of one answer.
+    pub body_bytes_max: usize,
+}
+
+impl Default for ReadOptions {
+    /// 30 seconds, a year, 256 MiB.
+    fn default() -> ReadOptions {
+        ReadOptions {
+            promql: promql::Options::default(),
+            caps: Caps::default(),
+            timeout: Duration::from_secs(30),
+            range_ms_max: 365 * 86_400_000,
+            body_bytes_max: 256 << 20,
+        }
+    }
+}
+
+/// What a question sees and spends while it runs on the lane.
+pub(in crate::api::orgs) struct Running {
+    /// All that it can see.
+    pub(in crate::api::orgs) snapshot: Snapshot,
+    /// What its reader may ask.
+    pub(in crate::api::orgs) grant: Grant,
+    /// What may be asked.
+    pub(in crate::api::orgs) options: Arc<ReadOptions>,
+    /// Warnings so far.
+    pub(in crate::api::orgs) warnings: Vec<String>,
+    access: Access,
+    since: Stopwatch,
+    timeout: Duration,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl ReadDeps {
+    /// Runs `work` on the query lane. Dropping the future, as happens when the client hangs up, stops it.
+    pub(in crate::api::orgs) async fn ask<T: Send + 'static>(
+        &self,
+        entered: Entered,
+        timeout: Option<Duration>,
+        work: impl FnOnce(&mut Running) -> ApiResult<T> + Send + 'static,
+    ) -> ApiResult<T> {
+        let Entered { access, grant } = entered;
+        let org = access.org;
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
+        let (tsdb, options) = (Arc::clone(&self.tsdb), Arc::clone(&self.options));
+        let timeout = timeout.unwrap_or(options.timeout).min(options.timeout);
+        let since = Stopwatch::start();
+        let work = move || {
+            let snapshot = tsdb.snapshot(&access);
+            let mut running =
+                Running { snapshot, grant, options, warnings: Vec::new(), access, since, timeout, cancelled };
+            if running.grant.embed && running.snapshot.is_scoped() {
+                running.warn(SCOPED);
+            }
+            work(&mut running)
+        };
+        self.lanes.run(Lane::Query(org), work).await?
+    }
+}
+
+const SCOPED: &str = "this token sees a part of the series only; what is beyond it is left out";
+
+/// Prometheus' words for an answer that `limit` cut off.
+pub(in crate::api::orgs) const TRUNCATED: &str = "results truncated due to limit";
+
+impl Running {
+    /// Says something about an answer that is still an answer.
+    pub(in crate::api::orgs) fn warn(&mut self, text: impl Into<String>) {
+        self.warnings.push(text.into());
+    }
+
+    /// Since the request arrived.
+    pub(in crate::api::orgs) fn elapsed_ms(&self) -> f64 {
+        self.since.elapsed_ms()
+    }
+
+    /// That series of this name may be asked for by name.
+    ///
+    /// # Errors
+    /// 403 `metric_not_allowed` where an embed token does not name it.
+    pub(in crate::api::orgs) fn admit_metric(&self, name: &str) -> ApiResult<()> {
+        if self.access.scope.admits_name(name) {
+            return Ok(());
+        }
+        Err(ApiError::new(Code::MetricNotAllowed, "this token does not grant this metric"))
+    }
+
+    /// Reads an expression that came in as text, within the caps and the token's list.
+    ///
+    /// # Errors
+    /// 400 `bad_expr`, 403 `embed_restricted`.
+    pub(in crate::api::orgs) fn expression(&self, parameter: &'static str, text: &str) -> ApiResult<Expr> {
+        let caps = &self.options.caps;
+        let parsed = syntax::parse(text, caps).map_err(|error| bad_expression(parameter, &error))?;
+        if self.grant.exprs.is_empty() {
+            return Ok(parsed.expr);
+        }
+        let asked = parsed.expr.to_string();
+        // A list holds what its author typed: it is compared as the grammar prints it. One that does not parse admits
+        // nothing.
+        let same = |listed: &String| {
+            *listed == asked || syntax::parse(listed, caps).is_ok_and(|parsed| parsed.expr.to_string() == asked)
+        };
+        if self.grant.exprs.iter().all(|list| list.iter().any(same)) {
+            return Ok(parsed.expr);
+        }
+        Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this expression"))
+    }
+
+    /// Evaluates within the deadline.
+    ///
+    /// # Errors
+    /// As [`promql::QueryError`] maps; 503 `query_timeout` also where the question waited too long for its turn.
+    pub(in crate::api::orgs) fn evaluate(&self, query: &Query, lookback_ms: Option<i64>) -> ApiResult<Answer> {
+        let expired = || self.is_late();
+        let budget = Budget { cancel: Some(&self.cancelled), expired: Some(&expired) };
+        let mut options = self.options.promql.clone();
+        options.lookback_ms = lookback_ms.unwrap_or(options.lookback_ms);
+        Ok(promql::run(query, &self.snapshot, &options, &budget)?)
+    }
+
+    fn is_late(&self) -> bool {
+        self.since.elapsed() >= self.timeout
+    }
+
+    /// The answer's body: `write` appends the members after `"status":"success",`; warnings and infos follow. The
+    /// specification's endpoints always show their warnings, Prometheus only where there are any.
+    pub(in crate::api::orgs) fn body(
+        &self,
+        infos: &[String],
+        style: Style,
+        write: impl FnOnce(&mut Vec<u8>) -> ApiResult<()>,
+    ) -> ApiResult<Vec<u8>> {
+        let mut out = Vec::from(br#"{"status":"success","#);
+        write(&mut out)?;
+        if style == Style::Specified || !self.warnings.is_empty() {
+            out.extend_from_slice(br#","warnings":"#);
+            prom_json::texts(self.warnings.iter().map(String::as_str), &mut out);
+        }
+        if !infos.is_empty() {
+            out.extend_from_slice(br#","infos":"#);
+            prom_json::texts(infos.iter().map(String::as_str), &mut out);
+        }
+        out.push(b'}');
+        if out.len() > self.options.body_bytes_max {
+            return Err(prom_json::BodyTooLarge { bytes_max: self.options.body_bytes_max }.into());
+        }
+        Ok(out)
+    }
+
+    /// Takes the annotations' warnings in, and answers their infos; ten of each at most, as upstream.
+    pub(in crate::api::orgs) fn annotate(&mut self, annotations: Annotations) -> Vec<String> {
+        let Annotations { warnings, infos } = annotations;
+        self.warnings.extend(at_most_ten(warnings, "warning"));
+        at_most_ten(infos, "info")
+    }
+
+    /// Cuts a result after `limit` series, and says so.
+    pub(in crate::api::orgs) fn truncate(&mut self, value: &mut Value, limit: Option<usize>) {
+        let limit = limit.unwrap_or(usize::MAX);
+        let series = series_count(value);
+        match value {
+            Value::Vector(series) => series.truncate(limit),
+            Value::Matrix(series) => series.truncate(limit),
+            Value::Scalar { .. } | Value::Text { .. } => return,
+        }
+        if series > limit {
+            self.warn(TRUNCATED);
+        }
+    }
+}
+
+/// Series of a result; a scalar or a text is one.
+pub(in crate::api::orgs) fn series_count(value: &Value) -> usize {
+    match value {
+        Value::Vector(series) => series.len(),
+        Value::Matrix(series) => series.len(),
+        Value::Scalar { .. } | Value::Text { .. } => 1,
+    }
+}
+
+fn at_most_ten(mut texts: Vec<String>, kind: &str) -> Vec<String> {
+    const SHOWN_MAX: usize = 10;
+    let omitted = texts.len().saturating_sub(SHOWN_MAX);
+    texts.truncate(SHOWN_MAX);
+    if omitted > 0 {
+        texts.push(format!("{omitted} more {kind} annotations omitted"));
+    }
+    texts
+}
+
+/// Whose bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::api::orgs) enum Style {
+    /// The specification's endpoints (API.md C5).
+    Specified,
+    /// Prometheus' (API.md C6).
+    Prometheus,
+}
+
+/// Takes `timeout`.
+///
+/// # Errors
+/// 400 `invalid_parameter` for zero and less.
+pub(in crate::api::orgs) fn timeout(params: &mut Params) -> ApiResult<Option<Duration>> {
+    match params.duration_ms("timeout")? {
+        Some(ms) if ms <= 0 => Err(ApiError::invalid_parameter("timeout", "a timeout must be positive")),
+        Some(ms) => Ok(Some(Duration::from_millis(ms.unsigned_abs()))),
+        None => Ok(None),
+    }
+}
+
+/// That an embed token admits this much time in these steps.
+///
+/// # Errors
+/// 403 `embed_restricted`.
+pub(in crate::api::orgs) fn admit_steps(grant: &Grant, steps: &Steps) -> ApiResult<()> {
+    let range_ms = steps.end().ms_since(steps.start());
+    if let Some(most) = grant.max_range_ms.filter(|most| range_ms > *most) {
+        let detail = format!("this token grants ranges of {} s at most", most / 1_000);
+        return Err(ApiError::new(Code::EmbedRestricted, detail));
+    }
+    if let Some(least) = grant.min_step_ms.filter(|least| steps.step_ms() < *least) {
+        let detail = format!("this token grants steps of {} s at least", least / 1_000);
+        return Err(ApiError::new(Code::EmbedRestricted, detail));
+    }
+    Ok(())
+}
+
+/// How many of these tests are regular expressions that cost what regular expressions cost. As in an expression, an
+/// alternation of literals is a set and does not count.
+pub(in crate::api::orgs) fn patterns(matchers: &[Matcher]) -> usize {
+    let is_set = |pattern: &str| pattern.chars().all(|c| c.is_alphanumeric() || " _-/:,|".contains(c));
+    let is_pattern = |op| matches!(op, MatchOp::Regex | MatchOp::NotRegex);
+    matchers.iter().filter(|matcher| is_pattern(matcher.op()) && !is_set(matcher.value())).count()
+}
+
+/// 200 with a body that is JSON already.
+pub(in crate::api::orgs) fn json(body: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,105 @@
+//! `metric`, `match`, `fn`, `window`, `agg`, `by`, `without`, `q`, `k`, `offset`: from parameters to a tree (API.md C5).
+
+use crate::api::error::data::bad_expression;
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::params::{Params, shortened};
+use crate::model::Matcher;
+use crate::promql::syntax::structured::{Aggregation, Function, StructuredError, StructuredQuery};
+use crate::promql::syntax::tree::{Expr, Grouping};
+use crate::promql::syntax::{Caps, parse_matcher};
+
+use super::asking::{ReadOptions, patterns};
+
+/// A structured question as far as it can be read without compiling a pattern; that is work for the query lane.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    query: StructuredQuery,
+    matchers: Vec<String>,
+    window_ms: Option<i64>,
+}
+
+/// Where no window is given: five minutes, what dashboards take.
+const WINDOW_DEFAULT_MS: i64 = 300_000;
+/// Items of `match`; each is one label test.
+const MATCHERS_MAX: usize = 64;
+
+impl Shape {
+    /// Takes the parameters.
+    ///
+    /// # Errors
+    /// 400 `invalid_parameter` and `duplicate_parameter`.
+    pub(super) fn take(params: &mut Params) -> ApiResult<Shape> {
+        let text = |params: &mut Params, name| Ok::<_, ApiError>(params.one(&[name])?.unwrap_or_default());
+        let metric = text(params, "metric")?;
+        let matchers = params.many(&["match", "match[]"]);
+        if matchers.len() > MATCHERS_MAX {
+            let message = format!("{} label tests, more than the {MATCHERS_MAX} allowed", matchers.len());
+            return Err(ApiError::invalid_parameter("match", message));
+        }
+        let grouping = match (params.one(&["by"])?, params.one(&["without"])?) {
+            (Some(_), Some(_)) => return Err(ApiError::invalid_parameter("by", "by and without exclude each other")),
+            (Some(labels), None) => Some(Grouping::By(list(&labels))),
+            (None, Some(labels)) => Some(Grouping::Without(list(&labels))),
+            (None, None) => None,
+        };
+        let query = StructuredQuery {
+            metric,
+            matchers: Vec::new(),
+            function: Function::parse(&text(params, "fn")?).map_err(|error| refused(&error))?,
+            window_ms: None,
+            aggregate: Aggregation::parse(&text(params, "agg")?).map_err(|error| refused(&error))?,
+            grouping,
+            q: params.number("q", "a number from 0 to 1")?,
+            k: params.number("k", "a whole number from 1 to 100")?,
+            offset_ms: params.duration_ms("offset")?.unwrap_or(0),
+        };
+        if query.metric.is_empty() {
+            return Err(refused(&StructuredError::NoMetric));
+        }
+        Ok(Shape { query, matchers, window_ms: params.duration_ms("window")? })
+    }
+
+    /// The metric asked for by name.
+    pub(super) fn metric(&self) -> &str {
+        &self.query.metric
+    }
+
+    /// The tree; a window that is not given is `window_ms_least` at least.
+    ///
+    /// # Errors
+    /// 400 `invalid_parameter`, and `bad_expr` for a `match` that is none.
+    pub(super) fn build(&self, options: &ReadOptions, window_ms_least: i64) -> ApiResult<Expr> {
+        let mut query = self.query.clone();
+        query.matchers = compile(&self.matchers, &options.caps)?;
+        let default = query.function.map(|_| window_ms_least.max(WINDOW_DEFAULT_MS));
+        query.window_ms = self.window_ms.or(default);
+        if let Some(window_ms) = query.window_ms.filter(|ms| *ms > options.range_ms_max) {
+            let most = options.range_ms_max / 1_000;
+            let message = format!("{} s, more than the {most} s allowed", window_ms / 1_000);
+            return Err(ApiError::invalid_parameter("window", message));
+        }
+        query.build().map_err(|error| refused(&error))
+    }
+}
+
+/// Compiles one pattern after the other, so that one too many is noticed before it costs anything. As in an expression,
+/// an alternation of literals is a set and does not count.
+fn compile(texts: &[String], caps: &Caps) -> ApiResult<Vec<Matcher>> {
+    let mut matchers = Vec::with_capacity(texts.len());
+    for text in texts {
+        matchers.push(parse_matcher(text, caps).map_err(|error| bad_expression("match", &error))?);
+        if patterns(&matchers) > caps.regex_matchers {
+            let message = format!("more than {} regular expressions", caps.regex_matchers);
+            return Err(ApiError::invalid_parameter("match", message));
+        }
+    }
+    Ok(matchers)
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|label| !label.is_empty()).map(str::to_owned).collect()
+}
+
+fn refused(error: &StructuredError) -> ApiError {
+    ApiError::invalid_parameter(error.parameter(), shortened(&error.to_string()))
+}

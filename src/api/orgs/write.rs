@@ -1,0 +1,131 @@
+//! Samples in (API.md C7): one handler for every protocol of `ingest`.
+//!
+//! What a 2xx says: every sample is stored, or was there already bit for bit, and is on the disk. What a 400 says: what
+//! could be stored is stored and on the disk, the rest never will be, and the first line names it. A 503 says: nothing is
+//! lost, send it again.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::api::body;
+use crate::api::callers::{Machine, Writing};
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::lanes::{Lane, Lanes};
+use crate::api::params::PathOf;
+use crate::api::routes::{Auth, Routes};
+use crate::clock::Clock;
+use crate::ingest::{self, PROTOCOLS, Protocol};
+use crate::model::{Refusal, Timestamp};
+use crate::tsdb::{AppendReport, Tsdb};
+
+/// What writing needs.
+#[derive(Clone, Debug)]
+pub struct WriteDeps {
+    /// Where samples go.
+    pub tsdb: Arc<Tsdb>,
+    /// Where bodies are read and appended.
+    pub lanes: Lanes,
+    /// What time it is.
+    pub clock: Clock,
+    /// How much one request may bring.
+    pub limits: ingest::Limits,
+}
+
+/// A route for each path of each protocol.
+pub fn routes() -> Routes<WriteDeps> {
+    let rows = PROTOCOLS.iter().flat_map(|protocol| protocol.paths.iter().map(move |path| (protocol, *path)));
+    rows.fold(Routes::new(), |routes, (protocol, path)| {
+        let handler = move |State(deps): State<WriteDeps>, machine: Machine, PathOf(slug): PathOf<String>, request: Request| {
+            write(deps, protocol, machine, slug, request)
+        };
+        routes.post(path, Auth::Machine, protocol.summary, handler)
+    })
+}
+
+async fn write(deps: WriteDeps, protocol: &'static Protocol, machine: Machine, slug: String, request: Request) -> ApiResult<Response> {
+    let writing = machine.enter(&slug)?;
+    let (parts, body) = request.into_parts();
+    admit_media(protocol, &parts.headers)?;
+    let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;
+    let WriteDeps { tsdb, lanes, clock, limits } = deps;
+    let work = move || with_scratch(|scratch| store(&tsdb, protocol, &writing, &limits, &bytes, scratch, clock.now()));
+    lanes.run(Lane::Ingest, work).await??;
+    Ok((StatusCode::NO_CONTENT, [(DURABILITY, SYNCED)], Body::empty()).into_response())
+}
+
+const DURABILITY: HeaderName = HeaderName::from_static("durability");
+/// The store answers after its log is synced; there is no other mode yet (`tsdb::Durability`).
+const SYNCED: HeaderValue = HeaderValue::from_static("synced");
+
+/// A sender that is told 415 tries another encoding or another version; 400 would make it drop the batch.
+fn admit_media(protocol: &Protocol, headers: &HeaderMap) -> ApiResult<()> {
+    let text = |name| headers.get(name).map_or("", |value: &HeaderValue| value.to_str().unwrap_or("?"));
+    let (content_type, encoding) = (text(header::CONTENT_TYPE), text(header::CONTENT_ENCODING));
+    if (protocol.accepts_type)(content_type) && (protocol.accepts_encoding)(encoding) {
+        return Ok(());
+    }
+    Err(ApiError::new(Code::UnsupportedMediaType, format!("send {}", protocol.wanted)))
+}
+
+thread_local! {
+    /// Decompressed bytes; the lane's threads live long, and most bodies fit where the one before did.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Hands out this thread's buffer. One that grew large is not kept: 64 MiB a thread would stay with us for ever.
+fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    const KEPT_BYTES_MAX: usize = 4 << 20;
+    SCRATCH.with_borrow_mut(|scratch| {
+        let done = work(scratch);
+        if scratch.capacity() > KEPT_BYTES_MAX {
+            *scratch = Vec::new();
+        }
+        done
+    })
+}
+
+/// Decodes and appends; runs on the ingest lane.
+fn store(
+    tsdb: &Tsdb,
+    protocol: &Protocol,
+    writing: &Writing,
+    limits: &ingest::Limits,
+    body: &[u8],
+    scratch: &mut Vec<u8>,
+    now: Timestamp,
+) -> ApiResult<()> {
+    let mut batch = (protocol.decode)(body, limits, scratch)?;
+    writing.charge_samples(batch.samples.len())?;
+    batch.forced_labels.clone_from(&writing.forced_labels);
+    let report = tsdb.append(writing.org, &batch, now)?;
+    let unsupported = batch.unsupported;
+    if report.refused == 0 && report.refusals.is_empty() && unsupported == 0 {
+        return Ok(());
+    }
+    let room = AppendReport::REFUSALS_MAX.saturating_sub(report.refusals.len());
+    let unkept = if unsupported > 0 { (protocol.unsupported)(scratch, room.max(1)) } else { Vec::new() };
+    Err(partly(&report, unsupported, unkept))
+}
+
+/// 400 for what was refused, with the first of it in the first line: that line is what senders log.
+fn partly(report: &AppendReport, unsupported: u64, unkept: Vec<Refusal>) -> ApiError {
+    let refusals: Vec<Refusal> = report.refusals.iter().cloned().chain(unkept).take(AppendReport::REFUSALS_MAX).collect();
+    let first: Vec<String> =
+        refusals.iter().take(3).map(|refusal| format!("{}: {}", refusal.series, refusal.reason)).collect();
+    let kinds = match unsupported {
+        0 => String::new(),
+        count => format!(", {count} native histogram samples or exemplars not kept"),
+    };
+    let detail = format!("{} samples stored, {} refused{kinds}; {}", report.stored, report.refused, first.join("; "));
+    let error = ApiError::new(Code::BadRequest, detail)
+        .with("stored", report.stored)
+        .with("refused", report.refused)
+        .with("unsupported", unsupported)
+        .with_header(DURABILITY, SYNCED);
+    refusals.into_iter().fold(error, |error, refusal| error.with_field(refusal.series, refusal.code, refusal.reason))
+}

@@ -1,0 +1,415 @@
+//! Query parameters, strictly: nothing is guessed, nothing given twice is chosen between (API.md B, C5).
+//!
+//! A handler takes the parameters it knows; what is left over at the end is named in the answer's warnings. URL and form
+//! are one list, so that no check can look at one and the evaluation at the other.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use super::error::{ApiError, ApiResult, Code};
+use crate::model::{Timestamp, parse_duration};
+
+/// Percent-decoded path parameters; what is not UTF-8 is a refusal in our own words.
+#[derive(Clone, Copy, Debug)]
+pub struct PathOf<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathOf<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> ApiResult<PathOf<T>> {
+        match Path::<T>::from_request_parts(parts, state).await {
+            Ok(Path(found)) => Ok(PathOf(found)),
+            Err(PathRejection::FailedToDeserializePathParams(_)) => {
+                Err(ApiError::new(Code::BadRequest, "the path is not valid percent-encoded UTF-8"))
+            }
+            Err(other) => Err(ApiError::internal(other)),
+        }
+    }
+}
+
+/// The parameters of one request that nobody has taken yet.
+#[derive(Clone, Debug, Default)]
+pub struct Params {
+    pairs: Vec<(String, String)>,
+}
+
+impl Params {
+    /// From the URL's query.
+    ///
+    /// # Errors
+    /// 400 `invalid_parameter` for what is not UTF-8.
+    pub fn of_query(query: Option<&str>) -> ApiResult<Params> {
+        Params::merged(query, b"")
+    }
+
+    /// From the URL's query and a form, whatever content type was claimed: clients claim odd ones.
+    ///
+    /// # Errors
+    /// As [`Params::of_query`].
+    pub fn merged(query: Option<&str>, form: &[u8]) -> ApiResult<Params> {
+        let mut pairs = Vec::new();
+        for raw in [query.unwrap_or_default().as_bytes(), form] {
+            // The decoder puts U+FFFD where bytes are no UTF-8; the character itself is legitimate.
+            let legitimate = count(raw, b"%ef%bf%bd") + count(raw, "\u{fffd}".as_bytes());
+            let mut found = 0;
+            for (name, value) in form_urlencoded::parse(raw) {
+                found += name.matches('\u{fffd}').count() + value.matches('\u{fffd}').count();
+                if found > legitimate {
+                    return Err(ApiError::invalid_parameter(shortened(&name), "not valid UTF-8"));
+                }
+                pairs.push((name.into_owned(), value.into_owned()));
+            }
+        }
+        Ok(Params { pairs })
+    }
+
+    /// Takes a parameter that may be given once, under any of its names. An empty value counts as none.
+    ///
+    /// # Errors
+    /// 400 `duplicate_parameter`.
+    pub fn one(&mut self, names: &[&'static str]) -> ApiResult<Option<String>> {
+        let mut found: Option<String> = None;
+        let mut given = 0;
+        self.pairs.retain_mut(|(name, value)| {
+            let ours = names.contains(&name.as_str());
+            if ours {
+                given += 1;
+                found = Some(std::mem::take(value));
+            }
+            !ours
+        });
+        if given > 1 {
+            let name = names.first().copied().unwrap_or_default();
+            let message = format!("parameter {name:?} is given {given} times");
+            return Err(ApiError::new(Code::DuplicateParameter, message.clone()).with_field(
+                name,
+                "duplicate",
+                message,
+            ));
+        }
+        Ok(found.filter(|value| !value.is_empty()))
+    }
+
+    /// Takes all values of a repeatable parameter, in the order they were given.
+    pub fn many(&mut self, names: &[&'static str]) -> Vec<String> {
+        let mut found = Vec::new();
+        self.pairs.retain_mut(|(name, value)| {
+            let ours = names.contains(&name.as_str());
+            if ours {
+                found.push(std::mem::take(value));
+            }
+            !ours
+        });
+        found
+    }
+
+    /// Takes a time, see [`parse_time`].
+    ///
+    /// # Errors
+    /// 400 `duplicate_parameter` and `invalid_parameter`.
+    pub fn time(&mut self, name: &'static str, now: Timestamp) -> ApiResult<Option<Timestamp>> {
+        let Some(text) = self.one(&[name])? else { return Ok(None) };
+        let wrong = || {
+            ApiError::invalid_parameter(
+                name,
+                format!("cannot parse {:?} to a valid timestamp", shortened(&text)),
+            )
+        };
+        parse_time(&text, now).map(Some).ok_or_else(wrong)
+    }
+
+    /// Takes a duration in milliseconds, see [`parse_span`].
+    ///
+    /// # Errors
+    /// 400 `duplicate_parameter` and `invalid_parameter`.
+    pub fn duration_ms(&mut self, name: &'static str) -> ApiResult<Option<i64>> {
+        let Some(text) = self.one(&[name])? else { return Ok(None) };
+        let wrong = || {
+            ApiError::invalid_parameter(
+                name,
+                format!("cannot parse {:?} to a valid duration", shortened(&text)),
+            )
+        };
+        parse_span(&text).map(Some).ok_or_else(wrong)
+    }
+
+    /// Takes a number, `kind` of which says what was expected: `a whole number`.
+    ///
+    /// # Errors
+    /// 400 `duplicate_parameter` and `invalid_parameter`.
+    pub fn number<T: FromStr>(&mut self, name: &'static str, kind: &str) -> ApiResult<Option<T>> {
+        let Some(text) = self.one(&[name])? else { return Ok(None) };
+        let wrong = |_| ApiError::invalid_parameter(name, format!("{:?} is not {kind}", shortened(&text)));
+        text.parse().map(Some).map_err(wrong)
+    }
+
+    /// Takes a whole number from `least` to `most`.
+    ///
+    /// # Errors
+    /// 400 `duplicate_parameter` and `invalid_parameter`.
+    pub fn count(&mut self, name: &'static str, least: usize, most: usize) -> ApiResult<Option<usize>> {
+        let kind = format!("a whole number from {least} to {most}");
+        let found: Option<usize> = self.number(name, &kind)?;
+        match found {
+            Some(count) if !(least..=most).contains(&count) => {
+                Err(ApiError::invalid_parameter(name, format!("{count} is not {kind}")))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// The names nobody took, each once, `_` left out: cache busters use it.
+    pub fn unknown(&self) -> Vec<String> {
+        const NAMED_MAX: usize = 10;
+        let mut names: Vec<String> = Vec::new();
+        for (name, _) in &self.pairs {
+            let name = shortened(name);
+            if name != "_" && !names.contains(&name) && names.len() < NAMED_MAX {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+/// How often `needle` occurs in `hay`, letter case of ASCII ignored.
+fn count(hay: &[u8], needle: &[u8]) -> usize {
+    hay.windows(needle.len()).filter(|window| window.eq_ignore_ascii_case(needle)).count()
+}
+
+/// A client's own text as it may stand in an answer.
+pub fn shortened(text: &str) -> String {
+    const BYTES_MAX: usize = 100;
+    let cut = text.floor_char_boundary(BYTES_MAX);
+    let dots = if cut < text.len() { "…" } else { "" };
+    format!("{}{dots}", &text[..cut])
+}
+
+/// Seconds either way that a time may be from 1970, as upstream (web/api/v1, `minTime` and `maxTime`): 292 million years,
+/// and no offset or window that PromQL allows leads out of 64 bits of milliseconds from there.
+const SECONDS_MAX: i64 = i64::MAX / 1_000 - 62_135_596_801;
+
+/// A time: RFC 3339, unix seconds with fractions (rounded to the millisecond), `now`, `now-15m`, `now+1h`.
+pub fn parse_time(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let limit_ms = SECONDS_MAX * 1_000;
+    let within = |at: Timestamp| (-limit_ms..=limit_ms).contains(&at.as_ms()).then_some(at);
+    if let Some(rest) = text.strip_prefix("now") {
+        let shift = match rest.split_at_checked(1) {
+            None => 0,
+            Some(("-", ago)) => -parse_duration(ago).ok()?,
+            // A plus sign in a URL is a space.
+            Some(("+" | " ", ahead)) => parse_duration(ahead).ok()?,
+            Some(_) => return None,
+        };
+        return within(now.plus_ms(shift));
+    }
+    if let Some(ms) = seconds(text) {
+        return within(Timestamp::from_ms(ms));
+    }
+    // What Go prints for the ends of time; its own clients send them.
+    match text {
+        "-292273086-05-16T16:47:06Z" => Some(Timestamp::from_ms(-limit_ms)),
+        "292277025-08-18T07:12:54.999999999Z" | "292277025-08-18T07:12:54.999Z" => {
+            Some(Timestamp::from_ms(limit_ms))
+        }
+        _ => Timestamp::from_rfc3339(text).and_then(within),
+    }
+}
+
+/// A duration in milliseconds: Prometheus' syntax (`1h30m`) or seconds with fractions, rounded; may be negative. Either
+/// way within 64 bits of nanoseconds, 292 years, as upstream.
+pub fn parse_span(text: &str) -> Option<i64> {
+    const MS_MAX: i64 = i64::MAX / 1_000_000;
+    seconds(text).or_else(|| parse_duration(text).ok()).filter(|ms| (-MS_MAX..=MS_MAX).contains(ms))
+}
+
+/// Decimal seconds to milliseconds. Only what is written in digits: no `inf`, no `nan`.
+fn seconds(text: &str) -> Option<i64> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'+' | b'e' | b'E')) {
+        return None;
+    }
+    let ms = (text.parse::<f64>().ok()? * 1_000.0).round();
+    // 2^63 as a double is exact; everything strictly inside fits.
+    let bound = 9_223_372_036_854_775_808.0;
+    #[expect(clippy::cast_possible_truncation, reason = "whole, and within 63 bits")]
+    (ms > -bound && ms < bound).then_some(ms as i64)
+}
+
+/// Unescapes a label name that Prometheus' clients wrote as `U__my_2e_label` (model.UnescapeName, values): `__` is `_`,
+/// `_2e_` is the character of that hexadecimal number. Anything else is returned as it is.
+pub fn unescape_name(name: &str) -> Cow<'_, str> {
+    name.strip_prefix("U__").and_then(unescaped).map_or(Cow::Borrowed(name), Cow::Owned)
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((plain, after)) = rest.split_once('_') {
+        out.push_str(plain);
+        let (code, after) = after.split_once('_')?;
+        match code {
+            "" => out.push('_'),
+            hex if hex.len() <= 6 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                out.push(u32::from_str_radix(hex, 16).ok().and_then(char::from_u32)?);
+            }
+            _ => return None,
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: Timestamp = Timestamp::from_ms(1_795_226_400_123);
+
+    fn params(query: &str) -> Params {
+        Params::of_query(Some(query)).expect("UTF-8")
+    }
+
+    #[test]
+    fn a_single_parameter_given_twice_is_refused_wherever_it_stands() {
+        let mut same = Params::merged(Some("query=up"), b"query=up").expect("UTF-8");
+        assert_eq!(same.one(&["query"]).expect_err("twice").code(), Code::DuplicateParameter);
+        assert_eq!(
+            params("expr=a&query=b").one(&["expr", "query"]).expect_err("twice").code(),
+            Code::DuplicateParameter
+        );
+        assert_eq!(params("a=1&a=").one(&["a"]).expect_err("twice").code(), Code::DuplicateParameter);
+        let mut merged = Params::merged(Some("query=a%2Bb"), b"time=4").expect("UTF-8");
+        assert_eq!(merged.one(&["query"]).expect("once").as_deref(), Some("a+b"));
+        assert_eq!(merged.time("time", NOW).expect("valid"), Some(Timestamp::from_s(4)));
+    }
+
+    #[test]
+    fn what_nobody_takes_is_named_once() {
+        let mut params = params("metric=up&match[]=a&match=b&foo=1&foo=2&_=3&bar");
+        assert_eq!(params.one(&["metric"]).expect("once").as_deref(), Some("up"));
+        assert_eq!(params.many(&["match", "match[]"]), ["a", "b"]);
+        assert_eq!(params.unknown(), ["foo", "bar"]);
+    }
+
+    #[test]
+    fn an_empty_value_is_none() {
+        assert_eq!(params("start=&limit=").time("start", NOW).expect("none"), None);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_refused() {
+        assert_eq!(
+            Params::of_query(Some("match=%ff")).expect_err("not UTF-8").code(),
+            Code::InvalidParameter
+        );
+        assert_eq!(
+            Params::of_query(Some("a=%EF%BF%BD&b=%ff")).expect_err("not UTF-8").code(),
+            Code::InvalidParameter
+        );
+        assert_eq!(params("a=%EF%bf%BD").one(&["a"]).expect("once").as_deref(), Some("\u{fffd}"));
+    }
+
+    #[test]
+    fn times_are_read_in_all_their_forms() {
+        let cases = [
+            ("0", Some(0)),
+            ("4", Some(4_000)),
+            ("1795226400", Some(1_795_226_400_000)),
+            ("1795226400.1234567", Some(1_795_226_400_123)),
+            ("1.7952264e9", Some(1_795_226_400_000)),
+            ("-1.5", Some(-1_500)),
+            ("2026-11-21T10:00:00Z", Some(1_795_255_200_000)),
+            ("2026-11-21T12:00:00.5+02:00", Some(1_795_255_200_500)),
+            ("now", Some(NOW.as_ms())),
+            ("now-15m", Some(NOW.as_ms() - 900_000)),
+            ("now+1h", Some(NOW.as_ms() + 3_600_000)),
+            ("now 1h", Some(NOW.as_ms() + 3_600_000)),
+            ("-292273086-05-16T16:47:06Z", Some(-SECONDS_MAX * 1_000)),
+            ("292277025-08-18T07:12:54.999999999Z", Some(SECONDS_MAX * 1_000)),
+            ("1e300", None),
+            ("9223372036854775", None),
+            ("inf", None),
+            ("NaN", None),
+            ("yesterday", None),
+            ("now-", None),
+            ("now15m", None),
+            ("now-1.5h", None),
+            ("now--1h", None),
+            ("2026-11-21", None),
+            ("", None),
+        ];
+        for (text, ms) in cases {
+            assert_eq!(parse_time(text, NOW).map(Timestamp::as_ms), ms, "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_seconds_or_units() {
+        let cases = [
+            ("15", Some(15_000)),
+            ("0.5", Some(500)),
+            ("1h30m", Some(5_400_000)),
+            ("-1", Some(-1_000)),
+            ("0.0001", Some(0)),
+            ("-1h", None),
+            ("1e300", None),
+            ("9223372036", Some(9_223_372_036_000)),
+            ("9223372037", None),
+            ("300y", None),
+            ("inf", None),
+            ("1h 30m", None),
+        ];
+        for (text, ms) in cases {
+            assert_eq!(parse_span(text), ms, "{text}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_parameter() {
+        let error = params("start=abc").time("start", NOW).expect_err("no time");
+        assert_eq!(error.detail(), r#"invalid parameter "start": cannot parse "abc" to a valid timestamp"#);
+        let error = params("limit=0").count("limit", 1, 10_000).expect_err("too few");
+        assert_eq!(error.detail(), r#"invalid parameter "limit": 0 is not a whole number from 1 to 10000"#);
+        let error = params("q=x").number::<f64>("q", "a number").expect_err("no number");
+        assert_eq!(error.detail(), r#"invalid parameter "q": "x" is not a number"#);
+        assert!(shortened(&"ä".repeat(1_000)).len() < 110);
+    }
+
+    #[test]
+    fn escaped_label_names_are_unescaped() {
+        let cases = [
+            ("U__my_2e_label", "my.label"),
+            ("U__a__b", "a_b"),
+            ("U__e4_", "U__e4_"),
+            ("U___e4_", "ä"),
+            ("job", "job"),
+            ("U__bad_zz_", "U__bad_zz_"),
+            ("U__a_d800_", "U__a_d800_"),
+            ("U__open_2e", "U__open_2e"),
+            ("U__", ""),
+        ];
+        for (escaped, name) in cases {
+            assert_eq!(unescape_name(escaped), name, "{escaped}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in any::<String>(), bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = parse_time(&text, NOW);
+            let _ = parse_span(&text);
+            let _ = unescape_name(&format!("U__{text}"));
+            if let Ok(mut params) = Params::merged(Some(&text), &bytes) {
+                let _ = params.one(&["a"]);
+                let _ = params.unknown();
+            }
+        }
+    }
+}

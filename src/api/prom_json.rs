@@ -1,0 +1,473 @@
+//! Results as Prometheus writes them in JSON (util/jsonutil, web/api/v1/json_codec.go): bytes go straight into the body.
+//!
+//! * A sample's value is text: shortest digits that read back to the same bits, Go's `'f'` form for magnitudes from 1e-6
+//!   up to 1e21, `'e'` with at least two exponent digits outside; `NaN`, `+Inf`, `-Inf`, `-0`.
+//! * A scalar's value never takes the exponent form.
+//! * A sample's time is a number of seconds: three decimals where there is a fraction, none otherwise. The time of a
+//!   scalar or a string is a plain number, `1.5`.
+
+use crate::model::{Labels, Timestamp};
+use crate::promql::Value;
+
+/// A body that grew beyond what one answer may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the result is larger than {bytes_max} bytes of JSON")]
+pub struct BodyTooLarge {
+    /// The limit.
+    pub bytes_max: usize,
+}
+
+/// Appends `"resultType":"...","result":...`, the inside of `data`. `bytes_max` bounds what `out` may become; it is
+/// checked after every series.
+///
+/// # Errors
+/// [`BodyTooLarge`]; `out` then holds a part and is of no use.
+pub fn result(value: &Value, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), BodyTooLarge> {
+    let within = |out: &Vec<u8>| if out.len() > bytes_max { Err(BodyTooLarge { bytes_max }) } else { Ok(()) };
+    match value {
+        Value::Scalar { at, value } => {
+            out.extend_from_slice(br#""resultType":"scalar","result":["#);
+            plain_time(*at, out);
+            out.extend_from_slice(b",\"");
+            fixed_number(*value, out);
+            out.extend_from_slice(b"\"]");
+        }
+        Value::Text { at, text: value } => {
+            out.extend_from_slice(br#""resultType":"string","result":["#);
+            plain_time(*at, out);
+            out.push(b',');
+            text(value, out);
+            out.push(b']');
+        }
+        Value::Vector(series) => {
+            out.extend_from_slice(br#""resultType":"vector","result":["#);
+            for (place, sample) in series.iter().enumerate() {
+                separate(place, out);
+                out.extend_from_slice(br#"{"metric":"#);
+                labels(&sample.labels, out);
+                out.extend_from_slice(br#","value":["#);
+                point(sample.at, sample.value, out);
+                out.extend_from_slice(b"]}");
+                within(out)?;
+            }
+            out.push(b']');
+        }
+        Value::Matrix(series) => {
+            out.extend_from_slice(br#""resultType":"matrix","result":["#);
+            for (place, series) in series.iter().enumerate() {
+                separate(place, out);
+                out.extend_from_slice(br#"{"metric":"#);
+                labels(&series.labels, out);
+                out.extend_from_slice(br#","values":["#);
+                // A point is 16 to 40 bytes; most are near 26: `[1795222800,"1234.567"],`.
+                out.reserve(series.samples.len().saturating_mul(26));
+                for (place, sample) in series.samples.iter().enumerate() {
+                    out.extend_from_slice(if place == 0 { b"[" } else { b",[" });
+                    point(sample.at, sample.value, out);
+                    out.push(b']');
+                }
+                out.extend_from_slice(b"]}");
+                within(out)?;
+            }
+            out.push(b']');
+        }
+    }
+    within(out)
+}
+
+fn separate(place: usize, out: &mut Vec<u8>) {
+    if place > 0 {
+        out.push(b',');
+    }
+}
+
+fn point(at: Timestamp, value: f64, out: &mut Vec<u8>) {
+    time(at, out);
+    out.extend_from_slice(b",\"");
+    number(value, out);
+    out.push(b'"');
+}
+
+/// `{"__name__":"up","job":"api"}`, in the order of names.
+pub fn labels(labels: &Labels, out: &mut Vec<u8>) {
+    out.push(b'{');
+    for (place, label) in labels.iter().enumerate() {
+        separate(place, out);
+        text(&label.name, out);
+        out.push(b':');
+        text(&label.value, out);
+    }
+    out.push(b'}');
+}
+
+/// A JSON string (RFC 8259, section 7): quotes, backslashes and control characters escaped, all else as it is.
+pub fn text(text: &str, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    out.push(b'"');
+    let mut rest = text.as_bytes();
+    while let Some(plain) = rest.iter().position(|byte| *byte < 0x20 || *byte == b'"' || *byte == b'\\') {
+        let (before, after) = rest.split_at(plain);
+        out.extend_from_slice(before);
+        let Some((&byte, after)) = after.split_first() else { break };
+        match byte {
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            control => {
+                out.extend_from_slice(b"\\u00");
+                out.extend([control >> 4, control & 15].map(|digit| HEX[usize::from(digit)]));
+            }
+        }
+        rest = after;
+    }
+    out.extend_from_slice(rest);
+    out.push(b'"');
+}
+
+/// A JSON array of strings.
+pub fn texts<'a>(all: impl IntoIterator<Item = &'a str>, out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (place, one) in all.into_iter().enumerate() {
+        separate(place, out);
+        text(one, out);
+    }
+    out.push(b']');
+}
+
+/// Seconds with exactly three decimals where there is a fraction, none otherwise: `1.500`, `2`.
+pub fn time(at: Timestamp, out: &mut Vec<u8>) {
+    let ms = at.as_ms();
+    if ms < 0 {
+        out.push(b'-');
+    }
+    let ms = ms.unsigned_abs();
+    integer(ms / 1_000, out);
+    let fraction = ms % 1_000;
+    if fraction != 0 {
+        out.push(b'.');
+        out.extend([fraction / 100, fraction / 10 % 10, fraction % 10].map(ascii));
+    }
+}
+
+/// Seconds as a plain JSON number: `1.5`.
+pub fn plain_time(at: Timestamp, out: &mut Vec<u8>) {
+    number(at.as_seconds(), out);
+}
+
+/// The value of a sample, without quotes.
+pub fn number(value: f64, out: &mut Vec<u8>) {
+    write_number(value, Form::Either, out);
+}
+
+/// The value of a scalar, without quotes: never the exponent form, so up to 309 digits before the point and 324 zeros
+/// after it.
+pub fn fixed_number(value: f64, out: &mut Vec<u8>) {
+    write_number(value, Form::Fixed, out);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Either,
+    Fixed,
+}
+
+/// Every whole number below is exact in a double, and its decimal digits are the shortest that read back to it.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+
+fn write_number(value: f64, form: Form, out: &mut Vec<u8>) {
+    if !value.is_finite() {
+        let word: &[u8] = match (value.is_nan(), value > 0.0) {
+            (true, _) => b"NaN",
+            (false, true) => b"+Inf",
+            (false, false) => b"-Inf",
+        };
+        out.extend_from_slice(word);
+        return;
+    }
+    if value.is_sign_negative() {
+        out.push(b'-');
+    }
+    let magnitude = value.abs();
+    if magnitude < EXACT_MAX {
+        if let Some(whole) = exact(magnitude) {
+            integer(whole, out);
+            return;
+        }
+        // A decimal of at most 15 digits belongs to one double only, so one that reads back is the shortest there is.
+        let scaled = (magnitude * 1_000.0).round();
+        if scaled < 1e15
+            && scaled / 1_000.0 == magnitude
+            && let Some(thousandths) = exact(scaled)
+        {
+            thousands(thousandths, out);
+            return;
+        }
+    }
+    let mut buffer = zmij::Buffer::new();
+    let (digits, exponent) = digits(buffer.format_finite(magnitude));
+    if form == Form::Fixed || (1e-6..1e21).contains(&magnitude) {
+        plain(&digits, exponent, out);
+    } else {
+        scientific(&digits, exponent, out);
+    }
+}
+
+/// The whole number that `value` is, if it is one; `value` is neither negative nor beyond [`EXACT_MAX`].
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, and within 53 bits")]
+fn exact(value: f64) -> Option<u64> {
+    (value.trunc() == value).then_some(value as u64)
+}
+
+fn ascii(digit: u64) -> u8 {
+    b'0' + u8::try_from(digit % 10).unwrap_or(0)
+}
+
+fn integer(mut value: u64, out: &mut Vec<u8>) {
+    let mut digits = [0_u8; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = ascii(value);
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[first..]);
+}
+
+/// `n / 1000` with the zeros at its end left out; `n` is no multiple of 1000.
+fn thousands(n: u64, out: &mut Vec<u8>) {
+    integer(n / 1_000, out);
+    out.push(b'.');
+    let fraction = [n / 100, n / 10, n].map(ascii);
+    let length = fraction.iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1);
+    out.extend_from_slice(&fraction[..length]);
+}
+
+/// At most 17 significant digits without zeros at either end, and the power of ten of the first:
+/// `1.25e-7` is `125` and -7.
+fn digits(shortest: &str) -> (Vec<u8>, i32) {
+    let (mantissa, exponent) = shortest.split_once(['e', 'E']).unwrap_or((shortest, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all: Vec<u8> = whole.bytes().chain(fraction.bytes()).collect();
+    let zeros = all.iter().take_while(|digit| **digit == b'0').count();
+    let length = all.iter().rposition(|digit| *digit != b'0').map_or(zeros, |last| last + 1);
+    let point = i32::try_from(whole.len()).unwrap_or(0) - i32::try_from(zeros).unwrap_or(0);
+    (all[zeros..length].to_vec(), exponent + point - 1)
+}
+
+fn plain(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
+    let zeros =
+        |count: i32, out: &mut Vec<u8>| out.resize(out.len() + usize::try_from(count).unwrap_or(0), b'0');
+    let Ok(whole) = usize::try_from(exponent + 1) else {
+        out.extend_from_slice(b"0.");
+        zeros(-exponent - 1, out);
+        out.extend_from_slice(digits);
+        return;
+    };
+    if whole == 0 {
+        out.extend_from_slice(b"0.");
+        out.extend_from_slice(digits);
+    } else if digits.len() <= whole {
+        out.extend_from_slice(digits);
+        zeros(i32::try_from(whole - digits.len()).unwrap_or(0), out);
+    } else {
+        out.extend_from_slice(&digits[..whole]);
+        out.push(b'.');
+        out.extend_from_slice(&digits[whole..]);
+    }
+}
+
+fn scientific(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
+    let (first, rest) = digits.split_at(digits.len().min(1));
+    out.extend_from_slice(first);
+    if !rest.is_empty() {
+        out.push(b'.');
+        out.extend_from_slice(rest);
+    }
+    out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
+    let exponent = u64::from(exponent.unsigned_abs());
+    if exponent < 10 {
+        out.push(b'0');
+    }
+    integer(exponent, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Sample;
+    use crate::promql::{MatrixSeries, VectorSample};
+    use proptest::prelude::*;
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn values_are_written_as_go_writes_them() {
+        let cases = [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (-1.5, "-1.5"),
+            (0.1, "0.1"),
+            (0.125, "0.125"),
+            (0.0625, "0.0625"),
+            (1234.567, "1234.567"),
+            (1.01, "1.01"),
+            (0.001, "0.001"),
+            (1e-6, "0.000001"),
+            (1.25e-6, "0.00000125"),
+            (9.99e-7, "9.99e-07"),
+            (1e-7, "1e-07"),
+            (-1e-7, "-1e-07"),
+            (5e-324, "5e-324"),
+            (2.225_073_858_507_201_4e-308, "2.2250738585072014e-308"),
+            (9_007_199_254_740_991.0, "9007199254740991"),
+            (9_007_199_254_740_992.0, "9007199254740992"),
+            (1_152_921_504_606_846_976.0, "1152921504606847000"),
+            (1e20, "100000000000000000000"),
+            (1e21, "1e+21"),
+            (1.5e21, "1.5e+21"),
+            (123_456_789_012_345_680.0, "123456789012345680"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (1.0 / 3.0, "0.3333333333333333"),
+            (100.0 / 3.0, "33.333333333333336"),
+            (f64::NAN, "NaN"),
+            (crate::model::stale_nan(), "NaN"),
+            (f64::INFINITY, "+Inf"),
+            (f64::NEG_INFINITY, "-Inf"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(written(|out| number(value, out)), expected);
+        }
+    }
+
+    #[test]
+    fn a_scalar_never_takes_the_exponent_form() {
+        let cases = [
+            (1e21, "1000000000000000000000".to_owned()),
+            (1.5e-7, "0.00000015".to_owned()),
+            (-1e-7, "-0.0000001".to_owned()),
+            (1e300, format!("1{}", "0".repeat(300))),
+            (5e-324, format!("0.{}5", "0".repeat(323))),
+            (f64::INFINITY, "+Inf".to_owned()),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(written(|out| fixed_number(value, out)), expected);
+        }
+    }
+
+    #[test]
+    fn times_have_three_decimals_or_none() {
+        let cases = [
+            (0, "0", "0"),
+            (1_500, "1.500", "1.5"),
+            (1_795_226_400_000, "1795226400", "1795226400"),
+            (1_795_226_400_123, "1795226400.123", "1795226400.123"),
+            (10, "0.010", "0.01"),
+            (7, "0.007", "0.007"),
+            (-1, "-0.001", "-0.001"),
+            (-61_500, "-61.500", "-61.5"),
+            (i64::MIN, "-9223372036854775.808", "-9223372036854776"),
+        ];
+        for (ms, of_sample, of_scalar) in cases {
+            assert_eq!(written(|out| time(Timestamp::from_ms(ms), out)), of_sample);
+            assert_eq!(written(|out| plain_time(Timestamp::from_ms(ms), out)), of_scalar);
+        }
+    }
+
+    #[test]
+    fn the_four_kinds_of_results_are_written_as_prometheus_writes_them() {
+        let at = Timestamp::from_ms(1_500);
+        let up = Labels::from_pairs([("__name__", "up"), ("path", "C:\\ \"x\"\n\u{1}<ä>")]);
+        let sample = VectorSample { labels: up, at, value: 0.5 };
+        let series = |samples| MatrixSeries { labels: Labels::default(), samples };
+        let samples = vec![Sample { at, value: 1.0 }, Sample { at: at.plus_ms(500), value: f64::NAN }];
+        let cases = [
+            (
+                Value::Scalar { at, value: 1e21 },
+                r#""resultType":"scalar","result":[1.5,"1000000000000000000000"]"#,
+            ),
+            (Value::Text { at, text: "a\tb".into() }, r#""resultType":"string","result":[1.5,"a\tb"]"#),
+            (Value::Vector(Vec::new()), r#""resultType":"vector","result":[]"#),
+            (
+                Value::Vector(vec![sample]),
+                r#""resultType":"vector","result":[{"metric":{"__name__":"up","path":"C:\\ \"x\"\n\u0001<ä>"},"value":[1.500,"0.5"]}]"#,
+            ),
+            (Value::Matrix(Vec::new()), r#""resultType":"matrix","result":[]"#),
+            (
+                Value::Matrix(vec![series(samples.clone()), series(samples)]),
+                r#""resultType":"matrix","result":[{"metric":{},"values":[[1.500,"1"],[2,"NaN"]]},{"metric":{},"values":[[1.500,"1"],[2,"NaN"]]}]"#,
+            ),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(written(|out| result(&value, 1_000, out).expect("small")), expected);
+        }
+    }
+
+    #[test]
+    fn a_result_stops_growing_at_its_limit() {
+        let at = Timestamp::from_ms(0);
+        let one = VectorSample { labels: Labels::default(), at, value: 1.0 };
+        let mut out = Vec::new();
+        let found = result(&Value::Vector(vec![one; 1_000]), 200, &mut out);
+        assert_eq!(found, Err(BodyTooLarge { bytes_max: 200 }));
+        assert!(out.len() < 300, "{}", out.len());
+    }
+
+    /// Doubles as they come: any bits, whole numbers, few decimals.
+    fn doubles() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            any::<u64>().prop_map(f64::from_bits),
+            any::<i64>().prop_map(|n| n as f64),
+            (-10_000_000_000_000_000..10_000_000_000_000_000_i64, 0..12)
+                .prop_map(|(n, p)| n as f64 / 10_f64.powi(p)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_reads_back_to_the_same_bits(value in doubles()) {
+            for fixed in [false, true] {
+                let text = written(|out| if fixed { fixed_number(value, out) } else { number(value, out) });
+                let back: f64 = text.parse().expect("a number");
+                prop_assert!(back.to_bits() == value.to_bits() || (back.is_nan() && value.is_nan()), "{text}");
+                prop_assert!(!fixed || !text.contains('e'));
+            }
+        }
+
+        /// No text with fewer significant digits reads back: the fast paths agree with the slow one.
+        #[test]
+        fn a_value_is_written_in_the_fewest_digits(value in doubles()) {
+            prop_assume!(value.is_finite());
+            let count = |text: &str| {
+                let mantissa = text.split('e').next().unwrap_or_default();
+                let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+                digits.trim_start_matches('0').trim_end_matches('0').len()
+            };
+            let text = written(|out| number(value, out));
+            prop_assert_eq!(count(&text), count(zmij::Buffer::new().format_finite(value)), "{}", text);
+        }
+
+        #[test]
+        fn a_text_reads_back(value: String) {
+            let json = written(|out| text(&value, out));
+            prop_assert_eq!(serde_json::from_str::<String>(&json).expect("JSON"), value);
+        }
+
+        #[test]
+        fn a_time_reads_back(ms in -100_000_000_000_000..100_000_000_000_000_i64) {
+            let at = Timestamp::from_ms(ms);
+            let back: f64 = written(|out| time(at, out)).parse().expect("a number");
+            prop_assert_eq!(back.to_bits(), at.as_seconds().to_bits());
+        }
+    }
+}

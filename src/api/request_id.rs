@@ -1,0 +1,59 @@
+//! One id per request: in the log, in the answer, in every error body.
+
+use axum::http::HeaderValue;
+
+use crate::entropy::Entropy;
+
+/// The id of a request; an extension of it.
+#[derive(Clone, Debug)]
+pub struct RequestId(HeaderValue);
+
+impl RequestId {
+    /// Takes over an inbound id of 1 to 64 letters, digits, `-`, `_`, `.`; anything else is replaced, so that nothing
+    /// foreign reaches logs and headers.
+    pub fn of(inbound: Option<&HeaderValue>) -> RequestId {
+        let sane = |value: &&HeaderValue| {
+            let bytes = value.as_bytes();
+            (1..=64).contains(&bytes.len()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        };
+        match inbound.filter(sane) {
+            Some(value) => RequestId(value.clone()),
+            None => RequestId::random(&mut Entropy::system()),
+        }
+    }
+
+    /// 80 random bits in hexadecimal.
+    fn random(rng: &mut Entropy) -> RequestId {
+        let text: String = rng.bytes::<10>().iter().map(|b| format!("{b:02x}")).collect();
+        RequestId(HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("none")))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        self.0.to_str().unwrap_or("none")
+    }
+
+    /// For `X-Request-Id`.
+    pub fn header(&self) -> HeaderValue {
+        self.0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sane_ids_are_echoed() {
+        for sane in ["a", "01J-abc_D.9", &"x".repeat(64)] {
+            assert_eq!(RequestId::of(Some(&HeaderValue::from_str(sane).expect("a value"))).as_str(), sane);
+        }
+        for foreign in ["", "a b", "a%0d%0aX: y", "<b>", "\u{e4}", &"x".repeat(65)] {
+            let value = HeaderValue::from_bytes(foreign.as_bytes()).expect("a value");
+            let id = RequestId::of(Some(&value));
+            assert_eq!(id.as_str().len(), 20, "{foreign}");
+            assert_ne!(id.as_str(), foreign);
+        }
+        assert_ne!(RequestId::of(None).as_str(), RequestId::of(None).as_str());
+    }
+}

@@ -1,0 +1,629 @@
+//! Embed tokens: minted here or offline with a key's secret, verified in the order of API.md D7.
+//!
+//! The crate checks the signature, the pinned algorithm and the audience. Everything that needs a clock is compared
+//! here with the caller's `now`, since the crate would read the wall clock itself.
+
+use std::collections::BTreeMap;
+
+use jsonwebtoken::crypto::rust_crypto::DEFAULT_PROVIDER;
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Matcher, NameGlob, OrgId, Scope, Timestamp};
+
+use super::api_key::{TokenAlgorithm, policy_errors};
+use super::{ApiKey, EmbedPolicy, FieldError, KeyId, Secret, StoreError, matcher_text};
+
+/// What a token may be asked for; the credential decides, the paths are the cabinet's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Endpoint {
+    /// The list of metrics, and series.
+    Metrics,
+    /// Labels and their values.
+    Labels,
+    /// Structured range queries.
+    Range,
+    /// Structured instant queries.
+    Instant,
+    /// Free expressions.
+    Expr,
+}
+
+/// A token and where it is used.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbedRequest<'a> {
+    /// The bearer token.
+    pub token: &'a str,
+    /// The slug in the path, as given.
+    pub slug: &'a str,
+    /// `Origin`, if sent.
+    pub origin: Option<&'a str>,
+}
+
+/// What a verified token may do: token AND key policy.
+#[derive(Clone, Debug)]
+pub struct EmbedGrant {
+    /// The key behind it; its rate limit is shared by all of its tokens.
+    pub key: KeyId,
+    /// Requests a second of that key.
+    pub rate_limit_rps: u32,
+    /// Whose series.
+    pub org: OrgId,
+    /// Which of them.
+    pub scope: Scope,
+    /// Where; `None` is everywhere.
+    pub endpoints: Option<Vec<Endpoint>>,
+    /// Allow-lists for expressions; an expression must be in each. Compare after parse and print.
+    pub exprs: Vec<Vec<String>>,
+    /// Longest range of a query, seconds.
+    pub max_range_s: Option<u64>,
+    /// Oldest sample, seconds before now; `scope.min_time` is the same as a time.
+    pub max_lookback_s: Option<u64>,
+    /// Smallest step, seconds.
+    pub min_step_s: Option<u64>,
+    /// Allow-lists of origins; the origin must be in each (`*` admits all). For the CORS answer.
+    pub origins: Vec<Vec<String>>,
+    /// The viewer, for the audit log.
+    pub sub: Option<String>,
+    /// The token's end.
+    pub expires_at: Timestamp,
+}
+
+impl EmbedGrant {
+    /// Whether this endpoint may be asked.
+    pub fn allows(&self, endpoint: Endpoint) -> bool {
+        self.endpoints.as_ref().is_none_or(|list| list.contains(&endpoint))
+    }
+
+    /// Whether free expressions are limited to allow-lists.
+    pub fn restricts_exprs(&self) -> bool {
+        !self.exprs.is_empty()
+    }
+
+    /// Whether a page of this origin may use the token; no `Origin` at all is a server and may.
+    pub fn allows_origin(&self, origin: Option<&str>) -> bool {
+        origin.is_none_or(|origin| {
+            self.origins.iter().all(|list| list.iter().any(|allowed| allowed == "*" || allowed == origin))
+        })
+    }
+}
+
+/// Why a token is refused. All but three are `token_invalid` to the client; `reason` is for introspection and the audit log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenRefusal {
+    /// 401 `token_invalid`.
+    #[error("the embed token is not valid ({reason})")]
+    Invalid {
+        /// A stable word: `size`, `form`, `header`, `kid`, `key`, `alg`, `signature`, `claims`, `aud`, `iat`, `ttl`, `revoked`, `org`,
+        /// `iss`, `policy`.
+        reason: &'static str,
+    },
+    /// 401 `token_expired`.
+    #[error("the embed token has expired")]
+    Expired,
+    /// 401 `token_not_yet_valid`.
+    #[error("the embed token is not valid yet")]
+    NotYetValid,
+    /// 403 `org_mismatch`.
+    #[error("the embed token is for another organisation")]
+    OrgMismatch,
+    /// 403 `origin_not_allowed`.
+    #[error("the embed token may not be used on this origin")]
+    OriginNotAllowed,
+}
+
+impl TokenRefusal {
+    /// A stable word, for the audit log and introspection; never for the client's body.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            TokenRefusal::Invalid { reason } => reason,
+            TokenRefusal::Expired => "expired",
+            TokenRefusal::NotYetValid => "nbf",
+            TokenRefusal::OrgMismatch => "slug",
+            TokenRefusal::OriginNotAllowed => "origin",
+        }
+    }
+}
+
+/// A token to be minted.
+#[derive(Clone, Debug)]
+pub struct MintRequest {
+    /// Which key signs.
+    pub key: KeyId,
+    /// Its life, seconds; 1 to the key's `max_token_ttl_s`.
+    pub ttl_s: u32,
+    /// The viewer; at most 255 bytes.
+    pub sub: Option<String>,
+    /// Restrictions; `None` leaves only the key's own policy.
+    pub ms: Option<EmbedPolicy>,
+}
+
+/// A fresh token.
+#[derive(Debug)]
+pub struct MintedToken {
+    /// The JWT.
+    pub token: Secret,
+    /// Its end.
+    pub expires_at: Timestamp,
+    /// Who signed.
+    pub kid: KeyId,
+}
+
+/// Why no token was minted.
+#[derive(Debug, thiserror::Error)]
+pub enum MintError {
+    /// No such key in this organisation, disabled, expired, or without the scope `embed`: `not_found`.
+    #[error("no such API key, or it may not sign embed tokens")]
+    UnknownKey,
+    /// We hold no private key: `key_is_asymmetric`.
+    #[error("this key signs with a private key that only you hold")]
+    Asymmetric,
+    /// `validation_failed`.
+    #[error("{} fields do not fit", .0.len())]
+    Validation(Vec<FieldError>),
+    /// `storage_degraded`.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Longest token, bytes.
+const TOKEN_BYTES_MAX: usize = 4 * 1_024;
+/// Longest public key, bytes of PEM: RSA of 4,096 bits needs 800.
+const PEM_BYTES_MAX: usize = 2 * 1_024;
+/// Clocks may differ by this much, seconds.
+const LEEWAY_S: i64 = 30;
+const AUDIENCE: &str = "ms-embed";
+const SUB_BYTES_MAX: usize = 255;
+/// Beyond this a number is no date: 2^53 seconds, what a double holds exactly.
+const DATE_MAX_S: i64 = 1 << 53;
+
+/// What verifying a key's tokens takes, made once when the key is loaded.
+#[derive(Debug)]
+pub(super) struct TokenKey {
+    algorithm: Algorithm,
+    decoding: DecodingKey,
+    /// Only for HS256: the server can mint.
+    signing: Option<Secret>,
+    matchers: Vec<Matcher>,
+    names: Option<Vec<NameGlob>>,
+}
+
+/// A key whose stored material cannot verify tokens: it verifies none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an API key cannot verify embed tokens: {0}")]
+pub(super) struct TokenKeyError(String);
+
+impl TokenKey {
+    /// `secret` is the key's own for HS256, `None` for the others.
+    pub(super) fn new(key: &ApiKey, secret: Option<Secret>) -> Result<TokenKey, TokenKeyError> {
+        let decoding = match (key.embed.alg, &secret, &key.embed.public_key) {
+            (TokenAlgorithm::Hs256, Some(secret), None) => {
+                DecodingKey::from_secret(secret.expose().as_bytes())
+            }
+            (TokenAlgorithm::Hs256, ..) => return Err(TokenKeyError("no sealed secret".into())),
+            (alg, None, Some(pem)) => check_public_key(alg, pem).map_err(TokenKeyError)?,
+            (..) => return Err(TokenKeyError("no public key".into())),
+        };
+        let policy = &key.embed.policy;
+        let matchers = compile(policy).map_err(TokenKeyError)?;
+        Ok(TokenKey {
+            algorithm: algorithm(key.embed.alg),
+            decoding,
+            signing: secret,
+            matchers,
+            names: globs(policy),
+        })
+    }
+}
+
+fn algorithm(alg: TokenAlgorithm) -> Algorithm {
+    match alg {
+        TokenAlgorithm::Hs256 => Algorithm::HS256,
+        TokenAlgorithm::EdDsa => Algorithm::EdDSA,
+        TokenAlgorithm::Es256 => Algorithm::ES256,
+        TokenAlgorithm::Rs256 => Algorithm::RS256,
+    }
+}
+
+fn compile(policy: &EmbedPolicy) -> Result<Vec<Matcher>, String> {
+    policy.matchers.iter().map(|text| matcher_text::parse(text).map_err(|e| e.to_string())).collect()
+}
+
+fn globs(policy: &EmbedPolicy) -> Option<Vec<NameGlob>> {
+    policy.metrics.as_ref().map(|names| names.iter().map(|name| NameGlob::new(name)).collect())
+}
+
+/// Reads an uploaded public key (SPKI PEM) and makes sure that verifying with it can neither fail nor panic for its own sake.
+pub(super) fn check_public_key(alg: TokenAlgorithm, pem: &str) -> Result<DecodingKey, String> {
+    if pem.len() > PEM_BYTES_MAX || !pem.trim_start().starts_with("-----BEGIN PUBLIC KEY-----") {
+        return Err(
+            "must be a public key as SPKI PEM (-----BEGIN PUBLIC KEY-----) of at most 2,048 bytes".into()
+        );
+    }
+    let wrong = |_| format!("is not a public key for {}", alg.as_str());
+    let key = match alg {
+        TokenAlgorithm::Hs256 => return Err("HS256 takes no public key".into()),
+        TokenAlgorithm::EdDsa => DecodingKey::from_ed_pem(pem.as_bytes()).map_err(wrong)?,
+        TokenAlgorithm::Es256 => DecodingKey::from_ec_pem(pem.as_bytes()).map_err(wrong)?,
+        TokenAlgorithm::Rs256 => DecodingKey::from_rsa_pem(pem.as_bytes()).map_err(wrong)?,
+    };
+    let bytes = key.try_get_as_bytes().map_err(wrong)?;
+    match alg {
+        // The crate slices 32 bytes without looking.
+        TokenAlgorithm::EdDsa if bytes.len() != 32 => return Err("is not a public key for EdDSA".into()),
+        TokenAlgorithm::Rs256 => {
+            let (modulus, _) =
+                (DEFAULT_PROVIDER.key_utils.rsa_pub_components_from_public_key)(bytes).map_err(wrong)?;
+            if modulus.len() < 256 {
+                return Err(format!(
+                    "RSA needs at least 2,048 bits, this key has at most {}",
+                    modulus.len() * 8
+                ));
+            }
+        }
+        _ => {}
+    }
+    (DEFAULT_PROVIDER.verifier_factory)(&algorithm(alg), &key).map_err(wrong)?;
+    Ok(key)
+}
+
+/// Restrictions as a token carries them. Unknown fields and `null` are refused: a typo would grant more.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Ms {
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    endpoints: Option<Vec<Endpoint>>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    metrics: Option<Vec<String>>,
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    matchers: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    exprs: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    max_range_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    max_lookback_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    min_step_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    origins: Option<Vec<String>>,
+}
+
+/// The names of [`Ms`]: standing beside `ms` instead of in it, each would be ignored and so grant more.
+const MS_FIELDS: [&str; 8] =
+    ["endpoints", "metrics", "match", "exprs", "max_range_s", "max_lookback_s", "min_step_s", "origins"];
+
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
+/// Only from an object: a derived struct also reads an array, by position, and an empty one would restrict nothing.
+fn object<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Ms>, D::Error> {
+    struct Object;
+    impl<'de> Visitor<'de> for Object {
+        type Value = Ms;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object of restrictions")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Ms, A::Error> {
+            Ms::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+    from.deserialize_map(Object).map(Some)
+}
+
+impl From<Ms> for EmbedPolicy {
+    fn from(ms: Ms) -> EmbedPolicy {
+        EmbedPolicy {
+            endpoints: ms.endpoints,
+            metrics: ms.metrics,
+            matchers: ms.matchers.unwrap_or_default(),
+            exprs: ms.exprs,
+            max_range_s: ms.max_range_s,
+            max_lookback_s: ms.max_lookback_s,
+            min_step_s: ms.min_step_s,
+            origins: ms.origins,
+        }
+    }
+}
+
+impl From<EmbedPolicy> for Ms {
+    fn from(policy: EmbedPolicy) -> Ms {
+        Ms {
+            endpoints: policy.endpoints,
+            metrics: policy.metrics,
+            matchers: Some(policy.matchers).filter(|list| !list.is_empty()),
+            exprs: policy.exprs,
+            max_range_s: policy.max_range_s,
+            max_lookback_s: policy.max_lookback_s,
+            min_step_s: policy.min_step_s,
+            origins: policy.origins,
+        }
+    }
+}
+
+impl EmbedPolicy {
+    /// Reads `embed.policy` of a key, or `ms` of a request to mint, as the API writes them: `null` restricts nothing, an
+    /// unknown field is refused.
+    ///
+    /// # Errors
+    /// A sentence that names the field.
+    pub fn from_json(json: &serde_json::Value) -> Result<EmbedPolicy, String> {
+        let serde_json::Value::Object(fields) = json else { return Err("must be an object".into()) };
+        let set =
+            fields.iter().filter(|(name, value)| !value.is_null() || !MS_FIELDS.contains(&name.as_str()));
+        let object = set.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let ms: Ms = serde_json::from_value(serde_json::Value::Object(object)).map_err(|e| e.to_string())?;
+        Ok(ms.into())
+    }
+}
+
+/// Seconds since the epoch, whole or with a fraction (RFC 7519 section 2), rounded down.
+#[derive(Clone, Copy, Debug)]
+struct NumericDate(i64);
+
+impl<'de> Deserialize<'de> for NumericDate {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<NumericDate, D::Error> {
+        struct Seconds;
+        impl Visitor<'_> for Seconds {
+            type Value = NumericDate;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("seconds since 1970, 0 to 2^53")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, s: u64) -> Result<NumericDate, E> {
+                let s = i64::try_from(s).ok().filter(|s| *s <= DATE_MAX_S);
+                s.map(NumericDate).ok_or_else(|| E::custom("not a date"))
+            }
+
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "a whole number of at most 2^53: checked in the line before"
+            )]
+            fn visit_f64<E: serde::de::Error>(self, s: f64) -> Result<NumericDate, E> {
+                let fits = (0.0..=9_007_199_254_740_992.0).contains(&s);
+                if fits { Ok(NumericDate(s.floor() as i64)) } else { Err(E::custom("not a date")) }
+            }
+        }
+        from.deserialize_any(Seconds)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Claims {
+    org: String,
+    iat: NumericDate,
+    exp: NumericDate,
+    nbf: Option<NumericDate>,
+    iss: Option<String>,
+    sub: Option<String>,
+    #[serde(default, deserialize_with = "object")]
+    ms: Option<Ms>,
+    #[serde(flatten)]
+    others: BTreeMap<String, IgnoredAny>,
+}
+
+const fn invalid(reason: &'static str) -> TokenRefusal {
+    TokenRefusal::Invalid { reason }
+}
+
+/// Steps 1 and 2 of API.md D7: which key a token names, if nothing else about its header is wrong.
+pub(super) fn key_id(token: &str) -> Result<KeyId, TokenRefusal> {
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(invalid("size"));
+    }
+    let mut parts = token.split('.');
+    let (Some(header), Some(_), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(invalid("form"));
+    };
+    let bytes = data_encoding::BASE64URL_NOPAD.decode(header.as_bytes()).map_err(|_| invalid("form"))?;
+    let header: BTreeMap<String, serde_json::Value> =
+        serde_json::from_slice(&bytes).map_err(|_| invalid("form"))?;
+    // Present is enough, whatever the value: each asks us to believe a key from the token, or to understand an extension.
+    if ["crit", "jku", "jwk", "x5u", "x5c", "b64", "zip", "enc"].iter().any(|name| header.contains_key(*name))
+    {
+        return Err(invalid("header"));
+    }
+    let kid = header.get("kid").and_then(serde_json::Value::as_str).ok_or(invalid("kid"))?;
+    kid.parse().map_err(|_| invalid("kid"))
+}
+
+/// Steps 3 (the key's own state) to 8 of API.md D7.
+pub(super) fn verify(
+    key: &ApiKey,
+    keys: &TokenKey,
+    request: &EmbedRequest<'_>,
+    now: Timestamp,
+) -> Result<EmbedGrant, TokenRefusal> {
+    if key.is_refused(now) || !key.scopes.embed {
+        return Err(invalid("key"));
+    }
+    let claims = signed_claims(keys, request.token)?;
+    let now_ms = now.as_ms();
+    let ms_of = |s: i64| s.saturating_mul(1_000);
+    if now_ms >= ms_of(claims.exp.0 + LEEWAY_S) {
+        return Err(TokenRefusal::Expired);
+    }
+    if claims.nbf.is_some_and(|nbf| now_ms < ms_of(nbf.0 - LEEWAY_S)) {
+        return Err(TokenRefusal::NotYetValid);
+    }
+    let (iat, ttl_s) = (claims.iat.0, claims.exp.0 - claims.iat.0);
+    if ms_of(iat - LEEWAY_S) > now_ms {
+        return Err(invalid("iat"));
+    }
+    if ttl_s <= 0 || ttl_s > i64::from(key.embed.max_token_ttl_s) {
+        return Err(invalid("ttl"));
+    }
+    if key.tokens_valid_after.is_some_and(|after| ms_of(iat) < after.as_ms()) {
+        return Err(invalid("revoked"));
+    }
+    if claims.iss.is_some_and(|iss| iss != key.id.to_string()) {
+        return Err(invalid("iss"));
+    }
+    if claims.org != key.slug.as_str() {
+        return Err(invalid("org"));
+    }
+    let policy: EmbedPolicy = claims.ms.unwrap_or_default().into();
+    if claims.others.keys().any(|name| MS_FIELDS.contains(&name.as_str()))
+        || !policy_errors(&policy).is_empty()
+    {
+        return Err(invalid("policy"));
+    }
+    if request.slug != key.slug.as_str() {
+        return Err(TokenRefusal::OrgMismatch);
+    }
+    let expires_at = Timestamp::from_s(claims.exp.0);
+    let grant =
+        effective(key, keys, policy, now).map(|grant| EmbedGrant { sub: claims.sub, expires_at, ..grant })?;
+    if !grant.allows_origin(request.origin) {
+        return Err(TokenRefusal::OriginNotAllowed);
+    }
+    Ok(grant)
+}
+
+/// Steps 4 and 5: the signature by the pinned algorithm, the audience, the claims' types.
+fn signed_claims(keys: &TokenKey, token: &str) -> Result<Claims, TokenRefusal> {
+    let mut validation = Validation::new(keys.algorithm);
+    // Only required claims are enforced by the crate: without this line a token with no `aud` at all would pass.
+    validation.set_required_spec_claims(&["exp", "aud"]);
+    validation.set_audience(&[AUDIENCE]);
+    validation.validate_exp = false;
+    validation.validate_nbf = false;
+    let decoded = jsonwebtoken::decode::<Claims>(token, &keys.decoding, &validation);
+    decoded.map(|token| token.claims).map_err(|error| {
+        invalid(match error.kind() {
+            ErrorKind::InvalidAlgorithm => "alg",
+            ErrorKind::InvalidAudience => "aud",
+            ErrorKind::MissingRequiredClaim(name) if name == "aud" => "aud",
+            ErrorKind::InvalidSignature | ErrorKind::Base64(_) => "signature",
+            _ => "claims",
+        })
+    })
+}
+
+/// Token AND key policy.
+fn effective(
+    key: &ApiKey,
+    keys: &TokenKey,
+    token: EmbedPolicy,
+    now: Timestamp,
+) -> Result<EmbedGrant, TokenRefusal> {
+    let own = &key.embed.policy;
+    let mut matchers = keys.matchers.clone();
+    matchers.extend(compile(&token).map_err(|_| invalid("policy"))?);
+    let token_names = globs(&token);
+    let endpoints = match (&own.endpoints, token.endpoints) {
+        (Some(own), Some(token)) => {
+            Some(token.into_iter().filter(|endpoint| own.contains(endpoint)).collect())
+        }
+        (Some(own), None) => Some(own.clone()),
+        (None, token) => token,
+    };
+    let smaller = |a: Option<u64>, b: Option<u64>| [a, b].into_iter().flatten().min();
+    let max_lookback_s = smaller(own.max_lookback_s, token.max_lookback_s);
+    let min_time = max_lookback_s
+        .map(|s| now.plus_ms(i64::try_from(s).unwrap_or(i64::MAX).saturating_mul(1_000).saturating_neg()));
+    Ok(EmbedGrant {
+        key: key.id,
+        rate_limit_rps: key.embed.rate_limit_rps,
+        org: key.org,
+        scope: Scope { matchers, names: keys.names.iter().cloned().chain(token_names).collect(), min_time },
+        endpoints,
+        exprs: own.exprs.iter().cloned().chain(token.exprs).collect(),
+        max_range_s: smaller(own.max_range_s, token.max_range_s),
+        max_lookback_s,
+        min_step_s: own.min_step_s.max(token.min_step_s),
+        origins: std::iter::once(key.embed.origins.clone()).chain(token.origins).collect(),
+        sub: None,
+        expires_at: Timestamp::MAX,
+    })
+}
+
+#[derive(Serialize)]
+struct MintedClaims<'a> {
+    aud: &'static str,
+    org: &'a str,
+    iat: i64,
+    exp: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sub: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ms: Option<Ms>,
+}
+
+/// Signs a token with the key's secret.
+pub(super) fn mint(
+    key: &ApiKey,
+    keys: &TokenKey,
+    request: &MintRequest,
+    now: Timestamp,
+) -> Result<MintedToken, MintError> {
+    if key.is_refused(now) || !key.scopes.embed {
+        return Err(MintError::UnknownKey);
+    }
+    let Some(secret) = &keys.signing else { return Err(MintError::Asymmetric) };
+    let mut errors = Vec::new();
+    if request.ttl_s == 0 || request.ttl_s > key.embed.max_token_ttl_s {
+        errors.push(FieldError {
+            field: "ttl_s",
+            message: format!("must be 1 to {}", key.embed.max_token_ttl_s),
+        });
+    }
+    if request.sub.as_ref().is_some_and(|sub| sub.len() > SUB_BYTES_MAX) {
+        errors.push(FieldError { field: "sub", message: format!("must be at most {SUB_BYTES_MAX} bytes") });
+    }
+    if let Some(ms) = &request.ms {
+        let messages = policy_errors(ms).into_iter().chain(excesses(key, ms));
+        errors.extend(messages.map(|message| FieldError { field: "ms", message }));
+    }
+    if !errors.is_empty() {
+        return Err(MintError::Validation(errors));
+    }
+    // A token of the very second in which all earlier ones were revoked is dated to the next, so that it is not one of them.
+    let after = key.tokens_valid_after.map_or(i64::MIN, |at| at.plus_ms(999).as_s());
+    let iat = now.as_s().max(after);
+    let exp = iat.saturating_add(i64::from(request.ttl_s));
+    let header = Header { kid: Some(key.id.to_string()), ..Header::new(Algorithm::HS256) };
+    let ms = request.ms.clone().map(Ms::from);
+    let claims =
+        MintedClaims { aud: AUDIENCE, org: key.slug.as_str(), iat, exp, sub: request.sub.as_deref(), ms };
+    let token = jsonwebtoken::encode(&header, &claims, &EncodingKey::from_secret(secret.expose().as_bytes()))
+        .expect("HMAC signs any text, and the claims are plain JSON");
+    if token.len() > TOKEN_BYTES_MAX {
+        let message =
+            format!("the token would have {} bytes, at most {TOKEN_BYTES_MAX} are accepted", token.len());
+        return Err(MintError::Validation(vec![FieldError { field: "ms", message }]));
+    }
+    Ok(MintedToken { token: Secret::new(token), expires_at: Timestamp::from_s(exp), kid: key.id })
+}
+
+/// Where `ms` asks for more than its key may give. It would not get it: this is for the one who asks.
+fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
+    fn beyond<T: PartialEq>(own: Option<&[T]>, asked: Option<&[T]>) -> bool {
+        own.zip(asked).is_some_and(|(own, asked)| asked.iter().any(|one| !own.contains(one)))
+    }
+    let own = &key.embed.policy;
+    let over = |own: Option<u64>, asked: Option<u64>| own.zip(asked).is_some_and(|(own, asked)| asked > own);
+    let all_origins = key.embed.origins.iter().any(|origin| origin == "*");
+    let checks = [
+        (beyond(own.endpoints.as_deref(), ms.endpoints.as_deref()), "endpoints"),
+        (beyond(own.exprs.as_deref(), ms.exprs.as_deref()), "exprs"),
+        (over(own.max_range_s, ms.max_range_s), "max_range_s"),
+        (over(own.max_lookback_s, ms.max_lookback_s), "max_lookback_s"),
+        (own.min_step_s.zip(ms.min_step_s).is_some_and(|(own, asked)| asked < own), "min_step_s"),
+        (!all_origins && beyond(Some(&key.embed.origins), ms.origins.as_deref()), "origins"),
+    ];
+    checks
+        .into_iter()
+        .filter(|(exceeds, _)| *exceeds)
+        .map(|(_, field)| format!("{field} exceeds the key's policy"))
+        .collect()
+}

@@ -1,0 +1,253 @@
+//! Names of account things, and the secrets people carry (API.md section B, ids).
+//!
+//! An id is a prefix and 16 lower-case base32 characters: 80 random bits, public. A secret is a prefix and
+//! 43 base64url characters: 256 random bits, shown once, kept as its SHA-256 and found by that hash, so that
+//! no comparison depends on the secret.
+
+use std::fmt;
+use std::str::FromStr;
+
+use data_encoding::{BASE64URL_NOPAD, Encoding, Specification};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::entropy::Entropy;
+use crate::kv::TableKey;
+
+/// A text that is no id of the kind asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an id of this kind is {prefix} and 16 characters of a-z and 2-7")]
+pub struct IdError {
+    /// How such an id begins.
+    pub prefix: &'static str,
+}
+
+/// RFC 4648 base32 in lower case, without padding.
+fn base32() -> Encoding {
+    let mut specification = Specification::new();
+    specification.symbols.push_str("abcdefghijklmnopqrstuvwxyz234567");
+    specification.encoding().expect("32 distinct ASCII symbols")
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident $prefix:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub struct $name([u8; 10]);
+
+        impl $name {
+            /// How it begins when written.
+            pub const PREFIX: &str = $prefix;
+
+            /// A new one; 80 random bits.
+            pub fn random(rng: &mut Entropy) -> $name {
+                $name(rng.bytes())
+            }
+
+            /// The ten bytes it is stored as.
+            pub const fn as_bytes(&self) -> &[u8; 10] {
+                &self.0
+            }
+
+            /// From the ten bytes it is stored as.
+            pub const fn from_bytes(bytes: [u8; 10]) -> $name {
+                $name(bytes)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}{}", $prefix, base32().encode(&self.0))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl TableKey for $name {
+            fn write(&self, out: &mut Vec<u8>) {
+                self.0.write(out);
+            }
+
+            fn read(from: &mut &[u8]) -> Option<$name> {
+                TableKey::read(from).map($name)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(text: &str) -> Result<$name, IdError> {
+                let refused = IdError { prefix: $prefix };
+                let digits = text.strip_prefix($prefix).filter(|digits| digits.len() == 16).ok_or(refused)?;
+                let bytes = base32().decode(digits.as_bytes()).map_err(|_| refused)?;
+                Ok($name(bytes.try_into().map_err(|_| refused)?))
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// An account.
+    UserId "usr_";
+    /// An organisation, as the API names it beside its slug; the store's number is `OrgId`.
+    OrgKey "org_";
+    /// A session, as its owner sees it; says nothing about the cookie's value.
+    SessionId "sid_";
+    /// An API key, and the `kid` of the tokens signed with it.
+    KeyId "ak_";
+    /// An audit entry.
+    EventId "evt_";
+}
+
+/// SHA-256 of a secret's whole text: what is stored, and how it is found again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SecretHash(pub [u8; 32]);
+
+impl SecretHash {
+    /// Of any text.
+    pub fn of(secret: &str) -> SecretHash {
+        SecretHash(Sha256::digest(secret.as_bytes()).into())
+    }
+}
+
+impl TableKey for SecretHash {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+    }
+
+    fn read(from: &mut &[u8]) -> Option<SecretHash> {
+        TableKey::read(from).map(SecretHash)
+    }
+}
+
+impl fmt::Debug for SecretHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretHash(***)")
+    }
+}
+
+/// A secret that was just made and is about to be handed out. Prints as `***`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<str>);
+
+impl Secret {
+    /// Takes a text over.
+    pub fn new(text: impl Into<Box<str>>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// `prefix` and 43 base64url characters: 256 random bits.
+    pub fn random(prefix: SecretKind, rng: &mut Entropy) -> Secret {
+        let bytes: [u8; 32] = rng.bytes();
+        Secret(format!("{}{}", prefix.prefix(), BASE64URL_NOPAD.encode(&bytes)).into())
+    }
+
+    /// The text itself; for the one answer, cookie or mail that carries it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// What is stored of it.
+    pub fn hash(&self) -> SecretHash {
+        SecretHash::of(&self.0)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// What a carried secret opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretKind {
+    /// `ses_`: a session; the value of the cookie `ms_session`.
+    Session,
+    /// `mgl_`: a sign-in link.
+    MagicLink,
+    /// `tfp_`: a login that still needs its second factor.
+    PendingLogin,
+    /// `sgn_`: the first account, and later sign-up links.
+    Setup,
+}
+
+impl SecretKind {
+    /// How it begins.
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            SecretKind::Session => "ses_",
+            SecretKind::MagicLink => "mgl_",
+            SecretKind::PendingLogin => "tfp_",
+            SecretKind::Setup => "sgn_",
+        }
+    }
+
+    /// The hash to look `text` up by; `None` where it cannot be one of ours, so that foreign bytes are not even hashed.
+    pub fn hash_of(self, text: &str) -> Option<SecretHash> {
+        let digits = text.strip_prefix(self.prefix())?;
+        let fits =
+            digits.len() == 43 && digits.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        fits.then(|| SecretHash::of(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_written_with_its_prefix_and_read_back() {
+        let id = KeyId::from_bytes([0, 1, 2, 3, 4, 5, 6, 7, 8, 255]);
+        assert_eq!(id.to_string(), "ak_aaaqeayeaudaoch7");
+        assert_eq!("ak_aaaqeayeaudaoch7".parse(), Ok(id));
+        assert_eq!(UserId::from_bytes([255; 10]).to_string(), "usr_7777777777777777");
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused() {
+        let bad = [
+            "",
+            "ak_",
+            "ak_aaaaaaaaaaaaaaa",
+            "ak_aaaaaaaaaaaaaaaaa",
+            "ak_AAAAAAAAAAAAAAAA",
+            "ak_aaaaaaaaaaaaaaa1",
+            "usr_aaaaaaaaaaaaaaaa",
+            "../ak_aaaaaaaaaaaaaaaa",
+            "ak_aaaaaaaaaaaaaaa\n",
+            "ak_äaaaaaaaaaaaaaa",
+        ];
+        for text in bad {
+            assert_eq!(text.parse::<KeyId>(), Err(IdError { prefix: "ak_" }), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_found_by_its_hash_and_does_not_print() {
+        let secret = Secret::random(SecretKind::Session, &mut Entropy::seeded(1));
+        assert_eq!(secret.expose().len(), 47);
+        assert_eq!(SecretKind::Session.hash_of(secret.expose()), Some(secret.hash()));
+        assert_eq!(format!("{secret:?} {secret} {:?}", secret.hash()), "*** *** SecretHash(***)");
+        for foreign in [
+            "",
+            "ses_",
+            &secret.expose()[1..],
+            &format!("{}A", secret.expose()),
+            &secret.expose().replace("ses_", "mgl_"),
+            &format!("ses_{}", "!".repeat(43)),
+        ] {
+            assert_eq!(SecretKind::Session.hash_of(foreign), None, "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! All API keys in memory, found by id and by the hash of their secret: no request reads the store to know its key.
+//!
+//! After every change a key is loaded again from what is stored, under the ring's lock, so that two changes at once
+//! leave what the later one stored. A deleted key is out of the ring before its deletion is even written.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use serde::{Deserialize, Serialize};
+
+use crate::entropy::Entropy;
+use crate::kv::{Record, SideRecord};
+use crate::model::{OrgId, OrgSlug, Timestamp};
+
+use super::api_key::{self, KEYS_MAX, TokenAlgorithm, Usage};
+use super::audit::{self, Event};
+use super::embed_token::{self, TokenKey};
+use super::master::SealedFor;
+use super::org::OrgRow;
+use super::store::read;
+use super::{
+    ApiKey, ApiKeyChange, CreatedKey, EmbedGrant, EmbedRequest, EmbedSettings, FieldError, Identity,
+    IngestSettings, KeyError, KeyId, KeyScopes, MintError, MintRequest, MintedToken, NewApiKey, Secret,
+    SecretHash, StoreError, TokenRefusal, UserId,
+};
+
+/// Below this lag a use is not written.
+const LAG_MS: i64 = 60 * 1_000;
+
+/// A key as stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct KeyRow {
+    pub(super) name: String,
+    pub(super) scopes: KeyScopes,
+    pub(super) secret: SecretHash,
+    /// The secret itself, sealed, where it verifies HS256.
+    pub(super) sealed: Option<Vec<u8>>,
+    pub(super) hint: String,
+    pub(super) created_by: Option<UserId>,
+    pub(super) created_at: Timestamp,
+    pub(super) expires_at: Option<Timestamp>,
+    pub(super) disabled: bool,
+    pub(super) embed: EmbedSettings,
+    pub(super) ingest: IngestSettings,
+    pub(super) tokens_valid_after: Option<Timestamp>,
+}
+
+impl Record for KeyRow {
+    const TABLE: u8 = 0x0e;
+    const KIND: u8 = 0x0e;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, KeyId);
+}
+
+/// When a key was last used.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct UsedRow(pub(super) Timestamp);
+
+impl Record for UsedRow {
+    const TABLE: u8 = 0x0f;
+    const KIND: u8 = 0x0f;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, KeyId);
+}
+
+impl SideRecord for UsedRow {
+    type Main = KeyRow;
+
+    fn main_key(key: &(OrgId, KeyId)) -> (OrgId, KeyId) {
+        *key
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: Arc<ApiKey>,
+    secret: SecretHash,
+    /// `None` where the key may not sign tokens, or its material is damaged.
+    tokens: Option<TokenKey>,
+}
+
+/// The keys of all organisations.
+#[derive(Debug, Default)]
+pub(super) struct Keyring(RwLock<Ring>);
+
+#[derive(Debug, Default)]
+struct Ring {
+    by_id: HashMap<KeyId, Arc<Entry>>,
+    by_secret: HashMap<SecretHash, KeyId>,
+    /// Oldest first within an organisation.
+    by_org: BTreeMap<OrgId, BTreeMap<(Timestamp, KeyId), Arc<ApiKey>>>,
+    /// Wait for the flusher.
+    used: Vec<Arc<ApiKey>>,
+}
+
+impl Ring {
+    fn insert(&mut self, entry: Entry) {
+        let (key, secret) = (Arc::clone(&entry.key), entry.secret);
+        self.remove(key.id);
+        self.by_org.entry(key.org).or_default().insert((key.created_at, key.id), Arc::clone(&key));
+        self.by_secret.insert(secret, key.id);
+        self.by_id.insert(key.id, Arc::new(entry));
+    }
+
+    fn remove(&mut self, id: KeyId) {
+        let Some(entry) = self.by_id.remove(&id) else { return };
+        self.by_secret.remove(&entry.secret);
+        if let Some(own) = self.by_org.get_mut(&entry.key.org) {
+            own.remove(&(entry.key.created_at, id));
+        }
+    }
+}
+
+impl Keyring {
+    fn read(&self) -> RwLockReadGuard<'_, Ring> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Ring> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn sealed_for(id: &KeyId) -> SealedFor<'_> {
+    SealedFor { kind: "api_key", id: id.as_bytes() }
+}
+
+impl Identity {
+    fn entry(
+        &self,
+        org: OrgId,
+        slug: &OrgSlug,
+        id: KeyId,
+        row: KeyRow,
+        usage: Arc<Usage>,
+    ) -> Result<Entry, StoreError> {
+        let secret = row.secret;
+        let opened = row.sealed.as_deref().map(|sealed| self.sealing.open(sealed_for(&id), sealed));
+        let key = Arc::new(ApiKey {
+            id,
+            org,
+            slug: slug.clone(),
+            name: row.name,
+            scopes: row.scopes,
+            hint: row.hint,
+            created_by: row.created_by,
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            disabled: row.disabled,
+            embed: row.embed,
+            ingest: row.ingest,
+            tokens_valid_after: row.tokens_valid_after,
+            usage,
+        });
+        if !key.scopes.embed {
+            return Ok(Entry { key, secret, tokens: None });
+        }
+        // Another master key, or a damaged row: this key verifies nothing, the others go on.
+        let secret_text = match opened.transpose() {
+            Ok(bytes) => bytes.and_then(|bytes| String::from_utf8(bytes).ok()).map(Secret::new),
+            Err(error) => {
+                tracing::error!(key.id = %id, %error, "this API key cannot verify embed tokens");
+                None
+            }
+        };
+        let tokens = TokenKey::new(&key, secret_text);
+        if let Err(error) = &tokens {
+            tracing::error!(key.id = %id, %error, "this API key cannot verify embed tokens");
+        }
+        Ok(Entry { key, secret, tokens: tokens.ok() })
+    }
+
+    /// Loads every key.
+    pub(super) fn load_keys(&self) -> Result<(), StoreError> {
+        let slugs: HashMap<OrgId, OrgSlug> = self.orgs()?.into_iter().map(|org| (org.id, org.slug)).collect();
+        let used: HashMap<(OrgId, KeyId), UsedRow> = self.rows::<UsedRow>(&())?.into_iter().collect();
+        let mut ring = self.keyring.write();
+        for ((org, id), row) in self.rows::<KeyRow>(&())? {
+            let slug = slugs.get(&org).ok_or(StoreError::Inconsistent("an API key of no organisation"))?;
+            let usage = Arc::new(Usage::stored(used.get(&(org, id)).map(|row| row.0)));
+            ring.insert(self.entry(org, slug, id, row, usage)?);
+        }
+        Ok(())
+    }
+
+    /// Brings the ring in line with what is stored of one key.
+    fn reload_key(&self, org: OrgId, id: KeyId) -> Result<Option<Arc<ApiKey>>, StoreError> {
+        let mut ring = self.keyring.write();
+        let Some(row) = self.row::<KeyRow>(&(org, id))? else {
+            ring.remove(id);
+            return Ok(None);
+        };
+        let slug = match ring.by_id.get(&id) {
+            Some(entry) => entry.key.slug.clone(),
+            None => {
+                let row = self
+                    .row::<OrgRow>(&org)?
+                    .ok_or(StoreError::Inconsistent("an API key of no organisation"))?;
+                OrgSlug::parse(&row.slug)
+                    .map_err(|_| StoreError::Inconsistent("an organisation's slug is none"))?
+            }
+        };
+        let usage = ring
+            .by_id
+            .get(&id)
+            .map_or_else(|| Arc::new(Usage::stored(None)), |entry| Arc::clone(&entry.key.usage));
+        let entry = self.entry(org, &slug, id, row, usage)?;
+        let key = Arc::clone(&entry.key);
+        ring.insert(entry);
+        Ok(Some(key))
+    }
+
+    /// Makes a key. `creator` is `None` at the command line. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn create_key(
+        &self,
+        org: OrgId,
+        creator: Option<UserId>,
+        key: NewApiKey,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<CreatedKey, KeyError> {
+        api_key::validate(&key, now)?;
+        let id = KeyId::random(rng);
+        let secret = api_key::random_secret(id, rng);
+        let verifies = key.scopes.embed && key.embed.alg == TokenAlgorithm::Hs256;
+        let sealed = verifies.then(|| self.sealing.seal(sealed_for(&id), secret.expose().as_bytes(), rng));
+        let row = KeyRow {
+            name: key.name,
+            scopes: key.scopes,
+            secret: secret.hash(),
+            sealed,
+            hint: api_key::hint(&secret),
+            created_by: creator,
+            created_at: now,
+            expires_at: key.expires_at,
+            disabled: false,
+            embed: key.embed,
+            ingest: key.ingest,
+            tokens_valid_after: None,
+        };
+        if self.keyring.read().by_org.get(&org).is_some_and(|own| own.len() >= KEYS_MAX) {
+            return Err(KeyError::TooMany(KEYS_MAX));
+        }
+        self.change(move |txn| {
+            if read::<OrgRow>(txn, &org)?.is_none() {
+                return Err(KeyError::NotFound);
+            }
+            txn.put(&(org, id), &row);
+            audit::note(txn, &event(creator, "key.created", org, id), now)?;
+            Ok(())
+        })?;
+        let key = self.reload_key(org, id)?.ok_or(KeyError::NotFound)?;
+        Ok(CreatedKey { key, secret })
+    }
+
+    /// An organisation's keys, oldest first. Touches memory only.
+    pub fn keys(&self, org: OrgId) -> Vec<Arc<ApiKey>> {
+        self.keyring.read().by_org.get(&org).into_iter().flat_map(|own| own.values().cloned()).collect()
+    }
+
+    /// One key of an organisation; `None` also for another organisation's key. Touches memory only.
+    pub fn key(&self, org: OrgId, key: KeyId) -> Option<Arc<ApiKey>> {
+        self.keyring
+            .read()
+            .by_id
+            .get(&key)
+            .map(|entry| Arc::clone(&entry.key))
+            .filter(|found| found.org == org)
+    }
+
+    /// Changes a key. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn change_key(
+        &self,
+        org: OrgId,
+        key: KeyId,
+        change: ApiKeyChange,
+        now: Timestamp,
+    ) -> Result<Arc<ApiKey>, KeyError> {
+        self.change(move |txn| {
+            let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
+            let changed = changed(row, change, now)?;
+            txn.put(&(org, key), &changed);
+            audit::note(txn, &event(None, "key.updated", org, key), now)?;
+            Ok::<_, KeyError>(())
+        })?;
+        self.reload_key(org, key)?.ok_or(KeyError::NotFound)
+    }
+
+    /// Refuses every token made before `now`. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn revoke_tokens(&self, org: OrgId, key: KeyId, now: Timestamp) -> Result<(), KeyError> {
+        self.change(move |txn| {
+            let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
+            let tokens_valid_after = row.tokens_valid_after.max(Some(now));
+            txn.put(&(org, key), &KeyRow { tokens_valid_after, ..row });
+            audit::note(txn, &event(None, "key.updated", org, key).detail("tokens revoked"), now)?;
+            Ok::<_, KeyError>(())
+        })?;
+        self.reload_key(org, key)?;
+        Ok(())
+    }
+
+    /// Deletes a key; it and its tokens are refused from here on. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`KeyError`]; after a [`KeyError::Store`] it is dead until the next start all the same.
+    pub fn delete_key(&self, org: OrgId, key: KeyId, now: Timestamp) -> Result<(), KeyError> {
+        if self.key(org, key).is_none() {
+            return Err(KeyError::NotFound);
+        }
+        self.keyring.write().remove(key);
+        self.change(move |txn| {
+            txn.remove::<KeyRow>(&(org, key));
+            txn.remove::<UsedRow>(&(org, key));
+            audit::note(txn, &event(None, "key.revoked", org, key), now)?;
+            Ok::<_, KeyError>(())
+        })?;
+        // A change of the same key may have been under way and put it back.
+        self.reload_key(org, key)?;
+        Ok(())
+    }
+
+    /// The key that `secret` opens: `None` for unknown, disabled and expired ones alike (`api_key_invalid`).
+    /// Notes the use. Touches memory only.
+    pub fn api_key(&self, secret: &str, now: Timestamp) -> Option<Arc<ApiKey>> {
+        let hash = api_key::secret_hash(secret)?;
+        let found = {
+            let ring = self.keyring.read();
+            let entry = ring.by_id.get(ring.by_secret.get(&hash)?)?;
+            Arc::clone(&entry.key)
+        };
+        if found.is_refused(now) {
+            return None;
+        }
+        self.note_use(&found, now);
+        Some(found)
+    }
+
+    /// Verifies an embed token in the order of API.md D7, steps 1 to 8; 9 and 10 are the caller's. Touches memory only.
+    ///
+    /// # Errors
+    /// [`TokenRefusal`].
+    pub fn embed(&self, request: &EmbedRequest<'_>, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
+        let id = embed_token::key_id(request.token)?;
+        let entry =
+            self.keyring.read().by_id.get(&id).cloned().ok_or(TokenRefusal::Invalid { reason: "key" })?;
+        let tokens = entry.tokens.as_ref().ok_or(TokenRefusal::Invalid { reason: "key" })?;
+        let verified = embed_token::verify(&entry.key, tokens, request, now);
+        match &verified {
+            Ok(_) => self.note_use(&entry.key, now),
+            Err(refusal) => {
+                let event = event(None, "token.rejected", entry.key.org, id).detail(refusal.reason());
+                self.note_failure(event, now);
+            }
+        }
+        verified
+    }
+
+    /// Mints a token with a key's secret. Touches memory only.
+    ///
+    /// # Errors
+    /// [`MintError`].
+    pub fn mint(&self, org: OrgId, request: &MintRequest, now: Timestamp) -> Result<MintedToken, MintError> {
+        let entry = self.keyring.read().by_id.get(&request.key).cloned().filter(|entry| entry.key.org == org);
+        let entry = entry.ok_or(MintError::UnknownKey)?;
+        let tokens = entry.tokens.as_ref().ok_or(MintError::UnknownKey)?;
+        embed_token::mint(&entry.key, tokens, request, now)
+    }
+
+    fn note_use(&self, key: &Arc<ApiKey>, now: Timestamp) {
+        let usage = &key.usage;
+        usage.last_ms.fetch_max(now.as_ms(), Ordering::AcqRel);
+        let lag_ms = now.as_ms().saturating_sub(usage.stored_ms.load(Ordering::Acquire));
+        if lag_ms >= LAG_MS && !usage.queued.swap(true, Ordering::AcqRel) {
+            self.keyring.write().used.push(Arc::clone(key));
+        }
+    }
+
+    /// Writes when keys were last used.
+    pub(super) fn flush_keys(&self) -> Result<(), StoreError> {
+        let used = std::mem::take(&mut self.keyring.write().used);
+        for key in &used {
+            key.usage.queued.store(false, Ordering::Release);
+        }
+        let times: Vec<_> =
+            used.iter().filter_map(|key| Some(((key.org, key.id), UsedRow(key.last_used()?)))).collect();
+        self.put_side(times.clone())?;
+        for (key, (_, UsedRow(at))) in used.iter().zip(times) {
+            key.usage.stored_ms.fetch_max(at.as_ms(), Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+fn event(actor: Option<UserId>, action: &'static str, org: OrgId, key: KeyId) -> Event {
+    let event = actor.map_or_else(|| Event::by_nobody(action), |actor| Event::by(actor, action));
+    event.of(org).target(&key.to_string())
+}
+
+/// A row with the change in it, checked as a whole.
+fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, KeyError> {
+    let refuse =
+        |field, message: &str| Err(KeyError::Validation(vec![FieldError { field, message: message.into() }]));
+    let wanted = NewApiKey {
+        name: change.name.unwrap_or(row.name),
+        scopes: change.scopes.unwrap_or(row.scopes),
+        expires_at: change.expires_at.unwrap_or(row.expires_at),
+        embed: change.embed.unwrap_or(row.embed.clone()),
+        ingest: change.ingest.unwrap_or(row.ingest),
+    };
+    if wanted.embed.alg != row.embed.alg {
+        return refuse("embed.alg", "is fixed when the key is made");
+    }
+    if wanted.scopes.embed && wanted.embed.alg == TokenAlgorithm::Hs256 && row.sealed.is_none() {
+        return refuse(
+            "scopes",
+            "embed can only be given when the key is made: its secret is not kept otherwise",
+        );
+    }
+    // An expiry that has passed may stay as it is while something else changes.
+    let checked_at = if change.expires_at.is_some() { now } else { Timestamp::MIN };
+    api_key::validate(&wanted, checked_at)?;
+    Ok(KeyRow {
+        name: wanted.name,
+        scopes: wanted.scopes,
+        expires_at: wanted.expires_at,
+        disabled: change.disabled.unwrap_or(row.disabled),
+        embed: wanted.embed,
+        ingest: wanted.ingest,
+        ..row
+    })
+}

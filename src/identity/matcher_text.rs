@@ -1,0 +1,127 @@
+//! `label op "value"`: one label test as embed policies write it.
+//!
+//! PromQL's own parser stands above this room, and its grammar has traps here (`a="x" or b=~".*"`): this reader knows
+//! one test and nothing else. The value stands in double or single quotes with PromQL's escapes, or bare where it is
+//! made of letters, digits and `_ - . : / @ + * |` only.
+
+use crate::model::{MatchOp, Matcher, PatternError};
+
+/// Why a text is no label test.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum MatcherTextError {
+    /// It does not begin with a label name.
+    #[error("{0:?} does not begin with a label name")]
+    Name(String),
+    /// No operator follows.
+    #[error("{0:?} has none of = != =~ !~ after its label")]
+    Operator(String),
+    /// The value is not closed, has an unknown escape, or something stands behind it.
+    #[error("{0:?} does not end in one value")]
+    Value(String),
+    /// The pattern is none.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+}
+
+/// Reads one label test.
+pub(super) fn parse(text: &str) -> Result<Matcher, MatcherTextError> {
+    let trimmed = text.trim();
+    let name_end = trimmed.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(trimmed.len());
+    let (name, rest) = trimmed.split_at(name_end);
+    if !super::api_key::is_label_name(name) {
+        return Err(MatcherTextError::Name(text.to_owned()));
+    }
+    let rest = rest.trim_start();
+    let ops =
+        [("=~", MatchOp::Regex), ("!~", MatchOp::NotRegex), ("!=", MatchOp::NotEqual), ("=", MatchOp::Equal)];
+    let found = ops.into_iter().find_map(|(sign, op)| rest.strip_prefix(sign).map(|value| (op, value)));
+    let Some((op, value)) = found else { return Err(MatcherTextError::Operator(text.to_owned())) };
+    let value = read_value(value.trim_start()).ok_or_else(|| MatcherTextError::Value(text.to_owned()))?;
+    Ok(Matcher::new(name, op, &value)?)
+}
+
+fn read_value(text: &str) -> Option<String> {
+    let mut chars = text.chars();
+    match chars.next()? {
+        quote @ ('"' | '\'') => read_quoted(&mut chars, quote).filter(|_| chars.next().is_none()),
+        _ => {
+            let bare = |c: char| c.is_ascii_alphanumeric() || "_-.:/@+*|".contains(c);
+            text.chars().all(bare).then(|| text.to_owned())
+        }
+    }
+}
+
+fn read_quoted(chars: &mut std::str::Chars<'_>, quote: char) -> Option<String> {
+    let mut out = String::new();
+    loop {
+        match chars.next()? {
+            c if c == quote => return Some(out),
+            '\n' => return None,
+            '\\' => out.push(match chars.next()? {
+                'n' => '\n',
+                't' => '\t',
+                'r' => '\r',
+                c @ ('\\' | '"' | '\'') => c,
+                _ => return None,
+            }),
+            c => out.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn one_label_test_is_read_and_nothing_else() {
+        let good = [
+            (r#"tenant="t42""#, r#"tenant="t42""#),
+            (r#" env =~ "prod|stage" "#, r#"env=~"prod|stage""#),
+            ("tenant=t42", r#"tenant="t42""#),
+            ("a!='b'", r#"a!="b""#),
+            (r#"a!~"x.*""#, r#"a!~"x.*""#),
+            (r#"a="\"\\n""#, r#"a="\"\\n""#),
+            (r#"a="""#, r#"a="""#),
+            (r#"__name__=~"http_.*""#, r#"__name__=~"http_.*""#),
+        ];
+        for (text, printed) in good {
+            assert_eq!(parse(text).map(|m| m.to_string()), Ok(printed.to_owned()), "{text}");
+        }
+        let bad = [
+            "",
+            "tenant",
+            "tenant=",
+            "=x",
+            "1a=b",
+            "tenant==x",
+            r#"tenant="a" or b=~".*""#,
+            r#"tenant="a",b="c""#,
+            r#"tenant="a"#,
+            r#"{tenant="a"}"#,
+            r#"tenant="\q""#,
+            r#"a=~"(""#,
+            "tenant=a b",
+            "tenänt=a",
+            "a=`b`",
+            r#"a=b""#,
+        ];
+        for text in bad {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_survives_printing_and_reading(value in "[^\\x00-\\x1f\\x7f]{0,20}") {
+            let escaped = value.replace('\\', "\\\\").replace('"', "\\\"");
+            prop_assert_eq!(parse(&format!("a=\"{escaped}\"")).map(|m| m.value().to_owned()), Ok(value));
+        }
+
+        #[test]
+        fn hostile_text_is_only_refused(text in "\\PC{0,40}") {
+            let _ = parse(&text);
+        }
+    }
+}

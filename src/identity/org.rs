@@ -1,0 +1,363 @@
+//! Organisations, who belongs to them, and what they may do there (API.md C3).
+
+use serde::{Deserialize, Serialize};
+
+use crate::entropy::Entropy;
+use crate::kv::{Record, Txn};
+use crate::model::{OrgId, OrgSlug, SlugError, Timestamp};
+
+use super::audit::{self, Event};
+use super::store::read;
+use super::user::UserRow;
+use super::{Identity, OrgKey, StoreError, UserId};
+
+/// What a member may do; each role may do what the ones before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Role {
+    /// Read and query.
+    Viewer,
+    /// Also import, and mint embed tokens.
+    Editor,
+    /// Also members, invites, API keys, audit, settings.
+    Admin,
+    /// Also delete the organisation and change owners.
+    Owner,
+}
+
+impl Role {
+    /// As the API writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Editor => "editor",
+            Role::Admin => "admin",
+            Role::Owner => "owner",
+        }
+    }
+
+    /// Reads what the API writes.
+    pub fn parse(text: &str) -> Option<Role> {
+        [Role::Viewer, Role::Editor, Role::Admin, Role::Owner].into_iter().find(|role| role.as_str() == text)
+    }
+
+    /// Whether this role includes `needed`.
+    pub fn allows(self, needed: Role) -> bool {
+        self >= needed
+    }
+}
+
+/// An organisation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Org {
+    /// Its number in the store; never used again.
+    pub id: OrgId,
+    /// Its name in the API beside the slug.
+    pub key: OrgKey,
+    /// Its name in URLs; never changes.
+    pub slug: OrgSlug,
+    /// What people call it; may be empty.
+    pub name: String,
+    /// When it came to be.
+    pub created_at: Timestamp,
+    /// Its own limits.
+    pub settings: OrgSettings,
+}
+
+/// A setting that may differ from the server's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum Limit {
+    /// `null` in the API: as the server says.
+    #[default]
+    Default,
+    /// `"none"` in the API: no limit.
+    Unlimited,
+    /// This many of the setting's unit.
+    At(u64),
+}
+
+/// An organisation's own limits (API.md C3); the default leaves all to the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OrgSettings {
+    /// Days that samples are kept.
+    pub retention_days: Limit,
+    /// Bytes on disk beyond which the oldest samples go.
+    pub retention_bytes: Limit,
+    /// Live series.
+    pub max_series: Limit,
+    /// New series a second.
+    pub max_new_series_per_s: Limit,
+    /// Labels of one series.
+    pub max_labels: Limit,
+    /// Bytes of one label value.
+    pub max_label_value_bytes: Limit,
+    /// Bytes on disk beyond which writes are refused.
+    pub max_disk_bytes: Limit,
+    /// Bytes of head memory.
+    pub max_memory_bytes: Limit,
+    /// Samples one query may read.
+    pub max_samples_per_query: Limit,
+    /// Seconds one query may take.
+    pub query_timeout_s: Limit,
+    /// Seconds that a late sample may be late.
+    pub ooo_window_s: Limit,
+}
+
+/// A user's place in an organisation: the proof that they may know of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Membership {
+    /// Which.
+    pub org: Org,
+    /// What they may do.
+    pub role: Role,
+    /// Since when.
+    pub joined_at: Timestamp,
+}
+
+/// What a new organisation is to be.
+#[derive(Clone, Debug)]
+pub struct NewOrg {
+    /// Its name in URLs, checked.
+    pub slug: OrgSlug,
+    /// What people call it; may be empty; at most 200 bytes.
+    pub name: String,
+}
+
+/// Why an organisation was not made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OrgError {
+    /// Only the instance admin may (`org_create = admin`): `forbidden`.
+    #[error("only the instance administrator creates organisations here")]
+    Forbidden,
+    /// Another organisation has this slug, or had it: `slug_taken`.
+    #[error("the slug {0} is taken")]
+    SlugTaken(OrgSlug),
+    /// Not a slug: `validation_failed`.
+    #[error(transparent)]
+    Slug(#[from] SlugError),
+    /// The name is longer than 200 bytes: `validation_failed`.
+    #[error("a name has at most 200 bytes, this one {0}")]
+    NameTooLong(usize),
+    /// All 4,294,967,294 numbers were given out.
+    #[error("no organisation number is left")]
+    Exhausted,
+    /// The creator's account is gone or disabled.
+    #[error("no such account")]
+    UnknownUser,
+    /// `storage_degraded`.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Longest name of a person, an organisation or a key, bytes.
+pub(super) const NAME_BYTES_MAX: usize = 200;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct OrgRow {
+    pub(super) key: OrgKey,
+    pub(super) slug: String,
+    pub(super) name: String,
+    pub(super) created_at: Timestamp,
+    pub(super) settings: OrgSettings,
+}
+
+impl Record for OrgRow {
+    const TABLE: u8 = 0x09;
+    const KIND: u8 = 0x09;
+    const VERSION: u8 = 1;
+    type Key = OrgId;
+}
+
+impl OrgRow {
+    fn view(self, id: OrgId) -> Result<Org, StoreError> {
+        let slug = OrgSlug::parse(&self.slug)
+            .map_err(|_| StoreError::Inconsistent("an organisation's slug is none"))?;
+        Ok(Org {
+            id,
+            key: self.key,
+            slug,
+            name: self.name,
+            created_at: self.created_at,
+            settings: self.settings,
+        })
+    }
+}
+
+/// Whose a slug is or was: a slug is not given out again, or old tokens would open another organisation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct SlugRow(pub(super) OrgId);
+
+impl Record for SlugRow {
+    const TABLE: u8 = 0x0a;
+    const KIND: u8 = 0x0a;
+    const VERSION: u8 = 1;
+    type Key = String;
+}
+
+/// What a user is in an organisation; by user.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct MembershipRow {
+    pub(super) role: Role,
+    pub(super) joined_at: Timestamp,
+}
+
+impl Record for MembershipRow {
+    const TABLE: u8 = 0x0b;
+    const KIND: u8 = 0x0b;
+    const VERSION: u8 = 1;
+    type Key = (UserId, OrgId);
+}
+
+/// That a user is in an organisation; by organisation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct MemberRow;
+
+impl Record for MemberRow {
+    const TABLE: u8 = 0x0c;
+    const KIND: u8 = 0x0c;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, UserId);
+}
+
+/// The number the next organisation gets. Only ever grows. Number 0 is the instance itself.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct NextOrgRow(pub(super) u32);
+
+impl Record for NextOrgRow {
+    const TABLE: u8 = 0x0d;
+    const KIND: u8 = 0x0d;
+    const VERSION: u8 = 1;
+    type Key = ();
+}
+
+/// Makes an organisation in a change, `owner` its owner.
+pub(super) fn create(
+    txn: &mut Txn<'_>,
+    owner: UserId,
+    org: &NewOrg,
+    key: OrgKey,
+    now: Timestamp,
+) -> Result<Membership, OrgError> {
+    if org.name.len() > NAME_BYTES_MAX {
+        return Err(OrgError::NameTooLong(org.name.len()));
+    }
+    let slug = org.slug.as_str().to_owned();
+    if read::<SlugRow>(txn, &slug)?.is_some() {
+        return Err(OrgError::SlugTaken(org.slug.clone()));
+    }
+    let NextOrgRow(number) = read::<NextOrgRow>(txn, &())?.unwrap_or(NextOrgRow(1));
+    let next = number.checked_add(1).ok_or(OrgError::Exhausted)?;
+    let id = OrgId(number);
+    let row = OrgRow {
+        key,
+        slug: slug.clone(),
+        name: org.name.clone(),
+        created_at: now,
+        settings: OrgSettings::default(),
+    };
+    txn.put(&(), &NextOrgRow(next));
+    txn.put(&slug, &SlugRow(id));
+    txn.put(&id, &row);
+    txn.put(&(owner, id), &MembershipRow { role: Role::Owner, joined_at: now });
+    txn.put(&(id, owner), &MemberRow);
+    Ok(Membership { org: row.view(id)?, role: Role::Owner, joined_at: now })
+}
+
+impl Identity {
+    /// Makes an organisation, its maker the owner. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`OrgError`].
+    pub fn create_org(
+        &self,
+        creator: UserId,
+        org: NewOrg,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<Membership, OrgError> {
+        let key = OrgKey::random(rng);
+        let anyone = self.options.org_create == OrgCreate::Any;
+        self.change(move |txn| {
+            let user =
+                read::<UserRow>(txn, &creator)?.filter(|row| !row.disabled).ok_or(OrgError::UnknownUser)?;
+            if !anyone && !user.is_admin {
+                return Err(OrgError::Forbidden);
+            }
+            let made = create(txn, creator, &org, key, now)?;
+            audit::note(
+                txn,
+                &Event::by(creator, "org.created").of(made.org.id).target(org.slug.as_str()),
+                now,
+            )?;
+            Ok(made)
+        })
+    }
+
+    /// A user's organisations, by slug.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn memberships(&self, user: UserId) -> Result<Vec<Membership>, StoreError> {
+        let rows = self.rows::<MembershipRow>(&user)?;
+        let mut found = rows
+            .into_iter()
+            .map(|((_, org), row)| self.member_of(org, row))
+            .collect::<Result<Vec<_>, _>>()?;
+        found.sort_by(|a, b| a.org.slug.cmp(&b.org.slug));
+        Ok(found)
+    }
+
+    fn member_of(&self, org: OrgId, row: MembershipRow) -> Result<Membership, StoreError> {
+        let found =
+            self.row::<OrgRow>(&org)?.ok_or(StoreError::Inconsistent("a membership of no organisation"))?;
+        Ok(Membership { org: found.view(org)?, role: row.role, joined_at: row.joined_at })
+    }
+
+    /// A user's place in the organisation of this slug; `None` both where there is no such organisation and where
+    /// they are no member: one 404 `org_not_found`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn membership(&self, user: UserId, slug: &str) -> Result<Option<Membership>, StoreError> {
+        let Ok(slug) = OrgSlug::parse(slug) else { return Ok(None) };
+        let Some(SlugRow(org)) = self.row::<SlugRow>(&slug.as_str().to_owned())? else { return Ok(None) };
+        match self.row::<MembershipRow>(&(user, org))? {
+            Some(row) => self.member_of(org, row).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// All organisations: for the store's retention and limits, and the command line; not for callers.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn orgs(&self) -> Result<Vec<Org>, StoreError> {
+        self.rows::<OrgRow>(&())?.into_iter().map(|(id, row)| row.view(id)).collect()
+    }
+}
+
+/// Who may make organisations (`PROMLET_ORG_CREATE`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OrgCreate {
+    /// The instance administrator.
+    #[default]
+    Admin,
+    /// Every account.
+    Any,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_may_do_what_the_ones_before_it_may() {
+        let roles = [Role::Viewer, Role::Editor, Role::Admin, Role::Owner];
+        for (rank, role) in roles.into_iter().enumerate() {
+            assert_eq!(Role::parse(role.as_str()), Some(role));
+            for (needed_rank, needed) in roles.into_iter().enumerate() {
+                assert_eq!(role.allows(needed), rank >= needed_rank, "{role:?} for {needed:?}");
+            }
+        }
+        assert_eq!(Role::parse("Owner"), None);
+    }
+}

@@ -1,0 +1,246 @@
+//! Password hashing and policy (API.md D2).
+//!
+//! A hash is stored as its PHC string, `$argon2id$v=19$m=19456,t=2,p=1$<salt>$<output>`. Hashing takes tens of
+//! milliseconds and as much memory as it is told to: the caller runs it on a lane of few threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
+
+use crate::entropy::Entropy;
+
+use super::Password;
+
+/// What one hash costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Argon2Cost {
+    /// Memory, KiB.
+    pub memory_kib: u32,
+    /// Passes over it.
+    pub passes: u32,
+    /// Lanes.
+    pub lanes: u32,
+}
+
+impl Default for Argon2Cost {
+    /// OWASP's minimum: 19,456 KiB, 2 passes, 1 lane.
+    fn default() -> Argon2Cost {
+        Argon2Cost { memory_kib: 19_456, passes: 2, lanes: 1 }
+    }
+}
+
+/// No stored hash may cost more than this to verify, whoever wrote it: 1 GiB, 16 passes, 16 lanes.
+const COST_MAX: Argon2Cost = Argon2Cost { memory_kib: 1 << 20, passes: 16, lanes: 16 };
+
+/// Shortest password, characters.
+pub const PASSWORD_CHARS_MIN: usize = 8;
+/// Longest password, bytes.
+pub const PASSWORD_BYTES_MAX: usize = 1_024;
+
+/// Passwords that are tried first, one a line, sorted, lower case: words and tails put together by us. The policy of
+/// API.md D2 asks for some 3,000.
+const COMMON: &str = include_str!("common_passwords.txt");
+
+/// Why a new password is refused: `weak_password`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WeakPassword {
+    /// Fewer than eight characters.
+    #[error("a password has at least {PASSWORD_CHARS_MIN} characters")]
+    TooShort,
+    /// More than 1,024 bytes.
+    #[error("a password has at most {PASSWORD_BYTES_MAX} bytes")]
+    TooLong,
+    /// Among the most common ones.
+    #[error("this password is among the most common ones")]
+    Common,
+    /// The address or the organisation's name.
+    #[error("a password may not be the address or the organisation's name")]
+    Personal,
+}
+
+/// A password that the policy accepts; `personal` is what it may not be (address, organisation), in any letter case.
+///
+/// # Errors
+/// [`WeakPassword`].
+pub(super) fn check_policy(password: Password<'_>, personal: &[&str]) -> Result<(), WeakPassword> {
+    let text = password.0;
+    if text.len() > PASSWORD_BYTES_MAX {
+        return Err(WeakPassword::TooLong);
+    }
+    if text.chars().count() < PASSWORD_CHARS_MIN {
+        return Err(WeakPassword::TooShort);
+    }
+    let folded = text.to_lowercase();
+    if COMMON.lines().any(|common| common == folded) {
+        return Err(WeakPassword::Common);
+    }
+    if personal.iter().any(|own| !own.is_empty() && own.to_lowercase() == folded) {
+        return Err(WeakPassword::Personal);
+    }
+    Ok(())
+}
+
+/// Parameters that Argon2 does not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("argon2 takes 8 KiB a lane to 1 GiB, 1 to 16 passes, 1 to 16 lanes, not m={},t={},p={}", .0.memory_kib, .0.passes, .0.lanes)]
+pub struct CostError(pub Argon2Cost);
+
+/// A stored hash that is none, or asks for more than 1 GiB, 16 passes or 16 lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a stored password hash is damaged or costs too much")]
+pub struct BadHash;
+
+/// Hashes and verifies at one cost.
+#[derive(Debug)]
+pub(super) struct Passwords {
+    argon2: Argon2<'static>,
+    /// Verified when there is nothing else to verify, so that an unknown address takes the same work.
+    dummy: String,
+    /// Verifications run, against the dummy and against real hashes.
+    verified: AtomicU64,
+}
+
+impl Passwords {
+    /// Checks the cost and hashes the dummy.
+    pub(super) fn new(cost: Argon2Cost, rng: &mut Entropy) -> Result<Passwords, CostError> {
+        let within = cost.memory_kib <= COST_MAX.memory_kib
+            && cost.passes <= COST_MAX.passes
+            && cost.lanes <= COST_MAX.lanes;
+        let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, None)
+            .ok()
+            .filter(|_| within)
+            .ok_or(CostError(cost))?;
+        let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+        let mut passwords = Passwords { argon2, dummy: String::new(), verified: AtomicU64::new(0) };
+        let secret = super::Secret::random(super::SecretKind::Session, rng);
+        passwords.dummy = passwords.hash(Password(secret.expose()), rng);
+        Ok(passwords)
+    }
+
+    /// The PHC string of a password, with a fresh salt of 16 bytes.
+    pub(super) fn hash(&self, password: Password<'_>, rng: &mut Entropy) -> String {
+        let salt: [u8; 16] = rng.bytes();
+        let hash: PasswordHash = self
+            .argon2
+            .hash_password_with_salt(password.0.as_bytes(), &salt)
+            .expect("the cost was checked by Passwords::new and the password's length by the policy");
+        hash.to_string()
+    }
+
+    /// Whether `password` is the one behind `stored`; without one, does the same work and says no.
+    pub(super) fn verify(&self, password: Password<'_>, stored: Option<&str>) -> Result<bool, BadHash> {
+        self.verified.fetch_add(1, Ordering::Relaxed);
+        let text = stored.unwrap_or(&self.dummy);
+        let hash = PasswordHash::new(text).map_err(|_| BadHash)?;
+        let params = Params::try_from(&hash).map_err(|_| BadHash)?;
+        let dear = params.m_cost() > COST_MAX.memory_kib
+            || params.t_cost() > COST_MAX.passes
+            || params.p_cost() > COST_MAX.lanes;
+        if dear || hash.algorithm.as_str() != "argon2id" {
+            return Err(BadHash);
+        }
+        // An empty or over-long password is refused after the work, like any wrong one.
+        let bytes = password.0.as_bytes();
+        let bytes = bytes.get(..PASSWORD_BYTES_MAX).unwrap_or(bytes);
+        let right = self.argon2.verify_password(bytes, &hash).is_ok();
+        Ok(right && stored.is_some() && password.0.len() <= PASSWORD_BYTES_MAX)
+    }
+
+    /// Whether `stored` was made at another cost than today's.
+    pub(super) fn is_outdated(&self, stored: &str) -> bool {
+        let params = PasswordHash::new(stored).ok().and_then(|hash| Params::try_from(&hash).ok());
+        let today = self.argon2.params();
+        params.is_none_or(|p| {
+            (p.m_cost(), p.t_cost(), p.p_cost()) != (today.m_cost(), today.t_cost(), today.p_cost())
+        })
+    }
+
+    /// Verifications run so far, the dummy's included.
+    pub(super) fn verified(&self) -> u64 {
+        self.verified.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHEAP: Argon2Cost = Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 };
+
+    #[test]
+    fn the_policy_refuses_what_is_guessed_first() {
+        let cases = [
+            ("correct horse", Ok(())),
+            ("Zürich-3", Ok(())),
+            ("short", Err(WeakPassword::TooShort)),
+            ("ääääääää", Ok(())),
+            ("äääääää", Err(WeakPassword::TooShort)),
+            ("Password123", Err(WeakPassword::Common)),
+            ("12345678", Err(WeakPassword::Common)),
+            ("Ada@Example.org", Err(WeakPassword::Personal)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(check_policy(Password(text), &["ada@example.org", ""]), expected, "{text}");
+        }
+        assert_eq!(check_policy(Password(&"x".repeat(1_025)), &[]), Err(WeakPassword::TooLong));
+        assert_eq!(check_policy(Password(&"x".repeat(1_024)), &[]), Ok(()));
+    }
+
+    #[test]
+    fn the_common_list_is_sorted_and_of_lengths_that_count() {
+        let lines: Vec<&str> = COMMON.lines().collect();
+        assert!(lines.len() > 3_000);
+        assert!(
+            lines.is_sorted()
+                && lines.iter().all(|l| l.len() >= PASSWORD_CHARS_MIN && *l == l.to_lowercase())
+        );
+    }
+
+    #[test]
+    fn only_the_right_password_verifies_and_an_unknown_user_costs_a_hash_too() {
+        let mut rng = Entropy::seeded(1);
+        let passwords = Passwords::new(CHEAP, &mut rng).expect("cheap");
+        let stored = passwords.hash(Password("open sesame"), &mut rng);
+        assert_eq!(passwords.verify(Password("open sesame"), Some(&stored)), Ok(true));
+        assert_eq!(passwords.verify(Password("open sesam"), Some(&stored)), Ok(false));
+        assert_eq!(passwords.verify(Password("open sesame"), None), Ok(false));
+        assert_eq!(passwords.verified(), 3);
+    }
+
+    #[test]
+    fn a_stored_hash_cannot_ask_for_more_than_the_cap() {
+        let mut rng = Entropy::seeded(1);
+        let passwords = Passwords::new(CHEAP, &mut rng).expect("cheap");
+        let stored = passwords.hash(Password("open sesame"), &mut rng);
+        for dear in ["m=1048577,t=1,p=1", "m=8,t=17,p=1", "m=1048576,t=1,p=17"] {
+            let text = stored.replace("m=8,t=1,p=1", dear);
+            assert_ne!(text, stored);
+            assert_eq!(passwords.verify(Password("open sesame"), Some(&text)), Err(BadHash), "{dear}");
+        }
+        for text in ["", "plain", &stored.replace("argon2id", "argon2i")] {
+            assert_eq!(passwords.verify(Password("open sesame"), Some(text)), Err(BadHash), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_hash_of_another_cost_still_verifies_and_is_outdated() {
+        let mut rng = Entropy::seeded(1);
+        let old = Passwords::new(CHEAP, &mut rng).expect("cheap");
+        let stored = old.hash(Password("open sesame"), &mut rng);
+        let new = Passwords::new(Argon2Cost { memory_kib: 16, ..CHEAP }, &mut rng).expect("cheap");
+        assert_eq!(new.verify(Password("open sesame"), Some(&stored)), Ok(true));
+        assert!(new.is_outdated(&stored) && !old.is_outdated(&stored));
+    }
+
+    #[test]
+    fn a_cost_that_argon2_does_not_take_is_refused() {
+        for cost in [
+            Argon2Cost { memory_kib: 1, ..CHEAP },
+            Argon2Cost { passes: 0, ..CHEAP },
+            Argon2Cost { memory_kib: u32::MAX, ..CHEAP },
+        ] {
+            assert_eq!(Passwords::new(cost, &mut Entropy::seeded(1)).err(), Some(CostError(cost)));
+        }
+    }
+}

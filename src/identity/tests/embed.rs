@@ -1,0 +1,575 @@
+//! Embed tokens, verified as API.md D7 says; most of the tokens here are made by hand, as an attacker would.
+
+use data_encoding::{BASE64, BASE64URL_NOPAD};
+use hmac::{Hmac, KeyInit, Mac};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use super::keys::{create, embed_key};
+use super::*;
+
+const ED: (&str, &str) = (include_str!("material/ed.private.pem"), include_str!("material/ed.public.pem"));
+const EC: (&str, &str) = (include_str!("material/ec.private.pem"), include_str!("material/ec.public.pem"));
+const RSA: (&str, &str) = (include_str!("material/rsa.private.pem"), include_str!("material/rsa.public.pem"));
+const RSA_1024: &str = include_str!("material/rsa-1024.public.pem");
+const P384: &str = include_str!("material/ec-p384.public.pem");
+
+/// A JWT out of any three texts, signed with HMAC-SHA-256 by our own hand.
+fn handmade(header: &str, claims: &str, secret: &[u8]) -> String {
+    let message = format!(
+        "{}.{}",
+        BASE64URL_NOPAD.encode(header.as_bytes()),
+        BASE64URL_NOPAD.encode(claims.as_bytes())
+    );
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("any length");
+    mac.update(message.as_bytes());
+    format!("{message}.{}", BASE64URL_NOPAD.encode(&mac.finalize().into_bytes()))
+}
+
+struct Page {
+    house: House,
+    key: KeyId,
+    secret: String,
+}
+
+fn page_with(settings: EmbedSettings) -> Page {
+    let mut house = House::furnished();
+    let created = create(&mut house, NewApiKey { embed: settings, ..embed_key() });
+    Page { key: created.key.id, secret: created.secret.expose().to_owned(), house }
+}
+
+fn page() -> Page {
+    page_with(EmbedSettings::default())
+}
+
+impl Page {
+    fn header(&self) -> Value {
+        json!({"alg": "HS256", "typ": "JWT", "kid": self.key.to_string()})
+    }
+
+    fn claims(&self) -> Value {
+        let now = self.house.now.as_s();
+        json!({"aud": "ms-embed", "org": "acme", "iat": now, "exp": now + 600})
+    }
+
+    fn token(&self, changes: &Value) -> String {
+        let mut claims = self.claims();
+        merge(&mut claims, changes);
+        handmade(&self.header().to_string(), &claims.to_string(), self.secret.as_bytes())
+    }
+
+    fn ask(&self, token: &str) -> Result<EmbedGrant, TokenRefusal> {
+        self.house.identity().embed(&EmbedRequest { token, slug: "acme", origin: None }, self.house.now)
+    }
+
+    fn reason(&self, token: &str) -> &'static str {
+        match self.ask(token) {
+            Ok(_) => "accepted",
+            Err(refusal) => refusal.reason(),
+        }
+    }
+
+    fn restricted(&self, ms: &Value) -> Result<EmbedGrant, TokenRefusal> {
+        self.ask(&self.token(&json!({"ms": ms})))
+    }
+}
+
+/// Sets each field; a field of `"(none)"` is removed.
+fn merge(claims: &mut Value, changes: &Value) {
+    let (claims, changes) = (claims.as_object_mut().expect("object"), changes.as_object().expect("object"));
+    for (name, value) in changes {
+        match value.as_str() {
+            Some("(none)") => claims.remove(name),
+            _ => claims.insert(name.clone(), value.clone()),
+        };
+    }
+}
+
+#[test]
+fn a_token_minted_offline_with_the_secrets_own_text_is_accepted() {
+    let page = page();
+    let grant = page
+        .ask(&page.token(&json!({"sub": "viewer-42", "nbf": page.house.now.as_s()})))
+        .expect("a plain token");
+    assert_eq!((grant.key, grant.org, grant.rate_limit_rps), (page.key, page.house.acme().id, 100));
+    assert_eq!(
+        (grant.sub.as_deref(), grant.expires_at),
+        (Some("viewer-42"), page.house.now.plus_ms(600_000))
+    );
+    assert!(grant.scope.is_whole() && !grant.restricts_exprs() && grant.allows(Endpoint::Expr));
+}
+
+/// Threat 29: the claims.
+#[test]
+fn each_wrong_or_missing_claim_is_refused() {
+    let page = page();
+    let now = page.house.now.as_s();
+    let cases = [
+        (json!({}), "accepted"),
+        (json!({"aud": ["other", "ms-embed"]}), "accepted"),
+        (json!({"aud": "(none)"}), "aud"),
+        (json!({"aud": "other"}), "aud"),
+        (json!({"aud": 1}), "aud"),
+        (json!({"aud": null}), "aud"),
+        (json!({"aud": []}), "aud"),
+        (json!({"org": "(none)"}), "claims"),
+        (json!({"org": 7}), "claims"),
+        (json!({"org": "other"}), "org"),
+        (json!({"org": "ACME"}), "org"),
+        (json!({"exp": "(none)"}), "claims"),
+        (json!({"exp": format!("{}", now + 600)}), "claims"),
+        (json!({"exp": null}), "claims"),
+        (json!({"exp": -1}), "claims"),
+        (json!({"exp": u64::MAX}), "claims"),
+        (json!({"exp": now as f64 + 600.5}), "accepted"),
+        (json!({"exp": now + 3_600}), "accepted"),
+        (json!({"exp": now + 3_601}), "ttl"),
+        (json!({"exp": now + 10 * 365 * 86_400}), "ttl"),
+        (json!({"exp": now}), "ttl"),
+        (json!({"iat": now - 700, "exp": now - 29}), "accepted"),
+        (json!({"iat": now - 700, "exp": now - 30}), "expired"),
+        (json!({"iat": "(none)"}), "claims"),
+        (json!({"iat": format!("{now}")}), "claims"),
+        (json!({"iat": now + 30}), "accepted"),
+        (json!({"iat": now + 31}), "iat"),
+        (json!({"nbf": now + 30}), "accepted"),
+        (json!({"nbf": now + 31}), "nbf"),
+        (json!({"nbf": "99999999999"}), "claims"),
+        (json!({"iss": page.key.to_string()}), "accepted"),
+        (json!({"iss": "acme"}), "iss"),
+        (json!({"iss": 7}), "claims"),
+        (json!({"jti": "x", "name": "Ada"}), "accepted"),
+    ];
+    for (changes, expected) in cases {
+        assert_eq!(page.reason(&page.token(&changes)), expected, "{changes}");
+    }
+}
+
+/// Threat 35: what restricts must not be mistyped.
+#[test]
+fn a_typo_in_a_restriction_is_refused_and_grants_nothing() {
+    let page = page();
+    for ms in [
+        json!({"matchs": ["tenant=\"a\""]}),
+        json!({"match": "tenant=\"a\""}),
+        json!({"match": null}),
+        json!({"match": ["tenant=\"a\" or tenant=~\".*\""]}),
+        json!({"match": ["tenant"]}),
+        json!({"match": vec!["a=1"; 9]}),
+        json!({"metrics": null}),
+        json!({"endpoints": ["everything"]}),
+        json!({"max_range_s": -1}),
+        json!({"max_lookback_s": "1d"}),
+        json!(null),
+        json!([]),
+        json!([["range"]]),
+        json!("x"),
+    ] {
+        assert!(page.restricted(&ms).is_err(), "{ms}");
+    }
+    for beside in
+        ["endpoints", "metrics", "match", "exprs", "max_range_s", "max_lookback_s", "min_step_s", "origins"]
+    {
+        assert_eq!(page.reason(&page.token(&json!({beside: []}))), "policy", "{beside} beside ms, not in it");
+    }
+    let twice = format!(
+        "{{\"aud\":\"ms-embed\",\"org\":\"acme\",\"iat\":{now},\"exp\":{end},\"ms\":{{\"match\":[\"a=1\"]}},\"ms\":{{}}}}",
+        now = page.house.now.as_s(),
+        end = page.house.now.as_s() + 60
+    );
+    assert_eq!(page.reason(&handmade(&page.header().to_string(), &twice, page.secret.as_bytes())), "claims");
+}
+
+/// Threats 27 and 28: the header.
+#[test]
+fn no_header_talks_us_into_another_key_or_algorithm() {
+    let page = page();
+    let claims = page.claims().to_string();
+    let with = |changes: Value| {
+        let mut header = page.header();
+        merge(&mut header, &changes);
+        handmade(&header.to_string(), &claims, page.secret.as_bytes())
+    };
+    let kid = page.key.to_string();
+    let cases = [
+        (json!({}), "accepted"),
+        (json!({"typ": "(none)"}), "accepted"),
+        (json!({"alg": "none"}), "alg or form"),
+        (json!({"alg": "None"}), "alg or form"),
+        (json!({"alg": "HS384"}), "alg"),
+        (json!({"alg": "HS512"}), "alg"),
+        (json!({"alg": "RS256"}), "alg"),
+        (json!({"alg": "(none)"}), "alg or form"),
+        (json!({"kid": "(none)"}), "kid"),
+        (json!({"kid": null}), "kid"),
+        (json!({"kid": ""}), "kid"),
+        (json!({"kid": format!("../{kid}")}), "kid"),
+        (json!({"kid": format!("{kid}' OR '1'='1")}), "kid"),
+        (json!({"kid": kid.to_uppercase()}), "kid"),
+        (json!({"kid": format!("{kid}\u{0}")}), "kid"),
+        (json!({"kid": "ak_aaaaaaaaaaaaaaaa"}), "key"),
+        (json!({"crit": ["b64"]}), "header"),
+        (json!({"crit": null}), "header"),
+        (json!({"jku": "http://127.0.0.1:1/"}), "header"),
+        (json!({"jwk": {"kty": "oct", "k": "AAAA"}}), "header"),
+        (json!({"x5u": "http://127.0.0.1:1/"}), "header"),
+        (json!({"x5c": ["AAAA"]}), "header"),
+        (json!({"zip": "DEF"}), "header"),
+    ];
+    for (changes, expected) in cases {
+        let reason = page.reason(&with(changes.clone()));
+        assert!(
+            reason == expected || (expected == "alg or form" && ["alg", "claims"].contains(&reason)),
+            "{changes}: {reason}"
+        );
+    }
+    let unsigned = |alg: &str| {
+        let header = json!({"alg": alg, "kid": kid}).to_string();
+        format!(
+            "{}.{}.",
+            BASE64URL_NOPAD.encode(header.as_bytes()),
+            BASE64URL_NOPAD.encode(claims.as_bytes())
+        )
+    };
+    for alg in ["none", "HS256"] {
+        assert_ne!(page.reason(&unsigned(alg)), "accepted", "no signature, alg {alg}");
+    }
+    for secret in ["", "msk_", &page.key.to_string(), &page.secret[4..]] {
+        assert_eq!(
+            page.reason(&handmade(&page.header().to_string(), &claims, secret.as_bytes())),
+            "signature"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_token_is_refused_before_anything_is_looked_up() {
+    let page = page();
+    let good = page.token(&json!({}));
+    let long = page.token(&json!({"pad": "x".repeat(4_096)}));
+    let cases = [
+        ("", "form"),
+        ("..", "form"),
+        ("a.b", "form"),
+        ("a.b.c.d", "form"),
+        ("ä.ä.ä", "form"),
+        (&good.replace('.', "..")[..], "form"),
+        (&good[1..], "form"),
+        (&format!("{good}="), "signature"),
+        (&long, "size"),
+    ];
+    for (token, expected) in cases {
+        assert_eq!(page.reason(token), expected, "{token}");
+    }
+    for at in 0..good.len() {
+        assert_ne!(page.reason(&good[..at]), "accepted", "cut at {at}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn hostile_tokens_are_only_refused(header in "\\PC{0,60}", claims in "\\PC{0,60}", signature in "[A-Za-z0-9_-]{0,50}") {
+        let encode = |text: &str| BASE64URL_NOPAD.encode(text.as_bytes());
+        let _ = embed_token::key_id(&format!("{}.{}.{signature}", encode(&header), encode(&claims)));
+        let _ = embed_token::key_id(&header);
+    }
+}
+
+/// Threat 27: a public key is no secret.
+#[test]
+fn uploaded_public_keys_verify_their_own_algorithm_and_nothing_else() {
+    let cases = [
+        (TokenAlgorithm::EdDsa, Algorithm::EdDSA, ED, EncodingKey::from_ed_pem(ED.0.as_bytes())),
+        (TokenAlgorithm::Es256, Algorithm::ES256, EC, EncodingKey::from_ec_pem(EC.0.as_bytes())),
+        (TokenAlgorithm::Rs256, Algorithm::RS256, RSA, EncodingKey::from_rsa_pem(RSA.0.as_bytes())),
+    ];
+    for (alg, wire, (_, public), private) in cases {
+        let page =
+            page_with(EmbedSettings { alg, public_key: Some(public.into()), ..EmbedSettings::default() });
+        let header = Header { kid: Some(page.key.to_string()), ..Header::new(wire) };
+        let private = private.expect("our own test key");
+        let token = jsonwebtoken::encode(&header, &page.claims(), &private).expect("signed");
+        assert_eq!(page.reason(&token), "accepted", "{wire:?}");
+
+        let confused = json!({"alg": "HS256", "kid": page.key.to_string()}).to_string();
+        for secret in [public.as_bytes(), public.trim().as_bytes(), page.secret.as_bytes()] {
+            assert_eq!(
+                page.reason(&handmade(&confused, &page.claims().to_string(), secret)),
+                "alg",
+                "{wire:?}"
+            );
+        }
+        let mint = MintRequest { key: page.key, ttl_s: 60, sub: None, ms: None };
+        let minted = page.house.identity().mint(page.house.acme().id, &mint, page.house.now);
+        assert!(matches!(minted, Err(MintError::Asymmetric)));
+    }
+}
+
+#[test]
+fn a_public_key_that_cannot_verify_is_refused_when_it_is_uploaded() {
+    // An Ed25519 key of 31 bytes, well-formed otherwise: verifying with it would panic in the library.
+    let mut der = vec![0x30, 0x29, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x20, 0x00];
+    der.extend([7; 31]);
+    let short = format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", BASE64.encode(&der));
+    let cases = [
+        (TokenAlgorithm::EdDsa, short.as_str()),
+        (TokenAlgorithm::EdDsa, EC.1),
+        (TokenAlgorithm::EdDsa, ED.0),
+        (TokenAlgorithm::Es256, RSA.1),
+        (TokenAlgorithm::Es256, P384),
+        (TokenAlgorithm::Rs256, ED.1),
+        (TokenAlgorithm::Rs256, RSA_1024),
+        (TokenAlgorithm::Rs256, ""),
+        (TokenAlgorithm::Rs256, "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"),
+    ];
+    let mut house = House::furnished();
+    let org = house.acme().id;
+    for (alg, pem) in cases {
+        let embed = EmbedSettings { alg, public_key: Some(pem.into()), ..EmbedSettings::default() };
+        let refused = house.identity().create_key(
+            org,
+            None,
+            NewApiKey { embed, ..embed_key() },
+            house.now,
+            &mut house.rng,
+        );
+        match refused {
+            Err(KeyError::Validation(found)) => assert_eq!(found[0].field, "embed.public_key"),
+            other => panic!("{alg:?} {pem}: {other:?}"),
+        }
+    }
+}
+
+/// Threat 30.
+#[test]
+fn a_good_token_on_another_path_is_a_mismatch_whether_that_organisation_exists_or_not() {
+    let mut page = page();
+    let owner = page.house.owner().id;
+    let other = NewOrg { slug: slug("other"), name: String::new() };
+    page.house.identity().create_org(owner, other, page.house.now, &mut page.house.rng).expect("made");
+    let token = page.token(&json!({}));
+    for path in ["other", "nothing", "", "ACME", "acme/"] {
+        let request = EmbedRequest { token: &token, slug: path, origin: None };
+        assert_eq!(
+            page.house.identity().embed(&request, page.house.now).err(),
+            Some(TokenRefusal::OrgMismatch),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn tokens_die_with_their_key_in_every_way_a_key_can_die() {
+    let mut page = page();
+    let (org, key) = (page.house.acme().id, page.key);
+    let identity = page.house.identity();
+    let token = page.token(&json!({}));
+    assert_eq!(page.reason(&token), "accepted");
+    let set = |disabled| ApiKeyChange { disabled: Some(disabled), ..ApiKeyChange::default() };
+    identity.change_key(org, key, set(true), page.house.now).expect("changed");
+    assert_eq!(page.reason(&token), "key");
+    identity.change_key(org, key, set(false), page.house.now).expect("changed");
+
+    let no_embed = KeyScopes { read: true, ..KeyScopes::default() };
+    let change = ApiKeyChange { scopes: Some(no_embed), ..ApiKeyChange::default() };
+    identity.change_key(org, key, change, page.house.now).expect("changed");
+    assert_eq!(page.reason(&token), "key");
+    let back =
+        ApiKeyChange { scopes: Some(KeyScopes { embed: true, ..no_embed }), ..ApiKeyChange::default() };
+    identity.change_key(org, key, back, page.house.now).expect("its secret is still kept");
+    assert_eq!(page.reason(&token), "accepted");
+
+    page.house.advance_ms(500);
+    identity.revoke_tokens(org, key, page.house.now).expect("revoked");
+    assert_eq!(page.reason(&token), "revoked");
+    let mint = MintRequest { key, ttl_s: 60, sub: None, ms: None };
+    let fresh = identity.mint(org, &mint, page.house.now).expect("minted in the same second");
+    assert_eq!(page.reason(fresh.token.expose()), "accepted");
+
+    identity.delete_key(org, key, page.house.now).expect("deleted");
+    assert_eq!(page.reason(fresh.token.expose()), "key");
+    drop(identity);
+    page.house.crash();
+    assert_eq!(page.reason(fresh.token.expose()), "key");
+}
+
+/// Threat 8.
+#[test]
+fn with_another_master_key_no_token_verifies_but_the_key_still_reads() {
+    let mut page = page();
+    let token = page.token(&json!({}));
+    page.house.restart_with(IdentityOptions { argon2: CHEAP, ..Default::default() }, MasterKey([1; 32]));
+    assert_eq!(page.reason(&token), "key");
+    assert!(page.house.identity().api_key(&page.secret, page.house.now).is_some());
+}
+
+#[test]
+fn effective_rights_are_the_tokens_and_the_keys() {
+    let policy = EmbedPolicy {
+        endpoints: Some(vec![Endpoint::Range, Endpoint::Instant]),
+        metrics: Some(vec!["http_*".into()]),
+        matchers: vec!["env=\"prod\"".into()],
+        exprs: Some(vec!["up".into()]),
+        max_range_s: Some(3_600),
+        max_lookback_s: Some(86_400),
+        min_step_s: Some(15),
+        origins: None,
+    };
+    let page = page_with(EmbedSettings {
+        policy,
+        origins: vec!["https://a.example".into(), "https://b.example".into()],
+        ..Default::default()
+    });
+    let grant = page
+        .restricted(&json!({
+            "endpoints": ["range", "expr"], "metrics": ["*_total", "up"], "match": ["tenant=\"t42\"", "zone=~\"a|b\""],
+            "exprs": ["up", "down"], "max_range_s": 7_200, "max_lookback_s": 600, "min_step_s": 60,
+            "origins": ["https://b.example", "https://c.example"]
+        }))
+        .expect("restricted");
+    let matchers: Vec<String> = grant.scope.matchers.iter().map(ToString::to_string).collect();
+    assert_eq!(matchers, ["env=\"prod\"", "tenant=\"t42\"", "zone=~\"a|b\""]);
+    for (name, admitted) in
+        [("http_requests_total", true), ("http_x", false), ("up", false), ("y_total", false)]
+    {
+        assert_eq!(grant.scope.admits_name(name), admitted, "{name}");
+    }
+    assert_eq!(grant.endpoints, Some(vec![Endpoint::Range]));
+    assert_eq!(grant.exprs, [vec!["up".to_owned()], vec!["up".into(), "down".into()]]);
+    assert_eq!(
+        (grant.max_range_s, grant.max_lookback_s, grant.min_step_s),
+        (Some(3_600), Some(600), Some(60))
+    );
+    assert_eq!(grant.scope.min_time, Some(page.house.now.plus_ms(-600_000)));
+    for (origin, allowed) in
+        [("https://a.example", false), ("https://b.example", true), ("https://c.example", false)]
+    {
+        assert_eq!(grant.allows_origin(Some(origin)), allowed, "{origin}");
+    }
+
+    let whole = page.ask(&page.token(&json!({}))).expect("only the key's policy");
+    assert_eq!(whole.endpoints, Some(vec![Endpoint::Range, Endpoint::Instant]));
+    assert_eq!(
+        (whole.max_range_s, whole.max_lookback_s, whole.min_step_s),
+        (Some(3_600), Some(86_400), Some(15))
+    );
+    assert!(!whole.scope.is_whole());
+
+    let nothing =
+        page.restricted(&json!({"endpoints": [], "metrics": [], "exprs": []})).expect("nothing at all");
+    assert!(
+        !nothing.allows(Endpoint::Range) && !nothing.scope.admits_name("http_x_total"),
+        "an empty list admits nothing"
+    );
+    let absurd = page.restricted(&json!({"max_lookback_s": u64::MAX})).expect("the key's own is smaller");
+    assert_eq!(absurd.max_lookback_s, Some(86_400));
+}
+
+#[test]
+fn an_origin_must_be_allowed_by_token_and_key_and_a_server_sends_none() {
+    let page =
+        page_with(EmbedSettings { origins: vec!["https://a.example".into()], ..EmbedSettings::default() });
+    let token = page.token(&json!({}));
+    for (origin, expected) in [
+        (None, None),
+        (Some("https://a.example"), None),
+        (Some("https://a.example.evil.example"), Some(TokenRefusal::OriginNotAllowed)),
+        (Some("http://a.example"), Some(TokenRefusal::OriginNotAllowed)),
+        (Some("null"), Some(TokenRefusal::OriginNotAllowed)),
+    ] {
+        let request = EmbedRequest { token: &token, slug: "acme", origin };
+        assert_eq!(page.house.identity().embed(&request, page.house.now).err(), expected, "{origin:?}");
+    }
+}
+
+#[test]
+fn a_minted_token_says_what_was_asked_and_nothing_more() {
+    let page = page();
+    let org = page.house.acme().id;
+    let ms = EmbedPolicy {
+        matchers: vec!["tenant=\"t42\"".into()],
+        min_step_s: Some(15),
+        ..EmbedPolicy::default()
+    };
+    let request = MintRequest { key: page.key, ttl_s: 60, sub: Some("viewer".into()), ms: Some(ms) };
+    let minted = page.house.identity().mint(org, &request, page.house.now).expect("minted");
+    assert_eq!((minted.kid, minted.expires_at), (page.key, page.house.now.plus_ms(60_000)));
+    let parts: Vec<&str> = minted.token.expose().split('.').collect();
+    let part = |at: usize| -> Value {
+        serde_json::from_slice(&BASE64URL_NOPAD.decode(parts[at].as_bytes()).expect("base64url"))
+            .expect("JSON")
+    };
+    let now = page.house.now.as_s();
+    assert_eq!(part(0), page.header());
+    let ms = json!({"match": ["tenant=\"t42\""], "min_step_s": 15});
+    assert_eq!(
+        part(1),
+        json!({"aud": "ms-embed", "org": "acme", "iat": now, "exp": now + 60, "sub": "viewer", "ms": ms})
+    );
+    let grant = page.ask(minted.token.expose()).expect("our own");
+    assert_eq!(grant.scope.matchers.len(), 1);
+    assert_eq!(format!("{:?}", minted.token), "***");
+}
+
+#[test]
+fn a_mint_beyond_the_key_is_refused_in_words() {
+    let policy = EmbedPolicy {
+        endpoints: Some(vec![Endpoint::Range]),
+        max_range_s: Some(60),
+        ..EmbedPolicy::default()
+    };
+    let page = page_with(EmbedSettings {
+        policy,
+        origins: vec!["https://a.example".into()],
+        ..EmbedSettings::default()
+    });
+    let org = page.house.acme().id;
+    let plain = MintRequest { key: page.key, ttl_s: 60, sub: None, ms: None };
+    let ms = |ms: EmbedPolicy| MintRequest { ms: Some(ms), ..plain.clone() };
+    let cases = [
+        (MintRequest { ttl_s: 0, ..plain.clone() }, "ttl_s"),
+        (MintRequest { ttl_s: 3_601, ..plain.clone() }, "ttl_s"),
+        (MintRequest { sub: Some("x".repeat(256)), ..plain.clone() }, "sub"),
+        (ms(EmbedPolicy { endpoints: Some(vec![Endpoint::Expr]), ..Default::default() }), "ms"),
+        (ms(EmbedPolicy { max_range_s: Some(61), ..Default::default() }), "ms"),
+        (ms(EmbedPolicy { origins: Some(vec!["https://b.example".into()]), ..Default::default() }), "ms"),
+        (ms(EmbedPolicy { matchers: vec!["x".into()], ..Default::default() }), "ms"),
+        (ms(EmbedPolicy { exprs: Some(vec!["x".repeat(5_000)]), ..Default::default() }), "ms"),
+    ];
+    for (request, field) in cases {
+        match page.house.identity().mint(org, &request, page.house.now) {
+            Err(MintError::Validation(found)) => assert_eq!(found[0].field, field, "{request:?}"),
+            other => panic!("{request:?}: {other:?}"),
+        }
+    }
+    page.house.identity().mint(org, &plain, page.house.now).expect("within");
+}
+
+#[test]
+fn a_policy_in_json_takes_null_for_no_restriction_and_no_unknown_field() {
+    let policy =
+        EmbedPolicy::from_json(&json!({"endpoints": null, "metrics": null, "match": [], "max_range_s": 60}))
+            .expect("read");
+    assert_eq!(policy, EmbedPolicy { max_range_s: Some(60), ..EmbedPolicy::default() });
+    for bad in [
+        json!({"matchs": []}),
+        json!({"matchs": null}),
+        json!([]),
+        json!(null),
+        json!({"match": "a=1"}),
+        json!({"endpoints": ["x"]}),
+    ] {
+        assert!(EmbedPolicy::from_json(&bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn refused_tokens_stand_in_the_organisations_audit_log() {
+    let page = page();
+    assert_eq!(page.reason(&page.token(&json!({"aud": "other"}))), "aud");
+    page.house.identity().tick(page.house.now).expect("written");
+    let entries = page.house.identity().audit(Some(page.house.acme().id), 10).expect("read");
+    let entry = entries.iter().find(|entry| entry.action == "token.rejected").expect("noted");
+    assert_eq!((entry.target.clone(), entry.detail.as_str()), (page.key.to_string(), "aud"));
+}

@@ -1,0 +1,203 @@
+//! API keys (API.md C4).
+
+use super::*;
+use crate::model::OrgId;
+
+pub(super) fn embed_key() -> NewApiKey {
+    NewApiKey {
+        name: "website".into(),
+        scopes: KeyScopes { embed: true, ..KeyScopes::default() },
+        expires_at: None,
+        embed: EmbedSettings::default(),
+        ingest: IngestSettings::default(),
+    }
+}
+
+pub(super) fn create(house: &mut House, key: NewApiKey) -> CreatedKey {
+    let (org, owner, now) = (house.acme().id, house.owner().id, house.now);
+    house.identity().create_key(org, Some(owner), key, now, &mut house.rng).expect("made")
+}
+
+#[test]
+fn a_key_opens_by_its_secret_alone_and_the_secret_is_stored_nowhere() {
+    let mut house = House::furnished();
+    let created = create(&mut house, embed_key());
+    let secret = created.secret.expose();
+    assert_eq!(secret.len(), 67);
+    assert_eq!(&secret[4..20], &created.key.id.to_string()[3..]);
+    assert_eq!(created.key.hint, format!("msk_…{}", &secret[63..]));
+    let found = house.identity().api_key(secret, house.now).expect("its own secret");
+    assert_eq!(
+        (found.id, found.org, found.slug.as_str(), found.embed.rate_limit_rps),
+        (created.key.id, OrgId(1), "acme", 100)
+    );
+    house.restart();
+    assert!(house.identity().api_key(secret, house.now).is_some(), "after a restart");
+    assert!(!house.bytes().windows(secret.len()).any(|window| window == secret.as_bytes()));
+
+    let mut flipped = secret.to_owned();
+    flipped.replace_range(30..31, if &secret[30..31] == "a" { "b" } else { "a" });
+    for foreign in
+        ["", "msk_", &secret[..66], &format!("{secret}0"), &flipped, &secret.replace("msk_", "ses_"), "msk_ä"]
+    {
+        assert!(house.identity().api_key(foreign, house.now).is_none(), "{foreign}");
+    }
+}
+
+#[test]
+fn a_deleted_disabled_or_expired_key_is_refused_on_the_next_request() {
+    let mut house = House::furnished();
+    let expires_at = Some(house.now.plus_ms(60_000));
+    let created = create(&mut house, NewApiKey { expires_at, ..embed_key() });
+    let (org, id, secret) = (house.acme().id, created.key.id, created.secret);
+    let works = |house: &House| house.identity().api_key(secret.expose(), house.now).is_some();
+    assert!(works(&house));
+
+    let set = |disabled| ApiKeyChange { disabled: Some(disabled), ..ApiKeyChange::default() };
+    house.identity().change_key(org, id, set(true), house.now).expect("changed");
+    assert!(!works(&house));
+    house.identity().change_key(org, id, set(false), house.now).expect("changed");
+    assert!(works(&house));
+
+    house.advance_ms(60_000);
+    assert!(!works(&house));
+    let longer = ApiKeyChange { expires_at: Some(None), ..ApiKeyChange::default() };
+    house.identity().change_key(org, id, longer, house.now).expect("changed");
+    assert!(works(&house));
+
+    house.identity().delete_key(org, id, house.now).expect("deleted");
+    assert!(!works(&house));
+    assert!(matches!(house.identity().delete_key(org, id, house.now), Err(KeyError::NotFound)));
+    house.crash();
+    assert!(!works(&house));
+    assert!(house.identity().keys(org).is_empty());
+}
+
+/// Threat 31.
+#[test]
+fn another_organisations_key_is_not_there() {
+    let mut house = House::furnished();
+    let created = create(&mut house, embed_key());
+    let (identity, id, other) = (house.identity(), created.key.id, OrgId(2));
+    assert!(identity.key(other, id).is_none());
+    assert!(identity.keys(other).is_empty());
+    let change = identity.change_key(other, id, ApiKeyChange::default(), house.now);
+    assert!(matches!(change, Err(KeyError::NotFound)));
+    assert!(matches!(identity.revoke_tokens(other, id, house.now), Err(KeyError::NotFound)));
+    assert!(matches!(identity.delete_key(other, id, house.now), Err(KeyError::NotFound)));
+    let mint = MintRequest { key: id, ttl_s: 60, sub: None, ms: None };
+    assert!(matches!(identity.mint(other, &mint, house.now), Err(MintError::UnknownKey)));
+    assert!(identity.api_key(created.secret.expose(), house.now).is_some());
+    let nowhere = identity.create_key(other, None, embed_key(), house.now, &mut house.rng);
+    assert!(matches!(nowhere, Err(KeyError::NotFound)));
+}
+
+#[test]
+fn what_does_not_fit_is_named_field_by_field() {
+    let mut house = House::furnished();
+    let embed = EmbedSettings::default;
+    let with = |embed: EmbedSettings| NewApiKey { embed, ..embed_key() };
+    let policy = |policy: EmbedPolicy| with(EmbedSettings { policy, ..embed() });
+    let ingest = |ingest: IngestSettings| NewApiKey { ingest, ..embed_key() };
+    let label = |name: &str| (name.to_owned(), "x".to_owned());
+    let base = IngestSettings::default;
+    let cases = [
+        ("name", NewApiKey { name: " ".into(), ..embed_key() }),
+        ("name", NewApiKey { name: "x".repeat(201), ..embed_key() }),
+        ("scopes", NewApiKey { scopes: KeyScopes::default(), ..embed_key() }),
+        ("expires_at", NewApiKey { expires_at: Some(house.now), ..embed_key() }),
+        ("embed.rate_limit_rps", with(EmbedSettings { rate_limit_rps: 0, ..embed() })),
+        ("embed.rate_limit_rps", with(EmbedSettings { rate_limit_rps: 10_001, ..embed() })),
+        ("embed.max_token_ttl_s", with(EmbedSettings { max_token_ttl_s: 59, ..embed() })),
+        ("embed.max_token_ttl_s", with(EmbedSettings { max_token_ttl_s: 86_401, ..embed() })),
+        ("embed.origins", with(EmbedSettings { origins: vec!["https://a.example/path".into()], ..embed() })),
+        ("embed.origins", with(EmbedSettings { origins: vec!["*".into(); 33], ..embed() })),
+        ("embed.public_key", with(EmbedSettings { public_key: Some("x".into()), ..embed() })),
+        ("embed.public_key", with(EmbedSettings { alg: TokenAlgorithm::EdDsa, ..embed() })),
+        (
+            "embed.policy",
+            policy(EmbedPolicy { matchers: vec!["a=\"1\" or b=\"2\"".into()], ..Default::default() }),
+        ),
+        ("embed.policy", policy(EmbedPolicy { matchers: vec!["a=1".into(); 9], ..Default::default() })),
+        ("embed.policy", policy(EmbedPolicy { metrics: Some(vec![String::new()]), ..Default::default() })),
+        ("embed.policy", policy(EmbedPolicy { origins: Some(vec!["*".into()]), ..Default::default() })),
+        ("ingest.rate_limit_rps", ingest(IngestSettings { rate_limit_rps: 0, ..base() })),
+        ("ingest.samples_per_s", ingest(IngestSettings { samples_per_s: 100_000_001, ..base() })),
+        ("ingest.labels", ingest(IngestSettings { labels: vec![label("__name__")], ..base() })),
+        ("ingest.labels", ingest(IngestSettings { labels: vec![label("a-b")], ..base() })),
+        ("ingest.labels", ingest(IngestSettings { labels: vec![label("a"), label("a")], ..base() })),
+    ];
+    let org = house.acme().id;
+    for (field, key) in cases {
+        match house.identity().create_key(org, None, key, house.now, &mut house.rng) {
+            Err(KeyError::Validation(found)) => {
+                assert_eq!(found.iter().map(|e| e.field).collect::<Vec<_>>(), [field])
+            }
+            other => panic!("{field}: {other:?}"),
+        }
+    }
+    assert!(house.identity().keys(org).is_empty());
+}
+
+#[test]
+fn some_things_about_a_key_do_not_change() {
+    let mut house = House::furnished();
+    let org = house.acme().id;
+    let reader = NewApiKey { scopes: KeyScopes { read: true, ..KeyScopes::default() }, ..embed_key() };
+    let id = create(&mut house, reader).key.id;
+    let refused =
+        |house: &House, change: ApiKeyChange| match house.identity().change_key(org, id, change, house.now) {
+            Err(KeyError::Validation(found)) => found[0].field,
+            other => panic!("{other:?}"),
+        };
+    let all = KeyScopes { ingest: true, read: true, embed: true };
+    assert_eq!(refused(&house, ApiKeyChange { scopes: Some(all), ..Default::default() }), "scopes");
+    let other = EmbedSettings { alg: TokenAlgorithm::Es256, ..EmbedSettings::default() };
+    assert_eq!(refused(&house, ApiKeyChange { embed: Some(other), ..Default::default() }), "embed.alg");
+    assert_eq!(refused(&house, ApiKeyChange { name: Some(String::new()), ..Default::default() }), "name");
+    let faster = EmbedSettings { rate_limit_rps: 7, ..EmbedSettings::default() };
+    let change = ApiKeyChange { name: Some("renamed".into()), embed: Some(faster), ..Default::default() };
+    let changed = house.identity().change_key(org, id, change, house.now).expect("changed");
+    assert_eq!((changed.name.as_str(), changed.embed.rate_limit_rps), ("renamed", 7));
+    house.crash();
+    assert_eq!(house.identity().key(org, id).expect("there").name, "renamed");
+}
+
+#[test]
+fn the_last_use_is_written_at_most_once_a_minute_and_not_after_deletion() {
+    let mut house = House::furnished();
+    let org = house.acme().id;
+    let created = create(&mut house, embed_key());
+    let used = |house: &House| house.identity().key(org, created.key.id).expect("there").last_used();
+    assert_eq!(used(&house), None);
+    assert!(house.identity().api_key(created.secret.expose(), house.now).is_some());
+    assert_eq!(used(&house), Some(house.now));
+    house.identity().tick(house.now).expect("written");
+    let first = house.now;
+    house.advance_ms(59_999);
+    assert!(house.identity().api_key(created.secret.expose(), house.now).is_some());
+    house.identity().tick(house.now).expect("nothing to write");
+    house.crash();
+    assert_eq!(used(&house), Some(first));
+
+    house.advance_ms(60_000);
+    assert!(house.identity().api_key(created.secret.expose(), house.now).is_some());
+    house.identity().delete_key(org, created.key.id, house.now).expect("deleted");
+    house.identity().tick(house.now).expect("dropped");
+    assert_eq!(house.identity().rows::<keyring::UsedRow>(&()).expect("read").len(), 0);
+}
+
+#[test]
+fn keys_are_listed_oldest_first() {
+    let mut house = House::furnished();
+    for name in ["first", "second", "third"] {
+        create(&mut house, NewApiKey { name: name.into(), ..embed_key() });
+        house.advance_ms(1);
+    }
+    let names = |house: &House| {
+        house.identity().keys(house.acme().id).iter().map(|k| k.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&house), ["first", "second", "third"]);
+    house.restart();
+    assert_eq!(names(&house), ["first", "second", "third"]);
+}

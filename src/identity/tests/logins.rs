@@ -1,0 +1,261 @@
+//! Passwords, throttling, the first account.
+
+use super::*;
+
+/// Threat 1 and 2: one answer, and the same work.
+#[test]
+fn unknown_wrong_and_disabled_are_one_answer_after_the_same_work() {
+    let mut house = House::furnished();
+    let gone = house.add_user("gone@example.org");
+    house.disable(gone);
+    let cases = [
+        (EMAIL, "wrong password"),
+        ("nobody@example.org", PASSWORD),
+        ("gone@example.org", PASSWORD),
+        ("no address", PASSWORD),
+        (EMAIL, ""),
+        (EMAIL, &"x".repeat(5_000)),
+    ];
+    for (number, (email, password)) in cases.into_iter().enumerate() {
+        let before = house.identity().passwords_verified();
+        let refused = house.login_as(email, password, &format!("192.0.2.{number}"), None);
+        assert!(matches!(refused, Err(LoginError::InvalidCredentials)), "{email}");
+        assert_eq!(house.identity().passwords_verified(), before + 1, "{email}: one hash, whoever asks");
+    }
+}
+
+#[test]
+fn the_right_password_gives_a_session_and_the_address_may_be_typed_in_any_case() {
+    let mut house = House::furnished();
+    let outcome = house.login_as("  ADA@Example.org ", PASSWORD, "192.0.2.1", None).expect("right");
+    let LoginOutcome::LoggedIn(session) = outcome else { panic!("no second factor") };
+    assert_eq!((session.user.email.as_str(), session.user.is_admin), (EMAIL, true));
+    assert_eq!(session.orgs.len(), 1);
+    assert_eq!((session.orgs[0].org.slug.as_str(), session.orgs[0].role), ("acme", Role::Owner));
+    assert_eq!(session.session.auth_method, AuthMethod::Password);
+    assert_eq!(house.check(&session.token), "live");
+}
+
+/// Threat 3 and 4.
+#[test]
+fn the_wait_is_the_same_for_known_and_unknown_addresses_and_costs_no_hash() {
+    let mut house = House::furnished();
+    let mut waits = Vec::new();
+    for email in [EMAIL, "nobody@example.org"] {
+        let mut seen = Vec::new();
+        for _ in 0..7 {
+            let before = house.identity().passwords_verified();
+            seen.push(match house.login_as(email, "wrong password", "192.0.2.1", None) {
+                Err(LoginError::InvalidCredentials) => 0,
+                Err(LoginError::Throttled { retry_after }) => {
+                    assert_eq!(house.identity().passwords_verified(), before, "decided before hashing");
+                    retry_after.as_secs()
+                }
+                other => panic!("{other:?}"),
+            });
+        }
+        waits.push(seen);
+    }
+    assert_eq!(waits[0], [0, 0, 0, 0, 0, 1, 1]);
+    assert_eq!(waits[0], waits[1]);
+
+    assert!(matches!(house.login(PASSWORD), Err(LoginError::Throttled { .. })), "even the right one waits");
+    house.advance_ms(1_000);
+    house.session();
+    for _ in 0..4 {
+        assert!(
+            matches!(house.login("wrong password"), Err(LoginError::InvalidCredentials)),
+            "a success starts over"
+        );
+    }
+}
+
+/// Threat 5.
+#[test]
+fn a_guesser_elsewhere_does_not_lock_the_owner_out() {
+    let mut house = House::furnished();
+    for _ in 0..200 {
+        let _ = house.login_as(EMAIL, "wrong password", "203.0.113.9", None);
+    }
+    assert!(matches!(
+        house.login_as(EMAIL, PASSWORD, "203.0.113.9", None),
+        Err(LoginError::Throttled { .. })
+    ));
+    house.session();
+}
+
+#[test]
+fn good_logins_are_never_throttled() {
+    let mut house = House::furnished();
+    for _ in 0..60 {
+        house.session();
+    }
+}
+
+/// Threat 7.
+#[test]
+fn a_login_makes_a_new_session_and_ends_the_one_it_came_with() {
+    let mut house = House::furnished();
+    let first = house.session();
+    let planted = format!("ses_{}", "A".repeat(43));
+    for (old, expected) in [(first.token.expose(), "unknown"), (&planted, "unknown")] {
+        let outcome = house.login_as(EMAIL, PASSWORD, "192.0.2.1", Some(old)).expect("right");
+        let LoginOutcome::LoggedIn(new) = outcome else { panic!("no second factor") };
+        assert_ne!(new.token.expose(), old);
+        assert_eq!(house.check(&Secret::new(old)), expected);
+        assert_eq!(house.check(&new.token), "live");
+    }
+    house.crash();
+    assert_eq!(house.check(&first.token), "unknown", "durable");
+}
+
+#[test]
+fn a_login_after_the_cost_changed_hashes_again() {
+    let mut house = House::furnished();
+    let stored = |house: &House| {
+        let owner = house.owner().id;
+        house.identity().row::<user::UserRow>(&owner).expect("read").expect("there").password.expect("set")
+    };
+    let before = stored(&house);
+    house.session();
+    assert_eq!(stored(&house), before);
+    let dearer =
+        IdentityOptions { argon2: Argon2Cost { memory_kib: 16, passes: 1, lanes: 1 }, ..Default::default() };
+    house.restart_with(dearer, MasterKey([9; 32]));
+    house.session();
+    assert!(stored(&house).contains("m=16,"));
+    house.session();
+}
+
+#[test]
+fn failures_stand_in_the_audit_log_after_the_next_tick_without_any_secret() {
+    let mut house = House::furnished();
+    let _ = house.login("wrong password");
+    house.session();
+    house.identity().tick(house.now).expect("written");
+    let entries = house.identity().audit(None, 100).expect("read");
+    let actions: Vec<&str> = entries.iter().map(|entry| entry.action.as_str()).collect();
+    for expected in ["login.ok", "login.fail", "admin.set_up"] {
+        assert!(actions.contains(&expected), "{expected} in {actions:?}");
+    }
+    assert!(!format!("{entries:?}").contains("wrong password"));
+}
+
+#[test]
+fn a_flood_of_failures_is_counted_and_not_listed() {
+    let house = House::furnished();
+    for number in 0..1_000 {
+        let event = audit::Event::by_nobody("token.rejected").target(&number.to_string());
+        house.identity().note_failure(event, house.now);
+    }
+    house.identity().tick(house.now).expect("written");
+    let entries = house.identity().audit(None, 10_000).expect("read");
+    assert_eq!(entries.iter().filter(|entry| entry.action == "token.rejected").count(), audit::QUEUE_MAX);
+    let overflow = entries.iter().find(|entry| entry.action == "audit.overflow").expect("said");
+    assert_eq!(overflow.detail, "800 failures not listed");
+}
+
+#[test]
+fn old_audit_entries_are_swept() {
+    let mut house = House::furnished();
+    house.session();
+    assert!(!house.identity().audit(None, 10).expect("read").is_empty());
+    house.advance_ms(91 * DAY_MS);
+    house.identity().tick(house.now).expect("swept");
+    assert_eq!(house.identity().audit(None, 10).expect("read"), []);
+}
+
+fn set_up<'a>(client: &'a Client, token: Option<&'a str>, peer: SetUpPeer) -> SetUp<'a> {
+    let org = NewOrg { slug: slug("acme"), name: "Acme".into() };
+    SetUp { token, peer, email: EMAIL, password: Password(PASSWORD), name: "Ada", org, client }
+}
+
+/// Threat 46.
+#[test]
+fn set_up_from_another_machine_needs_the_newest_token() {
+    let mut house = House::empty();
+    let identity = house.identity();
+    let here = client("192.0.2.1");
+    assert!(identity.needs_setup());
+    let old = identity.issue_setup_token(house.now, &mut house.rng);
+    let new = identity.issue_setup_token(house.now, &mut house.rng);
+    for token in [None, Some(""), Some("sgn_x"), Some(old.expose())] {
+        let refused = identity.set_up(&set_up(&here, token, SetUpPeer::Remote), house.now, &mut house.rng);
+        assert!(matches!(refused, Err(SetUpError::TokenRequired)), "{token:?}");
+    }
+    let request = set_up(&here, Some(new.expose()), SetUpPeer::Remote);
+    let made = identity.set_up(&request, house.now, &mut house.rng).expect("made");
+    assert_eq!(house.check(&made.token), "live");
+    assert!(made.user.is_admin && made.orgs[0].role == Role::Owner && made.user.name == "Ada");
+    assert!(!identity.needs_setup());
+    assert!(matches!(identity.set_up(&request, house.now, &mut house.rng), Err(SetUpError::Closed)));
+    drop(identity);
+    house.crash();
+    assert!(!house.identity().needs_setup(), "durable");
+    assert_eq!(house.check(&made.token), "live");
+}
+
+#[test]
+fn of_many_set_ups_at_once_one_wins() {
+    let house = House::empty();
+    let (identity, here) = (house.identity(), client("127.0.0.1"));
+    let won = race(8, |number| {
+        let mut rng = Entropy::seeded(100 + number as u64);
+        identity.set_up(&set_up(&here, None, SetUpPeer::Local), house.now, &mut rng).is_ok()
+    });
+    assert_eq!(won.into_iter().filter(|won| *won).count(), 1);
+    assert_eq!(identity.users().expect("read").len(), 1);
+}
+
+#[test]
+fn a_first_account_that_does_not_fit_is_not_made() {
+    let mut house = House::empty();
+    let here = client("127.0.0.1");
+    let good = set_up(&here, None, SetUpPeer::Local);
+    let long = "x".repeat(201);
+    let org = NewOrg { slug: slug("acme"), name: long.clone() };
+    let cases = [
+        (SetUp { email: "nobody", ..good.clone() }, "not a mail address"),
+        (SetUp { password: Password("short"), ..good.clone() }, "at least 8 characters"),
+        (SetUp { password: Password(EMAIL), ..good.clone() }, "may not be the address"),
+        (SetUp { password: Password("password123"), ..good.clone() }, "most common"),
+        (SetUp { name: &long, ..good.clone() }, "at most 200 bytes"),
+        (SetUp { org, ..good.clone() }, "at most 200 bytes"),
+    ];
+    for (request, expected) in cases {
+        let error = house.identity().set_up(&request, house.now, &mut house.rng).expect_err(expected);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    assert!(house.identity().needs_setup());
+    assert_eq!(house.identity().users().expect("read"), []);
+}
+
+/// API.md E.
+#[test]
+fn bootstrap_is_ignored_once_an_account_exists() {
+    let mut house = House::furnished();
+    let again = Bootstrap { email: "eve@example.org", password: Password("another password"), org: "evil" };
+    assert_eq!(house.identity().bootstrap(&again, house.now, &mut house.rng).expect("ignored"), None);
+    assert_eq!(house.identity().users().expect("read").len(), 1);
+    let mut empty = House::empty();
+    for (org, password) in [("api", PASSWORD), ("acme", "short")] {
+        let bad = Bootstrap { email: EMAIL, password: Password(password), org };
+        assert!(empty.identity().bootstrap(&bad, empty.now, &mut empty.rng).is_err());
+    }
+}
+
+/// Threat 8.
+#[test]
+fn no_issued_secret_stands_in_the_data_folder() {
+    let mut house = House::furnished();
+    let session = house.session();
+    let link = house.identity().issue_login_link(house.owner().id, house.now, &mut house.rng).expect("made");
+    house.identity().enroll_totp(house.owner().id, house.now, &mut house.rng).expect("begun");
+    house.restart();
+    let bytes = house.bytes();
+    let holds = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+    assert!(holds(EMAIL.as_bytes()), "the search works");
+    for secret in [session.token.expose(), link.token.expose(), PASSWORD] {
+        assert!(!holds(secret.as_bytes()));
+    }
+}

@@ -1,0 +1,177 @@
+//! What is on disk stays readable: the bytes of every record, as version 1 wrote them. A change of a stored type that
+//! fails here is a migration: a new version, `from_older`, and these bytes kept.
+
+use std::fmt::Debug;
+
+use super::super::{api_key, audit, keyring, login, magic_link, org, session, totp, user};
+use super::*;
+use crate::kv::decode_body;
+use crate::model::OrgId;
+
+fn check<R: Record + PartialEq + Debug>(table: u8, written: &str, expected: &R) {
+    let bytes = data_encoding::HEXLOWER.decode(written.as_bytes()).expect("hex");
+    assert_eq!(decode_body::<R>(&bytes).as_ref(), Ok(expected), "table {table:#04x}");
+    assert_eq!((R::TABLE, R::KIND, R::VERSION), (table, table, 1));
+}
+
+fn at(s: i64) -> Timestamp {
+    Timestamp::from_s(1_800_000_000 + s)
+}
+
+const USER: UserId = UserId::from_bytes([1; 10]);
+const HASH: SecretHash = SecretHash([2; 32]);
+
+#[test]
+fn version_1_of_accounts_and_logins_opens() {
+    let ip = "2001:db8::1".parse().expect("ip");
+    check(
+        0x01,
+        concat!(
+            "0f616461406578616d706c652e6f7267034164610100010b246172676f6e3269642478fd00a0b83046030000fb",
+            "2c01"
+        ),
+        &user::UserRow {
+            email: EMAIL.into(),
+            name: "Ada".into(),
+            is_admin: true,
+            disabled: false,
+            password: Some("$argon2id$x".into()),
+            created_at: at(0),
+            sessions_epoch: 300,
+        },
+    );
+    check(0x02, "01010101010101010101", &user::AddressRow(USER));
+    check(
+        0x03,
+        concat!(
+            "03010203fd00a0b8304603000001fdd0a7b83046030000fc008793030102020202020202020202020202020202",
+            "0202020202020202020202020202020201fda0afb83046030000"
+        ),
+        &totp::TotpRow {
+            sealed: vec![1, 2, 3],
+            started_at: at(0),
+            enabled_at: Some(at(1)),
+            last_step: 60_000_000,
+            recovery: vec![HASH],
+            failures: vec![at(2)],
+        },
+    );
+    check(
+        0x04,
+        "0101010101010101010102fd00a0b830460300000401",
+        &login::PendingRow { user: USER, method: AuthMethod::Setup, created_at: at(0), tries: 4, epoch: 1 },
+    );
+    check(
+        0x05,
+        concat!(
+            "03030303030303030303fd00a0b83046030000fdd0a7b830460300000101020120010db8000000000000000000",
+            "000001046375726c"
+        ),
+        &session::SessionRow {
+            id: SessionId::from_bytes([3; 10]),
+            created_at: at(0),
+            auth_time: at(1),
+            auth_method: AuthMethod::MagicLink,
+            second_factor: true,
+            epoch: 2,
+            ip,
+            user_agent: "curl".into(),
+        },
+    );
+    check(0x06, "fd00a0b83046030000", &session::SeenRow(at(0)));
+    check(
+        0x07,
+        concat!(
+            "01010101010101010101010104040404040404040404040404040404fd00a0b8304603000001012f0102020202",
+            "0202020202020202020202020202020202020202020202020202020203"
+        ),
+        &magic_link::LinkRow {
+            kind: magic_link::LinkKind::Printed,
+            user: Some(USER),
+            slot: magic_link::LinkSlot([4; 16]),
+            expires_at: at(0),
+            redirect: Some("/".into()),
+            browser: Some(HASH),
+            wrong_addresses: 3,
+        },
+    );
+    check(
+        0x08,
+        "0202020202020202020202020202020202020202020202020202020202020202",
+        &magic_link::NewestLinkRow(HASH),
+    );
+}
+
+#[test]
+fn version_1_of_organisations_opens() {
+    check(
+        0x09,
+        "050505050505050505050461636d650441636d65fd00a0b83046030000025a00010000000000000000",
+        &org::OrgRow {
+            key: OrgKey::from_bytes([5; 10]),
+            slug: "acme".into(),
+            name: "Acme".into(),
+            created_at: at(0),
+            settings: OrgSettings {
+                retention_days: Limit::At(90),
+                max_series: Limit::Unlimited,
+                ..OrgSettings::default()
+            },
+        },
+    );
+    check(0x0a, "07", &org::SlugRow(OrgId(7)));
+    check(0x0b, "02fd00a0b83046030000", &org::MembershipRow { role: Role::Admin, joined_at: at(0) });
+    check(0x0c, "", &org::MemberRow);
+    check(0x0d, "08", &org::NextOrgRow(8));
+}
+
+#[test]
+fn version_1_of_keys_and_audit_opens() {
+    let policy = EmbedPolicy {
+        endpoints: Some(vec![Endpoint::Metrics, Endpoint::Expr]),
+        metrics: Some(vec!["http_*".into()]),
+        matchers: vec!["a=1".into()],
+        exprs: Some(vec!["up".into()]),
+        max_range_s: Some(60),
+        max_lookback_s: None,
+        min_step_s: Some(15),
+        origins: None,
+    };
+    check(
+        0x0e,
+        concat!(
+            "077765627369746501000102020202020202020202020202020202020202020202020202020202020202020101",
+            "090b6d736b5fe280a64b7833660101010101010101010101fd00a0b8304603000001fdd0a7b830460300000102",
+            "010370656d323c01012a01020004010106687474705f2a0103613d310101027570013c00010f0064fc400d0300",
+            "0106736f75726365066c6170746f7001fda0afb83046030000"
+        ),
+        &keyring::KeyRow {
+            name: "website".into(),
+            scopes: KeyScopes { ingest: true, read: false, embed: true },
+            secret: HASH,
+            sealed: Some(vec![9]),
+            hint: "msk_…Kx3f".into(),
+            created_by: Some(USER),
+            created_at: at(0),
+            expires_at: Some(at(1)),
+            disabled: true,
+            embed: EmbedSettings {
+                alg: api_key::TokenAlgorithm::Es256,
+                public_key: Some("pem".into()),
+                rate_limit_rps: 50,
+                max_token_ttl_s: 60,
+                origins: vec!["*".into()],
+                policy,
+            },
+            ingest: IngestSettings {
+                labels: vec![("source".into(), "laptop".into())],
+                ..IngestSettings::default()
+            },
+            tokens_valid_after: Some(at(2)),
+        },
+    );
+    check(0x0f, "fd00a0b83046030000", &keyring::UsedRow(at(0)));
+    let event =
+        audit::Event::by(USER, "login.ok").target("x").at_ip("192.0.2.1".parse().expect("ip")).detail("y");
+    check(0x10, "0101010101010101010101086c6f67696e2e6f6b01780100c00002010179", &event.into_row());
+}

@@ -1,0 +1,297 @@
+//! The protobuf wire format, read in place: varints, lengths and tags, and nothing that a message type would know.
+//!
+//! A message is a run of fields, each `tag, payload`; `tag` is a varint of `field number << 3 | wire type`:
+//!
+//! | wire type | payload |
+//! |---|---|
+//! | 0 | varint: 7 bits a byte, low group first, at most 10 bytes |
+//! | 1 | 8 bytes, little-endian |
+//! | 2 | varint length, then that many bytes |
+//! | 5 | 4 bytes, little-endian |
+//!
+//! Groups (3 and 4) are refused: no message that is read here has ever had one.
+
+/// What is wrong with the bytes, and where: `offset` counts from the start of the message that is being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The message ends inside a field.
+    #[error("the message is cut short at byte {offset}")]
+    Truncated {
+        /// Where the field begins.
+        offset: usize,
+    },
+    /// A length points behind the end of its message.
+    #[error("a field at byte {offset} declares {declared} bytes where {left} are left")]
+    Length {
+        /// Where the payload would begin.
+        offset: usize,
+        /// What was declared.
+        declared: u64,
+        /// What is there.
+        left: usize,
+    },
+    /// A varint of more than 64 bits.
+    #[error("a number at byte {offset} has more than 64 bits")]
+    Varint {
+        /// Where it begins.
+        offset: usize,
+    },
+    /// A field number of 0 or beyond 2^29 - 1, or a wire type that does not exist.
+    #[error("no valid field begins at byte {offset}")]
+    Tag {
+        /// Where it begins.
+        offset: usize,
+    },
+    /// A known field with another payload than its type has.
+    #[error("field {field} of {message} has wire type {found}, not {expected}")]
+    Type {
+        /// Whose field.
+        message: &'static str,
+        /// Which.
+        field: u32,
+        /// Its type.
+        expected: u8,
+        /// What was sent.
+        found: u8,
+    },
+    /// A text that is not UTF-8, which proto3 demands of strings.
+    #[error("field {field} of {message} is not UTF-8")]
+    Utf8 {
+        /// Whose field.
+        message: &'static str,
+        /// Which.
+        field: u32,
+    },
+}
+
+/// One field of a message: its number and its payload, still in place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Field<'a> {
+    pub(super) number: u32,
+    pub(super) payload: Payload<'a>,
+}
+
+/// A payload by wire type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Payload<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Bytes(&'a [u8]),
+    Fixed32,
+}
+
+/// Reads the fields of one message, front to back. Allocates nothing; after an error it must not be used on.
+#[derive(Clone, Debug)]
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+    length: usize,
+}
+
+const FIELD_NUMBER_MAX: u64 = (1 << 29) - 1;
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(message: &'a [u8]) -> Reader<'a> {
+        Reader { rest: message, length: message.len() }
+    }
+
+    /// How far it has read: where the next field begins.
+    pub(super) fn offset(&self) -> usize {
+        self.length.saturating_sub(self.rest.len())
+    }
+
+    /// The next field, `None` at the end of the message.
+    pub(super) fn field(&mut self) -> Result<Option<Field<'a>>, WireError> {
+        let offset = self.offset();
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let number = tag >> 3;
+        if number == 0 || number > FIELD_NUMBER_MAX {
+            return Err(WireError::Tag { offset });
+        }
+        let payload = match tag & 7 {
+            0 => Payload::Varint(self.varint()?),
+            1 => Payload::Fixed64(u64::from_le_bytes(self.chunk()?)),
+            2 => Payload::Bytes(self.bytes()?),
+            5 => {
+                self.chunk::<4>()?;
+                Payload::Fixed32
+            }
+            _ => return Err(WireError::Tag { offset }),
+        };
+        let number = u32::try_from(number).map_err(|_| WireError::Tag { offset })?;
+        Ok(Some(Field { number, payload }))
+    }
+
+    fn varint(&mut self) -> Result<u64, WireError> {
+        // Tags, lengths below 128 and small values are one byte: nearly all of what remote write sends.
+        if let Some((&first, after)) = self.rest.split_first()
+            && first < 0x80
+        {
+            self.rest = after;
+            return Ok(u64::from(first));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, WireError> {
+        let offset = self.offset();
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let Some((&byte, after)) = self.rest.split_first() else {
+                return Err(WireError::Truncated { offset });
+            };
+            self.rest = after;
+            let group = u64::from(byte & 0x7f);
+            // The tenth byte has one bit left to give.
+            if shift == 63 && byte > 1 {
+                return Err(WireError::Varint { offset });
+            }
+            value |= group << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(WireError::Varint { offset })
+    }
+
+    fn chunk<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let offset = self.offset();
+        let (chunk, after) = self.rest.split_first_chunk::<N>().ok_or(WireError::Truncated { offset })?;
+        self.rest = after;
+        Ok(*chunk)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], WireError> {
+        let declared = self.varint()?;
+        let wrong = WireError::Length { offset: self.offset(), declared, left: self.rest.len() };
+        let length = usize::try_from(declared).map_err(|_| wrong)?;
+        let (bytes, after) = self.rest.split_at_checked(length).ok_or(wrong)?;
+        self.rest = after;
+        Ok(bytes)
+    }
+}
+
+impl<'a> Field<'a> {
+    /// The payload of a nested message, a string or bytes.
+    pub(super) fn bytes(&self, message: &'static str) -> Result<&'a [u8], WireError> {
+        match self.payload {
+            Payload::Bytes(bytes) => Ok(bytes),
+            _ => Err(self.mistyped(message, 2)),
+        }
+    }
+
+    /// The payload of a string.
+    pub(super) fn text(&self, message: &'static str) -> Result<&'a str, WireError> {
+        std::str::from_utf8(self.bytes(message)?).map_err(|_| WireError::Utf8 { message, field: self.number })
+    }
+
+    /// The payload of a double.
+    pub(super) fn double(&self, message: &'static str) -> Result<f64, WireError> {
+        match self.payload {
+            Payload::Fixed64(bits) => Ok(f64::from_bits(bits)),
+            _ => Err(self.mistyped(message, 1)),
+        }
+    }
+
+    /// The payload of an int64 or an enum: two's complement in 64 bits.
+    pub(super) fn int64(&self, message: &'static str) -> Result<i64, WireError> {
+        match self.payload {
+            Payload::Varint(bits) => Ok(bits.cast_signed()),
+            _ => Err(self.mistyped(message, 0)),
+        }
+    }
+
+    fn mistyped(&self, message: &'static str, expected: u8) -> WireError {
+        let found = match self.payload {
+            Payload::Varint(_) => 0,
+            Payload::Fixed64(_) => 1,
+            Payload::Bytes(_) => 2,
+            Payload::Fixed32 => 5,
+        };
+        WireError::Type { message, field: self.number, expected, found }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fields(bytes: &[u8]) -> Result<Vec<Field<'_>>, WireError> {
+        let mut reader = Reader::new(bytes);
+        let mut found = Vec::new();
+        while let Some(field) = reader.field()? {
+            found.push(field);
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn every_wire_type_is_read() {
+        let bytes = [0x08, 0x96, 0x01, 0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0x1a, 2, b'h', b'i', 0x25, 1, 2, 3, 4];
+        let of = |number, payload| Field { number, payload };
+        let expected = [
+            of(1, Payload::Varint(150)),
+            of(2, Payload::Fixed64(1)),
+            of(3, Payload::Bytes(b"hi")),
+            of(4, Payload::Fixed32),
+        ];
+        assert_eq!(fields(&bytes).expect("valid"), expected);
+    }
+
+    #[test]
+    fn broken_bytes_are_named() {
+        let cases: [(&[u8], WireError); 9] = [
+            (&[0x08], WireError::Truncated { offset: 1 }),
+            (&[0x80], WireError::Truncated { offset: 0 }),
+            (&[0x12, 5, 1], WireError::Length { offset: 2, declared: 5, left: 1 }),
+            (
+                &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
+                WireError::Length { offset: 11, declared: u64::MAX, left: 0 },
+            ),
+            (
+                &[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+                WireError::Varint { offset: 1 },
+            ),
+            (&[0x00], WireError::Tag { offset: 0 }),
+            (&[0x0b], WireError::Tag { offset: 0 }),
+            (&[0x11, 1, 2, 3], WireError::Truncated { offset: 1 }),
+            (&[0xfa, 0xff, 0xff, 0xff, 0xff, 0x01], WireError::Tag { offset: 0 }),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(fields(bytes), Err(expected), "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn a_known_field_of_another_type_is_refused() {
+        let field = Field { number: 2, payload: Payload::Fixed32 };
+        let wrong = |expected| WireError::Type { message: "X", field: 2, expected, found: 5 };
+        assert_eq!(field.bytes("X"), Err(wrong(2)));
+        assert_eq!(field.int64("X"), Err(wrong(0)));
+        assert_eq!(field.double("X").map(f64::to_bits), Err(wrong(1)));
+        let bad = Field { number: 2, payload: Payload::Bytes(b"\xff") };
+        assert_eq!(bad.text("X"), Err(WireError::Utf8 { message: "X", field: 2 }));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = fields(&bytes);
+        }
+
+        #[test]
+        fn a_varint_is_read_back(value: u64) {
+            let mut bytes = vec![0x08];
+            let mut rest = value;
+            while rest >= 0x80 {
+                bytes.push((rest & 0x7f) as u8 | 0x80);
+                rest >>= 7;
+            }
+            bytes.push(rest as u8);
+            prop_assert_eq!(fields(&bytes), Ok(vec![Field { number: 1, payload: Payload::Varint(value) }]));
+        }
+    }
+}

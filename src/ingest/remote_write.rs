@@ -1,0 +1,264 @@
+//! Prometheus remote write 1.0: a `WriteRequest` in protobuf, as one snappy block.
+//!
+//! | message | fields that are read |
+//! |---|---|
+//! | `WriteRequest` | 1 `TimeSeries` (repeated), 3 `MetricMetadata` (repeated) |
+//! | `TimeSeries` | 1 `Label` (repeated), 2 `Sample` (repeated); 3 exemplars and 4 native histograms are counted |
+//! | `Label` | 1 name, 2 value |
+//! | `Sample` | 1 value (double), 2 time (int64, milliseconds) |
+//! | `MetricMetadata` | 1 kind (enum), 2 family name, 4 help, 5 unit |
+//!
+//! Labels are not taken apart here: a series is known by the bytes from its first `Label` to its last. Senders write them
+//! in one run, so those bytes are the same in every request. Where something else stands between them, the stretch holds
+//! that too: it is then known by nothing the store has seen, and [`parse_labels`] reads it correctly all the same.
+
+use super::protobuf::{Reader, WireError};
+use super::{DecodeError, Limits, snappy};
+use crate::model::{MetricKind, MetricMetadata, Refusal, Sample, Timestamp, WriteBatch, WriteSeries};
+
+/// [`WriteBatch::encoding`] of remote write 1.0's label bytes.
+pub const ENCODING: u8 = 1;
+
+const REQUEST: &str = "WriteRequest";
+const SERIES: &str = "TimeSeries";
+const LABEL: &str = "Label";
+const SAMPLE: &str = "Sample";
+const METADATA: &str = "MetricMetadata";
+
+/// `application/x-protobuf`, alone or with `proto=prometheus.WriteRequest`; no type at all is taken for it, as Prometheus
+/// does. Remote write 2.0 names another message, so it is not this.
+pub fn accepts_type(content_type: &str) -> bool {
+    let mut parts = content_type.split(';').map(str::trim);
+    let media = parts.next().unwrap_or_default();
+    let proto = |parameter: &str| {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        !name.trim().eq_ignore_ascii_case("proto")
+            || value.trim().trim_matches('"') == "prometheus.WriteRequest"
+    };
+    (media.is_empty() || media.eq_ignore_ascii_case("application/x-protobuf")) && parts.all(proto)
+}
+
+/// `snappy`; no encoding at all is taken for it, as Prometheus does.
+pub fn accepts_encoding(content_encoding: &str) -> bool {
+    content_encoding.is_empty() || content_encoding.eq_ignore_ascii_case("snappy")
+}
+
+/// Reads one request. Cost: one pass over the decompressed bytes, which end up in `scratch`.
+///
+/// # Errors
+/// [`DecodeError`]; nothing partial is ever returned. What is wrong inside a series' labels is not noticed here but by
+/// [`parse_labels`], when the store meets them first: that refuses the series, not the request.
+pub fn decode<'a>(
+    body: &[u8],
+    limits: &Limits,
+    scratch: &'a mut Vec<u8>,
+) -> Result<WriteBatch<'a>, DecodeError> {
+    snappy::decompress(body, limits, scratch)?;
+    let mut batch = WriteBatch {
+        encoding: ENCODING,
+        parse_labels,
+        series: Vec::new(),
+        samples: Vec::new(),
+        metadata: Vec::new(),
+        forced_labels: Vec::new(),
+        unsupported: 0,
+    };
+    let mut request = Reader::new(scratch);
+    while let Some(field) = request.field()? {
+        match field.number {
+            1 => add_series(&mut batch, field.bytes(REQUEST)?, limits)?,
+            3 => add_metadata(&mut batch, field.bytes(REQUEST)?, limits)?,
+            _ => {}
+        }
+    }
+    Ok(batch)
+}
+
+fn add_series<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &Limits) -> Result<(), DecodeError> {
+    let first_sample = batch.samples.len();
+    let mut labels: Option<(usize, usize)> = None;
+    let mut reader = Reader::new(message);
+    let mut start = 0;
+    while let Some(field) = reader.field()? {
+        let end = reader.offset();
+        match field.number {
+            1 => {
+                field.bytes(SERIES)?;
+                let first = labels.map_or(start, |(first, _)| first);
+                labels = Some((first, end));
+            }
+            2 => {
+                let (found, allowed) = (batch.samples.len(), limits.samples_max);
+                if found >= allowed {
+                    return Err(DecodeError::TooLarge {
+                        what: "samples",
+                        found: found.saturating_add(1),
+                        allowed,
+                    });
+                }
+                batch.samples.push(sample(field.bytes(SERIES)?)?);
+            }
+            3 | 4 => {
+                field.bytes(SERIES)?;
+                batch.unsupported = batch.unsupported.saturating_add(1);
+            }
+            _ => {}
+        }
+        start = end;
+    }
+    let samples = first_sample..batch.samples.len();
+    // A series without a sample is nothing to store; Prometheus keeps nothing of it either.
+    if samples.is_empty() {
+        return Ok(());
+    }
+    let (found, allowed) = (batch.series.len(), limits.series_max);
+    if found >= allowed {
+        return Err(DecodeError::TooLarge { what: "series", found: found.saturating_add(1), allowed });
+    }
+    let raw_labels = labels.and_then(|(first, end)| message.get(first..end)).unwrap_or_default();
+    batch.series.push(WriteSeries { raw_labels, samples });
+    Ok(())
+}
+
+fn sample(message: &[u8]) -> Result<Sample, WireError> {
+    let mut sample = Sample { at: Timestamp::from_ms(0), value: 0.0 };
+    let mut reader = Reader::new(message);
+    while let Some(field) = reader.field()? {
+        match field.number {
+            1 => sample.value = field.double(SAMPLE)?,
+            2 => sample.at = Timestamp::from_ms(field.int64(SAMPLE)?),
+            _ => {}
+        }
+    }
+    Ok(sample)
+}
+
+fn add_metadata<'a>(
+    batch: &mut WriteBatch<'a>,
+    message: &'a [u8],
+    limits: &Limits,
+) -> Result<(), DecodeError> {
+    let (found, allowed) = (batch.metadata.len(), limits.metadata_max);
+    if found >= allowed {
+        return Err(DecodeError::TooLarge {
+            what: "metric descriptions",
+            found: found.saturating_add(1),
+            allowed,
+        });
+    }
+    let mut metadata = MetricMetadata { name: "", kind: MetricKind::Unknown, help: "", unit: "" };
+    let mut reader = Reader::new(message);
+    while let Some(field) = reader.field()? {
+        match field.number {
+            1 => metadata.kind = kind(field.int64(METADATA)?),
+            2 => metadata.name = field.text(METADATA)?,
+            4 => metadata.help = field.text(METADATA)?,
+            5 => metadata.unit = field.text(METADATA)?,
+            _ => {}
+        }
+    }
+    batch.metadata.push(metadata);
+    Ok(())
+}
+
+/// The protocol's numbers; one that it does not have yet says nothing about the metric.
+fn kind(number: i64) -> MetricKind {
+    match number {
+        1 => MetricKind::Counter,
+        2 => MetricKind::Gauge,
+        3 => MetricKind::Histogram,
+        4 => MetricKind::GaugeHistogram,
+        5 => MetricKind::Summary,
+        6 => MetricKind::Info,
+        7 => MetricKind::StateSet,
+        _ => MetricKind::Unknown,
+    }
+}
+
+/// Takes a stretch of a `TimeSeries` apart: every `Label` in it, in order; other fields are passed over.
+///
+/// # Errors
+/// A sentence, where a label is no message of two strings.
+pub fn parse_labels<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str> {
+    const BROKEN: &str = "a label is not valid protobuf";
+    let mut reader = Reader::new(raw);
+    while let Some(field) = reader.field().map_err(|_| BROKEN)? {
+        if field.number == 1 {
+            pairs.push(label(field.bytes(SERIES).map_err(|_| BROKEN)?).map_err(|_| BROKEN)?);
+        }
+    }
+    Ok(())
+}
+
+fn label(message: &[u8]) -> Result<(&[u8], &[u8]), WireError> {
+    let (mut name, mut value) = (&[][..], &[][..]);
+    let mut reader = Reader::new(message);
+    while let Some(field) = reader.field()? {
+        match field.number {
+            1 => name = field.bytes(LABEL)?,
+            2 => value = field.bytes(LABEL)?,
+            _ => {}
+        }
+    }
+    Ok((name, value))
+}
+
+/// The first `names_max` series of a request whose histograms or exemplars were counted as unsupported. A second pass,
+/// taken only when there is something to name.
+pub fn unsupported(decompressed: &[u8], names_max: usize) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    let mut request = Reader::new(decompressed);
+    while let Ok(Some(field)) = request.field() {
+        if refusals.len() >= names_max {
+            break;
+        }
+        if field.number == 1
+            && let Ok(message) = field.bytes(REQUEST)
+        {
+            refusals.extend(unsupported_of(message));
+        }
+    }
+    refusals
+}
+
+fn unsupported_of(message: &[u8]) -> Option<Refusal> {
+    let (mut exemplars, mut histograms) = (0_usize, 0_usize);
+    let mut reader = Reader::new(message);
+    while let Ok(Some(field)) = reader.field() {
+        match field.number {
+            3 => exemplars = exemplars.saturating_add(1),
+            4 => histograms = histograms.saturating_add(1),
+            _ => {}
+        }
+    }
+    let (code, count, what) = match (histograms, exemplars) {
+        (0, 0) => return None,
+        (0, count) => ("exemplars_unsupported", count, "exemplars"),
+        (count, _) => ("native_histograms_unsupported", count, "native histogram samples"),
+    };
+    let mut pairs = Vec::new();
+    // Whatever could be read up to the first broken label names the series well enough.
+    let _ = parse_labels(message, &mut pairs);
+    let reason = format!("{count} {what} were not stored: this version keeps float samples only");
+    Some(Refusal { series: name_series(&pairs), code, reason })
+}
+
+/// `{__name__="up", job="api"}`, cut to 200 bytes at a character.
+fn name_series(pairs: &[(&[u8], &[u8])]) -> String {
+    const BYTES_MAX: usize = 200;
+    let mut text = String::from("{");
+    for (place, (name, value)) in pairs.iter().enumerate() {
+        let comma = if place == 0 { "" } else { ", " };
+        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        text.push_str(&format!("{comma}{name}={value:?}"));
+        if text.len() > BYTES_MAX {
+            break;
+        }
+    }
+    text.push('}');
+    text.truncate(text.floor_char_boundary(BYTES_MAX));
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! Remote write against an encoder of our own: what was written is read, and nothing that is sent makes it panic.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A `TimeSeries` as a test writes it down, field by field, in any order.
+#[derive(Clone, Debug)]
+enum Part {
+    Label(Vec<u8>, Vec<u8>),
+    Sample(f64, i64),
+    Exemplar,
+    Histogram,
+    Unknown,
+}
+
+fn varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn nested(field: u64, message: &[u8], out: &mut Vec<u8>) {
+    varint(field << 3 | 2, out);
+    varint(message.len() as u64, out);
+    out.extend_from_slice(message);
+}
+
+fn encode_part(part: &Part, out: &mut Vec<u8>) {
+    let mut message = Vec::new();
+    match part {
+        Part::Label(name, value) => {
+            nested(1, name, &mut message);
+            nested(2, value, &mut message);
+            nested(1, &message, out);
+        }
+        Part::Sample(value, at) => {
+            message.push(1 << 3 | 1);
+            message.extend_from_slice(&value.to_le_bytes());
+            // Zero is the default, which senders leave out.
+            if *at != 0 {
+                message.push(2 << 3);
+                varint(at.cast_unsigned(), &mut message);
+            }
+            nested(2, &message, out);
+        }
+        Part::Exemplar => nested(3, b"", out),
+        Part::Histogram => nested(4, b"", out),
+        Part::Unknown => out.extend_from_slice(&[15 << 3, 7]),
+    }
+}
+
+fn encode(series: &[Vec<Part>]) -> Vec<u8> {
+    let mut request = Vec::new();
+    for parts in series {
+        let mut message = Vec::new();
+        parts.iter().for_each(|part| encode_part(part, &mut message));
+        nested(1, &message, &mut request);
+    }
+    request
+}
+
+fn compress(bytes: &[u8]) -> Vec<u8> {
+    snap::raw::Encoder::new().compress_vec(bytes).expect("compresses")
+}
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a store would see: per series its label pairs and (time, value bits).
+fn read(request: &[u8]) -> Result<Vec<(Pairs, Vec<(i64, u64)>)>, DecodeError> {
+    let mut scratch = Vec::new();
+    let batch = decode(&compress(request), &Limits::default(), &mut scratch)?;
+    let series = batch.series.iter().map(|series| {
+        let mut pairs = Vec::new();
+        (batch.parse_labels)(series.raw_labels, &mut pairs).expect("labels of the test are valid");
+        let pairs = pairs.into_iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+        let samples = &batch.samples[series.samples.clone()];
+        (pairs, samples.iter().map(|sample| (sample.at.as_ms(), sample.value.to_bits())).collect())
+    });
+    Ok(series.collect())
+}
+
+/// The same, straight from what the test wrote: the oracle.
+fn expected(series: &[Vec<Part>]) -> Vec<(Pairs, Vec<(i64, u64)>)> {
+    let mut found = Vec::new();
+    for parts in series {
+        let mut labels = Pairs::new();
+        let mut samples = Vec::new();
+        for part in parts {
+            match part {
+                Part::Label(name, value) => labels.push((name.clone(), value.clone())),
+                Part::Sample(value, at) => samples.push((*at, value.to_bits())),
+                Part::Exemplar | Part::Histogram | Part::Unknown => {}
+            }
+        }
+        if !samples.is_empty() {
+            found.push((labels, samples));
+        }
+    }
+    found
+}
+
+fn label(name: &str, value: &str) -> Part {
+    Part::Label(name.into(), value.into())
+}
+
+#[test]
+fn a_request_is_read_byte_by_byte() {
+    #[rustfmt::skip]
+    let request = [
+        0x0a, 0x1d, // series, 29 bytes
+        0x0a, 0x0e, 0x0a, 8, b'_', b'_', b'n', b'a', b'm', b'e', b'_', b'_', 0x12, 2, b'u', b'p', // label
+        0x12, 0x0b, 0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0x10, 0x05, // sample 1.0 at 5 ms
+        0x1a, 0x0d, 0x08, 1, 0x12, 2, b'u', b'p', 0x22, 1, b'h', 0x2a, 2, b'm', b's', // metadata
+    ];
+    let mut scratch = Vec::new();
+    let batch = decode(&compress(&request), &Limits::default(), &mut scratch).expect("valid");
+    assert_eq!((batch.encoding, batch.unsupported, batch.series.len()), (1, 0, 1));
+    assert_eq!(batch.series[0].raw_labels, &request[2..18]);
+    assert_eq!(batch.samples, [Sample { at: Timestamp::from_ms(5), value: 1.0 }]);
+    let metadata = MetricMetadata { name: "up", kind: MetricKind::Counter, help: "h", unit: "ms" };
+    assert_eq!(batch.metadata, [metadata]);
+}
+
+#[test]
+fn a_run_of_labels_is_known_by_the_same_bytes_wherever_it_stands() {
+    let labels = [label("__name__", "up"), label("job", "a")];
+    let sample = |at| Part::Sample(1.0, at);
+    let before = vec![labels[0].clone(), labels[1].clone(), sample(1)];
+    let after = vec![sample(2), Part::Unknown, labels[0].clone(), labels[1].clone()];
+    let mut scratch = Vec::new();
+    let batch =
+        decode(&compress(&encode(&[before, after])), &Limits::default(), &mut scratch).expect("valid");
+    assert_eq!(batch.series[0].raw_labels, batch.series[1].raw_labels);
+}
+
+#[test]
+fn labels_with_samples_between_them_are_all_read() {
+    let series =
+        vec![vec![label("b", "2"), Part::Sample(1.0, 1), label("a", "1"), Part::Histogram, label("c", "")]];
+    assert_eq!(read(&encode(&series)), Ok(expected(&series)));
+}
+
+#[test]
+fn a_stale_marker_and_every_other_nan_keep_their_bits() {
+    for bits in [crate::model::STALE_NAN_BITS, 0x7ff8_0000_0000_0001, 0xfff8_0000_0000_0000] {
+        let series = vec![vec![label("__name__", "up"), Part::Sample(f64::from_bits(bits), -1)]];
+        assert_eq!(read(&encode(&series)).expect("valid")[0].1, [(-1, bits)]);
+    }
+}
+
+#[test]
+fn what_is_not_kept_is_counted_and_named_and_the_samples_stay() {
+    let series = [
+        vec![label("__name__", "good"), Part::Sample(1.0, 1)],
+        vec![label("__name__", "native"), Part::Histogram, Part::Histogram],
+        vec![label("__name__", "traced"), Part::Sample(2.0, 1), Part::Exemplar],
+    ];
+    let mut scratch = Vec::new();
+    let batch = decode(&compress(&encode(&series)), &Limits::default(), &mut scratch).expect("valid");
+    assert_eq!((batch.series.len(), batch.samples.len(), batch.unsupported), (2, 2, 3));
+    let named = unsupported(&scratch, 10);
+    let found: Vec<(&str, &str)> =
+        named.iter().map(|refusal| (refusal.series.as_str(), refusal.code)).collect();
+    let expected = [
+        (r#"{__name__="native"}"#, "native_histograms_unsupported"),
+        (r#"{__name__="traced"}"#, "exemplars_unsupported"),
+    ];
+    assert_eq!(found, expected);
+    assert!(named[0].reason.starts_with("2 native histogram samples"), "{}", named[0].reason);
+    assert_eq!(unsupported(&scratch, 1).len(), 1);
+}
+
+#[test]
+fn a_name_for_a_sender_is_never_longer_than_two_hundred_bytes() {
+    let series = vec![label("__name__", &"ä".repeat(500)), Part::Histogram];
+    let mut scratch = Vec::new();
+    decode(&compress(&encode(&[series])), &Limits::default(), &mut scratch).expect("valid");
+    assert!(unsupported(&scratch, 1)[0].series.len() <= 200);
+}
+
+#[test]
+fn malformed_messages_are_refused_whole() {
+    let cases: [(&[u8], &str); 8] = [
+        (b"\x0a\x05\x0a", "protobuf: a field at byte 2 declares 5 bytes where 1 are left"),
+        (b"\x08\x01", "protobuf: field 1 of WriteRequest has wire type 0, not 2"),
+        (b"\x0a\x02\x10\x01", "protobuf: field 2 of TimeSeries has wire type 0, not 2"),
+        (b"\x0a\x02\x08\x01", "protobuf: field 1 of TimeSeries has wire type 0, not 2"),
+        (b"\x0a\x04\x12\x02\x08\x01", "protobuf: field 1 of Sample has wire type 0, not 1"),
+        (b"\x0a\x05\x12\x03\x12\x01x", "protobuf: field 2 of Sample has wire type 2, not 0"),
+        (b"\x1a\x03\x12\x01\xff", "protobuf: field 2 of MetricMetadata is not UTF-8"),
+        (b"\x00", "protobuf: no valid field begins at byte 0"),
+    ];
+    for (request, expected) in cases {
+        assert_eq!(read(request).expect_err("malformed").to_string(), expected, "{request:02x?}");
+    }
+}
+
+#[test]
+fn a_broken_label_refuses_its_series_when_it_is_parsed() {
+    for raw in [&b"\x0a\x03\x0a\x05x"[..], b"\x0a\x02\x08\x01", b"\x0a\x05", b"\x08\x01"] {
+        assert_eq!(parse_labels(raw, &mut Vec::new()), Err("a label is not valid protobuf"), "{raw:02x?}");
+    }
+}
+
+#[test]
+fn an_empty_message_is_an_empty_batch_but_an_empty_body_is_refused() {
+    assert_eq!(read(b""), Ok(Vec::new()));
+    let found = decode(b"", &Limits::default(), &mut Vec::new()).map(|_| ());
+    assert_eq!(found, Err(DecodeError::Empty));
+}
+
+#[test]
+fn entries_are_limited_beside_bytes() {
+    let series = vec![label("__name__", "up"), Part::Sample(1.0, 1), Part::Sample(1.0, 2)];
+    let mut request = encode(&[series.clone(), series]);
+    request.extend_from_slice(b"\x1a\x00\x1a\x00");
+    let body = compress(&request);
+    let of = |series_max, samples_max, metadata_max| {
+        let limits = Limits { series_max, samples_max, metadata_max, ..Limits::default() };
+        decode(&body, &limits, &mut Vec::new()).map(|_| ())
+    };
+    assert_eq!(of(2, 4, 2), Ok(()));
+    assert_eq!(of(1, 4, 2), Err(DecodeError::TooLarge { what: "series", found: 2, allowed: 1 }));
+    assert_eq!(of(2, 3, 2), Err(DecodeError::TooLarge { what: "samples", found: 4, allowed: 3 }));
+    assert_eq!(of(2, 4, 1), Err(DecodeError::TooLarge { what: "metric descriptions", found: 2, allowed: 1 }));
+    assert!(of(2, 4, 1).expect_err("too large").is_size());
+}
+
+#[test]
+fn the_content_type_says_which_version() {
+    let cases = [
+        ("application/x-protobuf", true),
+        ("Application/X-Protobuf", true),
+        ("", true),
+        ("application/x-protobuf;proto=prometheus.WriteRequest", true),
+        ("application/x-protobuf; proto=\"prometheus.WriteRequest\"", true),
+        ("application/x-protobuf; charset=utf-8", true),
+        ("application/x-protobuf;proto=io.prometheus.write.v2.Request", false),
+        ("application/x-protobuf;proto=", false),
+        ("application/json", false),
+        ("text/plain", false),
+    ];
+    for (content_type, expected) in cases {
+        assert_eq!(accepts_type(content_type), expected, "{content_type}");
+    }
+    for (encoding, expected) in
+        [("snappy", true), ("Snappy", true), ("", true), ("zstd", false), ("gzip", false)]
+    {
+        assert_eq!(accepts_encoding(encoding), expected, "{encoding}");
+    }
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let text = || proptest::collection::vec(any::<u8>(), 0..200);
+    prop_oneof![
+        4 => (text(), text()).prop_map(|(name, value)| Part::Label(name, value)),
+        4 => (any::<u64>(), any::<i64>()).prop_map(|(bits, at)| Part::Sample(f64::from_bits(bits), at)),
+        1 => Just(Part::Exemplar),
+        1 => Just(Part::Histogram),
+        1 => Just(Part::Unknown),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_was_encoded_is_read(series in proptest::collection::vec(proptest::collection::vec(part(), 0..8), 0..8)) {
+        prop_assert_eq!(read(&encode(&series)), Ok(expected(&series)));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let mut scratch = Vec::new();
+        let _ = decode(&bytes, &Limits::default(), &mut scratch).map(|_| ());
+        let _ = decode(&compress(&bytes), &Limits::default(), &mut scratch).map(|_| ());
+        let _ = unsupported(&bytes, 10);
+        let _ = parse_labels(&bytes, &mut Vec::new());
+    }
+
+    /// Damage deep inside a valid request reaches code that random bytes never do.
+    #[test]
+    fn no_flipped_or_lost_byte_makes_it_panic(
+        series in proptest::collection::vec(proptest::collection::vec(part(), 0..5), 1..4),
+        at: proptest::sample::Index,
+        to: u8,
+        cut: bool,
+    ) {
+        let mut request = encode(&series);
+        let at = at.index(request.len());
+        if cut { request.truncate(at) } else { request[at] = to }
+        let mut scratch = Vec::new();
+        if let Ok(batch) = decode(&compress(&request), &Limits::default(), &mut scratch) {
+            for series in &batch.series {
+                prop_assert!(batch.samples.get(series.samples.clone()).is_some_and(|samples| !samples.is_empty()));
+                let _ = (batch.parse_labels)(series.raw_labels, &mut Vec::new());
+            }
+        }
+        let _ = unsupported(&scratch, 10);
+    }
+}

@@ -1,0 +1,205 @@
+//! What is in sled, its counts, and the one way to change it; shared by the committer, recovery and readers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use crate::kv::database::{Database, DatabaseError, Next};
+use crate::kv::frame::{self, DamagedRow, Frame};
+use crate::kv::rows::{self, Rows};
+use crate::model::StoreId;
+
+/// Key of the row that this room keeps about all others: table 0, name "commit".
+const META_KEY: &[u8] = b"\x00commit";
+const META_FRAME: Frame = Frame { version: 1, kind: 1, flags: 0 };
+/// Page cache of control: accounts are small.
+const CACHE_BYTES: u64 = 8 << 20;
+
+/// How far the database is, how many rows each table has, and what they add up to; rewritten in every commit's batch.
+///
+/// ```text
+///  0 u64 seq of the last change   8 u64 sum (wrapping) of the checksums of all rows   16 16 store id
+/// 32 u16 tables                  34 tables x {u8 table, u64 rows}
+/// ```
+/// The sum is there because a cut file of sled can open without an error and with older values of some rows, each of
+/// them whole in itself. Rows of table 0 are in neither figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) seq: u64,
+    /// Sum of the checksums of all rows.
+    pub(super) sum: u64,
+    pub(super) store: StoreId,
+    /// Rows of sled, by first key byte, without table 0.
+    pub(super) rows: BTreeMap<u8, u64>,
+}
+
+impl Meta {
+    /// Of a database without rows.
+    pub(super) fn empty(store: StoreId) -> Meta {
+        Meta { seq: 0, sum: 0, store, rows: BTreeMap::new() }
+    }
+
+    /// Takes one row's change into the figures; the checksums of what was and what will be under the key.
+    fn count(&mut self, table: u8, old: Option<u32>, new: Option<u32>) {
+        let rows = self.rows.entry(table).or_default();
+        *rows = rows.saturating_add(new.is_some().into()).saturating_sub(old.is_some().into());
+        let sum = self.sum.wrapping_add(new.unwrap_or_default().into());
+        self.sum = sum.wrapping_sub(old.unwrap_or_default().into());
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = self.seq.to_le_bytes().to_vec();
+        out.extend_from_slice(&self.sum.to_le_bytes());
+        out.extend_from_slice(&self.store.0);
+        out.extend_from_slice(&u16::try_from(self.rows.len()).expect("at most 255 tables").to_le_bytes());
+        for (table, rows) in &self.rows {
+            out.push(*table);
+            out.extend_from_slice(&rows.to_le_bytes());
+        }
+        out
+    }
+
+    fn decode(body: &[u8]) -> Option<Meta> {
+        let (seq, rest) = body.split_first_chunk::<8>()?;
+        let (sum, rest) = rest.split_first_chunk::<8>()?;
+        let (store, rest) = rest.split_first_chunk::<16>()?;
+        let (count, tables) = rest.split_first_chunk::<2>()?;
+        let (entries, left) = tables.as_chunks::<9>();
+        if !left.is_empty() || entries.len() != usize::from(u16::from_le_bytes(*count)) {
+            return None;
+        }
+        let rows = entries.iter().map(|[t, n @ ..]| (*t, u64::from_le_bytes(*n))).collect();
+        Some(Meta {
+            seq: u64::from_le_bytes(*seq),
+            sum: u64::from_le_bytes(*sum),
+            store: StoreId(*store),
+            rows,
+        })
+    }
+}
+
+/// The open database.
+pub(super) struct State {
+    database: Database,
+    /// Held for writing while a batch is applied, so that no reader sees half of one.
+    applying: RwLock<()>,
+}
+
+impl State {
+    pub(super) fn open(dir: &Path) -> Result<State, DatabaseError> {
+        Ok(State { database: Database::open(dir, CACHE_BYTES)?, applying: RwLock::new(()) })
+    }
+
+    pub(super) fn reading(&self) -> RwLockReadGuard<'_, ()> {
+        self.applying.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn damaged(&self, source: DamagedRow) -> DatabaseError {
+        DatabaseError::Damaged { path: self.database.dir().to_owned(), source }
+    }
+
+    /// One row of sled; callers that need several of one moment hold [`State::reading`].
+    pub(super) fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
+        self.database.get(key)
+    }
+
+    /// The rows whose keys begin with `prefix`.
+    pub(super) fn rows(&self, prefix: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, DatabaseError> {
+        let mut found = BTreeMap::new();
+        self.database.scan(prefix, |key, value| {
+            found.insert(key.to_vec(), value.to_vec());
+            Next::More
+        })?;
+        Ok(found)
+    }
+
+    /// The noted state; none if this database was never finished.
+    pub(super) fn meta(&self) -> Result<Option<Meta>, DatabaseError> {
+        let Some(value) = self.database.get(META_KEY)? else { return Ok(None) };
+        let (frame, body, _) = frame::open(META_KEY, &value).map_err(|e| self.damaged(e))?;
+        let strange =
+            || self.damaged(DamagedRow::Content { key: META_KEY.to_vec(), what: format!("{frame:?}") });
+        if frame != META_FRAME {
+            return Err(strange());
+        }
+        Meta::decode(body).map(Some).ok_or_else(strange)
+    }
+
+    /// Applies `changes` with the meta row that belongs to them, and makes them durable.
+    pub(super) fn apply(&self, meta: &mut Meta, changes: &Rows, seq: u64) -> Result<(), DatabaseError> {
+        let mut next = Meta { seq, ..meta.clone() };
+        for (key, value) in changes {
+            let Some(table) = key.first().copied().filter(|table| *table != 0) else { continue };
+            let crc = |value: &Vec<u8>| frame::open(key, value).map(|(_, _, crc)| crc);
+            let old = self.database.get(key)?.as_ref().map(crc).transpose().map_err(|e| self.damaged(e))?;
+            let new = value.as_ref().map(crc).transpose().map_err(|e| self.damaged(e))?;
+            next.count(table, old, new);
+        }
+        next.rows.retain(|_, count| *count > 0);
+        let meta_value = frame::seal(META_KEY, META_FRAME, &next.encode());
+        let rows = changes.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
+        {
+            let _alone = self.applying.write().unwrap_or_else(PoisonError::into_inner);
+            self.database.apply(rows.chain([(META_KEY, Some(meta_value.as_slice()))]))?;
+        }
+        self.database.flush()?;
+        *meta = next;
+        Ok(())
+    }
+
+    /// Reads every row, and compares them with what is noted about them.
+    pub(super) fn verify(&self, meta: &Meta) -> Result<(), String> {
+        let mut found = Meta { seq: meta.seq, ..Meta::empty(meta.store) };
+        let mut first_bad = None;
+        let scanned = self.database.scan(&[], |key, value| match frame::open(key, value) {
+            Ok((_, _, crc)) => {
+                if let Some(table) = key.first().filter(|t| **t != 0) {
+                    found.count(*table, None, Some(crc));
+                }
+                Next::More
+            }
+            Err(e) => {
+                first_bad = Some(e);
+                Next::Stop
+            }
+        });
+        scanned.map_err(|e| e.to_string())?;
+        match first_bad {
+            Some(bad) => Err(bad.to_string()),
+            None if found.rows != meta.rows => {
+                Err(format!("tables have {:?} rows where {:?} are noted", found.rows, meta.rows))
+            }
+            None if found != *meta => Err("some rows are older than the last change".to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn sync_blobs(&self) -> Result<u64, DatabaseError> {
+        self.database.sync_blobs()
+    }
+
+    pub(super) fn close(self) -> Result<(), DatabaseError> {
+        self.database.close()
+    }
+
+    #[cfg(test)]
+    pub(super) fn database(&self) -> &Database {
+        &self.database
+    }
+}
+
+/// The values among `rows`, joined, in key order.
+pub(super) fn values(
+    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+    mut each: impl FnMut(&[u8], Frame, &[u8]) -> Result<(), DamagedRow>,
+) -> Result<(), DamagedRow> {
+    for (key, value) in rows {
+        if rows::is_further(frame::open(key, value)?.0) {
+            continue;
+        }
+        let (frame, body) =
+            rows::join(key, value, |further| Ok::<_, DamagedRow>(rows.get(further).cloned()))?;
+        each(key, frame, &body)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! One change while its closure runs: it sees what is committed, the changes before it in its group, and its own.
+
+use super::state::{self, State};
+use crate::kv::database::DatabaseError;
+use crate::kv::frame;
+use crate::kv::journal;
+use crate::kv::key::TableKey;
+use crate::kv::record::{self, Record, SideRecord};
+use crate::kv::rows::{self, RowError, Rows};
+
+/// The most rows of one change.
+pub const CHANGE_ROWS_MAX: usize = 64;
+/// The most bytes of one change in the journal: below a file of 256 KiB, above the longest value.
+pub const CHANGE_BYTES_MAX: usize = 240 * 1024;
+
+/// Why a change cannot be stored, though its closure agreed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// A key or value is too long.
+    #[error("table {table:#04x}")]
+    Row {
+        /// The table.
+        table: u8,
+        /// What is too long.
+        source: RowError,
+    },
+    /// The value could not be encoded.
+    #[error("table {table:#04x}: {what}")]
+    Encode {
+        /// The table.
+        table: u8,
+        /// The encoder's words.
+        what: String,
+    },
+    /// More rows than one commit may have.
+    #[error("a change of more than {CHANGE_ROWS_MAX} rows")]
+    TooManyRows,
+    /// More bytes than one commit may have.
+    #[error("a change of {bytes} bytes, {CHANGE_BYTES_MAX} allowed")]
+    TooLarge {
+        /// Bytes of the change.
+        bytes: usize,
+    },
+    /// What is stored could not be read.
+    #[error(transparent)]
+    Read(#[from] DatabaseError),
+}
+
+/// A change being made.
+pub struct Txn<'g> {
+    state: &'g State,
+    /// The changes before this one in the group, not durable yet.
+    group: &'g Rows,
+    own: Rows,
+    failure: Option<ChangeError>,
+}
+
+impl<'g> Txn<'g> {
+    pub(super) fn new(state: &'g State, group: &'g Rows) -> Txn<'g> {
+        Txn { state, group, own: Rows::new(), failure: None }
+    }
+
+    /// The change's rows, or why it cannot be stored.
+    pub(super) fn into_rows(self) -> Result<Rows, ChangeError> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        let bytes = journal::record_bytes(&self.own);
+        if bytes > CHANGE_BYTES_MAX {
+            return Err(ChangeError::TooLarge { bytes });
+        }
+        Ok(self.own)
+    }
+
+    fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
+        match self.own.get(key).or_else(|| self.group.get(key)) {
+            Some(changed) => Ok(changed.clone()),
+            None => self.state.row(key),
+        }
+    }
+
+    /// The value under `key`, this change's own writes included.
+    ///
+    /// # Errors
+    /// When the database fails or the row is damaged.
+    pub fn get<R: Record>(&self, key: &R::Key) -> Result<Option<R>, DatabaseError> {
+        let key = record::full_key::<R>(key);
+        let Some(first) = self.row(&key)? else { return Ok(None) };
+        let mut failed = None;
+        let joined = rows::join(&key, &first, |further| {
+            Ok::<_, frame::DamagedRow>(self.row(further).unwrap_or_else(|e| {
+                failed = Some(e);
+                None
+            }))
+        });
+        if let Some(e) = failed {
+            return Err(e);
+        }
+        joined
+            .and_then(|(frame, body)| record::decode(&key, frame, &body))
+            .map(Some)
+            .map_err(|e| self.state.damaged(e))
+    }
+
+    /// Every value whose key begins with `leading` (`&()` for the whole table), in key order.
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    pub fn scan<R: Record>(&self, leading: &impl TableKey) -> Result<Vec<(R::Key, R)>, DatabaseError> {
+        let prefix = record::prefix::<R, _>(leading);
+        let mut rows = self.state.rows(&prefix)?;
+        for (key, value) in self.group.iter().chain(&self.own).filter(|(key, _)| key.starts_with(&prefix)) {
+            match value {
+                Some(value) => rows.insert(key.clone(), value.clone()),
+                None => rows.remove(key),
+            };
+        }
+        collect::<R>(&rows).map_err(|e| self.state.damaged(e))
+    }
+
+    /// Sets the value under `key`. Where it cannot be stored (too long, too many rows), the whole change fails with a
+    /// [`ChangeError`] after its closure.
+    pub fn put<R: Record>(&mut self, key: &R::Key, value: &R) {
+        if let Err(e) = self.try_put::<R>(key, value) {
+            self.failure.get_or_insert(e);
+        }
+    }
+
+    fn try_put<R: Record>(&mut self, key: &R::Key, value: &R) -> Result<(), ChangeError> {
+        let key = record::full_key::<R>(key);
+        let body =
+            record::encode_body(value).map_err(|what| ChangeError::Encode { table: R::TABLE, what })?;
+        let new = rows::split(&key, R::VERSION, R::KIND, &body)
+            .map_err(|source| ChangeError::Row { table: R::TABLE, source })?;
+        let old = self.row_count(&key)?;
+        for number in u16::try_from(new.len()).unwrap_or(u16::MAX)..old {
+            self.change(rows::numbered(&key, number), None)?;
+        }
+        new.into_iter().try_for_each(|(key, value)| self.change(key, Some(value)))
+    }
+
+    /// Removes the value under `key`, if there is one.
+    pub fn remove<R: Record>(&mut self, key: &R::Key) {
+        let key = record::full_key::<R>(key);
+        let removed = self.row_count(&key).map_err(ChangeError::from).and_then(|count| {
+            (0..count).try_for_each(|number| self.change(rows::numbered(&key, number), None))
+        });
+        if let Err(e) = removed {
+            self.failure.get_or_insert(e);
+        }
+    }
+
+    /// Sets a side row if its main row is there; whether it was.
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    pub fn put_side<R: SideRecord>(&mut self, key: &R::Key, value: &R) -> Result<bool, DatabaseError> {
+        let exists = self.row(&record::full_key::<R::Main>(&R::main_key(key)))?.is_some();
+        if exists {
+            self.put(key, value);
+        }
+        Ok(exists)
+    }
+
+    /// Rows of the value under `key`; 0 if there is none.
+    fn row_count(&self, key: &[u8]) -> Result<u16, DatabaseError> {
+        match self.row(key)? {
+            None => Ok(0),
+            Some(first) => {
+                let (frame, _, _) = frame::open(key, &first).map_err(|e| self.state.damaged(e))?;
+                Ok(rows::count(frame))
+            }
+        }
+    }
+
+    fn change(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), ChangeError> {
+        if self.own.len() >= CHANGE_ROWS_MAX && !self.own.contains_key(&key) {
+            return Err(ChangeError::TooManyRows);
+        }
+        self.own.insert(key, value);
+        Ok(())
+    }
+}
+
+/// The values among `rows` with their keys.
+pub(super) fn collect<R: Record>(
+    rows: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
+) -> Result<Vec<(R::Key, R)>, frame::DamagedRow> {
+    let mut found = Vec::new();
+    state::values(rows, |key, frame, body| {
+        found.push((record::decode_key::<R>(key)?, record::decode(key, frame, body)?));
+        Ok(())
+    })?;
+    Ok(found)
+}

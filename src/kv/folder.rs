@@ -1,0 +1,399 @@
+//! The data folder: one process, one identity, and the few markers that decide how to start.
+//!
+//! All markers are text, each written once or by rename, with its own checksum (CRC32C, hex) over the lines before it:
+//! ```text
+//! STORE          promlet store            INITIALISED   promlet initialised     CLEAN   promlet clean stop
+//!                layout 1                               id <32 hex digits>              id <32 hex digits>
+//!                id <32 hex digits>                     at <RFC 3339>                   at <RFC 3339>
+//!                created <RFC 3339>                     crc <8 hex digits>              crc <8 hex digits>
+//!                crc <8 hex digits>
+//! LOCK           pid <number>, started <RFC 3339>; held with flock while the process lives
+//! master.key     64 hex digits, mode 0600
+//! ```
+//! `STORE` is the first thing that is made durable in a new folder and never changes. `CLEAN` is there only between a
+//! clean stop and the next start.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::files::{self, FileError};
+use crate::entropy::Entropy;
+use crate::model::{StoreId, Timestamp};
+
+/// The layout of the folder that this program reads and writes.
+const LAYOUT: u32 = 1;
+/// A marker is some hundred bytes.
+const MARKER_BYTES_MAX: u64 = 4_096;
+
+/// Why the folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Another process holds it.
+    #[error("{} is in use by another promlet ({holder})", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+        /// What `LOCK` says: its pid and start time.
+        holder: String,
+    },
+    /// There is something in it, but not a store; left alone.
+    #[error("{} is not empty and holds no promlet store (found {found:?})", path.display())]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// The first name that is not ours.
+        found: String,
+    },
+    /// Written by a newer program; left alone.
+    #[error("{} has layout {found}, this program reads {LAYOUT}: use the newer program", path.display())]
+    Newer {
+        /// The folder.
+        path: PathBuf,
+        /// Its layout.
+        found: u32,
+    },
+    /// A marker is not what was written.
+    #[error("{} is damaged: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// No key is made for a store that has users, nor outside of the folder: sealed secrets need the old one.
+    #[error("the master key {} is missing: put it back from your backup", path.display())]
+    MasterKeyMissing {
+        /// Where it is expected.
+        path: PathBuf,
+    },
+    /// The key is not 64 hex digits.
+    #[error("the master key from {origin} is not 64 hexadecimal digits")]
+    MasterKeyShape {
+        /// The file, or "its setting".
+        origin: String,
+    },
+    /// Anyone on the machine may read the key.
+    #[error("{} may be read by every user of this machine (mode {mode:o}): chmod 600 it", path.display())]
+    MasterKeyOpen {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+}
+
+/// How the process before this one ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastStop {
+    /// There was none: the folder is new.
+    New,
+    /// By a clean stop.
+    Clean,
+    /// By a crash, a kill or a power cut.
+    Unclean,
+}
+
+/// Where the master key comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MasterKeySource {
+    /// `master.key` in the folder, made if the store is new.
+    Folder,
+    /// A file elsewhere; never made.
+    File(PathBuf),
+    /// 64 hex digits.
+    Value(String),
+}
+
+/// The key that secrets in control are sealed with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MasterKey(pub [u8; 32]);
+
+impl std::fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MasterKey(***)")
+    }
+}
+
+/// An open data folder, locked until it is dropped.
+#[derive(Debug)]
+pub struct DataFolder {
+    path: PathBuf,
+    store: StoreId,
+    created: Timestamp,
+    last_stop: LastStop,
+    /// Holds the flock.
+    _lock: File,
+}
+
+impl DataFolder {
+    /// Opens the folder, or makes it, its missing parents included, and locks it.
+    ///
+    /// # Errors
+    /// [`FolderError::InUse`] names the process that holds it; [`FolderError::Foreign`] and [`FolderError::Newer`]
+    /// leave it untouched.
+    pub fn open(path: &Path, now: Timestamp, rng: &mut Entropy) -> Result<DataFolder, FolderError> {
+        make_with_parents(path)?;
+        // Before LOCK is made: a folder that is not ours stays as it is.
+        identity(path)?;
+        let lock = take_lock(path, now)?;
+        let (store, created, last_stop) = match identity(path)? {
+            Some((store, created)) => (store, created, take_clean_marker(path, store)?),
+            None => {
+                let store = StoreId(rng.bytes());
+                let body =
+                    format!("promlet store\nlayout {LAYOUT}\nid {store}\ncreated {}\n", now.to_rfc3339());
+                files::write_whole(path, "STORE", with_crc(body).as_bytes())?;
+                (store, now, LastStop::New)
+            }
+        };
+        Ok(DataFolder { path: path.to_owned(), store, created, last_stop, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its identity, in every file of it.
+    pub fn store_id(&self) -> StoreId {
+        self.store
+    }
+
+    /// When it was made.
+    pub fn created(&self) -> Timestamp {
+        self.created
+    }
+
+    /// How the process before this one ended.
+    pub fn last_stop(&self) -> LastStop {
+        self.last_stop
+    }
+
+    /// Notes a clean stop; everything else must be closed and durable by now.
+    ///
+    /// # Errors
+    /// When it cannot be written: the next start then takes this stop for an unclean one.
+    pub fn close_clean(self, now: Timestamp) -> Result<(), FolderError> {
+        self.write_marker("CLEAN", "promlet clean stop", now)
+    }
+
+    /// Whether the store ever had an owner.
+    ///
+    /// # Errors
+    /// When `INITIALISED` is damaged or another store's.
+    pub fn is_initialised(&self) -> Result<bool, FolderError> {
+        let path = self.path.join("INITIALISED");
+        let Some(lines) = read_marker(&path, "promlet initialised")? else { return Ok(false) };
+        match store_in(&path, &lines)? {
+            store if store == self.store => Ok(true),
+            other => Err(FolderError::Damaged { path, what: format!("it belongs to store {other}") }),
+        }
+    }
+
+    /// Makes `INITIALISED`, after the commit that makes the first owner and before its reply. Does nothing if it is
+    /// there.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn mark_initialised(&self, now: Timestamp) -> Result<(), FolderError> {
+        if self.is_initialised()? {
+            Ok(())
+        } else {
+            self.write_marker("INITIALISED", "promlet initialised", now)
+        }
+    }
+
+    fn write_marker(&self, name: &str, title: &str, now: Timestamp) -> Result<(), FolderError> {
+        let body = format!("{title}\nid {}\nat {}\n", self.store, now.to_rfc3339());
+        Ok(files::write_whole(&self.path, name, with_crc(body).as_bytes())?)
+    }
+
+    /// The master key; `master.key` is made, once, in a store that has no users yet.
+    ///
+    /// # Errors
+    /// [`FolderError::MasterKeyMissing`] rather than a new key for a store that has users;
+    /// [`FolderError::MasterKeyOpen`] when every user of the machine may read the file.
+    pub fn master_key(&self, source: &MasterKeySource, rng: &mut Entropy) -> Result<MasterKey, FolderError> {
+        let path = match source {
+            MasterKeySource::Value(text) => return parse_key(text, "its setting"),
+            MasterKeySource::File(path) => path.clone(),
+            MasterKeySource::Folder => self.path.join("master.key"),
+        };
+        if let Some(text) = files::read_small(&path, MARKER_BYTES_MAX)? {
+            let mode =
+                fs::metadata(&path).map_err(FileError::at("look at", &path))?.permissions().mode() & 0o777;
+            if mode & 0o007 != 0 {
+                return Err(FolderError::MasterKeyOpen { path, mode });
+            }
+            return parse_key(&String::from_utf8_lossy(&text), &path.display().to_string());
+        }
+        if *source != MasterKeySource::Folder || self.is_initialised()? {
+            return Err(FolderError::MasterKeyMissing { path });
+        }
+        let key = MasterKey(rng.bytes());
+        let text = data_encoding::HEXLOWER.encode(&key.0) + "\n";
+        files::write_whole(&self.path, "master.key", text.as_bytes())?;
+        Ok(key)
+    }
+
+    /// Moves what is damaged to `quarantine/<time>-<name>`, both directories synced; where it is now.
+    ///
+    /// # Errors
+    /// When it cannot be moved.
+    pub fn quarantine(&self, what: &Path, now: Timestamp) -> Result<PathBuf, FileError> {
+        let dir = self.path.join("quarantine");
+        files::create_dir(&dir)?;
+        let name = what.file_name().unwrap_or_default().to_string_lossy();
+        let time = now.to_rfc3339().replace(':', "");
+        let free = (0..10_000).map(|n| match n {
+            0 => dir.join(format!("{time}-{name}")),
+            n => dir.join(format!("{time}-{n}-{name}")),
+        });
+        let to =
+            free.into_iter().find(|to| !to.exists()).unwrap_or_else(|| dir.join(format!("{time}-{name}")));
+        files::rename(what, &to)?;
+        files::sync_dir(&dir)?;
+        files::sync_dir(what.parent().unwrap_or(&self.path))?;
+        Ok(to)
+    }
+}
+
+/// Makes the folder and its missing parents (0700), each durable under its name.
+fn make_with_parents(path: &Path) -> Result<(), FileError> {
+    let absolute = std::path::absolute(path).map_err(FileError::at("find", path))?;
+    let missing: Vec<_> = absolute.ancestors().take_while(|dir| !dir.exists()).collect();
+    for dir in missing.into_iter().rev() {
+        let made = fs::DirBuilder::new().mode(0o700).create(dir);
+        match made {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            other => other.map_err(FileError::at("create directory", dir))?,
+        }
+        if let Some(parent) = dir.parent() {
+            files::sync_dir(parent)?;
+        }
+    }
+    Ok(())
+}
+
+/// What `STORE` says; none in an empty folder.
+fn identity(path: &Path) -> Result<Option<(StoreId, Timestamp)>, FolderError> {
+    let marker = path.join("STORE");
+    let Some(bytes) = files::read_small(&marker, MARKER_BYTES_MAX)? else {
+        let ours = ["LOCK", "STORE.new", "lost+found"];
+        return match files::names(path)?.into_iter().find(|name| !ours.contains(&name.as_str())) {
+            Some(found) => Err(FolderError::Foreign { path: path.to_owned(), found }),
+            None => Ok(None),
+        };
+    };
+    // The layout comes first: a newer one may have other lines and another checksum.
+    let text = String::from_utf8_lossy(&bytes);
+    let layout = text.lines().nth(1).and_then(|line| line.strip_prefix("layout ")?.parse::<u32>().ok());
+    if let Some(found) = layout.filter(|found| *found > LAYOUT && text.starts_with("promlet store\n")) {
+        return Err(FolderError::Newer { path: path.to_owned(), found });
+    }
+    let lines = check_marker(&marker, &bytes, "promlet store")?;
+    let damaged = |what: &str| FolderError::Damaged { path: marker.clone(), what: what.to_owned() };
+    let created =
+        line(&lines, "created").and_then(Timestamp::from_rfc3339).ok_or_else(|| damaged("no time"))?;
+    if line(&lines, "layout") != Some("1") {
+        return Err(damaged("no layout"));
+    }
+    Ok(Some((store_in(&marker, &lines)?, created)))
+}
+
+fn take_lock(path: &Path, now: Timestamp) -> Result<File, FolderError> {
+    let name = path.join("LOCK");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&name)
+        .map_err(FileError::at("open", &name))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            file.take(MARKER_BYTES_MAX).read_to_string(&mut text).map_err(FileError::at("read", &name))?;
+            let holder = text.trim().replace('\n', ", ");
+            let holder = if holder.is_empty() { "just starting".to_owned() } else { holder };
+            return Err(FolderError::InUse { path: path.to_owned(), holder });
+        }
+        Err(TryLockError::Error(e)) => return Err(FileError::at("lock", &name)(e).into()),
+    }
+    let text = format!("pid {}\nstarted {}\n", std::process::id(), now.to_rfc3339());
+    file.set_len(0).map_err(FileError::at("empty", &name))?;
+    file.write_all(text.as_bytes()).map_err(FileError::at("write", &name))?;
+    Ok(file)
+}
+
+/// Whether the last stop was clean; the marker is gone, durably, before anything else is written.
+fn take_clean_marker(path: &Path, store: StoreId) -> Result<LastStop, FolderError> {
+    let marker = path.join("CLEAN");
+    let said = match read_marker(&marker, "promlet clean stop") {
+        Ok(None) => return Ok(LastStop::Unclean),
+        Ok(Some(lines)) => store_in(&marker, &lines).is_ok_and(|found| found == store),
+        // It only ever saves time: a damaged one counts as an unclean stop.
+        Err(FolderError::Damaged { .. }) => false,
+        Err(e) => return Err(e),
+    };
+    fs::remove_file(&marker).map_err(FileError::at("remove", &marker))?;
+    files::sync_dir(path)?;
+    Ok(if said { LastStop::Clean } else { LastStop::Unclean })
+}
+
+fn parse_key(text: &str, origin: &str) -> Result<MasterKey, FolderError> {
+    let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(text.trim().as_bytes()).ok();
+    bytes
+        .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
+        .map(MasterKey)
+        .ok_or_else(|| FolderError::MasterKeyShape { origin: origin.to_owned() })
+}
+
+fn with_crc(body: String) -> String {
+    let crc = crc32c::crc32c(body.as_bytes());
+    body + &format!("crc {crc:08x}\n")
+}
+
+/// The lines of a marker between its title and its checksum; none if there is no such file.
+fn read_marker(path: &Path, title: &str) -> Result<Option<Vec<String>>, FolderError> {
+    match files::read_small(path, MARKER_BYTES_MAX)? {
+        Some(bytes) => check_marker(path, &bytes, title).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn check_marker(path: &Path, bytes: &[u8], title: &str) -> Result<Vec<String>, FolderError> {
+    let damaged = |what: &str| FolderError::Damaged { path: path.to_owned(), what: what.to_owned() };
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is no text"))?;
+    let at = text.find("\ncrc ").ok_or_else(|| damaged("it has no checksum"))?;
+    let (body, _) = text.split_at(at + 1);
+    if with_crc(body.to_owned()) != text {
+        return Err(damaged("its checksum is wrong"));
+    }
+    let mut lines = body.lines().map(str::to_owned);
+    if lines.next().as_deref() != Some(title) {
+        return Err(damaged("it is another kind of file"));
+    }
+    Ok(lines.collect())
+}
+
+fn line<'l>(lines: &'l [String], name: &str) -> Option<&'l str> {
+    lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+}
+
+fn store_in(path: &Path, lines: &[String]) -> Result<StoreId, FolderError> {
+    line(lines, "id")
+        .and_then(|hex| data_encoding::HEXLOWER.decode(hex.as_bytes()).ok())
+        .and_then(|bytes| bytes.try_into().ok().map(StoreId))
+        .ok_or_else(|| FolderError::Damaged { path: path.to_owned(), what: "no store id".to_owned() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! The folder: one process, one identity, markers that cannot lie.
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
+
+fn open(path: &Path) -> Result<DataFolder, FolderError> {
+    DataFolder::open(path, NOW, &mut Entropy::seeded(7))
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("there").permissions().mode() & 0o777
+}
+
+#[test]
+fn a_new_folder_gets_its_identity_once_and_private_modes() {
+    let temp = tempfile::tempdir().expect("temp");
+    let path = temp.path().join("a/b/store");
+    let folder = open(&path).expect("new");
+    assert_eq!((folder.last_stop(), folder.created()), (LastStop::New, NOW));
+    folder.mark_initialised(NOW).expect("marked");
+    let id = folder.store_id();
+    for name in ["LOCK", "STORE", "INITIALISED"] {
+        assert_eq!(mode(&path.join(name)), 0o600, "{name}");
+    }
+    for dir in ["a", "a/b", "a/b/store"] {
+        assert_eq!(mode(&temp.path().join(dir)), 0o700, "{dir}");
+    }
+    let text = fs::read_to_string(path.join("STORE")).expect("text");
+    let (body, crc) = text.rsplit_once("crc ").expect("with a checksum");
+    assert_eq!(body, format!("promlet store\nlayout 1\nid {id}\ncreated 2023-11-14T22:13:20Z\n"));
+    assert_eq!(crc, format!("{:08x}\n", crc32c::crc32c(body.as_bytes())));
+    drop(folder);
+    let again = DataFolder::open(&path, NOW.plus_ms(1), &mut Entropy::seeded(8)).expect("again");
+    assert_eq!((again.store_id(), again.created()), (id, NOW));
+    assert_eq!(fs::read_to_string(path.join("STORE")).expect("text"), text);
+}
+
+#[test]
+fn a_second_process_is_told_the_pid_and_start_time_of_the_first() {
+    let temp = tempfile::tempdir().expect("temp");
+    let first = open(temp.path()).expect("first");
+    match open(temp.path()) {
+        Err(FolderError::InUse { holder, .. }) => {
+            assert_eq!(holder, format!("pid {}, started 2023-11-14T22:13:20Z", std::process::id()));
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(first);
+    open(temp.path()).expect("free again");
+}
+
+#[test]
+fn the_last_stop_is_clean_only_directly_after_a_clean_one() {
+    let temp = tempfile::tempdir().expect("temp");
+    open(temp.path()).expect("new").close_clean(NOW).expect("clean");
+    let folder = open(temp.path()).expect("second");
+    assert_eq!(folder.last_stop(), LastStop::Clean);
+    assert!(!temp.path().join("CLEAN").exists());
+    drop(folder);
+    let folder = open(temp.path()).expect("third");
+    assert_eq!(folder.last_stop(), LastStop::Unclean);
+    folder.close_clean(NOW).expect("clean");
+    let text = fs::read_to_string(temp.path().join("CLEAN")).expect("text").replace("2023", "2024");
+    fs::write(temp.path().join("CLEAN"), text).expect("written");
+    assert_eq!(open(temp.path()).expect("fourth").last_stop(), LastStop::Unclean);
+}
+
+#[test]
+fn a_foreign_folder_and_a_newer_layout_stay_as_they_are() {
+    let temp = tempfile::tempdir().expect("temp");
+    let names = || files::names(temp.path()).expect("listed");
+    fs::write(temp.path().join("photo.jpg"), "x").expect("written");
+    assert!(matches!(open(temp.path()), Err(FolderError::Foreign { found, .. }) if found == "photo.jpg"));
+    assert_eq!(names(), ["photo.jpg"]);
+    fs::remove_file(temp.path().join("photo.jpg")).expect("removed");
+    let newer = "promlet store\nlayout 2\nsomething new\n";
+    fs::write(temp.path().join("STORE"), newer).expect("written");
+    assert!(matches!(open(temp.path()), Err(FolderError::Newer { found: 2, .. })));
+    assert_eq!(
+        (names(), fs::read_to_string(temp.path().join("STORE")).expect("text")),
+        (vec!["STORE".to_owned()], newer.to_owned())
+    );
+    fs::remove_file(temp.path().join("STORE")).expect("removed");
+    // What a crash in the very first start leaves is no foreign folder.
+    for name in ["LOCK", "STORE.new"] {
+        fs::write(temp.path().join(name), "").expect("written");
+    }
+    fs::create_dir(temp.path().join("lost+found")).expect("made");
+    assert_eq!(open(temp.path()).expect("opened").last_stop(), LastStop::New);
+}
+
+#[test]
+fn any_changed_byte_of_the_identity_is_noticed() {
+    let temp = tempfile::tempdir().expect("temp");
+    drop(open(temp.path()).expect("new"));
+    let path = temp.path().join("STORE");
+    let whole = fs::read(&path).expect("read");
+    for at in 0..whole.len() {
+        let mut bad = whole.clone();
+        bad[at] ^= 1;
+        fs::write(&path, &bad).expect("written");
+        let refused = open(temp.path());
+        assert!(
+            matches!(refused, Err(FolderError::Damaged { .. } | FolderError::Newer { .. })),
+            "byte {at}: {refused:?}"
+        );
+        fs::write(&path, &whole[..at]).expect("written");
+        assert!(matches!(open(temp.path()), Err(FolderError::Damaged { .. })), "cut at {at}");
+    }
+    fs::write(&path, vec![b'x'; 10_000]).expect("written");
+    assert!(matches!(open(temp.path()), Err(FolderError::File(_))));
+}
+
+#[test]
+fn the_master_key_is_made_once_kept_private_and_never_replaced() {
+    let temp = tempfile::tempdir().expect("temp");
+    let folder = open(&temp.path().join("store")).expect("new");
+    let mut rng = Entropy::seeded(9);
+    let key = folder.master_key(&MasterKeySource::Folder, &mut rng).expect("made");
+    assert_eq!(folder.master_key(&MasterKeySource::Folder, &mut rng).expect("read"), key);
+    assert_eq!(format!("{key:?}"), "MasterKey(***)");
+    let path = folder.path().join("master.key");
+    assert_eq!((mode(&path), fs::metadata(&path).expect("there").len()), (0o600, 65));
+    let hex = fs::read_to_string(&path).expect("text");
+    let by_value = folder.master_key(&MasterKeySource::Value(hex.to_uppercase()), &mut rng);
+    assert_eq!(by_value.expect("given"), key);
+    let elsewhere = MasterKeySource::File(path.clone());
+    assert_eq!(folder.master_key(&elsewhere, &mut rng).expect("read"), key);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("opened");
+    assert!(matches!(
+        folder.master_key(&elsewhere, &mut rng),
+        Err(FolderError::MasterKeyOpen { mode: 0o644, .. })
+    ));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("closed");
+    fs::write(&path, "short").expect("written");
+    let shape = |result| matches!(result, Err(FolderError::MasterKeyShape { .. }));
+    assert!(shape(folder.master_key(&MasterKeySource::Folder, &mut rng)));
+    assert!(shape(folder.master_key(&MasterKeySource::Value("ab".repeat(31)), &mut rng)));
+    fs::remove_file(&path).expect("removed");
+    let missing = |result| matches!(result, Err(FolderError::MasterKeyMissing { .. }));
+    assert!(missing(folder.master_key(&elsewhere, &mut rng)), "a named file is never made");
+    folder.mark_initialised(NOW).expect("marked");
+    assert!(missing(folder.master_key(&MasterKeySource::Folder, &mut rng)), "this store has users");
+    assert!(!path.exists());
+}
+
+#[test]
+fn quarantine_keeps_everything_that_is_put_there() {
+    let temp = tempfile::tempdir().expect("temp");
+    let folder = open(&temp.path().join("store")).expect("new");
+    let mut kept = Vec::new();
+    for n in 0..3 {
+        let bad = folder.path().join("bad");
+        fs::write(&bad, n.to_string()).expect("written");
+        kept.push(folder.quarantine(&bad, NOW).expect("moved"));
+        assert!(!bad.exists());
+    }
+    let texts: Vec<_> = kept.iter().map(|path| fs::read_to_string(path).expect("there")).collect();
+    assert_eq!(texts, ["0", "1", "2"]);
+    assert!(matches!(folder.quarantine(Path::new("/nowhere"), NOW), Err(FileError { action: "rename", .. })));
+}

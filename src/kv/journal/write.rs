@@ -1,0 +1,162 @@
+//! Appending to the journal: one write and one sync a group.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use super::{FILE_BYTES, HEADER_BYTES, Header, Survey, encode_header, encode_record};
+use crate::kv::files::{self, FileError};
+use crate::kv::rows::Rows;
+use crate::model::{StoreId, Timestamp};
+
+/// Zeros are written in steps of this: larger ones make large cache pages whose dirtying the kernel over-counts.
+const ZERO_STEP_BYTES: usize = 64 * 1024;
+
+/// The journal, open at its end.
+pub(in crate::kv) struct Journal {
+    dir: PathBuf,
+    store: StoreId,
+    current: OpenFile,
+    /// Empty files that follow `current`; one, but for crashes between two steps.
+    ready: VecDeque<OpenFile>,
+    last_seq: u64,
+    /// When this process opened it; what its files give as their creation.
+    opened: Timestamp,
+    #[cfg(test)]
+    pub(in crate::kv) faults: std::sync::Arc<Faults>,
+}
+
+/// Faults that a test asks for.
+#[cfg(test)]
+#[derive(Default)]
+pub(in crate::kv) struct Faults {
+    pub(in crate::kv) journal_sync: std::sync::atomic::AtomicBool,
+}
+
+struct OpenFile {
+    file: File,
+    path: PathBuf,
+    number: u64,
+    offset: usize,
+}
+
+/// Why a group is not in the journal.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::kv) enum AppendError {
+    /// The next file could not be made ready; nothing was written, and it may be tried again.
+    #[error("no room for account changes")]
+    NoRoom(#[source] FileError),
+    /// The write or the sync failed: what is on disk is unknown until the next start.
+    #[error("journal")]
+    Unknown(#[source] FileError),
+}
+
+impl Journal {
+    /// Opens it where the survey (its torn tail trimmed) found the end; makes the first file if there is none.
+    pub(in crate::kv) fn open(
+        dir: &Path,
+        store: StoreId,
+        survey: &Survey,
+        now: Timestamp,
+    ) -> Result<Journal, FileError> {
+        let mut open = VecDeque::new();
+        for (number, path) in survey.files.get(survey.current..).unwrap_or_default() {
+            let file = OpenOptions::new().write(true).open(path).map_err(FileError::at("open", path))?;
+            open.push_back(OpenFile { file, path: path.clone(), number: *number, offset: HEADER_BYTES });
+        }
+        let current = match open.pop_front() {
+            Some(mut current) => {
+                current.offset = usize::try_from(survey.offset).unwrap_or(FILE_BYTES);
+                current
+            }
+            None => make_file(dir, Header { store, number: 1, previous: 0, created: now })?,
+        };
+        let mut journal = Journal {
+            dir: dir.to_owned(),
+            store,
+            current,
+            ready: open,
+            last_seq: survey.last_seq,
+            opened: now,
+            #[cfg(test)]
+            faults: std::sync::Arc::default(),
+        };
+        journal.make_ready()?;
+        Ok(journal)
+    }
+
+    /// Writes one record a change and syncs once; the seq of the last one.
+    ///
+    /// `changes` fit into one file together: at most [`super::GROUP_BYTES_MAX`].
+    pub(in crate::kv) fn append(&mut self, changes: &[Rows]) -> Result<u64, AppendError> {
+        let mut bytes = Vec::new();
+        let mut seq = self.last_seq;
+        for (lag, rows) in (1..=u16::MAX).zip(changes) {
+            seq += 1;
+            encode_record(&mut bytes, seq, lag, rows);
+        }
+        if self.current.offset + bytes.len() > FILE_BYTES {
+            self.make_ready().map_err(AppendError::NoRoom)?;
+            if let Some(next) = self.ready.pop_front() {
+                self.current = next;
+            }
+        }
+        let OpenFile { file, path, offset, .. } = &mut self.current;
+        file.write_all_at(&bytes, *offset as u64)
+            .map_err(|e| AppendError::Unknown(FileError::at("write", path)(e)))?;
+        #[cfg(test)]
+        if self.faults.journal_sync.load(std::sync::atomic::Ordering::SeqCst) {
+            let injected = std::io::Error::from_raw_os_error(5);
+            return Err(AppendError::Unknown(FileError::at("sync", path)(injected)));
+        }
+        file.sync_data().map_err(|e| AppendError::Unknown(FileError::at("sync", path)(e)))?;
+        *offset += bytes.len();
+        self.last_seq = seq;
+        Ok(seq)
+    }
+
+    /// Makes the file behind the current one, so that a change never waits for it and hardly ever meets a full disk.
+    pub(in crate::kv) fn make_ready(&mut self) -> Result<(), FileError> {
+        if self.ready.is_empty() {
+            let previous = self.current.number;
+            let header = Header { store: self.store, number: previous + 1, previous, created: self.opened };
+            self.ready.push_back(make_file(&self.dir, header)?);
+        }
+        Ok(())
+    }
+}
+
+/// A zeroed file with its header, durable under its name.
+fn make_file(dir: &Path, header: Header) -> Result<OpenFile, FileError> {
+    let path = dir.join(format!("{:08}.jnl", header.number));
+    let new = path.with_extension("jnl.new");
+    let written = write_file(&new, &header);
+    let file = match written {
+        Ok(file) => file,
+        Err(e) => {
+            // A file whose sync failed is never used; the next try makes a new one.
+            let _ = fs::remove_file(&new);
+            return Err(e);
+        }
+    };
+    files::rename(&new, &path)?;
+    files::sync_dir(dir)?;
+    Ok(OpenFile { file, path, number: header.number, offset: HEADER_BYTES })
+}
+
+fn write_file(path: &Path, header: &Header) -> Result<File, FileError> {
+    let mut file = files::create_file(path)?;
+    let mut step = vec![0; ZERO_STEP_BYTES];
+    for front in (0..FILE_BYTES).step_by(ZERO_STEP_BYTES) {
+        if front == 0 {
+            step.iter_mut().zip(encode_header(header)).for_each(|(to, from)| *to = from);
+        } else {
+            step.fill(0);
+        }
+        file.write_all(&step).map_err(FileError::at("write", path))?;
+    }
+    file.sync_all().map_err(FileError::at("sync", path))?;
+    Ok(file)
+}

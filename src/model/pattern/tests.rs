@@ -1,0 +1,284 @@
+use proptest::prelude::*;
+
+use super::{Pattern, PatternError};
+
+fn pattern(text: &str) -> Pattern {
+    Pattern::new(text).unwrap_or_else(|error| panic!("{text:?}: {error}"))
+}
+
+fn check(cases: &[(&str, &str, bool)]) {
+    for (text, value, expected) in cases {
+        assert_eq!(pattern(text).matches(value), *expected, "{text:?} on {value:?}");
+        // The captures of a whole match are there exactly where it matches, also for the forms compared as text.
+        assert_eq!(pattern(text).captures(value).is_some(), *expected, "captures of {text:?} on {value:?}");
+    }
+}
+
+#[test]
+fn patterns_mean_what_re2_means() {
+    let cases: &[(&str, &str, bool)] = &[
+        // Anchored at both ends, dot matches newline.
+        ("a", "a", true),
+        ("a", "ab", false),
+        ("a", "ba", false),
+        ("a.b", "a\nb", true),
+        (".*", "x\ny", true),
+        ("(?-s)a.b", "a\nb", false),
+        ("a|bc", "bc", true),
+        ("a|bc", "ac", false),
+        ("a|", "", true),
+        ("", "", true),
+        ("", "a", false),
+        ("(?m)^b$|a", "a\nb", false),
+        ("(?m)a$\n^b", "a\nb", true),
+        // ASCII classes.
+        (r"\d+", "123", true),
+        (r"\d", "٣", false),
+        (r"\w", "é", false),
+        (r"\W", "é", true),
+        (r"\s", "\u{a0}", false),
+        (r"\S", "\u{a0}", true),
+        (r"\s", "\x0c", true),
+        (r"\s", "\x0b", false),
+        (r"[\d_]+", "1_2", true),
+        (r"[^\d]", "٣", true),
+        (r"[\D]", "1", false),
+        (r"[\W\d]", "é", true),
+        (r".*\bé.*", "é", false),
+        (r"a\b.*", "aé", true),
+        (r"a\B.*", "ab", true),
+        // Case folding knows Unicode.
+        ("(?i)straße", "STRAßE", true),
+        ("(?i)k", "\u{212a}", true),
+        ("(?i:A)b", "ab", true),
+        ("(?i:A)b", "aB", false),
+        ("(?i-i:A)", "a", false),
+        ("x(?i)y|z", "Z", true),
+    ];
+    check(cases);
+}
+
+#[test]
+fn classes_escapes_and_repetitions_are_read_as_re2_reads_them() {
+    let cases: &[(&str, &str, bool)] = &[
+        // Class syntax: no operations, no nesting.
+        ("[a&&b]+", "&ab", true),
+        ("[a[b]+", "[ab", true),
+        ("[a~~b]+", "~", true),
+        ("[]a]+", "]a", true),
+        ("[^]a]", "]", false),
+        ("[a-]+", "-a", true),
+        ("[-a]+", "-a", true),
+        (r"[a\]b]+", "]", true),
+        (r"[\-x]+", "-", true),
+        ("[[:alpha:]]+", "abC", true),
+        ("[[:^alpha:]]", "a", false),
+        ("[[:word:]-]+", "a-b", true),
+        (r"[\x41-\x{43}]+", "ABC", true),
+        ("[^a]", "\n", true),
+        ("[:a]+", ":a", true),
+        // Literals that look like operators.
+        ("a{,5}", "a{,5}", true),
+        ("a{b}", "a{b}", true),
+        ("{", "{", true),
+        ("}", "}", true),
+        ("a{01}", "a{01}", true),
+        (r"\<a\>", "<a>", true),
+        (r"a\_b", "a_b", true),
+        ("a]", "a]", true),
+        ("a b#c", "a b#c", true),
+        // Escapes.
+        (r"\Qa.b*\E+", "a.b**", true),
+        (r"\Qa.b", "a.b", true),
+        (r"\Q\E", "", true),
+        (r"\101", "A", true),
+        (r"\0", "\0", true),
+        (r"\x41", "A", true),
+        (r"\x{1F600}", "😀", true),
+        (r"\a\f\n\r\t\v", "\x07\x0c\n\r\t\x0b", true),
+        (r"\Aa\z", "a", true),
+        // Unicode classes.
+        (r"\pN", "٣", true),
+        (r"\PN", "a", true),
+        (r"\p{Greek}+", "αβ", true),
+        (r"\p{^Greek}", "α", false),
+        (r"[\p{Lu}x]+", "ÄxZ", true),
+        // Repetitions.
+        ("a{2}", "aa", true),
+        ("a{2,}", "aaa", true),
+        ("a{2,3}", "aaaa", false),
+        ("(a*)*", "aa", true),
+        ("a*?b+?c??", "aab", true),
+        ("(?U)a+", "aa", true),
+        ("x{1000}", "x", false),
+        ("(?:)", "", true),
+        ("^foo$", "foo", true),
+        ("^*", "", true),
+        // Forms that are compared as text.
+        ("foo.*", "foo\nbar", true),
+        ("foo.*", "fo", false),
+        ("foo.+", "foo", false),
+        ("foo.+", "food", true),
+        (".+", "", false),
+        (".*", "", true),
+        (r"a\.b|c", "a.b", true),
+        (r"a\.b|c", "axb", false),
+        ("(a|b)", "b", true),
+        ("(?:a|b)", "a", true),
+    ];
+    check(cases);
+}
+
+#[test]
+fn what_re2_refuses_is_refused() {
+    let cases = [
+        ("a)|(b", "unexpected )"),
+        ("(a", "missing closing )"),
+        ("a)", "unexpected )"),
+        ("[a", "missing closing ]"),
+        ("[]", "missing closing ]"),
+        ("[^]", "missing closing ]"),
+        ("[b-a]", "invalid character class range: `b-a`"),
+        ("[a--b]", "invalid character class range"),
+        ("[[:foo:]]", "invalid character class range"),
+        ("x**", "invalid nested repetition operator"),
+        ("x+*", "invalid nested repetition operator"),
+        ("x{2}{3}", "invalid nested repetition operator"),
+        ("*", "missing argument to repetition operator"),
+        ("a|*", "missing argument to repetition operator"),
+        ("(+)", "missing argument to repetition operator"),
+        ("x{1001}", "invalid repeat count"),
+        ("x{99999999999999}", "invalid repeat count"),
+        ("x{3,2}", "invalid repeat count"),
+        ("((x{100}){11})", "invalid repeat count"),
+        ("(?x)a b", "invalid or unsupported Perl syntax"),
+        ("(?R)", "invalid or unsupported Perl syntax"),
+        ("(?u:a)", "invalid or unsupported Perl syntax"),
+        ("(?-u)a", "invalid or unsupported Perl syntax"),
+        ("(?=a)", "invalid or unsupported Perl syntax"),
+        ("(?-)", "invalid or unsupported Perl syntax"),
+        ("(?i", "missing closing )"),
+        ("(?P<a", "invalid named capture"),
+        ("(?P<>a)", "invalid named capture"),
+        ("(?P<a-b>a)", "invalid named capture"),
+        ("(?P<a>x)(?P<a>y)", "duplicate"),
+        (r"\u0041", "invalid escape sequence"),
+        (r"\Z", "invalid escape sequence"),
+        (r"\C", "invalid escape sequence"),
+        (r"\1", "invalid escape sequence"),
+        (r"\8", "invalid escape sequence"),
+        (r"\E", "invalid escape sequence"),
+        (r"\x4", "invalid escape sequence"),
+        (r"\x{110000}", "invalid escape sequence"),
+        (r"\é", "invalid escape sequence"),
+        (r"[\b]", "invalid escape sequence"),
+        (r"[a-\d]", "invalid escape sequence"),
+        ("a\\", "trailing backslash"),
+        (r"\p{greek}", "invalid character class range"),
+        (r"\p{sc=Greek}", "invalid character class range"),
+        (r"\p{", "invalid character class range"),
+    ];
+    for (text, reason) in cases {
+        match Pattern::new(text) {
+            Err(PatternError::Syntax(message)) => assert!(message.contains(reason), "{text:?}: {message}"),
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_pattern_that_compiles_to_more_than_a_mebibyte_is_refused() {
+    assert_eq!(Pattern::new(r"\pL{1000}").err(), Some(PatternError::TooLarge));
+    assert_eq!(
+        Pattern::new("((((a{10}){10}){10}b{1000})|c{1000}){1}(?:[^a]{500}[^b]{500}){1}").err(),
+        Some(PatternError::TooLarge)
+    );
+}
+
+#[test]
+fn literal_alternatives_are_a_set_and_nothing_else_is() {
+    let sets: [(&str, &[&str]); 9] = [
+        ("a", &["a"]),
+        ("b|a|b", &["a", "b"]),
+        ("(a|b)", &["a", "b"]),
+        ("(?:a|b)", &["a", "b"]),
+        ("^(a|b)$", &["a", "b"]),
+        ("", &[""]),
+        ("a|", &["", "a"]),
+        (r"a\.b|c\|d", &["a.b", "c|d"]),
+        ("10\\.0\\.0\\.1:9100", &["10.0.0.1:9100"]),
+    ];
+    for (text, expected) in sets {
+        let pattern = pattern(text);
+        let values: Vec<&str> = pattern.set_matches().expect("a set").iter().map(|value| &**value).collect();
+        assert_eq!(values, expected, "{text:?}");
+        assert!(Pattern::is_set(text));
+    }
+    for text in ["a.", "a*", "(a)|(b)", "(?i)a", "a|b.*", "[ab]", r"\d", "a{2}", ".+", "(a|b)c"] {
+        assert!(!Pattern::is_set(text), "{text:?}");
+        assert!(pattern(text).set_matches().is_none());
+    }
+    assert_eq!(pattern("foo.*").prefix(), Some("foo"));
+    assert_eq!(pattern(".+").prefix(), Some(""));
+    assert_eq!(pattern(r"a\.b.+").prefix(), Some("a.b"));
+    for text in ["a|b.*", r"foo\.*", "fo*.*", "foo.*?", "(foo).*"] {
+        assert_eq!(pattern(text).prefix(), None, "{text:?}");
+    }
+}
+
+#[test]
+fn captures_are_numbered_and_named() {
+    let pattern = pattern("(?P<first>[a-z]+)-(.*)");
+    let captures = pattern.captures("ab-cd\n").expect("matches");
+    assert_eq!(captures.name("first").map(|group| group.as_str()), Some("ab"));
+    assert_eq!(captures.get(2).map(|group| group.as_str()), Some("cd\n"));
+    assert!(pattern.captures("ab").is_none());
+}
+
+#[test]
+fn captures_of_the_largest_set_and_prefix_still_compile() {
+    let set = "a|".repeat(Pattern::TEXT_MAX / 2 - 1) + "b";
+    assert!(pattern(&set).captures("b").is_some());
+    let wide = "é".repeat(Pattern::TEXT_MAX / 2);
+    assert!(pattern(&wide).captures(&wide).is_some());
+    let prefix = "x".repeat(Pattern::TEXT_MAX - 2) + ".*";
+    assert!(pattern(&prefix).captures("x").is_none());
+}
+
+/// What the translation says of a literal must be what the text form says.
+fn by_regex(text: &str, value: &str) -> bool {
+    let translated = super::re2::translate(text).expect("valid");
+    regex::Regex::new(&format!(r"\A(?s:{translated})\z")).expect("valid").is_match(value)
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_pattern_or_an_error(text in "\\PC{0,40}", value in "\\PC{0,10}") {
+        if let Ok(pattern) = Pattern::new(&text) {
+            pattern.matches(&value);
+        }
+    }
+
+    #[test]
+    fn texts_full_of_operators_are_patterns_or_errors(
+        pieces in prop::collection::vec(prop::sample::select(vec![
+            "a", "é", "(", ")", "(?i)", "(?:", "(?P<n>", "[", "]", "^", "$", "-", "|", "*", "+", "?", "{", "}", "{2}", "{2,}",
+            ",", "\\", "\\Q", "\\E", "\\d", "\\W", "\\b", "\\p", "{Greek}", "\\x", "41", "[:alpha:]", "&&", ".", "\n",
+        ]), 0..20),
+        value in "[a&\\-\n]{0,4}",
+    ) {
+        let text = pieces.concat();
+        if let Ok(pattern) = Pattern::new(&text) {
+            prop_assert_eq!(pattern.matches(&value), by_regex(&text, &value), "{:?} on {:?}", text, value);
+        }
+    }
+
+    #[test]
+    fn an_escaped_literal_matches_itself(text in "\\PC{0,20}", other in "\\PC{0,3}") {
+        let escaped: String = text.chars().map(|c| if c.is_ascii_punctuation() { format!("\\{c}") } else { c.to_string() }).collect();
+        let pattern = Pattern::new(&escaped).expect("a literal");
+        prop_assert!(pattern.matches(&text));
+        prop_assert_eq!(pattern.matches(&other), text == other);
+        prop_assert!(by_regex(&escaped, &text));
+    }
+}

@@ -1,0 +1,161 @@
+//! Mail by SMTP.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use lettre::message::Mailbox;
+use lettre::message::header::ContentType;
+use lettre::{Message, SmtpTransport, Transport};
+
+use super::Mail;
+
+/// A mail server that does not answer for this long has not taken the mail.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A mail server and the address that mails come from.
+pub struct SmtpMailer {
+    transport: SmtpTransport,
+    from: Mailbox,
+}
+
+/// Why SMTP cannot be used, or did not take a mail.
+#[derive(Debug, thiserror::Error)]
+pub enum SmtpError {
+    /// `PROMLET_SMTP_URL`.
+    #[error("the mail server's URL is smtps://user:password@host:port or smtp://host:port?tls=required")]
+    Url(#[source] lettre::transport::smtp::Error),
+    /// `PROMLET_MAIL_FROM`, or the address of a mail.
+    #[error("not a mail address")]
+    Address(#[source] lettre::address::AddressError),
+    /// The mail cannot be put together.
+    #[error("the mail cannot be put together")]
+    Message(#[source] lettre::error::Error),
+    /// The server did not take it.
+    #[error("the mail server did not take the mail")]
+    Refused(#[source] lettre::transport::smtp::Error),
+}
+
+impl SmtpMailer {
+    /// Reads the URL and the sender; does not connect.
+    ///
+    /// # Errors
+    /// [`SmtpError::Url`], [`SmtpError::Address`].
+    pub fn new(url: &str, from: &str) -> Result<SmtpMailer, SmtpError> {
+        let transport = SmtpTransport::from_url(url).map_err(SmtpError::Url)?.timeout(Some(TIMEOUT)).build();
+        Ok(SmtpMailer { transport, from: from.parse().map_err(SmtpError::Address)? })
+    }
+
+    pub(super) fn send(&self, mail: &Mail) -> Result<(), SmtpError> {
+        let message = self.message(mail)?;
+        self.transport.send(&message).map(|_| ()).map_err(SmtpError::Refused)
+    }
+
+    fn message(&self, mail: &Mail) -> Result<Message, SmtpError> {
+        let to = Mailbox::new(None, mail.to.parse().map_err(SmtpError::Address)?);
+        let date = UNIX_EPOCH + Duration::from_secs(u64::try_from(mail.at.as_s()).unwrap_or_default());
+        let builder =
+            Message::builder().from(self.from.clone()).to(to).subject(mail.kind.subject()).date(date);
+        builder.header(ContentType::TEXT_PLAIN).body(mail.body()).map_err(SmtpError::Message)
+    }
+}
+
+impl std::fmt::Debug for SmtpMailer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SmtpMailer(***)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::model::Timestamp;
+    use crate::outbound::{MailKind, MailQueue, Mailer, Outbox};
+
+    fn mail() -> Mail {
+        Mail {
+            to: "ada@example.org".into(),
+            kind: MailKind::MagicLink,
+            url: "https://metrics.example.org/api/v1/auth/magic-link/verify?token=mgl_x".into(),
+            expires_in: Duration::from_secs(600),
+            at: Timestamp::from_s(1_800_000_000),
+        }
+    }
+
+    /// Plays a mail server for one mail, and returns what it was told.
+    fn serve_one(stream: TcpStream) -> String {
+        let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
+        let mut writer = stream;
+        let mut told = String::new();
+        let mut in_data = false;
+        writer.write_all(b"220 test ESMTP\r\n").expect("greeted");
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).expect("a line") == 0 {
+                return told;
+            }
+            told.push_str(&line);
+            let answer: &[u8] = match (in_data, line.trim_end()) {
+                (true, ".") => {
+                    in_data = false;
+                    b"250 taken\r\n"
+                }
+                (true, _) => continue,
+                (false, "DATA") => {
+                    in_data = true;
+                    b"354 go on\r\n"
+                }
+                (false, "QUIT") => b"221 bye\r\n",
+                (false, _) => b"250 ok\r\n",
+            };
+            writer.write_all(answer).expect("answered");
+        }
+    }
+
+    #[test]
+    fn a_mail_reaches_the_server_with_its_link_date_and_addresses() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+        let port = listener.local_addr().expect("bound").port();
+        let server = std::thread::spawn(move || serve_one(listener.accept().expect("a client").0));
+        let mailer = SmtpMailer::new(&format!("smtp://127.0.0.1:{port}"), "promlet <promlet@example.org>")
+            .expect("valid");
+        let queue = MailQueue::start(Mailer::Smtp(mailer.into())).expect("a thread");
+        queue.send(mail()).expect("room");
+        queue.close();
+        let told = server.join().expect("served");
+        // Quoted-printable writes the equals sign as =3D and may break lines with a trailing equals sign.
+        let plain = told.replace("=\r\n", "").replace("=3D", "=");
+        for expected in [
+            "MAIL FROM:<promlet@example.org>",
+            "RCPT TO:<ada@example.org>",
+            "Subject: Your sign-in link",
+            "Date: Fri, 15 Jan 2027 08:00:00 +0000",
+            "https://metrics.example.org/api/v1/auth/magic-link/verify?token=mgl_x",
+            "10 minutes",
+        ] {
+            assert!(plain.contains(expected), "{expected:?} in {plain}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_and_no_address_is_refused_at_the_start() {
+        assert!(matches!(SmtpMailer::new("ftp://x", "a@b.c"), Err(SmtpError::Url(_))));
+        assert!(matches!(SmtpMailer::new("smtp://127.0.0.1:1", "nobody"), Err(SmtpError::Address(_))));
+        let mailer = SmtpMailer::new("smtps://user:secret@127.0.0.1:1", "a@b.c").expect("valid");
+        assert!(!format!("{mailer:?}").contains("secret"));
+        assert!(matches!(
+            mailer.message(&Mail { to: "x\r\nRCPT TO:<y@z>".into(), ..mail() }),
+            Err(SmtpError::Address(_))
+        ));
+        assert!(matches!(mailer.send(&mail()), Err(SmtpError::Refused(_))));
+    }
+
+    #[test]
+    fn a_memory_mail_is_there_at_once() {
+        let outbox = Outbox::default();
+        let queue = MailQueue::start(Mailer::Memory(outbox.clone())).expect("no thread needed");
+        queue.send(mail()).expect("room");
+        assert_eq!(outbox.mails(), [mail()]);
+    }
+}

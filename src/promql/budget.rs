@@ -1,0 +1,172 @@
+//! What one query may cost, and what it did cost.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::QueryError;
+
+/// What one query may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Samples held at once, about as Prometheus counts them.
+    pub samples_max: u64,
+    /// Series of one selector.
+    pub series_max: u64,
+    /// Bytes of values held at once; asked for before they are allocated.
+    pub memory_bytes_max: u64,
+}
+
+impl Default for Limits {
+    /// 10 million samples, a million series, 1 GiB.
+    fn default() -> Limits {
+        Limits { samples_max: 10_000_000, series_max: 1_000_000, memory_bytes_max: 1 << 30 }
+    }
+}
+
+/// How a running query learns that it should stop. The default never stops.
+#[derive(Clone, Copy, Default)]
+pub struct Budget<'a> {
+    /// Set by whoever no longer wants the answer.
+    pub cancel: Option<&'a AtomicBool>,
+    /// Whether the deadline has passed; asked once per series and every few thousand values.
+    pub expired: Option<&'a dyn Fn() -> bool>,
+}
+
+impl std::fmt::Debug for Budget<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Budget")
+            .field("cancel", &self.cancel)
+            .field("expired", &self.expired.map(|_| "a deadline"))
+            .finish()
+    }
+}
+
+impl Budget<'_> {
+    /// Refuses to go on once cancelled or expired.
+    pub(super) fn check(&self) -> Result<(), QueryError> {
+        if self.cancel.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            return Err(QueryError::Cancelled);
+        }
+        if self.expired.is_some_and(|expired| expired()) {
+            return Err(QueryError::Timeout);
+        }
+        Ok(())
+    }
+}
+
+/// What a query did cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueryStats {
+    /// Series that selectors found, each selector counted by itself.
+    pub series: u64,
+    /// Samples read from the store.
+    pub samples: u64,
+    /// The most samples held at once.
+    pub peak_samples: u64,
+    /// The most bytes of values held at once.
+    pub peak_memory_bytes: u64,
+}
+
+/// Counts what is held right now. [`Charge`]s give back what they took.
+#[derive(Debug)]
+pub(super) struct Meter {
+    limits: Limits,
+    held_samples: Cell<u64>,
+    held_bytes: Cell<u64>,
+    stats: Cell<QueryStats>,
+}
+
+/// A share of a [`Meter`], given back when dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    meter: Rc<Meter>,
+    samples: u64,
+    bytes: u64,
+}
+
+impl Meter {
+    pub(super) fn new(limits: Limits) -> Rc<Meter> {
+        Rc::new(Meter {
+            limits,
+            held_samples: Cell::new(0),
+            held_bytes: Cell::new(0),
+            stats: Cell::new(QueryStats::default()),
+        })
+    }
+
+    /// A charge of nothing yet.
+    pub(super) fn charge(self: &Rc<Meter>) -> Charge {
+        Charge { meter: Rc::clone(self), samples: 0, bytes: 0 }
+    }
+
+    pub(super) fn stats(&self) -> QueryStats {
+        self.stats.get()
+    }
+
+    /// Counts the series of one selector.
+    pub(super) fn found_series(&self, found: usize) -> Result<(), QueryError> {
+        let found = found as u64;
+        let mut stats = self.stats.get();
+        stats.series += found;
+        self.stats.set(stats);
+        let allowed = self.limits.series_max;
+        if found > allowed { Err(QueryError::TooManySeries { found, allowed }) } else { Ok(()) }
+    }
+
+    /// Counts samples that came out of the store.
+    pub(super) fn read_samples(&self, read: usize) {
+        let mut stats = self.stats.get();
+        stats.samples += read as u64;
+        self.stats.set(stats);
+    }
+}
+
+impl Charge {
+    /// Takes room for `count` values of eight bytes, before they are allocated.
+    pub(super) fn add_values(&mut self, count: usize) -> Result<(), QueryError> {
+        self.add_bytes((count as u64).saturating_mul(8))
+    }
+
+    /// Takes room for `rows` rows of `steps` values.
+    pub(super) fn add_rows(&mut self, rows: usize, steps: usize) -> Result<(), QueryError> {
+        // A row's labels are shared with the store; what is its own is about 64 bytes of bookkeeping.
+        self.add_bytes((rows as u64).saturating_mul((steps as u64).saturating_mul(8).saturating_add(64)))
+    }
+
+    pub(super) fn add_bytes(&mut self, bytes: u64) -> Result<(), QueryError> {
+        let needed = self.meter.held_bytes.get().saturating_add(bytes);
+        let allowed = self.meter.limits.memory_bytes_max;
+        if needed > allowed {
+            return Err(QueryError::TooMuchMemory { needed, allowed });
+        }
+        self.bytes += bytes;
+        self.meter.held_bytes.set(needed);
+        let mut stats = self.meter.stats.get();
+        stats.peak_memory_bytes = stats.peak_memory_bytes.max(needed);
+        self.meter.stats.set(stats);
+        Ok(())
+    }
+
+    /// Counts samples that are held from now on.
+    pub(super) fn add_samples(&mut self, count: usize) -> Result<(), QueryError> {
+        let needed = self.meter.held_samples.get().saturating_add(count as u64);
+        let allowed = self.meter.limits.samples_max;
+        if needed > allowed {
+            return Err(QueryError::TooManySamples { allowed });
+        }
+        self.samples += count as u64;
+        self.meter.held_samples.set(needed);
+        let mut stats = self.meter.stats.get();
+        stats.peak_samples = stats.peak_samples.max(needed);
+        self.meter.stats.set(stats);
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.meter.held_samples.set(self.meter.held_samples.get() - self.samples);
+        self.meter.held_bytes.set(self.meter.held_bytes.get() - self.bytes);
+    }
+}

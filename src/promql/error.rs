@@ -1,0 +1,47 @@
+//! Why a query has no answer.
+
+/// Why a query has no answer; the texts are Prometheus' where it has one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// More samples than [`Limits::samples_max`](super::Limits) would be held at once.
+    #[error("query processing would load too many samples into memory in query execution")]
+    TooManySamples {
+        /// The limit that was met.
+        allowed: u64,
+    },
+    /// One selector found more series than [`Limits::series_max`](super::Limits).
+    #[error("the selector finds {found} series, more than the {allowed} a query may read")]
+    TooManySeries {
+        /// How many it found.
+        found: u64,
+        /// The limit.
+        allowed: u64,
+    },
+    /// More memory than [`Limits::memory_bytes_max`](super::Limits) would be needed.
+    #[error("query processing would need {needed} bytes of memory, more than the {allowed} a query may use")]
+    TooMuchMemory {
+        /// What would be held at once.
+        needed: u64,
+        /// The limit.
+        allowed: u64,
+    },
+    /// The deadline passed.
+    #[error("query timed out in expression evaluation")]
+    Timeout,
+    /// The caller gave up.
+    #[error("query was canceled in expression evaluation")]
+    Cancelled,
+    /// The expression cannot be evaluated this way at all: a wrong type, an unknown function.
+    #[error("{0}")]
+    BadQuery(String),
+    /// The expression has no answer on this data.
+    #[error("{0}")]
+    Execution(String),
+}
+
+impl QueryError {
+    /// An [`QueryError::Execution`].
+    pub(super) fn execution(text: impl Into<String>) -> QueryError {
+        QueryError::Execution(text.into())
+    }
+}

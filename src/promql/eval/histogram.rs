@@ -1,0 +1,179 @@
+//! `histogram_quantile` and its kin over classic buckets: groups and bounds once, then step by step.
+
+use std::collections::HashMap;
+
+use crate::model::Labels;
+use crate::promql::QueryError;
+use crate::promql::annotations::Fixes;
+use crate::promql::functions::Vet;
+use crate::promql::functions::histogram::{Bucket, Lifted, fraction, quantile};
+use crate::promql::functions::over_time::{go_float, vet_quantile};
+use crate::promql::plan::{HistogramNode, HistogramWhat};
+
+use super::Context;
+use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent};
+
+/// The label with a bucket's upper bound.
+const BOUND: &str = "le";
+
+/// The buckets of one histogram: which rows they are, ascending in bound.
+struct Histogram {
+    head: Head,
+    buckets: Vec<(f64, usize)>,
+}
+
+impl Context<'_> {
+    pub(super) fn histogram(&self, node: &HistogramNode, grid: Grid) -> Result<Rows, QueryError> {
+        let rows = self.vector(&node.arg, grid)?;
+        let histograms = self.histograms(&rows, node);
+        let delayed = self.options.delayed_name_removal;
+        match &node.what {
+            HistogramWhat::Quantile(q) => {
+                let q = self.scalar(q, grid)?;
+                self.warn_of_quantile(&q, node);
+                let out = self.each_histogram(
+                    &rows,
+                    &histograms,
+                    grid,
+                    |step, buckets| quantile(q.values[step], buckets),
+                    node,
+                )?;
+                out.without_names(delayed, Duplicates::Merge)
+            }
+            HistogramWhat::Fraction { lower, upper } => {
+                let (lower, upper) = (self.scalar(lower, grid)?, self.scalar(upper, grid)?);
+                let of = |step: usize, buckets: &mut Vec<Bucket>| {
+                    fraction(lower.values[step], upper.values[step], buckets)
+                };
+                let out = self.each_histogram(&rows, &histograms, grid, of, node)?;
+                out.without_names(delayed, Duplicates::Merge)
+            }
+            HistogramWhat::Quantiles { label, qs } => {
+                let mut all = Rows::new(&self.meter, grid.len);
+                for q in qs {
+                    let q = self.scalar(q, grid)?;
+                    self.warn_of_quantile(&q, node);
+                    let out = self.each_histogram(
+                        &rows,
+                        &histograms,
+                        grid,
+                        |step, buckets| quantile(q.values[step], buckets),
+                        node,
+                    )?;
+                    for (head, row) in out.iter() {
+                        place_quantiles(&mut all, head, label, row, &q)?;
+                    }
+                    all.settle_all()?;
+                }
+                all.merged(Duplicates::Merge)?.without_names(delayed, Duplicates::Merge)
+            }
+        }
+    }
+
+    fn warn_of_quantile(&self, q: &Scalars, node: &HistogramNode) {
+        for q in &q.values {
+            if let Vet::Warn(text) = vet_quantile(&[*q]) {
+                self.notes.borrow_mut().warn(node.param_span, text);
+            }
+        }
+    }
+
+    /// Groups rows by everything but their bound.
+    fn histograms(&self, rows: &Rows, node: &HistogramNode) -> Vec<Histogram> {
+        let mut places: HashMap<Labels, usize> = HashMap::new();
+        let mut histograms: Vec<Histogram> = Vec::new();
+        for (i, head) in rows.heads.iter().enumerate() {
+            let bound = head.labels.value(BOUND);
+            let Ok(le) = bound.parse::<f64>() else {
+                let name = head.labels.metric_name();
+                let of = if name.is_empty() { String::new() } else { format!(" for metric name {name:?}") };
+                let text =
+                    format!("bucket label \"le\" is missing or has a malformed value of {bound:?}{of}");
+                self.notes.borrow_mut().warn(node.arg_span, text);
+                continue;
+            };
+            let labels = head.labels.filtered(|name| name != BOUND);
+            let place = *places.entry(labels.clone()).or_insert(histograms.len());
+            if place == histograms.len() {
+                histograms.push(Histogram {
+                    head: Head { labels, drops_name: head.drops_name },
+                    buckets: Vec::new(),
+                });
+            }
+            histograms[place].head.drops_name |= head.drops_name;
+            histograms[place].buckets.push((le, i));
+        }
+        for histogram in &mut histograms {
+            histogram.buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        histograms
+    }
+
+    fn each_histogram(
+        &self,
+        rows: &Rows,
+        histograms: &[Histogram],
+        grid: Grid,
+        mut of: impl FnMut(usize, &mut Vec<Bucket>) -> (f64, Option<Lifted>),
+        node: &HistogramNode,
+    ) -> Result<Rows, QueryError> {
+        let mut out = Rows::with_room(&self.meter, histograms.len(), grid.len)?;
+        let mut buckets = Vec::new();
+        for histogram in histograms {
+            self.budget.check()?;
+            let row = out.push_absent(histogram.head.clone());
+            for (step, result) in row.iter_mut().enumerate() {
+                buckets.clear();
+                for (le, i) in &histogram.buckets {
+                    let count = rows.row(*i)[step];
+                    if !is_absent(count) {
+                        buckets.push(Bucket { le: *le, count });
+                    }
+                }
+                if buckets.is_empty() {
+                    continue;
+                }
+                let (value, lifted) = of(step, &mut buckets);
+                *result = value;
+                if let Some(Lifted { lowest, highest, max_difference }) = lifted {
+                    let at = grid.at(step);
+                    let fixes =
+                        Fixes { lowest, highest, max_difference, first_ms: at, last_ms: at, count: 1 };
+                    let name = histogram.head.labels.metric_name();
+                    self.notes.borrow_mut().fixed_buckets(node.arg_span, name, fixes);
+                }
+            }
+            out.settle_last()?;
+        }
+        Ok(out)
+    }
+}
+
+/// Adds a row for each run of equal quantiles; the label tells which. A quantile that comes back is merged later.
+fn place_quantiles(
+    all: &mut Rows,
+    head: &Head,
+    label: &str,
+    row: &[f64],
+    q: &Scalars,
+) -> Result<(), QueryError> {
+    let mut told: Option<f64> = None;
+    for (step, value) in row.iter().enumerate().filter(|(_, value)| !is_absent(**value)) {
+        let q = q.values[step];
+        if told.is_none_or(|told| told.to_bits() != q.to_bits()) {
+            let mut builder = head.labels.to_builder();
+            builder.set(label, metrics_float(q));
+            all.push_paid(Head { labels: builder.build(), drops_name: head.drops_name })?;
+            told = Some(q);
+        }
+        let last = all.len() - 1;
+        all.row_mut(last)[step] = *value;
+    }
+    Ok(())
+}
+
+/// A number as OpenMetrics writes it: never without a fraction or an exponent.
+fn metrics_float(value: f64) -> String {
+    let text = go_float(value);
+    if value.is_finite() && !text.contains(['.', 'e']) { text + ".0" } else { text }
+}

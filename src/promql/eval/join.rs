@@ -1,0 +1,322 @@
+//! Two vectors: pairs are found once by the labels of their series, then computed step by step.
+//!
+//! That two series may not share a signature is a rule about one step: series that are never present together are fine.
+
+use std::collections::HashMap;
+
+use crate::model::{Labels, METRIC_NAME};
+use crate::promql::QueryError;
+use crate::promql::plan::{Join, is_comparison, is_set};
+use crate::promql::syntax::tree::{BinaryOp, Cardinality, Matching};
+
+use super::rows::{ABSENT, Duplicates, Grid, Head, Rows, is_absent, is_metadata};
+use super::{Context, operators};
+
+/// The rows of both sides that share the values of the matching labels.
+struct Group {
+    /// The labels they share.
+    shared: Labels,
+    /// Rows of the side that may have many (of one-to-one, the left).
+    many: Vec<usize>,
+    /// Rows of the other side.
+    one: Vec<usize>,
+}
+
+/// A join with its sides in the order "many, one".
+struct Sides<'n> {
+    op: BinaryOp,
+    matching: &'n Matching,
+    /// The many side is the right one: `group_right`.
+    swapped: bool,
+    returns_bool: bool,
+    fill_many: Option<f64>,
+    fill_one: Option<f64>,
+}
+
+impl Sides<'_> {
+    fn compute(&self, many: f64, one: f64) -> f64 {
+        let (left, right) = if self.swapped { (one, many) } else { (many, one) };
+        if !is_comparison(self.op) || self.returns_bool {
+            return operators::scalar(self.op, left, right);
+        }
+        if operators::holds(self.op, left, right) { left } else { ABSENT }
+    }
+
+    fn one_to_one(&self) -> bool {
+        self.matching.cardinality == Cardinality::OneToOne
+    }
+
+    /// What a pair is called.
+    fn labels(&self, many: &Labels, one: &Labels) -> Labels {
+        let matching = self.matching;
+        let drops_name = !is_comparison(self.op);
+        let listed = |name: &str| matching.labels.iter().any(|label| label == name);
+        let kept = many.filtered(|name| {
+            if drops_name && is_metadata(name) {
+                return false;
+            }
+            !self.one_to_one() || listed(name) == matching.on
+        });
+        if matching.include.is_empty() {
+            return kept;
+        }
+        let mut builder = kept.to_builder();
+        for name in &matching.include {
+            // An empty value removes the label.
+            builder.set(name.as_str(), one.value(name));
+        }
+        builder.build()
+    }
+}
+
+/// The labels that must be equal.
+fn signature(labels: &Labels, matching: &Matching) -> Labels {
+    let listed = |name: &str| matching.labels.iter().any(|label| label == name);
+    if matching.on {
+        labels.filtered(listed)
+    } else {
+        labels.filtered(|name| name != METRIC_NAME && !listed(name))
+    }
+}
+
+fn groups(many: &Rows, one: &Rows, matching: &Matching) -> Vec<Group> {
+    let mut places: HashMap<Labels, usize> = HashMap::with_capacity(many.len());
+    let mut groups: Vec<Group> = Vec::new();
+    for (rows, is_many) in [(many, true), (one, false)] {
+        for (i, head) in rows.heads.iter().enumerate() {
+            let shared = signature(&head.labels, matching);
+            let place = *places.entry(shared.clone()).or_insert(groups.len());
+            if place == groups.len() {
+                groups.push(Group { shared, many: Vec::new(), one: Vec::new() });
+            }
+            let side = if is_many { &mut groups[place].many } else { &mut groups[place].one };
+            side.push(i);
+        }
+    }
+    groups
+}
+
+/// Steps at which any row has a value.
+fn any_present(rows: &Rows) -> Vec<bool> {
+    let mut present = vec![false; rows.steps()];
+    for (_, row) in rows.iter() {
+        mark_present(row, &mut present);
+    }
+    present
+}
+
+fn mark_present(row: &[f64], present: &mut [bool]) {
+    for (value, present) in row.iter().zip(present) {
+        *present |= !is_absent(*value);
+    }
+}
+
+impl Context<'_> {
+    pub(super) fn join(&self, node: &Join, grid: Grid) -> Result<Rows, QueryError> {
+        let lhs = self.vector(&node.lhs, grid)?;
+        let rhs = self.vector(&node.rhs, grid)?;
+        if is_set(node.op) {
+            return self.set_operator(node.op, &node.matching, lhs, &rhs);
+        }
+        let matching = &node.matching;
+        let swapped = matching.cardinality == Cardinality::OneToMany;
+        let (many, one) = if swapped { (rhs, lhs) } else { (lhs, rhs) };
+        // Upstream turns the sides round for `group_right`, but not the values filled in: the left one always stands
+        // for a missing sample of the many side (fill-modifier.test).
+        let (fill_many, fill_one) = (matching.fill_left, matching.fill_right);
+        let sides =
+            Sides { op: node.op, matching, swapped, returns_bool: node.returns_bool, fill_many, fill_one };
+        let filled = fill_many.is_some() || fill_one.is_some();
+        if (many.is_empty() || one.is_empty()) && !filled {
+            return Ok(Rows::new(&self.meter, grid.len));
+        }
+        // Where one side is empty at a step nothing is checked there, unless values are filled in.
+        let active: Vec<bool> = if filled {
+            vec![true; grid.len]
+        } else {
+            any_present(&many).into_iter().zip(any_present(&one)).map(|(a, b)| a && b).collect()
+        };
+        let mut out = Rows::new(&self.meter, grid.len);
+        for group in groups(&many, &one, matching) {
+            self.budget.check()?;
+            let partner = one_side(&sides, &group, &one, &active)?;
+            self.join_group(&sides, &group, (&many, &one), &partner, &mut out)?;
+        }
+        out.settle_all()?;
+        let out = out.merged(Duplicates::Merge)?;
+        if node.returns_bool && is_comparison(node.op) { self.unnamed(out) } else { Ok(out) }
+    }
+
+    /// The pairs of one group. `partner` tells for each step which row of the one side is there.
+    fn join_group(
+        &self,
+        sides: &Sides<'_>,
+        group: &Group,
+        (many, one): (&Rows, &Rows),
+        partner: &[Option<usize>],
+        out: &mut Rows,
+    ) -> Result<(), QueryError> {
+        let mut many_present = vec![false; partner.len()];
+        let mut made = MadeRows::default();
+        for i in &group.many {
+            self.budget.check()?;
+            let head = &many.heads[*i];
+            // Where the row's pairs stand, by the partner it met last: partners change rarely.
+            let mut last: Option<(Option<usize>, usize)> = None;
+            for (step, value) in many.row(*i).iter().enumerate() {
+                if is_absent(*value) {
+                    continue;
+                }
+                let (met, other) = match (partner[step], sides.fill_one) {
+                    (Some(met), _) => (Some(met), one.row(met)[step]),
+                    (None, Some(fill)) => (None, fill),
+                    (None, None) => continue,
+                };
+                if sides.one_to_one() && many_present[step] {
+                    return Err(QueryError::execution(
+                        "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)",
+                    ));
+                }
+                many_present[step] = true;
+                let place = match last {
+                    Some((whom, place)) if whom == met => place,
+                    _ => {
+                        let other = met.map_or(&group.shared, |met| &one.heads[met].labels);
+                        made.place(sides.labels(&head.labels, other), head.drops_name, out)?
+                    }
+                };
+                last = Some((met, place));
+                let place = &mut made.rows[place];
+                // A pair that a comparison drops has taken its place all the same.
+                if std::mem::replace(&mut place.taken[step], true) {
+                    return Err(QueryError::execution(
+                        "multiple matches for labels: grouping labels must ensure unique matches",
+                    ));
+                }
+                out.row_mut(place.row)[step] = sides.compute(*value, other);
+            }
+        }
+        let Some(fill) = sides.fill_many else { return Ok(()) };
+        for (step, met) in partner.iter().enumerate() {
+            let Some(met) = met.filter(|_| !many_present[step]) else { continue };
+            let head = &one.heads[met];
+            let labels = sides.labels(&group.shared, &head.labels);
+            let place = made.place(labels, head.drops_name, out)?;
+            out.row_mut(made.rows[place].row)[step] = sides.compute(fill, one.row(met)[step]);
+        }
+        Ok(())
+    }
+
+    fn set_operator(
+        &self,
+        op: BinaryOp,
+        matching: &Matching,
+        mut lhs: Rows,
+        rhs: &Rows,
+    ) -> Result<Rows, QueryError> {
+        let steps = lhs.steps().max(rhs.steps());
+        let mut mask = vec![false; steps];
+        let mut out = Rows::new(&self.meter, steps);
+        let all = groups(&lhs, rhs, matching);
+        if op == BinaryOp::Or {
+            let mut hidden: Vec<Option<usize>> = vec![None; rhs.len()];
+            for (place, group) in all.iter().enumerate() {
+                for i in group.one.iter().filter(|_| !group.many.is_empty()) {
+                    hidden[*i] = Some(place);
+                }
+            }
+            for (head, row) in lhs.iter() {
+                out.push_paid(head.clone())?.copy_from_slice(row);
+            }
+            for (i, (head, row)) in rhs.iter().enumerate() {
+                self.budget.check()?;
+                mask.fill(false);
+                for left in hidden[i].iter().flat_map(|place| &all[*place].many) {
+                    mark_present(lhs.row(*left), &mut mask);
+                }
+                let target = out.push_paid(head.clone())?;
+                for ((value, hidden), target) in row.iter().zip(&mask).zip(target) {
+                    *target = if *hidden { ABSENT } else { *value };
+                }
+            }
+            out.settle_all()?;
+            return out.merged(Duplicates::Merge);
+        }
+        for group in &all {
+            self.budget.check()?;
+            mask.fill(false);
+            for right in &group.one {
+                mark_present(rhs.row(*right), &mut mask);
+            }
+            for left in &group.many {
+                for (value, there) in lhs.row_mut(*left).iter_mut().zip(&mask) {
+                    if *there != (op == BinaryOp::And) {
+                        *value = ABSENT;
+                    }
+                }
+            }
+        }
+        lhs.drop_empty();
+        Ok(lhs)
+    }
+}
+
+/// The rows that a group made.
+#[derive(Default)]
+struct MadeRows {
+    places: HashMap<Labels, usize>,
+    rows: Vec<Made>,
+}
+
+/// A row that a group made, and the steps at which a pair stands there.
+struct Made {
+    row: usize,
+    taken: Vec<bool>,
+}
+
+impl MadeRows {
+    /// The place of the row with these labels among those the group made.
+    fn place(&mut self, labels: Labels, drops_name: bool, out: &mut Rows) -> Result<usize, QueryError> {
+        let place = match self.places.get(&labels) {
+            Some(place) => *place,
+            None => {
+                let row = out.len();
+                out.push_paid(Head { labels: labels.clone(), drops_name })?;
+                self.rows.push(Made { row, taken: vec![false; out.steps()] });
+                self.places.insert(labels, self.rows.len() - 1);
+                self.rows.len() - 1
+            }
+        };
+        out.heads[self.rows[place].row].drops_name |= drops_name;
+        Ok(place)
+    }
+}
+
+/// For each step the one row of the one side that is there, or why there may not be two.
+fn one_side(
+    sides: &Sides<'_>,
+    group: &Group,
+    one: &Rows,
+    active: &[bool],
+) -> Result<Vec<Option<usize>>, QueryError> {
+    let mut partner: Vec<Option<usize>> = vec![None; active.len()];
+    for i in &group.one {
+        for (step, value) in one.row(*i).iter().enumerate() {
+            if is_absent(*value) || !active[step] {
+                continue;
+            }
+            if let Some(other) = partner[step] {
+                let side = if sides.swapped { "left" } else { "right" };
+                let mut pair = [one.heads[*i].labels.to_string(), one.heads[other].labels.to_string()];
+                pair.sort();
+                return Err(QueryError::execution(format!(
+                    "found duplicate series for the match group {} on the {side} hand-side of the operation: [{}, {}];\
+                     many-to-many matching not allowed: matching labels must be unique on one side",
+                    group.shared, pair[0], pair[1]
+                )));
+            }
+            partner[step] = Some(*i);
+        }
+    }
+    Ok(partner)
+}

@@ -1,0 +1,320 @@
+//! Runs a plan over one snapshot: labels first, then series by series over all steps.
+//!
+//! Every node answers [`Rows`]: output labels once, and one value for each series and step. Nothing here is evaluated
+//! step by step but what must compare series with one another, such as `topk`.
+
+mod aggregate;
+mod hash;
+mod histogram;
+mod join;
+mod operators;
+mod relabel;
+mod rows;
+mod select;
+mod sort;
+mod windows;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::model::{Labels, Sample, Timestamp};
+use crate::tsdb::Snapshot;
+
+use super::annotations::Notes;
+use super::budget::Meter;
+use super::functions::seconds;
+use super::plan::{self, MatrixNode, Plan, ScalarNode, VectorNode};
+use super::{Answer, Budget, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
+
+use rows::{ABSENT, Duplicates, Grid, Head, Rows, Scalars, is_absent};
+
+/// What every part of an evaluation needs.
+struct Context<'a> {
+    snapshot: &'a Snapshot,
+    options: &'a Options,
+    budget: &'a Budget<'a>,
+    meter: Rc<Meter>,
+    notes: RefCell<Notes>,
+}
+
+/// Plans and evaluates.
+pub(super) fn run(
+    query: &Query,
+    snapshot: &Snapshot,
+    options: &Options,
+    budget: &Budget<'_>,
+) -> Result<Answer, QueryError> {
+    let plan = plan::build(query, options)?;
+    let notes = RefCell::new(Notes::default());
+    let context = Context { snapshot, options, budget, meter: Meter::new(options.limits), notes };
+    let steps = query.steps;
+    let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
+    let value = context.value(&plan, grid, query.instant)?;
+    let stats = context.meter.stats();
+    Ok(Answer { value, annotations: context.notes.into_inner().finish(&query.text), stats })
+}
+
+impl Context<'_> {
+    fn value(&self, plan: &Plan, grid: Grid, instant: bool) -> Result<Value, QueryError> {
+        self.budget.check()?;
+        let at = Timestamp::from_ms(grid.start_ms);
+        match plan {
+            Plan::Text(text) => Ok(Value::Text { at, text: text.clone() }),
+            Plan::Scalar(node) => {
+                let scalars = self.scalar(node, grid)?;
+                if instant {
+                    let value = scalars.values.first().copied().unwrap_or(f64::NAN);
+                    return Ok(Value::Scalar { at, value });
+                }
+                let samples = samples(grid, &scalars.values);
+                Ok(Value::Matrix(vec![MatrixSeries { labels: Labels::default(), samples }]))
+            }
+            Plan::Vector(node) => {
+                let rows = self.vector(node, grid)?.clean()?;
+                if instant {
+                    let present = rows.iter().filter_map(|(head, row)| Some((head, *row.first()?)));
+                    let present = present.filter(|(_, value)| !is_absent(*value));
+                    let vector =
+                        present.map(|(head, value)| VectorSample { labels: head.labels.clone(), at, value });
+                    return Ok(Value::Vector(vector.collect()));
+                }
+                Ok(Value::Matrix(matrix(grid, &rows)))
+            }
+            Plan::Matrix(node) => self.raw(node, grid).map(Value::Matrix),
+        }
+    }
+
+    /// The samples of one window as they are stored, or as a subquery computes them.
+    fn raw(&self, node: &MatrixNode, grid: Grid) -> Result<Vec<MatrixSeries>, QueryError> {
+        let mut found: Vec<(Head, Vec<Sample>)> = Vec::new();
+        let mut charge = self.meter.charge();
+        self.each_series(node, grid, &mut |head, times, values| {
+            let to = node.when.look(grid.start_ms);
+            let from = to.saturating_sub(node.range_ms);
+            let inside = times.iter().zip(values).filter(|(at, _)| **at > from && **at <= to);
+            let samples: Vec<Sample> =
+                inside.map(|(at, value)| Sample { at: Timestamp::from_ms(*at), value: *value }).collect();
+            charge.add_samples(samples.len())?;
+            charge.add_bytes((samples.len() as u64).saturating_mul(16))?;
+            if !samples.is_empty() {
+                found.push((head.clone(), samples));
+            }
+            Ok(())
+        })?;
+        let clean = |head: Head| if head.drops_name { rows::nameless(&head.labels) } else { head.labels };
+        let mut series: Vec<MatrixSeries> =
+            found.into_iter().map(|(head, samples)| MatrixSeries { labels: clean(head), samples }).collect();
+        series.sort_by(|a, b| a.labels.cmp(&b.labels));
+        if series.windows(2).any(|pair| pair[0].labels == pair[1].labels) {
+            return Err(rows::same_labelset());
+        }
+        Ok(series)
+    }
+
+    fn scalar(&self, node: &ScalarNode, grid: Grid) -> Result<Scalars, QueryError> {
+        let filled = |value| Scalars::filled(&self.meter, grid.len, value);
+        match node {
+            ScalarNode::Number(value) => filled(*value),
+            ScalarNode::Time => {
+                let mut times = filled(0.0)?;
+                for (i, value) in times.values.iter_mut().enumerate() {
+                    *value = seconds(grid.at(i));
+                }
+                Ok(times)
+            }
+            ScalarNode::Of(vector) => {
+                let rows = self.vector(vector, grid)?;
+                let mut counts = filled(0.0)?;
+                let mut out = filled(f64::NAN)?;
+                for (_, row) in rows.iter() {
+                    for ((value, count), out) in row.iter().zip(&mut counts.values).zip(&mut out.values) {
+                        if !is_absent(*value) {
+                            *count += 1.0;
+                            *out = if *count > 1.0 { f64::NAN } else { *value };
+                        }
+                    }
+                }
+                Ok(out)
+            }
+            ScalarNode::Negate(inner) => {
+                let mut scalars = self.scalar(inner, grid)?;
+                scalars.values.iter_mut().for_each(|value| *value = -*value);
+                Ok(scalars)
+            }
+            ScalarNode::Binary(binary) => {
+                let mut lhs = self.scalar(&binary.lhs, grid)?;
+                let rhs = self.scalar(&binary.rhs, grid)?;
+                for (left, right) in lhs.values.iter_mut().zip(&rhs.values) {
+                    *left = operators::scalar(binary.op, *left, *right);
+                }
+                Ok(lhs)
+            }
+            ScalarNode::Extreme(extreme) => {
+                let mut a = self.scalar(&extreme.a, grid)?;
+                let b = self.scalar(&extreme.b, grid)?;
+                let pick =
+                    if extreme.greatest { super::functions::sums::max } else { super::functions::sums::min };
+                for (a, b) in a.values.iter_mut().zip(&b.values) {
+                    *a = pick(*a, *b);
+                }
+                Ok(a)
+            }
+            ScalarNode::Once(inner) => {
+                let once = self.scalar(inner, grid.once())?;
+                filled(once.values.first().copied().unwrap_or(f64::NAN))
+            }
+        }
+    }
+
+    fn vector(&self, node: &VectorNode, grid: Grid) -> Result<Rows, QueryError> {
+        self.budget.check()?;
+        if grid.len == 0 {
+            return Ok(Rows::new(&self.meter, 0));
+        }
+        match node {
+            VectorNode::Select { selector, times } => self.select(selector, *times, grid),
+            VectorNode::From(scalar) => {
+                let scalars = self.scalar(scalar, grid)?;
+                let mut rows = Rows::with_room(&self.meter, 1, grid.len)?;
+                let head = Head { labels: Labels::default(), drops_name: false };
+                rows.push_absent(head).copy_from_slice(&scalars.values);
+                rows.settle_last()?;
+                Ok(rows)
+            }
+            VectorNode::StepTimes(arg) => {
+                let mut rows = self.vector(arg, grid)?;
+                for i in 0..rows.len() {
+                    for (step, value) in rows.row_mut(i).iter_mut().enumerate() {
+                        if !is_absent(*value) {
+                            *value = seconds(grid.at(step));
+                        }
+                    }
+                }
+                self.unnamed(rows)
+            }
+            VectorNode::Map { run, arg } => {
+                let mut rows = self.vector(arg, grid)?;
+                for value in rows.values_mut() {
+                    if !is_absent(*value) {
+                        *value = run(*value);
+                    }
+                }
+                self.unnamed(rows)
+            }
+            VectorNode::MapWith { run, arg, params } => {
+                let rows = self.vector(arg, grid)?;
+                let params = self.params(params, grid)?;
+                self.map_with(*run, rows, &params)
+            }
+            VectorNode::Window(window) => self.window(window, grid),
+            VectorNode::Absent { arg, labels } => {
+                let rows = self.vector(arg, grid)?;
+                self.where_absent(labels, grid, |present| {
+                    for (_, row) in rows.iter() {
+                        for (value, present) in row.iter().zip(present.iter_mut()) {
+                            *present |= !is_absent(*value);
+                        }
+                    }
+                    Ok(())
+                })
+            }
+            VectorNode::AbsentOverTime { arg, labels } => self.where_absent(labels, grid, |present| {
+                self.each_window(arg, grid, &mut |_, step, _| {
+                    present[step] = true;
+                    Ok(())
+                })
+            }),
+            VectorNode::Negate(arg) => {
+                let mut rows = self.vector(arg, grid)?;
+                for value in rows.values_mut() {
+                    if !is_absent(*value) {
+                        *value = -*value;
+                    }
+                }
+                self.unnamed(rows)
+            }
+            VectorNode::WithScalar(node) => self.with_scalar(node, grid),
+            VectorNode::Join(node) => self.join(node, grid),
+            VectorNode::Aggregate(node) => self.aggregate(node, grid),
+            VectorNode::Relabel { arg, relabel } => {
+                let rows = self.vector(arg, grid)?;
+                self.relabel(rows, relabel)
+            }
+            VectorNode::Sort { arg, descending, span } => {
+                let rows = self.vector(arg, grid)?;
+                Ok(self.sort(rows, *descending, *span))
+            }
+            VectorNode::SortByLabel { arg, names, descending, span } => {
+                let rows = self.vector(arg, grid)?;
+                Ok(self.sort_by_label(rows, names, *descending, *span))
+            }
+            VectorNode::Histogram(node) => self.histogram(node, grid),
+            VectorNode::Once(inner) => self.vector(inner, grid.once())?.repeated(&self.meter, grid.len),
+        }
+    }
+
+    fn params(&self, params: &[ScalarNode], grid: Grid) -> Result<Vec<Scalars>, QueryError> {
+        params.iter().map(|param| self.scalar(param, grid)).collect()
+    }
+
+    fn map_with(
+        &self,
+        run: fn(f64, &[f64]) -> Option<f64>,
+        mut rows: Rows,
+        params: &[Scalars],
+    ) -> Result<Rows, QueryError> {
+        let mut at_step = vec![0.0; params.len()];
+        for step in 0..rows.steps() {
+            for (value, scalars) in at_step.iter_mut().zip(params) {
+                *value = scalars.values[step];
+            }
+            for i in 0..rows.len() {
+                let value = &mut rows.row_mut(i)[step];
+                if !is_absent(*value) {
+                    *value = run(*value, &at_step).unwrap_or(ABSENT);
+                }
+            }
+        }
+        rows.drop_empty();
+        self.unnamed(rows)
+    }
+
+    /// One row of ones where `mark` left a step unmarked.
+    fn where_absent(
+        &self,
+        labels: &Labels,
+        grid: Grid,
+        mark: impl FnOnce(&mut [bool]) -> Result<(), QueryError>,
+    ) -> Result<Rows, QueryError> {
+        let mut rows = Rows::with_room(&self.meter, 2, grid.len)?;
+        let mut present = vec![false; grid.len];
+        mark(&mut present)?;
+        let row = rows.push_absent(Head { labels: labels.clone(), drops_name: false });
+        for (value, present) in row.iter_mut().zip(&present) {
+            if !present {
+                *value = 1.0;
+            }
+        }
+        rows.settle_last()?;
+        Ok(rows)
+    }
+
+    /// Takes the names off.
+    fn unnamed(&self, rows: Rows) -> Result<Rows, QueryError> {
+        rows.without_names(self.options.delayed_name_removal, Duplicates::Merge)
+    }
+}
+
+fn samples(grid: Grid, row: &[f64]) -> Vec<Sample> {
+    let present = row.iter().enumerate().filter(|(_, value)| !is_absent(**value));
+    present.map(|(i, value)| Sample { at: Timestamp::from_ms(grid.at(i)), value: *value }).collect()
+}
+
+fn matrix(grid: Grid, rows: &Rows) -> Vec<MatrixSeries> {
+    let series = rows
+        .iter()
+        .map(|(head, row)| MatrixSeries { labels: head.labels.clone(), samples: samples(grid, row) });
+    let mut series: Vec<MatrixSeries> = series.filter(|series| !series.samples.is_empty()).collect();
+    series.sort_by(|a, b| a.labels.cmp(&b.labels));
+    series
+}

@@ -1,0 +1,76 @@
+//! Counters and gauges over a window: how fast, how much, how often (prometheus promql/functions.go, extrapolatedRate).
+
+use super::{Window, count, seconds};
+
+pub(super) fn rate(window: &Window<'_>) -> Option<f64> {
+    extrapolated(window, true).map(|(change, factor)| change * (factor / seconds(window.range_ms())))
+}
+
+pub(super) fn increase(window: &Window<'_>) -> Option<f64> {
+    extrapolated(window, true).map(|(change, factor)| change * factor)
+}
+
+pub(super) fn delta(window: &Window<'_>) -> Option<f64> {
+    extrapolated(window, false).map(|(change, factor)| change * factor)
+}
+
+/// The change between the first and the last sample, and by what to multiply it to cover the whole window.
+fn extrapolated(window: &Window<'_>, counter: bool) -> Option<(f64, f64)> {
+    let (times, values) = (window.times, window.values);
+    let last = times.len() - 1;
+    if last == 0 {
+        return None;
+    }
+    let mut change = values[last] - values[0];
+    if counter {
+        // What was reached before each drop, in order: the additions of the simple definition, no others.
+        for reset in window.resets {
+            change += values[reset - 1 - window.first];
+        }
+    }
+    let sampled = seconds(times[last] - times[0]);
+    let between = sampled / count(last);
+    let threshold = between * 1.1;
+    let mut to_start = seconds(times[0] - window.start_ms);
+    if to_start >= threshold {
+        to_start = between / 2.0;
+    }
+    if counter && change > 0.0 && values[0] >= 0.0 {
+        // A counter cannot have been below zero: it did not start earlier than where its line meets zero.
+        let to_zero = sampled * (values[0] / change);
+        if to_zero < to_start {
+            to_start = to_zero;
+        }
+    }
+    let mut to_end = seconds(window.end_ms - times[last]);
+    if to_end >= threshold {
+        to_end = between / 2.0;
+    }
+    Some((change, (sampled + to_start + to_end) / sampled))
+}
+
+pub(super) fn irate(window: &Window<'_>) -> Option<f64> {
+    let (before, last, apart_ms) = last_two(window)?;
+    let change = if last < before { last } else { last - before };
+    Some(change / seconds(apart_ms))
+}
+
+pub(super) fn idelta(window: &Window<'_>) -> Option<f64> {
+    let (before, last, _) = last_two(window)?;
+    Some(last - before)
+}
+
+fn last_two(window: &Window<'_>) -> Option<(f64, f64, i64)> {
+    let last = window.times.len().checked_sub(2)?;
+    let apart = window.times[last + 1] - window.times[last];
+    (apart != 0).then_some((window.values[last], window.values[last + 1], apart))
+}
+
+pub(super) fn resets(window: &Window<'_>) -> Option<f64> {
+    Some(count(window.resets.len()))
+}
+
+pub(super) fn changes(window: &Window<'_>) -> Option<f64> {
+    let differ = |pair: &&[f64]| pair[0] != pair[1] && !(pair[0].is_nan() && pair[1].is_nan());
+    Some(count(window.values.windows(2).filter(differ).count()))
+}

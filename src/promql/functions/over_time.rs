@@ -1,0 +1,135 @@
+//! One number out of a window's values.
+
+use super::sums::{Mean, Sum, compensated_variance, quantile};
+use super::{Vet, Window, count, seconds};
+
+pub(super) fn avg(window: &Window<'_>) -> Option<f64> {
+    let (first, rest) = window.values.split_first()?;
+    let mut mean = Mean::of(*first);
+    for value in rest {
+        mean.add(*value);
+    }
+    Some(mean.value())
+}
+
+pub(super) fn sum(window: &Window<'_>) -> Option<f64> {
+    let mut sum = Sum::default();
+    for value in window.values {
+        sum.add(*value);
+    }
+    Some(sum.value())
+}
+
+pub(super) fn min(window: &Window<'_>) -> Option<f64> {
+    window
+        .values
+        .iter()
+        .copied()
+        .reduce(|best, value| if value < best || best.is_nan() { value } else { best })
+}
+
+pub(super) fn max(window: &Window<'_>) -> Option<f64> {
+    window
+        .values
+        .iter()
+        .copied()
+        .reduce(|best, value| if value > best || best.is_nan() { value } else { best })
+}
+
+pub(super) fn count_samples(window: &Window<'_>) -> Option<f64> {
+    Some(count(window.values.len()))
+}
+
+pub(super) fn present(_: &Window<'_>) -> Option<f64> {
+    Some(1.0)
+}
+
+pub(super) fn last(window: &Window<'_>) -> Option<f64> {
+    window.values.last().copied()
+}
+
+pub(super) fn first(window: &Window<'_>) -> Option<f64> {
+    window.values.first().copied()
+}
+
+pub(super) fn stdvar(window: &Window<'_>) -> Option<f64> {
+    Some(compensated_variance(window.values))
+}
+
+pub(super) fn stddev(window: &Window<'_>) -> Option<f64> {
+    Some(compensated_variance(window.values).sqrt())
+}
+
+pub(super) fn quantile_of(window: &Window<'_>) -> Option<f64> {
+    let q = *window.params.first()?;
+    Some(quantile(q, &mut window.values.to_vec()))
+}
+
+pub(in crate::promql) fn vet_quantile(params: &[f64]) -> Vet {
+    match params.first() {
+        Some(q) if !(0.0..=1.0).contains(q) => {
+            Vet::Warn(format!("quantile value should be between 0 and 1, got {}", go_float(*q)))
+        }
+        _ => Vet::Fine,
+    }
+}
+
+/// The median distance from the median.
+pub(super) fn mad(window: &Window<'_>) -> Option<f64> {
+    if window.values.iter().any(|value| value.is_nan()) {
+        return Some(f64::NAN);
+    }
+    let mut values = window.values.to_vec();
+    let median = quantile(0.5, &mut values);
+    for value in &mut values {
+        *value = (*value - median).abs();
+    }
+    Some(quantile(0.5, &mut values))
+}
+
+pub(super) fn ts_of_first(window: &Window<'_>) -> Option<f64> {
+    window.times.first().map(|ms| seconds(*ms))
+}
+
+pub(super) fn ts_of_last(window: &Window<'_>) -> Option<f64> {
+    window.times.last().map(|ms| seconds(*ms))
+}
+
+pub(super) fn ts_of_min(window: &Window<'_>) -> Option<f64> {
+    ts_of(window, |value, best| value <= best)
+}
+
+pub(super) fn ts_of_max(window: &Window<'_>) -> Option<f64> {
+    ts_of(window, |value, best| value >= best)
+}
+
+/// The time of the last sample that is as extreme as any.
+fn ts_of(window: &Window<'_>, better: fn(f64, f64) -> bool) -> Option<f64> {
+    let pairs = window.times.iter().zip(window.values);
+    let best =
+        pairs.reduce(|best, next| if better(*next.1, *best.1) || best.1.is_nan() { next } else { best });
+    best.map(|(ms, _)| seconds(*ms))
+}
+
+/// A number the way upstream's texts write one (`%g`).
+pub(in crate::promql) fn go_float(value: f64) -> String {
+    if value.is_nan() {
+        return "NaN".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf".into() } else { "-Inf".into() };
+    }
+    let size = value.abs();
+    if size != 0.0 && !(1e-4..1e21).contains(&size) {
+        // Rust writes `1e-5`, Go at least two digits of exponent.
+        let text = format!("{value:e}");
+        return match text.split_once('e') {
+            Some((digits, exponent)) => {
+                let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
+                format!("{digits}e{sign}{exponent:0>2}")
+            }
+            None => text,
+        };
+    }
+    value.to_string()
+}

@@ -1,0 +1,218 @@
+//! Sums, means, variances and quantiles that several families share.
+
+use super::count;
+
+/// A running sum with Neumaier's compensation; the order of additions is the caller's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::promql) struct Sum {
+    sum: f64,
+    rest: f64,
+}
+
+impl Sum {
+    pub(in crate::promql) const fn of(first: f64) -> Sum {
+        Sum { sum: first, rest: 0.0 }
+    }
+
+    /// Adds; what the addition rounds away is kept apart, until the sum leaves the finite numbers.
+    #[inline]
+    pub(in crate::promql) fn add(&mut self, value: f64) {
+        let sum = self.sum + value;
+        if sum.is_infinite() {
+            self.rest = 0.0;
+        } else if self.sum.abs() >= value.abs() {
+            self.rest += (self.sum - sum) + value;
+        } else {
+            self.rest += (value - sum) + self.sum;
+        }
+        self.sum = sum;
+    }
+
+    /// The sum; an infinite one as it stands.
+    pub(in crate::promql) fn value(&self) -> f64 {
+        if self.sum.is_infinite() { self.sum } else { self.sum + self.rest }
+    }
+
+    /// Sum and compensation, added whatever they are.
+    pub(in crate::promql) fn total(&self) -> f64 {
+        self.sum + self.rest
+    }
+}
+
+/// A running mean: a compensated sum while that stays finite, an incremental mean from there on.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::promql) struct Mean {
+    /// The sum, or the mean once `incremental`.
+    state: Sum,
+    count: f64,
+    incremental: bool,
+}
+
+impl Mean {
+    pub(in crate::promql) const fn of(first: f64) -> Mean {
+        Mean { state: Sum::of(first), count: 1.0, incremental: false }
+    }
+
+    #[inline]
+    pub(in crate::promql) fn add(&mut self, value: f64) {
+        let before = self.count;
+        self.count += 1.0;
+        if !self.incremental {
+            let mut next = self.state;
+            next.add(value);
+            if !next.sum.is_infinite() {
+                self.state = next;
+                return;
+            }
+            self.incremental = true;
+            self.state = Sum { sum: self.state.sum / before, rest: self.state.rest / before };
+        }
+        let share = before / self.count;
+        self.state = Sum { sum: share * self.state.sum, rest: share * self.state.rest };
+        self.state.add(value / self.count);
+    }
+
+    pub(in crate::promql) fn value(&self) -> f64 {
+        if self.incremental {
+            self.state.sum + self.state.rest
+        } else {
+            self.state.sum / self.count + self.state.rest / self.count
+        }
+    }
+}
+
+/// Welford's population variance without compensation, as the `stdvar` aggregation computes it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::promql) struct Variance {
+    count: f64,
+    mean: f64,
+    squares: f64,
+}
+
+impl Variance {
+    pub(in crate::promql) fn of(first: f64) -> Variance {
+        Variance { count: 1.0, mean: first, squares: if first.is_finite() { 0.0 } else { f64::NAN } }
+    }
+
+    pub(in crate::promql) fn add(&mut self, value: f64) {
+        self.count += 1.0;
+        let delta = value - self.mean;
+        self.mean += delta / self.count;
+        self.squares += delta * (value - self.mean);
+    }
+
+    pub(in crate::promql) fn value(&self) -> f64 {
+        self.squares / self.count
+    }
+}
+
+/// Welford's population variance with compensation, as `stdvar_over_time` computes it.
+pub(in crate::promql) fn compensated_variance(values: &[f64]) -> f64 {
+    let (mut mean, mut squares) = (Sum::default(), Sum::default());
+    let mut n = 0.0;
+    for value in values {
+        n += 1.0;
+        let delta = value - mean.total();
+        mean.add(delta / n);
+        squares.add(delta * (value - mean.total()));
+    }
+    squares.total() / n
+}
+
+/// The order in which quantiles look at values: ascending, NaN first.
+pub(in crate::promql) fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
+    match (a.is_nan(), b.is_nan()) {
+        (true, true) => std::cmp::Ordering::Equal,
+        (true, false) => std::cmp::Ordering::Less,
+        (false, true) => std::cmp::Ordering::Greater,
+        (false, false) => a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal),
+    }
+}
+
+/// The `q`-quantile with linear interpolation; sorts `values`. NaN for no values or a NaN `q`.
+pub(in crate::promql) fn quantile(q: f64, values: &mut [f64]) -> f64 {
+    if values.is_empty() || q.is_nan() {
+        return f64::NAN;
+    }
+    if q < 0.0 {
+        return f64::NEG_INFINITY;
+    }
+    if q > 1.0 {
+        return f64::INFINITY;
+    }
+    values.sort_unstable_by(nan_first);
+    let last = values.len() - 1;
+    let rank = q * count(last);
+    let lower = place(rank).min(last);
+    let upper = (lower + 1).min(last);
+    let weight = rank - rank.floor();
+    values[lower] * (1.0 - weight) + values[upper] * weight
+}
+
+/// A rank between 0 and a slice's length, rounded down.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "0 <= rank <= a length; the cast rounds down"
+)]
+fn place(rank: f64) -> usize {
+    rank as usize
+}
+
+/// Go's `math.Max`: NaN wins, and +0 is more than -0.
+pub(in crate::promql) fn max(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else if a == b {
+        if a.is_sign_negative() { b } else { a }
+    } else if a > b {
+        a
+    } else {
+        b
+    }
+}
+
+/// Go's `math.Min`: NaN wins, and -0 is less than +0.
+pub(in crate::promql) fn min(a: f64, b: f64) -> f64 {
+    -max(-a, -b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compensated_sum_keeps_what_a_plain_one_loses() {
+        let mut sum = Sum::default();
+        for value in [5.0, 1e100, 3.0, -1e100] {
+            sum.add(value);
+        }
+        assert_eq!(sum.value(), 8.0);
+    }
+
+    #[test]
+    fn a_mean_survives_a_sum_that_overflows() {
+        let mut mean = Mean::of(f64::MAX);
+        mean.add(f64::MAX);
+        mean.add(f64::MAX);
+        assert!((mean.value() / f64::MAX - 1.0).abs() < 1e-15, "{}", mean.value());
+        let mut mixed = Mean::of(f64::INFINITY);
+        mixed.add(f64::NEG_INFINITY);
+        assert!(mixed.value().is_nan());
+    }
+
+    #[test]
+    fn quantiles_interpolate_and_sort_nan_first() {
+        let cases: [(f64, &[f64], f64); 5] = [
+            (0.5, &[3.0, 1.0], 2.0),
+            (1.0, &[3.0, 1.0, 2.0], 3.0),
+            (-0.1, &[1.0], f64::NEG_INFINITY),
+            (1.1, &[1.0], f64::INFINITY),
+            (1.0, &[f64::NAN, 7.0], 7.0),
+        ];
+        for (q, values, expected) in cases {
+            assert_eq!(quantile(q, &mut values.to_vec()), expected, "{q} of {values:?}");
+        }
+        assert!(quantile(0.5, &mut []).is_nan());
+    }
+}

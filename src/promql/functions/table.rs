@@ -1,0 +1,208 @@
+//! The rows, in order of name.
+
+use super::{Arity, Function, Kernel, Special, WindowKernel, counter, date, math, over_time, regression};
+use crate::promql::syntax::tree::ValueType;
+use crate::promql::syntax::tree::ValueType::{Matrix, Scalar, Text, Vector};
+
+/// The function of that name.
+pub fn function(name: &str) -> Option<&'static Function> {
+    let place = FUNCTIONS.binary_search_by(|row| row.name.cmp(name)).ok()?;
+    FUNCTIONS.get(place)
+}
+
+const fn row(name: &'static str, args: &'static [ValueType], returns: ValueType, kernel: Kernel) -> Function {
+    Function { name, args, arity: Arity::Exact, returns, experimental: false, kernel }
+}
+
+const fn map(name: &'static str, run: fn(f64) -> f64) -> Function {
+    row(name, &[Vector], Vector, Kernel::Map(run))
+}
+
+const fn date_part(name: &'static str, run: fn(f64) -> f64) -> Function {
+    row(name, &[Vector], Vector, Kernel::Date(run)).optional(1)
+}
+
+const fn special(
+    name: &'static str,
+    args: &'static [ValueType],
+    returns: ValueType,
+    which: Special,
+) -> Function {
+    row(name, args, returns, Kernel::Special(which))
+}
+
+const fn window(name: &'static str, run: fn(&super::Window<'_>) -> Option<f64>) -> Function {
+    row(name, &[Matrix], Vector, Kernel::Window(kernel(run)))
+}
+
+const fn kernel(run: fn(&super::Window<'_>) -> Option<f64>) -> WindowKernel {
+    WindowKernel { run, vet: None, keeps_name: false, counts: false, needs_resets: false }
+}
+
+impl Function {
+    const fn optional(self, extra: u8) -> Function {
+        Function { arity: Arity::Optional(extra), ..self }
+    }
+
+    const fn any(self) -> Function {
+        Function { arity: Arity::Any, ..self }
+    }
+
+    const fn experimental(self) -> Function {
+        Function { experimental: true, ..self }
+    }
+}
+
+/// Functions of native histograms.
+const NATIVE: Kernel = Kernel::NotYet("native histograms are not stored");
+
+/// All functions of the language, in order of name.
+pub static FUNCTIONS: &[Function] = &[
+    map("abs", f64::abs),
+    special("absent", &[Vector], Vector, Special::Absent),
+    special("absent_over_time", &[Matrix], Vector, Special::AbsentOverTime),
+    map("acos", f64::acos),
+    map("acosh", f64::acosh),
+    map("asin", f64::asin),
+    map("asinh", f64::asinh),
+    map("atan", f64::atan),
+    map("atanh", f64::atanh),
+    window("avg_over_time", over_time::avg),
+    map("ceil", f64::ceil),
+    window("changes", counter::changes),
+    row("clamp", &[Vector, Scalar, Scalar], Vector, Kernel::MapWith(math::clamp)),
+    row("clamp_max", &[Vector, Scalar], Vector, Kernel::MapWith(math::clamp_max)),
+    row("clamp_min", &[Vector, Scalar], Vector, Kernel::MapWith(math::clamp_min)),
+    map("cos", f64::cos),
+    map("cosh", f64::cosh),
+    window("count_over_time", over_time::count_samples),
+    date_part("day_of_month", date::day_of_month),
+    date_part("day_of_week", date::day_of_week),
+    date_part("day_of_year", date::day_of_year),
+    date_part("days_in_month", date::days_in_month),
+    map("deg", math::deg),
+    window("delta", counter::delta),
+    window("deriv", regression::deriv),
+    row(
+        "double_exponential_smoothing",
+        &[Matrix, Scalar, Scalar],
+        Vector,
+        Kernel::Window(WindowKernel {
+            vet: Some(regression::vet_smoothing),
+            ..kernel(regression::double_exponential_smoothing)
+        }),
+    )
+    .experimental(),
+    special("end", &[], Scalar, Special::End).experimental(),
+    map("exp", f64::exp),
+    row(
+        "first_over_time",
+        &[Matrix],
+        Vector,
+        Kernel::Window(WindowKernel { keeps_name: true, ..kernel(over_time::first) }),
+    )
+    .experimental(),
+    map("floor", f64::floor),
+    row("histogram_avg", &[Vector], Vector, NATIVE),
+    row("histogram_count", &[Vector], Vector, NATIVE),
+    special("histogram_fraction", &[Scalar, Scalar, Vector], Vector, Special::HistogramFraction),
+    special("histogram_quantile", &[Scalar, Vector], Vector, Special::HistogramQuantile),
+    special("histogram_quantiles", &[Vector, Text, Scalar, Scalar], Vector, Special::HistogramQuantiles)
+        .optional(9)
+        .experimental(),
+    row("histogram_stddev", &[Vector], Vector, NATIVE),
+    row("histogram_stdvar", &[Vector], Vector, NATIVE),
+    row("histogram_sum", &[Vector], Vector, NATIVE),
+    date_part("hour", date::hour),
+    window("idelta", counter::idelta),
+    row(
+        "increase",
+        &[Matrix],
+        Vector,
+        Kernel::Window(WindowKernel { counts: true, needs_resets: true, ..kernel(counter::increase) }),
+    ),
+    row("info", &[Vector, Vector], Vector, Kernel::NotYet("label_join and group_left do its work"))
+        .optional(1)
+        .experimental(),
+    window("irate", counter::irate),
+    special("label_join", &[Vector, Text, Text, Text], Vector, Special::LabelJoin).any(),
+    special("label_replace", &[Vector, Text, Text, Text, Text], Vector, Special::LabelReplace),
+    row(
+        "last_over_time",
+        &[Matrix],
+        Vector,
+        Kernel::Window(WindowKernel { keeps_name: true, ..kernel(over_time::last) }),
+    ),
+    map("ln", f64::ln),
+    map("log10", f64::log10),
+    map("log2", f64::log2),
+    window("mad_over_time", over_time::mad).experimental(),
+    special("max_of", &[Scalar, Scalar], Scalar, Special::MaxOf).experimental(),
+    window("max_over_time", over_time::max),
+    special("min_of", &[Scalar, Scalar], Scalar, Special::MinOf).experimental(),
+    window("min_over_time", over_time::min),
+    date_part("minute", date::minute),
+    date_part("month", date::month),
+    special("pi", &[], Scalar, Special::Pi),
+    row("predict_linear", &[Matrix, Scalar], Vector, Kernel::Window(kernel(regression::predict_linear))),
+    window("present_over_time", over_time::present),
+    row(
+        "quantile_over_time",
+        &[Scalar, Matrix],
+        Vector,
+        Kernel::Window(WindowKernel { vet: Some(over_time::vet_quantile), ..kernel(over_time::quantile_of) }),
+    ),
+    map("rad", math::rad),
+    special("range", &[], Scalar, Special::Range).experimental(),
+    row(
+        "rate",
+        &[Matrix],
+        Vector,
+        Kernel::Window(WindowKernel { counts: true, needs_resets: true, ..kernel(counter::rate) }),
+    ),
+    row(
+        "resets",
+        &[Matrix],
+        Vector,
+        Kernel::Window(WindowKernel { needs_resets: true, ..kernel(counter::resets) }),
+    ),
+    row("round", &[Vector, Scalar], Vector, Kernel::MapWith(math::round)).optional(1),
+    special("scalar", &[Vector], Scalar, Special::Scalar),
+    map("sgn", math::sgn),
+    map("sin", f64::sin),
+    map("sinh", f64::sinh),
+    special("sort", &[Vector], Vector, Special::Sort),
+    special("sort_by_label", &[Vector, Text], Vector, Special::SortByLabel).any().experimental(),
+    special("sort_by_label_desc", &[Vector, Text], Vector, Special::SortByLabelDesc).any().experimental(),
+    special("sort_desc", &[Vector], Vector, Special::SortDesc),
+    map("sqrt", f64::sqrt),
+    special("start", &[], Scalar, Special::Start).experimental(),
+    row("start_timestamp", &[Vector], Vector, Kernel::NotYet("start timestamps are not stored"))
+        .experimental(),
+    window("stddev_over_time", over_time::stddev),
+    window("stdvar_over_time", over_time::stdvar),
+    special("step", &[], Scalar, Special::Step).experimental(),
+    window("sum_over_time", over_time::sum),
+    map("tan", f64::tan),
+    map("tanh", f64::tanh),
+    special("time", &[], Scalar, Special::Time),
+    special("timestamp", &[Vector], Vector, Special::Timestamp),
+    window("ts_of_first_over_time", over_time::ts_of_first).experimental(),
+    window("ts_of_last_over_time", over_time::ts_of_last).experimental(),
+    window("ts_of_max_over_time", over_time::ts_of_max).experimental(),
+    window("ts_of_min_over_time", over_time::ts_of_min).experimental(),
+    special("vector", &[Scalar], Vector, Special::Vector),
+    date_part("year", date::year),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_sorted_so_that_a_name_is_found() {
+        assert!(FUNCTIONS.is_sorted_by_key(|row| row.name));
+        assert!(FUNCTIONS.iter().all(|row| std::ptr::eq(function(row.name).expect("found"), row)));
+        assert!(function("Rate").is_none(), "case matters");
+    }
+}

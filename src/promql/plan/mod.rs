@@ -1,0 +1,227 @@
+//! The resolved query: every function a row of the table, every time in milliseconds, every regular expression
+//! compiled, every node typed, and what does not change from step to step wrapped so that it is evaluated once.
+
+mod build;
+
+pub(super) use build::build;
+
+use crate::model::{Labels, Matcher, Pattern};
+
+use super::functions::WindowKernel;
+use super::syntax::tree::{AggregateOp, BinaryOp, Grouping, Matching, Span};
+
+/// A whole query.
+#[derive(Debug)]
+pub(super) enum Plan {
+    Scalar(ScalarNode),
+    Text(String),
+    Vector(VectorNode),
+    Matrix(MatrixNode),
+}
+
+/// Yields one number for each step.
+#[derive(Debug)]
+pub(super) enum ScalarNode {
+    Number(f64),
+    /// The evaluation time in seconds.
+    Time,
+    /// `scalar(v)`.
+    Of(Box<VectorNode>),
+    Negate(Box<ScalarNode>),
+    Binary(Box<ScalarBinary>),
+    /// `max_of` and `min_of`.
+    Extreme(Box<Extreme>),
+    /// Evaluated at the first step, the same for all.
+    Once(Box<ScalarNode>),
+}
+
+#[derive(Debug)]
+pub(super) struct ScalarBinary {
+    pub(super) op: BinaryOp,
+    pub(super) lhs: ScalarNode,
+    pub(super) rhs: ScalarNode,
+}
+
+#[derive(Debug)]
+pub(super) struct Extreme {
+    pub(super) greatest: bool,
+    pub(super) a: ScalarNode,
+    pub(super) b: ScalarNode,
+}
+
+/// Yields series with at most one value for each step.
+#[derive(Debug)]
+pub(super) enum VectorNode {
+    /// The newest sample within the lookback; with `times` its time in seconds instead of its value.
+    Select {
+        selector: Selector,
+        times: bool,
+    },
+    /// `vector(s)`.
+    From(Box<ScalarNode>),
+    /// The evaluation time of each value: `timestamp` of anything but a selector.
+    StepTimes(Box<VectorNode>),
+    Map {
+        run: fn(f64) -> f64,
+        arg: Box<VectorNode>,
+    },
+    MapWith {
+        run: fn(f64, &[f64]) -> Option<f64>,
+        arg: Box<VectorNode>,
+        params: Vec<ScalarNode>,
+    },
+    Window(Box<WindowNode>),
+    Absent {
+        arg: Box<VectorNode>,
+        labels: Labels,
+    },
+    AbsentOverTime {
+        arg: Box<MatrixNode>,
+        labels: Labels,
+    },
+    Negate(Box<VectorNode>),
+    WithScalar(Box<WithScalar>),
+    Join(Box<Join>),
+    Aggregate(Box<AggregateNode>),
+    Relabel {
+        arg: Box<VectorNode>,
+        relabel: Relabel,
+    },
+    Sort {
+        arg: Box<VectorNode>,
+        descending: bool,
+        span: Span,
+    },
+    SortByLabel {
+        arg: Box<VectorNode>,
+        names: Vec<String>,
+        descending: bool,
+        span: Span,
+    },
+    Histogram(Box<HistogramNode>),
+    /// Evaluated at the first step, the same for all.
+    Once(Box<VectorNode>),
+}
+
+/// Yields series with a window of samples for each step.
+#[derive(Debug)]
+pub(super) struct MatrixNode {
+    pub(super) source: MatrixSource,
+    pub(super) range_ms: i64,
+    pub(super) when: When,
+}
+
+#[derive(Debug)]
+pub(super) enum MatrixSource {
+    Select(Vec<Matcher>),
+    Subquery { expr: Box<VectorNode>, step_ms: i64 },
+}
+
+/// Which series, and when relative to the step.
+#[derive(Debug)]
+pub(super) struct Selector {
+    pub(super) matchers: Vec<Matcher>,
+    pub(super) when: When,
+}
+
+/// From the evaluation time to the time looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct When {
+    pub(super) offset_ms: i64,
+    /// The pinned evaluation time, milliseconds.
+    pub(super) at_ms: Option<i64>,
+}
+
+impl When {
+    /// The time looked at when evaluating at `step_ms`; saturates.
+    pub(super) fn look(&self, step_ms: i64) -> i64 {
+        self.at_ms.unwrap_or(step_ms).saturating_sub(self.offset_ms)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct WindowNode {
+    pub(super) kernel: WindowKernel,
+    pub(super) arg: MatrixNode,
+    pub(super) params: Vec<ScalarNode>,
+    /// Of the windowed argument.
+    pub(super) arg_span: Span,
+    /// Of the first argument, which a remark about parameters points at.
+    pub(super) param_span: Span,
+}
+
+/// A vector with a scalar on one side.
+#[derive(Debug)]
+pub(super) struct WithScalar {
+    pub(super) op: BinaryOp,
+    pub(super) vector: VectorNode,
+    pub(super) scalar: ScalarNode,
+    pub(super) scalar_is_left: bool,
+    pub(super) returns_bool: bool,
+}
+
+/// Two vectors: arithmetic, comparison or set operator.
+#[derive(Debug)]
+pub(super) struct Join {
+    pub(super) op: BinaryOp,
+    pub(super) lhs: VectorNode,
+    pub(super) rhs: VectorNode,
+    pub(super) returns_bool: bool,
+    pub(super) matching: Matching,
+}
+
+#[derive(Debug)]
+pub(super) struct AggregateNode {
+    pub(super) op: AggregateOp,
+    pub(super) arg: VectorNode,
+    pub(super) param: Param,
+    pub(super) grouping: Grouping,
+    pub(super) param_span: Span,
+}
+
+#[derive(Debug)]
+pub(super) enum Param {
+    None,
+    Scalar(ScalarNode),
+    Text(String),
+}
+
+/// What `label_replace` and `label_join` do to a label set.
+#[derive(Debug)]
+pub(super) enum Relabel {
+    Replace { target: String, replacement: String, source: String, pattern: Pattern },
+    Join { target: String, separator: String, sources: Vec<String> },
+}
+
+#[derive(Debug)]
+pub(super) struct HistogramNode {
+    pub(super) what: HistogramWhat,
+    pub(super) arg: VectorNode,
+    pub(super) arg_span: Span,
+    pub(super) param_span: Span,
+}
+
+#[derive(Debug)]
+pub(super) enum HistogramWhat {
+    Quantile(ScalarNode),
+    /// Several quantiles, each told in a label.
+    Quantiles {
+        label: String,
+        qs: Vec<ScalarNode>,
+    },
+    Fraction {
+        lower: ScalarNode,
+        upper: ScalarNode,
+    },
+}
+
+/// Whether operators of this kind compare.
+pub(super) const fn is_comparison(op: BinaryOp) -> bool {
+    use BinaryOp::{Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual};
+    matches!(op, Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual)
+}
+
+/// Whether operators of this kind look at presence only.
+pub(super) const fn is_set(op: BinaryOp) -> bool {
+    matches!(op, BinaryOp::And | BinaryOp::Or | BinaryOp::Unless)
+}

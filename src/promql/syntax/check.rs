@@ -1,0 +1,88 @@
+//! The type rules of PromQL that the parser does not know (SEMANTICS: promql/parser/parse.go, checkAST).
+
+use super::Fault;
+use super::tree::{Aggregate, AggregateOp, Binary, Call, Cardinality, Expr, ValueType};
+
+impl Expr {
+    /// What it yields.
+    pub fn value_type(&self) -> ValueType {
+        match self {
+            Expr::Number(_) => ValueType::Scalar,
+            Expr::Text(_) => ValueType::Text,
+            Expr::Vector(_) | Expr::Aggregate(_) => ValueType::Vector,
+            Expr::Matrix(_) | Expr::Subquery(_) => ValueType::Matrix,
+            Expr::Negate(operand) => operand.value_type(),
+            Expr::Binary(binary) => match (binary.lhs.value_type(), binary.rhs.value_type()) {
+                (ValueType::Scalar, ValueType::Scalar) => ValueType::Scalar,
+                _ => ValueType::Vector,
+            },
+            Expr::Call(call) => match call.name.as_str() {
+                "end" | "max_of" | "min_of" | "pi" | "range" | "scalar" | "start" | "step" | "time" => {
+                    ValueType::Scalar
+                }
+                _ => ValueType::Vector,
+            },
+        }
+    }
+}
+
+/// Refuses what the parser wrongly lets through. As deep as the tree, which the caps bound.
+pub(super) fn check(expr: &Expr) -> Result<(), Fault> {
+    match expr {
+        Expr::Number(_) | Expr::Text(_) | Expr::Vector(_) | Expr::Matrix(_) => Ok(()),
+        Expr::Negate(operand) => check(operand),
+        Expr::Subquery(subquery) => check(&subquery.expr),
+        Expr::Call(call) => {
+            call.args.iter().try_for_each(check)?;
+            check_call(call)
+        }
+        Expr::Aggregate(aggregate) => {
+            aggregate.param.iter().try_for_each(check)?;
+            check(&aggregate.expr)?;
+            check_aggregate(aggregate)
+        }
+        Expr::Binary(binary) => {
+            check(&binary.lhs)?;
+            check(&binary.rhs)?;
+            check_binary(binary)
+        }
+    }
+}
+
+fn check_call(call: &Call) -> Result<(), Fault> {
+    let second_is_selector = matches!(call.args.get(1), None | Some(Expr::Vector(_)));
+    if call.name == "info" && !second_is_selector {
+        return Err(Fault::at(call.span, "expected label selectors only in the second argument of info"));
+    }
+    Ok(())
+}
+
+fn check_aggregate(aggregate: &Aggregate) -> Result<(), Fault> {
+    let takes_scalar = matches!(aggregate.op, AggregateOp::Limitk | AggregateOp::LimitRatio);
+    match &aggregate.param {
+        Some(param) if takes_scalar && param.value_type() != ValueType::Scalar => {
+            let got = param.value_type().as_str();
+            Err(Fault::at(
+                aggregate.span,
+                format!("expected type scalar in aggregation parameter, got {got}"),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_binary(binary: &Binary) -> Result<(), Fault> {
+    let Some(matching) = &binary.matching else { return Ok(()) };
+    let shared = matching.include.iter().find(|label| matching.on && matching.labels.contains(label));
+    if let Some(label) = shared {
+        return Err(Fault::at(
+            binary.span,
+            format!("label {label:?} must not occur in ON and GROUP clause at once"),
+        ));
+    }
+    let fills = matching.fill_left.is_some() || matching.fill_right.is_some();
+    if fills && matching.cardinality == Cardinality::ManyToMany {
+        return Err(Fault::at(binary.span, "filling in missing series not allowed for set operators"));
+    }
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! Where an expression begins, what is open, and the operators between expressions.
+
+use super::super::Fault;
+use super::super::lex::{Token, TokenKind};
+use super::super::literal;
+use super::super::tree::{BinaryOp, Span};
+use super::{
+    Front, Group, Last, Open, OpenKind, State, is_aggregation, is_number_word, is_reserved, number_word,
+};
+
+impl Front<'_> {
+    /// Reads one token of the beginning of an expression: a sign, something that opens, or a whole operand.
+    pub(super) fn operand(&mut self) -> Result<(), Fault> {
+        let Some(token) = self.peek() else { return Err(self.unexpected(&self.place(), "")) };
+        match token.kind {
+            TokenKind::Add | TokenKind::Sub => {
+                self.check_depth(1, token.span)?;
+                self.next += 1;
+                self.depth += 1;
+                self.coded.signs.push(token.kind == TokenKind::Add);
+                self.write(format_args!("-"));
+                Ok(())
+            }
+            TokenKind::LeftParen => self.open(OpenKind::Paren, self.coded.text.len(), token.span.start),
+            TokenKind::RightParen => self.close_empty(token),
+            TokenKind::Number => {
+                self.next += 1;
+                let value =
+                    literal::number(self.word(token)).map_err(|message| Fault::at(token.span, message))?;
+                self.number(value);
+                Ok(())
+            }
+            TokenKind::Text => {
+                self.next += 1;
+                let text = self.decode(token)?;
+                self.write(format_args!("\"{}\"", self.coded.texts.len()));
+                self.coded.texts.push(text);
+                self.operand_done(Last::Other, 0);
+                Ok(())
+            }
+            TokenKind::LeftBrace => self.selector(None),
+            TokenKind::Word => self.name(token),
+            _ => Err(self.unexpected(&self.place(), "")),
+        }
+    }
+
+    /// What a string token stands for.
+    pub(super) fn decode(&self, token: Token) -> Result<String, Fault> {
+        literal::string(self.word(token))
+            .map_err(|(within, message)| Fault::new(token.span.start as usize + within, message))
+    }
+
+    fn number(&mut self, value: f64) {
+        self.write(format_args!("scalar(n{})", self.coded.numbers.len()));
+        self.coded.numbers.push(value);
+        self.operand_done(Last::Other, 0);
+    }
+
+    fn name(&mut self, token: Token) -> Result<(), Fault> {
+        let word = self.word(token);
+        let before_paren = self.peek_kind(1) == Some(TokenKind::LeftParen);
+        if is_number_word(word) {
+            self.next += 1;
+            self.number(number_word(word));
+            return Ok(());
+        }
+        if is_aggregation(word) && (before_paren || self.is_grouping(1)) {
+            return self.aggregation(token);
+        }
+        if is_reserved(word) {
+            return Err(self.unexpected(&self.place(), ""));
+        }
+        if before_paren {
+            return self.call(token);
+        }
+        self.next += 1;
+        self.selector(Some(token))
+    }
+
+    /// Whether `by (` or `without (` stands `ahead` tokens from here.
+    fn is_grouping(&self, ahead: usize) -> bool {
+        let word = self.tokens.get(self.next + ahead).filter(|token| token.kind == TokenKind::Word);
+        let is_clause = word
+            .map(|token| self.word(*token))
+            .is_some_and(|word| word.eq_ignore_ascii_case("by") || word.eq_ignore_ascii_case("without"));
+        is_clause && self.peek_kind(ahead + 1) == Some(TokenKind::LeftParen)
+    }
+
+    fn aggregation(&mut self, token: Token) -> Result<(), Fault> {
+        let coded_start = self.coded.text.len();
+        self.next += 1;
+        self.write(format_args!("{}", self.word(token).to_ascii_lowercase()));
+        let has_grouping = self.is_grouping(0);
+        if has_grouping {
+            self.grouping()?;
+        }
+        let place = self.begin_call(token.span);
+        self.open(OpenKind::Aggregate { place, has_grouping }, coded_start, token.span.start)
+    }
+
+    fn grouping(&mut self) -> Result<(), Fault> {
+        if let Some(clause) = self.take(TokenKind::Word) {
+            self.write(format_args!("{}", self.word(clause).to_ascii_lowercase()));
+        }
+        self.labels(" in grouping opts")
+    }
+
+    fn call(&mut self, token: Token) -> Result<(), Fault> {
+        let word = self.word(token);
+        // The parser knows one function that Prometheus does not; a name with a colon is no token of a call.
+        if word == "integral" || word.contains(':') {
+            return Err(Fault::at(token.span, format!("unknown function with name {word:?}")));
+        }
+        let coded_start = self.coded.text.len();
+        self.next += 1;
+        self.write(format_args!("{word}"));
+        let place = self.begin_call(token.span);
+        self.open(OpenKind::Call { place, is_info: word == "info" }, coded_start, token.span.start)
+    }
+
+    fn begin_call(&mut self, span: Span) -> usize {
+        self.coded.calls.push(span);
+        self.coded.calls.len() - 1
+    }
+
+    fn open(&mut self, kind: OpenKind, coded_start: usize, offset: u32) -> Result<(), Fault> {
+        let paren = self.expect(TokenKind::LeftParen, " in aggregation", "\"(\"")?;
+        self.check_depth(1, paren.span)?;
+        self.write(format_args!("("));
+        self.stack.push(Open {
+            kind,
+            args: 0,
+            depth_outside: self.depth,
+            depth_base_outside: self.depth_base,
+            subqueries_outside: self.subqueries_before,
+            coded_start,
+            offset: offset as usize,
+        });
+        self.depth += 1;
+        self.depth_base = self.depth;
+        self.subqueries_before = 0;
+        self.state = State::Operand;
+        Ok(())
+    }
+
+    /// A `)` where an operand was expected: fine only for `f()`.
+    fn close_empty(&mut self, token: Token) -> Result<(), Fault> {
+        let after_paren = self
+            .next
+            .checked_sub(1)
+            .and_then(|at| self.tokens.get(at))
+            .is_some_and(|t| t.kind == TokenKind::LeftParen);
+        match self.stack.last() {
+            None => Err(Fault::at(token.span, "unexpected right parenthesis ')'")),
+            Some(open) if open.kind != OpenKind::Paren && open.args == 0 && after_paren => self.close(token),
+            Some(open) if open.kind != OpenKind::Paren && self.depth == self.depth_base && open.args > 0 => {
+                Err(Fault::at(token.span, "trailing commas not allowed in function call args"))
+            }
+            Some(_) => Err(self.unexpected(&self.place(), "")),
+        }
+    }
+
+    fn close(&mut self, token: Token) -> Result<(), Fault> {
+        let Some(open) = self.stack.pop() else {
+            return Err(Fault::at(token.span, "unexpected right parenthesis ')'"));
+        };
+        self.next += 1;
+        self.write(format_args!(")"));
+        self.fold_subqueries();
+        let subqueries = self.subqueries_before;
+        self.depth = open.depth_outside;
+        self.depth_base = open.depth_base_outside;
+        self.subqueries_before = open.subqueries_outside;
+        let mut end = token.span.end;
+        if matches!(open.kind, OpenKind::Aggregate { has_grouping: false, .. }) && self.is_grouping(0) {
+            self.grouping()?;
+            let last = self.next.checked_sub(1).and_then(|at| self.tokens.get(at));
+            end = last.map_or(end, |token| token.span.end);
+        }
+        if let OpenKind::Call { place, .. } | OpenKind::Aggregate { place, .. } = open.kind
+            && let Some(span) = self.coded.calls.get_mut(place)
+        {
+            span.end = end;
+        }
+        self.coded.groups.push(Group { coded: open.coded_start..self.coded.text.len(), offset: open.offset });
+        self.operand_done(Last::Other, subqueries);
+        Ok(())
+    }
+
+    /// Reads what follows a complete operand: a modifier, an operator, a comma or a `)`.
+    pub(super) fn operator(&mut self) -> Result<(), Fault> {
+        let Some(token) = self.peek() else { return Ok(()) };
+        match token.kind {
+            TokenKind::LeftBracket => return self.window(token),
+            TokenKind::At => return self.at(token),
+            TokenKind::RightParen => return self.close(token),
+            TokenKind::Comma => return self.comma(),
+            TokenKind::Word if self.word(token).eq_ignore_ascii_case("offset") => return self.offset(token),
+            TokenKind::Word => {
+                let word = self.word(token);
+                if word.eq_ignore_ascii_case("anchored") || word.eq_ignore_ascii_case("smoothed") {
+                    return Err(Fault::at(token.span, format!("the modifier {word} is not supported")));
+                }
+            }
+            _ => {}
+        }
+        let Some(op) = self.binary_op(token) else { return Err(self.unexpected(&self.place(), "")) };
+        self.next += 1;
+        if self.coded.operators.len() >= self.caps.binary_operators {
+            let message =
+                format!("too many binary operators: at most {} are allowed", self.caps.binary_operators);
+            return Err(Fault::at(token.span, message));
+        }
+        self.coded.operators.push((op, token.span));
+        self.write(format_args!("{}", op.as_str()));
+        self.matching()?;
+        self.fold_subqueries();
+        // A sign reaches over `^` but over no other operator: -a^-b^c nests, -a * -b does not.
+        if op != BinaryOp::Pow {
+            self.depth = self.depth_base;
+        }
+        self.state = State::Operand;
+        Ok(())
+    }
+
+    fn comma(&mut self) -> Result<(), Fault> {
+        match self.stack.last_mut() {
+            Some(open) if open.kind != OpenKind::Paren => open.args += 1,
+            _ => return Err(self.unexpected(&self.place(), "")),
+        }
+        self.next += 1;
+        self.write(format_args!(","));
+        self.fold_subqueries();
+        self.depth = self.depth_base;
+        self.state = State::Operand;
+        Ok(())
+    }
+
+    fn binary_op(&self, token: Token) -> Option<BinaryOp> {
+        Some(match token.kind {
+            TokenKind::Add => BinaryOp::Add,
+            TokenKind::Sub => BinaryOp::Sub,
+            TokenKind::Mul => BinaryOp::Mul,
+            TokenKind::Div => BinaryOp::Div,
+            TokenKind::Mod => BinaryOp::Mod,
+            TokenKind::Pow => BinaryOp::Pow,
+            TokenKind::EqualEqual => BinaryOp::Equal,
+            TokenKind::NotEqual => BinaryOp::NotEqual,
+            TokenKind::Less => BinaryOp::Less,
+            TokenKind::LessEqual => BinaryOp::LessEqual,
+            TokenKind::Greater => BinaryOp::Greater,
+            TokenKind::GreaterEqual => BinaryOp::GreaterEqual,
+            TokenKind::Word => match self.word(token).to_ascii_lowercase().as_str() {
+                "and" => BinaryOp::And,
+                "or" => BinaryOp::Or,
+                "unless" => BinaryOp::Unless,
+                "atan2" => BinaryOp::Atan2,
+                _ => return None,
+            },
+            _ => return None,
+        })
+    }
+}

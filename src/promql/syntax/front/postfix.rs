@@ -1,0 +1,223 @@
+//! What follows an operand (`[5m]`, `offset`, `@`) and what follows an operator (`bool`, `on`, `group_left`, `fill`).
+
+use crate::model::Timestamp;
+
+use super::super::Fault;
+use super::super::lex::{Token, TokenKind};
+use super::super::literal;
+use super::super::tree::{AtModifier, Span};
+use super::{Front, Last, Window, is_number_word, number_word};
+
+impl Front<'_> {
+    /// `[5m]` makes a selector a window; `[1h:5m]` and `[1h:]` make any expression a subquery.
+    pub(super) fn window(&mut self, open: Token) -> Result<(), Fault> {
+        self.check_depth(1, open.span)?;
+        self.next += 1;
+        let range_ms = self.positive_duration()?;
+        let is_subquery = self.take(TokenKind::Colon).is_some();
+        let step_ms = match self.peek_kind(0) {
+            Some(TokenKind::RightBracket) => None,
+            _ if is_subquery => Some(self.positive_duration()?),
+            _ => None,
+        };
+        let close = self.expect(TokenKind::RightBracket, " inside brackets", "\"]\"")?;
+        let span = Span { start: open.span.start, end: close.span.end };
+        self.coded.windows.push(Window { range_ms, step_ms, span });
+        let place = self.coded.windows.len();
+        if is_subquery {
+            let subqueries = self.subqueries + 1;
+            if subqueries > self.caps.subquery_nesting {
+                let message = format!(
+                    "subqueries nested too deeply: at most {} levels are allowed",
+                    self.caps.subquery_nesting
+                );
+                return Err(Fault::at(open.span, message));
+            }
+            self.write(format_args!("[{place}s:]"));
+            self.operand_done(Last::Window, subqueries);
+            return Ok(());
+        }
+        match self.last {
+            Last::Selector if self.last_has_offset => {
+                Err(Fault::at(open.span, "no offset modifiers allowed before range"))
+            }
+            Last::Selector if self.last_has_at => {
+                Err(Fault::at(open.span, "no @ modifiers allowed before range"))
+            }
+            Last::Selector => {
+                self.write(format_args!("[{place}s]"));
+                self.operand_done(Last::Window, 0);
+                Ok(())
+            }
+            _ => Err(Fault::at(open.span, "ranges only allowed for vector selectors")),
+        }
+    }
+
+    pub(super) fn offset(&mut self, word: Token) -> Result<(), Fault> {
+        if self.last == Last::Other {
+            let message = "offset modifier must be preceded by an instant vector selector or range vector selector or a subquery";
+            return Err(Fault::at(word.span, message));
+        }
+        self.next += 1;
+        let ms = self.offset_duration()?;
+        // Zero counts as unset, and may be said twice (promql/parser/parse.go, addOffset).
+        if ms == 0 {
+            return Ok(());
+        }
+        if self.last_has_offset {
+            return Err(Fault::at(word.span, "offset may not be set multiple times"));
+        }
+        self.last_has_offset = true;
+        self.coded.offsets.push(ms);
+        self.write(format_args!("offset {}s", self.coded.offsets.len()));
+        Ok(())
+    }
+
+    pub(super) fn at(&mut self, at: Token) -> Result<(), Fault> {
+        if self.last == Last::Other {
+            let message = "@ modifier must be preceded by an instant vector selector or range vector selector or a subquery";
+            return Err(Fault::at(at.span, message));
+        }
+        if self.last_has_at {
+            return Err(Fault::at(at.span, "@ <timestamp> may not be set multiple times"));
+        }
+        self.next += 1;
+        let time = self.at_time()?;
+        self.last_has_at = true;
+        self.coded.times.push(time);
+        self.write(format_args!("@ {}", self.coded.times.len()));
+        Ok(())
+    }
+
+    fn at_time(&mut self) -> Result<AtModifier, Fault> {
+        const PLACE: &str = " in @";
+        const EXPECTED: &str = "timestamp";
+        let function = self
+            .peek()
+            .filter(|token| token.kind == TokenKind::Word)
+            .map(|token| self.word(token).to_ascii_lowercase());
+        let edge = match function.as_deref() {
+            Some("start") => Some(AtModifier::Start),
+            Some("end") => Some(AtModifier::End),
+            _ => None,
+        };
+        if let Some(edge) = edge {
+            self.next += 1;
+            self.expect(TokenKind::LeftParen, PLACE, "\"(\"")?;
+            self.expect(TokenKind::RightParen, PLACE, "\")\"")?;
+            return Ok(edge);
+        }
+        let (value, span) = self.signed_number(PLACE, EXPECTED)?;
+        match literal::timestamp_from_seconds(value) {
+            Some(ms) => Ok(AtModifier::Time(Timestamp::from_ms(ms))),
+            None => Err(Fault::at(span, format!("timestamp out of bounds for @ modifier: {value}"))),
+        }
+    }
+
+    /// A number with at most one sign.
+    fn signed_number(&mut self, place: &str, expected: &str) -> Result<(f64, Span), Fault> {
+        let negative = self.take(TokenKind::Sub).is_some();
+        if !negative {
+            self.take(TokenKind::Add);
+        }
+        let token = self.peek().ok_or_else(|| self.unexpected(place, expected))?;
+        let word = self.word(token);
+        let value = match token.kind {
+            TokenKind::Number => literal::number(word).map_err(|message| Fault::at(token.span, message))?,
+            TokenKind::Word if is_number_word(word) => number_word(word),
+            _ => return Err(self.unexpected(place, expected)),
+        };
+        self.next += 1;
+        Ok((if negative { -value } else { value }, token.span))
+    }
+
+    /// What may stand between a binary operator and its right side.
+    pub(super) fn matching(&mut self) -> Result<(), Fault> {
+        if self.take_word("bool") {
+            self.write(format_args!("bool"));
+        }
+        let mut matched = false;
+        for clause in ["on", "ignoring"] {
+            if !matched && self.take_word(clause) {
+                matched = true;
+                self.write(format_args!("{clause}"));
+                self.labels(&format!(" in {clause}"))?;
+            }
+        }
+        let mut grouped = false;
+        for clause in ["group_left", "group_right"] {
+            if matched && !grouped && self.take_word(clause) {
+                grouped = true;
+                self.write(format_args!("{clause}"));
+                if self.peek_kind(0) == Some(TokenKind::LeftParen) {
+                    self.labels(&format!(" in {clause}"))?;
+                }
+            }
+        }
+        self.fills()
+    }
+
+    /// `fill(0)`, or `fill_left(0)` and `fill_right(0)` in either order.
+    fn fills(&mut self) -> Result<(), Fault> {
+        let mut seen: Vec<&str> = Vec::new();
+        while self.peek_kind(1) == Some(TokenKind::LeftParen) {
+            let names = ["fill", "fill_left", "fill_right"];
+            let Some(name) = names.into_iter().find(|name| self.is_word(name)) else { break };
+            if seen.contains(&name) || seen.contains(&"fill") || (name == "fill" && !seen.is_empty()) {
+                return Err(self.unexpected("", ""));
+            }
+            seen.push(name);
+            self.next += 2;
+            let (value, _) = self.signed_number(" in fill", "number")?;
+            self.expect(TokenKind::RightParen, " in fill", "\")\"")?;
+            self.coded.numbers.push(value);
+            self.write(format_args!("{name} ({})", self.coded.numbers.len()));
+        }
+        Ok(())
+    }
+
+    fn is_word(&self, word: &str) -> bool {
+        let token = self.peek().filter(|token| token.kind == TokenKind::Word);
+        token.is_some_and(|token| self.word(token).eq_ignore_ascii_case(word))
+    }
+
+    fn take_word(&mut self, word: &str) -> bool {
+        let is_next = self.is_word(word);
+        if is_next {
+            self.next += 1;
+        }
+        is_next
+    }
+
+    /// `(a, "b.c",)`: the labels of `by`, `on` and their like.
+    pub(super) fn labels(&mut self, place: &str) -> Result<(), Fault> {
+        self.expect(TokenKind::LeftParen, place, "\"(\"")?;
+        self.write(format_args!("("));
+        let mut first = true;
+        while self.take(TokenKind::RightParen).is_none() {
+            let token = self.peek().ok_or_else(|| self.unexpected(place, "label or \")\""))?;
+            let label = match token.kind {
+                TokenKind::Word if !self.word(token).contains(':') && !is_number_word(self.word(token)) => {
+                    self.word(token).to_owned()
+                }
+                TokenKind::Text => self.decode(token)?,
+                _ => return Err(self.unexpected(place, "label")),
+            };
+            if label.is_empty() {
+                return Err(Fault::at(token.span, format!("invalid label name \"\"{place}")));
+            }
+            self.next += 1;
+            if !first {
+                self.write(format_args!(","));
+            }
+            first = false;
+            self.write(format_args!("l{}", self.coded.labels.len()));
+            self.coded.labels.push(label);
+            if self.take(TokenKind::Comma).is_none() && self.peek_kind(0) != Some(TokenKind::RightParen) {
+                return Err(self.unexpected(place, "\",\" or \")\""));
+            }
+        }
+        self.write(format_args!(")"));
+        Ok(())
+    }
+}

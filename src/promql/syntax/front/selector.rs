@@ -1,0 +1,285 @@
+//! `name{label="value", ...}`: read here entirely, and compiled only when the caps have been kept.
+
+use crate::model::{METRIC_NAME, MatchOp, Matcher, Pattern, PatternError};
+
+use super::super::lex::{Token, TokenKind, lex_within};
+use super::super::literal;
+use super::super::tree::Span;
+use super::super::{Caps, Fault};
+use super::{Front, Last, OpenKind, is_reserved};
+
+/// A selector before its expressions are compiled.
+pub(super) struct Raw {
+    matchers: Vec<RawMatcher>,
+    span: Span,
+    /// `info`'s second argument may match everything.
+    may_be_empty: bool,
+}
+
+struct RawMatcher {
+    name: String,
+    op: MatchOp,
+    value: String,
+    /// Of the value.
+    span: Span,
+}
+
+/// Reads a selector and nothing else.
+pub(in super::super) fn selector_alone(
+    text: &str,
+    tokens: &[Token],
+    caps: &Caps,
+) -> Result<Vec<Matcher>, Fault> {
+    let mut front = Front::new(text, tokens, caps);
+    match front.peek() {
+        None => return Err(Fault::new(0, "no selector found in input")),
+        Some(token) if token.kind == TokenKind::LeftBrace => front.selector(None)?,
+        Some(token) if token.kind == TokenKind::Word && !is_reserved(front.word(token)) => {
+            front.next += 1;
+            front.selector(Some(token))?;
+        }
+        Some(_) => return Err(front.unexpected(" in series selector", "metric name or \"{\"")),
+    }
+    if !front.at_end() {
+        return Err(front.unexpected(" after series selector", "end of input"));
+    }
+    front.compile_selectors()?;
+    Ok(front.coded.selectors.pop().map(|(matchers, _)| matchers).unwrap_or_default())
+}
+
+/// Reads `label op value`, the quotes around the value being optional.
+pub(in super::super) fn matcher_alone(text: &str, caps: &Caps) -> Result<Matcher, Fault> {
+    if text.len() > caps.text_bytes {
+        return Err(Fault::new(
+            0,
+            format!("matcher too long: at most {} bytes are allowed", caps.text_bytes),
+        ));
+    }
+    let start = text.len() - text.trim_start().len();
+    let operator = end_of_name(text, start)?;
+    let name_text = text.get(start..operator).unwrap_or_default().trim_end();
+    let name = match name_text.starts_with(['"', '\'', '`']) {
+        true => {
+            literal::string(name_text).map_err(|(within, message)| Fault::new(start + within, message))?
+        }
+        false => name_text.to_owned(),
+    };
+    if name.is_empty() {
+        return Err(Fault::new(start, "a label name is expected"));
+    }
+    let rest = text.get(operator..).unwrap_or_default();
+    let (op, op_text) = [MatchOp::Regex, MatchOp::NotRegex, MatchOp::NotEqual, MatchOp::Equal]
+        .map(|op| (op, op.as_str()))
+        .into_iter()
+        .find(|(_, op_text)| rest.starts_with(op_text))
+        .ok_or_else(|| Fault::new(operator, format!("expected one of = != =~ !~ after label {name:?}")))?;
+    let after = rest.get(op_text.len()..).unwrap_or_default();
+    let value_text = after.trim();
+    let value_start = text.len() - after.trim_start().len();
+    let value = match value_text.starts_with(['"', '\'', '`']) {
+        true => {
+            let tokens = lex_within(value_text, caps.text_bytes)
+                .map_err(|f| Fault::new(value_start + f.offset, f.message))?;
+            match tokens.as_slice() {
+                [one] => literal::string(one.text(value_text))
+                    .map_err(|(within, message)| Fault::new(value_start + within, message))?,
+                _ => return Err(Fault::new(value_start, "unexpected text after the quoted value")),
+            }
+        }
+        false => value_text.to_owned(),
+    };
+    let raw =
+        RawMatcher { name, op, value, span: Span { start: offset(value_start), end: offset(text.len()) } };
+    check_regex(&raw, caps)?;
+    raw.compile()
+}
+
+/// Where the label name at `start`, bare or quoted, and the blanks behind it end.
+fn end_of_name(text: &str, start: usize) -> Result<usize, Fault> {
+    let rest = text.get(start..).unwrap_or_default();
+    let length = match rest.chars().next() {
+        Some(quote @ ('"' | '\'' | '`')) => {
+            let mut escaped = false;
+            let close = rest.char_indices().skip(1).find(|(_, character)| {
+                let closes = !escaped && *character == quote;
+                escaped = !escaped && *character == '\\' && quote != '`';
+                closes
+            });
+            close.map(|(at, _)| at + 1).ok_or_else(|| Fault::new(start, "unterminated quoted string"))?
+        }
+        Some(first) if first == '_' || first.is_ascii_alphabetic() => {
+            rest.bytes().take_while(|byte| *byte == b'_' || byte.is_ascii_alphanumeric()).count()
+        }
+        _ => return Err(Fault::new(start, "a label name is expected")),
+    };
+    let after = rest.get(length..).unwrap_or_default();
+    Ok(start + length + (after.len() - after.trim_start().len()))
+}
+
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+impl Front<'_> {
+    /// Reads a selector whose metric name, if it has one in front, was just taken.
+    pub(super) fn selector(&mut self, name: Option<Token>) -> Result<(), Fault> {
+        let first = name.or_else(|| self.peek()).map(|token| token.span).unwrap_or_default();
+        if self.selectors.len() >= self.caps.selectors {
+            let message = format!("too many series selectors: at most {} are allowed", self.caps.selectors);
+            return Err(Fault::at(first, message));
+        }
+        let mut raw = Raw { matchers: Vec::new(), span: first, may_be_empty: self.is_info_selector() };
+        let mut metric = name.map(|token| self.word(token).to_owned());
+        if self.peek_kind(0) == Some(TokenKind::LeftBrace) {
+            self.braces(&mut raw, &mut metric)?;
+        }
+        if let Some(metric) = metric {
+            raw.matchers.insert(
+                0,
+                RawMatcher { name: METRIC_NAME.to_owned(), op: MatchOp::Equal, value: metric, span: first },
+            );
+        }
+        self.write(format_args!("s{}", self.selectors.len()));
+        self.selectors.push(raw);
+        self.operand_done(Last::Selector, 0);
+        Ok(())
+    }
+
+    /// Whether the next operand is the second argument of `info`, which may match everything.
+    fn is_info_selector(&self) -> bool {
+        let info = self
+            .stack
+            .last()
+            .is_some_and(|open| matches!(open.kind, OpenKind::Call { is_info: true, .. }) && open.args == 1);
+        info && self.depth == self.depth_base
+    }
+
+    fn braces(&mut self, raw: &mut Raw, metric: &mut Option<String>) -> Result<(), Fault> {
+        const PLACE: &str = " in label matching";
+        let open = self.expect(TokenKind::LeftBrace, PLACE, "\"{\"")?;
+        self.check_depth(1, open.span)?;
+        let mut names_metric = None;
+        loop {
+            if let Some(close) = self.take(TokenKind::RightBrace) {
+                raw.span.end = close.span.end;
+                break;
+            }
+            let Some(token) = self.peek() else {
+                return Err(Fault::new(self.text.len(), "unexpected end of input inside braces"));
+            };
+            let name = match token.kind {
+                TokenKind::Word => self.word(token).to_owned(),
+                TokenKind::Text => self.decode(token)?,
+                _ => return Err(self.unexpected(PLACE, "identifier or \"}\"")),
+            };
+            self.next += 1;
+            if name.is_empty() {
+                return Err(Fault::at(token.span, "invalid label or metric name \"\""));
+            }
+            let bare_text = token.kind == TokenKind::Text
+                && matches!(self.peek_kind(0), Some(TokenKind::Comma | TokenKind::RightBrace));
+            if bare_text {
+                if let Some(earlier) = metric.replace(name.clone()) {
+                    return Err(twice(token.span, &earlier, &name));
+                }
+            } else {
+                let matcher = self.matcher(name)?;
+                if matcher.name == METRIC_NAME {
+                    names_metric = Some((token.span, matcher.value.clone()));
+                }
+                raw.matchers.push(matcher);
+            }
+            if self.take(TokenKind::Comma).is_none()
+                && !matches!(self.peek_kind(0), None | Some(TokenKind::RightBrace))
+            {
+                return Err(self.unexpected(PLACE, "\",\" or \"}\""));
+            }
+        }
+        match (metric.as_deref(), names_metric) {
+            (Some(metric), Some((span, value))) => Err(twice(span, metric, &value)),
+            _ => Ok(()),
+        }
+    }
+
+    fn matcher(&mut self, name: String) -> Result<RawMatcher, Fault> {
+        const PLACE: &str = " in label matching";
+        let op = match self.peek_kind(0) {
+            Some(TokenKind::Equal) => MatchOp::Equal,
+            Some(TokenKind::NotEqual) => MatchOp::NotEqual,
+            Some(TokenKind::Regex) => MatchOp::Regex,
+            Some(TokenKind::NotRegex) => MatchOp::NotRegex,
+            _ => return Err(self.unexpected(PLACE, "label matching operator")),
+        };
+        self.next += 1;
+        let token = self.expect(TokenKind::Text, PLACE, "string")?;
+        let matcher = RawMatcher { name, op, value: self.decode(token)?, span: token.span };
+        if check_regex(&matcher, self.caps)? {
+            self.regex_matchers += 1;
+            if self.regex_matchers > self.caps.regex_matchers {
+                let message =
+                    format!("too many regular expressions: at most {} are allowed", self.caps.regex_matchers);
+                return Err(Fault::at(token.span, message));
+            }
+        }
+        Ok(matcher)
+    }
+
+    /// Compiles what the caps have let through.
+    pub(super) fn compile_selectors(&mut self) -> Result<(), Fault> {
+        for raw in std::mem::take(&mut self.selectors) {
+            let mut matchers = Vec::with_capacity(raw.matchers.len());
+            for matcher in &raw.matchers {
+                matchers.push(matcher.compile()?);
+            }
+            if !raw.may_be_empty && matchers.iter().all(|matcher| matcher.matches("")) {
+                return Err(Fault::at(
+                    raw.span,
+                    "vector selector must contain at least one non-empty matcher",
+                ));
+            }
+            name_first(&mut matchers);
+            self.coded.selectors.push((matchers, raw.span));
+        }
+        Ok(())
+    }
+}
+
+/// `{job="a", __name__="up"}` is `up{job="a"}`: the tree knows one form.
+fn name_first(matchers: &mut [Matcher]) {
+    let is_name = |matcher: &Matcher| matcher.name() == METRIC_NAME;
+    let mut names = matchers.iter().enumerate().filter(|(_, matcher)| is_name(matcher));
+    if let (Some((place, matcher)), None) = (names.next(), names.next())
+        && matcher.op() == MatchOp::Equal
+        && let Some(up_to_name) = matchers.get_mut(..=place)
+    {
+        up_to_name.rotate_right(1);
+    }
+}
+
+fn twice(span: Span, first: &str, second: &str) -> Fault {
+    Fault::at(span, format!("metric name must not be set twice: {first:?} or {second:?}"))
+}
+
+/// Whether the matcher counts as a regular expression, and whether it is short enough if it does.
+fn check_regex(matcher: &RawMatcher, caps: &Caps) -> Result<bool, Fault> {
+    let is_regex = matches!(matcher.op, MatchOp::Regex | MatchOp::NotRegex);
+    if !is_regex || Pattern::is_set(&matcher.value) {
+        return Ok(false);
+    }
+    if matcher.value.len() > caps.regex_bytes {
+        let message = format!(
+            "regular expression too long: {} bytes, at most {} are allowed",
+            matcher.value.len(),
+            caps.regex_bytes
+        );
+        return Err(Fault::at(matcher.span, message));
+    }
+    Ok(true)
+}
+
+impl RawMatcher {
+    fn compile(&self) -> Result<Matcher, Fault> {
+        Matcher::new(&self.name, self.op, &self.value)
+            .map_err(|error: PatternError| Fault::at(self.span, error.to_string()))
+    }
+}

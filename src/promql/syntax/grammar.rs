@@ -1,0 +1,281 @@
+//! promql-parser behind its wall: the coded text in, our tree out. Nothing else names the parser.
+//!
+//! The coded text keeps the caps, so recursion here is bounded by them: at most one level for each open parenthesis,
+//! sign, subquery and binary operator, some four hundred.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::SystemTime;
+
+use promql_parser::label::Labels;
+use promql_parser::parser::{self, Expr as Parsed, LabelModifier, VectorMatchCardinality};
+
+use super::Fault;
+use super::front::{Coded, Window};
+use super::tree::{
+    Aggregate, AggregateOp, Binary, BinaryOp, Call, Cardinality, Expr, Grouping, Matching, MatrixSelector,
+    Span, Subquery, VectorSelector,
+};
+
+/// Parses the coded text and decodes its tree.
+pub(super) fn parse(coded: &Coded) -> Result<Expr, Fault> {
+    let parsed = guarded(&coded.text).map_err(|message| locate(coded, message))?;
+    let mut decoder = Decoder {
+        coded,
+        calls: coded.calls.iter(),
+        operators: coded.operators.iter(),
+        signs: coded.signs.iter(),
+    };
+    decoder.expr(&parsed)
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has called the parser: what the caps refuse must never reach it.
+    pub(super) static PARSER_CALLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// A panic within the parser costs this query, not the process.
+fn guarded(text: &str) -> Result<Parsed, String> {
+    #[cfg(test)]
+    PARSER_CALLS.set(PARSER_CALLS.get() + 1);
+    let parsed = catch_unwind(AssertUnwindSafe(|| parser::parse(text)));
+    parsed.unwrap_or_else(|_| Err("internal error: the parser failed on this expression".to_owned()))
+}
+
+/// The parser gives no positions. The first group to close that fails by itself with the same words has the fault.
+fn locate(coded: &Coded, message: String) -> Fault {
+    // Each group is parsed again, so both numbers bound the work: 64 times 8 KiB is less than one text at the cap costs.
+    const GROUPS_MAX: usize = 64;
+    const BYTES_MAX: usize = 8 << 10;
+    let mut offset = 0;
+    if coded.text.len() <= BYTES_MAX {
+        let mut groups = coded.groups.iter().take(GROUPS_MAX);
+        let faulty = groups.find(|group| {
+            let text = coded.text.get(group.coded.clone()).unwrap_or_default();
+            guarded(text).is_err_and(|own| own == message)
+        });
+        offset = faulty.map_or(0, |group| group.offset);
+    }
+    Fault::new(offset, in_prometheus_words(message))
+}
+
+/// The types as Prometheus names them in its errors.
+fn in_prometheus_words(message: String) -> String {
+    let Some(rest) = message.strip_prefix("expected type ") else { return message };
+    let words = |name: &str| match name {
+        "vector" => "instant vector".to_owned(),
+        "matrix" => "range vector".to_owned(),
+        other => other.to_owned(),
+    };
+    match (rest.split_once(" in "), rest.rsplit_once(", got ")) {
+        (Some((expected, _)), Some((before, got))) => {
+            let place = before.strip_prefix(expected).unwrap_or_default();
+            format!("expected type {}{place}, got {}", words(expected), words(got))
+        }
+        _ => message,
+    }
+}
+
+/// The parser's tree is not what the coded text said: a bug of ours or of the parser's, never the user's fault.
+struct Mismatch;
+
+impl From<Mismatch> for Fault {
+    fn from(_: Mismatch) -> Fault {
+        Fault::new(0, "internal error: the grammar disagrees with the tokens")
+    }
+}
+
+struct Decoder<'c> {
+    coded: &'c Coded,
+    calls: std::slice::Iter<'c, Span>,
+    operators: std::slice::Iter<'c, (BinaryOp, Span)>,
+    signs: std::slice::Iter<'c, bool>,
+}
+
+impl Decoder<'_> {
+    fn expr(&mut self, parsed: &Parsed) -> Result<Expr, Fault> {
+        match parsed {
+            Parsed::Paren(paren) => self.expr(&paren.expr),
+            Parsed::Unary(unary) => self.unary(&unary.expr),
+            Parsed::Binary(binary) => self.binary(binary),
+            Parsed::Call(call) => self.call(call),
+            Parsed::Aggregate(aggregate) => self.aggregate(aggregate),
+            Parsed::Subquery(subquery) => self.subquery(subquery),
+            Parsed::StringLiteral(text) => {
+                let place: usize = text.val.parse().map_err(|_| Mismatch)?;
+                Ok(Expr::Text(self.coded.texts.get(place).cloned().ok_or(Mismatch)?))
+            }
+            Parsed::VectorSelector(selector) => Ok(Expr::Vector(self.selector(selector)?)),
+            Parsed::MatrixSelector(matrix) => {
+                let selector = self.selector(&matrix.vs)?;
+                let range_ms = self.window(matrix.range)?.range_ms;
+                Ok(Expr::Matrix(MatrixSelector { selector, range_ms }))
+            }
+            // The coded text has no bare numbers, and nobody registers extensions.
+            Parsed::NumberLiteral(_) | Parsed::Extension(_) => Err(Mismatch.into()),
+        }
+    }
+
+    /// A sign before a literal belongs to it, a plus leaves nothing behind.
+    fn unary(&mut self, operand: &Parsed) -> Result<Expr, Fault> {
+        let is_plus = *self.signs.next().ok_or(Mismatch)?;
+        let expr = self.expr(operand)?;
+        Ok(match expr {
+            expr if is_plus => expr,
+            Expr::Number(value) => Expr::Number(-value),
+            expr => Expr::Negate(Box::new(expr)),
+        })
+    }
+
+    fn binary(&mut self, binary: &parser::BinaryExpr) -> Result<Expr, Fault> {
+        let lhs = self.expr(&binary.lhs)?;
+        let (op, span) = *self.operators.next().ok_or(Mismatch)?;
+        if binary.op.to_string() != op.as_str() {
+            return Err(Mismatch.into());
+        }
+        let rhs = self.expr(&binary.rhs)?;
+        let between_vectors = [&binary.lhs, &binary.rhs]
+            .iter()
+            .all(|side| side.value_type() == parser::value::ValueType::Vector);
+        let matching = self.matching(binary)?;
+        let fills = matching
+            .as_ref()
+            .is_some_and(|matching| matching.fill_left.is_some() || matching.fill_right.is_some());
+        if fills && !between_vectors {
+            return Err(Fault::at(span, "filling in missing series only allowed between vectors"));
+        }
+        let matching = matching.filter(|_| between_vectors);
+        Ok(Expr::Binary(Box::new(Binary {
+            op,
+            lhs,
+            rhs,
+            returns_bool: binary.return_bool(),
+            matching,
+            span,
+        })))
+    }
+
+    fn matching(&self, binary: &parser::BinaryExpr) -> Result<Option<Matching>, Mismatch> {
+        let Some(modifier) = &binary.modifier else { return Ok(None) };
+        let (cardinality, include) = match &modifier.card {
+            VectorMatchCardinality::OneToOne => (Cardinality::OneToOne, Vec::new()),
+            VectorMatchCardinality::ManyToOne(labels) => (Cardinality::ManyToOne, self.labels(labels)?),
+            VectorMatchCardinality::OneToMany(labels) => (Cardinality::OneToMany, self.labels(labels)?),
+            VectorMatchCardinality::ManyToMany => (Cardinality::ManyToMany, Vec::new()),
+        };
+        let (on, labels) = match &modifier.matching {
+            None => (false, Vec::new()),
+            Some(LabelModifier::Include(labels)) => (true, self.labels(labels)?),
+            Some(LabelModifier::Exclude(labels)) => (false, self.labels(labels)?),
+        };
+        let fill_left = self.fill(modifier.fill_values.lhs)?;
+        let fill_right = self.fill(modifier.fill_values.rhs)?;
+        let matching = Matching { on, labels, cardinality, include, fill_left, fill_right };
+        Ok(Some(matching).filter(|matching| *matching != Matching::default()))
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a place in a table, written by us; looked up, not trusted"
+    )]
+    fn fill(&self, place: Option<f64>) -> Result<Option<f64>, Mismatch> {
+        let Some(place) = place else { return Ok(None) };
+        let value = (place as usize).checked_sub(1).and_then(|at| self.coded.numbers.get(at));
+        value.copied().map(Some).ok_or(Mismatch)
+    }
+
+    fn call(&mut self, call: &parser::Call) -> Result<Expr, Fault> {
+        if let (parser::value::ValueType::Scalar, Some(value)) = (call.func.return_type, self.literal(call)) {
+            return Ok(Expr::Number(value));
+        }
+        let span = *self.calls.next().ok_or(Mismatch)?;
+        let mut args = Vec::with_capacity(call.args.len());
+        for arg in &call.args.args {
+            args.push(self.expr(arg)?);
+        }
+        Ok(Expr::Call(Call { name: call.func.name.to_owned(), args, span }))
+    }
+
+    /// The number of `scalar(n0)`.
+    fn literal(&self, call: &parser::Call) -> Option<f64> {
+        let [arg] = call.args.args.as_slice() else { return None };
+        let Parsed::VectorSelector(selector) = &**arg else { return None };
+        let place = selector.name.as_deref()?.strip_prefix('n')?;
+        self.coded.numbers.get(place.parse::<usize>().ok()?).copied()
+    }
+
+    fn aggregate(&mut self, aggregate: &parser::AggregateExpr) -> Result<Expr, Fault> {
+        let span = *self.calls.next().ok_or(Mismatch)?;
+        let name = aggregate.op.to_string();
+        let op = *AggregateOp::ALL.iter().find(|op| op.as_str() == name).ok_or(Mismatch)?;
+        let param = match &aggregate.param {
+            Some(param) => Some(self.expr(param)?),
+            None => None,
+        };
+        let expr = self.expr(&aggregate.expr)?;
+        let grouping = match &aggregate.modifier {
+            None => Grouping::By(Vec::new()),
+            Some(LabelModifier::Include(labels)) => Grouping::By(self.labels(labels)?),
+            Some(LabelModifier::Exclude(labels)) => Grouping::Without(self.labels(labels)?),
+        };
+        Ok(Expr::Aggregate(Box::new(Aggregate { op, expr, param, grouping, span })))
+    }
+
+    fn subquery(&mut self, subquery: &parser::SubqueryExpr) -> Result<Expr, Fault> {
+        let expr = self.expr(&subquery.expr)?;
+        let Window { range_ms, step_ms, span } = self.window(subquery.range)?;
+        let offset_ms = self.offset(subquery.offset.as_ref())?;
+        let at = self.at(subquery.at.as_ref())?;
+        Ok(Expr::Subquery(Box::new(Subquery { expr, range_ms, step_ms, offset_ms, at, span })))
+    }
+
+    fn selector(&self, selector: &parser::VectorSelector) -> Result<VectorSelector, Mismatch> {
+        let place = selector
+            .name
+            .as_deref()
+            .and_then(|name| name.strip_prefix('s'))
+            .and_then(|place| place.parse::<usize>().ok());
+        let (matchers, span) = place.and_then(|place| self.coded.selectors.get(place)).ok_or(Mismatch)?;
+        let offset_ms = self.offset(selector.offset.as_ref())?;
+        let at = self.at(selector.at.as_ref())?;
+        Ok(VectorSelector { matchers: matchers.clone(), offset_ms, at, span: *span })
+    }
+
+    fn window(&self, place: std::time::Duration) -> Result<Window, Mismatch> {
+        lookup(&self.coded.windows, place)
+    }
+
+    fn offset(&self, offset: Option<&parser::Offset>) -> Result<i64, Mismatch> {
+        match offset {
+            None => Ok(0),
+            Some(parser::Offset::Pos(place)) => lookup(&self.coded.offsets, *place),
+            Some(parser::Offset::Neg(_)) => Err(Mismatch),
+        }
+    }
+
+    fn at(&self, at: Option<&parser::AtModifier>) -> Result<Option<super::tree::AtModifier>, Mismatch> {
+        match at {
+            None => Ok(None),
+            Some(parser::AtModifier::At(time)) => {
+                let place = time.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| Mismatch)?;
+                lookup(&self.coded.times, place).map(Some)
+            }
+            Some(parser::AtModifier::Start | parser::AtModifier::End) => Err(Mismatch),
+        }
+    }
+
+    fn labels(&self, labels: &Labels) -> Result<Vec<String>, Mismatch> {
+        let decode = |label: &String| {
+            let place = label.strip_prefix('l').and_then(|place| place.parse::<usize>().ok());
+            place.and_then(|place| self.coded.labels.get(place)).cloned().ok_or(Mismatch)
+        };
+        labels.labels.iter().map(decode).collect()
+    }
+}
+
+/// Seconds are places, counted from 1.
+fn lookup<T: Copy>(table: &[T], place: std::time::Duration) -> Result<T, Mismatch> {
+    let place = usize::try_from(place.as_secs()).ok().and_then(|place| place.checked_sub(1));
+    place.and_then(|place| table.get(place)).copied().ok_or(Mismatch)
+}

@@ -1,0 +1,262 @@
+//! The canonical text of a tree: parsing it gives the same tree (spans aside), so two expressions that print alike mean
+//! the same. Parentheses stand only where precedence needs them.
+//!
+//! Recursion follows the tree, whose depth the parser's caps bound.
+
+use std::fmt::{Display, Formatter, Result, Write};
+
+use crate::model::{METRIC_NAME, MatchOp, Matcher, format_duration};
+
+use super::front::{is_number_word, is_reserved};
+use super::tree::{
+    Aggregate, AtModifier, Binary, BinaryOp, Cardinality, Expr, Grouping, Matching, Subquery, VectorSelector,
+};
+
+/// Binding strength, low to high, as Prometheus' grammar lists it; the signs bind like `*`.
+const SIGN: u8 = 5;
+const POW: u8 = 6;
+const PRIMARY: u8 = 7;
+
+fn strength(op: BinaryOp) -> u8 {
+    match op {
+        BinaryOp::Or => 1,
+        BinaryOp::And | BinaryOp::Unless => 2,
+        BinaryOp::Add | BinaryOp::Sub => 4,
+        BinaryOp::Mul | BinaryOp::Div | BinaryOp::Mod | BinaryOp::Atan2 => 5,
+        BinaryOp::Pow => POW,
+        _ => 3,
+    }
+}
+
+fn has_sign(expr: &Expr) -> bool {
+    match expr {
+        Expr::Number(value) => value.is_sign_negative() && !value.is_nan(),
+        Expr::Negate(_) => true,
+        _ => false,
+    }
+}
+
+fn strength_of(expr: &Expr) -> u8 {
+    match expr {
+        Expr::Binary(binary) => strength(binary.op),
+        expr if has_sign(expr) => SIGN,
+        _ => PRIMARY,
+    }
+}
+
+fn within(f: &mut Formatter<'_>, expr: &Expr, parentheses: bool) -> Result {
+    if parentheses { write!(f, "({expr})") } else { write!(f, "{expr}") }
+}
+
+impl Display for Expr {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Expr::Number(value) => number(f, *value),
+            Expr::Text(text) => quoted(f, text),
+            Expr::Vector(selector) => {
+                matchers(f, &selector.matchers)?;
+                modifiers(f, selector.at, selector.offset_ms)
+            }
+            Expr::Matrix(matrix) => {
+                let VectorSelector { matchers: tests, offset_ms, at, .. } = &matrix.selector;
+                matchers(f, tests)?;
+                write!(f, "[{}]", format_duration(matrix.range_ms))?;
+                modifiers(f, *at, *offset_ms)
+            }
+            Expr::Subquery(subquery) => print_subquery(f, subquery),
+            Expr::Negate(operand) => {
+                f.write_char('-')?;
+                within(f, operand, strength_of(operand) <= SIGN && !has_sign(operand))
+            }
+            Expr::Binary(binary) => print_binary(f, binary),
+            Expr::Call(call) => {
+                write!(f, "{}(", call.name)?;
+                for (place, arg) in call.args.iter().enumerate() {
+                    write!(f, "{}{arg}", if place == 0 { "" } else { ", " })?;
+                }
+                f.write_char(')')
+            }
+            Expr::Aggregate(aggregate) => print_aggregate(f, aggregate),
+        }
+    }
+}
+
+fn print_subquery(f: &mut Formatter<'_>, subquery: &Subquery) -> Result {
+    within(f, &subquery.expr, strength_of(&subquery.expr) < PRIMARY)?;
+    write!(f, "[{}:", format_duration(subquery.range_ms))?;
+    if let Some(step_ms) = subquery.step_ms {
+        f.write_str(&format_duration(step_ms))?;
+    }
+    f.write_char(']')?;
+    modifiers(f, subquery.at, subquery.offset_ms)
+}
+
+fn print_binary(f: &mut Formatter<'_>, binary: &Binary) -> Result {
+    let own = strength(binary.op);
+    let right_associative = binary.op == BinaryOp::Pow;
+    let (left, right) = (strength_of(&binary.lhs), strength_of(&binary.rhs));
+    within(f, &binary.lhs, left < own || (left == own && right_associative))?;
+    write!(f, " {} ", binary.op.as_str())?;
+    if binary.returns_bool {
+        f.write_str("bool ")?;
+    }
+    if let Some(matching) = &binary.matching {
+        print_matching(f, matching)?;
+    }
+    // A sign on the right needs no parentheses: nothing to its left could take its operand away.
+    let loose = right < own || (right == own && !right_associative);
+    within(f, &binary.rhs, loose && !has_sign(&binary.rhs))
+}
+
+fn print_matching(f: &mut Formatter<'_>, matching: &Matching) -> Result {
+    let group = match matching.cardinality {
+        Cardinality::ManyToOne => Some("group_left"),
+        Cardinality::OneToMany => Some("group_right"),
+        Cardinality::OneToOne | Cardinality::ManyToMany => None,
+    };
+    if matching.on || !matching.labels.is_empty() || group.is_some() {
+        write!(f, "{} ", if matching.on { "on" } else { "ignoring" })?;
+        labels(f, &matching.labels)?;
+        f.write_char(' ')?;
+    }
+    if let Some(group) = group {
+        write!(f, "{group} ")?;
+        labels(f, &matching.include)?;
+        f.write_char(' ')?;
+    }
+    let fills = match (matching.fill_left, matching.fill_right) {
+        (Some(left), Some(right)) if left.to_bits() == right.to_bits() => [("fill", Some(left)), ("", None)],
+        (left, right) => [("fill_left", left), ("fill_right", right)],
+    };
+    for (name, value) in fills {
+        if let Some(value) = value {
+            write!(f, "{name} (")?;
+            number(f, value)?;
+            f.write_str(") ")?;
+        }
+    }
+    Ok(())
+}
+
+fn print_aggregate(f: &mut Formatter<'_>, aggregate: &Aggregate) -> Result {
+    f.write_str(aggregate.op.as_str())?;
+    let clause = match &aggregate.grouping {
+        Grouping::By(names) if names.is_empty() => None,
+        Grouping::By(names) => Some(("by", names)),
+        Grouping::Without(names) => Some(("without", names)),
+    };
+    if let Some((clause, names)) = clause {
+        write!(f, " {clause} ")?;
+        labels(f, names)?;
+        f.write_char(' ')?;
+    }
+    f.write_char('(')?;
+    if let Some(param) = &aggregate.param {
+        write!(f, "{param}, ")?;
+    }
+    write!(f, "{})", aggregate.expr)
+}
+
+fn modifiers(f: &mut Formatter<'_>, at: Option<AtModifier>, offset_ms: i64) -> Result {
+    match at {
+        None => {}
+        Some(AtModifier::Start) => f.write_str(" @ start()")?,
+        Some(AtModifier::End) => f.write_str(" @ end()")?,
+        Some(AtModifier::Time(time)) => {
+            let sign = if time.as_ms() < 0 { "-" } else { "" };
+            let ms = time.as_ms().unsigned_abs();
+            write!(f, " @ {sign}{}", ms / 1000)?;
+            if !ms.is_multiple_of(1000) {
+                write!(f, ".{:03}", ms % 1000)?;
+            }
+        }
+    }
+    if offset_ms != 0 { write!(f, " offset {}", format_duration(offset_ms)) } else { Ok(()) }
+}
+
+fn matchers(f: &mut Formatter<'_>, matchers: &[Matcher]) -> Result {
+    let mut names = matchers.iter().filter(|matcher| matcher.name() == METRIC_NAME);
+    let named = match (names.next(), names.next()) {
+        (Some(name), None) if name.op() == MatchOp::Equal && !name.value().is_empty() => Some(name.value()),
+        _ => None,
+    };
+    let in_front = named.filter(|name| is_metric_name(name));
+    if let Some(name) = in_front {
+        f.write_str(name)?;
+        if matchers.len() == 1 {
+            return Ok(());
+        }
+    }
+    f.write_char('{')?;
+    let mut comma = "";
+    if let Some(name) = named.filter(|_| in_front.is_none()) {
+        quoted(f, name)?;
+        comma = ", ";
+    }
+    for matcher in matchers {
+        if named.is_some() && matcher.name() == METRIC_NAME {
+            continue;
+        }
+        f.write_str(comma)?;
+        comma = ", ";
+        label(f, matcher.name())?;
+        f.write_str(matcher.op().as_str())?;
+        quoted(f, matcher.value())?;
+    }
+    f.write_char('}')
+}
+
+fn is_metric_name(name: &str) -> bool {
+    let plain = |(place, byte): (usize, u8)| {
+        byte == b'_' || byte == b':' || byte.is_ascii_alphabetic() || (place > 0 && byte.is_ascii_digit())
+    };
+    !name.is_empty() && name.bytes().enumerate().all(plain) && !is_reserved(name)
+}
+
+fn labels(f: &mut Formatter<'_>, names: &[String]) -> Result {
+    f.write_char('(')?;
+    for (place, name) in names.iter().enumerate() {
+        f.write_str(if place == 0 { "" } else { ", " })?;
+        label(f, name)?;
+    }
+    f.write_char(')')
+}
+
+fn label(f: &mut Formatter<'_>, name: &str) -> Result {
+    let plain = |(place, byte): (usize, u8)| {
+        byte == b'_' || byte.is_ascii_alphabetic() || (place > 0 && byte.is_ascii_digit())
+    };
+    let bare = !name.is_empty() && name.bytes().enumerate().all(plain) && !is_number_word(name);
+    if bare { f.write_str(name) } else { quoted(f, name) }
+}
+
+/// The shortest decimal that reads back as the same double.
+fn number(f: &mut Formatter<'_>, value: f64) -> Result {
+    let size = value.abs();
+    if value.is_nan() {
+        f.write_str("NaN")
+    } else if size.is_infinite() {
+        f.write_str(if value < 0.0 { "-Inf" } else { "Inf" })
+    } else if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        write!(f, "{value:e}")
+    } else {
+        write!(f, "{value}")
+    }
+}
+
+/// In double quotes with Go's escapes.
+fn quoted(f: &mut Formatter<'_>, text: &str) -> Result {
+    f.write_char('"')?;
+    for character in text.chars() {
+        match character {
+            '"' => f.write_str("\\\"")?,
+            '\\' => f.write_str("\\\\")?,
+            '\n' => f.write_str("\\n")?,
+            '\r' => f.write_str("\\r")?,
+            '\t' => f.write_str("\\t")?,
+            control if control.is_control() => write!(f, "\\u{:04x}", u32::from(control))?,
+            other => f.write_char(other)?,
+        }
+    }
+    f.write_char('"')
+}

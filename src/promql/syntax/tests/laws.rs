@@ -1,0 +1,294 @@
+//! Any text is an expression or an error; any tree prints as itself.
+
+use proptest::prelude::*;
+
+use super::super::tree::{
+    Aggregate, AggregateOp, AtModifier, Binary, BinaryOp, Call, Cardinality, Expr, Grouping, Matching,
+    MatrixSelector, Span, Subquery, VectorSelector,
+};
+use super::super::{Caps, lex, parse, parse_matcher, parse_selector};
+use super::shape;
+use crate::model::{METRIC_NAME, MatchOp, Matcher, Timestamp};
+
+fn label() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z_][a-z0-9_]{0,3}",
+        prop::sample::select(vec!["by", "on", "or", "inf", "sum", "bool", "offset", "start"])
+            .prop_map(str::to_owned),
+        "\\PC{1,4}",
+    ]
+    .prop_filter("the metric name has a rule of its own", |name| name != METRIC_NAME)
+}
+
+fn labels() -> impl Strategy<Value = Vec<String>> {
+    prop::collection::vec(label(), 0..3)
+}
+
+fn matcher() -> impl Strategy<Value = Matcher> {
+    let text = || {
+        prop_oneof![
+            "\\PC{0,5}",
+            prop::sample::select(vec!["a\nb", "\u{1}", "\"", "\\", "`'"]).prop_map(str::to_owned)
+        ]
+    };
+    prop_oneof![
+        (label(), text()).prop_map(|(name, value)| Matcher::equal(&name, &value)),
+        (label(), text())
+            .prop_map(|(name, value)| Matcher::new(&name, MatchOp::NotEqual, &value).expect("no pattern")),
+        (label(), prop::sample::select(vec!["a|b", "x.+", "[0-9]+", "\\d\\.", ""]))
+            .prop_map(|(name, value)| Matcher::new(&name, MatchOp::Regex, value).expect("a pattern")),
+    ]
+}
+
+fn offset() -> impl Strategy<Value = i64> {
+    prop_oneof![Just(0), -100_000_000_000..100_000_000_000_i64, Just(86_400_000), Just(1)]
+}
+
+fn at() -> impl Strategy<Value = Option<AtModifier>> {
+    let time = (-4_000_000_000_000..4_000_000_000_000_i64)
+        .prop_map(|ms| Some(AtModifier::Time(Timestamp::from_ms(ms))));
+    prop_oneof![3 => Just(None), 1 => Just(Some(AtModifier::Start)), 1 => Just(Some(AtModifier::End)), 1 => time]
+}
+
+fn selector() -> impl Strategy<Value = VectorSelector> {
+    let name = prop_oneof![
+        "[a-z_:][a-z0-9_:]{0,4}",
+        "\\PC{1,4}",
+        prop::sample::select(vec![
+            "sum",
+            "by",
+            "on",
+            "nan",
+            "offset",
+            "and",
+            "start",
+            "fill",
+            "group_left",
+            "1x"
+        ])
+        .prop_map(str::to_owned),
+    ];
+    (name, prop::collection::vec(matcher(), 0..3), offset(), at()).prop_map(
+        |(name, mut matchers, offset_ms, at)| {
+            matchers.insert(0, Matcher::equal(METRIC_NAME, &name));
+            VectorSelector { matchers, offset_ms, at, span: Span::default() }
+        },
+    )
+}
+
+fn number() -> impl Strategy<Value = f64> {
+    let odd = vec![
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        1e300,
+        -1e-300,
+        300.0,
+        f64::MAX,
+        f64::MIN_POSITIVE,
+    ];
+    prop_oneof![prop::sample::select(odd), prop::num::f64::NORMAL]
+}
+
+fn positive_ms() -> impl Strategy<Value = i64> {
+    prop_oneof![1..100_000_000_000_i64, Just(300_000), Just(31_536_000_000)]
+}
+
+fn scalar() -> impl Strategy<Value = Expr> {
+    let leaf = prop_oneof![number().prop_map(Expr::Number), Just(call("time", Vec::new()))];
+    leaf.prop_recursive(3, 8, 2, |inner| {
+        let op = prop::sample::select(vec![
+            BinaryOp::Add,
+            BinaryOp::Sub,
+            BinaryOp::Mul,
+            BinaryOp::Pow,
+            BinaryOp::Atan2,
+            BinaryOp::Less,
+        ]);
+        prop_oneof![
+            inner.clone().prop_map(negate),
+            (inner.clone(), op, inner).prop_map(|(lhs, op, rhs)| binary(
+                lhs,
+                op,
+                rhs,
+                op.is_comparison(),
+                None
+            )),
+        ]
+    })
+}
+
+/// A sign before a literal belongs to the literal.
+fn negate(operand: Expr) -> Expr {
+    match operand {
+        Expr::Number(value) => Expr::Number(-value),
+        other => Expr::Negate(Box::new(other)),
+    }
+}
+
+fn call(name: &str, args: Vec<Expr>) -> Expr {
+    Expr::Call(Call { name: name.to_owned(), args, span: Span::default() })
+}
+
+fn binary(lhs: Expr, op: BinaryOp, rhs: Expr, returns_bool: bool, matching: Option<Matching>) -> Expr {
+    Expr::Binary(Box::new(Binary { op, lhs, rhs, returns_bool, matching, span: Span::default() }))
+}
+
+fn grouping() -> impl Strategy<Value = Grouping> {
+    prop_oneof![labels().prop_map(Grouping::By), labels().prop_map(Grouping::Without)]
+}
+
+fn matching(op: BinaryOp) -> impl Strategy<Value = Option<Matching>> {
+    let cardinality =
+        prop::sample::select(vec![Cardinality::OneToOne, Cardinality::ManyToOne, Cardinality::OneToMany]);
+    let fill = || prop::option::of(number());
+    (any::<bool>(), labels(), cardinality, labels(), fill(), fill()).prop_map(
+        move |(on, labels, cardinality, mut include, fill_left, fill_right)| {
+            if op.is_set() {
+                return Some(Matching {
+                    on,
+                    labels,
+                    cardinality: Cardinality::ManyToMany,
+                    ..Matching::default()
+                });
+            }
+            include.retain(|label| cardinality != Cardinality::OneToOne && !(on && labels.contains(label)));
+            let matching = Matching { on, labels, cardinality, include, fill_left, fill_right };
+            Some(matching).filter(|matching| *matching != Matching::default())
+        },
+    )
+}
+
+fn vector() -> impl Strategy<Value = Expr> {
+    let ops = vec![
+        BinaryOp::Add,
+        BinaryOp::Sub,
+        BinaryOp::Mul,
+        BinaryOp::Div,
+        BinaryOp::Mod,
+        BinaryOp::Pow,
+        BinaryOp::Atan2,
+        BinaryOp::Equal,
+        BinaryOp::NotEqual,
+        BinaryOp::GreaterEqual,
+        BinaryOp::And,
+        BinaryOp::Or,
+        BinaryOp::Unless,
+    ];
+    selector().prop_map(Expr::Vector).prop_recursive(4, 24, 3, move |inner| {
+        let between = (prop::sample::select(ops.clone()), any::<bool>())
+            .prop_flat_map(|(op, bool)| (Just((op, bool)), matching(op)));
+        let subquery = (inner.clone(), positive_ms(), prop::option::of(positive_ms()), offset(), at())
+            .prop_map(|(expr, range_ms, step_ms, offset_ms, at)| {
+                Expr::Subquery(Box::new(Subquery {
+                    expr,
+                    range_ms,
+                    step_ms,
+                    offset_ms,
+                    at,
+                    span: Span::default(),
+                }))
+            });
+        let window = (selector(), positive_ms())
+            .prop_map(|(selector, range_ms)| Expr::Matrix(MatrixSelector { selector, range_ms }));
+        let aggregate = (
+            prop::sample::select(AggregateOp::ALL.to_vec()),
+            scalar(),
+            "\\PC{0,4}",
+            grouping(),
+            inner.clone(),
+        );
+        prop_oneof![
+            inner.clone().prop_map(negate),
+            (inner.clone(), between, inner.clone()).prop_map(|(lhs, ((op, bool), matching), rhs)| binary(
+                lhs,
+                op,
+                rhs,
+                bool && op.is_comparison(),
+                matching
+            )),
+            (scalar(), inner.clone()).prop_map(|(lhs, rhs)| binary(lhs, BinaryOp::Pow, rhs, false, None)),
+            (inner.clone(), scalar()).prop_map(|(lhs, rhs)| binary(lhs, BinaryOp::Mul, rhs, false, None)),
+            prop_oneof![subquery, window].prop_map(|matrix| call("rate", vec![matrix])),
+            (inner, "\\PC{0,4}").prop_map(|(vector, text)| call(
+                "label_join",
+                vec![vector, Expr::Text(text.clone()), Expr::Text(text.clone()), Expr::Text(text)]
+            )),
+            aggregate.prop_map(|(op, number, text, grouping, expr)| {
+                let param = match op {
+                    AggregateOp::CountValues => Some(Expr::Text(text)),
+                    AggregateOp::Topk
+                    | AggregateOp::Bottomk
+                    | AggregateOp::Quantile
+                    | AggregateOp::Limitk
+                    | AggregateOp::LimitRatio => Some(number),
+                    _ => None,
+                };
+                Expr::Aggregate(Box::new(Aggregate { op, expr, param, grouping, span: Span::default() }))
+            }),
+        ]
+    })
+}
+
+fn check_never_panics(text: &str) {
+    let caps = Caps::default();
+    if let Ok(parsed) = parse(text, &caps) {
+        let printed = parsed.expr.to_string();
+        let again =
+            parse(&printed, &caps).unwrap_or_else(|error| panic!("{text:?} printed as {printed:?}: {error}"));
+        assert_eq!(shape(&again.expr), shape(&parsed.expr), "{text:?} printed as {printed:?}");
+        assert_eq!(again.value_type, parsed.value_type);
+    }
+    let _ = parse_selector(text, &caps);
+    let _ = parse_matcher(text, &caps);
+    if let Ok(tokens) = lex::lex(text) {
+        let mut end = 0;
+        for token in tokens {
+            assert!(token.span.start >= end && token.span.end > token.span.start);
+            assert!(!token.text(text).is_empty());
+            end = token.span.end;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text_is_an_expression_or_an_error(text in prop_oneof!["\\PC{0,60}", any::<String>()]) {
+        check_never_panics(&text);
+    }
+
+    #[test]
+    fn any_row_of_tokens_is_an_expression_or_an_error(
+        pieces in prop::collection::vec(prop::sample::select(vec![
+            "up", "a", "sum", "rate", "by", "on", "or", "and", "offset", "bool", "inf", "nan", "start", "end", "step", "ignoring",
+            "group_left", "fill", "min_of", "info", "1", "5m", "0x1F", "1e300", "1e1000", ".5", "'x'", "\"\\xff\"", "`\\`", "(", ")",
+            "()", "{", "}", "{}", "[", "]", "[5m]", "[1h:]", "[5m:1m]", ":", ",", "=", "=~", "!=", "!~", "==", "<", ">=", "+", "-", "*",
+            "/", "%", "^", "@", "#\n", "é", "\"[\"", "a=~\"x.y\"", "time()", "(a)", "(1)",
+        ]), 0..14),
+        gap in prop::sample::select(vec!["", " "]),
+    ) {
+        check_never_panics(&pieces.join(gap));
+    }
+
+    #[test]
+    fn a_printed_tree_parses_to_itself(tree in prop_oneof![3 => vector(), 1 => scalar()]) {
+        let printed = tree.to_string();
+        match parse(&printed, &Caps::default()) {
+            Ok(parsed) => {
+                prop_assert_eq!(shape(&parsed.expr), shape(&tree), "{}", &printed);
+                prop_assert_eq!(parsed.expr.to_string(), printed);
+                prop_assert_eq!(parsed.value_type, tree.value_type());
+            }
+            // Only what exceeds the caps may be refused.
+            Err(error) => {
+                let capped = ["too many", "nested too deeply"].iter().any(|cap| error.message.contains(cap));
+                prop_assert!(capped, "{}: {}", printed, error);
+            }
+        }
+    }
+}

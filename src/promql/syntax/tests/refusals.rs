@@ -1,0 +1,335 @@
+//! What is no PromQL, in which words and where.
+
+use super::super::{Caps, parse, parse_matcher, parse_selector};
+use crate::model::MatchOp;
+
+fn refusal(text: &str) -> String {
+    match parse(text, &Caps::default()) {
+        Ok(parsed) => panic!("{text:?} was accepted as {}", parsed.expr),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn errors_say_where_and_why() {
+    let cases = [
+        ("", "1:1: parse error: no expression found in input"),
+        (" # only a comment", "1:1: parse error: no expression found in input"),
+        ("(up", "1:4: parse error: unexpected end of input inside parenthesis"),
+        ("sum(", "1:5: parse error: unexpected end of input inside aggregation"),
+        ("rate(up[5m]", "1:12: parse error: unexpected end of input inside function call arguments"),
+        ("up)", "1:3: parse error: unexpected right parenthesis ')'"),
+        ("1 +", "1:4: parse error: unexpected end of input"),
+        ("up\n  up", "2:3: parse error: unexpected identifier \"up\""),
+        ("up{", "1:4: parse error: unexpected end of input inside braces"),
+        ("up{a}", "1:5: parse error: unexpected \"}\" in label matching, expected label matching operator"),
+        ("up{a=b}", "1:6: parse error: unexpected identifier \"b\" in label matching, expected string"),
+        ("up{,}", "1:4: parse error: unexpected \",\" in label matching"),
+        ("up{a=\"b\" c=\"d\"}", "1:10: parse error: unexpected identifier \"c\" in label matching"),
+        ("up[", "1:4: parse error: unexpected end of input in duration expression, expected duration"),
+        ("up[]", "1:4: parse error: unexpected \"]\" in duration expression, expected duration"),
+        ("up[5m", "1:6: parse error: unexpected end of input inside brackets"),
+        ("up[5]m", "1:6: parse error: unexpected identifier \"m\""),
+        ("up[5x]", "1:4: parse error: bad number or duration syntax: \"5x\""),
+        ("\"abc", "1:1: parse error: unterminated quoted string"),
+        ("\"a\nb\"", "1:1: parse error: unterminated quoted string"),
+        ("`abc", "1:1: parse error: unterminated raw string"),
+        ("up é", "1:4: parse error: unexpected character: 'é'"),
+        ("up\x0c", "1:3: parse error: unexpected character: '\\u{c}'"),
+        ("sum(up,)", "1:8: parse error: trailing commas not allowed in function call args"),
+        ("on + 1", "1:1: parse error: unexpected <on>"),
+        ("a + group_left(x) b", "1:5: parse error: unexpected <group_left>"),
+        ("1 + unknown(up)", "1:5: parse error: unknown function with name 'unknown'"),
+        (
+            "1 + rate(up)",
+            "1:5: parse error: expected type range vector in call to function 'rate', got instant vector",
+        ),
+        (
+            "2 * sum(1)",
+            "1:5: parse error: expected type instant vector in aggregation expression, got scalar",
+        ),
+        ("up @ inf", "1:6: parse error: timestamp out of bounds for @ modifier: inf"),
+        (
+            "a + on(x) group_left(x) b",
+            "1:3: parse error: label \"x\" must not occur in ON and GROUP clause at once",
+        ),
+        ("{a=~\".*\"}", "1:1: parse error: vector selector must contain at least one non-empty matcher"),
+        ("x{a=~\"(\"}", "1:6: parse error: error parsing regexp: missing closing ): `(`"),
+    ];
+    for (text, expected) in cases {
+        let message = refusal(text);
+        assert!(message.starts_with(expected), "{text:?}: {message}");
+    }
+}
+
+/// Each of these either crashes promql-parser 0.11.1, or is taken by it although it is no PromQL.
+#[test]
+fn what_the_parser_alone_gets_wrong_is_refused() {
+    let texts = [
+        "foo[1e300]",
+        "foo[1e30]",
+        "foo offset inf",
+        "foo offset nan",
+        "foo offset -inf",
+        "foo offset 1e300",
+        "foo[0]",
+        "foo[0s]",
+        "foo[5m:0]",
+        "foo[300y]",
+        "foo[300y:1m]",
+        "foo offset 300y",
+        "foo[9.5e10]",
+        "foo[0.0001]",
+        "foo[-5m]",
+        "foo[1/0]",
+        "foo[nan]",
+        "foo @ 1e20",
+        "foo @ nan",
+        "foo @ -inf",
+        "1e1000",
+        "-1e1000",
+        "{a=\"b\" or c=\"d\"}",
+        "x{tenant=\"evil\" or tenant=~\".*\"}",
+        "limitk(\"x\", a)",
+        "limit_ratio(a, a)",
+        "+\"x\"",
+        "+a[5m]",
+        "+(a[5m])",
+        "-\"x\"",
+        "a and fill(0) b",
+        "1 + fill(0) a",
+        "ln(-1)",
+        "exp(inf)",
+        "info(a, b + c)",
+        "integral(a[5m])",
+        "a\x0c+ b",
+        "x{a=~\"x**\"}",
+        "x{a=~\"a)|(b\"}",
+        "x{a=~\"(?x)a b\"}",
+        "x{a=~\"\\\\u0041\"}",
+        "x{a=~\"x{1001}\"}",
+        "x{a=~\"[a--b]\"}",
+        "\"\\xff\"",
+        "foo offset 5m[5m]",
+        "foo @ 5 [5m]",
+        "sum(foo)[5m]",
+        "foo[5m] [1h:]",
+        "foo offset 5m offset 1m",
+        "foo @ 1 @ 2",
+        "1 offset 5m",
+        "(foo) offset 5m",
+        "foo[5m:1m:1s]",
+        "foo[:5m]",
+    ];
+    for text in texts {
+        refusal(text);
+    }
+}
+
+#[test]
+fn what_is_no_promql_is_refused() {
+    let texts = [
+        "1 = 1",
+        "1 =~ 1",
+        "!up",
+        "1 !",
+        "up up",
+        "1 2",
+        "()",
+        "(,)",
+        "rate()",
+        "rate(up[5m], 1)",
+        "1 == 2",
+        "1 and 2",
+        "a + bool b",
+        "a and on(x) group_left() b",
+        "a + on(x) 1",
+        "\"a\" + 1",
+        "up[5m] + 1",
+        "sum by job (up)",
+        "sum by (job) up",
+        "sum by (a b) (up)",
+        "sum by (,) (up)",
+        "sum by (a:b) (up)",
+        "sum by (inf) (up)",
+        "sum by (\"\") (up)",
+        "topk(up)",
+        "topk(\"a\", up)",
+        "count_values(1, up)",
+        "sum()",
+        "sum(up, up)",
+        "Rate(up[5m])",
+        "a:b(up)",
+        "1(up)",
+        "time(1)",
+        "time() [5m:]",
+    ];
+    for text in texts {
+        refusal(text);
+    }
+}
+
+#[test]
+fn wrong_selectors_literals_and_modifiers_are_refused() {
+    let texts = [
+        "up{a=\"b\",,}",
+        "up{=\"b\"}",
+        "up{a==\"b\"}",
+        "up{a:b=\"c\"}",
+        "up{1=\"c\"}",
+        "up{\"\"=\"c\"}",
+        "{}",
+        "{a=\"\"}",
+        "{a!=\"b\"}",
+        "{\"\"}",
+        "up{__name__=\"x\"}",
+        "up{\"x\"}",
+        "{\"x\", \"y\"}",
+        "{\"x\", __name__=~\"y\"}",
+        "1__0",
+        "1_",
+        "0x",
+        "0b1",
+        "0x1p4",
+        "1e",
+        "1.2.3",
+        "5m5m",
+        "1m1h",
+        "1.5h",
+        "1d2",
+        "up[5m]]",
+        "up[5m}",
+        "up(",
+        "a + ",
+        "* a",
+        "a + on b",
+        "a + on(x) group_left(y) group_right(z) b",
+        "a + fill(x) b",
+        "a + fill() b",
+        "a + fill(0) fill_left(1) b",
+        "up @",
+        "up @ foo",
+        "up @ start",
+        "up @ start(1)",
+        "up @ \"x\"",
+        "up offset",
+        "up offset foo",
+        "up offset \"1m\"",
+        "up offset --1m",
+        "'\\\"'",
+        "\"\\'\"",
+        "\"\\400\"",
+        "\"\\x4\"",
+        "\"\\ud800\"",
+        "\"\\U00110000\"",
+        "\"\\q\"",
+        "\"\\",
+        "\"abc\\\"",
+        "label_replace(up, \"a\")",
+        "a </ b",
+        "up[5m] anchored",
+        "up[step()]",
+        "@ 5",
+        "offset 5m up",
+        "}",
+        "]",
+        ",",
+        "a atan2",
+        "atan2",
+        "bool",
+        "group_left",
+    ];
+    for text in texts {
+        refusal(text);
+    }
+}
+
+#[test]
+fn a_selector_alone_gives_its_matchers() {
+    let texts = |text: &str| -> Vec<String> {
+        let matchers =
+            parse_selector(text, &Caps::default()).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+        matchers.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(texts("up"), ["__name__=\"up\""]);
+    assert_eq!(texts(" {job=~\"a|b\"} "), ["job=~\"a|b\""]);
+    assert_eq!(texts("up{job!=\"a\", x=\"\"}"), ["__name__=\"up\"", "job!=\"a\"", "x=\"\""]);
+    for text in [
+        "",
+        "{}",
+        "{a=~\".*\"}",
+        "up[5m]",
+        "up offset 5m",
+        "up + 1",
+        "1",
+        "\"up\"",
+        "sum(up)",
+        "(up)",
+        "bool",
+        "inf",
+        "up{a=~\"[\"}",
+    ] {
+        assert!(parse_selector(text, &Caps::default()).is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn one_matcher_is_read_with_and_without_quotes() {
+    let cases = [
+        ("job=api", "job", MatchOp::Equal, "api"),
+        (" job != api server ", "job", MatchOp::NotEqual, "api server"),
+        ("job=~\"api|db\"", "job", MatchOp::Regex, "api|db"),
+        ("env!~prod.*", "env", MatchOp::NotRegex, "prod.*"),
+        ("env=~prod|stage", "env", MatchOp::Regex, "prod|stage"),
+        ("tenant='t\\'42'", "tenant", MatchOp::Equal, "t'42"),
+        ("path=`C:\\x`", "path", MatchOp::Equal, "C:\\x"),
+        ("\"a.b\" = c", "a.b", MatchOp::Equal, "c"),
+        ("a=", "a", MatchOp::Equal, ""),
+        ("a==b", "a", MatchOp::Equal, "=b"),
+        ("a=b=c", "a", MatchOp::Equal, "b=c"),
+        ("a=x\"y\"", "a", MatchOp::Equal, "x\"y\""),
+        ("a=~", "a", MatchOp::Regex, ""),
+    ];
+    for (text, name, op, value) in cases {
+        let matcher =
+            parse_matcher(text, &Caps::default()).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+        assert_eq!((matcher.name(), matcher.op(), matcher.value()), (name, op, value), "{text:?}");
+    }
+    let refused = [
+        "",
+        "=",
+        "a",
+        "a b",
+        "1=2",
+        "=x",
+        "\"\"=x",
+        "\"a=x",
+        "a=\"x",
+        "a=\"x\" y",
+        "a=\"x\",b=\"y\"",
+        "a=~[",
+        "a>1",
+        "é=1",
+        "a!x",
+        "a.b=c",
+        "a=\"\\q\"",
+    ];
+    for text in refused {
+        assert!(parse_matcher(text, &Caps::default()).is_err(), "{text:?}");
+    }
+    let error = parse_matcher("job=~(", &Caps::default()).expect_err("no pattern");
+    assert_eq!((error.offset, error.column), (5, 6));
+}
+
+#[test]
+fn messages_are_short_however_long_the_token() {
+    let long = "é".repeat(20_000);
+    for text in [
+        format!("up \"{long}\""),
+        format!("1 + {}", "1x".repeat(20_000)),
+        format!("{}(1)", "f".repeat(40_000)),
+    ] {
+        let error = parse(&text, &Caps::default()).expect_err("no expression");
+        assert!(error.message.len() <= 404, "{} bytes", error.message.len());
+    }
+}

@@ -1,0 +1,245 @@
+//! Who may call what (API.md B1 and the threat model's rows 27 to 31, 36, 47).
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header;
+use data_encoding::BASE64URL_NOPAD;
+use serde_json::json;
+
+use crate::house::{House, Who, ask};
+
+const RANGE: &str = "/api/v1/orgs/acme/query/probe-range";
+const EXPR: &str = "/api/v1/orgs/acme/query/probe-expr";
+const MOUNT: &str = "/api/v1/orgs/acme/prometheus/api/v1/probe";
+const WRITE: &str = "/api/v1/orgs/acme/import/probe";
+
+fn bearer(token: &str) -> Who {
+    Who::Bearer(token.to_owned())
+}
+
+#[tokio::test]
+async fn each_credential_opens_what_it_is_for() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, embed_secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let (_, read) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
+    let (_, ingest) = house.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
+    let token = house.token(&cabinet, &key, json!({})).await;
+    let table = [
+        ("nobody", Who::Nobody, [401, 401, 401, 401, 401]),
+        ("cookie", cabinet.clone(), [200, 200, 200, 204, 200]),
+        ("token", token, [200, 200, 200, 403, 401]),
+        ("read key", bearer(&read), [401, 401, 200, 403, 401]),
+        ("ingest key", bearer(&ingest), [401, 401, 403, 204, 401]),
+        ("embed key", bearer(&embed_secret), [401, 401, 403, 403, 401]),
+        ("read key as password", Who::Basic("grafana".into(), read.clone()), [401, 401, 200, 403, 401]),
+    ];
+    for (name, who, expected) in table {
+        let got = [
+            house.get(RANGE, &who).await.status.as_u16(),
+            house.get(EXPR, &who).await.status.as_u16(),
+            house.get(MOUNT, &who).await.status.as_u16(),
+            house.post(WRITE, &who, json!({})).await.status.as_u16(),
+            house.get("/api/v1/orgs/acme", &who).await.status.as_u16(),
+        ];
+        assert_eq!(got, expected, "{name}: range, expr, mount, write, cabinet");
+    }
+}
+
+/// API.md F47.
+#[tokio::test]
+async fn a_raw_api_key_is_refused_on_the_data_paths_with_a_hint() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (_, secret) = house.key(&cabinet, json!({ "scopes": ["read", "embed", "ingest"] })).await;
+    let reply = house.get(RANGE, &bearer(&secret)).await;
+    reply.is(401, "api_key_not_allowed");
+    assert!(reply.text("hint").contains("prometheus"));
+    assert_eq!(reply.value()["errorType"], "unauthorized");
+    assert!(reply.header("www-authenticate").starts_with("Bearer realm=\"metrics\", error=\"invalid_token\""));
+    house.get("/api/v1/orgs/acme", &bearer(&secret)).await.is(401, "session_required");
+}
+
+/// API.md B1.1 and F36: a bad Authorization header never falls through to a good cookie.
+#[tokio::test]
+async fn the_authorization_header_is_the_only_credential_considered() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let token = house.token(&cabinet, &key, json!({ "ttl_s": 60 })).await;
+    house.pass(Duration::from_secs(60 + 31));
+    let both = |authorization: String| {
+        ask("GET", RANGE, &cabinet).header(header::AUTHORIZATION, authorization).body(Body::empty()).expect("a request")
+    };
+    let expired = house.send(both(format!("Bearer {}", token.secret()))).await;
+    expired.is(401, "token_expired");
+    assert_eq!(expired.session_cookie(), None, "the cookie was not even looked at");
+    for authorization in ["Bearer x", "Bearer a.b.c", "Basic !!!", "Digest x", "", "Bearer", "Bearer msk_x"] {
+        let reply = house.send(both(authorization.to_owned())).await;
+        assert_eq!(reply.status, 401, "{authorization:?}");
+    }
+}
+
+/// API.md B1.4: not a session, so not authenticated.
+#[tokio::test]
+async fn a_token_on_a_cabinet_endpoint_needs_a_session() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let token = house.token(&cabinet, &key, json!({})).await;
+    for who in [&token, &bearer("a.b.c")] {
+        for path in ["/api/v1/orgs/acme", "/api/v1/orgs", "/auth/me", "/api/v1/orgs/acme/api-keys", "/api/v1/orgs/other/api-keys"] {
+            house.get(path, who).await.is(401, "session_required");
+        }
+        house.post("/api/v1/orgs/acme/embed/tokens", who, json!({ "api_key_id": key })).await.is(401, "session_required");
+    }
+}
+
+/// API.md A15: a stranger cannot tell a foreign organisation from none.
+#[tokio::test]
+async fn foreign_and_unknown_organisations_are_one_answer() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let unknown = ["nobody-has-this", "x", "api", "%E4", "UPPER"];
+    let mut bodies = std::collections::BTreeSet::new();
+    for slug in unknown {
+        for path in [format!("/api/v1/orgs/{slug}"), format!("/api/v1/orgs/{slug}/api-keys")] {
+            let reply = house.get(&path, &cabinet).await;
+            if reply.status == 400 {
+                continue;
+            }
+            reply.is(404, "org_not_found");
+            let mut body = reply.value();
+            body["request_id"] = "".into();
+            bodies.insert(body.to_string());
+        }
+    }
+    assert_eq!(bodies.len(), 1);
+    house.get("/api/v1/orgs/other/query/probe-range", &cabinet).await.is(404, "org_not_found");
+}
+
+/// API.md F30: decided from the credential alone, the same for organisations that exist and that do not.
+#[tokio::test]
+async fn credentials_of_one_organisation_do_not_work_in_another() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let (_, machine) = house.key(&cabinet, json!({ "scopes": ["read", "ingest", "embed"] })).await;
+    let token = house.token(&cabinet, &key, json!({})).await;
+    for slug in ["other", "unknown", "%61cme"] {
+        house.get(&format!("/api/v1/orgs/{slug}/query/probe-range"), &token).await.is(403, "org_mismatch");
+        let mount = house.get(&format!("/api/v1/orgs/{slug}/prometheus/api/v1/probe"), &token).await;
+        assert_eq!((mount.status.as_u16(), mount.text("errorType").as_str()), (403, "forbidden"));
+    }
+    for slug in ["other", "unknown"] {
+        house.post(&format!("/api/v1/orgs/{slug}/import/probe"), &bearer(&machine), json!({})).await.is(403, "org_mismatch");
+        house.post(&format!("/api/v1/orgs/{slug}/embed/tokens"), &bearer(&machine), json!({})).await.is(403, "org_mismatch");
+        let mount = house.get(&format!("/api/v1/orgs/{slug}/prometheus/api/v1/probe"), &bearer(&machine)).await;
+        assert_eq!(mount.status, 403);
+    }
+}
+
+/// API.md F31: names of one organisation mean nothing in another.
+#[tokio::test]
+async fn keys_of_another_organisation_are_not_found() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let path = format!("/api/v1/orgs/other/api-keys/{key}");
+    house.get(&path, &cabinet).await.is(404, "not_found");
+    house.delete(&path, &cabinet).await.is(404, "not_found");
+    house.json("PATCH", &path, &cabinet, json!({ "name": "mine now" })).await.is(404, "not_found");
+    house.post(&format!("{path}/revoke-tokens"), &cabinet, json!({})).await.is(404, "not_found");
+    house.post("/api/v1/orgs/other/embed/tokens", &cabinet, json!({ "api_key_id": key })).await.is(404, "not_found");
+    let unchanged = house.get(&format!("/api/v1/orgs/acme/api-keys/{key}"), &cabinet).await;
+    assert_eq!(unchanged.text("name"), "test");
+}
+
+/// API.md F27 to F29.
+#[tokio::test]
+async fn forged_tokens_are_refused() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let token = house.token(&cabinet, &key, json!({})).await;
+    let parts: Vec<&str> = token.secret().split('.').collect();
+    let header = |json: serde_json::Value| BASE64URL_NOPAD.encode(json.to_string().as_bytes());
+    let none = header(json!({ "alg": "none", "typ": "JWT", "kid": key }));
+    let mut flipped = parts[2].to_owned();
+    flipped.replace_range(0..1, if flipped.starts_with('A') { "B" } else { "A" });
+    let forged = [
+        format!("{none}.{}.", parts[1]),
+        format!("{none}.{}.{}", parts[1], parts[2]),
+        format!("{}.{}.", parts[0], parts[1]),
+        format!("{}.{}.{flipped}", parts[0], parts[1]),
+        format!("{}.{}.{}", header(json!({ "alg": "HS512", "kid": key })), parts[1], parts[2]),
+        format!("{}.{}.{}", header(json!({ "alg": "HS256", "kid": "../../etc/passwd" })), parts[1], parts[2]),
+        format!("{}.{}.{}", header(json!({ "alg": "HS256", "kid": key, "jku": "http://127.0.0.1:1/" })), parts[1], parts[2]),
+        format!("{}.{}.{}", parts[0], header(json!({ "aud": "ms-embed", "org": "acme", "iat": 0, "exp": 9_999_999_999_u64 })), parts[2]),
+        token.secret().repeat(20),
+        "...".into(),
+    ];
+    for forgery in forged {
+        house.get(RANGE, &Who::Bearer(forgery)).await.is(401, "token_invalid");
+    }
+    assert_eq!(house.get(RANGE, &token).await.status, 200, "the genuine one still works");
+}
+
+#[tokio::test]
+async fn a_restricted_token_opens_its_endpoints_and_carries_its_scope() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let ms = json!({ "endpoints": ["range"], "match": ["tenant=\"t42\""], "metrics": ["http_*"], "max_range_s": 60, "max_lookback_s": 3_600 });
+    let token = house.token(&cabinet, &key, json!({ "ms": ms })).await;
+    let entered = house.get(RANGE, &token).await;
+    assert_eq!(entered.status, 200);
+    for part in ["t42", "http_*", "max_range_ms: Some(60000)", "min_time: Some"] {
+        assert!(entered.body.contains(part), "{part} in {}", entered.body);
+    }
+    house.get(EXPR, &token).await.is(403, "embed_restricted");
+    let introspect = |token: &str| json!({ "token": token });
+    let seen = house.post("/api/v1/orgs/acme/embed/introspect", &cabinet, introspect(token.secret())).await.value();
+    assert_eq!((&seen["valid"], &seen["reason"]), (&json!(true), &json!(null)));
+    assert_eq!(seen["effective"]["match"], json!(["tenant=\"t42\""]));
+    assert_eq!(seen["claims"]["org"], "acme");
+    let seen = house.post("/api/v1/orgs/acme/embed/introspect", &cabinet, introspect("a.b.c")).await.value();
+    assert_eq!((&seen["valid"], seen["effective"].is_null()), (&json!(false), true));
+    assert!(seen["reason"].is_string());
+}
+
+#[tokio::test]
+async fn a_deleted_disabled_or_expired_key_and_its_tokens_end_at_once() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed", "read"] })).await;
+    let path = format!("/api/v1/orgs/acme/api-keys/{key}");
+    let token = house.token(&cabinet, &key, json!({})).await;
+    let status = async |who: &Who, at: &str| house.get(at, who).await.status.as_u16();
+    assert_eq!((status(&token, RANGE).await, status(&bearer(&secret), MOUNT).await), (200, 200));
+    assert_eq!(house.json("PATCH", &path, &cabinet, json!({ "disabled": true })).await.status, 200);
+    assert_eq!((status(&token, RANGE).await, status(&bearer(&secret), MOUNT).await), (401, 401));
+    assert_eq!(house.json("PATCH", &path, &cabinet, json!({ "disabled": false })).await.status, 200);
+    assert_eq!(status(&token, RANGE).await, 200);
+    house.pass(Duration::from_secs(1));
+    assert_eq!(house.post(&format!("{path}/revoke-tokens"), &cabinet, json!({})).await.status, 204);
+    house.get(RANGE, &token).await.is(401, "token_invalid");
+    assert_eq!(status(&bearer(&secret), MOUNT).await, 200, "the key itself stays");
+    assert_eq!(house.delete(&path, &cabinet).await.status, 204);
+    assert_eq!(status(&bearer(&secret), MOUNT).await, 401);
+    house.get(&path, &cabinet).await.is(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_basic_user_that_names_a_key_must_name_the_right_one() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, secret) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
+    assert_eq!(house.get(MOUNT, &Who::Basic(key, secret.clone())).await.status, 200);
+    let other = house.get(MOUNT, &Who::Basic("ak_aaaaaaaaaaaaaaaa".into(), secret)).await;
+    assert_eq!(other.status, 401);
+    assert!(!other.header("www-authenticate").contains("Basic"), "no browser pop-up");
+}

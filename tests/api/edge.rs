@@ -1,0 +1,229 @@
+//! The accept loop over a real loopback socket (API.md D9, F42, F43; RELIABILITY.md finding 6).
+//!
+//! Timeouts are short and nothing is asserted about how long things took: a connection that should be closed is read to
+//! its end, and a loop that did not close it would hang here.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use promlet::api::body::BodyDeadlines;
+use promlet::api::edge::{self, EdgeOptions};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::house::{House, Plan};
+
+struct Server {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<usize>,
+    house: House,
+}
+
+const SHORT: Duration = Duration::from_millis(200);
+const LONG: Duration = Duration::from_secs(600);
+
+fn patient() -> EdgeOptions {
+    EdgeOptions { header_timeout: LONG, idle_timeout: LONG, write_timeout: LONG, drain_timeout: LONG, ..EdgeOptions::default() }
+}
+
+async fn server(options: EdgeOptions) -> Server {
+    let mut plan = Plan::default();
+    plan.options.body_deadlines = BodyDeadlines { ingest: SHORT, other: SHORT };
+    let house = House::build(plan);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (stop, stopped) = oneshot::channel();
+    let (router, counters) = (house.router.clone(), house.counters.clone());
+    let served = tokio::spawn(async move {
+        let stopped = async move {
+            let _ = stopped.await;
+        };
+        edge::serve(listener, router, options, counters, stopped).await
+    });
+    Server { address, stop, served, house }
+}
+
+impl Server {
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("a connection");
+        // Far beyond every timeout here: what should have been closed and was not fails instead of hanging.
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+        stream
+    }
+
+    fn is_alive(&self) {
+        let answer = self.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
+    }
+
+    /// Sends `bytes` and reads until the server closes.
+    fn ask(&self, bytes: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(bytes.as_bytes()).expect("written");
+        rest(&mut stream)
+    }
+
+    async fn stop(self) -> usize {
+        self.stop.send(()).expect("still serving");
+        self.served.await.expect("no panic")
+    }
+}
+
+/// All that is to come; an aborted connection ends it, too.
+fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4_096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => bytes.extend_from_slice(&buffer[..n]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("not closed: {error}"),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Reads one response that has a `Content-Length`.
+fn response(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    loop {
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned));
+            if body.len() >= length.expect("a length").trim().parse().expect("a number") {
+                return text;
+            }
+        }
+        let mut buffer = [0; 4_096];
+        let n = stream.read(&mut buffer).expect("readable");
+        assert!(n > 0, "closed in the middle: {text}");
+        text.push_str(&String::from_utf8_lossy(&buffer[..n]));
+    }
+}
+
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_and_half_sent_headers_are_closed() {
+    let server = server(EdgeOptions { header_timeout: SHORT, ..patient() }).await;
+    assert_eq!(server.ask(""), "", "a connection that sends nothing");
+    assert_eq!(server.ask("GET /healthz HTTP/1.1\r\nHost: loc"), "", "half a header");
+    let mut second = server.connect();
+    second.write_all(HEALTH).expect("written");
+    assert!(response(&mut second).ends_with("ok"));
+    second.write_all(b"GET /hea").expect("written");
+    assert_eq!(rest(&mut second), "", "half of the second header");
+    server.is_alive();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_connection_outlives_the_header_timeout_and_ends_at_its_own() {
+    let server = server(EdgeOptions { header_timeout: SHORT, idle_timeout: SHORT * 4, ..patient() }).await;
+    let mut stream = server.connect();
+    for _ in 0..3 {
+        stream.write_all(HEALTH).expect("written");
+        assert!(response(&mut stream).ends_with("ok"));
+        // Longer than a header may take: only idleness.
+        std::thread::sleep(SHORT * 2);
+    }
+    assert_eq!(rest(&mut stream), "", "closed when idle for too long");
+    server.is_alive();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stalled_body_is_answered_408_and_closed() {
+    let server = server(patient()).await;
+    let head = "POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"email\":";
+    let answer = server.ask(head);
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(answer.contains("\"code\":\"request_timeout\""), "{answer}");
+    server.is_alive();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_headers_many_headers_and_long_urls_are_refused() {
+    let server = server(patient()).await;
+    let large = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "y".repeat(65 * 1_024));
+    assert!(server.ask(&large).starts_with("HTTP/1.1 431"));
+    let many = "X: y\r\n".repeat(101);
+    assert!(server.ask(&format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{many}\r\n")).starts_with("HTTP/1.1 431"));
+    let long = format!("GET /healthz?{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "y".repeat(17 * 1_024));
+    assert!(server.ask(&long).starts_with("HTTP/1.1 414"));
+    for nonsense in ["\0\0\0\0\r\n\r\n", "GET\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"] {
+        let answer = server.ask(nonsense);
+        assert!(answer.starts_with("HTTP/1.1 400"), "{nonsense:?}: {answer}");
+    }
+    server.is_alive();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_takes_nothing_is_let_go() {
+    let server = server(EdgeOptions { write_timeout: SHORT, ..patient() }).await;
+    let mut stream = server.connect();
+    stream.set_write_timeout(Some(Duration::from_secs(30))).expect("set");
+    // Requests without end whose answers nobody reads: once all buffers are full, the server gives up, and so does this.
+    let error = loop {
+        if let Err(error) = stream.write_all(&HEALTH.repeat(100)) {
+            break error;
+        }
+    };
+    let closed = [std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
+    assert!(closed.contains(&error.kind()), "{error}");
+    server.is_alive();
+    assert!(server.house.counters.connections_timed_out.load(std::sync::atomic::Ordering::Relaxed) >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_connections_are_kept_for_health_and_logout() {
+    let server = server(EdgeOptions { connections_max: 6, connections_reserved: 2, ..patient() }).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let mut stream = server.connect();
+        // Answered once, so it is certain that it was accepted before the next.
+        stream.write_all(HEALTH).expect("written");
+        response(&mut stream);
+        held.push(stream);
+    }
+    for _ in 0..5 {
+        let refused = server.ask("GET /api/v1/orgs HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+        let health = server.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(health.ends_with("ok"), "answered, and closed at once: {health}");
+        let logout = server.ask("POST /auth/logout HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+        assert!(logout.starts_with("HTTP/1.1 204"), "{logout}");
+    }
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_lets_requests_finish_and_closes_idle_connections() {
+    let server = server(patient()).await;
+    let mut idle = server.connect();
+    idle.write_all(HEALTH).expect("written");
+    response(&mut idle);
+    let mut busy = server.connect();
+    // Its body is late: the request is under way when the stop comes.
+    busy.write_all(b"POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n").expect("written");
+    server.is_alive();
+    let address = server.address;
+    let stopped = tokio::spawn(server.stop());
+    assert_eq!(rest(&mut idle), "");
+    busy.write_all(b"{}").expect("written");
+    let answer = rest(&mut busy);
+    assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
+    assert_eq!(stopped.await.expect("no panic"), 0, "nothing was dropped");
+    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_drops_what_does_not_finish() {
+    let server = server(EdgeOptions { drain_timeout: SHORT, ..patient() }).await;
+    let mut stuck = server.connect();
+    stuck.write_all(b"GET /healthz HTTP/1.1\r\nHost: lo").expect("written");
+    server.is_alive();
+    assert!(server.stop().await <= 1);
+    rest(&mut stuck);
+}

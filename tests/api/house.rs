@@ -1,0 +1,280 @@
+//! A whole server in one process and one temporary folder, with a clock that tests move.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Path;
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use promlet::api::callers::{Endpoint, Machine, MountReader, Reader};
+use promlet::api::error::ApiResult;
+use promlet::api::health::Counters;
+use promlet::api::host::Peer;
+use promlet::api::lanes::{Lanes, LanesOptions};
+use promlet::api::routes::{Auth, RouteDoc, Routes};
+use promlet::api::{self, ApiOptions, Rooms};
+use promlet::clock::Clock;
+use promlet::entropy::Entropy;
+use promlet::identity::{Argon2Cost, Client, Foundation, Identity, IdentityOptions, NewOrg, Password, SetUp, SetUpPeer};
+use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
+use promlet::model::{OrgSlug, Timestamp};
+use promlet::outbound::{MailQueue, Mailer, Outbox};
+use promlet::tsdb::Tsdb;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+pub const EMAIL: &str = "ada@example.com";
+pub const PASSWORD: &str = "correct horse battery";
+
+pub struct House {
+    pub router: Router,
+    pub rows: Vec<RouteDoc>,
+    pub identity: Arc<Identity>,
+    pub clock: Clock,
+    pub outbox: Outbox,
+    pub counters: Arc<Counters>,
+    /// Last: the folder outlives everything that is open in it.
+    _folder: tempfile::TempDir,
+}
+
+/// What a house is built with.
+pub struct Plan {
+    pub options: ApiOptions,
+    pub console: bool,
+    pub set_up: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan { options: ApiOptions::new("http://127.0.0.1:8095"), console: false, set_up: true }
+    }
+}
+
+/// Routes that stand in for the data endpoints: they enter and say what they were given.
+fn probes() -> Routes {
+    async fn read(reader: Reader, Path(slug): Path<String>) -> ApiResult<String> {
+        reader.enter(&slug, Endpoint::Range).map(|entered| format!("{entered:?}"))
+    }
+    async fn expr(reader: Reader, Path(slug): Path<String>) -> ApiResult<String> {
+        reader.enter(&slug, Endpoint::Expr).map(|entered| format!("{entered:?}"))
+    }
+    async fn mount(reader: MountReader, Path(slug): Path<String>) -> ApiResult<String> {
+        reader.enter(&slug, Endpoint::Expr).map(|entered| format!("{entered:?}"))
+    }
+    async fn write(machine: Machine, Path(slug): Path<String>) -> ApiResult<StatusCode> {
+        let writing = machine.enter(&slug)?;
+        writing.charge_samples(1_000)?;
+        Ok(StatusCode::NO_CONTENT)
+    }
+    async fn panics() -> StatusCode {
+        panic!("a probe that panics with a secret ses_AAAA");
+    }
+    Routes::new()
+        .get("/api/v1/orgs/{slug}/query/probe-range", Auth::Reader, "probe", read)
+        .get("/api/v1/orgs/{slug}/query/probe-expr", Auth::Reader, "probe", expr)
+        .get("/api/v1/orgs/{slug}/prometheus/api/v1/probe", Auth::MountReader, "probe", mount)
+        .post("/api/v1/orgs/{slug}/prometheus/api/v1/probe", Auth::MountReader, "probe", mount)
+        .post("/api/v1/orgs/{slug}/import/probe", Auth::Machine, "probe", write)
+        .get("/api/v1/probe-panic", Auth::Public, "probe", panics)
+}
+
+impl House {
+    pub fn build(plan: Plan) -> House {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let clock = Clock::manual(Timestamp::from_s(1_800_000_000));
+        let now = clock.now();
+        let data = DataFolder::open(folder.path(), now, &mut Entropy::seeded(1)).expect("a new folder");
+        let (control, _) = Control::open(&data, &ControlOptions { now, users_table: 1 }).expect("a new database");
+        let foundation = Foundation {
+            control: Arc::new(control),
+            master_key: MasterKey([7; 32]),
+            last_stop: LastStop::New,
+            mark_initialised: Box::new(|_| Ok(())),
+        };
+        let options = IdentityOptions {
+            argon2: Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 },
+            ..IdentityOptions::default()
+        };
+        let identity = Identity::open(foundation, options, now, &mut Entropy::seeded(2)).expect("accounts open");
+        let outbox = Outbox::default();
+        let mailer = if plan.console { Mailer::Console } else { Mailer::Memory(outbox.clone()) };
+        let rooms = Rooms {
+            identity: Arc::new(identity),
+            tsdb: Arc::new(Tsdb::scaffold()),
+            lanes: Lanes::start(&LanesOptions::for_cores(2)).expect("threads"),
+            clock: clock.clone(),
+            mail: Arc::new(MailQueue::start(mailer).expect("a thread")),
+            checks: Vec::new(),
+            counters: Arc::new(Counters::default()),
+            pages: Some(Router::new().fallback(async || "a page")),
+        };
+        let deps = api::Deps::new(&rooms, &plan.options);
+        let table = api::table(&rooms, &deps).merge(probes());
+        let rows = table.rows().to_vec();
+        let router = api::router(table, &rooms, &deps, &plan.options).expect("options fit");
+        let house =
+            House { router, rows, identity: rooms.identity, clock, outbox, counters: rooms.counters, _folder: folder };
+        if plan.set_up {
+            house.set_up();
+        }
+        house
+    }
+
+    /// An account `EMAIL`, owner of `acme`.
+    pub fn new() -> House {
+        House::build(Plan::default())
+    }
+
+    fn set_up(&self) {
+        let client = Client { ip: "127.0.0.1".parse().expect("an address"), user_agent: String::new() };
+        let request = SetUp {
+            token: None,
+            peer: SetUpPeer::Local,
+            email: EMAIL,
+            password: Password(PASSWORD),
+            name: "Ada",
+            org: NewOrg { slug: OrgSlug::parse("acme").expect("a slug"), name: "Acme".into() },
+            client: &client,
+        };
+        self.identity.set_up(&request, self.clock.now(), &mut Entropy::system()).expect("the first account");
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Reply {
+        let response = self.router.clone().oneshot(request).await.expect("infallible");
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.expect("a body").to_bytes();
+        Reply { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&bytes).into_owned() }
+    }
+
+    pub async fn get(&self, path: &str, who: &Who) -> Reply {
+        self.send(ask("GET", path, who).body(Body::empty()).expect("a request")).await
+    }
+
+    pub async fn delete(&self, path: &str, who: &Who) -> Reply {
+        self.send(ask("DELETE", path, who).body(Body::empty()).expect("a request")).await
+    }
+
+    pub async fn post(&self, path: &str, who: &Who, body: Value) -> Reply {
+        self.json("POST", path, who, body).await
+    }
+
+    pub async fn json(&self, method: &str, path: &str, who: &Who, body: Value) -> Reply {
+        let request = ask(method, path, who).header(header::CONTENT_TYPE, "application/json");
+        self.send(request.body(Body::from(body.to_string())).expect("a request")).await
+    }
+
+    /// A cabinet session of the account.
+    pub async fn log_in(&self) -> Who {
+        let reply = self.post("/api/v1/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": PASSWORD })).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        Who::Cookie(reply.session_cookie().expect("a session cookie"))
+    }
+
+    /// A new API key of `acme`: its id and secret.
+    pub async fn key(&self, cabinet: &Who, fields: Value) -> (String, String) {
+        let mut body = json!({ "name": "test" });
+        body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        let reply = self.post("/api/v1/orgs/acme/api-keys", cabinet, body).await;
+        assert_eq!(reply.status, 201, "{}", reply.body);
+        (reply.text("id"), reply.text("secret"))
+    }
+
+    /// A new embed token of `acme`.
+    pub async fn token(&self, cabinet: &Who, key: &str, fields: Value) -> Who {
+        let mut body = json!({ "api_key_id": key });
+        body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        let reply = self.post("/api/v1/orgs/acme/embed/tokens", cabinet, body).await;
+        assert_eq!(reply.status, 201, "{}", reply.body);
+        Who::Bearer(reply.text("token"))
+    }
+
+    pub fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+}
+
+/// Who a request claims to come from.
+#[derive(Clone, Debug)]
+pub enum Who {
+    Nobody,
+    Cookie(String),
+    Bearer(String),
+    Basic(String, String),
+}
+
+impl Who {
+    pub fn secret(&self) -> &str {
+        match self {
+            Who::Nobody => "",
+            Who::Cookie(secret) | Who::Bearer(secret) | Who::Basic(_, secret) => secret,
+        }
+    }
+}
+
+/// A request from a loopback peer.
+pub fn ask(method: &str, path: &str, who: &Who) -> axum::http::request::Builder {
+    ask_from("127.0.0.1:50000", method, path, who)
+}
+
+pub fn ask_from(peer: &str, method: &str, path: &str, who: &Who) -> axum::http::request::Builder {
+    let peer: SocketAddr = peer.parse().expect("an address");
+    let request = Request::builder().method(method).uri(path).header(header::HOST, "127.0.0.1:8095").extension(Peer(peer));
+    match who {
+        Who::Nobody => request,
+        Who::Cookie(value) => request.header(header::COOKIE, format!("ms_session={value}")),
+        Who::Bearer(token) => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
+        Who::Basic(user, secret) => {
+            let encoded = data_encoding::BASE64.encode(format!("{user}:{secret}").as_bytes());
+            request.header(header::AUTHORIZATION, format!("Basic {encoded}"))
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: String,
+}
+
+impl Reply {
+    pub fn value(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
+    }
+
+    pub fn text(&self, field: &str) -> String {
+        self.value()[field].as_str().unwrap_or_else(|| panic!("no text {field} in {}", self.body)).to_owned()
+    }
+
+    pub fn code(&self) -> String {
+        self.text("code")
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The value that the answer gives to the session cookie.
+    pub fn session_cookie(&self) -> Option<String> {
+        let set = self.headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut values = set.filter_map(|text| text.strip_prefix("ms_session=")).map(|rest| rest.split(';').next().unwrap_or_default().to_owned());
+        let first = values.next();
+        assert_eq!(values.next(), None, "one decision about the session");
+        first
+    }
+
+    #[track_caller]
+    pub fn is(&self, status: u16, code: &str) {
+        assert_eq!((self.status.as_u16(), self.code().as_str()), (status, code), "{}", self.body);
+        let body = self.value();
+        assert_eq!(self.header("content-type"), "application/problem+json");
+        assert_eq!(body["status"], status);
+        assert_eq!(body["type"], format!("urn:promlet:error:{code}"));
+        assert_eq!(body["request_id"].as_str().expect("a request id"), self.header("x-request-id"));
+        assert!(body["title"].is_string() && body["detail"].is_string());
+        assert_eq!(self.headers.contains_key(header::WWW_AUTHENTICATE), status == 401);
+    }
+}

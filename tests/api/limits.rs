@@ -1,0 +1,150 @@
+//! How often (API.md B3, F40).
+
+use std::time::Duration;
+
+use axum::body::Body;
+use serde_json::json;
+
+use crate::house::{House, Who, ask_from};
+
+const RANGE: &str = "/api/v1/orgs/acme/query/probe-range";
+
+/// `[spec]`: 60 requests a second of one session.
+#[tokio::test]
+async fn the_sixty_first_request_of_a_session_in_a_second_is_refused() {
+    let house = House::new();
+    let (cabinet, other) = (house.log_in().await, house.log_in().await);
+    for n in 0..60 {
+        // Every cookie request counts, whatever it asks for and on either mount.
+        let path = ["/api/v1/auth/me", "/auth/me", "/api/v1/orgs", "/api/v1/nothing", RANGE][n % 5];
+        let reply = house.get(path, &cabinet).await;
+        assert_ne!(reply.status, 429, "request {n}");
+        assert_eq!(reply.header("ratelimit-policy"), "\"cabinet\";q=60;w=1");
+        assert_eq!(reply.header("ratelimit"), format!("\"cabinet\";r={};t=1", 59 - n));
+    }
+    house.pass(Duration::from_millis(250));
+    let reply = house.get("/auth/me", &cabinet).await;
+    reply.is(429, "rate_limited");
+    let body = reply.value();
+    assert_eq!((&body["limit"], &body["window_s"], &body["scope"]), (&json!(60), &json!(1), &json!("session")));
+    assert_eq!(body["retry_after_ms"], 750);
+    assert_eq!(reply.header("retry-after"), "1");
+    assert_eq!(reply.header("ratelimit"), "\"cabinet\";r=0;t=1");
+    assert_eq!(reply.session_cookie().as_deref(), Some(cabinet.secret()), "refused and still renewed");
+    assert_eq!(house.get("/auth/me", &other).await.status, 200, "another session has its own window");
+    house.pass(Duration::from_millis(749));
+    house.get("/auth/me", &cabinet).await.is(429, "rate_limited");
+    house.pass(Duration::from_millis(1));
+    assert_eq!(house.get("/auth/me", &cabinet).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_logout_is_counted_and_never_refused() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    for _ in 0..60 {
+        house.get("/auth/me", &cabinet).await;
+    }
+    house.get("/auth/me", &cabinet).await.is(429, "rate_limited");
+    assert_eq!(house.post("/api/v1/auth/logout", &cabinet, json!({})).await.status, 204);
+    house.get("/auth/me", &cabinet).await.is(401, "session_invalid");
+}
+
+/// `[spec]`: per API key, configurable, shared by all of its tokens.
+#[tokio::test]
+async fn all_tokens_of_a_key_share_its_window() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (default, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let (slow, secret) = house.key(&cabinet, json!({ "scopes": ["embed", "read"], "embed": { "rate_limit_rps": 5 } })).await;
+    for (key, limit) in [(default, 100), (slow, 5)] {
+        let mut tokens = Vec::new();
+        for sub in ["a", "b", "c"] {
+            tokens.push(house.token(&cabinet, &key, json!({ "sub": sub })).await);
+        }
+        let mut accepted = 0;
+        for n in 0..limit + 10 {
+            let reply = house.get(RANGE, &tokens[n % 3]).await;
+            match reply.status.as_u16() {
+                200 => accepted += 1,
+                _ => {
+                    reply.is(429, "rate_limited");
+                    assert_eq!(reply.value()["scope"], "api_key");
+                    assert_eq!(reply.value()["errorType"], "too_many_requests");
+                }
+            }
+        }
+        assert_eq!(accepted, limit);
+    }
+    // Reading with the key itself is charged to the same window.
+    let mount = house.get("/api/v1/orgs/acme/prometheus/api/v1/probe", &Who::Bearer(secret)).await;
+    assert_eq!(mount.status, 429);
+    assert_eq!(mount.value()["status"], "error");
+}
+
+#[tokio::test]
+async fn requests_without_a_valid_credential_are_charged_to_their_address() {
+    let house = House::new();
+    let anonymous = |peer: &str, n: usize| {
+        let who = if n.is_multiple_of(2) { Who::Nobody } else { Who::Bearer("a.b.c".into()) };
+        ask_from(peer, "GET", "/api/v1/orgs/acme", &who).body(Body::empty()).expect("a request")
+    };
+    let mut refused = None;
+    for n in 0..500 {
+        let reply = house.send(anonymous("192.0.2.1:1", n)).await;
+        if reply.status == 429 {
+            refused = Some(reply);
+            break;
+        }
+    }
+    let refused = refused.expect("refused within 500 requests of one moment");
+    refused.is(429, "rate_limited");
+    assert_eq!(refused.value()["scope"], "ip");
+    assert_eq!(house.send(anonymous("192.0.2.2:1", 0)).await.status, 401, "another address is another matter");
+    let cabinet = house.log_in().await;
+    let mut with_cookie = ask_from("192.0.2.1:1", "GET", "/auth/me", &cabinet).body(Body::empty()).expect("a request");
+    assert_eq!(house.send(std::mem::take(&mut with_cookie)).await.status, 200, "a session is not charged to its address");
+}
+
+#[tokio::test]
+async fn an_ingest_key_over_its_rate_is_told_to_come_back() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let ingest = json!({ "scopes": ["ingest"], "ingest": { "rate_limit_rps": 3, "samples_per_s": 1_000_000 } });
+    let (_, requests) = house.key(&cabinet, ingest).await;
+    let ingest = json!({ "scopes": ["ingest"], "ingest": { "samples_per_s": 1_500 } });
+    let (_, samples) = house.key(&cabinet, ingest).await;
+    for (secret, admitted) in [(requests, 3), (samples, 1)] {
+        let who = Who::Bearer(secret);
+        let mut stored = 0;
+        let refused = loop {
+            let reply = house.post("/api/v1/orgs/acme/import/probe", &who, json!({})).await;
+            match reply.status.as_u16() {
+                204 => stored += 1,
+                _ => break reply,
+            }
+        };
+        assert_eq!(stored, admitted);
+        refused.is(503, "ingest_throttled");
+        let wait: u64 = refused.header("retry-after").parse().expect("seconds");
+        assert!((2..=10).contains(&wait), "{wait}");
+    }
+}
+
+#[tokio::test]
+async fn minting_is_limited_per_key() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (_, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let who = Who::Bearer(secret);
+    let mut minted = 0;
+    let refused = loop {
+        let reply = house.post("/api/v1/orgs/acme/embed/tokens", &who, json!({})).await;
+        match reply.status.as_u16() {
+            201 => minted += 1,
+            _ => break reply,
+        }
+    };
+    refused.is(429, "rate_limited");
+    assert_eq!(minted, 20);
+}

@@ -1,0 +1,126 @@
+//! Organisations, API keys, embed tokens (API.md C3, C4).
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::house::{House, Who};
+
+#[tokio::test]
+async fn an_organisation_is_made_listed_and_shown() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let made = house.post("/api/v1/orgs", &cabinet, json!({ "slug": "shop", "name": "Shop" })).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    assert_eq!((made.text("slug").as_str(), made.text("role").as_str()), ("shop", "owner"));
+    let list = house.get("/api/v1/orgs", &cabinet).await.value();
+    let slugs: Vec<&str> = list["data"].as_array().expect("rows").iter().filter_map(|row| row["slug"].as_str()).collect();
+    assert_eq!(slugs, ["acme", "shop"]);
+    let shown = house.get("/api/v1/orgs/shop", &cabinet).await.value();
+    assert!(shown["id"].as_str().expect("an id").starts_with("org_"));
+    assert_eq!(shown["settings"]["retention_days"], Value::Null);
+    assert_eq!(shown["usage"]["series"], 0);
+    house.post("/api/v1/orgs", &cabinet, json!({ "slug": "shop" })).await.is(409, "slug_taken");
+    for bad in ["-x", "UP", "api", ""] {
+        house.post("/api/v1/orgs", &cabinet, json!({ "slug": bad })).await.is(422, "validation_failed");
+    }
+    house.get("/api/v1/orgs", &Who::Nobody).await.is(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn a_key_shows_its_secret_once() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let body = json!({ "name": "website", "scopes": ["embed", "ingest"], "expires_at": "2030-01-01T00:00:00Z",
+        "embed": { "rate_limit_rps": 50, "origins": ["https://app.example.com"], "policy": { "metrics": ["http_*"] } },
+        "ingest": { "labels": { "source": "laptop" } } });
+    let made = house.post("/api/v1/orgs/acme/api-keys", &cabinet, body).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let (id, secret) = (made.text("id"), made.text("secret"));
+    assert!(id.starts_with("ak_") && secret.starts_with("msk_"), "{id}");
+    let shown = house.get(&format!("/api/v1/orgs/acme/api-keys/{id}"), &cabinet).await;
+    let list = house.get("/api/v1/orgs/acme/api-keys", &cabinet).await;
+    for reply in [&shown, &list] {
+        assert!(!reply.body.contains(&secret));
+    }
+    let key = shown.value();
+    assert_eq!(key["scopes"], json!(["ingest", "embed"]));
+    assert_eq!(key["expires_at"], "2030-01-01T00:00:00Z");
+    assert_eq!(key["last_used_at"], Value::Null);
+    assert_eq!(key["embed"]["alg"], "HS256");
+    assert_eq!(key["embed"]["rate_limit_rps"], 50);
+    assert_eq!(key["embed"]["max_token_ttl_s"], 3_600);
+    assert_eq!(key["embed"]["policy"]["metrics"], json!(["http_*"]));
+    assert_eq!(key["ingest"], json!({ "rate_limit_rps": 100, "samples_per_s": 200_000, "labels": { "source": "laptop" } }));
+    assert!(secret.ends_with(key["hint"].as_str().expect("a hint").trim_start_matches("msk_").trim_start_matches('…')));
+    assert_eq!(list.value()["data"].as_array().expect("rows").len(), 1);
+    let path = format!("/api/v1/orgs/acme/api-keys/{id}");
+    let changed = house.json("PATCH", &path, &cabinet, json!({ "name": "site", "expires_at": null, "embed": { "rate_limit_rps": 7 } })).await;
+    assert_eq!(changed.status, 200, "{}", changed.body);
+    let key = changed.value();
+    assert_eq!((&key["name"], &key["expires_at"], &key["embed"]["rate_limit_rps"]), (&json!("site"), &Value::Null, &json!(7)));
+    assert_eq!(key["embed"]["origins"], json!(["https://app.example.com"]), "what is not sent stays");
+    house.json("PATCH", &path, &cabinet, json!({ "embed": { "alg": "ES256" } })).await.is(422, "validation_failed");
+}
+
+/// API.md F35: a typo in what restricts is an error, not a silent grant.
+#[tokio::test]
+async fn unknown_fields_in_restrictions_are_refused() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let keys = "/api/v1/orgs/acme/api-keys";
+    for wrong in [
+        json!({ "name": "x", "scopes": ["embed"], "embed": { "policy": { "matchs": ["a=\"b\""] } } }),
+        json!({ "name": "x", "scopes": ["embed"], "embed": { "origin": ["*"] } }),
+        json!({ "name": "x", "scopes": ["embed"], "ingest": { "label": {} } }),
+        json!({ "name": "x", "scopes": ["embed"], "expires": "2030-01-01T00:00:00Z" }),
+        json!({ "name": "x", "scopes": ["embd"] }),
+        json!({ "name": "x", "scopes": [] }),
+        json!({ "name": "", "scopes": ["read"] }),
+        json!({ "name": "x", "scopes": ["read"], "expires_at": "tomorrow" }),
+        json!({ "name": "x", "scopes": ["embed"], "embed": { "max_token_ttl_s": 1 } }),
+        json!({ "name": "x", "scopes": ["embed"], "embed": { "public_key": "-----BEGIN PUBLIC KEY-----" } }),
+    ] {
+        let reply = house.post(keys, &cabinet, wrong.clone()).await;
+        assert_eq!(reply.status, 422, "{wrong}: {}", reply.body);
+        reply.is(422, "validation_failed");
+    }
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let mint = "/api/v1/orgs/acme/embed/tokens";
+    for wrong in [
+        json!({ "api_key_id": key, "ms": { "matchs": [] } }),
+        json!({ "api_key_id": key, "ttl": 5 }),
+        json!({ "api_key_id": key, "ttl_s": 100_000 }),
+        json!({ "api_key_id": key, "ms": { "match": ["not a matcher"] } }),
+        json!({}),
+    ] {
+        let reply = house.post(mint, &cabinet, wrong.clone()).await;
+        assert_eq!(reply.status, 422, "{wrong}: {}", reply.body);
+    }
+}
+
+#[tokio::test]
+async fn making_a_key_needs_a_fresh_login() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    house.pass(Duration::from_secs(15 * 60 + 1));
+    let body = json!({ "name": "x", "scopes": ["read"] });
+    house.post("/api/v1/orgs/acme/api-keys", &cabinet, body).await.is(403, "reauth_required");
+    assert_eq!(house.get("/api/v1/orgs/acme/api-keys", &cabinet).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_key_mints_for_itself_only() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed"], "embed": { "max_token_ttl_s": 600 } })).await;
+    let (other, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let who = Who::Bearer(secret);
+    let minted = house.post("/api/v1/orgs/acme/embed/tokens", &who, json!({})).await;
+    assert_eq!(minted.status, 201, "{}", minted.body);
+    assert_eq!(minted.text("kid"), key);
+    assert_eq!(minted.text("expires_at"), house.clock.now().plus_ms(600_000).to_rfc3339(), "capped by its key");
+    house.post("/api/v1/orgs/acme/embed/tokens", &who, json!({ "api_key_id": other })).await.is(403, "forbidden");
+    let (_, reader) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
+    house.post("/api/v1/orgs/acme/embed/tokens", &Who::Bearer(reader), json!({})).await.is(403, "forbidden");
+}

@@ -1,0 +1,13 @@
+//! The data endpoints as their clients meet them: samples in, questions answered, and nothing beyond what a token grants.
+
+#[path = "../api/house.rs"]
+#[expect(dead_code, reason = "the accounts' tests use the rest of it")]
+mod house;
+mod wire;
+
+mod listings;
+mod mount;
+mod questions;
+mod scope;
+mod table;
+mod writing;

@@ -1,0 +1,162 @@
+//! Remote write as a sender makes it, written without the crates that the server reads it with; and a house with data.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+
+use crate::house::{House, Reply, Who, ask};
+
+/// Label pairs, and samples of (milliseconds, value).
+pub type Series<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
+
+/// The house's clock, in seconds.
+pub const NOW: i64 = 1_800_000_000;
+
+fn varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+pub fn nested(field: u64, message: &[u8], out: &mut Vec<u8>) {
+    varint(field << 3 | 2, out);
+    varint(message.len() as u64, out);
+    out.extend_from_slice(message);
+}
+
+pub fn encode_labels(labels: &[(&str, &str)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, value) in labels {
+        let mut label = Vec::new();
+        nested(1, name.as_bytes(), &mut label);
+        nested(2, value.as_bytes(), &mut label);
+        nested(1, &label, &mut out);
+    }
+    out
+}
+
+/// A `WriteRequest`.
+pub fn encode(series: &[Series<'_>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (labels, samples) in series {
+        let mut message = encode_labels(labels);
+        for (at, value) in *samples {
+            let mut sample = vec![1 << 3 | 1];
+            sample.extend_from_slice(&value.to_le_bytes());
+            sample.push(2 << 3);
+            varint(at.cast_unsigned(), &mut sample);
+            nested(2, &sample, &mut message);
+        }
+        nested(1, &message, &mut out);
+    }
+    out
+}
+
+/// A `MetricMetadata` of a `WriteRequest`; 1 is a counter, 2 a gauge.
+pub fn describe(name: &str, kind: u8, help: &str, unit: &str) -> Vec<u8> {
+    let mut message = vec![1 << 3, kind];
+    nested(2, name.as_bytes(), &mut message);
+    nested(4, help.as_bytes(), &mut message);
+    nested(5, unit.as_bytes(), &mut message);
+    let mut out = Vec::new();
+    nested(3, &message, &mut out);
+    out
+}
+
+/// A snappy block of literals only: valid, if not small.
+pub fn snappy(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    varint(bytes.len() as u64, &mut out);
+    for chunk in bytes.chunks(65_536) {
+        // A literal with its length less one in two bytes.
+        out.push(61 << 2);
+        out.extend_from_slice(&u16::try_from(chunk.len() - 1).expect("a chunk").to_le_bytes());
+        out.extend_from_slice(chunk);
+    }
+    out
+}
+
+pub async fn post_block(house: &House, who: &Who, block: Vec<u8>) -> Reply {
+    post_typed(house, who, block, "application/x-protobuf", "snappy").await
+}
+
+pub async fn post_typed(house: &House, who: &Who, block: Vec<u8>, content_type: &str, encoding: &str) -> Reply {
+    house.send(write_request(who, block, content_type, encoding)).await
+}
+
+pub fn write_request(who: &Who, block: Vec<u8>, content_type: &str, encoding: &str) -> Request<Body> {
+    ask("POST", "/api/v1/orgs/acme/prometheus/api/v1/write", who)
+        .header("content-type", content_type)
+        .header("content-encoding", encoding)
+        .header("x-prometheus-remote-write-version", "0.1.0")
+        .body(Body::from(block))
+        .expect("a request")
+}
+
+/// A house with its owner's session and an ingest key.
+pub struct Stage {
+    pub house: House,
+    pub cabinet: Who,
+    pub agent: Who,
+}
+
+impl Stage {
+    pub async fn new() -> Stage {
+        let house = House::new();
+        let cabinet = house.log_in().await;
+        let (_, secret) = house.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
+        Stage { house, cabinet, agent: Who::Bearer(secret) }
+    }
+
+    /// Writes; all of it must be stored.
+    pub async fn write(&self, series: &[Series<'_>]) {
+        let reply = post_block(&self.house, &self.agent, snappy(&encode(series))).await;
+        assert_eq!(reply.status, 204, "{}", reply.body);
+    }
+
+    /// With a small shop: counters of two jobs, two tenants, fifteen minutes to `NOW`, every 15 seconds.
+    pub async fn with_shop() -> Stage {
+        let stage = Stage::new().await;
+        let rising = |rate: f64| (0..=60).map(|n| ((NOW - 900 + n * 15) * 1_000, rate * 15.0 * n as f64)).collect::<Vec<_>>();
+        let (one, two, ones) = (rising(1.0), rising(2.0), rising(0.0).into_iter().map(|(at, _)| (at, 1.0)).collect::<Vec<_>>());
+        let counter = |job, tenant| [("__name__", "http_requests_total"), ("job", job), ("tenant", tenant)];
+        let up = |job| [("__name__", "up"), ("job", job)];
+        stage
+            .write(&[
+                (&counter("api", "a"), &one),
+                (&counter("web", "a"), &two),
+                (&counter("api", "b"), &two),
+                (&up("api"), &ones),
+                (&up("web"), &ones),
+            ])
+            .await;
+        stage
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        self.house.get(&format!("/api/v1/orgs/acme/{path}"), &self.cabinet).await
+    }
+
+    pub async fn get_as(&self, who: &Who, path: &str) -> Reply {
+        self.house.get(&format!("/api/v1/orgs/acme/{path}"), who).await
+    }
+
+    /// An embed token with these restrictions.
+    pub async fn embed(&self, ms: Value) -> Who {
+        let (key, _) =
+            self.house.key(&self.cabinet, json!({ "scopes": ["embed"], "embed": { "rate_limit_rps": 10_000 } })).await;
+        self.house.token(&self.cabinet, &key, json!({ "ms": ms })).await
+    }
+}
+
+/// A query parameter's value, percent-encoded.
+pub fn escaped(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}

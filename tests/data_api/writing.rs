@@ -1,0 +1,169 @@
+//! API.md C7.
+
+use axum::body::Body;
+use serde_json::json;
+
+use crate::house::{Reply, Who, ask};
+use crate::wire::{NOW, Stage, encode, encode_labels, nested, post_block, post_typed, snappy};
+
+const UP: &[(&str, &str)] = &[("__name__", "up"), ("job", "a")];
+const ONE: &[(i64, f64)] = &[(NOW * 1_000, 1.0)];
+
+fn up() -> Vec<u8> {
+    snappy(&encode(&[(UP, ONE)]))
+}
+
+async fn stored(stage: &Stage) -> serde_json::Value {
+    let reply = stage.get("query/expr-instant?expr=%7B__name__%3D~%22.%2B%22%7D").await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.value()["data"]["result"].clone()
+}
+
+#[tokio::test]
+async fn what_was_written_is_answered_and_the_answer_says_how_durable_it_is() {
+    let stage = Stage::new().await;
+    let reply = post_block(&stage.house, &stage.agent, up()).await;
+    assert_eq!((reply.status.as_u16(), reply.header("durability"), reply.body.as_str()), (204, "synced", ""));
+    assert_eq!(stored(&stage).await, json!([{ "metric": { "__name__": "up", "job": "a" }, "value": [NOW, "1"] }]));
+}
+
+#[tokio::test]
+async fn both_paths_take_samples_and_an_editor_may_send_them() {
+    let stage = Stage::new().await;
+    for (path, who) in [("write", &stage.agent), ("prometheus/api/v1/write", &stage.cabinet)] {
+        let request = ask("POST", &format!("/api/v1/orgs/acme/{path}"), who).body(Body::from(up())).expect("a request");
+        let reply = stage.house.send(request).await;
+        assert_eq!(reply.status, 204, "{path}: {}", reply.body);
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_write_is_told_so() {
+    let stage = Stage::new().await;
+    let (_, reading) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
+    let token = stage.embed(json!({})).await;
+    post_block(&stage.house, &Who::Bearer(reading), up()).await.is(403, "forbidden");
+    post_block(&stage.house, &token, up()).await.is(403, "embed_restricted");
+    post_block(&stage.house, &Who::Nobody, up()).await.is(401, "unauthenticated");
+    post_block(&stage.house, &Who::Bearer("msk_wrong".into()), up()).await.is(401, "api_key_invalid");
+    let other = ask("POST", "/api/v1/orgs/other/write", &stage.agent).body(Body::from(up())).expect("a request");
+    stage.house.send(other).await.is(403, "org_mismatch");
+    assert_eq!(stored(&stage).await, json!([]));
+}
+
+#[tokio::test]
+async fn other_encodings_and_versions_are_asked_to_change() {
+    let stage = Stage::new().await;
+    let cases = [
+        ("application/x-protobuf;proto=io.prometheus.write.v2.Request", "snappy"),
+        ("application/json", "snappy"),
+        ("application/x-protobuf", "zstd"),
+        ("application/x-protobuf", "gzip"),
+    ];
+    for (content_type, encoding) in cases {
+        post_typed(&stage.house, &stage.agent, up(), content_type, encoding).await.is(415, "unsupported_media_type");
+    }
+}
+
+#[tokio::test]
+async fn broken_bodies_are_refused_and_harm_nobody() {
+    let stage = Stage::new().await;
+    let message = encode(&[(UP, ONE)]);
+    let block = snappy(&message);
+    let mut bodies = vec![Vec::new(), b"{}".to_vec(), vec![0xff; 100], snappy(&message[..message.len() - 3])];
+    bodies.extend((1..block.len()).map(|length| block[..length].to_vec()));
+    for body in bodies {
+        post_block(&stage.house, &stage.agent, body).await.is(400, "bad_request");
+        stage.house.pass(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(stored(&stage).await, json!([]));
+    assert_eq!(post_block(&stage.house, &stage.agent, block).await.status, 204);
+}
+
+#[tokio::test]
+async fn bombs_are_refused_by_what_they_declare() {
+    let stage = Stage::new().await;
+    // 65 MiB, and as much as 32 bits can say.
+    for header in [&[0x80, 0x80, 0xc0, 0x20][..], &[0xff, 0xff, 0xff, 0xff, 0x0f]] {
+        let bomb = [header, &[0; 100]].concat();
+        post_block(&stage.house, &stage.agent, bomb).await.is(413, "body_too_large");
+    }
+    // 60 MiB out of a hundred bytes: no snappy block can do that.
+    let lie = [&[0x80, 0x80, 0x80, 0x1e][..], &[0; 100]].concat();
+    post_block(&stage.house, &stage.agent, lie).await.is(400, "bad_request");
+    let large = vec![0; 8 * 1024 * 1024 + 1];
+    post_block(&stage.house, &stage.agent, large).await.is(413, "body_too_large");
+}
+
+#[tokio::test]
+async fn labels_of_the_key_replace_those_of_the_sender() {
+    let stage = Stage::new().await;
+    let fields = json!({ "scopes": ["ingest"], "ingest": { "labels": { "job": "forced", "source": "laptop" } } });
+    let (_, secret) = stage.house.key(&stage.cabinet, fields).await;
+    let reply = post_block(&stage.house, &Who::Bearer(secret), up()).await;
+    assert_eq!(reply.status, 204, "{}", reply.body);
+    let metric = stored(&stage).await[0]["metric"].clone();
+    assert_eq!(metric, json!({ "__name__": "up", "job": "forced", "source": "laptop" }));
+}
+
+fn first_line(reply: &Reply) -> &str {
+    reply.body.lines().next().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn good_samples_of_a_partly_bad_request_are_stored_and_the_bad_are_named() {
+    let stage = Stage::new().await;
+    let twice: &[(&str, &str)] = &[("__name__", "bad"), ("job", "a"), ("job", "b")];
+    let nameless: &[(&str, &str)] = &[("job", "nameless")];
+    let early = &[((NOW + 3_600) * 1_000, 1.0)];
+    let early_name: &[(&str, &str)] = &[("__name__", "early")];
+    let body = encode(&[(twice, ONE), (UP, ONE), (nameless, ONE), (early_name, early)]);
+    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    reply.is(400, "bad_request");
+    let value = reply.value();
+    assert_eq!((&value["stored"], &value["refused"]), (&json!(1), &json!(3)));
+    assert_eq!(value["errors"].as_array().expect("a list").len(), 3);
+    assert!(first_line(&reply).contains("1 samples stored, 3 refused"), "{}", reply.body);
+    assert!(first_line(&reply).contains("bad"), "{}", reply.body);
+    assert_eq!(reply.header("durability"), "synced");
+    assert_eq!(stored(&stage).await.as_array().expect("a list").len(), 1);
+}
+
+#[tokio::test]
+async fn ten_refusals_are_named_at_most() {
+    let stage = Stage::new().await;
+    let names: Vec<String> = (0..30).map(|n| format!("bad_{n}")).collect();
+    let labels: Vec<[(&str, &str); 3]> = names.iter().map(|name| [("__name__", name.as_str()), ("x", "1"), ("x", "2")]).collect();
+    let series: Vec<_> = labels.iter().map(|labels| (&labels[..], ONE)).collect();
+    let reply = post_block(&stage.house, &stage.agent, snappy(&encode(&series))).await;
+    reply.is(400, "bad_request");
+    assert_eq!(reply.value()["errors"].as_array().expect("a list").len(), 10);
+    assert_eq!(reply.value()["refused"], 30);
+}
+
+#[tokio::test]
+async fn native_histograms_are_named_and_the_floats_beside_them_stay() {
+    let stage = Stage::new().await;
+    let mut message = encode_labels(&[("__name__", "native")]);
+    nested(4, &[0x10, 0x01], &mut message);
+    let mut body = encode(&[(UP, ONE)]);
+    nested(1, &message, &mut body);
+    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    reply.is(400, "bad_request");
+    assert!(first_line(&reply).contains("native"), "{}", reply.body);
+    assert_eq!(reply.value()["errors"][0]["code"], "native_histograms_unsupported");
+    assert_eq!((&reply.value()["stored"], &reply.value()["unsupported"]), (&json!(1), &json!(1)));
+    assert_eq!(stored(&stage).await.as_array().expect("a list").len(), 1);
+}
+
+#[tokio::test]
+async fn a_key_beyond_its_samples_is_told_to_come_back() {
+    let stage = Stage::new().await;
+    let fields = json!({ "scopes": ["ingest"], "ingest": { "samples_per_s": 1 } });
+    let (_, secret) = stage.house.key(&stage.cabinet, fields).await;
+    let agent = Who::Bearer(secret);
+    assert_eq!(post_block(&stage.house, &agent, up()).await.status, 204);
+    let reply = post_block(&stage.house, &agent, up()).await;
+    reply.is(503, "ingest_throttled");
+    assert!(reply.header("retry-after").parse::<u64>().expect("seconds") >= 1);
+}

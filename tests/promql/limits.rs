@@ -1,0 +1,204 @@
+//! What a query may cost, how it is stopped, and what it refuses.
+
+use std::cell::Cell;
+use std::sync::atomic::AtomicBool;
+
+use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps, Timestamp};
+use promlet::promql::syntax::tree::{AggregateOp, Expr};
+use promlet::promql::syntax::{Caps, parse};
+use promlet::promql::{Answer, Budget, Limits, Options, Query, QueryError, Value, run};
+use promlet::tsdb::{Snapshot, Tsdb};
+
+/// A hundred series `n{i="..."}` with a sample each minute for ten minutes.
+fn hundred() -> Snapshot {
+    let store = Tsdb::scaffold();
+    let mut batch = BatchBuilder::default();
+    for i in 0..100 {
+        let labels = Labels::from_pairs([("__name__", "n"), ("i", i.to_string().as_str())]);
+        batch.series(&labels, (0..10).map(|m| Sample { at: Timestamp::from_s(m * 60), value: f64::from(i) }));
+    }
+    store.append(OrgId(7), &batch.batch(), Timestamp::from_ms(0)).expect("stored");
+    store.snapshot(&Access::whole(OrgId(7)))
+}
+
+fn ten_minutes() -> Steps {
+    Steps::new(Timestamp::from_s(0), Timestamp::from_s(540), 60_000).expect("a grid")
+}
+
+fn range(text: &str) -> Query {
+    let expr = parse(text, &Caps::default()).expect("parses").expr;
+    Query { expr, text: text.to_owned(), steps: ten_minutes(), instant: false }
+}
+
+fn limited(text: &str, limits: Limits) -> Result<Answer, QueryError> {
+    run(&range(text), &hundred(), &Options { limits, ..Options::default() }, &Budget::default())
+}
+
+#[test]
+fn samples_held_at_once_are_limited() {
+    let limits = Limits { samples_max: 1_000, ..Limits::default() };
+    assert!(limited("n", limits).is_ok(), "100 series at 10 steps are 1,000 samples");
+    let less = Limits { samples_max: 999, ..Limits::default() };
+    let refused = limited("n", less).expect_err("one too many");
+    assert_eq!(refused, QueryError::TooManySamples { allowed: 999 });
+    assert_eq!(
+        refused.to_string(),
+        "query processing would load too many samples into memory in query execution"
+    );
+    // What is no longer held does not count: one series' samples after the other, and rows of a finished operand.
+    assert!(
+        limited("sum(rate(n[5m])) + sum(rate(n[5m]))", Limits { samples_max: 1_050, ..Limits::default() })
+            .is_ok()
+    );
+}
+
+#[test]
+fn series_of_a_selector_are_limited() {
+    let refused = limited("sum(n)", Limits { series_max: 99, ..Limits::default() });
+    assert_eq!(refused.expect_err("too many"), QueryError::TooManySeries { found: 100, allowed: 99 });
+}
+
+#[test]
+fn memory_is_asked_for_before_it_is_taken() {
+    let limits = Limits { memory_bytes_max: 4_096, ..Limits::default() };
+    let refused = limited("n", limits).expect_err("too much");
+    assert_eq!(refused, QueryError::TooMuchMemory { needed: 100 * (64 + 10 * 8), allowed: 4_096 });
+    // A subquery of a century by the millisecond is refused, not tried.
+    for text in [
+        "max_over_time(n[100y:1ms])",
+        "max_over_time(vector(time())[100y:1ms])",
+        "absent_over_time((-n)[100y:1ms])",
+    ] {
+        let refused = limited(text, Limits::default()).expect_err("far too much");
+        assert!(matches!(refused, QueryError::TooMuchMemory { .. }), "{text}: {refused}");
+    }
+}
+
+#[test]
+fn what_was_held_is_told() {
+    let answer = limited("sum(n)", Limits::default()).expect("fits");
+    assert_eq!((answer.stats.series, answer.stats.samples), (100, 1_000));
+    assert_eq!(answer.stats.peak_samples, 1_010, "the rows and their sum");
+    assert!(answer.stats.peak_memory_bytes >= 8_000);
+}
+
+#[test]
+fn a_cancelled_query_stops() {
+    let flag = AtomicBool::new(true);
+    let budget = Budget { cancel: Some(&flag), ..Budget::default() };
+    let stopped = run(&range("n"), &hundred(), &Options::default(), &budget).expect_err("cancelled");
+    assert_eq!(stopped, QueryError::Cancelled);
+    assert_eq!(stopped.to_string(), "query was canceled in expression evaluation");
+}
+
+#[test]
+fn an_expired_query_stops_in_the_middle() {
+    let asked = Cell::new(0);
+    let expired = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 50
+    };
+    let budget = Budget { expired: Some(&expired), ..Budget::default() };
+    let stopped = run(&range("n"), &hundred(), &Options::default(), &budget).expect_err("expired");
+    assert_eq!(stopped, QueryError::Timeout);
+    assert_eq!(stopped.to_string(), "query timed out in expression evaluation");
+    assert_eq!(asked.get(), 51, "asked once for each series until then");
+}
+
+#[test]
+fn a_range_query_answers_numbers_only() {
+    for (text, kind) in [("n[5m]", "range vector"), (r#""text""#, "string")] {
+        let refused =
+            run(&range(text), &hundred(), &Options::default(), &Budget::default()).expect_err("refused");
+        let expected =
+            format!("invalid expression type {kind:?} for range query, must be Scalar or instant Vector");
+        assert_eq!(refused, QueryError::BadQuery(expected));
+    }
+    let answer = limited("1 + 1", Limits::default()).expect("a scalar is one series");
+    let Value::Matrix(matrix) = answer.value else { panic!("a range answers a matrix") };
+    assert_eq!((matrix.len(), matrix[0].samples.len()), (1, 10));
+}
+
+#[test]
+fn a_tree_that_the_parser_would_not_make_is_refused() {
+    let ask = |expr: Expr| {
+        let query = Query { expr, text: String::new(), steps: ten_minutes(), instant: false };
+        run(&query, &hundred(), &Options::default(), &Budget::default()).map(|_| ()).expect_err("refused")
+    };
+    let mut deep = Expr::Number(1.0);
+    for _ in 0..1_000 {
+        deep = Expr::Negate(Box::new(deep));
+    }
+    assert!(matches!(ask(deep), QueryError::BadQuery(_)));
+    let Expr::Call(mut call) = range("abs(n)").expr else { panic!("a call") };
+    call.name = "integral".into();
+    assert_eq!(
+        ask(Expr::Call(call.clone())),
+        QueryError::BadQuery("unknown function with name \"integral\"".into())
+    );
+    call.name = "rate".into();
+    assert!(
+        matches!(ask(Expr::Call(call.clone())), QueryError::BadQuery(_)),
+        "an instant vector has no windows"
+    );
+    call.args.clear();
+    assert!(matches!(ask(Expr::Call(call)), QueryError::BadQuery(_)), "an argument is missing");
+    let Expr::Aggregate(mut aggregate) = range("sum(n)").expr else { panic!("an aggregation") };
+    aggregate.op = AggregateOp::Topk;
+    assert!(matches!(ask(Expr::Aggregate(aggregate)), QueryError::BadQuery(_)), "no parameter");
+    assert!(matches!(ask(Expr::Negate(Box::new(Expr::Text("a".into())))), QueryError::BadQuery(_)));
+}
+
+/// Test threads have stacks of 2 MiB, as query lanes do.
+#[test]
+fn the_deepest_tree_fits_on_the_stack() {
+    let wrap: [fn(Expr) -> Expr; 4] = [
+        |inner| Expr::Negate(Box::new(inner)),
+        |inner| call("abs(n)", inner),
+        |inner| call("scalar(n)", call("vector(1)", inner)),
+        |inner| {
+            let Expr::Binary(mut binary) = range("n or n").expr else { panic!("an operator") };
+            binary.lhs = inner;
+            Expr::Binary(binary)
+        },
+    ];
+    for (i, wrap) in wrap.into_iter().enumerate() {
+        let mut expr = range(if i == 2 { "1" } else { "n" }).expr;
+        for _ in 0..(if i == 2 { 200 } else { 400 }) {
+            expr = wrap(expr);
+        }
+        let query = Query { expr, text: String::new(), steps: ten_minutes(), instant: false };
+        let answer = run(&query, &hundred(), &Options::default(), &Budget::default());
+        assert!(answer.is_ok(), "{i}: {answer:?}");
+    }
+}
+
+fn call(template: &str, arg: Expr) -> Expr {
+    let Expr::Call(mut call) = range(template).expr else { panic!("a call") };
+    call.args = vec![arg];
+    Expr::Call(call)
+}
+
+#[test]
+fn label_values_do_not_grow_without_end() {
+    let doubled =
+        (0..40).fold("n".to_owned(), |inner, _| format!(r#"label_join({inner}, "i", "", "i", "i")"#));
+    let many = "$1".repeat(20_000);
+    let replaced = (0..3)
+        .fold("n".to_owned(), |inner, _| format!(r#"label_replace({inner}, "i", "{many}", "i", "(.*)")"#));
+    for text in [doubled, replaced] {
+        let caps = Caps { text_bytes: 1 << 20, ..Caps::default() };
+        let expr = parse(&text, &caps).expect("parses").expr;
+        let query = Query { expr, text, steps: ten_minutes(), instant: false };
+        let refused = run(&query, &hundred(), &Options::default(), &Budget::default()).expect_err("refused");
+        let expected = "a label value would be longer than 1048576 bytes";
+        assert_eq!(refused, QueryError::Execution(expected.to_owned()));
+    }
+}
+
+#[test]
+fn annotations_tell_line_and_column_of_the_text() {
+    let answer = limited("1 +\n  rate(n[5m])", Limits::default()).expect("has an answer");
+    assert_eq!(answer.annotations.infos.len(), 1, "told once, not once per series");
+    assert!(answer.annotations.infos[0].ends_with("\"n\" (2:8)"), "{:?}", answer.annotations.infos);
+}

@@ -1,0 +1,68 @@
+//! Runs scripts in Prometheus' `load`/`eval` language over an in-memory store: floats only, histogram items are told.
+//!
+//! Every instant evaluation runs again pinned with `@` at other times, and again as a range query; all must agree.
+
+mod evaluate;
+mod expect;
+mod script;
+mod series;
+
+use promlet::model::{Access, BatchBuilder, OrgId, Sample, Timestamp};
+use promlet::tsdb::Tsdb;
+
+use script::{Command, ScriptError, parse};
+use series::Item;
+
+/// How a script is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mode {
+    /// Leaves out series with histograms and start timestamps, which upstream's scripts have and the store does not;
+    /// evaluations that need them fail, and are counted. Otherwise they are an error of the script.
+    pub(crate) leaves_out: bool,
+    /// Upstream's scripts expect names to be removed at the end of a query; its server removes them at once.
+    pub(crate) delayed_name_removal: bool,
+}
+
+/// How one evaluation went.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The line it stands on, from one.
+    pub(crate) line: usize,
+    /// Its query.
+    pub(crate) query: String,
+    /// What was wrong.
+    pub(crate) result: Result<(), String>,
+}
+
+/// Runs a whole script.
+pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<Outcome>, ScriptError> {
+    let org = OrgId(1);
+    let mut store = Tsdb::scaffold();
+    let mut outcomes = Vec::new();
+    for command in parse(text, mode)? {
+        match command {
+            Command::Clear => store = Tsdb::scaffold(),
+            Command::Load { interval_ms, series } => {
+                let mut batch = BatchBuilder::default();
+                for line in series {
+                    let samples = line.items.iter().zip(0i64..).filter_map(|(item, i)| match item {
+                        Item::Value(value) => {
+                            Some(Sample { at: Timestamp::from_ms(i * interval_ms), value: *value })
+                        }
+                        Item::Missing | Item::Histogram => None,
+                    });
+                    batch.series(&line.labels, samples);
+                }
+                store
+                    .append(org, &batch.batch(), Timestamp::from_ms(0))
+                    .map_err(|e| ScriptError { line: 0, what: e.to_string() })?;
+            }
+            Command::Eval(eval) => {
+                let snapshot = store.snapshot(&Access::whole(org));
+                let result = evaluate::check(&eval, &snapshot, mode);
+                outcomes.push(Outcome { line: eval.line, query: eval.query, result });
+            }
+        }
+    }
+    Ok(outcomes)
+}
