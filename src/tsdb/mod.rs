@@ -295,3 +295,6 @@ fn applier(stores: &Arc<Stores>) -> Apply {
     let mut scratch = Vec::new();
     Box::new(move |seq, org, kind, body| stores.apply(seq, org, kind, body, &mut scratch, None))
 }
+
+#[cfg(test)]
+mod tests;

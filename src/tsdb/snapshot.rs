@@ -87,6 +87,3 @@ impl Snapshot {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
