@@ -93,7 +93,7 @@ const QUERIES: &[&str] = &[
     "node_time_seconds - timestamp(node_time_seconds)",
     "scalar(node_load5) + vector(1)",
     "clamp_max(node_load1, 0.1) or node_load5",
-    "{__name__=~\"node_load.*\"} > bool 0.2",
+    "{__name__=~\"node_load1.?\", job=\"node\"} > 0.001",
     "deriv(node_memory_MemFree_bytes[10s])",
     "changes(node_load1[10s]) + resets(node_load1[10s])",
 ];
