@@ -12,7 +12,7 @@ use super::store::{OrgStore, Stores};
 use super::wal::log::{Draft, Outcome, RefusedSample};
 use super::wal::record::Kind;
 use super::wal::samples::{self, LogSample, SAMPLE_BYTES_MAX};
-use crate::model::{Labels, MetricMetadata, Refusal, Sample, Timestamp, WriteBatch};
+use crate::model::{MetricMetadata, Refusal, Sample, Timestamp, WriteBatch};
 
 /// Samples of a record: at 39 bytes each at worst they are 640 kB, what a record may have.
 const RECORD_SAMPLES_MAX: usize = 16_384;
@@ -187,7 +187,7 @@ impl Window {
 }
 
 fn refusal(store: &OrgStore, id: u32, code: &'static str, reason: String) -> Refusal {
-    let labels = store.table().labels(id).unwrap_or_else(Labels::default);
+    let labels = store.table().labels(id).unwrap_or_default();
     let series = series_text(labels.iter().map(|label| (&*label.name, &*label.value)));
     Refusal { series, code, reason }
 }

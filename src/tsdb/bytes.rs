@@ -127,6 +127,11 @@ pub(super) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
+/// Whole bytes in a count of bits of at most 64.
+pub(super) fn whole_bytes(bits: u32) -> u8 {
+    u8::try_from(bits / 8).unwrap_or(8)
+}
+
 const POWERS: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 /// The value with so many decimals taken out, if that loses no bit: `unscaled(m, e)` is `value` again.

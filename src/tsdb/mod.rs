@@ -38,7 +38,7 @@ pub use snapshot::{SelectedSeries, Snapshot};
 
 use checkpoint::Folder;
 use recovery::Recovered;
-use store::Stores;
+use store::{Record, Stores};
 use wal::log::{Apply, Draft, Log, Outcome};
 
 use crate::clock::Stopwatch;
@@ -164,8 +164,11 @@ impl Tsdb {
                 let mut scratch = Vec::new();
                 let mut apply = |draft: Draft| {
                     *last += 1;
-                    let applied =
-                        self.stores.apply(*last, draft.org, draft.kind, &draft.body, &mut scratch, None);
+                    let applied = self.stores.apply(
+                        Record { seq: *last, org: draft.org, kind: draft.kind, body: &draft.body },
+                        &mut scratch,
+                        None,
+                    );
                     applied.map_err(|e| AppendError::Fenced(e.to_string()))
                 };
                 drafts.into_iter().map(&mut apply).collect()
@@ -293,7 +296,7 @@ impl Default for Checkpoints {
 fn applier(stores: &Arc<Stores>) -> Apply {
     let stores = Arc::clone(stores);
     let mut scratch = Vec::new();
-    Box::new(move |seq, org, kind, body| stores.apply(seq, org, kind, body, &mut scratch, None))
+    Box::new(move |seq, org, kind, body| stores.apply(Record { seq, org, kind, body }, &mut scratch, None))
 }
 
 #[cfg(test)]

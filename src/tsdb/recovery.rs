@@ -16,9 +16,9 @@ use super::error::{DiskError, OpenError};
 use super::options::Options;
 use super::report::{RecoveryMode, RecoveryReport};
 use super::series::registry::{self, ReadRegistry};
-use super::store::{RowSeqs, Stores};
+use super::store::{Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
-use super::wal::log::Resume;
+use super::wal::log::{FIRST_OFFSET, Resume};
 use super::wal::record::{FILE_HEADER_BYTES, Found, Kind, OrgSpan, find_record};
 use super::wal::replay::{self, LogEnd, Tail};
 use super::wal::samples;
@@ -131,8 +131,9 @@ impl Recovery {
         for name in disk::names(&folder.series)? {
             let Some(org) = registry::org_of(&name) else { continue };
             let path = folder.series.join(&name);
-            let mut on_record =
-                |kind, body: &[u8]| stores.apply(0, org, kind, body, &mut scratch, None).is_ok();
+            let mut on_record = |kind, body: &[u8]| {
+                stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()
+            };
             match registry::read(&path, folder.store, org, &mut on_record)? {
                 ReadRegistry::Valid(end) => {
                     *stores.org_or_new(org).registry() = end;
@@ -165,7 +166,11 @@ impl Recovery {
         let mut unreadable = Vec::new();
         let mut end = replay::replay(wal, store, from_seq, &mut |header, body| {
             let Some(kind) = header.kind else { return };
-            match stores.apply(header.seq, header.org, kind, body, &mut scratch, Some(rows)) {
+            match stores.apply(
+                Record { seq: header.seq, org: header.org, kind, body },
+                &mut scratch,
+                Some(rows),
+            ) {
                 Ok(outcome) => {
                     samples += outcome.stored;
                     orphans += outcome.orphans;
@@ -258,7 +263,7 @@ impl Recovery {
         let created_ms = self.now.as_ms();
         let new = NewFile { number: 1, before: 0, bytes: SMALL_BYTES, created_ms };
         let file = file::make(&options.disk, wal, store, new)?;
-        let (offset, spans, file_bytes) = (64, BTreeMap::new(), u64::from(SMALL_BYTES));
+        let (offset, spans, file_bytes) = (FIRST_OFFSET, BTreeMap::new(), u64::from(SMALL_BYTES));
         Ok(Resume { file, offset, empty: true, last_seq, spans, files: 1, file_bytes })
     }
 }

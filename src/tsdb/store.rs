@@ -72,6 +72,15 @@ impl RowSeqs {
     }
 }
 
+/// A durable record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record<'b> {
+    pub(super) seq: u64,
+    pub(super) org: OrgId,
+    pub(super) kind: Kind,
+    pub(super) body: &'b [u8],
+}
+
 /// All organisations.
 #[derive(Debug)]
 pub(super) struct Stores {
@@ -132,13 +141,11 @@ impl Stores {
     /// [`Damage`] where the body is not what its type says, though its checksum holds.
     pub(super) fn apply(
         &self,
-        seq: u64,
-        org: OrgId,
-        kind: Kind,
-        body: &[u8],
+        record: Record<'_>,
         scratch: &mut Vec<LogSample>,
         rows: Option<&RowSeqs>,
     ) -> Result<Outcome, Damage> {
+        let Record { seq, org, kind, body } = record;
         match kind {
             Kind::Samples => {
                 samples::decode(body, scratch)?;

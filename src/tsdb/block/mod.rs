@@ -18,7 +18,7 @@
 //! ```
 //! The smallest kind that gives back the same bits is taken; decimals first, since they decode fastest.
 
-use super::bytes::{Reader, put_varint, put_zigzag, scaled, unscaled};
+use super::bytes::{Reader, put_varint, put_zigzag, scaled, unscaled, whole_bytes};
 use super::error::Damage;
 
 /// Samples of a mini-block at most.
@@ -110,14 +110,14 @@ fn put_values(out: &mut Vec<u8>, values: &[u64]) -> u8 {
 
 /// `u8 kept`, then the high bytes.
 fn put_kept(out: &mut Vec<u8>, pattern: u64) {
-    let kept = 8 - (pattern.trailing_zeros() / 8).min(8) as u8;
+    let kept = 8 - whole_bytes(pattern.trailing_zeros());
     out.push(kept);
     out.extend(pattern.to_be_bytes().iter().take(usize::from(kept)));
 }
 
 fn put_xor(out: &mut Vec<u8>, xor: u64) {
-    let lead = (xor.leading_zeros() / 8) as u8;
-    let tail = if xor == 0 { 0 } else { (xor.trailing_zeros() / 8) as u8 };
+    let lead = whole_bytes(xor.leading_zeros());
+    let tail = if xor == 0 { 0 } else { whole_bytes(xor.trailing_zeros()) };
     let kept = 8 - lead - tail;
     out.push(lead << 4 | kept);
     out.extend(xor.to_be_bytes().iter().skip(usize::from(lead)).take(usize::from(kept)));
@@ -149,7 +149,7 @@ fn put_decimal(out: &mut Vec<u8>, values: &[u64]) -> bool {
     let widest = differences().map(|d| (d - least).cast_unsigned()).max().unwrap_or_default();
     let width = 64 - widest.leading_zeros();
     put_zigzag(out, least);
-    out.push(width as u8);
+    out.push(low_byte(u128::from(width)));
     let (mut gathered, mut bits) = (0u128, 0u32);
     for difference in differences() {
         gathered |= u128::from((difference - least).cast_unsigned()) << bits;

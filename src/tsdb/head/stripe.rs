@@ -14,11 +14,12 @@ use crate::tsdb::report::SampleColumns;
 /// Samples after which an open chunk is closed: half an hour at 15 s, short enough to decode for one point.
 pub(in crate::tsdb) const CHUNK_SAMPLES: u16 = 128;
 /// Samples of a chunk at most: an open one of 127 and a whole tail. 18 B each at worst, so 2.7 kB.
-pub(in crate::tsdb) const CHUNK_SAMPLES_MAX: u16 = CHUNK_SAMPLES - 1 + MINI as u16;
+pub(in crate::tsdb) const CHUNK_SAMPLES_MAX: u16 = CHUNK_SAMPLES - 1 + 16;
+const _: () = assert!(MINI == 16);
 /// No sample: the time before every time; samples before the year 1 are refused long before.
 const NEVER: i64 = i64::MIN;
-/// Estimated memory of a slot without its chunks: 17 + 8 + 64 + 128 in arrays, 120 in its [`Chunks`].
-const SLOT_BYTES: u64 = 337;
+/// Estimated memory of a slot without its chunks: 17 + 8 + 64 + 128 in arrays, 136 in its [`Chunks`].
+const SLOT_BYTES: u64 = 353;
 /// Estimated memory of a late sample in its tree.
 const LATE_BYTES: u64 = 32;
 /// Estimated memory of a closed chunk beside its bytes: its entry and the allocator's header.
@@ -90,7 +91,7 @@ struct Chunks {
     open_first: i64,
     open_last: i64,
     open_samples: u16,
-    late: Option<Box<BTreeMap<i64, u64>>>,
+    late: BTreeMap<i64, u64>,
 }
 
 #[derive(Debug)]
@@ -110,7 +111,7 @@ impl Default for Chunks {
             open_first: 0,
             open_last: 0,
             open_samples: 0,
-            late: None,
+            late: BTreeMap::new(),
         }
     }
 }
@@ -227,13 +228,13 @@ impl Stripe {
     }
 
     fn put_late(&mut self, slot: usize, at: i64, bits: u64) {
-        let known = self.chunks.get(slot).and_then(|c| c.late.as_ref()?.get(&at).copied());
+        let known = self.chunks.get(slot).and_then(|c| c.late.get(&at).copied());
         if known == Some(bits) || (known.is_none() && self.in_order_at(slot, at) == Some(bits)) {
             return;
         }
         let Some(chunks) = self.chunks.get_mut(slot) else { return };
         chunks.first_at = chunks.first_at.min(at);
-        if chunks.late.get_or_insert_default().insert(at, bits).is_none() {
+        if chunks.late.insert(at, bits).is_none() {
             self.size.samples += 1;
             self.size.late += 1;
             self.size.bytes += LATE_BYTES;
@@ -276,9 +277,7 @@ impl Stripe {
             push_chunk(&chunks.open, start, end, out);
         }
         self.with_tail(slot, |times, values| push_within(times, values, start, end, out));
-        if let Some(late) = &chunks.late {
-            merge_late(late, start, end, from, out);
-        }
+        merge_late(&chunks.late, start, end, from, out);
     }
 
     /// Calls `each` with every chunk that a checkpoint keeps of a series: order, samples, least time, bytes.
@@ -299,8 +298,7 @@ impl Stripe {
                 if chunks.open_samples > 0 { chunks.open_first } else { tail_first.unwrap_or_default() };
             each(Order::InOrder, samples, first, &open);
         }
-        let Some(late) = &chunks.late else { return };
-        let (times, values): (Vec<i64>, Vec<u64>) = late.iter().unzip();
+        let (times, values): (Vec<i64>, Vec<u64>) = chunks.late.iter().unzip();
         let pieces = times.chunks(usize::from(CHUNK_SAMPLES)).zip(values.chunks(usize::from(CHUNK_SAMPLES)));
         for (times, values) in pieces {
             let samples = u16::try_from(times.len()).unwrap_or(CHUNK_SAMPLES);

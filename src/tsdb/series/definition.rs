@@ -84,14 +84,14 @@ impl Definitions {
     }
 }
 
-/// Hands out the series of a body: id and sorted pairs.
+/// Takes a series: id and sorted pairs.
+pub(in crate::tsdb) type OnSeries<'a> = &'a mut dyn FnMut(u32, &[(&str, &str)]);
+
+/// Hands out the series of a body.
 ///
 /// # Errors
 /// [`Damage`] where it is none; series before it were handed out.
-pub(in crate::tsdb) fn decode(
-    body: &[u8],
-    on_series: &mut dyn FnMut(u32, &[(&str, &str)]),
-) -> Result<(), Damage> {
+pub(in crate::tsdb) fn decode(body: &[u8], on_series: OnSeries<'_>) -> Result<(), Damage> {
     let mut reader = Reader::new(body);
     let count = reader.count(1)?;
     let mut strings = Vec::with_capacity(count);

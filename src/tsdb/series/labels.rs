@@ -139,7 +139,7 @@ mod tests {
             OrgLimits { labels_max: 3, name_bytes_max: 8, value_bytes_max: 10, ..OrgLimits::default() };
         let mut raw = Vec::new();
         for text in labels.iter().flat_map(|(name, value)| [name, value]) {
-            raw.push(text.len() as u8);
+            raw.push(u8::try_from(text.len()).expect("short"));
             raw.extend_from_slice(text);
         }
         let forced_labels = forced.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();

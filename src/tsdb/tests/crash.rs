@@ -50,7 +50,11 @@ fn a_log_cut_anywhere_is_a_prefix() {
             std::fs::write(&file, &bytes).expect("written");
             let (records, damaged) = replayed(dir.path());
             assert!(!damaged, "cut at {cut}");
-            assert!(all.starts_with(&records) && records.len() >= longest, "cut at {cut}: {} records", records.len());
+            assert!(
+                all.starts_with(&records) && records.len() >= longest,
+                "cut at {cut}: {} records",
+                records.len()
+            );
             longest = records.len();
         }
         assert_eq!(longest, all.len());
@@ -180,7 +184,8 @@ fn flip(path: &Path, at: usize) {
 
 #[test]
 fn damage_outside_the_log_costs_time_only() {
-    let damages: [(&str, fn(&Path)); 8] = [
+    type Damage = (&'static str, fn(&Path));
+    let damages: [Damage; 8] = [
         ("DONE flipped", |dir| flip(&dir.join("head/1/DONE"), 40)),
         ("DONE gone", |dir| std::fs::remove_file(dir.join("head/1/DONE")).expect("removed")),
         ("part gone", |dir| std::fs::remove_dir_all(dir.join("head/1/00")).expect("removed")),

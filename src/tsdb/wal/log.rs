@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::file::{self, LARGE_BYTES, LogFile, MakeError, NewFile, SMALL_BYTES};
-use super::record::{FILE_HEADER_BYTES, Kind, Mark, OrgSpan, put_record, record_bytes};
+use super::record::{Kind, Mark, OrgSpan, put_record, record_bytes};
 use crate::clock::Stopwatch;
 use crate::model::{OrgId, StoreId, Timestamp};
 use crate::tsdb::disk::{self, Disk};
@@ -34,6 +34,8 @@ const GROUP_RECORDS_MAX: usize = 256;
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// A body at most when writing: with its header and a first mark it fits the smallest file.
 pub(in crate::tsdb) const BODY_BYTES_WRITTEN_MAX: usize = 640 << 10;
+/// Where records begin: after the file's header.
+pub(in crate::tsdb) const FIRST_OFFSET: u32 = 64;
 /// Groups that wait to be applied.
 const GROUPS_MAX: usize = 4;
 /// After so long without traffic a mark vouches for the last group.
@@ -456,10 +458,10 @@ impl Committer {
         }
         let mut left = group.into_iter().peekable();
         while let Some((draft, _)) = left.peek() {
-            if self.room() < record_bytes(draft.body.len()) {
-                if let Err(why) = self.switch() {
-                    return self.shared.refuse_all(left.collect(), &why);
-                }
+            if self.room() < record_bytes(draft.body.len())
+                && let Err(why) = self.switch()
+            {
+                return self.shared.refuse_all(left.collect(), &why);
             }
             self.buffer.clear();
             let mut seq = self.durable;
@@ -566,7 +568,7 @@ impl Committer {
         match found {
             Spare::Ready(file) => {
                 self.file = file;
-                self.offset = FILE_HEADER_BYTES as u32;
+                self.offset = FIRST_OFFSET;
                 self.first_mark = Some(std::mem::take(&mut self.spans).into_values().collect());
                 self.since_file = Stopwatch::start();
                 self.shared.counters.files.fetch_add(1, Ordering::Relaxed);

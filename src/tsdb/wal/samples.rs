@@ -13,7 +13,7 @@
 //! tag 0x80 | len             the bit pattern, big-endian, without its 8 - len low zero bytes
 //! ```
 
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, scaled, unscaled, unzigzag, zigzag};
+use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, scaled, unscaled, unzigzag, whole_bytes, zigzag};
 use crate::tsdb::error::Damage;
 
 /// One sample on its way to the head.
@@ -70,13 +70,13 @@ fn put_value(out: &mut Vec<u8>, bits: u64) {
     for exponent in 0..=EXPONENT_MAX {
         if let Some(mantissa) = scaled(value, exponent) {
             let coded = zigzag(mantissa);
-            let length = 8 - (coded.leading_zeros() / 8) as u8;
+            let length = 8 - whole_bytes(coded.leading_zeros());
             out.push(exponent << 4 | length);
             out.extend(coded.to_le_bytes().iter().take(usize::from(length)));
             return;
         }
     }
-    let length = 8 - (bits.trailing_zeros() / 8).min(8) as u8;
+    let length = 8 - whole_bytes(bits.trailing_zeros());
     out.push(0x80 | length);
     out.extend(bits.to_be_bytes().iter().take(usize::from(length)));
 }
