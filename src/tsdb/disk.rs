@@ -67,7 +67,8 @@ impl Disk {
 
     /// What is left on the file system of `dir`, for a process without privileges.
     pub(super) fn space(&self, dir: &Path) -> Result<Space, DiskError> {
-        let found = rustix::fs::statvfs(dir).map_err(|e| DiskError::at("look at the space of", dir)(e.into()))?;
+        let found =
+            rustix::fs::statvfs(dir).map_err(|e| DiskError::at("look at the space of", dir)(e.into()))?;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
         let total = found.f_blocks.saturating_mul(found.f_frsize);
         match self {

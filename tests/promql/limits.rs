@@ -149,6 +149,53 @@ fn a_tree_that_the_parser_would_not_make_is_refused() {
     assert!(matches!(ask(Expr::Negate(Box::new(Expr::Text("a".into())))), QueryError::BadQuery(_)));
 }
 
+/// Test threads have stacks of 2 MiB, as query lanes do.
+#[test]
+fn the_deepest_tree_fits_on_the_stack() {
+    let wrap: [fn(Expr) -> Expr; 4] = [
+        |inner| Expr::Negate(Box::new(inner)),
+        |inner| call("abs(n)", inner),
+        |inner| call("scalar(n)", call("vector(1)", inner)),
+        |inner| {
+            let Expr::Binary(mut binary) = range("n or n").expr else { panic!("an operator") };
+            binary.lhs = inner;
+            Expr::Binary(binary)
+        },
+    ];
+    for (i, wrap) in wrap.into_iter().enumerate() {
+        let mut expr = range(if i == 2 { "1" } else { "n" }).expr;
+        for _ in 0..(if i == 2 { 200 } else { 400 }) {
+            expr = wrap(expr);
+        }
+        let query = Query { expr, text: String::new(), steps: ten_minutes(), instant: false };
+        let answer = run(&query, &hundred(), &Options::default(), &Budget::default());
+        assert!(answer.is_ok(), "{i}: {answer:?}");
+    }
+}
+
+fn call(template: &str, arg: Expr) -> Expr {
+    let Expr::Call(mut call) = range(template).expr else { panic!("a call") };
+    call.args = vec![arg];
+    Expr::Call(call)
+}
+
+#[test]
+fn label_values_do_not_grow_without_end() {
+    let doubled =
+        (0..40).fold("n".to_owned(), |inner, _| format!(r#"label_join({inner}, "i", "", "i", "i")"#));
+    let many = "$1".repeat(20_000);
+    let replaced = (0..3)
+        .fold("n".to_owned(), |inner, _| format!(r#"label_replace({inner}, "i", "{many}", "i", "(.*)")"#));
+    for text in [doubled, replaced] {
+        let caps = Caps { text_bytes: 1 << 20, ..Caps::default() };
+        let expr = parse(&text, &caps).expect("parses").expr;
+        let query = Query { expr, text, steps: ten_minutes(), instant: false };
+        let refused = run(&query, &hundred(), &Options::default(), &Budget::default()).expect_err("refused");
+        let expected = "a label value would be longer than 1048576 bytes";
+        assert_eq!(refused, QueryError::Execution(expected.to_owned()));
+    }
+}
+
 #[test]
 fn annotations_tell_line_and_column_of_the_text() {
     let answer = limited("1 +\n  rate(n[5m])", Limits::default()).expect("has an answer");
