@@ -2,6 +2,7 @@
 //! PromQL about those series, by cookie and by embed token, as that Prometheus answers itself.
 
 #[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
 
 use std::collections::BTreeMap;
