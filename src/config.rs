@@ -1,1 +1,530 @@
-//! config: lands with its room.
+//! Flags and environment to settings; the sole reader of the environment, and the only place that knows clap.
+//!
+//! Every variable is `PROMLET_` and the flag's name in capitals (API.md E). A flag wins over its variable, an empty
+//! variable counts as unset. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
+//! do not show in a process list.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::model::parse_duration;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Invocation {
+    /// `promlet serve`, and a bare `promlet`.
+    Serve(Settings),
+    /// `promlet demo`.
+    Demo(Settings),
+}
+
+/// Everything the server can be told, resolved.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where to listen; port 0 takes any free port.
+    pub listen: SocketAddr,
+    /// The data folder.
+    pub data_dir: PathBuf,
+    /// How people reach the server; links in mail are built from this alone.
+    pub public_url: Option<String>,
+    /// Host names beyond the public URL's, `localhost`, `*.localhost` and IP literals.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of the cabinet's front end under development; they get CORS with credentials.
+    pub trusted_origins: Vec<String>,
+    /// Who may make organisations.
+    pub org_create: OrgCreate,
+    /// The first account, from `PROMLET_BOOTSTRAP_*`.
+    pub bootstrap: Option<Bootstrap>,
+    /// Where the key for secrets at rest comes from, if not from the folder.
+    pub master_key: Option<MasterKeySource>,
+    /// Where mail goes.
+    pub mail: Mail,
+    /// Lifetime of sign-in links.
+    pub magic_link_ttl: Duration,
+    /// Whether cookies carry `Secure`.
+    pub cookie_secure: CookieSecure,
+    /// Argon2id parameters.
+    pub argon2: Argon2Cost,
+    /// When a 2xx on samples is answered.
+    pub durability: Durability,
+    /// Requests a second and session.
+    pub rate_cabinet_rps: u32,
+    /// Requests a second and API key, where the key does not say.
+    pub rate_embed_default_rps: u32,
+    /// A query's longest run.
+    pub query_timeout: Duration,
+    /// Samples one query may load.
+    pub query_max_samples: u64,
+    /// Queries running at once.
+    pub query_concurrency: Option<usize>,
+    /// Who may read `/metrics` from elsewhere than loopback.
+    pub metrics_token: Option<Secret>,
+    /// Whether the API document is served.
+    pub docs: bool,
+    /// Serve the UI's files from here instead of from the binary.
+    pub ui_dir: Option<PathBuf>,
+    /// What is logged: a level or `tracing` directives.
+    pub log: String,
+    /// How it is logged.
+    pub log_format: LogFormat,
+    /// Things said on the command line or in the environment that deserve a warning.
+    pub warnings: Vec<String>,
+}
+
+/// A text that never shows itself.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text; the caller keeps it from logs and answers.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The first account, told in advance.
+#[derive(Debug, Clone)]
+pub struct Bootstrap {
+    /// Its address.
+    pub email: String,
+    /// Its password.
+    pub password: Secret,
+    /// The slug of the organisation it owns.
+    pub org: String,
+}
+
+/// Where the master key comes from.
+#[derive(Debug, Clone)]
+pub enum MasterKeySource {
+    /// 32 bytes in base64.
+    Value(Secret),
+    /// A file that holds it.
+    File(PathBuf),
+}
+
+/// Where mail goes.
+#[derive(Debug, Clone)]
+pub enum Mail {
+    /// One line a mail on standard output.
+    Console,
+    /// To a server, from an address.
+    Smtp {
+        /// `smtps://user:password@host:465`
+        url: Secret,
+        /// The sender.
+        from: String,
+    },
+}
+
+/// Who may make organisations (`PROMLET_ORG_CREATE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OrgCreate {
+    /// Instance admins.
+    Admin,
+    /// Everybody with an account.
+    Any,
+}
+
+/// `PROMLET_COOKIE_SECURE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CookieSecure {
+    /// If the public URL is https.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// `PROMLET_LOG_FORMAT`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// `PROMLET_DURABILITY`: when a 2xx on samples is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Once they are on disk.
+    Synced,
+}
+
+/// Memory in KiB, passes, lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Argon2Cost {
+    /// Memory in KiB.
+    pub memory_kib: u32,
+    /// Passes over it.
+    pub passes: u32,
+    /// Parallel lanes.
+    pub lanes: u32,
+}
+
+#[derive(Parser)]
+#[command(
+    name = "promlet",
+    version,
+    about = "A metrics server in one binary and one data folder.",
+    long_about = "A metrics server in one binary and one data folder: Prometheus remote write in, PromQL out, with accounts, \
+                  organisations and embed tokens. Without a command it serves.",
+    args_conflicts_with_subcommands = true
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve from a data folder (what a bare `promlet` does)
+    Serve(Box<Flags>),
+    /// Serve with an organisation `demo`, generated history and live metrics of this machine
+    Demo(Box<Flags>),
+}
+
+#[derive(Args, Clone)]
+struct Flags {
+    /// Address and port to listen on
+    #[arg(long, env = "PROMLET_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8095")]
+    listen: SocketAddr,
+    /// The data folder [default: data/store, for demo data/demo-store]
+    #[arg(long, env = "PROMLET_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// How people reach the server [default: http://LISTEN]
+    #[arg(long, env = "PROMLET_PUBLIC_URL", value_name = "URL")]
+    public_url: Option<String>,
+    /// More host names to answer to
+    #[arg(long, env = "PROMLET_ALLOWED_HOSTS", value_name = "HOST,..", value_delimiter = ',')]
+    allowed_hosts: Vec<String>,
+    /// Origins of a front end under development
+    #[arg(long, env = "PROMLET_TRUSTED_ORIGINS", value_name = "ORIGIN,..", value_delimiter = ',')]
+    trusted_origins: Vec<String>,
+    /// Who may make organisations
+    #[arg(long, env = "PROMLET_ORG_CREATE", value_enum, default_value = "admin")]
+    org_create: OrgCreate,
+    /// Where the master key lies, if not in the data folder
+    #[arg(long, env = "PROMLET_MASTER_KEY_FILE", value_name = "FILE")]
+    master_key_file: Option<PathBuf>,
+    /// Sender of mail
+    #[arg(long, env = "PROMLET_MAIL_FROM", value_name = "ADDRESS")]
+    mail_from: Option<String>,
+    /// `console` prints mail on standard output; `smtp` needs PROMLET_SMTP_URL
+    #[arg(long, env = "PROMLET_MAILER", value_name = "console|smtp")]
+    mailer: Option<String>,
+    /// Seconds a sign-in link lives, 60 to 3600
+    #[arg(long, env = "PROMLET_MAGIC_LINK_TTL", value_name = "SECONDS", default_value = "600",
+          value_parser = clap::value_parser!(u64).range(60..=3600))]
+    magic_link_ttl: u64,
+    /// Whether cookies carry Secure
+    #[arg(long, env = "PROMLET_COOKIE_SECURE", value_enum, default_value = "auto")]
+    cookie_secure: CookieSecure,
+    /// Argon2id cost: memory in KiB, passes, lanes
+    #[arg(long, env = "PROMLET_ARGON2", value_name = "M,T,P", default_value = "19456,2,1", value_parser = argon2_cost)]
+    argon2: Argon2Cost,
+    /// Requests a second and session
+    #[arg(long, env = "PROMLET_RATE_CABINET_RPS", value_name = "N", default_value = "60",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate_cabinet_rps: u32,
+    /// Requests a second and API key, where the key does not say
+    #[arg(long, env = "PROMLET_RATE_EMBED_DEFAULT_RPS", value_name = "N", default_value = "100",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate_embed_default_rps: u32,
+    /// A query's longest run
+    #[arg(long, env = "PROMLET_QUERY_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    query_timeout: Duration,
+    /// Samples one query may load
+    #[arg(long, env = "PROMLET_QUERY_MAX_SAMPLES", value_name = "N", default_value = "10000000")]
+    query_max_samples: u64,
+    /// Queries running at once [default: twice the cores, at least 2]
+    #[arg(long, env = "PROMLET_QUERY_CONCURRENCY", value_name = "N")]
+    query_concurrency: Option<usize>,
+    /// `off` hides the API document
+    #[arg(long, env = "PROMLET_DOCS", value_name = "on|off", default_value = "on", value_parser = on_off)]
+    docs: bool,
+    /// When a 2xx is answered; `synced` is the only mode yet
+    #[arg(long, env = "PROMLET_DURABILITY", value_name = "MODE", default_value = "synced", value_parser = durability)]
+    durability: Durability,
+    /// Serve the UI's files from this folder (editing)
+    #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
+    ui_dir: Option<PathBuf>,
+    /// What is logged: a level, or tracing directives
+    #[arg(long, env = "PROMLET_LOG", value_name = "LEVEL", default_value = "info")]
+    log: String,
+    /// How it is logged
+    #[arg(long, env = "PROMLET_LOG_FORMAT", value_enum, default_value = "text")]
+    log_format: LogFormat,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let ms = parse_duration(text).map_err(|e| e.to_string())?;
+    u64::try_from(ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis).ok_or_else(|| "must be more than zero".into())
+}
+
+fn on_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("either on or off".into()),
+    }
+}
+
+fn durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "synced" => Ok(Durability::Synced),
+        _ => Err("this version knows `synced` alone: every 2xx on a write means the samples are on disk".into()),
+    }
+}
+
+fn argon2_cost(text: &str) -> Result<Argon2Cost, String> {
+    let parts: Vec<u32> = text.split(',').map_while(|part| part.trim().parse().ok()).collect();
+    let [memory_kib, passes, lanes] = parts[..] else {
+        return Err("three numbers: memory in KiB, passes, lanes, as in 19456,2,1".into());
+    };
+    if !(8..=1_048_576).contains(&memory_kib) || !(1..=64).contains(&passes) || !(1..=16).contains(&lanes) || memory_kib < 8 * lanes {
+        return Err("memory 8 to 1048576 KiB and 8 a lane at least, passes 1 to 64, lanes 1 to 16".into());
+    }
+    Ok(Argon2Cost { memory_kib, passes, lanes })
+}
+
+/// Why the settings do not hold together.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The command line itself, or a request for help: print it and use its exit code.
+    #[error(transparent)]
+    CommandLine(#[from] clap::Error),
+    /// Two settings contradict each other, or one names something that is not there.
+    #[error("{0}")]
+    Settings(String),
+}
+
+impl ConfigError {
+    /// Prints where such things go (help on stdout, errors on stderr) and answers the exit code.
+    pub fn report(&self) -> u8 {
+        match self {
+            ConfigError::CommandLine(error) => {
+                // A closed standard output while printing help is the reader's wish, not a failure.
+                let _ = error.print();
+                u8::try_from(error.exit_code()).unwrap_or(2)
+            }
+            ConfigError::Settings(text) => {
+                eprintln!("promlet: {text}");
+                2
+            }
+        }
+    }
+}
+
+/// Reads the process's own command line and environment.
+///
+/// # Errors
+/// [`ConfigError`] for anything that does not parse or hold together; also for `--help` and `--version`.
+pub fn from_process() -> Result<Invocation, ConfigError> {
+    refuse_empty_variables()?;
+    let line = CommandLine::try_parse()?;
+    match line.command {
+        None => Ok(Invocation::Serve(settings(line.flags, "data/store")?)),
+        Some(Command::Serve(flags)) => Ok(Invocation::Serve(settings(*flags, "data/store")?)),
+        Some(Command::Demo(flags)) => Ok(Invocation::Demo(settings(*flags, "data/demo-store")?)),
+    }
+}
+
+fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
+    let mut warnings = Vec::new();
+    let smtp_url = secret("PROMLET_SMTP_URL")?;
+    let mail = mail(flags.mailer.as_deref(), smtp_url, flags.mail_from)?;
+    let public_url = flags.public_url.map(|url| url.trim_end_matches('/').to_owned());
+    if let Some(url) = &public_url {
+        check_public_url(url, &mail)?;
+    }
+    if !flags.listen.ip().is_loopback() && !public_url.as_deref().is_some_and(|url| url.starts_with("https://")) {
+        warnings.push(format!(
+            "listening on {} without https: passwords and cookies cross the network readable; put a TLS proxy in front and set \
+             --public-url https://…",
+            flags.listen
+        ));
+    }
+    let master_key = match (secret_value("PROMLET_MASTER_KEY"), flags.master_key_file) {
+        (Some(_), Some(_)) => return Err(ConfigError::Settings("PROMLET_MASTER_KEY and PROMLET_MASTER_KEY_FILE are both set; leave one".into())),
+        (Some(value), None) => Some(MasterKeySource::Value(value)),
+        (None, file) => file.map(MasterKeySource::File),
+    };
+    Ok(Settings {
+        listen: flags.listen,
+        data_dir: flags.data_dir.unwrap_or_else(|| default_dir.into()),
+        public_url,
+        allowed_hosts: tidy_list(flags.allowed_hosts),
+        trusted_origins: tidy_list(flags.trusted_origins),
+        org_create: flags.org_create,
+        bootstrap: bootstrap()?,
+        master_key,
+        mail,
+        magic_link_ttl: Duration::from_secs(flags.magic_link_ttl),
+        cookie_secure: flags.cookie_secure,
+        argon2: flags.argon2,
+        durability: flags.durability,
+        rate_cabinet_rps: flags.rate_cabinet_rps,
+        rate_embed_default_rps: flags.rate_embed_default_rps,
+        query_timeout: flags.query_timeout,
+        query_max_samples: flags.query_max_samples,
+        query_concurrency: flags.query_concurrency,
+        metrics_token: secret("PROMLET_METRICS_TOKEN")?,
+        docs: flags.docs,
+        ui_dir: flags.ui_dir,
+        log: flags.log,
+        log_format: flags.log_format,
+        warnings,
+    })
+}
+
+fn tidy_list(items: Vec<String>) -> Vec<String> {
+    items.into_iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
+}
+
+/// Console mail prints sign-in links; behind a public https name that would be a log full of keys (API.md K4).
+fn check_public_url(url: &str, mail: &Mail) -> Result<(), ConfigError> {
+    let host = url.strip_prefix("https://").map(|rest| rest.split(['/', ':']).next().unwrap_or_default());
+    if host.is_none() && !url.starts_with("http://") {
+        return Err(ConfigError::Settings(format!("--public-url {url:?} must begin with http:// or https://")));
+    }
+    let public = host.is_some_and(|host| host != "localhost" && !host.ends_with(".localhost") && !host.starts_with("127."));
+    if public && matches!(mail, Mail::Console) && secret_value("PROMLET_ALLOW_CONSOLE_MAIL").is_none_or(|v| v.reveal() != "1") {
+        return Err(ConfigError::Settings(format!(
+            "with {url} mail cannot go to the console, where anybody who reads the log could sign in: set PROMLET_SMTP_URL, or \
+             PROMLET_ALLOW_CONSOLE_MAIL=1 if only you read it"
+        )));
+    }
+    Ok(())
+}
+
+fn mail(mailer: Option<&str>, url: Option<Secret>, from: Option<String>) -> Result<Mail, ConfigError> {
+    match (mailer, url) {
+        (Some("console") | None, None) | (Some("console"), Some(_)) => Ok(Mail::Console),
+        (Some("smtp") | None, Some(url)) => {
+            let from = from.ok_or_else(|| ConfigError::Settings("PROMLET_SMTP_URL is set: say the sender with PROMLET_MAIL_FROM".into()))?;
+            Ok(Mail::Smtp { url, from })
+        }
+        (Some("smtp"), None) => Err(ConfigError::Settings("PROMLET_MAILER=smtp needs PROMLET_SMTP_URL".into())),
+        (Some(other), _) => Err(ConfigError::Settings(format!("PROMLET_MAILER is console or smtp, not {other:?}"))),
+    }
+}
+
+fn bootstrap() -> Result<Option<Bootstrap>, ConfigError> {
+    let parts = (variable("PROMLET_BOOTSTRAP_EMAIL"), secret("PROMLET_BOOTSTRAP_PASSWORD")?, variable("PROMLET_BOOTSTRAP_ORG"));
+    match parts {
+        (None, None, None) => Ok(None),
+        (Some(email), Some(password), Some(org)) => Ok(Some(Bootstrap { email, password, org })),
+        _ => Err(ConfigError::Settings(
+            "the first account needs all three: PROMLET_BOOTSTRAP_EMAIL, PROMLET_BOOTSTRAP_PASSWORD (or …_PASSWORD_FILE) and \
+             PROMLET_BOOTSTRAP_ORG"
+                .into(),
+        )),
+    }
+}
+
+/// A secret from its variable, or from the file that `NAME_FILE` names (one trailing line end is not part of it).
+fn secret(name: &str) -> Result<Option<Secret>, ConfigError> {
+    let file = variable(&format!("{name}_FILE"));
+    match (secret_value(name), file) {
+        (Some(_), Some(_)) => Err(ConfigError::Settings(format!("{name} and {name}_FILE are both set; leave one"))),
+        (Some(value), None) => Ok(Some(value)),
+        (None, None) => Ok(None),
+        (None, Some(path)) => {
+            let text = std::fs::read_to_string(&path).map_err(|e| ConfigError::Settings(format!("{name}_FILE: cannot read {path}: {e}")))?;
+            let text = text.strip_suffix('\n').map_or(text.as_str(), |t| t.strip_suffix('\r').unwrap_or(t));
+            Ok(Some(Secret(text.to_owned())))
+        }
+    }
+}
+
+fn secret_value(name: &str) -> Option<Secret> {
+    variable(name).map(Secret)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// `PROMLET_LISTEN=` in a service file is a slip that could as well mean "the default" as "nothing": say so.
+fn refuse_empty_variables() -> Result<(), ConfigError> {
+    let empty = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        let name = name.to_string_lossy().into_owned();
+        (value.is_empty() && name.starts_with("PROMLET_")).then_some(name)
+    };
+    match std::env::vars_os().find_map(empty) {
+        Some(name) => Err(ConfigError::Settings(format!("{name} is set but empty; give it a value or unset it"))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Settings, String> {
+        let line = CommandLine::try_parse_from([&["promlet"], args].concat()).map_err(|e| e.to_string())?;
+        let flags = match line.command {
+            None => line.flags,
+            Some(Command::Serve(flags) | Command::Demo(flags)) => *flags,
+        };
+        settings(flags, "data/store").map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_bare_promlet_serves_on_loopback_from_data_store() {
+        let settings = parse(&[]).expect("defaults are valid");
+        assert_eq!(settings.listen.to_string(), "127.0.0.1:8095");
+        assert_eq!(settings.data_dir, PathBuf::from("data/store"));
+        assert_eq!(settings.rate_cabinet_rps, 60);
+        assert_eq!(settings.rate_embed_default_rps, 100);
+    }
+
+    #[test]
+    fn flags_stand_with_and_without_the_command() {
+        for args in [&["--listen", "127.0.0.1:1"][..], &["serve", "--listen", "127.0.0.1:1"], &["demo", "--listen", "127.0.0.1:1"]] {
+            assert_eq!(parse(args).expect("valid").listen.port(), 1, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_hold_together_is_refused_in_words() {
+        let cases = [
+            (&["--durability", "fast"][..], "synced"),
+            (&["--argon2", "1,1"], "three numbers"),
+            (&["--argon2", "9,1,2"], "8 a lane"),
+            (&["--query-timeout", "0s"], "more than zero"),
+            (&["--mailer", "smtp"], "PROMLET_SMTP_URL"),
+            (&["--public-url", "ftp://x"], "http://"),
+            (&["--public-url", "https://metrics.example.com"], "PROMLET_SMTP_URL"),
+            (&["--magic-link-ttl", "59"], "60"),
+        ];
+        for (args, words) in cases {
+            let error = parse(args).expect_err("refused");
+            assert!(error.contains(words), "{args:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_listener_beyond_loopback_without_https_is_warned_about() {
+        assert!(parse(&["--listen", "0.0.0.0:8095"]).expect("allowed").warnings[0].contains("without https"));
+    }
+
+    #[test]
+    fn a_secret_never_prints_itself() {
+        assert_eq!(format!("{:?}", Secret("hunter2".into())), "***");
+    }
+}

@@ -1,8 +1,10 @@
 //! PromQL through its front door: scripts of our own, in Prometheus' test language.
 
 #[path = "promql/laws.rs"]
+#[expect(clippy::panic, reason = "helpers of tests give up as tests do")]
 mod laws;
 #[path = "promql/limits.rs"]
+#[expect(clippy::panic, reason = "helpers of tests give up as tests do")]
 mod limits;
 #[path = "promql/runner/mod.rs"]
 mod runner;

@@ -18,6 +18,7 @@ mod layers;
 pub mod limits;
 pub mod openapi;
 pub mod orgs;
+pub mod pages;
 pub mod params;
 pub mod prom_json;
 mod request_id;

@@ -1,1 +1,383 @@
-//! server: lands with its room.
+//! Builds every room once, in order, and closes them in reverse.
+
+mod accounts;
+mod mail;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::signal;
+
+use crate::api::edge::{self, EdgeOptions};
+use crate::api::health::{Check, Counters};
+use crate::api::lanes::{Lanes, LanesOptions};
+use crate::api::{self, ApiOptions, Deps, Rooms, pages};
+use crate::clock::{Clock, Stopwatch};
+use crate::config::{CookieSecure, Mail as MailSetting, MasterKeySource as KeySetting, OrgCreate as OrgCreateSetting, Settings};
+use crate::entropy::Entropy;
+use crate::identity::{Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, StoreError, USERS_TABLE, master_key_mark};
+use crate::kv::{self, Control, ControlOptions, DataFolder, FolderError, KeyBinding, MasterKeySource};
+use crate::model::{BatchBuilder, OrgId, Timestamp};
+use crate::outbound::MailQueue;
+use crate::tasks::{HostMetrics, Task};
+use crate::tsdb::{self, Tsdb};
+use crate::ui::Ui;
+
+pub use accounts::{DemoAccount, FirstAccount};
+
+/// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
+const FLUSH_PERIOD: Duration = Duration::from_secs(5);
+/// How often it is asked whether a checkpoint is due.
+const CHECKPOINT_PERIOD: Duration = Duration::from_secs(10);
+/// How often the limiters forget who has been quiet.
+const SWEEP_PERIOD: Duration = Duration::from_secs(60);
+
+/// Why the server does not start, or did not end in order.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// Accounts on disk.
+    #[error("the accounts cannot be opened: {0}")]
+    Control(#[from] kv::OpenError),
+    /// Accounts in memory.
+    #[error("the accounts cannot be read: {0}")]
+    Identity(#[from] IdentityError),
+    /// A change of accounts.
+    #[error(transparent)]
+    Account(#[from] StoreError),
+    /// The master key.
+    #[error("{0}")]
+    MasterKey(String),
+    /// Samples on disk.
+    #[error("the samples cannot be opened: {0}")]
+    Tsdb(#[from] tsdb::OpenError),
+    /// The address.
+    #[error("cannot listen on {0}: {1}; is another program using it? (--listen takes another address)")]
+    Listen(SocketAddr, std::io::Error),
+    /// Threads.
+    #[error("the operating system gives no thread: {0}")]
+    Thread(#[source] std::io::Error),
+    /// The public URL and its kin.
+    #[error(transparent)]
+    Api(#[from] api::OptionsError),
+    /// The mail setting.
+    #[error(transparent)]
+    Mail(#[from] crate::outbound::SmtpError),
+    /// Something outlived its users.
+    #[error("{0} could not be closed in order; nothing acknowledged is lost, the next start checks everything")]
+    StillInUse(&'static str),
+    /// Closing accounts.
+    #[error("the accounts were not closed in order: {0}")]
+    Close(#[from] kv::CloseError),
+}
+
+/// The server between opening and the end.
+pub struct Server {
+    settings: Settings,
+    clock: Clock,
+    uptime: Stopwatch,
+    folder: Arc<DataFolder>,
+    control: Arc<Control>,
+    identity: Arc<Identity>,
+    tsdb: Arc<Tsdb>,
+    counters: Arc<Counters>,
+    tasks: Vec<Task>,
+    listening: Option<Listening>,
+}
+
+/// What exists once an address is bound.
+struct Listening {
+    runtime: Runtime,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Opens the folder and every room that stores something. Nothing listens yet.
+    ///
+    /// # Errors
+    /// [`ServerError`]; the folder is left as a crash would leave it, which every start knows how to read.
+    pub fn open(settings: Settings, clock: Clock) -> Result<Server, ServerError> {
+        let uptime = Stopwatch::start();
+        for warning in &settings.warnings {
+            tracing::warn!("{warning}");
+        }
+        let mut rng = Entropy::system();
+        let now = clock.now();
+        let folder = Arc::new(DataFolder::open(&settings.data_dir, now, &mut rng)?);
+        let (control, report) = Control::open(&folder, &ControlOptions { now, users_table: USERS_TABLE })?;
+        tracing::info!(start = ?report.start, changes = report.seq, rows = report.rows, torn_bytes = report.torn_bytes, "accounts are open");
+        let control = Arc::new(control);
+        let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
+        let watch = Stopwatch::start();
+        let (tsdb, report) = Tsdb::open(folder.path(), folder.store_id(), tsdb::Options::default(), &mut rng, now)?;
+        tracing::info!(
+            mode = ?report.mode, series = report.series, records = report.records, samples = report.samples,
+            trimmed_bytes = report.trimmed_bytes, quarantined = report.quarantined,
+            "samples are open after {:.0} ms", watch.elapsed_ms()
+        );
+        for note in report.notes.iter().chain(&report.read_only) {
+            tracing::error!("{note}");
+        }
+        let tsdb = Arc::new(tsdb);
+        let server =
+            Server { settings, clock, uptime, folder, control, identity, tsdb, counters: Arc::default(), tasks: Vec::new(), listening: None };
+        Ok(server)
+    }
+
+    /// Binds the address and starts the work that repeats. From here on connections wait; [`Server::run`] answers them.
+    ///
+    /// # Errors
+    /// [`ServerError::Listen`] or [`ServerError::Thread`].
+    pub fn listen(&mut self) -> Result<(), ServerError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("edge").build().map_err(ServerError::Thread)?;
+        let wanted = self.settings.listen;
+        let listener = runtime.block_on(TcpListener::bind(wanted)).map_err(|e| ServerError::Listen(wanted, e))?;
+        let address = listener.local_addr().map_err(|e| ServerError::Listen(wanted, e))?;
+        self.listening = Some(Listening { runtime, listener, address });
+        self.start_tasks()
+    }
+
+    fn start_tasks(&mut self) -> Result<(), ServerError> {
+        let identity = Arc::clone(&self.identity);
+        self.keep_going("session-flush", FLUSH_PERIOD, move |now| {
+            if let Err(error) = identity.tick(now) {
+                tracing::error!(%error, "sessions and keys in use could not be noted on disk");
+            }
+        })?;
+        let tsdb = Arc::clone(&self.tsdb);
+        self.keep_going("checkpoint", CHECKPOINT_PERIOD, move |now| {
+            if !tsdb.checkpoint_due() {
+                return;
+            }
+            let watch = Stopwatch::start();
+            match tsdb.checkpoint(now) {
+                Ok(done) => tracing::info!(?done, "checkpoint {} in {:.0} ms", done.generation, watch.elapsed_ms()),
+                Err(error) => tracing::warn!(%error, "no checkpoint was made; the log keeps everything, the next start takes longer"),
+            }
+        })
+    }
+
+    /// Calls `tick` now and each `period`, until the server ends.
+    ///
+    /// # Errors
+    /// [`ServerError::Thread`].
+    pub fn keep_going(&mut self, name: &'static str, period: Duration, tick: impl FnMut(Timestamp) + Send + 'static) -> Result<(), ServerError> {
+        let task = Task::start(name, period, self.clock.clone(), tick).map_err(ServerError::Thread)?;
+        self.tasks.push(task);
+        Ok(())
+    }
+
+    /// Writes live metrics of this machine and of promlet into `org`.
+    ///
+    /// # Errors
+    /// [`ServerError::Thread`].
+    pub fn watch_this_machine(&mut self, org: OrgId, period: Duration) -> Result<(), ServerError> {
+        let mut host = HostMetrics::new();
+        let tsdb = Arc::clone(&self.tsdb);
+        let counters = Arc::clone(&self.counters);
+        self.keep_going("live-metrics", period, move |now| {
+            let mut batch = BatchBuilder::default();
+            host.read(now, &mut batch);
+            if let Err(error) = tsdb.append(org, &batch.batch(), now) {
+                tracing::warn!(%error, "this machine's metrics were not stored");
+            }
+        })
+    }
+
+    /// Answers requests until SIGTERM, SIGINT or Ctrl-C; then drains, stops the tasks, and closes every room in order.
+    ///
+    /// # Errors
+    /// [`ServerError`] of the closing; what was acknowledged is on disk whatever it says.
+    pub fn run(mut self) -> Result<(), ServerError> {
+        if self.listening.is_none() {
+            self.listen()?;
+        }
+        let Some(Listening { runtime, listener, address }) = self.listening.take() else { return Ok(()) };
+        let options = self.api_options(address);
+        let lanes = Lanes::start(&self.lanes_options()).map_err(ServerError::Thread)?;
+        let mail = Arc::new(MailQueue::start(mail::mailer(&self.settings.mail)?).map_err(ServerError::Thread)?);
+        let rooms = Rooms {
+            identity: Arc::clone(&self.identity),
+            tsdb: Arc::clone(&self.tsdb),
+            lanes,
+            clock: self.clock.clone(),
+            mail: Arc::clone(&mail),
+            checks: self.checks(),
+            counters: Arc::clone(&self.counters),
+            pages: Some(pages::router(self.settings.ui_dir.clone().map_or_else(Ui::default, Ui::from_dir))),
+        };
+        let deps = Deps::new(&rooms, &options);
+        let router = api::router(api::table(&rooms, &deps), &rooms, &deps, &options)?;
+        self.keep_going("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
+        tracing::info!("listening on http://{address}");
+        let counters = Arc::clone(&self.counters);
+        let dropped = runtime.block_on(edge::serve(listener, router, EdgeOptions::default(), counters, told_to_stop()));
+        if dropped > 0 {
+            tracing::warn!(dropped, "connections were still busy after the grace period");
+        }
+        drop((runtime, rooms));
+        // What was queued is sent before the end.
+        drop(mail);
+        self.close()
+    }
+
+    fn close(self) -> Result<(), ServerError> {
+        let Server { clock, folder, control, identity, tsdb, tasks, .. } = self;
+        for task in tasks {
+            task.stop();
+        }
+        let now = clock.now();
+        tsdb.close();
+        identity.close(now)?;
+        drop(identity);
+        // Whoever still held one of them would make this no clean stop; the next start then reads it as after a crash.
+        let control = Arc::try_unwrap(control).map_err(|_| ServerError::StillInUse("accounts"))?;
+        control.close()?;
+        let folder = Arc::try_unwrap(folder).map_err(|_| ServerError::StillInUse("the data folder"))?;
+        folder.close_clean(now)?;
+        tracing::info!("ended in order");
+        Ok(())
+    }
+
+    fn api_options(&self, address: SocketAddr) -> ApiOptions {
+        let settings = &self.settings;
+        let url = settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
+        let mut options = ApiOptions::new(&url);
+        options.allowed_hosts.clone_from(&settings.allowed_hosts);
+        options.trusted_origins.clone_from(&settings.trusted_origins);
+        options.cookie_secure = match settings.cookie_secure {
+            CookieSecure::Auto => None,
+            CookieSecure::Always => Some(true),
+            CookieSecure::Never => Some(false),
+        };
+        options.link_ttl = settings.magic_link_ttl;
+        options.read.timeout = settings.query_timeout;
+        options.read.promql.limits.samples_max = settings.query_max_samples;
+        options.metrics_token = settings.metrics_token.as_ref().map(|token| token.reveal().into());
+        options.limits.cabinet_rps = settings.rate_cabinet_rps;
+        options
+    }
+
+    fn lanes_options(&self) -> LanesOptions {
+        let mut options = LanesOptions::for_this_machine();
+        if let Some(threads) = self.settings.query_concurrency {
+            options.query.threads = threads.clamp(1, 1_024);
+            options.query.threads_per_org = (options.query.threads / 2).max(1);
+        }
+        options
+    }
+
+    fn checks(&self) -> Vec<(&'static str, Check)> {
+        let control = Arc::clone(&self.control);
+        let accounts: Check = Arc::new(move || control.health().map_err(|fenced| fenced.to_string()));
+        vec![("accounts", accounts)]
+    }
+
+    /// How people reach it: `--public-url`, or the address it listens on.
+    pub fn public_url(&self) -> String {
+        let address = self.listening.as_ref().map_or(self.settings.listen, |listening| listening.address);
+        self.settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"))
+    }
+
+    /// The data folder.
+    pub fn data_dir(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Milliseconds since the start.
+    pub fn uptime_ms(&self) -> f64 {
+        self.uptime.elapsed_ms()
+    }
+
+    /// Whether mail is printed.
+    pub fn mails_to_console(&self) -> bool {
+        matches!(self.settings.mail, MailSetting::Console)
+    }
+
+    /// The samples.
+    pub fn tsdb(&self) -> &Arc<Tsdb> {
+        &self.tsdb
+    }
+
+    /// What time it is.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+}
+
+fn open_identity(
+    settings: &Settings,
+    folder: &Arc<DataFolder>,
+    control: &Arc<Control>,
+    now: Timestamp,
+    rng: &mut Entropy,
+) -> Result<Identity, ServerError> {
+    let source = match &settings.master_key {
+        None => MasterKeySource::Folder,
+        Some(KeySetting::File(path)) => MasterKeySource::File(path.clone()),
+        Some(KeySetting::Value(value)) => MasterKeySource::Value(accounts::key_in_hex(value.reveal())?),
+    };
+    let master_key = folder.master_key(&source, rng)?;
+    let bound = control.bind_master_key(master_key_mark(&master_key, folder.store_id()));
+    match bound.map_err(|error| ServerError::MasterKey(format!("the master key cannot be checked: {error}")))? {
+        KeyBinding::Other => {
+            return Err(ServerError::MasterKey(
+                "this is not the master key that the accounts in this folder were sealed with: put the right one back".into(),
+            ));
+        }
+        KeyBinding::First | KeyBinding::Same => {}
+    }
+    let marker = Arc::clone(folder);
+    let foundation = Foundation {
+        control: Arc::clone(control),
+        master_key,
+        last_stop: folder.last_stop(),
+        mark_initialised: Box::new(move |now| marker.mark_initialised(now)),
+    };
+    let options = IdentityOptions {
+        argon2: crate::identity::Argon2Cost {
+            memory_kib: settings.argon2.memory_kib,
+            passes: settings.argon2.passes,
+            lanes: settings.argon2.lanes,
+        },
+        link_ttl: settings.magic_link_ttl,
+        session_absolute: None,
+        org_create: match settings.org_create {
+            OrgCreateSetting::Admin => OrgCreate::Admin,
+            OrgCreateSetting::Any => OrgCreate::Any,
+        },
+    };
+    Ok(Identity::open(foundation, options, now, rng)?)
+}
+
+/// Ends when the operator says so.
+async fn told_to_stop() {
+    #[cfg(unix)]
+    {
+        let terminate = signal::unix::signal(signal::unix::SignalKind::terminate());
+        match terminate {
+            Ok(mut terminate) => {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = signal::ctrl_c() => {}
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "SIGTERM cannot be heard; Ctrl-C can");
+                let _ = signal::ctrl_c().await;
+            }
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = signal::ctrl_c().await;
+    }
+    tracing::info!("stopping: open requests are finished first");
+}

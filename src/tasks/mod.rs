@@ -1,1 +1,117 @@
-//! tasks: lands with its room.
+//! Work that repeats: each task is a plain `fn tick(now)` in a thin loop on a thread of its own.
+
+mod host;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::model::Timestamp;
+
+pub use host::HostMetrics;
+
+/// After a panic inside a tick the task rests this long: long enough not to flood the log, short enough to recover.
+const REST_AFTER_PANIC: Duration = Duration::from_secs(10);
+
+/// A running task; stopping waits for the tick that is under way.
+#[derive(Debug)]
+pub struct Task {
+    name: &'static str,
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// Sleeps, or returns true at once when told to stop.
+    fn wait(&self, period: Duration) -> bool {
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(stopped, period, |stopped| !*stopped);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Task {
+    /// Calls `tick` now and then once each `period`, until stopped.
+    ///
+    /// A tick that panics is logged and tried again after ten seconds; the other tasks do not notice.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn start(name: &'static str, period: Duration, clock: Clock, mut tick: impl FnMut(Timestamp) + Send + 'static) -> std::io::Result<Task> {
+        let stop = Arc::new(Stop::default());
+        let told = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            loop {
+                let outcome = catch_unwind(AssertUnwindSafe(|| tick(clock.now())));
+                let pause = if outcome.is_err() {
+                    tracing::error!(task = name, "task {name} panicked; it goes on in {} s", REST_AFTER_PANIC.as_secs());
+                    REST_AFTER_PANIC
+                } else {
+                    period
+                };
+                if told.wait(pause) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Task { name, stop, thread: Some(thread) })
+    }
+
+    /// Tells the task to end, and waits until it has.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        *self.stop.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.changed.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!(task = self.name, "task {} ended by a panic", self.name);
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_task_ticks_at_once_and_stops_without_waiting_for_its_period() {
+        let (ticked, ticks) = mpsc::channel();
+        let task = Task::start("test", Duration::from_secs(3_600), Clock::manual(Timestamp::from_s(5)), move |now| ticked.send(now).expect("open"))
+            .expect("a thread");
+        assert_eq!(ticks.recv(), Ok(Timestamp::from_s(5)));
+        task.stop();
+        assert!(ticks.recv().is_err(), "the thread is gone");
+    }
+
+    #[test]
+    fn a_panic_in_a_tick_does_not_end_the_process_or_block_the_stop() {
+        let (ticked, ticks) = mpsc::channel();
+        let task = Task::start("test", Duration::from_millis(1), Clock::System, move |_| {
+            ticked.send(()).expect("open");
+            panic!("on purpose");
+        })
+        .expect("a thread");
+        assert!(ticks.recv().is_ok());
+        task.stop();
+    }
+}

@@ -67,7 +67,8 @@ impl Disk {
 
     /// What is left on the file system of `dir`, for a process without privileges.
     pub(super) fn space(&self, dir: &Path) -> Result<Space, DiskError> {
-        let found = rustix::fs::statvfs(dir).map_err(|e| DiskError::at("look at the space of", dir)(e.into()))?;
+        let found =
+            rustix::fs::statvfs(dir).map_err(|e| DiskError::at("look at the space of", dir)(e.into()))?;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
         let total = found.f_blocks.saturating_mul(found.f_frsize);
         match self {
@@ -158,7 +159,7 @@ pub(super) fn names(dir: &Path) -> Result<Vec<String>, DiskError> {
 /// Fills a new file with zeros, 64 KiB at a time: larger writes make large cache pages, whose dirtying the kernel
 /// over-counts by 1-2 MiB a sync (STORAGE.md section 2, S2).
 pub(super) fn write_zeros(file: &File, from: u64, bytes: u64) -> io::Result<()> {
-    const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+    static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     let end = from.saturating_add(bytes);
     let mut at = from;
     while at < end {

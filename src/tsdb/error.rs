@@ -74,6 +74,14 @@ pub enum OpenError {
         /// What it is.
         what: String,
     },
+    /// There is no room for the first file of a new log.
+    #[error("the disk is full: {free} bytes free, {needed} needed")]
+    DiskFull {
+        /// Bytes free.
+        free: u64,
+        /// Bytes that must be free.
+        needed: u64,
+    },
     /// A thread could not be started.
     #[error("could not start a thread")]
     Thread(#[source] io::Error),

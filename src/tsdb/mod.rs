@@ -1,41 +1,87 @@
-//! Samples in, snapshots out. (Scaffold: in memory; the real room replaces it behind the same names.)
+//! Samples in, snapshots out.
+//!
+//! A batch comes in through [`Tsdb::append`]: its series are resolved to ids ([`append`], [`series`]), it becomes
+//! records of the log ([`wal`]), durable before it is answered and applied to the [`head`] in the log's order. Reading
+//! is [`Tsdb::snapshot`] and nothing else: one organisation within one scope ([`snapshot`]). [`checkpoint`]s keep
+//! starts short; [`recovery`] brings everything back. Formats are drawn in [`wal`]'s records and samples,
+//! [`series`]' definitions and registry, [`block`], [`checkpoint`].
+//!
+//! Until segments exist (STORAGE.md section 8) the head keeps everything and the log is not trimmed.
 
+mod append;
+mod block;
+mod bytes;
+mod checkpoint;
 mod disk;
 mod error;
+mod head;
 mod options;
+mod recovery;
 mod report;
+mod series;
+mod snapshot;
+mod store;
+mod wal;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
-    AppendReport, CheckpointReport, Description, Health, Listing, Metric, MetricFilter, OrgStats, RecoveryMode,
-    RecoveryReport, SeriesId, Stats, Writes,
+    AppendReport, CheckpointReport, Description, Health, Listing, Metric, MetricFilter, OrgStats,
+    RecoveryMode, RecoveryReport, SampleColumns, SeriesId, Stats, Writes,
 };
+pub use snapshot::{SelectedSeries, Snapshot};
 
+use checkpoint::Folder;
+use recovery::Recovered;
+use store::{Record, Stores};
+use wal::log::{Apply, Draft, Log, Outcome};
+
+use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
-
-use crate::model::{
-    Access, Labels, LabelsBuilder, Matcher, OrgId, Sample, Scope, StoreId, TimeRange, Timestamp, WriteBatch,
-};
+use crate::model::{Access, OrgId, StoreId, Timestamp, WriteBatch};
 
 /// All organisations' samples.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Tsdb {
-    orgs: Mutex<BTreeMap<OrgId, Vec<Arc<(Labels, Vec<Sample>)>>>>,
+    stores: Arc<Stores>,
+    log: Sink,
+    folder: Option<Folder>,
+    options: Options,
+    notes: Vec<String>,
+    checkpoints: Mutex<Checkpoints>,
+}
+
+/// Where records go before they are applied.
+#[derive(Debug)]
+enum Sink {
+    /// To the disk.
+    Log(Log),
+    /// Nowhere: the store lives as long as the process. Holds the last seq.
+    Memory(Mutex<u64>),
+    /// Nothing is written: the log is damaged.
+    ReadOnly { why: String, last_seq: u64 },
+}
+
+#[derive(Debug)]
+struct Checkpoints {
+    made: u64,
+    failed: u64,
+    since: Stopwatch,
 }
 
 impl Tsdb {
-    /// In memory, for tests of the rooms above.
-    pub fn scaffold() -> Tsdb {
-        Tsdb::default()
-    }
-
-    /// Opens the store in `dir` (its `wal/`, `series/`, `head/`, `quarantine/`), recovering what is there.
+    /// Opens the store in `dir` (its `wal/`, `series/`, `head/`, `quarantine/`), recovering what is there. The folder
+    /// must be locked by the caller (`kv::DataFolder`): two processes on one log would destroy it.
+    ///
+    /// A damaged log is no error: the store opens read-only, and the report and [`Tsdb::health`] say why.
+    ///
+    /// # Errors
+    /// [`OpenError`] where the file system refuses, or a file is another store's or a newer version's.
     pub fn open(
         dir: &Path,
         store: StoreId,
@@ -43,167 +89,215 @@ impl Tsdb {
         rng: &mut Entropy,
         now: Timestamp,
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
-        let _ = (dir, store, options, rng, now);
-        Ok((Tsdb::default(), RecoveryReport::default()))
+        let recovered = recovery::recover(dir, store, &options, rng.bytes(), now)?;
+        let Recovered { stores, folder, wal, resume, report } = recovered;
+        stores.uncovered.store(report.samples, Ordering::Relaxed);
+        let log = match resume {
+            Some(resume) => {
+                let apply = applier(&stores);
+                Sink::Log(
+                    Log::start(wal, store, options.disk.clone(), resume, apply).map_err(OpenError::Thread)?,
+                )
+            }
+            None => {
+                let why = report.read_only.clone().unwrap_or_default();
+                Sink::ReadOnly { why, last_seq: report.last_seq }
+            }
+        };
+        let notes = report.notes.clone();
+        let tsdb = Tsdb { stores, log, folder: Some(folder), options, notes, checkpoints: Mutex::default() };
+        Ok((tsdb, report))
     }
 
-    /// Sets what one organisation may store.
+    /// A store without a log or a folder: what it holds ends with the process. `secret` keys its identity hashes.
+    pub fn in_memory(options: Options, secret: [u8; 32]) -> Tsdb {
+        Tsdb {
+            stores: Arc::new(Stores::new(secret, options.limits.clone())),
+            log: Sink::Memory(Mutex::new(0)),
+            folder: None,
+            options,
+            notes: Vec::new(),
+            checkpoints: Mutex::default(),
+        }
+    }
+
+    /// An empty store in memory, for tests of the rooms above.
+    pub fn scaffold() -> Tsdb {
+        Tsdb::in_memory(Options::default(), [0; 32])
+    }
+
+    /// Sets what one organisation may store. What it has already stays.
     pub fn set_limits(&self, org: OrgId, limits: OrgLimits) {
-        let _ = (org, limits);
+        self.stores.set_limits(org, limits);
     }
 
-    /// Writes a checkpoint, so that the next start replays less of the log.
+    /// Stores a batch: when this answers, what the report counts as stored is durable and visible.
+    ///
+    /// Series and samples that may not be stored are refused one by one and named in the report; the others are stored.
+    /// The organisation is made on its first write. Blocks for one sync of the disk.
+    ///
+    /// # Errors
+    /// [`AppendError`] where nothing is acknowledged, for reasons that are not the sender's.
+    pub fn append(
+        &self,
+        org: OrgId,
+        batch: &WriteBatch<'_>,
+        now: Timestamp,
+    ) -> Result<AppendReport, AppendError> {
+        match &self.log {
+            Sink::Log(log) => log.admit()?,
+            Sink::Memory(_) => {}
+            Sink::ReadOnly { why, .. } => return Err(AppendError::ReadOnly(why.clone())),
+        }
+        append::admit_memory(&self.stores, self.options.head_bytes_max)?;
+        let store = self.stores.org_or_new(org);
+        let append::Prepared { drafts, report } = append::prepare(&store, batch, now);
+        let outcomes = if drafts.is_empty() { Vec::new() } else { self.commit(drafts, now)? };
+        Ok(append::conclude(&store, report, &outcomes))
+    }
+
+    fn commit(&self, drafts: Vec<Draft>, now: Timestamp) -> Result<Vec<Outcome>, AppendError> {
+        match &self.log {
+            Sink::Log(log) => log.commit(drafts, now),
+            Sink::Memory(last) => {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut scratch = Vec::new();
+                let mut apply = |draft: Draft| {
+                    *last += 1;
+                    let applied = self.stores.apply(
+                        Record { seq: *last, org: draft.org, kind: draft.kind, body: &draft.body },
+                        &mut scratch,
+                        None,
+                    );
+                    applied.map_err(|e| AppendError::Fenced(e.to_string()))
+                };
+                drafts.into_iter().map(&mut apply).collect()
+            }
+            Sink::ReadOnly { why, .. } => Err(AppendError::ReadOnly(why.clone())),
+        }
+    }
+
+    /// What a reader may see: one organisation within one scope. An organisation that never wrote is empty.
+    pub fn snapshot(&self, access: &Access) -> Snapshot {
+        Snapshot::new(self.stores.org(access.org), access.scope.clone())
+    }
+
+    /// Writes a checkpoint, so that the next start replays only what comes after. One at a time; appends go on.
+    ///
+    /// Writes every sample of the head, until segments take the older ones.
+    ///
+    /// # Errors
+    /// [`CheckpointError`]: the one before still holds; try again later with a new one.
     pub fn checkpoint(&self, now: Timestamp) -> Result<CheckpointReport, CheckpointError> {
+        // Asked for by every tick; nothing in a generation depends on the clock yet.
         let _ = now;
-        Ok(CheckpointReport::default())
+        let (Some(folder), Sink::Log(log)) = (&self.folder, &self.log) else {
+            return Err(CheckpointError::Closed("it has no log that goes on".to_owned()));
+        };
+        let mut checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let covered = self.stores.uncovered.load(Ordering::Relaxed);
+        let space = self.options.disk.space(&folder.head)?;
+        let result = if space.free < space.checkpoint_floor() {
+            Err(CheckpointError::DiskFull { free: space.free, needed: space.checkpoint_floor() })
+        } else {
+            let replay_seq = log.counters().applied_seq.load(Ordering::Acquire);
+            checkpoint::write(folder, &self.stores, replay_seq)
+        };
+        if result.is_ok() {
+            self.stores.uncovered.fetch_sub(covered, Ordering::Relaxed);
+            checkpoints.made += 1;
+            checkpoints.since = Stopwatch::start();
+        } else {
+            checkpoints.failed += 1;
+        }
+        result
     }
 
-    /// Whether a checkpoint is due: by age or by samples.
+    /// Whether a checkpoint is due: the last one is old and something came since, or many samples came.
     pub fn checkpoint_due(&self) -> bool {
-        false
+        let uncovered = self.stores.uncovered.load(Ordering::Relaxed);
+        let age = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner).since.elapsed();
+        matches!(self.log, Sink::Log(_))
+            && uncovered > 0
+            && (age >= self.options.checkpoint_every || uncovered >= self.options.checkpoint_samples)
     }
 
-    /// Plain counters.
+    /// Plain counters, of the store and of each organisation.
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let mut stats = Stats::default();
+        for store in self.stores.all() {
+            let counters = &store.head.counters;
+            let org = OrgStats {
+                org: store.org,
+                series: u64::from(store.table().live()),
+                samples: load(&counters.samples),
+                late_samples: load(&counters.late),
+                head_bytes: load(&counters.bytes),
+                stored_total: load(&store.stored_total),
+                refused_total: load(&store.refused_total),
+                metadata_dropped_total: load(&store.metadata_dropped_total),
+            };
+            stats.series += org.series;
+            stats.samples += org.samples;
+            stats.head_bytes += org.head_bytes;
+            stats.stored_total += org.stored_total;
+            stats.refused_total += org.refused_total;
+            stats.orgs.push(org);
+        }
+        match &self.log {
+            Sink::Log(log) => {
+                let counters = log.counters();
+                stats.wal_files = load(&counters.files);
+                stats.wal_file_bytes = load(&counters.file_bytes);
+                stats.wal_written_bytes = load(&counters.written_bytes);
+                stats.wal_records = load(&counters.records);
+                stats.wal_syncs = load(&counters.syncs);
+                stats.last_seq = load(&counters.last_seq);
+            }
+            Sink::Memory(last) => stats.last_seq = *last.lock().unwrap_or_else(PoisonError::into_inner),
+            Sink::ReadOnly { last_seq, .. } => stats.last_seq = *last_seq,
+        }
+        stats.samples_since_checkpoint = load(&self.stores.uncovered);
+        let checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.checkpoint_age = checkpoints.since.elapsed();
+        stats.checkpoints = checkpoints.made;
+        stats.checkpoints_failed = checkpoints.failed;
+        stats
     }
 
     /// Whether it takes samples, and what an operator should know.
     pub fn health(&self) -> Health {
-        Health::default()
+        let writes = match &self.log {
+            Sink::Log(log) => log.writes(),
+            Sink::Memory(_) => Writes::Open,
+            Sink::ReadOnly { why, .. } => Writes::ReadOnly(why.clone()),
+        };
+        Health { writes, notes: self.notes.clone() }
     }
 
-    /// Ends writing: what waits is made durable, the threads end. Reads go on. A second call does nothing.
-    pub fn close(&self) {}
-
-    /// Stores a batch.
-    pub fn append(&self, org: OrgId, batch: &WriteBatch<'_>, _now: Timestamp) -> Result<AppendReport, AppendError> {
-        let mut orgs = self.orgs.lock().expect("unpoisoned");
-        let store = orgs.entry(org).or_default();
-        let mut report = AppendReport::default();
-        for series in &batch.series {
-            let mut pairs = Vec::new();
-            (batch.parse_labels)(series.raw_labels, &mut pairs).expect("scaffold");
-            let mut labels = LabelsBuilder::default();
-            for (name, value) in pairs {
-                labels.set(String::from_utf8_lossy(name).into_owned(), String::from_utf8_lossy(value).into_owned());
-            }
-            let labels = labels.build();
-            let samples = &batch.samples[series.samples.clone()];
-            report.stored += samples.len() as u64;
-            match store.iter_mut().find(|have| have.0 == labels) {
-                Some(have) => Arc::make_mut(have).1.extend_from_slice(samples),
-                None => store.push(Arc::new((labels, samples.to_vec()))),
-            }
-        }
-        Ok(report)
-    }
-
-    /// What one query sees.
-    pub fn snapshot(&self, access: &Access) -> Snapshot {
-        let orgs = self.orgs.lock().expect("unpoisoned");
-        Snapshot { series: orgs.get(&access.org).cloned().unwrap_or_default(), scope: access.scope.clone() }
-    }
-}
-
-/// One organisation within one scope, fixed when it was taken. The only way to read.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    series: Vec<Arc<(Labels, Vec<Sample>)>>,
-    scope: Scope,
-}
-
-/// A series that a selection found.
-#[derive(Clone, Debug)]
-pub struct SelectedSeries {
-    /// Hand this to [`Snapshot::read`].
-    pub id: SeriesId,
-    /// Its whole label set, metric name included.
-    pub labels: Labels,
-}
-
-/// Samples of one series as columns, ascending in time. Reused between reads.
-#[derive(Clone, Debug, Default)]
-pub struct SampleColumns {
-    /// Milliseconds since the epoch.
-    pub times: Vec<i64>,
-    /// The values, staleness markers included.
-    pub values: Vec<f64>,
-}
-
-impl Snapshot {
-    /// The series that pass every matcher and the scope, and may have samples in `range`; sorted by labels.
-    pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
-        let mut found: Vec<SelectedSeries> = self
-            .series
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| matchers.iter().chain(&self.scope.matchers).all(|m| m.admits(&s.0)) && self.scope.admits_name(s.0.metric_name()))
-            .filter(|(_, s)| s.1.iter().any(|x| range.contains(x.at)))
-            .map(|(i, s)| SelectedSeries { id: SeriesId(i as u32), labels: s.0.clone() })
-            .collect();
-        found.sort_by(|a, b| a.labels.cmp(&b.labels));
-        found
-    }
-
-    /// Replaces `out` with the samples of `id` inside `range` and the scope's time.
-    pub fn read(&self, id: SeriesId, range: TimeRange, out: &mut SampleColumns) {
-        out.times.clear();
-        out.values.clear();
-        for sample in &self.series[id.0 as usize].1 {
-            if range.contains(sample.at) && self.scope.min_time.is_none_or(|min| sample.at >= min) {
-                out.times.push(sample.at.as_ms());
-                out.values.push(sample.value);
-            }
+    /// Ends writing: what waits is made durable and applied, the threads end. Reads go on. A second call does nothing.
+    ///
+    /// For a short next start call [`Tsdb::checkpoint`] first.
+    pub fn close(&self) {
+        if let Sink::Log(log) = &self.log {
+            log.close();
         }
     }
+}
 
-    /// The label names of all series that pass any of the selectors (none given: all), the scope and the range; sorted.
-    pub fn label_names(&self, selectors: &[Vec<Matcher>], range: TimeRange, limit: usize) -> Listing<Arc<str>> {
-        let series = self.any(selectors, range);
-        cut(series.iter().flat_map(|s| s.iter().map(|l| l.name.clone())).collect(), limit)
-    }
-
-    /// The values of one label among those series; sorted.
-    pub fn label_values(
-        &self,
-        name: &str,
-        selectors: &[Vec<Matcher>],
-        range: TimeRange,
-        limit: usize,
-    ) -> Listing<Arc<str>> {
-        cut(self.any(selectors, range).iter().filter_map(|s| s.get(name).cloned()).collect(), limit)
-    }
-
-    /// The label sets of those series; sorted.
-    pub fn series(&self, selectors: &[Vec<Matcher>], range: TimeRange, limit: usize) -> Listing<Labels> {
-        cut(self.any(selectors, range), limit)
-    }
-
-    /// Metrics with samples in `range`; sorted by name.
-    pub fn metrics(&self, filter: &MetricFilter<'_>, range: TimeRange, limit: usize) -> Listing<Metric> {
-        let _ = (filter, range, limit);
-        Listing::default()
-    }
-
-    /// What senders said about metrics of which at least one series is visible; sorted by name.
-    pub fn metadata(&self, metric: Option<&str>, limit: usize) -> Listing<Description> {
-        let _ = (metric, limit);
-        Listing::default()
-    }
-
-    fn any(&self, selectors: &[Vec<Matcher>], range: TimeRange) -> BTreeSet<Labels> {
-        let all = [Vec::new()];
-        let selectors = if selectors.is_empty() { &all } else { selectors };
-        selectors.iter().flat_map(|matchers| self.select(matchers, range)).map(|s| s.labels).collect()
-    }
-
-    /// Whether a scope may have hidden something: answers carry a warning then.
-    pub fn is_scoped(&self) -> bool {
-        !self.scope.is_whole()
+impl Default for Checkpoints {
+    fn default() -> Checkpoints {
+        Checkpoints { made: 0, failed: 0, since: Stopwatch::start() }
     }
 }
 
-fn cut<T>(all: BTreeSet<T>, limit: usize) -> Listing<T> {
-    Listing { truncated: all.len() > limit, items: all.into_iter().take(limit).collect() }
+/// What the applying thread does with a durable record.
+fn applier(stores: &Arc<Stores>) -> Apply {
+    let stores = Arc::clone(stores);
+    let mut scratch = Vec::new();
+    Box::new(move |seq, org, kind, body| stores.apply(Record { seq, org, kind, body }, &mut scratch, None))
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,15 @@ use crate::model::{MetricKind, OrgId, Refusal, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesId(pub u32);
 
+/// Samples of one series as columns, ascending in time. Reused between reads.
+#[derive(Clone, Debug, Default)]
+pub struct SampleColumns {
+    /// Milliseconds since the epoch.
+    pub times: Vec<i64>,
+    /// The values, staleness markers included.
+    pub values: Vec<f64>,
+}
+
 /// What happened to a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppendReport {
@@ -194,6 +203,8 @@ pub struct OrgStats {
     pub stored_total: u64,
     /// Samples refused since the start of the process.
     pub refused_total: u64,
+    /// Descriptions of metrics dropped since the start of the process: too long or too many.
+    pub metadata_dropped_total: u64,
 }
 
 /// Counters of the store.

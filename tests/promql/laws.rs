@@ -23,7 +23,8 @@ fn store(series: &[Samples]) -> Snapshot {
         );
     }
     let store = Tsdb::scaffold();
-    store.append(ORG, &batch.batch(), Timestamp::from_ms(0)).expect("stored");
+    let report = store.append(ORG, &batch.batch(), Timestamp::from_s(1_000_000)).expect("stored");
+    assert_eq!(report.refused, 0, "{:?}", report.refusals);
     store.snapshot(&Access::whole(ORG))
 }
 
@@ -69,7 +70,16 @@ fn as_instants(text: &str, steps: Steps, snapshot: &Snapshot) -> Result<Points, 
     Ok(points)
 }
 
-fn value() -> impl Strategy<Value = f64> {
+/// Values that a rounding error is small against.
+fn mild() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        6 => (0..20i32).prop_map(f64::from),
+        2 => -1e6..1e6f64,
+        1 => prop_oneof![Just(f64::NAN), Just(stale_nan()), Just(f64::INFINITY), Just(-0.0)],
+    ]
+}
+
+fn wild() -> impl Strategy<Value = f64> {
     prop_oneof![
         6 => (0..20i32).prop_map(f64::from),
         2 => -1e6..1e6f64,
@@ -80,9 +90,9 @@ fn value() -> impl Strategy<Value = f64> {
     ]
 }
 
-fn samples() -> impl Strategy<Value = Samples> {
+fn samples(value: impl Strategy<Value = f64>) -> impl Strategy<Value = Samples> {
     let gap = prop_oneof![3 => Just(15_000i64), 1 => 1..60_000i64, 1 => 60_000..700_000i64];
-    (-100_000..100_000i64, prop::collection::vec((gap, value()), 0..40)).prop_map(|(start, gaps)| {
+    (-100_000..100_000i64, prop::collection::vec((gap, value), 0..40)).prop_map(|(start, gaps)| {
         let mut at = start;
         let mut samples = Samples::new();
         for (gap, value) in gaps {
@@ -94,7 +104,7 @@ fn samples() -> impl Strategy<Value = Samples> {
 }
 
 fn series() -> impl Strategy<Value = Vec<Samples>> {
-    prop::collection::vec(samples(), 1..5)
+    prop::collection::vec(samples(mild()), 1..5)
 }
 
 fn steps() -> impl Strategy<Value = Steps> {
@@ -161,16 +171,33 @@ fn expression() -> impl Strategy<Value = String> {
         let aggregations =
             prop::sample::select(&["sum", "avg", "min", "max", "count", "group", "stddev", "stdvar"][..]);
         let grouping = prop::sample::select(&["", "by (group)", "without (id)"][..]);
-        let arithmetic =
-            prop::sample::select(&["+", "-", "*", "/", "%", ">", "==", "!= bool", "<= bool"][..]);
+        let arithmetic = prop::sample::select(
+            &[
+                "+",
+                "-",
+                "*",
+                "/",
+                "%",
+                ">",
+                "==",
+                "!= bool",
+                "<= bool",
+                "* on (group)",
+                ">= on (group, id)",
+                "+ on (group) group_left (id)",
+                "- ignoring (id) group_right ()",
+                "+ on (id) fill (2)",
+            ][..],
+        );
+        let plain = prop::sample::select(&["+", "-", "*", "^", "atan2", ">", "< bool"][..]);
         let sets = prop::sample::select(
             &["and", "or", "unless", "and on (group)", "or on (id)", "unless on (group)"][..],
         );
         prop_oneof![
             (aggregations, grouping.clone(), inner.clone()).prop_map(|(a, g, e)| format!("{a} {g} ({e})")),
             (0..4i32, grouping, inner.clone()).prop_map(|(k, g, e)| format!("topk {g} ({k}, {e})")),
-            (arithmetic.clone(), pair.clone()).prop_map(|(op, (a, b))| format!("({a}) {op} ({b})")),
-            (arithmetic, inner.clone()).prop_map(|(op, e)| format!("({e}) {op} 3")),
+            (arithmetic, pair.clone()).prop_map(|(op, (a, b))| format!("({a}) {op} ({b})")),
+            (plain, inner.clone()).prop_map(|(op, e)| format!("({e}) {op} 3")),
             (sets, pair).prop_map(|(op, (a, b))| format!("({a}) {op} ({b})")),
             inner.clone().prop_map(|e| format!("-({e})")),
             inner.clone().prop_map(|e| format!("abs({e})")),
@@ -183,13 +210,15 @@ fn expression() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_range_query_is_its_instants(series in series(), steps in steps(), text in expression()) {
         let snapshot = store(&series);
         match (as_range(&text, steps, &snapshot), as_instants(&text, steps, &snapshot)) {
-            (Ok(range), Ok(instants)) => prop_assert_eq!(range, instants, "{}", text),
+            (Ok(range), Ok(instants)) => {
+                prop_assert!(same(&range, &instants), "{}:\n{:?}\n{:?}", text, range, instants);
+            }
             // An instant fails at the first step that is wrong; which text it fails with may differ.
             (Err(_), Err(_)) => {}
             (range, instants) => prop_assert!(
@@ -200,7 +229,7 @@ proptest! {
 
     #[test]
     fn windows_are_what_their_definition_says(
-        samples in samples(),
+        samples in samples(wild()),
         steps in steps(),
         range_ms in 1..400_000i64,
         offset_ms in -60_000..60_000i64,
@@ -224,6 +253,17 @@ proptest! {
             prop_assert_eq!(found, expected, "{}", text);
         }
     }
+}
+
+/// Equal but for rounding: the order in which series are added up is the order of their rows, which series that take
+/// turns may change.
+fn same(range: &Points, instants: &Points) -> bool {
+    range.len() == instants.len()
+        && range.iter().zip(instants).all(|(a, b)| {
+            let (x, y) = (f64::from_bits(a.2), f64::from_bits(b.2));
+            (&a.0, a.1) == (&b.0, b.1)
+                && (a.2 == b.2 || (x - y).abs() <= 1e-9 * x.abs().max(y.abs()).max(1.0))
+        })
 }
 
 /// Functions of windows refuse equal label sets over a whole range, not only at one step.

@@ -17,7 +17,7 @@ fn hundred() -> Snapshot {
         let labels = Labels::from_pairs([("__name__", "n"), ("i", i.to_string().as_str())]);
         batch.series(&labels, (0..10).map(|m| Sample { at: Timestamp::from_s(m * 60), value: f64::from(i) }));
     }
-    store.append(OrgId(7), &batch.batch(), Timestamp::from_ms(0)).expect("stored");
+    store.append(OrgId(7), &batch.batch(), Timestamp::from_s(600)).expect("stored");
     store.snapshot(&Access::whole(OrgId(7)))
 }
 
@@ -147,6 +147,53 @@ fn a_tree_that_the_parser_would_not_make_is_refused() {
     aggregate.op = AggregateOp::Topk;
     assert!(matches!(ask(Expr::Aggregate(aggregate)), QueryError::BadQuery(_)), "no parameter");
     assert!(matches!(ask(Expr::Negate(Box::new(Expr::Text("a".into())))), QueryError::BadQuery(_)));
+}
+
+/// Test threads have stacks of 2 MiB, as query lanes do.
+#[test]
+fn the_deepest_tree_fits_on_the_stack() {
+    let wrap: [fn(Expr) -> Expr; 4] = [
+        |inner| Expr::Negate(Box::new(inner)),
+        |inner| call("abs(n)", inner),
+        |inner| call("scalar(n)", call("vector(1)", inner)),
+        |inner| {
+            let Expr::Binary(mut binary) = range("n or n").expr else { panic!("an operator") };
+            binary.lhs = inner;
+            Expr::Binary(binary)
+        },
+    ];
+    for (i, wrap) in wrap.into_iter().enumerate() {
+        let mut expr = range(if i == 2 { "1" } else { "n" }).expr;
+        for _ in 0..(if i == 2 { 200 } else { 400 }) {
+            expr = wrap(expr);
+        }
+        let query = Query { expr, text: String::new(), steps: ten_minutes(), instant: false };
+        let answer = run(&query, &hundred(), &Options::default(), &Budget::default());
+        assert!(answer.is_ok(), "{i}: {answer:?}");
+    }
+}
+
+fn call(template: &str, arg: Expr) -> Expr {
+    let Expr::Call(mut call) = range(template).expr else { panic!("a call") };
+    call.args = vec![arg];
+    Expr::Call(call)
+}
+
+#[test]
+fn label_values_do_not_grow_without_end() {
+    let doubled =
+        (0..40).fold("n".to_owned(), |inner, _| format!(r#"label_join({inner}, "i", "", "i", "i")"#));
+    let many = "$1".repeat(20_000);
+    let replaced = (0..3)
+        .fold("n".to_owned(), |inner, _| format!(r#"label_replace({inner}, "i", "{many}", "i", "(.*)")"#));
+    for text in [doubled, replaced] {
+        let caps = Caps { text_bytes: 1 << 20, ..Caps::default() };
+        let expr = parse(&text, &caps).expect("parses").expr;
+        let query = Query { expr, text, steps: ten_minutes(), instant: false };
+        let refused = run(&query, &hundred(), &Options::default(), &Budget::default()).expect_err("refused");
+        let expected = "a label value would be longer than 1048576 bytes";
+        assert_eq!(refused, QueryError::Execution(expected.to_owned()));
+    }
 }
 
 #[test]

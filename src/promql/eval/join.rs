@@ -157,11 +157,12 @@ impl Context<'_> {
         out: &mut Rows,
     ) -> Result<(), QueryError> {
         let mut many_present = vec![false; partner.len()];
-        let mut made: HashMap<Labels, Made> = HashMap::new();
+        let mut made = MadeRows::default();
         for i in &group.many {
+            self.budget.check()?;
             let head = &many.heads[*i];
-            // What the row is called, by the partner it met last: partners change rarely.
-            let mut last: Option<(Option<usize>, Labels)> = None;
+            // Where the row's pairs stand, by the partner it met last: partners change rarely.
+            let mut last: Option<(Option<usize>, usize)> = None;
             for (step, value) in many.row(*i).iter().enumerate() {
                 if is_absent(*value) {
                     continue;
@@ -177,15 +178,15 @@ impl Context<'_> {
                     ));
                 }
                 many_present[step] = true;
-                let labels = match last.take() {
-                    Some((whom, labels)) if whom == met => labels,
+                let place = match last {
+                    Some((whom, place)) if whom == met => place,
                     _ => {
                         let other = met.map_or(&group.shared, |met| &one.heads[met].labels);
-                        sides.labels(&head.labels, other)
+                        made.place(sides.labels(&head.labels, other), head.drops_name, out)?
                     }
                 };
-                let place = made_row(&mut made, &labels, head.drops_name, out)?;
-                last = Some((met, labels));
+                last = Some((met, place));
+                let place = &mut made.rows[place];
                 // A pair that a comparison drops has taken its place all the same.
                 if std::mem::replace(&mut place.taken[step], true) {
                     return Err(QueryError::execution(
@@ -200,8 +201,8 @@ impl Context<'_> {
             let Some(met) = met.filter(|_| !many_present[step]) else { continue };
             let head = &one.heads[met];
             let labels = sides.labels(&group.shared, &head.labels);
-            let place = made_row(&mut made, &labels, head.drops_name, out)?;
-            out.row_mut(place.row)[step] = sides.compute(fill, one.row(met)[step]);
+            let place = made.place(labels, head.drops_name, out)?;
+            out.row_mut(made.rows[place].row)[step] = sides.compute(fill, one.row(met)[step]);
         }
         Ok(())
     }
@@ -260,27 +261,35 @@ impl Context<'_> {
     }
 }
 
+/// The rows that a group made.
+#[derive(Default)]
+struct MadeRows {
+    places: HashMap<Labels, usize>,
+    rows: Vec<Made>,
+}
+
 /// A row that a group made, and the steps at which a pair stands there.
 struct Made {
     row: usize,
     taken: Vec<bool>,
 }
 
-/// The group's row with these labels.
-fn made_row<'m>(
-    made: &'m mut HashMap<Labels, Made>,
-    labels: &Labels,
-    drops_name: bool,
-    out: &mut Rows,
-) -> Result<&'m mut Made, QueryError> {
-    if !made.contains_key(labels) {
-        let row = out.len();
-        out.push_paid(Head { labels: labels.clone(), drops_name })?;
-        made.insert(labels.clone(), Made { row, taken: vec![false; out.steps()] });
+impl MadeRows {
+    /// The place of the row with these labels among those the group made.
+    fn place(&mut self, labels: Labels, drops_name: bool, out: &mut Rows) -> Result<usize, QueryError> {
+        let place = match self.places.get(&labels) {
+            Some(place) => *place,
+            None => {
+                let row = out.len();
+                out.push_paid(Head { labels: labels.clone(), drops_name })?;
+                self.rows.push(Made { row, taken: vec![false; out.steps()] });
+                self.places.insert(labels, self.rows.len() - 1);
+                self.rows.len() - 1
+            }
+        };
+        out.heads[self.rows[place].row].drops_name |= drops_name;
+        Ok(place)
     }
-    let place = made.get_mut(labels).expect("inserted above");
-    out.heads[place.row].drops_name |= drops_name;
-    Ok(place)
 }
 
 /// For each step the one row of the one side that is there, or why there may not be two.

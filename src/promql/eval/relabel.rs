@@ -9,23 +9,39 @@ use super::rows::{Duplicates, Head, Rows};
 
 impl Context<'_> {
     pub(super) fn relabel(&self, mut rows: Rows, relabel: &Relabel) -> Result<Rows, QueryError> {
-        for head in &mut rows.heads {
+        let (heads, charge) = rows.heads_and_charge();
+        for head in heads {
             self.budget.check()?;
             match relabel {
                 Relabel::Replace { target, replacement, source, pattern } => {
                     let Some(captures) = pattern.captures(head.labels.value(source)) else { continue };
-                    let value = expand(replacement, &captures);
+                    let value = expand(replacement, &captures).ok_or_else(too_long)?;
+                    charge.add_bytes(value.len() as u64)?;
                     set(head, target, value);
                 }
                 Relabel::Join { target, separator, sources } => {
                     let values: Vec<&str> = sources.iter().map(|name| head.labels.value(name)).collect();
+                    let between = separator.len().saturating_mul(values.len());
+                    if values.iter().map(|value| value.len()).sum::<usize>().saturating_add(between)
+                        > VALUE_BYTES_MAX
+                    {
+                        return Err(too_long());
+                    }
                     let value = values.join(separator);
+                    charge.add_bytes(value.len() as u64)?;
                     set(head, target, value);
                 }
             }
         }
         rows.merged(Duplicates::Merge)
     }
+}
+
+/// What one label value may become: functions around functions would double it again and again.
+const VALUE_BYTES_MAX: usize = 1 << 20;
+
+fn too_long() -> QueryError {
+    QueryError::execution(format!("a label value would be longer than {VALUE_BYTES_MAX} bytes"))
 }
 
 /// Sets one label. A name that is set on purpose is no longer to be dropped.
@@ -39,8 +55,8 @@ fn set(head: &mut Head, target: &str, value: String) {
 }
 
 /// Fills `$1`, `${1}`, `$name`, `${name}` and `$$` in, as Go's `Regexp.Expand` does: the longest name of word
-/// characters, an unknown one is empty, a `$` that starts nothing stays.
-fn expand(template: &str, captures: &regex::Captures<'_>) -> String {
+/// characters, an unknown one is empty, a `$` that starts nothing stays. `None` where it becomes too long.
+fn expand(template: &str, captures: &regex::Captures<'_>) -> Option<String> {
     let mut out = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('$') {
@@ -60,11 +76,15 @@ fn expand(template: &str, captures: &regex::Captures<'_>) -> String {
         } else {
             captures.name(name)
         };
-        out.push_str(group.map_or("", |group| group.as_str()));
+        let held = group.map_or("", |group| group.as_str());
+        if out.len().saturating_add(held.len()) > VALUE_BYTES_MAX {
+            return None;
+        }
+        out.push_str(held);
         rest = next;
     }
     out.push_str(rest);
-    out
+    (out.len() <= VALUE_BYTES_MAX).then_some(out)
 }
 
 /// The name after a `$`, and what follows it.
@@ -100,7 +120,7 @@ mod tests {
             ("$0", "ab-12"),
         ];
         for (template, expected) in cases {
-            assert_eq!(expand(template, &captures), expected, "{template}");
+            assert_eq!(expand(template, &captures).as_deref(), Some(expected), "{template}");
         }
     }
 }

@@ -131,6 +131,11 @@ impl Rows {
         &mut self.values
     }
 
+    /// The heads to change, and the charge for what that takes.
+    pub(super) fn heads_and_charge(&mut self) -> (&mut [Head], &mut Charge) {
+        (&mut self.heads, &mut self.charge)
+    }
+
     /// Adds a row without values, in room that was paid for by [`Rows::with_room`].
     pub(super) fn push_absent(&mut self, head: Head) -> &mut [f64] {
         self.heads.push(head);

@@ -195,7 +195,7 @@ mod tests {
         let mut mean = Mean::of(f64::MAX);
         mean.add(f64::MAX);
         mean.add(f64::MAX);
-        assert_eq!(mean.value(), f64::MAX);
+        assert!((mean.value() / f64::MAX - 1.0).abs() < 1e-15, "{}", mean.value());
         let mut mixed = Mean::of(f64::INFINITY);
         mixed.add(f64::NEG_INFINITY);
         assert!(mixed.value().is_nan());

@@ -145,6 +145,17 @@ impl SyntaxError {
         let lines = before.iter().filter(|byte| **byte == b'\n').count();
         let column = before.iter().rev().take_while(|byte| **byte != b'\n').count();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).saturating_add(1);
-        SyntaxError { message: fault.message, offset, line: count(lines), column: count(column) }
+        let message = shortened(fault.message);
+        SyntaxError { message, offset, line: count(lines), column: count(column) }
     }
+}
+
+/// A token of 64 KiB is not repeated to its author.
+fn shortened(mut message: String) -> String {
+    const BYTES_MAX: usize = 400;
+    if message.len() > BYTES_MAX {
+        message.truncate(message.floor_char_boundary(BYTES_MAX));
+        message.push_str(" ...");
+    }
+    message
 }

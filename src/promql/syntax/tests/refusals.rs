@@ -320,3 +320,16 @@ fn one_matcher_is_read_with_and_without_quotes() {
     let error = parse_matcher("job=~(", &Caps::default()).expect_err("no pattern");
     assert_eq!((error.offset, error.column), (5, 6));
 }
+
+#[test]
+fn messages_are_short_however_long_the_token() {
+    let long = "é".repeat(20_000);
+    for text in [
+        format!("up \"{long}\""),
+        format!("1 + {}", "1x".repeat(20_000)),
+        format!("{}(1)", "f".repeat(40_000)),
+    ] {
+        let error = parse(&text, &Caps::default()).expect_err("no expression");
+        assert!(error.message.len() <= 404, "{} bytes", error.message.len());
+    }
+}

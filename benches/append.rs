@@ -1,0 +1,162 @@
+//! Samples into the store and back out of its log: `cargo bench --bench append`.
+//!
+//! Data: 100,000 series (10 labels each, 1,000 targets), one sample each 15 s, requests of 2,000 series, labels seen
+//! before; values counters, one-decimal gauges and constants in equal parts. Told, per wall clock: millions of samples
+//! per second, and bytes per sample where bytes are made. The log goes to a temporary folder.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use promlet::clock::Stopwatch;
+use promlet::entropy::Entropy;
+use promlet::model::{
+    Access, BatchBuilder, Labels, OrgId, Sample, StoreId, TimeRange, Timestamp, WriteBatch,
+};
+use promlet::tsdb::{Options, SampleColumns, Tsdb};
+
+const SERIES: u32 = 100_000;
+const REQUEST: u32 = 2_000;
+const ROUNDS: i64 = 40;
+const ORG: OrgId = OrgId(1);
+const START: Timestamp = Timestamp::from_s(1_795_000_000);
+
+fn labels(i: u32) -> Labels {
+    let (target, metric) = (i / 100, i % 100);
+    let pairs = [
+        ("__name__", format!("shop_metric_{metric}_total")),
+        ("instance", format!("10.0.{}.{}:9100", target / 250, target % 250)),
+        ("job", format!("service-{}", target % 20)),
+        ("pod", format!("service-{}-7d9f8b6c5-{target:05}", target % 20)),
+        ("namespace", format!("team-{}", target % 8)),
+        ("node", format!("worker-{:03}", target % 50)),
+        ("cluster", "eu-central".to_owned()),
+        ("method", ["GET", "POST", "PUT", "DELETE"][metric as usize % 4].to_owned()),
+        ("code", ["200", "204", "404", "500"][metric as usize / 4 % 4].to_owned()),
+        ("handler", format!("/api/v1/resource/{}", metric / 16)),
+    ];
+    Labels::from_pairs(pairs)
+}
+
+fn builders() -> Vec<BatchBuilder> {
+    let request = |first: u32| {
+        let mut batch = BatchBuilder::default();
+        for i in first..first + REQUEST {
+            batch.series(&labels(i), [Sample { at: START, value: 0.0 }]);
+        }
+        batch
+    };
+    (0..SERIES).step_by(REQUEST as usize).map(request).collect()
+}
+
+/// Moves a request to a round.
+fn age(batch: &mut WriteBatch<'_>, round: i64) {
+    let at = START.plus_ms(round * 15_000);
+    for (place, sample) in batch.samples.iter_mut().enumerate() {
+        let seed = place as i64 * 7_919 + round * 104_729;
+        sample.at = at;
+        sample.value = match place % 3 {
+            0 => (round * 37 + seed % 11) as f64,
+            1 => (seed % 1_000) as f64 / 10.0,
+            _ => 1.0,
+        };
+    }
+}
+
+fn round(store: &Tsdb, batches: &mut [WriteBatch<'_>], round: i64) {
+    for batch in batches {
+        age(batch, round);
+        store.append(ORG, batch, START).expect("stored");
+    }
+}
+
+fn told(what: &str, samples: f64, watch: Stopwatch) {
+    let seconds = watch.elapsed().as_secs_f64();
+    println!("{:>8.2}  {:>8.0}  {what}", samples / seconds / 1e6, seconds * 1e3);
+}
+
+/// Rounds stay within ten minutes of the clock.
+const ALL: f64 = SERIES as f64 * (ROUNDS - 1) as f64;
+
+fn main() {
+    println!("{:>8}  {:>8}  what", "M/s", "ms");
+    let builders = builders();
+    let mut batches: Vec<WriteBatch<'_>> = builders.iter().map(BatchBuilder::batch).collect();
+
+    let memory = Tsdb::scaffold();
+    let watch = Stopwatch::start();
+    round(&memory, &mut batches, 0);
+    told("new series, in memory", f64::from(SERIES), watch);
+    let watch = Stopwatch::start();
+    (1..ROUNDS).for_each(|n| round(&memory, &mut batches, n));
+    told("known series: look-up, encode, decode, apply; in memory, one caller", ALL, watch);
+    let stats = memory.stats();
+    println!("{:>27.1} bytes a series of the head", stats.head_bytes as f64 / stats.series as f64);
+
+    let dir = tempfile::tempdir().expect("a folder");
+    let open = || {
+        Tsdb::open(dir.path(), StoreId([1; 16]), Options::default(), &mut Entropy::seeded(1), START)
+            .expect("opens")
+    };
+    let (store, _) = open();
+    round(&store, &mut batches, 0);
+    let watch = Stopwatch::start();
+    (1..ROUNDS / 2).for_each(|n| round(&store, &mut batches, n));
+    told("logged and synced, one caller", ALL / 2.0, watch);
+    let watch = Stopwatch::start();
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut mine: Vec<(usize, WriteBatch<'_>)> =
+                    builders.iter().map(BatchBuilder::batch).enumerate().collect();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let request = usize::try_from(number).expect("small") % builders.len();
+                    let n = ROUNDS / 2
+                        + i64::try_from(number).expect("small")
+                            / i64::try_from(builders.len()).expect("small");
+                    if n >= ROUNDS {
+                        break;
+                    }
+                    let batch = &mut mine[request].1;
+                    age(batch, n);
+                    store.append(ORG, batch, START).expect("stored");
+                }
+            });
+        }
+    });
+    told("logged and synced, eight callers", ALL / 2.0, watch);
+    let stats = store.stats();
+    println!(
+        "{:>27.2} bytes a sample in the log, {} syncs",
+        stats.wal_written_bytes as f64 / stats.samples as f64,
+        stats.wal_syncs
+    );
+
+    drop(store);
+    let watch = Stopwatch::start();
+    let (store, report) = open();
+    told("replayed", report.samples as f64, watch);
+    let watch = Stopwatch::start();
+    match store.checkpoint(START) {
+        Ok(made) => {
+            told("checkpoint", made.samples as f64, watch);
+            println!("{:>27.2} bytes a sample in rows", made.bytes as f64 / made.samples as f64);
+            drop(store);
+            let watch = Stopwatch::start();
+            let (_, report) = open();
+            told("loaded from the checkpoint", report.checkpoint_samples as f64, watch);
+        }
+        Err(e) => println!("{:>18}  no checkpoint: {e}", ""),
+    }
+
+    let snapshot = memory.snapshot(&Access::whole(ORG));
+    let watch = Stopwatch::start();
+    let selected = snapshot.select(&[], TimeRange::ALL);
+    told("series selected and sorted", selected.len() as f64, watch);
+    let mut out = SampleColumns::default();
+    let watch = Stopwatch::start();
+    for series in &selected {
+        snapshot.read(series.id, TimeRange::ALL, &mut out);
+    }
+    told("read", stats.samples as f64, watch);
+}

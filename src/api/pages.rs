@@ -1,0 +1,55 @@
+//! The UI's files over HTTP: what stands behind every path that no route answers and that is no API path.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::error::{ApiError, Code};
+use crate::ui::{Asset, Ui};
+
+/// A router that answers the UI's paths and nothing else.
+pub fn router(ui: Ui) -> Router {
+    Router::new().fallback(page).with_state(ui)
+}
+
+async fn page(State(ui): State<Ui>, request: Request) -> Response {
+    match ui.file(request.uri().path()) {
+        Ok(None) => ApiError::new(Code::NotFound, "there is no such page").into_response(),
+        Ok(Some(_)) if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+            let refused = ApiError::new(Code::MethodNotAllowed, "pages are read with GET").into_response();
+            ([(header::ALLOW, HeaderValue::from_static("GET, HEAD"))], refused).into_response()
+        }
+        Ok(Some(asset)) => {
+            let held = request.headers().get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+            answer(asset, held)
+        }
+        Err(error) => {
+            tracing::error!(%error, "a file of the UI folder cannot be served");
+            ApiError::new(Code::Internal, "this page cannot be read; the log says why").into_response()
+        }
+    }
+}
+
+/// The file, or 304 where the browser already holds it. `no-cache` means "ask again", so that a new version of the binary
+/// is seen at once.
+fn answer(asset: Asset, held: Option<&str>) -> Response {
+    let held = held.is_some_and(|tags| asset.is_held(tags));
+    let mut response = if held {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        let mut response = Response::new(Body::from(asset.bytes.into_owned()));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
+        response
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Ok(etag) = HeaderValue::from_str(&asset.etag) {
+        headers.insert(header::ETAG, etag);
+    }
+    if asset.any_origin {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    }
+    response
+}

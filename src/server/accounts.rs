@@ -1,0 +1,139 @@
+//! The first account, and what the demo needs of accounts.
+
+use std::time::Duration;
+
+use crate::config::Bootstrap as BootstrapSetting;
+use crate::entropy::Entropy;
+use crate::identity::{
+    Bootstrap, EmbedSettings, Identity, IngestSettings, KeyError, KeyId, KeyScopes, MintError, MintRequest, NewApiKey, Password, Secret, SetUpError,
+    StoreError, UserId,
+};
+use crate::model::{OrgId, Timestamp};
+
+use super::{Server, ServerError};
+
+/// Whether there is an account, and how the first one comes to be.
+#[derive(Debug)]
+pub enum FirstAccount {
+    /// There is one already.
+    Exists,
+    /// The environment asked for one, and it was made.
+    Made {
+        /// Its address.
+        email: String,
+        /// The slug of the organisation it owns.
+        org: String,
+    },
+    /// There is none: this token, in the printed link, makes it.
+    SetupToken(Secret),
+}
+
+/// Why accounts could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    /// The first account.
+    #[error("the first account was not made: {0}")]
+    SetUp(#[from] SetUpError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An API key.
+    #[error("the API key was not made: {0}")]
+    Key(#[from] KeyError),
+    /// An embed token.
+    #[error("the embed token was not made: {0}")]
+    Mint(#[from] MintError),
+    /// The folder belongs to somebody: the demo does not mix with it.
+    #[error("the folder has accounts but no organisation {0:?}: give the demo a folder of its own (--data-dir)")]
+    NotADemo(String),
+}
+
+/// The demo's owner, organisation and key.
+#[derive(Clone, Copy, Debug)]
+pub struct DemoAccount {
+    /// Who signs in.
+    pub user: UserId,
+    /// Whose series.
+    pub org: OrgId,
+    /// What signs embed tokens.
+    pub key: KeyId,
+}
+
+impl Server {
+    /// Makes the first account if the environment asks for one, or the token that lets somebody make it.
+    ///
+    /// # Errors
+    /// [`AccountError`] when the account that the environment describes is not acceptable.
+    pub fn first_account(&self, rng: &mut Entropy) -> Result<FirstAccount, AccountError> {
+        if !self.identity.needs_setup() {
+            return Ok(FirstAccount::Exists);
+        }
+        let now = self.clock.now();
+        let Some(BootstrapSetting { email, password, org }) = &self.settings.bootstrap else {
+            return Ok(FirstAccount::SetupToken(self.identity.issue_setup_token(now, rng)));
+        };
+        let request = Bootstrap { email, password: Password(password.reveal()), org };
+        self.identity.bootstrap(&request, now, rng)?;
+        Ok(FirstAccount::Made { email: email.clone(), org: org.clone() })
+    }
+
+    /// The demo's account, made in a fresh folder with a password that nobody knows, found again in a used one.
+    ///
+    /// # Errors
+    /// [`AccountError`].
+    pub fn demo_account(&self, email: &str, slug: &str, rng: &mut Entropy) -> Result<DemoAccount, AccountError> {
+        let now = self.clock.now();
+        if self.identity.needs_setup() {
+            let password = data_encoding::BASE32_NOPAD.encode(&rng.bytes::<24>());
+            self.identity.bootstrap(&Bootstrap { email, password: Password(&password), org: slug }, now, rng)?;
+        }
+        let not_a_demo = || AccountError::NotADemo(slug.to_owned());
+        let address = crate::identity::Email::parse(email).map_err(|_| not_a_demo())?;
+        let user = self.identity.user_by_email(&address)?.ok_or_else(not_a_demo)?.id;
+        let org = self.identity.membership(user, slug)?.ok_or_else(not_a_demo)?.org.id;
+        let key = demo_key(&self.identity, org, user, now, rng)?;
+        Ok(DemoAccount { user, org, key })
+    }
+
+    /// A link that signs `user` in, once.
+    ///
+    /// # Errors
+    /// [`AccountError::Store`].
+    pub fn sign_in_link(&self, user: UserId, rng: &mut Entropy) -> Result<String, AccountError> {
+        let link = self.identity.issue_login_link(user, self.clock.now(), rng)?;
+        Ok(format!("{}/api/v1/auth/magic-link/verify?token={}", self.public_url(), link.token.expose()))
+    }
+
+    /// An embed token that reads all of `org`.
+    ///
+    /// # Errors
+    /// [`AccountError::Mint`].
+    pub fn embed_token(&self, org: OrgId, key: KeyId, ttl: Duration) -> Result<String, AccountError> {
+        let ttl_s = u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX);
+        let minted = self.identity.mint(org, &MintRequest { key, ttl_s, sub: None, ms: None }, self.clock.now())?;
+        Ok(minted.token.expose().to_owned())
+    }
+}
+
+/// The key named `demo` that can sign tokens of a day.
+fn demo_key(identity: &Identity, org: OrgId, user: UserId, now: Timestamp, rng: &mut Entropy) -> Result<KeyId, AccountError> {
+    const NAME: &str = "demo";
+    if let Some(key) = identity.keys(org).iter().find(|key| key.name == NAME && key.scopes.embed && !key.disabled) {
+        return Ok(key.id);
+    }
+    let key = NewApiKey {
+        name: NAME.into(),
+        scopes: KeyScopes { ingest: false, read: true, embed: true },
+        expires_at: None,
+        embed: EmbedSettings { max_token_ttl_s: 86_400, ..EmbedSettings::default() },
+        ingest: IngestSettings::default(),
+    };
+    Ok(identity.create_key(org, Some(user), key, now, rng)?.key.id)
+}
+
+/// `PROMLET_MASTER_KEY` is base64 of 32 bytes; the folder's file and `kv` speak hex.
+pub(super) fn key_in_hex(base64: &str) -> Result<String, ServerError> {
+    let bytes = data_encoding::BASE64.decode(base64.trim().as_bytes()).ok().filter(|bytes| bytes.len() == 32);
+    let bytes = bytes.ok_or_else(|| ServerError::MasterKey("PROMLET_MASTER_KEY is not 32 bytes in base64".into()))?;
+    Ok(data_encoding::HEXLOWER.encode(&bytes))
+}

@@ -1,0 +1,14 @@
+//! Where mail goes.
+
+use std::sync::Arc;
+
+use crate::config::Mail as MailSetting;
+use crate::outbound::{Mailer, SmtpError, SmtpMailer};
+
+/// The mailer that the settings ask for.
+pub(super) fn mailer(setting: &MailSetting) -> Result<Mailer, SmtpError> {
+    match setting {
+        MailSetting::Console => Ok(Mailer::Console),
+        MailSetting::Smtp { url, from } => Ok(Mailer::Smtp(Arc::new(SmtpMailer::new(url.reveal(), from)?))),
+    }
+}

@@ -1,0 +1,264 @@
+//! A batch on its way in: series resolved, samples admitted, records encoded, logged, applied.
+
+use std::sync::atomic::Ordering;
+
+use super::error::AppendError;
+use super::options::OrgLimits;
+use super::report::AppendReport;
+use super::series::definition::Definitions;
+use super::series::labels::{self, series_text};
+use super::series::{metadata, table::SeriesLimit};
+use super::store::{OrgStore, Stores};
+use super::wal::log::{Draft, Outcome, RefusedSample};
+use super::wal::record::Kind;
+use super::wal::samples::{self, LogSample, SAMPLE_BYTES_MAX};
+use crate::model::{MetricMetadata, Refusal, Sample, Timestamp, WriteBatch};
+
+/// Samples of a record: at 39 bytes each at worst they are 640 kB, what a record may have.
+const RECORD_SAMPLES_MAX: usize = 16_384;
+const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX + 20 <= super::wal::log::BODY_BYTES_WRITTEN_MAX);
+/// A record of definitions or descriptions is closed once it has so many bytes; one more item fits in any case.
+const BODY_BYTES_SOFT: usize = 256 << 10;
+/// Bytes of a label set at most, whatever the limits say: 64 labels at the default limits are 270 kB.
+const LABEL_BYTES_MAX: usize = 300 << 10;
+/// How far a sample may be ahead of the clock (API.md C7).
+const AHEAD_MS: i64 = 600_000;
+/// 0001-01-01T00:00:00Z.
+const YEAR_1_MS: i64 = -62_135_596_800_000;
+
+/// What a batch became.
+pub(super) struct Prepared {
+    pub(super) drafts: Vec<Draft>,
+    pub(super) report: AppendReport,
+}
+
+/// Resolves and admits a batch; what is left to do is to log it.
+pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, now: Timestamp) -> Prepared {
+    let limits = store.limits();
+    let mut report = AppendReport::default();
+    let ids = resolve(store, batch, &limits, &mut report);
+    let window = Window::new(now, &limits);
+    let mut admitted = Vec::with_capacity(batch.samples.len());
+    for (series, id) in batch.series.iter().zip(&ids) {
+        let Some(id) = *id else { continue };
+        for sample in batch.samples.get(series.samples.clone()).unwrap_or_default() {
+            match window.refusal(sample.at) {
+                None => admitted.push(LogSample {
+                    series: id,
+                    at_ms: sample.at.as_ms(),
+                    bits: sample.value.to_bits(),
+                }),
+                Some((code, reason)) => report.refuse(1, || refusal(store, id, code, reason)),
+            }
+        }
+    }
+    // Stable: samples of one series keep their sender's order.
+    if !admitted.is_sorted_by_key(|sample| sample.series) {
+        admitted.sort_by_key(|sample| sample.series);
+    }
+    let mut drafts = definitions(store, &admitted);
+    drafts.extend(descriptions(store, &batch.metadata, &limits));
+    for piece in admitted.chunks(RECORD_SAMPLES_MAX) {
+        let mut body = Vec::with_capacity(piece.len() * 5 + 32);
+        samples::encode(&mut body, piece);
+        let greatest_ms = piece.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
+        drafts.push(Draft { org: store.org, kind: Kind::Samples, body, greatest_ms });
+    }
+    Prepared { drafts, report }
+}
+
+/// Adds what the head said.
+pub(super) fn conclude(store: &OrgStore, mut report: AppendReport, outcomes: &[Outcome]) -> AppendReport {
+    for outcome in outcomes {
+        report.stored += outcome.stored;
+        report.refused += outcome.refused;
+        for refused in &outcome.first {
+            if report.refusals.len() < AppendReport::REFUSALS_MAX {
+                report.refusals.push(duplicate(store, refused));
+            }
+        }
+    }
+    store.stored_total.fetch_add(report.stored, Ordering::Relaxed);
+    store.refused_total.fetch_add(report.refused, Ordering::Relaxed);
+    report
+}
+
+/// Whether the head has room.
+pub(super) fn admit_memory(stores: &Stores, allowed: u64) -> Result<(), AppendError> {
+    let bytes = stores.head_bytes.load(Ordering::Relaxed);
+    if bytes < allowed { Ok(()) } else { Err(AppendError::HeadFull { bytes, allowed }) }
+}
+
+/// The id of each series of the batch; none where it is refused.
+fn resolve(
+    store: &OrgStore,
+    batch: &WriteBatch<'_>,
+    limits: &OrgLimits,
+    report: &mut AppendReport,
+) -> Vec<Option<u32>> {
+    let domain = store.table().secret.domain(batch.encoding, &batch.forced_labels);
+    let keys: Vec<_> = batch.series.iter().map(|series| domain.key(series.raw_labels)).collect();
+    let mut ids: Vec<Option<u32>> = {
+        let table = store.table();
+        keys.iter().map(|key| table.by_raw(*key)).collect()
+    };
+    let missing: Vec<usize> =
+        ids.iter().enumerate().filter(|(_, id)| id.is_none()).map(|(place, _)| place).collect();
+    if missing.is_empty() {
+        return ids;
+    }
+    // Parsed before the lock is taken: hostile labels cost their sender's time alone.
+    let mut parsed = Vec::with_capacity(missing.len());
+    for place in missing {
+        let Some(series) = batch.series.get(place) else { continue };
+        match labels::parse(batch, series.raw_labels, limits).and_then(whole) {
+            Ok(pairs) => parsed.push((place, pairs)),
+            Err(refusal) => report.refuse(series.samples.len() as u64, || refusal),
+        }
+    }
+    let mut table = store.table_mut();
+    for (place, pairs) in parsed {
+        let found = table.find_or_add(&pairs, limits.series_max);
+        let (Some(slot), Some(series), Some(key)) =
+            (ids.get_mut(place), batch.series.get(place), keys.get(place))
+        else {
+            continue;
+        };
+        match found {
+            Ok(id) => {
+                table.remember_raw(*key, id);
+                *slot = Some(id);
+            }
+            Err(SeriesLimit { live, allowed }) => report.refuse(series.samples.len() as u64, || Refusal {
+                series: series_text(pairs.iter().copied()),
+                code: "series_limit",
+                reason: format!("the organisation has {live} of {allowed} series"),
+            }),
+        }
+    }
+    ids
+}
+
+fn whole<'a>(pairs: labels::Pairs<'a>) -> Result<labels::Pairs<'a>, Refusal> {
+    let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes <= LABEL_BYTES_MAX {
+        return Ok(pairs);
+    }
+    let series = series_text(pairs.iter().copied());
+    let reason = format!("the labels have {bytes} bytes, at most {LABEL_BYTES_MAX} are taken");
+    Err(Refusal { series, code: "labels_too_long", reason })
+}
+
+/// Which times are taken.
+struct Window {
+    first: Timestamp,
+    last: Timestamp,
+    now: Timestamp,
+}
+
+impl Window {
+    fn new(now: Timestamp, limits: &OrgLimits) -> Window {
+        let oldest = limits.retention.map_or(Timestamp::MIN, |retention| now.minus(retention));
+        Window { first: oldest.max(Timestamp::from_ms(YEAR_1_MS)), last: now.plus_ms(AHEAD_MS), now }
+    }
+
+    fn refusal(&self, at: Timestamp) -> Option<(&'static str, String)> {
+        if (self.first..=self.last).contains(&at) {
+            return None;
+        }
+        if at > self.last {
+            let ahead = at.ms_since(self.now);
+            let reason = format!(
+                "the sample's time {} is {ahead} ms ahead of the clock, at most {AHEAD_MS} are taken",
+                at.as_ms()
+            );
+            return Some(("too_far_in_future", reason));
+        }
+        if at.as_ms() < YEAR_1_MS {
+            return Some(("out_of_bounds", format!("the sample's time {} is before the year 1", at.as_ms())));
+        }
+        let reason = format!(
+            "the sample's time {} is before {}, where retention begins",
+            at.as_ms(),
+            self.first.as_ms()
+        );
+        Some(("too_old", reason))
+    }
+}
+
+fn refusal(store: &OrgStore, id: u32, code: &'static str, reason: String) -> Refusal {
+    let labels = store.table().labels(id).unwrap_or_default();
+    let series = series_text(labels.iter().map(|label| (&*label.name, &*label.value)));
+    Refusal { series, code, reason }
+}
+
+fn duplicate(store: &OrgStore, refused: &RefusedSample) -> Refusal {
+    let sample = Sample { at: Timestamp::from_ms(refused.at_ms), value: f64::from_bits(refused.bits) };
+    let have = f64::from_bits(refused.have);
+    let at = sample.at.as_ms();
+    let reason = format!("the series has {have} at {at}, and {} came: the first is kept", sample.value);
+    refusal(store, refused.series, "duplicate_sample", reason)
+}
+
+/// Records that define those of the batch's series that are not known to be durable.
+fn definitions(store: &OrgStore, admitted: &[LogSample]) -> Vec<Draft> {
+    let table = store.table();
+    let mut drafts = Vec::new();
+    if table.pending.is_empty() {
+        return drafts;
+    }
+    let mut definitions = Definitions::default();
+    let mut last = None;
+    for sample in admitted {
+        if last.replace(sample.series) == Some(sample.series) || !table.pending.contains(&sample.series) {
+            continue;
+        }
+        let Some(labels) = table.labels(sample.series) else { continue };
+        definitions.add(sample.series, labels.iter().map(|label| (&*label.name, &*label.value)));
+        if definitions.bytes() >= BODY_BYTES_SOFT {
+            drafts.push(draft(store, Kind::Series, std::mem::take(&mut definitions).finish()));
+        }
+    }
+    if !definitions.is_empty() {
+        drafts.push(draft(store, Kind::Series, definitions.finish()));
+    }
+    drafts
+}
+
+fn draft(store: &OrgStore, kind: Kind, body: Vec<u8>) -> Draft {
+    Draft { org: store.org, kind, body, greatest_ms: i64::MIN }
+}
+
+/// Records of what is new about metrics.
+fn descriptions(store: &OrgStore, said: &[MetricMetadata<'_>], limits: &OrgLimits) -> Vec<Draft> {
+    if said.is_empty() {
+        return Vec::new();
+    }
+    let mut news = Vec::new();
+    let mut dropped = 0;
+    {
+        let table = store.table();
+        for said in said {
+            match table.metadata.is_news(said, limits) {
+                Ok(true) => news.push(said),
+                Ok(false) => {}
+                Err(()) => dropped += 1,
+            }
+        }
+    }
+    store.metadata_dropped_total.fetch_add(dropped, Ordering::Relaxed);
+    let mut drafts = Vec::new();
+    let mut rest = news.as_slice();
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = rest.iter().take_while(|said| {
+            let fits = bytes < BODY_BYTES_SOFT;
+            bytes += said.name.len() + said.help.len() + said.unit.len() + 16;
+            fits
+        });
+        let (piece, after) = rest.split_at(fits.count());
+        rest = after;
+        drafts.push(draft(store, Kind::Metadata, metadata::encode(piece.iter().map(|said| (*said).clone()))));
+    }
+    drafts
+}

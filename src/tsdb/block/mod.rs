@@ -1,0 +1,321 @@
+//! Chunks: compressed samples of one series, lossless to the bit, ascending in time.
+//!
+//! A chunk is mini-blocks of 1 to 16 samples, one after another to its end. A mini-block, all integers little-endian:
+//! ```text
+//! 0 u8   samples - 1 | time kind << 4 | value kind << 6
+//! 1 zigzag varint: first time minus the time before it in the chunk (0 before the first); wraps at 64 bits
+//!   times, for 2 samples or more:
+//!     kind 0 regular    varint step
+//!     kind 1 changing   varint first step, then for each further sample a zigzag varint: step minus the step before
+//!   values:
+//!     kind 0 same       u8 kept bytes k, then the bit pattern big-endian without its 8 - k low zero bytes
+//!     kind 1 decimal    u8 exponent e (0..9), zigzag varint mantissa of the first (value = mantissa / 10^e);
+//!                       for 2 samples or more: zigzag varint least difference, u8 width w (0..64), then
+//!                       difference - least in w bits each, low bits first, padded with zeros to a byte
+//!     kind 2 xor        for each: u8 leading zero bytes << 4 | kept bytes k of pattern xor the pattern before it
+//!                       (0 before the first), then the k bytes big-endian
+//!     kind 3 raw        8 bytes each
+//! ```
+//! The smallest kind that gives back the same bits is taken; decimals first, since they decode fastest.
+
+use super::bytes::{Reader, put_varint, put_zigzag, scaled, unscaled, whole_bytes};
+use super::error::Damage;
+
+/// Samples of a mini-block at most.
+pub(super) const MINI: usize = 16;
+/// Decimals that are tried; more digits than this are rare and XOR does as well.
+const EXPONENT_MAX: u8 = 9;
+
+const REGULAR: u8 = 0;
+const CHANGING: u8 = 1;
+const SAME: u8 = 0;
+const DECIMAL: u8 = 1;
+const XOR: u8 = 2;
+const RAW: u8 = 3;
+
+/// Appends one mini-block. `times` ascend strictly and come after `before`, the last time in `out` (0 if none).
+///
+/// Takes 1 to 16 samples, `values` being bit patterns of the same number; others are not written.
+pub(super) fn put_mini(out: &mut Vec<u8>, before: i64, times: &[i64], values: &[u64]) {
+    let (Some(first), Some(count)) =
+        (times.first(), u8::try_from(times.len()).ok().and_then(|n| n.checked_sub(1)))
+    else {
+        return;
+    };
+    debug_assert!(times.len() <= MINI && times.len() == values.len(), "1 to 16 samples");
+    debug_assert!(times.is_sorted_by(|a, b| a < b), "times ascend");
+    let start = out.len();
+    out.push(0);
+    put_zigzag(out, first.wrapping_sub(before));
+    let time_kind = put_times(out, times);
+    let value_kind = put_values(out, values);
+    if let Some(tag) = out.get_mut(start) {
+        *tag = count | time_kind << 4 | value_kind << 6;
+    }
+}
+
+/// Compresses samples into a chunk of their own.
+pub(super) fn encode(times: &[i64], values: &[u64]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(times.len() * 2 + 16);
+    let mut before = 0;
+    for (times, values) in times.chunks(MINI).zip(values.chunks(MINI)) {
+        put_mini(&mut out, before, times, values);
+        before = times.last().copied().unwrap_or(before);
+    }
+    out
+}
+
+fn steps(times: &[i64]) -> impl Iterator<Item = u64> + '_ {
+    times.iter().zip(times.iter().skip(1)).map(|(a, b)| b.wrapping_sub(*a).cast_unsigned())
+}
+
+fn put_times(out: &mut Vec<u8>, times: &[i64]) -> u8 {
+    let Some(first) = steps(times).next() else { return REGULAR };
+    put_varint(out, first);
+    if steps(times).all(|step| step == first) {
+        return REGULAR;
+    }
+    let mut before = first;
+    for step in steps(times).skip(1) {
+        put_zigzag(out, step.wrapping_sub(before).cast_signed());
+        before = step;
+    }
+    CHANGING
+}
+
+fn put_values(out: &mut Vec<u8>, values: &[u64]) -> u8 {
+    let first = values.first().copied().unwrap_or_default();
+    if values.iter().all(|value| *value == first) {
+        put_kept(out, first);
+        return SAME;
+    }
+    if put_decimal(out, values) {
+        return DECIMAL;
+    }
+    let start = out.len();
+    let mut before = 0;
+    for value in values {
+        put_xor(out, value ^ before);
+        before = *value;
+    }
+    if out.len() - start < values.len() * 8 {
+        return XOR;
+    }
+    out.truncate(start);
+    for value in values {
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+    RAW
+}
+
+/// `u8 kept`, then the high bytes.
+fn put_kept(out: &mut Vec<u8>, pattern: u64) {
+    let kept = 8 - whole_bytes(pattern.trailing_zeros());
+    out.push(kept);
+    out.extend(pattern.to_be_bytes().iter().take(usize::from(kept)));
+}
+
+fn put_xor(out: &mut Vec<u8>, xor: u64) {
+    let lead = whole_bytes(xor.leading_zeros());
+    let tail = if xor == 0 { 0 } else { whole_bytes(xor.trailing_zeros()) };
+    let kept = 8 - lead - tail;
+    out.push(lead << 4 | kept);
+    out.extend(xor.to_be_bytes().iter().skip(usize::from(lead)).take(usize::from(kept)));
+}
+
+fn put_decimal(out: &mut Vec<u8>, values: &[u64]) -> bool {
+    let mut exponent = 0;
+    for value in values {
+        while scaled(f64::from_bits(*value), exponent).is_none() {
+            exponent += 1;
+            if exponent > EXPONENT_MAX {
+                return false;
+            }
+        }
+    }
+    // A value that fits with fewer decimals may not fit with more.
+    let mut mantissas = [0i64; MINI];
+    for (slot, value) in mantissas.iter_mut().zip(values) {
+        match scaled(f64::from_bits(*value), exponent) {
+            Some(mantissa) => *slot = mantissa,
+            None => return false,
+        }
+    }
+    let mantissas = mantissas.get(..values.len()).unwrap_or_default();
+    let differences = || mantissas.iter().zip(mantissas.iter().skip(1)).map(|(a, b)| b - a);
+    out.push(exponent);
+    put_zigzag(out, mantissas.first().copied().unwrap_or_default());
+    let Some(least) = differences().min() else { return true };
+    let widest = differences().map(|d| (d - least).cast_unsigned()).max().unwrap_or_default();
+    let width = 64 - widest.leading_zeros();
+    put_zigzag(out, least);
+    out.push(low_byte(u128::from(width)));
+    let (mut gathered, mut bits) = (0u128, 0u32);
+    for difference in differences() {
+        gathered |= u128::from((difference - least).cast_unsigned()) << bits;
+        bits += width;
+        while bits >= 8 {
+            out.push(low_byte(gathered));
+            gathered >>= 8;
+            bits -= 8;
+        }
+    }
+    if bits > 0 {
+        out.push(low_byte(gathered));
+    }
+    true
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low byte is meant")]
+const fn low_byte(value: u128) -> u8 {
+    value as u8
+}
+
+/// One decoded mini-block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mini {
+    len: usize,
+    times: [i64; MINI],
+    values: [u64; MINI],
+}
+
+impl Mini {
+    pub(super) fn times(&self) -> &[i64] {
+        self.times.get(..self.len).unwrap_or_default()
+    }
+
+    /// Bit patterns.
+    pub(super) fn values(&self) -> &[u64] {
+        self.values.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// The mini-blocks of a chunk in order; ends after the first damage.
+pub(super) struct Minis<'a> {
+    reader: Reader<'a>,
+    before: i64,
+    mini: Mini,
+    started: bool,
+}
+
+/// Reads a chunk.
+pub(super) fn decode(chunk: &[u8]) -> Minis<'_> {
+    let mini = Mini { len: 0, times: [0; MINI], values: [0; MINI] };
+    Minis { reader: Reader::new(chunk), before: 0, mini, started: false }
+}
+
+impl Minis<'_> {
+    /// The next mini-block, or none at the end.
+    ///
+    /// # Errors
+    /// [`Damage`] where the bytes are no chunk, times that do not ascend included.
+    pub(super) fn next(&mut self) -> Result<Option<&Mini>, Damage> {
+        if self.reader.left() == 0 {
+            return Ok(None);
+        }
+        let tag = self.reader.u8()?;
+        self.mini.len = usize::from(tag & 0x0f) + 1;
+        self.times(tag >> 4 & 3)?;
+        let len = self.mini.len;
+        let values = self.mini.values.get_mut(..len).unwrap_or_default();
+        take_values(&mut self.reader, tag >> 6, values)?;
+        self.started = true;
+        Ok(Some(&self.mini))
+    }
+
+    fn times(&mut self, kind: u8) -> Result<(), Damage> {
+        let mut at = self.before.wrapping_add(self.reader.zigzag()?);
+        if self.started && at <= self.before {
+            return Err(self.reader.damage("times do not ascend"));
+        }
+        let mut step = 0u64;
+        for (place, slot) in self.mini.times.iter_mut().take(self.mini.len).enumerate() {
+            if place > 0 {
+                step = match (place, kind) {
+                    (1, REGULAR | CHANGING) => self.reader.varint()?,
+                    (_, REGULAR) => step,
+                    (_, CHANGING) => step.wrapping_add(self.reader.zigzag()?.cast_unsigned()),
+                    _ => return Err(self.reader.damage("unknown kind of times")),
+                };
+                let next = at.wrapping_add(step.cast_signed());
+                if next <= at {
+                    return Err(self.reader.damage("times do not ascend"));
+                }
+                at = next;
+            }
+            *slot = at;
+        }
+        self.before = at;
+        Ok(())
+    }
+}
+
+fn take_values(reader: &mut Reader<'_>, kind: u8, values: &mut [u64]) -> Result<(), Damage> {
+    match kind {
+        SAME => {
+            let kept = usize::from(reader.u8()?);
+            let pattern = take_high(reader, 0, kept)?;
+            values.fill(pattern);
+        }
+        DECIMAL => take_decimal(reader, values)?,
+        XOR => {
+            let mut before = 0;
+            for slot in values {
+                let control = reader.u8()?;
+                before ^= take_high(reader, usize::from(control >> 4), usize::from(control & 0x0f))?;
+                *slot = before;
+            }
+        }
+        _ => {
+            for slot in values {
+                *slot = reader.u64()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A pattern of which `kept` bytes after `lead` zero bytes are written.
+fn take_high(reader: &mut Reader<'_>, lead: usize, kept: usize) -> Result<u64, Damage> {
+    let mut pattern = [0; 8];
+    let taken = reader.take(kept.min(9))?;
+    let place = pattern
+        .get_mut(lead..lead.saturating_add(kept))
+        .ok_or_else(|| reader.damage("pattern over 8 bytes"))?;
+    place.copy_from_slice(taken);
+    Ok(u64::from_be_bytes(pattern))
+}
+
+fn take_decimal(reader: &mut Reader<'_>, values: &mut [u64]) -> Result<(), Damage> {
+    let exponent = reader.u8()?;
+    let mut mantissa = reader.zigzag()?;
+    let value = |mantissa| unscaled(mantissa, exponent).map(f64::to_bits);
+    let Some((first, rest)) = values.split_first_mut() else { return Ok(()) };
+    *first = value(mantissa).ok_or_else(|| reader.damage("unknown exponent"))?;
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let least = reader.zigzag()?;
+    let width = u32::from(reader.u8()?);
+    if width > 64 {
+        return Err(reader.damage("width over 64 bits"));
+    }
+    let mask = if width == 64 { u128::from(u64::MAX) } else { (1u128 << width) - 1 };
+    let (mut gathered, mut bits) = (0u128, 0u32);
+    for slot in rest {
+        while bits < width {
+            gathered |= u128::from(reader.u8()?) << bits;
+            bits += 8;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "masked to 64 bits or fewer")]
+        let over = (gathered & mask) as u64;
+        gathered >>= width;
+        bits -= width;
+        mantissa = mantissa.wrapping_add(least).wrapping_add(over.cast_signed());
+        *slot = value(mantissa).unwrap_or_default();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

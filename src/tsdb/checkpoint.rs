@@ -1,0 +1,487 @@
+//! Checkpoints of the head, so that a start replays minutes of log and not all of it (STORAGE.md section 7).
+//!
+//! `head/<generation>/`: databases `00`, `01`, .. of at most 65,536 series (`kv`), and `DONE`. A generation is written
+//! once under the name `<generation>.new`, made durable, renamed; it counts from then on. The log stays the truth: any
+//! doubt about a generation, and recovery takes the log.
+//!
+//! Key of a row: `u32 org, u32 row number` (big-endian), numbers counting from 0 in each part. Body, at most 3,988 B:
+//! ```text
+//!  0 u64 row seq: records up to this one are in the row      8 u32 first series id
+//! 12 i64 least time of a sample in the row                  20 u8 chunks
+//! 21 chunks x { u8 series id - first, u8 0 in order | 1 late, u16 samples, u16 bytes, chunk }
+//! ```
+//! A row holds chunks of at most 32 series, a series' chunks in order of time, late ones last; what does not fit goes on
+//! in the next row, with the same row seq. `DONE`, text, one item a line:
+//! ```text
+//! promlet head 1
+//! store <store id>
+//! generation <number>
+//! replay_seq <R: every record up to it is in the rows>
+//! late_from <R, since rows hold late samples too>
+//! registry <org> <bytes>                                            for each organisation
+//! part <name> <rows> <bytes> <crc over all row crcs, hex> <org> <row> <org> <row>     first and last key
+//! crc <CRC32C of everything before this line, hex>
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+
+use super::bytes::Reader;
+use super::disk;
+use super::error::{CheckpointError, Damage, DiskError, GenerationError};
+use super::head::slot;
+use super::head::stripe::Order;
+use super::report::CheckpointReport;
+use super::series::definition::Definitions;
+use super::series::{metadata, registry};
+use super::store::{OrgStore, RowSeqs, Stores};
+use super::wal::record::Kind;
+use crate::kv::{BODY_BYTES_MAX, HeadKey, HeadWriter, PartSummary, read_part};
+use crate::model::{MetricMetadata, OrgId, StoreId};
+
+/// Series of a part at most: 20-24 MiB of sled while it is open (STORAGE.md section 0, point 7).
+const PART_SERIES: u32 = 65_536;
+/// Series of a row at most, copied under one lock.
+const ROW_SERIES: u32 = 32;
+/// Bytes of a registry record before it is closed.
+const REGISTRY_BODY_SOFT: usize = 256 << 10;
+/// `DONE` at most: 100,000 organisations and parts.
+const DONE_BYTES_MAX: u64 = 16 << 20;
+const ROW_HEAD_BYTES: usize = 21;
+const ENTRY_HEAD_BYTES: usize = 6;
+
+/// Where checkpoints go.
+#[derive(Clone, Debug)]
+pub(super) struct Folder {
+    /// `head/`.
+    pub(super) head: PathBuf,
+    /// `series/`.
+    pub(super) series: PathBuf,
+    pub(super) store: StoreId,
+}
+
+/// What `DONE` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Done {
+    pub(super) generation: u64,
+    pub(super) replay_seq: u64,
+    pub(super) registries: Vec<(OrgId, u64)>,
+    pub(super) parts: Vec<(String, PartSummary)>,
+}
+
+/// Writes a generation. `replay_seq`: every record up to it is in the head.
+pub(super) fn write(
+    folder: &Folder,
+    stores: &Stores,
+    replay_seq: u64,
+) -> Result<CheckpointReport, CheckpointError> {
+    let orgs = stores.all();
+    let mut registries = Vec::new();
+    for store in &orgs {
+        registries.push((store.org, append_registry(folder, store)?.bytes));
+    }
+    let generation = generations(&folder.head)?.first().map_or(1, |newest| newest + 1);
+    let new = folder.head.join(format!("{generation}.new"));
+    if new.exists() {
+        std::fs::remove_dir_all(&new).map_err(DiskError::at("remove", &new))?;
+    }
+    disk::create_dir(&new)?;
+    let mut report = CheckpointReport { generation, replay_seq, ..CheckpointReport::default() };
+    let mut parts = Parts { dir: new.clone(), open: None, done: Vec::new() };
+    for store in &orgs {
+        write_org(store, &mut parts, &mut report)?;
+    }
+    parts.finish()?;
+    let done = Done { generation, replay_seq, registries, parts: parts.done };
+    for (_, part) in &done.parts {
+        report.parts += 1;
+        report.rows += part.rows;
+        report.bytes += part.bytes;
+    }
+    let path = new.join("DONE");
+    let file = disk::create_file(&path)?;
+    std::io::Write::write_all(&mut &file, done.encode(folder.store).as_bytes())
+        .map_err(DiskError::at("write", &path))?;
+    file.sync_all().map_err(DiskError::at("sync", &path))?;
+    disk::sync_dir(&new)?;
+    disk::rename(&new, &folder.head.join(generation.to_string()))?;
+    disk::sync_dir(&folder.head)?;
+    // Now it counts.
+    for older in generations(&folder.head)?.into_iter().filter(|older| *older < generation) {
+        let path = folder.head.join(older.to_string());
+        std::fs::remove_dir_all(&path).map_err(DiskError::at("remove", &path))?;
+    }
+    disk::sync_dir(&folder.head)?;
+    Ok(report)
+}
+
+/// Numbers of the generations there are, newest first.
+pub(super) fn generations(head: &Path) -> Result<Vec<u64>, DiskError> {
+    let mut found: Vec<u64> = disk::names(head)?.iter().filter_map(|name| name.parse().ok()).collect();
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(found)
+}
+
+/// Appends what the log has and the registry file has not; after this it is durable.
+fn append_registry(folder: &Folder, store: &OrgStore) -> Result<registry::End, CheckpointError> {
+    let mut records = Vec::new();
+    let (series, metrics) = {
+        let table = store.table();
+        let mut definitions = Definitions::default();
+        for id in &table.unregistered {
+            let Some(labels) = table.labels(*id) else { continue };
+            definitions.add(*id, labels.iter().map(|label| (&*label.name, &*label.value)));
+            if definitions.bytes() >= REGISTRY_BODY_SOFT {
+                records.push((Kind::RegistrySeries, std::mem::take(&mut definitions).finish()));
+            }
+        }
+        if !definitions.is_empty() {
+            records.push((Kind::RegistrySeries, definitions.finish()));
+        }
+        let described = &table.metadata.unregistered;
+        for names in described.chunks(16) {
+            let said: Vec<MetricMetadata<'_>> = names
+                .iter()
+                .filter_map(|name| table.metadata.get(name))
+                .map(|(name, known)| MetricMetadata {
+                    name,
+                    kind: known.kind,
+                    help: &known.help,
+                    unit: &known.unit,
+                })
+                .collect();
+            records.push((Kind::RegistryMetadata, metadata::encode(said.into_iter())));
+        }
+        (table.unregistered.len(), described.len())
+    };
+    let mut end = store.registry();
+    *end = registry::append(&folder.series, folder.store, store.org, *end, &records)?;
+    // What came meanwhile stands behind.
+    let mut table = store.table_mut();
+    table.unregistered.drain(..series);
+    table.metadata.unregistered.drain(..metrics);
+    Ok(*end)
+}
+
+/// The databases of a generation while they are written, one at a time.
+struct Parts {
+    dir: PathBuf,
+    open: Option<OpenPart>,
+    done: Vec<(String, PartSummary)>,
+}
+
+struct OpenPart {
+    name: String,
+    writer: HeadWriter,
+    series: u32,
+    /// Of the organisation at hand.
+    org: OrgId,
+    next_row: u32,
+}
+
+impl Parts {
+    /// The part that takes rows with so many more series.
+    fn with_room(&mut self, org: OrgId, series: u32) -> Result<&mut OpenPart, CheckpointError> {
+        if self.open.as_ref().is_some_and(|open| open.series + series > PART_SERIES) {
+            self.finish()?;
+        }
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => {
+                let name = format!("{:02}", self.done.len());
+                let writer = HeadWriter::create(&self.dir.join(&name))?;
+                OpenPart { name, writer, series: 0, org, next_row: 0 }
+            }
+        };
+        if open.org != org {
+            (open.org, open.next_row) = (org, 0);
+        }
+        open.series += series;
+        Ok(self.open.insert(open))
+    }
+
+    fn finish(&mut self) -> Result<(), CheckpointError> {
+        if let Some(open) = self.open.take() {
+            self.done.push((open.name, open.writer.finish()?));
+        }
+        Ok(())
+    }
+}
+
+fn write_org(
+    store: &OrgStore,
+    parts: &mut Parts,
+    report: &mut CheckpointReport,
+) -> Result<(), CheckpointError> {
+    let end = store.table().ids_end();
+    for first in (0..end).step_by(ROW_SERIES as usize) {
+        let Some(stripe) = store.head.stripe(first) else { continue };
+        let mut rows = Rows::new(first);
+        let mut series = 0;
+        {
+            let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
+            rows.row_seq = stripe.applied_seq;
+            for id in first..first.saturating_add(ROW_SERIES).min(end) {
+                let before = rows.samples;
+                stripe.copy_chunks(slot(id), |order, samples, least, chunk| {
+                    rows.add(id, order, samples, least, chunk)
+                });
+                series += u32::from(rows.samples > before);
+            }
+        }
+        report.series += u64::from(series);
+        report.samples += rows.samples;
+        if series == 0 {
+            continue;
+        }
+        let part = parts.with_room(store.org, series)?;
+        for body in rows.finish() {
+            part.writer.put(HeadKey { org: store.org, first_series: part.next_row }, &body)?;
+            part.next_row += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Rows of one group of series.
+struct Rows {
+    first: u32,
+    row_seq: u64,
+    samples: u64,
+    full: Vec<Vec<u8>>,
+    entries: Vec<u8>,
+    count: u8,
+    least: i64,
+}
+
+impl Rows {
+    const fn new(first: u32) -> Rows {
+        Rows {
+            first,
+            row_seq: 0,
+            samples: 0,
+            full: Vec::new(),
+            entries: Vec::new(),
+            count: 0,
+            least: i64::MAX,
+        }
+    }
+
+    fn add(&mut self, id: u32, order: Order, samples: u16, least: i64, chunk: &[u8]) {
+        let entry = ENTRY_HEAD_BYTES + chunk.len();
+        if self.count == u8::MAX || ROW_HEAD_BYTES + self.entries.len() + entry > BODY_BYTES_MAX {
+            self.close();
+        }
+        // A chunk has at most 143 samples and 2.7 kB, a row 32 series: none of these is ever cut.
+        self.entries.push(u8::try_from(id - self.first).unwrap_or(u8::MAX));
+        self.entries.push(u8::from(order == Order::Late));
+        self.entries.extend_from_slice(&samples.to_le_bytes());
+        self.entries.extend_from_slice(&u16::try_from(chunk.len()).unwrap_or(u16::MAX).to_le_bytes());
+        self.entries.extend_from_slice(chunk);
+        self.samples += u64::from(samples);
+        self.count += 1;
+        self.least = self.least.min(least);
+    }
+
+    fn close(&mut self) {
+        if self.count > 0 {
+            let mut body = Vec::with_capacity(ROW_HEAD_BYTES + self.entries.len());
+            body.extend_from_slice(&self.row_seq.to_le_bytes());
+            body.extend_from_slice(&self.first.to_le_bytes());
+            body.extend_from_slice(&self.least.to_le_bytes());
+            body.push(self.count);
+            body.append(&mut self.entries);
+            self.full.push(body);
+            (self.count, self.least) = (0, i64::MAX);
+        }
+    }
+
+    fn finish(mut self) -> Vec<Vec<u8>> {
+        self.close();
+        self.full
+    }
+}
+
+/// Loads one generation into empty heads; `rows` learns what is in it.
+///
+/// # Errors
+/// [`GenerationError`]: the heads hold a part of it and are to be thrown away.
+pub(super) fn load(
+    folder: &Folder,
+    generation: u64,
+    stores: &Stores,
+    rows: &mut RowSeqs,
+) -> Result<Done, GenerationError> {
+    let dir = folder.head.join(generation.to_string());
+    let bytes = disk::read_file(&dir.join("DONE"), DONE_BYTES_MAX)?;
+    let text = String::from_utf8(bytes).map_err(|_| GenerationError::Done("not text".to_owned()))?;
+    let done = Done::parse(&text, folder.store).map_err(GenerationError::Done)?;
+    if done.generation != generation {
+        return Err(GenerationError::Done(format!("it is that of generation {}", done.generation)));
+    }
+    for (org, noted) in &done.registries {
+        let have = stores.org(*org).map_or(0, |store| store.registry().bytes);
+        if have < *noted {
+            let what = format!("the registry of organisation {org} has {have} valid bytes of {noted}");
+            return Err(GenerationError::Done(what));
+        }
+    }
+    for (name, part) in &done.parts {
+        read_part(&dir.join(name), part, |key, body| load_row(stores, rows, key.org, body))?;
+    }
+    Ok(done)
+}
+
+fn load_row(stores: &Stores, rows: &mut RowSeqs, org: OrgId, body: &[u8]) -> Result<(), Damage> {
+    let mut reader = Reader::new(body);
+    let (row_seq, first, _least) = (reader.u64()?, reader.u32()?, reader.i64()?);
+    let store = stores.org(org).ok_or_else(|| reader.damage("an organisation without a registry"))?;
+    let table = store.table();
+    for _ in 0..reader.u8()? {
+        let id = first
+            .checked_add(u32::from(reader.u8()?))
+            .ok_or_else(|| reader.damage("series id over 32 bits"))?;
+        let order = match reader.u8()? {
+            0 => Order::InOrder,
+            1 => Order::Late,
+            _ => return Err(reader.damage("unknown order")),
+        };
+        let (samples, bytes) = (reader.u16()?, reader.u16()?);
+        let chunk = reader.take(usize::from(bytes))?;
+        if !table.knows(id) {
+            return Err(reader.damage("a series that nothing defines"));
+        }
+        store.head.load(id, |stripe| {
+            stripe.applied_seq = stripe.applied_seq.max(row_seq);
+            stripe.load_chunk(slot(id), order, samples, chunk)
+        })?;
+        rows.set(org, id, row_seq);
+    }
+    reader.end()
+}
+
+impl Done {
+    pub(super) fn encode(&self, store: StoreId) -> String {
+        use std::fmt::Write as _;
+        let mut text = format!("promlet head 1\nstore {store}\ngeneration {}\n", self.generation);
+        let r = self.replay_seq;
+        // Writing to a String cannot fail.
+        let _ = write!(text, "replay_seq {r}\nlate_from {r}\n");
+        for (org, bytes) in &self.registries {
+            let _ = writeln!(text, "registry {org} {bytes}");
+        }
+        for (name, part) in &self.parts {
+            let _ = write!(text, "part {name} {} {} {:08x}", part.rows, part.bytes, part.crc);
+            for key in [part.first_key, part.last_key].into_iter().flatten() {
+                let _ = write!(text, " {} {}", key.org, key.first_series);
+            }
+            text.push('\n');
+        }
+        let crc = crc32c::crc32c(text.as_bytes());
+        let _ = writeln!(text, "crc {crc:08x}");
+        text
+    }
+
+    pub(super) fn parse(text: &str, store: StoreId) -> Result<Done, String> {
+        let at = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
+        let (covered, last) = text.split_at_checked(at).ok_or("cut short")?;
+        if last != format!("crc {:08x}\n", crc32c::crc32c(covered.as_bytes())) {
+            return Err("checksum differs".to_owned());
+        }
+        let mut done = Done::default();
+        for (number, line) in covered.lines().enumerate() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let wrong = || format!("line {}: {line:?}", number + 1);
+            let numeral = |word: &str| word.parse::<u64>().map_err(|_| wrong());
+            let small = |word: &str| word.parse::<u32>().map_err(|_| wrong());
+            match *words.as_slice() {
+                ["promlet", "head", "1"] if number == 0 => {}
+                ["store", id] if id == store.to_string() => {}
+                ["generation", n] => done.generation = numeral(n)?,
+                ["replay_seq", n] => done.replay_seq = numeral(n)?,
+                ["late_from", n] if numeral(n)? == done.replay_seq => {}
+                ["registry", org, bytes] => done.registries.push((OrgId(small(org)?), numeral(bytes)?)),
+                ["part", name, rows, bytes, crc, first_org, first_row, last_org, last_row]
+                    if name.bytes().all(|b| b.is_ascii_digit()) =>
+                {
+                    let key = |org, row| {
+                        Ok::<_, String>(HeadKey { org: OrgId(small(org)?), first_series: small(row)? })
+                    };
+                    let crc = u32::from_str_radix(crc, 16).map_err(|_| wrong())?;
+                    let (first_key, last_key) =
+                        (Some(key(first_org, first_row)?), Some(key(last_org, last_row)?));
+                    let summary = PartSummary {
+                        first_key,
+                        last_key,
+                        rows: numeral(rows)?,
+                        bytes: numeral(bytes)?,
+                        crc,
+                    };
+                    done.parts.push((name.to_owned(), summary));
+                }
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn done_is_the_drawing_and_comes_back() {
+        let key = |org, first_series| Some(HeadKey { org: OrgId(org), first_series });
+        let part =
+            PartSummary { first_key: key(1, 0), last_key: key(2, 9), rows: 12, bytes: 345, crc: 0xabc };
+        let done = Done {
+            generation: 3,
+            replay_seq: 77,
+            registries: vec![(OrgId(1), 640), (OrgId(2), 64)],
+            parts: vec![("00".to_owned(), part)],
+        };
+        let store = StoreId([0x5a; 16]);
+        let text = done.encode(store);
+        let drawn = "promlet head 1\nstore 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\ngeneration 3\nreplay_seq 77\nlate_from 77\n\
+                     registry 1 640\nregistry 2 64\npart 00 12 345 00000abc 1 0 2 9\ncrc ";
+        assert_eq!(text, format!("{drawn}{:08x}\n", crc32c::crc32c(&text.as_bytes()[..text.len() - 13])));
+        assert_eq!(Done::parse(&text, store), Ok(done));
+        assert!(Done::parse(&text, StoreId([0; 16])).is_err());
+        for cut in 0..text.len() {
+            assert!(Done::parse(&text[..cut], store).is_err(), "cut at {cut}");
+        }
+        for bit in 0..text.len() * 8 {
+            let mut bytes = text.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(text) = String::from_utf8(bytes) {
+                assert!(Done::parse(&text, store).is_err(), "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_row_is_the_drawing() {
+        let mut rows = Rows::new(32);
+        rows.row_seq = 5;
+        rows.add(33, Order::Late, 2, -1, b"abc");
+        let drawn = [
+            5, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 1, 1, 1, 2, 0, 3, 0,
+        ];
+        let body = rows.finish().concat();
+        assert_eq!(body[..27], drawn);
+        assert_eq!(&body[27..], b"abc");
+    }
+
+    #[test]
+    fn rows_stay_below_the_bound() {
+        let mut rows = Rows::new(0);
+        for _ in 0..500 {
+            rows.add(0, Order::InOrder, 1, 0, &[7; 700]);
+            rows.add(0, Order::InOrder, 1, 0, &[7; 3]);
+        }
+        assert_eq!(rows.samples, 1_000);
+        let bodies = rows.finish();
+        assert!(bodies.len() > 1 && bodies.iter().all(|body| body.len() <= BODY_BYTES_MAX));
+    }
+}

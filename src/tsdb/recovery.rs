@@ -1,0 +1,301 @@
+//! Opening a store: what is on disk becomes what is in memory (STORAGE.md section 10, steps 5 to 8).
+//!
+//! Registry files give the names, the newest generation that holds gives the samples up to its `replay_seq`, the log
+//! the rest. A generation that does not hold costs time and nothing else; so does a damaged registry, since the log is
+//! not trimmed and has every definition. Only a damaged log costs samples: the store then opens read-only, with
+//! everything readable in it, and the damaged files are kept in `quarantine/`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::checkpoint::{self, Folder};
+use super::disk;
+use super::error::{DiskError, OpenError};
+use super::options::Options;
+use super::report::{RecoveryMode, RecoveryReport};
+use super::series::registry::{self, ReadRegistry};
+use super::store::{Record, RowSeqs, Stores};
+use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
+use super::wal::log::{FIRST_OFFSET, Resume};
+use super::wal::record::{FILE_HEADER_BYTES, Found, Kind, OrgSpan, find_record};
+use super::wal::replay::{self, LogEnd, Tail};
+use super::wal::samples;
+use crate::model::{OrgId, StoreId, Timestamp};
+
+/// A store that was read.
+pub(super) struct Recovered {
+    pub(super) stores: Arc<Stores>,
+    pub(super) folder: Folder,
+    pub(super) wal: PathBuf,
+    /// None: read-only, for the reason in the report.
+    pub(super) resume: Option<Resume>,
+    pub(super) report: RecoveryReport,
+}
+
+/// Reads the folder and leaves it so that reading it again gives the same.
+pub(super) fn recover(
+    dir: &Path,
+    store: StoreId,
+    options: &Options,
+    secret: [u8; 32],
+    now: Timestamp,
+) -> Result<Recovered, OpenError> {
+    let at = |name: &str| dir.join(name);
+    for sub in [dir.to_owned(), at("wal"), at("series"), at("head"), at("quarantine")] {
+        disk::create_dir(&sub)?;
+    }
+    disk::sync_dir(dir)?;
+    let folder = Folder { head: at("head"), series: at("series"), store };
+    remove_unfinished(&at("wal"))?;
+    remove_unfinished(&folder.head)?;
+    let mut walk = Recovery { quarantine: at("quarantine"), now, report: RecoveryReport::default() };
+    let (stores, done, rows, cuts) = walk.checkpoint(&folder, secret, options)?;
+    let from_seq = done.map_or(0, |done| done.replay_seq);
+    let end = walk.log(&at("wal"), store, from_seq, &stores, &rows)?;
+    walk.count(&stores);
+    let resume = if walk.report.read_only.is_some() {
+        None
+    } else {
+        for (path, end) in cuts {
+            registry::cut(&path, end)?;
+        }
+        Some(walk.resume(&at("wal"), store, options, end).map_err(|e| match e {
+            MakeError::Full { free, needed } => OpenError::DiskFull { free, needed },
+            MakeError::Disk(e) => e.into(),
+        })?)
+    };
+    Ok(Recovered { stores: Arc::new(stores), folder, wal: at("wal"), resume, report: walk.report })
+}
+
+/// Removes what a crash left half made.
+fn remove_unfinished(dir: &Path) -> Result<(), DiskError> {
+    for name in disk::names(dir)?.iter().filter(|name| name.ends_with(".new")) {
+        let path = dir.join(name);
+        let removed =
+            if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        removed.map_err(DiskError::at("remove", &path))?;
+    }
+    disk::sync_dir(dir)
+}
+
+type Cuts = Vec<(PathBuf, registry::End)>;
+
+struct Recovery {
+    quarantine: PathBuf,
+    now: Timestamp,
+    report: RecoveryReport,
+}
+
+impl Recovery {
+    /// Registries and the newest generation that holds.
+    fn checkpoint(
+        &mut self,
+        folder: &Folder,
+        secret: [u8; 32],
+        options: &Options,
+    ) -> Result<(Stores, Option<checkpoint::Done>, RowSeqs, Cuts), OpenError> {
+        let (mut stores, mut cuts) = self.registries(folder, secret, options)?;
+        for generation in checkpoint::generations(&folder.head)? {
+            let mut rows = RowSeqs::default();
+            match checkpoint::load(folder, generation, &stores, &mut rows) {
+                Ok(done) => {
+                    self.report.mode = RecoveryMode::Checkpoint;
+                    let heads = stores.all();
+                    let samples = heads.iter().map(|s| s.head.counters.samples.load(Ordering::Relaxed));
+                    self.report.checkpoint_samples = samples.sum();
+                    let bytes = heads.iter().map(|s| s.head.counters.bytes.load(Ordering::Relaxed));
+                    stores.head_bytes.store(bytes.sum(), Ordering::Relaxed);
+                    return Ok((stores, Some(done), rows, cuts));
+                }
+                Err(e) => {
+                    self.report.notes.push(format!("generation {generation} cannot be used: {}", chain(&e)));
+                    // Its rows are in the heads: begin anew.
+                    (stores, cuts) = self.registries(folder, secret, options)?;
+                }
+            }
+        }
+        Ok((stores, None, RowSeqs::default(), cuts))
+    }
+
+    fn registries(
+        &mut self,
+        folder: &Folder,
+        secret: [u8; 32],
+        options: &Options,
+    ) -> Result<(Stores, Cuts), OpenError> {
+        let stores = Stores::new(secret, options.limits.clone());
+        let mut cuts = Vec::new();
+        let mut scratch = Vec::new();
+        for name in disk::names(&folder.series)? {
+            let Some(org) = registry::org_of(&name) else { continue };
+            let path = folder.series.join(&name);
+            let mut on_record = |kind, body: &[u8]| {
+                stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()
+            };
+            match registry::read(&path, folder.store, org, &mut on_record)? {
+                ReadRegistry::Valid(end) => {
+                    *stores.org_or_new(org).registry() = end;
+                    let bytes = std::fs::metadata(&path).map_err(DiskError::at("look at", &path))?.len();
+                    if bytes > end.bytes {
+                        cuts.push((path, end));
+                    }
+                }
+                ReadRegistry::Damaged(what) => {
+                    self.report
+                        .notes
+                        .push(format!("{}: {what}; the names come from the log", path.display()));
+                    self.keep(&path, true)?;
+                }
+            }
+        }
+        Ok((stores, cuts))
+    }
+
+    fn log(
+        &mut self,
+        wal: &Path,
+        store: StoreId,
+        from_seq: u64,
+        stores: &Stores,
+        rows: &RowSeqs,
+    ) -> Result<LogEnd, OpenError> {
+        let (mut samples, mut orphans) = (0, 0);
+        let mut scratch = Vec::new();
+        let mut unreadable = Vec::new();
+        let mut end = replay::replay(wal, store, from_seq, &mut |header, body| {
+            let Some(kind) = header.kind else { return };
+            match stores.apply(
+                Record { seq: header.seq, org: header.org, kind, body },
+                &mut scratch,
+                Some(rows),
+            ) {
+                Ok(outcome) => {
+                    samples += outcome.stored;
+                    orphans += outcome.orphans;
+                }
+                Err(e) if unreadable.len() < 10 => unreadable.push(format!("record {}: {e}", header.seq)),
+                Err(_) => {}
+            }
+        })?;
+        self.report.records = end.records;
+        self.report.samples = samples;
+        self.report.orphans = orphans;
+        self.report.last_seq = end.last_seq.max(from_seq);
+        if end.files > 0 && self.report.mode == RecoveryMode::Fresh {
+            self.report.mode = RecoveryMode::Log;
+        }
+        let mut texts = unreadable;
+        if let Some(damage) = end.damage.take() {
+            for path in &damage.files {
+                self.keep(path, false)?;
+            }
+            texts.insert(0, damage.text);
+        }
+        if end.last_seq < from_seq {
+            texts.push(format!("the log ends at record {}, the checkpoint at {from_seq}", end.last_seq));
+        }
+        if orphans > 0 {
+            texts.push(format!("{orphans} samples are of series that nothing defines"));
+        }
+        if !texts.is_empty() {
+            self.report.read_only = Some(texts.join("; "));
+        }
+        Ok(end)
+    }
+
+    /// Keeps a damaged file in `quarantine/`: moved where it is in the way, else copied, and copied only once.
+    fn keep(&mut self, path: &Path, moved: bool) -> Result<(), OpenError> {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let to = self.quarantine.join(format!("{}-{name}", self.now.as_ms()));
+        if moved {
+            disk::rename(path, &to)?;
+            if let Some(parent) = path.parent() {
+                disk::sync_dir(parent)?;
+            }
+        } else {
+            let length = std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
+            let kept = disk::names(&self.quarantine)?.into_iter().any(|have| {
+                let same =
+                    std::fs::metadata(self.quarantine.join(&have)).is_ok_and(|found| found.len() == length);
+                same && have.ends_with(&format!("-{name}"))
+            });
+            if kept {
+                return Ok(());
+            }
+            std::fs::copy(path, &to).map_err(DiskError::at("copy", path))?;
+            disk::open_file(&to)?.sync_all().map_err(DiskError::at("sync", &to))?;
+        }
+        self.report.quarantined += 1;
+        disk::sync_dir(&self.quarantine)?;
+        Ok(())
+    }
+
+    fn count(&mut self, stores: &Stores) {
+        self.report.series = stores.all().iter().map(|store| u64::from(store.table().live())).sum();
+    }
+
+    /// Where the log goes on: after its last record, the torn tail cleared, spares removed.
+    fn resume(
+        &mut self,
+        wal: &Path,
+        store: StoreId,
+        options: &Options,
+        end: LogEnd,
+    ) -> Result<Resume, MakeError> {
+        for spare in &end.spares {
+            disk::remove_file(spare).map_err(MakeError::Disk)?;
+        }
+        if !end.spares.is_empty() {
+            disk::sync_dir(wal).map_err(MakeError::Disk)?;
+        }
+        let files = end.files - end.spares.len() as u64;
+        let last_seq = end.last_seq;
+        if let Some(tail) = end.tail {
+            self.report.trimmed_bytes = tail.torn_bytes as u64;
+            let file = replay::resume(&tail).map_err(MakeError::Disk)?;
+            let empty = tail.offset <= FILE_HEADER_BYTES;
+            let offset = u32::try_from(tail.offset).unwrap_or(u32::MAX);
+            let spans = spans(&tail);
+            return Ok(Resume { file, offset, empty, last_seq, spans, files, file_bytes: end.file_bytes });
+        }
+        let created_ms = self.now.as_ms();
+        let new = NewFile { number: 1, before: 0, bytes: SMALL_BYTES, created_ms };
+        let file = file::make(&options.disk, wal, store, new)?;
+        let (offset, spans, file_bytes) = (FIRST_OFFSET, BTreeMap::new(), u64::from(SMALL_BYTES));
+        Ok(Resume { file, offset, empty: true, last_seq, spans, files: 1, file_bytes })
+    }
+}
+
+/// What a file holds of each organisation, for the first mark of the next one.
+fn spans(tail: &Tail) -> BTreeMap<OrgId, OrgSpan> {
+    let mut spans = BTreeMap::new();
+    let mut scratch = Vec::new();
+    let mut rest = tail.content.get(FILE_HEADER_BYTES..tail.offset).unwrap_or_default();
+    while let Found::Record(header, body, bytes) = find_record(rest) {
+        rest = rest.get(bytes..).unwrap_or_default();
+        let org = header.org;
+        if header.kind == Some(Kind::Mark) {
+            continue;
+        }
+        let span = spans.entry(org).or_insert(OrgSpan { org, greatest_ms: i64::MIN, last_seq: 0 });
+        span.last_seq = header.seq;
+        if header.kind == Some(Kind::Samples) && samples::decode(body, &mut scratch).is_ok() {
+            let greatest = scratch.iter().map(|sample| sample.at_ms).max();
+            span.greatest_ms = span.greatest_ms.max(greatest.unwrap_or(i64::MIN));
+        }
+    }
+    spans
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}

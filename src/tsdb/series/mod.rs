@@ -1,0 +1,15 @@
+//! Which series an organisation has: dictionaries, families, identities, what senders said about metrics.
+//!
+//! * [`identity`]: raw label bytes to a series id in one look.
+//! * [`labels`]: the slow path; what a label set must be (API.md C7).
+//! * [`definition`]: the body that carries series in the log and in the registry.
+//! * [`table`]: dictionaries and families, the columnar tables that selections scan.
+//! * [`metadata`]: types, help texts, units.
+//! * [`registry`]: the file `series/<org>.reg`.
+
+pub(super) mod definition;
+pub(super) mod identity;
+pub(super) mod labels;
+pub(super) mod metadata;
+pub(super) mod registry;
+pub(super) mod table;

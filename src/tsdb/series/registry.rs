@@ -1,0 +1,130 @@
+//! The registry file of an organisation, `series/<org>.reg`: every series and what senders said, so that a start need
+//! not read the whole log for names.
+//!
+//! The 64 byte header of log files with the word "PROMREG1" and the organisation as number, then records with the
+//! log's header: type 32 with the body of [`super::definition`], type 33 with that of [`super::metadata`]; seq counts
+//! from 1. Appended and synced by checkpoints alone. A tail that is no record was never counted on and is cut; damage
+//! before the length that a checkpoint noted means the names are taken from the log instead.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::model::{OrgId, StoreId};
+use crate::tsdb::disk;
+use crate::tsdb::error::{DiskError, OpenError};
+use crate::tsdb::wal::record::{
+    BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Kind, MAGIC_REGISTRY, find_record, put_record,
+};
+
+/// 2 M series take some 110 MB (STORAGE.md section 0, point 5); more than this is not a registry.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+
+/// Where the registry of an organisation lies.
+pub(in crate::tsdb) fn path_of(dir: &Path, org: OrgId) -> PathBuf {
+    dir.join(format!("{}.reg", org.0))
+}
+
+/// The organisation in a file's name.
+pub(in crate::tsdb) fn org_of(name: &str) -> Option<OrgId> {
+    name.strip_suffix(".reg").and_then(|n| n.parse().ok()).map(OrgId)
+}
+
+/// Where a registry ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::tsdb) struct End {
+    /// Bytes up to the end of the last valid record; 0: there is no file.
+    pub(in crate::tsdb) bytes: u64,
+    /// The seq of that record.
+    pub(in crate::tsdb) seq: u64,
+}
+
+/// What reading a registry found.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::tsdb) enum ReadRegistry {
+    /// Valid up to here; bytes after it are to be cut.
+    Valid(End),
+    /// Not even its header is.
+    Damaged(&'static str),
+}
+
+/// Hands out the records of a registry.
+///
+/// # Errors
+/// [`OpenError`] where the file cannot be read, or is another store's or a newer version's.
+pub(in crate::tsdb) fn read(
+    path: &Path,
+    store: StoreId,
+    org: OrgId,
+    on_record: &mut dyn FnMut(Kind, &[u8]) -> bool,
+) -> Result<ReadRegistry, OpenError> {
+    let foreign = |what: &str| OpenError::Foreign { path: path.to_owned(), what: what.to_owned() };
+    let content = disk::read_file(path, FILE_BYTES_MAX)?;
+    match FileHeader::parse(&content, MAGIC_REGISTRY) {
+        Ok(header) if header.store != store => return Err(foreign("a registry of another store")),
+        Ok(header) if header.number != u64::from(org.0) => {
+            return Ok(ReadRegistry::Damaged("another organisation's"));
+        }
+        Ok(_) => {}
+        Err(BadHeader::Newer) => return Err(foreign("written by a newer version")),
+        Err(BadHeader::Damaged(what)) => return Ok(ReadRegistry::Damaged(what)),
+    }
+    let mut end = End { bytes: FILE_HEADER_BYTES as u64, seq: 0 };
+    while let Some(rest) = content.get(usize::try_from(end.bytes).unwrap_or(usize::MAX)..) {
+        match find_record(rest) {
+            Found::Record(header, body, bytes) if header.seq == end.seq + 1 && header.org == org => {
+                let Some(kind) = header.kind else { return Err(foreign("written by a newer version")) };
+                if !on_record(kind, body) {
+                    break;
+                }
+                end = End { bytes: end.bytes + bytes as u64, seq: header.seq };
+            }
+            _ => break,
+        }
+    }
+    Ok(ReadRegistry::Valid(end))
+}
+
+/// Cuts what comes after the last valid record.
+pub(in crate::tsdb) fn cut(path: &Path, end: End) -> Result<(), DiskError> {
+    let file = disk::open_file(path)?;
+    file.set_len(end.bytes).and_then(|()| file.sync_all()).map_err(DiskError::at("cut", path))
+}
+
+/// Appends records and makes them durable; makes the file if there is none.
+pub(in crate::tsdb) fn append(
+    dir: &Path,
+    store: StoreId,
+    org: OrgId,
+    end: End,
+    records: &[(Kind, Vec<u8>)],
+) -> Result<End, DiskError> {
+    if records.is_empty() {
+        return Ok(end);
+    }
+    let path = path_of(dir, org);
+    let mut bytes = Vec::new();
+    if end.bytes == 0 {
+        let header = FileHeader { file_bytes: 0, store, number: u64::from(org.0), created_ms: 0, before: 0 };
+        bytes.extend_from_slice(&header.encode(MAGIC_REGISTRY));
+    }
+    let mut seq = end.seq;
+    for (kind, body) in records {
+        seq += 1;
+        put_record(&mut bytes, seq, org, *kind, seq, body);
+    }
+    let file: File = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(DiskError::at("open", &path))?;
+    file.write_all_at(&bytes, end.bytes).map_err(DiskError::at("write", &path))?;
+    let length = end.bytes + bytes.len() as u64;
+    file.set_len(length).and_then(|()| file.sync_all()).map_err(DiskError::at("sync", &path))?;
+    if end.bytes == 0 {
+        disk::sync_dir(dir)?;
+    }
+    Ok(End { bytes: length, seq })
+}

@@ -1,0 +1,89 @@
+//! Reading: one organisation within one scope.
+//!
+//! **Isolation.** A snapshot fixes who reads (organisation and scope), not a moment: a series or a sample that is
+//! applied while a query runs may be seen by its later reads. Each `read` sees a series at one moment, and whole
+//! samples; samples of one request become visible stripe by stripe. Only what is durable is ever visible, since
+//! samples are applied after they are logged. Ranges that end in the past are stable but for late samples.
+
+mod find;
+mod listings;
+
+use std::sync::Arc;
+
+use super::head::slot;
+use super::report::{SampleColumns, SeriesId};
+use super::store::OrgStore;
+use crate::model::{Labels, Matcher, Scope, TimeRange};
+
+/// One organisation within one scope. The only way to read.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    store: Option<Arc<OrgStore>>,
+    scope: Scope,
+}
+
+/// A series that a selection found.
+#[derive(Clone, Debug)]
+pub struct SelectedSeries {
+    /// Hand this to [`Snapshot::read`].
+    pub id: SeriesId,
+    /// Its whole label set, metric name included.
+    pub labels: Labels,
+}
+
+impl Snapshot {
+    pub(super) fn new(store: Option<Arc<OrgStore>>, scope: Scope) -> Snapshot {
+        Snapshot { store, scope }
+    }
+
+    /// Whether a scope may have hidden something: answers carry a warning then.
+    pub fn is_scoped(&self) -> bool {
+        !self.scope.is_whole()
+    }
+
+    /// The series that pass every matcher and the scope, and may have samples in `range`; sorted by labels.
+    ///
+    /// Costs a scan of the columns that the matchers name, and 12 ns for each label of each series found.
+    pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
+        let Some(store) = &self.store else { return Vec::new() };
+        let table = store.table();
+        let mut found: Vec<SelectedSeries> = self
+            .find(store, &table, &[matchers], range)
+            .iter()
+            .map(|hit| SelectedSeries { id: SeriesId(hit.id), labels: table.row_labels(hit.family, hit.row) })
+            .collect();
+        drop(table);
+        found.sort_unstable_by(|a, b| a.labels.cmp(&b.labels));
+        found
+    }
+
+    /// Replaces `out` with the samples of `id` inside `range` and the scope's time; ascending, each time once.
+    ///
+    /// A series outside the scope has none, whatever id is asked for.
+    pub fn read(&self, id: SeriesId, range: TimeRange, out: &mut SampleColumns) {
+        out.times.clear();
+        out.values.clear();
+        let Some(store) = &self.store else { return };
+        let by_labels = !self.scope.matchers.is_empty() || !self.scope.names.is_empty();
+        if by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels)) {
+            return;
+        }
+        if let Some(stripe) = store.head.stripe(id.0) {
+            let stripe = stripe.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            stripe.read(slot(id.0), self.within(range), out);
+        }
+    }
+
+    fn admits(&self, labels: &Labels) -> bool {
+        self.scope.matchers.iter().all(|matcher| matcher.admits(labels))
+            && self.scope.admits_name(labels.metric_name())
+    }
+
+    /// The range without what the scope's time hides.
+    fn within(&self, range: TimeRange) -> TimeRange {
+        match self.scope.min_time {
+            Some(min) => TimeRange::new(range.start.max(min), range.end),
+            None => range,
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What is on disk when the process or the machine ends, and what comes of damage.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+use crate::tsdb::wal::replay;
+
+/// A folder with a log of some records, closed; and the log file.
+fn small_log() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    for n in 0..6u32 {
+        write(&tsdb, ORG, &up(&format!("job-{}", n % 3)), &[ago(100 - i64::from(n), f64::from(n) + 0.5)]);
+    }
+    tsdb.close();
+    let path = dir.path().join("wal/0000000001.wal");
+    (dir, path)
+}
+
+/// Bytes up to the end of the last record.
+fn log_bytes(path: &Path) -> usize {
+    let end = replay::replay(path.parent().expect("in a folder"), STORE, 0, &mut |_, _| {}).expect("read");
+    end.tail.expect("a file").offset
+}
+
+/// The records of a log, and whether it is damaged.
+fn replayed(dir: &Path) -> (Vec<(u64, Vec<u8>)>, bool) {
+    let mut records = Vec::new();
+    let end = replay::replay(dir, STORE, 0, &mut |header, body| records.push((header.seq, body.to_vec())))
+        .expect("read");
+    (records, end.damage.is_some())
+}
+
+#[test]
+fn a_log_cut_anywhere_is_a_prefix() {
+    let (_dir, path) = small_log();
+    let whole = std::fs::read(&path).expect("read");
+    let content = &whole[..log_bytes(&path)];
+    let dir = tempfile::tempdir().expect("made");
+    let file = dir.path().join("0000000001.wal");
+    std::fs::write(&file, content).expect("written");
+    let (all, damaged) = replayed(dir.path());
+    assert!(!damaged && all.len() >= 10, "{} records", all.len());
+    for zeros in [0, 64] {
+        let mut longest = 0;
+        for cut in 64..=content.len() {
+            let mut bytes = content[..cut].to_vec();
+            bytes.resize(cut + zeros, 0);
+            std::fs::write(&file, &bytes).expect("written");
+            let (records, damaged) = replayed(dir.path());
+            assert!(!damaged, "cut at {cut}");
+            assert!(
+                all.starts_with(&records) && records.len() >= longest,
+                "cut at {cut}: {} records",
+                records.len()
+            );
+            longest = records.len();
+        }
+        assert_eq!(longest, all.len());
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_a_log_is_noticed_or_padding() {
+    let (_dir, path) = small_log();
+    let whole = std::fs::read(&path).expect("read");
+    let content = &whole[..log_bytes(&path) + 24];
+    let dir = tempfile::tempdir().expect("made");
+    let file = dir.path().join("0000000001.wal");
+    std::fs::write(&file, content).expect("written");
+    let (all, _) = replayed(dir.path());
+    let last_mark = all.last().expect("records").0;
+    for bit in 0..content.len() * 8 {
+        let mut bytes = content.to_vec();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&file, &bytes).expect("written");
+        let (records, damaged) = replayed(dir.path());
+        assert!(
+            records.iter().all(|record| all.contains(record)),
+            "bit {bit}: a record that was never written"
+        );
+        let missing: Vec<u64> = all.iter().filter(|r| !records.contains(r)).map(|r| r.0).collect();
+        // The last mark vouches for everything before it, and nothing for it: it holds nothing.
+        assert!(
+            damaged || missing.is_empty() || missing == [last_mark],
+            "bit {bit}: {missing:?} lost in silence"
+        );
+        assert!(missing.len() <= 1, "bit {bit}: {missing:?}");
+    }
+}
+
+#[test]
+fn damage_in_the_middle_is_read_only_and_stays_as_it_is() {
+    let (dir, path) = small_log();
+    let before = content(&open(dir.path()).0, ORG);
+    let mut bytes = std::fs::read(&path).expect("read");
+    // The last samples record but one: search its value's bytes (4.5 = 45 / 10) from behind.
+    let at = bytes.windows(2).rposition(|pair| pair == [0x11, 90]).expect("there");
+    bytes[at + 1] ^= 1;
+    std::fs::write(&path, &bytes).expect("written");
+    for start in 0..2 {
+        let (tsdb, report) = open(dir.path());
+        let why = report.read_only.clone().expect("read-only");
+        assert!(why.starts_with("log damaged at byte") && why.contains("unreadable"), "{why}");
+        assert_eq!(report.quarantined, u64::from(start == 0), "kept once");
+        assert_eq!(tsdb.health().writes, Writes::ReadOnly(why.clone()));
+        assert_eq!(try_write(&tsdb, ORG, &up("x"), &[ago(0, 1.0)]), Err(AppendError::ReadOnly(why)));
+        assert!(matches!(tsdb.checkpoint(NOW), Err(CheckpointError::Closed(_))));
+        let after = content(&tsdb, ORG);
+        let samples = |content: &Content| content.values().map(Vec::len).sum::<usize>();
+        assert_eq!(samples(&after), samples(&before) - 1, "only the damaged record is lost");
+        assert_eq!(std::fs::read(&path).expect("read"), bytes, "not a byte is changed");
+    }
+    let kept: Vec<_> = std::fs::read_dir(dir.path().join("quarantine")).expect("listed").collect();
+    assert_eq!(kept.len(), 1);
+}
+
+#[test]
+fn a_torn_tail_is_cleared_and_the_log_goes_on() {
+    let (dir, path) = small_log();
+    let mut bytes = std::fs::read(&path).expect("read");
+    let end = log_bytes(&path);
+    bytes[end..end + 100].fill(0xee);
+    std::fs::write(&path, &bytes).expect("written");
+    let (tsdb, report) = open(dir.path());
+    assert_eq!((report.read_only, report.trimmed_bytes), (None, 100));
+    write(&tsdb, ORG, &up("job-0"), &[ago(0, 9.0)]);
+    let before = content(&tsdb, ORG);
+    drop(tsdb);
+    let (tsdb, report) = open(dir.path());
+    assert_eq!((report.read_only, report.trimmed_bytes), (None, 0));
+    assert_eq!(content(&tsdb, ORG), before);
+}
+
+#[test]
+fn a_copy_taken_while_samples_come_holds_every_acknowledged_one() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    let over = AtomicBool::new(false);
+    let acknowledged = AtomicBool::new(false);
+    let counts: Vec<_> = (0..3).map(|_| std::sync::atomic::AtomicI64::new(0)).collect();
+    std::thread::scope(|scope| {
+        for (number, count) in counts.iter().enumerate() {
+            let (tsdb, over, acknowledged) = (&tsdb, &over, &acknowledged);
+            scope.spawn(move || {
+                for n in 0..20_000 {
+                    if over.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    write(tsdb, ORG, &up(&format!("job-{number}-{}", n % 50)), &[ago(100_000 - n, n as f64)]);
+                    count.store(n + 1, Ordering::SeqCst);
+                    acknowledged.store(true, Ordering::SeqCst);
+                }
+            });
+        }
+        for _ in 0..10 {
+            let before: Vec<i64> = counts.iter().map(|c| c.load(Ordering::SeqCst)).collect();
+            let image = tempfile::tempdir().expect("made");
+            copy_tree(dir.path(), image.path());
+            let (copy, report) = open(image.path());
+            assert_eq!(report.read_only, None);
+            let found = content(&copy, ORG);
+            for (number, count) in before.iter().enumerate() {
+                for n in 0..*count {
+                    let series = &found[&up(&format!("job-{number}-{}", n % 50)).to_string()];
+                    let sample = (NOW.as_ms() - 100_000 + n, (n as f64).to_bits());
+                    assert!(series.contains(&sample), "sample {n} of writer {number} is lost");
+                }
+            }
+            drop(copy);
+            assert_eq!(content(&open(image.path()).0, ORG), found, "a second start differs");
+        }
+        over.store(true, Ordering::SeqCst);
+    });
+    assert!(acknowledged.load(Ordering::SeqCst));
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).expect("read");
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).expect("written");
+}
+
+#[test]
+fn damage_outside_the_log_costs_time_only() {
+    type Damage = (&'static str, fn(&Path));
+    let damages: [Damage; 8] = [
+        ("DONE flipped", |dir| flip(&dir.join("head/1/DONE"), 40)),
+        ("DONE gone", |dir| std::fs::remove_file(dir.join("head/1/DONE")).expect("removed")),
+        ("part gone", |dir| std::fs::remove_dir_all(dir.join("head/1/00")).expect("removed")),
+        ("generations gone", |dir| std::fs::remove_dir_all(dir.join("head")).expect("removed")),
+        ("registry header flipped", |dir| flip(&dir.join("series/3.reg"), 20)),
+        ("registry record flipped", |dir| flip(&dir.join("series/3.reg"), 100)),
+        ("registry cut", |dir| {
+            let file =
+                std::fs::OpenOptions::new().write(true).open(dir.join("series/3.reg")).expect("opened");
+            file.set_len(90).expect("cut");
+        }),
+        ("registry gone", |dir| std::fs::remove_file(dir.join("series/3.reg")).expect("removed")),
+    ];
+    for (what, damage) in damages {
+        let dir = tempfile::tempdir().expect("made");
+        let (tsdb, _) = open(dir.path());
+        for n in 0..100u32 {
+            write(&tsdb, ORG, &up(&format!("job-{}", n % 7)), &[ago(100 - i64::from(n), f64::from(n))]);
+        }
+        tsdb.checkpoint(NOW).expect("made");
+        write(&tsdb, ORG, &up("after"), &[ago(0, 1.0)]);
+        let before = content(&tsdb, ORG);
+        tsdb.close();
+        drop(tsdb);
+        damage(dir.path());
+        for _ in 0..2 {
+            let (tsdb, report) = open(dir.path());
+            assert_eq!((report.read_only, report.mode), (None, RecoveryMode::Log), "{what}");
+            assert_eq!(content(&tsdb, ORG), before, "{what}");
+        }
+        // The next checkpoint heals it.
+        let (tsdb, _) = open(dir.path());
+        tsdb.checkpoint(NOW).expect("made");
+        drop(tsdb);
+        let (tsdb, report) = open(dir.path());
+        assert_eq!((report.mode, report.notes), (RecoveryMode::Checkpoint, Vec::new()), "{what}");
+        assert_eq!(content(&tsdb, ORG), before, "{what}");
+    }
+}
+
+#[test]
+fn files_of_another_store_or_a_newer_version_are_left_alone() {
+    let (dir, path) = small_log();
+    let other = StoreId([8; 16]);
+    let opened = Tsdb::open(dir.path(), other, options(&faults()), &mut Entropy::seeded(1), NOW);
+    assert!(matches!(opened, Err(OpenError::Foreign { .. })));
+    let mut bytes = std::fs::read(&path).expect("read");
+    bytes[8] = 2;
+    let crc = crc32c::crc32c(&bytes[..60]).to_le_bytes();
+    bytes[60..64].copy_from_slice(&crc);
+    std::fs::write(&path, &bytes).expect("written");
+    let opened = Tsdb::open(dir.path(), STORE, options(&faults()), &mut Entropy::seeded(1), NOW);
+    assert!(matches!(opened, Err(OpenError::Foreign { .. })));
+    assert_eq!(std::fs::read(&path).expect("read"), bytes);
+}
+
+/// Batches that fill files: values without a pattern, 9 bytes each.
+fn fill(tsdb: &Tsdb, from: u64, batches: u64) -> Result<(), AppendError> {
+    for batch in from..from + batches {
+        let value =
+            |n: u64| f64::from_bits(0x3ff0_0000_0000_0000 | n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12);
+        let samples: Vec<Sample> =
+            (0..10_000).map(|n| ago(100_000_000 - (batch * 10_000 + n) as i64, value(n))).collect();
+        try_write(tsdb, ORG, &up("full"), &samples)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_full_file_is_followed_by_the_next_and_a_missing_one_is_damage() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    fill(&tsdb, 0, 220).expect("stored");
+    let before = content(&tsdb, ORG);
+    assert!(tsdb.stats().wal_files >= 3, "{:?}", tsdb.stats());
+    drop(tsdb);
+    let (tsdb, report) = open(dir.path());
+    assert_eq!((report.read_only, report.samples), (None, 2_200_000));
+    assert!(content(&tsdb, ORG) == before);
+    drop(tsdb);
+    std::fs::remove_file(dir.path().join("wal/0000000002.wal")).expect("removed");
+    let (tsdb, report) = open(dir.path());
+    assert!(report.read_only.is_some_and(|why| why.contains("log files 2 to 2 are missing")));
+    assert!(tsdb.stats().samples < 2_200_000);
+}
+
+#[test]
+fn a_full_disk_refuses_and_resumes_without_a_restart() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = faults();
+    let (tsdb, _) =
+        Tsdb::open(dir.path(), STORE, options(&faults), &mut Entropy::seeded(1), NOW).expect("opens");
+    faults.free_bytes.store(1_000, Ordering::SeqCst);
+    let mut stored = 0;
+    let refused = loop {
+        match fill(&tsdb, stored, 1) {
+            Ok(()) => stored += 1,
+            Err(e) => break e,
+        }
+    };
+    assert!(matches!(refused, AppendError::DiskFull { free: 1_000, .. }), "{refused:?}");
+    assert!(stored > 3, "the file at hand is filled");
+    assert!(matches!(tsdb.health().writes, Writes::DiskFull { .. }));
+    assert!(matches!(fill(&tsdb, stored, 1), Err(AppendError::DiskFull { .. })));
+    assert!(matches!(tsdb.checkpoint(NOW), Err(CheckpointError::DiskFull { .. })));
+    faults.free_bytes.store(1 << 40, Ordering::SeqCst);
+    fill(&tsdb, stored, 1).expect("stored");
+    assert_eq!(tsdb.health().writes, Writes::Open);
+    drop(tsdb);
+    assert!(open(dir.path()).0.stats().samples >= (stored + 1) * 10_000);
+}

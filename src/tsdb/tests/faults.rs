@@ -1,0 +1,65 @@
+//! A log that cannot be written or synced.
+
+use super::*;
+
+fn check(fail: impl Fn(&Faults)) {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = faults();
+    let (tsdb, _) =
+        Tsdb::open(dir.path(), STORE, options(&faults), &mut Entropy::seeded(1), NOW).expect("opens");
+    write(&tsdb, ORG, &up("a"), &[ago(10, 1.0)]);
+    let acknowledged = content(&tsdb, ORG);
+    fail(&faults);
+    let refused = try_write(&tsdb, ORG, &up("a"), &[ago(9, 2.0)]).expect_err("refused");
+    assert!(matches!(&refused, AppendError::Fenced(why) if why.contains("injected fault")), "{refused:?}");
+    // The fault is over, the fence is not: what the failed call left behind is unknown.
+    faults.log_syncs_left.store(-1, Ordering::SeqCst);
+    faults.log_writes_left.store(-1, Ordering::SeqCst);
+    assert!(matches!(try_write(&tsdb, ORG, &up("b"), &[ago(8, 2.0)]), Err(AppendError::Fenced(_))));
+    assert!(matches!(tsdb.health().writes, Writes::Fenced(_)));
+    assert_eq!(content(&tsdb, ORG), acknowledged, "reads go on and show nothing unacknowledged");
+    tsdb.close();
+    drop(tsdb);
+    let (tsdb, report) = open(dir.path());
+    assert_eq!(report.read_only, None);
+    let found = content(&tsdb, ORG);
+    for (series, samples) in &acknowledged {
+        assert!(found[series].starts_with(samples), "{series}");
+    }
+    write(&tsdb, ORG, &up("b"), &[ago(0, 3.0)]);
+}
+
+#[test]
+fn a_failed_sync_closes_the_log_until_a_restart() {
+    check(|faults| faults.log_syncs_left.store(0, Ordering::SeqCst));
+}
+
+#[test]
+fn a_failed_write_closes_the_log_until_a_restart() {
+    check(|faults| faults.log_writes_left.store(0, Ordering::SeqCst));
+}
+
+#[test]
+fn a_closed_store_reads_and_refuses() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    write(&tsdb, ORG, &up("a"), &[ago(10, 1.0)]);
+    tsdb.close();
+    tsdb.close();
+    assert_eq!(try_write(&tsdb, ORG, &up("a"), &[ago(9, 2.0)]), Err(AppendError::Closed));
+    assert_eq!(tsdb.health().writes, Writes::Closed);
+    assert_eq!(content(&tsdb, ORG).len(), 1);
+}
+
+#[test]
+fn a_full_head_refuses() {
+    let options = Options { head_bytes_max: 1_000, ..Options::default() };
+    let tsdb = Tsdb::in_memory(options, [0; 32]);
+    for n in 0..10 {
+        match try_write(&tsdb, ORG, &up(&n.to_string()), &[ago(0, 1.0)]) {
+            Ok(_) => assert!(n < 9),
+            Err(e) => return assert!(matches!(e, AppendError::HeadFull { allowed: 1_000, .. }), "{e:?}"),
+        }
+    }
+    panic!("never full");
+}

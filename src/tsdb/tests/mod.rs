@@ -1,0 +1,92 @@
+//! Promises of the room, through its door.
+
+mod crash;
+mod faults;
+mod limits;
+mod model;
+mod reading;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::model::{BatchBuilder, Labels, Sample, TimeRange};
+
+const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
+const STORE: StoreId = StoreId([7; 16]);
+const ORG: OrgId = OrgId(3);
+
+/// Time and bit pattern by label set.
+type Content = BTreeMap<String, Vec<(i64, u64)>>;
+
+/// The machine's own disk may be nearly full; the tests' never is unless they say so.
+fn faults() -> Arc<Faults> {
+    let faults = Faults::default();
+    faults.free_bytes.store(1 << 40, Ordering::SeqCst);
+    Arc::new(faults)
+}
+
+fn options(faults: &Arc<Faults>) -> Options {
+    Options { disk: Disk::Faulty(Arc::clone(faults)), ..Options::default() }
+}
+
+fn open(dir: &Path) -> (Tsdb, RecoveryReport) {
+    Tsdb::open(dir, STORE, options(&faults()), &mut Entropy::seeded(1), NOW).expect("opens")
+}
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    Labels::from_pairs(pairs.iter().copied())
+}
+
+fn up(job: &str) -> Labels {
+    labels(&[("__name__", "up"), ("job", job)])
+}
+
+/// A sample so many milliseconds before now.
+fn ago(ms: i64, value: f64) -> Sample {
+    Sample { at: NOW.plus_ms(-ms), value }
+}
+
+fn write(tsdb: &Tsdb, org: OrgId, series: &Labels, samples: &[Sample]) -> AppendReport {
+    try_write(tsdb, org, series, samples).expect("stored")
+}
+
+fn try_write(
+    tsdb: &Tsdb,
+    org: OrgId,
+    series: &Labels,
+    samples: &[Sample],
+) -> Result<AppendReport, AppendError> {
+    let mut batch = BatchBuilder::default();
+    batch.series(series, samples.iter().copied());
+    tsdb.append(org, &batch.batch(), NOW)
+}
+
+fn content(tsdb: &Tsdb, org: OrgId) -> Content {
+    let snapshot = tsdb.snapshot(&Access::whole(org));
+    let mut out = SampleColumns::default();
+    let mut content = Content::new();
+    for series in snapshot.select(&[], TimeRange::ALL) {
+        snapshot.read(series.id, TimeRange::ALL, &mut out);
+        let samples = out.times.iter().copied().zip(out.values.iter().map(|v| v.to_bits()));
+        content.insert(series.labels.to_string(), samples.collect());
+    }
+    content
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("created");
+    for entry in std::fs::read_dir(from).expect("listed") {
+        let path = entry.expect("entry").path();
+        let target = to.join(path.file_name().expect("named"));
+        if path.is_dir() {
+            copy_tree(&path, &target);
+        } else {
+            // A spare may be renamed under our hands; it holds nothing.
+            let copied = std::fs::copy(&path, &target);
+            assert!(copied.is_ok() || path.extension().is_some_and(|e| e == "new"), "{}", path.display());
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The store against a map, through everything that may happen to it.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append {
+        org: u32,
+        series: usize,
+        samples: Vec<(i64, u8)>,
+    },
+    Checkpoint,
+    /// A checkpoint that claims to cover less than its rows hold, as when records come while it is written.
+    EarlyCheckpoint,
+    CloseAndOpen,
+    DropAndOpen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let samples = prop::collection::vec((0i64..600, 0u8..3), 1..40);
+    prop_oneof![
+        8 => (1u32..3, 0usize..4, samples).prop_map(|(org, series, samples)| Step::Append { org, series, samples }),
+        1 => Just(Step::Checkpoint),
+        1 => Just(Step::EarlyCheckpoint),
+        1 => Just(Step::CloseAndOpen),
+        1 => Just(Step::DropAndOpen),
+    ]
+}
+
+/// The rules of the head in their simplest form.
+#[derive(Default)]
+struct Series {
+    last: Option<(i64, u64)>,
+    samples: BTreeMap<i64, u64>,
+}
+
+impl Series {
+    fn put(&mut self, at: i64, bits: u64) -> bool {
+        match self.last {
+            Some((last, have)) if last == at && have != bits => return false,
+            Some((last, _)) if last >= at => {}
+            _ => self.last = Some((at, bits)),
+        }
+        self.samples.insert(at, bits);
+        true
+    }
+}
+
+fn name(series: usize) -> Labels {
+    up(&format!("job-{series}"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_store_equals_a_map_through_restarts(steps in prop::collection::vec(step(), 1..40)) {
+        let dir = tempfile::tempdir().expect("made");
+        let mut tsdb = open(dir.path()).0;
+        let mut model: BTreeMap<(u32, usize), Series> = BTreeMap::new();
+        for step in &steps {
+            match step {
+                Step::Append { org, series, samples } => {
+                    let of = |(ago_s, value): &(i64, u8)| ago(600_000 - ago_s * 1_000, f64::from(*value));
+                    let samples: Vec<Sample> = samples.iter().map(of).collect();
+                    let report = write(&tsdb, OrgId(*org), &name(*series), &samples);
+                    let known = model.entry((*org, *series)).or_default();
+                    let stored = samples.iter().filter(|s| known.put(s.at.as_ms(), s.value.to_bits())).count();
+                    prop_assert_eq!(report.stored, stored as u64);
+                    prop_assert_eq!(report.refused, (samples.len() - stored) as u64);
+                }
+                Step::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
+                Step::EarlyCheckpoint => {
+                    let folder = tsdb.folder.clone().expect("on disk");
+                    let early = tsdb.stats().last_seq.saturating_sub(5);
+                    checkpoint::write(&folder, &tsdb.stores, early).expect("made");
+                }
+                Step::CloseAndOpen | Step::DropAndOpen => {
+                    if matches!(step, Step::CloseAndOpen) {
+                        tsdb.close();
+                    }
+                    drop(tsdb);
+                    let (again, report) = open(dir.path());
+                    prop_assert_eq!(report.read_only, None);
+                    prop_assert_eq!(report.notes, Vec::<String>::new());
+                    tsdb = again;
+                }
+            }
+            for org in 1..3 {
+                let mut expected = Content::new();
+                for ((_, series), known) in model.iter().filter(|((o, _), _)| *o == org) {
+                    expected.insert(name(*series).to_string(), known.samples.iter().map(|(t, v)| (*t, *v)).collect());
+                }
+                prop_assert_eq!(content(&tsdb, OrgId(org)), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_series_survives_checkpoints_in_many_rows() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    // Values without a pattern: 9 kB a thousand, so that a series spans rows.
+    let value =
+        |i: i64| f64::from_bits(0x3ff0_0000_0000_0000 | (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12);
+    let samples: Vec<Sample> = (0..5_000).map(|i| ago(6_000_000 - i * 1_000, value(i))).collect();
+    let late: Vec<Sample> = (0..500).map(|i| ago(6_000_500 - i * 1_000, value(i))).collect();
+    write(&tsdb, ORG, &up("a"), &samples);
+    write(&tsdb, ORG, &up("b"), &samples[..10]);
+    assert_eq!(write(&tsdb, ORG, &up("a"), &late).stored, 500);
+    let made = tsdb.checkpoint(NOW).expect("made");
+    assert!(made.rows > 5 && made.series == 2 && made.samples == 5_510, "{made:?}");
+    let before = content(&tsdb, ORG);
+    drop(tsdb);
+    let (tsdb, report) = open(dir.path());
+    assert_eq!(
+        (report.mode, report.samples, report.checkpoint_samples),
+        (RecoveryMode::Checkpoint, 0, 5_510)
+    );
+    assert_eq!(content(&tsdb, ORG), before);
+    // What comes next is judged as before the restart.
+    assert_eq!(write(&tsdb, ORG, &up("a"), &samples[4_999..]).stored, 1);
+    assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(6_000_000 - 4_999_000, -1.0)]).refused, 1);
+    assert_eq!(content(&tsdb, ORG), before);
+}
+
+#[test]
+fn checkpoints_replace_each_other_and_shorten_the_start() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, report) = open(dir.path());
+    assert_eq!(report.mode, RecoveryMode::Fresh);
+    for n in 1..=3u32 {
+        write(&tsdb, ORG, &up("a"), &[ago(1_000 - i64::from(n), f64::from(n))]);
+        assert_eq!(tsdb.checkpoint(NOW).expect("made").generation, u64::from(n));
+    }
+    write(&tsdb, ORG, &up("b"), &[ago(0, 4.0)]);
+    let generations: Vec<_> = std::fs::read_dir(dir.path().join("head")).expect("listed").collect();
+    assert_eq!(generations.len(), 1);
+    tsdb.close();
+    drop(tsdb);
+    let (tsdb, report) = open(dir.path());
+    assert_eq!(
+        (report.mode, report.checkpoint_samples, report.samples, report.series),
+        (RecoveryMode::Checkpoint, 3, 1, 2)
+    );
+    assert_eq!(tsdb.stats().samples, 4);
+    assert_eq!(tsdb.stats().samples_since_checkpoint, 1);
+}
+
+#[test]
+fn a_checkpoint_is_due_by_samples() {
+    let dir = tempfile::tempdir().expect("made");
+    let options = Options { checkpoint_samples: 2, ..options(&faults()) };
+    let (tsdb, _) = Tsdb::open(dir.path(), STORE, options, &mut Entropy::seeded(1), NOW).expect("opens");
+    write(&tsdb, ORG, &up("a"), &[ago(9, 1.0)]);
+    assert!(!tsdb.checkpoint_due());
+    write(&tsdb, ORG, &up("a"), &[ago(8, 1.0)]);
+    assert!(tsdb.checkpoint_due());
+    tsdb.checkpoint(NOW).expect("made");
+    assert!(!tsdb.checkpoint_due());
+}

@@ -1,0 +1,99 @@
+//! Log files: `wal/<number>.wal`, all of their bytes there and written before the first record, so that an append
+//! neither meets a full disk nor changes the file's length (which would double the time of a sync).
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use super::record::{FILE_HEADER_BYTES, FileHeader, MAGIC_WAL};
+use crate::model::StoreId;
+use crate::tsdb::disk::{self, Disk};
+use crate::tsdb::error::{AppendError, DiskError};
+
+/// A file while little comes: a fresh or idle folder stays small.
+pub(in crate::tsdb) const SMALL_BYTES: u32 = 1 << 20;
+/// A file while one fills within 10 s.
+pub(in crate::tsdb) const LARGE_BYTES: u32 = 16 << 20;
+
+/// A log file that takes records.
+#[derive(Debug)]
+pub(in crate::tsdb) struct LogFile {
+    pub(in crate::tsdb) file: File,
+    pub(in crate::tsdb) path: PathBuf,
+    pub(in crate::tsdb) number: u64,
+    pub(in crate::tsdb) bytes: u32,
+}
+
+/// What to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) struct NewFile {
+    pub(in crate::tsdb) number: u64,
+    pub(in crate::tsdb) before: u64,
+    pub(in crate::tsdb) bytes: u32,
+    pub(in crate::tsdb) created_ms: i64,
+}
+
+/// Why there is no new file.
+#[derive(Debug)]
+pub(in crate::tsdb) enum MakeError {
+    /// Less than the floor of STORAGE.md section 12 is free.
+    Full { free: u64, needed: u64 },
+    /// The file system refused.
+    Disk(DiskError),
+}
+
+impl MakeError {
+    pub(in crate::tsdb) fn refusal(&self) -> AppendError {
+        match self {
+            MakeError::Full { free, needed } => AppendError::DiskFull { free: *free, needed: *needed },
+            MakeError::Disk(e) => AppendError::Fenced(e.line()),
+        }
+    }
+}
+
+/// Where a file of this number lies.
+pub(in crate::tsdb) fn path_of(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:010}.wal"))
+}
+
+/// The number in a file's name.
+pub(in crate::tsdb) fn number_of(name: &str) -> Option<u64> {
+    name.strip_suffix(".wal")
+        .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
+        .and_then(|n| n.parse().ok())
+}
+
+/// Makes a file: header and zeros, synced under another name, renamed, the directory synced.
+pub(in crate::tsdb) fn make(
+    disk: &Disk,
+    dir: &Path,
+    store: StoreId,
+    new: NewFile,
+) -> Result<LogFile, MakeError> {
+    let space = disk.space(dir).map_err(MakeError::Disk)?;
+    let needed = space.samples_floor();
+    if space.free < needed {
+        return Err(MakeError::Full { free: space.free, needed });
+    }
+    let full = |e: DiskError| match e.source.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            MakeError::Full { free: space.free, needed }
+        }
+        _ => MakeError::Disk(e),
+    };
+    let path = path_of(dir, new.number);
+    let fresh = path.with_extension("wal.new");
+    let file = disk::create_file(&fresh).map_err(full)?;
+    let NewFile { number, before, bytes, created_ms } = new;
+    let header = FileHeader { file_bytes: bytes, store, number, created_ms, before }.encode(MAGIC_WAL);
+    file.write_all_at(&header, 0)
+        .and_then(|()| {
+            disk::write_zeros(&file, FILE_HEADER_BYTES as u64, u64::from(bytes) - FILE_HEADER_BYTES as u64)
+        })
+        .map_err(DiskError::at("write", &fresh))
+        .map_err(full)?;
+    file.sync_all().map_err(DiskError::at("sync", &fresh)).map_err(full)?;
+    disk::rename(&fresh, &path).map_err(full)?;
+    disk::sync_dir(dir).map_err(full)?;
+    Ok(LogFile { file, path, number, bytes })
+}

@@ -1,0 +1,386 @@
+//! Files and records of the log, byte by byte. All integers little-endian, checksums CRC32C.
+//!
+//! File header, 64 bytes:
+//! ```text
+//!  0  8 "PROMWAL1"     8 u16 version 1   10 u16 header bytes 64   12 u32 file bytes
+//! 16 16 store id      32 u64 file number  40 i64 created, ms       48 u64 number of the file before it, 0 if none
+//! 56  4 zero          60 u32 crc of 0..60
+//! ```
+//! Record: 24 byte header, body, zeros to a multiple of 8:
+//! ```text
+//!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
+//!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
+//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 32, 33 registry
+//! 21 u8  body version 1     22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
+//! 24 body
+//! ```
+//! A valid record that says "s was durable" (`seq - lag >= s`) proves that damage at s is no torn tail.
+//!
+//! Body of a mark:
+//! ```text
+//! u64 last seq known durable, varint n, n x { varint org, i64 greatest time of a sample, u64 last seq of a record }
+//! ```
+//! The list is about the file before and stands only in the first record of a file; n = 0 elsewhere, and where the
+//! file before held more than 16,384 organisations (the reader then looks into that file).
+
+use crate::model::{OrgId, StoreId};
+use crate::tsdb::bytes::{Reader, put_varint};
+use crate::tsdb::error::Damage;
+
+/// Bytes of the file header.
+pub(in crate::tsdb) const FILE_HEADER_BYTES: usize = 64;
+/// Bytes of a record's header.
+pub(in crate::tsdb) const HEADER_BYTES: usize = 24;
+/// Bytes of a body at most, when reading.
+pub(in crate::tsdb) const BODY_BYTES_MAX: usize = 16 << 20;
+/// The same header stands before other files of the store, told apart by these words.
+pub(in crate::tsdb) const MAGIC_WAL: [u8; 8] = *b"PROMWAL1";
+/// The registry of series.
+pub(in crate::tsdb) const MAGIC_REGISTRY: [u8; 8] = *b"PROMREG1";
+const VERSION: u16 = 1;
+/// The version of every body today.
+const BODY_VERSION: u8 = 1;
+/// Organisations in a mark at most: 16,384 x 17 bytes is 0.3 MB, which fits the smallest file.
+const MARK_ORGS_MAX: usize = 16_384;
+
+/// What a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) enum Kind {
+    Samples,
+    Series,
+    Metadata,
+    Mark,
+    RegistrySeries,
+    RegistryMetadata,
+}
+
+impl Kind {
+    const fn code(self) -> u8 {
+        match self {
+            Kind::Samples => 1,
+            Kind::Series => 2,
+            Kind::Metadata => 4,
+            Kind::Mark => 5,
+            Kind::RegistrySeries => 32,
+            Kind::RegistryMetadata => 33,
+        }
+    }
+
+    /// None: written by a newer version.
+    const fn of(code: u8, version: u8) -> Option<Kind> {
+        match (code, version) {
+            (1, BODY_VERSION) => Some(Kind::Samples),
+            (2, BODY_VERSION) => Some(Kind::Series),
+            (4, BODY_VERSION) => Some(Kind::Metadata),
+            (5, BODY_VERSION) => Some(Kind::Mark),
+            (32, BODY_VERSION) => Some(Kind::RegistrySeries),
+            (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
+            _ => None,
+        }
+    }
+}
+
+/// A record's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) struct Header {
+    pub(in crate::tsdb) seq: u64,
+    pub(in crate::tsdb) org: OrgId,
+    /// None: a newer version's.
+    pub(in crate::tsdb) kind: Option<Kind>,
+    pub(in crate::tsdb) lag: u16,
+}
+
+impl Header {
+    /// The last seq that this record knows to be durable; none when it is too long ago to be told.
+    pub(in crate::tsdb) fn vouches_to(&self) -> Option<u64> {
+        if self.lag == u16::MAX { None } else { Some(self.seq.saturating_sub(u64::from(self.lag))) }
+    }
+}
+
+/// Bytes of a whole record with a body of so many.
+pub(in crate::tsdb) const fn record_bytes(body_bytes: usize) -> usize {
+    (HEADER_BYTES + body_bytes).next_multiple_of(8)
+}
+
+/// Appends a record. Bodies are 1 byte to 16 MiB; the writers' own bounds are far below.
+pub(in crate::tsdb) fn put_record(
+    out: &mut Vec<u8>,
+    seq: u64,
+    org: OrgId,
+    kind: Kind,
+    durable: u64,
+    body: &[u8],
+) {
+    debug_assert!(!body.is_empty() && body.len() <= BODY_BYTES_MAX, "1 byte to 16 MiB");
+    let start = out.len();
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let lag = u16::try_from(seq.saturating_sub(durable)).unwrap_or(u16::MAX);
+    let mut rest = [0; 16];
+    rest[..8].copy_from_slice(&seq.to_le_bytes());
+    rest[8..12].copy_from_slice(&org.0.to_le_bytes());
+    rest[12] = kind.code();
+    rest[13] = BODY_VERSION;
+    rest[14..].copy_from_slice(&lag.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&length), &rest), body);
+    out.extend_from_slice(&length);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(&rest);
+    out.extend_from_slice(body);
+    out.resize(start + record_bytes(body.len()), 0);
+}
+
+/// What stands at a place where a record may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) enum Found<'a> {
+    /// A whole record; the next may begin after so many bytes.
+    Record(Header, &'a [u8], usize),
+    /// No record was written here.
+    End,
+    /// Neither.
+    Bad(&'static str),
+}
+
+/// Reads the record at the start of `bytes`.
+pub(in crate::tsdb) fn find_record(bytes: &[u8]) -> Found<'_> {
+    let mut reader = Reader::new(bytes);
+    let Ok(length) = reader.array::<4>() else {
+        return if bytes.iter().all(|b| *b == 0) {
+            Found::End
+        } else {
+            Found::Bad("record header is cut short")
+        };
+    };
+    let body_bytes = u32::from_le_bytes(length) as usize;
+    if body_bytes == 0 {
+        return Found::End;
+    }
+    if body_bytes > BODY_BYTES_MAX {
+        return Found::Bad("record is longer than 16 MiB");
+    }
+    let read = |reader: &mut Reader<'_>| Ok::<_, Damage>((reader.u32()?, reader.array::<16>()?));
+    let Ok((crc, rest)) = read(&mut reader) else { return Found::Bad("record header is cut short") };
+    let Ok(body) = reader.take(body_bytes) else { return Found::Bad("record body is cut short") };
+    if crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&length), &rest), body) != crc {
+        return Found::Bad("record checksum differs");
+    }
+    let mut reader = Reader::new(&rest);
+    let parsed = (|| {
+        let (seq, org, code, version, lag) =
+            (reader.u64()?, reader.u32()?, reader.u8()?, reader.u8()?, reader.u16()?);
+        Ok::<_, Damage>(Header { seq, org: OrgId(org), kind: Kind::of(code, version), lag })
+    })();
+    match parsed {
+        Ok(header) => Found::Record(header, body, record_bytes(body_bytes)),
+        Err(_) => Found::Bad("record header is cut short"),
+    }
+}
+
+/// A file's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) struct FileHeader {
+    pub(in crate::tsdb) file_bytes: u32,
+    pub(in crate::tsdb) store: StoreId,
+    /// The file's number; of a registry, the organisation's.
+    pub(in crate::tsdb) number: u64,
+    pub(in crate::tsdb) created_ms: i64,
+    pub(in crate::tsdb) before: u64,
+}
+
+/// Why bytes are no file header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) enum BadHeader {
+    /// Damaged, or not ours.
+    Damaged(&'static str),
+    /// Whole, but of a newer version.
+    Newer,
+}
+
+impl FileHeader {
+    pub(in crate::tsdb) fn encode(&self, magic: [u8; 8]) -> [u8; FILE_HEADER_BYTES] {
+        let mut out = [0; FILE_HEADER_BYTES];
+        out[..8].copy_from_slice(&magic);
+        out[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        out[10..12].copy_from_slice(&64u16.to_le_bytes());
+        out[12..16].copy_from_slice(&self.file_bytes.to_le_bytes());
+        out[16..32].copy_from_slice(&self.store.0);
+        out[32..40].copy_from_slice(&self.number.to_le_bytes());
+        out[40..48].copy_from_slice(&self.created_ms.to_le_bytes());
+        out[48..56].copy_from_slice(&self.before.to_le_bytes());
+        let crc = crc32c::crc32c(&out[..60]);
+        out[60..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    pub(in crate::tsdb) fn parse(bytes: &[u8], magic: [u8; 8]) -> Result<FileHeader, BadHeader> {
+        let head =
+            bytes.first_chunk::<FILE_HEADER_BYTES>().ok_or(BadHeader::Damaged("file header is cut short"))?;
+        let mut reader = Reader::new(head);
+        let read = |reader: &mut Reader<'_>| {
+            let (found, version, _bytes) = (reader.array::<8>()?, reader.u16()?, reader.u16()?);
+            let header = FileHeader {
+                file_bytes: reader.u32()?,
+                store: StoreId(reader.array()?),
+                number: reader.u64()?,
+                created_ms: reader.i64()?,
+                before: reader.u64()?,
+            };
+            let _zero = reader.u32()?;
+            Ok::<_, Damage>((found, version, header, reader.u32()?))
+        };
+        let (found, version, header, crc) = read(&mut reader).map_err(|e| BadHeader::Damaged(e.what))?;
+        if crc32c::crc32c(&head[..60]) != crc {
+            return Err(BadHeader::Damaged("file header checksum differs"));
+        }
+        if found != magic {
+            return Err(BadHeader::Damaged("file is of another kind"));
+        }
+        if version == VERSION { Ok(header) } else { Err(BadHeader::Newer) }
+    }
+}
+
+/// What a file holds of one organisation: when nothing of it is needed, the file may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) struct OrgSpan {
+    pub(in crate::tsdb) org: OrgId,
+    pub(in crate::tsdb) greatest_ms: i64,
+    pub(in crate::tsdb) last_seq: u64,
+}
+
+/// The body of a mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) struct Mark {
+    pub(in crate::tsdb) durable: u64,
+    pub(in crate::tsdb) orgs: Vec<OrgSpan>,
+}
+
+impl Mark {
+    pub(in crate::tsdb) fn encode(&self) -> Vec<u8> {
+        let orgs: &[OrgSpan] = if self.orgs.len() <= MARK_ORGS_MAX { &self.orgs } else { &[] };
+        let mut out = self.durable.to_le_bytes().to_vec();
+        put_varint(&mut out, orgs.len() as u64);
+        for span in orgs {
+            put_varint(&mut out, u64::from(span.org.0));
+            out.extend_from_slice(&span.greatest_ms.to_le_bytes());
+            out.extend_from_slice(&span.last_seq.to_le_bytes());
+        }
+        out
+    }
+
+    /// Reads a mark; the trim rules of the next issue use what it says.
+    #[cfg(test)]
+    pub(in crate::tsdb) fn parse(body: &[u8]) -> Result<Mark, Damage> {
+        let mut reader = Reader::new(body);
+        let durable = reader.u64()?;
+        let count = reader.count(17)?;
+        let mut orgs = Vec::with_capacity(count);
+        for _ in 0..count {
+            let org =
+                u32::try_from(reader.varint()?).map_err(|_| reader.damage("organisation id over 32 bits"))?;
+            orgs.push(OrgSpan { org: OrgId(org), greatest_ms: reader.i64()?, last_seq: reader.u64()? });
+        }
+        reader.end()?;
+        Ok(Mark { durable, orgs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    #[test]
+    fn the_file_header_is_the_drawing() {
+        let header = FileHeader {
+            file_bytes: 1 << 20,
+            store: StoreId([7; 16]),
+            number: 3,
+            created_ms: 1_000,
+            before: 2,
+        };
+        let bytes = header.encode(MAGIC_WAL);
+        let drawn = "50524f4d57414c31010040000000100007070707070707070707070707070707\
+                     0300000000000000e803000000000000020000000000000000000000";
+        assert_eq!(hex(&bytes[..60]), drawn);
+        assert_eq!(bytes[60..], crc32c::crc32c(&bytes[..60]).to_le_bytes());
+        assert_eq!(FileHeader::parse(&bytes, MAGIC_WAL), Ok(header));
+        assert!(FileHeader::parse(&bytes, MAGIC_REGISTRY).is_err());
+        assert!(FileHeader::parse(&bytes[..63], MAGIC_WAL).is_err());
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_file_header_is_noticed() {
+        let header = FileHeader {
+            file_bytes: 1 << 20,
+            store: StoreId([7; 16]),
+            number: 3,
+            created_ms: 1_000,
+            before: 2,
+        };
+        for bit in 0..512 {
+            let mut bytes = header.encode(MAGIC_WAL);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(FileHeader::parse(&bytes, MAGIC_WAL).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_record_is_the_drawing() {
+        let mut bytes = Vec::new();
+        put_record(&mut bytes, 5, OrgId(9), Kind::Metadata, 3, b"abc");
+        assert_eq!(bytes.len(), 32);
+        assert_eq!(hex(&bytes[..4]), "03000000");
+        let mut covered = bytes[..4].to_vec();
+        covered.extend_from_slice(&bytes[8..27]);
+        assert_eq!(bytes[4..8], crc32c::crc32c(&covered).to_le_bytes());
+        assert_eq!(hex(&bytes[8..]), "0500000000000000090000000401020061626300 00000000".replace(' ', ""));
+        let header = Header { seq: 5, org: OrgId(9), kind: Some(Kind::Metadata), lag: 2 };
+        assert_eq!(find_record(&bytes), Found::Record(header, b"abc", 32));
+        assert_eq!(header.vouches_to(), Some(3));
+    }
+
+    #[test]
+    fn the_mark_is_the_drawing() {
+        let mark = Mark { durable: 7, orgs: vec![OrgSpan { org: OrgId(200), greatest_ms: -1, last_seq: 6 }] };
+        let bytes = mark.encode();
+        assert_eq!(hex(&bytes), "070000000000000001c801ffffffffffffffff0600000000000000");
+        assert_eq!(Mark::parse(&bytes), Ok(mark));
+    }
+
+    #[test]
+    fn a_far_lag_vouches_for_nothing() {
+        let mut bytes = Vec::new();
+        put_record(&mut bytes, 100_000, OrgId(0), Kind::Mark, 1, b"x");
+        let Found::Record(header, ..) = find_record(&bytes) else { panic!("a record") };
+        assert_eq!(header.vouches_to(), None);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed_or_padding() {
+        let mut whole = Vec::new();
+        put_record(&mut whole, 5, OrgId(9), Kind::Samples, 3, b"abcde");
+        let Found::Record(header, body, _) = find_record(&whole) else { panic!("a record") };
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            match find_record(&bytes) {
+                Found::Record(h, b, _) => assert!(bit / 8 >= 29 && (h, b) == (header, body), "bit {bit}"),
+                Found::End => panic!("bit {bit} ends the data"),
+                Found::Bad(_) => {}
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = find_record(&bytes);
+            let _ = Mark::parse(&bytes);
+            let _ = FileHeader::parse(&bytes, MAGIC_WAL);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Reading the log back (STORAGE.md section 10, step 7).
+//!
+//! Records are handed out in order of seq. At the first place that holds no valid record although bytes stand there, or
+//! where a seq is skipped, the rest of the log is searched. If a later record says that the missing one was durable,
+//! this is **damage**: everything readable is still handed out, and the store must not write. If none does, it is a
+//! **torn tail** that was never acknowledged: nothing after it is handed out, and its bytes are cleared before the log
+//! goes on.
+
+use std::path::{Path, PathBuf};
+
+use super::file::{self, LogFile};
+use super::record::{BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Header, MAGIC_WAL, find_record};
+use crate::model::StoreId;
+use crate::tsdb::disk;
+use crate::tsdb::error::{DiskError, OpenError};
+
+/// A log file at most, when reading.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+/// A torn tail is one group: 1 MiB, or one record. More bytes than this after the break are no torn tail.
+const TORN_BYTES_MAX: usize = 4 << 20;
+
+/// What is wrong with a log beyond a torn tail.
+#[derive(Debug)]
+pub(in crate::tsdb) struct LogDamage {
+    /// The files to keep a copy of.
+    pub(in crate::tsdb) files: Vec<PathBuf>,
+    /// For the operator.
+    pub(in crate::tsdb) text: String,
+}
+
+/// The last file, and where in it the log goes on.
+#[derive(Debug)]
+pub(in crate::tsdb) struct Tail {
+    pub(in crate::tsdb) path: PathBuf,
+    pub(in crate::tsdb) header: FileHeader,
+    pub(in crate::tsdb) offset: usize,
+    /// Bytes after it that were written and never acknowledged.
+    pub(in crate::tsdb) torn_bytes: usize,
+    /// The file's records, up to `offset`.
+    pub(in crate::tsdb) content: Vec<u8>,
+}
+
+/// How the log ended.
+#[derive(Debug, Default)]
+pub(in crate::tsdb) struct LogEnd {
+    pub(in crate::tsdb) files: u64,
+    pub(in crate::tsdb) file_bytes: u64,
+    pub(in crate::tsdb) records: u64,
+    pub(in crate::tsdb) last_seq: u64,
+    /// The last file with records, or the only one. None: there is no file.
+    pub(in crate::tsdb) tail: Option<Tail>,
+    /// Files after it that hold no record: spares.
+    pub(in crate::tsdb) spares: Vec<PathBuf>,
+    pub(in crate::tsdb) damage: Option<LogDamage>,
+}
+
+/// Takes each record.
+pub(in crate::tsdb) type OnRecord<'a> = &'a mut dyn FnMut(&Header, &[u8]);
+
+/// A record found after a break: file, place.
+struct Later {
+    content: usize,
+    offset: usize,
+}
+
+/// Hands out every record after `from_seq`.
+///
+/// Files whose records all come before are not read: what they hold is in the checkpoint.
+///
+/// # Errors
+/// [`OpenError`] where a file cannot be read, is another store's or a newer version's. Damage is not an error.
+pub(in crate::tsdb) fn replay(
+    dir: &Path,
+    store: StoreId,
+    from_seq: u64,
+    on_record: OnRecord<'_>,
+) -> Result<LogEnd, OpenError> {
+    let mut walk =
+        Walk { dir, store, from_seq, on_record, end: LogEnd::default(), expected: None, broken: None };
+    walk.files()?;
+    Ok(walk.end)
+}
+
+struct Walk<'a> {
+    dir: &'a Path,
+    store: StoreId,
+    from_seq: u64,
+    on_record: OnRecord<'a>,
+    end: LogEnd,
+    /// The next seq; none before the first record.
+    expected: Option<u64>,
+    broken: Option<Break>,
+}
+
+/// Where the unbroken log ends.
+struct Break {
+    /// The seq that is missing there.
+    seq: u64,
+    path: PathBuf,
+    offset: usize,
+    what: &'static str,
+    /// A later record was durable after the missing one was.
+    vouched: bool,
+    /// Files read since, and the valid records in them.
+    contents: Vec<Vec<u8>>,
+    later: Vec<Later>,
+}
+
+impl Walk<'_> {
+    fn files(&mut self) -> Result<(), OpenError> {
+        let mut files = Vec::new();
+        for name in disk::names(self.dir)? {
+            if let Some(number) = file::number_of(&name) {
+                files.push((number, self.dir.join(name)));
+            }
+        }
+        files.sort_unstable();
+        let skipped = self.first_needed(&files)?;
+        let mut before: Option<u64> = None;
+        for (place, (number, path)) in files.iter().enumerate() {
+            self.end.files += 1;
+            let bytes = std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
+            self.end.file_bytes += bytes;
+            if let Some(before) = before.filter(|before| before + 1 != *number) {
+                let text = format!("log files {} to {} are missing", before + 1, number - 1);
+                self.note_damage(path, text);
+            }
+            before = Some(*number);
+            if place >= skipped {
+                let content = disk::read_file(path, FILE_BYTES_MAX)?;
+                self.file(*number, path, content)?;
+            }
+        }
+        self.finish()
+    }
+
+    /// The place of the first file that can hold a record after `from_seq`.
+    fn first_needed(&self, files: &[(u64, PathBuf)]) -> Result<usize, OpenError> {
+        use std::io::Read as _;
+        if self.from_seq == 0 {
+            return Ok(0);
+        }
+        let mut needed = 0;
+        for (place, (_, path)) in files.iter().enumerate().skip(1) {
+            // The first record of a file is a small mark; one that is not readable here is looked at with its file.
+            let mut start = Vec::new();
+            let opened = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
+            opened.take(1 << 20).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
+            let after_header = start.get(FILE_HEADER_BYTES..).unwrap_or_default();
+            match find_record(after_header) {
+                Found::Record(header, ..) if header.seq <= self.from_seq + 1 => needed = place,
+                _ => break,
+            }
+        }
+        Ok(needed)
+    }
+
+    fn file(&mut self, number: u64, path: &Path, content: Vec<u8>) -> Result<(), OpenError> {
+        let foreign = |what: &str| OpenError::Foreign { path: path.to_owned(), what: what.to_owned() };
+        let header = match FileHeader::parse(&content, MAGIC_WAL) {
+            Ok(header) if header.store != self.store => return Err(foreign("a log file of another store")),
+            Ok(header) if header.number != number => {
+                self.note_damage(path, format!("{} is log file {}", path.display(), header.number));
+                header
+            }
+            Ok(header) => header,
+            Err(BadHeader::Newer) => return Err(foreign("written by a newer version")),
+            Err(BadHeader::Damaged(what)) => {
+                self.note_damage(path, format!("{}: {what}", path.display()));
+                FileHeader { file_bytes: 0, store: self.store, number, created_ms: 0, before: 0 }
+            }
+        };
+        let records_before = self.end.records;
+        let mut offset = FILE_HEADER_BYTES;
+        while self.broken.is_none() {
+            let rest = content.get(offset..).unwrap_or_default();
+            match find_record(rest) {
+                Found::Record(found, body, bytes) if self.fits(&found) => {
+                    self.hand_out(&found, body, path)?;
+                    offset += bytes;
+                }
+                Found::Record(..) => self.break_at(path, offset, "records are missing before it"),
+                Found::Bad(what) => self.break_at(path, offset, what),
+                Found::End => {
+                    if let Some(at) = rest.iter().position(|b| *b != 0) {
+                        let _ = at;
+                        self.break_at(path, offset, "bytes after the end of data");
+                    }
+                    break;
+                }
+            }
+        }
+        let had_records = self.end.records > records_before;
+        if self.broken.is_some() {
+            self.search(path, offset, header, content)?;
+        } else if had_records || self.end.tail.is_none() {
+            self.end.tail = Some(Tail { path: path.to_owned(), header, offset, torn_bytes: 0, content });
+        } else {
+            self.end.spares.push(path.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether this record is the next one.
+    fn fits(&self, found: &Header) -> bool {
+        match self.expected {
+            Some(expected) => found.seq == expected,
+            // The first record that is read: everything before it is in the checkpoint, or was never written.
+            None => found.seq > 0 && found.seq <= self.from_seq.saturating_add(1),
+        }
+    }
+
+    fn hand_out(&mut self, found: &Header, body: &[u8], path: &Path) -> Result<(), OpenError> {
+        if found.kind.is_none() {
+            let what = format!("record {} was written by a newer version", found.seq);
+            return Err(OpenError::Foreign { path: path.to_owned(), what });
+        }
+        self.end.records += 1;
+        self.end.last_seq = found.seq;
+        self.expected = Some(found.seq.saturating_add(1));
+        if found.seq > self.from_seq {
+            (self.on_record)(found, body);
+        }
+        Ok(())
+    }
+
+    fn break_at(&mut self, path: &Path, offset: usize, what: &'static str) {
+        let seq = self.expected.unwrap_or(1);
+        let (contents, later) = (Vec::new(), Vec::new());
+        self.broken =
+            Some(Break { seq, path: path.to_owned(), offset, what, vouched: false, contents, later });
+    }
+
+    /// Notes every valid record after the break in this file.
+    fn search(
+        &mut self,
+        path: &Path,
+        from: usize,
+        header: FileHeader,
+        content: Vec<u8>,
+    ) -> Result<(), OpenError> {
+        let Some(broken) = &mut self.broken else { return Ok(()) };
+        let first = broken.contents.is_empty();
+        let mut offset = if first { from } else { FILE_HEADER_BYTES };
+        let start = offset;
+        let place = broken.contents.len();
+        let seen_before = broken.later.len();
+        while let Some(rest) = content.get(offset..).filter(|rest| !rest.is_empty()) {
+            match find_record(rest) {
+                Found::Record(found, _, bytes) if found.seq >= broken.seq => {
+                    broken.vouched |= found.vouches_to().is_some_and(|durable| durable >= broken.seq);
+                    // The next file is begun only when everything before it is durable.
+                    broken.vouched |= !first;
+                    broken.later.push(Later { content: place, offset });
+                    offset += bytes;
+                }
+                _ => offset += 8,
+            }
+        }
+        let written = content.iter().skip(start).rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        if first {
+            if written > TORN_BYTES_MAX {
+                broken.vouched = true;
+            }
+            let kept = content.get(..from).unwrap_or_default().to_vec();
+            let tail =
+                Tail { path: path.to_owned(), header, offset: from, torn_bytes: written, content: kept };
+            self.end.tail = Some(tail);
+        } else if broken.later.len() == seen_before {
+            self.end.spares.push(path.to_owned());
+        }
+        broken.contents.push(content);
+        Ok(())
+    }
+
+    /// Decides what a break was.
+    fn finish(&mut self) -> Result<(), OpenError> {
+        let Some(broken) = self.broken.take() else { return Ok(()) };
+        if !broken.vouched {
+            return Ok(());
+        }
+        let (mut missing, mut next) = (Vec::new(), broken.seq);
+        for later in &broken.later {
+            let content =
+                broken.contents.get(later.content).and_then(|c| c.get(later.offset..)).unwrap_or_default();
+            if let Found::Record(found, body, _) = find_record(content)
+                && found.seq >= next
+            {
+                if found.seq > next {
+                    missing.push(format!("{next}-{}", found.seq - 1));
+                }
+                next = found.seq.saturating_add(1);
+                self.hand_out(&found, body, &broken.path)?;
+            }
+        }
+        let records = if missing.is_empty() { "none of them lost".to_owned() } else { missing.join(", ") };
+        let text = format!(
+            "log damaged at byte {} of {} ({}): records {records} unreadable",
+            broken.offset,
+            broken.path.display(),
+            broken.what
+        );
+        self.note_damage(&broken.path, text);
+        Ok(())
+    }
+
+    fn note_damage(&mut self, path: &Path, text: String) {
+        match &mut self.end.damage {
+            Some(damage) => {
+                damage.text = format!("{}; {text}", damage.text);
+                damage.files.push(path.to_owned());
+            }
+            none => *none = Some(LogDamage { files: vec![path.to_owned()], text }),
+        }
+    }
+}
+
+/// Clears a torn tail and opens the file for more records.
+///
+/// A file that was cut short gets its length back first: an append must not meet a full disk.
+pub(in crate::tsdb) fn resume(tail: &Tail) -> Result<LogFile, DiskError> {
+    let file = disk::open_file(&tail.path)?;
+    let length = file.metadata().map_err(DiskError::at("look at", &tail.path))?.len();
+    let bytes = tail.header.file_bytes;
+    let write = DiskError::at("write", &tail.path);
+    let offset = tail.offset as u64;
+    let short = u64::from(bytes).saturating_sub(length);
+    if tail.torn_bytes > 0 || short > 0 {
+        disk::write_zeros(&file, offset, tail.torn_bytes as u64)
+            .and_then(|()| {
+                disk::write_zeros(
+                    &file,
+                    length.max(offset),
+                    u64::from(bytes).saturating_sub(length.max(offset)),
+                )
+            })
+            .map_err(write)?;
+        file.sync_all().map_err(DiskError::at("sync", &tail.path))?;
+    }
+    Ok(LogFile { file, path: tail.path.clone(), number: tail.header.number, bytes })
+}

@@ -1,0 +1,85 @@
+// The cabinet: finds out who is there and shows sign-in, first run or explore.
+
+import './embed.js';
+import { h } from './chart/dom.js';
+import { explore, readAddress } from './app/explore.js';
+import { secondFactor, setUp, signIn } from './app/sign_in.js';
+import { send, whoAmI } from './app/server.js';
+import { recall, remember } from './app/storage.js';
+
+const view = document.getElementById('app');
+let page = null;
+
+async function start() {
+  page?.stop();
+  page = null;
+  const config = await send('GET', '/auth/config');
+  const path = location.pathname.replace(/(.)\/+$/, '$1');
+  const me = config.needs_setup ? null : await whoAmI();
+  if (me) return cabinet(me);
+  if (config.needs_setup) return setUp(view, config, start);
+  const pending = new URLSearchParams(location.hash.slice(1)).get('pending');
+  if (path === '/login/2fa' && pending) {
+    history.replaceState(null, '', '/login');
+    return secondFactor(view, pending, () => signIn(view, config, start), start);
+  }
+  return signIn(view, config, start);
+}
+
+function cabinet(me) {
+  const orgs = me.orgs ?? [];
+  const state = readAddress(location.pathname === '/' ? location.search : '');
+  const wished = [state.org, recall('org', '')].find((slug) => orgs.some((org) => org.slug === slug));
+  state.org = wished ?? orgs[0]?.slug ?? '';
+  const org = orgs.find(({ slug }) => slug === state.org);
+  const picker = h('select', { id: 'org', 'aria-label': 'Organisation' },
+    orgs.map(({ slug, name }) => h('option', { value: slug, text: name || slug, selected: slug === state.org })));
+  picker.addEventListener('change', () => {
+    history.pushState(null, '', `/?${new URLSearchParams({ org: picker.value })}`);
+    page?.stop();
+    cabinet(me);
+  });
+  const who = me.user?.name || me.user?.email || 'You';
+  const out = h('button', { type: 'button', text: 'Sign out' });
+  out.addEventListener('click', async () => {
+    out.disabled = true;
+    await send('POST', '/auth/logout').catch(() => null);
+    history.replaceState(null, '', '/login');
+    start().catch(broken);
+  });
+  const menu = h('details', { class: 'menu' },
+    h('summary', { 'aria-label': `Account of ${who}` }, h('span', { class: 'avatar', 'aria-hidden': 'true', text: who.slice(0, 1).toUpperCase() })),
+    h('div', { class: 'card' }, h('strong', { text: who }), me.user?.email !== who && h('span', { text: me.user?.email ?? '' }),
+      org && h('span', { class: 'hint', text: `${org.role} of ${org.name || org.slug}` }), out));
+  menu.addEventListener('keydown', (event) => {
+    if (event.key !== 'Escape') return;
+    menu.open = false;
+    menu.querySelector('summary').focus();
+  });
+  menu.addEventListener('focusout', (event) => { if (event.relatedTarget && !menu.contains(event.relatedTarget)) menu.open = false; });
+  const top = h('header', { class: 'top' },
+    h('a', { class: 'brand', href: '/' }, h('img', { src: '/favicon.svg', alt: '', width: '26', height: '26' }), h('span', { text: 'promlet' })),
+    orgs.length > 0 && picker, menu);
+  if (!org) {
+    view.replaceChildren(top, h('main', { class: 'explore' }, h('section', { class: 'card' }, h('h1', { text: 'No organisation' }),
+      h('p', { text: 'You are signed in, but you are a member of no organisation yet. Ask an administrator to invite you.' }))));
+    return;
+  }
+  remember('org', org.slug);
+  page = explore({ state, role: org.role, lost: () => start().catch(broken) });
+  view.replaceChildren(top, page.node);
+  page.start();
+}
+
+function broken(error) {
+  view.replaceChildren(h('main', { class: 'gate' }, h('section', { class: 'card' }, h('h1', { text: 'promlet does not answer' }),
+    h('p', { role: 'alert', text: error.message }), h('button', { type: 'button', class: 'primary', text: 'Try again', on: { click: () => start().catch(broken) } }))));
+}
+
+// Back and forward between organisations; within one, explore listens itself.
+addEventListener('popstate', () => {
+  const { org } = readAddress(location.search);
+  if (page && org && org !== document.getElementById('org')?.value) start().catch(broken);
+});
+
+start().catch(broken);

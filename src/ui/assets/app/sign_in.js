@@ -1,0 +1,192 @@
+// Signing in: password, code, magic link, and the first account of a new server.
+
+import { h } from '../chart/dom.js';
+import { send } from './server.js';
+
+/** Reasons an OAuth round trip comes back with in /login?error=. */
+const REASONS = {
+  invalid_state: 'That sign-in attempt expired. Please start again.',
+  oauth_error: 'The provider refused the sign-in.',
+  signup_closed: 'There is no account for you here, and this server does not take sign-ups.',
+  domain_not_allowed: 'Addresses of that domain may not sign in here.',
+  link_required: 'An account with that address exists. Sign in with its password first.',
+  link_invalid: 'That link was used already, or it expired.',
+  email_confirmation_required: 'Open the link in the browser in which you asked for it.',
+};
+
+let fields = 0;
+
+/** A labelled input; `hint` stands below it, and the refusal's words for this field replace it. */
+function field(label, name, attributes = {}, hint = '') {
+  fields += 1;
+  const id = `field-${fields}`;
+  const below = h('p', { class: 'hint', id: `${id}-hint`, text: hint });
+  const input = h('input', { id, name, 'aria-describedby': `${id}-hint`, required: true, ...attributes });
+  return h('div', { class: 'field' }, h('label', { for: id, text: label }), input, below);
+}
+
+/** A form that sends once, shows refusals where they belong, and focuses what has to be corrected. */
+function form({ action, submit }, ...children) {
+  const alert = h('p', { class: 'alert', role: 'alert' });
+  const button = h('button', { class: 'primary', text: submit });
+  const node = h('form', { class: 'stack', novalidate: true }, alert, ...children, button);
+  const say = (text) => { alert.textContent = text; };
+  node.addEventListener('submit', async (event) => {
+    event.preventDefault();
+    say('');
+    node.querySelectorAll('[aria-invalid]').forEach((input) => input.removeAttribute('aria-invalid'));
+    const wrong = [...node.elements].find((input) => input.willValidate && !input.validity.valid);
+    if (wrong) {
+      wrong.setAttribute('aria-invalid', 'true');
+      say(`${node.querySelector(`label[for="${wrong.id}"]`)?.textContent ?? 'Input'}: ${wrong.validationMessage}`);
+      wrong.focus();
+      return;
+    }
+    button.disabled = true;
+    try {
+      await action(Object.fromEntries(new FormData(node)), say);
+    } catch (error) {
+      say(words(error));
+      for (const { field: name, message } of error.fields ?? []) {
+        const input = node.elements.namedItem(name.split('.').pop());
+        input?.setAttribute('aria-invalid', 'true');
+        const hint = input && node.querySelector(`#${input.id}-hint`);
+        if (hint && message) hint.textContent = message;
+      }
+      (node.querySelector('[aria-invalid]') ?? node.querySelector('[type="password"]') ?? node.querySelector('input'))?.focus();
+    } finally {
+      button.disabled = false;
+    }
+  });
+  return Object.assign(node, { say });
+}
+
+function words(error) {
+  if (error.code === 'invalid_code' && error.body?.attempts_left !== undefined) {
+    return `That code is not right. ${error.body.attempts_left} tries left.`;
+  }
+  const wait = error.retryAfter > 1 ? ` Try again in ${error.retryAfter} seconds.` : '';
+  return `${error.detail ?? error.message}${wait}`;
+}
+
+function card(heading, intro, ...children) {
+  return h('main', { class: 'gate' },
+    h('img', { class: 'mark', src: '/favicon.svg', alt: '', width: '44', height: '44' }),
+    h('section', { class: 'card' }, h('h1', { text: heading }), intro && h('p', { class: 'intro', text: intro }), ...children),
+    h('p', { class: 'foot', text: 'promlet: metrics in one place' }));
+}
+
+/** The sign-in page; `done` is called when a session exists. */
+export function signIn(view, config, done) {
+  const parameters = new URLSearchParams(location.search);
+  const email = field('E-mail', 'email', { type: 'email', autocomplete: 'username', maxlength: '254' });
+  const password = field('Password', 'password', { type: 'password', autocomplete: 'current-password', maxlength: '1024' });
+  const said = h('p', { class: 'notice', role: 'status' });
+  const entry = form({
+    submit: 'Sign in',
+    action: async (values) => {
+      const result = await send('POST', '/auth/login', values);
+      if (result.requires_2fa) secondFactor(view, result.twofa_pending_login, () => signIn(view, config, done), done);
+      else done();
+    },
+  }, email, password);
+  const link = h('button', { type: 'button', class: 'plain', text: 'E-mail me a sign-in link' });
+  link.addEventListener('click', async () => {
+    const input = email.querySelector('input');
+    entry.say('');
+    said.textContent = '';
+    if (!input.value || !input.validity.valid) {
+      entry.say('Enter your e-mail address first.');
+      input.focus();
+      return;
+    }
+    link.disabled = true;
+    try {
+      const here = `${location.pathname}${location.search}`;
+      await send('POST', '/auth/magic-link/request', { email: input.value, redirect: here.startsWith('/login') ? '/' : here });
+      said.textContent = config.mailer === 'console'
+        ? 'If that account exists, its link now stands in the server\'s output (mail goes to the console here). It is good for ten minutes.'
+        : 'If that account exists, its link is on the way. Open it in this browser within ten minutes.';
+    } catch (error) {
+      entry.say(words(error));
+    } finally {
+      link.disabled = false;
+    }
+  });
+  const providers = (config.providers ?? []).filter((provider) => provider.start_url?.startsWith('/'))
+    .map((provider) => h('a', { class: 'button', href: provider.start_url, text: `Continue with ${provider.name}` }));
+  document.title = 'Sign in · promlet';
+  view.replaceChildren(card('Sign in', '', entry,
+    (config.magic_link !== false || providers.length > 0) && h('p', { class: 'or', text: 'or' }),
+    config.magic_link !== false && link, ...providers, said));
+  const reason = parameters.get('error');
+  if (reason) entry.say(REASONS[reason] ?? 'Signing in did not work. Please try again.');
+  email.querySelector('input').focus();
+}
+
+/** The code step, after any kind of login that needs one. */
+export function secondFactor(view, pending, back, done) {
+  const show = (recovery) => {
+    const code = recovery
+      ? field('Recovery code', 'recovery_code', { autocomplete: 'off', spellcheck: 'false' }, 'One of the codes you saved; each works once.')
+      : field('Code', 'code', { inputmode: 'numeric', autocomplete: 'one-time-code', pattern: '[0-9 ]{6,7}', maxlength: '7', class: 'code' },
+        'Six digits from your authenticator app.');
+    const entry = form({
+      submit: 'Continue',
+      action: async (values) => {
+        try {
+          await send('POST', '/auth/2fa/verify', { twofa_pending_login: pending, ...values });
+          done();
+        } catch (error) {
+          if (error.code === 'pending_login_invalid') back();
+          throw error;
+        }
+      },
+    }, code);
+    const other = h('button', { type: 'button', class: 'plain', text: recovery ? 'Use the app instead' : 'Use a recovery code', on: { click: () => show(!recovery) } });
+    const cancel = h('button', { type: 'button', class: 'plain', text: 'Back to sign-in', on: { click: back } });
+    document.title = 'Confirm it is you · promlet';
+    view.replaceChildren(card('Confirm it is you', '', entry, h('div', { class: 'row' }, other, cancel)));
+    code.querySelector('input').focus();
+  };
+  show(false);
+}
+
+/** The first account of a new server: its administrator, and the owner of its first organisation. */
+export function setUp(view, config, done) {
+  const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? '';
+  // The token must not stay in the history of this browser.
+  if (token) history.replaceState(null, '', '/setup');
+  const least = config.password?.min_length ?? 8;
+  const org = field('Organisation', 'org', { autocomplete: 'organization', maxlength: '100' }, 'For example your team or this machine.');
+  const slug = field('Short name', 'slug', { pattern: '[a-z0-9]([a-z0-9\\-]{0,61}[a-z0-9])?', spellcheck: 'false', autocapitalize: 'none' },
+    'Stands in addresses and never changes: a to z, digits and dashes.');
+  const [orgInput, slugInput] = [org.querySelector('input'), slug.querySelector('input')];
+  orgInput.addEventListener('input', () => {
+    if (slugInput.dataset.own) return;
+    slugInput.value = orgInput.value.toLowerCase().normalize('NFKD').replace(/['’\u0300-\u036f]/g, '').replace(/[^a-z0-9]+/g, '-').slice(0, 63).replace(/^-+|-+$/g, '');
+  });
+  slugInput.addEventListener('input', () => { slugInput.dataset.own = slugInput.value; });
+  const needsToken = config.setup_token_required && !token;
+  const entry = form({
+    submit: 'Create account',
+    action: async (values) => {
+      await send('POST', '/auth/signup', {
+        setup_token: token || values.setup_token || undefined,
+        email: values.email,
+        password: values.password,
+        name: values.name || undefined,
+        org: { slug: values.slug, name: values.org },
+      });
+      done();
+    },
+  },
+  needsToken && field('Setup token', 'setup_token', { autocomplete: 'off', spellcheck: 'false' }, 'The server printed it when it started.'),
+  field('Your name', 'name', { autocomplete: 'name', required: false, maxlength: '100' }),
+  field('E-mail', 'email', { type: 'email', autocomplete: 'username', maxlength: '254' }),
+  field('Password', 'password', { type: 'password', autocomplete: 'new-password', minlength: String(least), maxlength: '1024' }, `At least ${least} characters; a sentence is good.`),
+  org, slug);
+  document.title = 'Set up · promlet';
+  view.replaceChildren(card('Welcome', 'This server is new. Create the first account; it administers the server.', entry));
+  entry.querySelector('input').focus();
+}

@@ -1,0 +1,202 @@
+// Drawing on a canvas: axes, lines, and the crosshair on a canvas above. Sizes are CSS pixels.
+
+import { formatValue, timeTicks, valueAxis } from './scale.js';
+
+/** More lines than this are a texture: no dots, thinner strokes. */
+const CROWD = 40;
+/** A line's dashes change each time the colours begin again, so that sixteen lines stay sixteen. */
+const DASHES = [[], [6, 4], [2, 3], [9, 4, 2, 4]];
+
+/**
+ * Where things are: computed once per drawing, and used by the pointer as well.
+ * @param {CanvasRenderingContext2D} pen
+ */
+export function layout(pen, { width, height, data, span, unit, font }) {
+  pen.font = font;
+  const axis = valueAxis(span.low, span.high, Math.max(2, Math.round(height / 52)), unit);
+  const texts = axis.ticks.map((tick) => formatValue(tick, unit, axis.step));
+  const left = Math.ceil(Math.max(24, ...texts.map((text) => pen.measureText(text).width))) + 12;
+  const plot = { left, top: 8, right: width - 10, bottom: height - 24 };
+  const end = data.start + data.step * (data.count - 1);
+  const seconds = Math.max(end - data.start, data.step);
+  return {
+    width, height, plot, axis, texts, unit, font, end,
+    x: (at) => plot.left + ((at - data.start) / seconds) * (plot.right - plot.left),
+    y: (value) => plot.bottom - ((value - axis.low) / (axis.high - axis.low)) * (plot.bottom - plot.top),
+    value: (y) => axis.low + ((plot.bottom - y) / (plot.bottom - plot.top)) * (axis.high - axis.low),
+    index: (x) => Math.round(((x - plot.left) / (plot.right - plot.left)) * (seconds / data.step)),
+  };
+}
+
+/** Grid, axes and lines. `shown` is the series to draw, with their colours. */
+export function paint(pen, place, { data, shown, colours, lit }) {
+  pen.clearRect(0, 0, place.width, place.height);
+  axes(pen, place, data, colours);
+  pen.save();
+  pen.beginPath();
+  const { left, top, right, bottom } = place.plot;
+  pen.rect(left - 1, top - 3, right - left + 4, bottom - top + 5);
+  pen.clip();
+  const dense = data.count > 1.5 * (right - left);
+  // Round joins and dashes cost most where nobody can see them.
+  pen.lineJoin = dense || shown.length > CROWD ? 'bevel' : 'round';
+  pen.lineCap = 'round';
+  if (shown.length === 1) area(pen, place, data, shown[0], colours.series[shown[0].colour]);
+  // A lit series is drawn last, on top of the dimmed rest.
+  for (const one of [...shown].sort((a, b) => Number(a === lit) - Number(b === lit))) {
+    pen.globalAlpha = lit && lit !== one ? 0.16 : 1;
+    pen.strokeStyle = colours.series[one.colour];
+    pen.lineWidth = lit === one ? 2.5 : dense || shown.length > CROWD ? 1.1 : 1.75;
+    pen.setLineDash(dense ? [] : DASHES[one.dash % DASHES.length]);
+    (dense ? thick : line)(pen, place, data, one.values);
+  }
+  pen.restore();
+}
+
+function axes(pen, place, data, colours) {
+  const { plot, axis, texts } = place;
+  pen.font = place.font;
+  pen.lineWidth = 1;
+  pen.setLineDash([]);
+  pen.textBaseline = 'middle';
+  pen.textAlign = 'right';
+  axis.ticks.forEach((tick, index) => {
+    // On half pixels a line of one pixel is one pixel.
+    const y = Math.round(place.y(tick)) + 0.5;
+    pen.strokeStyle = tick === 0 || index === 0 ? colours.axis : colours.grid;
+    stroke(pen, plot.left, y, plot.right, y);
+    pen.fillStyle = colours.muted;
+    pen.fillText(texts[index], plot.left - 8, y);
+  });
+  pen.textBaseline = 'alphabetic';
+  const count = Math.max(2, Math.floor((plot.right - plot.left) / 58));
+  for (const tick of timeTicks(data.start, place.end, count)) {
+    const x = Math.round(place.x(tick.at)) + 0.5;
+    pen.strokeStyle = tick.major ? colours.axis : colours.grid;
+    stroke(pen, x, plot.top, x, plot.bottom + 4);
+    pen.fillStyle = tick.major ? colours.text : colours.muted;
+    const half = pen.measureText(tick.text).width / 2;
+    pen.textAlign = 'center';
+    pen.fillText(tick.text, Math.min(Math.max(x, half + 1), place.width - half - 1), plot.bottom + 18);
+  }
+}
+
+function stroke(pen, x1, y1, x2, y2) {
+  pen.beginPath();
+  pen.moveTo(x1, y1);
+  pen.lineTo(x2, y2);
+  pen.stroke();
+}
+
+/** One series, point by point, with a gap where there is no value. */
+function line(pen, place, data, values) {
+  pen.beginPath();
+  let drawing = false;
+  for (let index = 0; index < data.count; index += 1) {
+    const value = values[index];
+    if (!Number.isFinite(value)) {
+      drawing = false;
+      continue;
+    }
+    const [x, y] = [place.x(data.start + index * data.step), place.y(value)];
+    pen[drawing ? 'lineTo' : 'moveTo'](x, y);
+    // A point without neighbours would be a line of no length: draw it as a dot.
+    if (!drawing && !Number.isFinite(values[index + 1])) pen.lineTo(x + 0.01, y);
+    drawing = true;
+  }
+  pen.stroke();
+}
+
+/**
+ * One series with more points than pixels: of each pixel column only the lowest and the highest are drawn, which
+ * gives the same picture. The cost follows the width of the screen, not the data.
+ */
+function thick(pen, place, data, values) {
+  pen.beginPath();
+  let [column, low, high, from] = [null, 0, 0, null];
+  const flush = () => {
+    if (column === null) return;
+    const [bottom, top] = [place.y(low), place.y(high)];
+    // The nearer end first, so that the stroke between two columns is short.
+    const near = from === null || Math.abs(from - bottom) <= Math.abs(from - top);
+    pen[from === null ? 'moveTo' : 'lineTo'](column, near ? bottom : top);
+    pen.lineTo(column + 0.01, near ? top : bottom);
+    from = near ? top : bottom;
+    column = null;
+  };
+  for (let index = 0; index < data.count; index += 1) {
+    const value = values[index];
+    if (!Number.isFinite(value)) {
+      flush();
+      from = null;
+      continue;
+    }
+    const x = Math.round(place.x(data.start + index * data.step));
+    if (x !== column) {
+      flush();
+      [column, low, high] = [x, value, value];
+    }
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  flush();
+  pen.stroke();
+}
+
+/** A soft fill under a single series, down to zero or to the edge. */
+function area(pen, place, data, one, colour) {
+  const ground = place.y(Math.min(Math.max(0, place.axis.low), place.axis.high));
+  const fill = pen.createLinearGradient(0, place.plot.top, 0, place.plot.bottom);
+  fill.addColorStop(0, colour);
+  // Towards the same colour without opacity: "transparent" is black, and greys the fade.
+  fill.addColorStop(1, /^rgb\(/.test(colour) ? colour.replace('rgb(', 'rgba(').replace(')', ', 0)') : 'transparent');
+  pen.fillStyle = fill;
+  pen.globalAlpha = 0.22;
+  let from = null;
+  for (let index = 0; index <= data.count; index += 1) {
+    const value = index < data.count ? one.values[index] : NaN;
+    const x = place.x(data.start + index * data.step);
+    if (Number.isFinite(value)) {
+      if (from === null) {
+        pen.beginPath();
+        pen.moveTo(x, ground);
+        from = x;
+      }
+      pen.lineTo(x, place.y(value));
+    } else if (from !== null) {
+      pen.lineTo(place.x(data.start + (index - 1) * data.step), ground);
+      pen.fill();
+      from = null;
+    }
+  }
+  pen.globalAlpha = 1;
+}
+
+/** The crosshair at one step, a dot on each line, and the band of a drag. */
+export function paintCursor(pen, place, { data, shown, colours, cursor, band }) {
+  pen.clearRect(0, 0, place.width, place.height);
+  const { plot } = place;
+  if (band) {
+    pen.fillStyle = colours.accent;
+    pen.globalAlpha = 0.16;
+    pen.fillRect(Math.min(...band), plot.top, Math.abs(band[1] - band[0]), plot.bottom - plot.top);
+    pen.globalAlpha = 1;
+  }
+  if (cursor === null) return;
+  const x = place.x(data.start + cursor * data.step);
+  pen.strokeStyle = colours.cursor;
+  pen.lineWidth = 1;
+  stroke(pen, Math.round(x) + 0.5, plot.top, Math.round(x) + 0.5, plot.bottom);
+  if (shown.length > CROWD) return;
+  for (const one of shown) {
+    const value = one.values[cursor];
+    if (!Number.isFinite(value)) continue;
+    pen.beginPath();
+    pen.arc(x, place.y(value), 3.5, 0, 2 * Math.PI);
+    pen.fillStyle = colours.series[one.colour];
+    pen.fill();
+    pen.lineWidth = 1.5;
+    pen.strokeStyle = colours.background;
+    pen.stroke();
+  }
+}

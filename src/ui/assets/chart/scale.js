@@ -1,0 +1,173 @@
+// Ticks, rounding and the words for numbers and times. Pure functions; times are unix seconds.
+
+/** Steps a person reads at a glance, in seconds; the last ones are days. */
+const STEPS = [
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
+  86400, 172800, 604800, 1209600, 2592000, 7776000, 31536000,
+];
+const DAY = 86400;
+const MONTH = 2592000;
+
+const UNITS = { ms: 0.001, s: 1, m: 60, h: 3600, d: DAY, w: 7 * DAY, y: 365 * DAY };
+
+/**
+ * A Prometheus duration ("90s", "1h30m") or plain seconds, in seconds; null for anything else.
+ * @param {string} text
+ */
+export function parseDuration(text) {
+  const trimmed = String(text ?? '').trim();
+  if (/^\d+(\.\d+)?$/.test(trimmed)) return Number(trimmed) || null;
+  if (!/^(\d+(ms|s|m|h|d|w|y))+$/.test(trimmed)) return null;
+  let seconds = 0;
+  for (const [, count, unit] of trimmed.matchAll(/(\d+)(ms|s|m|h|d|w|y)/g)) seconds += Number(count) * UNITS[unit];
+  return seconds > 0 && Number.isFinite(seconds) ? seconds : null;
+}
+
+/** Seconds as a Prometheus duration: 5400 is "1h30m". */
+export function formatDuration(seconds) {
+  let left = Math.round(seconds * 1000);
+  let text = '';
+  for (const [unit, size] of [['d', DAY], ['h', 3600], ['m', 60], ['s', 1], ['ms', 0.001]]) {
+    const count = Math.floor(left / (size * 1000));
+    if (count > 0) text += `${count}${unit}`;
+    left -= count * size * 1000;
+  }
+  return text || '0s';
+}
+
+/**
+ * The step a range is asked with: a round one, and no more than `points` of them.
+ * @param {number} range seconds
+ * @param {number} points
+ */
+export function niceStep(range, points) {
+  const least = range / Math.max(1, points);
+  return STEPS.find((step) => step >= least) ?? Math.ceil(least / DAY) * DAY;
+}
+
+/**
+ * Round bounds and ticks around the values low..high.
+ * Values that are not far above zero get an axis from zero: without it a small wobble looks like an outage.
+ * @param {number} low
+ * @param {number} high
+ * @param {number} count wished number of intervals
+ * @param {string} unit "bytes" counts by 1024
+ */
+export function valueAxis(low, high, count, unit) {
+  if (!(low <= high)) [low, high] = [0, 1];
+  if (low > 0 && low < high * 0.7) low = 0;
+  if (high < 0 && high > low * 0.7) high = 0;
+  if (low === high) {
+    const pad = low === 0 ? 1 : Math.abs(low) * 0.1;
+    if (low === 0) high = pad;
+    else [low, high] = [low - pad, high + pad];
+  }
+  const raw = (high - low) / Math.max(1, count);
+  const base = unit?.startsWith('bytes') && raw >= 1 ? 2 : 10;
+  const power = base ** Math.floor(Math.log(raw) / Math.log(base));
+  const step = base === 2
+    ? (raw > power ? power * 2 : power)
+    : ([1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw * 0.999) ?? 10) * power;
+  const first = Math.floor(low / step + 1e-9);
+  const last = Math.ceil(high / step - 1e-9);
+  const ticks = [];
+  for (let index = first; index <= last && ticks.length < 40; index += 1) ticks.push(index * step);
+  return { low: first * step, high: Math.max(last, first + 1) * step, step, ticks };
+}
+
+const PREFIXES = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, ''], [1e-3, 'm'], [1e-6, 'µ'], [1e-9, 'n']];
+const BYTES = [[2 ** 50, 'PiB'], [2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']];
+const SPANS = [[DAY, 'd'], [3600, 'h'], [120, 'min', 60], [1, 's'], [1e-3, 'ms'], [1e-6, 'µs'], [1e-9, 'ns']];
+
+/** The size and the sign a value is written with. */
+function prefix(value, unit) {
+  const size = Math.abs(value);
+  if (unit === 'bytes') return BYTES.find(([least]) => size >= least) ?? BYTES.at(-1);
+  if (unit === 'seconds') {
+    const [least, sign, divisor] = SPANS.find(([from]) => size >= from * 0.9999) ?? SPANS.at(-1);
+    return [divisor ?? least, sign];
+  }
+  if (size >= 1e15 || size < 1e-9) return [1, ''];
+  // Plain numbers stay plain while they are short.
+  if (size >= 0.001 && size < 10000) return [1, ''];
+  return PREFIXES.find(([least]) => size >= least * 0.9999) ?? [1, ''];
+}
+
+/**
+ * A value in words, as exact as its neighbours need: with a step (an axis) or four digits (a reading).
+ * @param {number} value
+ * @param {string} [unit] none, bytes, bytes/s, seconds, percent (of 1), or a word that is put behind
+ * @param {number} [step]
+ */
+export function formatValue(value, unit = '', step = 0) {
+  if (unit === 'bytes/s') return Number.isFinite(value) ? `${formatValue(value, 'bytes', step)}/s` : formatValue(value);
+  if (Number.isNaN(value)) return 'NaN';
+  if (!Number.isFinite(value)) return value > 0 ? '+Inf' : '-Inf';
+  if (unit === 'percent') return `${digits(value * 100, step * 100)} %`;
+  if (value === 0) return unit === 'bytes' ? '0 B' : '0';
+  // An axis takes thousands early (1.5k), a reading late (1234).
+  const [size, sign] = step && !unit && Math.abs(value) >= 1000
+    ? PREFIXES.find(([least]) => Math.abs(value) >= least) : prefix(value, unit);
+  const number = digits(value / size, step / size);
+  if (!unit || unit === 'none') return `${number}${sign}`;
+  if (unit === 'bytes' || unit === 'seconds') return `${number} ${sign}`;
+  return `${number}${sign} ${unit}`;
+}
+
+function digits(value, step) {
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e15 || size < 1e-9)) return value.toExponential(3);
+  if (step > 0) {
+    const places = Math.max(0, Math.min(9, -Math.floor(Math.log10(step) + 1e-9)));
+    // 2.5 needs one more place than 2 or 5 of the same power.
+    const exact = Math.abs(step * 10 ** places - Math.round(step * 10 ** places)) > 1e-6 ? places + 1 : places;
+    return value.toFixed(Math.min(9, exact));
+  }
+  return String(Number(value.toPrecision(4)));
+}
+
+const DATE = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
+const MONTHS = new Intl.DateTimeFormat('en', { month: 'short', year: 'numeric' });
+const CLOCK = new Intl.DateTimeFormat('en', { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
+const SECONDS = new Intl.DateTimeFormat('en', { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+const MOMENT = new Intl.DateTimeFormat('en', {
+  weekday: 'short', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23',
+});
+
+/** A moment in local time, in full: "Sat, Nov 21, 12:05:30". */
+export const formatMoment = (at) => MOMENT.format(at * 1000);
+
+/** Seconds that local time is ahead of UTC at a moment. */
+const ahead = (at) => -60 * new Date(at * 1000).getTimezoneOffset();
+
+/**
+ * Ticks at round local times, at most `count`: where, what, and whether a new day begins there.
+ * @param {number} start
+ * @param {number} end
+ * @param {number} count
+ */
+export function timeTicks(start, end, count) {
+  const step = niceStep(end - start, count);
+  const ticks = [];
+  const push = (at, text, major) => at >= start && at <= end && ticks.push({ at, text, major });
+  if (step >= MONTH) {
+    const months = step >= 31536000 ? 12 : step >= 7776000 ? 3 : 1;
+    const from = new Date(start * 1000);
+    for (let index = 0; ticks.length <= count && index < 600; index += 1) {
+      const at = new Date(from.getFullYear(), Math.floor(from.getMonth() / months) * months + index * months, 1);
+      if (at / 1000 > end) break;
+      push(at / 1000, MONTHS.format(at), false);
+    }
+    return ticks;
+  }
+  const offset = ahead(start);
+  const first = Math.ceil((start + offset) / step) * step - offset;
+  for (let plain = first; plain <= end + 3600 && ticks.length <= count + 2; plain += step) {
+    // Across a change of summer time, hours and days stay on the local clock.
+    const at = step >= 3600 ? plain + offset - ahead(plain) : plain;
+    const midnight = (at + ahead(at)) % DAY === 0;
+    const clock = step < 60 ? SECONDS : CLOCK;
+    push(at, step >= DAY || midnight ? DATE.format(at * 1000) : clock.format(at * 1000), midnight && step < DAY);
+  }
+  return ticks;
+}

@@ -1,0 +1,176 @@
+//! What the UI promises: complete, small, and fit for the strict policy.
+
+use super::*;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+fn assets() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ui/assets")
+}
+
+fn names_below(folder: &Path, prefix: &str, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.file_type().unwrap().is_dir() {
+            names_below(&entry.path(), &format!("{name}/"), found);
+        } else {
+            assert!(found.insert(name.clone()), "{name} twice");
+        }
+    }
+}
+
+fn text(file: &Embedded) -> &'static str {
+    std::str::from_utf8(file.bytes).unwrap()
+}
+
+fn of(kind: Kind) -> impl Iterator<Item = &'static Embedded> {
+    FILES.iter().filter(move |file| file.kind == kind)
+}
+
+#[test]
+fn every_file_of_the_folder_is_listed_once() {
+    let mut on_disk = BTreeSet::new();
+    names_below(&assets(), "", &mut on_disk);
+    let listed: BTreeSet<String> = FILES.iter().map(|file| file.name.to_owned()).collect();
+    assert_eq!(listed, on_disk);
+    assert_eq!(listed.len(), FILES.len(), "a file is listed twice");
+}
+
+#[test]
+fn a_path_leads_to_one_file() {
+    let mut seen = BTreeSet::new();
+    for file in FILES {
+        for path in file.paths {
+            assert!(path.starts_with('/') && seen.insert(*path), "{path}");
+            assert_eq!(super::file(path).unwrap().bytes, file.bytes, "{path}");
+        }
+    }
+    for kind in [Kind::Module, Kind::Style, Kind::Image] {
+        for file in of(kind) {
+            // Relative imports resolve against the path, so it has to be the name.
+            assert_eq!(file.paths, [format!("/{}", file.name)], "{}", file.name);
+        }
+    }
+}
+
+#[test]
+fn the_whole_ui_is_under_150_kb() {
+    let total: usize = FILES.iter().map(|file| file.bytes.len()).sum();
+    assert!(total < 150_000, "{total} bytes");
+}
+
+#[test]
+fn pages_carry_no_inline_script_style_or_handler() {
+    for page in of(Kind::Page) {
+        for tag in
+            text(page).split('<').skip(1).map(|rest| rest.split('>').next().unwrap().to_ascii_lowercase())
+        {
+            let name = tag.split_ascii_whitespace().next().unwrap_or_default();
+            assert_ne!(name, "style", "{}: inline style", page.name);
+            assert_ne!(name, "base", "{}: base is forbidden by the policy", page.name);
+            assert!(name != "script" || tag.contains("src=\""), "{}: inline script", page.name);
+            for attribute in tag.split_ascii_whitespace().skip(1) {
+                assert!(!attribute.starts_with("on"), "{}: handler in <{tag}>", page.name);
+                assert!(!attribute.starts_with("style="), "{}: style in <{tag}>", page.name);
+            }
+            assert!(!tag.contains("javascript:"), "{}: <{tag}>", page.name);
+        }
+    }
+}
+
+#[test]
+fn modules_build_no_markup_from_text_and_run_no_text() {
+    // Metric names and label values are foreign bytes: they reach the page as text nodes only (F 48).
+    for module in of(Kind::Module) {
+        for word in
+            ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"]
+        {
+            assert!(!text(module).contains(word), "{}: {word}", module.name);
+        }
+        for attribute in ["setAttribute('style", "setAttribute(\"style", "cssText"] {
+            assert!(!text(module).contains(attribute), "{}: {attribute} is an inline style", module.name);
+        }
+    }
+}
+
+#[test]
+fn nothing_points_at_another_host() {
+    for file in FILES {
+        for (at, _) in text(file).match_indices("://") {
+            let before = text(file).get(..at).unwrap();
+            let after: String = text(file).chars().skip(before.chars().count()).take(40).collect();
+            // The one exception names a markup language and is never fetched.
+            assert!(after.starts_with("://www.w3.org/"), "{}: …{after}", file.name);
+        }
+        for word in ["src=\"//", "href=\"//", "url(", "@import"] {
+            assert!(!text(file).contains(word), "{}: {word}", file.name);
+        }
+    }
+}
+
+#[test]
+fn modules_for_other_origins_import_only_each_other() {
+    for module in of(Kind::Module).filter(|module| module.any_origin) {
+        for line in text(module).lines().filter(|line| line.contains(" from '")) {
+            let import = line.split(" from '").nth(1).unwrap().split('\'').next().unwrap();
+            let name = import.rsplit('/').next().unwrap();
+            let target = FILES.iter().find(|file| file.name.rsplit('/').next() == Some(name));
+            assert!(target.is_some_and(|file| file.any_origin), "{} imports {import}", module.name);
+        }
+    }
+}
+
+#[test]
+fn paths_outside_the_table_are_refused() {
+    let editing = Ui::from_dir(assets());
+    for path in [
+        "",
+        "index.html",
+        "/index.html",
+        "/../Cargo.toml",
+        "/..%2fCargo.toml",
+        "/app/../../mod.rs",
+        "//etc/passwd",
+        "/app.css/",
+        "/app.css\0",
+        "/%61pp.css",
+        "/assets/app.css",
+        "\\app.css",
+        "/chart",
+        "/chart/",
+    ] {
+        assert_eq!(file(path), None, "{path}");
+        assert_eq!(editing.file(path).unwrap(), None, "{path}");
+    }
+}
+
+#[test]
+fn an_editing_folder_serves_the_bytes_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let editing = Ui::from_dir(folder.path());
+    assert!(matches!(editing.file("/app.css"), Err(UiError::Read { .. })));
+    std::fs::write(folder.path().join("app.css"), "p { color: teal }").unwrap();
+    let first = editing.file("/app.css").unwrap().unwrap();
+    assert_eq!((&*first.bytes, first.kind), (&b"p { color: teal }"[..], Kind::Style));
+    std::fs::write(folder.path().join("app.css"), "p { color: navy }").unwrap();
+    assert_ne!(editing.file("/app.css").unwrap().unwrap().etag, first.etag);
+    std::fs::write(folder.path().join("app.css"), vec![b' '; 1 + (1 << 20)]).unwrap();
+    assert!(matches!(editing.file("/app.css"), Err(UiError::TooLarge { .. })));
+}
+
+#[test]
+fn a_browser_that_holds_the_bytes_is_told_so() {
+    let page = file("/").unwrap();
+    let cases = [
+        (page.etag.clone(), true),
+        (format!("W/{}", page.etag), true),
+        (format!("\"other\", {}", page.etag), true),
+        ("*".to_owned(), true),
+        ("\"other\"".to_owned(), false),
+        (String::new(), false),
+    ];
+    for (sent, held) in cases {
+        assert_eq!(page.is_held(&sent), held, "{sent}");
+    }
+}

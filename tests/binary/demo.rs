@@ -1,0 +1,55 @@
+//! `promlet demo`: what it prints can be pasted, and answers with data at once.
+
+use std::process::Command;
+
+use crate::harness::{Server, Start, request};
+
+#[test]
+fn the_demo_prints_a_link_a_token_and_queries_that_answer_with_data_at_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(&Start { args: &["demo"], dir: dir.path(), env: &[] });
+    let (mut link, mut token, mut curls) = (None, None, Vec::new());
+    while link.is_none() || token.is_none() || curls.len() < 3 {
+        let line = server.line(|line| !line.trim().is_empty());
+        let line = line.trim();
+        if line.starts_with("curl ") {
+            curls.push(line.to_owned());
+        } else if let Some(at) = line.find("http").filter(|_| line.contains("/api/v1/auth/magic-link/verify?token=")) {
+            link = Some(line[at..].to_owned());
+        } else if let Some(at) = line.find("eyJ") {
+            token = Some(line[at..].to_owned());
+        }
+    }
+    for curl in &curls {
+        let data = paste(curl);
+        let results = data["data"]["result"].as_array().map(Vec::len).unwrap_or_default();
+        assert!(results > 0, "{curl}: {data}");
+    }
+
+    let signed_in = request("GET", &link.expect("printed"), &[], None);
+    assert_eq!(signed_in.status, 200, "{}", signed_in.body);
+    let cookie = signed_in.session_cookie();
+    let me = server.get("/api/v1/auth/me", &[("Cookie", &cookie)]).json();
+    assert_eq!(me["orgs"][0]["slug"], "demo");
+    for expr in ["count(host_memory_total_bytes)", "count(shop_http_requests_total)", "count({__name__=~\"promlet_.+\"})"] {
+        let path = format!("/api/v1/orgs/demo/query/expr-instant?expr={}", crate::harness::percent(expr));
+        let answer = server.get(&path, &[("Cookie", &cookie)]).json();
+        assert!(answer["data"]["result"][0]["value"][1].is_string(), "{expr}: {answer}");
+    }
+    let bearer = format!("Bearer {}", token.expect("printed"));
+    let embedded = server.get("/api/v1/orgs/demo/query/range?metric=shop_http_requests_total&fn=rate&agg=sum", &[("Authorization", &bearer)]);
+    assert_eq!(embedded.status, 200, "{}", embedded.body);
+    assert!(server.terminate().success(), "SIGTERM ends the demo with 0");
+
+    // A second start goes on where the first one ended, and answers at once too.
+    let server = Server::start(&Start { args: &["demo"], dir: dir.path(), env: &[] });
+    let curl = server.line(|line| line.trim().starts_with("curl "));
+    assert!(paste(curl.trim())["data"]["result"].as_array().is_some_and(|r| !r.is_empty()));
+}
+
+/// Runs a printed line as a person would: in a shell.
+fn paste(line: &str) -> serde_json::Value {
+    let output = Command::new("sh").args(["-c", line]).output().expect("a shell");
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{line}: {e}: {}", String::from_utf8_lossy(&output.stdout)))
+}

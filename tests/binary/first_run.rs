@@ -1,0 +1,82 @@
+//! A fresh folder, the first account, a second process, the end.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, command};
+
+#[test]
+fn the_bootstrap_account_signs_in_and_its_variables_are_ignored_afterwards() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(dir.path());
+    let cookie = server.sign_in();
+    let me = server.get("/api/v1/auth/me", &[("Cookie", &cookie)]).json();
+    assert_eq!(me["user"]["is_admin"], true);
+    assert_eq!(me["orgs"][0]["slug"], ORG);
+    assert_eq!(me["orgs"][0]["role"], "owner");
+    assert!(server.terminate().success(), "SIGTERM ends it with 0");
+
+    let other = [("PROMLET_BOOTSTRAP_EMAIL", "eve@example.com"), ("PROMLET_BOOTSTRAP_PASSWORD", "another long password"), ("PROMLET_BOOTSTRAP_ORG", "evil")];
+    let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &other });
+    let eve = server.post_json("/api/v1/auth/login", &[], &json!({"email": "eve@example.com", "password": "another long password"}));
+    assert_eq!((eve.status, eve.code().as_str()), (401, "invalid_credentials"));
+    let me = server.get("/api/v1/auth/me", &[("Cookie", &cookie)]);
+    assert_eq!(me.status, 200, "a session outlives a restart: {}", me.body);
+}
+
+#[test]
+fn without_bootstrap_a_one_time_setup_link_is_printed_and_makes_the_first_account() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(&Start { args: &[], dir: dir.path(), env: &[] });
+    let log = server.log();
+    let token = log.split("/setup#token=").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap_or_else(|| panic!("no setup link in:\n{log}"));
+    let config = server.get("/api/v1/auth/config", &[]).json();
+    assert_eq!(config["needs_setup"], true);
+
+    let account = |token: &str| json!({"setup_token": token, "email": EMAIL, "password": PASSWORD, "org": {"slug": ORG}});
+    let forwarded = [("X-Forwarded-For", "203.0.113.9")];
+    let refused = server.post_json("/api/v1/auth/signup", &forwarded, &account("wrong"));
+    assert_eq!((refused.status, refused.code().as_str()), (403, "setup_token_required"), "{}", refused.body);
+    let made = server.post_json("/api/v1/auth/signup", &forwarded, &account(token));
+    assert_eq!(made.status, 201, "{}", made.body);
+    let again = server.post_json("/api/v1/auth/signup", &[], &account(token));
+    assert_eq!((again.status, again.code().as_str()), (403, "signup_closed"), "{}", again.body);
+    assert_eq!(server.get("/api/v1/auth/config", &[]).json()["needs_setup"], false);
+    server.sign_in();
+}
+
+#[test]
+fn a_second_process_on_the_same_folder_is_refused_and_names_the_first() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(dir.path());
+    let second = command(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() }).output().expect("it runs");
+    assert_eq!(second.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(said.contains(&server.pid().to_string()), "{said}");
+    assert_eq!(server.get("/healthz", &[]).body.trim(), "ok");
+}
+
+#[test]
+fn what_the_command_line_does_not_know_is_two_and_help_is_zero() {
+    let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_promlet")).args(args).env_clear().output().expect("it runs");
+    let wrong = run(&["--no-such-flag"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(wrong.stdout.is_empty());
+    let help = run(&["--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&help.stdout).contains("demo"));
+}
+
+#[test]
+fn own_health_and_metrics_answer_on_loopback() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(dir.path());
+    let ready = server.get("/readyz", &[]);
+    assert_eq!(ready.json()["checks"]["storage"], "ok", "{}", ready.body);
+    let metrics = server.get("/metrics", &[]);
+    assert_eq!(metrics.status, 200);
+    assert!(metrics.body.contains("# TYPE promlet_"), "{}", metrics.body);
+    let proxied = server.get("/metrics", &[("X-Forwarded-For", "203.0.113.9")]);
+    assert_eq!(proxied.status, 401, "not through a proxy");
+}

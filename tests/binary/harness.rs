@@ -1,0 +1,300 @@
+//! The built binary as a stranger meets it: started in an empty folder, spoken to over HTTP, stopped or killed.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use promlet::model::{Labels, Sample};
+use serde_json::Value as Json;
+
+/// How long anything may take before the test says what it waited for. Generous: builders are slow machines.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const EMAIL: &str = "ada@example.com";
+pub(crate) const PASSWORD: &str = "correct horse battery staple";
+pub(crate) const ORG: &str = "acme";
+
+/// A running promlet; killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) url: String,
+    pub(crate) dir: PathBuf,
+    stdout: Mutex<Receiver<String>>,
+    stderr: Arc<Mutex<String>>,
+}
+
+/// How to start it.
+pub(crate) struct Start<'a> {
+    pub(crate) args: &'a [&'a str],
+    pub(crate) dir: &'a Path,
+    pub(crate) env: &'a [(&'a str, &'a str)],
+}
+
+impl Server {
+    /// `promlet serve` with the bootstrap account in `dir`.
+    pub(crate) fn serve(dir: &Path) -> Server {
+        Server::start(&Start { args: &["serve"], dir, env: &bootstrap() })
+    }
+
+    /// Starts and waits until `/readyz` answers 200.
+    pub(crate) fn start(start: &Start<'_>) -> Server {
+        let mut server = Server::spawn(start);
+        server.wait_ready();
+        server
+    }
+
+    fn spawn(start: &Start<'_>) -> Server {
+        let mut child = command(start).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let (heard, listening) = channel();
+        let log = Arc::clone(&stderr);
+        let pipe = child.stderr.take().expect("piped");
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                if let Some((_, url)) = line.split_once("listening on ") {
+                    let _ = heard.send(url.split_whitespace().next().unwrap_or_default().to_owned());
+                }
+                let mut log = log.lock().expect("unpoisoned");
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        let (said, stdout) = channel();
+        let pipe = child.stdout.take().expect("piped");
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                let _ = said.send(line);
+            }
+        });
+        let url = listening.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("did not listen; it said:\n{}", stderr.lock().expect("unpoisoned")));
+        Server { child, url, dir: start.dir.to_owned(), stdout: Mutex::new(stdout), stderr }
+    }
+
+    fn wait_ready(&mut self) {
+        let begun = Instant::now();
+        loop {
+            if self.get("/readyz", &[]).status == 200 {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "not ready:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written to standard error so far.
+    pub(crate) fn log(&self) -> String {
+        self.stderr.lock().expect("unpoisoned").clone()
+    }
+
+    /// The next line of standard output for which `wanted` holds.
+    pub(crate) fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
+        loop {
+            let line = self.stdout.lock().expect("unpoisoned").recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no such line on standard output; log:\n{}", self.log()));
+            if wanted(&line) {
+                return line;
+            }
+        }
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it was running");
+        self.child.wait().expect("reaped");
+    }
+
+    /// SIGTERM; answers its exit status.
+    pub(crate) fn terminate(mut self) -> ExitStatus {
+        let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("ours") {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "SIGTERM did not end it:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        request("GET", &format!("{}{path}", self.url), headers, None)
+    }
+
+    pub(crate) fn post_json(&self, path: &str, headers: &[(&str, &str)], body: &Json) -> Answer {
+        let headers: Vec<_> = [("Content-Type", "application/json")].iter().chain(headers).copied().collect();
+        request("POST", &format!("{}{path}", self.url), &headers, Some(body.to_string().as_bytes()))
+    }
+
+    /// Signs in as the bootstrap account; answers the `Cookie` header.
+    pub(crate) fn sign_in(&self) -> String {
+        let answer = self.post_json("/api/v1/auth/login", &[], &serde_json::json!({"email": EMAIL, "password": PASSWORD}));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.session_cookie()
+    }
+
+    /// Makes an API key with every scope in the bootstrap organisation; answers (id, secret).
+    pub(crate) fn api_key(&self, cookie: &str) -> (String, String) {
+        let body = serde_json::json!({"name": "test", "scopes": ["ingest", "read", "embed"], "ingest": {"rate_limit_rps": 10_000, "samples_per_s": 100_000_000}});
+        let answer = self.post_json(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", cookie)], &body);
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        let made = answer.json();
+        (made["id"].as_str().expect("id").to_owned(), made["secret"].as_str().expect("secret").to_owned())
+    }
+
+    /// Remote write 1.0 to the bootstrap organisation.
+    pub(crate) fn write(&self, secret: &str, series: &[(Labels, Vec<Sample>)]) -> Answer {
+        let body = remote_write(series);
+        let bearer = format!("Bearer {secret}");
+        let headers = [
+            ("Authorization", &*bearer),
+            ("Content-Type", "application/x-protobuf"),
+            ("Content-Encoding", "snappy"),
+            ("X-Prometheus-Remote-Write-Version", "0.1.0"),
+        ];
+        request("POST", &format!("{}/api/v1/orgs/{ORG}/write", self.url), &headers, Some(&body))
+    }
+
+    /// An expression at one time, with the cookie; answers the `data` of the response.
+    pub(crate) fn ask(&self, cookie: &str, expr: &str, time: &str) -> Json {
+        let path = format!("/api/v1/orgs/{ORG}/query/expr-instant?expr={}&time={time}&limit=10000", percent(expr));
+        let answer = self.get(&path, &[("Cookie", cookie)]);
+        assert_eq!(answer.status, 200, "{expr}: {}", answer.body);
+        answer.json()["data"].clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Already gone is fine: `kill` and `terminate` end here too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The environment that makes the first account.
+pub(crate) fn bootstrap() -> [(&'static str, &'static str); 3] {
+    [("PROMLET_BOOTSTRAP_EMAIL", EMAIL), ("PROMLET_BOOTSTRAP_PASSWORD", PASSWORD), ("PROMLET_BOOTSTRAP_ORG", ORG)]
+}
+
+/// The binary with its own port and folder, and none of this process's `PROMLET_*`.
+pub(crate) fn command(start: &Start<'_>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
+    command.args(start.args).args(["--listen", "127.0.0.1:0", "--data-dir"]).arg(start.dir);
+    // Weaker hashing than in production: the tests sign in often and measure nothing.
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("PROMLET_ARGON2", "64,1,1").envs(start.env.iter().copied());
+    command.stdin(Stdio::null());
+    command
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Json {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("no JSON ({e}): {}", self.body))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(have, _)| have.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
+    }
+
+    pub(crate) fn code(&self) -> String {
+        self.json()["code"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// `ms_session=ses_…` out of `Set-Cookie`.
+    pub(crate) fn session_cookie(&self) -> String {
+        let set = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+        let cookie = set.map(|(_, value)| value.split(';').next().unwrap_or_default()).find(|value| value.starts_with("ms_session=ses_"));
+        cookie.unwrap_or_else(|| panic!("no session cookie in {:?}", self.headers)).to_owned()
+    }
+}
+
+/// One request over its own connection. A connection that breaks reads as status 0.
+pub(crate) fn request(method: &str, url: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .timeout_global(Some(PATIENCE))
+        .build()
+        .into();
+    let mut builder = ureq::http::Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        builder = builder.header(*name, *value);
+    }
+    let sent = match body {
+        Some(body) => agent.run(builder.body(body).expect("a valid request")),
+        None => agent.run(builder.body(()).expect("a valid request")),
+    };
+    match sent {
+        Err(error) => Answer { status: 0, headers: Vec::new(), body: error.to_string() },
+        Ok(response) => {
+            let status = response.status().as_u16();
+            let pair = |(name, value): (&ureq::http::HeaderName, &ureq::http::HeaderValue)| {
+                (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+            };
+            let headers = response.headers().iter().map(pair).collect();
+            let mut text = Vec::new();
+            match response.into_body().into_reader().read_to_end(&mut text) {
+                Ok(_) => Answer { status, headers, body: String::from_utf8_lossy(&text).into_owned() },
+                Err(error) => Answer { status: 0, headers, body: error.to_string() },
+            }
+        }
+    }
+}
+
+/// Percent-encodes everything but letters, digits and `-._~`.
+pub(crate) fn percent(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+/// Encodes a remote write 1.0 request the way its specification says, independently of our decoder, and compresses it.
+pub(crate) fn remote_write(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
+    let mut request = Vec::new();
+    for (labels, samples) in series {
+        let mut one = Vec::new();
+        for label in labels {
+            let mut pair = Vec::new();
+            field(&mut pair, 1, label.name.as_bytes());
+            field(&mut pair, 2, label.value.as_bytes());
+            field(&mut one, 1, &pair);
+        }
+        for sample in samples {
+            let mut pair = vec![0x09];
+            pair.extend_from_slice(&sample.value.to_bits().to_le_bytes());
+            pair.push(0x10);
+            varint(&mut pair, u64::from_le_bytes(sample.at.as_ms().to_le_bytes()));
+            field(&mut one, 2, &pair);
+        }
+        field(&mut request, 1, &one);
+    }
+    snap::raw::Encoder::new().compress_vec(&request).expect("small")
+}
+
+fn field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+    out.push(number << 3 | 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn varint(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push((n & 0x7f) as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}

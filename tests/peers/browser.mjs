@@ -1,0 +1,252 @@
+// Drives Chromium over promlet's pages the way a person would. Started by tests/peers_browser.rs:
+//
+//   node browser.mjs SCENARIO '{"module": ..., "chromium": ..., "pictures": ..., ...}'
+//
+// Ends with 0 when everything held; says what did not, and ends with 1, otherwise. Besides what a scenario
+// checks, any console error, policy violation, script error or failed request is a failure, unless the scenario
+// announced it.
+
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const [scenario, json] = process.argv.slice(2);
+const given = JSON.parse(json);
+const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
+/** A scenario that takes longer hangs. */
+const watchdog = setTimeout(() => fail(new Error('the scenario did not end within four minutes')), 240_000);
+const QUERY = 'sum by (route) (rate(shop_http_requests_total[5m]))';
+
+function fail(error) {
+  console.error(`${scenario}: ${error.stack ?? error}`);
+  process.exit(1);
+}
+
+function check(holds, what) {
+  if (!holds) throw new Error(`not so: ${what}`);
+}
+
+const profile = mkdtempSync(join(tmpdir(), 'promlet-browser-'));
+mkdirSync(given.pictures, { recursive: true });
+const browser = await chromium.launchPersistentContext(profile, {
+  executablePath: given.chromium,
+  headless: true,
+  viewport: { width: 1200, height: 900 },
+  colorScheme: 'light',
+  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+}).catch(fail);
+
+const complaints = [];
+/** Failures of requests that the scenario is about to provoke: pieces of their addresses. */
+const announced = [];
+const expected = (address) => announced.some((piece) => address.includes(piece));
+await browser.addInitScript(() => {
+  addEventListener('securitypolicyviolation', (event) => console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`));
+});
+function watch(page) {
+  page.on('pageerror', (error) => complaints.push(`script error: ${error.message}`));
+  page.on('console', (message) => {
+    if (message.type() === 'error' && !expected(message.location().url)) complaints.push(`console: ${message.text()} (${message.location().url})`);
+  });
+  page.on('requestfailed', (request) => {
+    // A newer question overtakes an older one; that is how it should be.
+    if (request.failure()?.errorText !== 'net::ERR_ABORTED') complaints.push(`request: ${request.url()} ${request.failure()?.errorText}`);
+  });
+  page.on('request', (request) => {
+    const { origin } = new URL(request.url());
+    if (![given.server, given.embed].includes(origin)) complaints.push(`a request to a stranger: ${request.url()}`);
+  });
+  return page;
+}
+
+const picture = (page, name) => page.screenshot({ path: join(given.pictures, `${name}.png`), fullPage: true });
+const settled = (page) => page.waitForFunction(() => ['drawn', 'empty', 'error'].includes(document.querySelector('metric-chart')?.dataset.state));
+
+/** What the chart says about itself, and whether its canvas really holds lines in several colours. */
+function chart(page) {
+  return page.evaluate(() => {
+    const element = document.querySelector('metric-chart');
+    const canvas = element.shadowRoot.querySelector('canvas');
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    const colours = new Map();
+    for (let at = 0; at < data.length; at += 4) {
+      const spread = Math.max(data[at], data[at + 1], data[at + 2]) - Math.min(data[at], data[at + 1], data[at + 2]);
+      if (data[at + 3] > 250 && spread > 60) {
+        const key = `${data[at]},${data[at + 1]},${data[at + 2]}`;
+        colours.set(key, (colours.get(key) ?? 0) + 1);
+      }
+    }
+    const { series, points } = element.drawn;
+    return {
+      state: element.state,
+      series,
+      points,
+      colours: [...colours.values()].filter((pixels) => pixels > 100).length,
+      message: element.shadowRoot.querySelector('.state').textContent,
+      heard: element.shadowRoot.querySelector('[role="slider"]').getAttribute('aria-valuetext'),
+      rows: element.shadowRoot.querySelectorAll('tbody tr').length,
+    };
+  });
+}
+
+async function drawn(page, where) {
+  await settled(page);
+  const seen = await chart(page);
+  check(seen.state === 'drawn', `${where}: the chart has drawn: ${JSON.stringify(seen)}`);
+  check(seen.series >= 2 && seen.points > 50 && seen.colours >= 2, `${where}: several lines are on the canvas: ${JSON.stringify(seen)}`);
+  check(seen.rows === seen.series, `${where}: the table for screen readers has a row for each: ${JSON.stringify(seen)}`);
+  return seen;
+}
+
+const scenarios = {
+  /** The sign-in link that the demo prints, and everything on the explore page. */
+  async explore() {
+    const page = watch(await browser.newPage());
+    await page.goto(given.link);
+    await page.waitForSelector('.metrics li');
+    check(new URL(page.url()).pathname === '/', `the link leads to the page: ${page.url()}`);
+    check(await page.locator('.metrics li').count() > 10, 'the demo has metrics to choose from');
+    await picture(page, 'first');
+
+    await page.locator('#query').pressSequentially('sum by (route) (rate(shop_http_req', { delay: 15 });
+    await page.waitForSelector('.options li');
+    await picture(page, 'suggestions');
+    const offered = await page.locator('.options .what').allTextContents();
+    check(offered.includes('shop_http_requests_total'), `names are suggested while typing: ${offered}`);
+    await page.fill('#query', QUERY);
+    await page.keyboard.press('Control+Enter');
+    await drawn(page, 'explore');
+    check(/\d series · [\d,]+ samples · [\d.]+ ms/.test(await page.textContent('.stats')), 'the query\'s cost is shown');
+    const box = await page.locator('metric-chart').boundingBox();
+    await page.mouse.move(box.x + box.width * 0.6, box.y + box.height * 0.35);
+    await page.waitForFunction(() => document.querySelector('metric-chart').shadowRoot.querySelectorAll('.tip .row').length > 1);
+    await picture(page, 'chart');
+    await page.focus('metric-chart [role="slider"]');
+    const before = (await chart(page)).heard;
+    for (let press = 0; press < 3; press += 1) await page.keyboard.press('ArrowLeft');
+    check((await chart(page)).heard !== before, 'the arrow keys move the cursor');
+
+    await page.click('#tab-table');
+    await page.waitForSelector('table.result tbody tr');
+    check(await page.locator('table.result tbody tr').count() >= 2, 'the table has rows');
+    await picture(page, 'table');
+    const shared = page.url();
+    await page.click('#tab-chart');
+
+    announced.push('expr=rate');
+    await page.fill('#query', 'rate(shop_http_requests_total[5m]');
+    await page.keyboard.press('Control+Enter');
+    await page.waitForFunction(() => document.querySelector('metric-chart').dataset.state === 'error');
+    const wrong = await chart(page);
+    check(wrong.message.includes('bad_expr'), `a wrong query says so in place: ${wrong.message}`);
+    await picture(page, 'error');
+
+    const other = watch(await browser.newPage());
+    await other.emulateMedia({ colorScheme: 'dark' });
+    await other.goto(shared);
+    await other.waitForSelector('table.result tbody tr');
+    check(await other.inputValue('#query') === QUERY, 'a shared address opens the same query');
+    await other.click('#tab-chart');
+    await drawn(other, 'dark');
+    await picture(other, 'chart-dark');
+    await other.setViewportSize({ width: 320, height: 720 });
+    await other.waitForTimeout(300);
+    const wide = await other.evaluate(() => document.documentElement.scrollWidth);
+    check(wide <= 320, `nothing sticks out at 320 pixels: ${wide}`);
+    await picture(other, 'narrow');
+
+    announced.push('/api/v1/auth/me');
+    await other.click('.menu summary');
+    await other.click('text=Sign out');
+    await other.waitForSelector('[name="password"]');
+    await picture(other, 'sign-in');
+  },
+
+  /** The page of another origin, with a token and no cookie. */
+  async embed() {
+    const page = watch(await browser.newPage());
+    check(new URL(given.embed).origin !== new URL(given.server).origin, 'the example is another origin');
+    await page.goto(given.embed);
+    await drawn(page, 'embed');
+    check((await browser.cookies()).length === 0, 'no cookie is needed');
+    await picture(page, 'embed');
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await page.waitForTimeout(300);
+    await drawn(page, 'embed, dark');
+    await picture(page, 'embed-dark');
+  },
+
+  /** The pure functions below the pages, in the browser that runs them. */
+  async modules() {
+    announced.push('/api/v1/auth/me');
+    const page = watch(await browser.newPage());
+    await page.goto(`${given.server}/login`);
+    const results = await page.evaluate(async () => {
+      const { formatDuration, formatValue, niceStep, parseDuration, timeTicks, valueAxis } = await import('/chart/scale.js');
+      const { columns, fullName } = await import('/chart/columns.js');
+      const { splitMatchers } = await import('/chart/question.js');
+      const { atCaret, firstQuery, unitOf } = await import('/app/promql.js');
+      const caret = (text) => { const found = atCaret(text); return found && [found.kind, found.word, found.metric, found.label].filter(Boolean).join(' '); };
+      const grid = columns([{ metric: { job: 'a' }, values: [[100, '1'], [120, '+Inf'], [130, 'NaN']] }, { metric: { job: 'b' }, values: [] }], { start: 100, end: 130, step: 10 });
+      return [
+        [parseDuration('1h30m'), 5400], [parseDuration('90'), 90], [parseDuration('0s'), null], [parseDuration('-5m'), null], [parseDuration('5 m'), null],
+        [formatDuration(5400), '1h30m'], [niceStep(3600, 400), 10], [niceStep(30 * 86400, 400), 7200],
+        [formatValue(0), '0'], [formatValue(1234.5), '1235'], [formatValue(12345), '12.35k'], [formatValue(1500, '', 500), '1.5k'], [formatValue(NaN), 'NaN'],
+        [formatValue(-Infinity, 'bytes'), '-Inf'], [formatValue(1536, 'bytes/s'), '1.5 KiB/s'], [formatValue(0.0123, 'seconds'), '12.3 ms'], [formatValue(0.125, 'percent'), '12.5 %'],
+        [valueAxis(3, 97, 5).ticks.join(), '0,20,40,60,80,100'], [valueAxis(NaN, NaN, 5).ticks.length > 1, true], [valueAxis(100, 101, 5).low, 100],
+        [timeTicks(0, 3600, 8).length <= 9, true],
+        [JSON.stringify(splitMatchers('a="x, y", b=~"c|d"')), '["a=\\"x, y\\"","b=~\\"c|d\\""]'],
+        [grid.series.map(({ name }) => name).join(), 'a,b'], [grid.series[0].present, 2], [grid.series[0].high, 1], [String(grid.series[0].values), '1,NaN,Infinity,NaN'],
+        [fullName({ __name__: 'up', job: 'a"b' }), 'up{job="a\\"b"}'],
+        [caret('sum(ra'), 'name ra'], [caret('rate(x[5m'), null], [caret('x{'), 'label x'], [caret('x{a="b", c'), 'label c x'], [caret('x{a=~"b|c'), 'value c x a'], [caret('"x'), null],
+        [unitOf('sum(rate(a_bytes_total{x="/"}[5m]))'), 'bytes/s'], [unitOf('a_bytes / b_bytes'), ''], [unitOf('histogram_quantile(0.9, rate(a_seconds_bucket[5m]))'), 'seconds'],
+        [firstQuery({ name: 'a_total', type: 'counter' }), 'rate(a_total[5m])'], [firstQuery({ name: 'up', type: 'gauge' }), 'up'], [firstQuery({ name: 'a b', type: 'gauge' }), '{__name__="a b"}'],
+      ];
+    });
+    results.forEach(([found, wanted], at) => check(found === wanted, `case ${at}: ${JSON.stringify(found)} should be ${JSON.stringify(wanted)}`));
+  },
+
+  /** An empty server: the first account, how to add data, signing out and in. */
+  async first_run() {
+    const page = watch(await browser.newPage());
+    announced.push('/api/v1/auth/me', '/api/v1/auth/login');
+    await page.goto(given.server);
+    await page.waitForSelector('[name="slug"]');
+    await picture(page, 'setup');
+    await page.fill('[name="name"]', 'Ada');
+    await page.fill('[name="email"]', 'ada@example.com');
+    await page.fill('[name="password"]', 'correct horse battery staple');
+    await page.fill('[name="org"]', 'Acme Works');
+    check(await page.inputValue('[name="slug"]') === 'acme-works', 'the short name follows the name');
+    await page.click('text=Create account');
+    await page.waitForSelector('.add-data');
+    await page.click('text=Create a key');
+    await page.waitForFunction(() => /credentials: msk_\w{20,}/.test(document.querySelector('.snippet').textContent));
+    await picture(page, 'add-data');
+    await page.click('.menu summary');
+    await page.click('text=Sign out');
+    await page.fill('[name="email"]', 'ada@example.com');
+    await page.fill('[name="password"]', 'wrong');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.alert').textContent !== '');
+    await picture(page, 'sign-in-refused');
+    await page.fill('[name="password"]', 'correct horse battery staple');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.add-data');
+  },
+};
+
+try {
+  check(scenarios[scenario], 'there is such a scenario');
+  await scenarios[scenario]();
+  check(complaints.length === 0, `the browser has nothing to complain about:\n  ${complaints.join('\n  ')}`);
+} catch (error) {
+  for (const page of browser.pages()) await picture(page, `failed-${scenario}`).catch(() => null);
+  if (complaints.length) console.error(`the browser's complaints:\n  ${complaints.join('\n  ')}`);
+  fail(error);
+}
+clearTimeout(watchdog);
+await browser.close();
+rmSync(profile, { recursive: true, force: true });
+console.log(`${scenario}: held; pictures are in ${given.pictures}`);

@@ -1,0 +1,270 @@
+//! End to end with the real things: Prometheus 3 scrapes a real node_exporter and writes to promlet; promlet must answer
+//! PromQL about those series, by cookie and by embed token, as that Prometheus answers itself.
+
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use harness::{Answer, ORG, Server, percent, request};
+use promlet::clock::Clock;
+use serde_json::{Value as Json, json};
+
+/// A later suite: Debian's stable Prometheus 2.x answers differently (left-closed windows, among others).
+const SUITE: &str = "sid";
+
+struct Peer {
+    name: &'static str,
+    child: Child,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn start(name: &'static str, command: &mut Command) -> Peer {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap_or_else(|e| panic!("{name} does not start: {e}"));
+    Peer { name, child }
+}
+
+/// The folder that the peers' programs were unpacked into.
+fn peers() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prometheus");
+    let status = Command::new("sh")
+        .arg(root.join("tests/peers/debian.sh"))
+        .arg(SUITE)
+        .arg(&dir)
+        .args(["prometheus", "promtool", "prometheus-node-exporter"])
+        .status()
+        .expect("a shell");
+    assert!(status.success(), "the peers could not be fetched; see the lines above");
+    dir.join("root/usr/bin")
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(90), "waited 90 s for {what}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// One asker of instant and range queries: (expression, time or start/end) to (status, body).
+struct Asker<'a> {
+    name: &'a str,
+    instant: Box<dyn Fn(&str, i64) -> Answer + 'a>,
+    range: Box<dyn Fn(&str, i64, i64, i64) -> Answer + 'a>,
+}
+
+const QUERIES: &[&str] = &[
+    "up",
+    "count({job=\"node\"})",
+    "count by (__name__) ({job=\"node\"})",
+    "node_memory_MemTotal_bytes / 1024 / 1024",
+    "node_memory_MemTotal_bytes - node_memory_MemAvailable_bytes",
+    "rate(node_cpu_seconds_total[10s])",
+    "sum by (mode) (rate(node_cpu_seconds_total{mode!=\"idle\"}[10s]))",
+    "100 - avg by (instance) (irate(node_cpu_seconds_total{mode=\"idle\"}[10s])) * 100",
+    "increase(node_context_switches_total[12s])",
+    "topk(3, node_filesystem_size_bytes)",
+    "quantile by (job) (0.7, node_cpu_seconds_total)",
+    "stddev(node_cpu_seconds_total)",
+    "node_load1 offset 4s",
+    "max_over_time(node_load1[8s]) - min_over_time(node_load1[8s])",
+    "avg_over_time(node_memory_MemAvailable_bytes[9s])",
+    "max_over_time(rate(node_cpu_seconds_total{mode=\"user\"}[5s])[10s:2s])",
+    "histogram_quantile(0.9, sum by (le) (rate(prometheus_http_request_duration_seconds_bucket[10s])))",
+    "node_network_receive_bytes_total * on (instance, device) group_left (operstate) node_network_info",
+    "label_replace(node_uname_info, \"short\", \"$1\", \"release\", \"([0-9]+).*\")",
+    "absent(no_such_metric{job=\"x\"})",
+    "node_time_seconds - timestamp(node_time_seconds)",
+    "scalar(node_load5) + vector(1)",
+    "clamp_max(node_load1, 0.1) or node_load5",
+    "{__name__=~\"node_load1.?\", job=\"node\"} > 0.001",
+    "deriv(node_memory_MemFree_bytes[10s])",
+    "changes(node_load1[10s]) + resets(node_load1[10s])",
+];
+
+#[test]
+fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers_itself() {
+    let programs = peers();
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(&dir.path().join("store"));
+    let cookie = server.sign_in();
+    let (key, secret) = server.api_key(&cookie);
+
+    let node_port = free_port();
+    let node = start(
+        "node_exporter",
+        Command::new(programs.join("prometheus-node-exporter"))
+            .arg(format!("--web.listen-address=127.0.0.1:{node_port}"))
+            .arg("--log.level=error")
+            .stderr(Stdio::null()),
+    );
+    let prometheus_port = free_port();
+    let config = dir.path().join("prometheus.yml");
+    let write_url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/write", server.url);
+    std::fs::write(&config, prometheus_config(node_port, prometheus_port, &write_url, &secret)).expect("written");
+    let prometheus = start(
+        "prometheus",
+        Command::new(programs.join("prometheus"))
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", dir.path().join("prometheus").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{prometheus_port}"))
+            .arg("--log.level=warn"),
+    );
+    let upstream = format!("http://127.0.0.1:{prometheus_port}");
+    println!("peers {} and {} are up", node.name, prometheus.name);
+
+    // Let it scrape for a while, then take a moment that both have seen completely.
+    wait_for("Prometheus to have scraped for 20 s", || {
+        let answer = request("GET", &format!("{upstream}/api/v1/query?query={}", percent("count_over_time(up{job=\"node\"}[1m])")), &[], None);
+        answer.status == 200 && first_value(&answer).is_some_and(|n| n >= 20.0)
+    });
+    let at = Clock::System.now().as_s() - 2;
+    wait_for("promlet to have received what Prometheus scraped", || {
+        let later = format!("max(timestamp({{__name__=~\"node_load1|prometheus_build_info\"}})) - {at}");
+        server.ask(&cookie, &later, &(at + 30).to_string())["result"][0]["value"][1].as_str().and_then(|v| v.parse::<f64>().ok()).is_some_and(|lag| lag > 2.0)
+    });
+
+    let token = server
+        .post_json(&format!("/api/v1/orgs/{ORG}/embed/tokens"), &[("Cookie", &cookie)], &json!({"api_key_id": key, "ttl_s": 600}))
+        .json()["token"]
+        .as_str()
+        .expect("a token")
+        .to_owned();
+    let offline = offline_token(&key, &secret);
+    let by_cookie = promlet("cookie", &server, "Cookie", cookie.clone());
+    let by_token = promlet("minted token", &server, "Authorization", format!("Bearer {token}"));
+    let by_offline = promlet("token made offline", &server, "Authorization", format!("Bearer {offline}"));
+    let mut compared = 0;
+    for expr in QUERIES {
+        let expected = request("GET", &format!("{upstream}/api/v1/query?query={}&time={at}", percent(expr)), &[], None);
+        let range = format!("{upstream}/api/v1/query_range?query={}&start={}&end={at}&step=2", percent(expr), at - 12);
+        let expected_range = request("GET", &range, &[], None);
+        for asker in [&by_cookie, &by_token, &by_offline] {
+            compared += compare(asker.name, expr, &expected, &(asker.instant)(expr, at));
+            compared += compare(asker.name, expr, &expected_range, &(asker.range)(expr, at - 12, at, 2));
+        }
+    }
+    let series = server.ask(&cookie, "count({job=\"node\"})", &at.to_string());
+    let series: f64 = series["result"][0]["value"][1].as_str().expect("counted").parse().expect("a number");
+    println!("{series} node_exporter series; {compared} series of {} queries compared three ways, instant and range", QUERIES.len());
+    assert!(series > 150.0 && compared > 1_000, "{series} series, {compared} compared");
+    promtool_reads(&programs, &server, &secret);
+}
+
+fn prometheus_config(node_port: u16, own_port: u16, write_url: &str, secret: &str) -> String {
+    format!(
+        "global:\n  scrape_interval: 1s\nscrape_configs:\n\
+         - job_name: node\n  static_configs: [{{targets: ['127.0.0.1:{node_port}']}}]\n\
+         - job_name: prometheus\n  static_configs: [{{targets: ['127.0.0.1:{own_port}']}}]\n\
+         remote_write:\n- url: {write_url}\n  authorization: {{credentials: {secret}}}\n  queue_config: {{batch_send_deadline: 1s}}\n"
+    )
+}
+
+/// HS256 with the key's secret, as API.md C4 says a customer's backend may do it.
+fn offline_token(key: &str, secret: &str) -> String {
+    let now = Clock::System.now().as_s();
+    let mut header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256);
+    header.kid = Some(key.to_owned());
+    let claims = json!({"aud": "ms-embed", "org": ORG, "iat": now, "exp": now + 600});
+    jsonwebtoken::encode(&header, &claims, &jsonwebtoken::EncodingKey::from_secret(secret.as_bytes())).expect("signed")
+}
+
+fn promlet<'a>(name: &'a str, server: &'a Server, header: &'static str, credential: String) -> Asker<'a> {
+    let again = credential.clone();
+    let base = format!("/api/v1/orgs/{ORG}/query");
+    let base_range = base.clone();
+    // 60 requests a second and session is the customer's limit; a test that asks faster has to wait.
+    let patient = move |path: String, credential: &str| loop {
+        let answer = server.get(&path, &[(header, credential)]);
+        if answer.status != 429 {
+            return answer;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let ask = patient;
+    Asker {
+        name,
+        instant: Box::new(move |expr, at| ask(format!("{base}/expr-instant?expr={}&time={at}&limit=10000", percent(expr)), &credential)),
+        range: Box::new(move |expr, start, end, step| {
+            let path = format!("{base_range}/expr-range?expr={}&start={start}&end={end}&step={step}&limit=10000", percent(expr));
+            patient(path, &again)
+        }),
+    }
+}
+
+fn first_value(answer: &Answer) -> Option<f64> {
+    answer.json()["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+}
+
+/// Series by label set, each with its (time, value text) pairs.
+fn by_labels(name: &str, expr: &str, answer: &Answer) -> BTreeMap<String, Vec<(f64, String)>> {
+    assert_eq!(answer.status, 200, "{name}: {expr}: {}", answer.body);
+    let data = answer.json()["data"].clone();
+    let point = |pair: &Json| (pair[0].as_f64().expect("a time"), pair[1].as_str().expect("a text").to_owned());
+    if data["resultType"] == "scalar" {
+        return BTreeMap::from([("scalar".to_owned(), vec![point(&data["result"])])]);
+    }
+    let mut found = BTreeMap::new();
+    for series in data["result"].as_array().expect("a list") {
+        let labels: BTreeMap<String, String> = serde_json::from_value(series["metric"].clone()).expect("labels");
+        let points = match &series["values"] {
+            Json::Array(values) => values.iter().map(point).collect(),
+            _ => vec![point(&series["value"])],
+        };
+        assert!(found.insert(format!("{labels:?}"), points).is_none(), "{name}: {expr}: {labels:?} twice");
+    }
+    found
+}
+
+/// Asserts that both hold the same series, times and values; answers how many series that were.
+fn compare(name: &str, expr: &str, expected: &Answer, got: &Answer) -> usize {
+    let expected = by_labels("prometheus", expr, expected);
+    let got = by_labels(name, expr, got);
+    assert_eq!(expected.keys().collect::<Vec<_>>(), got.keys().collect::<Vec<_>>(), "{name}: {expr}: other series");
+    for (labels, points) in &expected {
+        let ours = &got[labels];
+        assert_eq!(points.len(), ours.len(), "{name}: {expr}: {labels}: {points:?} against {ours:?}");
+        for ((at, value), (our_at, our_value)) in points.iter().zip(ours) {
+            assert!((at - our_at).abs() < 1e-6 && same(value, our_value), "{name}: {expr}: {labels}: {value} at {at} against {our_value} at {our_at}");
+        }
+    }
+    expected.len()
+}
+
+/// Equal texts, or numbers that differ in the last digits alone: the order in which a sum runs over series is not fixed.
+fn same(a: &str, b: &str) -> bool {
+    let numbers = (a.parse::<f64>(), b.parse::<f64>());
+    a == b || matches!(numbers, (Ok(a), Ok(b)) if (a - b).abs() <= 1e-12 * a.abs().max(b.abs()))
+}
+
+/// Prometheus' own command line tool reads the mount with the API key, as a data source would.
+fn promtool_reads(programs: &Path, server: &Server, secret: &str) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let config = dir.path().join("http.yml");
+    std::fs::write(&config, format!("authorization:\n  credentials: {secret}\n")).expect("written");
+    let output = Command::new(programs.join("promtool"))
+        .args(["query", "instant", "--http.config.file"])
+        .arg(&config)
+        .arg(format!("{}/api/v1/orgs/{ORG}/prometheus", server.url))
+        .arg("up{job=\"node\"}")
+        .output()
+        .expect("promtool runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("job=\"node\"") && said.contains("=> 1 @"), "{said} {}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,310 @@
+//! The house rules of ARCHITECTURE.md as a test: which room may use which, which room may name which package, where
+//! `unsafe` may stand, what lies at the top level, and that prose keeps up with the code.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Room, and the rooms it may use. What is not listed may not be named there. A room may always use itself.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("clock", &["model"]),
+    ("entropy", &[]),
+    ("kv", &["model"]),
+    ("ingest", &["model"]),
+    ("tsdb", &["kv", "model"]),
+    ("promql", &["tsdb", "model", "clock"]),
+    ("identity", &["kv", "model", "entropy"]),
+    ("outbound", &["model"]),
+    ("ui", &[]),
+    ("api", &["promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui", "model", "clock", "entropy"]),
+    ("tasks", &["api", "tsdb", "identity", "outbound", "model", "clock", "entropy"]),
+    ("config", &["model"]),
+    ("telemetry", &["config"]),
+    (
+        "server",
+        &["config", "tasks", "api", "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui", "model", "clock", "entropy"],
+    ),
+    ("cli", &["config", "server", "telemetry", "tasks", "api", "identity", "tsdb", "model", "clock", "entropy"]),
+];
+
+/// Package as named in code, and the rooms (or files) that may name it. `serde`, `thiserror` and `tracing` are everyone's.
+const OWNERS: &[(&str, &[&str])] = &[
+    ("sled", &["kv"]),
+    ("bincode", &["kv"]),
+    ("promql_parser", &["promql/syntax"]),
+    ("argon2", &["identity"]),
+    ("totp_rs", &["identity"]),
+    ("jsonwebtoken", &["identity"]),
+    ("aes_gcm", &["identity"]),
+    ("rand", &["entropy"]),
+    ("governor", &["api"]),
+    ("axum", &["api"]),
+    ("hyper", &["api"]),
+    ("hyper_util", &["api"]),
+    ("http_body_util", &["api"]),
+    ("tower", &["api"]),
+    ("tower_http", &["api"]),
+    ("cookie", &["api"]),
+    ("form_urlencoded", &["api"]),
+    ("lettre", &["outbound"]),
+    ("clap", &["config"]),
+    ("tokio", &["api", "outbound", "server"]),
+    ("snap", &["ingest"]),
+    ("rapidhash", &["tsdb"]),
+    ("regex", &["model/pattern"]),
+    ("chrono", &["model/time", "promql/functions"]),
+    ("sysinfo", &["tasks/host"]),
+    ("tracing_subscriber", &["telemetry"]),
+    ("anyhow", &["cli"]),
+    ("zmij", &["api", "promql"]),
+];
+
+/// Files that may hold `unsafe` (none yet: mapped segments come with the next step of the store).
+const UNSAFE_FILES: &[&str] = &[];
+
+/// What may lie at the top level of the repository.
+const TOP_LEVEL: &[&str] = &[
+    "Cargo.toml", "Cargo.lock", "build.rs", "src", "benches", "tests", "data", "examples", "README.md", "ARCHITECTURE.md",
+    "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "target",
+];
+
+struct Source {
+    /// Relative to `src/`, with `/`.
+    path: String,
+    /// Comments and texts blanked out, so that only code is left.
+    code: String,
+}
+
+impl Source {
+    fn room(&self) -> &str {
+        self.path.split(['/', '.']).next().unwrap_or_default()
+    }
+
+    fn is_in(&self, place: &str) -> bool {
+        let stem = self.path.strip_suffix(".rs").unwrap_or(&self.path);
+        stem == place || stem.starts_with(&format!("{place}/")) || stem.starts_with(&format!("{place}_"))
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files_below(dir: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(dir).unwrap_or_else(|e| panic!("cannot read {}: {e}", dir.display()));
+    for entry in entries.map(|entry| entry.expect("readable").path()) {
+        if entry.is_dir() {
+            found.extend(files_below(&entry, ending));
+        } else if entry.to_string_lossy().ends_with(ending) {
+            found.push(entry);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn sources() -> Vec<Source> {
+    let src = root().join("src");
+    let read = |path: PathBuf| Source {
+        path: path.strip_prefix(&src).expect("below src").to_string_lossy().replace('\\', "/"),
+        code: blank_comments_and_texts(&fs::read_to_string(&path).expect("UTF-8")),
+    };
+    files_below(&src, ".rs").into_iter().map(read).collect()
+}
+
+/// Replaces what is inside comments, strings and character literals by blanks. Good enough for searching names: raw
+/// strings with any number of `#` are known, lifetimes are not taken for characters.
+fn blank_comments_and_texts(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = vec![b' '; bytes.len()];
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &text[at..];
+        let raw_hashes = rest.strip_prefix('r').map(|r| r.len() - r.trim_start_matches('#').len());
+        let skip = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else if let Some(hashes) = raw_hashes.filter(|n| rest[1 + n..].starts_with('"')) {
+            let close = format!("\"{}", "#".repeat(hashes));
+            rest[2 + hashes..].find(&close).map_or(rest.len(), |end| 2 + hashes + end + close.len())
+        } else if rest.starts_with('"') {
+            let mut end = 1;
+            while end < rest.len() && rest.as_bytes()[end] != b'"' {
+                end += if rest.as_bytes()[end] == b'\\' { 2 } else { 1 };
+            }
+            end + 1
+        } else if rest.starts_with("'\\") {
+            rest[2..].find('\'').map_or(rest.len(), |end| end + 3)
+        } else if rest.starts_with('\'') && rest.chars().nth(2) == Some('\'') {
+            rest.chars().take(3).map(char::len_utf8).sum()
+        } else {
+            0
+        };
+        if skip == 0 {
+            out[at] = bytes[at];
+            at += 1;
+        } else {
+            for (place, byte) in bytes.iter().enumerate().take((at + skip).min(bytes.len())).skip(at) {
+                if *byte == b'\n' {
+                    out[place] = b'\n';
+                }
+            }
+            at += skip;
+        }
+        while at < bytes.len() && !text.is_char_boundary(at) {
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Whether `code` names `word` followed by `::`, not as the tail of a longer name or path.
+fn names(code: &str, word: &str) -> bool {
+    code.match_indices(&format!("{word}::")).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != ':')
+    })
+}
+
+/// The rooms named by `crate::room` or inside `use crate::{room, ...}`.
+fn rooms_used(code: &str) -> BTreeSet<String> {
+    let mut used = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        let rest = &code[at + 7..];
+        if let Some(list) = rest.strip_prefix('{') {
+            let mut depth = 0;
+            let mut word = String::new();
+            for c in list.chars() {
+                match c {
+                    '{' => depth += 1,
+                    '}' if depth == 0 => break,
+                    '}' => depth -= 1,
+                    ',' if depth == 0 => used.extend([std::mem::take(&mut word)]),
+                    c if depth == 0 => word.push(c),
+                    _ => {}
+                }
+            }
+            used.insert(word);
+        } else {
+            used.insert(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+        }
+    }
+    used.into_iter().map(|w| w.trim().split("::").next().unwrap_or_default().trim().to_owned()).filter(|w| !w.is_empty()).collect()
+}
+
+#[test]
+fn rooms_use_only_the_rooms_below_them() {
+    let mut breaches = Vec::new();
+    for source in sources() {
+        if ["lib", "main"].contains(&source.room()) {
+            continue;
+        }
+        let Some((_, below)) = LAYERS.iter().find(|(room, _)| *room == source.room()) else {
+            breaches.push(format!("{}: no such room in ARCHITECTURE.md; add it to LAYERS with what it may use", source.path));
+            continue;
+        };
+        for used in rooms_used(&source.code) {
+            let is_room = LAYERS.iter().any(|(room, _)| *room == used);
+            if is_room && used != source.room() && !below.contains(&&*used) {
+                breaches.push(format!("{}: {} may not use {used}", source.path, source.room()));
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "layers:\n{}", breaches.join("\n"));
+}
+
+#[test]
+fn a_package_is_named_only_in_the_room_that_owns_it() {
+    let mut breaches = Vec::new();
+    for source in sources() {
+        for (package, places) in OWNERS {
+            if names(&source.code, package) && !places.iter().any(|place| source.is_in(place)) {
+                breaches.push(format!("{}: {package} belongs to {}", source.path, places.join(", ")));
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "packages:\n{}", breaches.join("\n"));
+}
+
+#[test]
+fn every_dependency_has_an_owner_and_every_owner_is_a_dependency() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("Cargo.toml");
+    let section = manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next()).expect("[dependencies]");
+    let declared: BTreeSet<String> = section
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once('=').map(|(name, _)| name.trim().replace('-', "_")))
+        .collect();
+    let everyones = ["serde", "serde_json", "thiserror", "tracing", "data_encoding", "sha2", "hmac", "crc32c", "rustix"];
+    let owned: BTreeSet<String> = OWNERS.iter().map(|(package, _)| (*package).to_owned()).chain(everyones.map(str::to_owned)).collect();
+    let unowned: Vec<_> = declared.difference(&owned).collect();
+    let gone: Vec<_> = owned.difference(&declared).collect();
+    assert!(unowned.is_empty() && gone.is_empty(), "without an owner: {unowned:?}; owned but not declared: {gone:?}");
+}
+
+#[test]
+fn every_package_of_the_card_does_real_work() {
+    let card = [
+        "axum", "tokio", "sled", "promql_parser", "serde", "bincode", "jsonwebtoken", "argon2", "totp_rs", "rand", "governor", "lettre", "clap",
+    ];
+    let sources = sources();
+    let idle: Vec<_> = card.iter().filter(|package| !sources.iter().any(|source| names(&source.code, package))).collect();
+    assert!(idle.is_empty(), "named nowhere: {idle:?}");
+}
+
+#[test]
+fn unsafe_stands_only_where_architecture_says() {
+    for source in sources() {
+        let found = source.code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe");
+        assert!(!found || UNSAFE_FILES.contains(&&*source.path), "{}: unsafe", source.path);
+    }
+}
+
+#[test]
+fn the_top_level_holds_what_the_card_says() {
+    for entry in fs::read_dir(root()).expect("readable") {
+        let name = entry.expect("readable").file_name().to_string_lossy().into_owned();
+        assert!(name.starts_with('.') || TOP_LEVEL.contains(&&*name), "{name} may not lie at the top level");
+    }
+}
+
+#[test]
+fn architecture_names_every_room() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    for (room, _) in LAYERS {
+        assert!(map.contains(&format!("`{room}`")), "ARCHITECTURE.md does not speak of `{room}`");
+    }
+}
+
+#[test]
+fn a_source_file_begins_with_its_purpose() {
+    for path in files_below(&root().join("src"), ".rs") {
+        let text = fs::read_to_string(&path).expect("UTF-8");
+        assert!(text.starts_with("//!"), "{} does not begin with //! and its purpose", path.display());
+    }
+}
+
+#[test]
+fn no_test_is_ignored_and_nothing_is_left_to_do() {
+    let marks = [concat!("#[", "ignore"), concat!("TO", "DO"), concat!("FIX", "ME"), concat!("todo", "!("), concat!("unimplemented", "!(")];
+    for dir in ["src", "tests", "benches", "examples"] {
+        for path in files_below(&root().join(dir), ".rs") {
+            let text = fs::read_to_string(&path).expect("UTF-8");
+            for mark in marks {
+                assert!(!text.contains(mark), "{}: {mark}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_search_for_names_sees_code_and_not_prose() {
+    let code = blank_comments_and_texts("// sled::open\nlet a = \"sled::open\"; let c = '\"'; let r = r#\"sled::\"#; x::sled::y; sled::Db;\n");
+    assert!(names(&code, "sled"));
+    assert!(!names(&code.replace("; sled::Db", ""), "sled"));
+    let used = rooms_used("use crate::{kv::Table, model::{Labels, Matcher}};\nlet x = crate::tsdb::X;");
+    assert_eq!(used.into_iter().collect::<Vec<_>>(), ["kv", "model", "tsdb"]);
+}
