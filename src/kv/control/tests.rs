@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 
 use serde::{Deserialize, Serialize};
 
@@ -125,6 +126,17 @@ fn put(control: &Control, key: u32, value: User) -> Result<(), CommitError<Datab
         tx.put(&key, &value);
         Ok(())
     })
+}
+
+/// Puts a change in the queue without waiting for its answer.
+fn queue<F>(control: &Control, closure: F) -> Receiver<Result<(), CommitError<DatabaseError>>>
+where
+    F: FnOnce(&mut Txn<'_>) -> Result<(), DatabaseError> + Send + 'static,
+{
+    let (reply, answer) = sync_channel(1);
+    let job = Box::new(Change { closure: Some(closure), answer: None, reply });
+    control.jobs.as_ref().expect("open").send(job).expect("running");
+    answer
 }
 
 fn users(control: &Control) -> Vec<(u32, String)> {
@@ -357,6 +369,27 @@ fn without_room_for_a_journal_file_nothing_is_written_and_it_may_be_tried_again(
     assert!(matches!(refused, CommitError::Failed(CommitFailure::NoRoom(_))), "{refused}");
     assert_eq!((kept.len(), control.health()), (4, Ok(())));
     assert_eq!(control.get::<User>(&4).expect("get"), None);
+    // The same in one group: what a change saw of one that was not kept must not be kept either.
+    let (open_gate, gate) = sync_channel::<()>(1);
+    let waiting = queue(&control, move |_| {
+        gate.recv().expect("opened");
+        Ok(())
+    });
+    let unkept = queue(&control, move |tx| {
+        tx.put(&4, &big(4));
+        Ok(())
+    });
+    let after_it = queue(&control, |tx| {
+        assert!(tx.get::<User>(&4)?.is_some());
+        (100..160).for_each(|key| tx.put(&key, &user("saw it")));
+        Ok(())
+    });
+    open_gate.send(()).expect("waits");
+    for answer in [waiting, unkept, after_it] {
+        let answer = answer.recv().expect("answered");
+        assert!(matches!(answer, Err(CommitError::Failed(CommitFailure::NoRoom(_)))), "{answer:?}");
+    }
+    assert_eq!(control.scan::<User>(&()).expect("scan").len(), 4);
     std::fs::remove_dir(journal.join("00000003.jnl.new")).expect("room");
     put(&control, 4, big(4)).expect("tried again");
     drop(control);
