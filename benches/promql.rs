@@ -32,7 +32,7 @@ fn store() -> Snapshot {
         batch.series(&labels, samples);
     }
     let store = Tsdb::scaffold();
-    store.append(OrgId(1), &batch.batch(), Timestamp::from_ms(0)).expect("stored");
+    store.append(OrgId(1), &batch.batch(), Timestamp::from_s(SAMPLES * 15)).expect("stored");
     store.snapshot(&Access::whole(OrgId(1)))
 }
 

@@ -7,6 +7,7 @@
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
 #[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
 
 use std::io::{BufRead, BufReader};

@@ -53,7 +53,6 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("snap", &["ingest"]),
     ("rapidhash", &["tsdb"]),
     ("regex", &["model/pattern"]),
-    ("regex_syntax", &["model/pattern"]),
     ("chrono", &["model/time", "promql/functions"]),
     ("sysinfo", &["tasks/host"]),
     ("tracing_subscriber", &["telemetry"]),

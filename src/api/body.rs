@@ -5,12 +5,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::request::Parts;
+use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
@@ -18,6 +19,7 @@ use hyper::body::{Frame, SizeHint};
 use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, ApiResult, Code};
+use super::limits::jittered_retry;
 
 /// How long a body may take to arrive.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,42 @@ pub struct BodyDeadlines {
 impl Default for BodyDeadlines {
     fn default() -> BodyDeadlines {
         BodyDeadlines { ingest: Duration::from_secs(60), other: Duration::from_secs(30) }
+    }
+}
+
+/// Bytes of ingest bodies in memory at once, over all requests: each is held from its arrival to its answer, and a
+/// thousand connections with 8 MiB each would be 8 GiB.
+#[derive(Debug)]
+pub struct IngestBytes {
+    used: AtomicU64,
+    most: u64,
+}
+
+impl IngestBytes {
+    /// At most so many bytes.
+    pub fn new(most: u64) -> IngestBytes {
+        IngestBytes { used: AtomicU64::new(0), most }
+    }
+}
+
+/// What one request holds of [`IngestBytes`]; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    of: Arc<IngestBytes>,
+    bytes: AtomicU64,
+}
+
+impl Held {
+    fn grow(&self, bytes: u64) -> bool {
+        let before = self.of.used.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        before.saturating_add(bytes) <= self.of.most
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of.used.fetch_sub(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -69,37 +107,48 @@ impl Class {
     }
 }
 
-/// Bounds a request's body by its path.
+/// Bounds a request's body by its path. The second part is held until the request is answered.
 ///
 /// # Errors
-/// 413 at once where `Content-Length` already says too much; later, for the reader, 413 and 408.
-pub fn bound(request: Request, deadlines: BodyDeadlines) -> ApiResult<Request> {
+/// 413 at once where `Content-Length` already says too much; later, for the reader, 413, 408 and 503.
+pub(super) fn bound(
+    request: Request,
+    deadlines: BodyDeadlines,
+    ingest: &Arc<IngestBytes>,
+) -> ApiResult<(Request, Option<Arc<Held>>)> {
     let class = Class::of(request.method(), request.uri().path());
     let bytes_max = class.bytes_max();
-    let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
-    if declared.is_some_and(|bytes| bytes > bytes_max) {
+    let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
+    if declared.and_then(|v| v.parse::<u64>().ok()).is_some_and(|bytes| bytes > bytes_max) {
         return Err(too_large(bytes_max));
     }
     let within = if class == Class::Ingest { deadlines.ingest } else { deadlines.other };
-    Ok(request.map(|body| {
+    let held =
+        (class == Class::Ingest).then(|| Arc::new(Held { of: Arc::clone(ingest), bytes: AtomicU64::new(0) }));
+    let holds = held.clone();
+    let request = request.map(|body| {
         if body.is_end_stream() {
             return body;
         }
-        Body::new(Bounded { inner: body, left: bytes_max, bytes_max, within, deadline: None })
-    }))
+        Body::new(Bounded { inner: body, left: bytes_max, bytes_max, within, deadline: None, held: holds })
+    });
+    Ok((request, held))
 }
 
 fn too_large(bytes_max: u64) -> ApiError {
-    ApiError::new(Code::BodyTooLarge, format!("this body may have at most {bytes_max} bytes")).with("limit_bytes", bytes_max)
+    ApiError::new(Code::BodyTooLarge, format!("this body may have at most {bytes_max} bytes"))
+        .with("limit_bytes", bytes_max)
 }
 
 /// Why a body could not be read to its end.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 enum BodyError {
     #[error("the body exceeds {0} bytes")]
-    TooLarge(u64),
+    Large(u64),
     #[error("the body did not arrive within {} s", .0.as_secs())]
-    TooSlow(Duration),
+    Slow(Duration),
+    #[error("too many bodies are being taken in at once")]
+    Full,
 }
 
 /// A body that ends with an error at its limit or its deadline. The deadline counts from the first read.
@@ -109,29 +158,36 @@ struct Bounded {
     bytes_max: u64,
     within: Duration,
     deadline: Option<Pin<Box<tokio::time::Sleep>>>,
+    held: Option<Arc<Held>>,
 }
 
 impl HttpBody for Bounded {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                if this.held.as_ref().is_some_and(|held| !held.grow(bytes)) {
+                    return Poll::Ready(Some(Err(axum::Error::new(BodyError::Full))));
+                }
                 match this.left.checked_sub(bytes) {
                     Some(left) => {
                         this.left = left;
                         Poll::Ready(Some(Ok(frame)))
                     }
-                    None => Poll::Ready(Some(Err(axum::Error::new(BodyError::TooLarge(this.bytes_max))))),
+                    None => Poll::Ready(Some(Err(axum::Error::new(BodyError::Large(this.bytes_max))))),
                 }
             }
             Poll::Pending => {
                 let within = this.within;
                 let deadline = this.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
-                deadline.as_mut().poll(cx).map(|()| Some(Err(axum::Error::new(BodyError::TooSlow(within)))))
+                deadline.as_mut().poll(cx).map(|()| Some(Err(axum::Error::new(BodyError::Slow(within)))))
             }
             done => done,
         }
@@ -164,29 +220,18 @@ fn refused(error: &(dyn std::error::Error + 'static), bytes_max: u64) -> ApiErro
             return too_large(bytes_max);
         }
         match error.downcast_ref::<BodyError>() {
-            Some(BodyError::TooLarge(bytes_max)) => return too_large(*bytes_max),
-            Some(slow @ BodyError::TooSlow(_)) => {
-                return ApiError::new(Code::RequestTimeout, slow.to_string()).with_header(header::CONNECTION, header::HeaderValue::from_static("close"));
+            Some(BodyError::Large(bytes_max)) => return too_large(*bytes_max),
+            Some(slow @ BodyError::Slow(_)) => {
+                return ApiError::new(Code::RequestTimeout, slow.to_string())
+                    .with_header(header::CONNECTION, header::HeaderValue::from_static("close"));
+            }
+            Some(full @ BodyError::Full) => {
+                return ApiError::new(Code::Busy, full.to_string()).with_retry_after(jittered_retry());
             }
             None => cause = error.source(),
         }
     }
     ApiError::new(Code::BadRequest, "the body could not be read to its end")
-}
-
-/// Path parameters, percent-decoded.
-#[derive(Clone, Copy, Debug)]
-pub struct Path<T>(pub T);
-
-impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> ApiResult<Path<T>> {
-        match axum::extract::Path::from_request_parts(parts, state).await {
-            Ok(axum::extract::Path(value)) => Ok(Path(value)),
-            Err(_) => Err(ApiError::new(Code::BadRequest, "the path is not percent-encoded UTF-8")),
-        }
-    }
 }
 
 /// A JSON body in, a JSON body out.
@@ -219,9 +264,11 @@ pub fn is_json(headers: &HeaderMap) -> bool {
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     let shape: serde_json::Result<T> = serde_json::from_slice(bytes);
     shape.map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => {
-            ApiError::new(Code::ValidationFailed, "the body does not have the expected fields").with_field("", "shape", error.to_string())
-        }
+        serde_json::error::Category::Data => ApiError::new(
+            Code::ValidationFailed,
+            "the body does not have the expected fields",
+        )
+        .with_field("", "shape", error.to_string()),
         _ => ApiError::new(Code::InvalidJson, format!("the body is not JSON: {error}")),
     })
 }
@@ -244,7 +291,12 @@ mod tests {
         assert_eq!(post("/api/v1/orgs"), 64);
         assert_eq!(post("/api/v1/orgs/acme/api-keys"), 64);
         assert_eq!(post("/api/v1/orgs/acme/prometheus/api/v1/query"), 256);
-        for path in ["/api/v1/orgs/acme/write", "/api/v1/orgs/acme/prometheus/api/v1/write", "/api/v1/orgs/acme/otlp/v1/metrics", "/api/v1/orgs/acme/import"] {
+        for path in [
+            "/api/v1/orgs/acme/write",
+            "/api/v1/orgs/acme/prometheus/api/v1/write",
+            "/api/v1/orgs/acme/otlp/v1/metrics",
+            "/api/v1/orgs/acme/import",
+        ] {
             assert_eq!(post(path), 8 * 1_024, "{path}");
         }
     }

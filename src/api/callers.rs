@@ -24,7 +24,8 @@ use super::limits::{Charge, Limits};
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
-    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Membership, Role, Session, SessionCheck, UserId,
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Membership, Role, Session, SessionCheck,
+    UserId,
 };
 use crate::model::{Access, OrgId, Timestamp};
 
@@ -196,7 +197,11 @@ impl Machine {
         match self.0.who()? {
             Who::Key(key) => {
                 let org = key_enters(key, slug)?;
-                let forced = key.ingest.labels.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into()));
+                let forced = key
+                    .ingest
+                    .labels
+                    .iter()
+                    .map(|(name, value)| (name.as_str().into(), value.as_str().into()));
                 Ok(Writing { org, forced_labels: forced.collect(), key: Some(Arc::clone(key)), limits })
             }
             Who::Session { session, .. } => {
@@ -216,7 +221,9 @@ impl Minter {
     pub fn enter(&self, slug: &str) -> ApiResult<(OrgId, Option<KeyId>)> {
         match self.0.who()? {
             Who::Key(key) => Ok((key_enters(key, slug)?, Some(key.id))),
-            Who::Session { session, .. } => Ok((self.0.membership(session.user, slug, Role::Editor)?.org.id, None)),
+            Who::Session { session, .. } => {
+                Ok((self.0.membership(session.user, slug, Role::Editor)?.org.id, None))
+            }
             Who::Token { .. } => Err(session_required()),
         }
     }
@@ -250,7 +257,10 @@ impl Cabinet {
         if self.session.is_fresh(self.at.callers.clock.now()) {
             return Ok(());
         }
-        Err(ApiError::new(Code::ReauthRequired, "log in again to do this: the last login is older than 15 minutes"))
+        Err(ApiError::new(
+            Code::ReauthRequired,
+            "log in again to do this: the last login is older than 15 minutes",
+        ))
     }
 }
 
@@ -288,7 +298,8 @@ impl Identified {
         let found = self.callers.identity.membership(user, slug)?;
         let member = found.ok_or_else(org_not_found)?;
         if !member.role.allows(needed) {
-            let detail = format!("this needs the role {}, yours is {}", needed.as_str(), member.role.as_str());
+            let detail =
+                format!("this needs the role {}, yours is {}", needed.as_str(), member.role.as_str());
             return Err(ApiError::new(Code::Forbidden, detail));
         }
         Ok(member)
@@ -312,7 +323,10 @@ fn org_mismatch() -> ApiError {
 }
 
 fn session_required() -> ApiError {
-    ApiError::new(Code::SessionRequired, "this endpoint needs a session cookie; tokens and API keys are not accepted")
+    ApiError::new(
+        Code::SessionRequired,
+        "this endpoint needs a session cookie; tokens and API keys are not accepted",
+    )
 }
 
 fn no_writing_token() -> ApiError {
@@ -329,7 +343,9 @@ fn key_enters(key: &ApiKey, slug: &str) -> ApiResult<OrgId> {
 
 fn identified(parts: &Parts) -> ApiResult<Arc<Identified>> {
     let found = parts.extensions.get::<Arc<Identified>>().cloned();
-    found.ok_or_else(|| ApiError::internal("a route that needs a caller stands outside of the credential layer"))
+    found.ok_or_else(|| {
+        ApiError::internal("a route that needs a caller stands outside of the credential layer")
+    })
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Reader {
@@ -416,7 +432,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Visitor> {
-        let link = cookies::values(&parts.headers, cookies::MAGIC_LINK, 1).first().map(|&value| value.to_owned());
+        let link =
+            cookies::values(&parts.headers, cookies::MAGIC_LINK, 1).first().map(|&value| value.to_owned());
         Ok(Visitor(identified(parts)?, link))
     }
 }
@@ -490,8 +507,12 @@ impl Identified {
 impl Callers {
     async fn identify(&self, parts: &Parts, now: Timestamp) -> Identified {
         let peer = host::peer(parts);
-        let user_agent = parts.headers.get(header::USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
-        let client = Client { ip: self.proxies.client(peer, &parts.headers), user_agent: user_agent.unwrap_or_default() };
+        let user_agent =
+            parts.headers.get(header::USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
+        let client = Client {
+            ip: self.proxies.client(peer, &parts.headers),
+            user_agent: user_agent.unwrap_or_default(),
+        };
         let mut sent_jwt = false;
         // An Authorization header is the only credential looked at: a bad token never falls through to a good cookie.
         let who = if parts.headers.contains_key(header::AUTHORIZATION) {
@@ -532,7 +553,9 @@ impl Callers {
         for cookie in cookies::values(headers, cookies::SESSION, 4) {
             let identity = Arc::clone(&self.identity);
             match self.identity.session(cookie, now) {
-                SessionCheck::Live(session) => return Ok(Who::Session { session, cookie: cookie.to_owned() }),
+                SessionCheck::Live(session) => {
+                    return Ok(Who::Session { session, cookie: cookie.to_owned() });
+                }
                 SessionCheck::LiveOncePersisted(session) => {
                     let renewed = Arc::clone(&session);
                     self.lanes.run(Lane::Account, move || identity.persist_session(&renewed)).await??;
@@ -569,7 +592,8 @@ fn authorization(headers: &HeaderMap) -> ApiResult<Sent> {
         return Err(invalid("more than one Authorization header"));
     };
     let text = value.to_str().map_err(|_| invalid("the Authorization header is not text"))?;
-    let (scheme, rest) = text.trim().split_once(' ').ok_or_else(|| invalid("the Authorization header holds no credential"))?;
+    let (scheme, rest) =
+        text.trim().split_once(' ').ok_or_else(|| invalid("the Authorization header holds no credential"))?;
     let rest = rest.trim();
     if scheme.eq_ignore_ascii_case("bearer") {
         return match rest.starts_with("msk_") {
@@ -581,7 +605,11 @@ fn authorization(headers: &HeaderMap) -> ApiResult<Sent> {
         return Err(invalid("the schemes are Bearer, and Basic with an API key as password"));
     }
     let refused = || ApiError::new(Code::ApiKeyInvalid, "Basic takes an API key as password");
-    let decoded = BASE64.decode(rest.as_bytes()).ok().and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(refused)?;
+    let decoded = BASE64
+        .decode(rest.as_bytes())
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or_else(refused)?;
     let (user, secret) = decoded.split_once(':').ok_or_else(refused)?;
     Ok(Sent::Key { secret: secret.to_owned(), id: user.starts_with("ak_").then(|| user.to_owned()) })
 }

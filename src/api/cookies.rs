@@ -4,9 +4,9 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use cookie::{Cookie, SameSite, time};
 
 /// The session cookie; the specification fixes its name.
-pub const SESSION: &str = "ms_session";
+pub(super) const SESSION: &str = "ms_session";
 /// Binds a sign-in link to a browser.
-pub const MAGIC_LINK: &str = "ms_ml";
+pub(super) const MAGIC_LINK: &str = "ms_ml";
 
 /// 30 days: what the browser keeps a session for, counted anew from every answer.
 const SESSION_MAX_AGE_S: i64 = 2_592_000;
@@ -22,17 +22,17 @@ pub struct Cookies {
 
 impl Cookies {
     /// `ms_session=...; Path=/; Max-Age=2592000; HttpOnly; SameSite=Lax[; Secure]`.
-    pub fn session(self, token: &str) -> HeaderValue {
+    pub(super) fn session(self, token: &str) -> HeaderValue {
         self.cookie(SESSION, token, SESSION_MAX_AGE_S)
     }
 
     /// Makes the browser forget the session.
-    pub fn no_session(self) -> HeaderValue {
+    pub(super) fn no_session(self) -> HeaderValue {
         self.cookie(SESSION, "", 0)
     }
 
     /// Binds a link to this browser for ten minutes.
-    pub fn magic_link(self, value: &str) -> HeaderValue {
+    pub(super) fn magic_link(self, value: &str) -> HeaderValue {
         self.cookie(MAGIC_LINK, value, MAGIC_LINK_MAX_AGE_S)
     }
 
@@ -51,14 +51,14 @@ impl Cookies {
 }
 
 /// The values of all cookies `name`, in the order sent; at most `most`.
-pub fn values<'a>(headers: &'a HeaderMap, name: &str, most: usize) -> Vec<&'a str> {
+pub(super) fn values<'a>(headers: &'a HeaderMap, name: &str, most: usize) -> Vec<&'a str> {
     let lines = headers.get_all(header::COOKIE).into_iter().filter_map(|line| line.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"')).take(most).collect()
 }
 
 /// Whether `headers` already decide about the session cookie: a login or logout is not overruled by renewal.
-pub fn decides_session(headers: &HeaderMap) -> bool {
+pub(super) fn decides_session(headers: &HeaderMap) -> bool {
     headers.get_all(header::SET_COOKIE).iter().any(|value| value.as_bytes().starts_with(b"ms_session="))
 }
 
@@ -69,7 +69,10 @@ mod tests {
     #[test]
     fn the_session_cookie_is_what_the_contract_says() {
         let header = Cookies { secure: false }.session("ses_x");
-        assert_eq!(header.to_str().expect("text"), "ms_session=ses_x; HttpOnly; SameSite=Lax; Path=/; Max-Age=2592000");
+        assert_eq!(
+            header.to_str().expect("text"),
+            "ms_session=ses_x; HttpOnly; SameSite=Lax; Path=/; Max-Age=2592000"
+        );
         assert!(Cookies { secure: true }.session("ses_x").to_str().expect("text").contains("; Secure"));
         assert!(header.is_sensitive());
     }
@@ -77,8 +80,14 @@ mod tests {
     #[test]
     fn up_to_four_values_are_seen_and_lookalikes_are_not() {
         let mut headers = HeaderMap::new();
-        headers.append(header::COOKIE, HeaderValue::from_static("a=1; ms_session=one; xms_session=no; ms_session=\"two\""));
-        headers.append(header::COOKIE, HeaderValue::from_static("ms_session=three;ms_session=four;ms_session=five"));
+        headers.append(
+            header::COOKIE,
+            HeaderValue::from_static("a=1; ms_session=one; xms_session=no; ms_session=\"two\""),
+        );
+        headers.append(
+            header::COOKIE,
+            HeaderValue::from_static("ms_session=three;ms_session=four;ms_session=five"),
+        );
         assert_eq!(values(&headers, SESSION, 4), ["one", "two", "three", "four"]);
         assert!(values(&HeaderMap::new(), SESSION, 4).is_empty());
     }

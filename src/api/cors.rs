@@ -12,7 +12,7 @@ use super::error::Form;
 /// Origins that the credential of this request allows: the token's and its key's, each list must hold the origin.
 /// An extension of the response, set by the credential layer.
 #[derive(Clone, Debug)]
-pub struct AllowedOrigins(pub Vec<Vec<String>>);
+pub(super) struct AllowedOrigins(pub(super) Vec<Vec<String>>);
 
 impl AllowedOrigins {
     fn allows(&self, origin: &str) -> bool {
@@ -21,15 +21,21 @@ impl AllowedOrigins {
 }
 
 /// Whether pages of other origins may use this path with a token.
-pub fn is_open(path: &str) -> bool {
+pub(super) fn is_open(path: &str) -> bool {
     matches!(Form::of_path(path), Form::Data | Form::Prometheus)
 }
 
-const EXPOSED: HeaderValue = HeaderValue::from_static("ratelimit, ratelimit-policy, retry-after, x-request-id");
+const EXPOSED: HeaderValue =
+    HeaderValue::from_static("ratelimit, ratelimit-policy, retry-after, x-request-id");
 const PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
 
 /// The answer to a preflight, or `None` where this is none or the path is closed to other origins.
-pub fn preflight(method: &Method, path: &str, headers: &HeaderMap, trusted: &[String]) -> Option<Response> {
+pub(super) fn preflight(
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    trusted: &[String],
+) -> Option<Response> {
     let origin = headers.get(header::ORIGIN)?;
     if method != Method::OPTIONS || !headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
         return None;
@@ -40,7 +46,10 @@ pub fn preflight(method: &Method, path: &str, headers: &HeaderMap, trusted: &[St
     if is_trusted(origin, trusted) {
         out.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         out.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
-        out.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PATCH, DELETE"));
+        out.insert(
+            header::ACCESS_CONTROL_ALLOW_METHODS,
+            HeaderValue::from_static("GET, POST, PATCH, DELETE"),
+        );
     } else if is_open(path) {
         out.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
         out.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
@@ -62,15 +71,26 @@ fn is_trusted(origin: &HeaderValue, trusted: &[String]) -> bool {
 ///
 /// A 401 is readable by whoever sent the token: it says nothing but that the token is bad, and a page must see
 /// `token_expired` to fetch a fresh one.
-pub fn open(path: &str, origin: Option<&HeaderValue>, with_token: bool, trusted: &[String], response: &mut Response) {
+pub(super) fn open(
+    path: &str,
+    origin: Option<&HeaderValue>,
+    with_token: bool,
+    trusted: &[String],
+    response: &mut Response,
+) {
     if is_open(path) {
         response.headers_mut().append(header::VARY, HeaderValue::from_static("Origin"));
     }
     let Some(origin) = origin else { return };
-    let granted = response.extensions().get::<AllowedOrigins>().is_some_and(|allowed| origin.to_str().is_ok_and(|text| allowed.allows(text)));
+    let granted = response
+        .extensions()
+        .get::<AllowedOrigins>()
+        .is_some_and(|allowed| origin.to_str().is_ok_and(|text| allowed.allows(text)));
     let refused = response.status() == StatusCode::UNAUTHORIZED;
     if is_trusted(origin, trusted) {
-        response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        response
+            .headers_mut()
+            .insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
     } else if !(is_open(path) && with_token && (granted || refused)) {
         return;
     }

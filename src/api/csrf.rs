@@ -20,14 +20,14 @@ type Reject = fn(ProtectionError) -> Response;
 
 /// The check, for requests that a cookie could authorise.
 #[derive(Clone, Debug)]
-pub struct CookieCsrf(CsrfLayer<Reject>);
+pub(super) struct CookieCsrf(CsrfLayer<Reject>);
 
 impl CookieCsrf {
     /// With origins that may act across sites (front-end development on another port).
     ///
     /// # Errors
     /// The origin that is none, and why.
-    pub fn new(trusted_origins: &[String]) -> Result<CookieCsrf, String> {
+    pub(super) fn new(trusted_origins: &[String]) -> Result<CookieCsrf, String> {
         let mut layer = CsrfLayer::new();
         for origin in trusted_origins {
             layer = layer.add_trusted_origin(origin).map_err(|error| error.to_string())?;
@@ -36,6 +36,7 @@ impl CookieCsrf {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the signature that tower-http calls")]
 fn reject(error: ProtectionError) -> Response {
     tracing::debug!("refused a cross-site request: {error}");
     ApiError::new(Code::CsrfRejected, "this request came from another site").into_response()
@@ -51,7 +52,7 @@ impl<S: Clone> Layer<S> for CookieCsrf {
 
 /// [`CookieCsrf`] around a service.
 #[derive(Clone, Debug)]
-pub struct CookieCsrfService<S> {
+pub(super) struct CookieCsrfService<S> {
     guarded: Csrf<S, Reject>,
     plain: S,
 }

@@ -187,13 +187,17 @@ async fn answer(router: Router, request: hyper::Request<Incoming>, peer: Peer, r
 
 /// What the reserved connections answer.
 fn is_vital(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz" | "/metrics" | "/api/v1/health" | "/auth/logout" | "/api/v1/auth/logout")
+    matches!(
+        path,
+        "/healthz" | "/readyz" | "/metrics" | "/api/v1/health" | "/auth/logout" | "/api/v1/auth/logout"
+    )
 }
 
 fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        let own = error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut);
+        let own =
+            error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut);
         if own || error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout) {
             return true;
         }
@@ -339,7 +343,11 @@ impl Clocked {
 }
 
 impl AsyncRead for Clocked {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buf.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
@@ -371,7 +379,11 @@ impl AsyncWrite for Clocked {
         self.wrote(cx, written)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
         self.wrote(cx, written)
     }

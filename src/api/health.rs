@@ -40,14 +40,6 @@ pub struct Counters {
     pub connections_refused: AtomicU64,
     /// Connections closed because a header, a body or a reader was too slow.
     pub connections_timed_out: AtomicU64,
-    /// Queries that were answered.
-    pub queries: AtomicU64,
-    /// Queries that ended in an error.
-    pub queries_failed: AtomicU64,
-    /// Samples that queries read.
-    pub query_samples: AtomicU64,
-    /// Write requests whose body could not be decoded.
-    pub writes_undecodable: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -134,14 +126,18 @@ async fn healthz() -> &'static str {
 }
 
 async fn health(State(deps): State<HealthDeps>) -> Json<Value> {
-    Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION"), "uptime_s": deps.uptime.elapsed().as_secs() }))
+    Json(
+        json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION"), "uptime_s": deps.uptime.elapsed().as_secs() }),
+    )
 }
 
 async fn readyz(State(deps): State<HealthDeps>) -> Response {
     let health = deps.tsdb.health();
     let storage = match health.writes {
         Writes::Open => Ok(()),
-        Writes::DiskFull { free, needed } => Err(format!("{free} bytes are free on the disk, {needed} are needed")),
+        Writes::DiskFull { free, needed } => {
+            Err(format!("{free} bytes are free on the disk, {needed} are needed"))
+        }
         Writes::Fenced(_) => Err("a write to the log failed; restart".to_owned()),
         Writes::ReadOnly(_) => Err("the log is damaged; repair".to_owned()),
         Writes::Closed => Err("shutting down".to_owned()),
@@ -167,7 +163,11 @@ async fn readyz(State(deps): State<HealthDeps>) -> Response {
     (code, Json(body)).into_response()
 }
 
-async fn metrics(State(deps): State<HealthDeps>, peer: Option<Extension<Peer>>, headers: HeaderMap) -> ApiResult<Response> {
+async fn metrics(
+    State(deps): State<HealthDeps>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
     admit_operator(&deps, peer.map(|Extension(Peer(peer))| peer), &headers)?;
     let mut response = exposition(&deps).into_response();
     let media = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -177,7 +177,9 @@ async fn metrics(State(deps): State<HealthDeps>, peer: Option<Extension<Peer>>, 
 
 fn admit_operator(deps: &HealthDeps, peer: Option<SocketAddr>, headers: &HeaderMap) -> ApiResult<()> {
     let sent = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let bearer = sent.and_then(|text| text.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let bearer = sent
+        .and_then(|text| text.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     if let (Some((_, sent)), Some(token)) = (bearer, &deps.metrics_token) {
         return match same_secret(sent.trim(), token) {
             true => Ok(()),
@@ -186,7 +188,10 @@ fn admit_operator(deps: &HealthDeps, peer: Option<SocketAddr>, headers: &HeaderM
     }
     match peer {
         Some(peer) if host::is_local(peer.ip(), headers) => Ok(()),
-        _ => Err(ApiError::new(Code::Unauthenticated, "metrics are for this machine, or for whoever has PROMLET_METRICS_TOKEN")),
+        _ => Err(ApiError::new(
+            Code::Unauthenticated,
+            "metrics are for this machine, or for whoever has PROMLET_METRICS_TOKEN",
+        )),
     }
 }
 
@@ -221,7 +226,12 @@ fn exposition(deps: &HealthDeps) -> String {
     let mut out = Exposition(String::new());
     out.family("promlet_build_info", "gauge", "Always 1; the version is a label.");
     out.sample("promlet_build_info", concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""), 1);
-    out.single("promlet_uptime_seconds", "gauge", "Seconds since the start.", deps.uptime.elapsed().as_secs_f64());
+    out.single(
+        "promlet_uptime_seconds",
+        "gauge",
+        "Seconds since the start.",
+        deps.uptime.elapsed().as_secs_f64(),
+    );
     write_requests(&mut out, &deps.counters);
     write_edge(&mut out, deps);
     write_store(&mut out, &deps.tsdb);
@@ -232,7 +242,11 @@ fn write_requests(out: &mut Exposition, counters: &Counters) {
     out.family("promlet_http_requests_total", "counter", "Requests answered, by matched route.");
     let requests = counters.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for ((route, method, class), count) in requests {
-        out.sample("promlet_http_requests_total", &format!("route=\"{route}\",method=\"{method}\",status=\"{class}xx\""), count);
+        out.sample(
+            "promlet_http_requests_total",
+            &format!("route=\"{route}\",method=\"{method}\",status=\"{class}xx\""),
+            count,
+        );
     }
     let name = "promlet_http_request_duration_seconds";
     out.family(name, "histogram", "Time until the response's head was ready.");
@@ -250,18 +264,28 @@ fn write_requests(out: &mut Exposition, counters: &Counters) {
 fn write_edge(out: &mut Exposition, deps: &HealthDeps) {
     let counters = &deps.counters;
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    out.single("promlet_http_rate_limited_total", "counter", "Requests answered 429.", read(&counters.rate_limited));
+    out.single(
+        "promlet_http_rate_limited_total",
+        "counter",
+        "Requests answered 429.",
+        read(&counters.rate_limited),
+    );
     out.single("promlet_http_panics_total", "counter", "Handlers that panicked.", read(&counters.panics));
     let open = counters.connections.load(Ordering::Relaxed);
     out.single("promlet_connections", "gauge", "Connections open now.", open);
-    out.single("promlet_connections_refused_total", "counter", "Connections refused at the limits.", read(&counters.connections_refused));
+    out.single(
+        "promlet_connections_refused_total",
+        "counter",
+        "Connections refused at the limits.",
+        read(&counters.connections_refused),
+    );
     let slow = read(&counters.connections_timed_out);
-    out.single("promlet_connections_timed_out_total", "counter", "Connections closed for being slow or idle.", slow);
-    out.single("promlet_queries_total", "counter", "Queries answered.", read(&counters.queries));
-    out.single("promlet_queries_failed_total", "counter", "Queries that ended in an error.", read(&counters.queries_failed));
-    out.single("promlet_query_samples_total", "counter", "Samples read by queries.", read(&counters.query_samples));
-    let undecodable = read(&counters.writes_undecodable);
-    out.single("promlet_writes_undecodable_total", "counter", "Write requests that could not be decoded.", undecodable);
+    out.single(
+        "promlet_connections_timed_out_total",
+        "counter",
+        "Connections closed for being slow or idle.",
+        slow,
+    );
     let lanes = deps.lanes.gauges();
     out.family("promlet_lane_running", "gauge", "Work running on a lane.");
     for (lane, running, _, _) in lanes {
@@ -290,11 +314,21 @@ fn write_store(out: &mut Exposition, tsdb: &Tsdb) {
     out.single("promlet_samples_refused_total", "counter", "Samples refused.", stats.refused_total);
     out.single("promlet_wal_files", "gauge", "Files of the log.", stats.wal_files);
     out.single("promlet_wal_file_bytes", "gauge", "Bytes of the log's files.", stats.wal_file_bytes);
-    out.single("promlet_wal_written_bytes_total", "counter", "Bytes written to the log.", stats.wal_written_bytes);
+    out.single(
+        "promlet_wal_written_bytes_total",
+        "counter",
+        "Bytes written to the log.",
+        stats.wal_written_bytes,
+    );
     out.single("promlet_wal_records_total", "counter", "Records written to the log.", stats.wal_records);
     out.single("promlet_wal_syncs_total", "counter", "Syncs of the log.", stats.wal_syncs);
     out.single("promlet_checkpoints_total", "counter", "Checkpoints made.", stats.checkpoints);
-    out.single("promlet_checkpoints_failed_total", "counter", "Checkpoints that failed.", stats.checkpoints_failed);
+    out.single(
+        "promlet_checkpoints_failed_total",
+        "counter",
+        "Checkpoints that failed.",
+        stats.checkpoints_failed,
+    );
     let writable = u8::from(tsdb.health().writes == Writes::Open);
     out.single("promlet_store_writable", "gauge", "1 while the store takes samples.", writable);
 }

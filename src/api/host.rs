@@ -27,7 +27,10 @@ impl AllowedHosts {
     pub fn allows(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let host = host.strip_suffix('.').unwrap_or(&host);
-        host == "localhost" || host.ends_with(".localhost") || is_address(host) || self.0.iter().any(|name| name == host)
+        host == "localhost"
+            || host.ends_with(".localhost")
+            || is_address(host)
+            || self.0.iter().any(|name| name == host)
     }
 
     /// Checks a request.
@@ -35,12 +38,21 @@ impl AllowedHosts {
     /// # Errors
     /// 400 for a missing or doubled `Host` (RFC 9112, section 3.2), 421 `host_not_allowed` for a foreign name.
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> ApiResult<()> {
-        let refused = || ApiError::new(Code::HostNotAllowed, "this server does not answer to that host name; PROMLET_ALLOWED_HOSTS adds names");
+        let refused = || {
+            ApiError::new(
+                Code::HostNotAllowed,
+                "this server does not answer to that host name; PROMLET_ALLOWED_HOSTS adds names",
+            )
+        };
         let mut sent = headers.get_all(header::HOST).iter();
         let host = match (sent.next(), sent.next(), uri.authority()) {
             (Some(host), None, None) => host.to_str().map_err(|_| refused())?,
             // An absolute target is checked beside the header: either could be taken for the site later.
-            (Some(host), None, Some(target)) if host.as_bytes().eq_ignore_ascii_case(target.as_str().as_bytes()) => target.as_str(),
+            (Some(host), None, Some(target))
+                if host.as_bytes().eq_ignore_ascii_case(target.as_str().as_bytes()) =>
+            {
+                target.as_str()
+            }
             (None, None, Some(target)) => target.as_str(),
             _ => return Err(ApiError::new(Code::BadRequest, "a request carries exactly one Host header")),
         };
@@ -59,7 +71,11 @@ fn is_address(host: &str) -> bool {
 /// `host:port` without its port; `[::1]:80` keeps the brackets.
 pub fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) && (!host.contains(':') || host.ends_with(']')) => host,
+        Some((host, port))
+            if port.bytes().all(|b| b.is_ascii_digit()) && (!host.contains(':') || host.ends_with(']')) =>
+        {
+            host
+        }
         _ => authority,
     }
 }
@@ -117,7 +133,8 @@ impl TrustedProxies {
         if !self.trusts(peer) {
             return peer;
         }
-        let lines: Vec<&str> = headers.get_all("x-forwarded-for").iter().filter_map(|v| v.to_str().ok()).collect();
+        let lines: Vec<&str> =
+            headers.get_all("x-forwarded-for").iter().filter_map(|v| v.to_str().ok()).collect();
         let hops = lines.iter().rev().flat_map(|line| line.rsplit(','));
         let mut client = peer;
         for hop in hops {
@@ -150,17 +167,42 @@ mod tests {
     #[test]
     fn rebinding_names_are_refused_and_local_ones_are_not() {
         let hosts = AllowedHosts::new(["Metrics.example.com".to_owned()]);
-        for good in ["localhost", "metrics.localhost", "LOCALHOST", "localhost.", "127.0.0.1", "[::1]", "192.168.1.2", "metrics.example.com"] {
+        for good in [
+            "localhost",
+            "metrics.localhost",
+            "LOCALHOST",
+            "localhost.",
+            "127.0.0.1",
+            "[::1]",
+            "192.168.1.2",
+            "metrics.example.com",
+        ] {
             assert!(hosts.allows(good), "{good}");
         }
-        for bad in ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "::1", "example.com", "xlocalhost", "[evil]"] {
+        for bad in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.nip.io",
+            "",
+            "::1",
+            "example.com",
+            "xlocalhost",
+            "[evil]",
+        ] {
             assert!(!hosts.allows(bad), "{bad}");
         }
     }
 
     #[test]
     fn ports_are_not_part_of_a_name() {
-        for (authority, host) in [("a:80", "a"), ("a", "a"), ("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("::1", "::1"), ("a:b", "a:b")] {
+        for (authority, host) in [
+            ("a:80", "a"),
+            ("a", "a"),
+            ("[::1]:80", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("::1", "::1"),
+            ("a:b", "a:b"),
+        ] {
             assert_eq!(without_port(authority), host);
         }
     }
@@ -173,13 +215,24 @@ mod tests {
         headers.append("x-forwarded-for", HeaderValue::from_static("10.0.0.9"));
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
         assert_eq!(proxies.client(ip("10.1.1.1"), &headers), ip("203.0.113.7"));
-        assert_eq!(proxies.client(ip("192.0.2.1"), &headers), ip("192.0.2.1"), "a stranger's header is ignored");
+        assert_eq!(
+            proxies.client(ip("192.0.2.1"), &headers),
+            ip("192.0.2.1"),
+            "a stranger's header is ignored"
+        );
         assert_eq!(TrustedProxies::default().client(ip("127.0.0.1"), &headers), ip("127.0.0.1"));
     }
 
     #[test]
     fn networks_hold_their_addresses() {
-        let cases = [("10.0.0.0/8", "10.255.0.1", true), ("10.0.0.0/8", "11.0.0.1", false), ("0.0.0.0/0", "1.2.3.4", true), ("::1", "::1", true), ("fd00::/8", "fe00::1", false), ("127.0.0.1/32", "::ffff:127.0.0.1", true)];
+        let cases = [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("0.0.0.0/0", "1.2.3.4", true),
+            ("::1", "::1", true),
+            ("fd00::/8", "fe00::1", false),
+            ("127.0.0.1/32", "::ffff:127.0.0.1", true),
+        ];
         for (network, ip, inside) in cases {
             let network = Network::parse(network).expect("a network");
             assert_eq!(network.contains(ip.parse().expect("an address")), inside, "{ip}");

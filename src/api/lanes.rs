@@ -355,3 +355,120 @@ impl std::fmt::Debug for Pool {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::api::error::Code;
+
+    const ORG: OrgId = OrgId(1);
+
+    fn lanes(query: LaneOptions) -> Lanes {
+        Lanes::start(&LanesOptions { query, ..LanesOptions::for_cores(1) }).expect("threads")
+    }
+
+    /// Waits until the query lane holds so much; bounded by the test's own time.
+    async fn until(lanes: &Lanes, running: usize, waiting: usize) {
+        loop {
+            let (_, runs, waits, _) = lanes.gauges()[1];
+            if (runs, waits) == (running, waiting) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Work that runs until its sender is dropped, and what it was sent.
+    fn held() -> (mpsc::Sender<u32>, impl FnOnce() -> u32 + Send + 'static) {
+        let (release, released) = mpsc::channel();
+        (release, move || released.recv().unwrap_or_default())
+    }
+
+    const PATIENT: Duration = Duration::from_secs(600);
+
+    #[tokio::test]
+    async fn work_runs_and_a_panic_in_it_is_a_500() {
+        let lanes = lanes(LaneOptions { threads: 1, queue: 1, wait: PATIENT, threads_per_org: 1 });
+        assert_eq!(lanes.run(Lane::Ingest, || 7).await.expect("done"), 7);
+        let panicked = lanes.run(Lane::Query(ORG), || -> u32 { panic!("a bug") }).await;
+        assert_eq!(panicked.expect_err("a panic").code(), Code::Internal);
+        assert_eq!(lanes.run(Lane::Query(ORG), || 8).await.expect("the thread lives"), 8);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_is_busy_at_once() {
+        let lanes = lanes(LaneOptions { threads: 1, queue: 1, wait: PATIENT, threads_per_org: 1 });
+        let (release, work) = held();
+        let running = tokio::spawn({
+            let lanes = lanes.clone();
+            async move { lanes.run(Lane::Query(ORG), work).await }
+        });
+        until(&lanes, 1, 0).await;
+        let waiting = tokio::spawn({
+            let lanes = lanes.clone();
+            async move { lanes.run(Lane::Query(ORG), || 2).await }
+        });
+        until(&lanes, 1, 1).await;
+        let refused = lanes.run(Lane::Query(ORG), || 3).await.expect_err("full");
+        assert_eq!(refused.code(), Code::Busy);
+        assert_eq!(lanes.gauges()[1].3, 1);
+        release.send(1).expect("still running");
+        assert_eq!(running.await.expect("no panic").expect("done"), 1);
+        assert_eq!(waiting.await.expect("no panic").expect("done"), 2);
+    }
+
+    #[tokio::test]
+    async fn waiting_too_long_is_busy_and_leaves_the_queue() {
+        let lanes = lanes(LaneOptions { threads: 1, queue: 4, wait: Duration::ZERO, threads_per_org: 1 });
+        let (release, work) = held();
+        let mut running = Box::pin(lanes.run(Lane::Query(ORG), work));
+        // With no patience at all the first may be refused, too; it is asked until it runs.
+        let refused = tokio::select! { biased; done = &mut running => done.is_err(), () = until(&lanes, 1, 0) => false };
+        if !refused {
+            let late = lanes.run(Lane::Query(ORG), || 2).await.expect_err("late");
+            assert_eq!(late.code(), Code::Busy);
+            assert_eq!(lanes.gauges()[1].2, 0);
+        }
+        drop(release);
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_goes_away_takes_its_waiting_work_along() {
+        let lanes = lanes(LaneOptions { threads: 1, queue: 4, wait: PATIENT, threads_per_org: 1 });
+        let (release, work) = held();
+        let running = tokio::spawn({
+            let lanes = lanes.clone();
+            async move { lanes.run(Lane::Query(ORG), work).await }
+        });
+        until(&lanes, 1, 0).await;
+        let (told, ran) = mpsc::channel();
+        let mut waiting = Box::pin(lanes.run(Lane::Query(ORG), move || told.send(()).expect("heard")));
+        tokio::select! { biased; _ = &mut waiting => unreachable!(), () = until(&lanes, 1, 1) => {} }
+        drop(waiting);
+        assert_eq!(lanes.gauges()[1].2, 0);
+        release.send(1).expect("still running");
+        running.await.expect("no panic").expect("done");
+        lanes.run(Lane::Query(ORG), || ()).await.expect("done");
+        assert!(ran.recv().is_err(), "it never ran");
+    }
+
+    /// API.md C5: at most half of the running queries for one organisation.
+    #[tokio::test]
+    async fn one_organisation_never_holds_more_than_its_share() {
+        let lanes = lanes(LaneOptions { threads: 4, queue: 32, wait: PATIENT, threads_per_org: 2 });
+        let mut flood = Vec::new();
+        for _ in 0..10 {
+            let (release, work) = held();
+            let lanes = lanes.clone();
+            flood.push((release, tokio::spawn(async move { lanes.run(Lane::Query(ORG), work).await })));
+        }
+        until(&lanes, 2, 8).await;
+        assert_eq!(lanes.run(Lane::Query(OrgId(2)), || 5).await.expect("room for the other"), 5);
+        for (release, done) in flood {
+            let _ = release.send(1);
+            done.await.expect("no panic").expect("done");
+        }
+    }
+}

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument;
 
-use super::body::{self, BodyDeadlines};
+use super::body::{self, BodyDeadlines, IngestBytes};
 use super::callers::{self, Callers};
 use super::cors;
 use super::csrf::CookieCsrf;
@@ -31,6 +31,7 @@ pub(super) struct Gate {
     pub(super) hosts: Arc<AllowedHosts>,
     pub(super) trusted_origins: Arc<[String]>,
     pub(super) deadlines: BodyDeadlines,
+    pub(super) ingest_bytes: Arc<IngestBytes>,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -74,10 +75,12 @@ async fn outermost(State(gate): State<Gate>, mut request: Request, next: Next) -
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     // The query string stays out: it may hold the token of a sign-in link.
-    let span = tracing::info_span!("request", id = id.as_str(), method = %method, route = tracing::field::Empty);
+    let span =
+        tracing::info_span!("request", id = id.as_str(), method = %method, route = tracing::field::Empty);
     let too_long = request.uri().path_and_query().is_some_and(|target| target.as_str().len() > URI_BYTES_MAX);
     let mut response = match too_long {
-        true => ApiError::new(Code::UriTooLong, format!("a URL may have at most {URI_BYTES_MAX} bytes")).into_response(),
+        true => ApiError::new(Code::UriTooLong, format!("a URL may have at most {URI_BYTES_MAX} bytes"))
+            .into_response(),
         false => next.run(request).instrument(span.clone()).await,
     };
     if let Some(error) = response.extensions_mut().remove::<ApiError>() {
@@ -138,8 +141,8 @@ async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Respon
     }
     let origin = request.headers().get(header::ORIGIN).cloned();
     let with_token = request.headers().contains_key(header::AUTHORIZATION);
-    let mut response = match body::bound(request, gate.deadlines) {
-        Ok(request) => next.run(request).await,
+    let mut response = match body::bound(request, gate.deadlines, &gate.ingest_bytes) {
+        Ok((request, _held)) => next.run(request).await,
         Err(refused) => refused.into_response(),
     };
     cors::open(&path, origin.as_ref(), with_token, &gate.trusted_origins, &mut response);
@@ -148,7 +151,10 @@ async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Respon
 
 /// What no route answers: a problem body below `/api` and `/auth`, the pages elsewhere.
 pub(super) fn not_found(method: &Method, uri: &Uri) -> ApiError {
-    ApiError::new(Code::NotFound, format!("there is nothing at {} {}", super::health::method_label(method), shown(uri.path())))
+    ApiError::new(
+        Code::NotFound,
+        format!("there is nothing at {} {}", super::health::method_label(method), shown(uri.path())),
+    )
 }
 
 /// A path cut to a size that an error body may repeat.
@@ -162,7 +168,15 @@ mod tests {
 
     #[test]
     fn a_trailing_slash_is_ignored_and_the_query_kept() {
-        let cases = [("/a/", "/a"), ("/a///", "/a"), ("/", "/"), ("//", "//"), ("/a/?x=/", "/a?x=/"), ("/a?x=/", "/a?x=/"), ("/a", "/a")];
+        let cases = [
+            ("/a/", "/a"),
+            ("/a///", "/a"),
+            ("/", "/"),
+            ("//", "//"),
+            ("/a/?x=/", "/a?x=/"),
+            ("/a?x=/", "/a?x=/"),
+            ("/a", "/a"),
+        ];
         for (from, to) in cases {
             let mut uri: Uri = from.parse().expect("a URI");
             without_trailing_slash(&mut uri);

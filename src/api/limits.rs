@@ -258,7 +258,8 @@ impl Limits {
     /// 503 `ingest_throttled` with a jittered `Retry-After`: senders keep and resend.
     pub fn charge_ingest(&self, key: KeyId, settings: &IngestSettings) -> ApiResult<()> {
         let buckets = self.ingest_buckets(key, settings);
-        let refused = |_| ingest_throttled(format!("this key may send {} requests a second", buckets.settings.0));
+        let refused =
+            |_| ingest_throttled(format!("this key may send {} requests a second", buckets.settings.0));
         buckets.requests.check_key(&()).map_err(refused)
     }
 
@@ -271,7 +272,8 @@ impl Limits {
         let buckets = self.ingest_buckets(key, settings);
         let share = u32::try_from(samples).unwrap_or(u32::MAX).min(buckets.settings.1);
         let Some(share) = NonZeroU32::new(share) else { return Ok(()) };
-        let refused = || ingest_throttled(format!("this key may send {} samples a second", buckets.settings.1));
+        let refused =
+            || ingest_throttled(format!("this key may send {} samples a second", buckets.settings.1));
         match buckets.samples.check_key_n(&(), share) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(refused()),
@@ -288,8 +290,13 @@ impl Limits {
             // Emptying costs each key at most one second's burst.
             all.clear();
         }
-        let limiter = |rate| RateLimiter::new(per_second(rate), HashMapStateStore::default(), self.ticker.clone());
-        let made = Arc::new(IngestBuckets { settings: wanted, requests: limiter(wanted.0), samples: limiter(wanted.1) });
+        let limiter =
+            |rate| RateLimiter::new(per_second(rate), HashMapStateStore::default(), self.ticker.clone());
+        let made = Arc::new(IngestBuckets {
+            settings: wanted,
+            requests: limiter(wanted.0),
+            samples: limiter(wanted.1),
+        });
         all.insert(key, Arc::clone(&made));
         made
     }
@@ -299,7 +306,10 @@ impl Limits {
     /// # Errors
     /// 429 `mail_throttled`.
     pub fn charge_mail_from(&self, ip: IpAddr) -> ApiResult<()> {
-        let refused = |wait| ApiError::new(Code::MailThrottled, "too many mails were asked for from this address").with_retry_after(wait);
+        let refused = |wait| {
+            ApiError::new(Code::MailThrottled, "too many mails were asked for from this address")
+                .with_retry_after(wait)
+        };
         self.mail_from.charge(&network(ip)).map_err(refused)
     }
 
@@ -338,7 +348,12 @@ impl std::fmt::Debug for Limits {
     }
 }
 
-fn charged(policy: &'static str, scope: &'static str, limit: u32, remaining: Result<u32, u64>) -> ApiResult<Charge> {
+fn charged(
+    policy: &'static str,
+    scope: &'static str,
+    limit: u32,
+    remaining: Result<u32, u64>,
+) -> ApiResult<Charge> {
     match remaining {
         Ok(remaining) => Ok(Charge { policy, limit, remaining }),
         Err(wait_ms) => Err(rate_limited(policy, scope, limit, Duration::from_millis(wait_ms))),
@@ -355,7 +370,10 @@ fn rate_limited(policy: &'static str, scope: &'static str, limit: u32, wait: Dur
         .with("retry_after_ms", wait_ms)
         .with("scope", scope)
         .with_retry_after(wait);
-    headers.headers().iter().fold(error, |error, (name, value)| error.with_header(name.clone(), value.clone()))
+    headers
+        .headers()
+        .iter()
+        .fold(error, |error, (name, value)| error.with_header(name.clone(), value.clone()))
 }
 
 /// Jitter spreads the senders that were refused together: 2 to 10 seconds (RELIABILITY.md section 6).
@@ -375,7 +393,8 @@ fn per_second(rate: u32) -> Quota {
 /// `count` at once, and again spread over `period`.
 fn spread(count: u32, period: Duration) -> Quota {
     let count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
-    Quota::with_period(period / count.get()).map_or(Quota::per_second(count), |quota| quota.allow_burst(count))
+    Quota::with_period(period / count.get())
+        .map_or(Quota::per_second(count), |quota| quota.allow_burst(count))
 }
 
 /// What one household is charged as: an IPv4 address, or the /64 of an IPv6 one.
@@ -414,7 +433,10 @@ mod tests {
         }
         clock.advance(Duration::from_millis(400));
         for _ in 0..1_000 {
-            assert_eq!(limits.charge_session(session(1)).expect_err("over the limit").code(), Code::RateLimited);
+            assert_eq!(
+                limits.charge_session(session(1)).expect_err("over the limit").code(),
+                Code::RateLimited
+            );
         }
         assert!(limits.charge_session(session(2)).is_ok(), "another session has its own window");
         clock.advance(Duration::from_millis(599));
@@ -487,7 +509,10 @@ mod tests {
         let key = KeyId::from_bytes([7; 10]);
         let settings = IngestSettings { samples_per_s: 1_000, ..IngestSettings::default() };
         assert!(limits.charge_samples(key, &settings, 5_000_000).is_ok());
-        assert_eq!(limits.charge_samples(key, &settings, 10).expect_err("empty").code(), Code::IngestThrottled);
+        assert_eq!(
+            limits.charge_samples(key, &settings, 10).expect_err("empty").code(),
+            Code::IngestThrottled
+        );
         clock.advance(Duration::from_secs(1));
         assert!(limits.charge_samples(key, &settings, 999).is_ok());
         assert!(limits.charge_samples(key, &settings, 0).is_ok());

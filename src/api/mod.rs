@@ -34,7 +34,7 @@ use axum::response::{IntoResponse, Response};
 use tower::ServiceExt as _;
 
 use auth::AuthDeps;
-use body::BodyDeadlines;
+use body::{BodyDeadlines, IngestBytes};
 use callers::Callers;
 use cookies::Cookies;
 use csrf::CookieCsrf;
@@ -94,12 +94,14 @@ pub struct ApiOptions {
     pub limits: LimitsOptions,
     /// How long bodies may take.
     pub body_deadlines: BodyDeadlines,
+    /// Bytes of ingest bodies held at once, over all requests.
+    pub ingest_bytes_max: u64,
+    /// How long sign-in links are good for, as answers say it: `IdentityOptions::link_ttl`.
+    pub link_ttl: Duration,
     /// What a question may cost.
     pub read: ReadOptions,
     /// How much one write may bring.
     pub write: ingest::Limits,
-    /// How long sign-in links are good for, as answers say it: `IdentityOptions::link_ttl`.
-    pub link_ttl: Duration,
 }
 
 impl ApiOptions {
@@ -114,9 +116,10 @@ impl ApiOptions {
             metrics_token: None,
             limits: LimitsOptions::default(),
             body_deadlines: BodyDeadlines::default(),
+            ingest_bytes_max: 256 << 20,
+            link_ttl: Duration::from_secs(600),
             read: ReadOptions::default(),
             write: ingest::Limits::default(),
-            link_ttl: Duration::from_secs(600),
         }
     }
 }
@@ -217,13 +220,19 @@ impl Deps {
 ///
 /// # Errors
 /// [`OptionsError`].
-pub fn router(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> Result<Router, OptionsError> {
+pub fn router(
+    table: Routes,
+    rooms: &Rooms,
+    deps: &Deps,
+    options: &ApiOptions,
+) -> Result<Router, OptionsError> {
     let csrf = CookieCsrf::new(&options.trusted_origins).map_err(OptionsError::TrustedOrigin)?;
     let host = public_host(&options.public_url)?;
     let gate = layers::Gate {
         hosts: Arc::new(AllowedHosts::new(options.allowed_hosts.iter().cloned().chain([host]))),
         trusted_origins: options.trusted_origins.clone().into(),
         deadlines: options.body_deadlines,
+        ingest_bytes: Arc::new(IngestBytes::new(options.ingest_bytes_max)),
         counters: Arc::clone(&rooms.counters),
     };
     let callers = Callers {
@@ -240,7 +249,9 @@ pub fn router(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -
     let routes = table
         .merge(alias)
         .into_router()
-        .method_not_allowed_fallback(async || ApiError::new(Code::MethodNotAllowed, "this path does not take this method"))
+        .method_not_allowed_fallback(async || {
+            ApiError::new(Code::MethodNotAllowed, "this path does not take this method")
+        })
         .fallback(move |request: Request| fallback(pages.clone(), request));
     Ok(layers::wrap(routes, gate, csrf, callers))
 }

@@ -117,7 +117,9 @@ fn tag(path: &str) -> &'static str {
         _ if below("/auth/") => "Authentication",
         _ if path.ends_with("/write") => "Ingestion",
         _ if below("/prometheus") => "Prometheus",
-        _ if below("{slug}/query") || below("{slug}/metrics") || below("{slug}/labels") => "Discover and query",
+        _ if below("{slug}/query") || below("{slug}/metrics") || below("{slug}/labels") => {
+            "Discover and query"
+        }
         _ if below("/orgs") => "Organisations",
         _ => "Operations",
     }
@@ -141,8 +143,12 @@ fn path_parameters(path: &str) -> Vec<Value> {
 fn responses(row: &RouteDoc) -> Value {
     let schema = |name: &str| json!({ "schema": { "$ref": format!("#/components/schemas/{name}") } });
     let refused = match tag(&row.path) {
-        "Prometheus" => json!({ "description": "Refused", "content": { "application/json": schema("PrometheusError") } }),
-        _ => json!({ "description": "Refused", "content": { "application/problem+json": schema("Problem") } }),
+        "Prometheus" => {
+            json!({ "description": "Refused", "content": { "application/json": schema("PrometheusError") } })
+        }
+        _ => {
+            json!({ "description": "Refused", "content": { "application/problem+json": schema("Problem") } })
+        }
     };
     if row.auth == Auth::Machine {
         let text = "Every sample is stored and synced";
@@ -170,7 +176,8 @@ fn schemas() -> Value {
         }),
         &["resultType", "result"],
     );
-    let error = object(json!({ "field": text, "code": text, "message": text }), &["field", "code", "message"]);
+    let error =
+        object(json!({ "field": text, "code": text, "message": text }), &["field", "code", "message"]);
     json!({
         "Problem": object(
             json!({
@@ -242,8 +249,16 @@ mod tests {
         assert_eq!(range["operationId"], "get_orgs_slug_query_range");
         assert_eq!(range["security"], json!([{ "session": [] }, { "embedToken": [] }]));
         assert_eq!(range["parameters"][0]["name"], "slug");
-        let names: Vec<&str> = range["parameters"].as_array().expect("a list").iter().filter_map(|p| p["name"].as_str()).collect();
-        for name in ["metric", "match", "fn", "window", "agg", "by", "expr", "start", "end", "step", "limit", "timeout"] {
+        let names: Vec<&str> = range["parameters"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|p| p["name"].as_str())
+            .collect();
+        for name in [
+            "metric", "match", "fn", "window", "agg", "by", "expr", "start", "end", "step", "limit",
+            "timeout",
+        ] {
             assert!(names.contains(&name), "{name}");
         }
         let write = &document["paths"]["/api/v1/orgs/{slug}/write"]["post"];
@@ -254,15 +269,26 @@ mod tests {
     #[test]
     fn the_document_describes_its_own_route() {
         let routes = document(Routes::new());
-        assert_eq!(routes.rows(), [RouteDoc { summary: "This document", ..row("GET", "/api/v1/openapi.json", Auth::Public) }]);
+        assert_eq!(
+            routes.rows(),
+            [RouteDoc { summary: "This document", ..row("GET", "/api/v1/openapi.json", Auth::Public) }]
+        );
     }
 
     #[test]
     fn every_reference_leads_somewhere() {
-        let rows: Vec<RouteDoc> = ["metrics", "metrics/{name}/labels", "labels/{label}/values", "query/range", "query/expr-instant", "prometheus/api/v1/query", "prometheus/api/v1/series"]
-            .iter()
-            .map(|path| row("GET", &format!("/api/v1/orgs/{{slug}}/{path}"), Auth::Reader))
-            .collect();
+        let rows: Vec<RouteDoc> = [
+            "metrics",
+            "metrics/{name}/labels",
+            "labels/{label}/values",
+            "query/range",
+            "query/expr-instant",
+            "prometheus/api/v1/query",
+            "prometheus/api/v1/series",
+        ]
+        .iter()
+        .map(|path| row("GET", &format!("/api/v1/orgs/{{slug}}/{path}"), Auth::Reader))
+        .collect();
         let document = describe(&rows);
         let text = document.to_string();
         let schemas = document["components"]["schemas"].as_object().expect("an object");

@@ -205,11 +205,12 @@ fn write_number(value: f64, form: Form, out: &mut Vec<u8>) {
         }
     }
     let mut buffer = zmij::Buffer::new();
-    let (digits, exponent) = digits(buffer.format_finite(magnitude));
+    let mut room = [0; 32];
+    let (digits, exponent) = digits(buffer.format_finite(magnitude), &mut room);
     if form == Form::Fixed || (1e-6..1e21).contains(&magnitude) {
-        plain(&digits, exponent, out);
+        plain(digits, exponent, out);
     } else {
-        scientific(&digits, exponent, out);
+        scientific(digits, exponent, out);
     }
 }
 
@@ -246,17 +247,31 @@ fn thousands(n: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&fraction[..length]);
 }
 
-/// At most 17 significant digits without zeros at either end, and the power of ten of the first:
-/// `1.25e-7` is `125` and -7.
-fn digits(shortest: &str) -> (Vec<u8>, i32) {
-    let (mantissa, exponent) = shortest.split_once(['e', 'E']).unwrap_or((shortest, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let all: Vec<u8> = whole.bytes().chain(fraction.bytes()).collect();
-    let zeros = all.iter().take_while(|digit| **digit == b'0').count();
-    let length = all.iter().rposition(|digit| *digit != b'0').map_or(zeros, |last| last + 1);
-    let point = i32::try_from(whole.len()).unwrap_or(0) - i32::try_from(zeros).unwrap_or(0);
-    (all[zeros..length].to_vec(), exponent + point - 1)
+/// The significant digits without zeros at either end, into `digits` (17 at most, zeros before them aside), and the power
+/// of ten of the first: `1.25e-7` is `125` and -7.
+fn digits<'d>(shortest: &str, digits: &'d mut [u8; 32]) -> (&'d [u8], i32) {
+    let (mut length, mut zeros, mut whole) = (0, 0, 0);
+    let (mut exponent, mut after_point) = (0, false);
+    for (place, byte) in shortest.bytes().enumerate() {
+        match byte {
+            b'.' => after_point = true,
+            b'e' | b'E' => {
+                exponent = shortest[place + 1..].parse().unwrap_or(0);
+                break;
+            }
+            digit => {
+                whole += i32::from(!after_point);
+                if length == 0 && digit == b'0' {
+                    zeros += 1;
+                } else if let Some(slot) = digits.get_mut(length) {
+                    *slot = digit;
+                    length += 1;
+                }
+            }
+        }
+    }
+    let length = digits[..length].iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1);
+    (&digits[..length], exponent + whole - zeros - 1)
 }
 
 fn plain(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {

@@ -6,15 +6,16 @@ use crate::entropy::Entropy;
 
 /// The id of a request; an extension of it.
 #[derive(Clone, Debug)]
-pub struct RequestId(HeaderValue);
+pub(super) struct RequestId(HeaderValue);
 
 impl RequestId {
     /// Takes over an inbound id of 1 to 64 letters, digits, `-`, `_`, `.`; anything else is replaced, so that nothing
     /// foreign reaches logs and headers.
-    pub fn of(inbound: Option<&HeaderValue>) -> RequestId {
+    pub(super) fn of(inbound: Option<&HeaderValue>) -> RequestId {
         let sane = |value: &&HeaderValue| {
             let bytes = value.as_bytes();
-            (1..=64).contains(&bytes.len()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+            (1..=64).contains(&bytes.len())
+                && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
         };
         match inbound.filter(sane) {
             Some(value) => RequestId(value.clone()),
@@ -29,12 +30,12 @@ impl RequestId {
     }
 
     /// The text.
-    pub fn as_str(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         self.0.to_str().unwrap_or("none")
     }
 
     /// For `X-Request-Id`.
-    pub fn header(&self) -> HeaderValue {
+    pub(super) fn header(&self) -> HeaderValue {
         self.0.clone()
     }
 }

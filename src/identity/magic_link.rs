@@ -258,6 +258,7 @@ impl Identity {
     pub fn issue_login_link(
         &self,
         user: UserId,
+        redirect: Option<String>,
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<IssuedLink, StoreError> {
@@ -273,7 +274,7 @@ impl Identity {
                 user: Some(user),
                 slot,
                 expires_at,
-                redirect: None,
+                redirect,
                 browser: None,
                 wrong_addresses: 0,
             };

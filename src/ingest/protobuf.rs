@@ -287,10 +287,10 @@ mod tests {
             let mut bytes = vec![0x08];
             let mut rest = value;
             while rest >= 0x80 {
-                bytes.push((rest & 0x7f) as u8 | 0x80);
+                bytes.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
                 rest >>= 7;
             }
-            bytes.push(rest as u8);
+            bytes.push(u8::try_from(rest).expect("seven bits"));
             prop_assert_eq!(fields(&bytes), Ok(vec![Field { number: 1, payload: Payload::Varint(value) }]));
         }
     }

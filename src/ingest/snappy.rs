@@ -69,10 +69,10 @@ mod tests {
     fn varint(mut value: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         while value >= 0x80 {
-            bytes.push((value & 0x7f) as u8 | 0x80);
+            bytes.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
             value >>= 7;
         }
-        bytes.push(value as u8);
+        bytes.push(u8::try_from(value).expect("seven bits"));
         bytes
     }
 

@@ -95,12 +95,12 @@ impl Server {
         Ok(DemoAccount { user, org, key })
     }
 
-    /// A link that signs `user` in, once.
+    /// A link that signs `user` in, once, and leads to `path` of our own pages.
     ///
     /// # Errors
     /// [`AccountError::Store`].
-    pub fn sign_in_link(&self, user: UserId, rng: &mut Entropy) -> Result<String, AccountError> {
-        let link = self.identity.issue_login_link(user, self.clock.now(), rng)?;
+    pub fn sign_in_link(&self, user: UserId, path: &str, rng: &mut Entropy) -> Result<String, AccountError> {
+        let link = self.identity.issue_login_link(user, Some(path.to_owned()), self.clock.now(), rng)?;
         Ok(format!("{}/api/v1/auth/magic-link/verify?token={}", self.public_url(), link.token.expose()))
     }
 

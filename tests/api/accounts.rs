@@ -21,7 +21,9 @@ fn first() -> Value {
 async fn a_login_answers_with_the_account_and_a_sliding_cookie() {
     let house = House::new();
     for path in ["/api/v1/auth/login", "/auth/login", "/auth/login/"] {
-        let reply = house.post(path, &Who::Nobody, json!({ "email": " ADA@example.com ", "password": PASSWORD })).await;
+        let reply = house
+            .post(path, &Who::Nobody, json!({ "email": " ADA@example.com ", "password": PASSWORD }))
+            .await;
         assert_eq!(reply.status, 200, "{path}: {}", reply.body);
         let body = reply.value();
         assert_eq!(body["requires_2fa"], false);
@@ -42,8 +44,11 @@ async fn a_login_answers_with_the_account_and_a_sliding_cookie() {
 async fn wrong_password_and_unknown_address_are_one_answer() {
     let house = House::new();
     let mut bodies = Vec::new();
-    for (email, password) in [(EMAIL, "wrong password"), ("nobody@example.com", PASSWORD), ("not an address", PASSWORD)] {
-        let reply = house.post("/auth/login", &Who::Nobody, json!({ "email": email, "password": password })).await;
+    for (email, password) in
+        [(EMAIL, "wrong password"), ("nobody@example.com", PASSWORD), ("not an address", PASSWORD)]
+    {
+        let reply =
+            house.post("/auth/login", &Who::Nobody, json!({ "email": email, "password": password })).await;
         reply.is(401, "invalid_credentials");
         assert_eq!(reply.session_cookie(), None);
         let mut body = reply.value();
@@ -57,12 +62,21 @@ async fn wrong_password_and_unknown_address_are_one_answer() {
 async fn a_login_body_is_checked_before_anybody_is_looked_up() {
     let house = House::new();
     house.post("/auth/login", &Who::Nobody, json!({ "email": EMAIL })).await.is(422, "validation_failed");
-    house.post("/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": "" })).await.is(422, "validation_failed");
+    house
+        .post("/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": "" }))
+        .await
+        .is(422, "validation_failed");
     let long = "x".repeat(1_025);
-    house.post("/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": long })).await.is(422, "validation_failed");
-    let text = ask("POST", "/auth/login", &Who::Nobody).header("content-type", "text/plain").body(Body::from("{}"));
+    house
+        .post("/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": long }))
+        .await
+        .is(422, "validation_failed");
+    let text =
+        ask("POST", "/auth/login", &Who::Nobody).header("content-type", "text/plain").body(Body::from("{}"));
     house.send(text.expect("a request")).await.is(415, "unsupported_media_type");
-    let broken = ask("POST", "/auth/login", &Who::Nobody).header("content-type", "application/json").body(Body::from("{\"email\":"));
+    let broken = ask("POST", "/auth/login", &Who::Nobody)
+        .header("content-type", "application/json")
+        .body(Body::from("{\"email\":"));
     house.send(broken.expect("a request")).await.is(400, "invalid_json");
 }
 
@@ -116,7 +130,11 @@ async fn a_logout_ends_the_session_and_clears_the_cookie() {
     assert_eq!(reply.session_cookie().as_deref(), Some(""));
     assert!(reply.header("set-cookie").contains("Max-Age=0"));
     house.get("/auth/me", &cabinet).await.is(401, "session_invalid");
-    assert_eq!(house.post("/auth/logout", &Who::Nobody, json!({})).await.status, 204, "without a session, too");
+    assert_eq!(
+        house.post("/auth/logout", &Who::Nobody, json!({})).await.status,
+        204,
+        "without a session, too"
+    );
 }
 
 /// API.md F7.
@@ -128,7 +146,9 @@ async fn unknown_session_ids_are_never_adopted() {
     let reply = house.post("/auth/login", &forged, json!({ "email": EMAIL, "password": PASSWORD })).await;
     let fresh = reply.session_cookie().expect("a session");
     assert_ne!(fresh, forged.secret());
-    let again = house.post("/auth/login", &Who::Cookie(fresh.clone()), json!({ "email": EMAIL, "password": PASSWORD })).await;
+    let again = house
+        .post("/auth/login", &Who::Cookie(fresh.clone()), json!({ "email": EMAIL, "password": PASSWORD }))
+        .await;
     assert_ne!(again.session_cookie().expect("a session"), fresh);
     house.get("/auth/me", &Who::Cookie(fresh)).await.is(401, "session_invalid");
 }
@@ -139,7 +159,10 @@ async fn up_to_four_session_cookies_are_tried() {
     let cabinet = house.log_in().await;
     let tossed = |before: usize| {
         let junk = "ms_session=ses_tossed; ".repeat(before);
-        ask("GET", "/auth/me", &Who::Nobody).header("cookie", format!("{junk}ms_session={}", cabinet.secret())).body(Body::empty()).expect("a request")
+        ask("GET", "/auth/me", &Who::Nobody)
+            .header("cookie", format!("{junk}ms_session={}", cabinet.secret()))
+            .body(Body::empty())
+            .expect("a request")
     };
     assert_eq!(house.send(tossed(3)).await.status, 200);
     house.send(tossed(4)).await.is(401, "session_invalid");
@@ -182,7 +205,8 @@ async fn the_first_account_needs_the_token_unless_set_up_from_this_machine() {
             body["setup_token"] = token.into();
         }
         let peer = if proxied { "127.0.0.1:1" } else { "192.0.2.7:1" };
-        let mut request = ask_from(peer, "POST", "/auth/signup", &Who::Nobody).header("content-type", "application/json");
+        let mut request =
+            ask_from(peer, "POST", "/auth/signup", &Who::Nobody).header("content-type", "application/json");
         if proxied {
             request = request.header("x-forwarded-for", "127.0.0.1");
         }
@@ -234,8 +258,15 @@ async fn a_link_request_tells_nothing_about_accounts_and_mails_the_public_url() 
     }
     let mails = house.outbox.mails();
     assert_eq!(mails.len(), 1);
-    assert!(mails[0].url.starts_with("http://127.0.0.1:8095/api/v1/auth/magic-link/verify?token=mgl_"), "{}", mails[0].url);
-    house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": "no address" })).await.is(422, "validation_failed");
+    assert!(
+        mails[0].url.starts_with("http://127.0.0.1:8095/api/v1/auth/magic-link/verify?token=mgl_"),
+        "{}",
+        mails[0].url
+    );
+    house
+        .post("/auth/magic-link/request", &Who::Nobody, json!({ "email": "no address" }))
+        .await
+        .is(422, "validation_failed");
 }
 
 fn cookie_of(reply: &crate::house::Reply) -> String {
@@ -246,7 +277,9 @@ fn cookie_of(reply: &crate::house::Reply) -> String {
 #[tokio::test]
 async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
     let house = House::new();
-    let asked = house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL, "redirect": "/charts?x=1" })).await;
+    let asked = house
+        .post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL, "redirect": "/charts?x=1" }))
+        .await;
     let browser = cookie_of(&asked);
     let url = house.outbox.mails()[0].url.replace("http://127.0.0.1:8095", "");
     let head = ask("HEAD", &url, &Who::Nobody).body(Body::empty()).expect("a request");
@@ -259,7 +292,8 @@ async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
     }
     let token = url.split("token=").nth(1).expect("a token");
     let form = |cookie: Option<&str>, body: String| {
-        let request = ask("POST", "/api/v1/auth/magic-link/verify", &Who::Nobody).header("content-type", "application/x-www-form-urlencoded");
+        let request = ask("POST", "/api/v1/auth/magic-link/verify", &Who::Nobody)
+            .header("content-type", "application/x-www-form-urlencoded");
         let request = match cookie {
             Some(cookie) => request.header("cookie", cookie),
             None => request,
@@ -272,7 +306,10 @@ async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
     assert_eq!((done.status.as_u16(), done.header("location")), (303, "/charts?x=1"));
     let cabinet = Who::Cookie(done.session_cookie().expect("a session"));
     assert_eq!(house.get("/auth/me", &cabinet).await.status, 200);
-    house.post("/auth/magic-link/verify", &Who::Nobody, json!({ "token": token, "email": EMAIL })).await.is(401, "link_invalid");
+    house
+        .post("/auth/magic-link/verify", &Who::Nobody, json!({ "token": token, "email": EMAIL }))
+        .await
+        .is(401, "link_invalid");
     let stale = house.send(form(Some(&browser), format!("token={token}"))).await;
     assert_eq!((stale.status.as_u16(), stale.header("location")), (303, "/login?error=link_invalid"));
 }
@@ -282,13 +319,23 @@ async fn on_the_console_opening_a_link_signs_in_once() {
     let house = House::build(Plan { console: true, ..Plan::default() });
     let email = Email::parse(EMAIL).expect("an address");
     let user = house.identity.user_by_email(&email).expect("readable").expect("the account");
-    let link = house.identity.issue_login_link(user.id, house.clock.now(), &mut Entropy::system()).expect("a link");
+    let link =
+        house.identity.issue_login_link(user.id, house.clock.now(), &mut Entropy::system()).expect("a link");
     let url = format!("/api/v1/auth/magic-link/verify?token={}", link.token.expose());
-    assert_eq!(house.send(ask("HEAD", &url, &Who::Nobody).body(Body::empty()).expect("a request")).await.status, 200);
-    let request = ask("GET", &url, &Who::Nobody).header("accept", "text/html,*/*").body(Body::empty()).expect("a request");
+    assert_eq!(
+        house.send(ask("HEAD", &url, &Who::Nobody).body(Body::empty()).expect("a request")).await.status,
+        200
+    );
+    let request = ask("GET", &url, &Who::Nobody)
+        .header("accept", "text/html,*/*")
+        .body(Body::empty())
+        .expect("a request");
     let reply = house.send(request).await;
     assert_eq!((reply.status.as_u16(), reply.header("location")), (303, "/"), "{}", reply.body);
-    assert_eq!(house.get("/auth/me", &Who::Cookie(reply.session_cookie().expect("a session"))).await.status, 200);
+    assert_eq!(
+        house.get("/auth/me", &Who::Cookie(reply.session_cookie().expect("a session"))).await.status,
+        200
+    );
     house.get(&url, &Who::Nobody).await.is(401, "link_invalid");
 }
 
@@ -301,9 +348,14 @@ async fn mails_stop_after_three_to_one_address_without_saying_so() {
     }
     assert_eq!(house.outbox.mails().len(), 3);
     for n in 0..5 {
-        house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": format!("x{n}@example.com") })).await;
+        house
+            .post("/auth/magic-link/request", &Who::Nobody, json!({ "email": format!("x{n}@example.com") }))
+            .await;
     }
-    house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await.is(429, "mail_throttled");
+    house
+        .post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL }))
+        .await
+        .is(429, "mail_throttled");
 }
 
 /// What an authenticator app shows.
@@ -323,7 +375,8 @@ async fn a_second_factor_is_asked_for_and_each_code_works_once() {
     let secret = enrolled.text("secret");
     let now = |house: &House| u64::try_from(house.clock.now().as_s()).expect("after 1970");
     house.post("/auth/2fa/confirm", &cabinet, json!({ "code": "000000" })).await.is(401, "invalid_code");
-    let confirmed = house.post("/auth/2fa/confirm", &cabinet, json!({ "code": code(&secret, now(&house)) })).await;
+    let confirmed =
+        house.post("/auth/2fa/confirm", &cabinet, json!({ "code": code(&secret, now(&house)) })).await;
     assert_eq!(confirmed.status, 200, "{}", confirmed.body);
     assert_eq!(confirmed.value()["recovery_codes"].as_array().expect("codes").len(), 10);
     let fresh = Who::Cookie(confirmed.session_cookie().expect("a new session"));
@@ -350,9 +403,15 @@ async fn a_second_factor_is_asked_for_and_each_code_works_once() {
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert!(reply.session_cookie().is_some());
     house.post("/auth/2fa/verify", &Who::Nobody, verify(right)).await.is(401, "pending_login_invalid");
-    house.post("/auth/2fa/verify", &Who::Nobody, json!({ "twofa_pending_login": tfp })).await.is(422, "validation_failed");
+    house
+        .post("/auth/2fa/verify", &Who::Nobody, json!({ "twofa_pending_login": tfp }))
+        .await
+        .is(422, "validation_failed");
     house.post("/auth/2fa/enroll", &fresh, json!({})).await.is(409, "twofa_already_enabled");
-    house.post("/auth/2fa/disable", &fresh, json!({ "password": "wrong", "code": "000000" })).await.is(401, "invalid_credentials");
+    house
+        .post("/auth/2fa/disable", &fresh, json!({ "password": "wrong", "code": "000000" }))
+        .await
+        .is(401, "invalid_credentials");
 }
 
 #[tokio::test]
@@ -361,7 +420,20 @@ async fn enrolment_needs_a_fresh_login() {
     let cabinet = house.log_in().await;
     house.pass(Duration::from_secs(15 * 60 + 1));
     house.post("/auth/2fa/enroll", &cabinet, json!({})).await.is(403, "reauth_required");
-    house.post("/auth/2fa/disable", &cabinet, json!({ "password": PASSWORD, "code": "000000" })).await.is(409, "twofa_not_enabled");
+    house
+        .post("/auth/reauth", &cabinet, json!({ "password": "wrong password" }))
+        .await
+        .is(401, "invalid_credentials");
+    house.post("/auth/reauth", &cabinet, json!({ "code": "000000" })).await.is(401, "invalid_code");
+    house.post("/auth/reauth", &cabinet, json!({})).await.is(422, "validation_failed");
+    house.post("/auth/2fa/enroll", &cabinet, json!({})).await.is(403, "reauth_required");
+    let fresh = house.post("/auth/reauth", &cabinet, json!({ "password": PASSWORD })).await;
+    assert_eq!(fresh.text("auth_time"), house.clock.now().to_rfc3339());
+    assert_eq!(house.post("/auth/2fa/enroll", &cabinet, json!({})).await.status, 200);
+    house
+        .post("/auth/2fa/disable", &cabinet, json!({ "password": PASSWORD, "code": "000000" }))
+        .await
+        .is(409, "twofa_not_enabled");
     let status = house.get("/auth/2fa", &cabinet).await.value();
     assert_eq!(status, json!({ "enabled": false, "enabled_at": null, "recovery_codes_left": 0 }));
 }

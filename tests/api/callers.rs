@@ -57,7 +57,9 @@ async fn a_raw_api_key_is_refused_on_the_data_paths_with_a_hint() {
     reply.is(401, "api_key_not_allowed");
     assert!(reply.text("hint").contains("prometheus"));
     assert_eq!(reply.value()["errorType"], "unauthorized");
-    assert!(reply.header("www-authenticate").starts_with("Bearer realm=\"metrics\", error=\"invalid_token\""));
+    assert!(
+        reply.header("www-authenticate").starts_with("Bearer realm=\"metrics\", error=\"invalid_token\"")
+    );
     house.get("/api/v1/orgs/acme", &bearer(&secret)).await.is(401, "session_required");
 }
 
@@ -70,7 +72,10 @@ async fn the_authorization_header_is_the_only_credential_considered() {
     let token = house.token(&cabinet, &key, json!({ "ttl_s": 60 })).await;
     house.pass(Duration::from_secs(60 + 31));
     let both = |authorization: String| {
-        ask("GET", RANGE, &cabinet).header(header::AUTHORIZATION, authorization).body(Body::empty()).expect("a request")
+        ask("GET", RANGE, &cabinet)
+            .header(header::AUTHORIZATION, authorization)
+            .body(Body::empty())
+            .expect("a request")
     };
     let expired = house.send(both(format!("Bearer {}", token.secret()))).await;
     expired.is(401, "token_expired");
@@ -89,10 +94,19 @@ async fn a_token_on_a_cabinet_endpoint_needs_a_session() {
     let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let token = house.token(&cabinet, &key, json!({})).await;
     for who in [&token, &bearer("a.b.c")] {
-        for path in ["/api/v1/orgs/acme", "/api/v1/orgs", "/auth/me", "/api/v1/orgs/acme/api-keys", "/api/v1/orgs/other/api-keys"] {
+        for path in [
+            "/api/v1/orgs/acme",
+            "/api/v1/orgs",
+            "/auth/me",
+            "/api/v1/orgs/acme/api-keys",
+            "/api/v1/orgs/other/api-keys",
+        ] {
             house.get(path, who).await.is(401, "session_required");
         }
-        house.post("/api/v1/orgs/acme/embed/tokens", who, json!({ "api_key_id": key })).await.is(401, "session_required");
+        house
+            .post("/api/v1/orgs/acme/embed/tokens", who, json!({ "api_key_id": key }))
+            .await
+            .is(401, "session_required");
     }
 }
 
@@ -134,9 +148,16 @@ async fn credentials_of_one_organisation_do_not_work_in_another() {
         assert_eq!((mount.status.as_u16(), mount.text("errorType").as_str()), (403, "forbidden"));
     }
     for slug in ["other", "unknown"] {
-        house.post(&format!("/api/v1/orgs/{slug}/import/probe"), &bearer(&machine), json!({})).await.is(403, "org_mismatch");
-        house.post(&format!("/api/v1/orgs/{slug}/embed/tokens"), &bearer(&machine), json!({})).await.is(403, "org_mismatch");
-        let mount = house.get(&format!("/api/v1/orgs/{slug}/prometheus/api/v1/probe"), &bearer(&machine)).await;
+        house
+            .post(&format!("/api/v1/orgs/{slug}/import/probe"), &bearer(&machine), json!({}))
+            .await
+            .is(403, "org_mismatch");
+        house
+            .post(&format!("/api/v1/orgs/{slug}/embed/tokens"), &bearer(&machine), json!({}))
+            .await
+            .is(403, "org_mismatch");
+        let mount =
+            house.get(&format!("/api/v1/orgs/{slug}/prometheus/api/v1/probe"), &bearer(&machine)).await;
         assert_eq!(mount.status, 403);
     }
 }
@@ -153,7 +174,10 @@ async fn keys_of_another_organisation_are_not_found() {
     house.delete(&path, &cabinet).await.is(404, "not_found");
     house.json("PATCH", &path, &cabinet, json!({ "name": "mine now" })).await.is(404, "not_found");
     house.post(&format!("{path}/revoke-tokens"), &cabinet, json!({})).await.is(404, "not_found");
-    house.post("/api/v1/orgs/other/embed/tokens", &cabinet, json!({ "api_key_id": key })).await.is(404, "not_found");
+    house
+        .post("/api/v1/orgs/other/embed/tokens", &cabinet, json!({ "api_key_id": key }))
+        .await
+        .is(404, "not_found");
     let unchanged = house.get(&format!("/api/v1/orgs/acme/api-keys/{key}"), &cabinet).await;
     assert_eq!(unchanged.text("name"), "test");
 }
@@ -177,8 +201,18 @@ async fn forged_tokens_are_refused() {
         format!("{}.{}.{flipped}", parts[0], parts[1]),
         format!("{}.{}.{}", header(json!({ "alg": "HS512", "kid": key })), parts[1], parts[2]),
         format!("{}.{}.{}", header(json!({ "alg": "HS256", "kid": "../../etc/passwd" })), parts[1], parts[2]),
-        format!("{}.{}.{}", header(json!({ "alg": "HS256", "kid": key, "jku": "http://127.0.0.1:1/" })), parts[1], parts[2]),
-        format!("{}.{}.{}", parts[0], header(json!({ "aud": "ms-embed", "org": "acme", "iat": 0, "exp": 9_999_999_999_u64 })), parts[2]),
+        format!(
+            "{}.{}.{}",
+            header(json!({ "alg": "HS256", "kid": key, "jku": "http://127.0.0.1:1/" })),
+            parts[1],
+            parts[2]
+        ),
+        format!(
+            "{}.{}.{}",
+            parts[0],
+            header(json!({ "aud": "ms-embed", "org": "acme", "iat": 0, "exp": 9_999_999_999_u64 })),
+            parts[2]
+        ),
         token.secret().repeat(20),
         "...".into(),
     ];
@@ -202,7 +236,8 @@ async fn a_restricted_token_opens_its_endpoints_and_carries_its_scope() {
     }
     house.get(EXPR, &token).await.is(403, "embed_restricted");
     let introspect = |token: &str| json!({ "token": token });
-    let seen = house.post("/api/v1/orgs/acme/embed/introspect", &cabinet, introspect(token.secret())).await.value();
+    let seen =
+        house.post("/api/v1/orgs/acme/embed/introspect", &cabinet, introspect(token.secret())).await.value();
     assert_eq!((&seen["valid"], &seen["reason"]), (&json!(true), &json!(null)));
     assert_eq!(seen["effective"]["match"], json!(["tenant=\"t42\""]));
     assert_eq!(seen["claims"]["org"], "acme");

@@ -26,7 +26,13 @@ const SHORT: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(600);
 
 fn patient() -> EdgeOptions {
-    EdgeOptions { header_timeout: LONG, idle_timeout: LONG, write_timeout: LONG, drain_timeout: LONG, ..EdgeOptions::default() }
+    EdgeOptions {
+        header_timeout: LONG,
+        idle_timeout: LONG,
+        write_timeout: LONG,
+        drain_timeout: LONG,
+        ..EdgeOptions::default()
+    }
 }
 
 async fn server(options: EdgeOptions) -> Server {
@@ -80,8 +86,10 @@ fn rest(stream: &mut TcpStream) -> String {
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(n) => bytes.extend_from_slice(&buffer[..n]),
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
-            Err(error) => panic!("not closed: {error}"),
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "not closed: {error}");
+                break;
+            }
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
@@ -92,7 +100,9 @@ fn response(stream: &mut TcpStream) -> String {
     let mut text = String::new();
     loop {
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned));
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned)
+            });
             if body.len() >= length.expect("a length").trim().parse().expect("a number") {
                 return text;
             }
@@ -149,10 +159,21 @@ async fn large_headers_many_headers_and_long_urls_are_refused() {
     let large = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "y".repeat(65 * 1_024));
     assert!(server.ask(&large).starts_with("HTTP/1.1 431"));
     let many = "X: y\r\n".repeat(101);
-    assert!(server.ask(&format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{many}\r\n")).starts_with("HTTP/1.1 431"));
-    let long = format!("GET /healthz?{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "y".repeat(17 * 1_024));
+    assert!(
+        server
+            .ask(&format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{many}\r\n"))
+            .starts_with("HTTP/1.1 431")
+    );
+    let long = format!(
+        "GET /healthz?{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        "y".repeat(17 * 1_024)
+    );
     assert!(server.ask(&long).starts_with("HTTP/1.1 414"));
-    for nonsense in ["\0\0\0\0\r\n\r\n", "GET\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"] {
+    for nonsense in [
+        "\0\0\0\0\r\n\r\n",
+        "GET\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    ] {
         let answer = server.ask(nonsense);
         assert!(answer.starts_with("HTTP/1.1 400"), "{nonsense:?}: {answer}");
     }

@@ -10,7 +10,15 @@ use crate::house::{House, Plan, Who, ask, ask_from};
 #[tokio::test]
 async fn unknown_paths_and_methods_are_problems_below_the_api_and_pages_elsewhere() {
     let house = House::new();
-    for path in ["/api", "/api/", "/api/v1", "/api/v2/x", "/api/v1/auth/nothing", "/auth/nothing", "/api/v1/orgs/acme/nothing"] {
+    for path in [
+        "/api",
+        "/api/",
+        "/api/v1",
+        "/api/v2/x",
+        "/api/v1/auth/nothing",
+        "/auth/nothing",
+        "/api/v1/orgs/acme/nothing",
+    ] {
         house.get(path, &Who::Nobody).await.is(404, "not_found");
     }
     for path in ["/", "/login", "/x/y", "/apis"] {
@@ -18,12 +26,19 @@ async fn unknown_paths_and_methods_are_problems_below_the_api_and_pages_elsewher
         assert_eq!((page.status.as_u16(), page.body.as_str()), (200, "a page"), "{path}");
         assert_eq!(page.header("x-content-type-options"), "nosniff");
     }
-    let reply = house.send(ask("PUT", "/api/v1/auth/login", &Who::Nobody).body(Body::empty()).expect("a request")).await;
+    let reply = house
+        .send(ask("PUT", "/api/v1/auth/login", &Who::Nobody).body(Body::empty()).expect("a request"))
+        .await;
     reply.is(405, "method_not_allowed");
     assert_eq!(reply.header("allow"), "POST");
-    let reply = house.send(ask("BREW", "/api/v1/orgs", &Who::Nobody).body(Body::empty()).expect("a request")).await;
+    let reply =
+        house.send(ask("BREW", "/api/v1/orgs", &Who::Nobody).body(Body::empty()).expect("a request")).await;
     reply.is(405, "method_not_allowed");
-    assert!(reply.header("allow").contains("GET") && reply.header("allow").contains("POST"), "{}", reply.header("allow"));
+    assert!(
+        reply.header("allow").contains("GET") && reply.header("allow").contains("POST"),
+        "{}",
+        reply.header("allow")
+    );
 }
 
 #[tokio::test]
@@ -70,7 +85,9 @@ async fn a_panic_is_a_500_that_says_nothing_and_the_server_lives() {
 #[tokio::test]
 async fn every_answer_carries_the_security_headers_and_an_id() {
     let house = House::new();
-    for path in ["/api/v1/orgs", "/healthz", "/auth/config", "/nothing", "/api/nothing", "/api/v1/probe-panic"] {
+    for path in
+        ["/api/v1/orgs", "/healthz", "/auth/config", "/nothing", "/api/nothing", "/api/v1/probe-panic"]
+    {
         let reply = house.get(path, &Who::Nobody).await;
         assert_eq!(reply.header("x-content-type-options"), "nosniff", "{path}");
         assert_eq!(reply.header("referrer-policy"), "no-referrer", "{path}");
@@ -83,7 +100,12 @@ async fn every_answer_carries_the_security_headers_and_an_id() {
 #[tokio::test]
 async fn a_sane_request_id_is_echoed_and_any_other_replaced() {
     let house = House::new();
-    let with = |id: &str| ask("GET", "/api/v1/orgs", &Who::Nobody).header("x-request-id", id).body(Body::empty()).expect("a request");
+    let with = |id: &str| {
+        ask("GET", "/api/v1/orgs", &Who::Nobody)
+            .header("x-request-id", id)
+            .body(Body::empty())
+            .expect("a request")
+    };
     let reply = house.send(with("01J-abc")).await;
     assert_eq!((reply.header("x-request-id"), reply.text("request_id").as_str()), ("01J-abc", "01J-abc"));
     for foreign in ["a%0d%0aX: y", "a b", "<script>", &"x".repeat(100)] {
@@ -98,14 +120,24 @@ async fn sizes_are_checked_before_reading() {
     let house = House::new();
     let uri = format!("/api/v1/orgs?x={}", "y".repeat(17 * 1_024));
     house.get(&uri, &Who::Nobody).await.is(414, "uri_too_long");
-    let padded = |bytes: usize| Body::from(json!({ "email": "x".repeat(bytes), "password": "x" }).to_string());
-    let post = |path: &str, body: Body| ask("POST", path, &Who::Nobody).header("content-type", "application/json").body(body).expect("a request");
+    let padded =
+        |bytes: usize| Body::from(json!({ "email": "x".repeat(bytes), "password": "x" }).to_string());
+    let post = |path: &str, body: Body| {
+        ask("POST", path, &Who::Nobody)
+            .header("content-type", "application/json")
+            .body(body)
+            .expect("a request")
+    };
     house.send(post("/api/v1/auth/login", padded(17 * 1_024))).await.is(413, "body_too_large");
     let cabinet = house.log_in().await;
-    let large = ask("POST", "/api/v1/orgs", &cabinet).header("content-type", "application/json").body(padded(65 * 1_024));
+    let large = ask("POST", "/api/v1/orgs", &cabinet)
+        .header("content-type", "application/json")
+        .body(padded(65 * 1_024));
     house.send(large.expect("a request")).await.is(413, "body_too_large");
     // A declared length is believed before a byte is read.
-    let declared = ask("POST", "/api/v1/orgs/acme/import/probe", &cabinet).header("content-length", "8388609").body(Body::empty());
+    let declared = ask("POST", "/api/v1/orgs/acme/import/probe", &cabinet)
+        .header("content-length", "8388609")
+        .body(Body::empty());
     house.send(declared.expect("a request")).await.is(413, "body_too_large");
 }
 
@@ -120,16 +152,32 @@ async fn health_is_public_and_metrics_are_for_the_operator() {
     let health = house.get("/api/v1/health", &Who::Nobody).await.value();
     assert_eq!(health["status"], "ok");
     let metrics = |peer: &str, who: &Who| ask_from(peer, "GET", "/metrics", who);
-    let send = async |request: axum::http::request::Builder| house.send(request.body(Body::empty()).expect("a request")).await;
+    let send = async |request: axum::http::request::Builder| {
+        house.send(request.body(Body::empty()).expect("a request")).await
+    };
     let remote = "192.0.2.9:1";
     send(metrics(remote, &Who::Nobody)).await.is(401, "unauthenticated");
     send(metrics(remote, &Who::Bearer("wrong".into()))).await.is(401, "token_invalid");
-    send(metrics("127.0.0.1:1", &Who::Nobody).header("x-forwarded-for", "127.0.0.1")).await.is(401, "unauthenticated");
+    send(metrics("127.0.0.1:1", &Who::Nobody).header("x-forwarded-for", "127.0.0.1"))
+        .await
+        .is(401, "unauthenticated");
     assert_eq!(send(metrics(remote, &Who::Bearer("mtr_secret".into()))).await.status, 200);
     let local = send(metrics("[::1]:1", &Who::Nobody)).await;
     assert_eq!(local.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
-    assert!(local.body.contains("promlet_http_requests_total{route=\"/healthz\",method=\"GET\",status=\"2xx\"} 1"), "{}", local.body);
-    assert!(local.body.contains("promlet_http_requests_total{route=\"/metrics\",method=\"GET\",status=\"4xx\"} 3"), "{}", local.body);
+    assert!(
+        local
+            .body
+            .contains("promlet_http_requests_total{route=\"/healthz\",method=\"GET\",status=\"2xx\"} 1"),
+        "{}",
+        local.body
+    );
+    assert!(
+        local
+            .body
+            .contains("promlet_http_requests_total{route=\"/metrics\",method=\"GET\",status=\"4xx\"} 3"),
+        "{}",
+        local.body
+    );
 }
 
 /// Labels of the own metrics are bounded, whatever is asked for.
@@ -138,7 +186,13 @@ async fn strange_requests_do_not_grow_the_own_metrics() {
     let house = House::new();
     for n in 0..100 {
         house.get(&format!("/api/v1/orgs/org{n}/metrics/m{n}/labels"), &Who::Nobody).await;
-        house.send(ask(&format!("BREW{n}"), &format!("/x{n}"), &Who::Nobody).body(Body::empty()).expect("a request")).await;
+        house
+            .send(
+                ask(&format!("BREW{n}"), &format!("/x{n}"), &Who::Nobody)
+                    .body(Body::empty())
+                    .expect("a request"),
+            )
+            .await;
     }
     let metrics = house.get("/metrics", &Who::Nobody).await.body;
     let lines = metrics.lines().filter(|line| line.starts_with("promlet_http_requests_total{")).count();

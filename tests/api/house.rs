@@ -18,7 +18,9 @@ use promlet::api::routes::{Auth, RouteDoc, Routes};
 use promlet::api::{self, ApiOptions, Rooms};
 use promlet::clock::Clock;
 use promlet::entropy::Entropy;
-use promlet::identity::{Argon2Cost, Client, Foundation, Identity, IdentityOptions, NewOrg, Password, SetUp, SetUpPeer};
+use promlet::identity::{
+    Argon2Cost, Client, Foundation, Identity, IdentityOptions, NewOrg, Password, SetUp, SetUpPeer,
+};
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
 use promlet::model::{OrgSlug, Timestamp};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
@@ -26,25 +28,25 @@ use promlet::tsdb::Tsdb;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-pub const EMAIL: &str = "ada@example.com";
-pub const PASSWORD: &str = "correct horse battery";
+pub(crate) const EMAIL: &str = "ada@example.com";
+pub(crate) const PASSWORD: &str = "correct horse battery";
 
-pub struct House {
-    pub router: Router,
-    pub rows: Vec<RouteDoc>,
-    pub identity: Arc<Identity>,
-    pub clock: Clock,
-    pub outbox: Outbox,
-    pub counters: Arc<Counters>,
+pub(crate) struct House {
+    pub(crate) router: Router,
+    pub(crate) rows: Vec<RouteDoc>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) clock: Clock,
+    pub(crate) outbox: Outbox,
+    pub(crate) counters: Arc<Counters>,
     /// Last: the folder outlives everything that is open in it.
     _folder: tempfile::TempDir,
 }
 
 /// What a house is built with.
-pub struct Plan {
-    pub options: ApiOptions,
-    pub console: bool,
-    pub set_up: bool,
+pub(crate) struct Plan {
+    pub(crate) options: ApiOptions,
+    pub(crate) console: bool,
+    pub(crate) set_up: bool,
 }
 
 impl Default for Plan {
@@ -64,11 +66,13 @@ fn probes() -> Routes {
     async fn mount(reader: MountReader, Path(slug): Path<String>) -> ApiResult<String> {
         reader.enter(&slug, Endpoint::Expr).map(|entered| format!("{entered:?}"))
     }
-    async fn write(machine: Machine, Path(slug): Path<String>) -> ApiResult<StatusCode> {
+    async fn write(machine: Machine, Path(slug): Path<String>, body: Body) -> ApiResult<StatusCode> {
         let writing = machine.enter(&slug)?;
+        promlet::api::body::read(body, usize::MAX).await?;
         writing.charge_samples(1_000)?;
         Ok(StatusCode::NO_CONTENT)
     }
+    #[expect(clippy::panic, reason = "panicking is what it is for")]
     async fn panics() -> StatusCode {
         panic!("a probe that panics with a secret ses_AAAA");
     }
@@ -82,12 +86,14 @@ fn probes() -> Routes {
 }
 
 impl House {
-    pub fn build(plan: Plan) -> House {
+    #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one house")]
+    pub(crate) fn build(plan: Plan) -> House {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let clock = Clock::manual(Timestamp::from_s(1_800_000_000));
         let now = clock.now();
         let data = DataFolder::open(folder.path(), now, &mut Entropy::seeded(1)).expect("a new folder");
-        let (control, _) = Control::open(&data, &ControlOptions { now, users_table: 1 }).expect("a new database");
+        let (control, _) =
+            Control::open(&data, &ControlOptions { now, users_table: 1 }).expect("a new database");
         let foundation = Foundation {
             control: Arc::new(control),
             master_key: MasterKey([7; 32]),
@@ -98,7 +104,8 @@ impl House {
             argon2: Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 },
             ..IdentityOptions::default()
         };
-        let identity = Identity::open(foundation, options, now, &mut Entropy::seeded(2)).expect("accounts open");
+        let identity =
+            Identity::open(foundation, options, now, &mut Entropy::seeded(2)).expect("accounts open");
         let outbox = Outbox::default();
         let mailer = if plan.console { Mailer::Console } else { Mailer::Memory(outbox.clone()) };
         let rooms = Rooms {
@@ -115,8 +122,15 @@ impl House {
         let table = api::table(&rooms, &deps).merge(probes());
         let rows = table.rows().to_vec();
         let router = api::router(table, &rooms, &deps, &plan.options).expect("options fit");
-        let house =
-            House { router, rows, identity: rooms.identity, clock, outbox, counters: rooms.counters, _folder: folder };
+        let house = House {
+            router,
+            rows,
+            identity: rooms.identity,
+            clock,
+            outbox,
+            counters: rooms.counters,
+            _folder: folder,
+        };
         if plan.set_up {
             house.set_up();
         }
@@ -124,7 +138,7 @@ impl House {
     }
 
     /// An account `EMAIL`, owner of `acme`.
-    pub fn new() -> House {
+    pub(crate) fn new() -> House {
         House::build(Plan::default())
     }
 
@@ -142,39 +156,45 @@ impl House {
         self.identity.set_up(&request, self.clock.now(), &mut Entropy::system()).expect("the first account");
     }
 
-    pub async fn send(&self, request: Request<Body>) -> Reply {
+    pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
         let response = self.router.clone().oneshot(request).await.expect("infallible");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
-        Reply { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&bytes).into_owned() }
+        Reply {
+            status: parts.status,
+            headers: parts.headers,
+            body: String::from_utf8_lossy(&bytes).into_owned(),
+        }
     }
 
-    pub async fn get(&self, path: &str, who: &Who) -> Reply {
+    pub(crate) async fn get(&self, path: &str, who: &Who) -> Reply {
         self.send(ask("GET", path, who).body(Body::empty()).expect("a request")).await
     }
 
-    pub async fn delete(&self, path: &str, who: &Who) -> Reply {
+    pub(crate) async fn delete(&self, path: &str, who: &Who) -> Reply {
         self.send(ask("DELETE", path, who).body(Body::empty()).expect("a request")).await
     }
 
-    pub async fn post(&self, path: &str, who: &Who, body: Value) -> Reply {
+    pub(crate) async fn post(&self, path: &str, who: &Who, body: Value) -> Reply {
         self.json("POST", path, who, body).await
     }
 
-    pub async fn json(&self, method: &str, path: &str, who: &Who, body: Value) -> Reply {
+    pub(crate) async fn json(&self, method: &str, path: &str, who: &Who, body: Value) -> Reply {
         let request = ask(method, path, who).header(header::CONTENT_TYPE, "application/json");
         self.send(request.body(Body::from(body.to_string())).expect("a request")).await
     }
 
     /// A cabinet session of the account.
-    pub async fn log_in(&self) -> Who {
-        let reply = self.post("/api/v1/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": PASSWORD })).await;
+    pub(crate) async fn log_in(&self) -> Who {
+        let reply = self
+            .post("/api/v1/auth/login", &Who::Nobody, json!({ "email": EMAIL, "password": PASSWORD }))
+            .await;
         assert_eq!(reply.status, 200, "{}", reply.body);
         Who::Cookie(reply.session_cookie().expect("a session cookie"))
     }
 
     /// A new API key of `acme`: its id and secret.
-    pub async fn key(&self, cabinet: &Who, fields: Value) -> (String, String) {
+    pub(crate) async fn key(&self, cabinet: &Who, fields: Value) -> (String, String) {
         let mut body = json!({ "name": "test" });
         body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
         let reply = self.post("/api/v1/orgs/acme/api-keys", cabinet, body).await;
@@ -183,7 +203,7 @@ impl House {
     }
 
     /// A new embed token of `acme`.
-    pub async fn token(&self, cabinet: &Who, key: &str, fields: Value) -> Who {
+    pub(crate) async fn token(&self, cabinet: &Who, key: &str, fields: Value) -> Who {
         let mut body = json!({ "api_key_id": key });
         body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
         let reply = self.post("/api/v1/orgs/acme/embed/tokens", cabinet, body).await;
@@ -191,14 +211,14 @@ impl House {
         Who::Bearer(reply.text("token"))
     }
 
-    pub fn pass(&self, time: Duration) {
+    pub(crate) fn pass(&self, time: Duration) {
         self.clock.advance(time);
     }
 }
 
 /// Who a request claims to come from.
 #[derive(Clone, Debug)]
-pub enum Who {
+pub(crate) enum Who {
     Nobody,
     Cookie(String),
     Bearer(String),
@@ -206,7 +226,7 @@ pub enum Who {
 }
 
 impl Who {
-    pub fn secret(&self) -> &str {
+    pub(crate) fn secret(&self) -> &str {
         match self {
             Who::Nobody => "",
             Who::Cookie(secret) | Who::Bearer(secret) | Who::Basic(_, secret) => secret,
@@ -215,13 +235,17 @@ impl Who {
 }
 
 /// A request from a loopback peer.
-pub fn ask(method: &str, path: &str, who: &Who) -> axum::http::request::Builder {
+pub(crate) fn ask(method: &str, path: &str, who: &Who) -> axum::http::request::Builder {
     ask_from("127.0.0.1:50000", method, path, who)
 }
 
-pub fn ask_from(peer: &str, method: &str, path: &str, who: &Who) -> axum::http::request::Builder {
+pub(crate) fn ask_from(peer: &str, method: &str, path: &str, who: &Who) -> axum::http::request::Builder {
     let peer: SocketAddr = peer.parse().expect("an address");
-    let request = Request::builder().method(method).uri(path).header(header::HOST, "127.0.0.1:8095").extension(Peer(peer));
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, "127.0.0.1:8095")
+        .extension(Peer(peer));
     match who {
         Who::Nobody => request,
         Who::Cookie(value) => request.header(header::COOKIE, format!("ms_session={value}")),
@@ -234,40 +258,47 @@ pub fn ask_from(peer: &str, method: &str, path: &str, who: &Who) -> axum::http::
 }
 
 #[derive(Debug)]
-pub struct Reply {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: String,
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
 }
 
 impl Reply {
-    pub fn value(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
+    pub(crate) fn value(&self) -> Value {
+        let value = serde_json::from_str(&self.body);
+        assert!(value.is_ok(), "no JSON: {:?}", self.body);
+        value.unwrap_or_default()
     }
 
-    pub fn text(&self, field: &str) -> String {
-        self.value()[field].as_str().unwrap_or_else(|| panic!("no text {field} in {}", self.body)).to_owned()
+    pub(crate) fn text(&self, field: &str) -> String {
+        let value = self.value();
+        let text = value[field].as_str();
+        assert!(text.is_some(), "no text {field} in {}", self.body);
+        text.unwrap_or_default().to_owned()
     }
 
-    pub fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         self.text("code")
     }
 
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
     /// The value that the answer gives to the session cookie.
-    pub fn session_cookie(&self) -> Option<String> {
+    pub(crate) fn session_cookie(&self) -> Option<String> {
         let set = self.headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let mut values = set.filter_map(|text| text.strip_prefix("ms_session=")).map(|rest| rest.split(';').next().unwrap_or_default().to_owned());
+        let mut values = set
+            .filter_map(|text| text.strip_prefix("ms_session="))
+            .map(|rest| rest.split(';').next().unwrap_or_default().to_owned());
         let first = values.next();
         assert_eq!(values.next(), None, "one decision about the session");
         first
     }
 
     #[track_caller]
-    pub fn is(&self, status: u16, code: &str) {
+    pub(crate) fn is(&self, status: u16, code: &str) {
         assert_eq!((self.status.as_u16(), self.code().as_str()), (status, code), "{}", self.body);
         let body = self.value();
         assert_eq!(self.header("content-type"), "application/problem+json");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use serde_json::json;
 
-use crate::house::{House, Who, ask_from};
+use crate::house::{House, Plan, Who, ask, ask_from};
 
 const RANGE: &str = "/api/v1/orgs/acme/query/probe-range";
 
@@ -26,7 +26,10 @@ async fn the_sixty_first_request_of_a_session_in_a_second_is_refused() {
     let reply = house.get("/auth/me", &cabinet).await;
     reply.is(429, "rate_limited");
     let body = reply.value();
-    assert_eq!((&body["limit"], &body["window_s"], &body["scope"]), (&json!(60), &json!(1), &json!("session")));
+    assert_eq!(
+        (&body["limit"], &body["window_s"], &body["scope"]),
+        (&json!(60), &json!(1), &json!("session"))
+    );
     assert_eq!(body["retry_after_ms"], 750);
     assert_eq!(reply.header("retry-after"), "1");
     assert_eq!(reply.header("ratelimit"), "\"cabinet\";r=0;t=1");
@@ -56,7 +59,8 @@ async fn all_tokens_of_a_key_share_its_window() {
     let house = House::new();
     let cabinet = house.log_in().await;
     let (default, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
-    let (slow, secret) = house.key(&cabinet, json!({ "scopes": ["embed", "read"], "embed": { "rate_limit_rps": 5 } })).await;
+    let (slow, secret) =
+        house.key(&cabinet, json!({ "scopes": ["embed", "read"], "embed": { "rate_limit_rps": 5 } })).await;
     for (key, limit) in [(default, 100), (slow, 5)] {
         let mut tokens = Vec::new();
         for sub in ["a", "b", "c"] {
@@ -100,17 +104,27 @@ async fn requests_without_a_valid_credential_are_charged_to_their_address() {
     let refused = refused.expect("refused within 500 requests of one moment");
     refused.is(429, "rate_limited");
     assert_eq!(refused.value()["scope"], "ip");
-    assert_eq!(house.send(anonymous("192.0.2.2:1", 0)).await.status, 401, "another address is another matter");
+    assert_eq!(
+        house.send(anonymous("192.0.2.2:1", 0)).await.status,
+        401,
+        "another address is another matter"
+    );
     let cabinet = house.log_in().await;
-    let mut with_cookie = ask_from("192.0.2.1:1", "GET", "/auth/me", &cabinet).body(Body::empty()).expect("a request");
-    assert_eq!(house.send(std::mem::take(&mut with_cookie)).await.status, 200, "a session is not charged to its address");
+    let mut with_cookie =
+        ask_from("192.0.2.1:1", "GET", "/auth/me", &cabinet).body(Body::empty()).expect("a request");
+    assert_eq!(
+        house.send(std::mem::take(&mut with_cookie)).await.status,
+        200,
+        "a session is not charged to its address"
+    );
 }
 
 #[tokio::test]
 async fn an_ingest_key_over_its_rate_is_told_to_come_back() {
     let house = House::new();
     let cabinet = house.log_in().await;
-    let ingest = json!({ "scopes": ["ingest"], "ingest": { "rate_limit_rps": 3, "samples_per_s": 1_000_000 } });
+    let ingest =
+        json!({ "scopes": ["ingest"], "ingest": { "rate_limit_rps": 3, "samples_per_s": 1_000_000 } });
     let (_, requests) = house.key(&cabinet, ingest).await;
     let ingest = json!({ "scopes": ["ingest"], "ingest": { "samples_per_s": 1_500 } });
     let (_, samples) = house.key(&cabinet, ingest).await;
@@ -147,4 +161,24 @@ async fn minting_is_limited_per_key() {
     };
     refused.is(429, "rate_limited");
     assert_eq!(minted, 20);
+}
+
+/// Senders keep what a 503 refused and send it again.
+#[tokio::test]
+async fn bodies_beyond_the_memory_for_them_are_told_to_come_back() {
+    let mut plan = Plan::default();
+    plan.options.ingest_bytes_max = 1_000;
+    let house = House::build(plan);
+    let cabinet = house.log_in().await;
+    let send = async |bytes: usize| {
+        let request =
+            ask("POST", "/api/v1/orgs/acme/import/probe", &cabinet).body(Body::from(vec![0; bytes]));
+        house.send(request.expect("a request")).await
+    };
+    for _ in 0..3 {
+        assert_eq!(send(1_000).await.status, 204, "what is answered is given back");
+        let refused = send(1_001).await;
+        refused.is(503, "busy");
+        assert!(refused.header("retry-after").parse::<u64>().expect("seconds") >= 2);
+    }
 }

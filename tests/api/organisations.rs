@@ -14,7 +14,8 @@ async fn an_organisation_is_made_listed_and_shown() {
     assert_eq!(made.status, 201, "{}", made.body);
     assert_eq!((made.text("slug").as_str(), made.text("role").as_str()), ("shop", "owner"));
     let list = house.get("/api/v1/orgs", &cabinet).await.value();
-    let slugs: Vec<&str> = list["data"].as_array().expect("rows").iter().filter_map(|row| row["slug"].as_str()).collect();
+    let slugs: Vec<&str> =
+        list["data"].as_array().expect("rows").iter().filter_map(|row| row["slug"].as_str()).collect();
     assert_eq!(slugs, ["acme", "shop"]);
     let shown = house.get("/api/v1/orgs/shop", &cabinet).await.value();
     assert!(shown["id"].as_str().expect("an id").starts_with("org_"));
@@ -51,16 +52,36 @@ async fn a_key_shows_its_secret_once() {
     assert_eq!(key["embed"]["rate_limit_rps"], 50);
     assert_eq!(key["embed"]["max_token_ttl_s"], 3_600);
     assert_eq!(key["embed"]["policy"]["metrics"], json!(["http_*"]));
-    assert_eq!(key["ingest"], json!({ "rate_limit_rps": 100, "samples_per_s": 200_000, "labels": { "source": "laptop" } }));
-    assert!(secret.ends_with(key["hint"].as_str().expect("a hint").trim_start_matches("msk_").trim_start_matches('…')));
+    assert_eq!(
+        key["ingest"],
+        json!({ "rate_limit_rps": 100, "samples_per_s": 200_000, "labels": { "source": "laptop" } })
+    );
+    assert!(
+        secret.ends_with(
+            key["hint"].as_str().expect("a hint").trim_start_matches("msk_").trim_start_matches('…')
+        )
+    );
     assert_eq!(list.value()["data"].as_array().expect("rows").len(), 1);
     let path = format!("/api/v1/orgs/acme/api-keys/{id}");
-    let changed = house.json("PATCH", &path, &cabinet, json!({ "name": "site", "expires_at": null, "embed": { "rate_limit_rps": 7 } })).await;
+    let changed = house
+        .json(
+            "PATCH",
+            &path,
+            &cabinet,
+            json!({ "name": "site", "expires_at": null, "embed": { "rate_limit_rps": 7 } }),
+        )
+        .await;
     assert_eq!(changed.status, 200, "{}", changed.body);
     let key = changed.value();
-    assert_eq!((&key["name"], &key["expires_at"], &key["embed"]["rate_limit_rps"]), (&json!("site"), &Value::Null, &json!(7)));
+    assert_eq!(
+        (&key["name"], &key["expires_at"], &key["embed"]["rate_limit_rps"]),
+        (&json!("site"), &Value::Null, &json!(7))
+    );
     assert_eq!(key["embed"]["origins"], json!(["https://app.example.com"]), "what is not sent stays");
-    house.json("PATCH", &path, &cabinet, json!({ "embed": { "alg": "ES256" } })).await.is(422, "validation_failed");
+    house
+        .json("PATCH", &path, &cabinet, json!({ "embed": { "alg": "ES256" } }))
+        .await
+        .is(422, "validation_failed");
 }
 
 /// API.md F35: a typo in what restricts is an error, not a silent grant.
@@ -113,14 +134,22 @@ async fn making_a_key_needs_a_fresh_login() {
 async fn a_key_mints_for_itself_only() {
     let house = House::new();
     let cabinet = house.log_in().await;
-    let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed"], "embed": { "max_token_ttl_s": 600 } })).await;
+    let (key, secret) =
+        house.key(&cabinet, json!({ "scopes": ["embed"], "embed": { "max_token_ttl_s": 600 } })).await;
     let (other, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
     let who = Who::Bearer(secret);
     let minted = house.post("/api/v1/orgs/acme/embed/tokens", &who, json!({})).await;
     assert_eq!(minted.status, 201, "{}", minted.body);
     assert_eq!(minted.text("kid"), key);
-    assert_eq!(minted.text("expires_at"), house.clock.now().plus_ms(600_000).to_rfc3339(), "capped by its key");
-    house.post("/api/v1/orgs/acme/embed/tokens", &who, json!({ "api_key_id": other })).await.is(403, "forbidden");
+    assert_eq!(
+        minted.text("expires_at"),
+        house.clock.now().plus_ms(600_000).to_rfc3339(),
+        "capped by its key"
+    );
+    house
+        .post("/api/v1/orgs/acme/embed/tokens", &who, json!({ "api_key_id": other }))
+        .await
+        .is(403, "forbidden");
     let (_, reader) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
     house.post("/api/v1/orgs/acme/embed/tokens", &Who::Bearer(reader), json!({})).await.is(403, "forbidden");
 }

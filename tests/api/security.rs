@@ -49,7 +49,9 @@ async fn a_request_has_exactly_one_host() {
     let mut none = ask("GET", "/api/v1/orgs", &Who::Nobody);
     none.headers_mut().expect("valid").remove("host");
     send(&house, none).await.is(400, "bad_request");
-    send(&house, ask("GET", "/api/v1/orgs", &Who::Nobody).header("host", "localhost")).await.is(400, "bad_request");
+    send(&house, ask("GET", "/api/v1/orgs", &Who::Nobody).header("host", "localhost"))
+        .await
+        .is(400, "bad_request");
     let absolute = with_host("GET", "http://evil.example/api/v1/orgs", "localhost");
     send(&house, absolute).await.is(400, "bad_request");
 }
@@ -95,11 +97,15 @@ async fn cross_site_requests_with_a_cookie_are_refused() {
         let login = json_post("/auth/login", &Who::Nobody).header(header, value);
         post(&house, login, json!({ "email": EMAIL, "password": PASSWORD })).await.is(403, "csrf_rejected");
         let with_authorization = json_post("/auth/login", &Who::Bearer("x".into())).header(header, value);
-        post(&house, with_authorization, json!({ "email": EMAIL, "password": PASSWORD })).await.is(403, "csrf_rejected");
+        post(&house, with_authorization, json!({ "email": EMAIL, "password": PASSWORD }))
+            .await
+            .is(403, "csrf_rejected");
     }
     let orgs = house.get("/api/v1/orgs", &cabinet).await.body;
     assert!(!orgs.contains("evil"), "nothing changed: {orgs}");
-    for (header, value) in [("sec-fetch-site", "same-origin"), ("sec-fetch-site", "none"), ("origin", "http://127.0.0.1:8095")] {
+    for (header, value) in
+        [("sec-fetch-site", "same-origin"), ("sec-fetch-site", "none"), ("origin", "http://127.0.0.1:8095")]
+    {
         let slug = format!("good-{}", value.len());
         let request = json_post("/api/v1/orgs", &cabinet).header(header, value);
         assert_eq!(post(&house, request, make(&slug)).await.status, 201, "{header}: {value}");
@@ -117,7 +123,9 @@ async fn tokens_are_for_other_origins_and_cookies_are_not() {
     let token = house.token(&cabinet, &key, json!({ "ttl_s": 60 })).await;
     let path = "/api/v1/orgs/acme/query/probe-range";
     let preflight = |path: &str| {
-        ask("OPTIONS", path, &Who::Nobody).header("origin", "https://app.example.com").header("access-control-request-method", "GET")
+        ask("OPTIONS", path, &Who::Nobody)
+            .header("origin", "https://app.example.com")
+            .header("access-control-request-method", "GET")
     };
     let reply = send(&house, preflight(path)).await;
     assert_eq!((reply.status.as_u16(), reply.header("access-control-allow-origin")), (204, "*"));
@@ -142,7 +150,11 @@ async fn tokens_are_for_other_origins_and_cookies_are_not() {
     house.pass(std::time::Duration::from_secs(91));
     let expired = send(&house, from(&token, "https://app.example.com")).await;
     expired.is(401, "token_expired");
-    assert_eq!(expired.header("access-control-allow-origin"), "https://app.example.com", "the page must see why");
+    assert_eq!(
+        expired.header("access-control-allow-origin"),
+        "https://app.example.com",
+        "the page must see why"
+    );
 }
 
 #[tokio::test]
@@ -151,10 +163,14 @@ async fn a_trusted_origin_may_use_cookies() {
     options.trusted_origins = vec!["http://localhost:5173".into()];
     let house = House::build(Plan { options, ..Plan::default() });
     let cabinet = house.log_in().await;
-    let request = json_post("/api/v1/orgs", &cabinet).header("origin", "http://localhost:5173").header("sec-fetch-site", "same-site");
+    let request = json_post("/api/v1/orgs", &cabinet)
+        .header("origin", "http://localhost:5173")
+        .header("sec-fetch-site", "same-site");
     let reply = post(&house, request, json!({ "slug": "dev" })).await;
     assert_eq!(reply.status, 201, "{}", reply.body);
     assert_eq!(reply.header("access-control-allow-credentials"), "true");
-    let preflight = ask("OPTIONS", "/api/v1/orgs", &Who::Nobody).header("origin", "http://localhost:5173").header("access-control-request-method", "POST");
+    let preflight = ask("OPTIONS", "/api/v1/orgs", &Who::Nobody)
+        .header("origin", "http://localhost:5173")
+        .header("access-control-request-method", "POST");
     assert_eq!(send(&house, preflight).await.header("access-control-allow-credentials"), "true");
 }

@@ -1,7 +1,5 @@
 //! The built binary as a stranger meets it: started in an empty folder, spoken to over HTTP, stopped or killed.
 
-#![allow(dead_code, reason = "shared by several test targets, each of which uses a part")]
-
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,34 +13,34 @@ use serde_json::Value as Json;
 /// How long anything may take before the test says what it waited for. Generous: builders are slow machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub const EMAIL: &str = "ada@example.com";
-pub const PASSWORD: &str = "correct horse battery staple";
-pub const ORG: &str = "acme";
+pub(crate) const EMAIL: &str = "ada@example.com";
+pub(crate) const PASSWORD: &str = "correct horse battery staple";
+pub(crate) const ORG: &str = "acme";
 
 /// A running promlet; killed when dropped.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
-    pub url: String,
-    pub dir: PathBuf,
-    stdout: Receiver<String>,
+    pub(crate) url: String,
+    pub(crate) dir: PathBuf,
+    stdout: Mutex<Receiver<String>>,
     stderr: Arc<Mutex<String>>,
 }
 
 /// How to start it.
-pub struct Start<'a> {
-    pub args: &'a [&'a str],
-    pub dir: &'a Path,
-    pub env: &'a [(&'a str, &'a str)],
+pub(crate) struct Start<'a> {
+    pub(crate) args: &'a [&'a str],
+    pub(crate) dir: &'a Path,
+    pub(crate) env: &'a [(&'a str, &'a str)],
 }
 
 impl Server {
     /// `promlet serve` with the bootstrap account in `dir`.
-    pub fn serve(dir: &Path) -> Server {
+    pub(crate) fn serve(dir: &Path) -> Server {
         Server::start(&Start { args: &["serve"], dir, env: &bootstrap() })
     }
 
     /// Starts and waits until `/readyz` answers 200.
-    pub fn start(start: &Start<'_>) -> Server {
+    pub(crate) fn start(start: &Start<'_>) -> Server {
         let mut server = Server::spawn(start);
         server.wait_ready();
         server
@@ -72,7 +70,7 @@ impl Server {
             }
         });
         let url = listening.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("did not listen; it said:\n{}", stderr.lock().expect("unpoisoned")));
-        Server { child, url, dir: start.dir.to_owned(), stdout, stderr }
+        Server { child, url, dir: start.dir.to_owned(), stdout: Mutex::new(stdout), stderr }
     }
 
     fn wait_ready(&mut self) {
@@ -86,19 +84,19 @@ impl Server {
         }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// What it has written to standard error so far.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.stderr.lock().expect("unpoisoned").clone()
     }
 
     /// The next line of standard output for which `wanted` holds.
-    pub fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
         loop {
-            let line = self.stdout.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no such line on standard output; log:\n{}", self.log()));
+            let line = self.stdout.lock().expect("unpoisoned").recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no such line on standard output; log:\n{}", self.log()));
             if wanted(&line) {
                 return line;
             }
@@ -106,13 +104,13 @@ impl Server {
     }
 
     /// `kill -9`, and waits until it is gone.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("it was running");
         self.child.wait().expect("reaped");
     }
 
     /// SIGTERM; answers its exit status.
-    pub fn terminate(mut self) -> ExitStatus {
+    pub(crate) fn terminate(mut self) -> ExitStatus {
         let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().expect("kill runs");
         assert!(sent.success());
         let begun = Instant::now();
@@ -125,24 +123,24 @@ impl Server {
         }
     }
 
-    pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         request("GET", &format!("{}{path}", self.url), headers, None)
     }
 
-    pub fn post_json(&self, path: &str, headers: &[(&str, &str)], body: &Json) -> Answer {
+    pub(crate) fn post_json(&self, path: &str, headers: &[(&str, &str)], body: &Json) -> Answer {
         let headers: Vec<_> = [("Content-Type", "application/json")].iter().chain(headers).copied().collect();
         request("POST", &format!("{}{path}", self.url), &headers, Some(body.to_string().as_bytes()))
     }
 
     /// Signs in as the bootstrap account; answers the `Cookie` header.
-    pub fn sign_in(&self) -> String {
+    pub(crate) fn sign_in(&self) -> String {
         let answer = self.post_json("/api/v1/auth/login", &[], &serde_json::json!({"email": EMAIL, "password": PASSWORD}));
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.session_cookie()
     }
 
     /// Makes an API key with every scope in the bootstrap organisation; answers (id, secret).
-    pub fn api_key(&self, cookie: &str) -> (String, String) {
+    pub(crate) fn api_key(&self, cookie: &str) -> (String, String) {
         let body = serde_json::json!({"name": "test", "scopes": ["ingest", "read", "embed"], "ingest": {"rate_limit_rps": 10_000, "samples_per_s": 100_000_000}});
         let answer = self.post_json(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", cookie)], &body);
         assert_eq!(answer.status, 201, "{}", answer.body);
@@ -151,7 +149,7 @@ impl Server {
     }
 
     /// Remote write 1.0 to the bootstrap organisation.
-    pub fn write(&self, secret: &str, series: &[(Labels, Vec<Sample>)]) -> Answer {
+    pub(crate) fn write(&self, secret: &str, series: &[(Labels, Vec<Sample>)]) -> Answer {
         let body = remote_write(series);
         let bearer = format!("Bearer {secret}");
         let headers = [
@@ -164,7 +162,7 @@ impl Server {
     }
 
     /// An expression at one time, with the cookie; answers the `data` of the response.
-    pub fn ask(&self, cookie: &str, expr: &str, time: &str) -> Json {
+    pub(crate) fn ask(&self, cookie: &str, expr: &str, time: &str) -> Json {
         let path = format!("/api/v1/orgs/{ORG}/query/expr-instant?expr={}&time={time}&limit=10000", percent(expr));
         let answer = self.get(&path, &[("Cookie", cookie)]);
         assert_eq!(answer.status, 200, "{expr}: {}", answer.body);
@@ -181,12 +179,12 @@ impl Drop for Server {
 }
 
 /// The environment that makes the first account.
-pub fn bootstrap() -> [(&'static str, &'static str); 3] {
+pub(crate) fn bootstrap() -> [(&'static str, &'static str); 3] {
     [("PROMLET_BOOTSTRAP_EMAIL", EMAIL), ("PROMLET_BOOTSTRAP_PASSWORD", PASSWORD), ("PROMLET_BOOTSTRAP_ORG", ORG)]
 }
 
 /// The binary with its own port and folder, and none of this process's `PROMLET_*`.
-pub fn command(start: &Start<'_>) -> Command {
+pub(crate) fn command(start: &Start<'_>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
     command.args(start.args).args(["--listen", "127.0.0.1:0", "--data-dir"]).arg(start.dir);
     // Weaker hashing than in production: the tests sign in often and measure nothing.
@@ -197,27 +195,27 @@ pub fn command(start: &Start<'_>) -> Command {
 
 /// What came back.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 impl Answer {
-    pub fn json(&self) -> Json {
+    pub(crate) fn json(&self) -> Json {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("no JSON ({e}): {}", self.body))
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(have, _)| have.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
     }
 
-    pub fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         self.json()["code"].as_str().unwrap_or_default().to_owned()
     }
 
     /// `ms_session=ses_…` out of `Set-Cookie`.
-    pub fn session_cookie(&self) -> String {
+    pub(crate) fn session_cookie(&self) -> String {
         let set = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
         let cookie = set.map(|(_, value)| value.split(';').next().unwrap_or_default()).find(|value| value.starts_with("ms_session=ses_"));
         cookie.unwrap_or_else(|| panic!("no session cookie in {:?}", self.headers)).to_owned()
@@ -225,7 +223,7 @@ impl Answer {
 }
 
 /// One request over its own connection. A connection that breaks reads as status 0.
-pub fn request(method: &str, url: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
+pub(crate) fn request(method: &str, url: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -259,13 +257,13 @@ pub fn request(method: &str, url: &str, headers: &[(&str, &str)], body: Option<&
 }
 
 /// Percent-encodes everything but letters, digits and `-._~`.
-pub fn percent(text: &str) -> String {
+pub(crate) fn percent(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 /// Encodes a remote write 1.0 request the way its specification says, independently of our decoder, and compresses it.
-pub fn remote_write(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
+pub(crate) fn remote_write(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
     let mut request = Vec::new();
     for (labels, samples) in series {
         let mut one = Vec::new();

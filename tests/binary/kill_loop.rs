@@ -52,8 +52,9 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
     for kill in 0..KILLS {
         let delay = Duration::from_millis(30 + (rng.unit() * 220.0) as u64);
         let dying = AtomicBool::new(false);
+        let first = step;
         std::thread::scope(|scope| {
-            let samples = scope.spawn(|| write_until_dead(&server, &secret, base, step, &dying));
+            let samples = scope.spawn(|| write_until_dead(&server, &secret, base, first, &dying));
             let accounts = scope.spawn(|| change_accounts_until_dead(&server, &cookie, kill, &dying));
             std::thread::sleep(delay);
             dying.store(true, Ordering::SeqCst);

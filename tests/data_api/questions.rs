@@ -15,17 +15,30 @@ fn good(reply: &Reply) -> Value {
 async fn a_structured_range_query_is_compiled_and_answered() {
     let stage = Stage::with_shop().await;
     let times = format!("start={}&end={NOW}&step=60", NOW - 120);
-    let reply = stage.get(&format!("query/range?metric=http_requests_total&match=tenant=a&fn=rate&window=5m&agg=sum&by=job&{times}")).await;
+    let reply = stage
+        .get(&format!(
+            "query/range?metric=http_requests_total&match=tenant=a&fn=rate&window=5m&agg=sum&by=job&{times}"
+        ))
+        .await;
     let value = good(&reply);
     assert_eq!(
         value["query"],
         json!({ "expr": "sum by (job) (rate(http_requests_total{tenant=\"a\"}[5m]))", "start": NOW - 120, "end": NOW, "step": 60 })
     );
+    // The window is left open: twenty samples span 285 s, and the slope is carried on to the 300 s (promql/functions.go).
+    let slope = |total: f64| (total * (300.0 / 285.0 / 300.0)).to_string();
     let values = |v: &str| json!([[NOW - 120, v], [NOW - 60, v], [NOW, v]]);
-    let expected = json!([{ "metric": { "job": "api" }, "values": values("1") }, { "metric": { "job": "web" }, "values": values("2") }]);
+    let (api, web) = (values(&slope(285.0)), values(&slope(570.0)));
+    let expected =
+        json!([{ "metric": { "job": "api" }, "values": api }, { "metric": { "job": "web" }, "values": web }]);
     assert_eq!(value["data"], json!({ "resultType": "matrix", "result": expected }));
-    assert_eq!((&value["status"], &value["warnings"], &value["stats"]["series"]), (&json!("success"), &json!([]), &json!(2)));
-    assert!(value["stats"]["samples"].as_u64().expect("a number") > 0 && value["stats"]["elapsed_ms"].is_number());
+    assert_eq!(
+        (&value["status"], &value["warnings"], &value["stats"]["series"]),
+        (&json!("success"), &json!([]), &json!(2))
+    );
+    assert!(
+        value["stats"]["samples"].as_u64().expect("a number") > 0 && value["stats"]["elapsed_ms"].is_number()
+    );
 }
 
 #[tokio::test]
@@ -41,22 +54,35 @@ async fn structured_parameters_become_promql() {
         ("metric=up&agg=topk&k=3", "topk(3, up)"),
         ("metric=up&agg=sum&without=job,%20x", "sum without (job, x) (up)"),
         ("metric=up&offset=1m", "up offset 1m"),
-        ("metric=h_bucket&fn=rate&agg=histogram_quantile&q=0.9&by=job", "histogram_quantile(0.9, sum by (le, job) (rate(h_bucket[5m])))"),
+        (
+            "metric=h_bucket&fn=rate&agg=histogram_quantile&q=0.9&by=job",
+            "histogram_quantile(0.9, sum by (le, job) (rate(h_bucket[5m])))",
+        ),
         ("metric=a.b", "{\"a.b\"}"),
         ("metric=up&match=job%3D%22%5C%22%7D%20or%20up%22", "up{job=\"\\\"} or up\"}"),
     ];
     for (parameters, expr) in cases {
         let value = good(&stage.get(&format!("query/instant?{parameters}")).await);
-        assert_eq!(value["query"], json!({ "expr": expr, "time": NOW }), "{parameters}");
+        // Whether a blank follows the comma between two label tests is the printer's business.
+        let printed = value["query"]["expr"].as_str().expect("a text").replace("\", ", "\",");
+        assert_eq!((printed.as_str(), &value["query"]["time"]), (expr, &json!(NOW)), "{parameters}");
     }
 }
 
 #[tokio::test]
 async fn an_expression_is_accepted_in_place_of_a_structured_query() {
     let stage = Stage::with_shop().await;
-    for path in ["query/instant?expr=", "query/instant?query=", "query/expr-instant?expr=", "query/expr-instant?query="] {
+    for path in [
+        "query/instant?expr=",
+        "query/instant?query=",
+        "query/expr-instant?expr=",
+        "query/expr-instant?query=",
+    ] {
         let value = good(&stage.get(&format!("{path}{}", escaped("sum(up)"))).await);
-        assert_eq!(value["data"], json!({ "resultType": "vector", "result": [{ "metric": {}, "value": [NOW, "2"] }] }));
+        assert_eq!(
+            value["data"],
+            json!({ "resultType": "vector", "result": [{ "metric": {}, "value": [NOW, "2"] }] })
+        );
     }
     for path in ["query/range?expr=", "query/expr-range?query="] {
         let value = good(&stage.get(&format!("{path}{}&start=now-1m&step=1m", escaped("sum(up)"))).await);
@@ -76,7 +102,10 @@ async fn what_is_left_out_has_a_default() {
     let value = good(&stage.get("query/range?metric=up&fn=rate").await);
     assert_eq!(query(value), json!({ "expr": "rate(up[5m])", "start": NOW - 3_600, "end": NOW, "step": 20 }));
     let value = good(&stage.get("query/range?metric=up&fn=rate&start=now-30d").await);
-    assert_eq!(query(value), json!({ "expr": "rate(up[5h33m20s])", "start": NOW - 30 * 86_400, "end": NOW, "step": 20_000 }));
+    assert_eq!(
+        query(value),
+        json!({ "expr": "rate(up[5h33m20s])", "start": NOW - 30 * 86_400, "end": NOW, "step": 20_000 })
+    );
     let value = good(&stage.get("query/range?metric=up&start=now-1m&end=&step=0.5").await);
     assert_eq!(value["query"]["step"], 0.5);
     assert_eq!(value["data"]["result"][0]["values"][1][0], json!(NOW as f64 - 59.5));
@@ -133,7 +162,10 @@ async fn answers_say_what_they_left_out_and_what_they_did_not_use() {
     let value = good(&stage.get("query/instant?metric=http_requests_total&limit=2&_=1&fnn=rate").await);
     assert_eq!(value["data"]["result"].as_array().expect("a list").len(), 2);
     assert_eq!(value["stats"]["series"], 3);
-    assert_eq!(value["warnings"], json!(["the parameter \"fnn\" was not used", "results truncated due to limit"]));
+    assert_eq!(
+        value["warnings"],
+        json!(["the parameter \"fnn\" was not used", "results truncated due to limit"])
+    );
     let value = good(&stage.get("query/range?metric=nonsense").await);
     assert_eq!(value["data"]["result"], json!([]));
     assert_eq!(value["warnings"], json!(["the metric \"nonsense\" is not known"]));
@@ -149,7 +181,7 @@ async fn hostile_expressions_are_refused_and_harm_nobody() {
         format!("{}1{}", "(".repeat(5_000), ")".repeat(5_000)),
         "-".repeat(10_000),
         vec!["1"; 5_000].join("+"),
-        format!("{{a=~\"{}\"}}", "\\\\w{60}".repeat(100)),
+        format!("{{a=~\"{}\"}}", "\\\\w{60}".repeat(200)),
         (0..17).map(|n| format!("{{a=~\"\\\\w{{60}}.*{n}\"}}")).collect::<Vec<_>>().join(" or "),
         "foo offset inf".into(),
         "foo[".into(),
@@ -165,7 +197,10 @@ async fn hostile_expressions_are_refused_and_harm_nobody() {
         let escaped: String = escaped(expr).chars().take(16_000).collect();
         stage.get(&format!("query/expr-instant?expr={escaped}")).await.is(400, "bad_expr");
     }
-    assert_eq!(good(&stage.get("query/expr-instant?expr=vector(1)").await)["data"]["result"][0]["value"][1], "1");
+    assert_eq!(
+        good(&stage.get("query/expr-instant?expr=vector(1)").await)["data"]["result"][0]["value"][1],
+        "1"
+    );
 }
 
 #[tokio::test]
@@ -173,8 +208,13 @@ async fn expressions_without_an_answer_are_refused_with_their_reason() {
     let stage = Stage::with_shop().await;
     let reply = stage.get(&format!("query/expr-range?expr={}", escaped("up[5m]"))).await;
     reply.is(400, "bad_expr");
-    assert!(reply.text("detail").starts_with("invalid expression type \"range vector\" for range query"), "{}", reply.body);
-    let many = stage.get(&format!("query/expr-instant?expr={}", escaped("up + on() http_requests_total"))).await;
+    assert!(
+        reply.text("detail").starts_with("invalid expression type \"range vector\" for range query"),
+        "{}",
+        reply.body
+    );
+    let many =
+        stage.get(&format!("query/expr-instant?expr={}", escaped("up + on() http_requests_total"))).await;
     assert_eq!((many.status.as_u16(), many.text("errorType")), (422, "execution".into()), "{}", many.body);
 }
 
@@ -191,7 +231,15 @@ async fn a_timeout_ends_a_question() {
 async fn a_question_needs_a_session_or_a_token_of_the_organisation() {
     let stage = Stage::with_shop().await;
     let (_, secret) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read", "embed"] })).await;
-    for path in ["metrics", "metrics/up/labels", "labels/job/values", "query/range?metric=up", "query/instant?metric=up", "query/expr-instant?expr=up", "query/expr-range?expr=up"] {
+    for path in [
+        "metrics",
+        "metrics/up/labels",
+        "labels/job/values",
+        "query/range?metric=up",
+        "query/instant?metric=up",
+        "query/expr-instant?expr=up",
+        "query/expr-range?expr=up",
+    ] {
         stage.get_as(&Who::Nobody, path).await.is(401, "unauthenticated");
         stage.get_as(&Who::Bearer(secret.clone()), path).await.is(401, "api_key_not_allowed");
         let other = stage.house.get(&format!("/api/v1/orgs/other/{path}"), &stage.cabinet).await;
@@ -213,7 +261,9 @@ async fn values_are_texts_and_times_are_seconds() {
         .as_array()
         .expect("a list")
         .iter()
-        .map(|series| (series["metric"]["n"].to_string(), series["value"][1].as_str().expect("a text").to_owned()))
+        .map(|series| {
+            (series["metric"]["n"].to_string(), series["value"][1].as_str().expect("a text").to_owned())
+        })
         .collect();
     found.sort();
     let found: Vec<&str> = found.iter().map(|(_, value)| value.as_str()).collect();

@@ -7,26 +7,26 @@ use serde_json::{Value, json};
 use crate::house::{House, Reply, Who, ask};
 
 /// Label pairs, and samples of (milliseconds, value).
-pub type Series<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
+pub(crate) type Series<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
 
 /// The house's clock, in seconds.
-pub const NOW: i64 = 1_800_000_000;
+pub(crate) const NOW: i64 = 1_800_000_000;
 
 fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
+        out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    out.push(u8::try_from(value).expect("seven bits"));
 }
 
-pub fn nested(field: u64, message: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn nested(field: u64, message: &[u8], out: &mut Vec<u8>) {
     varint(field << 3 | 2, out);
     varint(message.len() as u64, out);
     out.extend_from_slice(message);
 }
 
-pub fn encode_labels(labels: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn encode_labels(labels: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in labels {
         let mut label = Vec::new();
@@ -38,7 +38,7 @@ pub fn encode_labels(labels: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// A `WriteRequest`.
-pub fn encode(series: &[Series<'_>]) -> Vec<u8> {
+pub(crate) fn encode(series: &[Series<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     for (labels, samples) in series {
         let mut message = encode_labels(labels);
@@ -55,7 +55,7 @@ pub fn encode(series: &[Series<'_>]) -> Vec<u8> {
 }
 
 /// A `MetricMetadata` of a `WriteRequest`; 1 is a counter, 2 a gauge.
-pub fn describe(name: &str, kind: u8, help: &str, unit: &str) -> Vec<u8> {
+pub(crate) fn describe(name: &str, kind: u8, help: &str, unit: &str) -> Vec<u8> {
     let mut message = vec![1 << 3, kind];
     nested(2, name.as_bytes(), &mut message);
     nested(4, help.as_bytes(), &mut message);
@@ -66,7 +66,7 @@ pub fn describe(name: &str, kind: u8, help: &str, unit: &str) -> Vec<u8> {
 }
 
 /// A snappy block of literals only: valid, if not small.
-pub fn snappy(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn snappy(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     varint(bytes.len() as u64, &mut out);
     for chunk in bytes.chunks(65_536) {
@@ -78,15 +78,21 @@ pub fn snappy(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-pub async fn post_block(house: &House, who: &Who, block: Vec<u8>) -> Reply {
+pub(crate) async fn post_block(house: &House, who: &Who, block: Vec<u8>) -> Reply {
     post_typed(house, who, block, "application/x-protobuf", "snappy").await
 }
 
-pub async fn post_typed(house: &House, who: &Who, block: Vec<u8>, content_type: &str, encoding: &str) -> Reply {
+pub(crate) async fn post_typed(
+    house: &House,
+    who: &Who,
+    block: Vec<u8>,
+    content_type: &str,
+    encoding: &str,
+) -> Reply {
     house.send(write_request(who, block, content_type, encoding)).await
 }
 
-pub fn write_request(who: &Who, block: Vec<u8>, content_type: &str, encoding: &str) -> Request<Body> {
+pub(crate) fn write_request(who: &Who, block: Vec<u8>, content_type: &str, encoding: &str) -> Request<Body> {
     ask("POST", "/api/v1/orgs/acme/prometheus/api/v1/write", who)
         .header("content-type", content_type)
         .header("content-encoding", encoding)
@@ -96,14 +102,14 @@ pub fn write_request(who: &Who, block: Vec<u8>, content_type: &str, encoding: &s
 }
 
 /// A house with its owner's session and an ingest key.
-pub struct Stage {
-    pub house: House,
-    pub cabinet: Who,
-    pub agent: Who,
+pub(crate) struct Stage {
+    pub(crate) house: House,
+    pub(crate) cabinet: Who,
+    pub(crate) agent: Who,
 }
 
 impl Stage {
-    pub async fn new() -> Stage {
+    pub(crate) async fn new() -> Stage {
         let house = House::new();
         let cabinet = house.log_in().await;
         let (_, secret) = house.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
@@ -111,16 +117,19 @@ impl Stage {
     }
 
     /// Writes; all of it must be stored.
-    pub async fn write(&self, series: &[Series<'_>]) {
+    pub(crate) async fn write(&self, series: &[Series<'_>]) {
         let reply = post_block(&self.house, &self.agent, snappy(&encode(series))).await;
         assert_eq!(reply.status, 204, "{}", reply.body);
     }
 
     /// With a small shop: counters of two jobs, two tenants, fifteen minutes to `NOW`, every 15 seconds.
-    pub async fn with_shop() -> Stage {
+    pub(crate) async fn with_shop() -> Stage {
         let stage = Stage::new().await;
-        let rising = |rate: f64| (0..=60).map(|n| ((NOW - 900 + n * 15) * 1_000, rate * 15.0 * n as f64)).collect::<Vec<_>>();
-        let (one, two, ones) = (rising(1.0), rising(2.0), rising(0.0).into_iter().map(|(at, _)| (at, 1.0)).collect::<Vec<_>>());
+        let rising = |rate: f64| {
+            (0..=60).map(|n| ((NOW - 900 + n * 15) * 1_000, rate * 15.0 * n as f64)).collect::<Vec<_>>()
+        };
+        let (one, two, ones) =
+            (rising(1.0), rising(2.0), rising(0.0).into_iter().map(|(at, _)| (at, 1.0)).collect::<Vec<_>>());
         let counter = |job, tenant| [("__name__", "http_requests_total"), ("job", job), ("tenant", tenant)];
         let up = |job| [("__name__", "up"), ("job", job)];
         stage
@@ -135,24 +144,26 @@ impl Stage {
         stage
     }
 
-    pub async fn get(&self, path: &str) -> Reply {
+    pub(crate) async fn get(&self, path: &str) -> Reply {
         self.house.get(&format!("/api/v1/orgs/acme/{path}"), &self.cabinet).await
     }
 
-    pub async fn get_as(&self, who: &Who, path: &str) -> Reply {
+    pub(crate) async fn get_as(&self, who: &Who, path: &str) -> Reply {
         self.house.get(&format!("/api/v1/orgs/acme/{path}"), who).await
     }
 
     /// An embed token with these restrictions.
-    pub async fn embed(&self, ms: Value) -> Who {
-        let (key, _) =
-            self.house.key(&self.cabinet, json!({ "scopes": ["embed"], "embed": { "rate_limit_rps": 10_000 } })).await;
+    pub(crate) async fn embed(&self, ms: Value) -> Who {
+        let (key, _) = self
+            .house
+            .key(&self.cabinet, json!({ "scopes": ["embed"], "embed": { "rate_limit_rps": 10_000 } }))
+            .await;
         self.house.token(&self.cabinet, &key, json!({ "ms": ms })).await
     }
 }
 
 /// A query parameter's value, percent-encoded.
-pub fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' => char::from(byte).to_string(),

@@ -24,14 +24,18 @@ async fn what_was_written_is_answered_and_the_answer_says_how_durable_it_is() {
     let stage = Stage::new().await;
     let reply = post_block(&stage.house, &stage.agent, up()).await;
     assert_eq!((reply.status.as_u16(), reply.header("durability"), reply.body.as_str()), (204, "synced", ""));
-    assert_eq!(stored(&stage).await, json!([{ "metric": { "__name__": "up", "job": "a" }, "value": [NOW, "1"] }]));
+    assert_eq!(
+        stored(&stage).await,
+        json!([{ "metric": { "__name__": "up", "job": "a" }, "value": [NOW, "1"] }])
+    );
 }
 
 #[tokio::test]
 async fn both_paths_take_samples_and_an_editor_may_send_them() {
     let stage = Stage::new().await;
     for (path, who) in [("write", &stage.agent), ("prometheus/api/v1/write", &stage.cabinet)] {
-        let request = ask("POST", &format!("/api/v1/orgs/acme/{path}"), who).body(Body::from(up())).expect("a request");
+        let request =
+            ask("POST", &format!("/api/v1/orgs/acme/{path}"), who).body(Body::from(up())).expect("a request");
         let reply = stage.house.send(request).await;
         assert_eq!(reply.status, 204, "{path}: {}", reply.body);
     }
@@ -46,7 +50,8 @@ async fn who_may_not_write_is_told_so() {
     post_block(&stage.house, &token, up()).await.is(403, "embed_restricted");
     post_block(&stage.house, &Who::Nobody, up()).await.is(401, "unauthenticated");
     post_block(&stage.house, &Who::Bearer("msk_wrong".into()), up()).await.is(401, "api_key_invalid");
-    let other = ask("POST", "/api/v1/orgs/other/write", &stage.agent).body(Body::from(up())).expect("a request");
+    let other =
+        ask("POST", "/api/v1/orgs/other/write", &stage.agent).body(Body::from(up())).expect("a request");
     stage.house.send(other).await.is(403, "org_mismatch");
     assert_eq!(stored(&stage).await, json!([]));
 }
@@ -61,7 +66,9 @@ async fn other_encodings_and_versions_are_asked_to_change() {
         ("application/x-protobuf", "gzip"),
     ];
     for (content_type, encoding) in cases {
-        post_typed(&stage.house, &stage.agent, up(), content_type, encoding).await.is(415, "unsupported_media_type");
+        post_typed(&stage.house, &stage.agent, up(), content_type, encoding)
+            .await
+            .is(415, "unsupported_media_type");
     }
 }
 
@@ -98,7 +105,8 @@ async fn bombs_are_refused_by_what_they_declare() {
 #[tokio::test]
 async fn labels_of_the_key_replace_those_of_the_sender() {
     let stage = Stage::new().await;
-    let fields = json!({ "scopes": ["ingest"], "ingest": { "labels": { "job": "forced", "source": "laptop" } } });
+    let fields =
+        json!({ "scopes": ["ingest"], "ingest": { "labels": { "job": "forced", "source": "laptop" } } });
     let (_, secret) = stage.house.key(&stage.cabinet, fields).await;
     let reply = post_block(&stage.house, &Who::Bearer(secret), up()).await;
     assert_eq!(reply.status, 204, "{}", reply.body);
@@ -133,7 +141,8 @@ async fn good_samples_of_a_partly_bad_request_are_stored_and_the_bad_are_named()
 async fn ten_refusals_are_named_at_most() {
     let stage = Stage::new().await;
     let names: Vec<String> = (0..30).map(|n| format!("bad_{n}")).collect();
-    let labels: Vec<[(&str, &str); 3]> = names.iter().map(|name| [("__name__", name.as_str()), ("x", "1"), ("x", "2")]).collect();
+    let labels: Vec<[(&str, &str); 3]> =
+        names.iter().map(|name| [("__name__", name.as_str()), ("x", "1"), ("x", "2")]).collect();
     let series: Vec<_> = labels.iter().map(|labels| (&labels[..], ONE)).collect();
     let reply = post_block(&stage.house, &stage.agent, snappy(&encode(&series))).await;
     reply.is(400, "bad_request");

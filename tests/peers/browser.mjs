@@ -107,8 +107,10 @@ const scenarios = {
     await page.waitForSelector('.metrics li');
     check(new URL(page.url()).pathname === '/', `the link leads to the page: ${page.url()}`);
     check(await page.locator('.metrics li').count() > 10, 'the demo has metrics to choose from');
+    await drawn(page, 'the first look');
     await picture(page, 'first');
 
+    await page.fill('#query', '');
     await page.locator('#query').pressSequentially('sum by (route) (rate(shop_http_req', { delay: 15 });
     await page.waitForSelector('.options li');
     await picture(page, 'suggestions');

@@ -23,7 +23,8 @@ fn store(series: &[Samples]) -> Snapshot {
         );
     }
     let store = Tsdb::scaffold();
-    store.append(ORG, &batch.batch(), Timestamp::from_ms(0)).expect("stored");
+    let report = store.append(ORG, &batch.batch(), Timestamp::from_s(1_000_000)).expect("stored");
+    assert_eq!(report.refused, 0, "{:?}", report.refusals);
     store.snapshot(&Access::whole(ORG))
 }
 

@@ -17,7 +17,7 @@ fn hundred() -> Snapshot {
         let labels = Labels::from_pairs([("__name__", "n"), ("i", i.to_string().as_str())]);
         batch.series(&labels, (0..10).map(|m| Sample { at: Timestamp::from_s(m * 60), value: f64::from(i) }));
     }
-    store.append(OrgId(7), &batch.batch(), Timestamp::from_ms(0)).expect("stored");
+    store.append(OrgId(7), &batch.batch(), Timestamp::from_s(600)).expect("stored");
     store.snapshot(&Access::whole(OrgId(7)))
 }
 

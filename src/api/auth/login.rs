@@ -32,7 +32,11 @@ pub(super) fn check_password(password: &str) -> ApiResult<()> {
 }
 
 /// POST /auth/login (C1).
-pub(super) async fn login(State(deps): State<AuthDeps>, visitor: Visitor, Json(body): Json<LoginBody>) -> ApiResult<Response> {
+pub(super) async fn login(
+    State(deps): State<AuthDeps>,
+    visitor: Visitor,
+    Json(body): Json<LoginBody>,
+) -> ApiResult<Response> {
     check_password(&body.password)?;
     let now = deps.clock.now();
     let client = visitor.client().clone();

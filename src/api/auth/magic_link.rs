@@ -12,7 +12,7 @@ use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{AuthDeps, own_path, see_other, seconds};
+use super::{AuthDeps, own_path, seconds, see_other};
 use crate::api::body::{self, Json};
 use crate::api::callers::Visitor;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -33,10 +33,12 @@ pub(super) async fn request(
     visitor: Visitor,
     Json(body): Json<RequestBody>,
 ) -> ApiResult<Response> {
-    let email = Email::parse(&body.email).map_err(|error| ApiError::invalid_field("email", "form", error.to_string()))?;
+    let email = Email::parse(&body.email)
+        .map_err(|error| ApiError::invalid_field("email", "form", error.to_string()))?;
     deps.limits.charge_mail_from(visitor.client().ip)?;
     let browser = BASE64URL_NOPAD.encode(&Entropy::system().bytes::<32>());
-    let answer = (StatusCode::ACCEPTED, Json(json!({ "status": "accepted", "expires_in": seconds(deps.link_ttl) })));
+    let answer =
+        (StatusCode::ACCEPTED, Json(json!({ "status": "accepted", "expires_in": seconds(deps.link_ttl) })));
     let mut response = answer.into_response();
     response.headers_mut().append(header::SET_COOKIE, deps.cookies.magic_link(&browser));
     // Counted for unknown addresses, too: the answer tells nothing, and neither does its time.
@@ -53,7 +55,13 @@ pub(super) async fn request(
         .await?;
     if let Some(link) = link {
         let url = format!("{}/api/v1/auth/magic-link/verify?token={}", deps.public_url, link.token.expose());
-        let mail = Mail { to: link.to.as_str().to_owned(), kind: MailKind::MagicLink, url, expires_in: link.expires_in, at: now };
+        let mail = Mail {
+            to: link.to.as_str().to_owned(),
+            kind: MailKind::MagicLink,
+            url,
+            expires_in: link.expires_in,
+            at: now,
+        };
         if deps.mail.send(mail).is_err() {
             tracing::warn!("a sign-in mail was dropped: the mail queue is full");
         }
@@ -87,9 +95,16 @@ struct VerifyBody {
 }
 
 /// POST /auth/magic-link/verify (C2): JSON, or the form of the page above.
-pub(super) async fn verify(State(deps): State<AuthDeps>, visitor: Visitor, request: Request) -> ApiResult<Response> {
+pub(super) async fn verify(
+    State(deps): State<AuthDeps>,
+    visitor: Visitor,
+    request: Request,
+) -> ApiResult<Response> {
     let json = body::is_json(request.headers());
-    let form = request.headers().get(header::CONTENT_TYPE).is_some_and(|media| media.as_bytes().starts_with(b"application/x-www-form-urlencoded"));
+    let form = request
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|media| media.as_bytes().starts_with(b"application/x-www-form-urlencoded"));
     if !json && !form {
         return Err(ApiError::new(Code::UnsupportedMediaType, "send application/json, or the form"));
     }
@@ -118,7 +133,9 @@ async fn use_link(deps: &AuthDeps, visitor: &Visitor, token: String, proof: Proo
     deps.change(Lane::Account, move |identity| {
         let proof = match &proof {
             Proof::Console => LinkProof::Console,
-            Proof::Browser { email } => LinkProof::Browser { cookie: cookie.as_deref(), email: email.as_deref() },
+            Proof::Browser { email } => {
+                LinkProof::Browser { cookie: cookie.as_deref(), email: email.as_deref() }
+            }
         };
         let attempt = LinkLogin { token: &token, proof, client: &client, replaces: replaces.as_deref() };
         identity.use_link(&attempt, now, &mut Entropy::system())
@@ -146,22 +163,29 @@ fn answer(deps: &AuthDeps, outcome: ApiResult<LinkOutcome>, html: bool) -> ApiRe
 }
 
 fn accepts_html(headers: &HeaderMap) -> bool {
-    headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).is_some_and(|accept| accept.contains("text/html"))
+    headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|accept| accept.contains("text/html"))
 }
 
 /// The one value of a parameter.
 fn parameter(encoded: &[u8], name: &'static str) -> ApiResult<String> {
-    let mut found = form_urlencoded::parse(encoded).filter(|(key, _)| key == name).map(|(_, value)| value.into_owned());
+    let mut found =
+        form_urlencoded::parse(encoded).filter(|(key, _)| key == name).map(|(_, value)| value.into_owned());
     let value = found.next().ok_or_else(|| ApiError::invalid_parameter(name, "is missing"))?;
     match found.next() {
         None => Ok(value),
-        Some(_) => Err(ApiError::new(Code::DuplicateParameter, format!("the parameter {name:?} is given twice"))),
+        Some(_) => {
+            Err(ApiError::new(Code::DuplicateParameter, format!("the parameter {name:?} is given twice")))
+        }
     }
 }
 
 /// One button, and the address where this browser did not ask for the link.
 fn form_page(token: &str, ask_address: bool) -> Response {
-    let mut page = String::from("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Sign in</title>");
+    let mut page =
+        String::from("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Sign in</title>");
     page.push_str("<meta name=\"viewport\" content=\"width=device-width\"><h1>Sign in to promlet</h1>");
     page.push_str("<form method=\"post\" action=\"/api/v1/auth/magic-link/verify\">");
     let _ = write!(page, "<input type=\"hidden\" name=\"token\" value=\"{}\">", escaped(token));

@@ -93,12 +93,18 @@ pub fn routes() -> Routes<AuthDeps> {
         .post("/signup", Auth::Public, "Make the first account", signup::signup)
         .post("/logout", Auth::Public, "End the session", sessions::logout)
         .get("/me", Auth::Session, "The account, its organisations and this session", sessions::me)
+        .post("/reauth", Auth::Session, "Prove again who you are, for the next 15 minutes", sessions::reauth)
         .get("/sessions", Auth::Session, "The account's live sessions", sessions::list)
         .delete("/sessions", Auth::Session, "End all other sessions", sessions::revoke_all)
         .delete("/sessions/{id}", Auth::Session, "End one session", sessions::revoke)
         .get("/2fa", Auth::Session, "Whether a second factor is enabled", two_factor::status)
         .post("/2fa/enroll", Auth::Session, "Begin enrolment of a second factor", two_factor::enroll)
-        .post("/2fa/confirm", Auth::Session, "Enable the second factor with its first code", two_factor::confirm)
+        .post(
+            "/2fa/confirm",
+            Auth::Session,
+            "Enable the second factor with its first code",
+            two_factor::confirm,
+        )
         .post("/2fa/disable", Auth::Session, "Remove the second factor", two_factor::disable)
         .post("/2fa/recovery-codes", Auth::Session, "Make ten new recovery codes", two_factor::recovery_codes)
 }
@@ -178,9 +184,40 @@ mod tests {
             assert_eq!(own_path(own), own);
         }
         let foreign = [
-            "", "//e", "///e", "/\\e", "/\\/e", "\\\\e", "https:e", "https://e", "http:/e", "e", "javascript:alert(1)", "/%0d", "/%0a",
-            "/%0D%0ASet-Cookie:x", "/../", "/a/../..//e", "/%2e%2e/x", "/.%2E/", "/\t/e", "/\n", " /a", "/a b", "/\u{7f}", "/%5ce",
-            "/%5Ce", "/%2f/e", "/%2Fe", "data:text/html,x", "?a", "#a", "/\u{e4}", "/%00", "@e", "/%1f",
+            "",
+            "//e",
+            "///e",
+            "/\\e",
+            "/\\/e",
+            "\\\\e",
+            "https:e",
+            "https://e",
+            "http:/e",
+            "e",
+            "javascript:alert(1)",
+            "/%0d",
+            "/%0a",
+            "/%0D%0ASet-Cookie:x",
+            "/../",
+            "/a/../..//e",
+            "/%2e%2e/x",
+            "/.%2E/",
+            "/\t/e",
+            "/\n",
+            " /a",
+            "/a b",
+            "/\u{7f}",
+            "/%5ce",
+            "/%5Ce",
+            "/%2f/e",
+            "/%2Fe",
+            "data:text/html,x",
+            "?a",
+            "#a",
+            "/\u{e4}",
+            "/%00",
+            "@e",
+            "/%1f",
         ];
         for text in foreign {
             assert_eq!(own_path(text), "/", "{text:?}");

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{AuthDeps, org_json, session_json, user_json};
-use crate::api::body::{Json, Path};
+use super::{AuthDeps, org_json, session_json, two_factor, user_json};
+use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Visitor};
-use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::error::{ApiError, ApiResult, Code, identity as identity_errors};
 use crate::api::lanes::Lane;
-use crate::identity::SessionId;
+use crate::api::params::PathOf;
+use crate::identity::{Identity, Password, Reauth, SessionId};
 
 impl AuthDeps {
     fn signed_out(&self, mut response: Response) -> Response {
@@ -45,6 +47,37 @@ pub(super) async fn me(State(deps): State<AuthDeps>, cabinet: Cabinet) -> ApiRes
     })))
 }
 
+#[derive(Deserialize)]
+pub(super) struct ReauthBody {
+    password: Option<String>,
+    code: Option<String>,
+    recovery_code: Option<String>,
+}
+
+/// POST /auth/reauth: makes this session fresh for 15 minutes.
+pub(super) async fn reauth(
+    State(deps): State<AuthDeps>,
+    cabinet: Cabinet,
+    visitor: Visitor,
+    Json(body): Json<ReauthBody>,
+) -> ApiResult<Json<Value>> {
+    let (session, client, now) = (Arc::clone(cabinet.session()), visitor.client().clone(), deps.clock.now());
+    let again = move |identity: &Identity| -> ApiResult<()> {
+        let (given, throttled) = match body.password.as_deref() {
+            Some(password) => (Reauth::Password(Password(password)), Code::LoginThrottled),
+            None => {
+                let factor = two_factor::factor(body.code.as_deref(), body.recovery_code.as_deref())?;
+                (Reauth::Factor(factor), Code::TwofaThrottled)
+            }
+        };
+        identity
+            .reauth(&session, given, &client, now)
+            .map_err(|error| identity_errors::reauth(error, throttled))
+    };
+    deps.change(Lane::Password, again).await?;
+    Ok(Json(json!({ "auth_time": cabinet.session().auth_time().to_rfc3339() })))
+}
+
 /// GET /auth/sessions.
 pub(super) async fn list(State(deps): State<AuthDeps>, cabinet: Cabinet) -> Json<Value> {
     let sessions = deps.identity.sessions(cabinet.user(), deps.clock.now());
@@ -60,7 +93,11 @@ pub(super) async fn list(State(deps): State<AuthDeps>, cabinet: Cabinet) -> Json
 }
 
 /// DELETE /auth/sessions/{id}: 404 for another user's.
-pub(super) async fn revoke(State(deps): State<AuthDeps>, cabinet: Cabinet, Path(id): Path<String>) -> ApiResult<Response> {
+pub(super) async fn revoke(
+    State(deps): State<AuthDeps>,
+    cabinet: Cabinet,
+    PathOf(id): PathOf<String>,
+) -> ApiResult<Response> {
     let not_found = || ApiError::new(Code::NotFound, "you have no such session");
     let id: SessionId = id.parse().map_err(|_| not_found())?;
     let (user, now) = (cabinet.user(), deps.clock.now());
@@ -72,7 +109,11 @@ pub(super) async fn revoke(State(deps): State<AuthDeps>, cabinet: Cabinet, Path(
 }
 
 /// DELETE /auth/sessions: all others; with `?include_current=true` all.
-pub(super) async fn revoke_all(State(deps): State<AuthDeps>, cabinet: Cabinet, uri: Uri) -> ApiResult<Response> {
+pub(super) async fn revoke_all(
+    State(deps): State<AuthDeps>,
+    cabinet: Cabinet,
+    uri: Uri,
+) -> ApiResult<Response> {
     let mut all = false;
     for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
         if name == "include_current" {
@@ -85,7 +126,8 @@ pub(super) async fn revoke_all(State(deps): State<AuthDeps>, cabinet: Cabinet, u
     }
     let (user, now) = (cabinet.user(), deps.clock.now());
     let keep = (!all).then_some(cabinet.session().id);
-    let revoked = deps.change(Lane::Account, move |identity| identity.revoke_sessions(user, keep, now)).await?;
+    let revoked =
+        deps.change(Lane::Account, move |identity| identity.revoke_sessions(user, keep, now)).await?;
     let response = Json(json!({ "revoked": revoked })).into_response();
     Ok(if all { deps.signed_out(response) } else { response })
 }

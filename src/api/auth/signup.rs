@@ -30,7 +30,11 @@ struct OrgBody {
 }
 
 /// POST /auth/signup: 201 and a session for the first account; 403 `signup_closed` ever after.
-pub(super) async fn signup(State(deps): State<AuthDeps>, visitor: Visitor, Json(body): Json<SignupBody>) -> ApiResult<Response> {
+pub(super) async fn signup(
+    State(deps): State<AuthDeps>,
+    visitor: Visitor,
+    Json(body): Json<SignupBody>,
+) -> ApiResult<Response> {
     if !deps.identity.needs_setup() {
         return Err(SetUpError::Closed.into());
     }

@@ -24,17 +24,26 @@ pub(super) struct VerifyBody {
 }
 
 /// Exactly one of the two.
-fn factor<'a>(code: Option<&'a str>, recovery_code: Option<&'a str>) -> ApiResult<SecondFactor<'a>> {
+pub(super) fn factor<'a>(
+    code: Option<&'a str>,
+    recovery_code: Option<&'a str>,
+) -> ApiResult<SecondFactor<'a>> {
     match (code, recovery_code) {
         (Some(code), None) => Ok(SecondFactor::Code(code)),
         (None, Some(code)) => Ok(SecondFactor::RecoveryCode(code)),
         (None, None) => Err(ApiError::invalid_field("code", "required", "send code or recovery_code")),
-        (Some(_), Some(_)) => Err(ApiError::invalid_field("recovery_code", "conflict", "send code or recovery_code, not both")),
+        (Some(_), Some(_)) => {
+            Err(ApiError::invalid_field("recovery_code", "conflict", "send code or recovery_code, not both"))
+        }
     }
 }
 
 /// POST /auth/2fa/verify (C1).
-pub(super) async fn verify(State(deps): State<AuthDeps>, visitor: Visitor, Json(body): Json<VerifyBody>) -> ApiResult<Response> {
+pub(super) async fn verify(
+    State(deps): State<AuthDeps>,
+    visitor: Visitor,
+    Json(body): Json<VerifyBody>,
+) -> ApiResult<Response> {
     factor(body.code.as_deref(), body.recovery_code.as_deref())?;
     let now = deps.clock.now();
     let client = visitor.client().clone();
@@ -66,8 +75,9 @@ pub(super) async fn status(State(deps): State<AuthDeps>, cabinet: Cabinet) -> Ap
 pub(super) async fn enroll(State(deps): State<AuthDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
     cabinet.require_fresh()?;
     let (user, now) = (cabinet.user(), deps.clock.now());
-    let enrolment =
-        deps.change(Lane::Account, move |identity| identity.enroll_totp(user, now, &mut Entropy::system())).await?;
+    let enrolment = deps
+        .change(Lane::Account, move |identity| identity.enroll_totp(user, now, &mut Entropy::system()))
+        .await?;
     Ok(Json(json!({
         "secret": enrolment.secret.expose(),
         "otpauth_url": enrolment.otpauth_url.expose(),
@@ -81,10 +91,16 @@ pub(super) struct CodeBody {
 }
 
 /// POST /auth/2fa/confirm: recovery codes, once, and a new session; the other sessions end.
-pub(super) async fn confirm(State(deps): State<AuthDeps>, cabinet: Cabinet, Json(body): Json<CodeBody>) -> ApiResult<Response> {
+pub(super) async fn confirm(
+    State(deps): State<AuthDeps>,
+    cabinet: Cabinet,
+    Json(body): Json<CodeBody>,
+) -> ApiResult<Response> {
     let (session, now) = (Arc::clone(cabinet.session()), deps.clock.now());
     let (codes, login) = deps
-        .change(Lane::Account, move |identity| identity.confirm_totp(&session, &body.code, now, &mut Entropy::system()))
+        .change(Lane::Account, move |identity| {
+            identity.confirm_totp(&session, &body.code, now, &mut Entropy::system())
+        })
         .await?;
     Ok(deps.with_session(&login, codes_json(&codes).into_response()))
 }
@@ -101,7 +117,9 @@ pub(super) async fn recovery_codes(
     Json(body): Json<CodeBody>,
 ) -> ApiResult<Json<Value>> {
     let (user, now) = (cabinet.user(), deps.clock.now());
-    let renew = move |identity: &Identity| identity.renew_recovery_codes(user, &body.code, now, &mut Entropy::system());
+    let renew = move |identity: &Identity| {
+        identity.renew_recovery_codes(user, &body.code, now, &mut Entropy::system())
+    };
     Ok(codes_json(&deps.change(Lane::Account, renew).await?))
 }
 
@@ -113,7 +131,11 @@ pub(super) struct DisableBody {
 }
 
 /// POST /auth/2fa/disable.
-pub(super) async fn disable(State(deps): State<AuthDeps>, cabinet: Cabinet, Json(body): Json<DisableBody>) -> ApiResult<StatusCode> {
+pub(super) async fn disable(
+    State(deps): State<AuthDeps>,
+    cabinet: Cabinet,
+    Json(body): Json<DisableBody>,
+) -> ApiResult<StatusCode> {
     factor(body.code.as_deref(), body.recovery_code.as_deref())?;
     let (user, now) = (cabinet.user(), deps.clock.now());
     let change = move |identity: &Identity| -> ApiResult<()> {

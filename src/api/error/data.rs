@@ -12,9 +12,9 @@ use crate::tsdb::AppendError;
 impl From<QueryError> for ApiError {
     fn from(error: QueryError) -> ApiError {
         let code = match &error {
-            QueryError::TooManySamples { .. } | QueryError::TooManySeries { .. } | QueryError::TooMuchMemory { .. } => {
-                Code::QueryTooExpensive
-            }
+            QueryError::TooManySamples { .. }
+            | QueryError::TooManySeries { .. }
+            | QueryError::TooMuchMemory { .. } => Code::QueryTooExpensive,
             QueryError::Timeout => Code::QueryTimeout,
             QueryError::Cancelled => Code::QueryCancelled,
             QueryError::BadQuery(_) => Code::BadExpr,
@@ -56,5 +56,53 @@ impl From<DecodeError> for ApiError {
     fn from(error: DecodeError) -> ApiError {
         let code = if error.is_size() { Code::BodyTooLarge } else { Code::BadRequest };
         ApiError::new(code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::SnappyError;
+
+    #[test]
+    fn the_store_never_makes_a_sender_drop_samples() {
+        let cases = [
+            (AppendError::Fenced("x".into()), Code::StorageDegraded),
+            (AppendError::ReadOnly("x".into()), Code::StorageDegraded),
+            (AppendError::DiskFull { free: 1, needed: 2 }, Code::StorageDegraded),
+            (AppendError::HeadFull { bytes: 2, allowed: 1 }, Code::StorageDegraded),
+            (AppendError::Closed, Code::ShuttingDown),
+        ];
+        for (error, code) in cases {
+            let error = ApiError::from(error);
+            assert_eq!((error.code(), error.code().status().as_u16()), (code, 503));
+        }
+    }
+
+    #[test]
+    fn a_query_fails_with_prometheus_kinds() {
+        let cases = [
+            (QueryError::TooManySamples { allowed: 1 }, 422, "execution"),
+            (QueryError::TooManySeries { found: 2, allowed: 1 }, 422, "execution"),
+            (QueryError::TooMuchMemory { needed: 2, allowed: 1 }, 422, "execution"),
+            (QueryError::Timeout, 503, "timeout"),
+            (QueryError::Cancelled, 503, "internal"),
+            (QueryError::BadQuery("x".into()), 400, "bad_data"),
+            (QueryError::Execution("x".into()), 422, "execution"),
+        ];
+        for (error, status, kind) in cases {
+            let code = ApiError::from(error).code();
+            assert_eq!((code.status().as_u16(), code.error_type()), (status, kind), "{code:?}");
+        }
+        assert_eq!(ApiError::from(BodyTooLarge { bytes_max: 1 }).code(), Code::QueryTooExpensive);
+    }
+
+    #[test]
+    fn a_body_that_is_too_large_is_not_merely_bad() {
+        let large = DecodeError::TooLarge { what: "samples", found: 2, allowed: 1 };
+        assert_eq!(ApiError::from(large).code(), Code::BodyTooLarge);
+        for bad in [DecodeError::Empty, DecodeError::Snappy(SnappyError::Block(String::new()))] {
+            assert_eq!(ApiError::from(bad).code(), Code::BadRequest);
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{ApiError, Code};
 use crate::identity::{
-    CodeError, FieldError, KeyError, LinkError, LoginError, MintError, OrgError, SetUpError, StoreError, TokenRefusal,
-    TwoFactorError,
+    CodeError, FieldError, KeyError, LinkError, LoginError, MintError, OrgError, ReauthError, SetUpError,
+    StoreError, TokenRefusal, TwoFactorError,
 };
 use crate::model::SlugError;
 
@@ -18,8 +18,12 @@ impl From<StoreError> for ApiError {
 impl From<LoginError> for ApiError {
     fn from(error: LoginError) -> ApiError {
         match error {
-            LoginError::InvalidCredentials => ApiError::new(Code::InvalidCredentials, "address and password do not belong together"),
-            LoginError::Throttled { retry_after } => ApiError::new(Code::LoginThrottled, error.to_string()).with_retry_after(retry_after),
+            LoginError::InvalidCredentials => {
+                ApiError::new(Code::InvalidCredentials, "address and password do not belong together")
+            }
+            LoginError::Throttled { retry_after } => {
+                ApiError::new(Code::LoginThrottled, error.to_string()).with_retry_after(retry_after)
+            }
             LoginError::Store(error) => error.into(),
         }
     }
@@ -35,21 +39,46 @@ fn used(retry_after: std::time::Duration) -> ApiError {
 impl From<CodeError> for ApiError {
     fn from(error: CodeError) -> ApiError {
         match error {
-            CodeError::PendingInvalid => ApiError::new(Code::PendingLoginInvalid, "this login is over; start again"),
-            CodeError::Invalid { attempts_left } => ApiError::new(Code::InvalidCode, "this code is wrong").with("attempts_left", attempts_left),
+            CodeError::PendingInvalid => {
+                ApiError::new(Code::PendingLoginInvalid, "this login is over; start again")
+            }
+            CodeError::Invalid { attempts_left } => {
+                ApiError::new(Code::InvalidCode, "this code is wrong").with("attempts_left", attempts_left)
+            }
             CodeError::AlreadyUsed { retry_after } => used(retry_after),
-            CodeError::Throttled { retry_after } => ApiError::new(Code::TwofaThrottled, error.to_string()).with_retry_after(retry_after),
+            CodeError::Throttled { retry_after } => {
+                ApiError::new(Code::TwofaThrottled, error.to_string()).with_retry_after(retry_after)
+            }
             CodeError::Store(error) => error.into(),
         }
+    }
+}
+
+/// `throttled` is the code of the throttle that counts what was given: a password's or a code's.
+pub fn reauth(error: ReauthError, throttled: Code) -> ApiError {
+    let detail = error.to_string();
+    match error {
+        ReauthError::InvalidCredentials => ApiError::new(Code::InvalidCredentials, detail),
+        ReauthError::InvalidCode => ApiError::new(Code::InvalidCode, detail),
+        ReauthError::AlreadyUsed { retry_after } => used(retry_after),
+        ReauthError::Throttled { retry_after } => {
+            ApiError::new(throttled, detail).with_retry_after(retry_after)
+        }
+        ReauthError::SessionOver => ApiError::new(Code::SessionInvalid, detail),
+        ReauthError::Store(error) => error.into(),
     }
 }
 
 impl From<LinkError> for ApiError {
     fn from(error: LinkError) -> ApiError {
         match error {
-            LinkError::Invalid => ApiError::new(Code::LinkInvalid, "this link is not valid any more; ask for a new one"),
-            LinkError::EmailRequired => ApiError::new(Code::EmailConfirmationRequired, "type the address that this link was sent to")
-                .with_field("email", "required", "the link was asked for in another browser"),
+            LinkError::Invalid => {
+                ApiError::new(Code::LinkInvalid, "this link is not valid any more; ask for a new one")
+            }
+            LinkError::EmailRequired => {
+                ApiError::new(Code::EmailConfirmationRequired, "type the address that this link was sent to")
+                    .with_field("email", "required", "the link was asked for in another browser")
+            }
             LinkError::Store(error) => error.into(),
         }
     }
@@ -58,14 +87,19 @@ impl From<LinkError> for ApiError {
 impl From<SetUpError> for ApiError {
     fn from(error: SetUpError) -> ApiError {
         match error {
-            SetUpError::Closed => ApiError::new(Code::SignupClosed, "an account exists; ask its owner for an invitation"),
-            SetUpError::TokenRequired => {
-                ApiError::new(Code::SetupTokenRequired, "open the set-up link that the server printed when it started")
+            SetUpError::Closed => {
+                ApiError::new(Code::SignupClosed, "an account exists; ask its owner for an invitation")
             }
+            SetUpError::TokenRequired => ApiError::new(
+                Code::SetupTokenRequired,
+                "open the set-up link that the server printed when it started",
+            ),
             SetUpError::Email(error) => ApiError::invalid_field("email", "form", error.to_string()),
-            SetUpError::Password(error) => {
-                ApiError::new(Code::WeakPassword, error.to_string()).with_field("password", "weak", error.to_string())
-            }
+            SetUpError::Password(error) => ApiError::new(Code::WeakPassword, error.to_string()).with_field(
+                "password",
+                "weak",
+                error.to_string(),
+            ),
             SetUpError::Slug(error) => slug("org.slug", error),
             SetUpError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", error.to_string()),
             SetUpError::Store(error) => error.into(),
@@ -90,7 +124,9 @@ impl From<TwoFactorError> for ApiError {
             TwoFactorError::NotEnabled => ApiError::new(Code::TwofaNotEnabled, detail),
             TwoFactorError::InvalidCode => ApiError::new(Code::InvalidCode, detail),
             TwoFactorError::AlreadyUsed { retry_after } => used(retry_after),
-            TwoFactorError::Throttled { retry_after } => ApiError::new(Code::TwofaThrottled, detail).with_retry_after(retry_after),
+            TwoFactorError::Throttled { retry_after } => {
+                ApiError::new(Code::TwofaThrottled, detail).with_retry_after(retry_after)
+            }
             TwoFactorError::InvalidPassword => ApiError::new(Code::InvalidCredentials, detail),
             TwoFactorError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
             TwoFactorError::Store(error) => error.into(),
@@ -114,7 +150,8 @@ impl From<OrgError> for ApiError {
 }
 
 fn fields(errors: Vec<FieldError>) -> ApiError {
-    let detail = errors.first().map_or_else(String::new, |first| format!("{}: {}", first.field, first.message));
+    let detail =
+        errors.first().map_or_else(String::new, |first| format!("{}: {}", first.field, first.message));
     errors.into_iter().fold(ApiError::new(Code::ValidationFailed, detail), |error, field| {
         error.with_field(field.field, "invalid", field.message)
     })
@@ -150,9 +187,15 @@ impl From<TokenRefusal> for ApiError {
             // Which check failed is for introspection, not for whoever holds the token.
             TokenRefusal::Invalid { .. } => ApiError::new(Code::TokenInvalid, "the embed token is not valid"),
             TokenRefusal::Expired => ApiError::new(Code::TokenExpired, "the embed token has expired"),
-            TokenRefusal::NotYetValid => ApiError::new(Code::TokenNotYetValid, "the embed token is not valid yet"),
-            TokenRefusal::OrgMismatch => ApiError::new(Code::OrgMismatch, "this credential belongs to another organisation"),
-            TokenRefusal::OriginNotAllowed => ApiError::new(Code::OriginNotAllowed, "the embed token may not be used on this origin"),
+            TokenRefusal::NotYetValid => {
+                ApiError::new(Code::TokenNotYetValid, "the embed token is not valid yet")
+            }
+            TokenRefusal::OrgMismatch => {
+                ApiError::new(Code::OrgMismatch, "this credential belongs to another organisation")
+            }
+            TokenRefusal::OriginNotAllowed => {
+                ApiError::new(Code::OriginNotAllowed, "the embed token may not be used on this origin")
+            }
         }
     }
 }

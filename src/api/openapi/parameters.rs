@@ -41,7 +41,9 @@ impl Parameter {
         match self.kind {
             Kind::Text | Kind::Required => json!({ "type": "string" }),
             Kind::Repeated => json!({ "type": "array", "items": { "type": "string" } }),
-            Kind::Time => json!({ "type": "string", "examples": ["1795226400", "2026-11-21T10:00:00Z", "now-15m"] }),
+            Kind::Time => {
+                json!({ "type": "string", "examples": ["1795226400", "2026-11-21T10:00:00Z", "now-15m"] })
+            }
             Kind::Duration => json!({ "type": "string", "examples": ["15", "5m", "1h30m"] }),
             Kind::Number => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
             Kind::Count(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
@@ -52,18 +54,42 @@ impl Parameter {
 
 /// The same as the members of a form.
 pub(super) fn form(parameters: &[Parameter]) -> Value {
-    let properties: Map<String, Value> = parameters.iter().map(|one| (one.name.to_owned(), one.schema())).collect();
+    let properties: Map<String, Value> =
+        parameters.iter().map(|one| (one.name.to_owned(), one.schema())).collect();
     let required: Vec<&str> =
         parameters.iter().filter(|one| matches!(one.kind, Kind::Required)).map(|one| one.name).collect();
     json!({ "type": "object", "properties": properties, "required": required })
 }
 
 const FUNCTIONS: &[&str] = &[
-    "none", "rate", "increase", "irate", "delta", "idelta", "deriv", "avg_over_time", "min_over_time", "max_over_time",
-    "sum_over_time", "count_over_time", "last_over_time", "quantile_over_time",
+    "none",
+    "rate",
+    "increase",
+    "irate",
+    "delta",
+    "idelta",
+    "deriv",
+    "avg_over_time",
+    "min_over_time",
+    "max_over_time",
+    "sum_over_time",
+    "count_over_time",
+    "last_over_time",
+    "quantile_over_time",
 ];
-const AGGREGATIONS: &[&str] =
-    &["none", "sum", "avg", "min", "max", "count", "stddev", "quantile", "topk", "bottomk", "histogram_quantile"];
+const AGGREGATIONS: &[&str] = &[
+    "none",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "count",
+    "stddev",
+    "quantile",
+    "topk",
+    "bottomk",
+    "histogram_quantile",
+];
 
 const STRUCTURED: &[Parameter] = &[
     p("metric", Kind::Text, "The metric; required unless expr is given"),
@@ -103,7 +129,8 @@ const METRICS: &[Parameter] = &[
     p("prefix", Kind::Text, "Only names that begin with this text"),
     p("format", Kind::OneOf(&["full", "names"]), "Objects, or names alone"),
 ];
-const VALUES: &[Parameter] = &[p("values", Kind::Count(0, 1_000), "Values shown of each label; 20 by default")];
+const VALUES: &[Parameter] =
+    &[p("values", Kind::Count(0, 1_000), "Values shown of each label; 20 by default")];
 const MOUNT_QUERY: &[Parameter] = &[p("query", Kind::Required, "PromQL")];
 const MOUNT_COSTS: &[Parameter] = &[
     p("timeout", Kind::Duration, "At most the server's, which is the default"),

@@ -9,13 +9,15 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::OrgDeps;
-use crate::api::body::{Json, Path};
+use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{
-    ApiKey, ApiKeyChange, EmbedPolicy, EmbedSettings, IngestSettings, KeyId, KeyScopes, NewApiKey, Role, TokenAlgorithm,
+    ApiKey, ApiKeyChange, EmbedPolicy, EmbedSettings, IngestSettings, KeyId, KeyScopes, NewApiKey, Role,
+    TokenAlgorithm,
 };
 use crate::model::Timestamp;
 
@@ -23,11 +25,26 @@ use crate::model::Timestamp;
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
         .get("/orgs/{slug}/api-keys", Auth::Session, "The organisation's API keys", list)
-        .post("/orgs/{slug}/api-keys", Auth::Session, "Make an API key; its secret is shown this once", create)
+        .post(
+            "/orgs/{slug}/api-keys",
+            Auth::Session,
+            "Make an API key; its secret is shown this once",
+            create,
+        )
         .get("/orgs/{slug}/api-keys/{id}", Auth::Session, "One API key", show)
         .patch("/orgs/{slug}/api-keys/{id}", Auth::Session, "Change an API key", change)
-        .delete("/orgs/{slug}/api-keys/{id}", Auth::Session, "Delete an API key; it and its tokens end at once", delete)
-        .post("/orgs/{slug}/api-keys/{id}/revoke-tokens", Auth::Session, "Refuse every embed token made until now", revoke_tokens)
+        .delete(
+            "/orgs/{slug}/api-keys/{id}",
+            Auth::Session,
+            "Delete an API key; it and its tokens end at once",
+            delete,
+        )
+        .post(
+            "/orgs/{slug}/api-keys/{id}/revoke-tokens",
+            Auth::Session,
+            "Refuse every embed token made until now",
+            revoke_tokens,
+        )
 }
 
 fn not_found() -> ApiError {
@@ -38,7 +55,11 @@ pub(super) fn key_id(text: &str) -> ApiResult<KeyId> {
     text.parse().map_err(|_| not_found())
 }
 
-async fn list(State(deps): State<OrgDeps>, cabinet: Cabinet, Path(slug): Path<String>) -> ApiResult<Json<Value>> {
+async fn list(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf(slug): PathOf<String>,
+) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
     let keys: Vec<Value> = deps.identity.keys(member.org.id).iter().map(|key| key_json(key)).collect();
     Ok(Json(json!({ "data": keys, "next_cursor": null })))
@@ -47,7 +68,7 @@ async fn list(State(deps): State<OrgDeps>, cabinet: Cabinet, Path(slug): Path<St
 async fn show(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path((slug, id)): Path<(String, String)>,
+    PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
     let key = deps.identity.key(member.org.id, key_id(&id)?).ok_or_else(not_found)?;
@@ -67,7 +88,7 @@ struct CreateBody {
 async fn create(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path(slug): Path<String>,
+    PathOf(slug): PathOf<String>,
     Json(body): Json<CreateBody>,
 ) -> ApiResult<Response> {
     let member = cabinet.enter(&slug, Role::Admin)?;
@@ -86,7 +107,9 @@ async fn create(
         ingest.apply(&mut key.ingest);
     }
     let (org, user, now) = (member.org.id, cabinet.user(), deps.clock.now());
-    let made = deps.change(move |identity| identity.create_key(org, Some(user), key, now, &mut Entropy::system())).await?;
+    let made = deps
+        .change(move |identity| identity.create_key(org, Some(user), key, now, &mut Entropy::system()))
+        .await?;
     let mut body = key_json(&made.key);
     body["secret"] = made.secret.expose().into();
     Ok((StatusCode::CREATED, Json(body)).into_response())
@@ -112,7 +135,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Opti
 async fn change(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path((slug, id)): Path<(String, String)>,
+    PathOf((slug, id)): PathOf<(String, String)>,
     Json(body): Json<ChangeBody>,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
@@ -130,7 +153,11 @@ async fn change(
         let mut embed = key.embed.clone();
         sent.apply(&mut embed)?;
         if embed.alg != key.embed.alg {
-            return Err(ApiError::invalid_field("embed.alg", "fixed", "the algorithm of a key never changes; make another key"));
+            return Err(ApiError::invalid_field(
+                "embed.alg",
+                "fixed",
+                "the algorithm of a key never changes; make another key",
+            ));
         }
         change.embed = Some(embed);
     }
@@ -146,7 +173,7 @@ async fn change(
 async fn delete(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path((slug, id)): Path<(String, String)>,
+    PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let member = cabinet.enter(&slug, Role::Admin)?;
     let (org, id, now) = (member.org.id, key_id(&id)?, deps.clock.now());
@@ -157,7 +184,7 @@ async fn delete(
 async fn revoke_tokens(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path((slug, id)): Path<(String, String)>,
+    PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let member = cabinet.enter(&slug, Role::Admin)?;
     let (org, id, now) = (member.org.id, key_id(&id)?, deps.clock.now());
@@ -174,14 +201,22 @@ fn scopes(words: &[String]) -> ApiResult<KeyScopes> {
             "ingest" => scopes.ingest = true,
             "read" => scopes.read = true,
             "embed" => scopes.embed = true,
-            _ => return Err(ApiError::invalid_field("scopes", "unknown", "scopes are ingest, read and embed")),
+            _ => {
+                return Err(ApiError::invalid_field("scopes", "unknown", "scopes are ingest, read and embed"));
+            }
         }
     }
     Ok(scopes)
 }
 
 fn time(text: &str) -> ApiResult<Timestamp> {
-    let refused = || ApiError::invalid_field("expires_at", "form", "a time is written as RFC 3339 says: 2026-11-21T10:00:00Z");
+    let refused = || {
+        ApiError::invalid_field(
+            "expires_at",
+            "form",
+            "a time is written as RFC 3339 says: 2026-11-21T10:00:00Z",
+        )
+    };
     Timestamp::from_rfc3339(text).ok_or_else(refused)
 }
 
@@ -201,7 +236,13 @@ struct EmbedBody {
 impl EmbedBody {
     fn apply(self, to: &mut EmbedSettings) -> ApiResult<()> {
         if let Some(alg) = &self.alg {
-            let refused = || ApiError::invalid_field("embed.alg", "unknown", "algorithms are HS256, EdDSA, ES256 and RS256");
+            let refused = || {
+                ApiError::invalid_field(
+                    "embed.alg",
+                    "unknown",
+                    "algorithms are HS256, EdDSA, ES256 and RS256",
+                )
+            };
             to.alg = TokenAlgorithm::parse(alg).ok_or_else(refused)?;
         }
         if let Some(public_key) = self.public_key {

@@ -9,17 +9,21 @@ use serde_json::{Value, json};
 
 use super::OrgDeps;
 use super::api_keys::{key_id, policy};
-use crate::api::body::{Json, Path};
+use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Minter};
 use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::identity::{EmbedGrant, EmbedRequest, MintRequest, Role, TokenRefusal};
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
-    Routes::new()
-        .post("/orgs/{slug}/embed/tokens", Auth::Minter, "Mint an embed token", mint)
-        .post("/orgs/{slug}/embed/introspect", Auth::Session, "Why an embed token fails, and what it may see", introspect)
+    Routes::new().post("/orgs/{slug}/embed/tokens", Auth::Minter, "Mint an embed token", mint).post(
+        "/orgs/{slug}/embed/introspect",
+        Auth::Session,
+        "Why an embed token fails, and what it may see",
+        introspect,
+    )
 }
 
 #[derive(Deserialize)]
@@ -37,7 +41,7 @@ const TTL_S: u32 = 3_600;
 async fn mint(
     State(deps): State<OrgDeps>,
     minter: Minter,
-    Path(slug): Path<String>,
+    PathOf(slug): PathOf<String>,
     Json(body): Json<MintBody>,
 ) -> ApiResult<Response> {
     let (org, calling) = minter.enter(&slug)?;
@@ -76,7 +80,7 @@ struct IntrospectBody {
 async fn introspect(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
-    Path(slug): Path<String>,
+    PathOf(slug): PathOf<String>,
     Json(body): Json<IntrospectBody>,
 ) -> ApiResult<Json<Value>> {
     cabinet.enter(&slug, Role::Editor)?;
@@ -108,7 +112,8 @@ fn part(token: &str, index: usize) -> Option<Value> {
 
 fn effective(grant: &EmbedGrant) -> Value {
     let matchers = grant.scope.matchers.iter().map(ToString::to_string);
-    let names = grant.scope.names.iter().map(|globs| globs.iter().map(|glob| glob.as_str()).collect::<Vec<_>>());
+    let names =
+        grant.scope.names.iter().map(|globs| globs.iter().map(|glob| glob.as_str()).collect::<Vec<_>>());
     json!({
         "endpoints": grant.endpoints,
         "match": matchers.collect::<Vec<_>>(),

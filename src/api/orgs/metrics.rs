@@ -24,7 +24,12 @@ use crate::tsdb::{Metric, MetricFilter};
 pub fn routes() -> Routes<ReadDeps> {
     Routes::new()
         .get("/orgs/{slug}/metrics", Auth::Reader, "List metrics with type, help, unit and series", metrics)
-        .get("/orgs/{slug}/metrics/{name}/labels", Auth::Reader, "List a metric's labels and some of their values", metric_labels)
+        .get(
+            "/orgs/{slug}/metrics/{name}/labels",
+            Auth::Reader,
+            "List a metric's labels and some of their values",
+            metric_labels,
+        )
         .get("/orgs/{slug}/labels/{label}/values", Auth::Reader, "List a label's values", label_values)
 }
 
@@ -62,7 +67,11 @@ pub(super) fn range(params: &mut Params, now: Timestamp) -> ApiResult<TimeRange>
 }
 
 /// Compiles selectors; together they may have as many regular expressions as one expression.
-pub(super) fn selectors(texts: &[String], parameter: &'static str, caps: &Caps) -> ApiResult<Vec<Vec<Matcher>>> {
+pub(super) fn selectors(
+    texts: &[String],
+    parameter: &'static str,
+    caps: &Caps,
+) -> ApiResult<Vec<Vec<Matcher>>> {
     if texts.len() > SELECTORS_MAX {
         let message = format!("{} selectors, more than the {SELECTORS_MAX} allowed", texts.len());
         return Err(ApiError::invalid_parameter(parameter, message));
@@ -117,7 +126,8 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
         let selectors = selectors(&common.selectors, "match", &running.options.caps)?;
-        let filter = MetricFilter { search: &search, prefix: &prefix, selectors: &selectors, after: after.as_deref() };
+        let filter =
+            MetricFilter { search: &search, prefix: &prefix, selectors: &selectors, after: after.as_deref() };
         let found = running.snapshot.metrics(&filter, common.range, limit);
         running.body(&[], Style::Specified, |out| {
             out.extend_from_slice(br#""data":"#);
@@ -134,7 +144,11 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
 }
 
 /// `[a,b]`, each written by `write`.
-pub(super) fn array<T>(items: impl IntoIterator<Item = T>, out: &mut Vec<u8>, mut write: impl FnMut(T, &mut Vec<u8>)) {
+pub(super) fn array<T>(
+    items: impl IntoIterator<Item = T>,
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(T, &mut Vec<u8>),
+) {
     out.push(b'[');
     for (place, item) in items.into_iter().enumerate() {
         if place > 0 {
@@ -231,7 +245,9 @@ async fn label_values(
         if all.is_empty() && running.snapshot.label_values(&label, &[], TimeRange::ALL, 1).items.is_empty() {
             return Err(ApiError::new(Code::LabelNotFound, "there is no such label"));
         }
-        let wanted = |value: &&str| value.contains(search.as_str()) && after.as_deref().is_none_or(|after| *value > after);
+        let wanted = |value: &&str| {
+            value.contains(search.as_str()) && after.as_deref().is_none_or(|after| *value > after)
+        };
         let mut page: Vec<&str> = all.iter().map(|value| &**value).filter(wanted).take(limit + 1).collect();
         let truncated = page.len() > limit;
         page.truncate(limit);

@@ -7,9 +7,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::OrgDeps;
-use crate::api::body::{Json, Path};
+use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiResult, identity::slug};
+use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{Limit, Membership, NewOrg, OrgSettings, Role};
@@ -42,15 +43,24 @@ struct NewOrgBody {
     name: Option<String>,
 }
 
-async fn create(State(deps): State<OrgDeps>, cabinet: Cabinet, Json(body): Json<NewOrgBody>) -> ApiResult<Response> {
+async fn create(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    Json(body): Json<NewOrgBody>,
+) -> ApiResult<Response> {
     let slug = OrgSlug::parse(&body.slug).map_err(|error| slug("slug", error))?;
     let org = NewOrg { slug, name: body.name.unwrap_or_default() };
     let (user, now) = (cabinet.user(), deps.clock.now());
-    let member = deps.change(move |identity| identity.create_org(user, org, now, &mut Entropy::system())).await?;
+    let member =
+        deps.change(move |identity| identity.create_org(user, org, now, &mut Entropy::system())).await?;
     Ok((StatusCode::CREATED, Json(org_json(&deps, &member))).into_response())
 }
 
-async fn show(State(deps): State<OrgDeps>, cabinet: Cabinet, Path(slug): Path<String>) -> ApiResult<Json<Value>> {
+async fn show(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf(slug): PathOf<String>,
+) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Viewer)?;
     Ok(Json(org_json(&deps, &member)))
 }

@@ -26,17 +26,45 @@ pub fn routes() -> Routes<ReadDeps> {
         .get("/orgs/{slug}/prometheus/-/healthy", Auth::Public, "Check that the server answers", healthy)
         .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server answers", healthy);
     let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/query", "Prometheus: instant query", query);
-    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/query_range", "Prometheus: range query", query_range);
+    let routes =
+        both(routes, "/orgs/{slug}/prometheus/api/v1/query_range", "Prometheus: range query", query_range);
     let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/series", "Prometheus: find series", series);
-    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/labels", "Prometheus: list label names", labels);
+    let routes =
+        both(routes, "/orgs/{slug}/prometheus/api/v1/labels", "Prometheus: list label names", labels);
     let values = "/orgs/{slug}/prometheus/api/v1/label/{label}/values";
     let routes = both(routes, values, "Prometheus: list a label's values", label_values);
-    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/metadata", "Prometheus: type, help and unit of metrics", metadata);
-    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/format_query", "Prometheus: format an expression", format_query);
-    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/status/buildinfo", "Prometheus: version", buildinfo);
-    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/query_exemplars", "Prometheus: exemplars, of which there are none", exemplars);
-    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/rules", "Prometheus: rules, of which there are none", rules);
-    both(routes, "/orgs/{slug}/prometheus/api/v1/alerts", "Prometheus: alerts, of which there are none", alerts)
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/metadata",
+        "Prometheus: type, help and unit of metrics",
+        metadata,
+    );
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/format_query",
+        "Prometheus: format an expression",
+        format_query,
+    );
+    let routes =
+        both(routes, "/orgs/{slug}/prometheus/api/v1/status/buildinfo", "Prometheus: version", buildinfo);
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/query_exemplars",
+        "Prometheus: exemplars, of which there are none",
+        exemplars,
+    );
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/rules",
+        "Prometheus: rules, of which there are none",
+        rules,
+    );
+    both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/alerts",
+        "Prometheus: alerts, of which there are none",
+        alerts,
+    )
 }
 
 /// `GET` and the form `POST` of one path.
@@ -46,7 +74,12 @@ fn both<H: Handler<T, ReadDeps>, T: 'static>(
     summary: &'static str,
     handler: H,
 ) -> Routes<ReadDeps> {
-    routes.get(path, Auth::MountReader, summary, handler.clone()).post(path, Auth::MountReader, summary, handler)
+    routes.get(path, Auth::MountReader, summary, handler.clone()).post(
+        path,
+        Auth::MountReader,
+        summary,
+        handler,
+    )
 }
 
 /// URL and form parameters, merged.
@@ -86,7 +119,9 @@ async fn healthy() -> &'static str {
 /// Puts the parameter's name in front, as upstream does.
 fn in_parameter(name: &'static str) -> impl Fn(ApiError) -> ApiError {
     move |error| match error.code() {
-        Code::BadExpr => ApiError::new(Code::BadExpr, format!("invalid parameter {name:?}: {}", error.detail())),
+        Code::BadExpr => {
+            ApiError::new(Code::BadExpr, format!("invalid parameter {name:?}: {}", error.detail()))
+        }
         _ => error,
     }
 }
@@ -230,7 +265,8 @@ async fn label_values(
     let filter = Filter::take(&mut params, deps.clock.now())?;
     let work = move |running: &mut Running| {
         let name = unescape_name(&label);
-        let found = running.snapshot.label_values(&name, &filter.compile(running)?, filter.range, filter.limit);
+        let found =
+            running.snapshot.label_values(&name, &filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |value, out| prom_json::text(&value, out))
     };
     Ok(asking::json(deps.ask(entered, timeout(&mut params)?, work).await?))
@@ -283,7 +319,8 @@ async fn format_query((State(deps), reader, PathOf(slug), Given(mut params)): As
 async fn buildinfo((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
     enter_any(&reader, &slug)?;
     let names = ["revision", "branch", "buildUser", "buildDate", "goVersion"];
-    let mut data: serde_json::Map<_, _> = names.map(|name| (name.to_owned(), json!(""))).into_iter().collect();
+    let mut data: serde_json::Map<_, _> =
+        names.map(|name| (name.to_owned(), json!(""))).into_iter().collect();
     data.insert("version".into(), json!("3.5.0"));
     Ok(success(&data.into()))
 }

@@ -23,10 +23,25 @@ use crate::promql::{Query, Value};
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
     Routes::new()
-        .get("/orgs/{slug}/query/range", Auth::Reader, "Query a range of time: structured, or an expression", range)
-        .get("/orgs/{slug}/query/instant", Auth::Reader, "Query one moment: structured, or an expression", instant)
+        .get(
+            "/orgs/{slug}/query/range",
+            Auth::Reader,
+            "Query a range of time: structured, or an expression",
+            range,
+        )
+        .get(
+            "/orgs/{slug}/query/instant",
+            Auth::Reader,
+            "Query one moment: structured, or an expression",
+            instant,
+        )
         .get("/orgs/{slug}/query/expr-instant", Auth::Reader, "Evaluate PromQL at one moment", expr_instant)
-        .get("/orgs/{slug}/query/expr-range", Auth::Reader, "Evaluate PromQL over a range of time", expr_range)
+        .get(
+            "/orgs/{slug}/query/expr-range",
+            Auth::Reader,
+            "Evaluate PromQL over a range of time",
+            expr_range,
+        )
 }
 
 /// Series in one answer (API.md C5).
@@ -197,10 +212,15 @@ fn range_steps(params: &mut Params, now: Timestamp, range_ms_max: i64, grant: &G
     let start = params.time("start", now)?.unwrap_or(end.plus_ms(-default_range));
     let range_ms = end.ms_since(start);
     if range_ms > range_ms_max {
-        let message = format!("end - start is {} s, more than the {} s allowed", range_ms / 1_000, range_ms_max / 1_000);
+        let message = format!(
+            "end - start is {} s, more than the {} s allowed",
+            range_ms / 1_000,
+            range_ms_max / 1_000
+        );
         return Err(ApiError::invalid_parameter("start", message));
     }
-    let step = params.duration_ms("step")?.unwrap_or(default_step_ms(range_ms).max(grant.min_step_ms.unwrap_or(0)));
+    let step =
+        params.duration_ms("step")?.unwrap_or(default_step_ms(range_ms).max(grant.min_step_ms.unwrap_or(0)));
     let steps = Steps::new(start, end, step).map_err(|error| {
         let parameter = match error {
             StepsError::EndBeforeStart => "end",
@@ -233,8 +253,17 @@ mod tests {
     #[test]
     fn the_default_step_makes_some_two_hundred_points() {
         let hour = 3_600;
-        let cases =
-            [(0, 15), (60, 15), (2_500, 15), (hour, 20), (5_000, 20), (5_001, 50), (6 * hour, 100), (24 * hour, 500), (365 * 24 * hour, 200_000)];
+        let cases = [
+            (0, 15),
+            (60, 15),
+            (2_500, 15),
+            (hour, 20),
+            (5_000, 20),
+            (5_001, 50),
+            (6 * hour, 100),
+            (24 * hour, 500),
+            (365 * 24 * hour, 200_000),
+        ];
         for (range_s, step_s) in cases {
             assert_eq!(default_step_ms(range_s * 1_000) / 1_000, step_s, "{range_s}");
         }

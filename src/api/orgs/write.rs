@@ -20,7 +20,7 @@ use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::clock::Clock;
 use crate::ingest::{self, PROTOCOLS, Protocol};
-use crate::model::{Refusal, Timestamp};
+use crate::model::Refusal;
 use crate::tsdb::{AppendReport, Tsdb};
 
 /// What writing needs.
@@ -40,20 +40,28 @@ pub struct WriteDeps {
 pub fn routes() -> Routes<WriteDeps> {
     let rows = PROTOCOLS.iter().flat_map(|protocol| protocol.paths.iter().map(move |path| (protocol, *path)));
     rows.fold(Routes::new(), |routes, (protocol, path)| {
-        let handler = move |State(deps): State<WriteDeps>, machine: Machine, PathOf(slug): PathOf<String>, request: Request| {
-            write(deps, protocol, machine, slug, request)
-        };
+        let handler =
+            move |State(deps): State<WriteDeps>,
+                  machine: Machine,
+                  PathOf(slug): PathOf<String>,
+                  request: Request| { write(deps, protocol, machine, slug, request) };
         routes.post(path, Auth::Machine, protocol.summary, handler)
     })
 }
 
-async fn write(deps: WriteDeps, protocol: &'static Protocol, machine: Machine, slug: String, request: Request) -> ApiResult<Response> {
+async fn write(
+    deps: WriteDeps,
+    protocol: &'static Protocol,
+    machine: Machine,
+    slug: String,
+    request: Request,
+) -> ApiResult<Response> {
     let writing = machine.enter(&slug)?;
     let (parts, body) = request.into_parts();
     admit_media(protocol, &parts.headers)?;
     let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;
-    let WriteDeps { tsdb, lanes, clock, limits } = deps;
-    let work = move || with_scratch(|scratch| store(&tsdb, protocol, &writing, &limits, &bytes, scratch, clock.now()));
+    let lanes = deps.lanes.clone();
+    let work = move || with_scratch(|scratch| Storing { deps, protocol, writing }.store(&bytes, scratch));
     lanes.run(Lane::Ingest, work).await??;
     Ok((StatusCode::NO_CONTENT, [(DURABILITY, SYNCED)], Body::empty()).into_response())
 }
@@ -89,43 +97,49 @@ fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     })
 }
 
-/// Decodes and appends; runs on the ingest lane.
-fn store(
-    tsdb: &Tsdb,
-    protocol: &Protocol,
-    writing: &Writing,
-    limits: &ingest::Limits,
-    body: &[u8],
-    scratch: &mut Vec<u8>,
-    now: Timestamp,
-) -> ApiResult<()> {
-    let mut batch = (protocol.decode)(body, limits, scratch)?;
-    writing.charge_samples(batch.samples.len())?;
-    batch.forced_labels.clone_from(&writing.forced_labels);
-    let report = tsdb.append(writing.org, &batch, now)?;
-    let unsupported = batch.unsupported;
-    if report.refused == 0 && report.refusals.is_empty() && unsupported == 0 {
-        return Ok(());
+/// One request on the ingest lane.
+struct Storing {
+    deps: WriteDeps,
+    protocol: &'static Protocol,
+    writing: Writing,
+}
+
+impl Storing {
+    /// Decodes and appends.
+    fn store(self, body: &[u8], scratch: &mut Vec<u8>) -> ApiResult<()> {
+        let Storing { deps, protocol, writing } = self;
+        let mut batch = (protocol.decode)(body, &deps.limits, scratch)?;
+        writing.charge_samples(batch.samples.len())?;
+        batch.forced_labels = writing.forced_labels;
+        let report = deps.tsdb.append(writing.org, &batch, deps.clock.now())?;
+        let unsupported = batch.unsupported;
+        if report.refused == 0 && report.refusals.is_empty() && unsupported == 0 {
+            return Ok(());
+        }
+        let room = AppendReport::REFUSALS_MAX.saturating_sub(report.refusals.len());
+        let unkept = if unsupported > 0 { (protocol.unsupported)(scratch, room.max(1)) } else { Vec::new() };
+        Err(partly(&report, unsupported, unkept))
     }
-    let room = AppendReport::REFUSALS_MAX.saturating_sub(report.refusals.len());
-    let unkept = if unsupported > 0 { (protocol.unsupported)(scratch, room.max(1)) } else { Vec::new() };
-    Err(partly(&report, unsupported, unkept))
 }
 
 /// 400 for what was refused, with the first of it in the first line: that line is what senders log.
 fn partly(report: &AppendReport, unsupported: u64, unkept: Vec<Refusal>) -> ApiError {
-    let refusals: Vec<Refusal> = report.refusals.iter().cloned().chain(unkept).take(AppendReport::REFUSALS_MAX).collect();
+    let refusals: Vec<Refusal> =
+        report.refusals.iter().cloned().chain(unkept).take(AppendReport::REFUSALS_MAX).collect();
     let first: Vec<String> =
         refusals.iter().take(3).map(|refusal| format!("{}: {}", refusal.series, refusal.reason)).collect();
     let kinds = match unsupported {
         0 => String::new(),
         count => format!(", {count} native histogram samples or exemplars not kept"),
     };
-    let detail = format!("{} samples stored, {} refused{kinds}; {}", report.stored, report.refused, first.join("; "));
+    let detail =
+        format!("{} samples stored, {} refused{kinds}; {}", report.stored, report.refused, first.join("; "));
     let error = ApiError::new(Code::BadRequest, detail)
         .with("stored", report.stored)
         .with("refused", report.refused)
         .with("unsupported", unsupported)
         .with_header(DURABILITY, SYNCED);
-    refusals.into_iter().fold(error, |error, refusal| error.with_field(refusal.series, refusal.code, refusal.reason))
+    refusals
+        .into_iter()
+        .fold(error, |error, refusal| error.with_field(refusal.series, refusal.code, refusal.reason))
 }

@@ -25,6 +25,10 @@ const TOKEN_TTL: Duration = Duration::from_secs(86_400);
 /// Live metrics of the machine and of promlet: often enough that a page visibly moves.
 const LIVE_PERIOD: Duration = Duration::from_secs(5);
 
+/// What the sign-in link leads to: the last three hours of the slow end of every route, where the incident stands out.
+const FIRST_LOOK: &str = "/?org=demo&range=3h&expr=histogram_quantile(0.95%2C%20sum%20by%20(le%2C%20route)%20\
+                          (rate(shop_http_request_duration_seconds_bucket%5B5m%5D)))";
+
 /// Questions whose answers tell the demo's story; each answers with data at once.
 const QUESTIONS: [(&str, &str); 4] = [
     ("Requests a second, by route", "sum by (route) (rate(shop_http_requests_total[5m]))"),
@@ -43,7 +47,7 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
     server.keep_going("demo-shop", feed.period(), feed.into_tick())?;
     server.watch_this_machine(demo.org, LIVE_PERIOD)?;
     server.listen()?;
-    let link = server.sign_in_link(demo.user, &mut rng).context("cannot make the sign-in link")?;
+    let link = server.sign_in_link(demo.user, FIRST_LOOK, &mut rng).context("cannot make the sign-in link")?;
     let token = server.embed_token(demo.org, demo.key, TOKEN_TTL).context("cannot make the embed token")?;
     say(&server, &link, &token).context("cannot write to standard output")?;
     server.run().context("the server ended early")

@@ -121,12 +121,12 @@ fn another_browser_types_the_address_and_five_wrong_ones_burn_the_link() {
 fn a_printed_link_needs_no_proof_and_no_request_for_a_mail_voids_it() {
     let mut house = House::furnished();
     let owner = house.owner().id;
-    let printed = house.identity().issue_login_link(owner, house.now, &mut house.rng).expect("made");
+    let printed = house.identity().issue_login_link(owner, None, house.now, &mut house.rng).expect("made");
     mailed(&mut house);
     let no_cookie = LinkProof::Browser { cookie: None, email: None };
     logged_in(open(&mut house, &printed.token, no_cookie).expect("whoever runs the program"));
     let stranger = UserId::random(&mut house.rng);
-    assert!(house.identity().issue_login_link(stranger, house.now, &mut house.rng).is_err());
+    assert!(house.identity().issue_login_link(stranger, None, house.now, &mut house.rng).is_err());
 }
 
 #[test]

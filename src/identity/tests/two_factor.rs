@@ -329,7 +329,7 @@ fn wrong_passwords_at_removal_are_throttled_like_wrong_codes() {
 fn no_other_way_in_passes_by_the_second_factor() {
     let (mut house, secret, _) = enrolled();
     let owner = house.owner().id;
-    let link = house.identity().issue_login_link(owner, house.now, &mut house.rng).expect("made");
+    let link = house.identity().issue_login_link(owner, None, house.now, &mut house.rng).expect("made");
     let attempt = LinkLogin {
         token: link.token.expose(),
         proof: LinkProof::Console,

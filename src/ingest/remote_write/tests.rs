@@ -16,10 +16,10 @@ enum Part {
 
 fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
+        out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    out.push(u8::try_from(value).expect("seven bits"));
 }
 
 fn nested(field: u64, message: &[u8], out: &mut Vec<u8>) {
@@ -67,9 +67,11 @@ fn compress(bytes: &[u8]) -> Vec<u8> {
 }
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+/// Label pairs, and (time, value bits) of each sample.
+type Read = Vec<(Pairs, Vec<(i64, u64)>)>;
 
-/// What a store would see: per series its label pairs and (time, value bits).
-fn read(request: &[u8]) -> Result<Vec<(Pairs, Vec<(i64, u64)>)>, DecodeError> {
+/// What a store would see.
+fn read(request: &[u8]) -> Result<Read, DecodeError> {
     let mut scratch = Vec::new();
     let batch = decode(&compress(request), &Limits::default(), &mut scratch)?;
     let series = batch.series.iter().map(|series| {
@@ -83,7 +85,7 @@ fn read(request: &[u8]) -> Result<Vec<(Pairs, Vec<(i64, u64)>)>, DecodeError> {
 }
 
 /// The same, straight from what the test wrote: the oracle.
-fn expected(series: &[Vec<Part>]) -> Vec<(Pairs, Vec<(i64, u64)>)> {
+fn expected(series: &[Vec<Part>]) -> Read {
     let mut found = Vec::new();
     for parts in series {
         let mut labels = Pairs::new();

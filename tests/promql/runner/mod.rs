@@ -23,6 +23,9 @@ pub(crate) struct Mode {
     pub(crate) delayed_name_removal: bool,
 }
 
+/// When scripts are stored: long after their samples, none of which is in the future then. The year 2100.
+const LATE: Timestamp = Timestamp::from_s(4_102_444_800);
+
 /// How one evaluation went.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -42,7 +45,7 @@ pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<Outcome>, ScriptError> {
     for command in parse(text, mode)? {
         match command {
             Command::Clear => store = Tsdb::scaffold(),
-            Command::Load { interval_ms, series } => {
+            Command::Load { line, interval_ms, series } => {
                 let mut batch = BatchBuilder::default();
                 for line in series {
                     let samples = line.items.iter().zip(0i64..).filter_map(|(item, i)| match item {
@@ -53,9 +56,11 @@ pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<Outcome>, ScriptError> {
                     });
                     batch.series(&line.labels, samples);
                 }
-                store
-                    .append(org, &batch.batch(), Timestamp::from_ms(0))
-                    .map_err(|e| ScriptError { line: 0, what: e.to_string() })?;
+                let broken = |what: String| ScriptError { line, what };
+                let report = store.append(org, &batch.batch(), LATE).map_err(|e| broken(e.to_string()))?;
+                if report.refused > 0 {
+                    return Err(broken(format!("the store refuses {:?}", report.refusals)));
+                }
             }
             Command::Eval(eval) => {
                 let snapshot = store.snapshot(&Access::whole(org));

@@ -20,7 +20,7 @@ pub(crate) struct ScriptError {
 #[derive(Debug)]
 pub(crate) enum Command {
     Clear,
-    Load { interval_ms: i64, series: Vec<SeriesLine> },
+    Load { line: usize, interval_ms: i64, series: Vec<SeriesLine> },
     Eval(Box<Eval>),
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn parse(text: &str, mode: Mode) -> Result<Vec<Command>, ScriptError>
             commands.push(Command::Clear);
             at = from;
         } else if word.starts_with("load") {
-            commands.push(load(line, body, mode).map_err(fail)?);
+            commands.push(load(number, line, body, mode).map_err(fail)?);
         } else if word.starts_with("eval") {
             commands.push(Command::Eval(Box::new(eval(number, line, body).map_err(fail)?)));
         } else {
@@ -77,7 +77,7 @@ fn duration(text: &str) -> Result<i64, String> {
     parse_duration(text).map_err(|e| e.to_string())
 }
 
-fn load(line: &str, body: &[&str], mode: Mode) -> Result<Command, String> {
+fn load(number: usize, line: &str, body: &[&str], mode: Mode) -> Result<Command, String> {
     let (command, interval) = line.split_once([' ', '\t']).ok_or("load has no interval")?;
     if command != "load" && !mode.leaves_out {
         return Err("histograms cannot be loaded".into());
@@ -98,7 +98,7 @@ fn load(line: &str, body: &[&str], mode: Mode) -> Result<Command, String> {
         }
         found.insert(series.labels.clone(), series);
     }
-    Ok(Command::Load { interval_ms, series: found.into_values().collect() })
+    Ok(Command::Load { line: number, interval_ms, series: found.into_values().collect() })
 }
 
 fn eval(number: usize, line: &str, body: &[&str]) -> Result<Eval, String> {

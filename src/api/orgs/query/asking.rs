@@ -147,7 +147,8 @@ impl Running {
         // A list holds what its author typed: it is compared as the grammar prints it. One that does not parse admits
         // nothing.
         let same = |listed: &String| {
-            *listed == asked || syntax::parse(listed, caps).is_ok_and(|parsed| parsed.expr.to_string() == asked)
+            *listed == asked
+                || syntax::parse(listed, caps).is_ok_and(|parsed| parsed.expr.to_string() == asked)
         };
         if self.grant.exprs.iter().all(|list| list.iter().any(same)) {
             return Ok(parsed.expr);
@@ -159,7 +160,11 @@ impl Running {
     ///
     /// # Errors
     /// As [`promql::QueryError`] maps; 503 `query_timeout` also where the question waited too long for its turn.
-    pub(in crate::api::orgs) fn evaluate(&self, query: &Query, lookback_ms: Option<i64>) -> ApiResult<Answer> {
+    pub(in crate::api::orgs) fn evaluate(
+        &self,
+        query: &Query,
+        lookback_ms: Option<i64>,
+    ) -> ApiResult<Answer> {
         let expired = || self.is_late();
         let budget = Budget { cancel: Some(&self.cancelled), expired: Some(&expired) };
         let mut options = self.options.promql.clone();
@@ -288,4 +293,75 @@ pub(in crate::api::orgs) fn json(body: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(body));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::api::lanes::LanesOptions;
+    use crate::model::{OrgId, Timestamp};
+
+    fn deps() -> ReadDeps {
+        ReadDeps {
+            tsdb: Arc::new(Tsdb::scaffold()),
+            lanes: Lanes::start(&LanesOptions::for_cores(1)).expect("threads"),
+            clock: Clock::manual(Timestamp::from_s(0)),
+            options: Arc::new(ReadOptions::default()),
+        }
+    }
+
+    fn entered() -> Entered {
+        Entered { access: Access::whole(OrgId(1)), grant: Grant::default() }
+    }
+
+    /// Far longer than anything here takes; a test that waits for it has failed.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn a_client_that_hangs_up_stops_its_question() {
+        let deps = deps();
+        let (started, has_started) = tokio::sync::oneshot::channel();
+        let (stopped, has_stopped) = mpsc::channel();
+        let question = deps.ask(entered(), None, move |running| {
+            let _ = started.send(());
+            while !running.cancelled.load(Ordering::Relaxed) && !running.is_late() {
+                std::thread::yield_now();
+            }
+            let _ = stopped.send(running.is_late());
+            Ok(())
+        });
+        tokio::select! {
+            _ = question => panic!("nobody answered this"),
+            started = has_started => started.expect("it runs"),
+        }
+        assert_eq!(has_stopped.recv_timeout(PATIENCE), Ok(false), "stopped by the flag, not by the deadline");
+    }
+
+    #[tokio::test]
+    async fn a_question_is_late_after_its_own_timeout_but_never_has_more_than_the_servers() {
+        let deps = ReadDeps {
+            options: Arc::new(ReadOptions { timeout: Duration::ZERO, ..ReadOptions::default() }),
+            ..deps()
+        };
+        let late = deps.ask(entered(), Some(PATIENCE), |running| Ok(running.is_late())).await;
+        assert!(late.expect("it ran"));
+    }
+
+    #[test]
+    fn ten_annotations_are_shown() {
+        let texts: Vec<String> = (0..13).map(|n| n.to_string()).collect();
+        let shown = at_most_ten(texts, "warning");
+        assert_eq!((shown.len(), shown[10].as_str()), (11, "3 more warning annotations omitted"));
+        assert_eq!(at_most_ten(vec!["a".into()], "info"), ["a"]);
+    }
+
+    #[test]
+    fn sets_of_literals_are_no_patterns() {
+        let of = |text: &str| patterns(&[Matcher::new("a", MatchOp::Regex, text).expect("valid")]);
+        assert_eq!((of("api|web-1|a:b"), of("api.*"), of("(a|b)"), of("")), (0, 1, 1, 0));
+        assert_eq!(patterns(&[Matcher::equal("a", ".*")]), 0);
+    }
 }

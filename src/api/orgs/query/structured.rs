@@ -37,7 +37,9 @@ impl Shape {
             return Err(ApiError::invalid_parameter("match", message));
         }
         let grouping = match (params.one(&["by"])?, params.one(&["without"])?) {
-            (Some(_), Some(_)) => return Err(ApiError::invalid_parameter("by", "by and without exclude each other")),
+            (Some(_), Some(_)) => {
+                return Err(ApiError::invalid_parameter("by", "by and without exclude each other"));
+            }
             (Some(labels), None) => Some(Grouping::By(list(&labels))),
             (None, Some(labels)) => Some(Grouping::Without(list(&labels))),
             (None, None) => None,

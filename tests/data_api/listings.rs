@@ -1,0 +1,98 @@
+//! API.md C5: what there is to ask about.
+
+use serde_json::{Value, json};
+
+use crate::wire::{NOW, Stage, describe, post_block, snappy};
+
+async fn ask(stage: &Stage, path: &str) -> Value {
+    let reply = stage.get(path).await;
+    assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+    reply.value()
+}
+
+#[tokio::test]
+async fn metrics_come_with_what_is_known_about_them() {
+    let stage = Stage::with_shop().await;
+    let body = describe("http_requests_total", 1, "Requests", "requests");
+    assert_eq!(post_block(&stage.house, &stage.agent, snappy(&body)).await.status, 204);
+    let requests = json!({ "name": "http_requests_total", "type": "counter", "help": "Requests", "unit": "requests", "series": 3, "last_seen": NOW });
+    let up =
+        json!({ "name": "up", "type": "unknown", "help": "", "unit": "", "series": 2, "last_seen": NOW });
+    let expected =
+        json!({ "status": "success", "data": [requests, up], "next_cursor": null, "warnings": [] });
+    assert_eq!(ask(&stage, "metrics").await, expected);
+    assert_eq!(ask(&stage, "metrics?search=quest").await["data"], json!([requests]));
+    assert_eq!(ask(&stage, "metrics?prefix=u").await["data"], json!([up]));
+    assert_eq!(ask(&stage, "metrics?match=%7Btenant%3D%22b%22%7D").await["data"][0]["series"], 1);
+    assert_eq!(ask(&stage, "metrics?start=1&end=2").await["data"], json!([]));
+    assert_eq!(ask(&stage, "metrics?format=names").await["data"], json!(["http_requests_total", "up"]));
+    stage.get("metrics?format=short").await.is(400, "invalid_parameter");
+}
+
+#[tokio::test]
+async fn a_cursor_leads_through_all_pages() {
+    let stage = Stage::with_shop().await;
+    for (path, expected) in [
+        ("metrics?format=names", json!(["http_requests_total", "up"])),
+        ("labels/job/values?x=1", json!(["api", "web"])),
+    ] {
+        let mut found = Vec::new();
+        let mut cursor = String::new();
+        for _ in 0..2 {
+            let page = ask(&stage, &format!("{path}&limit=1{cursor}")).await;
+            found.push(page["data"][0].clone());
+            cursor =
+                page["next_cursor"].as_str().map(|cursor| format!("&cursor={cursor}")).unwrap_or_default();
+        }
+        assert_eq!((json!(found), cursor), (expected, String::new()), "{path}");
+        stage.get(&format!("{path}&cursor=%21")).await.is(400, "invalid_parameter");
+    }
+}
+
+#[tokio::test]
+async fn labels_of_a_metric_come_with_some_values() {
+    let stage = Stage::with_shop().await;
+    let job = |values: Value| json!({ "name": "job", "values_count": 2, "values": values });
+    let tenant = json!({ "name": "tenant", "values_count": 2, "values": ["a", "b"] });
+    let path = "metrics/http_requests_total/labels";
+    assert_eq!(
+        ask(&stage, path).await,
+        json!({ "status": "success", "data": [job(json!(["api", "web"])), tenant], "warnings": [] })
+    );
+    assert_eq!(ask(&stage, &format!("{path}?values=1")).await["data"][0], job(json!(["api"])));
+    assert_eq!(
+        ask(&stage, &format!("{path}?values=0")).await["data"][0],
+        json!({ "name": "job", "values_count": 2 })
+    );
+    assert_eq!(
+        ask(&stage, &format!("{path}?match=%7Btenant%3D%22b%22%7D")).await["data"][0]["values"],
+        json!(["api"])
+    );
+    assert_eq!(ask(&stage, &format!("{path}?start=1&end=2")).await["data"], json!([]));
+    stage.get("metrics/nonsense/labels").await.is(404, "metric_not_found");
+    stage.get("metrics/%ff/labels").await.is(400, "bad_request");
+}
+
+#[tokio::test]
+async fn values_of_a_label_can_be_searched() {
+    let stage = Stage::with_shop().await;
+    let expected =
+        json!({ "status": "success", "data": ["api", "web"], "next_cursor": null, "warnings": [] });
+    assert_eq!(ask(&stage, "labels/job/values").await, expected);
+    assert_eq!(ask(&stage, "labels/job/values?search=e").await["data"], json!(["web"]));
+    assert_eq!(ask(&stage, "labels/job/values?search=x").await["data"], json!([]));
+    assert_eq!(
+        ask(&stage, "labels/job/values?match=http_requests_total%7Btenant%3D%22b%22%7D").await["data"],
+        json!(["api"])
+    );
+    stage.get("labels/nonsense/values").await.is(404, "label_not_found");
+}
+
+#[tokio::test]
+async fn too_many_selectors_are_refused() {
+    let stage = Stage::with_shop().await;
+    let many = "match=up&".repeat(33);
+    stage.get(&format!("metrics?{many}")).await.is(400, "invalid_parameter");
+    let patterns = (0..17).map(|n| format!("match=%7Bjob%3D~%22x.%2B{n}%22%7D&")).collect::<String>();
+    stage.get(&format!("metrics?{patterns}")).await.is(400, "bad_expr");
+}

@@ -1,0 +1,283 @@
+//! API.md C6: Prometheus' own API, in its own words.
+
+use axum::body::Body;
+use serde_json::{Value, json};
+
+use crate::house::{Reply, Who, ask};
+use crate::wire::{NOW, Stage, describe, encode, escaped, post_block, snappy};
+
+const MOUNT: &str = "prometheus/api/v1";
+
+async fn reader(stage: &Stage) -> Who {
+    let (_, secret) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
+    Who::Basic("anything".into(), secret)
+}
+
+async fn post_form(stage: &Stage, who: &Who, path: &str, content_type: &str, form: &str) -> Reply {
+    let request = ask("POST", &format!("/api/v1/orgs/acme/{MOUNT}/{path}"), who)
+        .header("content-type", content_type)
+        .body(Body::from(form.to_owned()))
+        .expect("a request");
+    stage.house.send(request).await
+}
+
+async fn ask_mount(stage: &Stage, who: &Who, path: &str) -> Value {
+    let reply = stage.get_as(who, &format!("{MOUNT}/{path}")).await;
+    assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+    reply.value()
+}
+
+fn is_refused(reply: &Reply, status: u16, kind: &str, error: &str) {
+    assert_eq!(reply.status, status, "{}", reply.body);
+    assert_eq!(reply.header("content-type"), "application/json");
+    assert_eq!(reply.value(), json!({ "status": "error", "errorType": kind, "error": error }));
+}
+
+#[tokio::test]
+async fn queries_answer_in_prometheus_bodies() {
+    let stage = Stage::with_shop().await;
+    let who = reader(&stage).await;
+    let cases = [
+        (
+            "query?query=1%2B1&time=4",
+            r#"{"status":"success","data":{"resultType":"scalar","result":[4,"2"]}}"#,
+        ),
+        (
+            "query?query=%22a%22&time=4.5",
+            r#"{"status":"success","data":{"resultType":"string","result":[4.5,"a"]}}"#,
+        ),
+        ("query?query=nonsense", r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#),
+        (
+            "query?query=sum(up)",
+            r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1800000000,"2"]}]}}"#,
+        ),
+        (
+            "query_range?query=sum(up)&start=1799999970&end=1800000000&step=15",
+            r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1799999970,"2"],[1799999985,"2"],[1800000000,"2"]]}]}}"#,
+        ),
+        (
+            "query?query=up%7Bjob%3D%22api%22%7D%5B16s%5D",
+            r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"__name__":"up","job":"api"},"values":[[1799999985,"1"],[1800000000,"1"]]}]}}"#,
+        ),
+    ];
+    for (path, body) in cases {
+        let reply = stage.get_as(&who, &format!("{MOUNT}/{path}")).await;
+        assert_eq!(reply.body, body, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_reader_is_welcome() {
+    let stage = Stage::with_shop().await;
+    let Who::Basic(_, secret) = reader(&stage).await else { unreachable!("a key") };
+    let token = stage.embed(json!({})).await;
+    for who in [&stage.cabinet, &Who::Bearer(secret), &token] {
+        assert_eq!(ask_mount(&stage, who, "query?query=sum(up)").await["data"]["result"][0]["value"][1], "2");
+    }
+    let reply = stage.get_as(&stage.agent, &format!("{MOUNT}/query?query=up")).await;
+    is_refused(&reply, 403, "forbidden", "this API key lacks the scope read");
+    assert_eq!(stage.get_as(&Who::Nobody, &format!("{MOUNT}/query?query=up")).await.status, 401);
+}
+
+#[tokio::test]
+async fn url_and_form_are_one_list_whatever_the_content_type() {
+    let stage = Stage::with_shop().await;
+    let who = reader(&stage).await;
+    let form = "application/x-www-form-urlencoded";
+    for (path, content_type, body) in [
+        ("query", form, "query=sum%28up%29"),
+        ("query?query=sum(up)", "application/json", ""),
+        ("query?time=1800000000", "text/plain", "query=sum(up)"),
+    ] {
+        let reply = post_form(&stage, &who, path, content_type, body).await;
+        assert_eq!(
+            reply.value()["data"]["result"][0]["value"],
+            json!([NOW, "2"]),
+            "{path} {body}: {}",
+            reply.body
+        );
+    }
+    let reply = post_form(&stage, &who, "query?query=up", form, "query=up").await;
+    is_refused(&reply, 400, "bad_data", "parameter \"query\" is given 2 times");
+    let range = "query=sum(up)&start=1799999970&end=1800000000&step=30";
+    let reply = post_form(&stage, &who, "query_range", form, range).await;
+    assert_eq!(reply.value()["data"]["result"][0]["values"], json!([[NOW - 30, "2"], [NOW, "2"]]));
+    let reply = post_form(
+        &stage,
+        &who,
+        "series",
+        form,
+        "match[]=up&match[]=http_requests_total%7Btenant%3D%22b%22%7D",
+    )
+    .await;
+    assert_eq!(reply.value()["data"].as_array().expect("a list").len(), 3);
+}
+
+#[tokio::test]
+async fn refusals_are_prometheus_own() {
+    let stage = Stage::with_shop().await;
+    let who = reader(&stage).await;
+    let cases = [
+        (
+            "query_range?query=up&end=1&step=1",
+            "invalid parameter \"start\": cannot parse \"\" to a valid timestamp",
+        ),
+        (
+            "query_range?query=up&start=x&end=1&step=1",
+            "invalid parameter \"start\": cannot parse \"x\" to a valid timestamp",
+        ),
+        (
+            "query_range?query=up&start=2&end=1&step=1",
+            "invalid parameter \"end\": end timestamp must not be before start time",
+        ),
+        (
+            "query_range?query=up&start=1&end=2&step=x",
+            "invalid parameter \"step\": cannot parse \"x\" to a valid duration",
+        ),
+        (
+            "query_range?query=up&start=1&end=2&step=0",
+            "invalid parameter \"step\": zero or negative query resolution step widths are not accepted. Try a positive integer",
+        ),
+        (
+            "query_range?query=up&start=1&end=11002&step=1",
+            "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)",
+        ),
+        (
+            "query_range?query=up%5B5m%5D&start=1&end=2&step=1",
+            "invalid parameter \"query\": invalid expression type \"range vector\" for range query, must be Scalar or instant Vector",
+        ),
+        ("series", "no match[] parameter provided"),
+    ];
+    for (path, error) in cases {
+        is_refused(&stage.get_as(&who, &format!("{MOUNT}/{path}")).await, 400, "bad_data", error);
+    }
+    for (path, parameter) in [
+        ("query?query=up{", "query"),
+        ("query", "query"),
+        ("labels?match[]=up{", "match[]"),
+        ("series?match[]={}", "match[]"),
+    ] {
+        let reply =
+            stage.get_as(&who, &format!("{MOUNT}/{}", path.replace('{', "%7B").replace('}', "%7D"))).await;
+        assert_eq!(
+            (reply.status.as_u16(), reply.text("errorType")),
+            (400, "bad_data".into()),
+            "{}",
+            reply.body
+        );
+        let error = reply.text("error");
+        assert!(
+            error.starts_with(&format!("invalid parameter \"{parameter}\": "))
+                && error.contains("parse error: "),
+            "{error}"
+        );
+    }
+    let points = ask_mount(&stage, &who, "query_range?query=vector(1)&start=0&end=11000&step=1").await;
+    assert_eq!(points["data"]["result"][0]["values"].as_array().expect("a list").len(), 11_001);
+}
+
+#[tokio::test]
+async fn listings_list() {
+    let stage = Stage::with_shop().await;
+    let who = reader(&stage).await;
+    let cases = [
+        ("labels", json!(["__name__", "job", "tenant"])),
+        ("labels?match[]=up", json!(["__name__", "job"])),
+        ("label/job/values", json!(["api", "web"])),
+        ("label/__name__/values", json!(["http_requests_total", "up"])),
+        ("label/nonsense/values", json!([])),
+        ("label/U__job/values", json!(["api", "web"])),
+        ("label/tenant/values?match[]=http_requests_total%7Bjob%3D%22web%22%7D", json!(["a"])),
+        (
+            "series?match[]=up",
+            json!([{ "__name__": "up", "job": "api" }, { "__name__": "up", "job": "web" }]),
+        ),
+        ("series?match[]=up&start=1&end=2", json!([])),
+        ("query_exemplars?query=up", json!([])),
+        ("rules", json!({ "groups": [] })),
+        ("alerts", json!({ "alerts": [] })),
+    ];
+    for (path, data) in cases {
+        assert_eq!(
+            ask_mount(&stage, &who, path).await,
+            json!({ "status": "success", "data": data }),
+            "{path}"
+        );
+        stage.house.pass(std::time::Duration::from_millis(10));
+    }
+    // Windows that end in the future, as promtool sends them.
+    let wide = format!("series?match[]=up&start={}&end={}.1234567", NOW - 31_536_000, NOW + 31_536_000);
+    assert_eq!(ask_mount(&stage, &who, &wide).await["data"].as_array().expect("a list").len(), 2);
+}
+
+#[tokio::test]
+async fn a_limit_cuts_and_says_so_and_zero_is_none() {
+    let stage = Stage::with_shop().await;
+    let who = reader(&stage).await;
+    let paths = [
+        "query?query=up",
+        "query_range?query=up&start=1799999970&end=1800000000&step=15",
+        "series?match[]=up",
+        "labels?x=1",
+        "label/job/values?x=1",
+    ];
+    for path in paths {
+        let count = |value: &Value| {
+            value["data"]["result"].as_array().or(value["data"].as_array()).expect("a list").len()
+        };
+        let whole = ask_mount(&stage, &who, path).await;
+        assert_eq!((count(&whole) >= 2, whole.get("warnings")), (true, None), "{path}");
+        for limit in [0, 1_000] {
+            assert_eq!(ask_mount(&stage, &who, &format!("{path}&limit={limit}")).await, whole, "{path}");
+        }
+        let cut = ask_mount(&stage, &who, &format!("{path}&limit=1")).await;
+        assert_eq!(
+            (count(&cut), &cut["warnings"]),
+            (1, &json!(["results truncated due to limit"])),
+            "{path}"
+        );
+        assert_eq!(stage.get_as(&who, &format!("{MOUNT}/{path}&limit=-1")).await.status, 400);
+    }
+}
+
+#[tokio::test]
+async fn metadata_is_what_senders_said() {
+    let stage = Stage::with_shop().await;
+    let who = reader(&stage).await;
+    let mut body = encode(&[]);
+    body.extend(describe("up", 2, "Whether it \"answers\"", ""));
+    body.extend(describe("http_requests", 1, "Requests", "requests"));
+    assert_eq!(post_block(&stage.house, &stage.agent, snappy(&body)).await.status, 204);
+    let up = json!([{ "type": "gauge", "help": "Whether it \"answers\"", "unit": "" }]);
+    let value = ask_mount(&stage, &who, "metadata?metric=up").await;
+    assert_eq!(value, json!({ "status": "success", "data": { "up": up } }));
+    assert_eq!(ask_mount(&stage, &who, "metadata").await["data"]["up"], up);
+}
+
+#[tokio::test]
+async fn clients_find_what_they_probe_for() {
+    let stage = Stage::with_shop().await;
+    let who = reader(&stage).await;
+    let info = ask_mount(&stage, &who, "status/buildinfo").await;
+    assert!(info["data"]["version"].as_str().expect("a text").starts_with("3."));
+    assert_eq!(info["data"].get("features"), None);
+    for path in ["prometheus", "prometheus/", "prometheus/-/healthy", "prometheus/-/ready"] {
+        assert_eq!(stage.get_as(&who, path).await.status, 200, "{path}");
+    }
+    assert_eq!(stage.get_as(&Who::Nobody, "prometheus").await.status, 401);
+    let format = format!("format_query?query={}", escaped("sum(rate( foo[5m]))by(x)"));
+    assert_eq!(ask_mount(&stage, &who, &format).await["data"], "sum by (x) (rate(foo[5m]))");
+}
+
+#[tokio::test]
+async fn a_lookback_of_ones_own_is_honoured() {
+    let stage = Stage::with_shop().await;
+    let who = reader(&stage).await;
+    let count = |value: Value| value["data"]["result"].as_array().expect("a list").len();
+    let later = NOW + 200;
+    assert_eq!(count(ask_mount(&stage, &who, &format!("query?query=up&time={later}")).await), 2);
+    assert_eq!(
+        count(ask_mount(&stage, &who, &format!("query?query=up&time={later}&lookback_delta=1m")).await),
+        0
+    );
+}

@@ -1,0 +1,417 @@
+//! API.md D7 and F 32 to 35: what an embed token cannot see, whatever it asks.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::{Value, json};
+
+use crate::house::{Reply, Who, ask};
+use crate::wire::{NOW, Series, Stage, describe, encode, escaped, post_block, snappy};
+
+/// Two tenants in one organisation; what is `bravo`'s has its name in it.
+async fn tenants() -> Stage {
+    let stage = Stage::new().await;
+    let samples: Vec<(i64, f64)> = (0..=60).map(|n| ((NOW - 900 + n * 15) * 1_000, n as f64)).collect();
+    let labels: [&[(&str, &str)]; 5] = [
+        &[("__name__", "http_total"), ("job", "api"), ("tenant", "alpha")],
+        &[("__name__", "http_total"), ("job", "web"), ("tenant", "alpha")],
+        &[("__name__", "http_total"), ("job", "bravo-api"), ("tenant", "bravo")],
+        &[("__name__", "bravo_total"), ("bravo_label", "x"), ("tenant", "bravo")],
+        &[("__name__", "up"), ("job", "bravo-up")],
+    ];
+    let series: Vec<Series<'_>> = labels.iter().map(|labels| (*labels, &samples[..])).collect();
+    let mut body = encode(&series);
+    body.extend(describe("bravo_total", 1, "bravo's secret", ""));
+    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    assert_eq!(reply.status, 204, "{}", reply.body);
+    stage
+}
+
+fn alpha() -> Value {
+    json!({ "match": ["tenant=\"alpha\""] })
+}
+
+#[tokio::test]
+async fn no_listing_tells_of_what_is_outside_of_the_scope() {
+    let stage = tenants().await;
+    let token = stage.embed(alpha()).await;
+    let everything = escaped("{__name__!=\"\"}");
+    let mut paths = vec![
+        "metrics".to_owned(),
+        "metrics?format=names".into(),
+        "metrics?search=bravo".into(),
+        "metrics?match=%7Btenant%3D%22bravo%22%7D".into(),
+        "metrics/http_total/labels".into(),
+        "labels/tenant/values".into(),
+        "labels/job/values".into(),
+        "labels/__name__/values".into(),
+        "labels/job/values?match=%7Btenant%3D%22bravo%22%7D".into(),
+        format!("prometheus/api/v1/series?match[]={everything}"),
+        format!("prometheus/api/v1/series?match[]={}", escaped("{tenant=\"bravo\"}")),
+        "prometheus/api/v1/labels".into(),
+        "prometheus/api/v1/metadata".into(),
+        "prometheus/api/v1/metadata?metric=bravo_total".into(),
+    ];
+    paths.extend(
+        ["tenant", "job", "__name__", "bravo_label"]
+            .map(|label| format!("prometheus/api/v1/label/{label}/values")),
+    );
+    for path in paths {
+        let reply = stage.get_as(&token, &path).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+        assert!(!reply.body.contains("bravo"), "{path}: {}", reply.body);
+    }
+    // What is hidden answers exactly as what is not there.
+    for (hidden, absent, code) in [
+        ("metrics/bravo_total/labels", "metrics/nonsense/labels", "metric_not_found"),
+        ("labels/bravo_label/values", "labels/nonsense/values", "label_not_found"),
+    ] {
+        let (hidden, absent) = (stage.get_as(&token, hidden).await, stage.get_as(&token, absent).await);
+        hidden.is(404, code);
+        assert_eq!(hidden.value()["detail"], absent.value()["detail"]);
+    }
+    let unknown = |reply: Reply| {
+        reply.value()["warnings"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|w| w.as_str().is_some_and(|w| w.contains("not known")))
+    };
+    assert!(unknown(stage.get_as(&token, "query/instant?metric=bravo_total").await));
+    assert!(!unknown(stage.get("query/instant?metric=bravo_total&time=1").await));
+}
+
+#[tokio::test]
+async fn no_matcher_of_the_question_replaces_one_of_the_scope() {
+    let stage = tenants().await;
+    let token = stage.embed(alpha()).await;
+    let exprs = [
+        "{__name__=~\".+\"}",
+        "{tenant=\"bravo\"}",
+        "http_total{tenant=~\".*\"}",
+        "http_total{tenant=\"evil\" or tenant=~\".*\"}",
+        "{__name__=~\".+\"} or up",
+        "label_replace({__name__=~\".+\"}, \"tenant\", \"alpha\", \"\", \"\")",
+        "count_values(\"job\", {__name__=~\".+\"})",
+        "sort({job=~\".*bravo.*\"})",
+        "up unless on() vector(1) or {tenant!=\"alpha\"}",
+    ];
+    for expr in exprs {
+        for path in ["query/expr-instant?expr=", "prometheus/api/v1/query?query="] {
+            let reply = stage.get_as(&token, &format!("{path}{}", escaped(expr))).await;
+            assert!(!reply.value()["data"].to_string().contains("bravo"), "{expr}: {}", reply.body);
+        }
+    }
+    let reply = stage.get_as(&token, &format!("query/expr-instant?expr={}", escaped("absent(up)"))).await;
+    assert_eq!(reply.value()["data"]["result"][0]["value"][1], "1", "it may not even know that `up` exists");
+    let warnings = reply.value()["warnings"].to_string();
+    assert!(warnings.contains("this token sees a part of the series only"), "{warnings}");
+    let structured = format!("query/instant?metric=http_total&match={}", escaped("tenant=~\".*\""));
+    assert!(!stage.get_as(&token, &structured).await.body.contains("bravo-api"));
+}
+
+#[tokio::test]
+async fn no_way_leads_back_beyond_the_look_back() {
+    let stage = tenants().await;
+    let token = stage.embed(json!({ "max_lookback_s": 300 })).await;
+    let empty = [
+        ("http_total offset 10y".to_owned(), NOW),
+        ("http_total offset 11m".into(), NOW),
+        ("http_total @ 0".into(), NOW),
+        (format!("http_total @ {}", NOW - 600), NOW),
+        ("http_total".into(), NOW - 600),
+        ("http_total offset -1m".into(), NOW - 600),
+        ("max_over_time(http_total[5m] offset 10m)".into(), NOW),
+    ];
+    for (expr, time) in empty {
+        let reply =
+            stage.get_as(&token, &format!("query/expr-instant?expr={}&time={time}", escaped(&expr))).await;
+        assert_eq!(reply.value()["data"]["result"], json!([]), "{expr}: {}", reply.body);
+    }
+    let least = |reply: Reply| -> f64 {
+        let value = reply.value();
+        value["data"]["result"][0]["value"][1].as_str().expect("a value").parse().expect("a number")
+    };
+    let oldest = (NOW - 300) as f64;
+    for expr in ["min(min_over_time(timestamp(up)[1h:15s]))", "min(timestamp(up @ end()))"] {
+        let found = least(stage.get_as(&token, &format!("query/expr-instant?expr={}", escaped(expr))).await);
+        assert!(found >= oldest, "{expr}: {found} is older than {oldest}");
+    }
+    let count = least(
+        stage
+            .get_as(&token, &format!("query/expr-instant?expr={}", escaped("count_over_time(up[1h])")))
+            .await,
+    );
+    assert!(count <= 21.0, "{count}");
+}
+
+#[tokio::test]
+async fn a_token_asks_only_on_its_endpoints() {
+    let stage = tenants().await;
+    let token = stage.embed(json!({ "endpoints": ["range"] })).await;
+    assert_eq!(stage.get_as(&token, "query/range?metric=up").await.status, 200);
+    for path in [
+        "query/instant?metric=up",
+        "query/range?expr=up",
+        "query/expr-instant?expr=up",
+        "query/expr-range?expr=up",
+        "metrics",
+        "metrics/up/labels",
+        "labels/job/values",
+    ] {
+        stage.get_as(&token, path).await.is(403, "embed_restricted");
+    }
+    for path in [
+        "query?query=up",
+        "query_range?query=up&start=1&end=2&step=1",
+        "series?match[]=up",
+        "labels",
+        "label/job/values",
+        "metadata",
+        "format_query?query=up",
+    ] {
+        let reply = stage.get_as(&token, &format!("prometheus/api/v1/{path}")).await;
+        assert_eq!((reply.status.as_u16(), reply.text("errorType")), (403, "forbidden".into()), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_names_metrics_by_glob() {
+    let stage = tenants().await;
+    let token = stage.embed(json!({ "metrics": ["http_*"] })).await;
+    assert_eq!(stage.get_as(&token, "query/instant?metric=http_total").await.status, 200);
+    stage.get_as(&token, "query/instant?metric=up").await.is(403, "metric_not_allowed");
+    stage.get_as(&token, "query/range?metric=nonsense").await.is(403, "metric_not_allowed");
+    stage.get_as(&token, "metrics/up/labels").await.is(404, "metric_not_found");
+    let reply = stage.get_as(&token, "query/expr-instant?expr=up").await;
+    assert_eq!(reply.value()["data"]["result"], json!([]));
+}
+
+#[tokio::test]
+async fn a_list_of_expressions_is_compared_as_the_grammar_prints_them() {
+    let stage = tenants().await;
+    let token = stage.embed(json!({ "exprs": ["sum by(job)  (rate(http_total[300s]))", "up{"] })).await;
+    for same in [
+        "sum by (job) (rate(http_total[5m]))",
+        "sum(rate(http_total[5m])) by (job)",
+        " sum by(job)(rate(http_total[5m])) # x",
+    ] {
+        let reply = stage.get_as(&token, &format!("query/expr-instant?expr={}", escaped(same))).await;
+        assert_eq!(reply.status, 200, "{same}: {}", reply.body);
+    }
+    for other in ["sum by (job) (rate(http_total[6m]))", "sum by (job) (rate(http_total[5m])) or up", "up"] {
+        stage
+            .get_as(&token, &format!("query/expr-instant?expr={}", escaped(other)))
+            .await
+            .is(403, "embed_restricted");
+        let reply = stage.get_as(&token, &format!("prometheus/api/v1/query?query={}", escaped(other))).await;
+        assert_eq!(reply.status, 403, "{other}");
+    }
+    assert_eq!(
+        stage.get_as(&token, "query/instant?metric=up").await.status,
+        200,
+        "the list is about expressions"
+    );
+}
+
+#[tokio::test]
+async fn a_token_bounds_range_and_step() {
+    let stage = tenants().await;
+    let token = stage.embed(json!({ "max_range_s": 600, "min_step_s": 30 })).await;
+    let reply = stage.get_as(&token, "query/range?metric=up").await;
+    assert_eq!(
+        reply.value()["query"],
+        json!({ "expr": "up", "start": NOW - 600, "end": NOW, "step": 30 }),
+        "{}",
+        reply.body
+    );
+    for path in [
+        "query/range?metric=up&start=now-601s&step=60",
+        "query/range?metric=up&start=now-10m&step=29",
+        "query/expr-range?expr=up&start=now-1h",
+    ] {
+        stage.get_as(&token, path).await.is(403, "embed_restricted");
+    }
+    let mount = |start: i64, step: i64| {
+        format!("prometheus/api/v1/query_range?query=up&start={start}&end={NOW}&step={step}")
+    };
+    assert_eq!(stage.get_as(&token, &mount(NOW - 600, 30)).await.status, 200);
+    assert_eq!(stage.get_as(&token, &mount(NOW - 601, 30)).await.status, 403);
+    assert_eq!(stage.get_as(&token, &mount(NOW - 600, 29)).await.status, 403);
+}
+
+/// Expressions over `m`, `n` and everything, some of which reach for the other tenant by name.
+fn expressions() -> impl Strategy<Value = String> {
+    let selector = prop::sample::select(vec![
+        "m",
+        "n",
+        "{__name__=~\".+\"}",
+        "{tenant=\"b\"}",
+        "{tenant!=\"a\",job!=\"\"}",
+        "m{tenant=~\".*\"}",
+        "m{job=~\"api|web\"}",
+        "m{tenant=\"\"}",
+        "n{tenant=~\"a|b\"}",
+        "{__name__=~\"m|n\",job=\"api\"}",
+    ]);
+    let time = prop::sample::select(vec![
+        "",
+        " offset 1m",
+        " offset -1m",
+        " @ 1799999700",
+        " @ start()",
+        " @ end() offset 2m",
+    ]);
+    let selected = (selector, time).prop_map(|(selector, time)| (selector.to_owned(), time.to_owned()));
+    let instant = selected.clone().prop_map(|(selector, time)| format!("{selector}{time}"));
+    let functions = prop::sample::select(vec![
+        "rate",
+        "increase",
+        "max_over_time",
+        "count_over_time",
+        "last_over_time",
+        "absent_over_time",
+    ]);
+    let windowed =
+        (functions, selected).prop_map(|(f, (selector, time))| format!("{f}({selector}[3m]{time})"));
+    prop_oneof![instant, windowed].prop_recursive(3, 12, 2, |inner| {
+        let grouped = prop::sample::select(vec![
+            "sum",
+            "count",
+            "max",
+            "avg by (tenant)",
+            "sum by (job)",
+            "count without (tenant)",
+            "group by (__name__)",
+            "stddev",
+        ]);
+        let wrapped = prop::sample::select(vec![
+            ("absent(", ")"),
+            ("topk(2, ", ")"),
+            ("bottomk(1, ", ")"),
+            ("count_values(\"tenant\", ", ")"),
+            ("label_replace(", ", \"tenant\", \"b\", \"job\", \".*\")"),
+            ("label_join(", ", \"job\", \"-\", \"tenant\", \"job\")"),
+            ("max_over_time((", ")[5m:1m])"),
+            ("count_over_time((", ")[10m:30s] offset 1m)"),
+            ("vector(scalar(", "))"),
+            ("-(", ")"),
+            ("timestamp(", ")"),
+            ("(", ") > bool 1"),
+            ("sort_desc(", ")"),
+        ]);
+        let joined = prop::sample::select(vec![
+            "or",
+            "and",
+            "unless",
+            "and on (job)",
+            "unless on ()",
+            "or on (tenant)",
+            "+",
+            "* on (job, tenant)",
+            "/ on (job) group_left ()",
+            "> ignoring (tenant)",
+        ]);
+        prop_oneof![
+            (grouped, inner.clone()).prop_map(|(op, e)| format!("{op} ({e})")),
+            (wrapped, inner.clone()).prop_map(|((before, after), e)| format!("{before}{e}{after}")),
+            (inner.clone(), joined, inner).prop_map(|(a, op, b)| format!("({a}) {op} ({b})")),
+        ]
+    })
+}
+
+/// The result, or the refusal; the order of a vector is nobody's promise.
+fn outcome(reply: &Reply) -> Value {
+    let value = reply.value();
+    let mut data = value["data"].clone();
+    if let Some(series) = data["result"].as_array_mut() {
+        series.sort_by_key(Value::to_string);
+    }
+    json!([reply.status.as_u16(), data, value["code"]])
+}
+
+/// Two organisations: `acme` holds both tenants and is asked with a token for one of them, `solo` holds only that one's
+/// series and is asked by its owner.
+#[test]
+fn an_answer_within_a_scope_is_the_answer_of_a_store_that_holds_nothing_else() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let stage = runtime.block_on(Stage::new());
+    let token = runtime.block_on(async {
+        let labels: [&[(&str, &str)]; 8] = [
+            &[("__name__", "m"), ("job", "api"), ("tenant", "a")],
+            &[("__name__", "m"), ("job", "web"), ("tenant", "a")],
+            &[("__name__", "n"), ("job", "api"), ("tenant", "a")],
+            &[("__name__", "m"), ("job", "api"), ("tenant", "b")],
+            &[("__name__", "m"), ("job", "db"), ("tenant", "b")],
+            &[("__name__", "n"), ("job", "api"), ("tenant", "b")],
+            &[("__name__", "m"), ("job", "api")],
+            &[("__name__", "o"), ("tenant", "b")],
+        ];
+        let samples: Vec<Vec<(i64, f64)>> = (0..labels.len())
+            .map(|s| {
+                (0..40)
+                    .map(|n| ((NOW - 600 + n * 15) * 1_000 + s as i64, ((n * (s as i64 + 3)) % 17) as f64))
+                    .collect()
+            })
+            .collect();
+        let series: Vec<Series<'_>> =
+            labels.iter().zip(&samples).map(|(labels, samples)| (*labels, &samples[..])).collect();
+        stage.write(&series).await;
+        let made = stage.house.post("/api/v1/orgs", &stage.cabinet, json!({ "slug": "solo" })).await;
+        assert_eq!(made.status, 201, "{}", made.body);
+        let request = ask("POST", "/api/v1/orgs/solo/write", &stage.cabinet)
+            .body(Body::from(snappy(&encode(&series[..3]))));
+        assert_eq!(stage.house.send(request.expect("a request")).await.status, 204);
+        stage.embed(json!({ "match": ["tenant=\"a\""] })).await
+    });
+    let ask_both = |path: String| {
+        runtime.block_on(async {
+            stage.house.pass(Duration::from_millis(20));
+            let scoped = stage.get_as(&token, &path).await;
+            let alone = stage.house.get(&format!("/api/v1/orgs/solo/{path}"), &stage.cabinet).await;
+            (outcome(&scoped), outcome(&alone))
+        })
+    };
+    let answered = std::cell::Cell::new(0);
+    let mut runner = TestRunner::new(Config { cases: 300, failure_persistence: None, ..Config::default() });
+    let law = runner.run(&expressions(), |expr| {
+        let text = escaped(&expr);
+        let paths = [
+            format!("query/expr-instant?expr={text}&time={NOW}"),
+            format!("query/expr-range?expr={text}&start={}&end={NOW}&step=30", NOW - 300),
+        ];
+        for path in paths {
+            let (scoped, alone) = ask_both(path);
+            prop_assert_eq!(&scoped, &alone, "{}", expr);
+            answered.set(answered.get() + usize::from(scoped[0] == 200 && scoped[1]["result"] != json!([])));
+        }
+        Ok(())
+    });
+    law.unwrap_or_else(|error| panic!("{error}"));
+    assert!(
+        answered.get() > 100,
+        "only {} of 600 questions had an answer: the law says too little",
+        answered.get()
+    );
+}
+
+#[test]
+fn a_stranger_to_the_organisation_is_answered_the_same_for_every_name() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let stage = tenants().await;
+        let token = stage.embed(json!({})).await;
+        for path in ["metrics", "query/range?metric=up", "query/expr-instant?expr=up", "labels/job/values"] {
+            let ask = async |who: &Who, slug: &str| {
+                stage.house.get(&format!("/api/v1/orgs/{slug}/{path}"), who).await
+            };
+            for slug in ["other", "solo"] {
+                let reply = ask(&token, slug).await;
+                reply.is(403, "org_mismatch");
+                ask(&stage.cabinet, slug).await.is(404, "org_not_found");
+            }
+        }
+    });
+}
