@@ -1,6 +1,7 @@
 //! A batch on its way in: series resolved, samples admitted, records encoded, logged, applied.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::error::AppendError;
 use super::options::OrgLimits;
@@ -21,10 +22,15 @@ const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX + 20 <= super::wal::
 const BODY_BYTES_SOFT: usize = 256 << 10;
 /// Bytes of a label set at most, whatever the limits say: 64 labels at the default limits are 270 kB.
 const LABEL_BYTES_MAX: usize = 300 << 10;
-/// How far a sample may be ahead of the clock (API.md C7).
-const AHEAD_MS: i64 = 600_000;
 /// 0001-01-01T00:00:00Z.
 const YEAR_1_MS: i64 = -62_135_596_800_000;
+
+/// The time of a request, and how far its samples may be ahead of it.
+#[derive(Clone, Copy)]
+pub(super) struct Clocked {
+    pub(super) now: Timestamp,
+    pub(super) ahead_max: Option<Duration>,
+}
 
 /// What a batch became.
 pub(super) struct Prepared {
@@ -33,11 +39,11 @@ pub(super) struct Prepared {
 }
 
 /// Resolves and admits a batch; what is left to do is to log it.
-pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, now: Timestamp) -> Prepared {
+pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked) -> Prepared {
     let limits = store.limits();
     let mut report = AppendReport::default();
     let ids = resolve(store, batch, &limits, &mut report);
-    let window = Window::new(now, &limits);
+    let window = Window::new(clocked, &limits);
     let mut admitted = Vec::with_capacity(batch.samples.len());
     for (series, id) in batch.series.iter().zip(&ids) {
         let Some(id) = *id else { continue };
@@ -157,9 +163,13 @@ struct Window {
 }
 
 impl Window {
-    fn new(now: Timestamp, limits: &OrgLimits) -> Window {
+    fn new(Clocked { now, ahead_max }: Clocked, limits: &OrgLimits) -> Window {
         let oldest = limits.retention.map_or(Timestamp::MIN, |retention| now.minus(retention));
-        Window { first: oldest.max(Timestamp::from_ms(YEAR_1_MS)), last: now.plus_ms(AHEAD_MS), now }
+        Window {
+            first: oldest.max(Timestamp::from_ms(YEAR_1_MS)),
+            last: ahead_max.map_or(Timestamp::MAX, |ahead| now.plus(ahead)),
+            now,
+        }
     }
 
     fn refusal(&self, at: Timestamp) -> Option<(&'static str, String)> {
@@ -167,9 +177,9 @@ impl Window {
             return None;
         }
         if at > self.last {
-            let ahead = at.ms_since(self.now);
+            let (ahead, allowed) = (at.ms_since(self.now), self.last.ms_since(self.now));
             let reason = format!(
-                "the sample's time {} is {ahead} ms ahead of the clock, at most {AHEAD_MS} are taken",
+                "the sample's time {} is {ahead} ms ahead of the clock, at most {allowed} are taken",
                 at.as_ms()
             );
             return Some(("too_far_in_future", reason));

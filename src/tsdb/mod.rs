@@ -36,6 +36,7 @@ pub use report::{
 };
 pub use snapshot::{SelectedSeries, Snapshot};
 
+use append::Clocked;
 use checkpoint::Folder;
 use recovery::Recovered;
 use store::{Record, Stores};
@@ -121,9 +122,9 @@ impl Tsdb {
         }
     }
 
-    /// An empty store in memory, for tests of the rooms above.
+    /// An empty store in memory, for tests of the rooms above: samples may be of any time, whatever the clock says.
     pub fn scaffold() -> Tsdb {
-        Tsdb::in_memory(Options::default(), [0; 32])
+        Tsdb::in_memory(Options { ahead_max: None, ..Options::default() }, [0; 32])
     }
 
     /// Sets what one organisation may store. What it has already stays.
@@ -151,7 +152,8 @@ impl Tsdb {
         }
         append::admit_memory(&self.stores, self.options.head_bytes_max)?;
         let store = self.stores.org_or_new(org);
-        let append::Prepared { drafts, report } = append::prepare(&store, batch, now);
+        let append::Prepared { drafts, report } =
+            append::prepare(&store, batch, Clocked { now, ahead_max: self.options.ahead_max });
         let outcomes = if drafts.is_empty() { Vec::new() } else { self.commit(drafts, now)? };
         Ok(append::conclude(&store, report, &outcomes))
     }

@@ -20,6 +20,8 @@ pub struct Options {
     pub durability: Durability,
     /// What an organisation may store, unless [`super::Tsdb::set_limits`] says otherwise.
     pub limits: OrgLimits,
+    /// How far a sample may be ahead of the clock (API.md C7); none: any time is taken.
+    pub ahead_max: Option<Duration>,
     /// Memory for samples of all organisations, in bytes. Beyond it appends answer [`super::AppendError::HeadFull`].
     pub head_bytes_max: u64,
     /// A checkpoint is due when the last one is this old,
@@ -35,6 +37,7 @@ impl Default for Options {
         Options {
             durability: Durability::Synced,
             limits: OrgLimits::default(),
+            ahead_max: Some(Duration::from_secs(600)),
             head_bytes_max: 4 << 30,
             checkpoint_every: Duration::from_secs(600),
             checkpoint_samples: 40_000_000,

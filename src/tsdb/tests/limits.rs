@@ -7,7 +7,7 @@ use crate::model::{MetricKind, STALE_NAN_BITS};
 
 #[test]
 fn samples_outside_the_window_are_refused_one_by_one() {
-    let tsdb = Tsdb::scaffold();
+    let tsdb = Tsdb::in_memory(Options::default(), [0; 32]);
     let day = 86_400_000;
     let limits = OrgLimits { retention: Some(Duration::from_secs(86_400)), ..OrgLimits::default() };
     tsdb.set_limits(OrgId(2), limits);

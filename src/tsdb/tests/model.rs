@@ -162,3 +162,34 @@ fn a_checkpoint_is_due_by_samples() {
     tsdb.checkpoint(NOW).expect("made");
     assert!(!tsdb.checkpoint_due());
 }
+
+#[test]
+fn what_racing_writers_left_is_what_a_replay_finds() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    std::thread::scope(|scope| {
+        for writer in 0..4i64 {
+            let tsdb = &tsdb;
+            scope.spawn(move || {
+                for n in 0..150 {
+                    // The same few series and times from all: who comes first decides, and the log knows who did.
+                    let at = (n * 7 + writer * 3) % 100;
+                    let samples = [ago(1_000 - at, writer as f64), ago(1_000 - at - 1, n as f64)];
+                    write(tsdb, ORG, &name(usize::try_from(n % 3).expect("small")), &samples);
+                    if n == 75 {
+                        tsdb.checkpoint(NOW).expect("made");
+                    }
+                }
+            });
+        }
+    });
+    let live = content(&tsdb, ORG);
+    assert!(tsdb.stats().refused_total > 0 && tsdb.stats().orgs[0].late_samples > 0);
+    drop(tsdb);
+    let (tsdb, report) = open(dir.path());
+    assert_eq!((report.mode, report.read_only), (RecoveryMode::Checkpoint, None));
+    assert_eq!(content(&tsdb, ORG), live);
+    drop(tsdb);
+    std::fs::remove_dir_all(dir.path().join("head")).expect("removed");
+    assert_eq!(content(&open(dir.path()).0, ORG), live, "the whole log says the same");
+}

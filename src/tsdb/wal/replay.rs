@@ -142,10 +142,10 @@ impl Walk<'_> {
         }
         let mut needed = 0;
         for (place, (_, path)) in files.iter().enumerate().skip(1) {
-            // The first record of a file is a small mark; one that is not readable here is looked at with its file.
+            // The first record of a file is a mark of at most 0.35 MB; what is unreadable here is looked at with its file.
             let mut start = Vec::new();
             let opened = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
-            opened.take(1 << 20).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
+            opened.take(400 << 10).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
             let after_header = start.get(FILE_HEADER_BYTES..).unwrap_or_default();
             match find_record(after_header) {
                 Found::Record(header, ..) if header.seq <= self.from_seq + 1 => needed = place,
@@ -182,8 +182,7 @@ impl Walk<'_> {
                 Found::Record(..) => self.break_at(path, offset, "records are missing before it"),
                 Found::Bad(what) => self.break_at(path, offset, what),
                 Found::End => {
-                    if let Some(at) = rest.iter().position(|b| *b != 0) {
-                        let _ = at;
+                    if rest.iter().any(|b| *b != 0) {
                         self.break_at(path, offset, "bytes after the end of data");
                     }
                     break;
