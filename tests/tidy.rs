@@ -10,7 +10,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("clock", &["model"]),
     ("entropy", &[]),
-    ("kv", &["model", "clock", "entropy"]),
+    ("kv", &["model", "entropy"]),
     ("ingest", &["model"]),
     ("tsdb", &["kv", "model", "clock", "entropy"]),
     ("promql", &["tsdb", "model", "clock"]),

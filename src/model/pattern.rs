@@ -6,6 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use regex::{Regex, RegexBuilder};
 
+/// The groups of a match, by number and by name.
+pub use regex::Captures;
+
 /// A compiled, fully anchored expression (`^(?s:RE)$`, prometheus/model/labels/regexp.go). Cheap to clone.
 ///
 /// Literals, alternations of literals and prefixes (`api|db`, `foo.*`, `.+`) are compared as text; a regex is compiled
@@ -101,7 +104,7 @@ impl Pattern {
     }
 
     /// The captures of a whole match, for `label_replace`: number and name of each group, and what it held.
-    pub fn captures<'v>(&self, value: &'v str) -> Option<regex::Captures<'v>> {
+    pub fn captures<'v>(&self, value: &'v str) -> Option<Captures<'v>> {
         self.regex().captures(value)
     }
 

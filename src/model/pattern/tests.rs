@@ -1,3 +1,5 @@
+//! What a pattern takes, refuses and means, as tables and laws.
+
 use proptest::prelude::*;
 
 use super::{Pattern, PatternError};

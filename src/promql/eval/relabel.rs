@@ -1,6 +1,6 @@
 //! `label_replace` and `label_join`: labels only, values pass through.
 
-use crate::model::{LabelsBuilder, METRIC_NAME};
+use crate::model::{Captures, LabelsBuilder, METRIC_NAME};
 use crate::promql::QueryError;
 use crate::promql::plan::Relabel;
 
@@ -56,7 +56,7 @@ fn set(head: &mut Head, target: &str, value: String) {
 
 /// Fills `$1`, `${1}`, `$name`, `${name}` and `$$` in, as Go's `Regexp.Expand` does: the longest name of word
 /// characters, an unknown one is empty, a `$` that starts nothing stays. `None` where it becomes too long.
-fn expand(template: &str, captures: &regex::Captures<'_>) -> Option<String> {
+fn expand(template: &str, captures: &Captures<'_>) -> Option<String> {
     let mut out = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('$') {
@@ -102,11 +102,12 @@ fn reference(text: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Pattern;
 
     #[test]
     fn templates_are_filled_as_go_fills_them() {
-        let regex = regex::Regex::new("^(?<word>[a-z]+)-([0-9]+)$").expect("valid");
-        let captures = regex.captures("ab-12").expect("matches");
+        let pattern = Pattern::new("(?P<word>[a-z]+)-([0-9]+)").expect("valid");
+        let captures = pattern.captures("ab-12").expect("matches");
         let cases = [
             ("$1", "ab"),
             ("${2}x", "12x"),
