@@ -271,7 +271,11 @@ struct Flags {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let ms = parse_duration(text).map_err(|e| e.to_string())?;
-    u64::try_from(ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis).ok_or_else(|| "must be more than zero".into())
+    u64::try_from(ms)
+        .ok()
+        .filter(|ms| *ms > 0)
+        .map(Duration::from_millis)
+        .ok_or_else(|| "must be more than zero".into())
 }
 
 fn on_off(text: &str) -> Result<bool, String> {
@@ -285,7 +289,10 @@ fn on_off(text: &str) -> Result<bool, String> {
 fn durability(text: &str) -> Result<Durability, String> {
     match text {
         "synced" => Ok(Durability::Synced),
-        _ => Err("this version knows `synced` alone: every 2xx on a write means the samples are on disk".into()),
+        _ => {
+            Err("this version knows `synced` alone: every 2xx on a write means the samples are on disk"
+                .into())
+        }
     }
 }
 
@@ -294,7 +301,11 @@ fn argon2_cost(text: &str) -> Result<Argon2Cost, String> {
     let [memory_kib, passes, lanes] = parts[..] else {
         return Err("three numbers: memory in KiB, passes, lanes, as in 19456,2,1".into());
     };
-    if !(8..=1_048_576).contains(&memory_kib) || !(1..=64).contains(&passes) || !(1..=16).contains(&lanes) || memory_kib < 8 * lanes {
+    if !(8..=1_048_576).contains(&memory_kib)
+        || !(1..=64).contains(&passes)
+        || !(1..=16).contains(&lanes)
+        || memory_kib < 8 * lanes
+    {
         return Err("memory 8 to 1048576 KiB and 8 a lane at least, passes 1 to 64, lanes 1 to 16".into());
     }
     Ok(Argon2Cost { memory_kib, passes, lanes })
@@ -350,7 +361,9 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
     if let Some(url) = &public_url {
         check_public_url(url, &mail)?;
     }
-    if !flags.listen.ip().is_loopback() && !public_url.as_deref().is_some_and(|url| url.starts_with("https://")) {
+    if !flags.listen.ip().is_loopback()
+        && !public_url.as_deref().is_some_and(|url| url.starts_with("https://"))
+    {
         warnings.push(format!(
             "listening on {} without https: passwords and cookies cross the network readable; put a TLS proxy in front and set \
              --public-url https://…",
@@ -358,7 +371,11 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         ));
     }
     let master_key = match (secret_value("PROMLET_MASTER_KEY"), flags.master_key_file) {
-        (Some(_), Some(_)) => return Err(ConfigError::Settings("PROMLET_MASTER_KEY and PROMLET_MASTER_KEY_FILE are both set; leave one".into())),
+        (Some(_), Some(_)) => {
+            return Err(ConfigError::Settings(
+                "PROMLET_MASTER_KEY and PROMLET_MASTER_KEY_FILE are both set; leave one".into(),
+            ));
+        }
         (Some(value), None) => Some(MasterKeySource::Value(value)),
         (None, file) => file.map(MasterKeySource::File),
     };
@@ -398,10 +415,17 @@ fn tidy_list(items: Vec<String>) -> Vec<String> {
 fn check_public_url(url: &str, mail: &Mail) -> Result<(), ConfigError> {
     let host = url.strip_prefix("https://").map(|rest| rest.split(['/', ':']).next().unwrap_or_default());
     if host.is_none() && !url.starts_with("http://") {
-        return Err(ConfigError::Settings(format!("--public-url {url:?} must begin with http:// or https://")));
+        return Err(ConfigError::Settings(format!(
+            "--public-url {url:?} must begin with http:// or https://"
+        )));
     }
-    let public = host.is_some_and(|host| host != "localhost" && !host.ends_with(".localhost") && !host.starts_with("127."));
-    if public && matches!(mail, Mail::Console) && secret_value("PROMLET_ALLOW_CONSOLE_MAIL").is_none_or(|v| v.reveal() != "1") {
+    let public = host.is_some_and(|host| {
+        host != "localhost" && !host.ends_with(".localhost") && !host.starts_with("127.")
+    });
+    if public
+        && matches!(mail, Mail::Console)
+        && secret_value("PROMLET_ALLOW_CONSOLE_MAIL").is_none_or(|v| v.reveal() != "1")
+    {
         return Err(ConfigError::Settings(format!(
             "with {url} mail cannot go to the console, where anybody who reads the log could sign in: set PROMLET_SMTP_URL, or \
              PROMLET_ALLOW_CONSOLE_MAIL=1 if only you read it"
@@ -414,16 +438,26 @@ fn mail(mailer: Option<&str>, url: Option<Secret>, from: Option<String>) -> Resu
     match (mailer, url) {
         (Some("console") | None, None) | (Some("console"), Some(_)) => Ok(Mail::Console),
         (Some("smtp") | None, Some(url)) => {
-            let from = from.ok_or_else(|| ConfigError::Settings("PROMLET_SMTP_URL is set: say the sender with PROMLET_MAIL_FROM".into()))?;
+            let from = from.ok_or_else(|| {
+                ConfigError::Settings("PROMLET_SMTP_URL is set: say the sender with PROMLET_MAIL_FROM".into())
+            })?;
             Ok(Mail::Smtp { url, from })
         }
-        (Some("smtp"), None) => Err(ConfigError::Settings("PROMLET_MAILER=smtp needs PROMLET_SMTP_URL".into())),
-        (Some(other), _) => Err(ConfigError::Settings(format!("PROMLET_MAILER is console or smtp, not {other:?}"))),
+        (Some("smtp"), None) => {
+            Err(ConfigError::Settings("PROMLET_MAILER=smtp needs PROMLET_SMTP_URL".into()))
+        }
+        (Some(other), _) => {
+            Err(ConfigError::Settings(format!("PROMLET_MAILER is console or smtp, not {other:?}")))
+        }
     }
 }
 
 fn bootstrap() -> Result<Option<Bootstrap>, ConfigError> {
-    let parts = (variable("PROMLET_BOOTSTRAP_EMAIL"), secret("PROMLET_BOOTSTRAP_PASSWORD")?, variable("PROMLET_BOOTSTRAP_ORG"));
+    let parts = (
+        variable("PROMLET_BOOTSTRAP_EMAIL"),
+        secret("PROMLET_BOOTSTRAP_PASSWORD")?,
+        variable("PROMLET_BOOTSTRAP_ORG"),
+    );
     match parts {
         (None, None, None) => Ok(None),
         (Some(email), Some(password), Some(org)) => Ok(Some(Bootstrap { email, password, org })),
@@ -439,11 +473,14 @@ fn bootstrap() -> Result<Option<Bootstrap>, ConfigError> {
 fn secret(name: &str) -> Result<Option<Secret>, ConfigError> {
     let file = variable(&format!("{name}_FILE"));
     match (secret_value(name), file) {
-        (Some(_), Some(_)) => Err(ConfigError::Settings(format!("{name} and {name}_FILE are both set; leave one"))),
+        (Some(_), Some(_)) => {
+            Err(ConfigError::Settings(format!("{name} and {name}_FILE are both set; leave one")))
+        }
         (Some(value), None) => Ok(Some(value)),
         (None, None) => Ok(None),
         (None, Some(path)) => {
-            let text = std::fs::read_to_string(&path).map_err(|e| ConfigError::Settings(format!("{name}_FILE: cannot read {path}: {e}")))?;
+            let text = std::fs::read_to_string(&path)
+                .map_err(|e| ConfigError::Settings(format!("{name}_FILE: cannot read {path}: {e}")))?;
             let text = text.strip_suffix('\n').map_or(text.as_str(), |t| t.strip_suffix('\r').unwrap_or(t));
             Ok(Some(Secret(text.to_owned())))
         }
@@ -466,7 +503,9 @@ fn refuse_empty_variables() -> Result<(), ConfigError> {
         (value.is_empty() && name.starts_with("PROMLET_")).then_some(name)
     };
     match std::env::vars_os().find_map(empty) {
-        Some(name) => Err(ConfigError::Settings(format!("{name} is set but empty; give it a value or unset it"))),
+        Some(name) => {
+            Err(ConfigError::Settings(format!("{name} is set but empty; give it a value or unset it")))
+        }
         None => Ok(()),
     }
 }
@@ -495,7 +534,11 @@ mod tests {
 
     #[test]
     fn flags_stand_with_and_without_the_command() {
-        for args in [&["--listen", "127.0.0.1:1"][..], &["serve", "--listen", "127.0.0.1:1"], &["demo", "--listen", "127.0.0.1:1"]] {
+        for args in [
+            &["--listen", "127.0.0.1:1"][..],
+            &["serve", "--listen", "127.0.0.1:1"],
+            &["demo", "--listen", "127.0.0.1:1"],
+        ] {
             assert_eq!(parse(args).expect("valid").listen.port(), 1, "{args:?}");
         }
     }

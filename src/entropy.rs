@@ -26,7 +26,9 @@ impl Entropy {
     pub fn fill(&mut self, out: &mut [u8]) {
         match &mut self.0 {
             Source::System => {
-                SysRng.try_fill_bytes(out).expect("the operating system's random source answers; without it no secret can be made");
+                SysRng
+                    .try_fill_bytes(out)
+                    .expect("the operating system's random source answers; without it no secret can be made");
             }
             Source::Seeded(rng) => rng.fill_bytes(out),
         }

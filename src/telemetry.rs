@@ -27,7 +27,8 @@ pub fn start(directives: &str, format: LogFormat) -> Result<(), TelemetryError> 
     let filter = EnvFilter::builder()
         .parse(quiet)
         .map_err(|e| TelemetryError::Directives(directives.to_owned(), e.to_string()))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     let started = match format {
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),

@@ -31,7 +31,11 @@ impl Drop for Peer {
 }
 
 fn start(name: &'static str, command: &mut Command) -> Peer {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap_or_else(|e| panic!("{name} does not start: {e}"));
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|e| panic!("{name} does not start: {e}"));
     Peer { name, child }
 }
 
@@ -117,7 +121,8 @@ fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers
     let prometheus_port = free_port();
     let config = dir.path().join("prometheus.yml");
     let write_url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/write", server.url);
-    std::fs::write(&config, prometheus_config(node_port, prometheus_port, &write_url, &secret)).expect("written");
+    std::fs::write(&config, prometheus_config(node_port, prometheus_port, &write_url, &secret))
+        .expect("written");
     let prometheus = start(
         "prometheus",
         Command::new(programs.join("prometheus"))
@@ -131,17 +136,29 @@ fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers
 
     // Let it scrape for a while, then take a moment that both have seen completely.
     wait_for("Prometheus to have scraped for 20 s", || {
-        let answer = request("GET", &format!("{upstream}/api/v1/query?query={}", percent("count_over_time(up{job=\"node\"}[1m])")), &[], None);
+        let answer = request(
+            "GET",
+            &format!("{upstream}/api/v1/query?query={}", percent("count_over_time(up{job=\"node\"}[1m])")),
+            &[],
+            None,
+        );
         answer.status == 200 && first_value(&answer).is_some_and(|n| n >= 20.0)
     });
     let at = Clock::System.now().as_s() - 2;
     wait_for("promlet to have received what Prometheus scraped", || {
         let later = format!("max(timestamp({{__name__=~\"node_load1|prometheus_build_info\"}})) - {at}");
-        server.ask(&cookie, &later, &(at + 30).to_string())["result"][0]["value"][1].as_str().and_then(|v| v.parse::<f64>().ok()).is_some_and(|lag| lag > 2.0)
+        server.ask(&cookie, &later, &(at + 30).to_string())["result"][0]["value"][1]
+            .as_str()
+            .and_then(|v| v.parse::<f64>().ok())
+            .is_some_and(|lag| lag > 2.0)
     });
 
     let token = server
-        .post_json(&format!("/api/v1/orgs/{ORG}/embed/tokens"), &[("Cookie", &cookie)], &json!({"api_key_id": key, "ttl_s": 600}))
+        .post_json(
+            &format!("/api/v1/orgs/{ORG}/embed/tokens"),
+            &[("Cookie", &cookie)],
+            &json!({"api_key_id": key, "ttl_s": 600}),
+        )
         .json()["token"]
         .as_str()
         .expect("a token")
@@ -152,8 +169,13 @@ fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers
     let by_offline = promlet("token made offline", &server, "Authorization", format!("Bearer {offline}"));
     let mut compared = 0;
     for expr in QUERIES {
-        let expected = request("GET", &format!("{upstream}/api/v1/query?query={}&time={at}", percent(expr)), &[], None);
-        let range = format!("{upstream}/api/v1/query_range?query={}&start={}&end={at}&step=2", percent(expr), at - 12);
+        let expected =
+            request("GET", &format!("{upstream}/api/v1/query?query={}&time={at}", percent(expr)), &[], None);
+        let range = format!(
+            "{upstream}/api/v1/query_range?query={}&start={}&end={at}&step=2",
+            percent(expr),
+            at - 12
+        );
         let expected_range = request("GET", &range, &[], None);
         for asker in [&by_cookie, &by_token, &by_offline] {
             compared += compare(asker.name, expr, &expected, &(asker.instant)(expr, at));
@@ -162,7 +184,10 @@ fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers
     }
     let series = server.ask(&cookie, "count({job=\"node\"})", &at.to_string());
     let series: f64 = series["result"][0]["value"][1].as_str().expect("counted").parse().expect("a number");
-    println!("{series} node_exporter series; {compared} series of {} queries compared three ways, instant and range", QUERIES.len());
+    println!(
+        "{series} node_exporter series; {compared} series of {} queries compared three ways, instant and range",
+        QUERIES.len()
+    );
     assert!(series > 150.0 && compared > 1_000, "{series} series, {compared} compared");
     promtool_reads(&programs, &server, &secret);
 }
@@ -182,7 +207,8 @@ fn offline_token(key: &str, secret: &str) -> String {
     let mut header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256);
     header.kid = Some(key.to_owned());
     let claims = json!({"aud": "ms-embed", "org": ORG, "iat": now, "exp": now + 600});
-    jsonwebtoken::encode(&header, &claims, &jsonwebtoken::EncodingKey::from_secret(secret.as_bytes())).expect("signed")
+    jsonwebtoken::encode(&header, &claims, &jsonwebtoken::EncodingKey::from_secret(secret.as_bytes()))
+        .expect("signed")
 }
 
 fn promlet<'a>(name: &'a str, server: &'a Server, header: &'static str, credential: String) -> Asker<'a> {
@@ -200,9 +226,14 @@ fn promlet<'a>(name: &'a str, server: &'a Server, header: &'static str, credenti
     let ask = patient;
     Asker {
         name,
-        instant: Box::new(move |expr, at| ask(format!("{base}/expr-instant?expr={}&time={at}&limit=10000", percent(expr)), &credential)),
+        instant: Box::new(move |expr, at| {
+            ask(format!("{base}/expr-instant?expr={}&time={at}&limit=10000", percent(expr)), &credential)
+        }),
         range: Box::new(move |expr, start, end, step| {
-            let path = format!("{base_range}/expr-range?expr={}&start={start}&end={end}&step={step}&limit=10000", percent(expr));
+            let path = format!(
+                "{base_range}/expr-range?expr={}&start={start}&end={end}&step={step}&limit=10000",
+                percent(expr)
+            );
             patient(path, &again)
         }),
     }
@@ -216,13 +247,15 @@ fn first_value(answer: &Answer) -> Option<f64> {
 fn by_labels(name: &str, expr: &str, answer: &Answer) -> BTreeMap<String, Vec<(f64, String)>> {
     assert_eq!(answer.status, 200, "{name}: {expr}: {}", answer.body);
     let data = answer.json()["data"].clone();
-    let point = |pair: &Json| (pair[0].as_f64().expect("a time"), pair[1].as_str().expect("a text").to_owned());
+    let point =
+        |pair: &Json| (pair[0].as_f64().expect("a time"), pair[1].as_str().expect("a text").to_owned());
     if data["resultType"] == "scalar" {
         return BTreeMap::from([("scalar".to_owned(), vec![point(&data["result"])])]);
     }
     let mut found = BTreeMap::new();
     for series in data["result"].as_array().expect("a list") {
-        let labels: BTreeMap<String, String> = serde_json::from_value(series["metric"].clone()).expect("labels");
+        let labels: BTreeMap<String, String> =
+            serde_json::from_value(series["metric"].clone()).expect("labels");
         let points = match &series["values"] {
             Json::Array(values) => values.iter().map(point).collect(),
             _ => vec![point(&series["value"])],
@@ -236,12 +269,19 @@ fn by_labels(name: &str, expr: &str, answer: &Answer) -> BTreeMap<String, Vec<(f
 fn compare(name: &str, expr: &str, expected: &Answer, got: &Answer) -> usize {
     let expected = by_labels("prometheus", expr, expected);
     let got = by_labels(name, expr, got);
-    assert_eq!(expected.keys().collect::<Vec<_>>(), got.keys().collect::<Vec<_>>(), "{name}: {expr}: other series");
+    assert_eq!(
+        expected.keys().collect::<Vec<_>>(),
+        got.keys().collect::<Vec<_>>(),
+        "{name}: {expr}: other series"
+    );
     for (labels, points) in &expected {
         let ours = &got[labels];
         assert_eq!(points.len(), ours.len(), "{name}: {expr}: {labels}: {points:?} against {ours:?}");
         for ((at, value), (our_at, our_value)) in points.iter().zip(ours) {
-            assert!((at - our_at).abs() < 1e-6 && same(value, our_value), "{name}: {expr}: {labels}: {value} at {at} against {our_value} at {our_at}");
+            assert!(
+                (at - our_at).abs() < 1e-6 && same(value, our_value),
+                "{name}: {expr}: {labels}: {value} at {at} against {our_value} at {our_at}"
+            );
         }
     }
     expected.len()
@@ -266,5 +306,9 @@ fn promtool_reads(programs: &Path, server: &Server, secret: &str) {
         .output()
         .expect("promtool runs");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && said.contains("job=\"node\"") && said.contains("=> 1 @"), "{said} {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && said.contains("job=\"node\"") && said.contains("=> 1 @"),
+        "{said} {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

@@ -23,9 +23,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("telemetry", &["config"]),
     (
         "server",
-        &["config", "tasks", "api", "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui", "model", "clock", "entropy"],
+        &[
+            "config", "tasks", "api", "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui",
+            "model", "clock", "entropy",
+        ],
     ),
-    ("cli", &["config", "server", "telemetry", "tasks", "api", "identity", "tsdb", "model", "clock", "entropy"]),
+    (
+        "cli",
+        &["config", "server", "telemetry", "tasks", "api", "identity", "tsdb", "model", "clock", "entropy"],
+    ),
 ];
 
 /// Package as named in code, and the rooms (or files) that may name it. `serde`, `thiserror` and `tracing` are everyone's.
@@ -65,8 +71,20 @@ const UNSAFE_FILES: &[&str] = &[];
 
 /// What may lie at the top level of the repository.
 const TOP_LEVEL: &[&str] = &[
-    "Cargo.toml", "Cargo.lock", "build.rs", "src", "benches", "tests", "data", "examples", "README.md", "ARCHITECTURE.md",
-    "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "target",
+    "Cargo.toml",
+    "Cargo.lock",
+    "build.rs",
+    "src",
+    "benches",
+    "tests",
+    "data",
+    "examples",
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "target",
 ];
 
 struct Source {
@@ -192,7 +210,10 @@ fn rooms_used(code: &str) -> BTreeSet<String> {
             used.insert(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
         }
     }
-    used.into_iter().map(|w| w.trim().split("::").next().unwrap_or_default().trim().to_owned()).filter(|w| !w.is_empty()).collect()
+    used.into_iter()
+        .map(|w| w.trim().split("::").next().unwrap_or_default().trim().to_owned())
+        .filter(|w| !w.is_empty())
+        .collect()
 }
 
 #[test]
@@ -203,7 +224,10 @@ fn rooms_use_only_the_rooms_below_them() {
             continue;
         }
         let Some((_, below)) = LAYERS.iter().find(|(room, _)| *room == source.room()) else {
-            breaches.push(format!("{}: no such room in ARCHITECTURE.md; add it to LAYERS with what it may use", source.path));
+            breaches.push(format!(
+                "{}: no such room in ARCHITECTURE.md; add it to LAYERS with what it may use",
+                source.path
+            ));
             continue;
         };
         for used in rooms_used(&source.code) {
@@ -232,33 +256,56 @@ fn a_package_is_named_only_in_the_room_that_owns_it() {
 #[test]
 fn every_dependency_has_an_owner_and_every_owner_is_a_dependency() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("Cargo.toml");
-    let section = manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next()).expect("[dependencies]");
+    let section = manifest
+        .split("[dependencies]")
+        .nth(1)
+        .and_then(|rest| rest.split("\n[").next())
+        .expect("[dependencies]");
     let declared: BTreeSet<String> = section
         .lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.split_once('=').map(|(name, _)| name.trim().replace('-', "_")))
         .collect();
-    let everyones = ["serde", "serde_json", "thiserror", "tracing", "data_encoding", "sha2", "hmac", "crc32c", "rustix"];
-    let owned: BTreeSet<String> = OWNERS.iter().map(|(package, _)| (*package).to_owned()).chain(everyones.map(str::to_owned)).collect();
+    let everyones =
+        ["serde", "serde_json", "thiserror", "tracing", "data_encoding", "sha2", "hmac", "crc32c", "rustix"];
+    let owned: BTreeSet<String> =
+        OWNERS.iter().map(|(package, _)| (*package).to_owned()).chain(everyones.map(str::to_owned)).collect();
     let unowned: Vec<_> = declared.difference(&owned).collect();
     let gone: Vec<_> = owned.difference(&declared).collect();
-    assert!(unowned.is_empty() && gone.is_empty(), "without an owner: {unowned:?}; owned but not declared: {gone:?}");
+    assert!(
+        unowned.is_empty() && gone.is_empty(),
+        "without an owner: {unowned:?}; owned but not declared: {gone:?}"
+    );
 }
 
 #[test]
 fn every_package_of_the_card_does_real_work() {
     let card = [
-        "axum", "tokio", "sled", "promql_parser", "serde", "bincode", "jsonwebtoken", "argon2", "totp_rs", "rand", "governor", "lettre", "clap",
+        "axum",
+        "tokio",
+        "sled",
+        "promql_parser",
+        "serde",
+        "bincode",
+        "jsonwebtoken",
+        "argon2",
+        "totp_rs",
+        "rand",
+        "governor",
+        "lettre",
+        "clap",
     ];
     let sources = sources();
-    let idle: Vec<_> = card.iter().filter(|package| !sources.iter().any(|source| names(&source.code, package))).collect();
+    let idle: Vec<_> =
+        card.iter().filter(|package| !sources.iter().any(|source| names(&source.code, package))).collect();
     assert!(idle.is_empty(), "named nowhere: {idle:?}");
 }
 
 #[test]
 fn unsafe_stands_only_where_architecture_says() {
     for source in sources() {
-        let found = source.code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe");
+        let found =
+            source.code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe");
         assert!(!found || UNSAFE_FILES.contains(&&*source.path), "{}: unsafe", source.path);
     }
 }
@@ -289,7 +336,13 @@ fn a_source_file_begins_with_its_purpose() {
 
 #[test]
 fn no_test_is_ignored_and_nothing_is_left_to_do() {
-    let marks = [concat!("#[", "ignore"), concat!("TO", "DO"), concat!("FIX", "ME"), concat!("todo", "!("), concat!("unimplemented", "!(")];
+    let marks = [
+        concat!("#[", "ignore"),
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("todo", "!("),
+        concat!("unimplemented", "!("),
+    ];
     for dir in ["src", "tests", "benches", "examples"] {
         for path in files_below(&root().join(dir), ".rs") {
             let text = fs::read_to_string(&path).expect("UTF-8");
@@ -302,7 +355,9 @@ fn no_test_is_ignored_and_nothing_is_left_to_do() {
 
 #[test]
 fn the_search_for_names_sees_code_and_not_prose() {
-    let code = blank_comments_and_texts("// sled::open\nlet a = \"sled::open\"; let c = '\"'; let r = r#\"sled::\"#; x::sled::y; sled::Db;\n");
+    let code = blank_comments_and_texts(
+        "// sled::open\nlet a = \"sled::open\"; let c = '\"'; let r = r#\"sled::\"#; x::sled::y; sled::Db;\n",
+    );
     assert!(names(&code, "sled"));
     assert!(!names(&code.replace("; sled::Db", ""), "sled"));
     let used = rooms_used("use crate::{kv::Table, model::{Labels, Matcher}};\nlet x = crate::tsdb::X;");

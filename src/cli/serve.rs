@@ -34,7 +34,10 @@ fn banner(server: &Server, first: &FirstAccount) -> anyhow::Result<()> {
         FirstAccount::Exists => {}
         FirstAccount::Made { email, org } => text.push_str(&format!("  Account   {email}, owner of {org}\n")),
         FirstAccount::SetupToken(token) => {
-            text.push_str(&format!("  Set up    {url}/setup#token={}   (once; makes the first account)\n", token.expose()));
+            text.push_str(&format!(
+                "  Set up    {url}/setup#token={}   (once; makes the first account)\n",
+                token.expose()
+            ));
         }
     }
     text.push_str(&format!("  Write     {url}/api/v1/orgs/<org>/prometheus/api/v1/write\n"));

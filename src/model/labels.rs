@@ -41,7 +41,9 @@ impl Ord for Labels {
 
 impl Labels {
     /// Sorts, drops empty values, and where a name stands twice keeps the later one.
-    pub fn from_pairs<N: Into<Arc<str>>, V: Into<Arc<str>>>(pairs: impl IntoIterator<Item = (N, V)>) -> Labels {
+    pub fn from_pairs<N: Into<Arc<str>>, V: Into<Arc<str>>>(
+        pairs: impl IntoIterator<Item = (N, V)>,
+    ) -> Labels {
         let mut builder = LabelsBuilder::default();
         for (name, value) in pairs {
             builder.set(name, value);
@@ -170,7 +172,8 @@ mod tests {
     #[test]
     fn order_is_pair_by_pair_and_a_prefix_comes_first() {
         let of = |pairs: &[(&str, &str)]| Labels::from_pairs(pairs.iter().copied());
-        let sorted = [of(&[]), of(&[("a", "1")]), of(&[("a", "1"), ("b", "1")]), of(&[("a", "2")]), of(&[("b", "0")])];
+        let sorted =
+            [of(&[]), of(&[("a", "1")]), of(&[("a", "1"), ("b", "1")]), of(&[("a", "2")]), of(&[("b", "0")])];
         assert!(sorted.is_sorted());
     }
 }

@@ -121,7 +121,12 @@ mod tests {
             (MatchOp::NotRegex, ".+", true),
         ];
         for (op, value, expected) in cases {
-            assert_eq!(Matcher::new("x", op, value).expect("valid").admits(&labels), expected, "x{}{value:?}", op.as_str());
+            assert_eq!(
+                Matcher::new("x", op, value).expect("valid").admits(&labels),
+                expected,
+                "x{}{value:?}",
+                op.as_str()
+            );
         }
     }
 }

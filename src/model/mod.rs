@@ -14,6 +14,6 @@ pub use labels::{Label, Labels, LabelsBuilder, METRIC_NAME};
 pub use matcher::{MatchOp, Matcher};
 pub use org::{OrgId, OrgSlug, SlugError, StoreId};
 pub use pattern::{Captures, Pattern, PatternError};
-pub use sample::{Sample, STALE_NAN_BITS, is_stale, stale_nan};
+pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
 pub use write::{BatchBuilder, MetricKind, MetricMetadata, ParseLabels, Refusal, WriteBatch, WriteSeries};

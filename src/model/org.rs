@@ -25,8 +25,10 @@ impl std::fmt::Display for StoreId {
 pub struct OrgSlug(Box<str>);
 
 /// Names that would shadow routes or read like the product itself.
-const RESERVED: [&str; 12] =
-    ["api", "auth", "admin", "docs", "embed", "health", "healthz", "login", "metrics", "new", "readyz", "setup"];
+const RESERVED: [&str; 12] = [
+    "api", "auth", "admin", "docs", "embed", "health", "healthz", "login", "metrics", "new", "readyz",
+    "setup",
+];
 
 /// Why a text is no organisation slug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Milliseconds since 1970-01-01T00:00:00Z; negative before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
@@ -67,7 +69,8 @@ impl Timestamp {
         let Some(at) = chrono::DateTime::from_timestamp_millis(self.0) else {
             return format!("{}ms", self.0);
         };
-        let form = if self.0.rem_euclid(1_000) == 0 { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S%.3fZ" };
+        let form =
+            if self.0.rem_euclid(1_000) == 0 { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S%.3fZ" };
         at.format(form).to_string()
     }
 
@@ -124,7 +127,9 @@ pub enum StepsError {
     #[error("zero or negative query resolution step widths are not accepted. Try a positive integer")]
     StepNotPositive,
     /// More than [`Steps::MAX`] intervals.
-    #[error("exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)")]
+    #[error(
+        "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)"
+    )]
     TooMany,
 }
 
@@ -272,7 +277,15 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_prometheus_reads_them() {
-        let cases = [("5m", 300_000), ("1h30m", 5_400_000), ("90s", 90_000), ("1y", 31_536_000_000), ("0", 0), ("0s", 0), ("1d12h1ms", 129_600_001)];
+        let cases = [
+            ("5m", 300_000),
+            ("1h30m", 5_400_000),
+            ("90s", 90_000),
+            ("1y", 31_536_000_000),
+            ("0", 0),
+            ("0s", 0),
+            ("1d12h1ms", 129_600_001),
+        ];
         for (text, ms) in cases {
             assert_eq!(parse_duration(text), Ok(ms), "{text}");
         }
@@ -286,7 +299,16 @@ mod tests {
 
     #[test]
     fn durations_print_as_prometheus_prints_them() {
-        let cases = [(0, "0s"), (300_000, "5m"), (5_400_000, "1h30m"), (604_800_000, "1w"), (86_400_000, "1d"), (90_000_000, "25h"), (1, "1ms"), (-300_000, "-5m")];
+        let cases = [
+            (0, "0s"),
+            (300_000, "5m"),
+            (5_400_000, "1h30m"),
+            (604_800_000, "1w"),
+            (86_400_000, "1d"),
+            (90_000_000, "25h"),
+            (1, "1ms"),
+            (-300_000, "-5m"),
+        ];
         for (ms, text) in cases {
             assert_eq!(format_duration(ms), text);
         }
@@ -299,7 +321,10 @@ mod tests {
         assert_eq!(steps(11_001, 1), Err(StepsError::TooMany));
         assert_eq!(steps(-1, 1), Err(StepsError::EndBeforeStart));
         assert_eq!(steps(1, 0), Err(StepsError::StepNotPositive));
-        assert_eq!(steps(25, 10).expect("valid").iter().map(Timestamp::as_ms).collect::<Vec<_>>(), [0, 10, 20]);
+        assert_eq!(
+            steps(25, 10).expect("valid").iter().map(Timestamp::as_ms).collect::<Vec<_>>(),
+            [0, 10, 20]
+        );
     }
 
     #[test]
@@ -307,6 +332,9 @@ mod tests {
         for text in ["2026-11-21T10:00:00Z", "1969-12-31T23:59:59.500Z"] {
             assert_eq!(Timestamp::from_rfc3339(text).expect("valid").to_rfc3339(), text);
         }
-        assert_eq!(Timestamp::from_rfc3339("2026-11-21T12:00:00+02:00"), Timestamp::from_rfc3339("2026-11-21T10:00:00Z"));
+        assert_eq!(
+            Timestamp::from_rfc3339("2026-11-21T12:00:00+02:00"),
+            Timestamp::from_rfc3339("2026-11-21T10:00:00Z")
+        );
     }
 }

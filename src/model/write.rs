@@ -7,7 +7,8 @@ use super::Sample;
 /// Splits a series' raw label bytes, as one protocol encodes them, into (name, value) pairs in the sender's order.
 ///
 /// Called only for series whose raw bytes the store does not know yet. `Err` is a sentence for the sender.
-pub type ParseLabels = for<'a> fn(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str>;
+pub type ParseLabels =
+    for<'a> fn(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str>;
 
 /// One decoded request. Nothing is copied: `raw_labels` are slices of the (decompressed) body.
 #[derive(Debug)]
@@ -113,7 +114,11 @@ impl BatchBuilder {
     pub const ENCODING: u8 = 0;
 
     /// Adds one series and its samples.
-    pub fn series(&mut self, labels: &super::Labels, samples: impl IntoIterator<Item = Sample>) -> &mut BatchBuilder {
+    pub fn series(
+        &mut self,
+        labels: &super::Labels,
+        samples: impl IntoIterator<Item = Sample>,
+    ) -> &mut BatchBuilder {
         let start = self.bytes.len();
         for label in labels {
             for text in [&label.name, &label.value] {
@@ -151,9 +156,16 @@ impl BatchBuilder {
         WriteBatch {
             encoding: BatchBuilder::ENCODING,
             parse_labels: parse_built_labels,
-            series: series.map(|(raw, samples)| WriteSeries { raw_labels: &self.bytes[raw.clone()], samples: samples.clone() }).collect(),
+            series: series
+                .map(|(raw, samples)| WriteSeries {
+                    raw_labels: &self.bytes[raw.clone()],
+                    samples: samples.clone(),
+                })
+                .collect(),
             samples: self.samples.clone(),
-            metadata: metadata.map(|(name, kind, help, unit)| MetricMetadata { name, kind: *kind, help, unit }).collect(),
+            metadata: metadata
+                .map(|(name, kind, help, unit)| MetricMetadata { name, kind: *kind, help, unit })
+                .collect(),
             forced_labels: Vec::new(),
             unsupported: 0,
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::config::Bootstrap as BootstrapSetting;
 use crate::entropy::Entropy;
 use crate::identity::{
-    Bootstrap, EmbedSettings, Identity, IngestSettings, KeyError, KeyId, KeyScopes, MintError, MintRequest, NewApiKey, Password, Secret, SetUpError,
-    StoreError, UserId,
+    Bootstrap, EmbedSettings, Identity, IngestSettings, KeyError, KeyId, KeyScopes, MintError, MintRequest,
+    NewApiKey, Password, Secret, SetUpError, StoreError, UserId,
 };
 use crate::model::{OrgId, Timestamp};
 
@@ -44,7 +44,9 @@ pub enum AccountError {
     #[error("the embed token was not made: {0}")]
     Mint(#[from] MintError),
     /// The folder belongs to somebody: the demo does not mix with it.
-    #[error("the folder has accounts but no organisation {0:?}: give the demo a folder of its own (--data-dir)")]
+    #[error(
+        "the folder has accounts but no organisation {0:?}: give the demo a folder of its own (--data-dir)"
+    )]
     NotADemo(String),
 }
 
@@ -81,11 +83,20 @@ impl Server {
     ///
     /// # Errors
     /// [`AccountError`].
-    pub fn demo_account(&self, email: &str, slug: &str, rng: &mut Entropy) -> Result<DemoAccount, AccountError> {
+    pub fn demo_account(
+        &self,
+        email: &str,
+        slug: &str,
+        rng: &mut Entropy,
+    ) -> Result<DemoAccount, AccountError> {
         let now = self.clock.now();
         if self.identity.needs_setup() {
             let password = data_encoding::BASE32_NOPAD.encode(&rng.bytes::<24>());
-            self.identity.bootstrap(&Bootstrap { email, password: Password(&password), org: slug }, now, rng)?;
+            self.identity.bootstrap(
+                &Bootstrap { email, password: Password(&password), org: slug },
+                now,
+                rng,
+            )?;
         }
         let not_a_demo = || AccountError::NotADemo(slug.to_owned());
         let address = crate::identity::Email::parse(email).map_err(|_| not_a_demo())?;
@@ -110,15 +121,24 @@ impl Server {
     /// [`AccountError::Mint`].
     pub fn embed_token(&self, org: OrgId, key: KeyId, ttl: Duration) -> Result<String, AccountError> {
         let ttl_s = u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX);
-        let minted = self.identity.mint(org, &MintRequest { key, ttl_s, sub: None, ms: None }, self.clock.now())?;
+        let minted =
+            self.identity.mint(org, &MintRequest { key, ttl_s, sub: None, ms: None }, self.clock.now())?;
         Ok(minted.token.expose().to_owned())
     }
 }
 
 /// The key named `demo` that can sign tokens of a day.
-fn demo_key(identity: &Identity, org: OrgId, user: UserId, now: Timestamp, rng: &mut Entropy) -> Result<KeyId, AccountError> {
+fn demo_key(
+    identity: &Identity,
+    org: OrgId,
+    user: UserId,
+    now: Timestamp,
+    rng: &mut Entropy,
+) -> Result<KeyId, AccountError> {
     const NAME: &str = "demo";
-    if let Some(key) = identity.keys(org).iter().find(|key| key.name == NAME && key.scopes.embed && !key.disabled) {
+    if let Some(key) =
+        identity.keys(org).iter().find(|key| key.name == NAME && key.scopes.embed && !key.disabled)
+    {
         return Ok(key.id);
     }
     let key = NewApiKey {
@@ -134,6 +154,7 @@ fn demo_key(identity: &Identity, org: OrgId, user: UserId, now: Timestamp, rng: 
 /// `PROMLET_MASTER_KEY` is base64 of 32 bytes; the folder's file and `kv` speak hex.
 pub(super) fn key_in_hex(base64: &str) -> Result<String, ServerError> {
     let bytes = data_encoding::BASE64.decode(base64.trim().as_bytes()).ok().filter(|bytes| bytes.len() == 32);
-    let bytes = bytes.ok_or_else(|| ServerError::MasterKey("PROMLET_MASTER_KEY is not 32 bytes in base64".into()))?;
+    let bytes =
+        bytes.ok_or_else(|| ServerError::MasterKey("PROMLET_MASTER_KEY is not 32 bytes in base64".into()))?;
     Ok(data_encoding::HEXLOWER.encode(&bytes))
 }

@@ -17,9 +17,13 @@ use crate::api::health::{Check, Counters};
 use crate::api::lanes::{Lanes, LanesOptions};
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
-use crate::config::{CookieSecure, Mail as MailSetting, MasterKeySource as KeySetting, OrgCreate as OrgCreateSetting, Settings};
+use crate::config::{
+    CookieSecure, Mail as MailSetting, MasterKeySource as KeySetting, OrgCreate as OrgCreateSetting, Settings,
+};
 use crate::entropy::Entropy;
-use crate::identity::{Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, StoreError, USERS_TABLE, master_key_mark};
+use crate::identity::{
+    Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, StoreError, USERS_TABLE, master_key_mark,
+};
 use crate::kv::{self, Control, ControlOptions, DataFolder, FolderError, KeyBinding, MasterKeySource};
 use crate::model::{BatchBuilder, OrgId, Timestamp};
 use crate::outbound::MailQueue;
@@ -70,7 +74,9 @@ pub enum ServerError {
     #[error(transparent)]
     Mail(#[from] crate::outbound::SmtpError),
     /// Something outlived its users.
-    #[error("{0} could not be closed in order; nothing acknowledged is lost, the next start checks everything")]
+    #[error(
+        "{0} could not be closed in order; nothing acknowledged is lost, the next start checks everything"
+    )]
     StillInUse(&'static str),
     /// Closing accounts.
     #[error("the accounts were not closed in order: {0}")]
@@ -116,7 +122,8 @@ impl Server {
         let control = Arc::new(control);
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
-        let (tsdb, report) = Tsdb::open(folder.path(), folder.store_id(), tsdb::Options::default(), &mut rng, now)?;
+        let (tsdb, report) =
+            Tsdb::open(folder.path(), folder.store_id(), tsdb::Options::default(), &mut rng, now)?;
         tracing::info!(
             mode = ?report.mode, series = report.series, records = report.records, samples = report.samples,
             trimmed_bytes = report.trimmed_bytes, quarantined = report.quarantined,
@@ -126,8 +133,18 @@ impl Server {
             tracing::error!("{note}");
         }
         let tsdb = Arc::new(tsdb);
-        let server =
-            Server { settings, clock, uptime, folder, control, identity, tsdb, counters: Arc::default(), tasks: Vec::new(), listening: None };
+        let server = Server {
+            settings,
+            clock,
+            uptime,
+            folder,
+            control,
+            identity,
+            tsdb,
+            counters: Arc::default(),
+            tasks: Vec::new(),
+            listening: None,
+        };
         Ok(server)
     }
 
@@ -136,9 +153,14 @@ impl Server {
     /// # Errors
     /// [`ServerError::Listen`] or [`ServerError::Thread`].
     pub fn listen(&mut self) -> Result<(), ServerError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("edge").build().map_err(ServerError::Thread)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .thread_name("edge")
+            .build()
+            .map_err(ServerError::Thread)?;
         let wanted = self.settings.listen;
-        let listener = runtime.block_on(TcpListener::bind(wanted)).map_err(|e| ServerError::Listen(wanted, e))?;
+        let listener =
+            runtime.block_on(TcpListener::bind(wanted)).map_err(|e| ServerError::Listen(wanted, e))?;
         let address = listener.local_addr().map_err(|e| ServerError::Listen(wanted, e))?;
         self.listening = Some(Listening { runtime, listener, address });
         self.start_tasks()
@@ -168,7 +190,12 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Thread`].
-    pub fn keep_going(&mut self, name: &'static str, period: Duration, tick: impl FnMut(Timestamp) + Send + 'static) -> Result<(), ServerError> {
+    pub fn keep_going(
+        &mut self,
+        name: &'static str,
+        period: Duration,
+        tick: impl FnMut(Timestamp) + Send + 'static,
+    ) -> Result<(), ServerError> {
         let task = Task::start(name, period, self.clock.clone(), tick).map_err(ServerError::Thread)?;
         self.tasks.push(task);
         Ok(())
@@ -202,7 +229,8 @@ impl Server {
         let Some(Listening { runtime, listener, address }) = self.listening.take() else { return Ok(()) };
         let options = self.api_options(address);
         let lanes = Lanes::start(&self.lanes_options()).map_err(ServerError::Thread)?;
-        let mail = Arc::new(MailQueue::start(mail::mailer(&self.settings.mail)?).map_err(ServerError::Thread)?);
+        let mail =
+            Arc::new(MailQueue::start(mail::mailer(&self.settings.mail)?).map_err(ServerError::Thread)?);
         let rooms = Rooms {
             identity: Arc::clone(&self.identity),
             tsdb: Arc::clone(&self.tsdb),
@@ -218,7 +246,8 @@ impl Server {
         self.keep_going("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
         tracing::info!("listening on http://{address}");
         let counters = Arc::clone(&self.counters);
-        let dropped = runtime.block_on(edge::serve(listener, router, EdgeOptions::default(), counters, told_to_stop()));
+        let dropped =
+            runtime.block_on(edge::serve(listener, router, EdgeOptions::default(), counters, told_to_stop()));
         if dropped > 0 {
             tracing::warn!(dropped, "connections were still busy after the grace period");
         }
@@ -326,7 +355,9 @@ fn open_identity(
     };
     let master_key = folder.master_key(&source, rng)?;
     let bound = control.bind_master_key(master_key_mark(&master_key, folder.store_id()));
-    match bound.map_err(|error| ServerError::MasterKey(format!("the master key cannot be checked: {error}")))? {
+    match bound
+        .map_err(|error| ServerError::MasterKey(format!("the master key cannot be checked: {error}")))?
+    {
         KeyBinding::Other => {
             return Err(ServerError::MasterKey(
                 "this is not the master key that the accounts in this folder were sealed with: put the right one back".into(),

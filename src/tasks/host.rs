@@ -78,8 +78,16 @@ impl HostMetrics {
                     continue;
                 }
                 let place = disk.mount_point().to_string_lossy().into_owned();
-                put("host_disk_total_bytes", &[("device", &device), ("mountpoint", &place)], whole(disk.total_space()));
-                put("host_disk_available_bytes", &[("device", &device), ("mountpoint", &place)], whole(disk.available_space()));
+                put(
+                    "host_disk_total_bytes",
+                    &[("device", &device), ("mountpoint", &place)],
+                    whole(disk.total_space()),
+                );
+                put(
+                    "host_disk_available_bytes",
+                    &[("device", &device), ("mountpoint", &place)],
+                    whole(disk.available_space()),
+                );
                 seen.push(device);
             }
         }
@@ -87,8 +95,16 @@ impl HostMetrics {
             networks.refresh(true);
             for (device, network) in networks.iter() {
                 let device = &*device.to_string_lossy();
-                put("host_network_receive_bytes_total", &[("device", device)], whole(network.total_received()));
-                put("host_network_transmit_bytes_total", &[("device", device)], whole(network.total_transmitted()));
+                put(
+                    "host_network_receive_bytes_total",
+                    &[("device", device)],
+                    whole(network.total_received()),
+                );
+                put(
+                    "host_network_transmit_bytes_total",
+                    &[("device", device)],
+                    whole(network.total_transmitted()),
+                );
             }
         }
     }
@@ -104,14 +120,22 @@ impl std::fmt::Debug for HostMetrics {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "bytes beyond 2^53 lose their last digits, as in every Prometheus exporter")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "bytes beyond 2^53 lose their last digits, as in every Prometheus exporter"
+)]
 fn whole(n: u64) -> f64 {
     n as f64
 }
 
 fn describe(out: &mut BatchBuilder) {
     let of = [
-        ("host_cpu_usage_ratio", MetricKind::Gauge, "Share of a processor's time in use since the reading before.", "ratio"),
+        (
+            "host_cpu_usage_ratio",
+            MetricKind::Gauge,
+            "Share of a processor's time in use since the reading before.",
+            "ratio",
+        ),
         ("host_load1", MetricKind::Gauge, "Load average of one minute.", ""),
         ("host_load5", MetricKind::Gauge, "Load average of five minutes.", ""),
         ("host_load15", MetricKind::Gauge, "Load average of fifteen minutes.", ""),
@@ -122,8 +146,18 @@ fn describe(out: &mut BatchBuilder) {
         ("host_swap_used_bytes", MetricKind::Gauge, "Swap in use.", "bytes"),
         ("host_disk_total_bytes", MetricKind::Gauge, "Size of a disk.", "bytes"),
         ("host_disk_available_bytes", MetricKind::Gauge, "Space left on a disk.", "bytes"),
-        ("host_network_receive_bytes_total", MetricKind::Counter, "Bytes received by a network device.", "bytes"),
-        ("host_network_transmit_bytes_total", MetricKind::Counter, "Bytes sent by a network device.", "bytes"),
+        (
+            "host_network_receive_bytes_total",
+            MetricKind::Counter,
+            "Bytes received by a network device.",
+            "bytes",
+        ),
+        (
+            "host_network_transmit_bytes_total",
+            MetricKind::Counter,
+            "Bytes sent by a network device.",
+            "bytes",
+        ),
     ];
     for (name, kind, help, unit) in of {
         out.describe(name, kind, help, unit);
@@ -144,7 +178,11 @@ mod tests {
         keys.sort_unstable();
         keys.dedup();
         assert_eq!(keys.len(), all);
-        let memory = batch.series.iter().position(|s| s.raw_labels.windows(23).any(|w| w == b"host_memory_total_bytes")).expect("there");
+        let memory = batch
+            .series
+            .iter()
+            .position(|s| s.raw_labels.windows(23).any(|w| w == b"host_memory_total_bytes"))
+            .expect("there");
         assert!(batch.samples[memory].value > 1e6);
     }
 }

@@ -45,14 +45,23 @@ impl Task {
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub fn start(name: &'static str, period: Duration, clock: Clock, mut tick: impl FnMut(Timestamp) + Send + 'static) -> std::io::Result<Task> {
+    pub fn start(
+        name: &'static str,
+        period: Duration,
+        clock: Clock,
+        mut tick: impl FnMut(Timestamp) + Send + 'static,
+    ) -> std::io::Result<Task> {
         let stop = Arc::new(Stop::default());
         let told = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             loop {
                 let outcome = catch_unwind(AssertUnwindSafe(|| tick(clock.now())));
                 let pause = if outcome.is_err() {
-                    tracing::error!(task = name, "task {name} panicked; it goes on in {} s", REST_AFTER_PANIC.as_secs());
+                    tracing::error!(
+                        task = name,
+                        "task {name} panicked; it goes on in {} s",
+                        REST_AFTER_PANIC.as_secs()
+                    );
                     REST_AFTER_PANIC
                 } else {
                     period
@@ -96,8 +105,13 @@ mod tests {
     #[test]
     fn a_task_ticks_at_once_and_stops_without_waiting_for_its_period() {
         let (ticked, ticks) = mpsc::channel();
-        let task = Task::start("test", Duration::from_secs(3_600), Clock::manual(Timestamp::from_s(5)), move |now| ticked.send(now).expect("open"))
-            .expect("a thread");
+        let task = Task::start(
+            "test",
+            Duration::from_secs(3_600),
+            Clock::manual(Timestamp::from_s(5)),
+            move |now| ticked.send(now).expect("open"),
+        )
+        .expect("a thread");
         assert_eq!(ticks.recv(), Ok(Timestamp::from_s(5)));
         task.stop();
         assert!(ticks.recv().is_err(), "the thread is gone");

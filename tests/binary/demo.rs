@@ -14,7 +14,9 @@ fn the_demo_prints_a_link_a_token_and_queries_that_answer_with_data_at_once() {
         let line = line.trim();
         if line.starts_with("curl ") {
             curls.push(line.to_owned());
-        } else if let Some(at) = line.find("http").filter(|_| line.contains("/api/v1/auth/magic-link/verify?token=")) {
+        } else if let Some(at) =
+            line.find("http").filter(|_| line.contains("/api/v1/auth/magic-link/verify?token="))
+        {
             link = Some(line[at..].to_owned());
         } else if let Some(at) = line.find("eyJ") {
             token = Some(line[at..].to_owned());
@@ -31,13 +33,20 @@ fn the_demo_prints_a_link_a_token_and_queries_that_answer_with_data_at_once() {
     let cookie = signed_in.session_cookie();
     let me = server.get("/api/v1/auth/me", &[("Cookie", &cookie)]).json();
     assert_eq!(me["orgs"][0]["slug"], "demo");
-    for expr in ["count(host_memory_total_bytes)", "count(shop_http_requests_total)", "count({__name__=~\"promlet_.+\"})"] {
+    for expr in [
+        "count(host_memory_total_bytes)",
+        "count(shop_http_requests_total)",
+        "count({__name__=~\"promlet_.+\"})",
+    ] {
         let path = format!("/api/v1/orgs/demo/query/expr-instant?expr={}", crate::harness::percent(expr));
         let answer = server.get(&path, &[("Cookie", &cookie)]).json();
         assert!(answer["data"]["result"][0]["value"][1].is_string(), "{expr}: {answer}");
     }
     let bearer = format!("Bearer {}", token.expect("printed"));
-    let embedded = server.get("/api/v1/orgs/demo/query/range?metric=shop_http_requests_total&fn=rate&agg=sum", &[("Authorization", &bearer)]);
+    let embedded = server.get(
+        "/api/v1/orgs/demo/query/range?metric=shop_http_requests_total&fn=rate&agg=sum",
+        &[("Authorization", &bearer)],
+    );
     assert_eq!(embedded.status, 200, "{}", embedded.body);
     assert!(server.terminate().success(), "SIGTERM ends the demo with 0");
 
@@ -51,5 +60,6 @@ fn the_demo_prints_a_link_a_token_and_queries_that_answer_with_data_at_once() {
 fn paste(line: &str) -> serde_json::Value {
     let output = Command::new("sh").args(["-c", line]).output().expect("a shell");
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{line}: {e}: {}", String::from_utf8_lossy(&output.stdout)))
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{line}: {e}: {}", String::from_utf8_lossy(&output.stdout)))
 }

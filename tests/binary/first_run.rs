@@ -17,9 +17,17 @@ fn the_bootstrap_account_signs_in_and_its_variables_are_ignored_afterwards() {
     assert_eq!(me["orgs"][0]["role"], "owner");
     assert!(server.terminate().success(), "SIGTERM ends it with 0");
 
-    let other = [("PROMLET_BOOTSTRAP_EMAIL", "eve@example.com"), ("PROMLET_BOOTSTRAP_PASSWORD", "another long password"), ("PROMLET_BOOTSTRAP_ORG", "evil")];
+    let other = [
+        ("PROMLET_BOOTSTRAP_EMAIL", "eve@example.com"),
+        ("PROMLET_BOOTSTRAP_PASSWORD", "another long password"),
+        ("PROMLET_BOOTSTRAP_ORG", "evil"),
+    ];
     let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &other });
-    let eve = server.post_json("/api/v1/auth/login", &[], &json!({"email": "eve@example.com", "password": "another long password"}));
+    let eve = server.post_json(
+        "/api/v1/auth/login",
+        &[],
+        &json!({"email": "eve@example.com", "password": "another long password"}),
+    );
     assert_eq!((eve.status, eve.code().as_str()), (401, "invalid_credentials"));
     let me = server.get("/api/v1/auth/me", &[("Cookie", &cookie)]);
     assert_eq!(me.status, 200, "a session outlives a restart: {}", me.body);
@@ -30,7 +38,11 @@ fn without_bootstrap_a_one_time_setup_link_is_printed_and_makes_the_first_accoun
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&Start { args: &[], dir: dir.path(), env: &[] });
     let log = server.log();
-    let token = log.split("/setup#token=").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap_or_else(|| panic!("no setup link in:\n{log}"));
+    let token = log
+        .split("/setup#token=")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next())
+        .unwrap_or_else(|| panic!("no setup link in:\n{log}"));
     let config = server.get("/api/v1/auth/config", &[]).json();
     assert_eq!(config["needs_setup"], true);
 
@@ -50,7 +62,8 @@ fn without_bootstrap_a_one_time_setup_link_is_printed_and_makes_the_first_accoun
 fn a_second_process_on_the_same_folder_is_refused_and_names_the_first() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
-    let second = command(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() }).output().expect("it runs");
+    let second =
+        command(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() }).output().expect("it runs");
     assert_eq!(second.status.code(), Some(1));
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(said.contains(&server.pid().to_string()), "{said}");
@@ -59,7 +72,9 @@ fn a_second_process_on_the_same_folder_is_refused_and_names_the_first() {
 
 #[test]
 fn what_the_command_line_does_not_know_is_two_and_help_is_zero() {
-    let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_promlet")).args(args).env_clear().output().expect("it runs");
+    let run = |args: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_promlet")).args(args).env_clear().output().expect("it runs")
+    };
     let wrong = run(&["--no-such-flag"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(wrong.stdout.is_empty());

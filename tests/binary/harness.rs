@@ -47,7 +47,8 @@ impl Server {
     }
 
     fn spawn(start: &Start<'_>) -> Server {
-        let mut child = command(start).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let mut child =
+            command(start).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let stderr = Arc::new(Mutex::new(String::new()));
         let (heard, listening) = channel();
         let log = Arc::clone(&stderr);
@@ -69,7 +70,9 @@ impl Server {
                 let _ = said.send(line);
             }
         });
-        let url = listening.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("did not listen; it said:\n{}", stderr.lock().expect("unpoisoned")));
+        let url = listening
+            .recv_timeout(PATIENCE)
+            .unwrap_or_else(|_| panic!("did not listen; it said:\n{}", stderr.lock().expect("unpoisoned")));
         Server { child, url, dir: start.dir.to_owned(), stdout: Mutex::new(stdout), stderr }
     }
 
@@ -96,7 +99,12 @@ impl Server {
     /// The next line of standard output for which `wanted` holds.
     pub(crate) fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
         loop {
-            let line = self.stdout.lock().expect("unpoisoned").recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no such line on standard output; log:\n{}", self.log()));
+            let line = self
+                .stdout
+                .lock()
+                .expect("unpoisoned")
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|_| panic!("no such line on standard output; log:\n{}", self.log()));
             if wanted(&line) {
                 return line;
             }
@@ -134,7 +142,11 @@ impl Server {
 
     /// Signs in as the bootstrap account; answers the `Cookie` header.
     pub(crate) fn sign_in(&self) -> String {
-        let answer = self.post_json("/api/v1/auth/login", &[], &serde_json::json!({"email": EMAIL, "password": PASSWORD}));
+        let answer = self.post_json(
+            "/api/v1/auth/login",
+            &[],
+            &serde_json::json!({"email": EMAIL, "password": PASSWORD}),
+        );
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.session_cookie()
     }
@@ -163,7 +175,8 @@ impl Server {
 
     /// An expression at one time, with the cookie; answers the `data` of the response.
     pub(crate) fn ask(&self, cookie: &str, expr: &str, time: &str) -> Json {
-        let path = format!("/api/v1/orgs/{ORG}/query/expr-instant?expr={}&time={time}&limit=10000", percent(expr));
+        let path =
+            format!("/api/v1/orgs/{ORG}/query/expr-instant?expr={}&time={time}&limit=10000", percent(expr));
         let answer = self.get(&path, &[("Cookie", cookie)]);
         assert_eq!(answer.status, 200, "{expr}: {}", answer.body);
         answer.json()["data"].clone()
@@ -180,7 +193,11 @@ impl Drop for Server {
 
 /// The environment that makes the first account.
 pub(crate) fn bootstrap() -> [(&'static str, &'static str); 3] {
-    [("PROMLET_BOOTSTRAP_EMAIL", EMAIL), ("PROMLET_BOOTSTRAP_PASSWORD", PASSWORD), ("PROMLET_BOOTSTRAP_ORG", ORG)]
+    [
+        ("PROMLET_BOOTSTRAP_EMAIL", EMAIL),
+        ("PROMLET_BOOTSTRAP_PASSWORD", PASSWORD),
+        ("PROMLET_BOOTSTRAP_ORG", ORG),
+    ]
 }
 
 /// The binary with its own port and folder, and none of this process's `PROMLET_*`.
@@ -188,7 +205,11 @@ pub(crate) fn command(start: &Start<'_>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
     command.args(start.args).args(["--listen", "127.0.0.1:0", "--data-dir"]).arg(start.dir);
     // Weaker hashing than in production: the tests sign in often and measure nothing.
-    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("PROMLET_ARGON2", "64,1,1").envs(start.env.iter().copied());
+    command
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("PROMLET_ARGON2", "64,1,1")
+        .envs(start.env.iter().copied());
     command.stdin(Stdio::null());
     command
 }
@@ -217,7 +238,9 @@ impl Answer {
     /// `ms_session=ses_…` out of `Set-Cookie`.
     pub(crate) fn session_cookie(&self) -> String {
         let set = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
-        let cookie = set.map(|(_, value)| value.split(';').next().unwrap_or_default()).find(|value| value.starts_with("ms_session=ses_"));
+        let cookie = set
+            .map(|(_, value)| value.split(';').next().unwrap_or_default())
+            .find(|value| value.starts_with("ms_session=ses_"));
         cookie.unwrap_or_else(|| panic!("no session cookie in {:?}", self.headers)).to_owned()
     }
 }

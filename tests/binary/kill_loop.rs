@@ -31,7 +31,10 @@ fn value_of(series: usize, step: i64) -> f64 {
 
 fn batch(base: Timestamp, step: i64) -> Vec<(Labels, Vec<Sample>)> {
     let one = |series: usize| {
-        let labels = Labels::from_pairs([("__name__".to_owned(), "kill_test".to_owned()), ("series".to_owned(), series.to_string())]);
+        let labels = Labels::from_pairs([
+            ("__name__".to_owned(), "kill_test".to_owned()),
+            ("series".to_owned(), series.to_string()),
+        ]);
         (labels, vec![Sample { at: base.plus_ms(step), value: value_of(series, step) }])
     };
     (0..SERIES).map(one).collect()
@@ -73,19 +76,33 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
         check_samples(&server, &cookie, base, &oracle, kill);
         check_accounts(&server, &cookie, &oracle, kill);
     }
-    println!("{KILLS} kills, {} acknowledged writes of {SERIES} samples, {} unanswered", oracle.acknowledged.len(), oracle.unanswered.len());
+    println!(
+        "{KILLS} kills, {} acknowledged writes of {SERIES} samples, {} unanswered",
+        oracle.acknowledged.len(),
+        oracle.unanswered.len()
+    );
     println!("{} keys made, {} removed", oracle.keys_made.len(), oracle.keys_removed.len());
-    assert!(oracle.acknowledged.len() > 10 * KILLS && oracle.keys_made.len() > KILLS, "the loop did write between kills");
+    assert!(
+        oracle.acknowledged.len() > 10 * KILLS && oracle.keys_made.len() > KILLS,
+        "the loop did write between kills"
+    );
     assert!(server.terminate().success(), "and it still ends in order");
 }
 
 fn kill_by_pid(pid: u32) {
-    let sent = std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().expect("kill runs");
+    let sent =
+        std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().expect("kill runs");
     assert!(sent.success());
 }
 
 /// Writes one step after the other; answers the next free step, what was acknowledged, and what got no answer.
-fn write_until_dead(server: &Server, secret: &str, base: Timestamp, first: i64, dying: &AtomicBool) -> (i64, Vec<i64>, Vec<i64>) {
+fn write_until_dead(
+    server: &Server,
+    secret: &str,
+    base: Timestamp,
+    first: i64,
+    dying: &AtomicBool,
+) -> (i64, Vec<i64>, Vec<i64>) {
     let (mut acknowledged, mut unanswered) = (Vec::new(), Vec::new());
     let mut step = first;
     while unanswered.is_empty() {
@@ -108,7 +125,11 @@ fn change_accounts_until_dead(server: &Server, cookie: &str, round: usize, dying
     let mut done = Oracle::default();
     for n in 0.. {
         let name = format!("key-{round}-{n}");
-        let made = server.post_json(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", cookie)], &json!({"name": name, "scopes": ["read"]}));
+        let made = server.post_json(
+            &format!("/api/v1/orgs/{ORG}/api-keys"),
+            &[("Cookie", cookie)],
+            &json!({"name": name, "scopes": ["read"]}),
+        );
         match made.status {
             201 => {
                 let id = made.json()["id"].as_str().expect("id").to_owned();
@@ -151,11 +172,18 @@ fn check_samples(server: &Server, cookie: &str, base: Timestamp, oracle: &Oracle
         }
         for step in &oracle.acknowledged {
             let found = have.get(step);
-            assert_eq!(found, Some(&value_of(series, *step)), "kill {kill}: acknowledged sample {step} of series {series}");
+            assert_eq!(
+                found,
+                Some(&value_of(series, *step)),
+                "kill {kill}: acknowledged sample {step} of series {series}"
+            );
         }
         for (step, value) in &have {
             let known = oracle.acknowledged.contains(step) || oracle.unanswered.contains(step);
-            assert!(known && *value == value_of(series, *step), "kill {kill}: invented sample {step}={value} of series {series}");
+            assert!(
+                known && *value == value_of(series, *step),
+                "kill {kill}: invented sample {step}={value} of series {series}"
+            );
         }
     }
 }
@@ -172,16 +200,21 @@ fn check_accounts(server: &Server, cookie: &str, oracle: &Oracle, kill: usize) {
     for (id, name) in &oracle.keys_made {
         let removed = oracle.keys_removed.contains(id);
         let unsure = oracle.keys_unanswered.contains(name);
-        assert!(unsure || have.contains_key(&**id) != removed, "kill {kill}: key {name} made, removed: {removed}");
+        assert!(
+            unsure || have.contains_key(&**id) != removed,
+            "kill {kill}: key {name} made, removed: {removed}"
+        );
     }
     for (id, name) in have {
-        let known = oracle.keys_made.contains_key(id) || oracle.keys_unanswered.contains(name) || name == "test";
+        let known =
+            oracle.keys_made.contains_key(id) || oracle.keys_unanswered.contains(name) || name == "test";
         assert!(known, "kill {kill}: invented key {name}");
     }
 }
 
 fn ask_patiently(server: &Server, cookie: &str, expr: &str, at: i64) -> serde_json::Value {
-    let path = format!("/api/v1/orgs/{ORG}/query/expr-instant?expr={}&time={at}", crate::harness::percent(expr));
+    let path =
+        format!("/api/v1/orgs/{ORG}/query/expr-instant?expr={}&time={at}", crate::harness::percent(expr));
     patiently(|| server.get(&path, &[("Cookie", cookie)])).json()["data"].clone()
 }
 

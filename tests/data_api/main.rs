@@ -1,7 +1,11 @@
 //! The data endpoints as their clients meet them: samples in, questions answered, and nothing beyond what a token grants.
 
 #[path = "../api/house.rs"]
-#[expect(dead_code, clippy::panic, reason = "the accounts' tests use the rest of it; what tests share may panic")]
+#[expect(
+    dead_code,
+    clippy::panic,
+    reason = "the accounts' tests use the rest of it; what tests share may panic"
+)]
 mod house;
 mod wire;
 

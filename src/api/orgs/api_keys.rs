@@ -202,7 +202,11 @@ fn scopes(words: &[String]) -> ApiResult<KeyScopes> {
             "read" => scopes.read = true,
             "embed" => scopes.embed = true,
             _ => {
-                return Err(ApiError::invalid_field("scopes", "unknown", "scopes are ingest, read and embed"));
+                return Err(ApiError::invalid_field(
+                    "scopes",
+                    "unknown",
+                    "scopes are ingest, read and embed",
+                ));
             }
         }
     }

@@ -35,10 +35,15 @@ impl Feed {
         let shop = Shop::new(SEED ^ now.as_ms().unsigned_abs(), now);
         let step_ms = shop.description().step_s * 1_000;
         let begins = now.plus_ms(-shop.description().history_h * 3_600_000);
-        let from = last_written(tsdb, org, TimeRange::new(begins, now)).map_or(begins, |last| last.plus_ms(step_ms));
+        let from =
+            last_written(tsdb, org, TimeRange::new(begins, now)).map_or(begins, |last| last.plus_ms(step_ms));
         let mut feed = Feed { tsdb: Arc::clone(tsdb), org, shop, next: from };
         let samples = feed.catch_up(now)?;
-        tracing::info!(samples, "wrote {samples} samples of the shop's history in {:.0} ms", watch.elapsed_ms());
+        tracing::info!(
+            samples,
+            "wrote {samples} samples of the shop's history in {:.0} ms",
+            watch.elapsed_ms()
+        );
         Ok(feed)
     }
 

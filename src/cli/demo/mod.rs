@@ -32,8 +32,14 @@ const FIRST_LOOK: &str = "/?org=demo&range=3h&expr=histogram_quantile(0.95%2C%20
 /// Questions whose answers tell the demo's story; each answers with data at once.
 const QUESTIONS: [(&str, &str); 4] = [
     ("Requests a second, by route", "sum by (route) (rate(shop_http_requests_total[5m]))"),
-    ("Slowest 5 % of checkouts, in seconds", "histogram_quantile(0.95, sum by (le) (rate(shop_http_request_duration_seconds_bucket{route=\"/checkout\"}[5m])))"),
-    ("Failed share two hours back to now, worst moment", "max_over_time((sum(rate(shop_http_requests_total{code=\"503\"}[5m])) / sum(rate(shop_http_requests_total[5m])))[2h:1m])"),
+    (
+        "Slowest 5 % of checkouts, in seconds",
+        "histogram_quantile(0.95, sum by (le) (rate(shop_http_request_duration_seconds_bucket{route=\"/checkout\"}[5m])))",
+    ),
+    (
+        "Failed share two hours back to now, worst moment",
+        "max_over_time((sum(rate(shop_http_requests_total{code=\"503\"}[5m])) / sum(rate(shop_http_requests_total[5m])))[2h:1m])",
+    ),
     ("Memory of this machine in use", "host_memory_used_bytes / host_memory_total_bytes"),
 ];
 
@@ -43,11 +49,13 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
     let mut rng = Entropy::system();
     let mut server = Server::open(settings, Clock::System).context("cannot open the data folder")?;
     let demo = server.demo_account(EMAIL, ORG, &mut rng).context("cannot make the demo's account")?;
-    let feed = Feed::start(server.tsdb(), demo.org, server.clock().now()).context("cannot generate the demo's history")?;
+    let feed = Feed::start(server.tsdb(), demo.org, server.clock().now())
+        .context("cannot generate the demo's history")?;
     server.keep_going("demo-shop", feed.period(), feed.into_tick())?;
     server.watch_this_machine(demo.org, LIVE_PERIOD)?;
     server.listen()?;
-    let link = server.sign_in_link(demo.user, FIRST_LOOK, &mut rng).context("cannot make the sign-in link")?;
+    let link =
+        server.sign_in_link(demo.user, FIRST_LOOK, &mut rng).context("cannot make the sign-in link")?;
     let token = server.embed_token(demo.org, demo.key, TOKEN_TTL).context("cannot make the embed token")?;
     say(&server, &link, &token).context("cannot write to standard output")?;
     server.run().context("the server ended early")
@@ -57,14 +65,25 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
 fn say(server: &Server, link: &str, token: &str) -> std::io::Result<()> {
     let url = server.public_url();
     let mut out = std::io::stdout().lock();
-    writeln!(out, "promlet demo · data {} · ready in {:.0} ms · Ctrl-C ends it", server.data_dir().display(), server.uptime_ms())?;
+    writeln!(
+        out,
+        "promlet demo · data {} · ready in {:.0} ms · Ctrl-C ends it",
+        server.data_dir().display(),
+        server.uptime_ms()
+    )?;
     writeln!(out, "\nSign in, once:\n  {link}")?;
     writeln!(out, "\nEmbed token for 24 hours, reads all of `{ORG}`:\n  {token}")?;
-    writeln!(out, "\nA page of another origin that embeds a chart:\n  cargo run --example embed_page -- {token} {url} {ORG}")?;
+    writeln!(
+        out,
+        "\nA page of another origin that embeds a chart:\n  cargo run --example embed_page -- {token} {url} {ORG}"
+    )?;
     for (what, expr) in QUESTIONS {
         let quoted = expr.replace('\'', "'\\''");
         writeln!(out, "\n{what}:")?;
-        writeln!(out, "curl -sG {url}/api/v1/orgs/{ORG}/query/expr-instant -H 'Authorization: Bearer {token}' --data-urlencode 'expr={quoted}'")?;
+        writeln!(
+            out,
+            "curl -sG {url}/api/v1/orgs/{ORG}/query/expr-instant -H 'Authorization: Bearer {token}' --data-urlencode 'expr={quoted}'"
+        )?;
     }
     writeln!(out)?;
     out.flush()

@@ -89,8 +89,8 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 impl Shop {
     /// A shop that has just started, with the incident placed before `now`.
     pub(super) fn new(seed: u64, now: Timestamp) -> Shop {
-        let description: Description =
-            serde_json::from_str(DESCRIPTION).expect("data/demo/shop.json is part of the program and a test reads it");
+        let description: Description = serde_json::from_str(DESCRIPTION)
+            .expect("data/demo/shop.json is part of the program and a test reads it");
         let begins = now.plus_ms(-description.incident.begins_before_now_min * 60_000);
         let incident = TimeRange::new(begins, begins.plus_ms(description.incident.lasts_min * 60_000));
         let mut traffic = Vec::new();
@@ -120,8 +120,18 @@ impl Shop {
     /// The help texts and types, once.
     pub(super) fn describe(out: &mut BatchBuilder) {
         let of = [
-            ("shop_http_requests_total", MetricKind::Counter, "Requests answered, by route and status code.", ""),
-            ("shop_http_request_duration_seconds", MetricKind::Histogram, "Time to answer a request.", "seconds"),
+            (
+                "shop_http_requests_total",
+                MetricKind::Counter,
+                "Requests answered, by route and status code.",
+                "",
+            ),
+            (
+                "shop_http_request_duration_seconds",
+                MetricKind::Histogram,
+                "Time to answer a request.",
+                "seconds",
+            ),
             ("shop_orders_total", MetricKind::Counter, "Orders placed, by means of payment.", ""),
             ("shop_revenue_euros_total", MetricKind::Counter, "Turnover.", "euros"),
             ("shop_queue_depth", MetricKind::Gauge, "Jobs waiting.", ""),
@@ -149,7 +159,8 @@ impl Shop {
             let wobble = 0.85 + 0.3 * self.rng.unit();
             let requests = whole(traffic.route.rps * load * share * wobble * step_s, &mut self.rng);
             let stress = if affected { trouble } else { trouble * 0.12 };
-            let failing = traffic.route.errors * (0.5 + load) + if affected { 0.38 * trouble * trouble } else { 0.002 * trouble };
+            let failing = traffic.route.errors * (0.5 + load)
+                + if affected { 0.38 * trouble * trouble } else { 0.002 * trouble };
             let failed = whole(requests * failing.min(0.9), &mut self.rng).min(requests);
             let missing = whole(requests * traffic.route.missing, &mut self.rng).min(requests - failed);
             traffic.codes[0].1 += requests - failed - missing;
@@ -158,7 +169,8 @@ impl Shop {
             if affected {
                 orders += requests - failed;
             }
-            let median_s = traffic.route.median_ms / 1_000.0 * (0.9 + 0.25 * load) * (1.0 + 17.0 * stress * stress);
+            let median_s =
+                traffic.route.median_ms / 1_000.0 * (0.9 + 0.25 * load) * (1.0 + 17.0 * stress * stress);
             traffic.answer(requests, median_s, &mut self.rng);
             traffic.emit(at, out);
         }
@@ -171,7 +183,8 @@ impl Shop {
             return 0.0;
         }
         #[expect(clippy::cast_precision_loss, reason = "minutes of an incident")]
-        let passed = at.ms_since(self.incident.start) as f64 / self.incident.end.ms_since(self.incident.start).max(1) as f64;
+        let passed = at.ms_since(self.incident.start) as f64
+            / self.incident.end.ms_since(self.incident.start).max(1) as f64;
         (passed * 2.2).min(1.0)
     }
 
@@ -187,17 +200,22 @@ impl Shop {
         put(&self.revenue.0, (self.revenue.1 * 100.0).round() / 100.0);
         for (place, (labels, depth)) in self.queues.iter_mut().enumerate() {
             let rest = self.description.queues[place].depth;
-            *depth = (*depth + (rest - *depth) * 0.15 + (self.rng.unit() - 0.5) * rest * 0.6 + trouble * 9.0).max(0.0);
+            *depth = (*depth + (rest - *depth) * 0.15 + (self.rng.unit() - 0.5) * rest * 0.6 + trouble * 9.0)
+                .max(0.0);
             put(labels, depth.round());
         }
         let max = self.description.database_connections_max;
-        let version = if trouble > 0.0 { &self.description.versions.bad } else { &self.description.versions.good };
+        let version =
+            if trouble > 0.0 { &self.description.versions.bad } else { &self.description.versions.good };
         for instance in &self.description.instances {
             let calm = 9.0 + 7.0 * daily_load(at) + 3.0 * self.rng.unit();
             let used = (calm + (max - calm) * trouble).min(max).round();
             put(&labels(&[("__name__", "shop_database_connections"), ("instance", instance)]), used);
             put(&labels(&[("__name__", "shop_database_connections_max"), ("instance", instance)]), max);
-            put(&labels(&[("__name__", "shop_build_info"), ("instance", instance), ("version", version)]), 1.0);
+            put(
+                &labels(&[("__name__", "shop_build_info"), ("instance", instance), ("version", version)]),
+                1.0,
+            );
             let memory = (310e6 + 90e6 * trouble + 25e6 * self.rng.unit() + 40e6 * daily_load(at)).round();
             put(&labels(&[("__name__", "shop_memory_bytes"), ("instance", instance)]), memory);
         }
@@ -207,14 +225,22 @@ impl Shop {
 impl Traffic {
     fn new(description: &Description, instance: &str, route: &Route) -> Traffic {
         let on = [("instance", instance), ("route", &*route.route), ("method", &*route.method)];
-        let with = |name: &str, more: &[(&str, &str)]| labels(&[&[("__name__", name)], &on[..], more].concat());
+        let with =
+            |name: &str, more: &[(&str, &str)]| labels(&[&[("__name__", name)], &on[..], more].concat());
         let bucket = |bound: f64| {
             let le = if bound.is_infinite() { "+Inf".to_owned() } else { bound.to_string() };
             (with("shop_http_request_duration_seconds_bucket", &[("le", &le)]), bound, 0.0)
         };
         Traffic {
-            codes: ["200", "404", "503"].map(|code| (with("shop_http_requests_total", &[("code", code)]), 0.0)),
-            buckets: description.latency_buckets_s.iter().copied().chain([f64::INFINITY]).map(bucket).collect(),
+            codes: ["200", "404", "503"]
+                .map(|code| (with("shop_http_requests_total", &[("code", code)]), 0.0)),
+            buckets: description
+                .latency_buckets_s
+                .iter()
+                .copied()
+                .chain([f64::INFINITY])
+                .map(bucket)
+                .collect(),
             sum: (with("shop_http_request_duration_seconds_sum", &[]), 0.0),
             count: (with("shop_http_request_duration_seconds_count", &[]), 0.0),
             route: route.clone(),
@@ -227,7 +253,11 @@ impl Traffic {
         let mut below = 0.0;
         for (_, bound, total) in &mut self.buckets {
             let share = normal_share((*bound / median_s).ln() / spread);
-            let upto = if bound.is_infinite() { requests } else { whole(requests * share, rng).clamp(below, requests) };
+            let upto = if bound.is_infinite() {
+                requests
+            } else {
+                whole(requests * share, rng).clamp(below, requests)
+            };
             *total += upto;
             below = upto;
         }
@@ -292,7 +322,11 @@ mod tests {
         let mut last: Vec<f64> = Vec::new();
         for step in 0..500 {
             shop.step(now.plus_ms((step - 500) * 15_000), &mut BatchBuilder::default());
-            let counters: Vec<f64> = shop.traffic.iter().flat_map(|t| t.buckets.iter().map(|b| b.2).chain(t.codes.iter().map(|c| c.1))).collect();
+            let counters: Vec<f64> = shop
+                .traffic
+                .iter()
+                .flat_map(|t| t.buckets.iter().map(|b| b.2).chain(t.codes.iter().map(|c| c.1)))
+                .collect();
             assert!(last.iter().zip(&counters).all(|(before, after)| before <= after));
             last = counters;
             for traffic in &shop.traffic {
@@ -306,7 +340,9 @@ mod tests {
     fn the_incident_shows_in_checkout_and_ends() {
         let now = Timestamp::from_s(1_795_226_400);
         let mut shop = Shop::new(7, now);
-        let failed = |shop: &Shop| shop.traffic.iter().filter(|t| t.route.route == "/checkout").map(|t| t.codes[2].1).sum::<f64>();
+        let failed = |shop: &Shop| {
+            shop.traffic.iter().filter(|t| t.route.route == "/checkout").map(|t| t.codes[2].1).sum::<f64>()
+        };
         let mut errors_by_minute = Vec::new();
         for minute in -120..0 {
             let before = failed(&shop);

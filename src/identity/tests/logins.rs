@@ -249,7 +249,8 @@ fn bootstrap_is_ignored_once_an_account_exists() {
 fn no_issued_secret_stands_in_the_data_folder() {
     let mut house = House::furnished();
     let session = house.session();
-    let link = house.identity().issue_login_link(house.owner().id, None, house.now, &mut house.rng).expect("made");
+    let link =
+        house.identity().issue_login_link(house.owner().id, None, house.now, &mut house.rng).expect("made");
     house.identity().enroll_totp(house.owner().id, house.now, &mut house.rng).expect("begun");
     house.restart();
     let bytes = house.bytes();
