@@ -36,9 +36,9 @@ use tokio::time::{Instant, Sleep};
 use tower::ServiceExt as _;
 
 use super::error::ApiError;
-use super::health::Counters;
 use super::host::{Peer, TrustedProxies};
 use super::limits::network;
+use super::own_metrics::Counters;
 
 /// How connections are treated.
 #[derive(Clone, Debug)]

@@ -18,9 +18,9 @@ use super::callers::{self, Callers};
 use super::cors;
 use super::csrf::CookieCsrf;
 use super::error::{ApiError, Code, Form};
-use super::health::Counters;
 use super::host::AllowedHosts;
 use super::lanes::panic_text;
+use super::own_metrics::Counters;
 use super::request_id::RequestId;
 use super::security_headers;
 use crate::clock::Stopwatch;
@@ -153,7 +153,7 @@ async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Respon
 pub(super) fn not_found(method: &Method, uri: &Uri) -> ApiError {
     ApiError::new(
         Code::NotFound,
-        format!("there is nothing at {} {}", super::health::method_label(method), shown(uri.path())),
+        format!("there is nothing at {} {}", super::own_metrics::method_label(method), shown(uri.path())),
     )
 }
 

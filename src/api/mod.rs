@@ -18,6 +18,7 @@ mod layers;
 pub mod limits;
 pub mod openapi;
 pub mod orgs;
+pub mod own_metrics;
 pub mod pages;
 pub mod params;
 pub mod prom_json;
@@ -39,13 +40,14 @@ use callers::Callers;
 use cookies::Cookies;
 use csrf::CookieCsrf;
 use error::{ApiError, Code};
-use health::{Check, Counters, HealthDeps};
+use health::{Check, HealthDeps};
 use host::{AllowedHosts, Network, TrustedProxies};
 use lanes::Lanes;
 use limits::{Limits, LimitsOptions};
 use orgs::OrgDeps;
 use orgs::query::{ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
+use own_metrics::{Counters, OwnMetrics};
 use routes::Routes;
 
 use crate::clock::{Clock, Stopwatch};
@@ -159,6 +161,7 @@ pub struct Deps {
     write: WriteDeps,
     limits: Arc<Limits>,
     metrics_token: Option<Arc<str>>,
+    uptime: Stopwatch,
 }
 
 impl Deps {
@@ -195,7 +198,15 @@ impl Deps {
             clock: rooms.clock.clone(),
             limits: options.write,
         };
-        Deps { auth, orgs, read, write, limits, metrics_token: options.metrics_token.clone() }
+        Deps {
+            auth,
+            orgs,
+            read,
+            write,
+            limits,
+            metrics_token: options.metrics_token.clone(),
+            uptime: Stopwatch::start(),
+        }
     }
 
     /// Once a minute: the limiters forget who has been quiet.
@@ -203,14 +214,21 @@ impl Deps {
         self.limits.sweep();
     }
 
-    fn health(&self, rooms: &Rooms) -> HealthDeps {
-        HealthDeps {
+    /// What promlet says about itself.
+    pub fn own_metrics(&self, rooms: &Rooms) -> OwnMetrics {
+        OwnMetrics {
             tsdb: Arc::clone(&rooms.tsdb),
-            checks: rooms.checks.clone(),
             counters: Arc::clone(&rooms.counters),
             lanes: rooms.lanes.clone(),
             limits: Arc::clone(&self.limits),
-            uptime: Stopwatch::start(),
+            uptime: self.uptime,
+        }
+    }
+
+    fn health(&self, rooms: &Rooms) -> HealthDeps {
+        HealthDeps {
+            own: self.own_metrics(rooms),
+            checks: rooms.checks.clone(),
             metrics_token: self.metrics_token.clone(),
         }
     }

@@ -13,8 +13,9 @@ use tokio::runtime::Runtime;
 use tokio::signal;
 
 use crate::api::edge::{self, EdgeOptions};
-use crate::api::health::{Check, Counters};
+use crate::api::health::Check;
 use crate::api::lanes::{Lanes, LanesOptions};
+use crate::api::own_metrics::{Counters, OwnMetrics};
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
 use crate::config::{
@@ -95,6 +96,7 @@ pub struct Server {
     counters: Arc<Counters>,
     tasks: Vec<Task>,
     listening: Option<Listening>,
+    watching: Option<(OrgId, Duration)>,
 }
 
 /// What exists once an address is bound.
@@ -144,6 +146,7 @@ impl Server {
             counters: Arc::default(),
             tasks: Vec::new(),
             listening: None,
+            watching: None,
         };
         Ok(server)
     }
@@ -201,21 +204,28 @@ impl Server {
         Ok(())
     }
 
-    /// Writes live metrics of this machine and of promlet into `org`.
-    ///
-    /// # Errors
-    /// [`ServerError::Thread`].
-    pub fn watch_this_machine(&mut self, org: OrgId, period: Duration) -> Result<(), ServerError> {
+    /// Has live metrics of this machine and of promlet written into `org` while it runs.
+    pub fn watch_this_machine(&mut self, org: OrgId, period: Duration) {
+        self.watching = Some((org, period));
+    }
+
+    /// The first reading is there before the first request is answered.
+    fn start_watching(&mut self, own: OwnMetrics) -> Result<(), ServerError> {
+        let Some((org, period)) = self.watching else { return Ok(()) };
         let mut host = HostMetrics::new();
         let tsdb = Arc::clone(&self.tsdb);
-        let counters = Arc::clone(&self.counters);
-        self.keep_going("live-metrics", period, move |now| {
+        let mut described = false;
+        let mut tick = move |now| {
             let mut batch = BatchBuilder::default();
             host.read(now, &mut batch);
+            own.write(now, !described, &mut batch);
+            described = true;
             if let Err(error) = tsdb.append(org, &batch.batch(), now) {
                 tracing::warn!(%error, "this machine's metrics were not stored");
             }
-        })
+        };
+        tick(self.clock.now());
+        self.keep_going("live-metrics", period, tick)
     }
 
     /// Answers requests until SIGTERM, SIGINT or Ctrl-C; then drains, stops the tasks, and closes every room in order.
@@ -243,6 +253,7 @@ impl Server {
         };
         let deps = Deps::new(&rooms, &options);
         let router = api::router(api::table(&rooms, &deps), &rooms, &deps, &options)?;
+        self.start_watching(deps.own_metrics(&rooms))?;
         self.keep_going("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
         tracing::info!("listening on http://{address}");
         let counters = Arc::clone(&self.counters);

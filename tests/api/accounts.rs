@@ -319,8 +319,10 @@ async fn on_the_console_opening_a_link_signs_in_once() {
     let house = House::build(Plan { console: true, ..Plan::default() });
     let email = Email::parse(EMAIL).expect("an address");
     let user = house.identity.user_by_email(&email).expect("readable").expect("the account");
-    let link =
-        house.identity.issue_login_link(user.id, None, house.clock.now(), &mut Entropy::system()).expect("a link");
+    let link = house
+        .identity
+        .issue_login_link(user.id, None, house.clock.now(), &mut Entropy::system())
+        .expect("a link");
     let url = format!("/api/v1/auth/magic-link/verify?token={}", link.token.expose());
     assert_eq!(
         house.send(ask("HEAD", &url, &Who::Nobody).body(Body::empty()).expect("a request")).await.status,

@@ -1,0 +1,309 @@
+//! What promlet says about itself: plain counters, read into families; printed as text for `/metrics`, or written as
+//! series into the store by those who watch their own server.
+//!
+//! The labels of requests are bounded: the matched pattern, known methods, the class of the status.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::{Method, StatusCode};
+
+use super::lanes::Lanes;
+use super::limits::Limits;
+use crate::clock::Stopwatch;
+use crate::model::{BatchBuilder, Labels, MetricKind, Sample, Timestamp};
+use crate::tsdb::{Tsdb, Writes};
+
+/// Counters of the edge.
+#[derive(Debug, Default)]
+pub struct Counters {
+    requests: Mutex<BTreeMap<(String, &'static str, u16), u64>>,
+    durations: Mutex<BTreeMap<String, Histogram>>,
+    rate_limited: AtomicU64,
+    panics: AtomicU64,
+    /// Connections open now.
+    pub connections: AtomicI64,
+    /// Connections refused at the limits.
+    pub connections_refused: AtomicU64,
+    /// Connections closed because a header, a body or a reader was too slow.
+    pub connections_timed_out: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Histogram {
+    buckets: [u64; BOUNDS_S.len()],
+    count: u64,
+    sum_s: f64,
+}
+
+/// Upper bounds in seconds: from a cached answer to the query timeout.
+const BOUNDS_S: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0];
+
+/// A bounded word for a method.
+pub fn method_label(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PATCH" => "PATCH",
+        "PUT" => "PUT",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}
+
+impl Counters {
+    /// Counts one answered request.
+    pub fn request(&self, route: &str, method: &Method, status: StatusCode, took: Duration) {
+        let class = status.as_u16() / 100;
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        *requests.entry((route.to_owned(), method_label(method), class)).or_default() += 1;
+        drop(requests);
+        let mut durations = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
+        let histogram = durations.entry(route.to_owned()).or_default();
+        let seconds = took.as_secs_f64();
+        for (bucket, bound) in histogram.buckets.iter_mut().zip(BOUNDS_S) {
+            *bucket += u64::from(seconds <= bound);
+        }
+        histogram.count += 1;
+        histogram.sum_s += seconds;
+        drop(durations);
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            self.rate_limited.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a handler that panicked.
+    pub fn panicked(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Where the figures come from. Cheap to clone.
+#[derive(Clone)]
+pub struct OwnMetrics {
+    /// The store.
+    pub tsdb: Arc<Tsdb>,
+    /// The edge's counters.
+    pub counters: Arc<Counters>,
+    /// The edge's lanes.
+    pub lanes: Lanes,
+    /// The edge's limits.
+    pub limits: Arc<Limits>,
+    /// Since the start of the process.
+    pub uptime: Stopwatch,
+}
+
+/// One metric, its description and its rows.
+struct Family {
+    name: &'static str,
+    kind: MetricKind,
+    help: &'static str,
+    rows: Vec<Row>,
+}
+
+/// One value; a histogram's rows carry what follows the family's name.
+struct Row {
+    suffix: &'static str,
+    labels: Vec<(&'static str, String)>,
+    value: f64,
+}
+
+impl Family {
+    fn new(name: &'static str, kind: MetricKind, help: &'static str) -> Family {
+        Family { name, kind, help, rows: Vec::new() }
+    }
+
+    fn row(&mut self, labels: Vec<(&'static str, String)>, value: f64) {
+        self.rows.push(Row { suffix: "", labels, value });
+    }
+}
+
+fn single(name: &'static str, kind: MetricKind, help: &'static str, value: f64) -> Family {
+    let mut family = Family::new(name, kind, help);
+    family.row(Vec::new(), value);
+    family
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts beyond 2^53 lose their last digits, as in every Prometheus exporter"
+)]
+fn count(n: u64) -> f64 {
+    n as f64
+}
+
+fn size(n: usize) -> f64 {
+    count(n as u64)
+}
+
+impl OwnMetrics {
+    /// Prometheus' text format 0.0.4.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for Family { name, kind, help, rows } in self.read() {
+            // Writing into a String does not fail.
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
+            for Row { suffix, labels, value } in rows {
+                // Label values are our own patterns and words: quotes and backslashes never occur in them.
+                let pairs: Vec<String> =
+                    labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+                let _ = match pairs.is_empty() {
+                    true => writeln!(out, "{name}{suffix} {value}"),
+                    false => writeln!(out, "{name}{suffix}{{{}}} {value}", pairs.join(",")),
+                };
+            }
+        }
+        out
+    }
+
+    /// The same as samples at `at`, labelled `job="promlet"`; the first time with their descriptions.
+    pub fn write(&self, at: Timestamp, describe: bool, out: &mut BatchBuilder) {
+        for Family { name, kind, help, rows } in self.read() {
+            if describe {
+                out.describe(name, kind, help, "");
+            }
+            for Row { suffix, labels, value } in rows {
+                let own = [("__name__", format!("{name}{suffix}")), ("job", "promlet".to_owned())];
+                out.series(&Labels::from_pairs(own.into_iter().chain(labels)), [Sample { at, value }]);
+            }
+        }
+    }
+
+    fn read(&self) -> Vec<Family> {
+        let mut build =
+            Family::new("promlet_build_info", MetricKind::Gauge, "Always 1; the version is a label.");
+        build.row(vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0);
+        let uptime = self.uptime.elapsed().as_secs_f64();
+        let mut all = vec![
+            build,
+            single("promlet_uptime_seconds", MetricKind::Gauge, "Seconds since the start.", uptime),
+        ];
+        all.extend(self.counters.read());
+        all.extend(self.edge());
+        all.extend(self.store());
+        all
+    }
+
+    fn edge(&self) -> Vec<Family> {
+        let lanes = self.lanes.gauges();
+        let of_lanes = |name, kind, help, value: &dyn Fn(&(&'static str, usize, usize, u64)) -> f64| {
+            let mut family = Family::new(name, kind, help);
+            for lane in &lanes {
+                family.row(vec![("lane", lane.0.to_owned())], value(lane));
+            }
+            family
+        };
+        let mut entries =
+            Family::new("promlet_limiter_entries", MetricKind::Gauge, "Callers that a limiter remembers.");
+        for (limiter, callers) in self.limits.entries() {
+            entries.row(vec![("limiter", limiter.to_owned())], size(callers));
+        }
+        vec![
+            of_lanes("promlet_lane_running", MetricKind::Gauge, "Work running on a lane.", &|lane| {
+                size(lane.1)
+            }),
+            of_lanes("promlet_lane_waiting", MetricKind::Gauge, "Work waiting for a lane.", &|lane| {
+                size(lane.2)
+            }),
+            of_lanes(
+                "promlet_lane_refused_total",
+                MetricKind::Counter,
+                "Work refused because a lane was full.",
+                &|lane| count(lane.3),
+            ),
+            entries,
+        ]
+    }
+
+    fn store(&self) -> Vec<Family> {
+        let stats = self.tsdb.stats();
+        let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
+        let counter = |name, help, value| single(name, MetricKind::Counter, help, count(value));
+        vec![
+            gauge("promlet_series", "Series registered.", stats.series),
+            gauge("promlet_head_samples", "Samples in the head.", stats.samples),
+            gauge("promlet_head_bytes", "Bytes of the head.", stats.head_bytes),
+            counter("promlet_samples_stored_total", "Samples stored.", stats.stored_total),
+            counter("promlet_samples_refused_total", "Samples refused.", stats.refused_total),
+            gauge("promlet_wal_files", "Files of the log.", stats.wal_files),
+            gauge("promlet_wal_file_bytes", "Bytes of the log's files.", stats.wal_file_bytes),
+            counter("promlet_wal_written_bytes_total", "Bytes written to the log.", stats.wal_written_bytes),
+            counter("promlet_wal_records_total", "Records written to the log.", stats.wal_records),
+            counter("promlet_wal_syncs_total", "Syncs of the log.", stats.wal_syncs),
+            counter("promlet_checkpoints_total", "Checkpoints made.", stats.checkpoints),
+            counter("promlet_checkpoints_failed_total", "Checkpoints that failed.", stats.checkpoints_failed),
+            gauge(
+                "promlet_store_writable",
+                "1 while the store takes samples.",
+                u64::from(self.tsdb.health().writes == Writes::Open),
+            ),
+        ]
+    }
+}
+
+impl Counters {
+    fn read(&self) -> Vec<Family> {
+        let mut requests = Family::new(
+            "promlet_http_requests_total",
+            MetricKind::Counter,
+            "Requests answered, by matched route.",
+        );
+        let counted = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for ((route, method, class), answered) in counted {
+            requests.row(
+                vec![("route", route), ("method", method.to_owned()), ("status", format!("{class}xx"))],
+                count(answered),
+            );
+        }
+        let load = |counter: &AtomicU64| count(counter.load(Ordering::Relaxed));
+        let counter = |name, help, value| single(name, MetricKind::Counter, help, value);
+        let open = self.connections.load(Ordering::Relaxed);
+        vec![
+            requests,
+            self.durations(),
+            counter("promlet_http_rate_limited_total", "Requests answered 429.", load(&self.rate_limited)),
+            counter("promlet_http_panics_total", "Handlers that panicked.", load(&self.panics)),
+            single(
+                "promlet_connections",
+                MetricKind::Gauge,
+                "Connections open now.",
+                count(u64::try_from(open).unwrap_or(0)),
+            ),
+            counter(
+                "promlet_connections_refused_total",
+                "Connections refused at the limits.",
+                load(&self.connections_refused),
+            ),
+            counter(
+                "promlet_connections_timed_out_total",
+                "Connections closed for being slow or idle.",
+                load(&self.connections_timed_out),
+            ),
+        ]
+    }
+
+    fn durations(&self) -> Family {
+        let help = "Time until the response's head was ready.";
+        let mut family = Family::new("promlet_http_request_duration_seconds", MetricKind::Histogram, help);
+        let durations = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
+        for (route, histogram) in durations.iter() {
+            let mut put = |suffix, bound: Option<String>, value| {
+                let labels =
+                    [("route", route.clone())].into_iter().chain(bound.map(|bound| ("le", bound))).collect();
+                family.rows.push(Row { suffix, labels, value });
+            };
+            for (below, bound) in histogram.buckets.iter().zip(BOUNDS_S) {
+                put("_bucket", Some(bound.to_string()), count(*below));
+            }
+            put("_bucket", Some("+Inf".to_owned()), count(histogram.count));
+            put("_sum", None, histogram.sum_s);
+            put("_count", None, count(histogram.count));
+        }
+        family
+    }
+}
