@@ -34,6 +34,8 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// Origins of the cabinet's front end under development; they get CORS with credentials.
     pub trusted_origins: Vec<String>,
+    /// Addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<String>,
     /// Who may make organisations.
     pub org_create: OrgCreate,
     /// The first account, from `PROMLET_BOOTSTRAP_*`.
@@ -213,6 +215,9 @@ struct Flags {
     /// Origins of a front end under development
     #[arg(long, env = "PROMLET_TRUSTED_ORIGINS", value_name = "ORIGIN,..", value_delimiter = ',')]
     trusted_origins: Vec<String>,
+    /// Proxies whose X-Forwarded-For is believed, as addresses or networks
+    #[arg(long, env = "PROMLET_TRUSTED_PROXIES", value_name = "CIDR,..", value_delimiter = ',')]
+    trusted_proxies: Vec<String>,
     /// Who may make organisations
     #[arg(long, env = "PROMLET_ORG_CREATE", value_enum, default_value = "admin")]
     org_create: OrgCreate,
@@ -385,6 +390,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         public_url,
         allowed_hosts: tidy_list(flags.allowed_hosts),
         trusted_origins: tidy_list(flags.trusted_origins),
+        trusted_proxies: tidy_list(flags.trusted_proxies),
         org_create: flags.org_create,
         bootstrap: bootstrap()?,
         master_key,
@@ -541,6 +547,12 @@ mod tests {
         ] {
             assert_eq!(parse(args).expect("valid").listen.port(), 1, "{args:?}");
         }
+    }
+
+    #[test]
+    fn lists_are_taken_apart_at_commas() {
+        let settings = parse(&["--trusted-proxies", "10.0.0.0/8, fd00::/8,"]).expect("valid");
+        assert_eq!(settings.trusted_proxies, ["10.0.0.0/8", "fd00::/8"]);
     }
 
     #[test]

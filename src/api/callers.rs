@@ -7,6 +7,7 @@
 //! yet: `enter` does, and is the only way to an [`Access`].
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
@@ -24,8 +25,8 @@ use super::limits::{Charge, Limits};
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
-    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Membership, Role, Session, SessionCheck,
-    UserId,
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Limit, Membership, OrgSettings, Role, Session,
+    SessionCheck, UserId,
 };
 use crate::model::{Access, OrgId, Timestamp};
 
@@ -102,6 +103,38 @@ pub struct Entered {
     pub access: Access,
     /// What it may ask.
     pub grant: Grant,
+    /// What the organisation lets one question cost.
+    pub quota: Quota,
+}
+
+/// An organisation's own limits of one question (API.md C3). The default leaves both to the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Quota {
+    /// Samples.
+    pub samples: Limit,
+    /// Seconds.
+    pub timeout_s: Limit,
+}
+
+impl Quota {
+    /// As the organisation's settings say.
+    pub fn of(settings: &OrgSettings) -> Quota {
+        Quota { samples: settings.max_samples_per_query, timeout_s: settings.query_timeout_s }
+    }
+
+    /// Samples that one question may read.
+    pub fn samples_max(&self, default: u64) -> u64 {
+        self.samples.or(Some(default)).unwrap_or(u64::MAX)
+    }
+
+    /// How long one question may take.
+    pub fn timeout(&self, default: Duration) -> Duration {
+        match self.timeout_s {
+            Limit::Default => default,
+            Limit::Unlimited => Duration::MAX,
+            Limit::At(seconds) => Duration::from_secs(seconds),
+        }
+    }
 }
 
 /// What a token and its key restrict beside the series themselves. The default restricts nothing.
@@ -148,7 +181,8 @@ impl Reader {
     /// 404 `org_not_found` for a session that is not its member, 403 `org_mismatch` for a token of another one, 403
     /// `embed_restricted` where the token does not grant the endpoint.
     pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<Entered> {
-        let whole = |org| Entered { access: Access::whole(org), grant: Grant::default() };
+        let quota = |org| Quota::of(&self.0.callers.identity.org_settings(org));
+        let whole = |org| Entered { access: Access::whole(org), grant: Grant::default(), quota: quota(org) };
         match self.0.who()? {
             Who::Session { session, .. } => {
                 self.0.membership(session.user, slug, Role::Viewer).map(|member| whole(member.org.id))
@@ -166,6 +200,7 @@ impl Reader {
                     max_range_ms: grant.max_range_s.map(ms),
                     min_step_ms: grant.min_step_s.map(ms),
                 },
+                quota: quota(grant.org),
             }),
             Who::Key(key) => key_enters(key, slug).map(whole),
         }

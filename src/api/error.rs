@@ -114,6 +114,8 @@ codes! {
     422 {
         ValidationFailed "validation_failed" "Validation failed",
         QueryTooExpensive "query_too_expensive" "Query too expensive",
+        // Not in B2: an expression that has no answer on this data, which is nobody's field to correct.
+        QueryFailed "query_failed" "Query failed",
         WeakPassword "weak_password" "Password too weak",
     }
     429 {
@@ -386,7 +388,7 @@ impl Form {
             // Writing on the mount is ingestion: its senders read status and first line only.
             (Some("prometheus"), Some("api"), Some("v1"), Some("write")) => Form::Problem,
             (Some("prometheus"), ..) => Form::Prometheus,
-            (Some("metrics" | "query"), ..) => Form::Data,
+            (Some("metrics" | "labels" | "query"), ..) => Form::Data,
             _ => Form::Problem,
         }
     }
@@ -415,6 +417,7 @@ mod tests {
             ("/api/v1/auth/login", Form::Problem),
             ("/api/v1/orgs/acme", Form::Problem),
             ("/api/v1/orgs/acme/metrics", Form::Data),
+            ("/api/v1/orgs/acme/labels/job/values", Form::Data),
             ("/api/v1/orgs/acme/query/range", Form::Data),
             ("/api/v1/orgs/acme/prometheus/api/v1/query", Form::Prometheus),
             ("/api/v1/orgs/acme/prometheus/api/v1/write", Form::Problem),

@@ -51,7 +51,7 @@ use own_metrics::{Counters, OwnMetrics};
 use routes::Routes;
 
 use crate::clock::{Clock, Stopwatch};
-use crate::identity::Identity;
+use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
 use crate::outbound::MailQueue;
 use crate::tsdb::Tsdb;
@@ -104,6 +104,10 @@ pub struct ApiOptions {
     pub read: ReadOptions,
     /// How much one write may bring.
     pub write: ingest::Limits,
+    /// Requests a second of new API keys that do not say.
+    pub embed_rps_default: u32,
+    /// Whether the API document is served.
+    pub docs: bool,
 }
 
 impl ApiOptions {
@@ -122,6 +126,8 @@ impl ApiOptions {
             link_ttl: Duration::from_secs(600),
             read: ReadOptions::default(),
             write: ingest::Limits::default(),
+            embed_rps_default: EmbedSettings::default().rate_limit_rps,
+            docs: true,
         }
     }
 }
@@ -132,6 +138,9 @@ pub enum OptionsError {
     /// The public URL is no `http://` or `https://` URL with a host.
     #[error("the public URL {0:?} is not http://host or https://host")]
     PublicUrl(String),
+    /// A trusted proxy is no network.
+    #[error("a trusted proxy is an address or a network such as 10.0.0.0/8, not {0:?}")]
+    TrustedProxy(String),
     /// A trusted origin is none.
     #[error("a trusted origin does not fit: {0}")]
     TrustedOrigin(String),
@@ -149,7 +158,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
         .merge(health::routes().with(deps.health(rooms)));
-    openapi::document(routes)
+    if deps.docs { openapi::document(routes) } else { routes }
 }
 
 /// What the route groups share, made once.
@@ -162,6 +171,7 @@ pub struct Deps {
     limits: Arc<Limits>,
     metrics_token: Option<Arc<str>>,
     uptime: Stopwatch,
+    docs: bool,
 }
 
 impl Deps {
@@ -185,6 +195,9 @@ impl Deps {
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             limits: Arc::clone(&limits),
+            defaults: Arc::new(orgs::settings::defaults(&options.read)),
+            applying: Arc::default(),
+            embed_rps_default: options.embed_rps_default,
         };
         let read = ReadDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -206,6 +219,7 @@ impl Deps {
             limits,
             metrics_token: options.metrics_token.clone(),
             uptime: Stopwatch::start(),
+            docs: options.docs,
         }
     }
 

@@ -410,6 +410,9 @@ struct Claims {
     others: BTreeMap<String, IgnoredAny>,
 }
 
+/// Signed with another secret than the key's.
+pub(super) const FOREIGN_SIGNATURE: TokenRefusal = invalid("signature");
+
 const fn invalid(reason: &'static str) -> TokenRefusal {
     TokenRefusal::Invalid { reason }
 }

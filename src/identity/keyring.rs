@@ -18,6 +18,7 @@ use super::audit::{self, Event};
 use super::embed_token::{self, TokenKey};
 use super::master::SealedFor;
 use super::org::OrgRow;
+use super::rotation::RotatedRow;
 use super::store::read;
 use super::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedGrant, EmbedRequest, EmbedSettings, FieldError, Identity,
@@ -78,6 +79,33 @@ struct Entry {
     secret: SecretHash,
     /// `None` where the key may not sign tokens, or its material is damaged.
     tokens: Option<TokenKey>,
+    /// The secret before the last rotation.
+    previous: Option<Previous>,
+}
+
+#[derive(Debug)]
+struct Previous {
+    secret: SecretHash,
+    tokens: Option<TokenKey>,
+    /// From then on it is refused.
+    until: Timestamp,
+}
+
+impl Entry {
+    /// The secret before this one, while it still works.
+    fn previous(&self, now: Timestamp) -> Option<&Previous> {
+        self.previous.as_ref().filter(|previous| now < previous.until)
+    }
+
+    fn opens(&self, secret: SecretHash, now: Timestamp) -> bool {
+        self.secret == secret || self.previous(now).is_some_and(|previous| previous.secret == secret)
+    }
+}
+
+/// All that is stored of one key.
+struct Stored {
+    row: KeyRow,
+    rotated: Option<RotatedRow>,
 }
 
 /// The keys of all organisations.
@@ -97,15 +125,21 @@ struct Ring {
 impl Ring {
     fn insert(&mut self, entry: Entry) {
         let (key, secret) = (Arc::clone(&entry.key), entry.secret);
+        let previous = entry.previous.as_ref().map(|previous| previous.secret);
         self.remove(key.id);
         self.by_org.entry(key.org).or_default().insert((key.created_at, key.id), Arc::clone(&key));
-        self.by_secret.insert(secret, key.id);
+        for secret in previous.into_iter().chain([secret]) {
+            self.by_secret.insert(secret, key.id);
+        }
         self.by_id.insert(key.id, Arc::new(entry));
     }
 
     fn remove(&mut self, id: KeyId) {
         let Some(entry) = self.by_id.remove(&id) else { return };
         self.by_secret.remove(&entry.secret);
+        if let Some(previous) = &entry.previous {
+            self.by_secret.remove(&previous.secret);
+        }
         if let Some(own) = self.by_org.get_mut(&entry.key.org) {
             own.remove(&(entry.key.created_at, id));
         }
@@ -122,21 +156,14 @@ impl Keyring {
     }
 }
 
-fn sealed_for(id: &KeyId) -> SealedFor<'_> {
+pub(super) fn sealed_for(id: &KeyId) -> SealedFor<'_> {
     SealedFor { kind: "api_key", id: id.as_bytes() }
 }
 
 impl Identity {
-    fn entry(
-        &self,
-        org: OrgId,
-        slug: &OrgSlug,
-        id: KeyId,
-        row: KeyRow,
-        usage: Arc<Usage>,
-    ) -> Result<Entry, StoreError> {
-        let secret = row.secret;
-        let opened = row.sealed.as_deref().map(|sealed| self.sealing.open(sealed_for(&id), sealed));
+    fn entry(&self, org: OrgId, slug: &OrgSlug, id: KeyId, stored: Stored, usage: Arc<Usage>) -> Entry {
+        let Stored { row, rotated } = stored;
+        let (secret, sealed) = (row.secret, row.sealed);
         let key = Arc::new(ApiKey {
             id,
             org,
@@ -153,39 +180,55 @@ impl Identity {
             tokens_valid_after: row.tokens_valid_after,
             usage,
         });
+        let previous = rotated.map(|rotated| Previous {
+            secret: rotated.secret,
+            // An uploaded public key signs whatever the secret is: there is nothing to keep of it.
+            tokens: rotated.sealed.and_then(|sealed| self.token_key(&key, Some(&sealed))),
+            until: rotated.until,
+        });
+        let tokens = self.token_key(&key, sealed.as_deref());
+        Entry { key, secret, tokens, previous }
+    }
+
+    /// What verifies the tokens of `key`; nothing where it may not sign any, or its material is damaged.
+    fn token_key(&self, key: &ApiKey, sealed: Option<&[u8]>) -> Option<TokenKey> {
         if !key.scopes.embed {
-            return Ok(Entry { key, secret, tokens: None });
+            return None;
         }
+        let opened = sealed.map(|sealed| self.sealing.open(sealed_for(&key.id), sealed));
         // Another master key, or a damaged row: this key verifies nothing, the others go on.
-        let secret_text = match opened.transpose() {
+        let secret = match opened.transpose() {
             Ok(bytes) => bytes.and_then(|bytes| String::from_utf8(bytes).ok()).map(Secret::new),
             Err(error) => {
-                tracing::error!(key.id = %id, %error, "this API key cannot verify embed tokens");
+                tracing::error!(key.id = %key.id, %error, "this API key cannot verify embed tokens");
                 None
             }
         };
-        let tokens = TokenKey::new(&key, secret_text);
+        let tokens = TokenKey::new(key, secret);
         if let Err(error) = &tokens {
-            tracing::error!(key.id = %id, %error, "this API key cannot verify embed tokens");
+            tracing::error!(key.id = %key.id, %error, "this API key cannot verify embed tokens");
         }
-        Ok(Entry { key, secret, tokens: tokens.ok() })
+        tokens.ok()
     }
 
     /// Loads every key.
     pub(super) fn load_keys(&self) -> Result<(), StoreError> {
         let slugs: HashMap<OrgId, OrgSlug> = self.orgs()?.into_iter().map(|org| (org.id, org.slug)).collect();
         let used: HashMap<(OrgId, KeyId), UsedRow> = self.rows::<UsedRow>(&())?.into_iter().collect();
+        let mut rotations: HashMap<(OrgId, KeyId), RotatedRow> =
+            self.rows::<RotatedRow>(&())?.into_iter().collect();
         let mut ring = self.keyring.write();
         for ((org, id), row) in self.rows::<KeyRow>(&())? {
             let slug = slugs.get(&org).ok_or(StoreError::Inconsistent("an API key of no organisation"))?;
             let usage = Arc::new(Usage::stored(used.get(&(org, id)).map(|row| row.0)));
-            ring.insert(self.entry(org, slug, id, row, usage)?);
+            let rotated = rotations.remove(&(org, id));
+            ring.insert(self.entry(org, slug, id, Stored { row, rotated }, usage));
         }
         Ok(())
     }
 
     /// Brings the ring in line with what is stored of one key.
-    fn reload_key(&self, org: OrgId, id: KeyId) -> Result<Option<Arc<ApiKey>>, StoreError> {
+    pub(super) fn reload_key(&self, org: OrgId, id: KeyId) -> Result<Option<Arc<ApiKey>>, StoreError> {
         let mut ring = self.keyring.write();
         let Some(row) = self.row::<KeyRow>(&(org, id))? else {
             ring.remove(id);
@@ -205,7 +248,8 @@ impl Identity {
             .by_id
             .get(&id)
             .map_or_else(|| Arc::new(Usage::stored(None)), |entry| Arc::clone(&entry.key.usage));
-        let entry = self.entry(org, &slug, id, row, usage)?;
+        let rotated = self.row::<RotatedRow>(&(org, id))?;
+        let entry = self.entry(org, &slug, id, Stored { row, rotated }, usage);
         let key = Arc::clone(&entry.key);
         ring.insert(entry);
         Ok(Some(key))
@@ -272,13 +316,14 @@ impl Identity {
             .filter(|found| found.org == org)
     }
 
-    /// Changes a key. Blocks (commit).
+    /// Changes a key; `actor` is `None` at the command line. Blocks (commit).
     ///
     /// # Errors
     /// [`KeyError`].
     pub fn change_key(
         &self,
         org: OrgId,
+        actor: Option<UserId>,
         key: KeyId,
         change: ApiKeyChange,
         now: Timestamp,
@@ -287,7 +332,7 @@ impl Identity {
             let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
             let changed = changed(row, change, now)?;
             txn.put(&(org, key), &changed);
-            audit::note(txn, &event(None, "key.updated", org, key), now)?;
+            audit::note(txn, &event(actor, "key.updated", org, key), now)?;
             Ok::<_, KeyError>(())
         })?;
         self.reload_key(org, key)?.ok_or(KeyError::NotFound)
@@ -297,12 +342,18 @@ impl Identity {
     ///
     /// # Errors
     /// [`KeyError`].
-    pub fn revoke_tokens(&self, org: OrgId, key: KeyId, now: Timestamp) -> Result<(), KeyError> {
+    pub fn revoke_tokens(
+        &self,
+        org: OrgId,
+        actor: Option<UserId>,
+        key: KeyId,
+        now: Timestamp,
+    ) -> Result<(), KeyError> {
         self.change(move |txn| {
             let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
             let tokens_valid_after = row.tokens_valid_after.max(Some(now));
             txn.put(&(org, key), &KeyRow { tokens_valid_after, ..row });
-            audit::note(txn, &event(None, "key.updated", org, key).detail("tokens revoked"), now)?;
+            audit::note(txn, &event(actor, "key.updated", org, key).detail("tokens revoked"), now)?;
             Ok::<_, KeyError>(())
         })?;
         self.reload_key(org, key)?;
@@ -313,7 +364,13 @@ impl Identity {
     ///
     /// # Errors
     /// [`KeyError`]; after a [`KeyError::Store`] it is dead until the next start all the same.
-    pub fn delete_key(&self, org: OrgId, key: KeyId, now: Timestamp) -> Result<(), KeyError> {
+    pub fn delete_key(
+        &self,
+        org: OrgId,
+        actor: Option<UserId>,
+        key: KeyId,
+        now: Timestamp,
+    ) -> Result<(), KeyError> {
         if self.key(org, key).is_none() {
             return Err(KeyError::NotFound);
         }
@@ -321,7 +378,8 @@ impl Identity {
         self.change(move |txn| {
             txn.remove::<KeyRow>(&(org, key));
             txn.remove::<UsedRow>(&(org, key));
-            audit::note(txn, &event(None, "key.revoked", org, key), now)?;
+            txn.remove::<RotatedRow>(&(org, key));
+            audit::note(txn, &event(actor, "key.revoked", org, key), now)?;
             Ok::<_, KeyError>(())
         })?;
         // A change of the same key may have been under way and put it back.
@@ -336,6 +394,9 @@ impl Identity {
         let found = {
             let ring = self.keyring.read();
             let entry = ring.by_id.get(ring.by_secret.get(&hash)?)?;
+            if !entry.opens(hash, now) {
+                return None;
+            }
             Arc::clone(&entry.key)
         };
         if found.is_refused(now) {
@@ -354,7 +415,12 @@ impl Identity {
         let entry =
             self.keyring.read().by_id.get(&id).cloned().ok_or(TokenRefusal::Invalid { reason: "key" })?;
         let tokens = entry.tokens.as_ref().ok_or(TokenRefusal::Invalid { reason: "key" })?;
-        let verified = embed_token::verify(&entry.key, tokens, request, now);
+        let mut verified = embed_token::verify(&entry.key, tokens, request, now);
+        if verified.as_ref().is_err_and(|refusal| *refusal == embed_token::FOREIGN_SIGNATURE)
+            && let Some(tokens) = entry.previous(now).and_then(|previous| previous.tokens.as_ref())
+        {
+            verified = embed_token::verify(&entry.key, tokens, request, now);
+        }
         match &verified {
             Ok(_) => self.note_use(&entry.key, now),
             Err(refusal) => {
@@ -401,7 +467,7 @@ impl Identity {
     }
 }
 
-fn event(actor: Option<UserId>, action: &'static str, org: OrgId, key: KeyId) -> Event {
+pub(super) fn event(actor: Option<UserId>, action: &'static str, org: OrgId, key: KeyId) -> Event {
     let event = actor.map_or_else(|| Event::by_nobody(action), |actor| Event::by(actor, action));
     event.of(org).target(&key.to_string())
 }

@@ -7,9 +7,9 @@
 //! | file | noun |
 //! |---|---|
 //! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
-//! | `user`, `org`, `setup` | accounts, organisations and roles, the first of both |
+//! | `user`, `org`, `org_settings`, `member`, `setup` | accounts, organisations and roles, the first of both |
 //! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session`, `reauth` | getting in, staying in |
-//! | `api_key`, `keyring`, `embed_token`, `matcher_text` | machines and embedded pages |
+//! | `api_key`, `keyring`, `rotation`, `embed_token`, `matcher_text` | machines and embedded pages |
 
 mod api_key;
 mod audit;
@@ -21,9 +21,12 @@ mod login;
 mod magic_link;
 mod master;
 mod matcher_text;
+mod member;
 mod org;
+mod org_settings;
 mod password;
 mod reauth;
+mod rotation;
 mod session;
 mod setup;
 mod store;
@@ -56,9 +59,12 @@ pub use login::{
 };
 pub use magic_link::{IssuedLink, LinkError, LinkLogin, LinkMail, LinkOutcome, LinkProof, LinkRequest};
 pub use master::{SealError, master_key_mark};
+pub use member::Member;
 pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
+pub use org_settings::{OrgChange, OrgChangeError, Setting};
 pub use password::{Argon2Cost, BadHash, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
 pub use reauth::{Reauth, ReauthError};
+pub use rotation::Rotation;
 pub use session::{AuthMethod, Client, SESSION_IDLE, Session, SessionCheck};
 pub use setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
 pub use store::StoreError;
@@ -127,6 +133,7 @@ pub struct Identity {
     lockout: Mutex<lockout::Lockout>,
     sessions: session::Sessions,
     keyring: keyring::Keyring,
+    org_settings: org_settings::InMemory,
     setup: Mutex<Option<SecretHash>>,
     has_users: AtomicBool,
     mark_initialised: MarkInitialised,
@@ -164,6 +171,7 @@ impl Identity {
             lockout: Mutex::default(),
             sessions: session::Sessions::default(),
             keyring: keyring::Keyring::default(),
+            org_settings: org_settings::InMemory::default(),
             setup: Mutex::default(),
             has_users: AtomicBool::new(false),
             mark_initialised: foundation.mark_initialised,
@@ -174,6 +182,7 @@ impl Identity {
         identity.has_users.store(has_users, Ordering::Release);
         identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
         identity.load_keys()?;
+        identity.load_org_settings()?;
         Ok(identity)
     }
 
@@ -190,6 +199,7 @@ impl Identity {
             self.next_sweep_ms.store(now.plus_ms(SWEEP_EVERY_MS).as_ms(), Ordering::Release);
             self.sweep_logins(now)?;
             self.sweep_audit(now)?;
+            self.sweep_rotations(now)?;
         }
         self.sweep_sessions(due, now)
     }

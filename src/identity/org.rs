@@ -168,7 +168,7 @@ impl Record for OrgRow {
 }
 
 impl OrgRow {
-    fn view(self, id: OrgId) -> Result<Org, StoreError> {
+    pub(super) fn view(self, id: OrgId) -> Result<Org, StoreError> {
         let slug = OrgSlug::parse(&self.slug)
             .map_err(|_| StoreError::Inconsistent("an organisation's slug is none"))?;
         Ok(Org {

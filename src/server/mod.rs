@@ -14,7 +14,9 @@ use tokio::signal;
 
 use crate::api::edge::{self, EdgeOptions};
 use crate::api::health::Check;
+use crate::api::host::{Network, TrustedProxies};
 use crate::api::lanes::{Lanes, LanesOptions};
+use crate::api::orgs::settings::apply_settings;
 use crate::api::own_metrics::{Counters, OwnMetrics};
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
@@ -135,6 +137,7 @@ impl Server {
             tracing::error!("{note}");
         }
         let tsdb = Arc::new(tsdb);
+        apply_settings(&identity, &tsdb)?;
         let server = Server {
             settings,
             clock,
@@ -237,7 +240,7 @@ impl Server {
             self.listen()?;
         }
         let Some(Listening { runtime, listener, address }) = self.listening.take() else { return Ok(()) };
-        let options = self.api_options(address);
+        let options = self.api_options(address)?;
         let lanes = Lanes::start(&self.lanes_options()).map_err(ServerError::Thread)?;
         let mail =
             Arc::new(MailQueue::start(mail::mailer(&self.settings.mail)?).map_err(ServerError::Thread)?);
@@ -257,8 +260,11 @@ impl Server {
         self.keep_going("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
         tracing::info!("listening on http://{address}");
         let counters = Arc::clone(&self.counters);
-        let dropped =
-            runtime.block_on(edge::serve(listener, router, EdgeOptions::default(), counters, told_to_stop()));
+        let at_the_door = EdgeOptions {
+            proxies: TrustedProxies(options.trusted_proxies.clone()),
+            ..EdgeOptions::default()
+        };
+        let dropped = runtime.block_on(edge::serve(listener, router, at_the_door, counters, told_to_stop()));
         if dropped > 0 {
             tracing::warn!(dropped, "connections were still busy after the grace period");
         }
@@ -290,7 +296,7 @@ impl Server {
         Ok(())
     }
 
-    fn api_options(&self, address: SocketAddr) -> ApiOptions {
+    fn api_options(&self, address: SocketAddr) -> Result<ApiOptions, api::OptionsError> {
         let settings = &self.settings;
         let url = settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
         let mut options = ApiOptions::new(&url);
@@ -306,7 +312,10 @@ impl Server {
         options.read.promql.limits.samples_max = settings.query_max_samples;
         options.metrics_token = settings.metrics_token.as_ref().map(|token| token.reveal().into());
         options.limits.cabinet_rps = settings.rate_cabinet_rps;
-        options
+        options.embed_rps_default = settings.rate_embed_default_rps;
+        options.docs = settings.docs;
+        options.trusted_proxies = trusted_proxies(&settings.trusted_proxies)?;
+        Ok(options)
     }
 
     fn lanes_options(&self) -> LanesOptions {
@@ -354,6 +363,13 @@ impl Server {
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
+}
+
+/// Reads addresses and networks.
+fn trusted_proxies(texts: &[String]) -> Result<Vec<Network>, api::OptionsError> {
+    let read =
+        |text: &String| Network::parse(text).ok_or_else(|| api::OptionsError::TrustedProxy(text.clone()));
+    texts.iter().map(read).collect()
 }
 
 fn open_identity(

@@ -18,7 +18,7 @@ impl From<QueryError> for ApiError {
             QueryError::Timeout => Code::QueryTimeout,
             QueryError::Cancelled => Code::QueryCancelled,
             QueryError::BadQuery(_) => Code::BadExpr,
-            QueryError::Execution(_) => Code::ValidationFailed,
+            QueryError::Execution(_) => Code::QueryFailed,
         };
         ApiError::new(code, error.to_string())
     }
@@ -93,6 +93,7 @@ mod tests {
         for (error, status, kind) in cases {
             let code = ApiError::from(error).code();
             assert_eq!((code.status().as_u16(), code.error_type()), (status, kind), "{code:?}");
+            assert_ne!(code, Code::ValidationFailed, "a query is no form with fields");
         }
         assert_eq!(ApiError::from(BodyTooLarge { bytes_max: 1 }).code(), Code::QueryTooExpensive);
     }

@@ -1,9 +1,10 @@
 //! Identity's refusals as the API tells them. No wildcards: a new variant asks here which code it is.
 
 use super::{ApiError, Code};
+use crate::api::callers::org_not_found;
 use crate::identity::{
-    CodeError, FieldError, KeyError, LinkError, LoginError, MintError, OrgError, ReauthError, SetUpError,
-    StoreError, TokenRefusal, TwoFactorError,
+    CodeError, FieldError, KeyError, LinkError, LoginError, MintError, OrgChangeError, OrgError, ReauthError,
+    SetUpError, StoreError, TokenRefusal, TwoFactorError,
 };
 use crate::model::SlugError;
 
@@ -145,6 +146,20 @@ impl From<OrgError> for ApiError {
             OrgError::Exhausted => ApiError::new(Code::Conflict, detail),
             OrgError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
             OrgError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<OrgChangeError> for ApiError {
+    fn from(error: OrgChangeError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            OrgChangeError::UnknownOrg => org_not_found(),
+            OrgChangeError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
+            OrgChangeError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            OrgChangeError::AboveDefault(setting) => ApiError::new(Code::Forbidden, detail.clone())
+                .with_field(format!("settings.{}", setting.as_str()), "above_default", detail),
+            OrgChangeError::Store(error) => error.into(),
         }
     }
 }

@@ -1,6 +1,8 @@
-//! API keys (API.md C4). The secret appears in the answer that makes the key, and never again.
+//! API keys (API.md C4). The secret appears in the answer that makes or rotates the key, and never again.
 //!
 //! Every object here restricts what a key may do, so an unknown field is a 422: a typo would silently grant more.
+
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -17,7 +19,7 @@ use crate::api::routes::{Auth, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{
     ApiKey, ApiKeyChange, EmbedPolicy, EmbedSettings, IngestSettings, KeyId, KeyScopes, NewApiKey, Role,
-    TokenAlgorithm,
+    Rotation, TokenAlgorithm,
 };
 use crate::model::Timestamp;
 
@@ -44,6 +46,12 @@ pub fn routes() -> Routes<OrgDeps> {
             Auth::Session,
             "Refuse every embed token made until now",
             revoke_tokens,
+        )
+        .post(
+            "/orgs/{slug}/api-keys/{id}/rotate",
+            Auth::Session,
+            "Give an API key a new secret; the one before works until the overlap ends",
+            rotate,
         )
 }
 
@@ -97,7 +105,7 @@ async fn create(
         name: body.name,
         scopes: scopes(&body.scopes)?,
         expires_at: body.expires_at.as_deref().map(time).transpose()?,
-        embed: EmbedSettings::default(),
+        embed: EmbedSettings { rate_limit_rps: deps.embed_rps_default, ..EmbedSettings::default() },
         ingest: IngestSettings::default(),
     };
     if let Some(embed) = body.embed {
@@ -139,7 +147,7 @@ async fn change(
     Json(body): Json<ChangeBody>,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
-    let (org, id, now) = (member.org.id, key_id(&id)?, deps.clock.now());
+    let (org, id, now, user) = (member.org.id, key_id(&id)?, deps.clock.now(), cabinet.user());
     let key = deps.identity.key(org, id).ok_or_else(not_found)?;
     let mut change = ApiKeyChange {
         name: body.name,
@@ -166,7 +174,7 @@ async fn change(
         sent.apply(&mut ingest);
         change.ingest = Some(ingest);
     }
-    let changed = deps.change(move |identity| identity.change_key(org, id, change, now)).await?;
+    let changed = deps.change(move |identity| identity.change_key(org, Some(user), id, change, now)).await?;
     Ok(Json(key_json(&changed)))
 }
 
@@ -176,8 +184,8 @@ async fn delete(
     PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let member = cabinet.enter(&slug, Role::Admin)?;
-    let (org, id, now) = (member.org.id, key_id(&id)?, deps.clock.now());
-    deps.change(move |identity| identity.delete_key(org, id, now)).await?;
+    let (org, id, now, user) = (member.org.id, key_id(&id)?, deps.clock.now(), cabinet.user());
+    deps.change(move |identity| identity.delete_key(org, Some(user), id, now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -187,9 +195,40 @@ async fn revoke_tokens(
     PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
     let member = cabinet.enter(&slug, Role::Admin)?;
-    let (org, id, now) = (member.org.id, key_id(&id)?, deps.clock.now());
-    deps.change(move |identity| identity.revoke_tokens(org, id, now)).await?;
+    let (org, id, now, user) = (member.org.id, key_id(&id)?, deps.clock.now(), cabinet.user());
+    deps.change(move |identity| identity.revoke_tokens(org, Some(user), id, now)).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// A week, in seconds.
+const OVERLAP_S_MAX: u64 = 604_800;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RotateBody {
+    overlap_s: u64,
+}
+
+/// As fresh a login as for a new key: what is handed out is the same.
+async fn rotate(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf((slug, id)): PathOf<(String, String)>,
+    Json(body): Json<RotateBody>,
+) -> ApiResult<Json<Value>> {
+    let member = cabinet.enter(&slug, Role::Admin)?;
+    cabinet.require_fresh()?;
+    if body.overlap_s > OVERLAP_S_MAX {
+        let message = format!("an overlap has at most {OVERLAP_S_MAX} seconds");
+        return Err(ApiError::invalid_field("overlap_s", "too_long", message));
+    }
+    let (now, overlap) = (deps.clock.now(), Duration::from_secs(body.overlap_s));
+    let rotation = Rotation { org: member.org.id, key: key_id(&id)?, actor: Some(cabinet.user()), overlap };
+    let rotated =
+        deps.change(move |identity| identity.rotate_key(rotation, now, &mut Entropy::system())).await?;
+    let mut body = key_json(&rotated.key);
+    body["secret"] = rotated.secret.expose().into();
+    Ok(Json(body))
 }
 
 // -- what the fields mean ---------------------------------------------------------------------------------------------

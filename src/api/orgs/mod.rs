@@ -6,15 +6,16 @@ pub mod metrics;
 pub mod organisations;
 pub mod prometheus;
 pub mod query;
+pub mod settings;
 pub mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::error::{ApiError, ApiResult};
 use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
 use crate::clock::Clock;
-use crate::identity::Identity;
+use crate::identity::{Identity, OrgSettings};
 use crate::tsdb::Tsdb;
 
 /// What organisations, keys and tokens need.
@@ -30,6 +31,12 @@ pub struct OrgDeps {
     pub clock: Clock,
     /// Minting.
     pub limits: Arc<Limits>,
+    /// What holds where an organisation has no settings of its own.
+    pub defaults: Arc<OrgSettings>,
+    /// Held while an organisation's settings go to the store of samples, so that the later change is the one that holds.
+    pub applying: Arc<Mutex<()>>,
+    /// Requests a second of new keys that do not say (`PROMLET_RATE_EMBED_DEFAULT_RPS`).
+    pub embed_rps_default: u32,
 }
 
 impl OrgDeps {

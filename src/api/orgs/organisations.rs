@@ -1,19 +1,21 @@
 //! Organisations (API.md C3).
 
+use std::sync::{Arc, PoisonError};
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::OrgDeps;
+use super::{OrgDeps, settings};
 use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiResult, identity::slug};
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::entropy::Entropy;
-use crate::identity::{Limit, Membership, NewOrg, OrgSettings, Role};
+use crate::identity::{Membership, NewOrg, OrgChange, OrgChangeError, Role};
 use crate::model::OrgSlug;
 
 /// Relative to `/api/v1`.
@@ -22,6 +24,8 @@ pub fn routes() -> Routes<OrgDeps> {
         .get("/orgs", Auth::Session, "The organisations you belong to", list)
         .post("/orgs", Auth::Session, "Make an organisation", create)
         .get("/orgs/{slug}", Auth::Session, "One organisation, its settings and what it uses", show)
+        .patch("/orgs/{slug}", Auth::Session, "Rename an organisation, or change its limits", change)
+        .get("/orgs/{slug}/members", Auth::Session, "Who belongs to an organisation", members)
 }
 
 async fn list(State(deps): State<OrgDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
@@ -65,6 +69,61 @@ async fn show(
     Ok(Json(org_json(&deps, &member)))
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChangeBody {
+    name: Option<String>,
+    settings: Option<Map<String, Value>>,
+}
+
+async fn change(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf(slug): PathOf<String>,
+    Json(body): Json<ChangeBody>,
+) -> ApiResult<Json<Value>> {
+    let member = cabinet.enter(&slug, Role::Admin)?;
+    let settings = settings::from_json(&body.settings.unwrap_or_default())?;
+    let change = OrgChange { name: body.name, settings };
+    let (org, user, now) = (member.org.id, cabinet.user(), deps.clock.now());
+    let (tsdb, defaults) = (Arc::clone(&deps.tsdb), Arc::clone(&deps.defaults));
+    let applying = Arc::clone(&deps.applying);
+    let changed = deps
+        .change(move |identity| {
+            let changed = identity.change_org(user, org, change, &defaults, now)?;
+            let _one_at_a_time = applying.lock().unwrap_or_else(PoisonError::into_inner);
+            settings::apply(identity, &tsdb, org);
+            Ok::<_, OrgChangeError>(changed)
+        })
+        .await?;
+    Ok(Json(org_json(&deps, &Membership { org: changed, ..member })))
+}
+
+/// What only administrators see of a member is left out for the others.
+async fn members(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf(slug): PathOf<String>,
+) -> ApiResult<Json<Value>> {
+    let asking = cabinet.enter(&slug, Role::Viewer)?;
+    let members = deps.identity.members(asking.org.id, deps.clock.now())?;
+    let rows = members.iter().map(|member| {
+        let mut row = json!({
+            "user_id": member.user.id.to_string(),
+            "email": member.user.email.as_str(),
+            "name": member.user.name,
+            "role": member.role.as_str(),
+            "joined_at": member.joined_at.to_rfc3339(),
+        });
+        if asking.role.allows(Role::Admin) {
+            row["twofa_enabled"] = member.user.twofa_enabled.into();
+            row["last_seen_at"] = member.last_seen_at.map(|at| at.to_rfc3339()).into();
+        }
+        row
+    });
+    Ok(Json(json!({ "data": rows.collect::<Vec<_>>() })))
+}
+
 fn org_json(deps: &OrgDeps, member: &Membership) -> Value {
     let org = &member.org;
     let stats = deps.tsdb.stats();
@@ -75,36 +134,11 @@ fn org_json(deps: &OrgDeps, member: &Membership) -> Value {
         "name": org.name,
         "role": member.role.as_str(),
         "created_at": org.created_at.to_rfc3339(),
-        "settings": settings_json(&org.settings),
+        "settings": settings::to_json(&org.settings),
         "usage": {
             "series": used.map_or(0, |used| used.series),
             "samples": used.map_or(0, |used| used.samples),
             "bytes": used.map_or(0, |used| used.head_bytes),
         },
-    })
-}
-
-/// `null` is the server's default, `"none"` no limit.
-fn limit_json(limit: Limit) -> Value {
-    match limit {
-        Limit::Default => Value::Null,
-        Limit::Unlimited => "none".into(),
-        Limit::At(number) => number.into(),
-    }
-}
-
-fn settings_json(settings: &OrgSettings) -> Value {
-    json!({
-        "retention_days": limit_json(settings.retention_days),
-        "retention_bytes": limit_json(settings.retention_bytes),
-        "max_series": limit_json(settings.max_series),
-        "max_new_series_per_s": limit_json(settings.max_new_series_per_s),
-        "max_labels": limit_json(settings.max_labels),
-        "max_label_value_bytes": limit_json(settings.max_label_value_bytes),
-        "max_disk_bytes": limit_json(settings.max_disk_bytes),
-        "max_memory_bytes": limit_json(settings.max_memory_bytes),
-        "max_samples_per_query": limit_json(settings.max_samples_per_query),
-        "query_timeout_s": limit_json(settings.query_timeout_s),
-        "ooo_window_s": limit_json(settings.ooo_window_s),
     })
 }

@@ -367,27 +367,27 @@ fn tokens_die_with_their_key_in_every_way_a_key_can_die() {
     let token = page.token(&json!({}));
     assert_eq!(page.reason(&token), "accepted");
     let set = |disabled| ApiKeyChange { disabled: Some(disabled), ..ApiKeyChange::default() };
-    identity.change_key(org, key, set(true), page.house.now).expect("changed");
+    identity.change_key(org, None, key, set(true), page.house.now).expect("changed");
     assert_eq!(page.reason(&token), "key");
-    identity.change_key(org, key, set(false), page.house.now).expect("changed");
+    identity.change_key(org, None, key, set(false), page.house.now).expect("changed");
 
     let no_embed = KeyScopes { read: true, ..KeyScopes::default() };
     let change = ApiKeyChange { scopes: Some(no_embed), ..ApiKeyChange::default() };
-    identity.change_key(org, key, change, page.house.now).expect("changed");
+    identity.change_key(org, None, key, change, page.house.now).expect("changed");
     assert_eq!(page.reason(&token), "key");
     let back =
         ApiKeyChange { scopes: Some(KeyScopes { embed: true, ..no_embed }), ..ApiKeyChange::default() };
-    identity.change_key(org, key, back, page.house.now).expect("its secret is still kept");
+    identity.change_key(org, None, key, back, page.house.now).expect("its secret is still kept");
     assert_eq!(page.reason(&token), "accepted");
 
     page.house.advance_ms(500);
-    identity.revoke_tokens(org, key, page.house.now).expect("revoked");
+    identity.revoke_tokens(org, None, key, page.house.now).expect("revoked");
     assert_eq!(page.reason(&token), "revoked");
     let mint = MintRequest { key, ttl_s: 60, sub: None, ms: None };
     let fresh = identity.mint(org, &mint, page.house.now).expect("minted in the same second");
     assert_eq!(page.reason(fresh.token.expose()), "accepted");
 
-    identity.delete_key(org, key, page.house.now).expect("deleted");
+    identity.delete_key(org, None, key, page.house.now).expect("deleted");
     assert_eq!(page.reason(fresh.token.expose()), "key");
     drop(identity);
     page.house.crash();

@@ -54,20 +54,20 @@ fn a_deleted_disabled_or_expired_key_is_refused_on_the_next_request() {
     assert!(works(&house));
 
     let set = |disabled| ApiKeyChange { disabled: Some(disabled), ..ApiKeyChange::default() };
-    house.identity().change_key(org, id, set(true), house.now).expect("changed");
+    house.identity().change_key(org, None, id, set(true), house.now).expect("changed");
     assert!(!works(&house));
-    house.identity().change_key(org, id, set(false), house.now).expect("changed");
+    house.identity().change_key(org, None, id, set(false), house.now).expect("changed");
     assert!(works(&house));
 
     house.advance_ms(60_000);
     assert!(!works(&house));
     let longer = ApiKeyChange { expires_at: Some(None), ..ApiKeyChange::default() };
-    house.identity().change_key(org, id, longer, house.now).expect("changed");
+    house.identity().change_key(org, None, id, longer, house.now).expect("changed");
     assert!(works(&house));
 
-    house.identity().delete_key(org, id, house.now).expect("deleted");
+    house.identity().delete_key(org, None, id, house.now).expect("deleted");
     assert!(!works(&house));
-    assert!(matches!(house.identity().delete_key(org, id, house.now), Err(KeyError::NotFound)));
+    assert!(matches!(house.identity().delete_key(org, None, id, house.now), Err(KeyError::NotFound)));
     house.crash();
     assert!(!works(&house));
     assert!(house.identity().keys(org).is_empty());
@@ -81,10 +81,10 @@ fn another_organisations_key_is_not_there() {
     let (identity, id, other) = (house.identity(), created.key.id, OrgId(2));
     assert!(identity.key(other, id).is_none());
     assert!(identity.keys(other).is_empty());
-    let change = identity.change_key(other, id, ApiKeyChange::default(), house.now);
+    let change = identity.change_key(other, None, id, ApiKeyChange::default(), house.now);
     assert!(matches!(change, Err(KeyError::NotFound)));
-    assert!(matches!(identity.revoke_tokens(other, id, house.now), Err(KeyError::NotFound)));
-    assert!(matches!(identity.delete_key(other, id, house.now), Err(KeyError::NotFound)));
+    assert!(matches!(identity.revoke_tokens(other, None, id, house.now), Err(KeyError::NotFound)));
+    assert!(matches!(identity.delete_key(other, None, id, house.now), Err(KeyError::NotFound)));
     let mint = MintRequest { key: id, ttl_s: 60, sub: None, ms: None };
     assert!(matches!(identity.mint(other, &mint, house.now), Err(MintError::UnknownKey)));
     assert!(identity.api_key(created.secret.expose(), house.now).is_some());
@@ -145,11 +145,13 @@ fn some_things_about_a_key_do_not_change() {
     let org = house.acme().id;
     let reader = NewApiKey { scopes: KeyScopes { read: true, ..KeyScopes::default() }, ..embed_key() };
     let id = create(&mut house, reader).key.id;
-    let refused =
-        |house: &House, change: ApiKeyChange| match house.identity().change_key(org, id, change, house.now) {
-            Err(KeyError::Validation(found)) => found[0].field,
-            other => panic!("{other:?}"),
-        };
+    let refused = |house: &House, change: ApiKeyChange| match house
+        .identity()
+        .change_key(org, None, id, change, house.now)
+    {
+        Err(KeyError::Validation(found)) => found[0].field,
+        other => panic!("{other:?}"),
+    };
     let all = KeyScopes { ingest: true, read: true, embed: true };
     assert_eq!(refused(&house, ApiKeyChange { scopes: Some(all), ..Default::default() }), "scopes");
     let other = EmbedSettings { alg: TokenAlgorithm::Es256, ..EmbedSettings::default() };
@@ -157,7 +159,7 @@ fn some_things_about_a_key_do_not_change() {
     assert_eq!(refused(&house, ApiKeyChange { name: Some(String::new()), ..Default::default() }), "name");
     let faster = EmbedSettings { rate_limit_rps: 7, ..EmbedSettings::default() };
     let change = ApiKeyChange { name: Some("renamed".into()), embed: Some(faster), ..Default::default() };
-    let changed = house.identity().change_key(org, id, change, house.now).expect("changed");
+    let changed = house.identity().change_key(org, None, id, change, house.now).expect("changed");
     assert_eq!((changed.name.as_str(), changed.embed.rate_limit_rps), ("renamed", 7));
     house.crash();
     assert_eq!(house.identity().key(org, id).expect("there").name, "renamed");
@@ -182,7 +184,7 @@ fn the_last_use_is_written_at_most_once_a_minute_and_not_after_deletion() {
 
     house.advance_ms(60_000);
     assert!(house.identity().api_key(created.secret.expose(), house.now).is_some());
-    house.identity().delete_key(org, created.key.id, house.now).expect("deleted");
+    house.identity().delete_key(org, None, created.key.id, house.now).expect("deleted");
     house.identity().tick(house.now).expect("dropped");
     assert_eq!(house.identity().rows::<keyring::UsedRow>(&()).expect("read").len(), 0);
 }

@@ -37,11 +37,12 @@ pub struct ReadDeps {
 /// What one question may cost (API.md C5, E).
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// Evaluation: lookback, samples, memory.
+    /// Evaluation: lookback, samples (unless an organisation's settings say others), memory.
     pub promql: promql::Options,
     /// What an expression may be made of.
     pub caps: Caps,
-    /// From the request's arrival to the end of the answer's writing; a `timeout` parameter may shorten it.
+    /// From the request's arrival to the end of the answer's writing; a `timeout` parameter may shorten it, an
+    /// organisation's settings may say another.
     pub timeout: Duration,
     /// `end - start` on the specification's paths, milliseconds.
     pub range_ms_max: i64,
@@ -75,6 +76,7 @@ pub(in crate::api::orgs) struct Running {
     access: Access,
     since: Stopwatch,
     timeout: Duration,
+    samples_max: u64,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -86,17 +88,29 @@ impl ReadDeps {
         timeout: Option<Duration>,
         work: impl FnOnce(&mut Running) -> ApiResult<T> + Send + 'static,
     ) -> ApiResult<T> {
-        let Entered { access, grant } = entered;
+        let Entered { access, grant, quota } = entered;
         let org = access.org;
         let cancelled = Arc::new(AtomicBool::new(false));
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
         let (tsdb, options) = (Arc::clone(&self.tsdb), Arc::clone(&self.options));
-        let timeout = timeout.unwrap_or(options.timeout).min(options.timeout);
+        let longest = quota.timeout(options.timeout);
+        let timeout = timeout.unwrap_or(longest).min(longest);
+        let samples_max = quota.samples_max(options.promql.limits.samples_max);
         let since = Stopwatch::start();
         let work = move || {
             let snapshot = tsdb.snapshot(&access);
-            let mut running =
-                Running { snapshot, grant, options, warnings: Vec::new(), access, since, timeout, cancelled };
+            let warnings = Vec::new();
+            let mut running = Running {
+                snapshot,
+                grant,
+                options,
+                warnings,
+                access,
+                since,
+                timeout,
+                samples_max,
+                cancelled,
+            };
             if running.grant.embed && running.snapshot.is_scoped() {
                 running.warn(SCOPED);
             }
@@ -169,6 +183,7 @@ impl Running {
         let budget = Budget { cancel: Some(&self.cancelled), expired: Some(&expired) };
         let mut options = self.options.promql.clone();
         options.lookback_ms = lookback_ms.unwrap_or(options.lookback_ms);
+        options.limits.samples_max = self.samples_max;
         Ok(promql::run(query, &self.snapshot, &options, &budget)?)
     }
 
@@ -301,6 +316,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::api::callers::Quota;
     use crate::api::lanes::LanesOptions;
     use crate::model::{OrgId, Timestamp};
 
@@ -314,7 +330,7 @@ mod tests {
     }
 
     fn entered() -> Entered {
-        Entered { access: Access::whole(OrgId(1)), grant: Grant::default() }
+        Entered { access: Access::whole(OrgId(1)), grant: Grant::default(), quota: Quota::default() }
     }
 
     /// Far longer than anything here takes; a test that waits for it has failed.

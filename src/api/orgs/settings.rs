@@ -1,0 +1,200 @@
+//! An organisation's own limits (API.md C3): their JSON, what the server says where they say nothing, and their way to the
+//! store of samples. What one question may cost is looked up when it is asked ([`Quota`](crate::api::callers::Quota)).
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::query::ReadOptions;
+use crate::api::error::{ApiError, ApiResult};
+use crate::identity::{Identity, Limit, OrgSettings, Setting, StoreError};
+use crate::model::OrgId;
+use crate::tsdb::{OrgLimits, Tsdb};
+
+/// Settings that something heeds. A number for another one would be a promise that nobody keeps.
+const HEEDED: [Setting; 6] = [
+    Setting::RetentionDays,
+    Setting::MaxSeries,
+    Setting::MaxLabels,
+    Setting::MaxLabelValueBytes,
+    Setting::MaxSamplesPerQuery,
+    Setting::QueryTimeoutS,
+];
+
+/// 2^53: what every JSON reader reads exactly.
+const NUMBER_MAX: u64 = 1 << 53;
+const DAY_S: u64 = 86_400;
+
+/// Reads `settings` of a PATCH. `null` is the server's default, `"none"` no limit.
+///
+/// # Errors
+/// 422 `validation_failed`, all fields that do not fit in one answer.
+pub fn from_json(sent: &Map<String, Value>) -> ApiResult<Vec<(Setting, Limit)>> {
+    let mut read = Vec::new();
+    let mut refused: Option<ApiError> = None;
+    for (name, value) in sent {
+        let shown = crate::api::params::shortened(name);
+        let field = format!("settings.{shown}");
+        match one(name, value) {
+            Ok(setting) => read.push(setting),
+            Err((code, message)) => {
+                let error = refused.take().unwrap_or_else(|| {
+                    let detail = format!("{field}: {message}");
+                    ApiError::new(crate::api::error::Code::ValidationFailed, detail)
+                });
+                refused = Some(error.with_field(field, code, message));
+            }
+        }
+    }
+    refused.map_or(Ok(read), Err)
+}
+
+fn one(name: &str, value: &Value) -> Result<(Setting, Limit), (&'static str, String)> {
+    let known = Setting::ALL.iter().copied().find(|setting| setting.as_str() == name);
+    let setting = known.ok_or_else(|| ("unknown", "there is no such setting".to_owned()))?;
+    let limit = match value {
+        Value::Null => Limit::Default,
+        Value::String(text) if text == "none" => Limit::Unlimited,
+        value => {
+            let number = value.as_u64().filter(|number| (1..=NUMBER_MAX).contains(number));
+            let form =
+                || ("form", format!("must be a whole number from 1 to {NUMBER_MAX}, \"none\" or null"));
+            Limit::At(number.ok_or_else(form)?)
+        }
+    };
+    if limit != Limit::Default && !HEEDED.contains(&setting) {
+        return Err(("unsupported", "this version keeps to no such limit yet".to_owned()));
+    }
+    Ok((setting, limit))
+}
+
+/// All settings, as the API shows them.
+pub fn to_json(settings: &OrgSettings) -> Value {
+    let one = |setting: &Setting| {
+        let value = match settings.limit(*setting) {
+            Limit::Default => Value::Null,
+            Limit::Unlimited => "none".into(),
+            Limit::At(number) => number.into(),
+        };
+        (setting.as_str().to_owned(), value)
+    };
+    Value::Object(Setting::ALL.iter().map(one).collect())
+}
+
+/// What the server says where an organisation says nothing; beyond it only the instance administrator goes.
+pub fn defaults(read: &ReadOptions) -> OrgSettings {
+    let store = OrgLimits::default();
+    let at = |number: usize| Limit::At(number as u64);
+    let days = |age: Duration| Limit::At(age.as_secs() / DAY_S);
+    OrgSettings {
+        retention_days: store.retention.map_or(Limit::Unlimited, days),
+        max_series: Limit::At(store.series_max.into()),
+        max_labels: at(store.labels_max),
+        max_label_value_bytes: at(store.value_bytes_max),
+        max_samples_per_query: Limit::At(read.promql.limits.samples_max),
+        query_timeout_s: Limit::At(read.timeout.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX)),
+        ..OrgSettings::default()
+    }
+}
+
+/// What the store of samples holds an organisation to.
+fn store_limits(settings: &OrgSettings) -> OrgLimits {
+    let default = OrgLimits::default();
+    let size = |limit: Limit, default: usize| {
+        limit.or(Some(default as u64)).map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+    };
+    let series_max = settings.max_series.or(Some(default.series_max.into()));
+    let age = |days: u64| Duration::from_secs(days.saturating_mul(DAY_S));
+    OrgLimits {
+        series_max: series_max.map_or(u32::MAX, |most| u32::try_from(most).unwrap_or(u32::MAX)),
+        labels_max: size(settings.max_labels, default.labels_max),
+        value_bytes_max: size(settings.max_label_value_bytes, default.value_bytes_max),
+        retention: match settings.retention_days {
+            Limit::Default => default.retention,
+            Limit::Unlimited => None,
+            Limit::At(days) => Some(age(days)),
+        },
+        ..default
+    }
+}
+
+/// Hands one organisation's settings to the store of samples.
+pub(super) fn apply(identity: &Identity, tsdb: &Tsdb, org: OrgId) {
+    tsdb.set_limits(org, store_limits(&identity.org_settings(org)));
+}
+
+/// Hands every organisation's settings to the store of samples: once, after both are open.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn apply_settings(identity: &Identity, tsdb: &Tsdb) -> Result<(), StoreError> {
+    for org in identity.orgs()? {
+        if org.settings != OrgSettings::default() {
+            tsdb.set_limits(org.id, store_limits(&org.settings));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn settings_without_a_word_are_the_stores_own_and_the_defaults_change_nothing() {
+        let read = ReadOptions::default();
+        assert_eq!(store_limits(&OrgSettings::default()), OrgLimits::default());
+        assert_eq!(store_limits(&defaults(&read)), OrgLimits::default());
+        assert_eq!(defaults(&read).query_timeout_s, Limit::At(30));
+    }
+
+    #[test]
+    fn numbers_reach_the_store_and_the_largest_do_no_harm() {
+        let all = |limit: Limit| {
+            HEEDED.iter().fold(OrgSettings::default(), |settings, one| settings.with(*one, limit))
+        };
+        let seven = store_limits(&all(Limit::At(7)));
+        assert_eq!((seven.series_max, seven.labels_max, seven.value_bytes_max), (7, 7, 7));
+        assert_eq!(seven.retention, Some(Duration::from_secs(7 * 86_400)));
+        assert_eq!(store_limits(&all(Limit::At(u64::MAX))).series_max, u32::MAX);
+        let open = store_limits(&all(Limit::Unlimited));
+        assert_eq!((open.series_max, open.labels_max, open.retention), (u32::MAX, usize::MAX, None));
+    }
+
+    #[test]
+    fn what_is_shown_can_be_sent() {
+        let settings = OrgSettings {
+            max_series: Limit::At(5),
+            retention_days: Limit::Unlimited,
+            ..OrgSettings::default()
+        };
+        let Value::Object(shown) = to_json(&settings) else { panic!("an object") };
+        assert_eq!(shown.len(), 11);
+        let read = from_json(&shown).expect("as shown");
+        let again = read.into_iter().fold(OrgSettings::default(), |all, (one, limit)| all.with(one, limit));
+        assert_eq!(again, settings);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named_all_at_once() {
+        let sent = json!({ "max_serie": 1, "max_series": 0, "max_labels": -1, "query_timeout_s": 1.5,
+            "max_disk_bytes": 5, "retention_days": "never", "max_samples_per_query": 9 });
+        let Value::Object(sent) = sent else { panic!("an object") };
+        let body = from_json(&sent).expect_err("refused");
+        assert!(body.detail().starts_with("settings."), "{}", body.detail());
+        let text = format!("{body:?}");
+        for (field, code) in [
+            ("max_serie", "unknown"),
+            ("max_series", "form"),
+            ("max_labels", "form"),
+            ("query_timeout_s", "form"),
+            ("max_disk_bytes", "unsupported"),
+            ("retention_days", "form"),
+        ] {
+            assert!(text.contains(&format!("\"settings.{field}\", code: \"{code}\"")), "{field}: {text}");
+        }
+        assert!(!text.contains("settings.max_samples_per_query"));
+    }
+}

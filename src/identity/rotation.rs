@@ -1,0 +1,109 @@
+//! A new secret for an API key, while the one before goes on for a while (API.md C4).
+//!
+//! A key has at most two secrets: rotating it again ends the older one at once. The older one opens and verifies as
+//! before; new tokens are signed with the newer one.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::entropy::Entropy;
+use crate::kv::Record;
+use crate::model::{OrgId, Timestamp};
+
+use super::keyring::{KeyRow, event, sealed_for};
+use super::store::read;
+use super::{CreatedKey, Identity, KeyError, KeyId, SecretHash, StoreError, UserId, api_key, audit};
+
+/// Which key gets a new secret, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation {
+    /// Whose key.
+    pub org: OrgId,
+    /// Which.
+    pub key: KeyId,
+    /// Who does it; `None` at the command line.
+    pub actor: Option<UserId>,
+    /// How long the secret before goes on; zero ends it at once.
+    pub overlap: Duration,
+}
+
+/// The secret before, as stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct RotatedRow {
+    pub(super) secret: SecretHash,
+    /// The secret itself, sealed, where it verifies HS256.
+    pub(super) sealed: Option<Vec<u8>>,
+    /// From then on it is refused.
+    pub(super) until: Timestamp,
+}
+
+impl Record for RotatedRow {
+    const TABLE: u8 = 0x11;
+    const KIND: u8 = 0x11;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, KeyId);
+}
+
+/// Rows removed in one change of the sweep.
+const ROWS_A_CHANGE: usize = 50;
+
+impl Identity {
+    /// Gives a key a new secret. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn rotate_key(
+        &self,
+        rotation: Rotation,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<CreatedKey, KeyError> {
+        let Rotation { org, key, actor, overlap } = rotation;
+        let secret = api_key::random_secret(key, rng);
+        let sealed = self.sealing.seal(sealed_for(&key), secret.expose().as_bytes(), rng);
+        let (hash, hint, until) = (secret.hash(), api_key::hint(&secret), now.plus(overlap));
+        self.change(move |txn| {
+            let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
+            // What was not kept of the secret before, because it verifies nothing, is not kept of this one.
+            let sealed = row.sealed.is_some().then_some(sealed);
+            let before = RotatedRow { secret: row.secret, sealed: row.sealed.clone(), until };
+            txn.put(&(org, key), &KeyRow { secret: hash, sealed, hint, ..row });
+            match overlap.is_zero() {
+                true => txn.remove::<RotatedRow>(&(org, key)),
+                false => txn.put(&(org, key), &before),
+            }
+            let overlap = format!("the secret before works for {} s", overlap.as_secs());
+            audit::note(txn, &event(actor, "key.rotated", org, key).detail(&overlap), now)?;
+            Ok::<_, KeyError>(())
+        })?;
+        let key = self.reload_key(org, key)?.ok_or(KeyError::NotFound)?;
+        Ok(CreatedKey { key, secret })
+    }
+
+    /// Forgets secrets whose overlap is over.
+    pub(super) fn sweep_rotations(&self, now: Timestamp) -> Result<(), StoreError> {
+        let over: Vec<(OrgId, KeyId)> = self
+            .rows::<RotatedRow>(&())?
+            .into_iter()
+            .filter(|(_, row)| row.until <= now)
+            .map(|(key, _)| key)
+            .collect();
+        for some in over.chunks(ROWS_A_CHANGE) {
+            let keys = some.to_vec();
+            self.change(move |txn| {
+                for key in &keys {
+                    // It may have been rotated again since it was read.
+                    if read::<RotatedRow>(txn, key)?.is_some_and(|row| row.until <= now) {
+                        txn.remove::<RotatedRow>(key);
+                    }
+                }
+                Ok::<_, StoreError>(())
+            })?;
+            for (org, key) in some {
+                self.reload_key(*org, *key)?;
+            }
+        }
+        Ok(())
+    }
+}
