@@ -110,7 +110,7 @@ impl House {
         let mailer = if plan.console { Mailer::Console } else { Mailer::Memory(outbox.clone()) };
         let rooms = Rooms {
             identity: Arc::new(identity),
-            tsdb: Arc::new(Tsdb::scaffold()),
+            tsdb: Arc::new(Tsdb::in_memory(promlet::tsdb::Options::default(), [0; 32])),
             lanes: Lanes::start(&LanesOptions::for_cores(2)).expect("threads"),
             clock: clock.clone(),
             mail: Arc::new(MailQueue::start(mailer).expect("a thread")),

@@ -1,3 +1,5 @@
+//! Laws and golden bytes of chunks.
+
 use proptest::prelude::*;
 
 use super::*;
