@@ -2,12 +2,16 @@
 //!
 //! The layer [`bound`] wraps every body, so that no handler can forget a limit; [`Json`] and [`read`] are how handlers
 //! get at the bytes. The JSON media type is required, which forces a CORS preflight on any cross-origin attempt.
+//!
+//! A request that is refused before its body was read is answered while its client still writes. To close then would
+//! make the client's system throw the answer away (a reset, RFC 9112 section 9.6), so what is left of such a body is
+//! read and thrown away, within [`DRAINED_BYTES_MAX`], [`BodyDeadlines::drain`] and [`DRAINS_MAX`].
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
@@ -17,6 +21,8 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
 use serde::de::DeserializeOwned;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use super::error::{ApiError, ApiResult, Code};
 use super::limits::jittered_retry;
@@ -28,11 +34,56 @@ pub struct BodyDeadlines {
     pub ingest: Duration,
     /// Everywhere else.
     pub other: Duration,
+    /// For what is left of a body after its request was refused.
+    pub drain: Duration,
+}
+
+/// Bytes of a refused request's body that are read for its client's sake; twice what any path takes.
+const DRAINED_BYTES_MAX: u64 = 16 << 20;
+/// Bodies that are drained at once; a client beyond them may see a reset in place of its answer.
+const DRAINS_MAX: usize = 128;
+
+/// Room for bodies that nobody wants any more.
+#[derive(Clone, Debug)]
+pub struct Drains {
+    room: Arc<Semaphore>,
+    within: Duration,
+}
+
+impl Drains {
+    /// None are under way.
+    pub fn new(deadlines: BodyDeadlines) -> Drains {
+        Drains { room: Arc::new(Semaphore::new(DRAINS_MAX)), within: deadlines.drain }
+    }
+
+    /// Reads `body` to its end in the background, within bounds; without room it is dropped, and its connection with it.
+    fn drain(&self, mut body: Body) {
+        // Outside of a runtime there is no connection either.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else { return };
+        let within = self.within;
+        runtime.spawn(async move {
+            let to_the_end = async {
+                let mut left = DRAINED_BYTES_MAX;
+                while let Some(Ok(frame)) = body.frame().await {
+                    let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                    let Some(rest) = left.checked_sub(bytes) else { return };
+                    left = rest;
+                }
+            };
+            let _ = tokio::time::timeout(within, to_the_end).await;
+            drop(place);
+        });
+    }
 }
 
 impl Default for BodyDeadlines {
     fn default() -> BodyDeadlines {
-        BodyDeadlines { ingest: Duration::from_secs(60), other: Duration::from_secs(30) }
+        BodyDeadlines {
+            ingest: Duration::from_secs(60),
+            other: Duration::from_secs(30),
+            drain: Duration::from_secs(5),
+        }
     }
 }
 
@@ -107,21 +158,32 @@ impl Class {
     }
 }
 
-/// Bounds a request's body by its path. The second part is held until the request is answered.
+/// That `Content-Length` does not already say more than the path takes.
 ///
 /// # Errors
-/// 413 at once where `Content-Length` already says too much; later, for the reader, 413, 408 and 503.
-pub(super) fn bound(
-    request: Request,
-    deadlines: BodyDeadlines,
-    ingest: &Arc<IngestBytes>,
-) -> ApiResult<(Request, Option<Arc<Held>>)> {
-    let class = Class::of(request.method(), request.uri().path());
-    let bytes_max = class.bytes_max();
+/// 413.
+pub(super) fn admit_length(request: &Request) -> ApiResult<()> {
+    let bytes_max = Class::of(request.method(), request.uri().path()).bytes_max();
     let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
     if declared.and_then(|v| v.parse::<u64>().ok()).is_some_and(|bytes| bytes > bytes_max) {
         return Err(too_large(bytes_max));
     }
+    Ok(())
+}
+
+/// Bounds a request's body by its path: its reader gets 413, 408 and 503. The second part is held until the request is
+/// answered. What nobody reads of the body is drained.
+pub(super) fn bound(
+    request: Request,
+    deadlines: BodyDeadlines,
+    ingest: &Arc<IngestBytes>,
+    drains: &Drains,
+) -> (Request, Option<Arc<Held>>) {
+    let class = Class::of(request.method(), request.uri().path());
+    let bytes_max = class.bytes_max();
+    // A client that waits to be told to go on sends nothing after a refusal; to read would tell it to.
+    let waits = request.headers().contains_key(header::EXPECT);
+    let drains = (!waits).then(|| drains.clone());
     let within = if class == Class::Ingest { deadlines.ingest } else { deadlines.other };
     let held =
         (class == Class::Ingest).then(|| Arc::new(Held { of: Arc::clone(ingest), bytes: AtomicU64::new(0) }));
@@ -130,9 +192,17 @@ pub(super) fn bound(
         if body.is_end_stream() {
             return body;
         }
-        Body::new(Bounded { inner: body, left: bytes_max, bytes_max, within, deadline: None, held: holds })
+        Body::new(Bounded {
+            inner: body,
+            left: bytes_max,
+            bytes_max,
+            within,
+            deadline: None,
+            held: holds,
+            drains,
+        })
     });
-    Ok((request, held))
+    (request, held)
 }
 
 fn too_large(bytes_max: u64) -> ApiError {
@@ -159,6 +229,15 @@ struct Bounded {
     within: Duration,
     deadline: Option<Pin<Box<tokio::time::Sleep>>>,
     held: Option<Arc<Held>>,
+    /// `None` once there is nothing to be drained.
+    drains: Option<Drains>,
+}
+
+impl Drop for Bounded {
+    fn drop(&mut self) {
+        let Some(drains) = self.drains.take().filter(|_| !self.inner.is_end_stream()) else { return };
+        drains.drain(std::mem::take(&mut self.inner));
+    }
 }
 
 impl HttpBody for Bounded {
@@ -187,9 +266,15 @@ impl HttpBody for Bounded {
             Poll::Pending => {
                 let within = this.within;
                 let deadline = this.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
-                deadline.as_mut().poll(cx).map(|()| Some(Err(axum::Error::new(BodyError::Slow(within)))))
+                ready!(deadline.as_mut().poll(cx));
+                // It had its time.
+                this.drains = None;
+                Poll::Ready(Some(Err(axum::Error::new(BodyError::Slow(within)))))
             }
-            done => done,
+            done => {
+                this.drains = None;
+                done
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument;
 
-use super::body::{self, BodyDeadlines, IngestBytes};
+use super::body::{self, BodyDeadlines, Drains, IngestBytes};
 use super::callers::{self, Callers};
 use super::cors;
 use super::csrf::CookieCsrf;
@@ -32,6 +32,7 @@ pub(super) struct Gate {
     pub(super) trusted_origins: Arc<[String]>,
     pub(super) deadlines: BodyDeadlines,
     pub(super) ingest_bytes: Arc<IngestBytes>,
+    pub(super) drains: Drains,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -132,6 +133,7 @@ fn without_trailing_slash(uri: &mut Uri) {
 
 /// Host, CORS, body.
 async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let (request, _held) = body::bound(request, gate.deadlines, &gate.ingest_bytes, &gate.drains);
     if let Err(refused) = gate.hosts.check(request.uri(), request.headers()) {
         return refused.into_response();
     }
@@ -141,8 +143,8 @@ async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Respon
     }
     let origin = request.headers().get(header::ORIGIN).cloned();
     let with_token = request.headers().contains_key(header::AUTHORIZATION);
-    let mut response = match body::bound(request, gate.deadlines, &gate.ingest_bytes) {
-        Ok((request, _held)) => next.run(request).await,
+    let mut response = match body::admit_length(&request) {
+        Ok(()) => next.run(request).await,
         Err(refused) => refused.into_response(),
     };
     cors::open(&path, origin.as_ref(), with_token, &gate.trusted_origins, &mut response);

@@ -35,7 +35,7 @@ use axum::response::{IntoResponse, Response};
 use tower::ServiceExt as _;
 
 use auth::AuthDeps;
-use body::{BodyDeadlines, IngestBytes};
+use body::{BodyDeadlines, Drains, IngestBytes};
 use callers::Callers;
 use cookies::Cookies;
 use csrf::CookieCsrf;
@@ -265,6 +265,7 @@ pub fn router(
         trusted_origins: options.trusted_origins.clone().into(),
         deadlines: options.body_deadlines,
         ingest_bytes: Arc::new(IngestBytes::new(options.ingest_bytes_max)),
+        drains: Drains::new(options.body_deadlines),
         counters: Arc::clone(&rooms.counters),
     };
     let callers = Callers {

@@ -37,7 +37,11 @@ fn patient() -> EdgeOptions {
 
 async fn server(options: EdgeOptions) -> Server {
     let mut plan = Plan::default();
-    plan.options.body_deadlines = BodyDeadlines { ingest: SHORT, other: SHORT };
+    plan.options.body_deadlines = BodyDeadlines { ingest: SHORT, other: SHORT, drain: SHORT };
+    server_of(plan, options).await
+}
+
+async fn server_of(plan: Plan, options: EdgeOptions) -> Server {
     let house = House::build(plan);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -150,6 +154,75 @@ async fn a_stalled_body_is_answered_408_and_closed() {
     let answer = server.ask(head);
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert!(answer.contains("\"code\":\"request_timeout\""), "{answer}");
+    server.is_alive();
+}
+
+/// A server that takes its time with refused bodies: how fast this machine writes does not matter here.
+async fn draining() -> Server {
+    let mut plan = Plan::default();
+    plan.options.body_deadlines = BodyDeadlines { ingest: LONG, other: LONG, drain: LONG };
+    server_of(plan, patient()).await
+}
+
+/// Writes the whole request first, as many clients do, and only then reads.
+fn after_writing(server: &Server, head: &str, body: &[u8]) -> String {
+    let mut stream = server.connect();
+    stream.write_all(head.as_bytes()).expect("the head is taken");
+    stream.write_all(body).expect("all of the body is taken");
+    response(&mut stream)
+}
+
+const WRITE: &str = "POST /api/v1/orgs/acme/write HTTP/1.1\r\nHost: localhost";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_writes_first_still_reads_why_it_was_refused() {
+    let server = draining().await;
+    let nine = vec![b'x'; 9 << 20];
+    let long = format!("{WRITE}\r\nContent-Length: {}\r\n\r\n", nine.len());
+    let answer = after_writing(&server, &long, &nine);
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("body_too_large"), "{answer}");
+
+    let login = "POST /auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunk = [b"100000\r\n", [b'x'; 1 << 20].as_slice(), b"\r\n"].concat();
+    let chunks = [chunk.repeat(9), b"0\r\n\r\n".to_vec()].concat();
+    let answer = after_writing(&server, login, &chunks);
+    assert!(answer.starts_with("HTTP/1.1 413"), "too large only after some of it was read: {answer}");
+
+    let seven = &nine[..7 << 20];
+    let anonymous = format!("{WRITE}\r\nContent-Length: {}\r\n\r\n", seven.len());
+    let answer = after_writing(&server, &anonymous, seven);
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    let foreign = anonymous.replace("localhost", "evil.example");
+    let answer = after_writing(&server, &foreign, seven);
+    assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
+    server.is_alive();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_body_is_not_read_without_end() {
+    let server = draining().await;
+    let mut endless = server.connect();
+    endless.set_write_timeout(Some(Duration::from_secs(30))).expect("set");
+    endless
+        .write_all(format!("{WRITE}\r\nContent-Length: {}\r\n\r\n", 1_u64 << 40).as_bytes())
+        .expect("written");
+    let megabyte = vec![b'x'; 1 << 20];
+    // 16 MiB are drained; what more goes out fills the buffers between us, which hold some MiB, and then it is over.
+    let refused = (0..1_024).find_map(|_| endless.write_all(&megabyte).err()).expect("an end");
+    let closed = [std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
+    assert!(closed.contains(&refused.kind()), "{refused}");
+    server.is_alive();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_body_that_does_not_come_is_not_waited_for() {
+    let server = server(patient()).await;
+    let answer = server.ask(&format!("{WRITE}\r\nContent-Length: 9000000\r\n\r\nonly this"));
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    // One that asks first is not told to go on.
+    let asks = format!("{WRITE}\r\nExpect: 100-continue\r\nContent-Length: 9000000\r\n\r\n");
+    let answer = server.ask(&asks);
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     server.is_alive();
 }
 
