@@ -674,6 +674,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_organisation_may_let_questions_cost_less_or_more() {
+        let half_a_minute = Duration::from_secs(30);
+        let quota = |limit| Quota { samples: limit, timeout_s: limit };
+        let cost = |limit| (quota(limit).samples_max(9), quota(limit).timeout(half_a_minute));
+        assert_eq!(cost(Limit::Default), (9, half_a_minute));
+        assert_eq!(cost(Limit::At(300)), (300, Duration::from_secs(300)));
+        assert_eq!(cost(Limit::Unlimited), (u64::MAX, Duration::MAX));
+    }
+
+    #[test]
     fn an_authorization_header_is_taken_apart() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();

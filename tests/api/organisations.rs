@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use promlet::api::ApiOptions;
 use serde_json::{Value, json};
 
-use crate::house::{House, Who};
+use crate::house::{House, Plan, Who};
 
 #[tokio::test]
 async fn an_organisation_is_made_listed_and_shown() {
@@ -152,4 +153,109 @@ async fn a_key_mints_for_itself_only() {
         .is(403, "forbidden");
     let (_, reader) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
     house.post("/api/v1/orgs/acme/embed/tokens", &Who::Bearer(reader), json!({})).await.is(403, "forbidden");
+}
+
+/// API.md C3.
+#[tokio::test]
+async fn an_organisation_is_renamed_and_its_limits_are_changed() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let path = "/api/v1/orgs/acme";
+    // As the instance administrator, above the server's defaults.
+    for settings in [
+        json!({ "max_series": 2_000_000 }),
+        json!({ "max_samples_per_query": 2_000_000_000u64 }),
+        json!({ "query_timeout_s": 300 }),
+    ] {
+        let reply = house.json("PATCH", path, &cabinet, json!({ "settings": settings })).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    }
+    let reply = house
+        .json("PATCH", path, &cabinet, json!({ "name": "Acme, Inc.", "settings": { "retention_days": "none", "query_timeout_s": null } }))
+        .await;
+    assert_eq!((reply.status.as_u16(), reply.text("name").as_str()), (200, "Acme, Inc."), "{}", reply.body);
+    let shown = house.get(path, &cabinet).await.value();
+    assert_eq!(shown, reply.value());
+    let settings = &shown["settings"];
+    assert_eq!((&settings["max_series"], &settings["retention_days"]), (&json!(2_000_000), &json!("none")));
+    assert_eq!(
+        (&settings["max_samples_per_query"], &settings["query_timeout_s"]),
+        (&json!(2_000_000_000u64), &Value::Null)
+    );
+    for wrong in [
+        json!({ "settings": { "max_serie": 1 } }),
+        json!({ "settings": { "max_series": 0 } }),
+        json!({ "settings": { "max_series": "all" } }),
+        json!({ "settings": { "max_disk_bytes": 1 } }),
+        json!({ "max_series": 1 }),
+        json!({ "name": "x".repeat(201) }),
+    ] {
+        house.json("PATCH", path, &cabinet, wrong).await.is(422, "validation_failed");
+    }
+    assert_eq!(house.get(path, &cabinet).await.value(), shown, "what was refused changed nothing");
+    house.json("PATCH", "/api/v1/orgs/other", &cabinet, json!({})).await.is(404, "org_not_found");
+    house.json("PATCH", path, &Who::Nobody, json!({})).await.is(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn members_are_listed() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let list = house.get("/api/v1/orgs/acme/members", &cabinet).await.value();
+    let row = &list["data"][0];
+    assert_eq!(
+        (&row["email"], &row["role"], &row["name"]),
+        (&json!("ada@example.com"), &json!("owner"), &json!("Ada"))
+    );
+    assert!(row["user_id"].as_str().expect("an id").starts_with("usr_"));
+    assert_eq!(
+        (&row["twofa_enabled"], &row["last_seen_at"]),
+        (&json!(false), &json!(house.clock.now().to_rfc3339()))
+    );
+    house.get("/api/v1/orgs/other/members", &cabinet).await.is(404, "org_not_found");
+}
+
+/// API.md C4.
+#[tokio::test]
+async fn a_rotated_key_goes_on_with_both_secrets_until_the_overlap_ends() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (id, old) = house.key(&cabinet, json!({ "scopes": ["read", "embed"] })).await;
+    let path = format!("/api/v1/orgs/acme/api-keys/{id}/rotate");
+    for wrong in
+        [json!({}), json!({ "overlap_s": 604_801 }), json!({ "overlap_s": -1 }), json!({ "overlap": 1 })]
+    {
+        house.post(&path, &cabinet, wrong).await.is(422, "validation_failed");
+    }
+    let rotated = house.post(&path, &cabinet, json!({ "overlap_s": 60 })).await;
+    assert_eq!(rotated.status, 200, "{}", rotated.body);
+    let new = rotated.text("secret");
+    assert_eq!((rotated.text("id"), new == old), (id, false));
+    let probe = "/api/v1/orgs/acme/prometheus/api/v1/probe";
+    for secret in [&old, &new] {
+        assert_eq!(house.get(probe, &Who::Bearer(secret.clone())).await.status, 200);
+    }
+    house.pass(Duration::from_secs(60));
+    assert_eq!(house.get(probe, &Who::Bearer(old)).await.status, 401);
+    assert_eq!(house.get(probe, &Who::Bearer(new)).await.status, 200);
+    let missing = "/api/v1/orgs/acme/api-keys/ak_aaaaaaaaaaaaaaaa/rotate";
+    house.post(missing, &cabinet, json!({ "overlap_s": 0 })).await.is(404, "not_found");
+    house.pass(Duration::from_secs(15 * 60));
+    house.post(&path, &cabinet, json!({ "overlap_s": 0 })).await.is(403, "reauth_required");
+}
+
+#[tokio::test]
+async fn the_operator_sets_the_rate_of_new_keys_and_hides_the_document() {
+    let mut options = ApiOptions::new("http://127.0.0.1:8095");
+    options.embed_rps_default = 7;
+    options.docs = false;
+    let house = House::build(Plan { options, ..Plan::default() });
+    let cabinet = house.log_in().await;
+    for (embed, rate) in [(json!({}), 7), (json!({ "rate_limit_rps": 9 }), 9)] {
+        let body = json!({ "name": "x", "scopes": ["embed"], "embed": embed });
+        let made = house.post("/api/v1/orgs/acme/api-keys", &cabinet, body).await.value();
+        assert_eq!(made["embed"]["rate_limit_rps"], rate);
+    }
+    house.get("/api/v1/openapi.json", &cabinet).await.is(404, "not_found");
+    assert_eq!(House::new().get("/api/v1/openapi.json", &Who::Nobody).await.status, 200);
 }

@@ -9,5 +9,6 @@ mod listings;
 mod mount;
 mod questions;
 mod scope;
+mod settings;
 mod table;
 mod writing;

@@ -203,3 +203,76 @@ fn keys_are_listed_oldest_first() {
     house.restart();
     assert_eq!(names(&house), ["first", "second", "third"]);
 }
+
+fn rotate(house: &mut House, key: KeyId, overlap_s: u64) -> CreatedKey {
+    let (org, actor) = (house.acme().id, Some(house.owner().id));
+    let rotation = Rotation { org, key, actor, overlap: std::time::Duration::from_secs(overlap_s) };
+    house.identity().rotate_key(rotation, house.now, &mut house.rng).expect("rotated")
+}
+
+fn mint(house: &House, key: KeyId) -> Secret {
+    let request = MintRequest { key, ttl_s: 600, sub: None, ms: None };
+    house.identity().mint(house.acme().id, &request, house.now).expect("minted").token
+}
+
+/// API.md C4: the old secret, and tokens signed with it, work until the overlap ends.
+#[test]
+fn a_rotated_keys_old_secret_works_until_the_overlap_ends() {
+    let mut house = House::furnished();
+    let old = create(&mut house, embed_key());
+    let id = old.key.id;
+    let old_token = mint(&house, id);
+    let new = rotate(&mut house, id, 60);
+    let new_token = mint(&house, id);
+    assert_eq!((new.key.id, new.key.hint != old.key.hint), (id, true));
+    assert_eq!(&new.secret.expose()[..20], &old.secret.expose()[..20], "still the key's own id");
+    let works = |house: &House| {
+        let (identity, now) = (house.identity(), house.now);
+        let opens = |secret: &Secret| identity.api_key(secret.expose(), now).is_some();
+        let verifies = |token: &Secret| {
+            identity.embed(&EmbedRequest { token: token.expose(), slug: "acme", origin: None }, now).is_ok()
+        };
+        [opens(&old.secret), verifies(&old_token), opens(&new.secret), verifies(&new_token)]
+    };
+    assert_eq!(works(&house), [true; 4]);
+    house.crash();
+    house.advance_ms(59_999);
+    assert_eq!(works(&house), [true; 4], "after a restart");
+    house.advance_ms(1);
+    assert_eq!(works(&house), [false, false, true, true]);
+    house.advance_ms(700_000);
+    house.identity().tick(house.now).expect("swept");
+    assert_eq!(house.identity().rows::<rotation::RotatedRow>(&()).expect("read").len(), 0);
+    assert!(house.identity().api_key(new.secret.expose(), house.now).is_some());
+    let said = house.identity().audit(Some(house.acme().id), 50).expect("read");
+    let rotated = said.iter().find(|entry| entry.action == "key.rotated").expect("noted");
+    assert_eq!(rotated.actor, Some(house.owner().id));
+}
+
+#[test]
+fn a_key_has_two_secrets_at_most_and_no_overlap_ends_the_old_one_at_once() {
+    let mut house = House::furnished();
+    let org = house.acme().id;
+    let first = create(&mut house, embed_key());
+    let id = first.key.id;
+    let opens =
+        |house: &House, secret: &Secret| house.identity().api_key(secret.expose(), house.now).is_some();
+    let second = rotate(&mut house, id, 600);
+    let third = rotate(&mut house, id, 600);
+    assert_eq!(
+        [opens(&house, &first.secret), opens(&house, &second.secret), opens(&house, &third.secret)],
+        [false, true, true]
+    );
+    let fourth = rotate(&mut house, id, 0);
+    for gone in [&first, &second, &third] {
+        assert!(!opens(&house, &gone.secret));
+    }
+    assert!(opens(&house, &fourth.secret));
+    rotate(&mut house, id, 600);
+    house.identity().delete_key(org, None, id, house.now).expect("deleted");
+    assert!(!opens(&house, &fourth.secret));
+    assert_eq!(house.identity().rows::<rotation::RotatedRow>(&()).expect("read").len(), 0);
+    let gone = Rotation { org, key: id, actor: None, overlap: std::time::Duration::ZERO };
+    let refused = house.identity().rotate_key(gone, house.now, &mut house.rng);
+    assert!(matches!(refused, Err(KeyError::NotFound)));
+}

@@ -77,3 +77,72 @@ fn of_many_with_one_slug_one_is_made() {
     });
     assert_eq!(won.into_iter().filter(|won| *won).count(), 1);
 }
+
+/// Puts somebody into `acme`.
+fn join(house: &House, user: UserId, role: Role) {
+    let (org, joined_at) = (house.acme().id, house.now);
+    house
+        .identity()
+        .change(move |txn| {
+            txn.put(&(user, org), &org::MembershipRow { role, joined_at });
+            txn.put(&(org, user), &org::MemberRow);
+            Ok::<_, StoreError>(())
+        })
+        .expect("stored");
+}
+
+/// API.md C3: admins may lower, only the instance administrator raises above the server's default.
+#[test]
+fn only_the_instance_administrator_raises_above_the_default() {
+    let mut house = House::furnished();
+    let (boss, admin, org) = (house.owner().id, house.add_user("adam@example.org"), house.acme().id);
+    join(&house, admin, Role::Admin);
+    let defaults = OrgSettings { max_series: Limit::At(10), ..OrgSettings::default() };
+    let set = |house: &House, who: UserId, limit: Limit| {
+        let change = OrgChange { name: None, settings: vec![(Setting::MaxSeries, limit)] };
+        house.identity().change_org(who, org, change, &defaults, house.now).map(|org| org.settings.max_series)
+    };
+    assert_eq!(set(&house, admin, Limit::At(3)).expect("lower"), Limit::At(3));
+    for above in [Limit::At(11), Limit::Unlimited] {
+        let refused = set(&house, admin, above);
+        assert!(matches!(refused, Err(OrgChangeError::AboveDefault(Setting::MaxSeries))), "{refused:?}");
+    }
+    assert_eq!(house.identity().org_settings(org).max_series, Limit::At(3));
+    assert_eq!(set(&house, boss, Limit::At(50)).expect("raised"), Limit::At(50));
+    house.crash();
+    assert_eq!(house.identity().org_settings(org).max_series, Limit::At(50), "after a restart");
+    assert_eq!(set(&house, admin, Limit::Default).expect("back"), Limit::Default);
+    let said = house.identity().audit(Some(org), 10).expect("read");
+    assert_eq!((said[0].actor, said[0].action.as_str()), (Some(admin), "settings.changed"));
+    assert!(said.iter().any(|entry| entry.detail == "max_series=50" && entry.actor == Some(boss)));
+    house.disable(admin);
+    assert!(matches!(set(&house, admin, Limit::At(1)), Err(OrgChangeError::UnknownUser)));
+}
+
+#[test]
+fn a_change_is_whole_or_not_at_all() {
+    let house = House::furnished();
+    let (boss, org, now) = (house.owner().id, house.acme().id, house.now);
+    let change = |name: String, org| {
+        let change = OrgChange { name: Some(name), settings: vec![(Setting::MaxLabels, Limit::At(9))] };
+        house.identity().change_org(boss, org, change, &OrgSettings::default(), now)
+    };
+    assert!(matches!(change("x".repeat(201), org), Err(OrgChangeError::NameTooLong(201))));
+    assert!(matches!(change("x".into(), crate::model::OrgId(9)), Err(OrgChangeError::UnknownOrg)));
+    assert_eq!(house.identity().org_settings(org), OrgSettings::default());
+    let changed = change("Acme, Inc.".into(), org).expect("changed");
+    assert_eq!((changed.name.as_str(), changed.settings.max_labels), ("Acme, Inc.", Limit::At(9)));
+    assert_eq!(house.acme(), changed);
+}
+
+#[test]
+fn members_are_listed_in_the_order_they_joined() {
+    let mut house = House::furnished();
+    house.advance_ms(1_000);
+    let viewer = house.add_user("vera@example.org");
+    join(&house, viewer, Role::Viewer);
+    house.session();
+    let members = house.identity().members(house.acme().id, house.now).expect("read");
+    let shown: Vec<_> = members.iter().map(|m| (m.user.email.as_str(), m.role, m.last_seen_at)).collect();
+    assert_eq!(shown, [(EMAIL, Role::Owner, Some(house.now)), ("vera@example.org", Role::Viewer, None)]);
+}

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use super::super::{api_key, audit, keyring, login, magic_link, org, session, totp, user};
+use super::super::{api_key, audit, keyring, login, magic_link, org, rotation, session, totp, user};
 use super::*;
 use crate::kv::decode_body;
 use crate::model::OrgId;
@@ -171,6 +171,14 @@ fn version_1_of_keys_and_audit_opens() {
         },
     );
     check(0x0f, "fd00a0b83046030000", &keyring::UsedRow(at(0)));
+    check(
+        0x11,
+        concat!(
+            "0202020202020202020202020202020202020202020202020202020202020202",
+            "0103010203fd00a0b83046030000"
+        ),
+        &rotation::RotatedRow { secret: HASH, sealed: Some(vec![1, 2, 3]), until: at(0) },
+    );
     let event =
         audit::Event::by(USER, "login.ok").target("x").at_ip("192.0.2.1".parse().expect("ip")).detail("y");
     check(0x10, "0101010101010101010101086c6f67696e2e6f6b01780100c00002010179", &event.into_row());
