@@ -1,5 +1,7 @@
 //! The built binary, from outside: what a stranger, a crash and an attacker meet. Rust alone; real peers are `tests/peers_*.rs`.
 
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
 #[path = "binary/harness.rs"]
 mod harness;
 

@@ -1,6 +1,8 @@
 //! End to end with the real things: Prometheus 3 scrapes a real node_exporter and writes to promlet; promlet must answer
 //! PromQL about those series, by cookie and by embed token, as that Prometheus answers itself.
 
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
@@ -9,10 +11,10 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::{Answer, ORG, Server, percent, request};
-use promlet::clock::Clock;
+use promlet::clock::{Clock, Stopwatch};
 use serde_json::{Value as Json, json};
 
 /// A later suite: Debian's stable Prometheus 2.x answers differently (left-closed windows, among others).
@@ -59,7 +61,7 @@ fn free_port() -> u16 {
 }
 
 fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     while !done() {
         assert!(begun.elapsed() < Duration::from_secs(90), "waited 90 s for {what}");
         std::thread::sleep(Duration::from_millis(200));
@@ -69,9 +71,12 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 /// One asker of instant and range queries: (expression, time or start/end) to (status, body).
 struct Asker<'a> {
     name: &'a str,
-    instant: Box<dyn Fn(&str, i64) -> Answer + 'a>,
-    range: Box<dyn Fn(&str, i64, i64, i64) -> Answer + 'a>,
+    instant: Ask<'a>,
+    range: Ask<'a>,
 }
+
+/// An expression with start, end and step; an instant query looks at the end alone.
+type Ask<'a> = Box<dyn Fn(&str, [i64; 3]) -> Answer + 'a>;
 
 const QUERIES: &[&str] = &[
     "up",
@@ -178,8 +183,8 @@ fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers
         );
         let expected_range = request("GET", &range, &[], None);
         for asker in [&by_cookie, &by_token, &by_offline] {
-            compared += compare(asker.name, expr, &expected, &(asker.instant)(expr, at));
-            compared += compare(asker.name, expr, &expected_range, &(asker.range)(expr, at - 12, at, 2));
+            compared += compare(asker.name, expr, &expected, &(asker.instant)(expr, [at, at, 1]));
+            compared += compare(asker.name, expr, &expected_range, &(asker.range)(expr, [at - 12, at, 2]));
         }
     }
     let series = server.ask(&cookie, "count({job=\"node\"})", &at.to_string());
@@ -226,10 +231,10 @@ fn promlet<'a>(name: &'a str, server: &'a Server, header: &'static str, credenti
     let ask = patient;
     Asker {
         name,
-        instant: Box::new(move |expr, at| {
+        instant: Box::new(move |expr, [_, at, _]| {
             ask(format!("{base}/expr-instant?expr={}&time={at}&limit=10000", percent(expr)), &credential)
         }),
-        range: Box::new(move |expr, start, end, step| {
+        range: Box::new(move |expr, [start, end, step]| {
             let path = format!(
                 "{base_range}/expr-range?expr={}&start={start}&end={end}&step={step}&limit=10000",
                 percent(expr)

@@ -347,6 +347,14 @@ pub fn is_json(headers: &HeaderMap) -> bool {
 /// # Errors
 /// 400 `invalid_json` for what is no JSON at all, 422 `validation_failed` for JSON of another shape.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
+    // An array would do for a structure, its fields told apart by their order alone; no body here is meant so.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(ApiError::new(Code::ValidationFailed, "the body must be a JSON object").with_field(
+            "",
+            "shape",
+            "must be an object",
+        ));
+    }
     let shape: serde_json::Result<T> = serde_json::from_slice(bytes);
     shape.map_err(|error| match error.classify() {
         serde_json::error::Category::Data => ApiError::new(
@@ -367,6 +375,18 @@ impl<T: serde::Serialize> IntoResponse for Json<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_array_is_no_object_even_where_its_entries_would_fit() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Named {
+            name: String,
+        }
+        assert_eq!(parse_json::<Named>(br#"{"name":"a"}"#).expect("an object").name, "a");
+        for array in [&br#"["a"]"#[..], b" \n[\"a\"]"] {
+            assert_eq!(parse_json::<Named>(array).expect_err("an array").code(), Code::ValidationFailed);
+        }
+    }
 
     #[test]
     fn the_path_decides_how_much_is_read() {

@@ -340,6 +340,15 @@ impl Identified {
         Ok(member)
     }
 
+    /// Charges a request to its address where an API key came along that says nothing here: its own buckets are for what
+    /// keys do, and no bucket at all would be a way around the one for strangers.
+    fn charge_misplaced_key(&self) -> ApiResult<()> {
+        match &self.who {
+            Ok(Who::Key(_)) => self.callers.limits.charge_address(self.client.ip),
+            _ => Ok(()),
+        }
+    }
+
     /// Charges a read with an API key: the same window as its embed tokens.
     fn charge_key(&self, key: &ApiKey) -> ApiResult<()> {
         let charge = self.callers.limits.charge_key(key.id, key.embed.rate_limit_rps)?;
@@ -390,8 +399,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
         let at = identified(parts)?;
         match at.who()? {
             Who::Session { .. } | Who::Token { .. } => Ok(Reader(at)),
-            Who::Key(_) => Err(ApiError::new(Code::ApiKeyNotAllowed, "this endpoint takes a session cookie or an embed token")
-                .with("hint", "mint an embed token with this key, or use /api/v1/orgs/{slug}/prometheus with a key that has the scope read")),
+            Who::Key(_) => {
+                at.charge_misplaced_key()?;
+                Err(ApiError::new(Code::ApiKeyNotAllowed, "this endpoint takes a session cookie or an embed token")
+                    .with("hint", "mint an embed token with this key, or use /api/v1/orgs/{slug}/prometheus with a key that has the scope read"))
+            }
         }
     }
 }
@@ -458,7 +470,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Cabinet {
         }
         match at.who()? {
             Who::Session { session, .. } => Ok(Cabinet { session: Arc::clone(session), at }),
-            Who::Key(_) | Who::Token { .. } => Err(session_required()),
+            Who::Key(_) => {
+                at.charge_misplaced_key()?;
+                Err(session_required())
+            }
+            Who::Token { .. } => Err(session_required()),
         }
     }
 }
@@ -469,7 +485,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Visitor> {
         let link =
             cookies::values(&parts.headers, cookies::MAGIC_LINK, 1).first().map(|&value| value.to_owned());
-        Ok(Visitor(identified(parts)?, link))
+        let at = identified(parts)?;
+        at.charge_misplaced_key()?;
+        Ok(Visitor(at, link))
     }
 }
 

@@ -315,6 +315,11 @@ impl ApiError {
             body.insert("errorType".into(), code.error_type().into());
             body.insert("error".into(), self.0.detail.as_ref().into());
         }
+        // The header has whole seconds only, so the body of every 429 says it more finely.
+        if let Some(after) = self.0.retry_after.filter(|_| code.status() == StatusCode::TOO_MANY_REQUESTS) {
+            let ms = u64::try_from(after.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX).max(1);
+            body.insert("retry_after_ms".into(), ms.into());
+        }
         for (name, value) in &self.0.extra {
             body.insert((*name).into(), value.clone());
         }
@@ -418,6 +423,7 @@ mod tests {
             ("/api/v1/orgs/acme", Form::Problem),
             ("/api/v1/orgs/acme/metrics", Form::Data),
             ("/api/v1/orgs/acme/labels/job/values", Form::Data),
+            ("/api/v1/orgs/acme/labels/job/values", Form::Data),
             ("/api/v1/orgs/acme/query/range", Form::Data),
             ("/api/v1/orgs/acme/prometheus/api/v1/query", Form::Prometheus),
             ("/api/v1/orgs/acme/prometheus/api/v1/write", Form::Problem),
@@ -433,6 +439,17 @@ mod tests {
         for (ms, s) in [(0, 1), (1, 1), (1_000, 1), (1_001, 2), (299_999, 300)] {
             assert_eq!(whole_seconds(Duration::from_millis(ms)), s);
         }
+    }
+
+    #[test]
+    fn every_429_says_in_its_body_when_to_come_back() {
+        let wait = Duration::from_micros(1_500_001);
+        for code in [Code::LoginThrottled, Code::TwofaThrottled, Code::MailThrottled] {
+            let body = ApiError::new(code, "wait").with_retry_after(wait).problem_body(None, false);
+            assert_eq!(body.get("retry_after_ms"), Some(&json!(1_501)), "{code:?}");
+        }
+        let body = ApiError::new(Code::Busy, "wait").with_retry_after(wait).problem_body(None, false);
+        assert_eq!(body.get("retry_after_ms"), None);
     }
 
     #[test]

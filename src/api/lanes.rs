@@ -320,7 +320,7 @@ impl Pool {
 }
 
 /// Enough for the deepest expression that the caps let through, evaluated recursively in a dev build.
-const STACK_BYTES: usize = 8 * 1024 * 1024;
+pub const STACK_BYTES: usize = 8 * 1024 * 1024;
 
 /// What a panic said, for the log.
 pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {

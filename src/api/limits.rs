@@ -47,10 +47,10 @@ struct Ticker {
 }
 
 impl Ticker {
-    fn now_ms(&self) -> u64 {
+    fn now_us(&self) -> u64 {
         match &self.clock {
-            Clock::System => self.since_start.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
-            Clock::Manual(_) => u64::try_from(self.clock.now().as_ms()).unwrap_or(0),
+            Clock::System => self.since_start.elapsed().as_micros().try_into().unwrap_or(u64::MAX),
+            Clock::Manual(_) => u64::try_from(self.clock.now().as_ms()).unwrap_or(0).saturating_mul(1_000),
         }
     }
 }
@@ -61,7 +61,7 @@ impl GovernorClock for Ticker {
     fn now(&self) -> Duration {
         match &self.clock {
             Clock::System => self.since_start.elapsed(),
-            Clock::Manual(_) => Duration::from_millis(self.now_ms()),
+            Clock::Manual(_) => Duration::from_micros(self.now_us()),
         }
     }
 }
@@ -90,45 +90,46 @@ impl Charge {
     }
 }
 
-/// The accepted requests of the last second: at most N times, in milliseconds, oldest first.
+/// The accepted requests of the last second: at most N times, in microseconds, oldest first. Milliseconds would not do:
+/// two times of which each lost its fraction may be 1,000 apart when only 999.1 ms have passed.
 #[derive(Debug, Default)]
 struct Window {
-    last_ms: u64,
+    last_us: u64,
     /// The low 32 bits of each time. A window is emptied when it was idle for a second, so no two of its times are
-    /// further apart than that, and wrapping after 49 days does no harm.
+    /// further apart than that, and wrapping after 71 minutes does no harm.
     accepted: VecDeque<u32>,
 }
 
-const WINDOW_MS: u64 = 1_000;
+const WINDOW_US: u64 = 1_000_000;
 
 impl Window {
-    /// Accepts one more, or says in how many milliseconds there will be room.
-    fn charge(&mut self, limit: u32, now_ms: u64) -> Result<u32, u64> {
-        let now_ms = now_ms.max(self.last_ms);
-        self.forget(now_ms);
+    /// Accepts one more, or says in how many microseconds there will be room.
+    fn charge(&mut self, limit: u32, now_us: u64) -> Result<u32, u64> {
+        let now_us = now_us.max(self.last_us);
+        self.forget(now_us);
         let used = u32::try_from(self.accepted.len()).unwrap_or(u32::MAX);
         if used >= limit {
-            let age = self.accepted.front().map_or(0, |oldest| u64::from(low(now_ms).wrapping_sub(*oldest)));
-            return Err((WINDOW_MS - age.min(WINDOW_MS)).max(1));
+            let age = self.accepted.front().map_or(0, |oldest| u64::from(low(now_us).wrapping_sub(*oldest)));
+            return Err((WINDOW_US - age.min(WINDOW_US)).max(1));
         }
-        self.accepted.push_back(low(now_ms));
-        self.last_ms = now_ms;
+        self.accepted.push_back(low(now_us));
+        self.last_us = now_us;
         Ok(limit - used - 1)
     }
 
-    fn forget(&mut self, now_ms: u64) {
-        if now_ms - self.last_ms >= WINDOW_MS {
+    fn forget(&mut self, now_us: u64) {
+        if now_us - self.last_us >= WINDOW_US {
             self.accepted.clear();
         }
-        while self.accepted.front().is_some_and(|at| u64::from(low(now_ms).wrapping_sub(*at)) >= WINDOW_MS) {
+        while self.accepted.front().is_some_and(|at| u64::from(low(now_us).wrapping_sub(*at)) >= WINDOW_US) {
             self.accepted.pop_front();
         }
     }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are what is wanted")]
-fn low(ms: u64) -> u32 {
-    ms as u32
+fn low(us: u64) -> u32 {
+    us as u32
 }
 
 /// Windows by key. One that was idle for a second holds nothing worth keeping and may be dropped.
@@ -140,16 +141,16 @@ impl<K: Eq + Hash> Windows<K> {
         Windows(Mutex::new(HashMap::new()))
     }
 
-    fn charge(&self, key: K, limit: u32, now_ms: u64, entries_max: usize) -> Result<u32, u64> {
+    fn charge(&self, key: K, limit: u32, now_us: u64, entries_max: usize) -> Result<u32, u64> {
         let mut windows = lock(&self.0);
         if windows.len() >= entries_max && !windows.contains_key(&key) {
-            windows.retain(|_, window| now_ms.saturating_sub(window.last_ms) < WINDOW_MS);
+            windows.retain(|_, window| now_us.saturating_sub(window.last_us) < WINDOW_US);
             if windows.len() >= entries_max {
                 // More callers within one second than the map may hold: refuse the newcomer rather than grow.
-                return Err(WINDOW_MS);
+                return Err(WINDOW_US);
             }
         }
-        windows.entry(key).or_default().charge(limit, now_ms)
+        windows.entry(key).or_default().charge(limit, now_us)
     }
 
     fn len(&self) -> usize {
@@ -229,7 +230,7 @@ impl Limits {
     /// 429 `rate_limited`, scope `session`; not counted.
     pub fn charge_session(&self, session: SessionId) -> ApiResult<Charge> {
         let limit = self.options.cabinet_rps;
-        let remaining = self.sessions.charge(session, limit, self.ticker.now_ms(), self.options.entries_max);
+        let remaining = self.sessions.charge(session, limit, self.ticker.now_us(), self.options.entries_max);
         charged("cabinet", "session", limit, remaining)
     }
 
@@ -238,7 +239,7 @@ impl Limits {
     /// # Errors
     /// 429 `rate_limited`, scope `api_key`; not counted.
     pub fn charge_key(&self, key: KeyId, limit: u32) -> ApiResult<Charge> {
-        let remaining = self.keys.charge(key, limit, self.ticker.now_ms(), self.options.entries_max);
+        let remaining = self.keys.charge(key, limit, self.ticker.now_us(), self.options.entries_max);
         charged("embed", "api_key", limit, remaining)
     }
 
@@ -356,12 +357,12 @@ fn charged(
 ) -> ApiResult<Charge> {
     match remaining {
         Ok(remaining) => Ok(Charge { policy, limit, remaining }),
-        Err(wait_ms) => Err(rate_limited(policy, scope, limit, Duration::from_millis(wait_ms))),
+        Err(wait_us) => Err(rate_limited(policy, scope, limit, Duration::from_micros(wait_us))),
     }
 }
 
 fn rate_limited(policy: &'static str, scope: &'static str, limit: u32, wait: Duration) -> ApiError {
-    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+    let wait_ms = u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX).max(1);
     let mut headers: Response<()> = Response::new(());
     Charge { policy, limit, remaining: 0 }.write(&mut headers);
     let error = ApiError::new(Code::RateLimited, format!("at most {limit} requests a second"))
@@ -447,12 +448,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_trailing_second_ever_holds_more_than_the_limit(limit in 1u32..20, gaps in prop::collection::vec(0u64..400, 1..300), start in prop::sample::select(vec![0u64, 4_294_966_000, 1 << 40])) {
+        fn no_trailing_second_ever_holds_more_than_the_limit(limit in 1u32..20, gaps in prop::collection::vec(0u64..400_000, 1..300), start in prop::sample::select(vec![0u64, 4_294_966_000, 1 << 40])) {
             let mut window = Window::default();
             let (mut now, mut accepted) = (start, Vec::new());
             for gap in gaps {
                 now += gap;
-                let recent = accepted.iter().filter(|at| now - **at < WINDOW_MS).count();
+                let recent = accepted.iter().filter(|at| now - **at < WINDOW_US).count();
                 match window.charge(limit, now) {
                     Ok(remaining) => {
                         prop_assert_eq!(recent as u64 + 1 + u64::from(remaining), u64::from(limit));
@@ -460,12 +461,20 @@ mod tests {
                     }
                     Err(wait) => {
                         prop_assert_eq!(recent as u64, u64::from(limit), "refused only when full");
-                        let room = accepted.iter().filter(|at| now + wait - **at < WINDOW_MS).count() as u64;
+                        let room = accepted.iter().filter(|at| now + wait - **at < WINDOW_US).count() as u64;
                         prop_assert!(room < u64::from(limit), "the promised wait is enough");
                     }
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_second_is_not_shorter_by_a_fraction_of_a_millisecond() {
+        let mut window = Window::default();
+        assert_eq!(window.charge(1, 5_000_900), Ok(0));
+        assert_eq!(window.charge(1, 6_000_000), Err(900), "999.1 ms after the first");
+        assert_eq!(window.charge(1, 6_000_900), Ok(0));
     }
 
     #[test]

@@ -98,6 +98,9 @@ pub struct OwnMetrics {
     pub uptime: Stopwatch,
 }
 
+/// A lane, work running, work waiting, work refused.
+type LaneGauge = (&'static str, usize, usize, u64);
+
 /// One metric, its description and its rows.
 struct Family {
     name: &'static str,
@@ -191,7 +194,7 @@ impl OwnMetrics {
 
     fn edge(&self) -> Vec<Family> {
         let lanes = self.lanes.gauges();
-        let of_lanes = |name, kind, help, value: &dyn Fn(&(&'static str, usize, usize, u64)) -> f64| {
+        let of_lanes = |name, kind, help, value: fn(&LaneGauge) -> f64| {
             let mut family = Family::new(name, kind, help);
             for lane in &lanes {
                 family.row(vec![("lane", lane.0.to_owned())], value(lane));
@@ -204,17 +207,17 @@ impl OwnMetrics {
             entries.row(vec![("limiter", limiter.to_owned())], size(callers));
         }
         vec![
-            of_lanes("promlet_lane_running", MetricKind::Gauge, "Work running on a lane.", &|lane| {
+            of_lanes("promlet_lane_running", MetricKind::Gauge, "Work running on a lane.", |lane| {
                 size(lane.1)
             }),
-            of_lanes("promlet_lane_waiting", MetricKind::Gauge, "Work waiting for a lane.", &|lane| {
+            of_lanes("promlet_lane_waiting", MetricKind::Gauge, "Work waiting for a lane.", |lane| {
                 size(lane.2)
             }),
             of_lanes(
                 "promlet_lane_refused_total",
                 MetricKind::Counter,
                 "Work refused because a lane was full.",
-                &|lane| count(lane.3),
+                |lane| count(lane.3),
             ),
             entries,
         ]

@@ -21,7 +21,7 @@ pub struct Limits {
     pub compressed_bytes_max: usize,
     /// Bytes after decompression.
     pub decompressed_bytes_max: usize,
-    /// Series that carry samples. A series costs 40 bytes here and may be sent in four, so bytes alone bound nothing.
+    /// Series, with samples or without. One costs 40 bytes here and may be sent in two, so bytes alone bound nothing.
     pub series_max: usize,
     /// Samples. An honest encoding needs 12 bytes and more for each, so 64 MiB hold fewer than this.
     pub samples_max: usize,

@@ -25,6 +25,10 @@ const LABEL: &str = "Label";
 const SAMPLE: &str = "Sample";
 const METADATA: &str = "MetricMetadata";
 
+/// Labels of one series that are taken apart. The store takes far fewer and says so; a label may be sent in two bytes
+/// and costs 32 here, so bytes alone bound nothing.
+const LABELS_READ_MAX: usize = 1_024;
+
 /// `application/x-protobuf`, alone or with `proto=prometheus.WriteRequest`; no type at all is taken for it, as Prometheus
 /// does. Remote write 2.0 names another message, so it is not this.
 pub fn accepts_type(content_type: &str) -> bool {
@@ -64,9 +68,17 @@ pub fn decode<'a>(
         unsupported: 0,
     };
     let mut request = Reader::new(scratch);
+    let mut sent: usize = 0;
     while let Some(field) = request.field()? {
         match field.number {
-            1 => add_series(&mut batch, field.bytes(REQUEST)?, limits)?,
+            1 => {
+                sent = sent.saturating_add(1);
+                if sent > limits.series_max {
+                    let allowed = limits.series_max;
+                    return Err(DecodeError::TooLarge { what: "series", found: sent, allowed });
+                }
+                add_series(&mut batch, field.bytes(REQUEST)?, limits)?;
+            }
             3 => add_metadata(&mut batch, field.bytes(REQUEST)?, limits)?,
             _ => {}
         }
@@ -110,10 +122,6 @@ fn add_series<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &Limits
     // A series without a sample is nothing to store; Prometheus keeps nothing of it either.
     if samples.is_empty() {
         return Ok(());
-    }
-    let (found, allowed) = (batch.series.len(), limits.series_max);
-    if found >= allowed {
-        return Err(DecodeError::TooLarge { what: "series", found: found.saturating_add(1), allowed });
     }
     let raw_labels = labels.and_then(|(first, end)| message.get(first..end)).unwrap_or_default();
     batch.series.push(WriteSeries { raw_labels, samples });
@@ -178,12 +186,15 @@ fn kind(number: i64) -> MetricKind {
 /// Takes a stretch of a `TimeSeries` apart: every `Label` in it, in order; other fields are passed over.
 ///
 /// # Errors
-/// A sentence, where a label is no message of two strings.
+/// A sentence, where a label is no message of two strings, or where there are more than 1,024 of them.
 pub fn parse_labels<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str> {
     const BROKEN: &str = "a label is not valid protobuf";
     let mut reader = Reader::new(raw);
     while let Some(field) = reader.field().map_err(|_| BROKEN)? {
         if field.number == 1 {
+            if pairs.len() >= LABELS_READ_MAX {
+                return Err("it has more than 1024 labels");
+            }
             pairs.push(label(field.bytes(SERIES).map_err(|_| BROKEN)?).map_err(|_| BROKEN)?);
         }
     }

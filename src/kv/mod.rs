@@ -19,6 +19,7 @@ mod head;
 mod journal;
 mod key;
 mod record;
+mod reserve;
 mod rows;
 
 pub use control::{

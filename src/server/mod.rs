@@ -280,6 +280,10 @@ impl Server {
             task.stop();
         }
         let now = clock.now();
+        // With everything in a checkpoint the next start replays nothing.
+        if let Err(error) = tsdb.checkpoint(now) {
+            tracing::warn!(%error, "no last checkpoint was made; the next start replays the log instead");
+        }
         tsdb.close();
         identity.close(now)?;
         drop(identity);

@@ -18,7 +18,7 @@ use super::report::{RecoveryMode, RecoveryReport};
 use super::series::registry::{self, ReadRegistry};
 use super::store::{Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
-use super::wal::log::{FIRST_OFFSET, Resume};
+use super::wal::log::Resume;
 use super::wal::record::{FILE_HEADER_BYTES, Found, Kind, OrgSpan, find_record};
 use super::wal::replay::{self, LogEnd, Tail};
 use super::wal::samples;
@@ -43,30 +43,56 @@ pub(super) fn recover(
     now: Timestamp,
 ) -> Result<Recovered, OpenError> {
     let at = |name: &str| dir.join(name);
-    for sub in [dir.to_owned(), at("wal"), at("series"), at("head"), at("quarantine")] {
-        disk::create_dir(&sub)?;
-    }
-    disk::sync_dir(dir)?;
+    let made = make_folder(dir, store, options, now)?;
     let folder = Folder { head: at("head"), series: at("series"), store };
-    remove_unfinished(&at("wal"))?;
     remove_unfinished(&folder.head)?;
     let mut walk = Recovery { quarantine: at("quarantine"), now, report: RecoveryReport::default() };
     let (stores, done, rows, cuts) = walk.checkpoint(&folder, secret, options)?;
     let from_seq = done.map_or(0, |done| done.replay_seq);
     let end = walk.log(&at("wal"), store, from_seq, &stores, &rows)?;
     walk.count(&stores);
+    if made {
+        walk.report.mode = RecoveryMode::Fresh;
+    }
     let resume = if walk.report.read_only.is_some() {
         None
     } else {
         for (path, end) in cuts {
+            // What a checkpoint counted on and cannot be read is no torn tail: it is kept.
+            if !walk.report.notes.is_empty() {
+                walk.keep(&path, false)?;
+            }
             registry::cut(&path, end)?;
         }
-        Some(walk.resume(&at("wal"), store, options, end).map_err(|e| match e {
-            MakeError::Full { free, needed } => OpenError::DiskFull { free, needed },
-            MakeError::Disk(e) => e.into(),
-        })?)
+        walk.resume(&at("wal"), end)?
     };
     Ok(Recovered { stores: Arc::new(stores), folder, wal: at("wal"), resume, report: walk.report })
+}
+
+/// Makes what is missing of the folder; whether the store is a new one.
+///
+/// The first log file is durable before `series/` and `head/` are made, so that a log without any file beside one of
+/// them is a log that was lost and never a store that is still empty.
+fn make_folder(dir: &Path, store: StoreId, options: &Options, now: Timestamp) -> Result<bool, OpenError> {
+    let wal = dir.join("wal");
+    let is_new = !dir.join("series").exists() && !dir.join("head").exists();
+    disk::create_dir(dir)?;
+    disk::create_dir(&wal)?;
+    disk::sync_dir(dir)?;
+    remove_unfinished(&wal)?;
+    let made = is_new && !disk::names(&wal)?.iter().any(|name| file::number_of(name).is_some());
+    if made {
+        let first = NewFile { number: 1, before: 0, bytes: SMALL_BYTES, created_ms: now.as_ms() };
+        file::make(&options.disk, &wal, store, first).map_err(|e| match e {
+            MakeError::Full { free, needed } => OpenError::DiskFull { free, needed },
+            MakeError::Disk(e) => e.into(),
+        })?;
+    }
+    for sub in ["series", "head", "quarantine"] {
+        disk::create_dir(&dir.join(sub))?;
+    }
+    disk::sync_dir(dir)?;
+    Ok(made)
 }
 
 /// Removes what a crash left half made.
@@ -193,8 +219,21 @@ impl Recovery {
             }
             texts.insert(0, damage.text);
         }
+        if end.files == 0 {
+            texts.push(format!("{} holds no log file: what was only there is lost", wal.display()));
+        }
+        for path in end.tail.iter().map(|tail| &tail.path).chain(&end.spares) {
+            if let Some(text) = replay::cut_short(path)? {
+                texts.push(text);
+                self.keep(path, false)?;
+            }
+        }
         if end.last_seq < from_seq {
-            texts.push(format!("the log ends at record {}, the checkpoint at {from_seq}", end.last_seq));
+            texts.push(format!(
+                "the log in {} ends at record {}, the checkpoint at {from_seq}",
+                wal.display(),
+                end.last_seq
+            ));
         }
         if orphans > 0 {
             texts.push(format!("{orphans} samples are of series that nothing defines"));
@@ -236,35 +275,23 @@ impl Recovery {
         self.report.series = stores.all().iter().map(|store| u64::from(store.table().live())).sum();
     }
 
-    /// Where the log goes on: after its last record, the torn tail cleared, spares removed.
-    fn resume(
-        &mut self,
-        wal: &Path,
-        store: StoreId,
-        options: &Options,
-        end: LogEnd,
-    ) -> Result<Resume, MakeError> {
+    /// Where the log goes on: after its last record, the torn tail cleared, spares removed. None: there is no log.
+    fn resume(&mut self, wal: &Path, end: LogEnd) -> Result<Option<Resume>, DiskError> {
         for spare in &end.spares {
-            disk::remove_file(spare).map_err(MakeError::Disk)?;
+            disk::remove_file(spare)?;
         }
         if !end.spares.is_empty() {
-            disk::sync_dir(wal).map_err(MakeError::Disk)?;
+            disk::sync_dir(wal)?;
         }
         let files = end.files - end.spares.len() as u64;
         let last_seq = end.last_seq;
-        if let Some(tail) = end.tail {
-            self.report.trimmed_bytes = tail.torn_bytes as u64;
-            let file = replay::resume(&tail).map_err(MakeError::Disk)?;
-            let empty = tail.offset <= FILE_HEADER_BYTES;
-            let offset = u32::try_from(tail.offset).unwrap_or(u32::MAX);
-            let spans = spans(&tail);
-            return Ok(Resume { file, offset, empty, last_seq, spans, files, file_bytes: end.file_bytes });
-        }
-        let created_ms = self.now.as_ms();
-        let new = NewFile { number: 1, before: 0, bytes: SMALL_BYTES, created_ms };
-        let file = file::make(&options.disk, wal, store, new)?;
-        let (offset, spans, file_bytes) = (FIRST_OFFSET, BTreeMap::new(), u64::from(SMALL_BYTES));
-        Ok(Resume { file, offset, empty: true, last_seq, spans, files: 1, file_bytes })
+        let Some(tail) = end.tail else { return Ok(None) };
+        self.report.trimmed_bytes = tail.torn_bytes as u64;
+        let file = replay::resume(&tail)?;
+        let empty = tail.offset <= FILE_HEADER_BYTES;
+        let offset = u32::try_from(tail.offset).unwrap_or(u32::MAX);
+        let spans = spans(&tail);
+        Ok(Some(Resume { file, offset, empty, last_seq, spans, files, file_bytes: end.file_bytes }))
     }
 }
 

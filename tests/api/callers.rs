@@ -63,6 +63,23 @@ async fn a_raw_api_key_is_refused_on_the_data_paths_with_a_hint() {
     house.get("/api/v1/orgs/acme", &bearer(&secret)).await.is(401, "session_required");
 }
 
+/// API.md B3: a key that says nothing here is no way around the limit for requests without a valid credential.
+#[tokio::test]
+async fn a_key_where_keys_are_not_taken_is_charged_to_its_address() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (_, secret) = house.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
+    for (path, before) in [(RANGE, 401), ("/api/v1/orgs/acme", 401)] {
+        for _ in 0..200 {
+            assert_eq!(house.get(path, &bearer(&secret)).await.status.as_u16(), before, "{path}");
+        }
+        let refused = house.get(path, &bearer(&secret)).await;
+        refused.is(429, "rate_limited");
+        assert_eq!(refused.value()["scope"], "ip", "{path}");
+        house.pass(Duration::from_secs(2));
+    }
+}
+
 /// API.md B1.1 and F36: a bad Authorization header never falls through to a good cookie.
 #[tokio::test]
 async fn the_authorization_header_is_the_only_credential_considered() {

@@ -19,7 +19,7 @@ fn the_demo_prints_a_link_a_token_and_queries_that_answer_with_data_at_once() {
         {
             link = Some(line[at..].to_owned());
         } else if let Some(at) = line.find("eyJ") {
-            token = Some(line[at..].to_owned());
+            token.get_or_insert_with(|| line[at..].split_whitespace().next().unwrap_or_default().to_owned());
         }
     }
     for curl in &curls {

@@ -1,12 +1,13 @@
 //! The built binary as a stranger meets it: started in an empty folder, spoken to over HTTP, stopped or killed.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use promlet::clock::Stopwatch;
 use promlet::model::{Labels, Sample};
 use serde_json::Value as Json;
 
@@ -21,7 +22,6 @@ pub(crate) const ORG: &str = "acme";
 pub(crate) struct Server {
     child: Child,
     pub(crate) url: String,
-    pub(crate) dir: PathBuf,
     stdout: Mutex<Receiver<String>>,
     stderr: Arc<Mutex<String>>,
 }
@@ -73,11 +73,11 @@ impl Server {
         let url = listening
             .recv_timeout(PATIENCE)
             .unwrap_or_else(|_| panic!("did not listen; it said:\n{}", stderr.lock().expect("unpoisoned")));
-        Server { child, url, dir: start.dir.to_owned(), stdout: Mutex::new(stdout), stderr }
+        Server { child, url, stdout: Mutex::new(stdout), stderr }
     }
 
     fn wait_ready(&mut self) {
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         loop {
             if self.get("/readyz", &[]).status == 200 {
                 return;
@@ -121,7 +121,7 @@ impl Server {
     pub(crate) fn terminate(mut self) -> ExitStatus {
         let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().expect("kill runs");
         assert!(sent.success());
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         loop {
             if let Some(status) = self.child.try_wait().expect("ours") {
                 return status;
@@ -316,8 +316,8 @@ fn field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
 
 fn varint(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
-        out.push((n & 0x7f) as u8 | 0x80);
+        out.push(u8::try_from(n & 0x7f).expect("seven bits") | 0x80);
         n >>= 7;
     }
-    out.push(n as u8);
+    out.push(u8::try_from(n).expect("below 128"));
 }

@@ -4,7 +4,7 @@ use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
 use serde_json::json;
 
-use crate::harness::{EMAIL, ORG, PASSWORD, Server, percent, remote_write, request};
+use crate::harness::{Answer, EMAIL, ORG, PASSWORD, Server, percent, remote_write, request};
 
 fn one_sample() -> Vec<(Labels, Vec<Sample>)> {
     vec![(
@@ -17,81 +17,98 @@ fn base64url(bytes: &[u8]) -> String {
     data_encoding::BASE64URL_NOPAD.encode(bytes)
 }
 
+struct Victim {
+    server: Server,
+    cookie: String,
+    key: String,
+    secret: String,
+}
+
+impl Victim {
+    fn query(&self, expr: &str, headers: &[(&str, &str)]) -> Answer {
+        self.server.get(&format!("/api/v1/orgs/{ORG}/query/expr-instant?expr={}", percent(expr)), headers)
+    }
+
+    fn login(&self, password: &str) -> Answer {
+        self.server.post_json("/api/v1/auth/login", &[], &json!({"email": EMAIL, "password": password}))
+    }
+}
+
+/// A clear error: the status, the stable code, the media type, and an id to find it in the log by.
+fn expect(what: &str, answer: &Answer, status: u16, code: &str) {
+    assert_eq!((answer.status, answer.code().as_str()), (status, code), "{what}: {}", answer.body);
+    let media = answer.header("content-type").unwrap_or_default();
+    assert!(media.starts_with("application/problem+json"), "{what}: {media}");
+    assert!(answer.header("x-request-id").is_some(), "{what}");
+}
+
 #[test]
 fn hostile_requests_get_clear_errors_and_leave_the_server_unharmed() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
     let cookie = server.sign_in();
     let (key, secret) = server.api_key(&cookie);
-    assert_eq!(server.write(&secret, &one_sample()).status, 204);
-    let query = |expr: &str| format!("/api/v1/orgs/{ORG}/query/expr-instant?expr={}", percent(expr));
-    let expect = |what: &str, answer: &crate::harness::Answer, status: u16, code: &str| {
-        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{what}: {}", answer.body);
-        let type_ = answer.header("content-type").unwrap_or_default();
-        assert!(type_.starts_with("application/problem+json"), "{what}: {type_}");
-        assert!(answer.header("x-request-id").is_some(), "{what}");
-    };
+    let victim = Victim { server, cookie, key, secret };
+    assert_eq!(victim.server.write(&victim.secret, &one_sample()).status, 204);
 
-    let login = |password: &str| {
-        server.post_json("/api/v1/auth/login", &[], &json!({"email": EMAIL, "password": password}))
-    };
-    expect("a wrong password", &login("wrong"), 401, "invalid_credentials");
-    expect(
-        "a forged cookie",
-        &server.get(&query("1"), &[("Cookie", "ms_session=ses_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")]),
-        401,
-        "session_invalid",
-    );
-    expect("no credential", &server.get(&query("1"), &[]), 401, "unauthenticated");
+    credentials_that_open_nothing(&victim);
+    bodies_that_are_none(&victim);
+    expressions_beyond_the_caps(&victim);
+
+    let Victim { server, cookie, .. } = &victim;
+    assert_eq!(victim.login(PASSWORD).status, 200, "the server is unharmed");
+    let now = Clock::System.now().as_s().to_string();
+    assert_eq!(server.ask(cookie, "hostile_test", &now)["result"][0]["value"][1], "1");
+    assert!(victim.server.terminate().success());
+}
+
+fn credentials_that_open_nothing(victim: &Victim) {
+    let Victim { server, cookie, key, secret } = victim;
+    expect("a wrong password", &victim.login("wrong"), 401, "invalid_credentials");
+    let forged = format!("ms_session=ses_{}", "A".repeat(43));
+    expect("a forged cookie", &victim.query("1", &[("Cookie", &forged)]), 401, "session_invalid");
+    expect("no credential", &victim.query("1", &[]), 401, "unauthenticated");
     let now = Clock::System.now().as_s();
     let none = format!(
-        "{}.{}.",
+        "Bearer {}.{}.",
         base64url(json!({"alg": "none", "typ": "JWT", "kid": key}).to_string().as_bytes()),
         base64url(
             json!({"aud": "ms-embed", "org": ORG, "iat": now, "exp": now + 600}).to_string().as_bytes()
         )
     );
+    expect("alg none", &victim.query("1", &[("Authorization", &none)]), 401, "token_invalid");
     expect(
-        "alg none",
-        &server.get(&query("1"), &[("Authorization", &format!("Bearer {none}"))]),
+        "alg none beside a good cookie",
+        &victim.query("1", &[("Authorization", &none), ("Cookie", cookie)]),
         401,
         "token_invalid",
     );
+    let raw = format!("Bearer {secret}");
     expect(
         "a raw API key on a data path",
-        &server.get(&query("1"), &[("Authorization", &format!("Bearer {secret}"))]),
+        &victim.query("1", &[("Authorization", &raw)]),
         401,
         "api_key_not_allowed",
     );
-    expect(
-        "a foreign organisation",
-        &server.get("/api/v1/orgs/other/query/expr-instant?expr=1", &[("Cookie", &cookie)]),
-        404,
-        "org_not_found",
-    );
-    expect(
-        "a foreign host name",
-        &server.get(&query("1"), &[("Cookie", &cookie), ("Host", "evil.example")]),
-        421,
-        "host_not_allowed",
-    );
+    let foreign = server.get("/api/v1/orgs/other/query/expr-instant?expr=1", &[("Cookie", cookie)]);
+    expect("a foreign organisation", &foreign, 404, "org_not_found");
+    let rebound = victim.query("1", &[("Cookie", cookie), ("Host", "evil.example")]);
+    expect("a foreign host name", &rebound, 421, "host_not_allowed");
     let cross_site =
-        [("Cookie", &*cookie), ("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")];
-    expect(
-        "a cross-site post",
-        &server.post_json("/api/v1/orgs", &cross_site, &json!({"slug": "x1"})),
-        403,
-        "csrf_rejected",
-    );
+        [("Cookie", &**cookie), ("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")];
+    let posted = server.post_json("/api/v1/orgs", &cross_site, &json!({"slug": "x1"}));
+    expect("a cross-site post", &posted, 403, "csrf_rejected");
+}
 
+fn bodies_that_are_none(victim: &Victim) {
+    let bearer = format!("Bearer {}", victim.secret);
     let machine = [
-        ("Authorization", &*format!("Bearer {secret}")),
+        ("Authorization", &*bearer),
         ("Content-Type", "application/x-protobuf"),
         ("Content-Encoding", "snappy"),
     ];
-    let write = |body: &[u8]| {
-        request("POST", &format!("{}/api/v1/orgs/{ORG}/write", server.url), &machine, Some(body))
-    };
+    let url = format!("{}/api/v1/orgs/{ORG}/write", victim.server.url);
+    let write = |body: &[u8]| request("POST", &url, &machine, Some(body));
     let body = remote_write(&one_sample());
     expect("truncated snappy", &write(&body[..body.len() - 3]), 400, "bad_request");
     expect(
@@ -102,38 +119,26 @@ fn hostile_requests_get_clear_errors_and_leave_the_server_unharmed() {
     );
     expect("an oversized body", &write(&vec![0; 9 << 20]), 413, "body_too_large");
     expect("an empty body", &write(&[]), 400, "bad_request");
-    let big_login = json!({"email": EMAIL, "password": "x".repeat(17 << 10)});
-    expect(
-        "an oversized login",
-        &server.post_json("/api/v1/auth/login", &[], &big_login),
-        413,
-        "body_too_large",
-    );
+    expect("an oversized login", &victim.login(&"x".repeat(17 << 10)), 413, "body_too_large");
+}
 
+fn expressions_beyond_the_caps(victim: &Victim) {
     let deep = format!("{}1{}", "(".repeat(5_000), ")".repeat(5_000));
     let long = vec!["1"; 3_000].join("+");
-    let regexes = vec!["a=~\"\\\\w{60}\""; 17].join(",");
+    let regexes = format!("x{{{}}}", vec!["a=~\"\\\\w{60}\""; 17].join(","));
     let hostile = [
         &*deep,
         "hostile_test offset inf",
         "hostile_test[1e30]",
         &*long,
-        &*format!("x{{{regexes}}}"),
+        &*regexes,
         "sum(",
         "x{a=\"b\" or c=~\".*\"}",
         "\u{0}",
     ];
     for expr in hostile {
-        let answer = server.get(&query(expr), &[("Cookie", &cookie)]);
-        assert!([400, 422].contains(&answer.status), "{expr:.40}: {} {}", answer.status, answer.body);
-        assert_eq!(answer.code(), "bad_expr", "{expr:.40}");
+        let answer = victim.query(expr, &[("Cookie", &victim.cookie)]);
+        expect(expr, &answer, 400, "bad_expr");
         assert_eq!(answer.json()["errorType"], "bad_data", "{expr:.40}");
     }
-
-    assert_eq!(login(PASSWORD).status, 200, "the server is unharmed");
-    assert_eq!(
-        server.ask(&cookie, "hostile_test", &Clock::System.now().as_s().to_string())["result"][0]["value"][1],
-        "1"
-    );
-    assert!(server.terminate().success());
 }

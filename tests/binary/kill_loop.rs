@@ -53,7 +53,7 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
     let (_, secret) = server.api_key(&cookie);
     let mut step = 0;
     for kill in 0..KILLS {
-        let delay = Duration::from_millis(30 + (rng.unit() * 220.0) as u64);
+        let delay = Duration::from_millis(30).mul_f64(1.0 + 7.0 * rng.unit());
         let dying = AtomicBool::new(false);
         let first = step;
         std::thread::scope(|scope| {
@@ -166,6 +166,7 @@ fn check_samples(server: &Server, cookie: &str, base: Timestamp, oracle: &Oracle
         let data = ask_patiently(server, cookie, &format!("kill_test{{series=\"{series}\"}}[1h]"), now);
         let mut have = BTreeMap::new();
         for pair in data["result"][0]["values"].as_array().into_iter().flatten() {
+            #[expect(clippy::cast_possible_truncation, reason = "a time of this century in milliseconds")]
             let ms = (pair[0].as_f64().expect("a time") * 1_000.0).round() as i64;
             let value: f64 = pair[1].as_str().expect("a text").parse().expect("a number");
             assert!(have.insert(ms - base.as_ms(), value).is_none(), "one sample a time");

@@ -232,6 +232,31 @@ fn entries_are_limited_beside_bytes() {
 }
 
 #[test]
+fn series_without_samples_count_as_well() {
+    let mut request = encode(&[vec![label("__name__", "up"), Part::Sample(1.0, 1)]]);
+    request.extend_from_slice(&b"\x0a\x00".repeat(3));
+    let body = compress(&request);
+    let of = |series_max| {
+        let limits = Limits { series_max, ..Limits::default() };
+        decode(&body, &limits, &mut Vec::new()).map(|batch| batch.series.len())
+    };
+    assert_eq!(of(4), Ok(1));
+    assert_eq!(of(3), Err(DecodeError::TooLarge { what: "series", found: 4, allowed: 3 }));
+}
+
+#[test]
+fn no_more_labels_are_taken_apart_than_any_store_takes() {
+    let mut raw = Vec::new();
+    encode_part(&label("__name__", "up"), &mut raw);
+    raw.extend_from_slice(&b"\x0a\x00".repeat(1_023));
+    let mut pairs = Vec::new();
+    assert_eq!((parse_labels(&raw, &mut pairs), pairs.len()), (Ok(()), 1_024));
+    raw.extend_from_slice(&b"\x0a\x00".repeat(100_000));
+    let mut pairs = Vec::new();
+    assert_eq!((parse_labels(&raw, &mut pairs), pairs.len()), (Err("it has more than 1024 labels"), 1_024));
+}
+
+#[test]
 fn the_content_type_says_which_version() {
     let cases = [
         ("application/x-protobuf", true),

@@ -9,6 +9,7 @@ use super::txn::{CHANGE_ROWS_MAX, ChangeError, Txn};
 use crate::kv::database::{DatabaseError, panic_message};
 use crate::kv::files::FileError;
 use crate::kv::journal::{self, AppendError, GROUP_BYTES_MAX, Journal};
+use crate::kv::reserve::Reserve;
 use crate::kv::rows::Rows;
 
 /// The most changes of one group, those without rows included.
@@ -28,7 +29,7 @@ pub enum CommitFailure {
     /// Control is fenced. Was this the change that fenced it, it may still be there after the restart.
     #[error(transparent)]
     Fenced(#[from] Fenced),
-    /// Nothing was written, since no journal file could be made ready (full disk); it may be tried again.
+    /// Nothing was written, since the disk is full; it may be tried again.
     #[error("no room for account changes")]
     NoRoom(#[source] Arc<FileError>),
     /// The change breaks a limit, or the rows it changes cannot be read.
@@ -132,6 +133,7 @@ pub(super) struct Committer {
     pub(super) shared: Arc<Shared>,
     pub(super) journal: Journal,
     pub(super) meta: Meta,
+    pub(super) reserve: Reserve,
 }
 
 /// Says so when the thread ends by a panic of ours.
@@ -162,6 +164,8 @@ impl Committer {
                 // After the replies, so that no change waits for it. If it fails (full disk), the append that
                 // needs the file tries again and answers with the error.
                 let _ = self.journal.make_ready();
+                // Without it a full disk stops account changes sooner, and nothing else.
+                let _ = self.reserve.refill();
             }
         }
     }
@@ -215,6 +219,7 @@ impl Committer {
         if let Some(fenced) = self.shared.fence.get() {
             return Err(fenced.clone().into());
         }
+        self.reserve.room().map_err(|e| CommitFailure::NoRoom(Arc::new(e)))?;
         let seq = self.journal.append(&group.records).map_err(|e| match e {
             AppendError::NoRoom(e) => CommitFailure::NoRoom(Arc::new(e)),
             AppendError::Unknown(e) => self.shared.fence(&with_sources(&e)).into(),
@@ -225,7 +230,7 @@ impl Committer {
 }
 
 /// An error and what caused it, in one line.
-fn with_sources(error: &dyn std::error::Error) -> String {
+pub(super) fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

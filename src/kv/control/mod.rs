@@ -23,6 +23,7 @@ use super::frame::DamagedRow;
 use super::journal::Journal;
 use super::key::TableKey;
 use super::record::{self, Record, SideRecord};
+use super::reserve::Reserve;
 use super::rows;
 use committer::{Change, Committer, Job, Shared};
 use state::{Meta, State};
@@ -39,6 +40,9 @@ pub struct Control {
     thread: Option<JoinHandle<()>>,
     #[cfg(test)]
     faults: Arc<super::journal::Faults>,
+    /// What a test says is free on the disk.
+    #[cfg(test)]
+    free: Arc<std::sync::atomic::AtomicU64>,
 }
 
 /// What became of a batch of side rows.
@@ -84,12 +88,17 @@ impl Control {
         open::open(folder, options)
     }
 
-    fn start(state: State, journal: Journal, meta: Meta) -> Result<Control, std::io::Error> {
+    fn start(
+        state: State,
+        journal: Journal,
+        meta: Meta,
+        reserve: Reserve,
+    ) -> Result<Control, std::io::Error> {
         #[cfg(test)]
-        let faults = Arc::clone(&journal.faults);
+        let (faults, free) = (Arc::clone(&journal.faults), Arc::clone(&reserve.pretended));
         let shared = Arc::new(Shared { state, fence: OnceLock::new() });
         let (jobs, waiting) = sync_channel::<Box<dyn Job>>(QUEUE_MAX);
-        let committer = Committer { shared: Arc::clone(&shared), journal, meta };
+        let committer = Committer { shared: Arc::clone(&shared), journal, meta, reserve };
         let thread =
             std::thread::Builder::new().name("control".to_owned()).spawn(move || committer.run(&waiting))?;
         Ok(Control {
@@ -98,6 +107,8 @@ impl Control {
             thread: Some(thread),
             #[cfg(test)]
             faults,
+            #[cfg(test)]
+            free,
         })
     }
 

@@ -4,12 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Control;
+use super::committer::with_sources;
 use super::state::{Meta, State};
 use super::txn::CHANGE_ROWS_MAX;
 use crate::kv::database::DatabaseError;
 use crate::kv::files::{self, FileError};
 use crate::kv::folder::{DataFolder, FolderError};
 use crate::kv::journal::{self, Journal, JournalError, Survey};
+use crate::kv::reserve::Reserve;
 use crate::kv::rows::Rows;
 use crate::model::{StoreId, Timestamp};
 
@@ -101,6 +103,9 @@ pub(super) fn open(
     folder: &DataFolder,
     options: &ControlOptions,
 ) -> Result<(Control, RecoveryReport), OpenError> {
+    let reserve = Reserve::new(folder.path());
+    // On a full disk this is what lets sled open. Where even that is not enough, the step that needs more says so.
+    let _ = reserve.room();
     let journal_dir = folder.path().join("journal");
     files::create_dir(&journal_dir)?;
     files::sync_dir(folder.path())?;
@@ -146,7 +151,7 @@ pub(super) fn open(
         blobs: state.sync_blobs()?,
         initialised_made,
     };
-    Ok((Control::start(state, journal, meta).map_err(OpenError::Thread)?, report))
+    Ok((Control::start(state, journal, meta, reserve).map_err(OpenError::Thread)?, report))
 }
 
 struct Opened {
@@ -174,8 +179,8 @@ fn try_open(dir: &Path, store: StoreId) -> Result<(State, Meta), String> {
     if !dir.join("db").exists() {
         return Err("there is no database".to_owned());
     }
-    let state = State::open(dir).map_err(|e| e.to_string())?;
-    let meta = state.meta().map_err(|e| e.to_string())?.ok_or("it was never finished")?;
+    let state = State::open(dir).map_err(|e| with_sources(&e))?;
+    let meta = state.meta().map_err(|e| with_sources(&e))?.ok_or("it was never finished")?;
     if meta.store != store {
         return Err(format!("it belongs to store {}", meta.store));
     }

@@ -397,6 +397,32 @@ fn without_room_for_a_journal_file_nothing_is_written_and_it_may_be_tried_again(
 }
 
 #[test]
+fn on_a_full_disk_changes_use_the_reserve_then_are_refused_and_go_on_by_themselves() {
+    let temp = tempfile::tempdir().expect("temp");
+    let folder = folder(temp.path());
+    let control = opened(&folder);
+    let reserve = folder.path().join("reserve");
+    control.free.store(1 << 40, Ordering::SeqCst);
+    // The file is made after the reply: the second change waits until the first is done with.
+    put(&control, 1, user("before")).expect("put");
+    put(&control, 2, user("before")).expect("put");
+    assert!(reserve.exists());
+    control.free.store(1 << 20, Ordering::SeqCst);
+    put(&control, 3, user("from the reserve")).expect("put");
+    assert!(!reserve.exists());
+    control.free.store(0, Ordering::SeqCst);
+    let refused = put(&control, 4, user("refused")).expect_err("full");
+    let CommitError::Failed(CommitFailure::NoRoom(why)) = refused else { panic!("{refused}") };
+    assert_eq!((control.health(), control.get::<User>(&4).expect("get")), (Ok(()), None));
+    assert!(why.source.to_string().contains("0 bytes are free"), "{why}");
+    control.free.store(1 << 40, Ordering::SeqCst);
+    put(&control, 4, user("after")).expect("put");
+    put(&control, 5, user("after")).expect("put");
+    assert!(reserve.exists(), "set aside again");
+    assert_eq!(users(&control).len(), 5);
+}
+
+#[test]
 fn many_writers_at_once_get_what_they_were_answered() {
     let temp = tempfile::tempdir().expect("temp");
     let folder = folder(temp.path());

@@ -272,6 +272,63 @@ fn a_full_file_is_followed_by_the_next_and_a_missing_one_is_damage() {
     assert!(tsdb.stats().samples < 2_200_000);
 }
 
+fn cut(path: &Path, bytes: u64) {
+    std::fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(bytes)).expect("cut");
+}
+
+#[test]
+fn a_log_file_that_became_shorter_or_a_log_that_is_gone_is_never_taken_for_an_empty_one() {
+    type Damage = (&'static str, fn(&Path));
+    let damages: [Damage; 5] = [
+        ("wal/0000000001.wal has 300 bytes of 1048576", |dir| cut(&dir.join("wal/0000000001.wal"), 300)),
+        ("wal/0000000001.wal has 64 bytes of 1048576", |dir| cut(&dir.join("wal/0000000001.wal"), 64)),
+        ("wal holds no log file", |dir| {
+            std::fs::remove_file(dir.join("wal/0000000001.wal")).expect("removed");
+        }),
+        ("wal holds no log file", |dir| std::fs::remove_dir_all(dir.join("wal")).expect("removed")),
+        ("wal holds no log file", |dir| {
+            std::fs::remove_dir_all(dir.join("wal")).expect("removed");
+            std::fs::remove_dir_all(dir.join("head")).expect("removed");
+        }),
+    ];
+    for (says, damage) in damages {
+        let (dir, _) = small_log();
+        damage(dir.path());
+        for _ in 0..2 {
+            let (tsdb, report) = open(dir.path());
+            let why = report.read_only.expect("read-only");
+            assert!(why.contains(says), "{why}");
+            assert!(matches!(try_write(&tsdb, ORG, &up("x"), &[ago(0, 1.0)]), Err(AppendError::ReadOnly(_))));
+        }
+    }
+}
+
+#[test]
+fn a_crash_before_the_first_log_file_leaves_a_new_store() {
+    let dir = tempfile::tempdir().expect("made");
+    std::fs::create_dir(dir.path().join("wal")).expect("made");
+    std::fs::write(dir.path().join("wal/0000000001.wal.new"), [0; 100]).expect("written");
+    let (tsdb, report) = open(dir.path());
+    assert_eq!((report.read_only, report.mode), (None, RecoveryMode::Fresh));
+    write(&tsdb, ORG, &up("a"), &[ago(0, 1.0)]);
+}
+
+#[test]
+fn what_a_checkpoint_counted_on_in_a_damaged_registry_is_kept_before_it_is_cut() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    write(&tsdb, ORG, &up("a"), &[ago(0, 1.0)]);
+    tsdb.checkpoint(NOW).expect("made");
+    drop(tsdb);
+    let path = dir.path().join("series/3.reg");
+    flip(&path, 100);
+    let damaged = std::fs::read(&path).expect("read");
+    let (_, report) = open(dir.path());
+    assert_eq!(report.quarantined, 1);
+    let kept = std::fs::read_dir(dir.path().join("quarantine")).expect("listed").next().expect("one");
+    assert_eq!(std::fs::read(kept.expect("entry").path()).expect("read"), damaged);
+}
+
 #[test]
 fn a_full_disk_refuses_and_resumes_without_a_restart() {
     let dir = tempfile::tempdir().expect("made");
@@ -292,8 +349,9 @@ fn a_full_disk_refuses_and_resumes_without_a_restart() {
     assert!(matches!(fill(&tsdb, stored, 1), Err(AppendError::DiskFull { .. })));
     assert!(matches!(tsdb.checkpoint(NOW), Err(CheckpointError::DiskFull { .. })));
     faults.free_bytes.store(1 << 40, Ordering::SeqCst);
-    fill(&tsdb, stored, 1).expect("stored");
+    // Said before anyone writes: a balancer that reads it sends nothing until then.
     assert_eq!(tsdb.health().writes, Writes::Open);
+    fill(&tsdb, stored, 1).expect("stored");
     drop(tsdb);
     assert!(open(dir.path()).0.stats().samples >= (stored + 1) * 10_000);
 }

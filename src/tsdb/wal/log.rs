@@ -276,8 +276,12 @@ impl Log {
         self.shared.admit(&mut lock(&self.shared.queue))
     }
 
+    /// Whether writes are open now. Asks for space again if there was none: nobody sends to a store that says full.
     pub(in crate::tsdb) fn writes(&self) -> Writes {
-        lock(&self.shared.queue).writes.clone()
+        let mut queue = lock(&self.shared.queue);
+        // The refusal is what the state says, too.
+        drop(self.shared.admit(&mut queue));
+        queue.writes.clone()
     }
 
     pub(in crate::tsdb) fn counters(&self) -> &Counters {

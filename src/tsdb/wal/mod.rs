@@ -1,7 +1,7 @@
 //! Accepted batches in plain files, durable before the 2xx (STORAGE.md sections 4, 5 and 10).
 //!
 //! * [`record`]: the drawings of files and records. [`samples`]: the body that most records have.
-//! * [`file`]: making a log file, zeroed and synced before its first record.
+//! * [`mod@file`]: making a log file, zeroed and synced before its first record.
 //! * [`log`]: one committer for all organisations, and the thread that applies what it made durable, in log order.
 //! * [`replay`]: reading it all back; what is a torn tail and what is damage.
 

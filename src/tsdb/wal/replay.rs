@@ -6,6 +6,7 @@
 //! **torn tail** that was never acknowledged: nothing after it is handed out, and its bytes are cleared before the log
 //! goes on.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::file::{self, LogFile};
@@ -136,7 +137,6 @@ impl Walk<'_> {
 
     /// The place of the first file that can hold a record after `from_seq`.
     fn first_needed(&self, files: &[(u64, PathBuf)]) -> Result<usize, OpenError> {
-        use std::io::Read as _;
         if self.from_seq == 0 {
             return Ok(0);
         }
@@ -314,27 +314,32 @@ impl Walk<'_> {
     }
 }
 
-/// Clears a torn tail and opens the file for more records.
+/// What to tell about a file that is shorter than its header says.
 ///
-/// A file that was cut short gets its length back first: an append must not meet a full disk.
+/// All bytes of a log file are durable before its first record: no crash makes it shorter, so records may be gone.
+pub(in crate::tsdb) fn cut_short(path: &Path) -> Result<Option<String>, DiskError> {
+    let mut start = Vec::new();
+    let file = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
+    let length = file.metadata().map_err(DiskError::at("look at", path))?.len();
+    file.take(FILE_HEADER_BYTES as u64).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
+    Ok(match FileHeader::parse(&start, MAGIC_WAL) {
+        Ok(header) if length < u64::from(header.file_bytes) => Some(format!(
+            "{} has {length} bytes of {}: records behind byte {length} may be lost",
+            path.display(),
+            header.file_bytes
+        )),
+        // Whatever else is wrong with a header is told where its records are read.
+        _ => None,
+    })
+}
+
+/// Clears a torn tail and opens the file for more records.
 pub(in crate::tsdb) fn resume(tail: &Tail) -> Result<LogFile, DiskError> {
     let file = disk::open_file(&tail.path)?;
-    let length = file.metadata().map_err(DiskError::at("look at", &tail.path))?.len();
-    let bytes = tail.header.file_bytes;
-    let write = DiskError::at("write", &tail.path);
-    let offset = tail.offset as u64;
-    let short = u64::from(bytes).saturating_sub(length);
-    if tail.torn_bytes > 0 || short > 0 {
-        disk::write_zeros(&file, offset, tail.torn_bytes as u64)
-            .and_then(|()| {
-                disk::write_zeros(
-                    &file,
-                    length.max(offset),
-                    u64::from(bytes).saturating_sub(length.max(offset)),
-                )
-            })
-            .map_err(write)?;
-        file.sync_all().map_err(DiskError::at("sync", &tail.path))?;
+    if tail.torn_bytes > 0 {
+        disk::write_zeros(&file, tail.offset as u64, tail.torn_bytes as u64)
+            .and_then(|()| file.sync_all())
+            .map_err(DiskError::at("clear the torn tail of", &tail.path))?;
     }
-    Ok(LogFile { file, path: tail.path.clone(), number: tail.header.number, bytes })
+    Ok(LogFile { file, path: tail.path.clone(), number: tail.header.number, bytes: tail.header.file_bytes })
 }

@@ -1,0 +1,256 @@
+//! A power cut loses nothing that was answered and brings back nothing that was revoked.
+//!
+//! The data folder lies on an ext4 of its own in a file, mounted through a loop device. For a cut the process is stopped
+//! (SIGSTOP), in half of the rounds some of its dirty pages are written back at random, as a kernel would, and the
+//! file system is shut down with what its journal and device hold at that moment. Then it is mounted again and the
+//! binary started on it. Needs root and loop devices, and fails without them.
+
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use harness::{ORG, Server, percent, request};
+use promlet::clock::Clock;
+use promlet::entropy::Entropy;
+use promlet::model::{Labels, Sample, Timestamp};
+use serde_json::json;
+
+/// As many as fit a minute.
+const CUTS: usize = 8;
+
+/// Stops every thread of the process, writes some pages back if told to, and shuts the file system down without
+/// flushing its journal (`EXT4_IOC_SHUTDOWN`, flag 2: no log flush).
+const CUT: &str = r#"
+import ctypes, fcntl, os, random, signal, struct, sys, time
+pid, mount, seed = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+os.kill(pid, signal.SIGSTOP)
+def state(thread): return open(f"/proc/{pid}/task/{thread}/stat").read().rsplit(")", 1)[1].split()[0]
+for _ in range(5000):
+    if all(state(thread) in "TZ" for thread in os.listdir(f"/proc/{pid}/task")): break
+    time.sleep(0.002)
+else: sys.exit("it does not stop")
+rnd, libc = random.Random(seed), ctypes.CDLL(None, use_errno=True)
+for folder, _, names in os.walk(mount) if seed else ():
+    for name in names:
+        file = os.open(os.path.join(folder, name), os.O_RDWR)
+        pages = os.fstat(file).st_size >> 12
+        for _ in range(rnd.randrange(4) if pages else 0):
+            offset, length = rnd.randrange(pages) << 12, rnd.randrange(1, 6) << 12
+            libc.sync_file_range(file, ctypes.c_long(offset), ctypes.c_long(length), 7)
+        os.close(file)
+root = os.open(mount, os.O_RDONLY)
+fcntl.ioctl(root, 0x8004587D, struct.pack("I", 2))
+os.close(root)
+os.kill(pid, signal.SIGKILL)
+os.kill(pid, signal.SIGCONT)
+"#;
+
+/// The file system; unmounted when dropped.
+struct LoopDisk {
+    image: PathBuf,
+    mount: PathBuf,
+}
+
+impl LoopDisk {
+    fn make(dir: &Path) -> LoopDisk {
+        let disk = LoopDisk { image: dir.join("image"), mount: dir.join("mount") };
+        std::fs::create_dir(&disk.mount).expect("made");
+        let image = std::fs::File::create(&disk.image).expect("made");
+        image.set_len(2 << 30).expect("sparse");
+        done(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&disk.image));
+        disk.mount();
+        disk
+    }
+
+    fn mount(&self) {
+        // Without auto_da_alloc ext4 forgives nothing: a rename orders no data by itself.
+        let options = "loop,noauto_da_alloc";
+        done(Command::new("mount").args(["-t", "ext4", "-o", options]).arg(&self.image).arg(&self.mount));
+    }
+
+    /// The power goes. With a `seed` other than 0 some dirty pages reached the disk before.
+    fn cut(&self, server: &Server, seed: usize) {
+        let (pid, seed) = (server.pid().to_string(), seed.to_string());
+        done(Command::new("python3").args(["-c", CUT, &pid]).arg(&self.mount).arg(&seed));
+    }
+
+    /// The power comes back.
+    fn mount_again(&self) {
+        done(Command::new("umount").arg(&self.mount));
+        self.mount();
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        // After a failure the server may hold it still: lazily, and without a second panic.
+        let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
+    }
+}
+
+fn done(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?} (this test needs root and loop devices): {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[derive(Default)]
+struct Samples {
+    /// Milliseconds after the base, answered with a 2xx.
+    stored: BTreeSet<i64>,
+    tried: i64,
+}
+
+#[derive(Default)]
+struct Accounts {
+    /// Secrets of keys that were made, and of those that were removed as well.
+    live: Vec<String>,
+    revoked: Vec<String>,
+    /// Cookies of sessions that were ended.
+    ended: Vec<String>,
+}
+
+fn value_of(step: i64) -> f64 {
+    step as f64 + 0.25
+}
+
+/// Writes samples until the end of the process.
+fn write(server: &Server, secret: &str, base: Timestamp, oracle: &mut Samples, dying: &AtomicBool) {
+    let labels = Labels::from_pairs([("__name__", "cut")]);
+    while !dying.load(Ordering::SeqCst) {
+        let step = oracle.tried;
+        oracle.tried += 1;
+        let sample = Sample { at: base.plus_ms(step), value: value_of(step) };
+        if server.write(secret, &[(labels.clone(), vec![sample])]).status == 204 {
+            oracle.stored.insert(step);
+        }
+    }
+}
+
+/// Makes keys, removes every second one, and ends sessions.
+fn change_accounts(server: &Server, cookie: &str, oracle: &mut Accounts, dying: &AtomicBool) {
+    let keys = format!("/api/v1/orgs/{ORG}/api-keys");
+    for n in 0.. {
+        if dying.load(Ordering::SeqCst) {
+            return;
+        }
+        let body = json!({"name": format!("key {n}"), "scopes": ["read"]});
+        let made = server.post_json(&keys, &[("Cookie", cookie)], &body);
+        if made.status != 201 {
+            // Too many a second, or the end.
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        }
+        let made = made.json();
+        let secret = made["secret"].as_str().expect("a secret").to_owned();
+        if n % 2 == 0 {
+            oracle.live.push(secret);
+            continue;
+        }
+        let path = format!("{}{keys}/{}", server.url, made["id"].as_str().expect("an id"));
+        if request("DELETE", &path, &[("Cookie", cookie)], None).status == 204 {
+            oracle.revoked.push(secret);
+        }
+        if n % 3 == 0 {
+            let login = json!({"email": harness::EMAIL, "password": harness::PASSWORD});
+            let session = server.post_json("/api/v1/auth/login", &[], &login);
+            if session.status == 200 {
+                let session = session.session_cookie();
+                let out = server.post_json("/api/v1/auth/logout", &[("Cookie", &session)], &json!({}));
+                if out.status == 204 {
+                    oracle.ended.push(session);
+                }
+            }
+        }
+    }
+}
+
+/// The answer when it is no longer "too many requests".
+fn status(server: &Server, path: &str, header: (&str, &str)) -> harness::Answer {
+    for _ in 0..200 {
+        let answer = server.get(path, &[header]);
+        if answer.status != 429 {
+            return answer;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("429 for ten seconds");
+}
+
+fn check_samples(server: &Server, cookie: &str, base: Timestamp, oracle: &Samples, round: usize) {
+    let now = Clock::System.now().as_s();
+    let path = format!("/api/v1/orgs/{ORG}/query/expr-instant?expr={}&time={now}", percent("cut[1h]"));
+    let answer = status(server, &path, ("Cookie", cookie));
+    assert_eq!(answer.status, 200, "cut {round}: {}", answer.body);
+    let data = answer.json()["data"].clone();
+    let mut found = BTreeSet::new();
+    for pair in data["result"][0]["values"].as_array().into_iter().flatten() {
+        let step = (pair[0].as_f64().expect("a time") * 1_000.0).round() as i64 - base.as_ms();
+        let value: f64 = pair[1].as_str().expect("a text").parse().expect("a number");
+        assert!(step < oracle.tried && value == value_of(step), "cut {round}: invented {step}={value}");
+        found.insert(step);
+    }
+    let lost: Vec<_> = oracle.stored.difference(&found).collect();
+    assert!(lost.is_empty(), "cut {round}: {} answered samples lost: {lost:?}", lost.len());
+}
+
+fn check_accounts(server: &Server, oracle: &Accounts, round: usize) {
+    let probe = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query?query=1&time=1");
+    let keys = [(&oracle.live, 200), (&oracle.revoked, 401)];
+    for (secret, expected) in keys.iter().flat_map(|(keys, code)| keys.iter().rev().take(10).zip([*code; 10]))
+    {
+        let answer = status(server, &probe, ("Authorization", &format!("Bearer {secret}")));
+        assert_eq!(answer.status, expected, "cut {round}: {}", answer.body);
+    }
+    for session in oracle.ended.iter().rev().take(10) {
+        let answer = status(server, &format!("/api/v1/orgs/{ORG}/api-keys"), ("Cookie", session));
+        assert_eq!(answer.status, 401, "cut {round}: an ended session is back");
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_moment_loses_nothing_answered_and_brings_nothing_back() {
+    let mut rng = Entropy::seeded(20_261_121);
+    let dir = tempfile::tempdir().expect("a folder");
+    let disk = LoopDisk::make(dir.path());
+    let store = disk.mount.join("store");
+    let base = Timestamp::from_s(Clock::System.now().as_s() - 1_800);
+    let (mut samples, mut accounts) = (Samples::default(), Accounts::default());
+    let mut server = Server::serve(&store);
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    for round in 0..CUTS {
+        let dying = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(&server, &secret, base, &mut samples, &dying));
+            scope.spawn(|| change_accounts(&server, &cookie, &mut accounts, &dying));
+            std::thread::sleep(Duration::from_millis(300 + (rng.unit() * 900.0) as u64));
+            // Both still send while everything stops; what was answered by then counts.
+            disk.cut(&server, if round % 2 == 0 { 0 } else { round });
+            dying.store(true, Ordering::SeqCst);
+        });
+        server.kill();
+        disk.mount_again();
+        server = Server::serve(&store);
+        check_samples(&server, &cookie, base, &samples, round);
+        check_accounts(&server, &accounts, round);
+    }
+    println!(
+        "{CUTS} cuts, {} samples, {} keys, {} revoked, {} sessions ended",
+        samples.stored.len(),
+        accounts.live.len(),
+        accounts.revoked.len(),
+        accounts.ended.len()
+    );
+    assert!(samples.stored.len() > 20 * CUTS && accounts.revoked.len() > CUTS && !accounts.ended.is_empty());
+    assert!(server.terminate().success(), "and it still ends in order");
+}
