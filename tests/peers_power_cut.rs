@@ -5,6 +5,8 @@
 //! file system is shut down with what its journal and device hold at that moment. Then it is mounted again and the
 //! binary started on it. Needs root and loop devices, and fails without them.
 
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
@@ -194,6 +196,7 @@ fn check_samples(server: &Server, cookie: &str, base: Timestamp, oracle: &Sample
     let data = answer.json()["data"].clone();
     let mut found = BTreeSet::new();
     for pair in data["result"][0]["values"].as_array().into_iter().flatten() {
+        #[expect(clippy::cast_possible_truncation, reason = "a time of this century in milliseconds")]
         let step = (pair[0].as_f64().expect("a time") * 1_000.0).round() as i64 - base.as_ms();
         let value: f64 = pair[1].as_str().expect("a text").parse().expect("a number");
         assert!(step < oracle.tried && value == value_of(step), "cut {round}: invented {step}={value}");
@@ -233,7 +236,7 @@ fn a_power_cut_at_any_moment_loses_nothing_answered_and_brings_nothing_back() {
         std::thread::scope(|scope| {
             scope.spawn(|| write(&server, &secret, base, &mut samples, &dying));
             scope.spawn(|| change_accounts(&server, &cookie, &mut accounts, &dying));
-            std::thread::sleep(Duration::from_millis(300 + (rng.unit() * 900.0) as u64));
+            std::thread::sleep(Duration::from_millis(300).mul_f64(1.0 + 3.0 * rng.unit()));
             // Both still send while everything stops; what was answered by then counts.
             disk.cut(&server, if round % 2 == 0 { 0 } else { round });
             dying.store(true, Ordering::SeqCst);

@@ -98,6 +98,9 @@ fn operation(row: &RouteDoc) -> Value {
             "content": { "application/x-protobuf": { "schema": { "type": "string", "format": "binary" } } },
         });
     }
+    if takes_json(row) {
+        operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": { "type": "object" } } } });
+    }
     if !listed.is_empty() {
         operation["parameters"] = Value::Array(listed);
     }
@@ -123,6 +126,14 @@ fn tag(path: &str) -> &'static str {
         _ if below("/orgs") => "Organisations",
         _ => "Operations",
     }
+}
+
+/// Changes of accounts and organisations take a JSON object, but for those that need nothing said.
+fn takes_json(row: &RouteDoc) -> bool {
+    let changes = matches!(row.method, "POST" | "PATCH")
+        && row.auth != Auth::Machine
+        && !row.path.contains("/prometheus/");
+    changes && !["/logout", "/2fa/enroll", "/revoke-tokens"].iter().any(|end| row.path.ends_with(end))
 }
 
 fn path_parameters(path: &str) -> Vec<Value> {

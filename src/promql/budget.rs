@@ -18,9 +18,10 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 10 million samples, a million series, 1 GiB.
+    /// 10 million samples, a million series, 256 MiB: the samples of the first limit as columns, and half as much again for
+    /// what is made of them; several queries run at once.
     fn default() -> Limits {
-        Limits { samples_max: 10_000_000, series_max: 1_000_000, memory_bytes_max: 1 << 30 }
+        Limits { samples_max: 10_000_000, series_max: 1_000_000, memory_bytes_max: 256 << 20 }
     }
 }
 

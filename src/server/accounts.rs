@@ -32,16 +32,16 @@ pub enum FirstAccount {
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
     /// The first account.
-    #[error("the first account was not made: {0}")]
+    #[error("the first account was not made")]
     SetUp(#[from] SetUpError),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// An API key.
-    #[error("the API key was not made: {0}")]
+    #[error("the API key was not made")]
     Key(#[from] KeyError),
     /// An embed token.
-    #[error("the embed token was not made: {0}")]
+    #[error("the embed token was not made")]
     Mint(#[from] MintError),
     /// The folder belongs to somebody: the demo does not mix with it.
     #[error(

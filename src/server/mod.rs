@@ -31,7 +31,7 @@ use crate::kv::{self, Control, ControlOptions, DataFolder, FolderError, KeyBindi
 use crate::model::{BatchBuilder, OrgId, Timestamp};
 use crate::outbound::MailQueue;
 use crate::tasks::{HostMetrics, Task};
-use crate::tsdb::{self, Tsdb};
+use crate::tsdb::{self, Tsdb, Writes};
 use crate::ui::Ui;
 
 pub use accounts::{DemoAccount, FirstAccount};
@@ -50,10 +50,10 @@ pub enum ServerError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// Accounts on disk.
-    #[error("the accounts cannot be opened: {0}")]
+    #[error("the accounts cannot be opened")]
     Control(#[from] kv::OpenError),
     /// Accounts in memory.
-    #[error("the accounts cannot be read: {0}")]
+    #[error("the accounts cannot be read")]
     Identity(#[from] IdentityError),
     /// A change of accounts.
     #[error(transparent)]
@@ -62,13 +62,13 @@ pub enum ServerError {
     #[error("{0}")]
     MasterKey(String),
     /// Samples on disk.
-    #[error("the samples cannot be opened: {0}")]
+    #[error("the samples cannot be opened")]
     Tsdb(#[from] tsdb::OpenError),
     /// The address.
     #[error("cannot listen on {0}: {1}; is another program using it? (--listen takes another address)")]
     Listen(SocketAddr, std::io::Error),
     /// Threads.
-    #[error("the operating system gives no thread: {0}")]
+    #[error("the operating system gives no thread")]
     Thread(#[source] std::io::Error),
     /// The public URL and its kin.
     #[error(transparent)]
@@ -76,13 +76,16 @@ pub enum ServerError {
     /// The mail setting.
     #[error(transparent)]
     Mail(#[from] crate::outbound::SmtpError),
+    /// The log of samples took no writes any more: this is no clean stop, the next start checks everything.
+    #[error("the log of samples was closed to writes: {0}")]
+    Fenced(String),
     /// Something outlived its users.
     #[error(
         "{0} could not be closed in order; nothing acknowledged is lost, the next start checks everything"
     )]
     StillInUse(&'static str),
     /// Closing accounts.
-    #[error("the accounts were not closed in order: {0}")]
+    #[error("the accounts were not closed in order")]
     Close(#[from] kv::CloseError),
 }
 
@@ -122,7 +125,19 @@ impl Server {
         let now = clock.now();
         let folder = Arc::new(DataFolder::open(&settings.data_dir, now, &mut rng)?);
         let (control, report) = Control::open(&folder, &ControlOptions { now, users_table: USERS_TABLE })?;
-        tracing::info!(start = ?report.start, changes = report.seq, rows = report.rows, torn_bytes = report.torn_bytes, "accounts are open");
+        let (changes, rows, torn_bytes) = (report.seq, report.rows, report.torn_bytes);
+        match &report.start {
+            kv::Start::Rebuilt { why, quarantined } => {
+                tracing::warn!(
+                    changes,
+                    rows,
+                    torn_bytes,
+                    ?quarantined,
+                    "accounts were rebuilt from their journal: {why}"
+                );
+            }
+            start => tracing::info!(?start, changes, rows, torn_bytes, "accounts are open"),
+        }
         let control = Arc::new(control);
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
@@ -280,6 +295,10 @@ impl Server {
             task.stop();
         }
         let now = clock.now();
+        let fenced = match tsdb.health().writes {
+            Writes::Fenced(why) | Writes::ReadOnly(why) => Some(why),
+            Writes::Open | Writes::DiskFull { .. } | Writes::Closed => None,
+        };
         // With everything in a checkpoint the next start replays nothing.
         if let Err(error) = tsdb.checkpoint(now) {
             tracing::warn!(%error, "no last checkpoint was made; the next start replays the log instead");
@@ -291,6 +310,9 @@ impl Server {
         let control = Arc::try_unwrap(control).map_err(|_| ServerError::StillInUse("accounts"))?;
         control.close()?;
         let folder = Arc::try_unwrap(folder).map_err(|_| ServerError::StillInUse("the data folder"))?;
+        if let Some(why) = fenced {
+            return Err(ServerError::Fenced(why));
+        }
         folder.close_clean(now)?;
         tracing::info!("ended in order");
         Ok(())
@@ -419,27 +441,42 @@ fn open_identity(
     Ok(Identity::open(foundation, options, now, rng)?)
 }
 
-/// Ends when the operator says so.
+/// Ends when the operator says so; said again, the process ends at once, which every start knows how to read.
 async fn told_to_stop() {
-    #[cfg(unix)]
-    {
-        let terminate = signal::unix::signal(signal::unix::SignalKind::terminate());
-        match terminate {
-            Ok(mut terminate) => {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = signal::ctrl_c() => {}
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "SIGTERM cannot be heard; Ctrl-C can");
-                let _ = signal::ctrl_c().await;
+    stop_signal().await;
+    tracing::info!("stopping: open requests are finished first; a second signal ends it at once");
+    tokio::spawn(async {
+        stop_signal().await;
+        tracing::warn!("told to stop again: ending at once; the next start checks everything");
+        std::process::exit(1);
+    });
+}
+
+#[cfg(unix)]
+async fn stop_signal() {
+    match signal::unix::signal(signal::unix::SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                () = ctrl_c() => {}
             }
         }
+        Err(error) => {
+            tracing::warn!(%error, "SIGTERM cannot be heard; Ctrl-C can");
+            ctrl_c().await;
+        }
     }
-    #[cfg(not(unix))]
-    {
-        let _ = signal::ctrl_c().await;
+}
+
+#[cfg(not(unix))]
+async fn stop_signal() {
+    ctrl_c().await;
+}
+
+/// Waits for ever where Ctrl-C cannot be heard, so that a server is not stopped by that.
+async fn ctrl_c() {
+    if let Err(error) = signal::ctrl_c().await {
+        tracing::warn!(%error, "Ctrl-C cannot be heard; kill ends the process");
+        std::future::pending::<()>().await;
     }
-    tracing::info!("stopping: open requests are finished first");
 }

@@ -1,5 +1,7 @@
 //! A fresh folder, the first account, a second process, the end.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::process::Command;
 
 use serde_json::json;
@@ -68,6 +70,24 @@ fn a_second_process_on_the_same_folder_is_refused_and_names_the_first() {
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(said.contains(&server.pid().to_string()), "{said}");
     assert_eq!(server.get("/healthz", &[]).body.trim(), "ok");
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_a_request_that_never_ends() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(dir.path());
+    let address = server.url.strip_prefix("http://").expect("http");
+    let mut half = TcpStream::connect(address).expect("it listens");
+    let head = "POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
+    half.write_all(head.as_bytes()).expect("sent");
+    // Answered after the half request was read: connections are taken in order.
+    assert_eq!(server.get("/healthz", &[]).status, 200);
+    server.signal("TERM");
+    server.log_line("stopping");
+    let status = server.terminate();
+    assert_eq!(status.code(), Some(1), "not the code of a clean end");
+    let server = Server::serve(dir.path());
+    server.sign_in();
 }
 
 #[test]

@@ -117,10 +117,26 @@ impl Server {
         self.child.wait().expect("reaped");
     }
 
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &self.pid().to_string()])
+            .status()
+            .expect("kill runs");
+        assert!(sent.success());
+    }
+
+    /// Waits until its log says this.
+    pub(crate) fn log_line(&self, words: &str) {
+        let begun = Stopwatch::start();
+        while !self.log().contains(words) {
+            assert!(begun.elapsed() < PATIENCE, "{words:?} never came:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// SIGTERM; answers its exit status.
     pub(crate) fn terminate(mut self) -> ExitStatus {
-        let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().expect("kill runs");
-        assert!(sent.success());
+        self.signal("TERM");
         let begun = Stopwatch::start();
         loop {
             if let Some(status) = self.child.try_wait().expect("ours") {

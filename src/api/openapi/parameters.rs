@@ -15,6 +15,7 @@ enum Kind {
     Text,
     Required,
     Repeated,
+    RepeatedRequired,
     Time,
     Duration,
     Number,
@@ -31,7 +32,7 @@ impl Parameter {
         json!({
             "name": self.name,
             "in": "query",
-            "required": matches!(self.kind, Kind::Required),
+            "required": matches!(self.kind, Kind::Required | Kind::RepeatedRequired),
             "description": self.text,
             "schema": self.schema(),
         })
@@ -40,7 +41,9 @@ impl Parameter {
     fn schema(self) -> Value {
         match self.kind {
             Kind::Text | Kind::Required => json!({ "type": "string" }),
-            Kind::Repeated => json!({ "type": "array", "items": { "type": "string" } }),
+            Kind::Repeated | Kind::RepeatedRequired => {
+                json!({ "type": "array", "items": { "type": "string" } })
+            }
             Kind::Time => {
                 json!({ "type": "string", "examples": ["1795226400", "2026-11-21T10:00:00Z", "now-15m"] })
             }
@@ -56,8 +59,11 @@ impl Parameter {
 pub(super) fn form(parameters: &[Parameter]) -> Value {
     let properties: Map<String, Value> =
         parameters.iter().map(|one| (one.name.to_owned(), one.schema())).collect();
-    let required: Vec<&str> =
-        parameters.iter().filter(|one| matches!(one.kind, Kind::Required)).map(|one| one.name).collect();
+    let required: Vec<&str> = parameters
+        .iter()
+        .filter(|one| matches!(one.kind, Kind::Required | Kind::RepeatedRequired))
+        .map(|one| one.name)
+        .collect();
     json!({ "type": "object", "properties": properties, "required": required })
 }
 
@@ -142,8 +148,11 @@ const MOUNT_RANGE: &[Parameter] = &[
     p("end", Kind::Required, "The last step"),
     p("step", Kind::Required, "Between steps"),
 ];
-const MOUNT_WITHIN: &[Parameter] = &[
-    p("match[]", Kind::Repeated, "Selectors; a series counts if it passes any"),
+const MOUNT_SERIES: &[Parameter] =
+    &[p("match[]", Kind::RepeatedRequired, "Selectors; a series counts if it passes any")];
+const MOUNT_MATCH: &[Parameter] =
+    &[p("match[]", Kind::Repeated, "Selectors; a series counts if it passes any")];
+const MOUNT_BETWEEN: &[Parameter] = &[
     p("start", Kind::Time, "Only what has data from here"),
     p("end", Kind::Time, "Only what has data up to here"),
     p("limit", Kind::Count(0, u32::MAX as u64), "Items at most; 0 is no limit"),
@@ -164,9 +173,9 @@ const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
     ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS]),
     ("prometheus/api/v1/query", "PrometheusQuery", &[MOUNT_QUERY, AT_TIME, MOUNT_COSTS]),
     ("prometheus/api/v1/query_range", "PrometheusQuery", &[MOUNT_QUERY, MOUNT_RANGE, MOUNT_COSTS]),
-    ("prometheus/api/v1/series", "PrometheusData", &[MOUNT_WITHIN]),
-    ("prometheus/api/v1/labels", "PrometheusData", &[MOUNT_WITHIN]),
-    ("prometheus/api/v1/label/{label}/values", "PrometheusData", &[MOUNT_WITHIN]),
+    ("prometheus/api/v1/series", "PrometheusData", &[MOUNT_SERIES, MOUNT_BETWEEN]),
+    ("prometheus/api/v1/labels", "PrometheusData", &[MOUNT_MATCH, MOUNT_BETWEEN]),
+    ("prometheus/api/v1/label/{label}/values", "PrometheusData", &[MOUNT_MATCH, MOUNT_BETWEEN]),
     ("prometheus/api/v1/metadata", "PrometheusData", &[MOUNT_METADATA]),
     ("prometheus/api/v1/format_query", "PrometheusData", &[MOUNT_QUERY]),
     ("prometheus/api/v1/status/buildinfo", "PrometheusData", &[]),
