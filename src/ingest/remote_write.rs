@@ -169,18 +169,9 @@ fn add_metadata<'a>(
     Ok(())
 }
 
-/// The protocol's numbers; one that it does not have yet says nothing about the metric.
+/// The protocol's numbers are ours; one that it does not have yet says nothing about the metric.
 fn kind(number: i64) -> MetricKind {
-    match number {
-        1 => MetricKind::Counter,
-        2 => MetricKind::Gauge,
-        3 => MetricKind::Histogram,
-        4 => MetricKind::GaugeHistogram,
-        5 => MetricKind::Summary,
-        6 => MetricKind::Info,
-        7 => MetricKind::StateSet,
-        _ => MetricKind::Unknown,
-    }
+    u8::try_from(number).ok().and_then(MetricKind::from_number).unwrap_or_default()
 }
 
 /// Takes a stretch of a `TimeSeries` apart: every `Label` in it, in order; other fields are passed over.

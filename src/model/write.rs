@@ -74,6 +74,21 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
+    /// The kind with this number, the one that `as u8` gives; none where no kind has it.
+    pub const fn from_number(number: u8) -> Option<MetricKind> {
+        Some(match number {
+            0 => MetricKind::Unknown,
+            1 => MetricKind::Counter,
+            2 => MetricKind::Gauge,
+            3 => MetricKind::Histogram,
+            4 => MetricKind::GaugeHistogram,
+            5 => MetricKind::Summary,
+            6 => MetricKind::Info,
+            7 => MetricKind::StateSet,
+            _ => return None,
+        })
+    }
+
     /// As Prometheus' API and text format name it.
     pub const fn as_str(self) -> &'static str {
         match self {

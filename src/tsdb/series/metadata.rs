@@ -93,17 +93,8 @@ pub(in crate::tsdb) fn decode(
     let mut reader = Reader::new(body);
     for _ in 0..reader.count(4)? {
         let name = reader.text()?;
-        let kind = match reader.u8()? {
-            0 => MetricKind::Unknown,
-            1 => MetricKind::Counter,
-            2 => MetricKind::Gauge,
-            3 => MetricKind::Histogram,
-            4 => MetricKind::GaugeHistogram,
-            5 => MetricKind::Summary,
-            6 => MetricKind::Info,
-            7 => MetricKind::StateSet,
-            _ => return Err(reader.damage("unknown kind of metric")),
-        };
+        let kind =
+            MetricKind::from_number(reader.u8()?).ok_or_else(|| reader.damage("unknown kind of metric"))?;
         on_metric(&MetricMetadata { name, kind, help: reader.text()?, unit: reader.text()? });
     }
     reader.end()
