@@ -27,18 +27,20 @@ impl Context<'_> {
         let rows = self.vector(&node.arg, grid)?;
         let histograms = self.histograms(&rows, node);
         let delayed = self.options.delayed_name_removal;
+        let quantiles = |q: &Scalars| {
+            self.warn_of_quantile(q, node);
+            self.each_histogram(
+                &rows,
+                &histograms,
+                grid,
+                |step, buckets| quantile(q.values[step], buckets),
+                node,
+            )
+        };
         match &node.what {
             HistogramWhat::Quantile(q) => {
                 let q = self.scalar(q, grid)?;
-                self.warn_of_quantile(&q, node);
-                let out = self.each_histogram(
-                    &rows,
-                    &histograms,
-                    grid,
-                    |step, buckets| quantile(q.values[step], buckets),
-                    node,
-                )?;
-                out.without_names(delayed, Duplicates::Merge)
+                quantiles(&q)?.without_names(delayed, Duplicates::Merge)
             }
             HistogramWhat::Fraction { lower, upper } => {
                 let (lower, upper) = (self.scalar(lower, grid)?, self.scalar(upper, grid)?);
@@ -52,15 +54,7 @@ impl Context<'_> {
                 let mut all = Rows::new(&self.meter, grid.len);
                 for q in qs {
                     let q = self.scalar(q, grid)?;
-                    self.warn_of_quantile(&q, node);
-                    let out = self.each_histogram(
-                        &rows,
-                        &histograms,
-                        grid,
-                        |step, buckets| quantile(q.values[step], buckets),
-                        node,
-                    )?;
-                    for (head, row) in out.iter() {
+                    for (head, row) in quantiles(&q)?.iter() {
                         place_quantiles(&mut all, head, label, row, &q)?;
                     }
                     all.settle_all()?;
