@@ -243,7 +243,10 @@ impl Server {
             }
         };
         tick(self.clock.now());
-        self.keep_going("live-metrics", period, tick)
+        let task = Task::after(period, "live-metrics", period, self.clock.clone(), tick)
+            .map_err(ServerError::Thread)?;
+        self.tasks.push(task);
+        Ok(())
     }
 
     /// Answers requests until SIGTERM, SIGINT or Ctrl-C; then drains, stops the tasks, and closes every room in order.

@@ -49,14 +49,29 @@ impl Task {
         name: &'static str,
         period: Duration,
         clock: Clock,
+        tick: impl FnMut(Timestamp) + Send + 'static,
+    ) -> std::io::Result<Task> {
+        Task::after(Duration::ZERO, name, period, clock, tick)
+    }
+
+    /// As [`Task::start`], but the first call comes after `delay`: for work that was just done by hand.
+    ///
+    /// # Errors
+    /// As [`Task::start`].
+    pub fn after(
+        delay: Duration,
+        name: &'static str,
+        period: Duration,
+        clock: Clock,
         mut tick: impl FnMut(Timestamp) + Send + 'static,
     ) -> std::io::Result<Task> {
         let stop = Arc::new(Stop::default());
         let told = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            loop {
+            let mut pause = delay;
+            while !told.wait(pause) {
                 let outcome = catch_unwind(AssertUnwindSafe(|| tick(clock.now())));
-                let pause = if outcome.is_err() {
+                pause = if outcome.is_err() {
                     tracing::error!(
                         task = name,
                         "task {name} panicked; it goes on in {} s",
@@ -66,9 +81,6 @@ impl Task {
                 } else {
                     period
                 };
-                if told.wait(pause) {
-                    return;
-                }
             }
         })?;
         Ok(Task { name, stop, thread: Some(thread) })
