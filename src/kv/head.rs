@@ -2,7 +2,7 @@
 //!
 //! A part is filled in ascending key order, made durable, closed, and never written again, because sled does not
 //! survive being overwritten in bulk (STORAGE.md section 0, point 1). Generations, `DONE` and renames belong to
-//! `tsdb`; here is only the database: key `u32 org, u32 first series id` (big-endian), value a frame of kind
+//! `tsdb`; here is only the database: key `u32 org, u32 row number` (big-endian), value a frame of kind
 //! 0x40 (see [`super::frame`]) around a body that `tsdb` draws.
 
 use std::path::{Path, PathBuf};
@@ -18,26 +18,23 @@ const VERSION: u8 = 1;
 /// 4 MiB of page cache: rows are written once in order and read once in order, nothing is looked at twice.
 const CACHE_BYTES: u64 = 4 << 20;
 
-/// Where a row of the head lies: organisation, then the first series of the row.
+/// Where a row of the head lies: organisation, then the row's number within the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeadKey {
     /// The organisation.
     pub org: OrgId,
-    /// The id of the first series in the row.
-    pub first_series: u32,
+    /// The row's number; which series it holds stands in its body, since one series can need several rows.
+    pub row: u32,
 }
 
 impl HeadKey {
     fn bytes(self) -> [u8; 8] {
-        ((u64::from(self.org.0) << 32) | u64::from(self.first_series)).to_be_bytes()
+        ((u64::from(self.org.0) << 32) | u64::from(self.row)).to_be_bytes()
     }
 
     fn parse(bytes: &[u8]) -> Option<HeadKey> {
         let [a, b, c, d, e, f, g, h] = *<&[u8; 8]>::try_from(bytes).ok()?;
-        Some(HeadKey {
-            org: OrgId(u32::from_be_bytes([a, b, c, d])),
-            first_series: u32::from_be_bytes([e, f, g, h]),
-        })
+        Some(HeadKey { org: OrgId(u32::from_be_bytes([a, b, c, d])), row: u32::from_be_bytes([e, f, g, h]) })
     }
 }
 
@@ -218,8 +215,8 @@ pub fn read_part<E>(
 mod tests {
     use super::*;
 
-    fn key(org: u32, first_series: u32) -> HeadKey {
-        HeadKey { org: OrgId(org), first_series }
+    fn key(org: u32, row: u32) -> HeadKey {
+        HeadKey { org: OrgId(org), row }
     }
 
     fn part(dir: &Path, rows: u32, body_bytes: usize) -> PartSummary {

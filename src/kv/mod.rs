@@ -35,3 +35,15 @@ pub use journal::JournalError;
 pub use key::TableKey;
 pub use record::{Record, SideRecord, decode_body};
 pub use rows::{RowError, VALUE_BODY_BYTES_MAX};
+
+/// An error and what caused it, in one line.
+pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

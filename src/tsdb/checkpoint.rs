@@ -236,7 +236,7 @@ fn write_org(
         }
         let part = parts.with_room(store.org, series)?;
         for body in rows.finish() {
-            part.writer.put(HeadKey { org: store.org, first_series: part.next_row }, &body)?;
+            part.writer.put(HeadKey { org: store.org, row: part.next_row }, &body)?;
             part.next_row += 1;
         }
     }
@@ -373,7 +373,7 @@ impl Done {
         for (name, part) in &self.parts {
             let _ = write!(text, "part {name} {} {} {:08x}", part.rows, part.bytes, part.crc);
             for key in [part.first_key, part.last_key].into_iter().flatten() {
-                let _ = write!(text, " {} {}", key.org, key.first_series);
+                let _ = write!(text, " {} {}", key.org, key.row);
             }
             text.push('\n');
         }
@@ -404,9 +404,8 @@ impl Done {
                 ["part", name, rows, bytes, crc, first_org, first_row, last_org, last_row]
                     if name.bytes().all(|b| b.is_ascii_digit()) =>
                 {
-                    let key = |org, row| {
-                        Ok::<_, String>(HeadKey { org: OrgId(small(org)?), first_series: small(row)? })
-                    };
+                    let key =
+                        |org, row| Ok::<_, String>(HeadKey { org: OrgId(small(org)?), row: small(row)? });
                     let crc = u32::from_str_radix(crc, 16).map_err(|_| wrong())?;
                     let (first_key, last_key) =
                         (Some(key(first_org, first_row)?), Some(key(last_org, last_row)?));
@@ -432,7 +431,7 @@ mod tests {
 
     #[test]
     fn done_is_the_drawing_and_comes_back() {
-        let key = |org, first_series| Some(HeadKey { org: OrgId(org), first_series });
+        let key = |org, row| Some(HeadKey { org: OrgId(org), row });
         let part =
             PartSummary { first_key: key(1, 0), last_key: key(2, 9), rows: 12, bytes: 345, crc: 0xabc };
         let done = Done {

@@ -22,6 +22,7 @@ use super::wal::log::Resume;
 use super::wal::record::{FILE_HEADER_BYTES, Found, Kind, OrgSpan, find_record};
 use super::wal::replay::{self, LogEnd, Tail};
 use super::wal::samples;
+use crate::kv::with_sources;
 use crate::model::{OrgId, StoreId, Timestamp};
 
 /// A store that was read.
@@ -136,7 +137,9 @@ impl Recovery {
                     return Ok((stores, Some(done), rows, cuts));
                 }
                 Err(e) => {
-                    self.report.notes.push(format!("generation {generation} cannot be used: {}", chain(&e)));
+                    self.report
+                        .notes
+                        .push(format!("generation {generation} cannot be used: {}", with_sources(&e)));
                     // Its rows are in the heads: begin anew.
                     (stores, cuts) = self.registries(folder, secret, options)?;
                 }
@@ -314,15 +317,4 @@ fn spans(tail: &Tail) -> BTreeMap<OrgId, OrgSpan> {
         }
     }
     spans
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }

@@ -11,6 +11,7 @@ use crate::kv::files::FileError;
 use crate::kv::journal::{self, AppendError, GROUP_BYTES_MAX, Journal};
 use crate::kv::reserve::Reserve;
 use crate::kv::rows::Rows;
+use crate::kv::with_sources;
 
 /// The most changes of one group, those without rows included.
 const GROUP_JOBS_MAX: usize = 256;
@@ -227,16 +228,4 @@ impl Committer {
         let applied: Result<(), DatabaseError> = self.shared.state.apply(&mut self.meta, &group.changes, seq);
         applied.map_err(|e| self.shared.fence(&with_sources(&e)).into())
     }
-}
-
-/// An error and what caused it, in one line.
-pub(super) fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -278,7 +278,7 @@ pub enum CloseError {
     #[error(transparent)]
     Fenced(#[from] Fenced),
     /// The files could not be closed.
-    #[error("closing control")]
+    #[error(transparent)]
     Database(#[from] DatabaseError),
 }
 

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Control;
-use super::committer::with_sources;
 use super::state::{Meta, State};
 use super::txn::CHANGE_ROWS_MAX;
 use crate::kv::database::DatabaseError;
@@ -13,6 +12,7 @@ use crate::kv::folder::{DataFolder, FolderError};
 use crate::kv::journal::{self, Journal, JournalError, Survey};
 use crate::kv::reserve::Reserve;
 use crate::kv::rows::Rows;
+use crate::kv::with_sources;
 use crate::model::{StoreId, Timestamp};
 
 /// What opening needs to know.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::scan::{decode_rows, scan_file, vouching};
 use super::*;
-use crate::kv::frame::{self, Frame};
+use crate::kv::frame::{self, Frame, hex};
 
 const STORE: StoreId = StoreId(*b"store-of-a-test!");
 
@@ -40,10 +40,6 @@ fn changes(dir: &Path) -> Result<(Survey, Vec<Rows>), JournalError> {
         Ok(())
     })?;
     Ok((found, all))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    data_encoding::HEXLOWER.encode(bytes)
 }
 
 #[test]

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|b| format!("{b:02x}")).collect()
+        data_encoding::HEXLOWER.encode(bytes)
     }
 
     #[test]
