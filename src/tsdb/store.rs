@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use super::error::Damage;
 use super::head::Head;
 use super::options::OrgLimits;
+use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{definition, metadata, registry};
 use super::wal::log::Outcome;
-use super::wal::record::Kind;
+use super::wal::record::{Kind, parse_seal};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
 
@@ -21,6 +22,9 @@ pub(super) struct OrgStore {
     pub(super) org: OrgId,
     table: RwLock<Table>,
     pub(super) head: Head,
+    segments: RwLock<Arc<SegmentSet>>,
+    /// Files that are to go when their last reader is gone.
+    pub(super) obsolete: Mutex<Vec<Obsolete>>,
     limits: RwLock<Arc<OrgLimits>>,
     pub(super) stored_total: AtomicU64,
     pub(super) refused_total: AtomicU64,
@@ -43,6 +47,17 @@ impl OrgStore {
 
     pub(super) fn limits(&self) -> Arc<OrgLimits> {
         Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The segments that count now.
+    pub(super) fn segments(&self) -> Arc<SegmentSet> {
+        Arc::clone(&self.segments.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes another set the one that counts; after control has committed the same. Returns the one before.
+    pub(super) fn publish(&self, next: SegmentSet) -> Arc<SegmentSet> {
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut segments, Arc::new(next))
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
@@ -113,6 +128,8 @@ impl Stores {
                 org,
                 table: RwLock::new(Table::new(Secret::of(&self.secret, org.0))),
                 head: Head::default(),
+                segments: RwLock::default(),
+                obsolete: Mutex::default(),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
                 stored_total: AtomicU64::new(0),
                 refused_total: AtomicU64::new(0),
@@ -184,6 +201,10 @@ impl Stores {
                 let store = self.org_or_new(org);
                 let mut table = store.table_mut();
                 metadata::decode(body, &mut |said| table.metadata.set(said, kind == Kind::RegistryMetadata))?;
+                Ok(Outcome::default())
+            }
+            Kind::Seal => {
+                let _until_ms = parse_seal(body)?;
                 Ok(Outcome::default())
             }
             Kind::Mark => Ok(Outcome::default()),
