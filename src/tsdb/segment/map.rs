@@ -11,7 +11,6 @@
     reason = "maps of files and the handler of their faults need the operating system's calls"
 )]
 
-use std::cell::UnsafeCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -21,20 +20,17 @@ use std::sync::{Once, OnceLock};
 
 /// Maps of one process at most: 4,096 open segments (STORAGE.md section 15) and as many that queries still hold.
 const MAPS_MAX: usize = 8_192;
-/// No page of this map has failed.
-const NONE: u64 = u64::MAX;
-
 /// A place in the table that the handler reads. It is static and fixed, since a handler may neither lock nor allocate.
 struct Slot {
     /// Where the map begins; 0: the place is free, 1: it is being taken.
     start: AtomicUsize,
     bytes: AtomicUsize,
-    /// Offset of the first page that failed.
+    /// One more than the greatest offset of a page that failed; 0: none did.
     failed: AtomicU64,
 }
 
 static SLOTS: [Slot; MAPS_MAX] =
-    [const { Slot { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), failed: AtomicU64::new(NONE) } };
+    [const { Slot { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), failed: AtomicU64::new(0) } };
         MAPS_MAX];
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4_096);
 static INSTALLED: Once = Once::new();
@@ -94,7 +90,7 @@ impl Map {
             slot.start.store(0, Ordering::SeqCst);
             return Err(error);
         };
-        slot.failed.store(NONE, Ordering::SeqCst);
+        slot.failed.store(0, Ordering::SeqCst);
         slot.bytes.store(bytes, Ordering::SeqCst);
         slot.start.store(start.as_ptr().addr(), Ordering::SeqCst);
         Ok(Map { start, bytes, slot })
@@ -106,11 +102,11 @@ impl Map {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Where a page could not be read and zeros were taken, the first such place.
+    /// Where a page could not be read and zeros were taken, the last such place in the file.
     pub(super) fn failed(&self) -> Option<u64> {
         // Whoever saw a byte of such a page before this call sees the note as well: it is made first.
         fence(Ordering::SeqCst);
-        Some(self.slot.failed.load(Ordering::SeqCst)).filter(|offset| *offset != NONE)
+        self.slot.failed.load(Ordering::SeqCst).checked_sub(1)
     }
 
     /// Tells the kernel how the map will be read. Advice only: a refusal changes nothing.
@@ -145,14 +141,13 @@ fn install() {
         if let Ok(page) = usize::try_from(page) {
             PAGE_BYTES.store(page.max(1), Ordering::SeqCst);
         }
-        let before = UnsafeCell::new(empty_action());
+        let mut before = empty_action();
         // SAFETY: reads the present action into memory of the right type.
-        let read = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), before.get()) };
-        if read != 0 {
+        let read = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) };
+        // Noted before the handler can run for the first time; this is the only place that sets it.
+        if read != 0 || BEFORE.set(before).is_err() {
             return;
         }
-        // Noted before the handler can run for the first time.
-        let _ = BEFORE.set(before.into_inner());
         let mut action = empty_action();
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_fault;
         action.sa_sigaction = handler as usize;
@@ -195,8 +190,7 @@ fn cover(address: usize) -> bool {
             continue;
         }
         let page = address - address % page_bytes;
-        let offset = (page - start) as u64;
-        let _ = slot.failed.compare_exchange(NONE, offset, Ordering::SeqCst, Ordering::SeqCst);
+        slot.failed.fetch_max((page - start) as u64 + 1, Ordering::SeqCst);
         // SAFETY: replaces one page inside a mapping of ours, which is alive, since a reader of it is in this handler.
         let done = unsafe {
             libc::mmap(
@@ -264,7 +258,8 @@ mod tests {
         assert_eq!((map.bytes()[4_095], map.failed()), (7, None));
         assert_eq!((map.bytes()[3 * 4_096 + 5], map.failed()), (0, Some(3 * 4_096)));
         assert_eq!(map.bytes()[5 * 4_096 + 99], 0);
-        assert_eq!(map.failed(), Some(3 * 4_096), "the first place is kept");
+        assert_eq!(map.failed(), Some(5 * 4_096));
+        assert_eq!((map.bytes()[2 * 4_096], map.failed()), (0, Some(5 * 4_096)), "the last place is kept");
         drop(map);
         let again = Map::new(&file, 4_096).expect("mapped");
         assert_eq!((again.bytes()[0], again.failed()), (7, None));
