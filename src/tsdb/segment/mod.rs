@@ -4,8 +4,11 @@
 //! one in a single pass with bounded memory; [`read`] opens one through [`map`]. The file is drawn in [`format`], its
 //! blocks in [`block`].
 
+mod block;
+mod dictionary;
 mod format;
 mod map;
+mod packed;
 mod read;
 mod write;
 
