@@ -15,14 +15,13 @@ mod pack;
 mod times;
 mod values;
 
+use std::ops::Range;
+
 use crate::tsdb::bytes::{Reader, put_varint};
 use crate::tsdb::error::Damage;
 
 /// Samples of a block at most.
 pub(super) const BLOCK_SAMPLES: usize = 1_024;
-
-/// Room for a block's integers.
-const COLUMN: [u64; BLOCK_SAMPLES] = [0; BLOCK_SAMPLES];
 
 /// What a time block says of itself, all times unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +156,20 @@ pub(super) fn values_of(
     count: usize,
     out: &mut Vec<f64>,
 ) -> Result<usize, Damage> {
+    values_within(bytes, series, count, 0..count, out)
+}
+
+/// As [`values_of`], of the values with these indexes alone; those after them are not decoded.
+///
+/// # Errors
+/// As [`values_of`].
+pub(super) fn values_within(
+    bytes: &[u8],
+    series: u32,
+    count: usize,
+    range: Range<usize>,
+    out: &mut Vec<f64>,
+) -> Result<usize, Damage> {
     let block = verified(bytes, series, count)?;
     let mut reader = Reader::new(block);
     reader.u64()?;
@@ -164,10 +177,16 @@ pub(super) fn values_of(
     if count == 0 || count > BLOCK_SAMPLES {
         return Err(reader.damage("a value block of 0 or over 1,024 values"));
     }
+    let wanted = range.end.min(count);
     let before = out.len();
-    let taken = values::take(&mut reader, count, out).and_then(|()| reader.end());
+    let mut taken = values::take(&mut reader, count, wanted, out);
+    if wanted == count {
+        taken = taken.and_then(|()| reader.end());
+    }
     if taken.is_err() {
         out.truncate(before);
+    } else if range.start > 0 {
+        out.drain(before..before + range.start.min(wanted));
     }
     taken.map(|()| block.len())
 }

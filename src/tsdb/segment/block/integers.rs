@@ -13,12 +13,12 @@
 //!     order 1 difference  r = q - q before - c
 //!     order 2 change      r = (q - q before) - (the difference before it; c before the first)
 //!     order 3 grid        r = q - c - s x index
-//!   SPARSE set    varint count of those that are not 0, list of their distances (index - index before - 1, the first's
-//!                 from the start), list of zigzag(r) - 1; lists as in `pack`
-//!   else          list of zigzag(r)
+//!   SPARSE set    varint count of those that are not 0 (at most 128), and if there are any: a mini of their distances
+//!                 (index - index before - 1, the first's from the start), a mini of zigzag(r) - 1; minis as in `pack`
+//!   else          zigzag(r), 128 to a mini, fewer in the last one
 //! ```
 
-use super::pack::{bits, put_list, take_list};
+use super::pack::{MINI, bits, put_list, put_mini, take_mini};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, unzigzag, zigzag};
 use crate::tsdb::error::Damage;
 
@@ -56,7 +56,7 @@ fn reduced(column: &[i64]) -> (i64, u64, Vec<i64>) {
         let apart = x.wrapping_sub(first).unsigned_abs();
         if factor == 0 {
             factor = apart;
-        } else if apart % factor != 0 {
+        } else if !divides(factor, apart) {
             factor = common(factor, apart);
             if factor == 1 {
                 break;
@@ -66,12 +66,17 @@ fn reduced(column: &[i64]) -> (i64, u64, Vec<i64>) {
     // 2^63 is no factor of an i64; its half is.
     let factor = factor.clamp(1, 1 << 62);
     let divisor = factor.cast_signed();
-    let q = if factor == 1 {
-        column.iter().map(|x| x.wrapping_sub(first)).collect()
+    let q = if factor.is_power_of_two() {
+        column.iter().map(|x| x.wrapping_sub(first) >> factor.trailing_zeros()).collect()
     } else {
         column.iter().map(|x| x.wrapping_sub(first) / divisor).collect()
     };
     (first, factor, q)
+}
+
+const fn divides(factor: u64, number: u64) -> bool {
+    // Powers of two are the usual factors, and need no division.
+    if factor.is_power_of_two() { number & (factor - 1) == 0 } else { number.is_multiple_of(factor) }
 }
 
 const fn common(mut a: u64, mut b: u64) -> u64 {
@@ -150,7 +155,7 @@ pub(super) fn plan(column: &[i64], grids: bool) -> Plan {
     let centre = if order == CHANGE { first_of(&raw) } else { centre_of(&raw, BLOCK_SAMPLES) };
     folded(&raw, order, centre, &mut errors);
     let odd = errors.iter().filter(|error| **error != 0).count();
-    let sparse = if odd * 10 < errors.len() { SPARSE } else { 0 };
+    let sparse = if odd * 10 < errors.len() && odd <= MINI { SPARSE } else { 0 };
     let flags = order | sparse | if factor == 1 { 0 } else { FACTOR };
     Plan { flags, first, factor, centre, step, errors, cost }
 }
@@ -195,79 +200,172 @@ impl Plan {
             }
         }
         put_varint(out, gaps.len() as u64);
-        put_list(out, &gaps);
-        put_list(out, &odd);
+        if !gaps.is_empty() {
+            put_mini(out, &gaps);
+            put_mini(out, &odd);
+        }
     }
 }
 
-/// Reads a column of the slots' length, integers as their bit patterns.
-pub(super) fn take(reader: &mut Reader<'_>, flags: u8, slots: &mut [u64]) -> Result<(), Damage> {
+/// Where a column stands: the integer before, and the difference before where the order asks for it.
+struct Prediction {
+    order: u8,
+    factor: i64,
+    centre: i64,
+    step: i64,
+    x: i64,
+    difference: i64,
+}
+
+impl Prediction {
+    /// An error as the distance that it stands for.
+    #[inline]
+    const fn distance(&self, error: u64) -> u64 {
+        unzigzag(error).wrapping_mul(self.factor).cast_unsigned()
+    }
+
+    /// Makes distances of errors.
+    #[inline]
+    fn unfold(&self, slots: &mut [u64]) {
+        // Most factors are 1, and a multiplication of 64 bits is not free.
+        if self.factor == 1 {
+            for slot in slots {
+                *slot = unzigzag(*slot).cast_unsigned();
+            }
+        } else {
+            for slot in slots {
+                *slot = self.distance(*slot);
+            }
+        }
+    }
+
+    /// Makes integers of distances.
+    #[inline]
+    fn apply(&mut self, slots: &mut [u64]) {
+        match self.order {
+            LEVEL => {
+                for slot in slots {
+                    *slot = slot.wrapping_add(self.centre.cast_unsigned());
+                }
+            }
+            DIFFERENCE => {
+                let mut x = self.x;
+                for slot in slots {
+                    x = x.wrapping_add(self.centre.wrapping_add(slot.cast_signed()));
+                    *slot = x.cast_unsigned();
+                }
+                self.x = x;
+            }
+            CHANGE => {
+                for slot in slots {
+                    self.difference = self.difference.wrapping_add(slot.cast_signed());
+                    self.x = self.x.wrapping_add(self.difference);
+                    *slot = self.x.cast_unsigned();
+                }
+            }
+            _ => {
+                for slot in slots {
+                    self.x = self.x.wrapping_add(self.step);
+                    *slot = self.x.wrapping_add(slot.cast_signed()).cast_unsigned();
+                }
+            }
+        }
+    }
+}
+
+/// What of a column is to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    pub(super) flags: u8,
+    /// Integers of the column, 1 to 1,024.
+    pub(super) count: usize,
+    /// The first so many are asked for.
+    pub(super) wanted: usize,
+}
+
+/// Reads a column and gives its integers, as bit patterns, to `each` in order: those that are wanted, and perhaps some
+/// more. Answers the difference that all of them keep, if the column says that they do.
+#[inline]
+pub(super) fn take(
+    reader: &mut Reader<'_>,
+    Reading { flags, count, wanted }: Reading,
+    mut each: impl FnMut(&[u64]),
+) -> Result<Option<i64>, Damage> {
     let first = reader.zigzag()?;
     let factor = if flags & FACTOR == 0 { 1 } else { reader.varint()?.cast_signed() };
-    let Some((start, slots)) = slots.split_first_mut() else { return Ok(()) };
-    *start = first.cast_unsigned();
-    if slots.is_empty() {
-        return Ok(());
+    each(&[first.cast_unsigned()]);
+    if count < 2 {
+        return Ok(None);
     }
-    let centre = reader.zigzag()?;
+    let centre = reader.zigzag()?.wrapping_mul(factor);
     let order = flags & 3;
-    let step = if order == GRID { reader.varint()?.cast_signed() } else { 0 };
-    if flags & SPARSE == 0 {
-        take_list(reader, slots)?;
-    } else {
-        take_sparse(reader, slots)?;
-    }
-    let (centre, step) = (centre.wrapping_mul(factor), step.wrapping_mul(factor));
-    let error = |slot: &u64| unzigzag(*slot).wrapping_mul(factor);
+    let step = if order == GRID { reader.varint()?.cast_signed().wrapping_mul(factor) } else { 0 };
+    let mut prediction = Prediction { order, factor, centre, step, x: first, difference: centre };
     match order {
-        LEVEL => {
-            let base = first.wrapping_add(centre);
-            for slot in slots {
-                *slot = base.wrapping_add(error(slot)).cast_unsigned();
-            }
-        }
-        GRID => {
-            let mut base = first.wrapping_add(centre);
-            for slot in slots {
-                base = base.wrapping_add(step);
-                *slot = base.wrapping_add(error(slot)).cast_unsigned();
-            }
-        }
-        DIFFERENCE => {
-            let mut x = first;
-            for slot in slots {
-                x = x.wrapping_add(centre).wrapping_add(error(slot));
-                *slot = x.cast_unsigned();
-            }
-        }
-        _ => {
-            let (mut x, mut difference) = (first, centre);
-            for slot in slots {
-                difference = difference.wrapping_add(error(slot));
-                x = x.wrapping_add(difference);
-                *slot = x.cast_unsigned();
-            }
-        }
+        LEVEL => prediction.centre = first.wrapping_add(centre),
+        GRID => prediction.x = first.wrapping_add(centre),
+        _ => {}
     }
-    Ok(())
-}
-
-fn take_sparse(reader: &mut Reader<'_>, slots: &mut [u64]) -> Result<(), Damage> {
-    slots.fill(0);
-    let count = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
-    if count == 0 {
-        return Ok(());
+    // Numbers of the minis to come, and how few may be left of them at the end.
+    let mut left = count - 1;
+    let enough = count.saturating_sub(wanted.max(1));
+    let mut slots = [0; MINI];
+    if flags & SPARSE == 0 {
+        while left > enough {
+            let mini = slots.get_mut(..left.min(MINI)).unwrap_or_default();
+            take_mini(reader, mini)?;
+            prediction.unfold(mini);
+            prediction.apply(mini);
+            each(mini);
+            left -= mini.len();
+        }
+        return Ok(None);
     }
-    let (mut gaps, mut odd) = ([0; BLOCK_SAMPLES], [0; BLOCK_SAMPLES]);
-    let (Some(gaps), Some(odd)) = (gaps.get_mut(..count), odd.get_mut(..count)) else {
-        return Err(reader.damage("more errors than integers"));
+    let mut gaps = [0; MINI];
+    let mut odd = [0; MINI];
+    let errors = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
+    let (Some(gaps), Some(odd)) = (gaps.get_mut(..errors), odd.get_mut(..errors)) else {
+        return Err(reader.damage("over 128 errors in a sparse column"));
     };
-    take_list(reader, gaps)?;
-    take_list(reader, odd)?;
-    let mut rest = slots.iter_mut();
-    for (gap, odd) in gaps.iter().zip(odd) {
-        let slot = usize::try_from(*gap).ok().and_then(|gap| rest.nth(gap));
-        *slot.ok_or_else(|| reader.damage("an error beyond the integers"))? = odd.wrapping_add(1);
+    if errors > 0 {
+        take_mini(reader, gaps)?;
+        take_mini(reader, odd)?;
+    } else if order == DIFFERENCE {
+        let mut x = first;
+        while left > enough {
+            let mini = slots.get_mut(..left.min(MINI)).unwrap_or_default();
+            for slot in mini.iter_mut() {
+                x = x.wrapping_add(centre);
+                *slot = x.cast_unsigned();
+            }
+            each(mini);
+            left -= mini.len();
+        }
+        return Ok(Some(centre));
     }
-    Ok(())
+    let mut errors = gaps.iter().zip(odd.iter());
+    // Integers up to the next error.
+    let mut ahead = errors.next();
+    let mut until = ahead.map_or(u64::MAX, |ahead| *ahead.0);
+    while left > enough {
+        let mini = slots.get_mut(..left.min(MINI)).unwrap_or_default();
+        mini.fill(0);
+        let mut at = 0;
+        while let (Some((_, error)), Some(slot)) =
+            (ahead, usize::try_from(until).ok().and_then(|until| mini.get_mut(until)))
+        {
+            *slot = prediction.distance(error.wrapping_add(1));
+            at = until + 1;
+            ahead = errors.next();
+            until = ahead.map_or(u64::MAX, |ahead| at.saturating_add(*ahead.0));
+        }
+        until = until.saturating_sub(mini.len() as u64);
+        prediction.apply(mini);
+        each(mini);
+        left -= mini.len();
+    }
+    if ahead.is_some() && left == 0 {
+        return Err(reader.damage("an error beyond the integers"));
+    }
+    Ok(None)
 }

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! 0 u8 kind | flags of the column << 3 | ODD 0x80
+//!   if ODD is set: varint count, for each varint (index - index before - 1; the first's from the start), 8 bytes of
+//!   bit pattern: values that the column does not give
 //!   kind 0 same      the bit pattern big-endian, without its low zero bytes, to the end of the body
 //!   kind 1 whole     a column (see `integers`): value = x
-//!   kind 2 decimal   u8 exponent e (0..18), a column: value = x / 10^e
+//!   kind 2 decimal   u8 exponent e (0..=18), a column: value = x / 10^e
 //!   kind 3 ordered   a column: bit pattern = x, its low 63 bits inverted where it is negative
 //!   kind 4 few       u8 patterns - 1, each u8 kept bytes and those, big-endian; a column of places among them
 //!   kind 5 raw       8 bytes each
-//! then, if ODD is set (kinds 1 and 2): varint count, for each varint (index - index before - 1; the first's from the
-//! start), 8 bytes of bit pattern: values that are no such numbers
 //! ```
+//! Odd are, in practice, the stale marker and other NaN, infinities and minus zero among decimals.
 
-use super::integers::{self, FLAG_BITS, Plan};
-use super::{BLOCK_SAMPLES, COLUMN};
+use super::integers::{self, FLAG_BITS, Plan, Reading};
 use crate::tsdb::bytes::{Reader, put_varint, whole_bytes};
 use crate::tsdb::error::Damage;
 
@@ -147,7 +147,7 @@ pub(super) fn put(out: &mut Vec<u8>, values: &[u64]) {
         }
         _ => {}
     }
-    if out.len() - start > values.len() * 8 {
+    if out.len() - start > 1 + values.len() * 8 {
         out.truncate(start);
         out.push(RAW);
         for value in values {
@@ -160,20 +160,19 @@ fn put_decimals(out: &mut Vec<u8>, decimals: &Decimals, plan: &Plan) {
     let kind = if decimals.exponent == 0 { WHOLE } else { DECIMAL };
     let odd = if decimals.odd.is_empty() { 0 } else { ODD };
     out.push(kind | plan.flags << 3 | odd);
+    if odd != 0 {
+        put_varint(out, decimals.odd.len() as u64);
+        let mut next = 0;
+        for (index, pattern) in &decimals.odd {
+            put_varint(out, (index - next) as u64);
+            out.extend_from_slice(&pattern.to_le_bytes());
+            next = index + 1;
+        }
+    }
     if kind == DECIMAL {
         out.push(decimals.exponent);
     }
     plan.put(out);
-    if odd == 0 {
-        return;
-    }
-    put_varint(out, decimals.odd.len() as u64);
-    let mut next = 0;
-    for (index, pattern) in &decimals.odd {
-        put_varint(out, (index - next) as u64);
-        out.extend_from_slice(&pattern.to_le_bytes());
-        next = index + 1;
-    }
 }
 
 /// Writes kind 4 if the values are few and that is smaller than `cost` bits.
@@ -217,67 +216,82 @@ fn put_few(out: &mut Vec<u8>, values: &[u64], cost: u64) -> bool {
     true
 }
 
-/// Appends `count` values (at most 1,024) of a body; the reader stands at its start, and at its end afterwards.
-pub(super) fn take(reader: &mut Reader<'_>, count: usize, out: &mut Vec<f64>) -> Result<(), Damage> {
+/// Appends the first `wanted` of the `count` values (1 to 1,024) of a body at whose start the reader stands. If all are
+/// wanted, it stands at the body's end afterwards.
+pub(super) fn take(
+    reader: &mut Reader<'_>,
+    count: usize,
+    wanted: usize,
+    out: &mut Vec<f64>,
+) -> Result<(), Damage> {
     let tag = reader.u8()?;
-    let (kind, flags) = (tag & 7, tag >> 3 & FLAG_BITS);
-    if kind == SAME {
-        let pattern = take_pattern(reader, reader.left())?;
-        out.resize(out.len() + count, f64::from_bits(pattern));
-        return Ok(());
-    }
-    if kind == RAW {
-        for _ in 0..count {
-            out.push(f64::from_bits(reader.u64()?));
-        }
-        return Ok(());
-    }
-    let mut column = COLUMN;
-    let column = column.get_mut(..count).ok_or_else(|| reader.damage("over 1,024 values"))?;
+    let column = Reading { flags: tag >> 3 & FLAG_BITS, count, wanted };
     let start = out.len();
-    match kind {
-        WHOLE | DECIMAL => {
-            let exponent = if kind == WHOLE { 0 } else { reader.u8()? };
-            let power = POWERS.get(usize::from(exponent)).ok_or_else(|| reader.damage("unknown exponent"))?;
-            integers::take(reader, flags, column)?;
-            divided(column, *power, out);
-            if tag & ODD != 0 {
-                take_odd(reader, out.get_mut(start..).unwrap_or_default())?;
-            }
+    let odd = if tag & ODD == 0 { None } else { Some(skip_odd(reader)?) };
+    match tag & 7 {
+        SAME => {
+            let pattern = take_pattern(reader, reader.left())?;
+            out.resize(start + wanted, f64::from_bits(pattern));
+        }
+        WHOLE => {
+            integers::take(reader, column, |column| {
+                out.extend(column.iter().map(|x| whole(*x)));
+            })?;
+        }
+        DECIMAL => {
+            let exponent = usize::from(reader.u8()?);
+            let power = *POWERS.get(exponent).ok_or_else(|| reader.damage("unknown exponent"))?;
+            integers::take(reader, column, |column| {
+                out.extend(column.iter().map(|x| whole(*x) / power));
+            })?;
         }
         ORDERED => {
-            integers::take(reader, flags, column)?;
-            let value = |x: &u64| f64::from_bits(ordered(x.cast_signed()).cast_unsigned());
-            out.extend(column.iter().map(value));
+            integers::take(reader, column, |column| {
+                out.extend(column.iter().map(|x| f64::from_bits(ordered(x.cast_signed()).cast_unsigned())));
+            })?;
         }
-        FEW => {
-            let mut patterns = [0; FEW_MAX];
-            let few = usize::from(reader.u8()?) + 1;
-            for slot in patterns.get_mut(..few).ok_or_else(|| reader.damage("over 16 patterns"))? {
-                let kept = usize::from(reader.u8()?);
-                *slot = take_pattern(reader, kept)?;
-            }
-            integers::take(reader, flags, column)?;
-            for place in column {
-                let pattern = usize::try_from(*place).ok().and_then(|place| patterns.get(place));
-                out.push(f64::from_bits(*pattern.ok_or_else(|| reader.damage("unknown pattern"))?));
+        FEW => take_few(reader, column, out)?,
+        RAW => {
+            for _ in 0..wanted {
+                out.push(f64::from_bits(reader.u64()?));
             }
         }
         _ => return Err(reader.damage("unknown kind of values")),
     }
-    Ok(())
+    // Whole minis are read; what is beyond the wanted ones goes again.
+    out.truncate(start + wanted);
+    match odd {
+        Some(mut odd) => take_odd(&mut odd, count, out.get_mut(start..).unwrap_or_default()),
+        None => Ok(()),
+    }
 }
 
+#[inline]
 #[expect(
     clippy::cast_precision_loss,
     reason = "below 2^53 if written here; of hostile bytes any value will do"
 )]
-fn divided(column: &[u64], power: f64, out: &mut Vec<f64>) {
-    if power == 1.0 {
-        out.extend(column.iter().map(|x| x.cast_signed() as f64));
-    } else {
-        out.extend(column.iter().map(|x| x.cast_signed() as f64 / power));
+const fn whole(x: u64) -> f64 {
+    x.cast_signed() as f64
+}
+
+fn take_few(reader: &mut Reader<'_>, column: Reading, out: &mut Vec<f64>) -> Result<(), Damage> {
+    let mut patterns = [0; FEW_MAX];
+    let few = usize::from(reader.u8()?) + 1;
+    for slot in patterns.get_mut(..few).ok_or_else(|| reader.damage("over 16 patterns"))? {
+        let kept = usize::from(reader.u8()?);
+        *slot = take_pattern(reader, kept)?;
     }
+    // A place beyond the patterns takes what is there, and is noticed.
+    let mut highest = 0;
+    integers::take(reader, column, |column| {
+        for place in column {
+            highest = highest.max(*place);
+            let pattern = usize::try_from(*place).ok().and_then(|place| patterns.get(place));
+            out.push(f64::from_bits(pattern.copied().unwrap_or_default()));
+        }
+    })?;
+    if highest < few as u64 { Ok(()) } else { Err(reader.damage("unknown pattern")) }
 }
 
 /// A pattern of which the high bytes are written.
@@ -288,12 +302,30 @@ fn take_pattern(reader: &mut Reader<'_>, kept: usize) -> Result<u64, Damage> {
     Ok(u64::from_be_bytes(pattern))
 }
 
-fn take_odd(reader: &mut Reader<'_>, values: &mut [f64]) -> Result<(), Damage> {
-    let mut rest = values.iter_mut();
-    for _ in 0..reader.count(9)?.min(BLOCK_SAMPLES) {
+/// Passes by the odd values and answers where they are.
+fn skip_odd<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, Damage> {
+    let odd = *reader;
+    for _ in 0..reader.count(9)? {
+        reader.varint()?;
+        reader.u64()?;
+    }
+    Ok(odd)
+}
+
+/// Sets the odd values among the first ones of a block of `count`.
+fn take_odd(reader: &mut Reader<'_>, count: usize, values: &mut [f64]) -> Result<(), Damage> {
+    let mut next = 0usize;
+    for _ in 0..reader.count(9)? {
         let gap = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
-        let slot = rest.nth(gap).ok_or_else(|| reader.damage("an odd value beyond the block"))?;
-        *slot = f64::from_bits(reader.u64()?);
+        let index = next.saturating_add(gap);
+        if index >= count {
+            return Err(reader.damage("an odd value beyond the block"));
+        }
+        let pattern = reader.u64()?;
+        if let Some(slot) = values.get_mut(index) {
+            *slot = f64::from_bits(pattern);
+        }
+        next = index + 1;
     }
     Ok(())
 }
