@@ -28,7 +28,7 @@ mod store;
 mod wal;
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use disk::{Disk, Faults};
@@ -46,6 +46,7 @@ use append::Clocked;
 use checkpoint::Folder;
 use manifest::Manifest;
 use recovery::Recovered;
+use seal::Sealer;
 use store::{Record, Stores};
 use wal::log::{Apply, Draft, Log, Outcome};
 
@@ -76,6 +77,10 @@ pub struct Tsdb {
     options: Options,
     notes: Vec<String>,
     checkpoints: Mutex<Checkpoints>,
+    sealer: Mutex<Sealer>,
+    /// Seals that wait for the one under way: it need not rest.
+    seals_waiting: AtomicU32,
+    removal: Mutex<Removal>,
 }
 
 /// Where records go before they are applied.
@@ -87,6 +92,12 @@ enum Sink {
     Memory(Mutex<u64>),
     /// Nothing is written: the log is damaged.
     ReadOnly { why: String, last_seq: u64 },
+}
+
+/// Who keeps files from being removed.
+#[derive(Debug, Default)]
+struct Removal {
+    pins: u32,
 }
 
 #[derive(Debug)]
@@ -110,7 +121,8 @@ impl Tsdb {
         now: Timestamp,
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
         let Home { dir, store, control } = home;
-        let recovered = recovery::recover(dir, store, &options, rng.bytes(), now)?;
+        let manifest = Manifest::new(control);
+        let recovered = recovery::recover(dir, store, &manifest, &options, (rng.bytes(), now))?;
         let Recovered { stores, folder, wal, resume, report } = recovered;
         stores.uncovered.store(report.samples, Ordering::Relaxed);
         let log = match resume {
@@ -126,7 +138,7 @@ impl Tsdb {
             }
         };
         let notes = report.notes.clone();
-        let manifest = Some(Manifest::new(control));
+        let manifest = Some(manifest);
         let tsdb = Tsdb {
             stores,
             log,
@@ -135,6 +147,9 @@ impl Tsdb {
             options,
             notes,
             checkpoints: Mutex::default(),
+            sealer: Mutex::default(),
+            seals_waiting: AtomicU32::new(0),
+            removal: Mutex::default(),
         };
         Ok((tsdb, report))
     }
@@ -149,6 +164,9 @@ impl Tsdb {
             options,
             notes: Vec::new(),
             checkpoints: Mutex::default(),
+            sealer: Mutex::default(),
+            seals_waiting: AtomicU32::new(0),
+            removal: Mutex::default(),
         }
     }
 
