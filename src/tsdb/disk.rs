@@ -169,3 +169,26 @@ pub(super) fn write_zeros(file: &File, from: u64, bytes: u64) -> io::Result<()> 
     }
     Ok(())
 }
+
+/// An existing file, for reading; none if there is none of that name.
+pub(super) fn open_to_read(path: &Path) -> Result<Option<File>, DiskError> {
+    match File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some).map_err(DiskError::at("open", path)),
+    }
+}
+
+/// The length of an open file.
+pub(super) fn length(file: &File, path: &Path) -> Result<u64, DiskError> {
+    file.metadata().map(|found| found.len()).map_err(DiskError::at("look at", path))
+}
+
+/// Writes at a place of a file that is being made. Not synced.
+pub(super) fn write_at(file: &File, bytes: &[u8], offset: u64, path: &Path) -> Result<(), DiskError> {
+    file.write_all_at(bytes, offset).map_err(DiskError::at("write", path))
+}
+
+/// Makes a file's bytes and length durable.
+pub(super) fn sync_file(file: &File, path: &Path) -> Result<(), DiskError> {
+    file.sync_all().map_err(DiskError::at("sync", path))
+}

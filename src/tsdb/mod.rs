@@ -18,6 +18,8 @@ mod head;
 mod options;
 mod recovery;
 mod report;
+
+mod segment;
 mod series;
 mod snapshot;
 mod store;
