@@ -4,9 +4,11 @@
 //! [`values`], the columns of integers that both are made of in [`integers`], the packing of those in [`pack`].
 //! ```text
 //! time block    0 u32 crc of 4..end   4 varint body bytes   body
-//! value block   0 u32 crc of {u32 series id, u32 samples, 4..end}   4 u32 place of the time block
-//!               8 varint body bytes   body
+//! value block   0 u32 crc of {u32 series id, u32 samples, 4..end}   4 body
 //! ```
+//! A value block says neither how long it is nor which its times are: the segment's directory does, for less. So it is
+//! copied from one segment to another byte for byte.
+//!
 //! Nothing of a block is believed before its checksum held, at every read; damage that keeps the checksum is answered
 //! all the same, never a panic, and no more than 1,024 samples are ever made of a block.
 
@@ -34,15 +36,6 @@ pub(super) struct TimeHeader {
     pub(super) first: i64,
     /// The last time.
     pub(super) last: i64,
-}
-
-/// What a value block says of itself, all values unread. Nobody has vouched for it yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ValueHeader {
-    /// Bytes of the whole block.
-    pub(super) bytes: usize,
-    /// Where its times are; the segment knows what the number means.
-    pub(super) time_ref: u32,
 }
 
 /// Appends a block of 1 to 1,024 times, strictly ascending; others are not written.
@@ -109,17 +102,13 @@ pub(super) fn times_of(bytes: &[u8], out: &mut Vec<i64>) -> Result<usize, Damage
 }
 
 /// Appends a block of 1 to 1,024 bit patterns of the series; others are not written.
-pub(super) fn put_values(out: &mut Vec<u8>, series: u32, time_ref: u32, values: &[u64]) {
+pub(super) fn put_values(out: &mut Vec<u8>, series: u32, values: &[u64]) {
     if values.is_empty() || values.len() > BLOCK_SAMPLES {
         return;
     }
-    let mut body = Vec::with_capacity(2 * values.len() + 16);
-    values::put(&mut body, values);
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&time_ref.to_le_bytes());
-    put_varint(out, body.len() as u64);
-    out.append(&mut body);
+    values::put(out, values);
     set_crc(out, start, |rest| value_crc(series, values.len(), rest));
 }
 
@@ -132,31 +121,13 @@ fn value_crc(series: u32, count: usize, rest: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&owner), rest)
 }
 
-/// Length and time block of the value block at the start of `bytes`.
+/// Appends the values of a block to `out`. `count` is the number of its times.
 ///
 /// # Errors
-/// [`Damage`] where no such block fits in the bytes. The checksum is not looked at.
-pub(super) fn value_header(bytes: &[u8]) -> Result<ValueHeader, Damage> {
-    let mut reader = Reader::new(bytes);
-    reader.u32()?;
-    let time_ref = reader.u32()?;
-    let body = reader.count(1)?;
-    Ok(ValueHeader { bytes: bytes.len() - reader.left() + body, time_ref })
-}
-
-/// Appends the values of the block at the start of `bytes` to `out`; answers the block's bytes. `count` is the number
-/// of its times.
-///
-/// # Errors
-/// [`Damage`] where the bytes are no block of so many values of that series, wrong checksums included; `out` is then
+/// [`Damage`] where the bytes are not a block of so many values of that series, wrong checksums included; `out` is then
 /// as it was.
-pub(super) fn values_of(
-    bytes: &[u8],
-    series: u32,
-    count: usize,
-    out: &mut Vec<f64>,
-) -> Result<usize, Damage> {
-    values_within(bytes, series, count, 0..count, out)
+pub(super) fn values_of(block: &[u8], series: u32, count: usize, out: &mut Vec<f64>) -> Result<(), Damage> {
+    values_within(block, series, count, 0..count, out)
 }
 
 /// As [`values_of`], of the values with these indexes alone; those after them are not decoded.
@@ -164,16 +135,14 @@ pub(super) fn values_of(
 /// # Errors
 /// As [`values_of`].
 pub(super) fn values_within(
-    bytes: &[u8],
+    block: &[u8],
     series: u32,
     count: usize,
     range: Range<usize>,
     out: &mut Vec<f64>,
-) -> Result<usize, Damage> {
-    let block = verified(bytes, series, count)?;
-    let mut reader = Reader::new(block);
-    reader.u64()?;
-    reader.varint()?;
+) -> Result<(), Damage> {
+    let mut reader = Reader::new(verified(block, series, count)?);
+    reader.u32()?;
     if count == 0 || count > BLOCK_SAMPLES {
         return Err(reader.damage("a value block of 0 or over 1,024 values"));
     }
@@ -188,37 +157,18 @@ pub(super) fn values_within(
     } else if range.start > 0 {
         out.drain(before..before + range.start.min(wanted));
     }
-    taken.map(|()| block.len())
+    taken
 }
 
-fn verified(bytes: &[u8], series: u32, count: usize) -> Result<&[u8], Damage> {
-    let header = value_header(bytes)?;
-    let block = bytes.get(..header.bytes).unwrap_or_default();
+/// The block, if its checksum holds: to be asked before it is copied into another segment.
+///
+/// # Errors
+/// [`Damage`] where the bytes are not a block of so many values of that series.
+pub(super) fn verified(block: &[u8], series: u32, count: usize) -> Result<&[u8], Damage> {
     let (crc, rest) = block.split_first_chunk::<4>().ok_or_else(|| Damage::new(0, "cut short"))?;
     if u32::from_le_bytes(*crc) == value_crc(series, count, rest) {
         Ok(block)
     } else {
         Err(Damage::new(0, "wrong checksum of a value block"))
     }
-}
-
-/// Appends a copy of the value block at the start of `bytes` that refers to another time block, for compaction;
-/// answers the block's bytes. The checksum is verified first: damage is never copied under a new one.
-///
-/// # Errors
-/// [`Damage`] where the bytes are no block of so many values of that series; nothing is appended then.
-pub(super) fn copy_values(
-    out: &mut Vec<u8>,
-    bytes: &[u8],
-    series: u32,
-    count: usize,
-    time_ref: u32,
-) -> Result<usize, Damage> {
-    let block = verified(bytes, series, count)?;
-    let start = out.len();
-    out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&time_ref.to_le_bytes());
-    out.extend_from_slice(block.get(8..).unwrap_or_default());
-    set_crc(out, start, |rest| value_crc(series, count, rest));
-    Ok(block.len())
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::block::{TimeHeader, time_header, times_of, values_of};
+use super::block::{TimeHeader, time_header, times_of, values_within};
 use super::dictionary::Dictionary;
 use super::format::{
     COLUMNS, DATA, DICTIONARIES, DIRECT, FAMILIES, Footer, Found, HEADER_BYTES, Header, LOCAL, Section,
@@ -286,17 +286,16 @@ impl Segment {
                 return Ok(false);
             }
             let before = out.times.len();
-            self.decode(id, &block, out)?;
-            if block.first < start {
-                let skip = out.times.get(before..).unwrap_or_default().partition_point(|time| *time < start);
-                out.times.drain(before..before + skip);
-                out.values.drain(before..before + skip);
-            }
-            if block.last > end {
-                let keep = out.times.get(before..).unwrap_or_default().partition_point(|time| *time <= end);
-                out.times.truncate(before + keep);
-                out.values.truncate(before + keep);
-            }
+            self.times(&block, &mut out.times)?;
+            let times = out.times.get(before..).unwrap_or_default();
+            let from = if block.first < start { times.partition_point(|time| *time < start) } else { 0 };
+            let to = if block.last > end { times.partition_point(|time| *time <= end) } else { block.count };
+            out.times.truncate(before + to);
+            out.times.drain(before..before + from);
+            values_within(block.values, id, block.count, from..to, &mut out.values).map_err(|damage| {
+                out.times.truncate(before);
+                self.at_place(DATA, block.values_place, damage)
+            })?;
             Ok(true)
         })
     }
@@ -310,7 +309,7 @@ impl Segment {
     ) -> Result<(), SegmentDamage> {
         let before = out.times.len();
         self.times(block, &mut out.times)?;
-        values_of(block.values, id, block.count, &mut out.values).map_err(|damage| {
+        values_within(block.values, id, block.count, 0..block.count, &mut out.values).map_err(|damage| {
             out.times.truncate(before);
             self.at_place(DATA, block.values_place, damage)
         })
