@@ -110,11 +110,25 @@ impl OrgStore {
         change: Change,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<(), ManifestError> {
+        self.change_segments_if(manifest, |_| true, change, next).map(drop)
+    }
+
+    /// As [`OrgStore::change_segments`], if the set that counts now is as the change needs it; answers whether it was.
+    pub(super) fn change_segments_if(
+        &self,
+        manifest: &Manifest,
+        fits: impl FnOnce(&SegmentSet) -> bool,
+        change: Change,
+        next: impl FnOnce(&SegmentSet) -> SegmentSet,
+    ) -> Result<bool, ManifestError> {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !fits(&self.segments()) {
+            return Ok(false);
+        }
         manifest.commit(self.org, change)?;
         let next = Arc::new(next(&self.segments()));
         *self.segments.write().unwrap_or_else(PoisonError::into_inner) = next;
-        Ok(())
+        Ok(true)
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
