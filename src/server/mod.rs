@@ -142,7 +142,7 @@ impl Server {
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
         let (tsdb, report) =
-            Tsdb::open(folder.path(), folder.store_id(), tsdb::Options::default(), &mut rng, now)?;
+            Tsdb::open(folder.path(), folder.store_id(), tsdb_options(&settings), &mut rng, now)?;
         tracing::info!(
             mode = ?report.mode, series = report.series, records = report.records, samples = report.samples,
             trimmed_bytes = report.trimmed_bytes, quarantined = report.quarantined,
@@ -388,6 +388,12 @@ impl Server {
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
+}
+
+fn tsdb_options(settings: &Settings) -> tsdb::Options {
+    let mut options = tsdb::Options::default();
+    options.limits.retention = settings.retention;
+    options
 }
 
 /// Reads addresses and networks.

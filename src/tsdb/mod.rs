@@ -16,6 +16,7 @@ mod disk;
 mod error;
 mod head;
 mod options;
+mod quota;
 mod recovery;
 mod report;
 mod series;
@@ -31,8 +32,8 @@ pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
-    AppendReport, CheckpointReport, Description, Health, Listing, Metric, MetricFilter, OrgStats,
-    RecoveryMode, RecoveryReport, SampleColumns, SeriesId, Stats, Writes,
+    AppendReport, Capacity, CheckpointReport, Description, Health, Listing, Metric, MetricFilter, OrgStats,
+    RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesId, Stats, Writes,
 };
 pub use snapshot::{SelectedSeries, Snapshot};
 
@@ -150,12 +151,32 @@ impl Tsdb {
             Sink::Memory(_) => {}
             Sink::ReadOnly { why, .. } => return Err(AppendError::ReadOnly(why.clone())),
         }
-        append::admit_memory(&self.stores, self.options.head_bytes_max)?;
         let store = self.stores.org_or_new(org);
+        if let Err(refused) = quota::admit(&self.stores, &store, self.options.head_bytes_max) {
+            if let AppendError::AtCapacity { what, .. } = &refused {
+                store.usage.count(0, &vec![(what.code(), batch.samples.len() as u64)], now);
+            }
+            return Err(refused);
+        }
         let append::Prepared { drafts, report } =
             append::prepare(&store, batch, Clocked { now, ahead_max: self.options.ahead_max });
+        self.stores.settle_names(&store);
+        let newest_ms = drafts.iter().map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
         let outcomes = if drafts.is_empty() { Vec::new() } else { self.commit(drafts, now)? };
-        Ok(append::conclude(&store, report, &outcomes))
+        let report = append::conclude(&store, report, &outcomes);
+        store.usage.saw(newest_ms);
+        store.usage.count(report.stored, &report.refused_by_code, now);
+        Ok(report)
+    }
+
+    /// What an organisation may store that has no limits of its own.
+    pub fn default_limits(&self) -> &OrgLimits {
+        &self.options.limits
+    }
+
+    /// Samples that an organisation stored since midnight (UTC), or since the start of the process if that is later.
+    pub fn stored_today(&self, org: OrgId, now: Timestamp) -> u64 {
+        self.stores.org(org).map_or(0, |store| store.usage.stored_today(now))
     }
 
     fn commit(&self, drafts: Vec<Draft>, now: Timestamp) -> Result<Vec<Outcome>, AppendError> {
@@ -236,8 +257,11 @@ impl Tsdb {
                 samples: load(&counters.samples),
                 late_samples: load(&counters.late),
                 head_bytes: load(&counters.bytes),
+                memory_bytes: store.memory_bytes(),
+                disk_bytes: store.disk_bytes(),
                 stored_total: load(&store.stored_total),
                 refused_total: load(&store.refused_total),
+                refused_by_code: store.usage.refused().into_iter().collect(),
                 metadata_dropped_total: load(&store.metadata_dropped_total),
             };
             stats.series += org.series;

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use super::error::Damage;
 use super::head::Head;
 use super::options::OrgLimits;
+use super::quota::Usage;
 use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{definition, metadata, registry};
 use super::wal::log::Outcome;
-use super::wal::record::Kind;
+use super::wal::record::{Kind, record_bytes};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
 
@@ -22,6 +23,7 @@ pub(super) struct OrgStore {
     table: RwLock<Table>,
     pub(super) head: Head,
     limits: RwLock<Arc<OrgLimits>>,
+    pub(super) usage: Usage,
     pub(super) stored_total: AtomicU64,
     pub(super) refused_total: AtomicU64,
     /// Descriptions of metrics that were too long or too many.
@@ -89,14 +91,22 @@ pub(super) struct Stores {
     orgs: RwLock<BTreeMap<OrgId, Arc<OrgStore>>>,
     /// Estimated memory of all heads.
     pub(super) head_bytes: AtomicU64,
+    /// Estimated memory of all names and series.
+    pub(super) name_bytes: AtomicU64,
     /// Samples stored since the last checkpoint.
     pub(super) uncovered: AtomicU64,
 }
 
 impl Stores {
     pub(super) fn new(secret: [u8; 32], limits: OrgLimits) -> Stores {
-        let (head_bytes, uncovered) = (AtomicU64::new(0), AtomicU64::new(0));
-        Stores { secret, limits, orgs: RwLock::default(), head_bytes, uncovered }
+        Stores {
+            secret,
+            limits,
+            orgs: RwLock::default(),
+            head_bytes: AtomicU64::new(0),
+            name_bytes: AtomicU64::new(0),
+            uncovered: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn org(&self, org: OrgId) -> Option<Arc<OrgStore>> {
@@ -114,6 +124,7 @@ impl Stores {
                 table: RwLock::new(Table::new(Secret::of(&self.secret, org.0))),
                 head: Head::default(),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
+                usage: Usage::default(),
                 stored_total: AtomicU64::new(0),
                 refused_total: AtomicU64::new(0),
                 metadata_dropped_total: AtomicU64::new(0),
@@ -146,12 +157,16 @@ impl Stores {
         rows: Option<&RowSeqs>,
     ) -> Result<Outcome, Damage> {
         let Record { seq, org, kind, body } = record;
+        if kind != Kind::Mark {
+            self.org_or_new(org).usage.log_bytes.fetch_add(record_bytes(body.len()) as u64, Ordering::Relaxed);
+        }
         match kind {
             Kind::Samples => {
                 samples::decode(body, scratch)?;
                 let store = self.org_or_new(org);
                 let mut orphans = 0;
                 if rows.is_some() {
+                    store.usage.saw(scratch.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN));
                     let table = store.table();
                     let all = scratch.len();
                     scratch.retain(|sample| table.knows(sample.series));
@@ -178,6 +193,9 @@ impl Stores {
                         wrong.get_or_insert(what);
                     }
                 })?;
+                store.usage.set_names(&table);
+                drop(table);
+                self.settle_names(&store);
                 wrong.map_or_else(|| Ok(Outcome::default()), |what| Err(Damage::new(0, what)))
             }
             Kind::Metadata | Kind::RegistryMetadata => {

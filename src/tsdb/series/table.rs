@@ -23,7 +23,14 @@ pub(in crate::tsdb) struct SeriesLimit {
 pub(in crate::tsdb) struct Dictionary {
     texts: Vec<Arc<str>>,
     codes: HashMap<Arc<str>, u32>,
+    /// Estimated memory.
+    bytes: u64,
 }
+
+/// Estimated memory of a text beside its bytes: its counts, its place in both collections.
+const TEXT_BYTES: u64 = 64;
+/// Estimated memory of a series beside its texts: its place, both identities, some columns.
+const SERIES_BYTES: u64 = 96;
 
 impl Dictionary {
     pub(in crate::tsdb) fn code(&self, text: &str) -> Option<u32> {
@@ -45,6 +52,7 @@ impl Dictionary {
         // Codes stay below the number of series times labels, and series ids are 32 bits: memory ends long before.
         let code = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
         let text: Arc<str> = text.into();
+        self.bytes += text.len() as u64 + TEXT_BYTES;
         self.texts.push(Arc::clone(&text));
         self.codes.insert(text, code);
         code
@@ -116,6 +124,8 @@ pub(in crate::tsdb) struct Table {
     /// By series id; ids of definitions that never became durable stay empty.
     places: Vec<Place>,
     live: u32,
+    /// Estimated memory of all texts.
+    text_bytes: u64,
     canonical: Ids,
     raw: Ids,
     /// Series whose definition is not known to be durable: every record that uses one carries it again.
@@ -139,6 +149,7 @@ impl Table {
             by_shape: HashMap::new(),
             places: Vec::new(),
             live: 0,
+            text_bytes: 0,
             canonical: Ids::default(),
             raw: Ids::default(),
             pending: HashSet::new(),
@@ -150,6 +161,11 @@ impl Table {
     /// Series registered.
     pub(in crate::tsdb) const fn live(&self) -> u32 {
         self.live
+    }
+
+    /// Estimated memory.
+    pub(in crate::tsdb) const fn bytes(&self) -> u64 {
+        self.text_bytes + self.live as u64 * SERIES_BYTES
     }
 
     /// One more than the greatest id.
@@ -235,13 +251,20 @@ impl Table {
     }
 
     fn add(&mut self, id: u32, key: Key, pairs: &[(&str, &str)]) {
+        let mut grown = self.names.bytes;
         let names: Box<[u32]> = pairs.iter().map(|(name, _)| self.names.intern(name)).collect();
+        grown = self.names.bytes - grown;
         self.values.resize_with(self.names.len(), Dictionary::default);
-        let codes: Vec<u32> = names
-            .iter()
-            .zip(pairs)
-            .map(|(name, (_, value))| self.values.get_mut(*name as usize).map_or(0, |d| d.intern(value)))
-            .collect();
+        let mut intern = |name: u32, value: &str| {
+            let dictionary = self.values.get_mut(name as usize)?;
+            let before = dictionary.bytes;
+            let code = dictionary.intern(value);
+            grown += dictionary.bytes - before;
+            Some(code)
+        };
+        let codes: Vec<u32> =
+            names.iter().zip(pairs).map(|(name, (_, value))| intern(*name, value).unwrap_or(0)).collect();
+        self.text_bytes += grown;
         let metric =
             pairs.iter().position(|(name, _)| *name == METRIC_NAME).and_then(|at| codes.get(at)).copied();
         // A series without a metric name is refused before this; in a strange definition it is a family of its own.
