@@ -94,6 +94,9 @@ impl Tsdb {
         let recovered = recovery::recover(dir, store, &options, rng.bytes(), now)?;
         let Recovered { stores, folder, wal, resume, report } = recovered;
         stores.uncovered.store(report.samples, Ordering::Relaxed);
+        for store in stores.all() {
+            store.usage.saw(store.head.greatest_ms().unwrap_or(i64::MIN));
+        }
         let log = match resume {
             Some(resume) => {
                 let apply = applier(&stores);

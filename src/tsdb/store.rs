@@ -90,7 +90,7 @@ pub(super) struct Stores {
     limits: OrgLimits,
     orgs: RwLock<BTreeMap<OrgId, Arc<OrgStore>>>,
     /// Estimated memory of all heads.
-    pub(super) head_bytes: AtomicU64,
+    pub(super) head_bytes: Arc<AtomicU64>,
     /// Estimated memory of all names and series.
     pub(super) name_bytes: AtomicU64,
     /// Samples stored since the last checkpoint.
@@ -103,7 +103,7 @@ impl Stores {
             secret,
             limits,
             orgs: RwLock::default(),
-            head_bytes: AtomicU64::new(0),
+            head_bytes: Arc::default(),
             name_bytes: AtomicU64::new(0),
             uncovered: AtomicU64::new(0),
         }
@@ -122,7 +122,7 @@ impl Stores {
             Arc::new(OrgStore {
                 org,
                 table: RwLock::new(Table::new(Secret::of(&self.secret, org.0))),
-                head: Head::default(),
+                head: Head::new(Arc::clone(&self.head_bytes)),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
                 usage: Usage::default(),
                 stored_total: AtomicU64::new(0),
@@ -173,14 +173,10 @@ impl Stores {
                     orphans = (all - scratch.len()) as u64;
                 }
                 let skip = rows.map_or(&[][..], |rows| rows.of(org));
-                let before = store.head.counters.bytes.load(Ordering::Relaxed);
                 let mut outcome = store
                     .head
                     .apply(seq, scratch, |series| skip.get(series as usize).is_some_and(|have| seq <= *have));
                 outcome.orphans = orphans;
-                let after = store.head.counters.bytes.load(Ordering::Relaxed);
-                self.head_bytes.fetch_add(after.saturating_sub(before), Ordering::Relaxed);
-                self.head_bytes.fetch_sub(before.saturating_sub(after), Ordering::Relaxed);
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
