@@ -15,10 +15,14 @@ mod checkpoint;
 mod disk;
 mod error;
 mod head;
+mod manifest;
 mod options;
 mod quota;
 mod recovery;
 mod report;
+mod seal;
+mod segment;
+mod segments;
 mod series;
 mod snapshot;
 mod store;
@@ -30,22 +34,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
+pub use manifest::ManifestError;
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
     AppendReport, Capacity, CheckpointReport, Description, Health, Listing, Metric, MetricFilter, OrgStats,
     RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesId, Stats, Writes,
 };
+pub use seal::{SealError, SealReport};
 pub use snapshot::{SelectedSeries, Snapshot};
 
 use append::Clocked;
 use checkpoint::Folder;
+use manifest::Manifest;
 use recovery::Recovered;
 use store::{Record, Stores};
 use wal::log::{Apply, Draft, Log, Outcome};
 
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
+use crate::kv::Control;
 use crate::model::{Access, OrgId, StoreId, Timestamp, WriteBatch};
+
+/// Where a store lives.
+#[derive(Clone)]
+pub struct Home<'a> {
+    /// Holds `wal/`, `series/`, `head/`, `segments/` and `quarantine/`. Locked by the caller (`kv::DataFolder`): two
+    /// processes on one log would destroy it.
+    pub dir: &'a Path,
+    /// Whose it is: in every file.
+    pub store: StoreId,
+    /// Lists the segments. [`Tsdb::close`] lets go of it.
+    pub control: Arc<Control>,
+}
 
 /// All organisations' samples.
 #[derive(Debug)]
@@ -53,6 +73,7 @@ pub struct Tsdb {
     stores: Arc<Stores>,
     log: Sink,
     folder: Option<Folder>,
+    manifest: Option<Manifest>,
     options: Options,
     notes: Vec<String>,
     checkpoints: Mutex<Checkpoints>,
@@ -77,25 +98,25 @@ struct Checkpoints {
 }
 
 impl Tsdb {
-    /// Opens the store in `dir` (its `wal/`, `series/`, `head/`, `quarantine/`), recovering what is there. The folder
-    /// must be locked by the caller (`kv::DataFolder`): two processes on one log would destroy it.
+    /// Opens the store, recovering what is there.
     ///
     /// A damaged log is no error: the store opens read-only, and the report and [`Tsdb::health`] say why.
     ///
     /// # Errors
     /// [`OpenError`] where the file system refuses, or a file is another store's or a newer version's.
     pub fn open(
-        dir: &Path,
-        store: StoreId,
+        home: Home<'_>,
         options: Options,
         rng: &mut Entropy,
         now: Timestamp,
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
+        let Home { dir, store, control } = home;
         let recovered = recovery::recover(dir, store, &options, rng.bytes(), now)?;
         let Recovered { stores, folder, wal, resume, report } = recovered;
         stores.uncovered.store(report.samples, Ordering::Relaxed);
         for store in stores.all() {
-            store.usage.saw(store.head.greatest_ms().unwrap_or(i64::MIN));
+            let sealed_ms = store.segments().metas().iter().map(|meta| meta.max_ms).max();
+            store.usage.saw(store.head.greatest_ms().max(sealed_ms).unwrap_or(i64::MIN));
         }
         let log = match resume {
             Some(resume) => {
@@ -110,7 +131,16 @@ impl Tsdb {
             }
         };
         let notes = report.notes.clone();
-        let tsdb = Tsdb { stores, log, folder: Some(folder), options, notes, checkpoints: Mutex::default() };
+        let manifest = Some(Manifest::new(control));
+        let tsdb = Tsdb {
+            stores,
+            log,
+            folder: Some(folder),
+            manifest,
+            options,
+            notes,
+            checkpoints: Mutex::default(),
+        };
         Ok((tsdb, report))
     }
 
@@ -120,6 +150,7 @@ impl Tsdb {
             stores: Arc::new(Stores::new(secret, options.limits.clone())),
             log: Sink::Memory(Mutex::new(0)),
             folder: None,
+            manifest: None,
             options,
             notes: Vec::new(),
             checkpoints: Mutex::default(),
@@ -311,6 +342,9 @@ impl Tsdb {
     pub fn close(&self) {
         if let Sink::Log(log) = &self.log {
             log.close();
+        }
+        if let Some(manifest) = &self.manifest {
+            manifest.close();
         }
     }
 }

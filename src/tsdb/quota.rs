@@ -131,7 +131,7 @@ impl OrgStore {
 
     /// Bytes on the disk as far as they are this organisation's own.
     pub(super) fn disk_bytes(&self) -> u64 {
-        self.usage.log_bytes.load(Ordering::Relaxed)
+        self.usage.log_bytes.load(Ordering::Relaxed) + self.segments().file_bytes()
     }
 }
 

@@ -8,11 +8,12 @@ use super::error::Damage;
 use super::head::Head;
 use super::options::OrgLimits;
 use super::quota::Usage;
+use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{definition, metadata, registry};
 use super::wal::log::Outcome;
-use super::wal::record::{Kind, record_bytes};
+use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
 
@@ -22,6 +23,9 @@ pub(super) struct OrgStore {
     pub(super) org: OrgId,
     table: RwLock<Table>,
     pub(super) head: Head,
+    segments: RwLock<Arc<SegmentSet>>,
+    /// Files that are to go when their last reader is gone.
+    pub(super) obsolete: Mutex<Vec<Obsolete>>,
     limits: RwLock<Arc<OrgLimits>>,
     pub(super) usage: Usage,
     pub(super) stored_total: AtomicU64,
@@ -45,6 +49,17 @@ impl OrgStore {
 
     pub(super) fn limits(&self) -> Arc<OrgLimits> {
         Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The segments that count now.
+    pub(super) fn segments(&self) -> Arc<SegmentSet> {
+        Arc::clone(&self.segments.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes another set the one that counts; after control has committed the same. Returns the one before.
+    pub(super) fn publish(&self, next: SegmentSet) -> Arc<SegmentSet> {
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut segments, Arc::new(next))
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
@@ -123,6 +138,8 @@ impl Stores {
                 org,
                 table: RwLock::new(Table::new(Secret::of(&self.secret, org.0))),
                 head: Head::new(Arc::clone(&self.head_bytes)),
+                segments: RwLock::default(),
+                obsolete: Mutex::default(),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
                 usage: Usage::default(),
                 stored_total: AtomicU64::new(0),
@@ -198,6 +215,14 @@ impl Stores {
                 let store = self.org_or_new(org);
                 let mut table = store.table_mut();
                 metadata::decode(body, &mut |said| table.metadata.set(said, kind == Kind::RegistryMetadata))?;
+                Ok(Outcome::default())
+            }
+            Kind::Seal => {
+                let until_ms = parse_seal(body)?;
+                let store = self.org_or_new(org);
+                store.head.close_window(until_ms);
+                // What was logged before is in segments soon, and the log is trimmed after them.
+                store.usage.log_bytes.store(0, Ordering::Relaxed);
                 Ok(Outcome::default())
             }
             Kind::Mark => Ok(Outcome::default()),

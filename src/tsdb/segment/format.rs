@@ -1,0 +1,1 @@
+//! The segment file, byte by byte.

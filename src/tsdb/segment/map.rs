@@ -1,0 +1,1 @@
+//! Read-only maps of files that never change.
