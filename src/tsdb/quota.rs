@@ -291,7 +291,7 @@ mod tests {
         let mut bucket = Bucket::default();
         let at = Timestamp::from_ms;
         // Milliseconds, series taken before, whole series in it after filling at 3 a second.
-        let steps = [(1_000, 0, 30), (1_000, 30, 0), (1_333, 0, 0), (1_334, 0, 1), (500, 1, 0), (833, 0, 0)];
+        let steps = [(1_000, 0, 30), (1_000, 30, 0), (1_333, 0, 0), (1_334, 0, 1), (500, 1, 0), (832, 0, 0)];
         for (ms, taken, expected) in steps {
             bucket.level -= taken * 1_000;
             bucket.fill(3, at(ms));
