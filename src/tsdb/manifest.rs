@@ -8,18 +8,21 @@
 //!                              a listed segment, every definition with seq <= S in that much of the registry
 //! 0x22 key org, number         a deletion (Tombstone)
 //! 0x23 key org, segment seq    a segment that is not listed any more and whose file is to go (Obsolete)
+//! 0x24 no key                  where the log begins: committed before anything before it is unlinked (LogBegin)
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 
 use super::segment::SegmentMeta;
+use super::wal::replay::Begin;
 use crate::kv::{CommitError, CommitFailure, Control, DatabaseError, Record, Txn};
 use crate::model::OrgId;
 
 /// Segments of one change at most: with the other rows of a seal or a compaction they stay below control's 64 rows.
-pub(super) const CHANGE_SEGMENTS_MAX: usize = 60;
+pub(super) const CHANGE_SEGMENTS_MAX: usize = 62;
 /// Rows of a tombstone's series ids are split beyond this: 20,000 ranges of at most 10 bytes are below 192 KiB.
 pub(super) const TOMBSTONE_RANGES_MAX: usize = 16_000;
 
@@ -124,6 +127,19 @@ pub(super) struct Tombstone {
     pub(super) series: Vec<(u32, u32)>,
 }
 
+impl Tombstone {
+    /// Whether the series is among those it is about.
+    pub(super) fn names(&self, series: u32) -> bool {
+        let place = self.series.partition_point(|(_, last)| *last < series);
+        self.series.get(place).is_some_and(|(first, _)| *first <= series)
+    }
+
+    /// Whether it hides a sample, if that came early enough.
+    pub(super) fn hides(&self, series: u32, at_ms: i64) -> bool {
+        (self.from_ms..=self.to_ms).contains(&at_ms) && self.names(series)
+    }
+}
+
 impl Record for Tombstone {
     const TABLE: u8 = 0x22;
     const KIND: u8 = 0x22;
@@ -134,10 +150,8 @@ impl Record for Tombstone {
 /// A segment whose file is to go, once no reader holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Obsolete {
-    /// With the key, the file's name.
-    pub(super) level: u8,
-    /// As in the segment's list entry.
-    pub(super) flags: u8,
+    /// Its file in `segments/<org>`.
+    pub(super) file: String,
     /// Why, for the log line of the deletion.
     pub(super) reason: String,
 }
@@ -147,6 +161,20 @@ impl Record for Obsolete {
     const KIND: u8 = 0x23;
     const VERSION: u8 = 1;
     type Key = (OrgId, u64);
+}
+
+/// Where the log begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct LogBegin {
+    file: u64,
+    seq: u64,
+}
+
+impl Record for LogBegin {
+    const TABLE: u8 = 0x24;
+    const KIND: u8 = 0x24;
+    const VERSION: u8 = 1;
+    type Key = ();
 }
 
 /// Everything that control knows of one organisation's samples.
@@ -219,6 +247,13 @@ impl std::fmt::Debug for Manifest {
     }
 }
 
+impl ManifestError {
+    /// Whether the change is certainly not there, now and after a restart.
+    pub(super) fn is_certain(&self) -> bool {
+        !matches!(self, ManifestError::Commit(CommitFailure::Fenced(_) | CommitFailure::Closed))
+    }
+}
+
 impl Manifest {
     pub(super) fn new(control: Arc<Control>) -> Manifest {
         Manifest { control: RwLock::new(Some(control)) }
@@ -235,9 +270,9 @@ impl Manifest {
     }
 
     /// Everything, by organisation.
-    pub(super) fn read(&self) -> Result<std::collections::BTreeMap<OrgId, Listed>, ManifestError> {
+    pub(super) fn read(&self) -> Result<BTreeMap<OrgId, Listed>, ManifestError> {
         let control = self.control()?;
-        let mut all: std::collections::BTreeMap<OrgId, Listed> = std::collections::BTreeMap::new();
+        let mut all: BTreeMap<OrgId, Listed> = BTreeMap::new();
         for (org, state) in control.scan::<SealState>(&())? {
             all.entry(org).or_default().state = state;
         }
@@ -251,6 +286,25 @@ impl Manifest {
             all.entry(org).or_default().obsolete.push((seq, obsolete));
         }
         Ok(all)
+    }
+
+    /// Where the log begins: its first file and record until something was trimmed.
+    pub(super) fn log_begin(&self) -> Result<Begin, ManifestError> {
+        let found = self.control()?.get::<LogBegin>(&())?;
+        Ok(found.map_or_else(Begin::default, |LogBegin { file, seq }| Begin { file, seq }))
+    }
+
+    /// Notes that the log begins later than before.
+    pub(super) fn set_log_begin(&self, begin: Begin) -> Result<(), ManifestError> {
+        let control = self.control()?;
+        let committed = control.commit(move |tx| {
+            tx.put(&(), &LogBegin { file: begin.file, seq: begin.seq });
+            Ok::<_, std::convert::Infallible>(())
+        });
+        committed.map_err(|e| match e {
+            CommitError::Refused(never) => match never {},
+            CommitError::Failed(failure) => ManifestError::Commit(failure),
+        })
     }
 
     /// Makes one change of one organisation durable, or none of it.
@@ -291,7 +345,7 @@ fn apply(tx: &mut Txn<'_>, org: OrgId, change: &Change) -> Result<(), ManifestEr
         }
         tx.remove::<SegmentRow>(&key);
         let reason = (*reason).to_owned();
-        tx.put(&key, &Obsolete { level: meta.level, flags: meta.flags, reason });
+        tx.put(&key, &Obsolete { file: meta.file_name(), reason });
     }
     for meta in &change.add {
         tx.put(&(org, meta.seq), &SegmentRow::of(meta));

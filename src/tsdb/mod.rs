@@ -29,7 +29,7 @@ mod store;
 mod wal;
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use disk::{Disk, Faults};
@@ -47,6 +47,7 @@ use append::Clocked;
 use checkpoint::Folder;
 use manifest::Manifest;
 use recovery::Recovered;
+use seal::Sealer;
 use store::{Record, Stores};
 use wal::log::{Apply, Draft, Log, Outcome};
 
@@ -77,6 +78,10 @@ pub struct Tsdb {
     options: Options,
     notes: Vec<String>,
     checkpoints: Mutex<Checkpoints>,
+    sealer: Mutex<Sealer>,
+    /// Seals that wait for the one under way: it need not rest.
+    seals_waiting: AtomicU32,
+    removal: Mutex<Removal>,
 }
 
 /// Where records go before they are applied.
@@ -88,6 +93,12 @@ enum Sink {
     Memory(Mutex<u64>),
     /// Nothing is written: the log is damaged.
     ReadOnly { why: String, last_seq: u64 },
+}
+
+/// Who keeps files from being removed.
+#[derive(Debug, Default)]
+struct Removal {
+    pins: u32,
 }
 
 #[derive(Debug)]
@@ -111,7 +122,8 @@ impl Tsdb {
         now: Timestamp,
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
         let Home { dir, store, control } = home;
-        let recovered = recovery::recover(dir, store, &options, rng.bytes(), now)?;
+        let manifest = Manifest::new(control);
+        let recovered = recovery::recover(dir, store, &manifest, &options, (rng.bytes(), now))?;
         let Recovered { stores, folder, wal, resume, report } = recovered;
         stores.uncovered.store(report.samples, Ordering::Relaxed);
         for store in stores.all() {
@@ -131,7 +143,7 @@ impl Tsdb {
             }
         };
         let notes = report.notes.clone();
-        let manifest = Some(Manifest::new(control));
+        let manifest = Some(manifest);
         let tsdb = Tsdb {
             stores,
             log,
@@ -140,6 +152,9 @@ impl Tsdb {
             options,
             notes,
             checkpoints: Mutex::default(),
+            sealer: Mutex::default(),
+            seals_waiting: AtomicU32::new(0),
+            removal: Mutex::default(),
         };
         Ok((tsdb, report))
     }
@@ -154,6 +169,9 @@ impl Tsdb {
             options,
             notes: Vec::new(),
             checkpoints: Mutex::default(),
+            sealer: Mutex::default(),
+            seals_waiting: AtomicU32::new(0),
+            removal: Mutex::default(),
         }
     }
 

@@ -93,6 +93,12 @@ impl Default for SegmentSet {
 }
 
 impl SegmentSet {
+    /// Whether a sample of this record is in a segment already, or was deleted since.
+    pub(super) fn has_record(&self, seq: u64, series: u32, at_ms: i64) -> bool {
+        (seq <= self.seal_seq && at_ms < self.sealed_until)
+            || self.tombstones.iter().any(|(_, tombstone)| seq <= tombstone.upto_seq && tombstone.hides(series, at_ms))
+    }
+
     /// The segments that may hold samples of this range, in order of number.
     pub(super) fn overlapping(&self, range: TimeRange) -> impl DoubleEndedIterator<Item = &Arc<Part>> {
         self.parts.iter().filter(move |part| part.overlaps(range))

@@ -1,11 +1,12 @@
 //! What the store holds in memory: one [`OrgStore`] for each organisation, and the one function that changes it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::error::Damage;
 use super::head::Head;
+use super::manifest::{Change, Manifest, ManifestError};
 use super::options::OrgLimits;
 use super::quota::Usage;
 use super::segments::{Obsolete, SegmentSet};
@@ -34,6 +35,48 @@ pub(super) struct OrgStore {
     pub(super) metadata_dropped_total: AtomicU64,
     /// How far the registry file reaches; checkpoints alone change it.
     registry: Mutex<registry::End>,
+    /// Held while control and the published set are changed together.
+    changing: Mutex<()>,
+    /// The number that the next segment gets.
+    pub(super) next_segment: AtomicU64,
+    /// The last applied record of any kind.
+    pub(super) last_seq: AtomicU64,
+    pub(super) arrivals: Arrivals,
+}
+
+/// Which times came, for what is due to be sealed.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    least_ms: AtomicI64,
+    greatest_ms: AtomicI64,
+}
+
+impl Default for Arrivals {
+    fn default() -> Arrivals {
+        Arrivals { least_ms: AtomicI64::new(i64::MAX), greatest_ms: AtomicI64::new(i64::MIN) }
+    }
+}
+
+impl Arrivals {
+    fn note(&self, samples: &[LogSample]) {
+        let (mut least, mut greatest) = (i64::MAX, i64::MIN);
+        for sample in samples {
+            least = least.min(sample.at_ms);
+            greatest = greatest.max(sample.at_ms);
+        }
+        self.least_ms.fetch_min(least, Ordering::Relaxed);
+        self.greatest_ms.fetch_max(greatest, Ordering::Relaxed);
+    }
+
+    /// The least time that came since this was asked last; `i64::MAX`: nothing did.
+    pub(super) fn take_least(&self) -> i64 {
+        self.least_ms.swap(i64::MAX, Ordering::Relaxed)
+    }
+
+    /// The greatest time that ever came.
+    pub(super) fn greatest(&self) -> i64 {
+        self.greatest_ms.load(Ordering::Relaxed)
+    }
 }
 
 impl OrgStore {
@@ -56,10 +99,24 @@ impl OrgStore {
         Arc::clone(&self.segments.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes another set the one that counts; after control has committed the same. Returns the one before.
-    pub(super) fn publish(&self, next: SegmentSet) -> Arc<SegmentSet> {
-        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut segments, Arc::new(next))
+    /// Makes the set that the start found the one that counts.
+    pub(super) fn begin_with(&self, set: SegmentSet) {
+        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+    }
+
+    /// Commits a change of the list of segments and then publishes the same: readers see what is durable, and nobody
+    /// changes the list in between. `next` makes the new set of the one that counts now.
+    pub(super) fn change_segments(
+        &self,
+        manifest: &Manifest,
+        change: Change,
+        next: impl FnOnce(&SegmentSet) -> SegmentSet,
+    ) -> Result<(), ManifestError> {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        manifest.commit(self.org, change)?;
+        let next = Arc::new(next(&self.segments()));
+        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
@@ -84,7 +141,7 @@ impl RowSeqs {
         }
     }
 
-    fn of(&self, org: OrgId) -> &[u64] {
+    pub(super) fn of(&self, org: OrgId) -> &[u64] {
         self.by_org.get(&org).map_or(&[], Vec::as_slice)
     }
 }
@@ -146,6 +203,10 @@ impl Stores {
                 refused_total: AtomicU64::new(0),
                 metadata_dropped_total: AtomicU64::new(0),
                 registry: Mutex::default(),
+                changing: Mutex::default(),
+                next_segment: AtomicU64::new(1),
+                last_seq: AtomicU64::new(0),
+                arrivals: Arrivals::default(),
             })
         };
         Arc::clone(orgs.entry(org).or_insert_with(fresh))
@@ -183,12 +244,16 @@ impl Stores {
                 let store = self.org_or_new(org);
                 let mut orphans = 0;
                 if rows.is_some() {
-                    store.usage.saw(scratch.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN));
+                    // What segments have, and what was deleted from them, is not loaded again.
+                    let sealed = store.segments();
+                    scratch.retain(|sample| !sealed.has_record(seq, sample.series, sample.at_ms));
                     let table = store.table();
                     let all = scratch.len();
                     scratch.retain(|sample| table.knows(sample.series));
                     orphans = (all - scratch.len()) as u64;
                 }
+                store.arrivals.note(scratch);
+                store.last_seq.store(seq, Ordering::Release);
                 let skip = rows.map_or(&[][..], |rows| rows.of(org));
                 let mut outcome = store
                     .head
@@ -199,6 +264,9 @@ impl Stores {
             }
             Kind::Series | Kind::RegistrySeries => {
                 let store = self.org_or_new(org);
+                if kind == Kind::Series {
+                    store.last_seq.store(seq, Ordering::Release);
+                }
                 let mut table = store.table_mut();
                 let mut wrong = None;
                 definition::decode(body, &mut |id, pairs| {
@@ -213,6 +281,9 @@ impl Stores {
             }
             Kind::Metadata | Kind::RegistryMetadata => {
                 let store = self.org_or_new(org);
+                if kind == Kind::Metadata {
+                    store.last_seq.store(seq, Ordering::Release);
+                }
                 let mut table = store.table_mut();
                 metadata::decode(body, &mut |said| table.metadata.set(said, kind == Kind::RegistryMetadata))?;
                 Ok(Outcome::default())
@@ -220,10 +291,11 @@ impl Stores {
             Kind::Seal => {
                 let until_ms = parse_seal(body)?;
                 let store = self.org_or_new(org);
+                store.last_seq.store(seq, Ordering::Release);
                 store.head.close_window(until_ms);
                 // What was logged before is in segments soon, and the log is trimmed after them.
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
-                Ok(Outcome::default())
+                Ok(Outcome { seal_seq: seq, ..Outcome::default() })
             }
             Kind::Mark => Ok(Outcome::default()),
         }

@@ -4,15 +4,19 @@
 //! one in a single pass with bounded memory; [`read`] opens one through [`map`]. The file is drawn in [`format`], its
 //! blocks in [`block`].
 
+mod block;
+mod dictionary;
+mod directory;
 mod format;
 mod map;
+mod packed;
 mod read;
 mod write;
 
 use std::path::PathBuf;
 
-pub(in crate::tsdb) use read::{Ids, Segment};
-pub(in crate::tsdb) use write::{NewSegment, SegmentWriter};
+pub(in crate::tsdb) use read::{Block, Ids, Segment, Spans};
+pub(in crate::tsdb) use write::{NewSegment, Piece, PieceError, SegmentWriter};
 
 use super::error::DiskError;
 use crate::model::OrgId;

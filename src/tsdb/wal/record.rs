@@ -272,8 +272,7 @@ impl Mark {
         out
     }
 
-    /// Reads a mark; the trim rules of the next issue use what it says.
-    #[cfg(test)]
+    /// Reads a mark.
     pub(in crate::tsdb) fn parse(body: &[u8]) -> Result<Mark, Damage> {
         let mut reader = Reader::new(body);
         let durable = reader.u64()?;
