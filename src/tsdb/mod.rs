@@ -37,7 +37,7 @@ pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
-    AppendReport, Capacity, CheckpointReport, Description, Health, Listing, Metric, MetricFilter, OrgStats,
+    AppendReport, Capacity, CheckpointReport, Description, Health, LabelSummary, Listing, Metric, MetricFilter, OrgStats,
     RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesId, Stats, Writes,
 };
 pub use seal::{SealError, SealReport};

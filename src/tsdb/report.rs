@@ -116,6 +116,17 @@ pub struct Metric {
     pub last_seen: Timestamp,
 }
 
+/// A label of some series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelSummary {
+    /// Its name.
+    pub name: std::sync::Arc<str>,
+    /// Distinct values.
+    pub count: usize,
+    /// The first of them in order, at most as many as were asked for.
+    pub values: Vec<std::sync::Arc<str>>,
+}
+
 /// Which metrics to list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MetricFilter<'a> {

@@ -7,6 +7,7 @@
 
 mod find;
 mod listings;
+mod presence;
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! Every text is kept once per label name, as an `Arc<str>` that rendered label sets share.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use super::identity::{Ids, Key, Secret, canonical_bytes};
 use super::metadata::Metadata;
@@ -25,6 +25,8 @@ pub(in crate::tsdb) struct Dictionary {
     codes: HashMap<Arc<str>, u32>,
     /// Estimated memory.
     bytes: u64,
+    /// Codes in order of their texts, as far as somebody asked for it.
+    order: RwLock<Arc<[u32]>>,
 }
 
 /// Estimated memory of a text beside its bytes: its counts, its place in both collections.
@@ -43,6 +45,30 @@ impl Dictionary {
 
     pub(in crate::tsdb) fn len(&self) -> usize {
         self.texts.len()
+    }
+
+    /// All codes in order of their texts. Made when it is asked for and kept; texts that came since are merged in.
+    pub(in crate::tsdb) fn order(&self) -> Arc<[u32]> {
+        let known = Arc::clone(&self.order.read().unwrap_or_else(PoisonError::into_inner));
+        if known.len() == self.texts.len() {
+            return known;
+        }
+        let text = |code: &u32| self.texts.get(*code as usize);
+        let mut more: Vec<u32> = (0u32..).zip(&self.texts).skip(known.len()).map(|(code, _)| code).collect();
+        more.sort_unstable_by_key(text);
+        let mut order = Vec::with_capacity(self.texts.len());
+        let mut known = known.iter().copied().peekable();
+        for code in more {
+            while let Some(before) = known.next_if(|before| text(before) < text(&code)) {
+                order.push(before);
+            }
+            order.push(code);
+        }
+        order.extend(known);
+        let order: Arc<[u32]> = order.into();
+        // Texts are only ever added, and not while somebody reads: whoever was faster has stored the same.
+        *self.order.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&order);
+        order
     }
 
     fn intern(&mut self, text: &str) -> u32 {
@@ -69,6 +95,14 @@ pub(in crate::tsdb) enum Column {
 }
 
 impl Column {
+    /// The code of all rows, if all have the same.
+    pub(in crate::tsdb) const fn same(&self) -> Option<u32> {
+        match self {
+            Column::Same(code) => Some(*code),
+            Column::Each(_) => None,
+        }
+    }
+
     pub(in crate::tsdb) fn code(&self, row: usize) -> Option<u32> {
         match self {
             Column::Same(code) => Some(*code),
@@ -99,6 +133,13 @@ pub(in crate::tsdb) struct Family {
     pub(in crate::tsdb) columns: Vec<Column>,
     /// The series of each row.
     pub(in crate::tsdb) ids: Vec<u32>,
+}
+
+impl Family {
+    /// The column of a label name, if the family has it.
+    pub(in crate::tsdb) fn column(&self, name: u32) -> Option<&Column> {
+        self.columns.get(self.names.iter().position(|have| *have == name)?)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -299,11 +340,14 @@ impl Table {
         number
     }
 
-    /// The families of one metric name.
-    pub(in crate::tsdb) fn families_of(&self, metric: &str) -> impl Iterator<Item = &Family> {
+    /// The families of one metric name, with their numbers.
+    pub(in crate::tsdb) fn families_of(&self, metric: &str) -> impl Iterator<Item = (u32, &Family)> {
         let code = self.names.code(METRIC_NAME).and_then(|name| self.values.get(name as usize)?.code(metric));
         let numbers = code.and_then(|code| self.by_metric.get(&code));
-        numbers.into_iter().flatten().filter_map(|number| self.families.get(*number as usize))
+        numbers
+            .into_iter()
+            .flatten()
+            .filter_map(|number| Some((*number, self.families.get(*number as usize)?)))
     }
 
     /// The values of a label name, by its code.
@@ -369,7 +413,22 @@ mod tests {
         assert_eq!(table.labels(1).map(|l| l.to_string()).as_deref(), Some(r#"{__name__="up", job="b"}"#));
         assert_eq!(table.labels(3), None);
         assert_eq!(table.families.len(), 2);
-        assert_eq!(table.families_of("up").map(|f| f.ids.clone()).collect::<Vec<_>>(), [vec![0, 1]]);
+        assert_eq!(
+            table.families_of("up").map(|(n, f)| (n, f.ids.clone())).collect::<Vec<_>>(),
+            [(0, vec![0, 1])]
+        );
+    }
+
+    #[test]
+    fn the_order_of_texts_grows_with_them() {
+        let mut dictionary = Dictionary::default();
+        assert!(dictionary.order().is_empty());
+        for (texts, expected) in
+            [(&["m", "c", "x"][..], &[1, 0, 2][..]), (&["d", "z", "a"], &[5, 1, 3, 0, 2, 4])]
+        {
+            texts.iter().for_each(|text| drop(dictionary.intern(text)));
+            assert_eq!((&*dictionary.order(), &*dictionary.order()), (expected, expected));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod crash;
 mod faults;
 mod limits;
+mod listings;
 mod model;
 mod quota;
 mod reading;
