@@ -54,6 +54,8 @@ pub struct Settings {
     pub durability: Durability,
     /// How long samples are kept where an organisation does not say; none: for ever.
     pub retention: Option<Duration>,
+    /// How often checkpoints are made, if not as often as the store thinks right; for tests of crashes.
+    pub checkpoint_every: Option<Duration>,
     /// Requests a second and session.
     pub rate_cabinet_rps: u32,
     /// Requests a second and API key, where the key does not say.
@@ -268,6 +270,9 @@ struct Flags {
     /// How long samples are kept where an organisation does not say; `none` keeps all
     #[arg(long, env = "PROMLET_RETENTION", value_name = "DURATION|none", default_value = "90d", value_parser = retention)]
     retention: Retention,
+    /// How often checkpoints are made
+    #[arg(long, env = "PROMLET_CHECKPOINT_EVERY", value_name = "DURATION", hide = true, value_parser = duration)]
+    checkpoint_every: Option<Duration>,
     /// Serve the UI's files from this folder (editing)
     #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
     ui_dir: Option<PathBuf>,
@@ -421,6 +426,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         argon2: flags.argon2,
         durability: flags.durability,
         retention: flags.retention.0,
+        checkpoint_every: flags.checkpoint_every,
         rate_cabinet_rps: flags.rate_cabinet_rps,
         rate_embed_default_rps: flags.rate_embed_default_rps,
         query_timeout: flags.query_timeout,

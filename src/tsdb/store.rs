@@ -236,7 +236,10 @@ impl Stores {
     ) -> Result<Outcome, Damage> {
         let Record { seq, org, kind, body } = record;
         if kind != Kind::Mark {
-            self.org_or_new(org).usage.log_bytes.fetch_add(record_bytes(body.len()) as u64, Ordering::Relaxed);
+            self.org_or_new(org)
+                .usage
+                .log_bytes
+                .fetch_add(record_bytes(body.len()) as u64, Ordering::Relaxed);
         }
         match kind {
             Kind::Samples => {
