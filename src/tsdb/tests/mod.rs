@@ -3,7 +3,9 @@
 mod crash;
 mod faults;
 mod limits;
+mod listings;
 mod model;
+mod quota;
 mod reading;
 
 use std::collections::BTreeMap;
