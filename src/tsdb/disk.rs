@@ -31,6 +31,8 @@ pub struct Faults {
     pub free_bytes: AtomicU64,
     /// So many steps of seals are done, then a seal stops as if the process had ended; negative: never.
     pub seal_steps_left: AtomicI64,
+    /// So many steps of compactions and retention are done, then they stop as if the process had ended; negative: never.
+    pub upkeep_steps_left: AtomicI64,
 }
 
 impl Default for Faults {
@@ -40,6 +42,7 @@ impl Default for Faults {
             log_syncs_left: AtomicI64::new(-1),
             free_bytes: AtomicU64::new(u64::MAX),
             seal_steps_left: AtomicI64::new(-1),
+            upkeep_steps_left: AtomicI64::new(-1),
         }
     }
 }
@@ -73,6 +76,14 @@ impl Disk {
         match self {
             Disk::Real => true,
             Disk::Faulty(faults) => count_down(&faults.seal_steps_left).is_ok(),
+        }
+    }
+
+    /// Whether a compaction or retention goes on after a step.
+    pub(super) fn upkeep_goes_on(&self) -> bool {
+        match self {
+            Disk::Real => true,
+            Disk::Faulty(faults) => count_down(&faults.upkeep_steps_left).is_ok(),
         }
     }
 
@@ -144,6 +155,23 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<(), DiskError> {
 /// Unlinks a file; the caller syncs the directory.
 pub(super) fn remove_file(path: &Path) -> Result<(), DiskError> {
     fs::remove_file(path).map_err(DiskError::at("remove", path))
+}
+
+/// Unlinks a file, if it is there; answers whether it was. The caller syncs the directory.
+pub(super) fn remove_if_there(path: &Path) -> Result<bool, DiskError> {
+    match remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(e) if e.source.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Unlinks a directory and everything in it, if it is there; the caller syncs its parent.
+pub(super) fn remove_dir_if_there(dir: &Path) -> Result<(), DiskError> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map_err(DiskError::at("remove", dir)),
+    }
 }
 
 /// The content of a file of at most `bytes_max` bytes.
