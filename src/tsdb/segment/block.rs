@@ -14,6 +14,7 @@
 
 mod integers;
 mod pack;
+mod stats;
 mod times;
 mod values;
 
@@ -172,3 +173,6 @@ pub(super) fn verified(block: &[u8], series: u32, count: usize) -> Result<&[u8],
         Err(Damage::new(0, "wrong checksum of a value block"))
     }
 }
+
+#[cfg(test)]
+mod tests;
