@@ -29,6 +29,8 @@ pub struct Faults {
     pub log_syncs_left: AtomicI64,
     /// What the file system says is free, in bytes; `u64::MAX` asks the real one.
     pub free_bytes: AtomicU64,
+    /// So many steps of seals are done, then a seal stops as if the process had ended; negative: never.
+    pub seal_steps_left: AtomicI64,
 }
 
 impl Default for Faults {
@@ -37,6 +39,7 @@ impl Default for Faults {
             log_writes_left: AtomicI64::new(-1),
             log_syncs_left: AtomicI64::new(-1),
             free_bytes: AtomicU64::new(u64::MAX),
+            seal_steps_left: AtomicI64::new(-1),
         }
     }
 }
@@ -63,6 +66,14 @@ impl Disk {
             count_down(&faults.log_syncs_left)?;
         }
         file.sync_data()
+    }
+
+    /// Whether a seal goes on after a step.
+    pub(super) fn seal_goes_on(&self) -> bool {
+        match self {
+            Disk::Real => true,
+            Disk::Faulty(faults) => count_down(&faults.seal_steps_left).is_ok(),
+        }
     }
 
     /// What is left on the file system of `dir`, for a process without privileges.

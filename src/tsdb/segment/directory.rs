@@ -38,14 +38,18 @@ impl Texts {
     /// The texts in order, and the rank of each number.
     fn sorted(&self) -> (Vec<&str>, Vec<u32>) {
         let mut order: Vec<u32> = (0..).take(self.texts.len()).collect();
-        order.sort_unstable_by_key(|number| self.texts.get(*number as usize).map(AsRef::as_ref).unwrap_or(""));
+        order
+            .sort_unstable_by_key(|number| self.texts.get(*number as usize).map(AsRef::as_ref).unwrap_or(""));
         let mut ranks = vec![0; order.len()];
         for (rank, number) in (0..).zip(&order) {
             if let Some(slot) = ranks.get_mut(*number as usize) {
                 *slot = rank;
             }
         }
-        (order.iter().filter_map(|number| self.texts.get(*number as usize)).map(AsRef::as_ref).collect(), ranks)
+        (
+            order.iter().filter_map(|number| self.texts.get(*number as usize)).map(AsRef::as_ref).collect(),
+            ranks,
+        )
     }
 }
 
@@ -324,8 +328,9 @@ impl Directory {
             return Err(SegmentWriteError::Shape("a family came twice"));
         }
         let mut pool = self.pool;
-        let timelines = [&self.timelines.first, &self.timelines.last, &self.timelines.ends, &self.timelines.blocks]
-            .map(|column| pool.add(column));
+        let timelines =
+            [&self.timelines.first, &self.timelines.last, &self.timelines.ends, &self.timelines.blocks]
+                .map(|column| pool.add(column));
         let mut records = Vec::new();
         let mut starts = Vec::with_capacity(sorted.len() + 1);
         for column in timelines {

@@ -5,8 +5,8 @@
 //!   32 u32 org        36 u8 level      37 u8 flags            38 2 zero
 //!   40 u64 segment seq                 48 u64 first log seq   56 u32 zero     60 u32 crc of 0..60
 //!   64 sections, each beginning at a multiple of 64, zeros between them:
-//!    1 DATA          value blocks ([`super::block`]): family by family, series by series, the blocks of a series in order
-//!                    of time and back to back
+//!    1 DATA          family by family, series by series: varint bytes of each value block but the last; value blocks
+//!                    ([`super::block`]), in order of time and back to back
 //!    2 TIMES         time blocks, equal ones once
 //!    3 COLUMNS       columns of bits ([`super::packed`]), equal ones once; 8 zeros
 //!    4 FAMILIES      below
@@ -35,7 +35,7 @@
 //!              for each label: u8 form; form 0: column of values' numbers
 //!                                       form 1: column of local numbers; column of the values' numbers by local number
 //! ```
-//! The list's own form of an entry (control table 0x20) is [`SegmentMeta::put`].
+//! The list itself is control's (`tsdb::manifest`): the entry here lets it be checked, and made again if it is lost.
 
 use super::SegmentMeta;
 use crate::model::{OrgId, StoreId};
@@ -121,7 +121,14 @@ impl Header {
         let store = StoreId(reader.array()?);
         let org = OrgId(reader.u32()?);
         let [level, flags, _, _] = reader.array()?;
-        Ok(Found::Header(Header { store, org, level, flags, seq: reader.u64()?, first_log_seq: reader.u64()? }))
+        Ok(Found::Header(Header {
+            store,
+            org,
+            level,
+            flags,
+            seq: reader.u64()?,
+            first_log_seq: reader.u64()?,
+        }))
     }
 }
 
@@ -243,38 +250,11 @@ impl SegmentMeta {
         }
     }
 
-    fn put_replaced(&self, out: &mut Vec<u8>) {
+    fn put_entry(&self, out: &mut Vec<u8>) {
+        self.put_fixed(out);
         for seq in self.replaces.iter().take(usize::from(u16::MAX)) {
             out.extend_from_slice(&seq.to_le_bytes());
         }
-    }
-
-    fn put_entry(&self, out: &mut Vec<u8>) {
-        self.put_fixed(out);
-        self.put_replaced(out);
-    }
-
-    /// Appends the list's form: the 56 bytes of the footer's entry, u32 footer crc, 16 bytes of hash, the segments
-    /// replaced.
-    pub(in crate::tsdb) fn put(&self, out: &mut Vec<u8>) {
-        self.put_fixed(out);
-        out.extend_from_slice(&self.footer_crc.to_le_bytes());
-        out.extend_from_slice(&self.sha256);
-        self.put_replaced(out);
-    }
-
-    /// Reads the list's form to the end.
-    ///
-    /// # Errors
-    /// [`Damage`] where it is not one.
-    pub(in crate::tsdb) fn take(bytes: &[u8], org: OrgId, seq: u64) -> Result<SegmentMeta, Damage> {
-        let mut reader = Reader::new(bytes);
-        let (mut meta, replaced) = SegmentMeta::take_fixed(&mut reader, org, seq)?;
-        meta.footer_crc = reader.u32()?;
-        meta.sha256 = reader.array()?;
-        meta.replaces = take_replaced(&mut reader, replaced)?;
-        reader.end()?;
-        Ok(meta)
     }
 
     fn take_entry(reader: &mut Reader<'_>, org: OrgId, seq: u64) -> Result<SegmentMeta, Damage> {

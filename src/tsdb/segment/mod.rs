@@ -6,6 +6,7 @@
 
 mod block;
 mod dictionary;
+mod directory;
 mod format;
 mod map;
 mod packed;
@@ -14,8 +15,8 @@ mod write;
 
 use std::path::PathBuf;
 
-pub(in crate::tsdb) use read::{Ids, Segment};
-pub(in crate::tsdb) use write::{NewSegment, SegmentWriter};
+pub(in crate::tsdb) use read::{Block, Ids, Segment, Spans};
+pub(in crate::tsdb) use write::{NewSegment, Piece, PieceError, SegmentWriter};
 
 use super::error::DiskError;
 use crate::model::OrgId;

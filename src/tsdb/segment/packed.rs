@@ -145,11 +145,13 @@ impl Pool {
 /// Base, slope and width of a column: with the slope from its first to its last number, if that makes it narrower.
 fn shape(values: &[i64]) -> Packed {
     let flat = fit(values, 0);
-    let (Some(first), Some(last), steps) = (values.first(), values.last(), values.len().saturating_sub(1)) else {
+    let (Some(first), Some(last), steps) = (values.first(), values.last(), values.len().saturating_sub(1))
+    else {
         return flat;
     };
     let rise = i128::from(*last) - i128::from(*first);
-    let Some(slope) = i128::try_from(steps.max(1)).ok().and_then(|n| i64::try_from((rise << 16) / n).ok()) else {
+    let Some(slope) = i128::try_from(steps.max(1)).ok().and_then(|n| i64::try_from((rise << 16) / n).ok())
+    else {
         return flat;
     };
     // One more for the part of a step that the division left out: whole numbers come out whole.
@@ -159,7 +161,8 @@ fn shape(values: &[i64]) -> Packed {
 }
 
 fn fit(values: &[i64], slope: i64) -> Packed {
-    let rest = || values.iter().enumerate().map(|(row, value)| i128::from(*value) - i128::from(line(0, slope, row)));
+    let rest =
+        || values.iter().enumerate().map(|(row, value)| i128::from(*value) - i128::from(line(0, slope, row)));
     let (least, most) = rest().fold((i128::MAX, i128::MIN), |(least, most), v| (least.min(v), most.max(v)));
     let Ok(base) = i64::try_from(least) else {
         // An empty column, or one whose slope leads out of all bounds.

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use super::block::{BLOCK_SAMPLES, copy_values, put_values};
+use super::block::{BLOCK_SAMPLES, put_values, verified};
 use super::directory::{Directory, Times};
 use super::format::{ALIGNMENT, COLUMNS, DATA, DICTIONARIES, FAMILIES, Footer, Header, Section, TIMES};
 use super::{FILE_BYTES_MAX, SegmentMeta, SegmentWriteError};
 use crate::model::{OrgId, StoreId};
+use crate::tsdb::bytes::put_varint;
 use crate::tsdb::disk;
 use crate::tsdb::error::{Damage, DiskError};
 
@@ -62,8 +63,42 @@ pub(in crate::tsdb) struct SegmentWriter {
     meta: SegmentMeta,
     directory: Directory,
     times: Times,
-    scratch: Vec<u8>,
+    data_crc: u32,
+    series: Scratch,
+}
+
+/// What becomes of one series.
+#[derive(Debug, Default)]
+struct Scratch {
+    blocks: Vec<u8>,
+    /// Where each of the blocks ends.
+    ends: Vec<usize>,
+    /// The time block of each.
     list: Vec<i64>,
+    lengths: Vec<u8>,
+}
+
+impl Scratch {
+    fn clear(&mut self) {
+        self.blocks.clear();
+        self.ends.clear();
+        self.list.clear();
+        self.lengths.clear();
+    }
+
+    fn end_block(&mut self, time_block: u32) {
+        self.ends.push(self.blocks.len());
+        self.list.push(i64::from(time_block));
+    }
+
+    /// The lengths of all blocks but the last.
+    fn measure(&mut self) {
+        let mut start = 0;
+        for end in self.ends.iter().take(self.ends.len().saturating_sub(1)) {
+            put_varint(&mut self.lengths, (end - start) as u64);
+            start = *end;
+        }
+    }
 }
 
 /// A file that grows at its end, under a running hash.
@@ -164,8 +199,8 @@ impl SegmentWriter {
             meta,
             directory: Directory::default(),
             times: Times::default(),
-            scratch: Vec::new(),
-            list: Vec::new(),
+            data_crc: 0,
+            series: Scratch::default(),
         })
     }
 
@@ -199,28 +234,29 @@ impl SegmentWriter {
         pieces: &[Piece<'_>],
     ) -> Result<(), PieceError> {
         self.directory.admits(id, values.len())?;
-        self.scratch.clear();
-        self.list.clear();
+        self.series.clear();
         let mut span: Option<(i64, i64)> = None;
         let mut samples = 0;
         for (place, piece) in pieces.iter().enumerate() {
             let (Piece::Samples { times, .. } | Piece::Block { times, .. }) = piece;
             let (Some(first), Some(last)) = (times.first(), times.last()) else { continue };
-            let ascending = times.is_sorted_by(|a, b| a < b) && span.is_none_or(|(_, before)| before < *first);
+            let ascending =
+                times.is_sorted_by(|a, b| a < b) && span.is_none_or(|(_, before)| before < *first);
             if !ascending {
                 return Err(SegmentWriteError::Shape("times do not ascend").into());
             }
             match piece {
                 Piece::Samples { times, bits } if times.len() == bits.len() => {
                     for (times, bits) in times.chunks(BLOCK_SAMPLES).zip(bits.chunks(BLOCK_SAMPLES)) {
-                        self.list.push(i64::from(self.times.place(times)?));
-                        put_values(&mut self.scratch, id, 0, bits);
+                        put_values(&mut self.series.blocks, id, bits);
+                        self.series.end_block(self.times.place(times)?);
                     }
                 }
                 Piece::Block { times, bytes } if times.len() <= BLOCK_SAMPLES => {
-                    self.list.push(i64::from(self.times.place(times)?));
-                    copy_values(&mut self.scratch, bytes, id, times.len(), 0)
+                    let block = verified(bytes, id, times.len())
                         .map_err(|damage| PieceError::Damaged { piece: place, damage })?;
+                    self.series.blocks.extend_from_slice(block);
+                    self.series.end_block(self.times.place(times)?);
                 }
                 _ => return Err(SegmentWriteError::Shape("not a value for each time").into()),
             }
@@ -228,8 +264,12 @@ impl SegmentWriter {
             samples += times.len() as u64;
         }
         let Some(span) = span else { return Ok(()) };
-        self.out.put(&self.scratch).map_err(SegmentWriteError::Disk)?;
-        self.directory.row(id, values, &self.list, span, self.data_bytes())?;
+        self.series.measure();
+        for bytes in [&self.series.lengths, &self.series.blocks] {
+            self.data_crc = crc32c::crc32c_append(self.data_crc, bytes);
+            self.out.put(bytes).map_err(SegmentWriteError::Disk)?;
+        }
+        self.directory.row(id, values, &self.series.list, span, self.data_bytes())?;
         self.meta.samples += samples;
         self.meta.min_ms = self.meta.min_ms.min(span.0);
         self.meta.max_ms = self.meta.max_ms.max(span.1);
@@ -264,8 +304,7 @@ impl SegmentWriter {
         }
         self.meta.series = self.directory.rows();
         let mut sections = [Section::default(); 5];
-        // The checksum over all blocks is for `check`: every block has its own.
-        sections[DATA] = Section { crc: 0, offset: ALIGNMENT, bytes: self.data_bytes() };
+        sections[DATA] = Section { crc: self.data_crc, offset: ALIGNMENT, bytes: self.data_bytes() };
         sections[TIMES] = self.out.section(self.times.bytes())?;
         let encoded = self.directory.encode()?;
         sections[COLUMNS] = self.out.section(&encoded.columns)?;
