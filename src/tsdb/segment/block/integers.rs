@@ -149,6 +149,10 @@ pub(super) fn plan(column: &[i64], grids: bool) -> Plan {
         if cost < best.0 {
             best = (cost, order, step);
         }
+        if cost == errors.len() as u64 {
+            // All as predicted: nothing is better.
+            break;
+        }
     }
     let (cost, order, step) = best;
     raw_errors(&q, order, step, &mut raw);

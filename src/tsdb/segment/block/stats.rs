@@ -20,31 +20,31 @@ use crate::tsdb::error::Damage;
 use super::{BLOCK_SAMPLES, set_crc};
 
 /// Samples from which on a block has statistics.
-pub(in crate::tsdb::segment) const STATS_FROM: usize = 512;
+pub(crate) const STATS_FROM: usize = 512;
 /// Bytes of a record.
-pub(in crate::tsdb::segment) const STATS_BYTES: usize = 64;
+pub(crate) const STATS_BYTES: usize = 64;
 
 const NAN: u8 = 1;
 const INFINITE: u8 = 2;
 
 /// Statistics of one block of values.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::tsdb::segment) struct BlockStats {
-    pub(in crate::tsdb::segment) samples: u16,
-    pub(in crate::tsdb::segment) stale: u16,
-    pub(in crate::tsdb::segment) first: f64,
-    pub(in crate::tsdb::segment) last: f64,
-    pub(in crate::tsdb::segment) least: f64,
-    pub(in crate::tsdb::segment) greatest: f64,
-    pub(in crate::tsdb::segment) sum: f64,
-    pub(in crate::tsdb::segment) sum_rest: f64,
-    pub(in crate::tsdb::segment) resets: u16,
+pub(crate) struct BlockStats {
+    pub(crate) samples: u16,
+    pub(crate) stale: u16,
+    pub(crate) first: f64,
+    pub(crate) last: f64,
+    pub(crate) least: f64,
+    pub(crate) greatest: f64,
+    pub(crate) sum: f64,
+    pub(crate) sum_rest: f64,
+    pub(crate) resets: u16,
     /// Of the greatest magnitude: 2^e <= |v| < 2^(e + 1); `i16::MIN` where all are 0.
-    pub(in crate::tsdb::segment) exponent_max: i16,
+    pub(crate) exponent_max: i16,
     /// Of the lowest bit set in any value; `i16::MAX` where all are 0.
-    pub(in crate::tsdb::segment) exponent_min: i16,
-    pub(in crate::tsdb::segment) has_nan: bool,
-    pub(in crate::tsdb::segment) has_infinity: bool,
+    pub(crate) exponent_min: i16,
+    pub(crate) has_nan: bool,
+    pub(crate) has_infinity: bool,
 }
 
 /// The sum of two doubles and what rounding took from it, exactly (Knuth).
@@ -68,7 +68,7 @@ fn exponents(value: f64) -> (i16, i16) {
 
 impl BlockStats {
     /// Statistics of the bit patterns of one block: at most 1,024, the others are left out.
-    pub(in crate::tsdb::segment) fn of(patterns: &[u64]) -> BlockStats {
+    pub(crate) fn of(patterns: &[u64]) -> BlockStats {
         let patterns = patterns.get(..BLOCK_SAMPLES).unwrap_or(patterns);
         let mut stats = BlockStats {
             samples: u16::try_from(patterns.len()).unwrap_or(u16::MAX),
@@ -133,7 +133,7 @@ impl BlockStats {
 
     /// Whether `sum` and `sum_rest` are the sum without any rounding, and stay so when blocks of together `samples`
     /// samples with exponents no wider than these are added up in any order: every partial sum fits two doubles.
-    pub(in crate::tsdb::segment) fn sum_is_exact(&self, samples: u64) -> bool {
+    pub(crate) fn sum_is_exact(&self, samples: u64) -> bool {
         if self.has_nan || self.has_infinity {
             return false;
         }
@@ -145,7 +145,7 @@ impl BlockStats {
     }
 
     /// The record, for the block of this series.
-    pub(in crate::tsdb::segment) fn encode(&self, series: u32) -> [u8; STATS_BYTES] {
+    pub(crate) fn encode(&self, series: u32) -> [u8; STATS_BYTES] {
         let mut out = Vec::with_capacity(STATS_BYTES);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.samples.to_le_bytes());
@@ -170,7 +170,7 @@ impl BlockStats {
     ///
     /// # Errors
     /// [`Damage`] where it is none.
-    pub(in crate::tsdb::segment) fn decode(record: &[u8], series: u32) -> Result<BlockStats, Damage> {
+    pub(crate) fn decode(record: &[u8], series: u32) -> Result<BlockStats, Damage> {
         let mut reader = Reader::new(record);
         let crc = reader.u32()?;
         if record.len() != STATS_BYTES || stats_crc(series, reader.rest()) != crc {
