@@ -7,15 +7,15 @@
 //! goes on.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt as _;
 use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::file::{self, LogFile};
 use super::log::FullFile;
 use super::record::{
-    BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Header, Kind, MAGIC_WAL, Mark, OrgSpan,
-    find_record, record_bytes,
+    BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Header, Kind, MAGIC_WAL, Mark, OrgSpan, find_record,
+    record_bytes,
 };
 use super::samples;
 use crate::model::{OrgId, StoreId};
