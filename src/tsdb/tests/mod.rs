@@ -7,6 +7,7 @@ mod listings;
 mod model;
 mod quota;
 mod reading;
+mod upkeep;
 
 use std::collections::BTreeMap;
 use std::path::Path;
