@@ -5,6 +5,7 @@ mod faults;
 mod limits;
 mod model;
 mod reading;
+mod seal;
 
 use std::collections::BTreeMap;
 use std::path::Path;
