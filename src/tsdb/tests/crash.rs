@@ -322,7 +322,7 @@ fn a_file_that_a_checkpoint_covers_is_missed_all_the_same() {
         ("record checksum differs", |file| flip(file, 90)),
         ("there is no record, though later files have some", |file| {
             let opened = std::fs::OpenOptions::new().write(true).open(file).expect("opened");
-            crate::tsdb::disk::write_zeros(&opened, 64, 1 << 19).expect("written");
+            crate::tsdb::disk::write_zeros(&opened, file, 64, 1 << 19).expect("written");
         }),
     ];
     for (says, damage) in damages {
