@@ -29,11 +29,19 @@ fn small_files() -> Options {
     options(&faults)
 }
 
+/// With the accounts' database out of reach of the cuts: it has tests of its own.
+fn open_apart(dir: &Path, accounts: &Path) -> Result<(Opened, RecoveryReport), OpenError> {
+    let (control, folder) = control(accounts);
+    let home = Home { dir, store: STORE, control: Arc::clone(&control) };
+    let (tsdb, report) = Tsdb::open(home, small_files(), &mut Entropy::seeded(1), NOW)?;
+    Ok((Opened { tsdb, _control: control, _folder: folder }, report))
+}
+
 fn trace() -> Trace {
     let dir = tempfile::tempdir().expect("made");
     let recording = Recording::start(dir.path());
-    let (tsdb, _) =
-        Tsdb::open(dir.path(), STORE, small_files(), &mut Entropy::seeded(1), NOW).expect("opens");
+    let accounts = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open_apart(dir.path(), accounts.path()).expect("opens");
     for (number, (series, samples)) in batches().iter().enumerate() {
         write(&tsdb, ORG, series, samples);
         recording.answered(number);
@@ -46,7 +54,8 @@ fn trace() -> Trace {
 fn judge(cut: &Cut) -> Option<String> {
     let dir = tempfile::tempdir().expect("made");
     cut.put(dir.path());
-    let opened = Tsdb::open(dir.path(), STORE, small_files(), &mut Entropy::seeded(1), NOW);
+    let accounts = tempfile::tempdir().expect("made");
+    let opened = open_apart(dir.path(), accounts.path());
     let (tsdb, report) = match opened {
         Ok(opened) => opened,
         Err(e) => return Some(format!("after {} operations it does not open: {e}", cut.at)),
