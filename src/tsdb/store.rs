@@ -278,7 +278,7 @@ impl Stores {
                 store.head.close_window(until_ms);
                 Ok(Outcome { seal_seq: seq, ..Outcome::default() })
             }
-            Kind::Mark => Ok(Outcome::default()),
+            Kind::Mark | Kind::Switch => Ok(Outcome::default()),
         }
     }
 }
