@@ -23,6 +23,8 @@ use crate::model::OrgId;
 
 /// Segments of one change at most: with the other rows of a seal or a compaction they stay below control's 64 rows.
 pub(super) const CHANGE_SEGMENTS_MAX: usize = 62;
+/// Rows of each of three kinds that one commit of 64 removes.
+const FORGET_AT_ONCE: usize = 20;
 /// Rows of a tombstone's series ids are split beyond this: 20,000 ranges of at most 10 bytes are below 192 KiB.
 pub(super) const TOMBSTONE_RANGES_MAX: usize = 16_000;
 
@@ -123,6 +125,8 @@ pub(super) struct Tombstone {
     pub(super) to_ms: i64,
     /// Samples of later records are new ones.
     pub(super) upto_seq: u64,
+    /// The number that the next segment had: none from there on holds what was deleted.
+    pub(super) clean_from: u64,
     /// Ranges of series ids, both ends in; ascending, apart. At most [`TOMBSTONE_RANGES_MAX`].
     pub(super) series: Vec<(u32, u32)>,
 }
@@ -132,6 +136,14 @@ impl Tombstone {
     pub(super) fn names(&self, series: u32) -> bool {
         let place = self.series.partition_point(|(_, last)| *last < series);
         self.series.get(place).is_some_and(|(first, _)| *first <= series)
+    }
+
+    /// Whether a segment may hold samples that it hides.
+    pub(super) fn masks(&self, meta: &SegmentMeta) -> bool {
+        meta.seq < self.clean_from
+            && meta.last_log_seq <= self.upto_seq
+            && meta.min_ms <= self.to_ms
+            && self.from_ms <= meta.max_ms
     }
 
     /// Whether it hides a sample, if that came early enough.
@@ -318,6 +330,30 @@ impl Manifest {
             CommitError::Refused(refused) => refused,
             CommitError::Failed(failure) => ManifestError::Commit(failure),
         })
+    }
+
+    /// Removes rows of an organisation that was dropped; answers whether there may be more.
+    pub(super) fn forget(&self, org: OrgId) -> Result<bool, ManifestError> {
+        let control = self.control()?;
+        let segments: Vec<u64> =
+            control.scan::<SegmentRow>(&org)?.into_iter().map(|((_, seq), _)| seq).collect();
+        let obsolete: Vec<u64> =
+            control.scan::<Obsolete>(&org)?.into_iter().map(|((_, seq), _)| seq).collect();
+        let tombstones: Vec<u64> =
+            control.scan::<Tombstone>(&org)?.into_iter().map(|((_, n), _)| n).collect();
+        let all = segments.len() + obsolete.len() + tombstones.len();
+        let committed = control.commit(move |tx| {
+            segments.iter().take(FORGET_AT_ONCE).for_each(|seq| tx.remove::<SegmentRow>(&(org, *seq)));
+            obsolete.iter().take(FORGET_AT_ONCE).for_each(|seq| tx.remove::<Obsolete>(&(org, *seq)));
+            tombstones.iter().take(FORGET_AT_ONCE).for_each(|number| tx.remove::<Tombstone>(&(org, *number)));
+            tx.remove::<SealState>(&org);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        committed.map_err(|e| match e {
+            CommitError::Refused(never) => match never {},
+            CommitError::Failed(failure) => ManifestError::Commit(failure),
+        })?;
+        Ok(all > FORGET_AT_ONCE)
     }
 
     /// Whether control takes changes.

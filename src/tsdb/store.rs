@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::delete::Deletion;
 use super::error::Damage;
 use super::head::Head;
 use super::manifest::{Change, Manifest, ManifestError};
 use super::options::OrgLimits;
+use super::quota::Usage;
 use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{definition, metadata, registry};
 use super::wal::log::Outcome;
-use super::wal::record::{Kind, parse_seal};
+use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
 
@@ -27,6 +29,7 @@ pub(super) struct OrgStore {
     /// Files that are to go when their last reader is gone.
     pub(super) obsolete: Mutex<Vec<Obsolete>>,
     limits: RwLock<Arc<OrgLimits>>,
+    pub(super) usage: Usage,
     pub(super) stored_total: AtomicU64,
     pub(super) refused_total: AtomicU64,
     /// Descriptions of metrics that were too long or too many.
@@ -110,7 +113,37 @@ impl OrgStore {
         change: Change,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<(), ManifestError> {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.change_segments_if(manifest, |_| true, change, next).map(drop)
+    }
+
+    /// As [`OrgStore::change_segments`], if the set that counts now is as the change needs it; answers whether it was.
+    pub(super) fn change_segments_if(
+        &self,
+        manifest: &Manifest,
+        fits: impl FnOnce(&SegmentSet) -> bool,
+        change: Change,
+        next: impl FnOnce(&SegmentSet) -> SegmentSet,
+    ) -> Result<bool, ManifestError> {
+        let alone = self.changing();
+        if !fits(&self.segments()) {
+            return Ok(false);
+        }
+        self.change_held(&alone, manifest, change, next).map(|()| true)
+    }
+
+    /// Keeps everybody else from changing the list of segments.
+    pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`OrgStore::change_segments`], by whom nobody can come in between.
+    pub(super) fn change_held(
+        &self,
+        _alone: &MutexGuard<'_, ()>,
+        manifest: &Manifest,
+        change: Change,
+        next: impl FnOnce(&SegmentSet) -> SegmentSet,
+    ) -> Result<(), ManifestError> {
         manifest.commit(self.org, change)?;
         let next = Arc::new(next(&self.segments()));
         *self.segments.write().unwrap_or_else(PoisonError::into_inner) = next;
@@ -161,14 +194,25 @@ pub(super) struct Stores {
     orgs: RwLock<BTreeMap<OrgId, Arc<OrgStore>>>,
     /// Estimated memory of all heads.
     pub(super) head_bytes: Arc<AtomicU64>,
+    /// Estimated memory of all names and series.
+    pub(super) name_bytes: AtomicU64,
     /// Samples stored since the last checkpoint.
     pub(super) uncovered: AtomicU64,
+    /// Organisations that were dropped, and whether their rows and files are gone.
+    dropped: Mutex<BTreeMap<OrgId, bool>>,
 }
 
 impl Stores {
     pub(super) fn new(secret: [u8; 32], limits: OrgLimits) -> Stores {
-        let (head_bytes, uncovered) = (Arc::default(), AtomicU64::new(0));
-        Stores { secret, limits, orgs: RwLock::default(), head_bytes, uncovered }
+        Stores {
+            secret,
+            limits,
+            orgs: RwLock::default(),
+            head_bytes: Arc::default(),
+            name_bytes: AtomicU64::new(0),
+            uncovered: AtomicU64::new(0),
+            dropped: Mutex::default(),
+        }
     }
 
     pub(super) fn org(&self, org: OrgId) -> Option<Arc<OrgStore>> {
@@ -188,6 +232,7 @@ impl Stores {
                 segments: RwLock::default(),
                 obsolete: Mutex::default(),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
+                usage: Usage::default(),
                 stored_total: AtomicU64::new(0),
                 refused_total: AtomicU64::new(0),
                 metadata_dropped_total: AtomicU64::new(0),
@@ -199,6 +244,30 @@ impl Stores {
             })
         };
         Arc::clone(orgs.entry(org).or_insert_with(fresh))
+    }
+
+    /// Lets go of an organisation; those who read it go on with what they have.
+    fn drop_org(&self, org: OrgId) {
+        let gone = self.orgs.write().unwrap_or_else(PoisonError::into_inner).remove(&org);
+        if let Some(store) = gone {
+            self.head_bytes.fetch_sub(store.head.counters.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, false);
+    }
+
+    /// Organisations of which rows and files may be left.
+    pub(super) fn dropped_unfinished(&self) -> Vec<OrgId> {
+        let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.iter().filter(|(_, finished)| !**finished).map(|(org, _)| *org).collect()
+    }
+
+    pub(super) fn drop_is_finished(&self, org: OrgId) {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, true);
+    }
+
+    /// Whether an organisation was dropped and nothing is left of it: the log need not keep its records.
+    pub(super) fn is_gone(&self, org: OrgId) -> bool {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).get(&org) == Some(&true)
     }
 
     /// In order of id.
@@ -224,6 +293,16 @@ impl Stores {
         rows: Option<&RowSeqs>,
     ) -> Result<Outcome, Damage> {
         let Record { seq, org, kind, body } = record;
+        if kind == Kind::Dropped {
+            self.drop_org(org);
+            return Ok(Outcome { record_seq: seq, ..Outcome::default() });
+        }
+        if kind != Kind::Mark {
+            self.org_or_new(org)
+                .usage
+                .log_bytes
+                .fetch_add(record_bytes(body.len()) as u64, Ordering::Relaxed);
+        }
         match kind {
             Kind::Samples => {
                 samples::decode(body, scratch)?;
@@ -260,6 +339,9 @@ impl Stores {
                         wrong.get_or_insert(what);
                     }
                 })?;
+                store.usage.set_names(&table);
+                drop(table);
+                self.settle_names(&store);
                 wrong.map_or_else(|| Ok(Outcome::default()), |what| Err(Damage::new(0, what)))
             }
             Kind::Metadata | Kind::RegistryMetadata => {
@@ -276,9 +358,21 @@ impl Stores {
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
                 store.head.close_window(until_ms);
-                Ok(Outcome { seal_seq: seq, ..Outcome::default() })
+                // What was logged before is in segments soon, and the log is trimmed after them.
+                store.usage.log_bytes.store(0, Ordering::Relaxed);
+                Ok(Outcome { record_seq: seq, ..Outcome::default() })
             }
-            Kind::Mark | Kind::Switch => Ok(Outcome::default()),
+            Kind::Delete => {
+                let deletion = Deletion::decode(body)?;
+                let store = self.org_or_new(org);
+                store.last_seq.store(seq, Ordering::Release);
+                // In replay the tombstones do it: a deletion without one was never answered.
+                if rows.is_none() {
+                    deletion.apply(&store);
+                }
+                Ok(Outcome { record_seq: seq, ..Outcome::default() })
+            }
+            Kind::Mark | Kind::Switch | Kind::Dropped => Ok(Outcome::default()),
         }
     }
 }

@@ -10,7 +10,8 @@
 //! ```text
 //!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
-//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch 32, 33 registry
+//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch 9 deletion
+//!          32, 33 registry
 //! 21 u8  body version 1     22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
 //! ```
@@ -63,8 +64,12 @@ pub(in crate::tsdb) enum Kind {
     Series,
     Metadata,
     Mark,
+    /// The organisation was dropped.
+    Dropped,
     Seal,
     Switch,
+    /// Samples were deleted.
+    Delete,
     RegistrySeries,
     RegistryMetadata,
 }
@@ -76,8 +81,10 @@ impl Kind {
             Kind::Series => 2,
             Kind::Metadata => 4,
             Kind::Mark => 5,
+            Kind::Dropped => 6,
             Kind::Seal => 7,
             Kind::Switch => 8,
+            Kind::Delete => 9,
             Kind::RegistrySeries => 32,
             Kind::RegistryMetadata => 33,
         }
@@ -90,8 +97,10 @@ impl Kind {
             (2, BODY_VERSION) => Some(Kind::Series),
             (4, BODY_VERSION) => Some(Kind::Metadata),
             (5, BODY_VERSION) => Some(Kind::Mark),
+            (6, BODY_VERSION) => Some(Kind::Dropped),
             (7, BODY_VERSION) => Some(Kind::Seal),
             (8, BODY_VERSION) => Some(Kind::Switch),
+            (9, BODY_VERSION) => Some(Kind::Delete),
             (32, BODY_VERSION) => Some(Kind::RegistrySeries),
             (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
             _ => None,
