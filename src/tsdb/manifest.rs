@@ -335,9 +335,12 @@ impl Manifest {
     /// Removes rows of an organisation that was dropped; answers whether there may be more.
     pub(super) fn forget(&self, org: OrgId) -> Result<bool, ManifestError> {
         let control = self.control()?;
-        let segments: Vec<u64> = control.scan::<SegmentRow>(&org)?.into_iter().map(|((_, seq), _)| seq).collect();
-        let obsolete: Vec<u64> = control.scan::<Obsolete>(&org)?.into_iter().map(|((_, seq), _)| seq).collect();
-        let tombstones: Vec<u64> = control.scan::<Tombstone>(&org)?.into_iter().map(|((_, n), _)| n).collect();
+        let segments: Vec<u64> =
+            control.scan::<SegmentRow>(&org)?.into_iter().map(|((_, seq), _)| seq).collect();
+        let obsolete: Vec<u64> =
+            control.scan::<Obsolete>(&org)?.into_iter().map(|((_, seq), _)| seq).collect();
+        let tombstones: Vec<u64> =
+            control.scan::<Tombstone>(&org)?.into_iter().map(|((_, n), _)| n).collect();
         let all = segments.len() + obsolete.len() + tombstones.len();
         let committed = control.commit(move |tx| {
             segments.iter().take(FORGET_AT_ONCE).for_each(|seq| tx.remove::<SegmentRow>(&(org, *seq)));

@@ -355,14 +355,12 @@ impl Tsdb {
             Some(spans) => spans.clone(),
             None => replay::spans_of_file(&file.path)?.into_values().collect(),
         };
-        Ok(spans.iter().all(|span| {
-            match self.stores.org(span.org) {
-                Some(store) => {
-                    let set = store.segments();
-                    span.last_seq <= set.seal_seq && span.greatest_ms < set.sealed_until
-                }
-                None => self.stores.is_gone(span.org),
+        Ok(spans.iter().all(|span| match self.stores.org(span.org) {
+            Some(store) => {
+                let set = store.segments();
+                span.last_seq <= set.seal_seq && span.greatest_ms < set.sealed_until
             }
+            None => self.stores.is_gone(span.org),
         }))
     }
 }

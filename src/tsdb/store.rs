@@ -372,7 +372,7 @@ impl Stores {
                 }
                 Ok(Outcome { record_seq: seq, ..Outcome::default() })
             }
-            Kind::Mark | Kind::Dropped => Ok(Outcome::default()),
+            Kind::Mark | Kind::Switch | Kind::Dropped => Ok(Outcome::default()),
         }
     }
 }
