@@ -1,6 +1,6 @@
 //! What the store holds in memory: one [`OrgStore`] for each organisation, and the one function that changes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -255,6 +255,16 @@ impl Stores {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, false);
     }
 
+    /// What the start found dropped.
+    pub(super) fn set_dropped(&self, orgs: &BTreeSet<OrgId>) {
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.extend(orgs.iter().map(|org| (*org, false)));
+    }
+
+    pub(super) fn is_dropped(&self, org: OrgId) -> bool {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&org)
+    }
+
     /// Organisations of which rows and files may be left.
     pub(super) fn dropped_unfinished(&self) -> Vec<OrgId> {
         let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
@@ -296,6 +306,9 @@ impl Stores {
         if kind == Kind::Dropped {
             self.drop_org(org);
             return Ok(Outcome { record_seq: seq, ..Outcome::default() });
+        }
+        if self.is_dropped(org) {
+            return Ok(Outcome::default());
         }
         if kind != Kind::Mark {
             self.org_or_new(org)
