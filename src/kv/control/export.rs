@@ -14,14 +14,15 @@
 //! minutes if anything changed, and at a clean stop. A journal file goes when the *older* of the two covers it, so that
 //! one bad export is survivable (STORAGE.md section 6).
 
-use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use super::state::{META_KEY, Meta, State};
 use crate::kv::database::{DatabaseError, Next};
 use crate::kv::files::{self, FileError};
 use crate::kv::frame::{self, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::kv::ops;
 use crate::kv::rows::KeyAndValue;
 use crate::model::StoreId;
 
@@ -111,7 +112,7 @@ pub(super) fn prepare(dir: &Path) -> Result<(), FileError> {
     files::create_dir(dir)?;
     for name in files::names(dir)?.iter().filter(|name| name.ends_with(".new")) {
         let path = dir.join(name);
-        fs::remove_file(&path).map_err(FileError::at("remove", &path))?;
+        ops::remove_file(&path).map_err(FileError::at("remove", &path))?;
     }
     Ok(())
 }
@@ -129,19 +130,42 @@ fn header(store: StoreId, seq: u64) -> Vec<u8> {
     out
 }
 
-/// Counts and sums what passes through.
-struct Summed<T> {
-    inner: T,
-    bytes: u64,
+/// An export being written: gathered, counted and summed.
+struct Sink<'p> {
+    path: &'p Path,
+    file: File,
+    waiting: Vec<u8>,
+    written: u64,
     crc: u32,
 }
 
-impl<T: Write> Summed<T> {
+/// Bytes that are gathered before they are written.
+const GATHERED_BYTES: usize = 64 << 10;
+
+impl Sink<'_> {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.inner.write_all(bytes)?;
+        self.waiting.extend_from_slice(bytes);
         self.crc = crc32c::crc32c_append(self.crc, bytes);
-        self.bytes += bytes.len() as u64;
+        if self.waiting.len() >= GATHERED_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        ops::write_at(&self.file, self.path, &self.waiting, self.written)?;
+        self.written += self.waiting.len() as u64;
+        self.waiting.clear();
         Ok(())
+    }
+
+    /// The footer, and everything durable; the file's length.
+    fn finish(mut self, rows: u64, seq: u64) -> io::Result<u64> {
+        self.put(&[0; 4])?;
+        self.put(&rows.to_le_bytes())?;
+        self.put(&seq.to_le_bytes())?;
+        self.put(END_MAGIC)?;
+        self.put(&self.crc.to_le_bytes())?;
+        self.flush()?;
+        ops::sync_all(&self.file, self.path)?;
+        Ok(self.written)
     }
 }
 
@@ -163,14 +187,14 @@ pub(super) fn write(dir: &Path, state: &State, meta: &Meta) -> Result<ExportRepo
     });
     if written.is_err() {
         // A file whose sync failed is never used; that it could not be removed says less than why it was not made.
-        let _ = fs::remove_file(&new);
+        let _ = ops::remove_file(&new);
     }
     written
 }
 
 fn write_file(path: &Path, state: &State, meta: &Meta) -> Result<ExportReport, ExportError> {
-    let inner = BufWriter::with_capacity(64 << 10, files::create_file(path)?);
-    let mut out = Summed { inner, bytes: 0, crc: 0 };
+    let file = files::create_file(path)?;
+    let mut out = Sink { path, file, waiting: Vec::new(), written: 0, crc: 0 };
     let mut rows = 0_u64;
     let mut failed = out.put(&header(meta.store, meta.seq)).err();
     state.each_row(|key, value| {
@@ -185,24 +209,9 @@ fn write_file(path: &Path, state: &State, meta: &Meta) -> Result<ExportReport, E
         rows += 1;
         Next::More
     })?;
-    let finished = match failed {
-        Some(e) => Err(e),
-        None => footer(&mut out, rows, meta.seq).and_then(|()| {
-            let file = out.inner.into_inner().map_err(io::IntoInnerError::into_error)?;
-            file.sync_all()
-        }),
-    };
-    finished.map_err(FileError::at("write", path))?;
-    Ok(ExportReport { seq: meta.seq, rows, bytes: out.bytes, journal_files_removed: 0 })
-}
-
-fn footer<T: Write>(out: &mut Summed<T>, rows: u64, seq: u64) -> io::Result<()> {
-    out.put(&[0; 4])?;
-    out.put(&rows.to_le_bytes())?;
-    out.put(&seq.to_le_bytes())?;
-    out.put(END_MAGIC)?;
-    let crc = out.crc;
-    out.put(&crc.to_le_bytes())
+    let finished = failed.map_or_else(|| out.finish(rows, meta.seq), Err);
+    let bytes = finished.map_err(FileError::at("write", path))?;
+    Ok(ExportReport { seq: meta.seq, rows, bytes, journal_files_removed: 0 })
 }
 
 /// Reads a whole export: every checksum, the order of the keys, the counts. `each` gets the rows, and may stop it.
@@ -338,7 +347,7 @@ pub(super) fn retain(dir: &Path, store: StoreId, trusted: &mut Vec<u64>) -> Resu
     let mut whole = Vec::new();
     for export in list(dir)? {
         if whole.len() == KEPT {
-            fs::remove_file(&export.path).map_err(FileError::at("remove", &export.path))?;
+            ops::remove_file(&export.path).map_err(FileError::at("remove", &export.path))?;
             files::sync_dir(dir)?;
         } else if trusted.contains(&export.seq) || verify(&export, store).is_ok() {
             whole.push(export.seq);

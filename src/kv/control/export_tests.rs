@@ -370,3 +370,58 @@ fn a_copy_for_a_backup_is_enough_to_build_control_while_changes_go_on() {
     let found = built.scan::<User>(&()).expect("scan");
     assert!(found.len() >= 20 && found.iter().all(|row| seen.contains(row)), "{} rows", found.len());
 }
+
+/// Changes and exports, all of it written down; what a change was answered for is that all changes up to it are there.
+fn trace() -> crate::kv::ops::recording::Trace {
+    let temp = tempfile::tempdir().expect("temp");
+    let recording = crate::kv::ops::recording::Recording::start(temp.path());
+    let folder = folder(temp.path());
+    let control = opened(&folder);
+    for n in 0..14_u32 {
+        put(&control, n % 5, big(n)).expect("put");
+        recording.answered(n as usize);
+        if n % 3 == 2 {
+            control.export_if_due(later(i64::from(n + 1) * 15)).expect("exported").expect("due");
+        }
+    }
+    drop(control);
+    recording.finish()
+}
+
+/// What is wrong with what a cut left. Nothing of sled is on that disk: exports and journal alone are judged.
+fn judge(cut: &crate::kv::ops::recording::Cut) -> Option<String> {
+    let temp = tempfile::tempdir().expect("temp");
+    cut.put(temp.path());
+    if !temp.path().join("store").exists() {
+        return None;
+    }
+    let folder = folder(temp.path());
+    let (control, report) = match open(&folder) {
+        Ok(opened) => opened,
+        Err(e) => return Some(format!("after {} operations it does not open: {e}", cut.at)),
+    };
+    let answered = cut.answered.len() as u64;
+    if report.seq < answered || report.seq > 14 {
+        return Some(format!("after {} operations {} changes of {answered} are there", cut.at, report.seq));
+    }
+    let mut expected = BTreeMap::new();
+    for n in 0..u32::try_from(report.seq).expect("few") {
+        expected.insert(n % 5, big(n));
+    }
+    let found = control.scan::<User>(&()).expect("scan");
+    (found != expected.into_iter().collect::<Vec<_>>())
+        .then(|| format!("after {} operations the rows are not those of change {}", cut.at, report.seq))
+}
+
+#[test]
+fn every_state_that_a_power_cut_can_leave_of_journal_and_exports_builds_all_that_was_answered() {
+    assert_eq!(trace().cuts(2, 1, None, judge), None);
+}
+
+#[test]
+fn without_one_sync_of_the_journal_a_cut_loses_something() {
+    let trace = trace();
+    let of_a_group = |(_, name): &(usize, String)| name.ends_with("00000002.jnl");
+    let (place, _) = trace.syncs().into_iter().find(of_a_group).expect("the second file was used");
+    assert!(trace.cuts(4, 1, Some(place), judge).is_some());
+}

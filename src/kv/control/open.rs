@@ -4,7 +4,6 @@
 //! the folder knows of, be it a record, the database or the name of an export: else the start is refused with the
 //! numbers, so that what was revoked never comes back in silence. And before the journal is given up, an export is made.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Control;
@@ -16,6 +15,7 @@ use crate::kv::database::DatabaseError;
 use crate::kv::files::{self, FileError};
 use crate::kv::folder::{DataFolder, FolderError};
 use crate::kv::journal::{self, Journal, JournalError, Survey};
+use crate::kv::ops;
 use crate::kv::reserve::Reserve;
 use crate::kv::rows::Rows;
 use crate::kv::with_sources;
@@ -257,7 +257,7 @@ impl Opening<'_> {
         let store = self.folder.store_id();
         let new = control.with_extension("new");
         if new.exists() {
-            fs::remove_dir_all(&new).map_err(FileError::at("remove", &new))?;
+            ops::remove_dir_all(&new).map_err(FileError::at("remove", &new))?;
         }
         let mut meta = Meta::empty(store);
         let state = State::open(&new)?;
@@ -402,7 +402,7 @@ impl Opening<'_> {
                     self.notes.push(note);
                 }
                 None if place > 0 => {
-                    fs::remove_file(&file.path).map_err(FileError::at("remove", &file.path))?;
+                    ops::remove_file(&file.path).map_err(FileError::at("remove", &file.path))?;
                     files::sync_dir(journal_dir)?;
                 }
                 None => {}
@@ -469,7 +469,7 @@ fn catch_up(state: &State, meta: &mut Meta, survey: &Survey) -> Result<u64, Open
 fn remove_unfinished(dir: &Path) -> Result<(), FileError> {
     for name in files::names(dir)?.iter().filter(|name| name.ends_with(".new")) {
         let path = dir.join(name);
-        fs::remove_file(&path).map_err(FileError::at("remove", &path))?;
+        ops::remove_file(&path).map_err(FileError::at("remove", &path))?;
     }
     Ok(())
 }
