@@ -147,8 +147,8 @@ impl Server {
         let control = Arc::new(control);
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
-        let (tsdb, report) =
-            Tsdb::open(folder.path(), folder.store_id(), tsdb::Options::default(), &mut rng, now)?;
+        let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
+        let (tsdb, report) = Tsdb::open(home, tsdb::Options::default(), &mut rng, now)?;
         tracing::info!(
             mode = ?report.mode, series = report.series, records = report.records, samples = report.samples,
             trimmed_bytes = report.trimmed_bytes, quarantined = report.quarantined,

@@ -15,36 +15,57 @@ mod checkpoint;
 mod disk;
 mod error;
 mod head;
+mod manifest;
 mod options;
 mod recovery;
 mod report;
+mod seal;
+mod segment;
+mod segments;
 mod series;
 mod snapshot;
 mod store;
 mod wal;
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
+pub use manifest::ManifestError;
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
     AppendReport, CheckpointReport, Description, Health, Listing, Metric, MetricFilter, OrgStats,
     RecoveryMode, RecoveryReport, SampleColumns, SeriesId, Stats, Writes,
 };
+pub use seal::{SealError, SealReport};
 pub use snapshot::{SelectedSeries, Snapshot};
 
 use append::Clocked;
 use checkpoint::Folder;
+use manifest::Manifest;
 use recovery::Recovered;
+use seal::Sealer;
 use store::{Record, Stores};
 use wal::log::{Apply, Draft, Log, Outcome};
 
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
+use crate::kv::Control;
 use crate::model::{Access, OrgId, StoreId, Timestamp, WriteBatch};
+
+/// Where a store lives.
+#[derive(Clone)]
+pub struct Home<'a> {
+    /// Holds `wal/`, `series/`, `head/`, `segments/` and `quarantine/`. Locked by the caller (`kv::DataFolder`): two
+    /// processes on one log would destroy it.
+    pub dir: &'a Path,
+    /// Whose it is: in every file.
+    pub store: StoreId,
+    /// Lists the segments. [`Tsdb::close`] lets go of it.
+    pub control: Arc<Control>,
+}
 
 /// All organisations' samples.
 #[derive(Debug)]
@@ -52,9 +73,14 @@ pub struct Tsdb {
     stores: Arc<Stores>,
     log: Sink,
     folder: Option<Folder>,
+    manifest: Option<Manifest>,
     options: Options,
     notes: Vec<String>,
     checkpoints: Mutex<Checkpoints>,
+    sealer: Mutex<Sealer>,
+    /// Seals that wait for the one under way: it need not rest.
+    seals_waiting: AtomicU32,
+    removal: Mutex<Removal>,
 }
 
 /// Where records go before they are applied.
@@ -68,6 +94,12 @@ enum Sink {
     ReadOnly { why: String, last_seq: u64 },
 }
 
+/// Who keeps files from being removed.
+#[derive(Debug, Default)]
+struct Removal {
+    pins: u32,
+}
+
 #[derive(Debug)]
 struct Checkpoints {
     made: u64,
@@ -76,21 +108,21 @@ struct Checkpoints {
 }
 
 impl Tsdb {
-    /// Opens the store in `dir` (its `wal/`, `series/`, `head/`, `quarantine/`), recovering what is there. The folder
-    /// must be locked by the caller (`kv::DataFolder`): two processes on one log would destroy it.
+    /// Opens the store, recovering what is there.
     ///
     /// A damaged log is no error: the store opens read-only, and the report and [`Tsdb::health`] say why.
     ///
     /// # Errors
     /// [`OpenError`] where the file system refuses, or a file is another store's or a newer version's.
     pub fn open(
-        dir: &Path,
-        store: StoreId,
+        home: Home<'_>,
         options: Options,
         rng: &mut Entropy,
         now: Timestamp,
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
-        let recovered = recovery::recover(dir, store, &options, rng.bytes(), now)?;
+        let Home { dir, store, control } = home;
+        let manifest = Manifest::new(control);
+        let recovered = recovery::recover(dir, store, &manifest, &options, (rng.bytes(), now))?;
         let Recovered { stores, folder, wal, resume, report } = recovered;
         stores.uncovered.store(report.samples, Ordering::Relaxed);
         let log = match resume {
@@ -106,7 +138,19 @@ impl Tsdb {
             }
         };
         let notes = report.notes.clone();
-        let tsdb = Tsdb { stores, log, folder: Some(folder), options, notes, checkpoints: Mutex::default() };
+        let manifest = Some(manifest);
+        let tsdb = Tsdb {
+            stores,
+            log,
+            folder: Some(folder),
+            manifest,
+            options,
+            notes,
+            checkpoints: Mutex::default(),
+            sealer: Mutex::default(),
+            seals_waiting: AtomicU32::new(0),
+            removal: Mutex::default(),
+        };
         Ok((tsdb, report))
     }
 
@@ -116,9 +160,13 @@ impl Tsdb {
             stores: Arc::new(Stores::new(secret, options.limits.clone())),
             log: Sink::Memory(Mutex::new(0)),
             folder: None,
+            manifest: None,
             options,
             notes: Vec::new(),
             checkpoints: Mutex::default(),
+            sealer: Mutex::default(),
+            seals_waiting: AtomicU32::new(0),
+            removal: Mutex::default(),
         }
     }
 
@@ -284,6 +332,9 @@ impl Tsdb {
     pub fn close(&self) {
         if let Sink::Log(log) = &self.log {
             log.close();
+        }
+        if let Some(manifest) = &self.manifest {
+            manifest.close();
         }
     }
 }
