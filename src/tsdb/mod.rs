@@ -6,7 +6,9 @@
 //! starts short; [`recovery`] brings everything back. Formats are drawn in [`wal`]'s records and samples,
 //! [`series`]' definitions and registry, [`block`], [`checkpoint`].
 //!
-//! Until segments exist (STORAGE.md section 8) the head keeps everything and the log is not trimmed.
+//! A closed window of time moves from the head to [`segment`]s ([`seal`]): files that never change and that control
+//! lists ([`manifest`]). The set of them that counts is beside the head ([`segments`]); log files whose samples are all
+//! in it are removed.
 
 mod append;
 mod block;
@@ -30,6 +32,7 @@ mod wal;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
@@ -81,6 +84,7 @@ pub struct Tsdb {
     /// Seals that wait for the one under way: it need not rest.
     seals_waiting: AtomicU32,
     removal: Mutex<Removal>,
+    seals: seal::Counts,
 }
 
 /// Where records go before they are applied.
@@ -93,6 +97,9 @@ enum Sink {
     /// Nothing is written: the log is damaged.
     ReadOnly { why: String, last_seq: u64 },
 }
+
+/// A checkpoint so soon after a seal would hold little.
+const RECENT_SEAL: Duration = Duration::from_secs(180);
 
 /// Who keeps files from being removed.
 #[derive(Debug, Default)]
@@ -150,6 +157,7 @@ impl Tsdb {
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
+            seals: seal::Counts::default(),
         };
         Ok((tsdb, report))
     }
@@ -167,6 +175,7 @@ impl Tsdb {
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
+            seals: seal::Counts::default(),
         }
     }
 
@@ -234,8 +243,6 @@ impl Tsdb {
 
     /// Writes a checkpoint, so that the next start replays only what comes after. One at a time; appends go on.
     ///
-    /// Writes every sample of the head, until segments take the older ones.
-    ///
     /// # Errors
     /// [`CheckpointError`]: the one before still holds; try again later with a new one.
     pub fn checkpoint(&self, now: Timestamp) -> Result<CheckpointReport, CheckpointError> {
@@ -267,8 +274,12 @@ impl Tsdb {
     pub fn checkpoint_due(&self) -> bool {
         let uncovered = self.stores.uncovered.load(Ordering::Relaxed);
         let age = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner).since.elapsed();
+        // A seal makes most of a checkpoint needless, and the disk has just been busy with it.
+        let rest = RECENT_SEAL.min(self.options.checkpoint_every);
+        let sealed_lately = self.sealer.try_lock().is_ok_and(|sealer| sealer.made_within(rest));
         matches!(self.log, Sink::Log(_))
             && uncovered > 0
+            && !sealed_lately
             && (age >= self.options.checkpoint_every || uncovered >= self.options.checkpoint_samples)
     }
 
@@ -278,6 +289,7 @@ impl Tsdb {
         let mut stats = Stats::default();
         for store in self.stores.all() {
             let counters = &store.head.counters;
+            let set = store.segments();
             let org = OrgStats {
                 org: store.org,
                 series: u64::from(store.table().live()),
@@ -286,6 +298,9 @@ impl Tsdb {
                 head_bytes: load(&counters.bytes),
                 stored_total: load(&store.stored_total),
                 refused_total: load(&store.refused_total),
+                segments: set.metas().len() as u64,
+                sealed_samples: set.metas().iter().map(|meta| meta.samples).sum(),
+                segment_bytes: set.metas().iter().map(|meta| meta.file_bytes).sum(),
                 metadata_dropped_total: load(&store.metadata_dropped_total),
             };
             stats.series += org.series;
@@ -293,6 +308,9 @@ impl Tsdb {
             stats.head_bytes += org.head_bytes;
             stats.stored_total += org.stored_total;
             stats.refused_total += org.refused_total;
+            stats.segments += org.segments;
+            stats.sealed_samples += org.sealed_samples;
+            stats.segment_bytes += org.segment_bytes;
             stats.orgs.push(org);
         }
         match &self.log {
@@ -313,6 +331,8 @@ impl Tsdb {
         stats.checkpoint_age = checkpoints.since.elapsed();
         stats.checkpoints = checkpoints.made;
         stats.checkpoints_failed = checkpoints.failed;
+        stats.seals = self.seals.made.load(Ordering::Relaxed);
+        stats.seals_failed = self.seals.failed.load(Ordering::Relaxed);
         stats
     }
 
@@ -323,12 +343,17 @@ impl Tsdb {
             Sink::Memory(_) => Writes::Open,
             Sink::ReadOnly { why, .. } => Writes::ReadOnly(why.clone()),
         };
-        Health { writes, notes: self.notes.clone() }
+        let mut notes = self.notes.clone();
+        // A seal under way is not waited for.
+        if let Ok(sealer) = self.sealer.try_lock() {
+            notes.extend(sealer.failures());
+        }
+        Health { writes, notes }
     }
 
     /// Ends writing: what waits is made durable and applied, the threads end. Reads go on. A second call does nothing.
     ///
-    /// For a short next start call [`Tsdb::checkpoint`] first.
+    /// For a short next start call [`Tsdb::seal`] first, or [`Tsdb::checkpoint`] where that fails.
     pub fn close(&self) {
         if let Sink::Log(log) = &self.log {
             log.close();

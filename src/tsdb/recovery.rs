@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use super::checkpoint::{self, Folder};
 use super::disk;
@@ -227,13 +227,15 @@ impl Recovery {
         store.next_segment.store(state.next_segment, Ordering::Relaxed);
         store.last_seq.store(state.seq, Ordering::Relaxed);
         store.head.close_window(state.until_ms);
-        store.begin_with(SegmentSet {
+        let mut set = SegmentSet {
             seal_seq: state.seq,
             sealed_until: state.until_ms,
             parts,
             bad,
             tombstones: listed.tombstones.iter().map(|(n, t)| (*n, Arc::new(t.clone()))).collect(),
-        });
+        };
+        set.order();
+        store.begin_with(set);
         Ok(())
     }
 
@@ -247,11 +249,12 @@ impl Recovery {
                     if table.knows(id) {
                         continue;
                     }
-                    let defined = segment.series_labels(family, row).map_err(|e| e.to_string()).and_then(|labels| {
-                        let pairs: Vec<(&str, &str)> =
-                            labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-                        table.define(id, &pairs, false).map_err(str::to_owned)
-                    });
+                    let defined =
+                        segment.series_labels(family, row).map_err(|e| e.to_string()).and_then(|labels| {
+                            let pairs: Vec<(&str, &str)> =
+                                labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+                            table.define(id, &pairs, false).map_err(str::to_owned)
+                        });
                     if let Err(what) = defined {
                         self.note(format!("series {id} of organisation {} has no name: {what}", store.org));
                     }
@@ -291,10 +294,19 @@ impl Recovery {
                         "its work was not committed"
                     }
                     (_, found) => {
-                        let what = found.map_or_else(|e| with_sources(e), |meta| {
-                            format!("its records {}-{} are not in the log", meta.first_log_seq, meta.last_log_seq)
-                        });
-                        self.note(format!("{} is not listed and was put into quarantine: {what}", path.display()));
+                        let what = found.map_or_else(
+                            |e| with_sources(e),
+                            |meta| {
+                                format!(
+                                    "its records {}-{} are not in the log",
+                                    meta.first_log_seq, meta.last_log_seq
+                                )
+                            },
+                        );
+                        self.note(format!(
+                            "{} is not listed and was put into quarantine: {what}",
+                            path.display()
+                        ));
                         self.keep(&path, true)?;
                         continue;
                     }
@@ -347,7 +359,10 @@ impl Recovery {
                     }
                 }
                 ReadRegistry::Damaged(what) => {
-                    self.note(format!("{}: {what}; the names come from segments and the log", path.display()));
+                    self.note(format!(
+                        "{}: {what}; the names come from segments and the log",
+                        path.display()
+                    ));
                     self.keep(&path, true)?;
                 }
             }

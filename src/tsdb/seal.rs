@@ -14,7 +14,7 @@
 mod due;
 mod encode;
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::checkpoint::{Folder, append_registry};
@@ -85,6 +85,13 @@ pub enum SealError {
     Stopped,
 }
 
+/// Seals since the start of the process.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) made: AtomicU64,
+    pub(super) failed: AtomicU64,
+}
+
 /// What sealing needs of a store that writes.
 struct Parts<'t> {
     folder: &'t Folder,
@@ -153,7 +160,7 @@ impl Tsdb {
         }
     }
 
-    fn sealer(&self) -> MutexGuard<'_, Sealer> {
+    pub(super) fn sealer(&self) -> MutexGuard<'_, Sealer> {
         self.sealer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -181,7 +188,8 @@ impl Tsdb {
         let sealed = self.try_seal(parts, store, until.max(store.head.barrier()), now, pace);
         match &sealed {
             Ok(metas) => {
-                sealer.made(store.org, now);
+                sealer.made(store.org);
+                self.seals.made.fetch_add(1, Ordering::Relaxed);
                 report.orgs += 1;
                 report.segments += metas.len() as u64;
                 report.samples += metas.iter().map(|meta| meta.samples).sum::<u64>();
@@ -190,7 +198,10 @@ impl Tsdb {
                 let ms = watch.elapsed_ms();
                 tracing::info!(org = store.org.0, segments = metas.len(), samples, "sealed in {ms:.0} ms");
             }
-            Err(e) => sealer.failed(store.org, now, with_sources(e)),
+            Err(e) => {
+                sealer.failed(store.org, now, with_sources(e));
+                self.seals.failed.fetch_add(1, Ordering::Relaxed);
+            }
         }
         sealed.map(drop)
     }
@@ -208,8 +219,7 @@ impl Tsdb {
         if space.free < needed {
             return Err(SealError::DiskFull { free: space.free, needed });
         }
-        let draft =
-            Draft { org: store.org, kind: Kind::Seal, body: seal_body(until), greatest_ms: i64::MIN };
+        let draft = Draft { org: store.org, kind: Kind::Seal, body: seal_body(until), greatest_ms: i64::MIN };
         let outcomes = parts.log.commit(vec![draft], now).map_err(SealError::Log)?;
         let seal_seq = outcomes.first().map_or(0, |outcome| outcome.seal_seq);
         let mut written = Vec::new();

@@ -73,7 +73,8 @@ pub(super) struct SegmentSet {
     pub(super) seal_seq: u64,
     /// Every sample of a record up to `seal_seq` and a time before this is in a segment.
     pub(super) sealed_until: i64,
-    /// In order of number: where two hold the same moment of a series, the later wins.
+    /// In order of last record and number: where two hold the same moment of a series, the later wins. A compaction's
+    /// output stands where its newest source stood, whatever was sealed meanwhile.
     pub(super) parts: Vec<Arc<Part>>,
     pub(super) bad: Vec<Bad>,
     /// By number.
@@ -96,10 +97,13 @@ impl SegmentSet {
     /// Whether a sample of this record is in a segment already, or was deleted since.
     pub(super) fn has_record(&self, seq: u64, series: u32, at_ms: i64) -> bool {
         (seq <= self.seal_seq && at_ms < self.sealed_until)
-            || self.tombstones.iter().any(|(_, tombstone)| seq <= tombstone.upto_seq && tombstone.hides(series, at_ms))
+            || self
+                .tombstones
+                .iter()
+                .any(|(_, tombstone)| seq <= tombstone.upto_seq && tombstone.hides(series, at_ms))
     }
 
-    /// The segments that may hold samples of this range, in order of number.
+    /// The segments that may hold samples of this range, those that win last.
     pub(super) fn overlapping(&self, range: TimeRange) -> impl DoubleEndedIterator<Item = &Arc<Part>> {
         self.parts.iter().filter(move |part| part.overlaps(range))
     }
@@ -115,8 +119,20 @@ impl SegmentSet {
         next.parts.retain(|part| !drop.contains(&part.meta().seq));
         next.bad.retain(|bad| !drop.contains(&bad.meta.seq));
         next.parts.extend(add);
-        next.parts.sort_unstable_by_key(|part| part.meta().seq);
+        next.order();
         next
+    }
+
+    /// Puts the segments into the order that [`SegmentSet::parts`] tells.
+    pub(super) fn order(&mut self) {
+        self.parts.sort_unstable_by_key(|part| (part.meta().last_log_seq, part.meta().seq));
+    }
+
+    /// Deletions that are about a series of a segment.
+    pub(super) fn tombstones_of(&self, part: &Part, series: u32) -> impl Iterator<Item = &Tombstone> {
+        let last = part.meta().last_log_seq;
+        let about = move |tombstone: &&Tombstone| last <= tombstone.upto_seq && tombstone.names(series);
+        self.tombstones.iter().map(|(_, tombstone)| &**tombstone).filter(about)
     }
 
     /// List entries of everything that is listed, in order of number.

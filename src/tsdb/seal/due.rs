@@ -8,8 +8,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::forced_until;
+use crate::clock::Stopwatch;
 use crate::model::{OrgId, Timestamp};
 use crate::tsdb::options::Options;
 use crate::tsdb::store::{OrgStore, Stores};
@@ -31,10 +33,8 @@ pub(in crate::tsdb) struct Sealer {
     orgs: BTreeMap<OrgId, Watch>,
     /// When everything was sealed early.
     early_at: Option<Timestamp>,
-    /// The last seal that was made.
-    pub(in crate::tsdb) last_made: Option<Timestamp>,
-    pub(in crate::tsdb) made: u64,
-    pub(in crate::tsdb) failed: u64,
+    /// Since the last seal that was made.
+    last_made: Option<Stopwatch>,
 }
 
 /// What is known of one organisation.
@@ -98,15 +98,18 @@ impl Sealer {
         asked && again
     }
 
-    pub(super) fn made(&mut self, org: OrgId, now: Timestamp) {
-        self.made += 1;
-        self.last_made = Some(now);
+    pub(super) fn made(&mut self, org: OrgId) {
+        self.last_made = Some(Stopwatch::start());
         self.orgs.entry(org).or_default().failure = None;
     }
 
     pub(super) fn failed(&mut self, org: OrgId, now: Timestamp, why: String) {
-        self.failed += 1;
         self.orgs.entry(org).or_default().failure = Some((now, why));
+    }
+
+    /// Whether something was sealed so lately.
+    pub(in crate::tsdb) fn made_within(&self, time: Duration) -> bool {
+        self.last_made.is_some_and(|watch| watch.elapsed() < time)
     }
 
     /// What failed and was not made since, one sentence each.
@@ -114,7 +117,9 @@ impl Sealer {
         self.orgs.iter().filter_map(|(org, watch)| {
             let (at, why) = watch.failure.as_ref()?;
             let at = at.to_rfc3339();
-            Some(format!("organisation {org} was not sealed at {at}; its samples stay in memory and in the log: {why}"))
+            Some(format!(
+                "organisation {org} was not sealed at {at}; its samples stay in memory and in the log: {why}"
+            ))
         })
     }
 }

@@ -42,7 +42,10 @@ pub(super) struct Window {
 pub(super) enum Pace<'t> {
     Full,
     /// Half a core, unless somebody waits.
-    Half { rest: &'t Rest, hurry: &'t AtomicU32 },
+    Half {
+        rest: &'t Rest,
+        hurry: &'t AtomicU32,
+    },
 }
 
 impl Pace<'_> {
@@ -119,8 +122,16 @@ pub(super) fn write(
     };
     let mut wanted = None;
     loop {
-        let mut pass =
-            Pass { store, dir, id, window, cuts: &cuts, wanted, open: BTreeMap::new(), later: BTreeSet::new() };
+        let mut pass = Pass {
+            store,
+            dir,
+            id,
+            window,
+            cuts: &cuts,
+            wanted,
+            open: BTreeMap::new(),
+            later: BTreeSet::new(),
+        };
         let later = match pass.run(&pace) {
             Ok(()) => pass.finish(written)?,
             Err(e) => {

@@ -625,7 +625,11 @@ impl Committer {
         let spare = {
             let mut spare = lock(&self.shared.spare);
             // One that is being made is small work; it goes with the next settling.
-            if matches!(*spare, Spare::Ready(_)) { std::mem::replace(&mut *spare, Spare::None) } else { Spare::None }
+            if matches!(*spare, Spare::Ready(_)) {
+                std::mem::replace(&mut *spare, Spare::None)
+            } else {
+                Spare::None
+            }
         };
         if let Spare::Ready(file) = spare {
             // An empty spare is harmless; the next start removes it if this does not.
