@@ -3,8 +3,10 @@
 mod crash;
 mod faults;
 mod limits;
+mod listings;
 mod model;
 mod power;
+mod quota;
 mod reading;
 mod seal;
 
