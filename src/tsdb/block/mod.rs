@@ -83,7 +83,7 @@ fn put_times(out: &mut Vec<u8>, times: &[i64]) -> u8 {
     CHANGING
 }
 
-fn put_values(out: &mut Vec<u8>, values: &[u64]) -> u8 {
+pub(super) fn put_values(out: &mut Vec<u8>, values: &[u64]) -> u8 {
     let first = values.first().copied().unwrap_or_default();
     if values.iter().all(|value| *value == first) {
         put_kept(out, first);
@@ -250,7 +250,7 @@ impl Minis<'_> {
     }
 }
 
-fn take_values(reader: &mut Reader<'_>, kind: u8, values: &mut [u64]) -> Result<(), Damage> {
+pub(super) fn take_values(reader: &mut Reader<'_>, kind: u8, values: &mut [u64]) -> Result<(), Damage> {
     match kind {
         SAME => {
             let kept = usize::from(reader.u8()?);
