@@ -71,11 +71,8 @@ impl Newer {
 #[derive(Clone, Copy)]
 pub(super) enum Values<'a> {
     Bits(&'a [u64]),
-    /// As a mini-block has them.
-    Encoded {
-        kind: u8,
-        bytes: &'a [u8],
-    },
+    /// As a mini-block has them: kind and bytes.
+    Encoded((u8, &'a [u8])),
 }
 
 /// Replaces `out` with a record. `gap_after`: the gap to the next sample, where the next tail begins with a step of its
@@ -100,7 +97,7 @@ pub(super) fn encode(out: &mut Vec<u8>, link: Link, gaps: &Gaps, gap_after: Opti
     }
     let value_kind = match values {
         Values::Bits(bits) => block::put_values(out, bits),
-        Values::Encoded { kind, bytes } => {
+        Values::Encoded((kind, bytes)) => {
             out.extend_from_slice(bytes);
             kind
         }
@@ -200,6 +197,13 @@ impl<'a> Record<'a> {
 
     pub(super) fn newer(&self) -> Newer {
         Newer::new(&self.gaps, self.first)
+    }
+
+    /// The values as they are written: kind and bytes.
+    pub(super) fn encoded(&self) -> Result<(u8, &'a [u8]), Damage> {
+        let (mut start, mut end) = (self.rest, self.rest);
+        block::skip_values(&mut end, self.value_kind, self.gaps.len)?;
+        Ok((self.value_kind, start.take(start.left() - end.left())?))
     }
 
     /// Times and bit patterns; the first `gaps.len` are meant.

@@ -78,19 +78,27 @@ impl Block {
         let gap = at.wrapping_sub(last).cast_unsigned();
         let over = i16::try_from(gap.wrapping_sub(u64::from(self.step[place])).cast_signed());
         match over {
-            Ok(over) if len < MINI => self.over[place][len] = over,
-            Ok(_) => return Append::Full { gap_after: None },
             // The second sample of a tail that nothing counts on says what the step is.
-            Err(_) if len == 1 && self.free[place] && gap <= u64::from(u32::MAX) => {
+            _ if len == 1 && self.free[place] && gap <= u64::from(u32::MAX) => {
                 self.step[place] = u32::try_from(gap).unwrap_or(u32::MAX);
                 self.over[place][1] = 0;
             }
-            Err(_) => return Append::Full { gap_after: Some(gap) },
+            Ok(over) if len < MINI => self.over[place][len] = over,
+            _ => return Append::Full { gap_after: (!self.goes_on(place, gap)).then_some(gap) },
         }
         self.bits[place][len] = bits;
         self.len[place] += 1;
         self.last_at[place] = at;
         Append::Done
+    }
+
+    /// Whether the tail after this one can have its step: it has the same interval.
+    pub(super) fn goes_on(&self, place: usize, gap: u64) -> bool {
+        let place = place % BLOCK_SERIES;
+        let over = i16::try_from(gap.wrapping_sub(u64::from(self.step[place])).cast_signed());
+        // Where the interval has changed for good the next tail has its own step.
+        let changed = |over: i16| over != 0 && over == self.over[place][MINI - 1];
+        over.is_ok_and(|over| usize::from(self.len[place]) == MINI && !changed(over))
     }
 
     /// Begins a tail with one sample, after the one before was written to `record` or there was none.
