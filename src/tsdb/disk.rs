@@ -29,6 +29,8 @@ pub struct Faults {
     pub log_syncs_left: AtomicI64,
     /// What the file system says is free, in bytes; `u64::MAX` asks the real one.
     pub free_bytes: AtomicU64,
+    /// So many steps of seals are done, then a seal stops as if the process had ended; negative: never.
+    pub seal_steps_left: AtomicI64,
 }
 
 impl Default for Faults {
@@ -37,6 +39,7 @@ impl Default for Faults {
             log_writes_left: AtomicI64::new(-1),
             log_syncs_left: AtomicI64::new(-1),
             free_bytes: AtomicU64::new(u64::MAX),
+            seal_steps_left: AtomicI64::new(-1),
         }
     }
 }
@@ -63,6 +66,14 @@ impl Disk {
             count_down(&faults.log_syncs_left)?;
         }
         file.sync_data()
+    }
+
+    /// Whether a seal goes on after a step.
+    pub(super) fn seal_goes_on(&self) -> bool {
+        match self {
+            Disk::Real => true,
+            Disk::Faulty(faults) => count_down(&faults.seal_steps_left).is_ok(),
+        }
     }
 
     /// What is left on the file system of `dir`, for a process without privileges.
@@ -168,4 +179,27 @@ pub(super) fn write_zeros(file: &File, from: u64, bytes: u64) -> io::Result<()> 
         at += piece as u64;
     }
     Ok(())
+}
+
+/// An existing file, for reading; none if there is none of that name.
+pub(super) fn open_to_read(path: &Path) -> Result<Option<File>, DiskError> {
+    match File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some).map_err(DiskError::at("open", path)),
+    }
+}
+
+/// The length of an open file.
+pub(super) fn length(file: &File, path: &Path) -> Result<u64, DiskError> {
+    file.metadata().map(|found| found.len()).map_err(DiskError::at("look at", path))
+}
+
+/// Writes at a place of a file that is being made. Not synced.
+pub(super) fn write_at(file: &File, bytes: &[u8], offset: u64, path: &Path) -> Result<(), DiskError> {
+    file.write_all_at(bytes, offset).map_err(DiskError::at("write", path))
+}
+
+/// Makes a file's bytes and length durable.
+pub(super) fn sync_file(file: &File, path: &Path) -> Result<(), DiskError> {
+    file.sync_all().map_err(DiskError::at("sync", path))
 }

@@ -219,6 +219,11 @@ pub(super) struct Spans {
 }
 
 impl Spans {
+    /// The stripe of this number, if any of its series has samples.
+    pub(super) fn stripe(&self, number: u32) -> Option<&RwLock<Stripe>> {
+        self.stripes.get(number as usize).map(|stripe| &**stripe)
+    }
+
     /// Calls `found` for each of the series that has samples between its ends in `range`; ids in any order, runs of
     /// one stripe under one lock.
     pub(super) fn overlapping(&self, series: &[u32], range: TimeRange, mut found: impl FnMut(usize, Span)) {

@@ -230,14 +230,14 @@ fn damage_outside_the_log_costs_time_only() {
 fn files_of_another_store_or_a_newer_version_are_left_alone() {
     let (dir, path) = small_log();
     let other = StoreId([8; 16]);
-    let opened = Tsdb::open(dir.path(), other, options(&faults()), &mut Entropy::seeded(1), NOW);
+    let opened = try_open(dir.path(), other, options(&faults()));
     assert!(matches!(opened, Err(OpenError::Foreign { .. })));
     let mut bytes = std::fs::read(&path).expect("read");
     bytes[8] = 2;
     let crc = crc32c::crc32c(&bytes[..60]).to_le_bytes();
     bytes[60..64].copy_from_slice(&crc);
     std::fs::write(&path, &bytes).expect("written");
-    let opened = Tsdb::open(dir.path(), STORE, options(&faults()), &mut Entropy::seeded(1), NOW);
+    let opened = try_open(dir.path(), STORE, options(&faults()));
     assert!(matches!(opened, Err(OpenError::Foreign { .. })));
     assert_eq!(std::fs::read(&path).expect("read"), bytes);
 }
@@ -333,8 +333,7 @@ fn what_a_checkpoint_counted_on_in_a_damaged_registry_is_kept_before_it_is_cut()
 fn a_full_disk_refuses_and_resumes_without_a_restart() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
-    let (tsdb, _) =
-        Tsdb::open(dir.path(), STORE, options(&faults), &mut Entropy::seeded(1), NOW).expect("opens");
+    let (tsdb, _) = open_with(dir.path(), options(&faults));
     faults.free_bytes.store(1_000, Ordering::SeqCst);
     let mut stored = 0;
     let refused = loop {

@@ -10,7 +10,7 @@
 //! ```text
 //!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
-//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 32, 33 registry
+//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 32, 33 registry
 //! 21 u8  body version 1     22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
 //! ```
@@ -22,6 +22,9 @@
 //! ```
 //! The list is about the file before and stands only in the first record of a file; n = 0 elsewhere, and where the
 //! file before held more than 16,384 organisations (the reader then looks into that file).
+//!
+//! Body of a seal, which closes a window of its organisation: `i64 U`, the end of the window in ms. Samples before U
+//! that come in later records are late ones, live and in replay alike.
 
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::bytes::{Reader, put_varint};
@@ -50,6 +53,7 @@ pub(in crate::tsdb) enum Kind {
     Series,
     Metadata,
     Mark,
+    Seal,
     RegistrySeries,
     RegistryMetadata,
 }
@@ -61,6 +65,7 @@ impl Kind {
             Kind::Series => 2,
             Kind::Metadata => 4,
             Kind::Mark => 5,
+            Kind::Seal => 7,
             Kind::RegistrySeries => 32,
             Kind::RegistryMetadata => 33,
         }
@@ -73,6 +78,7 @@ impl Kind {
             (2, BODY_VERSION) => Some(Kind::Series),
             (4, BODY_VERSION) => Some(Kind::Metadata),
             (5, BODY_VERSION) => Some(Kind::Mark),
+            (7, BODY_VERSION) => Some(Kind::Seal),
             (32, BODY_VERSION) => Some(Kind::RegistrySeries),
             (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
             _ => None,
@@ -266,8 +272,7 @@ impl Mark {
         out
     }
 
-    /// Reads a mark; the trim rules of the next issue use what it says.
-    #[cfg(test)]
+    /// Reads a mark.
     pub(in crate::tsdb) fn parse(body: &[u8]) -> Result<Mark, Damage> {
         let mut reader = Reader::new(body);
         let durable = reader.u64()?;
@@ -281,6 +286,19 @@ impl Mark {
         reader.end()?;
         Ok(Mark { durable, orgs })
     }
+}
+
+/// The body of a seal: the end of the window.
+pub(in crate::tsdb) fn seal_body(until_ms: i64) -> Vec<u8> {
+    until_ms.to_le_bytes().to_vec()
+}
+
+/// Reads the body of a seal.
+pub(in crate::tsdb) fn parse_seal(body: &[u8]) -> Result<i64, Damage> {
+    let mut reader = Reader::new(body);
+    let until_ms = reader.i64()?;
+    reader.end()?;
+    Ok(until_ms)
 }
 
 #[cfg(test)]
@@ -352,6 +370,14 @@ mod tests {
     }
 
     #[test]
+    fn the_seal_is_the_drawing() {
+        let bytes = seal_body(-2);
+        assert_eq!(hex(&bytes), "feffffffffffffff");
+        assert_eq!(parse_seal(&bytes), Ok(-2));
+        assert!(parse_seal(&bytes[..7]).is_err() && parse_seal(&[0; 9]).is_err());
+    }
+
+    #[test]
     fn a_far_lag_vouches_for_nothing() {
         let mut bytes = Vec::new();
         put_record(&mut bytes, 100_000, OrgId(0), Kind::Mark, 1, b"x");
@@ -380,6 +406,7 @@ mod tests {
         fn a_reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = find_record(&bytes);
             let _ = Mark::parse(&bytes);
+            let _ = parse_seal(&bytes);
             let _ = FileHeader::parse(&bytes, MAGIC_WAL);
         }
     }
