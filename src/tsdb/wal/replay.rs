@@ -168,7 +168,10 @@ impl Walk<'_> {
             let bytes = std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
             self.end.file_bytes += bytes;
             if let Some(before) = before.filter(|before| before + 1 != *number) {
-                let text = format!("log files {} to {} are missing", before + 1, number - 1);
+                let text = match (before + 1, number - 1) {
+                    (first, last) if first == last => format!("log file {first} is missing"),
+                    (first, last) => format!("log files {first} to {last} are missing"),
+                };
                 self.note_damage(path, text);
             }
             before = Some(*number);
