@@ -290,7 +290,7 @@ impl Segment {
             let times = out.times.get(before..).unwrap_or_default();
             let from = if block.first < start { times.partition_point(|time| *time < start) } else { 0 };
             let to = if block.last > end { times.partition_point(|time| *time <= end) } else { block.count };
-            // An inverted range has no samples.
+            // A range may end before it begins.
             let from = from.min(to);
             out.times.truncate(before + to);
             out.times.drain(before..before + from);
