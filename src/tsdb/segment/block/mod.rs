@@ -126,19 +126,12 @@ fn value_crc(series: u32, count: usize, rest: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&owner), rest)
 }
 
-/// Appends the values of a block to `out`. `count` is the number of its times.
+/// Appends the values of a block with these indexes to `out`; those after them are not decoded. `count` is the number of
+/// the block's times.
 ///
 /// # Errors
 /// [`Damage`] where the bytes are not a block of so many values of that series, wrong checksums included; `out` is then
 /// as it was.
-pub(super) fn values_of(block: &[u8], series: u32, count: usize, out: &mut Vec<f64>) -> Result<(), Damage> {
-    values_within(block, series, count, 0..count, out)
-}
-
-/// As [`values_of`], of the values with these indexes alone; those after them are not decoded.
-///
-/// # Errors
-/// As [`values_of`].
 pub(super) fn values_within(
     block: &[u8],
     series: u32,
