@@ -3,8 +3,12 @@
 mod crash;
 mod faults;
 mod limits;
+mod listings;
 mod model;
+mod power;
+mod quota;
 mod reading;
+mod seal;
 
 use std::collections::BTreeMap;
 use std::path::Path;
