@@ -9,6 +9,7 @@ use super::report::AppendReport;
 use super::series::definition::Definitions;
 use super::series::labels::{self, series_text};
 use super::series::{metadata, table::SeriesLimit};
+use super::side;
 use super::store::{OrgStore, Stores};
 use super::wal::log::{Draft, Outcome, RefusedSample};
 use super::wal::record::Kind;
@@ -62,7 +63,13 @@ pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked
     if !admitted.is_sorted_by_key(|sample| sample.series) {
         admitted.sort_by_key(|sample| sample.series);
     }
-    let mut drafts = definitions(store, &admitted);
+    let side = side::admit::concerns(batch).then(|| {
+        side::admit::admit(store, batch, &ids, &window, &mut report, |id, code, reason| {
+            refusal(store, id, code, reason)
+        })
+    });
+    let beside = side.as_ref().map_or(&[][..], |side| &side.series).iter().copied();
+    let mut drafts = definitions(store, admitted.iter().map(|sample| sample.series).chain(beside));
     drafts.extend(descriptions(store, &batch.metadata, &limits));
     for piece in admitted.chunks(RECORD_SAMPLES_MAX) {
         let mut body = Vec::with_capacity(piece.len() * 5 + 32);
@@ -70,6 +77,7 @@ pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked
         let greatest_ms = piece.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
         drafts.push(Draft { org: store.org, kind: Kind::Samples, body, greatest_ms });
     }
+    drafts.extend(side.into_iter().flat_map(|side| side.drafts));
     Prepared { drafts, report }
 }
 
@@ -78,9 +86,17 @@ pub(super) fn conclude(store: &OrgStore, mut report: AppendReport, outcomes: &[O
     for outcome in outcomes {
         report.stored += outcome.stored;
         report.refused += outcome.refused;
+        report.histograms += outcome.histograms;
+        report.exemplars += outcome.exemplars;
         for refused in &outcome.first {
             if report.refusals.len() < AppendReport::REFUSALS_MAX {
                 report.refusals.push(duplicate(store, refused));
+            }
+        }
+        for (series, at) in &outcome.first_histograms {
+            if report.refusals.len() < AppendReport::REFUSALS_MAX {
+                let reason = format!("the series has another histogram at {at}: the first is kept");
+                report.refusals.push(refusal(store, *series, "duplicate_sample", reason));
             }
         }
     }
@@ -156,7 +172,7 @@ fn whole<'a>(pairs: labels::Pairs<'a>) -> Result<labels::Pairs<'a>, Refusal> {
 }
 
 /// Which times are taken.
-struct Window {
+pub(super) struct Window {
     first: Timestamp,
     last: Timestamp,
     now: Timestamp,
@@ -172,7 +188,7 @@ impl Window {
         }
     }
 
-    fn refusal(&self, at: Timestamp) -> Option<(&'static str, String)> {
+    pub(super) fn refusal(&self, at: Timestamp) -> Option<(&'static str, String)> {
         if (self.first..=self.last).contains(&at) {
             return None;
         }
@@ -211,7 +227,7 @@ fn duplicate(store: &OrgStore, refused: &RefusedSample) -> Refusal {
 }
 
 /// Records that define those of the batch's series that are not known to be durable.
-fn definitions(store: &OrgStore, admitted: &[LogSample]) -> Vec<Draft> {
+fn definitions(store: &OrgStore, admitted: impl Iterator<Item = u32>) -> Vec<Draft> {
     let table = store.table();
     let mut drafts = Vec::new();
     if table.pending.is_empty() {
@@ -219,12 +235,12 @@ fn definitions(store: &OrgStore, admitted: &[LogSample]) -> Vec<Draft> {
     }
     let mut definitions = Definitions::default();
     let mut last = None;
-    for sample in admitted {
-        if last.replace(sample.series) == Some(sample.series) || !table.pending.contains(&sample.series) {
+    for series in admitted {
+        if last.replace(series) == Some(series) || !table.pending.contains(&series) {
             continue;
         }
-        let Some(labels) = table.labels(sample.series) else { continue };
-        definitions.add(sample.series, labels.iter().map(|label| (&*label.name, &*label.value)));
+        let Some(labels) = table.labels(series) else { continue };
+        definitions.add(series, labels.iter().map(|label| (&*label.name, &*label.value)));
         if definitions.bytes() >= BODY_BYTES_SOFT {
             drafts.push(draft(store, Kind::Series, std::mem::take(&mut definitions).finish()));
         }

@@ -19,6 +19,7 @@ mod options;
 mod recovery;
 mod report;
 mod series;
+mod side;
 mod snapshot;
 mod store;
 mod wal;
@@ -32,7 +33,7 @@ pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
     AppendReport, CheckpointReport, Description, Health, Listing, Metric, MetricFilter, OrgStats,
-    RecoveryMode, RecoveryReport, SampleColumns, SeriesId, Stats, Writes,
+    RecoveryMode, RecoveryReport, SampleColumns, SeriesExemplars, SeriesId, Stats, Writes,
 };
 pub use snapshot::{SelectedSeries, Snapshot};
 
@@ -233,9 +234,12 @@ impl Tsdb {
             let org = OrgStats {
                 org: store.org,
                 series: u64::from(store.table().live()),
-                samples: load(&counters.samples),
-                late_samples: load(&counters.late),
-                head_bytes: load(&counters.bytes),
+                samples: load(&counters.samples) + load(&store.side.counters.histograms),
+                late_samples: load(&counters.late) + load(&store.side.counters.late),
+                head_bytes: load(&counters.bytes) + store.side.bytes(),
+                histograms: load(&store.side.counters.histograms),
+                exemplars: store.side.exemplars().count() as u64,
+                exemplars_dropped_total: load(&store.side.counters.exemplars_dropped),
                 stored_total: load(&store.stored_total),
                 refused_total: load(&store.refused_total),
                 metadata_dropped_total: load(&store.metadata_dropped_total),

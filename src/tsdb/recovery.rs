@@ -16,6 +16,7 @@ use super::error::{DiskError, OpenError};
 use super::options::Options;
 use super::report::{RecoveryMode, RecoveryReport};
 use super::series::registry::{self, ReadRegistry};
+use super::side;
 use super::store::{Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
@@ -311,6 +312,8 @@ fn spans(tail: &Tail) -> BTreeMap<OrgId, OrgSpan> {
         }
         let span = spans.entry(org).or_insert(OrgSpan { org, greatest_ms: i64::MIN, last_seq: 0 });
         span.last_seq = header.seq;
+        let beside = header.kind.map_or(i64::MIN, |kind| side::record::greatest_ms(kind, body));
+        span.greatest_ms = span.greatest_ms.max(beside);
         if header.kind == Some(Kind::Samples) && samples::decode(body, &mut scratch).is_ok() {
             let greatest = scratch.iter().map(|sample| sample.at_ms).max();
             span.greatest_ms = span.greatest_ms.max(greatest.unwrap_or(i64::MIN));

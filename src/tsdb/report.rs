@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{MetricKind, OrgId, Refusal, Timestamp};
+use crate::model::{Exemplar, Labels, MetricKind, OrgId, Refusal, Timestamp};
 
 /// A series' number within its organisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +17,15 @@ pub struct SampleColumns {
     pub values: Vec<f64>,
 }
 
+/// A series and some of its exemplars.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeriesExemplars {
+    /// Its whole label set.
+    pub labels: Labels,
+    /// In order of time.
+    pub exemplars: Vec<Exemplar>,
+}
+
 /// What happened to a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppendReport {
@@ -26,6 +35,10 @@ pub struct AppendReport {
     pub refused: u64,
     /// The first ten refusals.
     pub refusals: Vec<Refusal>,
+    /// Native histograms among the stored.
+    pub histograms: u64,
+    /// Exemplars that were kept; the others were there, too old or too long, which no sender is told.
+    pub exemplars: u64,
 }
 
 impl AppendReport {
@@ -199,6 +212,12 @@ pub struct OrgStats {
     pub late_samples: u64,
     /// Bytes of the head.
     pub head_bytes: u64,
+    /// Native histograms among the samples.
+    pub histograms: u64,
+    /// Exemplars kept now.
+    pub exemplars: u64,
+    /// Exemplars dropped since the start of the process: there already, too old or too long.
+    pub exemplars_dropped_total: u64,
     /// Samples stored since the start of the process.
     pub stored_total: u64,
     /// Samples refused since the start of the process.

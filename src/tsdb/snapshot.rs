@@ -7,6 +7,7 @@
 
 mod find;
 mod listings;
+mod side;
 
 use std::sync::Arc;
 
@@ -71,6 +72,9 @@ impl Snapshot {
         if let Some(stripe) = store.head.stripe(id.0) {
             let stripe = stripe.read().unwrap_or_else(std::sync::PoisonError::into_inner);
             stripe.read(slot(id.0), self.within(range), out);
+        }
+        if store.side.has_histograms() {
+            self.yield_to_histograms(id, range, out);
         }
     }
 

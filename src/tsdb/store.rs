@@ -10,6 +10,7 @@ use super::options::OrgLimits;
 use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{definition, metadata, registry};
+use super::side::Side;
 use super::wal::log::Outcome;
 use super::wal::record::Kind;
 use super::wal::samples::{self, LogSample};
@@ -21,6 +22,8 @@ pub(super) struct OrgStore {
     pub(super) org: OrgId,
     table: RwLock<Table>,
     pub(super) head: Head,
+    /// Histograms, start timestamps, exemplars.
+    pub(super) side: Side,
     limits: RwLock<Arc<OrgLimits>>,
     pub(super) stored_total: AtomicU64,
     pub(super) refused_total: AtomicU64,
@@ -54,21 +57,30 @@ impl OrgStore {
 #[derive(Debug, Default)]
 pub(super) struct RowSeqs {
     by_org: BTreeMap<OrgId, Vec<u64>>,
+    /// The same of the side table.
+    side_by_org: BTreeMap<OrgId, Vec<u64>>,
 }
 
 impl RowSeqs {
     pub(super) fn set(&mut self, org: OrgId, series: u32, seq: u64) {
-        let seqs = self.by_org.entry(org).or_default();
-        if seqs.len() <= series as usize {
-            seqs.resize(series as usize + 1, 0);
-        }
-        if let Some(place) = seqs.get_mut(series as usize) {
-            *place = seq;
-        }
+        set(self.by_org.entry(org).or_default(), series, seq);
+    }
+
+    fn side_of(&self, org: OrgId) -> &[u64] {
+        self.side_by_org.get(&org).map_or(&[], Vec::as_slice)
     }
 
     fn of(&self, org: OrgId) -> &[u64] {
         self.by_org.get(&org).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn set(seqs: &mut Vec<u64>, series: u32, seq: u64) {
+    if seqs.len() <= series as usize {
+        seqs.resize(series as usize + 1, 0);
+    }
+    if let Some(place) = seqs.get_mut(series as usize) {
+        *place = seq;
     }
 }
 
@@ -113,6 +125,7 @@ impl Stores {
                 org,
                 table: RwLock::new(Table::new(Secret::of(&self.secret, org.0))),
                 head: Head::default(),
+                side: Side::default(),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
                 stored_total: AtomicU64::new(0),
                 refused_total: AtomicU64::new(0),
@@ -126,6 +139,23 @@ impl Stores {
     /// In order of id.
     pub(super) fn all(&self) -> Vec<Arc<OrgStore>> {
         self.orgs.read().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
+    }
+
+    /// As [`Stores::apply`], for what few series have.
+    fn apply_side(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
+        let Record { seq, org, kind, body } = record;
+        let store = self.org_or_new(org);
+        let table = rows.map(|_| store.table());
+        let knows = |series| table.as_ref().is_none_or(|table| table.knows(series));
+        let have = rows.map_or(&[][..], |rows| rows.side_of(org));
+        let skip = |series: u32, _at| have.get(series as usize).is_some_and(|have| seq <= *have);
+        let before = store.side.bytes();
+        let outcome = store.side.apply((seq, kind, body), knows, skip)?;
+        let after = store.side.bytes();
+        self.head_bytes.fetch_add(after.saturating_sub(before), Ordering::Relaxed);
+        self.head_bytes.fetch_sub(before.saturating_sub(after), Ordering::Relaxed);
+        self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
+        Ok(outcome)
     }
 
     pub(super) fn set_limits(&self, org: OrgId, limits: OrgLimits) {
@@ -169,6 +199,7 @@ impl Stores {
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
+            Kind::Histograms | Kind::Exemplars | Kind::Starts => self.apply_side(record, rows),
             Kind::Series | Kind::RegistrySeries => {
                 let store = self.org_or_new(org);
                 let mut table = store.table_mut();

@@ -45,6 +45,10 @@ pub(in crate::tsdb) struct Span {
 }
 
 impl Span {
+    pub(in crate::tsdb) fn with(self, other: Span) -> Span {
+        Span { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
+
     pub(in crate::tsdb) const fn overlaps(self, range: TimeRange) -> bool {
         self.first <= range.end.as_ms() && range.start.as_ms() <= self.last
     }

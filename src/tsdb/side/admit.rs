@@ -10,7 +10,7 @@ use crate::tsdb::store::OrgStore;
 use crate::tsdb::wal::log::Draft;
 use crate::tsdb::wal::record::Kind;
 
-/// A record is closed once its body has so many bytes; one more item, at most 160 kB, fits in any case.
+/// A record is closed once its body has so many bytes; one more piece, at most 250 kB, fits in any case.
 const BODY_BYTES_SOFT: usize = 256 << 10;
 
 /// Records that are due, and the series that they are about.

@@ -400,8 +400,8 @@ mod tests {
         assert!(encoder.push(16_000, &second));
         let hex: String = encoder.bytes().iter().map(|b| format!("{b:02x}")).collect();
         let drawn = "00 03 000000000000e03f 00 02 0302 0201 01 0001 \
-                     d00f 00 fc1f e604 04 02 0001 d804 08 \
-                     b0ea01 00 f00f 00 00 0002 02 01";
+                     d00f 00 fc3f e604 04 02 0001 d804 08 \
+                     b0ea01 00 fe7f 00 00 0002 02 01";
         assert_eq!(hex, drawn.replace(' ', ""));
     }
 
@@ -412,7 +412,7 @@ mod tests {
             exponential(3, 0.001, &[(0, 40)], &[], n as f64 * 0.25, 0, &counts)
         };
         let samples: Vec<(i64, Histogram)> =
-            (0..100).map(|n| (1_700_000_000_000 + n * 15_000, sample(n.cast_unsigned()))).collect();
+            (0..100i64).map(|n| (1_700_000_000_000 + n * 15_000, sample(n.cast_unsigned()))).collect();
         let mut bytes = 0;
         encode(samples.iter().map(|(at, h)| (*at, h)), |_, _, _, chunk| bytes += chunk.len());
         assert!(bytes < 100 * 60, "{bytes} bytes for 100 samples of 40 buckets");

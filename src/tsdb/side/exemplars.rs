@@ -30,7 +30,8 @@ impl Exemplars {
         let ring = self.by_series.entry(series).or_default();
         let at = exemplar.at;
         let newest = ring.back().map(|(_, newest)| newest.at);
-        let known = ring.iter().rev().take_while(|(_, have)| have.at == at).any(|(_, have)| *have == exemplar);
+        let known =
+            ring.iter().rev().take_while(|(_, have)| have.at == at).any(|(_, have)| *have == exemplar);
         if newest.is_some_and(|newest| at < newest) || known {
             return false;
         }

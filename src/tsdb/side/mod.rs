@@ -26,6 +26,7 @@ use record::LogStart;
 use starts::{Starts, push_changes};
 
 use super::error::Damage;
+use super::head::stripe::Span;
 use super::wal::log::Outcome;
 use super::wal::record::Kind;
 use crate::model::{Histogram, HistogramColumns, StartChange, TimeRange};
@@ -127,9 +128,8 @@ impl Side {
     }
 
     fn stripe_or_new(&self, series: u32) -> Arc<RwLock<Stripe>> {
-        self.stripe(series).unwrap_or_else(|| {
-            Arc::clone(write(&self.stripes).entry(series / STRIPE_SERIES).or_default())
-        })
+        self.stripe(series)
+            .unwrap_or_else(|| Arc::clone(write(&self.stripes).entry(series / STRIPE_SERIES).or_default()))
     }
 
     fn all(&self) -> Vec<Arc<RwLock<Stripe>>> {
@@ -263,11 +263,22 @@ impl Side {
         }
     }
 
-    /// Least and greatest time of a series' histograms.
-    pub(super) fn span(&self, id: u32) -> Option<(i64, i64)> {
-        let stripe = self.stripe(id)?;
-        let stripe = read(&stripe);
-        stripe.series.get(&id)?.histograms.span()
+    /// Where the histograms lie of those of the series that have any, by place in `ids`.
+    pub(super) fn spans(&self, ids: &[u32]) -> BTreeMap<usize, Span> {
+        let mut spans = BTreeMap::new();
+        let mut held: Option<(u32, Arc<RwLock<Stripe>>)> = None;
+        for (place, id) in ids.iter().enumerate() {
+            let number = id / STRIPE_SERIES;
+            if held.as_ref().is_none_or(|(have, _)| *have != number) {
+                held = self.stripe(*id).map(|stripe| (number, stripe));
+            }
+            let Some((_, stripe)) = &held else { continue };
+            let span = read(stripe).series.get(id).and_then(|series| series.histograms.span());
+            if let Some((first, last)) = span {
+                spans.insert(place, Span { first, last });
+            }
+        }
+        spans
     }
 
     // --- The seal: what `Head` has for floats.

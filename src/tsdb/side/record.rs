@@ -170,9 +170,7 @@ pub(in crate::tsdb) fn greatest_ms(kind: Kind, body: &[u8]) -> i64 {
             }
             Ok(())
         }),
-        Kind::Exemplars => {
-            decode_exemplars(body, |_, exemplar| greatest = greatest.max(exemplar.at.as_ms()))
-        }
+        Kind::Exemplars => decode_exemplars(body, |_, exemplar| greatest = greatest.max(exemplar.at.as_ms())),
         Kind::Starts => decode_starts(body, |start| greatest = greatest.max(start.at_ms)),
         _ => Ok(()),
     };

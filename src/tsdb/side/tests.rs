@@ -33,8 +33,7 @@ pub(in crate::tsdb) fn exponential(
 pub(in crate::tsdb) fn any_histogram() -> impl Strategy<Value = Histogram> {
     let shape = (0usize..4).prop_map(|which| {
         let of = |schema, zero, custom: &[f64], positive: &[(i32, u32)], negative: &[(i32, u32)]| {
-            let shape =
-                HistogramShape::new(schema, zero, custom.to_vec(), spans(positive), spans(negative));
+            let shape = HistogramShape::new(schema, zero, custom.to_vec(), spans(positive), spans(negative));
             Arc::new(shape.expect("valid"))
         };
         match which {

@@ -1,5 +1,7 @@
 //! Matchers against families: each distinct value is tested once, rows are compared as numbers.
 
+use std::collections::BTreeMap;
+
 use super::Snapshot;
 use crate::model::{METRIC_NAME, MatchOp, Matcher, TimeRange};
 use crate::tsdb::head::stripe::Span;
@@ -114,11 +116,19 @@ impl Snapshot {
         }
         let ids: Vec<u32> = places.iter().map(|(id, ..)| *id).collect();
         let mut hits = Vec::with_capacity(ids.len());
+        let mut beside = if store.side.has_histograms() { store.side.spans(&ids) } else { BTreeMap::new() };
         store.head.spans().overlapping(&ids, self.within(range), |place, span| {
             if let Some((id, family, row)) = places.get(place) {
+                let span = beside.remove(&place).map_or(span, |other| span.with(other));
                 hits.push(Hit { id: *id, family, row: *row, span });
             }
         });
+        // Those that have histograms alone.
+        for (place, span) in beside {
+            if let (Some((id, family, row)), true) = (places.get(place), span.overlaps(self.within(range))) {
+                hits.push(Hit { id: *id, family, row: *row, span });
+            }
+        }
         hits
     }
 
