@@ -18,6 +18,7 @@ mod frame;
 mod head;
 mod journal;
 mod key;
+pub(crate) mod ops;
 mod record;
 mod reserve;
 mod rows;

@@ -99,13 +99,13 @@ fn make_folder(dir: &Path, store: StoreId, options: &Options, now: Timestamp) ->
 
 /// Removes what a crash left half made.
 fn remove_unfinished(dir: &Path) -> Result<(), DiskError> {
-    for name in disk::names(dir)?.iter().filter(|name| name.ends_with(".new")) {
+    let names = disk::names(dir)?;
+    let unfinished = || names.iter().filter(|name| name.ends_with(".new"));
+    for name in unfinished() {
         let path = dir.join(name);
-        let removed =
-            if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-        removed.map_err(DiskError::at("remove", &path))?;
+        if path.is_dir() { disk::remove_dir_all(&path) } else { disk::remove_file(&path) }?;
     }
-    disk::sync_dir(dir)
+    if unfinished().next().is_some() { disk::sync_dir(dir) } else { Ok(()) }
 }
 
 type Cuts = Vec<(PathBuf, registry::End)>;

@@ -1,6 +1,5 @@
 //! Opening control: what the journal says against what sled says, and a rebuild where sled is not to be trusted.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Control;
@@ -10,6 +9,7 @@ use crate::kv::database::DatabaseError;
 use crate::kv::files::{self, FileError};
 use crate::kv::folder::{DataFolder, FolderError};
 use crate::kv::journal::{self, Journal, JournalError, Survey};
+use crate::kv::ops;
 use crate::kv::reserve::Reserve;
 use crate::kv::rows::Rows;
 use crate::kv::with_sources;
@@ -198,7 +198,7 @@ fn rebuild(
 ) -> Result<Opened, OpenError> {
     let new = control.with_extension("new");
     if new.exists() {
-        fs::remove_dir_all(&new).map_err(FileError::at("remove", &new))?;
+        ops::remove_dir_all(&new).map_err(FileError::at("remove", &new))?;
     }
     let mut meta = Meta::empty(folder.store_id());
     let state = State::open(&new)?;
@@ -241,7 +241,7 @@ fn catch_up(state: &State, meta: &mut Meta, survey: &Survey, store: StoreId) -> 
 fn remove_unfinished(dir: &Path) -> Result<(), FileError> {
     for name in files::names(dir)?.iter().filter(|name| name.ends_with(".new")) {
         let path = dir.join(name);
-        fs::remove_file(&path).map_err(FileError::at("remove", &path))?;
+        ops::remove_file(&path).map_err(FileError::at("remove", &path))?;
     }
     Ok(())
 }

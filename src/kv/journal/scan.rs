@@ -1,7 +1,6 @@
 //! Reading the journal: every record checked, a torn tail told from damage.
 
 use std::fs;
-use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::{
@@ -10,6 +9,7 @@ use super::{
 };
 use crate::kv::files::{self, FileError};
 use crate::kv::frame;
+use crate::kv::ops;
 use crate::kv::rows::Rows;
 use crate::model::{StoreId, Timestamp};
 
@@ -311,9 +311,8 @@ pub(super) fn decode_rows(body: &[u8]) -> Result<Rows, &'static str> {
 /// Zeroes a torn tail to the end of its file, gives the file its length back, and syncs it.
 pub(in crate::kv) fn trim(torn: &Torn) -> Result<(), FileError> {
     let path = &torn.path;
-    let mut file = fs::OpenOptions::new().write(true).open(path).map_err(FileError::at("open", path))?;
+    let file = fs::OpenOptions::new().write(true).open(path).map_err(FileError::at("open", path))?;
     let zeros = vec![0; FILE_BYTES.saturating_sub(usize::try_from(torn.offset).unwrap_or(FILE_BYTES))];
-    file.seek(SeekFrom::Start(torn.offset)).map_err(FileError::at("seek in", path))?;
-    file.write_all(&zeros).map_err(FileError::at("zero the torn tail of", path))?;
-    file.sync_all().map_err(FileError::at("sync", path))
+    ops::write_at(&file, path, &zeros, torn.offset).map_err(FileError::at("zero the torn tail of", path))?;
+    ops::sync_all(&file, path).map_err(FileError::at("sync", path))
 }

@@ -1,13 +1,12 @@
 //! Appending to the journal: one write and one sync a group.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::FileExt as _;
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use super::{FILE_BYTES, HEADER_BYTES, Header, Survey, encode_header, encode_record};
 use crate::kv::files::{self, FileError};
+use crate::kv::ops;
 use crate::kv::rows::Rows;
 use crate::model::{StoreId, Timestamp};
 
@@ -104,14 +103,14 @@ impl Journal {
             }
         }
         let OpenFile { file, path, offset, .. } = &mut self.current;
-        file.write_all_at(&bytes, *offset as u64)
+        ops::write_at(file, path, &bytes, *offset as u64)
             .map_err(|e| AppendError::Unknown(FileError::at("write", path)(e)))?;
         #[cfg(test)]
         if self.faults.journal_sync.load(std::sync::atomic::Ordering::SeqCst) {
             let injected = std::io::Error::from_raw_os_error(5);
             return Err(AppendError::Unknown(FileError::at("sync", path)(injected)));
         }
-        file.sync_data().map_err(|e| AppendError::Unknown(FileError::at("sync", path)(e)))?;
+        ops::sync_data(file, path).map_err(|e| AppendError::Unknown(FileError::at("sync", path)(e)))?;
         *offset += bytes.len();
         self.last_seq = seq;
         Ok(seq)
@@ -137,7 +136,7 @@ fn make_file(dir: &Path, header: Header) -> Result<OpenFile, FileError> {
         Ok(file) => file,
         Err(e) => {
             // A file whose sync failed is never used; the next try makes a new one.
-            let _ = fs::remove_file(&new);
+            let _ = ops::remove_file(&new);
             return Err(e);
         }
     };
@@ -147,7 +146,7 @@ fn make_file(dir: &Path, header: Header) -> Result<OpenFile, FileError> {
 }
 
 fn write_file(path: &Path, header: &Header) -> Result<File, FileError> {
-    let mut file = files::create_file(path)?;
+    let file = files::create_file(path)?;
     let mut step = vec![0; ZERO_STEP_BYTES];
     for front in (0..FILE_BYTES).step_by(ZERO_STEP_BYTES) {
         if front == 0 {
@@ -155,8 +154,8 @@ fn write_file(path: &Path, header: &Header) -> Result<File, FileError> {
         } else {
             step.fill(0);
         }
-        file.write_all(&step).map_err(FileError::at("write", path))?;
+        ops::write_at(&file, path, &step, front as u64).map_err(FileError::at("write", path))?;
     }
-    file.sync_all().map_err(FileError::at("sync", path))?;
+    ops::sync_all(&file, path).map_err(FileError::at("sync", path))?;
     Ok(file)
 }

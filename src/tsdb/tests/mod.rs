@@ -4,6 +4,7 @@ mod crash;
 mod faults;
 mod limits;
 mod model;
+mod power;
 mod reading;
 
 use std::collections::BTreeMap;

@@ -532,9 +532,9 @@ impl Committer {
         let failed = |what: &str, e: std::io::Error| {
             AppendError::Fenced(format!("{what} {} at byte {}: {e}", self.file.path.display(), self.offset))
         };
-        disk.write_log(&self.file.file, &self.buffer, u64::from(self.offset))
+        disk.write_log(&self.file.file, &self.file.path, &self.buffer, u64::from(self.offset))
             .map_err(|e| failed("write", e))?;
-        disk.sync_log(&self.file.file).map_err(|e| failed("sync", e))?;
+        disk.sync_log(&self.file.file, &self.file.path).map_err(|e| failed("sync", e))?;
         self.offset = self.offset.saturating_add(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
         self.durable = last_seq;
         let counters = &self.shared.counters;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::{self, LogFile};
 use super::record::{BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Header, MAGIC_WAL, find_record};
+use crate::kv::ops;
 use crate::model::StoreId;
 use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
@@ -337,8 +338,8 @@ pub(in crate::tsdb) fn cut_short(path: &Path) -> Result<Option<String>, DiskErro
 pub(in crate::tsdb) fn resume(tail: &Tail) -> Result<LogFile, DiskError> {
     let file = disk::open_file(&tail.path)?;
     if tail.torn_bytes > 0 {
-        disk::write_zeros(&file, tail.offset as u64, tail.torn_bytes as u64)
-            .and_then(|()| file.sync_all())
+        disk::write_zeros(&file, &tail.path, tail.offset as u64, tail.torn_bytes as u64)
+            .and_then(|()| ops::sync_all(&file, &tail.path))
             .map_err(DiskError::at("clear the torn tail of", &tail.path))?;
     }
     Ok(LogFile { file, path: tail.path.clone(), number: tail.header.number, bytes: tail.header.file_bytes })
