@@ -352,7 +352,7 @@ fn load_row(stores: &Stores, rows: &mut RowSeqs, org: OrgId, body: &[u8]) -> Res
         }
         store.head.load(id, |stripe| {
             stripe.applied_seq = stripe.applied_seq.max(row_seq);
-            stripe.load_chunk(slot(id), order, samples, chunk)
+            stripe.load_chunk(slot(id), order, samples, chunk, i64::MIN)
         })?;
         rows.set(org, id, row_seq);
     }

@@ -236,7 +236,7 @@ impl Tsdb {
                 series: u64::from(store.table().live()),
                 samples: load(&counters.samples) + load(&store.side.counters.histograms),
                 late_samples: load(&counters.late) + load(&store.side.counters.late),
-                head_bytes: load(&counters.bytes) + store.side.bytes(),
+                head_bytes: load(&counters.bytes) + load(&store.side.counters.bytes),
                 histograms: load(&store.side.counters.histograms),
                 exemplars: store.side.exemplars().count() as u64,
                 exemplars_dropped_total: load(&store.side.counters.exemplars_dropped),

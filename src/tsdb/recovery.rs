@@ -133,8 +133,6 @@ impl Recovery {
                     let heads = stores.all();
                     let samples = heads.iter().map(|s| s.head.counters.samples.load(Ordering::Relaxed));
                     self.report.checkpoint_samples = samples.sum();
-                    let bytes = heads.iter().map(|s| s.head.counters.bytes.load(Ordering::Relaxed));
-                    stores.head_bytes.store(bytes.sum(), Ordering::Relaxed);
                     return Ok((stores, Some(done), rows, cuts));
                 }
                 Err(e) => {

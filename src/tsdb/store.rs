@@ -100,14 +100,14 @@ pub(super) struct Stores {
     limits: OrgLimits,
     orgs: RwLock<BTreeMap<OrgId, Arc<OrgStore>>>,
     /// Estimated memory of all heads.
-    pub(super) head_bytes: AtomicU64,
+    pub(super) head_bytes: Arc<AtomicU64>,
     /// Samples stored since the last checkpoint.
     pub(super) uncovered: AtomicU64,
 }
 
 impl Stores {
     pub(super) fn new(secret: [u8; 32], limits: OrgLimits) -> Stores {
-        let (head_bytes, uncovered) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (head_bytes, uncovered) = (Arc::default(), AtomicU64::new(0));
         Stores { secret, limits, orgs: RwLock::default(), head_bytes, uncovered }
     }
 
@@ -124,8 +124,8 @@ impl Stores {
             Arc::new(OrgStore {
                 org,
                 table: RwLock::new(Table::new(Secret::of(&self.secret, org.0))),
-                head: Head::default(),
-                side: Side::default(),
+                head: Head::new(Arc::clone(&self.head_bytes)),
+                side: Side::new(Arc::clone(&self.head_bytes)),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
                 stored_total: AtomicU64::new(0),
                 refused_total: AtomicU64::new(0),
@@ -149,11 +149,7 @@ impl Stores {
         let knows = |series| table.as_ref().is_none_or(|table| table.knows(series));
         let have = rows.map_or(&[][..], |rows| rows.side_of(org));
         let skip = |series: u32, _at| have.get(series as usize).is_some_and(|have| seq <= *have);
-        let before = store.side.bytes();
         let outcome = store.side.apply((seq, kind, body), knows, skip)?;
-        let after = store.side.bytes();
-        self.head_bytes.fetch_add(after.saturating_sub(before), Ordering::Relaxed);
-        self.head_bytes.fetch_sub(before.saturating_sub(after), Ordering::Relaxed);
         self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
         Ok(outcome)
     }
@@ -188,14 +184,10 @@ impl Stores {
                     orphans = (all - scratch.len()) as u64;
                 }
                 let skip = rows.map_or(&[][..], |rows| rows.of(org));
-                let before = store.head.counters.bytes.load(Ordering::Relaxed);
                 let mut outcome = store
                     .head
                     .apply(seq, scratch, |series| skip.get(series as usize).is_some_and(|have| seq <= *have));
                 outcome.orphans = orphans;
-                let after = store.head.counters.bytes.load(Ordering::Relaxed);
-                self.head_bytes.fetch_add(after.saturating_sub(before), Ordering::Relaxed);
-                self.head_bytes.fetch_sub(before.saturating_sub(after), Ordering::Relaxed);
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }

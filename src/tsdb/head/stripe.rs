@@ -45,6 +45,7 @@ pub(in crate::tsdb) struct Span {
 }
 
 impl Span {
+    /// The least span that holds both.
     pub(in crate::tsdb) fn with(self, other: Span) -> Span {
         Span { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
@@ -61,6 +62,14 @@ pub(in crate::tsdb) struct Size {
     pub(in crate::tsdb) samples: u64,
     pub(in crate::tsdb) late: u64,
     pub(in crate::tsdb) bytes: u64,
+}
+
+impl Size {
+    fn forget_late(&mut self) {
+        self.samples -= 1;
+        self.late -= 1;
+        self.bytes -= LATE_BYTES;
+    }
 }
 
 /// How samples of a chunk came.
@@ -84,6 +93,8 @@ pub(in crate::tsdb) struct Stripe {
     tail_bits: Vec<[u64; MINI]>,
     chunks: Vec<Chunks>,
     size: Size,
+    /// Samples before this time that came before it was closed are in segments.
+    released_until: Option<i64>,
 }
 
 /// What is not touched by most appends.
@@ -96,6 +107,8 @@ struct Chunks {
     open_last: i64,
     open_samples: u16,
     late: BTreeMap<i64, u64>,
+    /// Late samples that a seal at work takes.
+    frozen: BTreeMap<i64, u64>,
 }
 
 #[derive(Debug)]
@@ -116,6 +129,7 @@ impl Default for Chunks {
             open_last: 0,
             open_samples: 0,
             late: BTreeMap::new(),
+            frozen: BTreeMap::new(),
         }
     }
 }
@@ -127,9 +141,24 @@ impl Stripe {
 
     /// Least and greatest time, if the series has samples.
     pub(in crate::tsdb) fn span(&self, slot: usize) -> Option<Span> {
-        let last = *self.last_at.get(slot)?;
-        let first = self.chunks.get(slot)?.first_at;
-        (last != NEVER).then_some(Span { first, last })
+        let chunks = self.chunks.get(slot)?;
+        let late = [&chunks.late, &chunks.frozen];
+        let in_order = self.last_at.get(slot).copied().filter(|last| *last != NEVER);
+        let last = late.iter().filter_map(|late| late.keys().next_back().copied()).chain(in_order).max()?;
+        let first = late.iter().filter_map(|late| late.keys().next().copied());
+        let first = first.chain(in_order.map(|_| chunks.first_at)).min()?;
+        Some(Span { first, last })
+    }
+
+    /// Least and greatest time of all its series.
+    pub(in crate::tsdb) fn bounds(&self) -> Option<Span> {
+        let spans = (0..self.chunks.len()).filter_map(|slot| self.span(slot));
+        spans.reduce(Span::with)
+    }
+
+    /// Samples before this time that came before it was closed are in segments.
+    pub(in crate::tsdb) fn released_until(&self) -> i64 {
+        self.released_until.unwrap_or(NEVER)
     }
 
     fn reach(&mut self, slot: usize) {
@@ -146,9 +175,14 @@ impl Stripe {
         }
     }
 
-    /// Takes a sample; what becomes of it depends on the samples before it alone.
-    pub(in crate::tsdb) fn put(&mut self, slot: usize, at: i64, bits: u64) -> Put {
+    /// Takes a sample; what becomes of it depends on the samples and barriers before it alone. Before the barrier it is
+    /// late, whatever the series has.
+    pub(in crate::tsdb) fn put(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> Put {
         self.reach(slot);
+        if at < barrier {
+            self.put_late(slot, at, bits);
+            return Put::Stored;
+        }
         let (Some(last_at), Some(last_bits)) = (self.last_at.get_mut(slot), self.last_bits.get_mut(slot))
         else {
             return Put::Stored;
@@ -232,12 +266,12 @@ impl Stripe {
     }
 
     fn put_late(&mut self, slot: usize, at: i64, bits: u64) {
-        let known = self.chunks.get(slot).and_then(|c| c.late.get(&at).copied());
+        let known =
+            self.chunks.get(slot).and_then(|c| c.late.get(&at).or_else(|| c.frozen.get(&at)).copied());
         if known == Some(bits) || (known.is_none() && self.in_order_at(slot, at) == Some(bits)) {
             return;
         }
         let Some(chunks) = self.chunks.get_mut(slot) else { return };
-        chunks.first_at = chunks.first_at.min(at);
         if chunks.late.insert(at, bits).is_none() {
             self.size.samples += 1;
             self.size.late += 1;
@@ -264,14 +298,20 @@ impl Stripe {
         None
     }
 
-    /// Appends the samples of a series inside `range` to `out`, ascending.
-    pub(in crate::tsdb) fn read(&self, slot: usize, range: TimeRange, out: &mut SampleColumns) {
-        let Some(chunks) = self.chunks.get(slot) else { return };
+    /// Appends the samples of a series inside `range` to `out`, ascending; answers [`Stripe::released_until`].
+    pub(in crate::tsdb) fn read(&self, slot: usize, range: TimeRange, out: &mut SampleColumns) -> i64 {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
-        if start > end {
-            return;
-        }
         let from = out.times.len();
+        self.read_in_order(slot, start, end, out);
+        if let Some(chunks) = self.chunks.get(slot).filter(|_| start <= end) {
+            merge_late(&chunks.frozen, start, end, from, out);
+            merge_late(&chunks.late, start, end, from, out);
+        }
+        self.released_until()
+    }
+
+    fn read_in_order(&self, slot: usize, start: i64, end: i64, out: &mut SampleColumns) {
+        let Some(chunks) = self.chunks.get(slot).filter(|_| start <= end) else { return };
         let first = chunks.closed.partition_point(|closed| closed.last < start);
         let closed = chunks.closed.iter().skip(first).take_while(|closed| closed.first <= end);
         for closed in closed {
@@ -281,7 +321,90 @@ impl Stripe {
             push_chunk(&chunks.open, start, end, out);
         }
         self.with_tail(slot, |times, values| push_within(times, values, start, end, out));
-        merge_late(&chunks.late, start, end, from, out);
+    }
+
+    /// Sets the late samples aside for a seal.
+    pub(in crate::tsdb) fn freeze(&mut self) {
+        for chunks in self.chunks.iter_mut().filter(|chunks| !chunks.late.is_empty()) {
+            // A seal that failed left some: the newer ones win.
+            let late = std::mem::take(&mut chunks.late);
+            for (at, bits) in late {
+                if chunks.frozen.insert(at, bits).is_some() {
+                    self.size.forget_late();
+                }
+            }
+        }
+    }
+
+    /// Takes back those set aside at `from_ms` or later; where another came meanwhile, it wins. Drops the others.
+    fn thaw(&mut self, from_ms: i64) {
+        for chunks in self.chunks.iter_mut().filter(|chunks| !chunks.frozen.is_empty()) {
+            for (at, bits) in std::mem::take(&mut chunks.frozen) {
+                if at < from_ms || chunks.late.contains_key(&at) {
+                    self.size.forget_late();
+                } else {
+                    chunks.late.insert(at, bits);
+                }
+            }
+        }
+    }
+
+    /// The seal failed: what was set aside is late again.
+    pub(in crate::tsdb) fn reopen(&mut self) {
+        self.thaw(NEVER);
+    }
+
+    /// What a seal takes of a series: samples in order before `until`, and late ones that were set aside.
+    pub(in crate::tsdb) fn copy_closed(&self, slot: usize, until: i64, out: &mut SampleColumns) {
+        let Some(chunks) = self.chunks.get(slot).filter(|_| until > NEVER) else { return };
+        let from = out.times.len();
+        self.read_in_order(slot, NEVER, until - 1, out);
+        merge_late(&chunks.frozen, NEVER, until - 1, from, out);
+    }
+
+    /// Lets go of what [`Stripe::copy_closed`] gives.
+    pub(in crate::tsdb) fn release(&mut self, until: i64) {
+        self.thaw(until);
+        for slot in 0..self.chunks.len() {
+            self.keep_in_order(slot, |at| at >= until);
+        }
+        self.released_until = self.released_until.max(Some(until));
+    }
+
+    /// Removes the samples of a series inside `range`.
+    pub(in crate::tsdb) fn delete(&mut self, slot: usize, range: TimeRange) {
+        let gone = |at: i64| range.start.as_ms() <= at && at <= range.end.as_ms();
+        if let Some(chunks) = self.chunks.get_mut(slot) {
+            for late in [&mut chunks.late, &mut chunks.frozen] {
+                for _ in late.extract_if(.., |at, _| gone(*at)) {
+                    self.size.forget_late();
+                }
+            }
+        }
+        self.keep_in_order(slot, |at| !gone(at));
+    }
+
+    fn keep_in_order(&mut self, slot: usize, keep: impl Fn(i64) -> bool) {
+        let mut all = SampleColumns::default();
+        self.read_in_order(slot, NEVER, i64::MAX, &mut all);
+        if all.times.iter().all(|at| keep(*at)) {
+            return;
+        }
+        let (Some(last_at), Some(tail), Some(chunks)) =
+            (self.last_at.get_mut(slot), self.tail_len.get_mut(slot), self.chunks.get_mut(slot))
+        else {
+            return;
+        };
+        let closed: usize = chunks.closed.iter().map(|closed| closed.bytes.len()).sum();
+        let bytes = chunks.open.capacity() + closed + chunks.closed.len() * CHUNK_BYTES as usize;
+        self.size.bytes = self.size.bytes.saturating_sub(bytes as u64);
+        self.size.samples -= all.times.len() as u64;
+        (*last_at, *tail) = (NEVER, 0);
+        let (late, frozen) = (std::mem::take(&mut chunks.late), std::mem::take(&mut chunks.frozen));
+        *chunks = Chunks { late, frozen, ..Chunks::default() };
+        for (at, value) in all.times.iter().zip(&all.values).filter(|(at, _)| keep(**at)) {
+            self.put(slot, *at, value.to_bits(), NEVER);
+        }
     }
 
     /// Calls `each` with every chunk that a checkpoint keeps of a series: order, samples, least time, bytes.
@@ -302,7 +425,9 @@ impl Stripe {
                 if chunks.open_samples > 0 { chunks.open_first } else { tail_first.unwrap_or_default() };
             each(Order::InOrder, samples, first, &open);
         }
-        let (times, values): (Vec<i64>, Vec<u64>) = chunks.late.iter().unzip();
+        let mut late = chunks.frozen.clone();
+        late.extend(&chunks.late);
+        let (times, values): (Vec<i64>, Vec<u64>) = late.into_iter().unzip();
         let pieces = times.chunks(usize::from(CHUNK_SAMPLES)).zip(values.chunks(usize::from(CHUNK_SAMPLES)));
         for (times, values) in pieces {
             let samples = u16::try_from(times.len()).unwrap_or(CHUNK_SAMPLES);
@@ -315,7 +440,8 @@ impl Stripe {
         }
     }
 
-    /// Takes a chunk over from a checkpoint; those of one series and order come in order of time, late ones last.
+    /// Takes a chunk over from a checkpoint, but for samples before `from_ms`; those of one series and order come in
+    /// order of time, late ones last.
     ///
     /// # Errors
     /// [`Damage`] where it is no chunk, or does not follow what is there.
@@ -325,6 +451,7 @@ impl Stripe {
         order: Order,
         samples: u16,
         bytes: &[u8],
+        from_ms: i64,
     ) -> Result<(), Damage> {
         self.reach(slot);
         let (mut times, mut values) = (Vec::new(), Vec::new());
@@ -333,35 +460,25 @@ impl Stripe {
             times.extend_from_slice(mini.times());
             values.extend_from_slice(mini.values());
         }
-        let (Some(first), Some(last), Some(last_bits)) = (times.first(), times.last(), values.last()) else {
+        let Some(first) = times.first() else {
             return Err(Damage::new(0, "a chunk without samples"));
         };
         if times.len() != usize::from(samples) || samples > CHUNK_SAMPLES_MAX {
             return Err(Damage::new(0, "a chunk has another number of samples"));
         }
+        let within = times.iter().copied().zip(values).filter(|(at, _)| *at >= from_ms);
         if order == Order::Late {
-            for (at, bits) in times.iter().zip(&values) {
-                self.put_late(slot, *at, *bits);
+            for (at, bits) in within {
+                self.put_late(slot, at, bits);
             }
             return Ok(());
         }
-        let (Some(last_at), Some(bits)) = (self.last_at.get_mut(slot), self.last_bits.get_mut(slot)) else {
-            return Ok(());
-        };
-        if *first <= *last_at {
+        if self.last_at.get(slot).is_some_and(|last| first <= last) {
             return Err(Damage::new(0, "chunks do not ascend"));
         }
-        (*last_at, *bits) = (*last, *last_bits);
-        let Some(chunks) = self.chunks.get_mut(slot) else { return Ok(()) };
-        chunks.close();
-        chunks.first_at = chunks.first_at.min(*first);
-        chunks.open = bytes.to_vec();
-        (chunks.open_first, chunks.open_last, chunks.open_samples) = (*first, *last, samples);
-        if samples >= CHUNK_SAMPLES {
-            chunks.close();
+        for (at, bits) in within {
+            self.put(slot, at, bits, NEVER);
         }
-        self.size.samples += u64::from(samples);
-        self.size.bytes += bytes.len() as u64 + CHUNK_BYTES;
         Ok(())
     }
 }
@@ -479,7 +596,7 @@ mod tests {
                 }
                 // Mostly ascending, sometimes not.
                 let at = if *at > 300 || *at < -50 { *at } else { at + place as i64 };
-                prop_assert_eq!(stripe.put(*slot, at, *bits), models[*slot].put(at, *bits));
+                prop_assert_eq!(stripe.put(*slot, at, *bits, NEVER), models[*slot].put(at, *bits));
             }
             let range = TimeRange::new(Timestamp::from_ms(ends.0), Timestamp::from_ms(ends.1));
             for (slot, model) in models.iter().enumerate() {
@@ -501,7 +618,7 @@ mod tests {
         for slot in 0..2 {
             stripe.copy_chunks(slot, |order, samples, _, bytes| {
                 assert!(bytes.len() < 3_000);
-                again.load_chunk(slot, order, samples, bytes).expect("loads");
+                again.load_chunk(slot, order, samples, bytes, NEVER).expect("loads");
             });
         }
         again
@@ -511,9 +628,9 @@ mod tests {
     fn chunks_that_do_not_follow_are_damage() {
         let mut stripe = Stripe::default();
         let chunk = block::encode(&[1, 2], &[0, 0]);
-        assert_eq!(stripe.load_chunk(0, Order::InOrder, 2, &chunk), Ok(()));
-        assert!(stripe.load_chunk(0, Order::InOrder, 2, &chunk).is_err());
-        assert!(stripe.load_chunk(1, Order::InOrder, 3, &chunk).is_err());
-        assert!(stripe.load_chunk(1, Order::InOrder, 0, &[]).is_err());
+        assert_eq!(stripe.load_chunk(0, Order::InOrder, 2, &chunk, NEVER), Ok(()));
+        assert!(stripe.load_chunk(0, Order::InOrder, 2, &chunk, NEVER).is_err());
+        assert!(stripe.load_chunk(1, Order::InOrder, 3, &chunk, NEVER).is_err());
+        assert!(stripe.load_chunk(1, Order::InOrder, 0, &[], NEVER).is_err());
     }
 }

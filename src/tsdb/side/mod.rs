@@ -45,6 +45,8 @@ pub(super) struct Side {
     /// Whether any series ever had a histogram: what readers of floats ask first.
     any: AtomicBool,
     pub(super) counters: SideCounters,
+    /// The process' budget, which heads share.
+    shared_bytes: Arc<AtomicU64>,
 }
 
 /// What the side table holds.
@@ -91,16 +93,23 @@ struct Counted {
     bytes: u64,
 }
 
-impl Default for Side {
-    fn default() -> Side {
+impl Side {
+    /// An empty one that counts its memory into `shared_bytes`, too.
+    pub(super) fn new(shared_bytes: Arc<AtomicU64>) -> Side {
         Side {
             stripes: RwLock::default(),
             exemplars: Mutex::default(),
             barrier: AtomicI64::new(i64::MIN),
             any: AtomicBool::new(false),
             counters: SideCounters::default(),
+            shared_bytes,
         }
     }
+}
+
+fn move_by(counter: &AtomicU64, before: u64, now: u64) {
+    counter.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
+    counter.fetch_sub(before.saturating_sub(now), Ordering::Relaxed);
 }
 
 // Poisoned locks are taken over: the applying thread is the only writer, and its end closes the log.
@@ -152,18 +161,23 @@ impl Side {
         let bytes = series.histograms.memory() + series.starts.memory();
         let now = Counted { histograms: in_order + late, late, bytes };
         let before = std::mem::replace(&mut series.counted, now);
-        let move_by = |counter: &AtomicU64, before: u64, now: u64| {
-            counter.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
-            counter.fetch_sub(before.saturating_sub(now), Ordering::Relaxed);
-        };
         move_by(&self.counters.histograms, before.histograms, now.histograms);
         move_by(&self.counters.late, before.late, now.late);
-        move_by(&self.counters.bytes, before.bytes, now.bytes);
+        self.count_bytes(before.bytes, now.bytes);
     }
 
-    /// Estimated memory of everything here.
-    pub(super) fn bytes(&self) -> u64 {
-        self.counters.bytes.load(Ordering::Relaxed) + self.exemplars().bytes()
+    fn count_bytes(&self, before: u64, now: u64) {
+        move_by(&self.counters.bytes, before, now);
+        move_by(&self.shared_bytes, before, now);
+    }
+
+    /// Changes the exemplars, and counts what that did.
+    fn change_exemplars<T>(&self, change: impl FnOnce(&mut Exemplars) -> T) -> T {
+        let mut exemplars = self.exemplars();
+        let before = exemplars.bytes();
+        let out = change(&mut exemplars);
+        self.count_bytes(before, exemplars.bytes());
+        out
     }
 
     /// Does what a record says. `knows`: whether anything defines a series; `skip`: whether a sample of a series at a
@@ -189,17 +203,18 @@ impl Side {
                 }
             })?,
             Kind::Exemplars => {
-                let mut exemplars = self.exemplars();
                 let mut dropped = 0;
-                record::decode_exemplars(body, |series, exemplar| {
-                    // One that is there already changes nothing: no need to know what a checkpoint has.
-                    if !knows(series) {
-                        outcome.orphans += 1;
-                    } else if exemplars.put(series, exemplar) {
-                        outcome.exemplars += 1;
-                    } else {
-                        dropped += 1;
-                    }
+                self.change_exemplars(|exemplars| {
+                    record::decode_exemplars(body, |series, exemplar| {
+                        // One that is there already changes nothing: no need to know what a checkpoint has.
+                        if !knows(series) {
+                            outcome.orphans += 1;
+                        } else if exemplars.put(series, exemplar) {
+                            outcome.exemplars += 1;
+                        } else {
+                            dropped += 1;
+                        }
+                    })
                 })?;
                 self.counters.exemplars_dropped.fetch_add(dropped, Ordering::Relaxed);
             }
@@ -360,7 +375,7 @@ impl Side {
     /// Removes histograms and exemplars of a series in a range.
     pub(super) fn delete(&self, id: u32, range: TimeRange) {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
-        self.exemplars().delete(id, start, end);
+        self.change_exemplars(|exemplars| exemplars.delete(id, start, end));
         if let Some(stripe) = self.stripe(id)
             && let Some(series) = write(&stripe).series.get_mut(&id)
         {
