@@ -66,6 +66,10 @@ impl RowSeqs {
         set(self.by_org.entry(org).or_default(), series, seq);
     }
 
+    pub(super) fn set_side(&mut self, org: OrgId, series: u32, seq: u64) {
+        set(self.side_by_org.entry(org).or_default(), series, seq);
+    }
+
     fn side_of(&self, org: OrgId) -> &[u64] {
         self.side_by_org.get(&org).map_or(&[], Vec::as_slice)
     }
@@ -80,7 +84,8 @@ fn set(seqs: &mut Vec<u64>, series: u32, seq: u64) {
         seqs.resize(series as usize + 1, 0);
     }
     if let Some(place) = seqs.get_mut(series as usize) {
-        *place = seq;
+        // Rows of one series say the same; the row of exemplars says 0 of series 0.
+        *place = (*place).max(seq);
     }
 }
 

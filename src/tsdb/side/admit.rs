@@ -74,7 +74,7 @@ pub(in crate::tsdb) fn admit(
             starts.push(LogStart { series, at_ms: said.at.as_ms(), start_ms: said.start.as_ms() });
         }
     }
-    starts.sort_by_key(|start| start.series);
+    starts.sort_by_key(|start| (start.series, start.at_ms));
 
     let mut series: Vec<u32> = histograms.iter().map(|(series, ..)| *series).collect();
     series.extend(exemplars.iter().map(|(series, _)| *series));

@@ -4,7 +4,7 @@
 //! * [`starts`]: change points.
 //! * [`exemplars`]: a ring for each series. They are never sealed: they live here, in the log and beside the checkpoints,
 //!   and go when newer ones come.
-//! * [`record`]: the bodies of their log records; [`admit`]: from a request to those.
+//! * [`record`]: the bodies of their log records; [`admit`]: from a request to those; [`rows`]: checkpoints.
 //!
 //! **One value a time.** Floats and histograms of a series keep to their own order; where both have the same time, the
 //! histogram is what a reader sees. So neither path asks the other, and the path of floats pays one flag.
@@ -14,6 +14,7 @@ pub(super) mod chunk;
 pub(super) mod exemplars;
 pub(super) mod histograms;
 pub(super) mod record;
+pub(super) mod rows;
 pub(super) mod starts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ use super::error::Damage;
 use super::head::stripe::Span;
 use super::wal::log::Outcome;
 use super::wal::record::Kind;
-use crate::model::{Histogram, HistogramColumns, StartChange, TimeRange};
+use crate::model::{HistogramColumns, StartChange, TimeRange};
 
 /// Series of a stripe, as many as in the head's: ids of one are locked together.
 const STRIPE_SERIES: u32 = super::head::STRIPE_SERIES;
@@ -386,4 +387,4 @@ impl Side {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -6,9 +6,9 @@ use crate::model::Timestamp;
 /// Ascending by time: from each on, counts run since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::tsdb) struct Starts {
-    changes: Vec<(i64, i64)>,
+    pub(super) changes: Vec<(i64, i64)>,
     /// The greatest time of a sample that said one.
-    last_at: Option<i64>,
+    pub(super) last_at: Option<i64>,
 }
 
 impl Starts {

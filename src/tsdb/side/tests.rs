@@ -7,7 +7,9 @@ use proptest::prelude::*;
 
 use super::histograms::{Histograms, PutHistogram};
 use super::*;
-use crate::model::{BucketSpan, CUSTOM_BUCKETS_SCHEMA, CounterReset, HistogramCounts, HistogramShape};
+use crate::model::{
+    BucketSpan, CUSTOM_BUCKETS_SCHEMA, CounterReset, Histogram, HistogramCounts, HistogramShape,
+};
 
 fn spans(pairs: &[(i32, u32)]) -> Vec<BucketSpan> {
     pairs.iter().map(|(offset, length)| BucketSpan { offset: *offset, length: *length }).collect()

@@ -6,6 +6,7 @@ mod limits;
 mod model;
 mod power;
 mod reading;
+mod side;
 
 use std::collections::BTreeMap;
 use std::path::Path;
