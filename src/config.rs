@@ -52,6 +52,8 @@ pub struct Settings {
     pub argon2: Argon2Cost,
     /// When a 2xx on samples is answered.
     pub durability: Durability,
+    /// How often checkpoints are made, if not as often as the store thinks right; for tests of crashes.
+    pub checkpoint_every: Option<Duration>,
     /// Requests a second and session.
     pub rate_cabinet_rps: u32,
     /// Requests a second and API key, where the key does not say.
@@ -263,6 +265,9 @@ struct Flags {
     /// When a 2xx is answered; `synced` is the only mode yet
     #[arg(long, env = "PROMLET_DURABILITY", value_name = "MODE", default_value = "synced", value_parser = durability)]
     durability: Durability,
+    /// How often checkpoints are made
+    #[arg(long, env = "PROMLET_CHECKPOINT_EVERY", value_name = "DURATION", hide = true, value_parser = duration)]
+    checkpoint_every: Option<Duration>,
     /// Serve the UI's files from this folder (editing)
     #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
     ui_dir: Option<PathBuf>,
@@ -399,6 +404,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         cookie_secure: flags.cookie_secure,
         argon2: flags.argon2,
         durability: flags.durability,
+        checkpoint_every: flags.checkpoint_every,
         rate_cabinet_rps: flags.rate_cabinet_rps,
         rate_embed_default_rps: flags.rate_embed_default_rps,
         query_timeout: flags.query_timeout,

@@ -82,6 +82,9 @@ pub enum OpenError {
         /// Bytes that must be free.
         needed: u64,
     },
+    /// The list of segments cannot be read.
+    #[error(transparent)]
+    Manifest(#[from] super::manifest::ManifestError),
     /// A thread could not be started.
     #[error("could not start a thread")]
     Thread(#[source] io::Error),

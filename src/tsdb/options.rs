@@ -1,5 +1,6 @@
 //! What the store may use, with its defaults.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::disk::Disk;
@@ -11,6 +12,33 @@ pub enum Durability {
     /// After its bytes are synced to the disk (`Durability: synced`).
     #[default]
     Synced,
+}
+
+/// What work in the background does to leave room for others: it sleeps as long as it has worked.
+#[derive(Clone)]
+pub struct Rest(Arc<dyn Fn(Duration) + Send + Sync>);
+
+impl Rest {
+    /// Rests by calling this; a test that does not wait hands in a function that returns at once.
+    pub fn by(sleep: impl Fn(Duration) + Send + Sync + 'static) -> Rest {
+        Rest(Arc::new(sleep))
+    }
+
+    pub(super) fn take(&self, time: Duration) {
+        (self.0)(time);
+    }
+}
+
+impl Default for Rest {
+    fn default() -> Rest {
+        Rest::by(std::thread::sleep)
+    }
+}
+
+impl std::fmt::Debug for Rest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Rest")
+    }
 }
 
 /// Settings of the whole store.
@@ -28,6 +56,14 @@ pub struct Options {
     pub checkpoint_every: Duration,
     /// or when so many samples came since: 40 M are 1.8 s of replay (STORAGE.md section 7).
     pub checkpoint_samples: u64,
+    /// Everything is sealed early when the heads take so much memory,
+    pub seal_head_bytes: u64,
+    /// or the log so much space (STORAGE.md section 15),
+    pub seal_log_bytes: u64,
+    /// or there are so many late samples.
+    pub seal_late_samples: u64,
+    /// How a seal in the background rests.
+    pub rest: Rest,
     /// How the file system answers; tests put faults in.
     pub disk: Disk,
 }
@@ -41,6 +77,11 @@ impl Default for Options {
             head_bytes_max: 4 << 30,
             checkpoint_every: Duration::from_secs(600),
             checkpoint_samples: 40_000_000,
+            seal_head_bytes: 3 << 30,
+            seal_log_bytes: 1 << 30,
+            // 64 MiB of 32 bytes each.
+            seal_late_samples: 2 << 20,
+            rest: Rest::default(),
             disk: Disk::default(),
         }
     }

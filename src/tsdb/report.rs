@@ -208,6 +208,12 @@ pub struct OrgStats {
     pub series: u64,
     /// Samples in the head, late ones included.
     pub samples: u64,
+    /// Segments listed.
+    pub segments: u64,
+    /// Samples in them.
+    pub sealed_samples: u64,
+    /// Bytes of their files.
+    pub segment_bytes: u64,
     /// Late samples among them.
     pub late_samples: u64,
     /// Bytes of the head.
@@ -235,6 +241,16 @@ pub struct Stats {
     pub series: u64,
     /// Samples in the head.
     pub samples: u64,
+    /// Segments listed.
+    pub segments: u64,
+    /// Samples in them.
+    pub sealed_samples: u64,
+    /// Bytes of their files.
+    pub segment_bytes: u64,
+    /// Organisations sealed since the start of the process, each time counted.
+    pub seals: u64,
+    /// Seals that failed since the start of the process.
+    pub seals_failed: u64,
     /// Bytes of the head.
     pub head_bytes: u64,
     /// Samples stored since the start of the process.

@@ -1,18 +1,20 @@
 //! What the store holds in memory: one [`OrgStore`] for each organisation, and the one function that changes it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::error::Damage;
 use super::head::Head;
+use super::manifest::{Change, Manifest, ManifestError};
 use super::options::OrgLimits;
+use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{definition, metadata, registry};
 use super::side::Side;
 use super::wal::log::Outcome;
-use super::wal::record::Kind;
+use super::wal::record::{Kind, parse_seal};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
 
@@ -22,6 +24,9 @@ pub(super) struct OrgStore {
     pub(super) org: OrgId,
     table: RwLock<Table>,
     pub(super) head: Head,
+    segments: RwLock<Arc<SegmentSet>>,
+    /// Files that are to go when their last reader is gone.
+    pub(super) obsolete: Mutex<Vec<Obsolete>>,
     /// Histograms, start timestamps, exemplars.
     pub(super) side: Side,
     limits: RwLock<Arc<OrgLimits>>,
@@ -31,6 +36,53 @@ pub(super) struct OrgStore {
     pub(super) metadata_dropped_total: AtomicU64,
     /// How far the registry file reaches; checkpoints alone change it.
     registry: Mutex<registry::End>,
+    /// Held while control and the published set are changed together.
+    changing: Mutex<()>,
+    /// The number that the next segment gets.
+    pub(super) next_segment: AtomicU64,
+    /// The last applied record of any kind.
+    pub(super) last_seq: AtomicU64,
+    pub(super) arrivals: Arrivals,
+}
+
+/// Which times came, for what is due to be sealed.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    least_ms: AtomicI64,
+    greatest_ms: AtomicI64,
+}
+
+impl Default for Arrivals {
+    fn default() -> Arrivals {
+        Arrivals { least_ms: AtomicI64::new(i64::MAX), greatest_ms: AtomicI64::new(i64::MIN) }
+    }
+}
+
+impl Arrivals {
+    fn note(&self, samples: &[LogSample]) {
+        let (mut least, mut greatest) = (i64::MAX, i64::MIN);
+        for sample in samples {
+            least = least.min(sample.at_ms);
+            greatest = greatest.max(sample.at_ms);
+        }
+        self.least_ms.fetch_min(least, Ordering::Relaxed);
+        self.greatest_ms.fetch_max(greatest, Ordering::Relaxed);
+    }
+
+    fn note_time(&self, at_ms: i64) {
+        self.least_ms.fetch_min(at_ms, Ordering::Relaxed);
+        self.greatest_ms.fetch_max(at_ms, Ordering::Relaxed);
+    }
+
+    /// The least time that came since this was asked last; `i64::MAX`: nothing did.
+    pub(super) fn take_least(&self) -> i64 {
+        self.least_ms.swap(i64::MAX, Ordering::Relaxed)
+    }
+
+    /// The greatest time that ever came.
+    pub(super) fn greatest(&self) -> i64 {
+        self.greatest_ms.load(Ordering::Relaxed)
+    }
 }
 
 impl OrgStore {
@@ -46,6 +98,31 @@ impl OrgStore {
 
     pub(super) fn limits(&self) -> Arc<OrgLimits> {
         Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The segments that count now.
+    pub(super) fn segments(&self) -> Arc<SegmentSet> {
+        Arc::clone(&self.segments.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes the set that the start found the one that counts.
+    pub(super) fn begin_with(&self, set: SegmentSet) {
+        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+    }
+
+    /// Commits a change of the list of segments and then publishes the same: readers see what is durable, and nobody
+    /// changes the list in between. `next` makes the new set of the one that counts now.
+    pub(super) fn change_segments(
+        &self,
+        manifest: &Manifest,
+        change: Change,
+        next: impl FnOnce(&SegmentSet) -> SegmentSet,
+    ) -> Result<(), ManifestError> {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        manifest.commit(self.org, change)?;
+        let next = Arc::new(next(&self.segments()));
+        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
@@ -70,11 +147,11 @@ impl RowSeqs {
         set(self.side_by_org.entry(org).or_default(), series, seq);
     }
 
-    fn side_of(&self, org: OrgId) -> &[u64] {
+    pub(super) fn side_of(&self, org: OrgId) -> &[u64] {
         self.side_by_org.get(&org).map_or(&[], Vec::as_slice)
     }
 
-    fn of(&self, org: OrgId) -> &[u64] {
+    pub(super) fn of(&self, org: OrgId) -> &[u64] {
         self.by_org.get(&org).map_or(&[], Vec::as_slice)
     }
 }
@@ -130,12 +207,18 @@ impl Stores {
                 org,
                 table: RwLock::new(Table::new(Secret::of(&self.secret, org.0))),
                 head: Head::new(Arc::clone(&self.head_bytes)),
+                segments: RwLock::default(),
+                obsolete: Mutex::default(),
                 side: Side::new(Arc::clone(&self.head_bytes)),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
                 stored_total: AtomicU64::new(0),
                 refused_total: AtomicU64::new(0),
                 metadata_dropped_total: AtomicU64::new(0),
                 registry: Mutex::default(),
+                changing: Mutex::default(),
+                next_segment: AtomicU64::new(1),
+                last_seq: AtomicU64::new(0),
+                arrivals: Arrivals::default(),
             })
         };
         Arc::clone(orgs.entry(org).or_insert_with(fresh))
@@ -153,8 +236,15 @@ impl Stores {
         let table = rows.map(|_| store.table());
         let knows = |series| table.as_ref().is_none_or(|table| table.knows(series));
         let have = rows.map_or(&[][..], |rows| rows.side_of(org));
-        let skip = |series: u32, _at| have.get(series as usize).is_some_and(|have| seq <= *have);
-        let outcome = store.side.apply((seq, kind, body), knows, skip)?;
+        let sealed = rows.map(|_| store.segments());
+        // What segments have, and what was deleted from them, is not loaded again; nor is what a checkpoint has.
+        let skip = |series: u32, at_ms| {
+            have.get(series as usize).is_some_and(|have| seq <= *have)
+                || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, series, at_ms))
+        };
+        store.last_seq.store(seq, Ordering::Release);
+        let outcome =
+            store.side.apply((seq, kind, body), knows, skip, |at_ms| store.arrivals.note_time(at_ms))?;
         self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
         Ok(outcome)
     }
@@ -183,11 +273,16 @@ impl Stores {
                 let store = self.org_or_new(org);
                 let mut orphans = 0;
                 if rows.is_some() {
+                    // What segments have, and what was deleted from them, is not loaded again.
+                    let sealed = store.segments();
+                    scratch.retain(|sample| !sealed.has_record(seq, sample.series, sample.at_ms));
                     let table = store.table();
                     let all = scratch.len();
                     scratch.retain(|sample| table.knows(sample.series));
                     orphans = (all - scratch.len()) as u64;
                 }
+                store.arrivals.note(scratch);
+                store.last_seq.store(seq, Ordering::Release);
                 let skip = rows.map_or(&[][..], |rows| rows.of(org));
                 let mut outcome = store
                     .head
@@ -199,6 +294,9 @@ impl Stores {
             Kind::Histograms | Kind::Exemplars | Kind::Starts => self.apply_side(record, rows),
             Kind::Series | Kind::RegistrySeries => {
                 let store = self.org_or_new(org);
+                if kind == Kind::Series {
+                    store.last_seq.store(seq, Ordering::Release);
+                }
                 let mut table = store.table_mut();
                 let mut wrong = None;
                 definition::decode(body, &mut |id, pairs| {
@@ -210,11 +308,22 @@ impl Stores {
             }
             Kind::Metadata | Kind::RegistryMetadata => {
                 let store = self.org_or_new(org);
+                if kind == Kind::Metadata {
+                    store.last_seq.store(seq, Ordering::Release);
+                }
                 let mut table = store.table_mut();
                 metadata::decode(body, &mut |said| table.metadata.set(said, kind == Kind::RegistryMetadata))?;
                 Ok(Outcome::default())
             }
             Kind::Mark | Kind::Switch => Ok(Outcome::default()),
+            Kind::Seal => {
+                let until_ms = parse_seal(body)?;
+                let store = self.org_or_new(org);
+                store.last_seq.store(seq, Ordering::Release);
+                store.head.close_window(until_ms);
+                store.side.close_window(until_ms);
+                Ok(Outcome { seal_seq: seq, ..Outcome::default() })
+            }
         }
     }
 }

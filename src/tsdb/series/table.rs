@@ -314,6 +314,11 @@ impl Table {
         Some(self.row_labels(family, place.row as usize))
     }
 
+    /// The number of a series' family.
+    pub(in crate::tsdb) fn family_of(&self, id: u32) -> Option<u32> {
+        self.places.get(id as usize).map(|place| place.family).filter(|family| *family != NOWHERE.family)
+    }
+
     /// Whether a definition of this series is known.
     pub(in crate::tsdb) fn knows(&self, id: u32) -> bool {
         self.places.get(id as usize).is_some_and(|place| place.family != NOWHERE.family)

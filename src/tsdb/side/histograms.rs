@@ -231,17 +231,26 @@ impl Histograms {
         chunk::encode(late, |_, _, rows, bytes| each(true, rows, &bytes));
     }
 
-    /// Takes a chunk over from a checkpoint; in-order ones come in order of time, late ones last.
+    /// Takes a chunk over from a checkpoint, but for what is before `from_ms`; in-order ones come in order of time, late
+    /// ones last.
     ///
     /// # Errors
     /// [`Damage`] where it is no chunk, or does not follow what is there.
-    pub(in crate::tsdb) fn load_chunk(&mut self, late: bool, rows: u16, bytes: &[u8]) -> Result<(), Damage> {
+    pub(in crate::tsdb) fn load_chunk(
+        &mut self,
+        late: bool,
+        rows: u16,
+        bytes: &[u8],
+        from_ms: i64,
+    ) -> Result<(), Damage> {
         let mut decoder = Decoder::new(bytes)?;
         let (mut count, mut first, mut last) = (0u16, None, self.last);
         while let Some((at, histogram)) = decoder.next()? {
             count = count.saturating_add(1);
             if late {
-                self.late.insert(at, histogram);
+                if at >= from_ms {
+                    self.late.insert(at, histogram);
+                }
                 continue;
             }
             if last.is_some_and(|last| at <= last) {
@@ -256,6 +265,9 @@ impl Histograms {
         if let (Some(first), Some(last)) = (first, last) {
             self.last = Some(last);
             self.closed.push(Closed { first, last, rows, bytes: bytes.into() });
+            if first < from_ms {
+                self.keep(|at| at >= from_ms);
+            }
         }
         Ok(())
     }

@@ -182,7 +182,7 @@ impl Side {
     }
 
     /// Does what a record says. `knows`: whether anything defines a series; `skip`: whether a sample of a series at a
-    /// time is in a checkpoint or segment already.
+    /// time is in a checkpoint or segment already; `arrived` is told the time of each histogram that came.
     ///
     /// # Errors
     /// [`Damage`] where the body is not what its kind says, though its checksum holds.
@@ -191,10 +191,11 @@ impl Side {
         (seq, kind, body): (u64, Kind, &[u8]),
         knows: impl Fn(u32) -> bool,
         skip: impl Fn(u32, i64) -> bool,
+        arrived: impl Fn(i64),
     ) -> Result<Outcome, Damage> {
         let mut outcome = Outcome::default();
         match kind {
-            Kind::Histograms => self.apply_histograms((seq, body), knows, skip, &mut outcome)?,
+            Kind::Histograms => self.apply_histograms((seq, body), knows, skip, arrived, &mut outcome)?,
             Kind::Starts => record::decode_starts(body, |start| {
                 let LogStart { series, at_ms, start_ms } = start;
                 if !knows(series) {
@@ -229,6 +230,7 @@ impl Side {
         (seq, body): (u64, &[u8]),
         knows: impl Fn(u32) -> bool,
         skip: impl Fn(u32, i64) -> bool,
+        arrived: impl Fn(i64),
         outcome: &mut Outcome,
     ) -> Result<(), Damage> {
         let barrier = self.barrier.load(Ordering::Relaxed);
@@ -243,6 +245,7 @@ impl Side {
                     if skip(id, at) {
                         continue;
                     }
+                    arrived(at);
                     match series.histograms.put(at, histogram, barrier) {
                         PutHistogram::Stored => {
                             outcome.stored += 1;

@@ -102,12 +102,20 @@ impl Side {
     }
 
     /// Takes an item over from a checkpoint.
-    fn load(&self, row_seq: u64, id: u32, kind: u8, histograms: u16, item: &[u8]) -> Result<(), Damage> {
+    fn load(
+        &self,
+        (row_seq, from_ms): (u64, (i64, i64)),
+        id: u32,
+        kind: u8,
+        histograms: u16,
+        item: &[u8],
+    ) -> Result<(), Damage> {
         match kind {
             IN_ORDER | LATE => {
                 self.any.store(true, std::sync::atomic::Ordering::Release);
+                let from_ms = if kind == LATE { from_ms.1 } else { from_ms.0 };
                 self.change(row_seq, id, |s: &mut Series| {
-                    s.histograms.load_chunk(kind == LATE, histograms, item)
+                    s.histograms.load_chunk(kind == LATE, histograms, item, from_ms)
                 })
             }
             STARTS => {
@@ -141,13 +149,13 @@ struct Open {
 }
 
 impl Joiner {
-    /// Takes a piece; a whole item goes into `side`.
+    /// Takes a piece; a whole item goes into `side`, but for what is before `from_ms` (in order, late): segments have it.
     ///
     /// # Errors
     /// [`Damage`] where it is none, or does not go on what went before.
     pub(in crate::tsdb) fn add(
         &mut self,
-        (org, id, row_seq): (OrgId, u32, u64),
+        (org, id, row_seq, from_ms): (OrgId, u32, u64, (i64, i64)),
         piece: &[u8],
         side: &Side,
         known: bool,
@@ -174,7 +182,7 @@ impl Joiner {
             self.open = Some(open);
             return Ok(());
         }
-        side.load(row_seq, id, kind, histograms, &open.bytes)
+        side.load((row_seq, from_ms), id, kind, histograms, &open.bytes)
     }
 
     /// Nothing may be left.
@@ -245,7 +253,7 @@ mod tests {
         let mut body = Body::default();
         fill(&mut body);
         if !body.is_empty() {
-            side.apply((seq, kind, &body.finish().0), |_| true, |_, _| false).expect("applied");
+            side.apply((seq, kind, &body.finish().0), |_| true, |_, _| false, |_| ()).expect("applied");
         }
     }
 
@@ -282,7 +290,7 @@ mod tests {
             for rows in all_rows(&side, piece_max) {
                 for piece in &rows.pieces {
                     prop_assert!(piece.len() <= piece_max);
-                    prop_assert_eq!(joiner.add((OrgId(1), rows.series, rows.row_seq), piece, &again, true), Ok(()));
+                    prop_assert_eq!(joiner.add((OrgId(1), rows.series, rows.row_seq, (i64::MIN, i64::MIN)), piece, &again, true), Ok(()));
                 }
             }
             prop_assert_eq!(joiner.end(), Ok(()));
@@ -299,7 +307,7 @@ mod tests {
                 if let Some(first) = piece.first_mut() {
                     *first = *first & GOES_ON | kind;
                 }
-                let _ = joiner.add((OrgId(1), id, 0), &piece, &side, true);
+                let _ = joiner.add((OrgId(1), id, 0, (0, 0)), &piece, &side, true);
             }
         }
     }

@@ -93,7 +93,7 @@ fn read(histograms: &Histograms, start: i64, end: i64) -> Vec<(i64, Histogram)> 
 
 fn reloaded(histograms: &Histograms) -> Histograms {
     let mut again = Histograms::default();
-    histograms.copy_chunks(|late, rows, bytes| again.load_chunk(late, rows, bytes).expect("loads"));
+    histograms.copy_chunks(|late, rows, bytes| again.load_chunk(late, rows, bytes, i64::MIN).expect("loads"));
     again
 }
 
@@ -166,8 +166,8 @@ fn a_chunk_that_does_not_follow_is_damage() {
     let histogram = exponential(0, 0.0, &[(0, 1)], &[], 1.0, 0, &[1]);
     let chunk = chunk::Encoder::new(5, &histogram).into_bytes();
     let mut histograms = Histograms::default();
-    assert_eq!(histograms.load_chunk(false, 1, &chunk), Ok(()));
-    assert!(histograms.load_chunk(false, 1, &chunk).is_err());
-    assert!(Histograms::default().load_chunk(false, 2, &chunk).is_err());
-    assert_eq!(histograms.load_chunk(true, 1, &chunk), Ok(()));
+    assert_eq!(histograms.load_chunk(false, 1, &chunk, i64::MIN), Ok(()));
+    assert!(histograms.load_chunk(false, 1, &chunk, i64::MIN).is_err());
+    assert!(Histograms::default().load_chunk(false, 2, &chunk, i64::MIN).is_err());
+    assert_eq!(histograms.load_chunk(true, 1, &chunk, i64::MIN), Ok(()));
 }

@@ -1,10 +1,13 @@
 //! Matchers against families: each distinct value is tested once, rows are compared as numbers.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::sync::Arc;
 
 use super::Snapshot;
 use crate::model::{METRIC_NAME, MatchOp, Matcher, TimeRange};
-use crate::tsdb::head::stripe::Span;
+use crate::tsdb::manifest::Tombstone;
+use crate::tsdb::segment::{Ids, Spans};
+use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::series::table::{Column, Family, Table};
 use crate::tsdb::store::OrgStore;
 
@@ -13,8 +16,33 @@ pub(super) struct Hit<'t> {
     pub(super) id: u32,
     pub(super) family: &'t Family,
     pub(super) row: usize,
-    /// Where its samples lie.
-    pub(super) span: Span,
+    /// The time of its last sample in the head; none: it has none there.
+    pub(super) last_in_head: Option<i64>,
+}
+
+/// A series that passes the matchers.
+struct Place<'t> {
+    id: u32,
+    /// Number of the family.
+    number: u32,
+    family: &'t Family,
+    row: usize,
+}
+
+/// The rows of one family in a segment.
+struct PartRows<'p> {
+    ids: Ids<'p>,
+    spans: Spans<'p>,
+    /// Behind the row that was found last: series come mostly in the same order here and there.
+    next: usize,
+}
+
+impl PartRows<'_> {
+    fn span(&mut self, id: u32) -> Option<(i64, i64)> {
+        let row = if self.ids.get(self.next) == Some(id) { Some(self.next) } else { self.ids.row_of(id) }?;
+        self.next = row + 1;
+        self.spans.get(row)
+    }
 }
 
 /// A matcher, the code of its label, and what is known of each of the label's values.
@@ -106,33 +134,96 @@ impl Snapshot {
     ) -> Vec<Hit<'t>> {
         let everything: &[&[Matcher]] = &[&[]];
         let selectors = if selectors.is_empty() { everything } else { selectors };
-        let mut places: Vec<(u32, &'t Family, usize)> = Vec::new();
+        let mut places: Vec<Place<'t>> = Vec::new();
         for matchers in selectors {
             self.scan(table, matchers, &mut places);
         }
         if selectors.len() > 1 {
-            places.sort_unstable_by_key(|(id, ..)| *id);
-            places.dedup_by_key(|(id, ..)| *id);
+            places.sort_unstable_by_key(|place| place.id);
+            places.dedup_by_key(|place| place.id);
         }
-        let ids: Vec<u32> = places.iter().map(|(id, ..)| *id).collect();
-        let mut hits = Vec::with_capacity(ids.len());
-        let mut beside = if store.side.has_histograms() { store.side.spans(&ids) } else { BTreeMap::new() };
-        store.head.spans().overlapping(&ids, self.within(range), |place, span| {
-            if let Some((id, family, row)) = places.get(place) {
-                let span = beside.remove(&place).map_or(span, |other| span.with(other));
-                hits.push(Hit { id: *id, family, row: *row, span });
+        let range = self.within(range);
+        let ids: Vec<u32> = places.iter().map(|place| place.id).collect();
+        let mut found = vec![false; places.len()];
+        let mut in_head = vec![None; places.len()];
+        // The head first: what it lets go of meanwhile is in the segments that are asked for after it.
+        store.head.spans().overlapping(&ids, TimeRange::ALL, |place, span| {
+            if let (Some(found), Some(last)) = (found.get_mut(place), in_head.get_mut(place)) {
+                *found = span.overlaps(range);
+                *last = Some(span.last);
             }
         });
-        // Those that have histograms alone.
-        for (place, span) in beside {
-            if let (Some((id, family, row)), true) = (places.get(place), span.overlaps(self.within(range))) {
-                hits.push(Hit { id: *id, family, row: *row, span });
+        if store.side.has_histograms() {
+            for (place, span) in store.side.spans(&ids) {
+                if let (Some(found), Some(last)) = (found.get_mut(place), in_head.get_mut(place)) {
+                    *found |= span.overlaps(range);
+                    *last = (*last).max(Some(span.last));
+                }
             }
         }
-        hits
+        self.find_sealed(&store.segments(), &places, range, &mut found);
+        let hits = places.into_iter().zip(found).zip(in_head).filter(|((_, found), _)| *found);
+        hits.map(|((Place { id, family, row, .. }, _), last_in_head)| Hit { id, family, row, last_in_head })
+            .collect()
     }
 
-    fn scan<'t>(&self, table: &'t Table, matchers: &[Matcher], places: &mut Vec<(u32, &'t Family, usize)>) {
+    /// Looks for those that are not found yet in the segments, the newest first.
+    fn find_sealed(&self, set: &SegmentSet, places: &[Place<'_>], range: TimeRange, found: &mut [bool]) {
+        set.bad_in(range).for_each(|bad| self.warnings.bad(bad));
+        let mut left = found.iter().filter(|found| !**found).count();
+        let mut parts: Vec<&Arc<Part>> = set.overlapping(range).collect();
+        parts.sort_by_key(|part| Reverse(part.meta().max_ms));
+        for part in parts {
+            if left == 0 {
+                return;
+            }
+            let mut rows: Option<(u32, Option<PartRows<'_>>)> = None;
+            for (place, found) in places.iter().zip(found.iter_mut()).filter(|(_, found)| !**found) {
+                let (_, here) = match rows.take() {
+                    Some(here) if here.0 == place.number => rows.insert(here),
+                    _ => rows.insert((place.number, self.rows_in(part, place.number))),
+                };
+                let Some((first, last)) = here.as_mut().and_then(|rows| rows.span(place.id)) else {
+                    continue;
+                };
+                let (start, end) = (range.start.as_ms().max(first), range.end.as_ms().min(last));
+                let deleted = |tombstone: &Tombstone| tombstone.from_ms <= start && end <= tombstone.to_ms;
+                if start <= end && !set.tombstones_of(part, place.id).any(deleted) {
+                    *found = true;
+                    left -= 1;
+                }
+            }
+            // What could not be read looks like ids and times that are not there.
+            if let Err(damage) = part.segment.intact() {
+                self.warnings.damage(part, &damage);
+            }
+        }
+    }
+
+    fn rows_in<'p>(&self, part: &'p Part, family: u32) -> Option<PartRows<'p>> {
+        let number = part.family(family)?;
+        let spans = part.segment.spans(number);
+        let spans = spans.inspect_err(|damage| self.warnings.damage(part, damage)).ok()?;
+        Some(PartRows { ids: part.segment.ids(number)?, spans, next: 0 })
+    }
+
+    /// The time of the newest sample of a series; `in_head`: of the newest that the head has.
+    pub(super) fn last_of(set: &SegmentSet, family: u32, series: u32, in_head: Option<i64>) -> i64 {
+        let mut newest = in_head.unwrap_or(i64::MIN);
+        for part in set.parts.iter().rev() {
+            if part.meta().max_ms <= newest {
+                continue;
+            }
+            let last = part.family(family).and_then(|number| {
+                let row = part.segment.row_of(number, series)?;
+                part.segment.span(number, row).map(|(_, last)| last)
+            });
+            newest = newest.max(last.unwrap_or(i64::MIN));
+        }
+        newest
+    }
+
+    fn scan<'t>(&self, table: &'t Table, matchers: &[Matcher], places: &mut Vec<Place<'t>>) {
         let all = || matchers.iter().chain(&self.scope.matchers);
         let mut tests: Vec<Test<'_>> = all().map(|matcher| Test::new(matcher, table)).collect();
         let named =
@@ -142,6 +233,7 @@ impl Snapshot {
             None => Box::new(table.families.iter()),
         };
         for family in families {
+            let Some(number) = family.ids.first().and_then(|id| table.family_of(*id)) else { continue };
             let name = table.metric_name(family).map_or("", |name| name);
             if !self.scope.admits_name(name) {
                 continue;
@@ -155,7 +247,7 @@ impl Snapshot {
             }
             for row in rows.each() {
                 if let Some(id) = family.ids.get(row) {
-                    places.push((*id, family, row));
+                    places.push(Place { id: *id, number, family, row });
                 }
             }
         }

@@ -69,13 +69,16 @@ impl Snapshot {
         let Some(store) = &self.store else { return Listing::default() };
         let table = store.table();
         let mut by_name: BTreeMap<&Arc<str>, (u64, i64)> = BTreeMap::new();
-        for Hit { family, span, .. } in self.find(store, &table, &slices(filter.selectors), range) {
+        let hits = self.find(store, &table, &slices(filter.selectors), range);
+        let set = store.segments();
+        for Hit { id, family, last_in_head, .. } in hits {
             let Some(name) = table.metric_name(family) else { continue };
             let paged = filter.after.is_none_or(|after| &**name > after);
             if paged && name.starts_with(filter.prefix) && name.contains(filter.search) {
                 let (series, last_seen) = by_name.entry(name).or_insert((0, i64::MIN));
                 *series += 1;
-                *last_seen = span.last.max(*last_seen);
+                let Some(number) = table.family_of(id) else { continue };
+                *last_seen = Snapshot::last_of(&set, number, id, last_in_head).max(*last_seen);
             }
         }
         let truncated = by_name.len() > limit;

@@ -5,8 +5,7 @@ use super::*;
 fn check(fail: impl Fn(&Faults)) {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
-    let (tsdb, _) =
-        Tsdb::open(dir.path(), STORE, options(&faults), &mut Entropy::seeded(1), NOW).expect("opens");
+    let (tsdb, _) = open_with(dir.path(), options(&faults));
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0)]);
     let acknowledged = content(&tsdb, ORG);
     fail(&faults);

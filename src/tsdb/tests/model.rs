@@ -154,7 +154,7 @@ fn checkpoints_replace_each_other_and_shorten_the_start() {
 fn a_checkpoint_is_due_by_samples() {
     let dir = tempfile::tempdir().expect("made");
     let options = Options { checkpoint_samples: 2, ..options(&faults()) };
-    let (tsdb, _) = Tsdb::open(dir.path(), STORE, options, &mut Entropy::seeded(1), NOW).expect("opens");
+    let (tsdb, _) = open_with(dir.path(), options);
     write(&tsdb, ORG, &up("a"), &[ago(9, 1.0)]);
     assert!(!tsdb.checkpoint_due());
     write(&tsdb, ORG, &up("a"), &[ago(8, 1.0)]);
