@@ -25,7 +25,7 @@ pub struct WriteBatch<'a> {
     pub metadata: Vec<MetricMetadata<'a>>,
     /// Labels that the API key forces onto every series, replacing the sender's (API.md C4, `ingest.labels`).
     pub forced_labels: Vec<(Box<str>, Box<str>)>,
-    /// Native histograms, in the sender's order: series by series.
+    /// Native histograms, in the sender's order: series by series, ascending.
     pub histograms: Vec<HistogramSample>,
     /// Exemplars, in the sender's order: series by series.
     pub exemplars: Vec<WriteExemplar>,

@@ -147,8 +147,7 @@ impl Server {
         let control = Arc::new(control);
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
-        let mut options = tsdb::Options::default();
-        options.checkpoint_every = settings.checkpoint_every.unwrap_or(options.checkpoint_every);
+        let options = tsdb_options(&settings);
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
         let (tsdb, report) = Tsdb::open(home, options, &mut rng, now)?;
         tracing::info!(
@@ -417,6 +416,13 @@ impl Server {
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
+}
+
+fn tsdb_options(settings: &Settings) -> tsdb::Options {
+    let mut options = tsdb::Options::default();
+    options.limits.retention = settings.retention;
+    options.checkpoint_every = settings.checkpoint_every.unwrap_or(options.checkpoint_every);
+    options
 }
 
 /// Reads addresses and networks.

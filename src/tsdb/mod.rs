@@ -19,6 +19,7 @@ mod error;
 mod head;
 mod manifest;
 mod options;
+mod quota;
 mod recovery;
 mod report;
 mod seal;
@@ -40,8 +41,9 @@ pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
-    AppendReport, CheckpointReport, Description, Health, Listing, Metric, MetricFilter, OrgStats,
-    RecoveryMode, RecoveryReport, SampleColumns, SeriesExemplars, SeriesId, Stats, Writes,
+    AppendReport, Capacity, CheckpointReport, Description, Health, LabelSummary, Listing, Metric,
+    MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesExemplars,
+    SeriesId, Stats, Writes,
 };
 pub use seal::{SealError, SealReport};
 pub use snapshot::{SelectedSeries, Snapshot};
@@ -133,6 +135,10 @@ impl Tsdb {
         let recovered = recovery::recover(dir, store, &manifest, &options, (rng.bytes(), now))?;
         let Recovered { stores, folder, wal, resume, report } = recovered;
         stores.uncovered.store(report.samples, Ordering::Relaxed);
+        for store in stores.all() {
+            let sealed_ms = store.segments().metas().iter().map(|meta| meta.max_ms).max();
+            store.usage.saw(store.head.greatest_ms().max(sealed_ms).unwrap_or(i64::MIN));
+        }
         let log = match resume {
             Some(resume) => {
                 let apply = applier(&stores);
@@ -208,12 +214,32 @@ impl Tsdb {
             Sink::Memory(_) => {}
             Sink::ReadOnly { why, .. } => return Err(AppendError::ReadOnly(why.clone())),
         }
-        append::admit_memory(&self.stores, self.options.head_bytes_max)?;
         let store = self.stores.org_or_new(org);
+        if let Err(refused) = quota::admit(&self.stores, &store, self.options.head_bytes_max) {
+            if let AppendError::AtCapacity { what, .. } = &refused {
+                store.usage.count(0, &vec![(what.code(), batch.samples.len() as u64)], now);
+            }
+            return Err(refused);
+        }
         let append::Prepared { drafts, report } =
             append::prepare(&store, batch, Clocked { now, ahead_max: self.options.ahead_max });
+        self.stores.settle_names(&store);
+        let newest_ms = drafts.iter().map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
         let outcomes = if drafts.is_empty() { Vec::new() } else { self.commit(drafts, now)? };
-        Ok(append::conclude(&store, report, &outcomes))
+        let report = append::conclude(&store, report, &outcomes);
+        store.usage.saw(newest_ms);
+        store.usage.count(report.stored, &report.refused_by_code, now);
+        Ok(report)
+    }
+
+    /// What an organisation may store that has no limits of its own.
+    pub fn default_limits(&self) -> &OrgLimits {
+        &self.options.limits
+    }
+
+    /// Samples that an organisation stored since midnight (UTC), or since the start of the process if that is later.
+    pub fn stored_today(&self, org: OrgId, now: Timestamp) -> u64 {
+        self.stores.org(org).map_or(0, |store| store.usage.stored_today(now))
     }
 
     fn commit(&self, drafts: Vec<Draft>, now: Timestamp) -> Result<Vec<Outcome>, AppendError> {
@@ -300,8 +326,11 @@ impl Tsdb {
                 histograms: load(&store.side.counters.histograms),
                 exemplars: store.side.exemplars().count() as u64,
                 exemplars_dropped_total: load(&store.side.counters.exemplars_dropped),
+                memory_bytes: store.memory_bytes(),
+                disk_bytes: store.disk_bytes(),
                 stored_total: load(&store.stored_total),
                 refused_total: load(&store.refused_total),
+                refused_by_code: store.usage.refused().into_iter().collect(),
                 segments: set.metas().len() as u64,
                 sealed_samples: set.metas().iter().map(|meta| meta.samples).sum(),
                 segment_bytes: set.metas().iter().map(|meta| meta.file_bytes).sum(),

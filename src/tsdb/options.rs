@@ -50,7 +50,8 @@ pub struct Options {
     pub limits: OrgLimits,
     /// How far a sample may be ahead of the clock (API.md C7); none: any time is taken.
     pub ahead_max: Option<Duration>,
-    /// Memory for samples of all organisations, in bytes. Beyond it appends answer [`super::AppendError::HeadFull`].
+    /// Memory for samples and names of all organisations, in bytes; shared as [`super::quota`] says. Beyond an
+    /// organisation's share appends answer [`super::AppendError::AtCapacity`].
     pub head_bytes_max: u64,
     /// A checkpoint is due when the last one is this old,
     pub checkpoint_every: Duration,
@@ -102,8 +103,18 @@ pub struct OrgLimits {
     pub metadata_max: usize,
     /// Bytes of one help text or unit; a longer one is counted and not kept.
     pub help_bytes_max: usize,
-    /// Samples older than this are refused; none: any age is taken.
+    /// Samples older than this are refused, and go; none: any age is taken and kept.
     pub retention: Option<Duration>,
+    /// Bytes on the disk beyond which the oldest samples go; none: all are kept.
+    pub retention_bytes: Option<u64>,
+    /// How far before the organisation's newest sample one may be; none: as far as retention allows.
+    pub ooo_window: Option<Duration>,
+    /// Series a second that nobody sent before; none: as fast as they come.
+    pub new_series_per_s: Option<u32>,
+    /// Bytes of memory beyond which appends wait for the next seal; none: the share of the process' budget.
+    pub memory_bytes_max: Option<u64>,
+    /// Bytes on the disk beyond which appends are refused until some are gone; none: what the disk has.
+    pub disk_bytes_max: Option<u64>,
 }
 
 impl Default for OrgLimits {
@@ -116,6 +127,11 @@ impl Default for OrgLimits {
             metadata_max: 20_000,
             help_bytes_max: 4_096,
             retention: None,
+            retention_bytes: None,
+            ooo_window: None,
+            new_series_per_s: None,
+            memory_bytes_max: None,
+            disk_bytes_max: None,
         }
     }
 }

@@ -123,6 +123,12 @@ impl SegmentSet {
         next
     }
 
+    /// Bytes of all files that are listed.
+    pub(super) fn file_bytes(&self) -> u64 {
+        let parts = self.parts.iter().map(|part| part.meta());
+        parts.chain(self.bad.iter().map(|bad| &bad.meta)).map(|meta| meta.file_bytes).sum()
+    }
+
     /// Puts the segments into the order that [`SegmentSet::parts`] tells.
     pub(super) fn order(&mut self) {
         self.parts.sort_unstable_by_key(|part| (part.meta().last_log_seq, part.meta().seq));

@@ -11,6 +11,7 @@
 mod find;
 mod listings;
 mod merge;
+mod presence;
 mod side;
 mod warnings;
 

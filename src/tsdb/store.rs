@@ -8,13 +8,14 @@ use super::error::Damage;
 use super::head::Head;
 use super::manifest::{Change, Manifest, ManifestError};
 use super::options::OrgLimits;
+use super::quota::Usage;
 use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{definition, metadata, registry};
 use super::side::Side;
 use super::wal::log::Outcome;
-use super::wal::record::{Kind, parse_seal};
+use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
 
@@ -30,6 +31,7 @@ pub(super) struct OrgStore {
     /// Histograms, start timestamps, exemplars.
     pub(super) side: Side,
     limits: RwLock<Arc<OrgLimits>>,
+    pub(super) usage: Usage,
     pub(super) stored_total: AtomicU64,
     pub(super) refused_total: AtomicU64,
     /// Descriptions of metrics that were too long or too many.
@@ -118,11 +120,25 @@ impl OrgStore {
         change: Change,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<(), ManifestError> {
+        self.change_segments_if(manifest, |_| true, change, next).map(drop)
+    }
+
+    /// As [`OrgStore::change_segments`], if the set that counts now is as the change needs it; answers whether it was.
+    pub(super) fn change_segments_if(
+        &self,
+        manifest: &Manifest,
+        fits: impl FnOnce(&SegmentSet) -> bool,
+        change: Change,
+        next: impl FnOnce(&SegmentSet) -> SegmentSet,
+    ) -> Result<bool, ManifestError> {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !fits(&self.segments()) {
+            return Ok(false);
+        }
         manifest.commit(self.org, change)?;
         let next = Arc::new(next(&self.segments()));
         *self.segments.write().unwrap_or_else(PoisonError::into_inner) = next;
-        Ok(())
+        Ok(true)
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
@@ -183,14 +199,22 @@ pub(super) struct Stores {
     orgs: RwLock<BTreeMap<OrgId, Arc<OrgStore>>>,
     /// Estimated memory of all heads.
     pub(super) head_bytes: Arc<AtomicU64>,
+    /// Estimated memory of all names and series.
+    pub(super) name_bytes: AtomicU64,
     /// Samples stored since the last checkpoint.
     pub(super) uncovered: AtomicU64,
 }
 
 impl Stores {
     pub(super) fn new(secret: [u8; 32], limits: OrgLimits) -> Stores {
-        let (head_bytes, uncovered) = (Arc::default(), AtomicU64::new(0));
-        Stores { secret, limits, orgs: RwLock::default(), head_bytes, uncovered }
+        Stores {
+            secret,
+            limits,
+            orgs: RwLock::default(),
+            head_bytes: Arc::default(),
+            name_bytes: AtomicU64::new(0),
+            uncovered: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn org(&self, org: OrgId) -> Option<Arc<OrgStore>> {
@@ -211,6 +235,7 @@ impl Stores {
                 obsolete: Mutex::default(),
                 side: Side::new(Arc::clone(&self.head_bytes)),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
+                usage: Usage::default(),
                 stored_total: AtomicU64::new(0),
                 refused_total: AtomicU64::new(0),
                 metadata_dropped_total: AtomicU64::new(0),
@@ -267,6 +292,12 @@ impl Stores {
         rows: Option<&RowSeqs>,
     ) -> Result<Outcome, Damage> {
         let Record { seq, org, kind, body } = record;
+        if kind != Kind::Mark {
+            self.org_or_new(org)
+                .usage
+                .log_bytes
+                .fetch_add(record_bytes(body.len()) as u64, Ordering::Relaxed);
+        }
         match kind {
             Kind::Samples => {
                 samples::decode(body, scratch)?;
@@ -304,6 +335,9 @@ impl Stores {
                         wrong.get_or_insert(what);
                     }
                 })?;
+                store.usage.set_names(&table);
+                drop(table);
+                self.settle_names(&store);
                 wrong.map_or_else(|| Ok(Outcome::default()), |what| Err(Damage::new(0, what)))
             }
             Kind::Metadata | Kind::RegistryMetadata => {
@@ -322,6 +356,8 @@ impl Stores {
                 store.last_seq.store(seq, Ordering::Release);
                 store.head.close_window(until_ms);
                 store.side.close_window(until_ms);
+                // What was logged before is in segments soon, and the log is trimmed after them.
+                store.usage.log_bytes.store(0, Ordering::Relaxed);
                 Ok(Outcome { seal_seq: seq, ..Outcome::default() })
             }
         }

@@ -3,11 +3,11 @@
 //! Segments of level 0 come from seals, half an hour each; level 1 is two hours, level 2 a day of UTC. What came late lies
 //! in segments of its own across the others, and is joined with them.
 //!
-//! Where two segments hold the same moment of a series the later number wins, and what a job writes gets a number after
-//! all others. So a job must have every segment that overlaps with it in time and is later than the first of its sources:
-//! [`closed`] adds those, or gives the job up.
+//! Where two segments hold the same moment of a series, the one with the later last record wins, then the later number. What
+//! a job writes stands where the last of its sources stood, so a job must have every segment between its first and its
+//! last that overlaps with it in time: [`closed`] adds those, or gives the job up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::segment::{LATE, SegmentMeta};
@@ -49,7 +49,7 @@ pub(super) enum Zeal {
 /// Segments to be merged into new ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    /// Their numbers, ascending.
+    /// Their numbers; where two hold the same moment of a series, the later in this list wins.
     pub(super) sources: Vec<u64>,
     /// Level of what is written.
     pub(super) level: u8,
@@ -162,49 +162,53 @@ fn tombstone_job(view: View<'_>) -> Option<Job> {
 }
 
 fn job(view: View<'_>, members: &[&SegmentMeta], level: u8, why: &'static str) -> Option<Job> {
-    let sources = closed(view, members)?;
-    let chosen: Vec<&SegmentMeta> =
-        view.segments.iter().filter(|meta| sources.contains(&meta.seq)).copied().collect();
+    let chosen = closed(view, members)?;
     let span = |least: i64, most: i64| most.div_euclid(DAY_MS).saturating_sub(least.div_euclid(DAY_MS));
     let least = chosen.iter().map(|meta| meta.min_ms).min()?;
     let most = chosen.iter().map(|meta| meta.max_ms).max()?;
     let days = span(least, most).saturating_add(1);
     let bytes: u64 = chosen.iter().map(|meta| meta.file_bytes).sum();
-    let room = (ROWS_MAX - 2 * chosen.len().min(SOURCES_MAX)) as u64;
+    let room = (ROWS_MAX - 2 * chosen.len()) as u64;
     let files = i64::try_from((bytes / DAY_BYTES_MIN + 1).min(room)).unwrap_or(1);
     let cut_ms = (days > 1 && files > 1).then(|| {
         // One file more than widths may be touched.
         let width = if days <= files { 1 } else { days / (files - 1) + 1 };
         width.saturating_mul(DAY_MS)
     });
-    Some(Job { sources, level, cut_ms, why })
+    Some(Job { sources: chosen.iter().map(|meta| meta.seq).collect(), level, cut_ms, why })
+}
+
+/// Who wins over whom.
+const fn rank(meta: &SegmentMeta) -> (u64, u64) {
+    (meta.last_log_seq, meta.seq)
 }
 
 /// The sources of a job: the segments named and those that must come with them. Too many: the latest of them, which leave
-/// no later one behind.
-fn closed(view: View<'_>, members: &[&SegmentMeta]) -> Option<Vec<u64>> {
-    let mut chosen: BTreeSet<u64> = members.iter().map(|meta| meta.seq).collect();
-    if chosen.len() > SOURCES_MAX {
-        chosen = chosen.into_iter().rev().take(SOURCES_MAX).collect();
+/// none in between behind.
+fn closed<'a>(view: View<'a>, members: &[&'a SegmentMeta]) -> Option<Vec<&'a SegmentMeta>> {
+    let mut chosen: BTreeMap<(u64, u64), &SegmentMeta> = members.iter().map(|meta| (rank(meta), *meta)).collect();
+    while chosen.len() > SOURCES_MAX {
+        chosen.pop_first();
     }
     loop {
-        let of = |meta: &&&SegmentMeta| chosen.contains(&meta.seq);
-        let first = *chosen.first()?;
-        let least = view.segments.iter().filter(of).map(|meta| meta.min_ms).min()?;
-        let most = view.segments.iter().filter(of).map(|meta| meta.max_ms).max()?;
+        let first = *chosen.first_key_value()?.0;
+        let (last, _) = *chosen.last_key_value()?.0;
+        let least = chosen.values().map(|meta| meta.min_ms).min()?;
+        let most = chosen.values().map(|meta| meta.max_ms).max()?;
         let missing = view.segments.iter().find(|meta| {
-            meta.seq > first && !chosen.contains(&meta.seq) && meta.min_ms <= most && least <= meta.max_ms
+            let between = rank(meta) > first && meta.last_log_seq <= last;
+            between && meta.min_ms <= most && least <= meta.max_ms && !chosen.contains_key(&rank(meta))
         });
         let Some(missing) = missing else { break };
-        chosen.insert(missing.seq);
+        chosen.insert(rank(missing), missing);
         if chosen.len() > SOURCES_MAX {
             // The earliest stays behind.
             chosen.pop_first();
         }
     }
-    let readable = chosen.is_disjoint(view.avoid);
-    // A job of several must not have shrunk to what it began with.
-    (readable && (chosen.len() > 1 || members.len() == 1)).then(|| chosen.into_iter().collect())
+    let readable = chosen.values().all(|meta| !view.avoid.contains(&meta.seq));
+    // A job of several must not have shrunk to one of them.
+    (readable && (chosen.len() > 1 || members.len() == 1)).then(|| chosen.into_values().collect())
 }
 
 fn bytes(view: View<'_>, sources: &[u64]) -> u64 {

@@ -38,18 +38,15 @@ pub(in crate::tsdb) fn admit(
     let id = |series: usize| ids.get(series).copied().flatten();
     let mut histograms: Vec<(u32, i64, &Histogram)> = Vec::with_capacity(batch.histograms.len());
     for sample in &batch.histograms {
-        let Some(series) = id(sample.series) else {
-            // The series was refused with the samples of its own; these are as many more.
-            report.refused += 1;
-            continue;
-        };
+        // A series that was refused has been counted with all its samples.
+        let Some(series) = id(sample.series) else { continue };
         let wrong = |e: &crate::model::HistogramError| (e.code(), e.to_string());
         match sample.value.as_ref().map_err(wrong).and_then(|histogram| match window.refusal(sample.at) {
             Some(refusal) => Err(refusal),
             None => Ok(histogram),
         }) {
             Ok(histogram) => histograms.push((series, sample.at.as_ms(), histogram)),
-            Err((code, reason)) => report.refuse(1, || name(series, code, reason)),
+            Err((code, reason)) => report.refuse(1, code, || name(series, code, reason)),
         }
     }
     // Stable: samples of one series keep their sender's order.

@@ -282,22 +282,12 @@ impl Side {
         }
     }
 
-    /// Where the histograms lie of those of the series that have any, by place in `ids`.
-    pub(super) fn spans(&self, ids: &[u32]) -> BTreeMap<usize, Span> {
-        let mut spans = BTreeMap::new();
-        let mut held: Option<(u32, Arc<RwLock<Stripe>>)> = None;
-        for (place, id) in ids.iter().enumerate() {
-            let number = id / STRIPE_SERIES;
-            if held.as_ref().is_none_or(|(have, _)| *have != number) {
-                held = self.stripe(*id).map(|stripe| (number, stripe));
-            }
-            let Some((_, stripe)) = &held else { continue };
-            let span = read(stripe).series.get(id).and_then(|series| series.histograms.span());
-            if let Some((first, last)) = span {
-                spans.insert(place, Span { first, last });
-            }
-        }
-        spans
+    /// Least and greatest time of a series' histograms.
+    pub(super) fn span(&self, id: u32) -> Option<Span> {
+        let stripe = self.stripe(id)?;
+        let stripe = read(&stripe);
+        let (first, last) = stripe.series.get(&id)?.histograms.span()?;
+        Some(Span { first, last })
     }
 
     // --- The seal: what `Head` has for floats.

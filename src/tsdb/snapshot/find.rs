@@ -1,14 +1,9 @@
 //! Matchers against families: each distinct value is tested once, rows are compared as numbers.
 
-use std::cmp::Reverse;
-use std::sync::Arc;
-
 use super::Snapshot;
+use super::presence::look;
 use crate::model::{METRIC_NAME, MatchOp, Matcher, TimeRange};
-use crate::tsdb::manifest::Tombstone;
-use crate::tsdb::segment::{Ids, Spans};
-use crate::tsdb::segments::{Part, SegmentSet};
-use crate::tsdb::series::table::{Column, Family, Table};
+use crate::tsdb::series::table::{Family, Table};
 use crate::tsdb::store::OrgStore;
 
 /// A series that was found.
@@ -16,32 +11,47 @@ pub(super) struct Hit<'t> {
     pub(super) id: u32,
     pub(super) family: &'t Family,
     pub(super) row: usize,
-    /// The time of its last sample in the head; none: it has none there.
-    pub(super) last_in_head: Option<i64>,
 }
 
-/// A series that passes the matchers.
-struct Place<'t> {
-    id: u32,
-    /// Number of the family.
-    number: u32,
-    family: &'t Family,
-    row: usize,
+/// A family, and those of its series that pass.
+pub(super) struct Found<'t> {
+    /// Its number in the table.
+    pub(super) number: u32,
+    pub(super) family: &'t Family,
+    pub(super) rows: Rows,
 }
 
-/// The rows of one family in a segment.
-struct PartRows<'p> {
-    ids: Ids<'p>,
-    spans: Spans<'p>,
-    /// Behind the row that was found last: series come mostly in the same order here and there.
-    next: usize,
-}
+impl Found<'_> {
+    /// Calls `each` with row and series id until it answers false.
+    pub(super) fn while_true(&self, mut each: impl FnMut(usize, u32) -> bool) {
+        let ids = &self.family.ids;
+        match &self.rows {
+            Rows::All(_) => {
+                for (row, id) in ids.iter().enumerate() {
+                    if !each(row, *id) {
+                        return;
+                    }
+                }
+            }
+            Rows::Some(rows) => {
+                for row in rows {
+                    let row = *row as usize;
+                    if ids.get(row).is_some_and(|id| !each(row, *id)) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
 
-impl PartRows<'_> {
-    fn span(&mut self, id: u32) -> Option<(i64, i64)> {
-        let row = if self.ids.get(self.next) == Some(id) { Some(self.next) } else { self.ids.row_of(id) }?;
-        self.next = row + 1;
-        self.spans.get(row)
+    /// Whether `test` holds for any of the series.
+    pub(super) fn any(&self, mut test: impl FnMut(u32) -> bool) -> bool {
+        let mut found = false;
+        self.while_true(|_, id| {
+            found = test(id);
+            !found
+        });
+        found
     }
 }
 
@@ -73,37 +83,34 @@ impl<'m> Test<'m> {
 
     /// Keeps the rows that pass; a label that the family has not counts as the empty text.
     fn retain(&mut self, table: &Table, family: &Family, rows: &mut Rows) {
-        let column = self.name.and_then(|name| family.names.iter().position(|n| *n == name));
-        match column.and_then(|place| family.columns.get(place)) {
-            None => {
-                if !self.matcher.matches("") {
+        let Some(column) = self.name.and_then(|name| family.column(name)) else {
+            if !self.matcher.matches("") {
+                *rows = Rows::Some(Vec::new());
+            }
+            return;
+        };
+        match column.same() {
+            Some(code) => {
+                if !self.passes(table, code) {
                     *rows = Rows::Some(Vec::new());
                 }
             }
-            Some(Column::Same(code)) => {
-                if !self.passes(table, *code) {
-                    *rows = Rows::Some(Vec::new());
-                }
-            }
-            Some(Column::Each(codes)) => rows.retain(codes, |code| self.passes(table, code)),
+            None => rows.retain(|row| column.code(row).is_some_and(|code| self.passes(table, code))),
         }
     }
 }
 
-/// Rows of a family that are still in.
-enum Rows {
-    All(usize),
+/// Rows of a family that are still in; ascending.
+pub(super) enum Rows {
+    All(u32),
     Some(Vec<u32>),
 }
 
 impl Rows {
-    fn retain(&mut self, codes: &[u32], mut keep: impl FnMut(u32) -> bool) {
+    fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
         match self {
-            Rows::All(_) => {
-                let kept = (0u32..).zip(codes).filter(|(_, code)| keep(**code)).map(|(row, _)| row);
-                *self = Rows::Some(kept.collect());
-            }
-            Rows::Some(rows) => rows.retain(|row| codes.get(*row as usize).is_some_and(|code| keep(*code))),
+            Rows::All(count) => *self = Rows::Some((0..*count).filter(|row| keep(*row as usize)).collect()),
+            Rows::Some(rows) => rows.retain(|row| keep(*row as usize)),
         }
     }
 
@@ -114,10 +121,16 @@ impl Rows {
         }
     }
 
-    fn each(&self) -> Box<dyn Iterator<Item = usize> + '_> {
-        match self {
-            Rows::All(count) => Box::new(0..*count),
-            Rows::Some(rows) => Box::new(rows.iter().map(|row| *row as usize)),
+    /// Those of both.
+    fn with(self, other: Rows) -> Rows {
+        match (self, other) {
+            (Rows::Some(mut rows), Rows::Some(more)) => {
+                rows.extend(more);
+                rows.sort_unstable();
+                rows.dedup();
+                Rows::Some(rows)
+            }
+            (all @ Rows::All(_), _) | (_, all) => all,
         }
     }
 }
@@ -132,124 +145,73 @@ impl Snapshot {
         selectors: &[&[Matcher]],
         range: TimeRange,
     ) -> Vec<Hit<'t>> {
-        let everything: &[&[Matcher]] = &[&[]];
-        let selectors = if selectors.is_empty() { everything } else { selectors };
-        let mut places: Vec<Place<'t>> = Vec::new();
-        for matchers in selectors {
-            self.scan(table, matchers, &mut places);
-        }
-        if selectors.len() > 1 {
-            places.sort_unstable_by_key(|place| place.id);
-            places.dedup_by_key(|place| place.id);
-        }
-        let range = self.within(range);
-        let ids: Vec<u32> = places.iter().map(|place| place.id).collect();
-        let mut found = vec![false; places.len()];
-        let mut in_head = vec![None; places.len()];
-        // The head first: what it lets go of meanwhile is in the segments that are asked for after it.
-        store.head.spans().overlapping(&ids, TimeRange::ALL, |place, span| {
-            if let (Some(found), Some(last)) = (found.get_mut(place), in_head.get_mut(place)) {
-                *found = span.overlaps(range);
-                *last = Some(span.last);
+        let found = self.families(table, selectors);
+        look(self, store, range, |presence| {
+            let mut hits = Vec::new();
+            for one in &found {
+                let Found { number, family, .. } = *one;
+                one.while_true(|row, id| {
+                    if presence.has(number, id) {
+                        hits.push(Hit { id, family, row });
+                    }
+                    true
+                });
             }
-        });
-        if store.side.has_histograms() {
-            for (place, span) in store.side.spans(&ids) {
-                if let (Some(found), Some(last)) = (found.get_mut(place), in_head.get_mut(place)) {
-                    *found |= span.overlaps(range);
-                    *last = (*last).max(Some(span.last));
+            hits
+        })
+    }
+
+    /// The families of which any series passes all matchers of any selector and the scope, each once. Time is not
+    /// looked at.
+    pub(super) fn families<'t>(&self, table: &'t Table, selectors: &[&[Matcher]]) -> Vec<Found<'t>> {
+        let Some((first, more)) = selectors.split_first() else { return self.scan(table, &[]) };
+        let mut all = self.scan(table, first);
+        for matchers in more {
+            all.extend(self.scan(table, matchers));
+        }
+        if !more.is_empty() {
+            // Stable and by number: those of one family are neighbours.
+            all.sort_by_key(|found| found.number);
+            let mut joined: Vec<Found<'t>> = Vec::with_capacity(all.len());
+            for found in all {
+                match joined.pop_if(|last| last.number == found.number) {
+                    Some(last) => joined.push(Found { rows: last.rows.with(found.rows), ..last }),
+                    None => joined.push(found),
                 }
             }
+            all = joined;
         }
-        self.find_sealed(&store.segments(), &places, range, &mut found);
-        let hits = places.into_iter().zip(found).zip(in_head).filter(|((_, found), _)| *found);
-        hits.map(|((Place { id, family, row, .. }, _), last_in_head)| Hit { id, family, row, last_in_head })
-            .collect()
+        all
     }
 
-    /// Looks for those that are not found yet in the segments, the newest first.
-    fn find_sealed(&self, set: &SegmentSet, places: &[Place<'_>], range: TimeRange, found: &mut [bool]) {
-        set.bad_in(range).for_each(|bad| self.warnings.bad(bad));
-        let mut left = found.iter().filter(|found| !**found).count();
-        let mut parts: Vec<&Arc<Part>> = set.overlapping(range).collect();
-        parts.sort_by_key(|part| Reverse(part.meta().max_ms));
-        for part in parts {
-            if left == 0 {
-                return;
-            }
-            let mut rows: Option<(u32, Option<PartRows<'_>>)> = None;
-            for (place, found) in places.iter().zip(found.iter_mut()).filter(|(_, found)| !**found) {
-                let (_, here) = match rows.take() {
-                    Some(here) if here.0 == place.number => rows.insert(here),
-                    _ => rows.insert((place.number, self.rows_in(part, place.number))),
-                };
-                let Some((first, last)) = here.as_mut().and_then(|rows| rows.span(place.id)) else {
-                    continue;
-                };
-                let (start, end) = (range.start.as_ms().max(first), range.end.as_ms().min(last));
-                let deleted = |tombstone: &Tombstone| tombstone.from_ms <= start && end <= tombstone.to_ms;
-                if start <= end && !set.tombstones_of(part, place.id).any(deleted) {
-                    *found = true;
-                    left -= 1;
-                }
-            }
-            // What could not be read looks like ids and times that are not there.
-            if let Err(damage) = part.segment.intact() {
-                self.warnings.damage(part, &damage);
-            }
-        }
-    }
-
-    fn rows_in<'p>(&self, part: &'p Part, family: u32) -> Option<PartRows<'p>> {
-        let number = part.family(family)?;
-        let spans = part.segment.spans(number);
-        let spans = spans.inspect_err(|damage| self.warnings.damage(part, damage)).ok()?;
-        Some(PartRows { ids: part.segment.ids(number)?, spans, next: 0 })
-    }
-
-    /// The time of the newest sample of a series; `in_head`: of the newest that the head has.
-    pub(super) fn last_of(set: &SegmentSet, family: u32, series: u32, in_head: Option<i64>) -> i64 {
-        let mut newest = in_head.unwrap_or(i64::MIN);
-        for part in set.parts.iter().rev() {
-            if part.meta().max_ms <= newest {
-                continue;
-            }
-            let last = part.family(family).and_then(|number| {
-                let row = part.segment.row_of(number, series)?;
-                part.segment.span(number, row).map(|(_, last)| last)
-            });
-            newest = newest.max(last.unwrap_or(i64::MIN));
-        }
-        newest
-    }
-
-    fn scan<'t>(&self, table: &'t Table, matchers: &[Matcher], places: &mut Vec<Place<'t>>) {
+    fn scan<'t>(&self, table: &'t Table, matchers: &[Matcher]) -> Vec<Found<'t>> {
         let all = || matchers.iter().chain(&self.scope.matchers);
         let mut tests: Vec<Test<'_>> = all().map(|matcher| Test::new(matcher, table)).collect();
         let named =
             all().find(|m| m.op() == MatchOp::Equal && m.name() == METRIC_NAME && !m.value().is_empty());
-        let families: Box<dyn Iterator<Item = &'t Family>> = match named {
-            Some(matcher) => Box::new(table.families_of(matcher.value()).collect::<Vec<_>>().into_iter()),
-            None => Box::new(table.families.iter()),
-        };
-        for family in families {
-            let Some(number) = family.ids.first().and_then(|id| table.family_of(*id)) else { continue };
+        let mut found = Vec::new();
+        let mut look_at = |number: u32, family: &'t Family| {
             let name = table.metric_name(family).map_or("", |name| name);
             if !self.scope.admits_name(name) {
-                continue;
+                return;
             }
-            let mut rows = Rows::All(family.ids.len());
+            let mut rows = Rows::All(u32::try_from(family.ids.len()).unwrap_or(u32::MAX));
             for test in &mut tests {
                 if rows.is_empty() {
-                    break;
+                    return;
                 }
                 test.retain(table, family, &mut rows);
             }
-            for row in rows.each() {
-                if let Some(id) = family.ids.get(row) {
-                    places.push(Place { id: *id, number, family, row });
-                }
+            if !rows.is_empty() {
+                found.push(Found { number, family, rows });
             }
+        };
+        match named {
+            Some(matcher) => {
+                table.families_of(matcher.value()).for_each(|(number, family)| look_at(number, family))
+            }
+            None => (0u32..).zip(&table.families).for_each(|(number, family)| look_at(number, family)),
         }
+        found
     }
 }

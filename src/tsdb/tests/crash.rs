@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::tsdb::wal::replay;
+use crate::tsdb::wal::replay::{self, Begin};
 
 /// A folder with a log of some records, closed; and the log file.
 fn small_log() -> (tempfile::TempDir, PathBuf) {

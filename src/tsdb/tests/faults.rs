@@ -57,7 +57,7 @@ fn a_full_head_refuses() {
     for n in 0..10 {
         match try_write(&tsdb, ORG, &up(&n.to_string()), &[ago(0, 1.0)]) {
             Ok(_) => assert!(n < 9),
-            Err(e) => return assert!(matches!(e, AppendError::HeadFull { allowed: 1_000, .. }), "{e:?}"),
+            Err(e) => return assert!(matches!(e, AppendError::AtCapacity { .. }), "{e:?}"),
         }
     }
     panic!("never full");

@@ -3,9 +3,12 @@
 mod crash;
 mod faults;
 mod limits;
+mod listings;
 mod model;
 mod power;
+mod quota;
 mod reading;
+mod seal;
 mod side;
 
 use std::collections::BTreeMap;

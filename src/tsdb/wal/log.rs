@@ -468,7 +468,7 @@ impl Committer {
                 Next::Settle(done) => {
                     self.settle();
                     // Who stopped waiting needs no answer.
-                    drop(done.send(()));
+                    let _ = done.send(());
                 }
                 Next::End(how) => break how,
             }
