@@ -25,7 +25,8 @@ mod rows;
 
 pub use control::{
     CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, CloseError, CommitError, CommitFailure, Control,
-    ControlOptions, Fenced, KeyBinding, OpenError, RecoveryReport, SideReport, Start, Txn,
+    ControlOptions, ExportError, ExportReport, Fenced, KeyBinding, OpenError, RecoveryReport, SideReport,
+    Start, Txn,
 };
 pub use database::{DatabaseError, EngineError};
 pub use files::FileError;

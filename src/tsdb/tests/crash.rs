@@ -20,18 +20,15 @@ fn small_log() -> (tempfile::TempDir, PathBuf) {
 
 /// Bytes up to the end of the last record.
 fn log_bytes(path: &Path) -> usize {
-    let end = replay::replay(path.parent().expect("in a folder"), STORE, Begin::default(), 0, &mut |_, _| {})
-        .expect("read");
+    let end = replay::replay(path.parent().expect("in a folder"), STORE, replay::Begin::default(), 0, &mut |_, _| {}).expect("read");
     end.tail.expect("a file").offset
 }
 
 /// The records of a log, and whether it is damaged.
 fn replayed(dir: &Path) -> (Vec<(u64, Vec<u8>)>, bool) {
     let mut records = Vec::new();
-    let end = replay::replay(dir, STORE, Begin::default(), 0, &mut |header, body| {
-        records.push((header.seq, body.to_vec()))
-    })
-    .expect("read");
+    let end = replay::replay(dir, STORE, replay::Begin::default(), 0, &mut |header, body| records.push((header.seq, body.to_vec())))
+        .expect("read");
     (records, end.damage.is_some())
 }
 

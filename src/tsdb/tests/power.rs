@@ -83,7 +83,7 @@ fn judge(cut: &Cut) -> Option<String> {
 
 #[test]
 fn every_state_that_a_power_cut_can_leave_of_the_log_opens_with_all_that_was_answered() {
-    assert_eq!(trace().cuts(STATES, 1, None, judge), None);
+    assert_eq!(trace().cuts(STATES, 1, &[], judge), None);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn each_sync_of_the_log_left_out_loses_something() {
     let needless: Vec<(usize, String)> = trace
         .syncs()
         .into_iter()
-        .filter(|(place, _)| trace.cuts(STATES, 1, Some(*place), judge).is_none())
+        .filter(|(place, _)| trace.cuts(STATES, 1, &[*place], judge).is_none())
         .collect();
     // The names of the store's other directories: without them a log that is gone would look like a new store's.
     let place = needless.first().map_or(0, |(place, _)| *place);
