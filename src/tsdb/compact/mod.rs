@@ -394,6 +394,3 @@ fn what_comes_out(org: OrgId, job: &Job, set: &SegmentSet, sources: &[Arc<Part>]
         replaces: metas().map(|meta| meta.seq).collect(),
     }
 }
-
-#[cfg(test)]
-mod tests;
