@@ -20,7 +20,7 @@ use super::store::{Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
 use super::wal::record::{FILE_HEADER_BYTES, Found, Kind, OrgSpan, find_record};
-use super::wal::replay::{self, LogEnd, Tail};
+use super::wal::replay::{self, LogEnd};
 use super::wal::samples;
 use crate::kv::with_sources;
 use crate::model::{OrgId, StoreId, Timestamp};
@@ -231,6 +231,10 @@ impl Recovery {
                 self.keep(path, false)?;
             }
         }
+        // Nothing trims the log before segments exist; then what it held and the seals say whether it may be gone.
+        if let Some(gone) = &end.gone {
+            texts.push(format!("log file {} is missing", gone.number));
+        }
         if end.last_seq < from_seq {
             texts.push(format!(
                 "the log in {} ends at record {}, the checkpoint at {from_seq}",
@@ -291,22 +295,26 @@ impl Recovery {
         let Some(tail) = end.tail else { return Ok(None) };
         self.report.trimmed_bytes = tail.torn_bytes as u64;
         let file = replay::resume(&tail)?;
-        let empty = tail.offset <= FILE_HEADER_BYTES;
+        let records = tail.content.get(FILE_HEADER_BYTES..tail.offset).unwrap_or_default();
+        let spans = spans(records);
+        let first_mark = records.is_empty().then(|| {
+            let before = tail.content_before.get(FILE_HEADER_BYTES..).unwrap_or_default();
+            self::spans(before).into_values().collect()
+        });
         let offset = u32::try_from(tail.offset).unwrap_or(u32::MAX);
-        let spans = spans(&tail);
-        Ok(Some(Resume { file, offset, empty, last_seq, spans, files, file_bytes: end.file_bytes }))
+        Ok(Some(Resume { file, offset, first_mark, last_seq, spans, files, file_bytes: end.file_bytes }))
     }
 }
 
 /// What a file holds of each organisation, for the first mark of the next one.
-fn spans(tail: &Tail) -> BTreeMap<OrgId, OrgSpan> {
+fn spans(records: &[u8]) -> BTreeMap<OrgId, OrgSpan> {
     let mut spans = BTreeMap::new();
     let mut scratch = Vec::new();
-    let mut rest = tail.content.get(FILE_HEADER_BYTES..tail.offset).unwrap_or_default();
+    let mut rest = records;
     while let Found::Record(header, body, bytes) = find_record(rest) {
         rest = rest.get(bytes..).unwrap_or_default();
         let org = header.org;
-        if header.kind == Some(Kind::Mark) {
+        if matches!(header.kind, Some(Kind::Mark | Kind::Switch)) {
             continue;
         }
         let span = spans.entry(org).or_insert(OrgSpan { org, greatest_ms: i64::MIN, last_seq: 0 });

@@ -186,7 +186,7 @@ impl Stores {
                 metadata::decode(body, &mut |said| table.metadata.set(said, kind == Kind::RegistryMetadata))?;
                 Ok(Outcome::default())
             }
-            Kind::Mark => Ok(Outcome::default()),
+            Kind::Mark | Kind::Switch => Ok(Outcome::default()),
         }
     }
 }

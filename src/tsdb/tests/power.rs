@@ -12,14 +12,15 @@ const STATES: usize = 6;
 /// Bytes of a log file: some batches fill it.
 const FILE_BYTES: u32 = 4_096;
 
-/// What was sent, by the number of its answer: values without a pattern, some 900 B a batch.
+/// What was sent, by the number of its answer: values without a pattern, some 900 B a batch. So many that the last file
+/// is not half full: the next one would be made ready, and syncs of a file that takes nothing are nobody's loss.
 fn batches() -> Vec<(Labels, Vec<Sample>)> {
     let value = |i: i64| f64::from_bits((i as u64 + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2);
     let batch = |n: i64| {
         let samples = (0..80).map(|i| ago(100_000 - n * 100 - i, value(n * 100 + i))).collect();
         (up(&format!("job-{}", n % 3)), samples)
     };
-    (0..12).map(batch).collect()
+    (0..10).map(batch).collect()
 }
 
 fn small_files() -> Options {
@@ -73,7 +74,7 @@ fn judge(cut: &Cut) -> Option<String> {
 
 #[test]
 fn every_state_that_a_power_cut_can_leave_of_the_log_opens_with_all_that_was_answered() {
-    assert_eq!(trace().cuts(STATES, 1, None, judge), None);
+    assert_eq!(trace().cuts(STATES, 1, &[], judge), None);
 }
 
 #[test]
@@ -82,7 +83,7 @@ fn each_sync_of_the_log_left_out_loses_something() {
     let needless: Vec<(usize, String)> = trace
         .syncs()
         .into_iter()
-        .filter(|(place, _)| trace.cuts(STATES, 1, Some(*place), judge).is_none())
+        .filter(|(place, _)| trace.cuts(STATES, 1, &[*place], judge).is_none())
         .collect();
     // The names of the store's other directories: without them a log that is gone would look like a new store's.
     let place = needless.first().map_or(0, |(place, _)| *place);

@@ -5,12 +5,18 @@
 //! this is **damage**: everything readable is still handed out, and the store must not write. If none does, it is a
 //! **torn tail** that was never acknowledged: nothing after it is handed out, and its bytes are cleared before the log
 //! goes on.
+//!
+//! A file that its predecessor's switch names, or that stands between two others, and is not there, is damage too.
+//! Files whose records all come before the checkpoint are looked at, not read: header, length, first record.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::file::{self, LogFile};
-use super::record::{BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Header, MAGIC_WAL, find_record};
+use super::record::{
+    BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Header, Kind, MAGIC_WAL, Mark, OrgSpan, find_record,
+    parse_switch,
+};
 use crate::kv::ops;
 use crate::model::StoreId;
 use crate::tsdb::disk;
@@ -40,6 +46,16 @@ pub(in crate::tsdb) struct Tail {
     pub(in crate::tsdb) torn_bytes: usize,
     /// The file's records, up to `offset`.
     pub(in crate::tsdb) content: Vec<u8>,
+    /// Of a file that has none yet: the records of the file before, which ended with a switch to it.
+    pub(in crate::tsdb) content_before: Vec<u8>,
+}
+
+/// A file before the oldest that there is.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::tsdb) struct Gone {
+    pub(in crate::tsdb) number: u64,
+    /// What it held, as the first mark of the file after it says; not told for more than 16,384 organisations.
+    pub(in crate::tsdb) held: Vec<OrgSpan>,
 }
 
 /// How the log ended.
@@ -51,6 +67,8 @@ pub(in crate::tsdb) struct LogEnd {
     pub(in crate::tsdb) last_seq: u64,
     /// The last file with records, or the only one. None: there is no file.
     pub(in crate::tsdb) tail: Option<Tail>,
+    /// The oldest file had one before it, which is gone: trimmed, or lost.
+    pub(in crate::tsdb) gone: Option<Gone>,
     /// Files after it that hold no record: spares.
     pub(in crate::tsdb) spares: Vec<PathBuf>,
     pub(in crate::tsdb) damage: Option<LogDamage>,
@@ -67,7 +85,7 @@ struct Later {
 
 /// Hands out every record after `from_seq`.
 ///
-/// Files whose records all come before are not read: what they hold is in the checkpoint.
+/// Files whose records all come before are looked at and not read: what they hold is in the checkpoint.
 ///
 /// # Errors
 /// [`OpenError`] where a file cannot be read, is another store's or a newer version's. Damage is not an error.
@@ -77,8 +95,9 @@ pub(in crate::tsdb) fn replay(
     from_seq: u64,
     on_record: OnRecord<'_>,
 ) -> Result<LogEnd, OpenError> {
+    let end = LogEnd::default();
     let mut walk =
-        Walk { dir, store, from_seq, on_record, end: LogEnd::default(), expected: None, broken: None };
+        Walk { dir, store, from_seq, on_record, end, expected: None, next_file: None, broken: None };
     walk.files()?;
     Ok(walk.end)
 }
@@ -91,6 +110,8 @@ struct Walk<'a> {
     end: LogEnd,
     /// The next seq; none before the first record.
     expected: Option<u64>,
+    /// The file that the last switch names.
+    next_file: Option<u64>,
     broken: Option<Break>,
 }
 
@@ -128,12 +149,19 @@ impl Walk<'_> {
                 self.note_damage(path, text);
             }
             before = Some(*number);
-            if place >= skipped {
+            if place == 0 {
+                self.end.gone = gone_before(path)?;
+            }
+            if place < skipped {
+                self.look_at(*number, path)?;
+            } else {
                 let content = disk::read_file(path, FILE_BYTES_MAX)?;
                 self.file(*number, path, content)?;
             }
         }
-        self.finish()
+        self.judge_break()?;
+        self.judge_end(before);
+        Ok(())
     }
 
     /// The place of the first file that can hold a record after `from_seq`.
@@ -143,12 +171,9 @@ impl Walk<'_> {
         }
         let mut needed = 0;
         for (place, (_, path)) in files.iter().enumerate().skip(1) {
-            // The first record of a file is a mark of at most 0.35 MB; what is unreadable here is looked at with its file.
-            let mut start = Vec::new();
-            let opened = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
-            opened.take(400 << 10).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
-            let after_header = start.get(FILE_HEADER_BYTES..).unwrap_or_default();
-            match find_record(after_header) {
+            // What is unreadable here is looked at with its file.
+            let start = read_start(path)?;
+            match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
                 Found::Record(header, ..) if header.seq <= self.from_seq + 1 => needed = place,
                 _ => break,
             }
@@ -156,21 +181,44 @@ impl Walk<'_> {
         Ok(needed)
     }
 
-    fn file(&mut self, number: u64, path: &Path, content: Vec<u8>) -> Result<(), OpenError> {
+    /// A file's header; what is wrong with it is noted, and whose it is not is an error.
+    fn header(&mut self, number: u64, path: &Path, content: &[u8]) -> Result<FileHeader, OpenError> {
         let foreign = |what: &str| OpenError::Foreign { path: path.to_owned(), what: what.to_owned() };
-        let header = match FileHeader::parse(&content, MAGIC_WAL) {
-            Ok(header) if header.store != self.store => return Err(foreign("a log file of another store")),
+        match FileHeader::parse(content, MAGIC_WAL) {
+            Ok(header) if header.store != self.store => Err(foreign("a log file of another store")),
             Ok(header) if header.number != number => {
                 self.note_damage(path, format!("{} is log file {}", path.display(), header.number));
-                header
+                Ok(header)
             }
-            Ok(header) => header,
-            Err(BadHeader::Newer) => return Err(foreign("written by a newer version")),
+            Ok(header) => Ok(header),
+            Err(BadHeader::Newer) => Err(foreign("written by a newer version")),
             Err(BadHeader::Damaged(what)) => {
                 self.note_damage(path, format!("{}: {what}", path.display()));
-                FileHeader { file_bytes: 0, store: self.store, number, created_ms: 0, before: 0 }
+                Ok(FileHeader { file_bytes: 0, store: self.store, number, created_ms: 0, before: 0 })
             }
+        }
+    }
+
+    /// A file that the checkpoint covers: it has to be there and whole in its outlines, for the checkpoint is a copy.
+    fn look_at(&mut self, number: u64, path: &Path) -> Result<(), OpenError> {
+        let start = read_start(path)?;
+        self.header(number, path, &start)?;
+        if let Some(text) = cut_short(path)? {
+            self.note_damage(path, text);
+        }
+        let what = match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
+            Found::Record(..) => return Ok(()),
+            Found::Bad(what) => what,
+            Found::End => "there is no record, though later files have some",
         };
+        let text = format!("log damaged at byte {FILE_HEADER_BYTES} of {} ({what})", path.display());
+        self.note_damage(path, text);
+        Ok(())
+    }
+
+    fn file(&mut self, number: u64, path: &Path, content: Vec<u8>) -> Result<(), OpenError> {
+        let header = self.header(number, path, &content)?;
+        let goes_on = self.next_file == Some(number);
         let records_before = self.end.records;
         let mut offset = FILE_HEADER_BYTES;
         while self.broken.is_none() {
@@ -193,8 +241,10 @@ impl Walk<'_> {
         let had_records = self.end.records > records_before;
         if self.broken.is_some() {
             self.search(path, offset, header, content)?;
-        } else if had_records || self.end.tail.is_none() {
-            self.end.tail = Some(Tail { path: path.to_owned(), header, offset, torn_bytes: 0, content });
+        } else if had_records || goes_on || self.end.tail.is_none() {
+            let before = self.end.tail.take().map(|tail| tail.content).filter(|_| !had_records);
+            let (path, content_before) = (path.to_owned(), before.unwrap_or_default());
+            self.end.tail = Some(Tail { path, header, offset, torn_bytes: 0, content, content_before });
         } else {
             self.end.spares.push(path.to_owned());
         }
@@ -218,6 +268,12 @@ impl Walk<'_> {
         self.end.records += 1;
         self.end.last_seq = found.seq;
         self.expected = Some(found.seq.saturating_add(1));
+        if found.kind == Some(Kind::Switch) {
+            match parse_switch(body) {
+                Ok(next) => self.next_file = Some(next),
+                Err(e) => self.note_damage(path, format!("{}: switch {}: {e}", path.display(), found.seq)),
+            }
+        }
         if found.seq > self.from_seq {
             (self.on_record)(found, body);
         }
@@ -263,9 +319,11 @@ impl Walk<'_> {
                 broken.vouched = true;
             }
             let kept = content.get(..from).unwrap_or_default().to_vec();
-            let tail =
-                Tail { path: path.to_owned(), header, offset: from, torn_bytes: written, content: kept };
-            self.end.tail = Some(tail);
+            let before = self.end.tail.take().map(|tail| tail.content);
+            let content_before = before.filter(|_| from <= FILE_HEADER_BYTES).unwrap_or_default();
+            let (path, content) = (path.to_owned(), kept);
+            self.end.tail =
+                Some(Tail { path, header, offset: from, torn_bytes: written, content, content_before });
         } else if broken.later.len() == seen_before {
             self.end.spares.push(path.to_owned());
         }
@@ -273,8 +331,22 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Decides whether the newest file is the last one that there was.
+    fn judge_end(&mut self, newest: Option<u64>) {
+        if let (Some(next), Some(newest)) = (self.next_file, newest)
+            && next > newest
+        {
+            let from = self.end.last_seq.saturating_add(1);
+            let text = format!(
+                "log file {next} is missing, as the end of log file {newest} says: records from {from} on are lost"
+            );
+            let path = file::path_of(self.dir, newest);
+            self.note_damage(&path, text);
+        }
+    }
+
     /// Decides what a break was.
-    fn finish(&mut self) -> Result<(), OpenError> {
+    fn judge_break(&mut self) -> Result<(), OpenError> {
         let Some(broken) = self.broken.take() else { return Ok(()) };
         if !broken.vouched {
             return Ok(());
@@ -313,6 +385,27 @@ impl Walk<'_> {
             none => *none = Some(LogDamage { files: vec![path.to_owned()], text }),
         }
     }
+}
+
+/// What was before the oldest file; none where it is the first of all, or its beginning says nothing readable.
+fn gone_before(path: &Path) -> Result<Option<Gone>, DiskError> {
+    let start = read_start(path)?;
+    let before = FileHeader::parse(&start, MAGIC_WAL).map_or(0, |header| header.before);
+    let held = match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
+        Found::Record(header, body, _) if header.kind == Some(Kind::Mark) => {
+            Mark::parse(body).map(|mark| mark.orgs).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    };
+    Ok((before > 0).then_some(Gone { number: before, held }))
+}
+
+/// The header and the first record, which is a mark of at most 0.35 MB.
+fn read_start(path: &Path) -> Result<Vec<u8>, DiskError> {
+    let mut start = Vec::new();
+    let opened = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
+    opened.take(400 << 10).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
+    Ok(start)
 }
 
 /// What to tell about a file that is shorter than its header says.
