@@ -9,6 +9,7 @@
 //! Until segments exist (STORAGE.md section 8) the head keeps everything and the log is not trimmed.
 
 mod append;
+mod backup;
 mod block;
 mod bytes;
 mod checkpoint;
@@ -27,6 +28,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use backup::StageError;
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use options::{Durability, Options, OrgLimits};
