@@ -4,14 +4,14 @@
 //! before; values counters, one-decimal gauges and constants in equal parts. Told, per wall clock: millions of samples
 //! per second, and bytes per sample where bytes are made. The log goes to a temporary folder.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use promlet::clock::Stopwatch;
 use promlet::entropy::Entropy;
-use promlet::model::{
-    Access, BatchBuilder, Labels, OrgId, Sample, StoreId, TimeRange, Timestamp, WriteBatch,
-};
-use promlet::tsdb::{Options, SampleColumns, Tsdb};
+use promlet::kv::{Control, ControlOptions, DataFolder};
+use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, TimeRange, Timestamp, WriteBatch};
+use promlet::tsdb::{Home, Options, SampleColumns, Tsdb};
 
 const SERIES: u32 = 100_000;
 const REQUEST: u32 = 2_000;
@@ -93,10 +93,15 @@ fn main() {
 
     let dir = tempfile::tempdir().expect("a folder");
     let open = || {
-        Tsdb::open(dir.path(), StoreId([1; 16]), Options::default(), &mut Entropy::seeded(1), START)
-            .expect("opens")
+        let folder = DataFolder::open(dir.path(), START, &mut Entropy::seeded(1)).expect("a folder");
+        let (control, _) =
+            Control::open(&folder, &ControlOptions { now: START, users_table: 1 }).expect("accounts");
+        let home = Home { dir: dir.path(), store: folder.store_id(), control: Arc::new(control) };
+        let (store, report) =
+            Tsdb::open(home, Options::default(), &mut Entropy::seeded(1), START).expect("opens");
+        ((store, folder), report)
     };
-    let (store, _) = open();
+    let ((store, folder), _) = open();
     round(&store, &mut batches, 0);
     let watch = Stopwatch::start();
     (1..ROUNDS / 2).for_each(|n| round(&store, &mut batches, n));
@@ -132,16 +137,16 @@ fn main() {
         stats.wal_syncs
     );
 
-    drop(store);
+    drop((store, folder));
     let watch = Stopwatch::start();
-    let (store, report) = open();
+    let ((store, folder), report) = open();
     told("replayed", report.samples as f64, watch);
     let watch = Stopwatch::start();
     match store.checkpoint(START) {
         Ok(made) => {
             told("checkpoint", made.samples as f64, watch);
             println!("{:>27.2} bytes a sample in rows", made.bytes as f64 / made.samples as f64);
-            drop(store);
+            drop((store, folder));
             let watch = Stopwatch::start();
             let (_, report) = open();
             told("loaded from the checkpoint", report.checkpoint_samples as f64, watch);

@@ -100,6 +100,10 @@ pub struct Settings {
     pub argon2: Argon2Cost,
     /// When a 2xx on samples is answered.
     pub durability: Durability,
+    /// How long samples are kept where an organisation does not say; none: for ever.
+    pub retention: Option<Duration>,
+    /// How often checkpoints are made, if not as often as the store thinks right; for tests of crashes.
+    pub checkpoint_every: Option<Duration>,
     /// Requests a second and session.
     pub rate_cabinet_rps: u32,
     /// Requests a second and API key, where the key does not say.
@@ -360,6 +364,12 @@ struct Flags {
     /// When a 2xx is answered; `synced` is the only mode yet
     #[arg(long, env = "PROMLET_DURABILITY", value_name = "MODE", default_value = "synced", value_parser = durability)]
     durability: Durability,
+    /// How long samples are kept where an organisation does not say; `none` keeps all
+    #[arg(long, env = "PROMLET_RETENTION", value_name = "DURATION|none", default_value = "90d", value_parser = retention)]
+    retention: Retention,
+    /// How often checkpoints are made
+    #[arg(long, env = "PROMLET_CHECKPOINT_EVERY", value_name = "DURATION", hide = true, value_parser = duration)]
+    checkpoint_every: Option<Duration>,
     /// Serve the UI's files from this folder (editing)
     #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
     ui_dir: Option<PathBuf>,
@@ -378,6 +388,22 @@ fn duration(text: &str) -> Result<Duration, String> {
         .filter(|ms| *ms > 0)
         .map(Duration::from_millis)
         .ok_or_else(|| "must be more than zero".into())
+}
+
+/// An `Option` of its own, since clap reads `Option` as "may be missing".
+#[derive(Clone, Copy)]
+struct Retention(Option<Duration>);
+
+fn retention(text: &str) -> Result<Retention, String> {
+    /// Less is a slip of the unit: it would throw nearly everything away.
+    const LEAST: Duration = Duration::from_secs(3_600);
+    if text == "none" {
+        return Ok(Retention(None));
+    }
+    match duration(text)? {
+        kept if kept >= LEAST => Ok(Retention(Some(kept))),
+        _ => Err("an hour at least, as in 90d, or none".into()),
+    }
 }
 
 fn on_off(text: &str) -> Result<bool, String> {
@@ -511,6 +537,8 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         cookie_secure: flags.cookie_secure,
         argon2: flags.argon2,
         durability: flags.durability,
+        retention: flags.retention.0,
+        checkpoint_every: flags.checkpoint_every,
         rate_cabinet_rps: flags.rate_cabinet_rps,
         rate_embed_default_rps: flags.rate_embed_default_rps,
         query_timeout: flags.query_timeout,
@@ -648,6 +676,14 @@ mod tests {
         assert_eq!(settings.data_dir, PathBuf::from("data/store"));
         assert_eq!(settings.rate_cabinet_rps, 60);
         assert_eq!(settings.rate_embed_default_rps, 100);
+        assert_eq!(settings.retention, Some(Duration::from_secs(90 * 86_400)));
+    }
+
+    #[test]
+    fn retention_is_a_duration_or_none() {
+        let kept = |text: &str| parse(&["--retention", text]).map(|settings| settings.retention);
+        assert_eq!(kept("none"), Ok(None));
+        assert_eq!(kept("1y"), Ok(Some(Duration::from_secs(365 * 86_400))));
     }
 
     #[test]
@@ -674,6 +710,10 @@ mod tests {
             (&["--argon2", "1,1"], "three numbers"),
             (&["--argon2", "9,1,2"], "8 a lane"),
             (&["--query-timeout", "0s"], "more than zero"),
+            (&["--retention", "0"], "more than zero"),
+            (&["--retention", "90"], "valid duration"),
+            (&["--retention", "90s"], "an hour at least"),
+            (&["--retention", "ever"], "invalid value"),
             (&["--mailer", "smtp"], "PROMLET_SMTP_URL"),
             (&["--public-url", "ftp://x"], "http://"),
             (&["--public-url", "https://metrics.example.com"], "PROMLET_SMTP_URL"),

@@ -16,7 +16,7 @@ use std::path::Path;
 use promlet::entropy::Entropy;
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, Start};
 use promlet::model::{Access, OrgId, TimeRange, Timestamp};
-use promlet::tsdb::{Options, SampleColumns, Tsdb};
+use promlet::tsdb::{Home, Options, SampleColumns, Tsdb};
 
 /// A few minutes after the newest sample.
 const NOW: Timestamp = Timestamp::from_ms(FIRST_MS + 3_600_000);
@@ -109,13 +109,16 @@ fn opens(pack: &[u8]) {
         let options = ControlOptions { now: NOW, users_table: USERS_TABLE };
         let (control, report) = Control::open(&folder, &options).expect("opens");
         assert_eq!(report.start, Start::Intact, "start {start}");
-        let (tsdb, report) =
-            Tsdb::open(dir.path(), folder.store_id(), Options::default(), &mut rng, NOW).expect("opens");
+        let control = std::sync::Arc::new(control);
+        let home =
+            Home { dir: dir.path(), store: folder.store_id(), control: std::sync::Arc::clone(&control) };
+        let (tsdb, report) = Tsdb::open(home, Options::default(), &mut rng, NOW).expect("opens");
         assert_eq!((report.read_only, report.notes, report.series), (None, Vec::new(), 33), "start {start}");
         assert!(content(&tsdb, OrgId(1)) == acme && content(&tsdb, OrgId(2)) == beta, "start {start}");
         let described = tsdb.snapshot(&Access::whole(OrgId(1))).metadata(None, 9).items;
         assert_eq!(described.iter().map(|d| &*d.help).collect::<Vec<_>>(), ["Requests answered."]);
         drop(tsdb);
+        let control = std::sync::Arc::into_inner(control).expect("the store let go of it");
         control.close().expect("closes");
     }
 }

@@ -64,6 +64,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("tokio", &["api", "outbound", "server"]),
     ("snap", &["ingest"]),
     ("rapidhash", &["tsdb"]),
+    ("libc", &["tsdb/segment/map"]),
     ("regex", &["model/pattern"]),
     ("chrono", &["model/time", "promql/functions"]),
     ("sysinfo", &["tasks/host"]),
@@ -72,8 +73,8 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("zmij", &["api", "promql"]),
 ];
 
-/// Files that may hold `unsafe` (none yet: mapped segments come with the next step of the store).
-const UNSAFE_FILES: &[&str] = &[];
+/// Files that may hold `unsafe`: the maps of segments.
+const UNSAFE_FILES: &[&str] = &["tsdb/segment/map.rs"];
 
 /// What may lie at the top level of the repository.
 const TOP_LEVEL: &[&str] = &[

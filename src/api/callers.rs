@@ -158,10 +158,31 @@ pub struct Writing {
     /// Labels that the key forces onto every series.
     pub forced_labels: Vec<(Box<str>, Box<str>)>,
     key: Option<Arc<ApiKey>>,
+    user: Option<UserId>,
     limits: Arc<Limits>,
 }
 
+/// Who sent samples, as the list of refusals names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// An API key.
+    Key {
+        /// Its id.
+        id: KeyId,
+        /// What its maker called it.
+        name: String,
+    },
+    /// A session's account.
+    User(UserId),
+}
+
 impl Writing {
+    /// Who sends.
+    pub fn sender(&self) -> Option<Sender> {
+        let key = self.key.as_ref().map(|key| Sender::Key { id: key.id, name: key.name.clone() });
+        key.or_else(|| self.user.map(Sender::User))
+    }
+
     /// Charges `samples` to the key's samples per second; a session is not limited here.
     ///
     /// # Errors
@@ -237,11 +258,13 @@ impl Machine {
                     .labels
                     .iter()
                     .map(|(name, value)| (name.as_str().into(), value.as_str().into()));
-                Ok(Writing { org, forced_labels: forced.collect(), key: Some(Arc::clone(key)), limits })
+                let (forced_labels, key) = (forced.collect(), Some(Arc::clone(key)));
+                Ok(Writing { org, forced_labels, key, user: None, limits })
             }
             Who::Session { session, .. } => {
                 let org = self.0.membership(session.user, slug, Role::Editor)?.org.id;
-                Ok(Writing { org, forced_labels: Vec::new(), key: None, limits })
+                let user = Some(session.user);
+                Ok(Writing { org, forced_labels: Vec::new(), key: None, user, limits })
             }
             Who::Token { .. } => Err(no_writing_token()),
         }

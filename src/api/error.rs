@@ -137,6 +137,8 @@ codes! {
         StorageDegraded "storage_degraded" "Storage degraded",
         ShuttingDown "shutting_down" "Shutting down",
         IngestThrottled "ingest_throttled" "Ingestion throttled",
+        // Not in B2: an organisation has used up its memory or disk space; the server itself is well.
+        AtCapacity "at_capacity" "The organisation is at capacity",
     }
 }
 

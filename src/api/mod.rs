@@ -154,6 +154,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
     let routes = Routes::new()
         .merge(auth::routes().with(deps.auth.clone()).below("/api/v1/auth"))
         .merge(orgs::organisations::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
@@ -194,14 +195,16 @@ impl Deps {
             public_url: options.public_url.as_str().into(),
             link_ttl: options.link_ttl,
         };
+        let rejects = Arc::default();
         let orgs = OrgDeps {
             identity: Arc::clone(&rooms.identity),
             tsdb: Arc::clone(&rooms.tsdb),
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             limits: Arc::clone(&limits),
-            defaults: Arc::new(orgs::settings::defaults(&options.read)),
+            defaults: Arc::new(orgs::settings::defaults(&options.read, rooms.tsdb.default_limits())),
             applying: Arc::default(),
+            rejects: Arc::clone(&rejects),
             embed_rps_default: options.embed_rps_default,
         };
         let read = ReadDeps {
@@ -215,6 +218,7 @@ impl Deps {
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             limits: options.write,
+            rejects,
         };
         let admin = AdminDeps {
             identity: Arc::clone(&rooms.identity),

@@ -43,10 +43,10 @@ pub use store::OpenStore;
 
 /// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
-/// How often it is asked whether a checkpoint is due.
-const CHECKPOINT_PERIOD: Duration = Duration::from_secs(10);
 /// How often it is asked whether an export of the accounts is due, and a failed one tried again.
 const EXPORT_PERIOD: Duration = Duration::from_secs(60);
+/// How often it is asked whether a checkpoint or a seal is due.
+const STORE_PERIOD: Duration = Duration::from_secs(10);
 /// How often the limiters forget who has been quiet.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
@@ -153,8 +153,9 @@ impl Server {
         let control = Arc::new(control);
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
-        let (tsdb, report) =
-            Tsdb::open(folder.path(), folder.store_id(), tsdb::Options::default(), &mut rng, now)?;
+        let options = tsdb_options(&settings);
+        let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
+        let (tsdb, report) = Tsdb::open(home, options, &mut rng, now)?;
         tracing::info!(
             mode = ?report.mode, series = report.series, records = report.records, samples = report.samples,
             trimmed_bytes = report.trimmed_bytes, quarantined = report.quarantined,
@@ -235,7 +236,17 @@ impl Server {
             }
         })?;
         let tsdb = Arc::clone(&self.tsdb);
-        self.keep_going("checkpoint", CHECKPOINT_PERIOD, move |now| {
+        self.keep_going("seal", STORE_PERIOD, move |now| {
+            if let Err(error) = tsdb.seal_if_due(now) {
+                tracing::warn!(
+                    "not everything that is due was sealed; the log keeps it: {}",
+                    kv::with_sources(&error)
+                );
+            }
+        })?;
+        let tsdb = Arc::clone(&self.tsdb);
+        let period = self.settings.checkpoint_every.map_or(STORE_PERIOD, |every| every.min(STORE_PERIOD));
+        self.keep_going("checkpoint", period, move |now| {
             if !tsdb.checkpoint_due() {
                 return;
             }
@@ -345,9 +356,12 @@ impl Server {
             Writes::Fenced(why) | Writes::ReadOnly(why) => Some(why),
             Writes::Open | Writes::DiskFull { .. } | Writes::Closed => None,
         };
-        // With everything in a checkpoint the next start replays nothing.
-        if let Err(error) = tsdb.checkpoint(now) {
-            tracing::warn!(%error, "no last checkpoint was made; the next start replays the log instead");
+        // With everything in segments, or else in a checkpoint, the next start replays nothing.
+        if let Err(error) = tsdb.seal(now) {
+            tracing::warn!("not everything was sealed: {}", kv::with_sources(&error));
+            if let Err(error) = tsdb.checkpoint(now) {
+                tracing::warn!(%error, "no last checkpoint was made; the next start replays the log instead");
+            }
         }
         tsdb.close();
         identity.close(now)?;
@@ -431,6 +445,13 @@ impl Server {
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
+}
+
+fn tsdb_options(settings: &Settings) -> tsdb::Options {
+    let mut options = tsdb::Options::default();
+    options.limits.retention = settings.retention;
+    options.checkpoint_every = settings.checkpoint_every.unwrap_or(options.checkpoint_every);
+    options
 }
 
 /// Reads addresses and networks.

@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::error::AppendError;
 use super::options::OrgLimits;
+use super::quota::Gate;
 use super::report::AppendReport;
 use super::series::definition::Definitions;
 use super::series::labels::{self, series_text};
 use super::series::{metadata, table::SeriesLimit};
-use super::store::{OrgStore, Stores};
+use super::store::OrgStore;
 use super::wal::log::{Draft, Outcome, RefusedSample};
 use super::wal::record::Kind;
 use super::wal::samples::{self, LogSample, SAMPLE_BYTES_MAX};
@@ -22,6 +22,8 @@ const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX + 20 <= super::wal::
 const BODY_BYTES_SOFT: usize = 256 << 10;
 /// Bytes of a label set at most, whatever the limits say: 64 labels at the default limits are 270 kB.
 const LABEL_BYTES_MAX: usize = 300 << 10;
+/// The code of a sample whose series has another value at its time.
+const DUPLICATE: &str = "duplicate_sample";
 /// 0001-01-01T00:00:00Z.
 const YEAR_1_MS: i64 = -62_135_596_800_000;
 
@@ -42,8 +44,8 @@ pub(super) struct Prepared {
 pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked) -> Prepared {
     let limits = store.limits();
     let mut report = AppendReport::default();
-    let ids = resolve(store, batch, &limits, &mut report);
-    let window = Window::new(clocked, &limits);
+    let ids = resolve(store, batch, &limits, clocked.now, &mut report);
+    let window = Window::new(clocked, &limits, store.usage.newest());
     let mut admitted = Vec::with_capacity(batch.samples.len());
     for (series, id) in batch.series.iter().zip(&ids) {
         let Some(id) = *id else { continue };
@@ -54,7 +56,7 @@ pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked
                     at_ms: sample.at.as_ms(),
                     bits: sample.value.to_bits(),
                 }),
-                Some((code, reason)) => report.refuse(1, || refusal(store, id, code, reason)),
+                Some((code, reason)) => report.refuse(1, code, || refusal(store, id, code, reason)),
             }
         }
     }
@@ -77,7 +79,9 @@ pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked
 pub(super) fn conclude(store: &OrgStore, mut report: AppendReport, outcomes: &[Outcome]) -> AppendReport {
     for outcome in outcomes {
         report.stored += outcome.stored;
-        report.refused += outcome.refused;
+        if outcome.refused > 0 {
+            report.count(outcome.refused, DUPLICATE);
+        }
         for refused in &outcome.first {
             if report.refusals.len() < AppendReport::REFUSALS_MAX {
                 report.refusals.push(duplicate(store, refused));
@@ -89,17 +93,12 @@ pub(super) fn conclude(store: &OrgStore, mut report: AppendReport, outcomes: &[O
     report
 }
 
-/// Whether the head has room.
-pub(super) fn admit_memory(stores: &Stores, allowed: u64) -> Result<(), AppendError> {
-    let bytes = stores.head_bytes.load(Ordering::Relaxed);
-    if bytes < allowed { Ok(()) } else { Err(AppendError::HeadFull { bytes, allowed }) }
-}
-
 /// The id of each series of the batch; none where it is refused.
 fn resolve(
     store: &OrgStore,
     batch: &WriteBatch<'_>,
     limits: &OrgLimits,
+    now: Timestamp,
     report: &mut AppendReport,
 ) -> Vec<Option<u32>> {
     let domain = store.table().secret.domain(batch.encoding, &batch.forced_labels);
@@ -119,12 +118,14 @@ fn resolve(
         let Some(series) = batch.series.get(place) else { continue };
         match labels::parse(batch, series.raw_labels, limits).and_then(whole) {
             Ok(pairs) => parsed.push((place, pairs)),
-            Err(refusal) => report.refuse(series.samples.len() as u64, || refusal),
+            Err(refusal) => report.refuse(series.samples.len() as u64, refusal.code, || refusal),
         }
     }
     let mut table = store.table_mut();
+    let mut gate = Gate::open(&store.usage, limits, now);
     for (place, pairs) in parsed {
-        let found = table.find_or_add(&pairs, limits.series_max);
+        let (known, series_max) = (table.live(), gate.series_max(&table));
+        let found = table.find_or_add(&pairs, series_max);
         let (Some(slot), Some(series), Some(key)) =
             (ids.get_mut(place), batch.series.get(place), keys.get(place))
         else {
@@ -132,16 +133,20 @@ fn resolve(
         };
         match found {
             Ok(id) => {
+                if table.live() > known {
+                    gate.pass();
+                }
                 table.remember_raw(*key, id);
                 *slot = Some(id);
             }
-            Err(SeriesLimit { live, allowed }) => report.refuse(series.samples.len() as u64, || Refusal {
-                series: series_text(pairs.iter().copied()),
-                code: "series_limit",
-                reason: format!("the organisation has {live} of {allowed} series"),
-            }),
+            Err(SeriesLimit { .. }) => {
+                let code = gate.code(&table);
+                let samples = series.samples.len() as u64;
+                report.refuse(samples, code, || gate.refusal(&table, series_text(pairs.iter().copied())));
+            }
         }
     }
+    store.usage.set_names(&table);
     ids
 }
 
@@ -160,13 +165,21 @@ struct Window {
     first: Timestamp,
     last: Timestamp,
     now: Timestamp,
+    /// Where the window for late samples begins, and before which sample, if it begins after retention.
+    late: Option<(Timestamp, Timestamp)>,
 }
 
 impl Window {
-    fn new(Clocked { now, ahead_max }: Clocked, limits: &OrgLimits) -> Window {
+    /// `newest` is the organisation's newest sample before this request; one that is ahead of the clock counts as now.
+    fn new(Clocked { now, ahead_max }: Clocked, limits: &OrgLimits, newest: Option<Timestamp>) -> Window {
         let oldest = limits.retention.map_or(Timestamp::MIN, |retention| now.minus(retention));
+        let oldest = oldest.max(Timestamp::from_ms(YEAR_1_MS));
+        let newest = newest.map(|newest| newest.min(now));
+        let late = newest.zip(limits.ooo_window).map(|(newest, window)| (newest.minus(window), newest));
+        let late = late.filter(|(first, _)| *first > oldest);
         Window {
-            first: oldest.max(Timestamp::from_ms(YEAR_1_MS)),
+            first: late.map_or(oldest, |(first, _)| first),
+            late,
             last: ahead_max.map_or(Timestamp::MAX, |ahead| now.plus(ahead)),
             now,
         }
@@ -186,6 +199,15 @@ impl Window {
         }
         if at.as_ms() < YEAR_1_MS {
             return Some(("out_of_bounds", format!("the sample's time {} is before the year 1", at.as_ms())));
+        }
+        if let Some((first, newest)) = self.late {
+            let reason = format!(
+                "the sample's time {} is {} ms before the newest sample's, at most {} are taken",
+                at.as_ms(),
+                newest.ms_since(at),
+                newest.ms_since(first)
+            );
+            return Some(("too_late", reason));
         }
         let reason = format!(
             "the sample's time {} is before {}, where retention begins",
@@ -207,7 +229,7 @@ fn duplicate(store: &OrgStore, refused: &RefusedSample) -> Refusal {
     let have = f64::from_bits(refused.have);
     let at = sample.at.as_ms();
     let reason = format!("the series has {have} at {at}, and {} came: the first is kept", sample.value);
-    refusal(store, refused.series, "duplicate_sample", reason)
+    refusal(store, refused.series, DUPLICATE, reason)
 }
 
 /// Records that define those of the batch's series that are not known to be durable.

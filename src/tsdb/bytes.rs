@@ -20,6 +20,11 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
+    /// The bytes not read yet, left where they are.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Damage at the present place.
     pub(super) fn damage(&self, what: &'static str) -> Damage {
         Damage::new(self.whole - self.rest.len(), what)

@@ -57,7 +57,16 @@ pub(super) struct Folder {
     pub(super) head: PathBuf,
     /// `series/`.
     pub(super) series: PathBuf,
+    /// `segments/`.
+    pub(super) segments: PathBuf,
     pub(super) store: StoreId,
+}
+
+impl Folder {
+    /// Where the segments of an organisation lie.
+    pub(super) fn segments_of(&self, org: OrgId) -> PathBuf {
+        self.segments.join(org.0.to_string())
+    }
 }
 
 /// What `DONE` says.
@@ -122,7 +131,9 @@ pub(super) fn generations(head: &Path) -> Result<Vec<u64>, DiskError> {
 }
 
 /// Appends what the log has and the registry file has not; after this it is durable.
-fn append_registry(folder: &Folder, store: &OrgStore) -> Result<registry::End, CheckpointError> {
+pub(super) fn append_registry(folder: &Folder, store: &OrgStore) -> Result<registry::End, DiskError> {
+    // Held from the look at what is missing to the note that it is not: a checkpoint and a seal may meet here.
+    let mut end = store.registry();
     let mut records = Vec::new();
     let (series, metrics) = {
         let table = store.table();
@@ -153,7 +164,6 @@ fn append_registry(folder: &Folder, store: &OrgStore) -> Result<registry::End, C
         }
         (table.unregistered.len(), described.len())
     };
-    let mut end = store.registry();
     *end = registry::append(&folder.series, folder.store, store.org, *end, &records)?;
     // What came meanwhile stands behind.
     let mut table = store.table_mut();
@@ -350,9 +360,13 @@ fn load_row(stores: &Stores, rows: &mut RowSeqs, org: OrgId, body: &[u8]) -> Res
         if !table.knows(id) {
             return Err(reader.damage("a series that nothing defines"));
         }
+        // What came before the last seal and lies before its end is in segments; so is all that is in order there.
+        let sealed = store.segments();
+        let in_segments = order == Order::InOrder || row_seq <= sealed.seal_seq;
+        let from_ms = if in_segments { sealed.sealed_until } else { i64::MIN };
         store.head.load(id, |stripe| {
             stripe.applied_seq = stripe.applied_seq.max(row_seq);
-            stripe.load_chunk(slot(id), order, samples, chunk)
+            stripe.load_chunk(slot(id), order, samples, chunk, from_ms)
         })?;
         rows.set(org, id, row_seq);
     }

@@ -31,6 +31,8 @@ pub struct Faults {
     pub free_bytes: AtomicU64,
     /// Bytes of a log file while little comes; 0: as they are. Records must fit.
     pub log_file_bytes: AtomicU32,
+    /// So many steps of seals are done, then a seal stops as if the process had ended; negative: never.
+    pub seal_steps_left: AtomicI64,
 }
 
 impl Default for Faults {
@@ -40,6 +42,7 @@ impl Default for Faults {
             log_syncs_left: AtomicI64::new(-1),
             free_bytes: AtomicU64::new(u64::MAX),
             log_file_bytes: AtomicU32::new(0),
+            seal_steps_left: AtomicI64::new(-1),
         }
     }
 }
@@ -76,6 +79,14 @@ impl Disk {
             count_down(&faults.log_syncs_left)?;
         }
         ops::sync_data(file, path)
+    }
+
+    /// Whether a seal goes on after a step.
+    pub(super) fn seal_goes_on(&self) -> bool {
+        match self {
+            Disk::Real => true,
+            Disk::Faulty(faults) => count_down(&faults.seal_steps_left).is_ok(),
+        }
     }
 
     /// What is left on the file system of `dir`, for a process without privileges.
@@ -195,3 +206,17 @@ pub(super) fn write_zeros(file: &File, path: &Path, from: u64, bytes: u64) -> io
     }
     Ok(())
 }
+
+/// An existing file, for reading; none if there is none of that name.
+pub(super) fn open_to_read(path: &Path) -> Result<Option<File>, DiskError> {
+    match File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some).map_err(DiskError::at("open", path)),
+    }
+}
+
+/// The length of an open file.
+pub(super) fn length(file: &File, path: &Path) -> Result<u64, DiskError> {
+    file.metadata().map(|found| found.len()).map_err(DiskError::at("look at", path))
+}
+

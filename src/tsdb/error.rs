@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::report::Capacity;
 use crate::kv::{HeadError, ReadPartError};
 
 /// Why nothing of a batch was acknowledged. None of these is the sender's fault: all are a 503.
@@ -22,12 +23,14 @@ pub enum AppendError {
         /// Bytes that must be free.
         needed: u64,
     },
-    /// The samples in memory have reached their bound.
-    #[error("the head is full: {bytes} of {allowed} bytes")]
-    HeadFull {
+    /// The organisation has all that it may have of something that becomes free again.
+    #[error("the organisation uses {used} of {allowed} bytes of {}", .what.as_str())]
+    AtCapacity {
+        /// Of what.
+        what: Capacity,
         /// Bytes in use.
-        bytes: u64,
-        /// [`super::Options::head_bytes_max`].
+        used: u64,
+        /// Bytes allowed now.
         allowed: u64,
     },
     /// The store is closing.
@@ -82,6 +85,9 @@ pub enum OpenError {
         /// Bytes that must be free.
         needed: u64,
     },
+    /// The list of segments cannot be read.
+    #[error(transparent)]
+    Manifest(#[from] super::manifest::ManifestError),
     /// A thread could not be started.
     #[error("could not start a thread")]
     Thread(#[source] io::Error),

@@ -6,7 +6,9 @@
 //! starts short; [`recovery`] brings everything back. Formats are drawn in [`wal`]'s records and samples,
 //! [`series`]' definitions and registry, [`block`], [`checkpoint`].
 //!
-//! Until segments exist (STORAGE.md section 8) the head keeps everything and the log is not trimmed.
+//! A closed window of time moves from the head to [`segment`]s ([`seal`]): files that never change and that control
+//! lists ([`manifest`]). The set of them that counts is beside the head ([`segments`]); log files whose samples are all
+//! in it are removed.
 
 mod append;
 mod backup;
@@ -16,37 +18,61 @@ mod checkpoint;
 mod disk;
 mod error;
 mod head;
+mod manifest;
 mod options;
+mod quota;
 mod recovery;
 mod report;
+mod seal;
+mod segment;
+mod segments;
 mod series;
 mod snapshot;
 mod store;
 mod wal;
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 pub use backup::StageError;
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
+pub use manifest::ManifestError;
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
-    AppendReport, CheckpointReport, Description, Health, Listing, Metric, MetricFilter, OrgStats,
-    RecoveryMode, RecoveryReport, SampleColumns, SeriesId, Stats, Writes,
+    AppendReport, Capacity, CheckpointReport, Description, Health, LabelSummary, Listing, Metric,
+    MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesId, Stats,
+    Writes,
 };
+pub use seal::{SealError, SealReport};
 pub use snapshot::{SelectedSeries, Snapshot};
 
 use append::Clocked;
 use checkpoint::Folder;
+use manifest::Manifest;
 use recovery::Recovered;
+use seal::Sealer;
 use store::{Record, Stores};
 use wal::log::{Apply, Draft, Log, Outcome};
 
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
+use crate::kv::Control;
 use crate::model::{Access, OrgId, StoreId, Timestamp, WriteBatch};
+
+/// Where a store lives.
+#[derive(Clone)]
+pub struct Home<'a> {
+    /// Holds `wal/`, `series/`, `head/`, `segments/` and `quarantine/`. Locked by the caller (`kv::DataFolder`): two
+    /// processes on one log would destroy it.
+    pub dir: &'a Path,
+    /// Whose it is: in every file.
+    pub store: StoreId,
+    /// Lists the segments. [`Tsdb::close`] lets go of it.
+    pub control: Arc<Control>,
+}
 
 /// All organisations' samples.
 #[derive(Debug)]
@@ -54,9 +80,15 @@ pub struct Tsdb {
     stores: Arc<Stores>,
     log: Sink,
     folder: Option<Folder>,
+    manifest: Option<Manifest>,
     options: Options,
     notes: Vec<String>,
     checkpoints: Mutex<Checkpoints>,
+    sealer: Mutex<Sealer>,
+    /// Seals that wait for the one under way: it need not rest.
+    seals_waiting: AtomicU32,
+    removal: Mutex<Removal>,
+    seals: seal::Counts,
 }
 
 /// Where records go before they are applied.
@@ -70,6 +102,15 @@ enum Sink {
     ReadOnly { why: String, last_seq: u64 },
 }
 
+/// A checkpoint so soon after a seal would hold little.
+const RECENT_SEAL: Duration = Duration::from_secs(180);
+
+/// Who keeps files from being removed.
+#[derive(Debug, Default)]
+struct Removal {
+    pins: u32,
+}
+
 #[derive(Debug)]
 struct Checkpoints {
     made: u64,
@@ -78,23 +119,27 @@ struct Checkpoints {
 }
 
 impl Tsdb {
-    /// Opens the store in `dir` (its `wal/`, `series/`, `head/`, `quarantine/`), recovering what is there. The folder
-    /// must be locked by the caller (`kv::DataFolder`): two processes on one log would destroy it.
+    /// Opens the store, recovering what is there.
     ///
     /// A damaged log is no error: the store opens read-only, and the report and [`Tsdb::health`] say why.
     ///
     /// # Errors
     /// [`OpenError`] where the file system refuses, or a file is another store's or a newer version's.
     pub fn open(
-        dir: &Path,
-        store: StoreId,
+        home: Home<'_>,
         options: Options,
         rng: &mut Entropy,
         now: Timestamp,
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
-        let recovered = recovery::recover(dir, store, &options, rng.bytes(), now)?;
+        let Home { dir, store, control } = home;
+        let manifest = Manifest::new(control);
+        let recovered = recovery::recover(dir, store, &manifest, &options, (rng.bytes(), now))?;
         let Recovered { stores, folder, wal, resume, report } = recovered;
         stores.uncovered.store(report.samples, Ordering::Relaxed);
+        for store in stores.all() {
+            let sealed_ms = store.segments().metas().iter().map(|meta| meta.max_ms).max();
+            store.usage.saw(store.head.greatest_ms().max(sealed_ms).unwrap_or(i64::MIN));
+        }
         let log = match resume {
             Some(resume) => {
                 let apply = applier(&stores);
@@ -108,7 +153,20 @@ impl Tsdb {
             }
         };
         let notes = report.notes.clone();
-        let tsdb = Tsdb { stores, log, folder: Some(folder), options, notes, checkpoints: Mutex::default() };
+        let manifest = Some(manifest);
+        let tsdb = Tsdb {
+            stores,
+            log,
+            folder: Some(folder),
+            manifest,
+            options,
+            notes,
+            checkpoints: Mutex::default(),
+            sealer: Mutex::default(),
+            seals_waiting: AtomicU32::new(0),
+            removal: Mutex::default(),
+            seals: seal::Counts::default(),
+        };
         Ok((tsdb, report))
     }
 
@@ -118,9 +176,14 @@ impl Tsdb {
             stores: Arc::new(Stores::new(secret, options.limits.clone())),
             log: Sink::Memory(Mutex::new(0)),
             folder: None,
+            manifest: None,
             options,
             notes: Vec::new(),
             checkpoints: Mutex::default(),
+            sealer: Mutex::default(),
+            seals_waiting: AtomicU32::new(0),
+            removal: Mutex::default(),
+            seals: seal::Counts::default(),
         }
     }
 
@@ -152,12 +215,32 @@ impl Tsdb {
             Sink::Memory(_) => {}
             Sink::ReadOnly { why, .. } => return Err(AppendError::ReadOnly(why.clone())),
         }
-        append::admit_memory(&self.stores, self.options.head_bytes_max)?;
         let store = self.stores.org_or_new(org);
+        if let Err(refused) = quota::admit(&self.stores, &store, self.options.head_bytes_max) {
+            if let AppendError::AtCapacity { what, .. } = &refused {
+                store.usage.count(0, &vec![(what.code(), batch.samples.len() as u64)], now);
+            }
+            return Err(refused);
+        }
         let append::Prepared { drafts, report } =
             append::prepare(&store, batch, Clocked { now, ahead_max: self.options.ahead_max });
+        self.stores.settle_names(&store);
+        let newest_ms = drafts.iter().map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
         let outcomes = if drafts.is_empty() { Vec::new() } else { self.commit(drafts, now)? };
-        Ok(append::conclude(&store, report, &outcomes))
+        let report = append::conclude(&store, report, &outcomes);
+        store.usage.saw(newest_ms);
+        store.usage.count(report.stored, &report.refused_by_code, now);
+        Ok(report)
+    }
+
+    /// What an organisation may store that has no limits of its own.
+    pub fn default_limits(&self) -> &OrgLimits {
+        &self.options.limits
+    }
+
+    /// Samples that an organisation stored since midnight (UTC), or since the start of the process if that is later.
+    pub fn stored_today(&self, org: OrgId, now: Timestamp) -> u64 {
+        self.stores.org(org).map_or(0, |store| store.usage.stored_today(now))
     }
 
     fn commit(&self, drafts: Vec<Draft>, now: Timestamp) -> Result<Vec<Outcome>, AppendError> {
@@ -187,8 +270,6 @@ impl Tsdb {
     }
 
     /// Writes a checkpoint, so that the next start replays only what comes after. One at a time; appends go on.
-    ///
-    /// Writes every sample of the head, until segments take the older ones.
     ///
     /// # Errors
     /// [`CheckpointError`]: the one before still holds; try again later with a new one.
@@ -221,8 +302,12 @@ impl Tsdb {
     pub fn checkpoint_due(&self) -> bool {
         let uncovered = self.stores.uncovered.load(Ordering::Relaxed);
         let age = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner).since.elapsed();
+        // A seal makes most of a checkpoint needless, and the disk has just been busy with it.
+        let rest = RECENT_SEAL.min(self.options.checkpoint_every);
+        let sealed_lately = self.sealer.try_lock().is_ok_and(|sealer| sealer.made_within(rest));
         matches!(self.log, Sink::Log(_))
             && uncovered > 0
+            && !sealed_lately
             && (age >= self.options.checkpoint_every || uncovered >= self.options.checkpoint_samples)
     }
 
@@ -232,14 +317,21 @@ impl Tsdb {
         let mut stats = Stats::default();
         for store in self.stores.all() {
             let counters = &store.head.counters;
+            let set = store.segments();
             let org = OrgStats {
                 org: store.org,
                 series: u64::from(store.table().live()),
                 samples: load(&counters.samples),
                 late_samples: load(&counters.late),
                 head_bytes: load(&counters.bytes),
+                memory_bytes: store.memory_bytes(),
+                disk_bytes: store.disk_bytes(),
                 stored_total: load(&store.stored_total),
                 refused_total: load(&store.refused_total),
+                refused_by_code: store.usage.refused().into_iter().collect(),
+                segments: set.metas().len() as u64,
+                sealed_samples: set.metas().iter().map(|meta| meta.samples).sum(),
+                segment_bytes: set.metas().iter().map(|meta| meta.file_bytes).sum(),
                 metadata_dropped_total: load(&store.metadata_dropped_total),
             };
             stats.series += org.series;
@@ -247,6 +339,9 @@ impl Tsdb {
             stats.head_bytes += org.head_bytes;
             stats.stored_total += org.stored_total;
             stats.refused_total += org.refused_total;
+            stats.segments += org.segments;
+            stats.sealed_samples += org.sealed_samples;
+            stats.segment_bytes += org.segment_bytes;
             stats.orgs.push(org);
         }
         match &self.log {
@@ -267,6 +362,8 @@ impl Tsdb {
         stats.checkpoint_age = checkpoints.since.elapsed();
         stats.checkpoints = checkpoints.made;
         stats.checkpoints_failed = checkpoints.failed;
+        stats.seals = self.seals.made.load(Ordering::Relaxed);
+        stats.seals_failed = self.seals.failed.load(Ordering::Relaxed);
         stats
     }
 
@@ -277,15 +374,23 @@ impl Tsdb {
             Sink::Memory(_) => Writes::Open,
             Sink::ReadOnly { why, .. } => Writes::ReadOnly(why.clone()),
         };
-        Health { writes, notes: self.notes.clone() }
+        let mut notes = self.notes.clone();
+        // A seal under way is not waited for.
+        if let Ok(sealer) = self.sealer.try_lock() {
+            notes.extend(sealer.failures());
+        }
+        Health { writes, notes }
     }
 
     /// Ends writing: what waits is made durable and applied, the threads end. Reads go on. A second call does nothing.
     ///
-    /// For a short next start call [`Tsdb::checkpoint`] first.
+    /// For a short next start call [`Tsdb::seal`] first, or [`Tsdb::checkpoint`] where that fails.
     pub fn close(&self) {
         if let Sink::Log(log) = &self.log {
             log.close();
+        }
+        if let Some(manifest) = &self.manifest {
+            manifest.close();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the store may use, with its defaults.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::disk::Disk;
@@ -13,6 +14,33 @@ pub enum Durability {
     Synced,
 }
 
+/// What work in the background does to leave room for others: it sleeps as long as it has worked.
+#[derive(Clone)]
+pub struct Rest(Arc<dyn Fn(Duration) + Send + Sync>);
+
+impl Rest {
+    /// Rests by calling this; a test that does not wait hands in a function that returns at once.
+    pub fn by(sleep: impl Fn(Duration) + Send + Sync + 'static) -> Rest {
+        Rest(Arc::new(sleep))
+    }
+
+    pub(super) fn take(&self, time: Duration) {
+        (self.0)(time);
+    }
+}
+
+impl Default for Rest {
+    fn default() -> Rest {
+        Rest::by(std::thread::sleep)
+    }
+}
+
+impl std::fmt::Debug for Rest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Rest")
+    }
+}
+
 /// Settings of the whole store.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -22,12 +50,21 @@ pub struct Options {
     pub limits: OrgLimits,
     /// How far a sample may be ahead of the clock (API.md C7); none: any time is taken.
     pub ahead_max: Option<Duration>,
-    /// Memory for samples of all organisations, in bytes. Beyond it appends answer [`super::AppendError::HeadFull`].
+    /// Memory for samples and names of all organisations, in bytes; shared as [`super::quota`] says. Beyond an
+    /// organisation's share appends answer [`super::AppendError::AtCapacity`].
     pub head_bytes_max: u64,
     /// A checkpoint is due when the last one is this old,
     pub checkpoint_every: Duration,
     /// or when so many samples came since: 40 M are 1.8 s of replay (STORAGE.md section 7).
     pub checkpoint_samples: u64,
+    /// Everything is sealed early when the heads take so much memory,
+    pub seal_head_bytes: u64,
+    /// or the log so much space (STORAGE.md section 15),
+    pub seal_log_bytes: u64,
+    /// or there are so many late samples.
+    pub seal_late_samples: u64,
+    /// How a seal in the background rests.
+    pub rest: Rest,
     /// How the file system answers; tests put faults in.
     pub disk: Disk,
 }
@@ -41,6 +78,11 @@ impl Default for Options {
             head_bytes_max: 4 << 30,
             checkpoint_every: Duration::from_secs(600),
             checkpoint_samples: 40_000_000,
+            seal_head_bytes: 3 << 30,
+            seal_log_bytes: 1 << 30,
+            // 64 MiB of 32 bytes each.
+            seal_late_samples: 2 << 20,
+            rest: Rest::default(),
             disk: Disk::default(),
         }
     }
@@ -61,8 +103,18 @@ pub struct OrgLimits {
     pub metadata_max: usize,
     /// Bytes of one help text or unit; a longer one is counted and not kept.
     pub help_bytes_max: usize,
-    /// Samples older than this are refused; none: any age is taken.
+    /// Samples older than this are refused, and go; none: any age is taken and kept.
     pub retention: Option<Duration>,
+    /// Bytes on the disk beyond which the oldest samples go; none: all are kept.
+    pub retention_bytes: Option<u64>,
+    /// How far before the organisation's newest sample one may be; none: as far as retention allows.
+    pub ooo_window: Option<Duration>,
+    /// Series a second that nobody sent before; none: as fast as they come.
+    pub new_series_per_s: Option<u32>,
+    /// Bytes of memory beyond which appends wait for the next seal; none: the share of the process' budget.
+    pub memory_bytes_max: Option<u64>,
+    /// Bytes on the disk beyond which appends are refused until some are gone; none: what the disk has.
+    pub disk_bytes_max: Option<u64>,
 }
 
 impl Default for OrgLimits {
@@ -75,6 +127,11 @@ impl Default for OrgLimits {
             metadata_max: 20_000,
             help_bytes_max: 4_096,
             retention: None,
+            retention_bytes: None,
+            ooo_window: None,
+            new_series_per_s: None,
+            memory_bytes_max: None,
+            disk_bytes_max: None,
         }
     }
 }

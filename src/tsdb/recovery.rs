@@ -1,29 +1,35 @@
 //! Opening a store: what is on disk becomes what is in memory (STORAGE.md section 10, steps 5 to 8).
 //!
-//! Registry files give the names, the newest generation that holds gives the samples up to its `replay_seq`, the log
-//! the rest. A generation that does not hold costs time and nothing else; so does a damaged registry, since the log is
-//! not trimmed and has every definition. Only a damaged log costs samples: the store then opens read-only, with
-//! everything readable in it, and the damaged files are kept in `quarantine/`.
+//! Control lists the segments, registry files give the names, the newest generation that holds gives the samples up to
+//! its `replay_seq` that no segment has, the log the rest. A generation that does not hold costs time and nothing else;
+//! so does a damaged registry, since the names are in the segments and in what is left of the log. A segment that cannot
+//! be opened costs its samples: queries of its time say so, the rest serves. Only a damaged log closes the store to
+//! writes: it opens read-only, with everything readable in it, and the damaged files are kept in `quarantine/`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use super::checkpoint::{self, Folder};
 use super::disk;
 use super::error::{DiskError, OpenError};
+use super::manifest::{Listed, Manifest};
 use super::options::Options;
 use super::report::{RecoveryMode, RecoveryReport};
+use super::segment::{Segment, SegmentError, SegmentMeta};
+use super::segments::{Bad, Obsolete, Part, SegmentSet};
 use super::series::registry::{self, ReadRegistry};
-use super::store::{Record, RowSeqs, Stores};
+use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
-use super::wal::record::{FILE_HEADER_BYTES, Found, Kind, OrgSpan, find_record};
-use super::wal::replay::{self, LogEnd};
-use super::wal::samples;
+use super::wal::record::FILE_HEADER_BYTES;
+use super::wal::replay::{self, Begin, LogEnd};
 use crate::kv::with_sources;
-use crate::model::{OrgId, StoreId, Timestamp};
+use crate::model::{OrgId, StoreId, TimeRange, Timestamp};
+
+/// Sentences about what was found; more of them would be the same trouble again.
+const NOTES_MAX: usize = 1_000;
 
 /// A store that was read.
 pub(super) struct Recovered {
@@ -39,18 +45,25 @@ pub(super) struct Recovered {
 pub(super) fn recover(
     dir: &Path,
     store: StoreId,
+    manifest: &Manifest,
     options: &Options,
-    secret: [u8; 32],
-    now: Timestamp,
+    (secret, now): ([u8; 32], Timestamp),
 ) -> Result<Recovered, OpenError> {
     let at = |name: &str| dir.join(name);
     let made = make_folder(dir, store, options, now)?;
-    let folder = Folder { head: at("head"), series: at("series"), store };
+    let folder = Folder { head: at("head"), series: at("series"), segments: at("segments"), store };
     remove_unfinished(&folder.head)?;
-    let mut walk = Recovery { quarantine: at("quarantine"), now, report: RecoveryReport::default() };
+    let listed = manifest.read()?;
+    let begin = manifest.log_begin()?;
+    let mut walk = Recovery { quarantine: at("quarantine"), now, listed, report: RecoveryReport::default() };
     let (stores, done, rows, cuts) = walk.checkpoint(&folder, secret, options)?;
     let from_seq = done.map_or(0, |done| done.replay_seq);
-    let end = walk.log(&at("wal"), store, from_seq, &stores, &rows)?;
+    let log = LogFrom { dir: at("wal"), store, begin, from_seq };
+    let end = walk.log(&log, &stores, &rows)?;
+    for store in stores.all() {
+        // A seal that was under way is over.
+        store.head.reopen();
+    }
     walk.count(&stores);
     if made {
         walk.report.mode = RecoveryMode::Fresh;
@@ -65,6 +78,8 @@ pub(super) fn recover(
             }
             registry::cut(&path, end)?;
         }
+        let log_from = end.full.first().map_or(end.first_seq, |file| file.first_seq);
+        walk.unlisted(&folder, &stores, log_from..=end.last_seq)?;
         walk.resume(&at("wal"), end)?
     };
     Ok(Recovered { stores: Arc::new(stores), folder, wal: at("wal"), resume, report: walk.report })
@@ -89,7 +104,7 @@ fn make_folder(dir: &Path, store: StoreId, options: &Options, now: Timestamp) ->
             MakeError::Disk(e) => e.into(),
         })?;
     }
-    for sub in ["series", "head", "quarantine"] {
+    for sub in ["series", "head", "segments", "quarantine"] {
         disk::create_dir(&dir.join(sub))?;
     }
     disk::sync_dir(dir)?;
@@ -107,11 +122,20 @@ fn remove_unfinished(dir: &Path) -> Result<(), DiskError> {
     if unfinished().next().is_some() { disk::sync_dir(dir) } else { Ok(()) }
 }
 
+/// What to read of the log.
+struct LogFrom {
+    dir: PathBuf,
+    store: StoreId,
+    begin: Begin,
+    from_seq: u64,
+}
+
 type Cuts = Vec<(PathBuf, registry::End)>;
 
 struct Recovery {
     quarantine: PathBuf,
     now: Timestamp,
+    listed: BTreeMap<OrgId, Listed>,
     report: RecoveryReport,
 }
 
@@ -123,29 +147,192 @@ impl Recovery {
         secret: [u8; 32],
         options: &Options,
     ) -> Result<(Stores, Option<checkpoint::Done>, RowSeqs, Cuts), OpenError> {
-        let (mut stores, mut cuts) = self.registries(folder, secret, options)?;
+        let (mut stores, mut cuts) = self.base(folder, secret, options)?;
         for generation in checkpoint::generations(&folder.head)? {
             let mut rows = RowSeqs::default();
             match checkpoint::load(folder, generation, &stores, &mut rows) {
                 Ok(done) => {
                     self.report.mode = RecoveryMode::Checkpoint;
                     let heads = stores.all();
+                    for store in &heads {
+                        hide_deleted(store, &rows);
+                    }
                     let samples = heads.iter().map(|s| s.head.counters.samples.load(Ordering::Relaxed));
                     self.report.checkpoint_samples = samples.sum();
-                    let bytes = heads.iter().map(|s| s.head.counters.bytes.load(Ordering::Relaxed));
-                    stores.head_bytes.store(bytes.sum(), Ordering::Relaxed);
                     return Ok((stores, Some(done), rows, cuts));
                 }
                 Err(e) => {
-                    self.report
-                        .notes
-                        .push(format!("generation {generation} cannot be used: {}", with_sources(&e)));
+                    self.note(format!("generation {generation} cannot be used: {}", with_sources(&e)));
                     // Its rows are in the heads: begin anew.
-                    (stores, cuts) = self.registries(folder, secret, options)?;
+                    (stores, cuts) = self.base(folder, secret, options)?;
                 }
             }
         }
         Ok((stores, None, RowSeqs::default(), cuts))
+    }
+
+    /// Names and segments: what there is without heads.
+    fn base(
+        &mut self,
+        folder: &Folder,
+        secret: [u8; 32],
+        options: &Options,
+    ) -> Result<(Stores, Cuts), OpenError> {
+        let (stores, cuts) = self.registries(folder, secret, options)?;
+        for (org, listed) in std::mem::take(&mut self.listed) {
+            self.segments(folder, &stores.org_or_new(org), &listed)?;
+            self.listed.insert(org, listed);
+        }
+        Ok((stores, cuts))
+    }
+
+    /// Opens the listed segments of an organisation.
+    fn segments(&mut self, folder: &Folder, store: &OrgStore, listed: &Listed) -> Result<(), OpenError> {
+        let dir = folder.segments_of(store.org);
+        let mut opened = Vec::with_capacity(listed.segments.len());
+        let mut bad = Vec::new();
+        for meta in &listed.segments {
+            match Segment::open(&dir, folder.store, meta) {
+                Ok(segment) => opened.push(segment),
+                Err(SegmentError::Newer { path, version, known }) => {
+                    let what = format!("segment of version {version}, {known} is the newest known");
+                    return Err(OpenError::Foreign { path, what });
+                }
+                Err(e) => {
+                    let why = with_sources(&e);
+                    self.note(format!(
+                        "segment {} of organisation {} cannot be used, {} samples from {} to {} are missing: {why}",
+                        meta.seq,
+                        meta.org,
+                        meta.samples,
+                        Timestamp::from_ms(meta.min_ms).to_rfc3339(),
+                        Timestamp::from_ms(meta.max_ms).to_rfc3339(),
+                    ));
+                    bad.push(Bad { meta: meta.clone(), why });
+                }
+            }
+        }
+        let have = store.registry().bytes;
+        if have < listed.state.registry_bytes {
+            self.note(format!(
+                "the registry of organisation {} has {have} valid bytes of {}: names come from its segments and the log",
+                store.org, listed.state.registry_bytes
+            ));
+            self.names(store, &opened);
+        }
+        let table = store.table();
+        let parts = opened.into_iter().map(|segment| Arc::new(Part::new(segment, &table))).collect();
+        drop(table);
+        let state = listed.state;
+        store.next_segment.store(state.next_segment, Ordering::Relaxed);
+        store.last_seq.store(state.seq, Ordering::Relaxed);
+        store.head.close_window(state.until_ms);
+        let mut set = SegmentSet {
+            seal_seq: state.seq,
+            sealed_until: state.until_ms,
+            parts,
+            bad,
+            tombstones: listed.tombstones.iter().map(|(n, t)| (*n, Arc::new(t.clone()))).collect(),
+        };
+        set.order();
+        store.begin_with(set);
+        Ok(())
+    }
+
+    /// Defines the series of segments that the registry does not know any more.
+    fn names(&mut self, store: &OrgStore, segments: &[Segment]) {
+        let mut table = store.table_mut();
+        for segment in segments {
+            for family in 0..segment.families() {
+                for row in 0..segment.ids(family).map_or(0, |ids| ids.len()) {
+                    let Some(id) = segment.ids(family).and_then(|ids| ids.get(row)) else { continue };
+                    if table.knows(id) {
+                        continue;
+                    }
+                    let defined =
+                        segment.series_labels(family, row).map_err(|e| e.to_string()).and_then(|labels| {
+                            let pairs: Vec<(&str, &str)> =
+                                labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+                            table.define(id, &pairs, false).map_err(str::to_owned)
+                        });
+                    if let Err(what) = defined {
+                        self.note(format!("series {id} of organisation {} has no name: {what}", store.org));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Files of segments that are not listed: what a seal or a compaction left half done is removed, what was to go
+    /// goes, and what nobody can explain is kept aside.
+    fn unlisted(
+        &mut self,
+        folder: &Folder,
+        stores: &Stores,
+        in_log: std::ops::RangeInclusive<u64>,
+    ) -> Result<(), OpenError> {
+        for name in disk::names(&folder.segments)? {
+            let Some(org) = name.parse().ok().map(OrgId) else { continue };
+            let dir = folder.segments_of(org);
+            remove_unfinished(&dir)?;
+            let listed = self.listed.get(&org).cloned().unwrap_or_default();
+            let keep: BTreeSet<String> = listed.segments.iter().map(SegmentMeta::file_name).collect();
+            let mut greatest = 0;
+            for name in disk::names(&dir)? {
+                let number = name.split('-').next().and_then(|digits| digits.parse().ok());
+                greatest = greatest.max(number.unwrap_or(0));
+                if keep.contains(&name) {
+                    continue;
+                }
+                let path = dir.join(&name);
+                let found = Segment::open_unlisted(&path, folder.store, None);
+                let reason = match (number, found.as_ref().map(Segment::meta)) {
+                    (Some(number), _) if listed.obsolete.iter().any(|(seq, _)| *seq == number) => {
+                        "it is listed no more"
+                    }
+                    (_, Ok(meta)) if meta.org == org && is_repeated(meta, &listed, &in_log) => {
+                        "its work was not committed"
+                    }
+                    (_, found) => {
+                        let what = found.map_or_else(
+                            |e| with_sources(e),
+                            |meta| {
+                                format!(
+                                    "its records {}-{} are not in the log",
+                                    meta.first_log_seq, meta.last_log_seq
+                                )
+                            },
+                        );
+                        self.note(format!(
+                            "{} is not listed and was put into quarantine: {what}",
+                            path.display()
+                        ));
+                        self.keep(&path, true)?;
+                        continue;
+                    }
+                };
+                disk::remove_file(&path)?;
+                tracing::info!(path = %path.display(), reason, "a segment file was removed");
+            }
+            disk::sync_dir(&dir)?;
+            let store = stores.org_or_new(org);
+            store.next_segment.fetch_max(greatest.saturating_add(1), Ordering::Relaxed);
+            let gone = listed.obsolete.iter().map(|(seq, obsolete)| Obsolete {
+                seq: *seq,
+                path: dir.join(&obsolete.file),
+                reason: obsolete.reason.clone(),
+                part: None,
+            });
+            store.obsolete.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
+        }
+        Ok(())
+    }
+
+    /// Says it once, though a start may find it twice.
+    fn note(&mut self, text: String) {
+        if !self.report.notes.contains(&text) && self.report.notes.len() < NOTES_MAX {
+            self.report.notes.push(text);
+        }
     }
 
     fn registries(
@@ -172,9 +359,10 @@ impl Recovery {
                     }
                 }
                 ReadRegistry::Damaged(what) => {
-                    self.report
-                        .notes
-                        .push(format!("{}: {what}; the names come from the log", path.display()));
+                    self.note(format!(
+                        "{}: {what}; the names come from segments and the log",
+                        path.display()
+                    ));
                     self.keep(&path, true)?;
                 }
             }
@@ -182,18 +370,13 @@ impl Recovery {
         Ok((stores, cuts))
     }
 
-    fn log(
-        &mut self,
-        wal: &Path,
-        store: StoreId,
-        from_seq: u64,
-        stores: &Stores,
-        rows: &RowSeqs,
-    ) -> Result<LogEnd, OpenError> {
+    fn log(&mut self, log: &LogFrom, stores: &Stores, rows: &RowSeqs) -> Result<LogEnd, OpenError> {
+        let LogFrom { dir: wal, store, begin, from_seq } = log;
+        let (store, from_seq) = (*store, *from_seq);
         let (mut samples, mut orphans) = (0, 0);
         let mut scratch = Vec::new();
         let mut unreadable = Vec::new();
-        let mut end = replay::replay(wal, store, from_seq, &mut |header, body| {
+        let mut end = replay::replay(wal, store, *begin, from_seq, &mut |header, body| {
             let Some(kind) = header.kind else { return };
             match stores.apply(
                 Record { seq: header.seq, org: header.org, kind, body },
@@ -231,15 +414,19 @@ impl Recovery {
                 self.keep(path, false)?;
             }
         }
-        // Nothing trims the log before segments exist; then what it held and the seals say whether it may be gone.
-        if let Some(gone) = &end.gone {
-            texts.push(format!("log file {} is missing", gone.number));
-        }
         if end.last_seq < from_seq {
             texts.push(format!(
                 "the log in {} ends at record {}, the checkpoint at {from_seq}",
                 wal.display(),
                 end.last_seq
+            ));
+        }
+        for (org, listed) in self.listed.iter().filter(|(_, listed)| listed.state.seq > end.last_seq) {
+            texts.push(format!(
+                "the log in {} ends at record {}, organisation {org} is sealed to record {}",
+                wal.display(),
+                end.last_seq,
+                listed.state.seq
             ));
         }
         if orphans > 0 {
@@ -284,45 +471,50 @@ impl Recovery {
 
     /// Where the log goes on: after its last record, the torn tail cleared, spares removed. None: there is no log.
     fn resume(&mut self, wal: &Path, end: LogEnd) -> Result<Option<Resume>, DiskError> {
+        for path in &end.trimmed {
+            disk::remove_file(path)?;
+            tracing::info!(path = %path.display(), reason = "its samples are in segments", "a log file was removed");
+        }
         for spare in &end.spares {
             disk::remove_file(spare)?;
         }
-        if !end.spares.is_empty() {
+        if !end.spares.is_empty() || !end.trimmed.is_empty() {
             disk::sync_dir(wal)?;
         }
         let files = end.files - end.spares.len() as u64;
-        let last_seq = end.last_seq;
+        let (last_seq, first_seq, full) = (end.last_seq, end.first_seq, end.full);
         let Some(tail) = end.tail else { return Ok(None) };
         self.report.trimmed_bytes = tail.torn_bytes as u64;
         let file = replay::resume(&tail)?;
         let records = tail.content.get(FILE_HEADER_BYTES..tail.offset).unwrap_or_default();
-        let spans = spans(records);
+        let spans = replay::spans(records);
         let first_mark = records.is_empty().then(|| {
             let before = tail.content_before.get(FILE_HEADER_BYTES..).unwrap_or_default();
-            self::spans(before).into_values().collect()
+            replay::spans(before).into_values().collect()
         });
         let offset = u32::try_from(tail.offset).unwrap_or(u32::MAX);
-        Ok(Some(Resume { file, offset, first_mark, last_seq, spans, files, file_bytes: end.file_bytes }))
+        let file_bytes = end.file_bytes;
+        Ok(Some(Resume { file, offset, first_mark, last_seq, spans, first_seq, full, files, file_bytes }))
     }
 }
 
-/// What a file holds of each organisation, for the first mark of the next one.
-fn spans(records: &[u8]) -> BTreeMap<OrgId, OrgSpan> {
-    let mut spans = BTreeMap::new();
-    let mut scratch = Vec::new();
-    let mut rest = records;
-    while let Found::Record(header, body, bytes) = find_record(rest) {
-        rest = rest.get(bytes..).unwrap_or_default();
-        let org = header.org;
-        if matches!(header.kind, Some(Kind::Mark | Kind::Switch)) {
-            continue;
-        }
-        let span = spans.entry(org).or_insert(OrgSpan { org, greatest_ms: i64::MIN, last_seq: 0 });
-        span.last_seq = header.seq;
-        if header.kind == Some(Kind::Samples) && samples::decode(body, &mut scratch).is_ok() {
-            let greatest = scratch.iter().map(|sample| sample.at_ms).max();
-            span.greatest_ms = span.greatest_ms.max(greatest.unwrap_or(i64::MIN));
+/// Whether what a segment holds is still where it came from: in listed segments, or in the log.
+fn is_repeated(meta: &SegmentMeta, listed: &Listed, in_log: &std::ops::RangeInclusive<u64>) -> bool {
+    let from_segments = !meta.replaces.is_empty();
+    let listed = |seq: &u64| listed.segments.iter().any(|other| other.seq == *seq);
+    let from_log = in_log.contains(&meta.first_log_seq) && in_log.contains(&meta.last_log_seq);
+    if from_segments { meta.replaces.iter().all(listed) } else { from_log }
+}
+
+/// Removes from a head what a checkpoint has of samples that were deleted after they came.
+fn hide_deleted(store: &OrgStore, rows: &RowSeqs) {
+    for (_, tombstone) in &store.segments().tombstones {
+        let range =
+            TimeRange::new(Timestamp::from_ms(tombstone.from_ms), Timestamp::from_ms(tombstone.to_ms));
+        for (series, row_seq) in (0u32..).zip(rows.of(store.org)) {
+            if *row_seq <= tombstone.upto_seq && tombstone.names(series) {
+                store.head.delete(series, range);
+            }
         }
     }
-    spans
 }

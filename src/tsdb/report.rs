@@ -17,6 +17,40 @@ pub struct SampleColumns {
     pub values: Vec<f64>,
 }
 
+/// Samples by code of refusal; each code once.
+pub type SampleCounts = Vec<(&'static str, u64)>;
+
+/// Something that an organisation may run out of for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capacity {
+    /// Its own limit of memory.
+    Memory,
+    /// Its share of the process' memory.
+    MemoryShare,
+    /// Its own limit of bytes on the disk.
+    Disk,
+}
+
+impl Capacity {
+    /// In words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Capacity::Memory => "its memory",
+            Capacity::MemoryShare => "its share of the memory",
+            Capacity::Disk => "its disk space",
+        }
+    }
+
+    /// The stable word that refusals are counted under.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Capacity::Memory => "memory_limit",
+            Capacity::MemoryShare => "memory_share",
+            Capacity::Disk => "disk_limit",
+        }
+    }
+}
+
 /// What happened to a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppendReport {
@@ -24,6 +58,8 @@ pub struct AppendReport {
     pub stored: u64,
     /// Samples refused.
     pub refused: u64,
+    /// The same by code.
+    pub refused_by_code: SampleCounts,
     /// The first ten refusals.
     pub refusals: Vec<Refusal>,
 }
@@ -32,10 +68,18 @@ impl AppendReport {
     /// Refusals named at most.
     pub const REFUSALS_MAX: usize = 10;
 
-    pub(super) fn refuse(&mut self, samples: u64, refusal: impl FnOnce() -> Refusal) {
-        self.refused += samples;
+    pub(super) fn refuse(&mut self, samples: u64, code: &'static str, refusal: impl FnOnce() -> Refusal) {
+        self.count(samples, code);
         if self.refusals.len() < AppendReport::REFUSALS_MAX {
             self.refusals.push(refusal());
+        }
+    }
+
+    pub(super) fn count(&mut self, samples: u64, code: &'static str) {
+        self.refused += samples;
+        match self.refused_by_code.iter_mut().find(|(known, _)| *known == code) {
+            Some((_, count)) => *count += samples,
+            None => self.refused_by_code.push((code, samples)),
         }
     }
 }
@@ -70,6 +114,17 @@ pub struct Metric {
     pub series: u64,
     /// The time of its newest sample, over all of those series.
     pub last_seen: Timestamp,
+}
+
+/// A label of some series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelSummary {
+    /// Its name.
+    pub name: std::sync::Arc<str>,
+    /// Distinct values.
+    pub count: usize,
+    /// The first of them in order, at most as many as were asked for.
+    pub values: Vec<std::sync::Arc<str>>,
 }
 
 /// Which metrics to list.
@@ -187,7 +242,7 @@ pub struct Health {
 }
 
 /// Counters of one organisation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrgStats {
     /// Whose.
     pub org: OrgId,
@@ -195,14 +250,26 @@ pub struct OrgStats {
     pub series: u64,
     /// Samples in the head, late ones included.
     pub samples: u64,
+    /// Segments listed.
+    pub segments: u64,
+    /// Samples in them.
+    pub sealed_samples: u64,
+    /// Bytes of their files.
+    pub segment_bytes: u64,
     /// Late samples among them.
     pub late_samples: u64,
     /// Bytes of the head.
     pub head_bytes: u64,
+    /// Estimated memory: the head, the names.
+    pub memory_bytes: u64,
+    /// Bytes on the disk as far as they are its own.
+    pub disk_bytes: u64,
     /// Samples stored since the start of the process.
     pub stored_total: u64,
     /// Samples refused since the start of the process.
     pub refused_total: u64,
+    /// The same by code, in the codes' order.
+    pub refused_by_code: SampleCounts,
     /// Descriptions of metrics dropped since the start of the process: too long or too many.
     pub metadata_dropped_total: u64,
 }
@@ -216,6 +283,16 @@ pub struct Stats {
     pub series: u64,
     /// Samples in the head.
     pub samples: u64,
+    /// Segments listed.
+    pub segments: u64,
+    /// Samples in them.
+    pub sealed_samples: u64,
+    /// Bytes of their files.
+    pub segment_bytes: u64,
+    /// Organisations sealed since the start of the process, each time counted.
+    pub seals: u64,
+    /// Seals that failed since the start of the process.
+    pub seals_failed: u64,
     /// Bytes of the head.
     pub head_bytes: u64,
     /// Samples stored since the start of the process.

@@ -4,22 +4,29 @@
 //! applied while a query runs may be seen by its later reads. Each `read` sees a series at one moment, and whole
 //! samples; samples of one request become visible stripe by stripe. Only what is durable is ever visible, since
 //! samples are applied after they are logged. Ranges that end in the past are stable but for late samples.
+//!
+//! **Seals.** A sample is in the head until after the segment that has it is published: whoever reads the head first and
+//! asks for the segments then, or finds afterwards that they are still the ones that count, has seen every sample.
 
 mod find;
 mod listings;
+mod merge;
+mod presence;
+mod warnings;
 
 use std::sync::Arc;
 
-use super::head::slot;
 use super::report::{SampleColumns, SeriesId};
 use super::store::OrgStore;
 use crate::model::{Labels, Matcher, Scope, TimeRange};
+use warnings::Warnings;
 
 /// One organisation within one scope. The only way to read.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     store: Option<Arc<OrgStore>>,
     scope: Scope,
+    warnings: Warnings,
 }
 
 /// A series that a selection found.
@@ -33,7 +40,7 @@ pub struct SelectedSeries {
 
 impl Snapshot {
     pub(super) fn new(store: Option<Arc<OrgStore>>, scope: Scope) -> Snapshot {
-        Snapshot { store, scope }
+        Snapshot { store, scope, warnings: Warnings::default() }
     }
 
     /// Whether a scope may have hidden something: answers carry a warning then.
@@ -68,10 +75,12 @@ impl Snapshot {
         if by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels)) {
             return;
         }
-        if let Some(stripe) = store.head.stripe(id.0) {
-            let stripe = stripe.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-            stripe.read(slot(id.0), self.within(range), out);
-        }
+        merge::read(store, id.0, self.within(range), &self.warnings, out);
+    }
+
+    /// What could not be read so far, through this snapshot and its clones, one sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.all()
     }
 
     fn admits(&self, labels: &Labels) -> bool {

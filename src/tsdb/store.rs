@@ -1,17 +1,20 @@
 //! What the store holds in memory: one [`OrgStore`] for each organisation, and the one function that changes it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::error::Damage;
 use super::head::Head;
+use super::manifest::{Change, Manifest, ManifestError};
 use super::options::OrgLimits;
+use super::quota::Usage;
+use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{definition, metadata, registry};
 use super::wal::log::Outcome;
-use super::wal::record::Kind;
+use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
 
@@ -21,13 +24,59 @@ pub(super) struct OrgStore {
     pub(super) org: OrgId,
     table: RwLock<Table>,
     pub(super) head: Head,
+    segments: RwLock<Arc<SegmentSet>>,
+    /// Files that are to go when their last reader is gone.
+    pub(super) obsolete: Mutex<Vec<Obsolete>>,
     limits: RwLock<Arc<OrgLimits>>,
+    pub(super) usage: Usage,
     pub(super) stored_total: AtomicU64,
     pub(super) refused_total: AtomicU64,
     /// Descriptions of metrics that were too long or too many.
     pub(super) metadata_dropped_total: AtomicU64,
     /// How far the registry file reaches; checkpoints alone change it.
     registry: Mutex<registry::End>,
+    /// Held while control and the published set are changed together.
+    changing: Mutex<()>,
+    /// The number that the next segment gets.
+    pub(super) next_segment: AtomicU64,
+    /// The last applied record of any kind.
+    pub(super) last_seq: AtomicU64,
+    pub(super) arrivals: Arrivals,
+}
+
+/// Which times came, for what is due to be sealed.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    least_ms: AtomicI64,
+    greatest_ms: AtomicI64,
+}
+
+impl Default for Arrivals {
+    fn default() -> Arrivals {
+        Arrivals { least_ms: AtomicI64::new(i64::MAX), greatest_ms: AtomicI64::new(i64::MIN) }
+    }
+}
+
+impl Arrivals {
+    fn note(&self, samples: &[LogSample]) {
+        let (mut least, mut greatest) = (i64::MAX, i64::MIN);
+        for sample in samples {
+            least = least.min(sample.at_ms);
+            greatest = greatest.max(sample.at_ms);
+        }
+        self.least_ms.fetch_min(least, Ordering::Relaxed);
+        self.greatest_ms.fetch_max(greatest, Ordering::Relaxed);
+    }
+
+    /// The least time that came since this was asked last; `i64::MAX`: nothing did.
+    pub(super) fn take_least(&self) -> i64 {
+        self.least_ms.swap(i64::MAX, Ordering::Relaxed)
+    }
+
+    /// The greatest time that ever came.
+    pub(super) fn greatest(&self) -> i64 {
+        self.greatest_ms.load(Ordering::Relaxed)
+    }
 }
 
 impl OrgStore {
@@ -43,6 +92,45 @@ impl OrgStore {
 
     pub(super) fn limits(&self) -> Arc<OrgLimits> {
         Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The segments that count now.
+    pub(super) fn segments(&self) -> Arc<SegmentSet> {
+        Arc::clone(&self.segments.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes the set that the start found the one that counts.
+    pub(super) fn begin_with(&self, set: SegmentSet) {
+        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+    }
+
+    /// Commits a change of the list of segments and then publishes the same: readers see what is durable, and nobody
+    /// changes the list in between. `next` makes the new set of the one that counts now.
+    pub(super) fn change_segments(
+        &self,
+        manifest: &Manifest,
+        change: Change,
+        next: impl FnOnce(&SegmentSet) -> SegmentSet,
+    ) -> Result<(), ManifestError> {
+        self.change_segments_if(manifest, |_| true, change, next).map(drop)
+    }
+
+    /// As [`OrgStore::change_segments`], if the set that counts now is as the change needs it; answers whether it was.
+    pub(super) fn change_segments_if(
+        &self,
+        manifest: &Manifest,
+        fits: impl FnOnce(&SegmentSet) -> bool,
+        change: Change,
+        next: impl FnOnce(&SegmentSet) -> SegmentSet,
+    ) -> Result<bool, ManifestError> {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !fits(&self.segments()) {
+            return Ok(false);
+        }
+        manifest.commit(self.org, change)?;
+        let next = Arc::new(next(&self.segments()));
+        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(true)
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
@@ -67,7 +155,7 @@ impl RowSeqs {
         }
     }
 
-    fn of(&self, org: OrgId) -> &[u64] {
+    pub(super) fn of(&self, org: OrgId) -> &[u64] {
         self.by_org.get(&org).map_or(&[], Vec::as_slice)
     }
 }
@@ -88,15 +176,23 @@ pub(super) struct Stores {
     limits: OrgLimits,
     orgs: RwLock<BTreeMap<OrgId, Arc<OrgStore>>>,
     /// Estimated memory of all heads.
-    pub(super) head_bytes: AtomicU64,
+    pub(super) head_bytes: Arc<AtomicU64>,
+    /// Estimated memory of all names and series.
+    pub(super) name_bytes: AtomicU64,
     /// Samples stored since the last checkpoint.
     pub(super) uncovered: AtomicU64,
 }
 
 impl Stores {
     pub(super) fn new(secret: [u8; 32], limits: OrgLimits) -> Stores {
-        let (head_bytes, uncovered) = (AtomicU64::new(0), AtomicU64::new(0));
-        Stores { secret, limits, orgs: RwLock::default(), head_bytes, uncovered }
+        Stores {
+            secret,
+            limits,
+            orgs: RwLock::default(),
+            head_bytes: Arc::default(),
+            name_bytes: AtomicU64::new(0),
+            uncovered: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn org(&self, org: OrgId) -> Option<Arc<OrgStore>> {
@@ -112,12 +208,19 @@ impl Stores {
             Arc::new(OrgStore {
                 org,
                 table: RwLock::new(Table::new(Secret::of(&self.secret, org.0))),
-                head: Head::default(),
+                head: Head::new(Arc::clone(&self.head_bytes)),
+                segments: RwLock::default(),
+                obsolete: Mutex::default(),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
+                usage: Usage::default(),
                 stored_total: AtomicU64::new(0),
                 refused_total: AtomicU64::new(0),
                 metadata_dropped_total: AtomicU64::new(0),
                 registry: Mutex::default(),
+                changing: Mutex::default(),
+                next_segment: AtomicU64::new(1),
+                last_seq: AtomicU64::new(0),
+                arrivals: Arrivals::default(),
             })
         };
         Arc::clone(orgs.entry(org).or_insert_with(fresh))
@@ -146,31 +249,41 @@ impl Stores {
         rows: Option<&RowSeqs>,
     ) -> Result<Outcome, Damage> {
         let Record { seq, org, kind, body } = record;
+        if kind != Kind::Mark {
+            self.org_or_new(org)
+                .usage
+                .log_bytes
+                .fetch_add(record_bytes(body.len()) as u64, Ordering::Relaxed);
+        }
         match kind {
             Kind::Samples => {
                 samples::decode(body, scratch)?;
                 let store = self.org_or_new(org);
                 let mut orphans = 0;
                 if rows.is_some() {
+                    // What segments have, and what was deleted from them, is not loaded again.
+                    let sealed = store.segments();
+                    scratch.retain(|sample| !sealed.has_record(seq, sample.series, sample.at_ms));
                     let table = store.table();
                     let all = scratch.len();
                     scratch.retain(|sample| table.knows(sample.series));
                     orphans = (all - scratch.len()) as u64;
                 }
+                store.arrivals.note(scratch);
+                store.last_seq.store(seq, Ordering::Release);
                 let skip = rows.map_or(&[][..], |rows| rows.of(org));
-                let before = store.head.counters.bytes.load(Ordering::Relaxed);
                 let mut outcome = store
                     .head
                     .apply(seq, scratch, |series| skip.get(series as usize).is_some_and(|have| seq <= *have));
                 outcome.orphans = orphans;
-                let after = store.head.counters.bytes.load(Ordering::Relaxed);
-                self.head_bytes.fetch_add(after.saturating_sub(before), Ordering::Relaxed);
-                self.head_bytes.fetch_sub(before.saturating_sub(after), Ordering::Relaxed);
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
             Kind::Series | Kind::RegistrySeries => {
                 let store = self.org_or_new(org);
+                if kind == Kind::Series {
+                    store.last_seq.store(seq, Ordering::Release);
+                }
                 let mut table = store.table_mut();
                 let mut wrong = None;
                 definition::decode(body, &mut |id, pairs| {
@@ -178,15 +291,30 @@ impl Stores {
                         wrong.get_or_insert(what);
                     }
                 })?;
+                store.usage.set_names(&table);
+                drop(table);
+                self.settle_names(&store);
                 wrong.map_or_else(|| Ok(Outcome::default()), |what| Err(Damage::new(0, what)))
             }
             Kind::Metadata | Kind::RegistryMetadata => {
                 let store = self.org_or_new(org);
+                if kind == Kind::Metadata {
+                    store.last_seq.store(seq, Ordering::Release);
+                }
                 let mut table = store.table_mut();
                 metadata::decode(body, &mut |said| table.metadata.set(said, kind == Kind::RegistryMetadata))?;
                 Ok(Outcome::default())
             }
             Kind::Mark | Kind::Switch => Ok(Outcome::default()),
+            Kind::Seal => {
+                let until_ms = parse_seal(body)?;
+                let store = self.org_or_new(org);
+                store.last_seq.store(seq, Ordering::Release);
+                store.head.close_window(until_ms);
+                // What was logged before is in segments soon, and the log is trimmed after them.
+                store.usage.log_bytes.store(0, Ordering::Relaxed);
+                Ok(Outcome { seal_seq: seq, ..Outcome::default() })
+            }
         }
     }
 }

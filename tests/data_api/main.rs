@@ -8,6 +8,7 @@ mod wire;
 mod listings;
 mod mount;
 mod questions;
+mod rejects;
 mod scope;
 mod settings;
 mod table;

@@ -6,7 +6,7 @@ use crate::api::prom_json::BodyTooLarge;
 use crate::ingest::DecodeError;
 use crate::promql::QueryError;
 use crate::promql::syntax::SyntaxError;
-use crate::tsdb::AppendError;
+use crate::tsdb::{AppendError, Capacity};
 
 /// Prometheus answers the same kinds with 400 (bad data), 422 (execution) and 503 (timeout).
 impl From<QueryError> for ApiError {
@@ -46,7 +46,18 @@ impl From<AppendError> for ApiError {
             AppendError::Fenced(_) => degraded("the store takes no samples until it is restarted"),
             AppendError::ReadOnly(_) => degraded("the store takes no samples until it is repaired"),
             AppendError::DiskFull { .. } => degraded("the disk is full"),
-            AppendError::HeadFull { .. } => degraded("the memory for samples is full"),
+            AppendError::AtCapacity { what, .. } => {
+                let limit = match what {
+                    Capacity::Memory => "max_memory_bytes",
+                    Capacity::MemoryShare => "memory_share",
+                    Capacity::Disk => "max_disk_bytes",
+                };
+                // The organisation's own business: nothing is wrong with the server.
+                tracing::debug!("samples wait with their sender: {error}");
+                ApiError::new(Code::AtCapacity, error.to_string())
+                    .with("limit", limit)
+                    .with_retry_after(jittered_retry())
+            }
             AppendError::Closed => ApiError::shutting_down(),
         }
     }
@@ -70,7 +81,10 @@ mod tests {
             (AppendError::Fenced("x".into()), Code::StorageDegraded),
             (AppendError::ReadOnly("x".into()), Code::StorageDegraded),
             (AppendError::DiskFull { free: 1, needed: 2 }, Code::StorageDegraded),
-            (AppendError::HeadFull { bytes: 2, allowed: 1 }, Code::StorageDegraded),
+            (
+                AppendError::AtCapacity { what: Capacity::MemoryShare, used: 2, allowed: 1 },
+                Code::AtCapacity,
+            ),
             (AppendError::Closed, Code::ShuttingDown),
         ];
         for (error, code) in cases {

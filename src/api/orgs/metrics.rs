@@ -2,8 +2,6 @@
 //!
 //! Every listing reads the same scoped snapshot as a query does, so nothing can be found here that cannot be read there.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
 use data_encoding::BASE64URL_NOPAD;
@@ -197,27 +195,23 @@ async fn metric_labels(
         for matchers in &mut selectors {
             matchers.push(Matcher::equal(METRIC_NAME, &name));
         }
-        let found = running.snapshot.series(&selectors, common.range, usize::MAX);
-        if found.items.is_empty() {
+        let labels = running.snapshot.label_summaries(&selectors, common.range, samples);
+        if labels.is_empty() {
             let named = vec![Matcher::equal(METRIC_NAME, &name)];
-            if running.snapshot.series(&[named], TimeRange::ALL, 1).items.is_empty() {
+            if !running.snapshot.exists(&[named], TimeRange::ALL) {
                 return Err(ApiError::new(Code::MetricNotFound, "there is no such metric"));
             }
         }
-        let mut labels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for label in found.items.iter().flatten().filter(|label| &*label.name != METRIC_NAME) {
-            labels.entry(&label.name).or_default().insert(&label.value);
-        }
         running.body(&[], Style::Specified, |out| {
             out.extend_from_slice(br#""data":"#);
-            array(&labels, out, |(name, values), out| {
+            array(&labels, out, |label, out| {
                 out.extend_from_slice(br#"{"name":"#);
-                prom_json::text(name, out);
+                prom_json::text(&label.name, out);
                 out.extend_from_slice(br#","values_count":"#);
-                out.extend_from_slice(values.len().to_string().as_bytes());
+                out.extend_from_slice(label.count.to_string().as_bytes());
                 if samples > 0 {
                     out.extend_from_slice(br#","values":"#);
-                    prom_json::texts(values.iter().take(samples).copied(), out);
+                    prom_json::texts(label.values.iter().map(|value| &**value), out);
                 }
                 out.push(b'}');
             });

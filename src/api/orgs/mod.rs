@@ -6,6 +6,7 @@ pub mod metrics;
 pub mod organisations;
 pub mod prometheus;
 pub mod query;
+pub mod rejects;
 pub mod settings;
 pub mod write;
 
@@ -17,6 +18,7 @@ use super::limits::Limits;
 use crate::clock::Clock;
 use crate::identity::{Identity, OrgSettings};
 use crate::tsdb::Tsdb;
+use rejects::Rejects;
 
 /// What organisations, keys and tokens need.
 #[derive(Clone, Debug)]
@@ -35,6 +37,8 @@ pub struct OrgDeps {
     pub defaults: Arc<OrgSettings>,
     /// Held while an organisation's settings go to the store of samples, so that the later change is the one that holds.
     pub applying: Arc<Mutex<()>>,
+    /// What was refused to senders.
+    pub rejects: Arc<Rejects>,
     /// Requests a second of new keys that do not say (`PROMLET_RATE_EMBED_DEFAULT_RPS`).
     pub embed_rps_default: u32,
 }

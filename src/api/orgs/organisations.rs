@@ -138,7 +138,13 @@ fn org_json(deps: &OrgDeps, member: &Membership) -> Value {
         "usage": {
             "series": used.map_or(0, |used| used.series),
             "samples": used.map_or(0, |used| used.samples),
-            "bytes": used.map_or(0, |used| used.head_bytes),
+            "samples_today": deps.tsdb.stored_today(org.id, deps.clock.now()),
+            "bytes": used.map_or(0, |used| used.disk_bytes),
+            "memory_bytes": used.map_or(0, |used| used.memory_bytes),
+            "refused": used.map_or_else(Map::new, |used| {
+                let one = |(code, samples): &(&str, u64)| ((*code).to_owned(), Value::from(*samples));
+                used.refused_by_code.iter().map(one).collect()
+            }),
         },
     })
 }

@@ -198,7 +198,7 @@ fn warn_of_unknown(running: &mut Running, metric: &str, value: &Value) {
         || matches!(value, Value::Matrix(series) if series.is_empty());
     if is_empty {
         let named = vec![Matcher::equal(METRIC_NAME, metric)];
-        if running.snapshot.series(&[named], TimeRange::ALL, 1).items.is_empty() {
+        if !running.snapshot.exists(&[named], TimeRange::ALL) {
             running.warn(format!("the metric {metric:?} is not known"));
         }
     }

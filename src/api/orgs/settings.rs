@@ -11,16 +11,6 @@ use crate::identity::{Identity, Limit, OrgSettings, Setting, StoreError};
 use crate::model::OrgId;
 use crate::tsdb::{OrgLimits, Tsdb};
 
-/// Settings that something heeds. A number for another one would be a promise that nobody keeps.
-const HEEDED: [Setting; 6] = [
-    Setting::RetentionDays,
-    Setting::MaxSeries,
-    Setting::MaxLabels,
-    Setting::MaxLabelValueBytes,
-    Setting::MaxSamplesPerQuery,
-    Setting::QueryTimeoutS,
-];
-
 /// 2^53: what every JSON reader reads exactly.
 const NUMBER_MAX: u64 = 1 << 53;
 const DAY_S: u64 = 86_400;
@@ -52,20 +42,29 @@ pub fn from_json(sent: &Map<String, Value>) -> ApiResult<Vec<(Setting, Limit)>> 
 fn one(name: &str, value: &Value) -> Result<(Setting, Limit), (&'static str, String)> {
     let known = Setting::ALL.iter().copied().find(|setting| setting.as_str() == name);
     let setting = known.ok_or_else(|| ("unknown", "there is no such setting".to_owned()))?;
+    let (least, most) = bounds(setting);
     let limit = match value {
         Value::Null => Limit::Default,
         Value::String(text) if text == "none" => Limit::Unlimited,
         value => {
-            let number = value.as_u64().filter(|number| (1..=NUMBER_MAX).contains(number));
+            let number = value.as_u64().filter(|number| (least..=most).contains(number));
             let form =
-                || ("form", format!("must be a whole number from 1 to {NUMBER_MAX}, \"none\" or null"));
+                || ("form", format!("must be a whole number from {least} to {most}, \"none\" or null"));
             Limit::At(number.ok_or_else(form)?)
         }
     };
-    if limit != Limit::Default && !HEEDED.contains(&setting) {
-        return Err(("unsupported", "this version keeps to no such limit yet".to_owned()));
-    }
     Ok((setting, limit))
+}
+
+/// The least and the greatest number that makes sense. What is too small for anything to work is a slip, not a wish.
+const fn bounds(setting: Setting) -> (u64, u64) {
+    match setting {
+        Setting::RetentionDays => (1, 100_000),
+        Setting::MaxNewSeriesPerS => (1, u32::MAX as u64),
+        Setting::MaxDiskBytes | Setting::MaxMemoryBytes | Setting::RetentionBytes => (1 << 20, NUMBER_MAX),
+        Setting::OooWindowS => (0, NUMBER_MAX),
+        _ => (1, NUMBER_MAX),
+    }
 }
 
 /// All settings, as the API shows them.
@@ -82,31 +81,36 @@ pub fn to_json(settings: &OrgSettings) -> Value {
 }
 
 /// What the server says where an organisation says nothing; beyond it only the instance administrator goes.
-pub fn defaults(read: &ReadOptions) -> OrgSettings {
-    let store = OrgLimits::default();
+pub fn defaults(read: &ReadOptions, store: &OrgLimits) -> OrgSettings {
     let at = |number: usize| Limit::At(number as u64);
-    let days = |age: Duration| Limit::At(age.as_secs() / DAY_S);
+    let or_none = |number: Option<u64>| number.map_or(Limit::Unlimited, Limit::At);
+    let days = |age: Duration| age.as_secs().div_ceil(DAY_S);
     OrgSettings {
-        retention_days: store.retention.map_or(Limit::Unlimited, days),
+        retention_days: or_none(store.retention.map(days)),
+        retention_bytes: or_none(store.retention_bytes),
+        max_new_series_per_s: or_none(store.new_series_per_s.map(u64::from)),
+        max_disk_bytes: or_none(store.disk_bytes_max),
+        // The share of the process' memory holds whatever stands here.
+        max_memory_bytes: or_none(store.memory_bytes_max),
+        ooo_window_s: or_none(store.ooo_window.map(|window| window.as_secs())),
         max_series: Limit::At(store.series_max.into()),
         max_labels: at(store.labels_max),
         max_label_value_bytes: at(store.value_bytes_max),
         max_samples_per_query: Limit::At(read.promql.limits.samples_max),
         query_timeout_s: Limit::At(read.timeout.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX)),
-        ..OrgSettings::default()
     }
 }
 
 /// What the store of samples holds an organisation to.
-fn store_limits(settings: &OrgSettings) -> OrgLimits {
-    let default = OrgLimits::default();
+fn store_limits(settings: &OrgSettings, default: &OrgLimits) -> OrgLimits {
     let size = |limit: Limit, default: usize| {
         limit.or(Some(default as u64)).map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
     };
     let series_max = settings.max_series.or(Some(default.series_max.into()));
+    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let age = |days: u64| Duration::from_secs(days.saturating_mul(DAY_S));
     OrgLimits {
-        series_max: series_max.map_or(u32::MAX, |most| u32::try_from(most).unwrap_or(u32::MAX)),
+        series_max: series_max.map_or(u32::MAX, small),
         labels_max: size(settings.max_labels, default.labels_max),
         value_bytes_max: size(settings.max_label_value_bytes, default.value_bytes_max),
         retention: match settings.retention_days {
@@ -114,13 +118,25 @@ fn store_limits(settings: &OrgSettings) -> OrgLimits {
             Limit::Unlimited => None,
             Limit::At(days) => Some(age(days)),
         },
-        ..default
+        retention_bytes: settings.retention_bytes.or(default.retention_bytes),
+        new_series_per_s: settings
+            .max_new_series_per_s
+            .or(default.new_series_per_s.map(u64::from))
+            .map(small),
+        memory_bytes_max: settings.max_memory_bytes.or(default.memory_bytes_max),
+        disk_bytes_max: settings.max_disk_bytes.or(default.disk_bytes_max),
+        ooo_window: match settings.ooo_window_s {
+            Limit::Default => default.ooo_window,
+            Limit::Unlimited => None,
+            Limit::At(seconds) => Some(Duration::from_secs(seconds)),
+        },
+        ..default.clone()
     }
 }
 
 /// Hands one organisation's settings to the store of samples.
 pub(super) fn apply(identity: &Identity, tsdb: &Tsdb, org: OrgId) {
-    tsdb.set_limits(org, store_limits(&identity.org_settings(org)));
+    tsdb.set_limits(org, store_limits(&identity.org_settings(org), tsdb.default_limits()));
 }
 
 /// Hands every organisation's settings to the store of samples: once, after both are open.
@@ -130,7 +146,7 @@ pub(super) fn apply(identity: &Identity, tsdb: &Tsdb, org: OrgId) {
 pub fn apply_settings(identity: &Identity, tsdb: &Tsdb) -> Result<(), StoreError> {
     for org in identity.orgs()? {
         if org.settings != OrgSettings::default() {
-            tsdb.set_limits(org.id, store_limits(&org.settings));
+            tsdb.set_limits(org.id, store_limits(&org.settings, tsdb.default_limits()));
         }
     }
     Ok(())
@@ -145,22 +161,41 @@ mod tests {
     #[test]
     fn settings_without_a_word_are_the_stores_own_and_the_defaults_change_nothing() {
         let read = ReadOptions::default();
-        assert_eq!(store_limits(&OrgSettings::default()), OrgLimits::default());
-        assert_eq!(store_limits(&defaults(&read)), OrgLimits::default());
-        assert_eq!(defaults(&read).query_timeout_s, Limit::At(30));
+        let told = OrgLimits {
+            retention: Some(Duration::from_secs(90 * DAY_S)),
+            retention_bytes: Some(1),
+            ooo_window: Some(Duration::from_secs(2)),
+            new_series_per_s: Some(3),
+            memory_bytes_max: Some(4),
+            disk_bytes_max: Some(5),
+            ..OrgLimits::default()
+        };
+        for own in [OrgLimits::default(), told] {
+            assert_eq!(store_limits(&OrgSettings::default(), &own), own);
+            assert_eq!(store_limits(&defaults(&read, &own), &own), own);
+            let all_else = store_limits(&defaults(&read, &own), &OrgLimits::default());
+            assert_eq!(all_else, own, "each has a setting");
+        }
+        assert_eq!(defaults(&read, &OrgLimits::default()).query_timeout_s, Limit::At(30));
     }
 
     #[test]
     fn numbers_reach_the_store_and_the_largest_do_no_harm() {
         let all = |limit: Limit| {
-            HEEDED.iter().fold(OrgSettings::default(), |settings, one| settings.with(*one, limit))
+            Setting::ALL.iter().fold(OrgSettings::default(), |settings, one| settings.with(*one, limit))
         };
-        let seven = store_limits(&all(Limit::At(7)));
+        let of = |limit: Limit| store_limits(&all(limit), &OrgLimits::default());
+        let seven = of(Limit::At(7));
         assert_eq!((seven.series_max, seven.labels_max, seven.value_bytes_max), (7, 7, 7));
         assert_eq!(seven.retention, Some(Duration::from_secs(7 * 86_400)));
-        assert_eq!(store_limits(&all(Limit::At(u64::MAX))).series_max, u32::MAX);
-        let open = store_limits(&all(Limit::Unlimited));
+        assert_eq!((seven.ooo_window, seven.new_series_per_s), (Some(Duration::from_secs(7)), Some(7)));
+        let sizes = [seven.retention_bytes, seven.memory_bytes_max, seven.disk_bytes_max];
+        assert_eq!(sizes, [Some(7); 3]);
+        let most = of(Limit::At(u64::MAX));
+        assert_eq!((most.series_max, most.new_series_per_s), (u32::MAX, Some(u32::MAX)));
+        let open = of(Limit::Unlimited);
         assert_eq!((open.series_max, open.labels_max, open.retention), (u32::MAX, usize::MAX, None));
+        assert_eq!((open.ooo_window, open.new_series_per_s, open.disk_bytes_max), (None, None, None));
     }
 
     #[test]
@@ -180,7 +215,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named_all_at_once() {
         let sent = json!({ "max_serie": 1, "max_series": 0, "max_labels": -1, "query_timeout_s": 1.5,
-            "max_disk_bytes": 5, "retention_days": "never", "max_samples_per_query": 9 });
+            "max_disk_bytes": 5, "retention_days": "never", "ooo_window_s": 0, "max_samples_per_query": 9 });
         let Value::Object(sent) = sent else { panic!("an object") };
         let body = from_json(&sent).expect_err("refused");
         assert!(body.detail().starts_with("settings."), "{}", body.detail());
@@ -190,11 +225,11 @@ mod tests {
             ("max_series", "form"),
             ("max_labels", "form"),
             ("query_timeout_s", "form"),
-            ("max_disk_bytes", "unsupported"),
+            ("max_disk_bytes", "form"),
             ("retention_days", "form"),
         ] {
             assert!(text.contains(&format!("\"settings.{field}\", code: \"{code}\"")), "{field}: {text}");
         }
-        assert!(!text.contains("settings.max_samples_per_query"));
+        assert!(!text.contains("settings.max_samples_per_query") && !text.contains("settings.ooo_window_s"));
     }
 }

@@ -12,6 +12,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use super::rejects::Rejects;
 use crate::api::body;
 use crate::api::callers::{Machine, Writing};
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -20,7 +21,7 @@ use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::clock::Clock;
 use crate::ingest::{self, PROTOCOLS, Protocol};
-use crate::model::Refusal;
+use crate::model::{Refusal, Timestamp};
 use crate::tsdb::{AppendReport, Tsdb};
 
 /// What writing needs.
@@ -34,6 +35,8 @@ pub struct WriteDeps {
     pub clock: Clock,
     /// How much one request may bring.
     pub limits: ingest::Limits,
+    /// What was refused.
+    pub rejects: Arc<Rejects>,
 }
 
 /// A route for each path of each protocol.
@@ -105,27 +108,53 @@ struct Storing {
 }
 
 impl Storing {
-    /// Decodes and appends.
-    fn store(self, body: &[u8], scratch: &mut Vec<u8>) -> ApiResult<()> {
+    /// Decodes and appends; remembers what was refused.
+    fn store(mut self, body: &[u8], scratch: &mut Vec<u8>) -> ApiResult<()> {
+        let now = self.deps.clock.now();
+        let Err(Refused { error, series }) = self.try_store(body, scratch, now) else { return Ok(()) };
+        if let Some(sender) = self.writing.sender() {
+            let whole = || {
+                let (code, reason) = (error.code().as_str(), error.detail().to_owned());
+                vec![Refusal { series: String::new(), code, reason }]
+            };
+            let series = if series.is_empty() { whole() } else { series };
+            self.deps.rejects.note(self.writing.org, &sender, series, now);
+        }
+        Err(error)
+    }
+
+    fn try_store(&mut self, body: &[u8], scratch: &mut Vec<u8>, now: Timestamp) -> Result<(), Refused> {
         let Storing { deps, protocol, writing } = self;
         let mut batch = (protocol.decode)(body, &deps.limits, scratch)?;
         writing.charge_samples(batch.samples.len())?;
-        batch.forced_labels = writing.forced_labels;
-        let report = deps.tsdb.append(writing.org, &batch, deps.clock.now())?;
+        batch.forced_labels = std::mem::take(&mut writing.forced_labels);
+        let report = deps.tsdb.append(writing.org, &batch, now)?;
         let unsupported = batch.unsupported;
         if report.refused == 0 && report.refusals.is_empty() && unsupported == 0 {
             return Ok(());
         }
         let room = AppendReport::REFUSALS_MAX.saturating_sub(report.refusals.len());
         let unkept = if unsupported > 0 { (protocol.unsupported)(scratch, room.max(1)) } else { Vec::new() };
-        Err(partly(&report, unsupported, unkept))
+        let series: Vec<Refusal> =
+            report.refusals.iter().cloned().chain(unkept).take(AppendReport::REFUSALS_MAX).collect();
+        Err(Refused { error: partly(&report, unsupported, &series), series })
+    }
+}
+
+/// A request that was refused: as a whole, or these of its series.
+struct Refused {
+    error: ApiError,
+    series: Vec<Refusal>,
+}
+
+impl<E: Into<ApiError>> From<E> for Refused {
+    fn from(error: E) -> Refused {
+        Refused { error: error.into(), series: Vec::new() }
     }
 }
 
 /// 400 for what was refused, with the first of it in the first line: that line is what senders log.
-fn partly(report: &AppendReport, unsupported: u64, unkept: Vec<Refusal>) -> ApiError {
-    let refusals: Vec<Refusal> =
-        report.refusals.iter().cloned().chain(unkept).take(AppendReport::REFUSALS_MAX).collect();
+fn partly(report: &AppendReport, unsupported: u64, refusals: &[Refusal]) -> ApiError {
     let first: Vec<String> =
         refusals.iter().take(3).map(|refusal| format!("{}: {}", refusal.series, refusal.reason)).collect();
     let kinds = match unsupported {
@@ -139,7 +168,7 @@ fn partly(report: &AppendReport, unsupported: u64, unkept: Vec<Refusal>) -> ApiE
         .with("refused", report.refused)
         .with("unsupported", unsupported)
         .with_header(DURABILITY, SYNCED);
-    refusals
-        .into_iter()
-        .fold(error, |error, refusal| error.with_field(refusal.series, refusal.code, refusal.reason))
+    refusals.iter().fold(error, |error, refusal| {
+        error.with_field(refusal.series.clone(), refusal.code, refusal.reason.clone())
+    })
 }

@@ -51,7 +51,9 @@ pub(super) fn run(
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
     let value = context.value(&plan, grid, query.instant)?;
     let stats = context.meter.stats();
-    Ok(Answer { value, annotations: context.notes.into_inner().finish(&query.text), stats })
+    let mut annotations = context.notes.into_inner().finish(&query.text);
+    annotations.warnings.extend(snapshot.warnings());
+    Ok(Answer { value, annotations, stats })
 }
 
 impl Context<'_> {

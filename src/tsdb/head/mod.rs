@@ -1,20 +1,29 @@
 //! The writable window: every sample that is not in a segment, in memory.
 //!
-//! * [`stripe`]: 1,024 consecutive series as struct of arrays, behind one lock.
+//! * [`stripe`]: 1,024 consecutive series behind one lock; [`slots`] their newest samples as struct of arrays, [`record`] and
+//!   [`arena`] the compressed ones before them.
 //! * [`Head`]: the stripes of one organisation.
 //!
 //! One thread writes (the applier, in log order; at start the replay), so what becomes of a sample is a function of the
-//! log: later than the series' last one, it is appended; at the same time, it is a duplicate (same bits) or refused;
-//! earlier, it is a late sample, kept beside the chunks and merged when read (STORAGE.md section 11). Until segments
-//! exist the head keeps everything.
+//! log. The rule, in this order: before the barrier, it is late; later than the series' last one, it is appended; at the
+//! same time, it is a duplicate (same bits) or refused; earlier, it is late. Late samples are kept beside the chunks and
+//! merged when read; the last one written wins (STORAGE.md section 11).
+//!
+//! A seal takes the head's samples in four steps: [`Head::close_window`] raises the barrier and sets the late samples
+//! aside, so that what lies before the barrier no longer changes; [`Head::copy_closed`] gives it; once it is in a
+//! segment, [`Head::release_closed`] lets go of exactly that, or [`Head::reopen`] if there is no segment.
 
+mod arena;
+mod record;
+mod slots;
 pub(super) mod stripe;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use stripe::{Put, Span, Stripe};
 
+use super::report::SampleColumns;
 use super::wal::log::{Outcome, RefusedSample};
 use super::wal::samples::LogSample;
 use crate::model::TimeRange;
@@ -25,10 +34,13 @@ pub(super) const STRIPE_SERIES: u32 = 1_024;
 const FIRST_MAX: usize = 10;
 
 /// The samples of one organisation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Head {
     stripes: RwLock<Vec<Arc<RwLock<Stripe>>>>,
+    barrier: AtomicI64,
     pub(super) counters: HeadCounters,
+    /// Bytes of all heads of the process.
+    total_bytes: Arc<AtomicU64>,
 }
 
 /// What the head holds. Only the writing thread changes them.
@@ -41,6 +53,85 @@ pub(super) struct HeadCounters {
 }
 
 impl Head {
+    pub(super) fn new(total_bytes: Arc<AtomicU64>) -> Head {
+        Head {
+            stripes: RwLock::default(),
+            barrier: AtomicI64::new(i64::MIN),
+            counters: HeadCounters::default(),
+            total_bytes,
+        }
+    }
+
+    /// Samples before this time are late; `i64::MIN`: none are for that.
+    pub(super) fn barrier(&self) -> i64 {
+        self.barrier.load(Ordering::Acquire)
+    }
+
+    /// Raises the barrier to `until_ms` and sets the late samples aside. Called by the writing thread, between records.
+    pub(super) fn close_window(&self, until_ms: i64) {
+        self.barrier.fetch_max(until_ms, Ordering::AcqRel);
+        self.change_all(Stripe::freeze);
+    }
+
+    /// Appends to `out` what a seal takes of a series: every sample before the barrier that came before the window was
+    /// closed, ascending, each time once.
+    pub(super) fn copy_closed(&self, series: u32, out: &mut SampleColumns) {
+        if let Some(stripe) = self.stripe(series) {
+            let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
+            stripe.copy_closed(slot(series), self.barrier(), out);
+        }
+    }
+
+    /// Lets go of exactly what [`Head::copy_closed`] gives; every stripe notes the barrier. Late samples at or after it
+    /// that were set aside are late again, where no newer one came.
+    pub(super) fn release_closed(&self) {
+        let barrier = self.barrier();
+        self.change_all(|stripe| stripe.release(barrier));
+    }
+
+    /// The seal failed: the late samples that were set aside are late again, where no newer one came. The barrier stays.
+    pub(super) fn reopen(&self) {
+        self.change_all(Stripe::reopen);
+    }
+
+    /// The greatest time of a sample.
+    pub(super) fn greatest_ms(&self) -> Option<i64> {
+        self.bounds().map(|span| span.last)
+    }
+
+    /// The least time of a sample that no segment has.
+    pub(super) fn least_ms(&self) -> Option<i64> {
+        self.bounds().map(|span| span.first)
+    }
+
+    fn bounds(&self) -> Option<Span> {
+        let stripes = self.spans().stripes;
+        let bounds =
+            |stripe: &Arc<RwLock<Stripe>>| stripe.read().unwrap_or_else(PoisonError::into_inner).bounds();
+        stripes.iter().filter_map(bounds).reduce(Span::with)
+    }
+
+    /// Removes the samples of a series inside `range`; those that come later are new ones.
+    pub(super) fn delete(&self, series: u32, range: TimeRange) {
+        if let Some(stripe) = self.stripe(series) {
+            self.change(&stripe, |stripe| stripe.delete(slot(series), range));
+        }
+    }
+
+    fn change_all(&self, mut change: impl FnMut(&mut Stripe)) {
+        for stripe in self.spans().stripes {
+            self.change(&stripe, &mut change);
+        }
+    }
+
+    fn change<T>(&self, stripe: &RwLock<Stripe>, change: impl FnOnce(&mut Stripe) -> T) -> T {
+        let mut stripe = stripe.write().unwrap_or_else(PoisonError::into_inner);
+        let before = stripe.size();
+        let out = change(&mut stripe);
+        self.count(before, stripe.size());
+        out
+    }
+
     /// The stripe of a series, if it has samples.
     pub(super) fn stripe(&self, series: u32) -> Option<Arc<RwLock<Stripe>>> {
         let stripes = self.stripes.read().unwrap_or_else(PoisonError::into_inner);
@@ -63,6 +154,7 @@ impl Head {
     /// Puts the samples of one record in, in their order. `skip` says which series have this record already.
     pub(super) fn apply(&self, seq: u64, samples: &[LogSample], skip: impl Fn(u32) -> bool) -> Outcome {
         let mut outcome = Outcome::default();
+        let barrier = self.barrier();
         let mut rest = samples;
         while let Some(first) = rest.first() {
             let number = first.series / STRIPE_SERIES;
@@ -76,7 +168,7 @@ impl Head {
                 if skip(sample.series) {
                     continue;
                 }
-                match stripe.put(slot(sample.series), sample.at_ms, sample.bits) {
+                match stripe.put(slot(sample.series), sample.at_ms, sample.bits, barrier) {
                     Put::Stored => outcome.stored += 1,
                     Put::Refused { have } => {
                         outcome.refused += 1;
@@ -95,20 +187,19 @@ impl Head {
 
     fn count(&self, before: stripe::Size, after: stripe::Size) {
         let counters = &self.counters;
-        counters.samples.fetch_add(after.samples - before.samples, Ordering::Relaxed);
-        counters.late.fetch_add(after.late - before.late, Ordering::Relaxed);
-        counters.bytes.fetch_add(after.bytes.saturating_sub(before.bytes), Ordering::Relaxed);
-        counters.bytes.fetch_sub(before.bytes.saturating_sub(after.bytes), Ordering::Relaxed);
+        // Sums wrap, so a difference below zero is added as well as one above.
+        let add = |counter: &AtomicU64, before: u64, after: u64| {
+            counter.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        };
+        add(&counters.samples, before.samples, after.samples);
+        add(&counters.late, before.late, after.late);
+        add(&counters.bytes, before.bytes, after.bytes);
+        add(&self.total_bytes, before.bytes, after.bytes);
     }
 
     /// Changes one stripe, as loading a checkpoint does.
     pub(super) fn load<T>(&self, series: u32, change: impl FnOnce(&mut Stripe) -> T) -> T {
-        let stripe = self.stripe_or_new(series);
-        let mut stripe = stripe.write().unwrap_or_else(PoisonError::into_inner);
-        let before = stripe.size();
-        let out = change(&mut stripe);
-        self.count(before, stripe.size());
-        out
+        self.change(&self.stripe_or_new(series), change)
     }
 
     /// A reader that keeps to one stripe's lock while it can.
@@ -128,6 +219,11 @@ pub(super) struct Spans {
 }
 
 impl Spans {
+    /// The stripe of this number, if any of its series has samples.
+    pub(super) fn stripe(&self, number: u32) -> Option<&RwLock<Stripe>> {
+        self.stripes.get(number as usize).map(|stripe| &**stripe)
+    }
+
     /// Calls `found` for each of the series that has samples between its ends in `range`; ids in any order, runs of
     /// one stripe under one lock.
     pub(super) fn overlapping(&self, series: &[u32], range: TimeRange, mut found: impl FnMut(usize, Span)) {
@@ -146,3 +242,6 @@ impl Spans {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

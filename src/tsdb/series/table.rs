@@ -5,7 +5,7 @@
 //! Every text is kept once per label name, as an `Arc<str>` that rendered label sets share.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use super::identity::{Ids, Key, Secret, canonical_bytes};
 use super::metadata::Metadata;
@@ -23,7 +23,16 @@ pub(in crate::tsdb) struct SeriesLimit {
 pub(in crate::tsdb) struct Dictionary {
     texts: Vec<Arc<str>>,
     codes: HashMap<Arc<str>, u32>,
+    /// Estimated memory.
+    bytes: u64,
+    /// Codes in order of their texts, as far as somebody asked for it.
+    order: RwLock<Arc<[u32]>>,
 }
+
+/// Estimated memory of a text beside its bytes: its counts, its place in both collections.
+const TEXT_BYTES: u64 = 64;
+/// Estimated memory of a series beside its texts: its place, both identities, some columns.
+const SERIES_BYTES: u64 = 96;
 
 impl Dictionary {
     pub(in crate::tsdb) fn code(&self, text: &str) -> Option<u32> {
@@ -38,6 +47,30 @@ impl Dictionary {
         self.texts.len()
     }
 
+    /// All codes in order of their texts. Made when it is asked for and kept; texts that came since are merged in.
+    pub(in crate::tsdb) fn order(&self) -> Arc<[u32]> {
+        let known = Arc::clone(&self.order.read().unwrap_or_else(PoisonError::into_inner));
+        if known.len() == self.texts.len() {
+            return known;
+        }
+        let text = |code: &u32| self.texts.get(*code as usize);
+        let mut more: Vec<u32> = (0u32..).zip(&self.texts).skip(known.len()).map(|(code, _)| code).collect();
+        more.sort_unstable_by_key(text);
+        let mut order = Vec::with_capacity(self.texts.len());
+        let mut known = known.iter().copied().peekable();
+        for code in more {
+            while let Some(before) = known.next_if(|before| text(before) < text(&code)) {
+                order.push(before);
+            }
+            order.push(code);
+        }
+        order.extend(known);
+        let order: Arc<[u32]> = order.into();
+        // Texts are only ever added, and not while somebody reads: whoever was faster has stored the same.
+        *self.order.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&order);
+        order
+    }
+
     fn intern(&mut self, text: &str) -> u32 {
         if let Some(code) = self.code(text) {
             return code;
@@ -45,6 +78,7 @@ impl Dictionary {
         // Codes stay below the number of series times labels, and series ids are 32 bits: memory ends long before.
         let code = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
         let text: Arc<str> = text.into();
+        self.bytes += text.len() as u64 + TEXT_BYTES;
         self.texts.push(Arc::clone(&text));
         self.codes.insert(text, code);
         code
@@ -61,6 +95,14 @@ pub(in crate::tsdb) enum Column {
 }
 
 impl Column {
+    /// The code of all rows, if all have the same.
+    pub(in crate::tsdb) const fn same(&self) -> Option<u32> {
+        match self {
+            Column::Same(code) => Some(*code),
+            Column::Each(_) => None,
+        }
+    }
+
     pub(in crate::tsdb) fn code(&self, row: usize) -> Option<u32> {
         match self {
             Column::Same(code) => Some(*code),
@@ -93,6 +135,13 @@ pub(in crate::tsdb) struct Family {
     pub(in crate::tsdb) ids: Vec<u32>,
 }
 
+impl Family {
+    /// The column of a label name, if the family has it.
+    pub(in crate::tsdb) fn column(&self, name: u32) -> Option<&Column> {
+        self.columns.get(self.names.iter().position(|have| *have == name)?)
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Place {
     family: u32,
@@ -116,6 +165,8 @@ pub(in crate::tsdb) struct Table {
     /// By series id; ids of definitions that never became durable stay empty.
     places: Vec<Place>,
     live: u32,
+    /// Estimated memory of all texts.
+    text_bytes: u64,
     canonical: Ids,
     raw: Ids,
     /// Series whose definition is not known to be durable: every record that uses one carries it again.
@@ -139,6 +190,7 @@ impl Table {
             by_shape: HashMap::new(),
             places: Vec::new(),
             live: 0,
+            text_bytes: 0,
             canonical: Ids::default(),
             raw: Ids::default(),
             pending: HashSet::new(),
@@ -150,6 +202,11 @@ impl Table {
     /// Series registered.
     pub(in crate::tsdb) const fn live(&self) -> u32 {
         self.live
+    }
+
+    /// Estimated memory.
+    pub(in crate::tsdb) const fn bytes(&self) -> u64 {
+        self.text_bytes + self.live as u64 * SERIES_BYTES
     }
 
     /// One more than the greatest id.
@@ -235,13 +292,20 @@ impl Table {
     }
 
     fn add(&mut self, id: u32, key: Key, pairs: &[(&str, &str)]) {
+        let mut grown = self.names.bytes;
         let names: Box<[u32]> = pairs.iter().map(|(name, _)| self.names.intern(name)).collect();
+        grown = self.names.bytes - grown;
         self.values.resize_with(self.names.len(), Dictionary::default);
-        let codes: Vec<u32> = names
-            .iter()
-            .zip(pairs)
-            .map(|(name, (_, value))| self.values.get_mut(*name as usize).map_or(0, |d| d.intern(value)))
-            .collect();
+        let mut intern = |name: u32, value: &str| {
+            let dictionary = self.values.get_mut(name as usize)?;
+            let before = dictionary.bytes;
+            let code = dictionary.intern(value);
+            grown += dictionary.bytes - before;
+            Some(code)
+        };
+        let codes: Vec<u32> =
+            names.iter().zip(pairs).map(|(name, (_, value))| intern(*name, value).unwrap_or(0)).collect();
+        self.text_bytes += grown;
         let metric =
             pairs.iter().position(|(name, _)| *name == METRIC_NAME).and_then(|at| codes.get(at)).copied();
         // A series without a metric name is refused before this; in a strange definition it is a family of its own.
@@ -276,11 +340,14 @@ impl Table {
         number
     }
 
-    /// The families of one metric name.
-    pub(in crate::tsdb) fn families_of(&self, metric: &str) -> impl Iterator<Item = &Family> {
+    /// The families of one metric name, with their numbers.
+    pub(in crate::tsdb) fn families_of(&self, metric: &str) -> impl Iterator<Item = (u32, &Family)> {
         let code = self.names.code(METRIC_NAME).and_then(|name| self.values.get(name as usize)?.code(metric));
         let numbers = code.and_then(|code| self.by_metric.get(&code));
-        numbers.into_iter().flatten().filter_map(|number| self.families.get(*number as usize))
+        numbers
+            .into_iter()
+            .flatten()
+            .filter_map(|number| Some((*number, self.families.get(*number as usize)?)))
     }
 
     /// The values of a label name, by its code.
@@ -314,6 +381,11 @@ impl Table {
         Some(self.row_labels(family, place.row as usize))
     }
 
+    /// The number of a series' family.
+    pub(in crate::tsdb) fn family_of(&self, id: u32) -> Option<u32> {
+        self.places.get(id as usize).map(|place| place.family).filter(|family| *family != NOWHERE.family)
+    }
+
     /// Whether a definition of this series is known.
     pub(in crate::tsdb) fn knows(&self, id: u32) -> bool {
         self.places.get(id as usize).is_some_and(|place| place.family != NOWHERE.family)
@@ -341,7 +413,22 @@ mod tests {
         assert_eq!(table.labels(1).map(|l| l.to_string()).as_deref(), Some(r#"{__name__="up", job="b"}"#));
         assert_eq!(table.labels(3), None);
         assert_eq!(table.families.len(), 2);
-        assert_eq!(table.families_of("up").map(|f| f.ids.clone()).collect::<Vec<_>>(), [vec![0, 1]]);
+        assert_eq!(
+            table.families_of("up").map(|(n, f)| (n, f.ids.clone())).collect::<Vec<_>>(),
+            [(0, vec![0, 1])]
+        );
+    }
+
+    #[test]
+    fn the_order_of_texts_grows_with_them() {
+        let mut dictionary = Dictionary::default();
+        assert!(dictionary.order().is_empty());
+        for (texts, expected) in
+            [(&["m", "c", "x"][..], &[1, 0, 2][..]), (&["d", "z", "a"], &[5, 1, 3, 0, 2, 4])]
+        {
+            texts.iter().for_each(|text| drop(dictionary.intern(text)));
+            assert_eq!((&*dictionary.order(), &*dictionary.order()), (expected, expected));
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Matchers against families: each distinct value is tested once, rows are compared as numbers.
 
 use super::Snapshot;
+use super::presence::look;
 use crate::model::{METRIC_NAME, MatchOp, Matcher, TimeRange};
-use crate::tsdb::head::stripe::Span;
-use crate::tsdb::series::table::{Column, Family, Table};
+use crate::tsdb::series::table::{Family, Table};
 use crate::tsdb::store::OrgStore;
 
 /// A series that was found.
@@ -11,8 +11,48 @@ pub(super) struct Hit<'t> {
     pub(super) id: u32,
     pub(super) family: &'t Family,
     pub(super) row: usize,
-    /// Where its samples lie.
-    pub(super) span: Span,
+}
+
+/// A family, and those of its series that pass.
+pub(super) struct Found<'t> {
+    /// Its number in the table.
+    pub(super) number: u32,
+    pub(super) family: &'t Family,
+    pub(super) rows: Rows,
+}
+
+impl Found<'_> {
+    /// Calls `each` with row and series id until it answers false.
+    pub(super) fn while_true(&self, mut each: impl FnMut(usize, u32) -> bool) {
+        let ids = &self.family.ids;
+        match &self.rows {
+            Rows::All(_) => {
+                for (row, id) in ids.iter().enumerate() {
+                    if !each(row, *id) {
+                        return;
+                    }
+                }
+            }
+            Rows::Some(rows) => {
+                for row in rows {
+                    let row = *row as usize;
+                    if ids.get(row).is_some_and(|id| !each(row, *id)) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether `test` holds for any of the series.
+    pub(super) fn any(&self, mut test: impl FnMut(u32) -> bool) -> bool {
+        let mut found = false;
+        self.while_true(|_, id| {
+            found = test(id);
+            !found
+        });
+        found
+    }
 }
 
 /// A matcher, the code of its label, and what is known of each of the label's values.
@@ -43,37 +83,34 @@ impl<'m> Test<'m> {
 
     /// Keeps the rows that pass; a label that the family has not counts as the empty text.
     fn retain(&mut self, table: &Table, family: &Family, rows: &mut Rows) {
-        let column = self.name.and_then(|name| family.names.iter().position(|n| *n == name));
-        match column.and_then(|place| family.columns.get(place)) {
-            None => {
-                if !self.matcher.matches("") {
+        let Some(column) = self.name.and_then(|name| family.column(name)) else {
+            if !self.matcher.matches("") {
+                *rows = Rows::Some(Vec::new());
+            }
+            return;
+        };
+        match column.same() {
+            Some(code) => {
+                if !self.passes(table, code) {
                     *rows = Rows::Some(Vec::new());
                 }
             }
-            Some(Column::Same(code)) => {
-                if !self.passes(table, *code) {
-                    *rows = Rows::Some(Vec::new());
-                }
-            }
-            Some(Column::Each(codes)) => rows.retain(codes, |code| self.passes(table, code)),
+            None => rows.retain(|row| column.code(row).is_some_and(|code| self.passes(table, code))),
         }
     }
 }
 
-/// Rows of a family that are still in.
-enum Rows {
-    All(usize),
+/// Rows of a family that are still in; ascending.
+pub(super) enum Rows {
+    All(u32),
     Some(Vec<u32>),
 }
 
 impl Rows {
-    fn retain(&mut self, codes: &[u32], mut keep: impl FnMut(u32) -> bool) {
+    fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
         match self {
-            Rows::All(_) => {
-                let kept = (0u32..).zip(codes).filter(|(_, code)| keep(**code)).map(|(row, _)| row);
-                *self = Rows::Some(kept.collect());
-            }
-            Rows::Some(rows) => rows.retain(|row| codes.get(*row as usize).is_some_and(|code| keep(*code))),
+            Rows::All(count) => *self = Rows::Some((0..*count).filter(|row| keep(*row as usize)).collect()),
+            Rows::Some(rows) => rows.retain(|row| keep(*row as usize)),
         }
     }
 
@@ -84,10 +121,16 @@ impl Rows {
         }
     }
 
-    fn each(&self) -> Box<dyn Iterator<Item = usize> + '_> {
-        match self {
-            Rows::All(count) => Box::new(0..*count),
-            Rows::Some(rows) => Box::new(rows.iter().map(|row| *row as usize)),
+    /// Those of both.
+    fn with(self, other: Rows) -> Rows {
+        match (self, other) {
+            (Rows::Some(mut rows), Rows::Some(more)) => {
+                rows.extend(more);
+                rows.sort_unstable();
+                rows.dedup();
+                Rows::Some(rows)
+            }
+            (all @ Rows::All(_), _) | (_, all) => all,
         }
     }
 }
@@ -102,52 +145,73 @@ impl Snapshot {
         selectors: &[&[Matcher]],
         range: TimeRange,
     ) -> Vec<Hit<'t>> {
-        let everything: &[&[Matcher]] = &[&[]];
-        let selectors = if selectors.is_empty() { everything } else { selectors };
-        let mut places: Vec<(u32, &'t Family, usize)> = Vec::new();
-        for matchers in selectors {
-            self.scan(table, matchers, &mut places);
-        }
-        if selectors.len() > 1 {
-            places.sort_unstable_by_key(|(id, ..)| *id);
-            places.dedup_by_key(|(id, ..)| *id);
-        }
-        let ids: Vec<u32> = places.iter().map(|(id, ..)| *id).collect();
-        let mut hits = Vec::with_capacity(ids.len());
-        store.head.spans().overlapping(&ids, self.within(range), |place, span| {
-            if let Some((id, family, row)) = places.get(place) {
-                hits.push(Hit { id: *id, family, row: *row, span });
+        let found = self.families(table, selectors);
+        look(self, store, range, |presence| {
+            let mut hits = Vec::new();
+            for one in &found {
+                let Found { number, family, .. } = *one;
+                one.while_true(|row, id| {
+                    if presence.has(number, id) {
+                        hits.push(Hit { id, family, row });
+                    }
+                    true
+                });
             }
-        });
-        hits
+            hits
+        })
     }
 
-    fn scan<'t>(&self, table: &'t Table, matchers: &[Matcher], places: &mut Vec<(u32, &'t Family, usize)>) {
+    /// The families of which any series passes all matchers of any selector and the scope, each once. Time is not
+    /// looked at.
+    pub(super) fn families<'t>(&self, table: &'t Table, selectors: &[&[Matcher]]) -> Vec<Found<'t>> {
+        let Some((first, more)) = selectors.split_first() else { return self.scan(table, &[]) };
+        let mut all = self.scan(table, first);
+        for matchers in more {
+            all.extend(self.scan(table, matchers));
+        }
+        if !more.is_empty() {
+            // Stable and by number: those of one family are neighbours.
+            all.sort_by_key(|found| found.number);
+            let mut joined: Vec<Found<'t>> = Vec::with_capacity(all.len());
+            for found in all {
+                match joined.pop_if(|last| last.number == found.number) {
+                    Some(last) => joined.push(Found { rows: last.rows.with(found.rows), ..last }),
+                    None => joined.push(found),
+                }
+            }
+            all = joined;
+        }
+        all
+    }
+
+    fn scan<'t>(&self, table: &'t Table, matchers: &[Matcher]) -> Vec<Found<'t>> {
         let all = || matchers.iter().chain(&self.scope.matchers);
         let mut tests: Vec<Test<'_>> = all().map(|matcher| Test::new(matcher, table)).collect();
         let named =
             all().find(|m| m.op() == MatchOp::Equal && m.name() == METRIC_NAME && !m.value().is_empty());
-        let families: Box<dyn Iterator<Item = &'t Family>> = match named {
-            Some(matcher) => Box::new(table.families_of(matcher.value()).collect::<Vec<_>>().into_iter()),
-            None => Box::new(table.families.iter()),
-        };
-        for family in families {
+        let mut found = Vec::new();
+        let mut look_at = |number: u32, family: &'t Family| {
             let name = table.metric_name(family).map_or("", |name| name);
             if !self.scope.admits_name(name) {
-                continue;
+                return;
             }
-            let mut rows = Rows::All(family.ids.len());
+            let mut rows = Rows::All(u32::try_from(family.ids.len()).unwrap_or(u32::MAX));
             for test in &mut tests {
                 if rows.is_empty() {
-                    break;
+                    return;
                 }
                 test.retain(table, family, &mut rows);
             }
-            for row in rows.each() {
-                if let Some(id) = family.ids.get(row) {
-                    places.push((*id, family, row));
-                }
+            if !rows.is_empty() {
+                found.push(Found { number, family, rows });
             }
+        };
+        match named {
+            Some(matcher) => {
+                table.families_of(matcher.value()).for_each(|(number, family)| look_at(number, family))
+            }
+            None => (0u32..).zip(&table.families).for_each(|(number, family)| look_at(number, family)),
         }
+        found
     }
 }

@@ -1,17 +1,110 @@
 //! What there is: names, values, series, metrics, descriptions. The scope holds in every one of them.
+//!
+//! Answered from the table's columns: a name or a value that was seen is not looked for again, so a question ends with
+//! what is distinct and not with what is there; only what is still unseen costs a look at a series' samples.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Snapshot;
-use super::find::Hit;
-use crate::model::{Labels, Matcher, MetricKind, TimeRange, Timestamp};
-use crate::tsdb::report::{Description, Listing, Metric, MetricFilter};
+use super::find::Found;
+use super::presence::{Presence, look};
+use crate::model::{Labels, METRIC_NAME, Matcher, MetricKind, TimeRange, Timestamp};
+use crate::tsdb::report::{Description, LabelSummary, Listing, Metric, MetricFilter};
 use crate::tsdb::series::metadata::{Known, Metadata};
-use crate::tsdb::series::table::Family;
+use crate::tsdb::series::table::{Dictionary, Table};
 
 /// What senders append to a metric's (family) name in the names of its series.
 const SUFFIXES: [&str; 6] = ["_bucket", "_count", "_sum", "_total", "_created", "_info"];
+
+/// Codes of a dictionary that were seen.
+pub(super) struct Seen {
+    bits: Vec<u64>,
+    count: usize,
+    codes: usize,
+}
+
+impl Seen {
+    pub(super) fn new(dictionary: &Dictionary) -> Seen {
+        let codes = dictionary.len();
+        Seen { bits: vec![0; codes.div_ceil(64)], count: 0, codes }
+    }
+
+    pub(super) fn has(&self, code: u32) -> bool {
+        self.bits.get(code as usize / 64).is_some_and(|word| word >> (code % 64) & 1 == 1)
+    }
+
+    /// Answers whether it is new.
+    pub(super) fn insert(&mut self, code: u32) -> bool {
+        let Some(word) = self.bits.get_mut(code as usize / 64) else { return false };
+        let is_new = *word >> (code % 64) & 1 == 0;
+        *word |= 1 << (code % 64);
+        self.count += usize::from(is_new);
+        is_new
+    }
+
+    pub(super) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is nothing left to see.
+    pub(super) const fn is_full(&self) -> bool {
+        self.count == self.codes
+    }
+
+    fn codes(&self) -> impl Iterator<Item = u32> {
+        (0u32..).zip(&self.bits).flat_map(|(place, word)| {
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.checked_sub(1)?;
+                Some(place * 64 + bit)
+            })
+        })
+    }
+
+    /// The first of the texts in order.
+    pub(super) fn texts<'d>(&self, dictionary: &'d Dictionary, limit: usize) -> Vec<&'d Arc<str>> {
+        /// Sorting everything once, for good, costs less than sorting so many parts of it each time.
+        const PART: usize = 16;
+        if self.count >= dictionary.len() / PART {
+            let order = dictionary.order();
+            let seen = order.iter().filter(|code| self.has(**code));
+            return seen.take(limit).filter_map(|code| dictionary.text(*code)).collect();
+        }
+        let mut texts: Vec<&Arc<str>> = self.codes().filter_map(|code| dictionary.text(code)).collect();
+        texts.sort_unstable();
+        texts.truncate(limit);
+        texts
+    }
+
+    fn listing(&self, dictionary: &Dictionary, limit: usize) -> Listing<Arc<str>> {
+        let items = self.texts(dictionary, limit).into_iter().map(Arc::clone).collect();
+        Listing { items, truncated: self.count > limit }
+    }
+}
+
+/// Takes in the values of one label among the rows of a family.
+pub(super) fn see_values(found: &Found<'_>, name: u32, presence: &mut Presence<'_>, seen: &mut Seen) {
+    let Some(column) = found.family.column(name) else { return };
+    let number = found.number;
+    match column.same() {
+        Some(code) => {
+            if !seen.has(code) && found.any(|id| presence.has(number, id)) {
+                seen.insert(code);
+            }
+        }
+        None => found.while_true(|row, id| {
+            if let Some(code) = column.code(row)
+                && !seen.has(code)
+                && presence.has(number, id)
+            {
+                seen.insert(code);
+            }
+            !seen.is_full()
+        }),
+    }
+}
 
 impl Snapshot {
     /// The label names of all series that pass any of the selectors (none given: all), the scope and the range; sorted.
@@ -23,15 +116,20 @@ impl Snapshot {
     ) -> Listing<Arc<str>> {
         let Some(store) = &self.store else { return Listing::default() };
         let table = store.table();
-        let mut codes = HashSet::new();
-        let mut families = HashSet::new();
-        for hit in self.find(store, &table, &slices(selectors), range) {
-            if families.insert(first_id(hit.family)) {
-                codes.extend(hit.family.names.iter().copied());
+        let found = self.families(&table, &slices(selectors));
+        let seen = look(self, store, range, |presence| {
+            let mut seen = Seen::new(&table.names);
+            for one in &found {
+                let is_new = one.family.names.iter().any(|name| !seen.has(*name));
+                if is_new && one.any(|id| presence.has(one.number, id)) {
+                    for name in &one.family.names {
+                        seen.insert(*name);
+                    }
+                }
             }
-        }
-        let names = codes.into_iter().filter_map(|code| table.names.text(code).map(Arc::clone));
-        cut(names.collect(), limit)
+            seen
+        });
+        seen.listing(&table.names, limit)
     }
 
     /// The values of one label among those series; sorted.
@@ -45,15 +143,58 @@ impl Snapshot {
         let Some(store) = &self.store else { return Listing::default() };
         let table = store.table();
         let Some(name) = table.names.code(name) else { return Listing::default() };
-        let mut codes = HashSet::new();
-        for hit in self.find(store, &table, &slices(selectors), range) {
-            let column =
-                hit.family.names.iter().position(|n| *n == name).and_then(|at| hit.family.columns.get(at));
-            codes.extend(column.and_then(|column| column.code(hit.row)));
-        }
-        let values = table.values(name);
-        let texts = codes.into_iter().filter_map(|code| values.and_then(|v| v.text(code)).map(Arc::clone));
-        cut(texts.collect(), limit)
+        let Some(values) = table.values(name) else { return Listing::default() };
+        let found = self.families(&table, &slices(selectors));
+        let seen = look(self, store, range, |presence| {
+            let mut seen = Seen::new(values);
+            for one in &found {
+                if seen.is_full() {
+                    break;
+                }
+                see_values(one, name, presence, &mut seen);
+            }
+            seen
+        });
+        seen.listing(values, limit)
+    }
+
+    /// The labels of those series but the metric name, each with the number of its values and the first of them.
+    pub fn label_summaries(
+        &self,
+        selectors: &[Vec<Matcher>],
+        range: TimeRange,
+        values_max: usize,
+    ) -> Vec<LabelSummary> {
+        let Some(store) = &self.store else { return Vec::new() };
+        let table = store.table();
+        let found = self.families(&table, &slices(selectors));
+        let metric = table.names.code(METRIC_NAME);
+        let names: BTreeSet<u32> = found.iter().flat_map(|one| one.family.names.iter().copied()).collect();
+        let mut summaries: Vec<LabelSummary> = look(self, store, range, |presence| {
+            let all = names.iter().filter(|name| Some(**name) != metric).filter_map(|name| {
+                let values = table.values(*name)?;
+                let mut seen = Seen::new(values);
+                for one in &found {
+                    see_values(one, *name, presence, &mut seen);
+                }
+                let shown = seen.texts(values, values_max).into_iter().map(Arc::clone).collect();
+                let name = Arc::clone(table.names.text(*name)?);
+                Some(LabelSummary { name, count: seen.count(), values: shown })
+            });
+            all.filter(|summary| summary.count > 0).collect()
+        });
+        summaries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        summaries
+    }
+
+    /// Whether any series passes.
+    pub fn exists(&self, selectors: &[Vec<Matcher>], range: TimeRange) -> bool {
+        let Some(store) = &self.store else { return false };
+        let table = store.table();
+        let found = self.families(&table, &slices(selectors));
+        look(self, store, range, |presence| {
+            found.iter().any(|one| one.any(|id| presence.has(one.number, id)))
+        })
     }
 
     /// The label sets of those series; sorted.
@@ -68,30 +209,25 @@ impl Snapshot {
     pub fn metrics(&self, filter: &MetricFilter<'_>, range: TimeRange, limit: usize) -> Listing<Metric> {
         let Some(store) = &self.store else { return Listing::default() };
         let table = store.table();
-        let mut by_name: BTreeMap<&Arc<str>, (u64, i64)> = BTreeMap::new();
-        for Hit { family, span, .. } in self.find(store, &table, &slices(filter.selectors), range) {
-            let Some(name) = table.metric_name(family) else { continue };
+        let mut by_name: BTreeMap<&Arc<str>, Vec<Found<'_>>> = BTreeMap::new();
+        for one in self.families(&table, &slices(filter.selectors)) {
+            let Some(name) = table.metric_name(one.family) else { continue };
             let paged = filter.after.is_none_or(|after| &**name > after);
             if paged && name.starts_with(filter.prefix) && name.contains(filter.search) {
-                let (series, last_seen) = by_name.entry(name).or_insert((0, i64::MIN));
-                *series += 1;
-                *last_seen = span.last.max(*last_seen);
+                by_name.entry(name).or_default().push(one);
             }
         }
-        let truncated = by_name.len() > limit;
-        let metric = |(name, (series, last_seen)): (&Arc<str>, (u64, i64))| {
-            let known = describe(&table.metadata, name).map(|(_, known)| known.clone());
-            let Known { kind, help, unit } = known.unwrap_or_else(unknown);
-            Metric {
-                name: Arc::clone(name),
-                kind,
-                help,
-                unit,
-                series,
-                last_seen: Timestamp::from_ms(last_seen),
-            }
-        };
-        Listing { items: by_name.into_iter().take(limit).map(metric).collect(), truncated }
+        look(self, store, range, |presence| {
+            let metrics = by_name.iter().filter_map(|(name, families)| {
+                let (series, last_seen) = count(families, presence)?;
+                Some(described(&table, name, series, last_seen))
+            });
+            // One more than asked for tells whether there is more.
+            let mut items: Vec<Metric> = metrics.take(limit.saturating_add(1)).collect();
+            let truncated = items.len() > limit;
+            items.truncate(limit);
+            Listing { items, truncated }
+        })
     }
 
     /// What senders said about metrics of which the scope admits at least one series; sorted by name. `metric`: only
@@ -100,12 +236,13 @@ impl Snapshot {
         let Some(store) = &self.store else { return Listing::default() };
         let table = store.table();
         let visible: Option<BTreeSet<&Arc<str>>> = self.is_scoped().then(|| {
-            let hits = self.find(store, &table, &[], TimeRange::ALL);
-            let seen: HashSet<u32> = hits.iter().map(|hit| first_id(hit.family)).collect();
-            let families = table.families.iter().filter(|family| seen.contains(&first_id(family)));
-            let described =
-                families.filter_map(|family| describe(&table.metadata, table.metric_name(family)?));
-            described.map(|(name, _)| name).collect()
+            let found = self.families(&table, &[]);
+            look(self, store, TimeRange::ALL, |presence| {
+                let seen = found.iter().filter(|one| one.any(|id| presence.has(one.number, id)));
+                seen.filter_map(|one| describe(&table.metadata, table.metric_name(one.family)?))
+                    .map(|(name, _)| name)
+                    .collect()
+            })
         });
         let mut listing = Listing::default();
         for (name, known) in table.metadata.iter() {
@@ -124,9 +261,25 @@ impl Snapshot {
     }
 }
 
-/// A family's own number: no two have the same first series.
-fn first_id(family: &Family) -> u32 {
-    family.ids.first().copied().unwrap_or(u32::MAX)
+/// How many series of these families have samples, and the time of the newest; nothing where none has.
+fn count(families: &[Found<'_>], presence: &mut Presence<'_>) -> Option<(u64, i64)> {
+    let (mut series, mut last_seen) = (0, i64::MIN);
+    for one in families {
+        one.while_true(|_, id| {
+            if let Some(newest) = presence.newest(one.number, id) {
+                series += 1;
+                last_seen = newest.max(last_seen);
+            }
+            true
+        });
+    }
+    (series > 0).then_some((series, last_seen))
+}
+
+fn described(table: &Table, name: &Arc<str>, series: u64, last_seen: i64) -> Metric {
+    let known = describe(&table.metadata, name).map(|(_, known)| known.clone());
+    let Known { kind, help, unit } = known.unwrap_or_else(unknown);
+    Metric { name: Arc::clone(name), kind, help, unit, series, last_seen: Timestamp::from_ms(last_seen) }
 }
 
 fn unknown() -> Known {
@@ -144,8 +297,11 @@ fn slices(selectors: &[Vec<Matcher>]) -> Vec<&[Matcher]> {
 }
 
 fn cut<T: Ord>(mut all: Vec<T>, limit: usize) -> Listing<T> {
-    all.sort_unstable();
     let truncated = all.len() > limit;
-    all.truncate(limit);
+    if truncated {
+        all.select_nth_unstable(limit);
+        all.truncate(limit);
+    }
+    all.sort_unstable();
     Listing { items: all, truncated }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::tsdb::wal::replay;
+use crate::tsdb::wal::replay::{self, Begin};
 
 /// A folder with a log of some records, closed; and the log file.
 fn small_log() -> (tempfile::TempDir, PathBuf) {
@@ -20,14 +20,14 @@ fn small_log() -> (tempfile::TempDir, PathBuf) {
 
 /// Bytes up to the end of the last record.
 fn log_bytes(path: &Path) -> usize {
-    let end = replay::replay(path.parent().expect("in a folder"), STORE, 0, &mut |_, _| {}).expect("read");
+    let end = replay::replay(path.parent().expect("in a folder"), STORE, replay::Begin::default(), 0, &mut |_, _| {}).expect("read");
     end.tail.expect("a file").offset
 }
 
 /// The records of a log, and whether it is damaged.
 fn replayed(dir: &Path) -> (Vec<(u64, Vec<u8>)>, bool) {
     let mut records = Vec::new();
-    let end = replay::replay(dir, STORE, 0, &mut |header, body| records.push((header.seq, body.to_vec())))
+    let end = replay::replay(dir, STORE, replay::Begin::default(), 0, &mut |header, body| records.push((header.seq, body.to_vec())))
         .expect("read");
     (records, end.damage.is_some())
 }
@@ -230,14 +230,14 @@ fn damage_outside_the_log_costs_time_only() {
 fn files_of_another_store_or_a_newer_version_are_left_alone() {
     let (dir, path) = small_log();
     let other = StoreId([8; 16]);
-    let opened = Tsdb::open(dir.path(), other, options(&faults()), &mut Entropy::seeded(1), NOW);
+    let opened = try_open(dir.path(), other, options(&faults()));
     assert!(matches!(opened, Err(OpenError::Foreign { .. })));
     let mut bytes = std::fs::read(&path).expect("read");
     bytes[8] = 2;
     let crc = crc32c::crc32c(&bytes[..60]).to_le_bytes();
     bytes[60..64].copy_from_slice(&crc);
     std::fs::write(&path, &bytes).expect("written");
-    let opened = Tsdb::open(dir.path(), STORE, options(&faults()), &mut Entropy::seeded(1), NOW);
+    let opened = try_open(dir.path(), STORE, options(&faults()));
     assert!(matches!(opened, Err(OpenError::Foreign { .. })));
     assert_eq!(std::fs::read(&path).expect("read"), bytes);
 }
@@ -354,11 +354,11 @@ fn the_log_goes_on_in_the_file_that_a_switch_names() {
         assert!(content(&tsdb, ORG) == before);
         drop(tsdb);
         // The first mark says what the file before held, as if nothing had stopped.
-        std::fs::remove_file(wal(dir.path(), 1)).expect("removed");
-        let end = replay::replay(&dir.path().join("wal"), STORE, 13, &mut |_, _| {}).expect("read");
-        let gone = end.gone.expect("there was one");
-        assert_eq!((gone.number, gone.held.len(), gone.held[0].org), (1, 1, ORG));
-        assert!(gone.held[0].last_seq > 10 && gone.held[0].greatest_ms < NOW.as_ms());
+        let end = replay::replay(&dir.path().join("wal"), STORE, replay::Begin::default(), 13, &mut |_, _| {}).expect("read");
+        let full = end.full.first().expect("the file before");
+        let held = full.spans.as_ref().expect("told");
+        assert_eq!((full.number, held.len(), held[0].org), (1, 1, ORG));
+        assert!(held[0].last_seq > 10 && held[0].greatest_ms < NOW.as_ms());
     }
 }
 
@@ -423,8 +423,7 @@ fn what_a_checkpoint_counted_on_in_a_damaged_registry_is_kept_before_it_is_cut()
 fn a_full_disk_refuses_and_resumes_without_a_restart() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
-    let (tsdb, _) =
-        Tsdb::open(dir.path(), STORE, options(&faults), &mut Entropy::seeded(1), NOW).expect("opens");
+    let (tsdb, _) = open_with(dir.path(), options(&faults));
     faults.free_bytes.store(1_000, Ordering::SeqCst);
     let mut stored = 0;
     let refused = loop {

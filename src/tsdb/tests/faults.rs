@@ -5,8 +5,7 @@ use super::*;
 fn check(fail: impl Fn(&Faults)) {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
-    let (tsdb, _) =
-        Tsdb::open(dir.path(), STORE, options(&faults), &mut Entropy::seeded(1), NOW).expect("opens");
+    let (tsdb, _) = open_with(dir.path(), options(&faults));
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0)]);
     let acknowledged = content(&tsdb, ORG);
     fail(&faults);
@@ -58,7 +57,7 @@ fn a_full_head_refuses() {
     for n in 0..10 {
         match try_write(&tsdb, ORG, &up(&n.to_string()), &[ago(0, 1.0)]) {
             Ok(_) => assert!(n < 9),
-            Err(e) => return assert!(matches!(e, AppendError::HeadFull { allowed: 1_000, .. }), "{e:?}"),
+            Err(e) => return assert!(matches!(e, AppendError::AtCapacity { .. }), "{e:?}"),
         }
     }
     panic!("never full");

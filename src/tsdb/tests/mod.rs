@@ -3,9 +3,12 @@
 mod crash;
 mod faults;
 mod limits;
+mod listings;
 mod model;
 mod power;
+mod quota;
 mod reading;
+mod seal;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::*;
+use crate::kv::{ControlOptions, DataFolder};
 use crate::model::{BatchBuilder, Labels, Sample, TimeRange};
 
 const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
@@ -33,8 +37,43 @@ fn options(faults: &Arc<Faults>) -> Options {
     Options { disk: Disk::Faulty(Arc::clone(faults)), ..Options::default() }
 }
 
-fn open(dir: &Path) -> (Tsdb, RecoveryReport) {
-    Tsdb::open(dir, STORE, options(&faults()), &mut Entropy::seeded(1), NOW).expect("opens")
+/// An open store with the accounts' database beside it, in `accounts/`; closed in this order.
+struct Opened {
+    tsdb: Tsdb,
+    /// Taken along by a copy of the folder.
+    _control: Arc<Control>,
+    _folder: DataFolder,
+}
+
+impl std::ops::Deref for Opened {
+    type Target = Tsdb;
+
+    fn deref(&self) -> &Tsdb {
+        &self.tsdb
+    }
+}
+
+fn control(dir: &Path) -> (Arc<Control>, DataFolder) {
+    let folder =
+        DataFolder::open(&dir.join("accounts"), NOW, &mut Entropy::seeded(2)).expect("a folder for accounts");
+    let options = ControlOptions { now: NOW, users_table: 1 };
+    let (control, _) = Control::open(&folder, &options).expect("accounts");
+    (Arc::new(control), folder)
+}
+
+fn try_open(dir: &Path, store: StoreId, options: Options) -> Result<(Opened, RecoveryReport), OpenError> {
+    let (control, folder) = control(dir);
+    let home = Home { dir, store, control: Arc::clone(&control) };
+    let (tsdb, report) = Tsdb::open(home, options, &mut Entropy::seeded(1), NOW)?;
+    Ok((Opened { tsdb, _control: control, _folder: folder }, report))
+}
+
+fn open_with(dir: &Path, options: Options) -> (Opened, RecoveryReport) {
+    try_open(dir, STORE, options).expect("opens")
+}
+
+fn open(dir: &Path) -> (Opened, RecoveryReport) {
+    open_with(dir, options(&faults()))
 }
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {

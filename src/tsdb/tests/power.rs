@@ -32,8 +32,7 @@ fn small_files() -> Options {
 fn trace() -> Trace {
     let dir = tempfile::tempdir().expect("made");
     let recording = Recording::start(dir.path());
-    let (tsdb, _) =
-        Tsdb::open(dir.path(), STORE, small_files(), &mut Entropy::seeded(1), NOW).expect("opens");
+    let (tsdb, _) = open_with(dir.path(), small_files());
     for (number, (series, samples)) in batches().iter().enumerate() {
         write(&tsdb, ORG, series, samples);
         recording.answered(number);
@@ -46,7 +45,7 @@ fn trace() -> Trace {
 fn judge(cut: &Cut) -> Option<String> {
     let dir = tempfile::tempdir().expect("made");
     cut.put(dir.path());
-    let opened = Tsdb::open(dir.path(), STORE, small_files(), &mut Entropy::seeded(1), NOW);
+    let opened = try_open(dir.path(), STORE, small_files());
     let (tsdb, report) = match opened {
         Ok(opened) => opened,
         Err(e) => return Some(format!("after {} operations it does not open: {e}", cut.at)),

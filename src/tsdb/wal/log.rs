@@ -23,7 +23,7 @@ use super::record::{Kind, Mark, OrgSpan, SWITCH_BYTES, encode_switch, put_record
 use crate::clock::Stopwatch;
 use crate::model::{OrgId, StoreId, Timestamp};
 use crate::tsdb::disk::{self, Disk};
-use crate::tsdb::error::{AppendError, Damage};
+use crate::tsdb::error::{AppendError, Damage, DiskError};
 use crate::tsdb::report::Writes;
 
 /// A group: 1 MiB of records,
@@ -72,6 +72,8 @@ pub(in crate::tsdb) struct Outcome {
     pub(in crate::tsdb) refused: u64,
     /// Samples of series that nothing defines.
     pub(in crate::tsdb) orphans: u64,
+    /// Of a seal: its record's number.
+    pub(in crate::tsdb) seal_seq: u64,
     /// The first of the refused.
     pub(in crate::tsdb) first: Vec<RefusedSample>,
 }
@@ -93,6 +95,10 @@ pub(in crate::tsdb) struct Resume {
     pub(in crate::tsdb) last_seq: u64,
     /// What the file holds already.
     pub(in crate::tsdb) spans: BTreeMap<OrgId, OrgSpan>,
+    /// Its first record; without one, the next.
+    pub(in crate::tsdb) first_seq: u64,
+    /// The files before it.
+    pub(in crate::tsdb) full: Vec<FullFile>,
     pub(in crate::tsdb) files: u64,
     pub(in crate::tsdb) file_bytes: u64,
 }
@@ -108,6 +114,20 @@ pub(in crate::tsdb) struct Counters {
     pub(in crate::tsdb) last_seq: AtomicU64,
     /// Every record up to this one is in the head.
     pub(in crate::tsdb) applied_seq: AtomicU64,
+    /// The first record of the file at hand.
+    pub(in crate::tsdb) file_first_seq: AtomicU64,
+}
+
+/// A file that takes no more records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) struct FullFile {
+    pub(in crate::tsdb) number: u64,
+    pub(in crate::tsdb) path: PathBuf,
+    pub(in crate::tsdb) bytes: u64,
+    pub(in crate::tsdb) first_seq: u64,
+    pub(in crate::tsdb) last_seq: u64,
+    /// What it holds of each organisation; none: to be looked up in the file.
+    pub(in crate::tsdb) spans: Option<Vec<OrgSpan>>,
 }
 
 /// The log of a running store.
@@ -130,6 +150,8 @@ struct Shared {
     room: Condvar,
     spare: Mutex<Spare>,
     spare_changed: Condvar,
+    /// Files before the one at hand, in order of number.
+    full: Mutex<Vec<FullFile>>,
 }
 
 #[derive(Debug)]
@@ -139,6 +161,8 @@ struct Queue {
     writes: Writes,
     closing: Closing,
     now_ms: i64,
+    /// Somebody waits for a small new file.
+    settle: Option<Sender<()>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,12 +205,14 @@ impl Log {
         counters.file_bytes.store(resume.file_bytes, Ordering::Relaxed);
         counters.last_seq.store(resume.last_seq, Ordering::Relaxed);
         counters.applied_seq.store(resume.last_seq, Ordering::Relaxed);
+        counters.file_first_seq.store(resume.first_seq, Ordering::Relaxed);
         let queue = Queue {
             drafts: VecDeque::new(),
             bytes: 0,
             writes: Writes::Open,
             closing: Closing::No,
             now_ms: 0,
+            settle: None,
         };
         let shared = Arc::new(Shared {
             dir,
@@ -198,6 +224,7 @@ impl Log {
             room: Condvar::new(),
             spare: Mutex::new(Spare::None),
             spare_changed: Condvar::new(),
+            full: Mutex::new(resume.full),
         });
         let (groups, to_apply) = mpsc::sync_channel(GROUPS_MAX);
         let committer = Committer {
@@ -282,6 +309,41 @@ impl Log {
         // The refusal is what the state says, too.
         drop(self.shared.admit(&mut queue));
         queue.writes.clone()
+    }
+
+    /// Goes on in a small new file unless the one at hand is still without samples, and gives the spare file back.
+    /// Waits for it; does nothing where writes are closed.
+    pub(in crate::tsdb) fn settle(&self) {
+        let (done, settled) = mpsc::channel();
+        lock(&self.shared.queue).settle = Some(done);
+        self.shared.work.notify_all();
+        // The committer drops it unanswered where it ends first.
+        let _ = settled.recv();
+    }
+
+    /// The files before the one at hand.
+    pub(in crate::tsdb) fn full_files(&self) -> Vec<FullFile> {
+        lock(&self.shared.full).clone()
+    }
+
+    /// Unlinks the first files, up to and without number `end`; the caller has noted durably that the log begins there.
+    ///
+    /// # Errors
+    /// Where the file system refuses; what could not be unlinked is removed by the next start.
+    pub(in crate::tsdb) fn remove_before(&self, end: u64) -> Result<Vec<FullFile>, DiskError> {
+        let mut full = lock(&self.shared.full);
+        let count = full.iter().take_while(|file| file.number < end).count();
+        let gone: Vec<FullFile> = full.drain(..count).collect();
+        drop(full);
+        for file in &gone {
+            disk::remove_file(&file.path)?;
+            self.shared.counters.files.fetch_sub(1, Ordering::Relaxed);
+            self.shared.counters.file_bytes.fetch_sub(file.bytes, Ordering::Relaxed);
+        }
+        if !gone.is_empty() {
+            disk::sync_dir(&self.shared.dir)?;
+        }
+        Ok(gone)
     }
 
     pub(in crate::tsdb) fn counters(&self) -> &Counters {
@@ -387,6 +449,7 @@ struct Committer {
 enum Next {
     Write(Vec<(Draft, Reply)>),
     Mark,
+    Settle(Sender<()>),
     End(Closing),
 }
 
@@ -396,6 +459,11 @@ impl Committer {
             match self.next() {
                 Next::Write(group) => self.write(group),
                 Next::Mark => self.mark(),
+                Next::Settle(done) => {
+                    self.settle();
+                    // Who stopped waiting needs no answer.
+                    let _ = done.send(());
+                }
                 Next::End(how) => break how,
             }
         };
@@ -422,6 +490,9 @@ impl Committer {
             }
             if !queue.drafts.is_empty() {
                 break;
+            }
+            if let Some(done) = queue.settle.take() {
+                return Next::Settle(done);
             }
             if self.vouched || !matches!(queue.writes, Writes::Open | Writes::DiskFull { .. }) {
                 queue = self.shared.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -508,9 +579,13 @@ impl Committer {
         if self.room() < record_bytes(mark.len()) {
             return;
         }
+        self.put_mark(&mark);
+    }
+
+    fn put_mark(&mut self, mark: &[u8]) {
         self.buffer.clear();
         let seq = self.durable + 1;
-        put_record(&mut self.buffer, seq, OrgId(0), Kind::Mark, self.durable, &mark);
+        put_record(&mut self.buffer, seq, OrgId(0), Kind::Mark, self.durable, mark);
         if let Err(why) = self.sync_buffer(seq) {
             self.shared.refuse_all(Vec::new(), &why);
         }
@@ -524,6 +599,9 @@ impl Committer {
     /// One write, one sync.
     fn sync_buffer(&mut self, last_seq: u64) -> Result<(), AppendError> {
         let disk = &self.shared.disk;
+        if self.offset == FIRST_OFFSET {
+            self.shared.counters.file_first_seq.store(self.durable + 1, Ordering::Release);
+        }
         let failed = |what: &str, e: std::io::Error| {
             AppendError::Fenced(format!("{what} {} at byte {}: {e}", self.file.path.display(), self.offset))
         };
@@ -537,6 +615,47 @@ impl Committer {
         counters.written_bytes.fetch_add(self.buffer.len() as u64, Ordering::Relaxed);
         counters.last_seq.store(last_seq, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Leaves a small file at hand that nothing was written to but its first mark, and no spare.
+    fn settle(&mut self) {
+        if !matches!(lock(&self.shared.queue).writes, Writes::Open) {
+            return;
+        }
+        let spare = {
+            let mut spare = lock(&self.shared.spare);
+            // One that is being made is small work; it goes with the next settling.
+            if matches!(*spare, Spare::Ready(_)) {
+                std::mem::replace(&mut *spare, Spare::None)
+            } else {
+                Spare::None
+            }
+        };
+        if let Spare::Ready(file) = spare {
+            // An empty spare is harmless; the next start removes it if this does not.
+            let _ = disk::remove_file(&file.path).and_then(|()| disk::sync_dir(&self.shared.dir));
+        }
+        if self.file.bytes == SMALL_BYTES && self.spans.is_empty() {
+            return;
+        }
+        {
+            let mut spare = lock(&self.shared.spare);
+            if matches!(*spare, Spare::None) {
+                *spare = Spare::Wanted(NewFile { bytes: SMALL_BYTES, ..self.next_file() });
+                self.shared.spare_changed.notify_all();
+            }
+        }
+        match self.switch() {
+            Ok(()) => {
+                // A file is never the log's only one without a record that says how far the log was.
+                let orgs = self.first_mark.take().unwrap_or_default();
+                let mark = Mark { durable: self.durable, orgs }.encode();
+                self.put_mark(&mark);
+                self.vouched = true;
+            }
+            // Nothing waits for this file: it is tried again when one is needed, and told then.
+            Err(_) => {}
+        }
     }
 
     fn next_file(&self) -> NewFile {
@@ -585,9 +704,20 @@ impl Committer {
         match found {
             Spare::Ready(file) => {
                 self.leave_for(file.number)?;
-                self.file = file;
+                let spans: Vec<OrgSpan> = std::mem::take(&mut self.spans).into_values().collect();
+                let before = std::mem::replace(&mut self.file, file);
+                let counters = &self.shared.counters;
+                let first_seq = counters.file_first_seq.load(Ordering::Acquire);
+                lock(&self.shared.full).push(FullFile {
+                    number: before.number,
+                    path: before.path,
+                    bytes: u64::from(before.bytes),
+                    first_seq,
+                    last_seq: self.durable,
+                    spans: Some(spans.clone()),
+                });
                 self.offset = FIRST_OFFSET;
-                self.first_mark = Some(std::mem::take(&mut self.spans).into_values().collect());
+                self.first_mark = Some(spans);
                 self.since_file = Stopwatch::start();
                 self.shared.counters.files.fetch_add(1, Ordering::Relaxed);
                 self.shared.counters.file_bytes.fetch_add(u64::from(self.file.bytes), Ordering::Relaxed);

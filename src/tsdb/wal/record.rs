@@ -10,7 +10,8 @@
 //! ```text
 //!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
-//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 8 switch 32, 33 registry
+//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch
+//!         32, 33 registry
 //! 21 u8  body version 1     22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
 //! ```
@@ -32,6 +33,9 @@
 //! a next file that a switch names and that is not there was lost, whether it held records or not; without the switch
 //! the newest file could vanish in silence, since nothing before it would know of it. Each file keeps room for its
 //! switch. Files without one are read as well: earlier versions wrote none.
+//!
+//! Body of a seal, which closes a window of its organisation: `i64 U`, the end of the window in ms. Samples before U
+//! that come in later records are late ones, live and in replay alike.
 
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::bytes::{Reader, put_varint};
@@ -61,6 +65,7 @@ pub(in crate::tsdb) enum Kind {
     Metadata,
     Mark,
     Switch,
+    Seal,
     RegistrySeries,
     RegistryMetadata,
 }
@@ -73,6 +78,7 @@ impl Kind {
             Kind::Metadata => 4,
             Kind::Mark => 5,
             Kind::Switch => 8,
+            Kind::Seal => 7,
             Kind::RegistrySeries => 32,
             Kind::RegistryMetadata => 33,
         }
@@ -86,6 +92,7 @@ impl Kind {
             (4, BODY_VERSION) => Some(Kind::Metadata),
             (5, BODY_VERSION) => Some(Kind::Mark),
             (8, BODY_VERSION) => Some(Kind::Switch),
+            (7, BODY_VERSION) => Some(Kind::Seal),
             (32, BODY_VERSION) => Some(Kind::RegistrySeries),
             (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
             _ => None,
@@ -311,6 +318,19 @@ pub(in crate::tsdb) fn parse_switch(body: &[u8]) -> Result<u64, Damage> {
     Ok(next)
 }
 
+/// The body of a seal: the end of the window.
+pub(in crate::tsdb) fn seal_body(until_ms: i64) -> Vec<u8> {
+    until_ms.to_le_bytes().to_vec()
+}
+
+/// Reads the body of a seal.
+pub(in crate::tsdb) fn parse_seal(body: &[u8]) -> Result<i64, Damage> {
+    let mut reader = Reader::new(body);
+    let until_ms = reader.i64()?;
+    reader.end()?;
+    Ok(until_ms)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -391,6 +411,14 @@ mod tests {
     }
 
     #[test]
+    fn the_seal_is_the_drawing() {
+        let bytes = seal_body(-2);
+        assert_eq!(hex(&bytes), "feffffffffffffff");
+        assert_eq!(parse_seal(&bytes), Ok(-2));
+        assert!(parse_seal(&bytes[..7]).is_err() && parse_seal(&[0; 9]).is_err());
+    }
+
+    #[test]
     fn a_far_lag_vouches_for_nothing() {
         let mut bytes = Vec::new();
         put_record(&mut bytes, 100_000, OrgId(0), Kind::Mark, 1, b"x");
@@ -419,6 +447,7 @@ mod tests {
         fn a_reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = find_record(&bytes);
             let _ = Mark::parse(&bytes);
+            let _ = parse_seal(&bytes);
             let _ = FileHeader::parse(&bytes, MAGIC_WAL);
         }
     }

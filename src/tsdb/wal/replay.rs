@@ -9,16 +9,20 @@
 //! A file that its predecessor's switch names, or that stands between two others, and is not there, is damage too.
 //! Files whose records all come before the checkpoint are looked at, not read: header, length, first record.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::file::{self, LogFile};
+use super::log::FullFile;
 use super::record::{
     BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Header, Kind, MAGIC_WAL, Mark, OrgSpan, find_record,
-    parse_switch,
+    parse_switch, record_bytes,
 };
+use super::samples;
 use crate::kv::ops;
-use crate::model::StoreId;
+use crate::model::{OrgId, StoreId};
 use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
 
@@ -26,6 +30,21 @@ use crate::tsdb::error::{DiskError, OpenError};
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// A torn tail is one group: 1 MiB, or one record. More bytes than this after the break are no torn tail.
 const TORN_BYTES_MAX: usize = 4 << 20;
+
+/// Where the log begins: noted durably before anything before it is unlinked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) struct Begin {
+    /// Number of the first file.
+    pub(in crate::tsdb) file: u64,
+    /// Its first record.
+    pub(in crate::tsdb) seq: u64,
+}
+
+impl Default for Begin {
+    fn default() -> Begin {
+        Begin { file: 1, seq: 1 }
+    }
+}
 
 /// What is wrong with a log beyond a torn tail.
 #[derive(Debug)]
@@ -50,14 +69,6 @@ pub(in crate::tsdb) struct Tail {
     pub(in crate::tsdb) content_before: Vec<u8>,
 }
 
-/// A file before the oldest that there is.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::tsdb) struct Gone {
-    pub(in crate::tsdb) number: u64,
-    /// What it held, as the first mark of the file after it says; not told for more than 16,384 organisations.
-    pub(in crate::tsdb) held: Vec<OrgSpan>,
-}
-
 /// How the log ended.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct LogEnd {
@@ -67,10 +78,14 @@ pub(in crate::tsdb) struct LogEnd {
     pub(in crate::tsdb) last_seq: u64,
     /// The last file with records, or the only one. None: there is no file.
     pub(in crate::tsdb) tail: Option<Tail>,
-    /// The oldest file had one before it, which is gone: trimmed, or lost.
-    pub(in crate::tsdb) gone: Option<Gone>,
     /// Files after it that hold no record: spares.
     pub(in crate::tsdb) spares: Vec<PathBuf>,
+    /// Files before it, as far as their beginnings can be read.
+    pub(in crate::tsdb) full: Vec<FullFile>,
+    /// The first record of the tail's file; without one, the next.
+    pub(in crate::tsdb) first_seq: u64,
+    /// Files from before the log's beginning: what was left of a trimming.
+    pub(in crate::tsdb) trimmed: Vec<PathBuf>,
     pub(in crate::tsdb) damage: Option<LogDamage>,
 }
 
@@ -92,12 +107,14 @@ struct Later {
 pub(in crate::tsdb) fn replay(
     dir: &Path,
     store: StoreId,
+    begin: Begin,
     from_seq: u64,
     on_record: OnRecord<'_>,
 ) -> Result<LogEnd, OpenError> {
     let end = LogEnd::default();
+    let from_seq = from_seq.max(begin.seq.saturating_sub(1));
     let mut walk =
-        Walk { dir, store, from_seq, on_record, end, expected: None, next_file: None, broken: None };
+        Walk { dir, store, begin, from_seq, on_record, end, expected: None, next_file: None, broken: None };
     walk.files()?;
     Ok(walk.end)
 }
@@ -105,6 +122,7 @@ pub(in crate::tsdb) fn replay(
 struct Walk<'a> {
     dir: &'a Path,
     store: StoreId,
+    begin: Begin,
     from_seq: u64,
     on_record: OnRecord<'a>,
     end: LogEnd,
@@ -138,8 +156,13 @@ impl Walk<'_> {
             }
         }
         files.sort_unstable();
-        let skipped = self.first_needed(&files)?;
-        let mut before: Option<u64> = None;
+        let kept = files.partition_point(|(number, _)| *number < self.begin.file);
+        self.end.trimmed = files.drain(..kept).map(|(_, path)| path).collect();
+        let starts = files.iter().map(|(_, path)| FileStart::read(path)).collect::<Result<Vec<_>, _>>()?;
+        // Of the first files those are skipped behind which another begins that still comes in time.
+        let in_time = |start: &&FileStart| start.first_seq.is_some_and(|first| first <= self.from_seq + 1);
+        let skipped = starts.iter().skip(1).take_while(in_time).count();
+        let mut before: Option<u64> = self.begin.file.checked_sub(1);
         for (place, (number, path)) in files.iter().enumerate() {
             self.end.files += 1;
             let bytes = std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
@@ -149,9 +172,6 @@ impl Walk<'_> {
                 self.note_damage(path, text);
             }
             before = Some(*number);
-            if place == 0 {
-                self.end.gone = gone_before(path)?;
-            }
             if place < skipped {
                 self.look_at(*number, path)?;
             } else {
@@ -160,25 +180,23 @@ impl Walk<'_> {
             }
         }
         self.judge_break()?;
-        self.judge_end(before);
+        self.judge_end(before.filter(|_| !files.is_empty()));
+        self.list_full(&files, &starts);
         Ok(())
     }
 
-    /// The place of the first file that can hold a record after `from_seq`.
-    fn first_needed(&self, files: &[(u64, PathBuf)]) -> Result<usize, OpenError> {
-        if self.from_seq == 0 {
-            return Ok(0);
-        }
-        let mut needed = 0;
-        for (place, (_, path)) in files.iter().enumerate().skip(1) {
-            // What is unreadable here is looked at with its file.
-            let start = read_start(path)?;
-            match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
-                Found::Record(header, ..) if header.seq <= self.from_seq + 1 => needed = place,
-                _ => break,
+    /// Lists the files before the tail's, each told by the start of the one behind it.
+    fn list_full(&mut self, files: &[(u64, PathBuf)], starts: &[FileStart]) {
+        let tail = self.end.tail.as_ref().map_or(0, |tail| tail.header.number);
+        let last = self.end.last_seq;
+        for ((number, path), (start, next)) in files.iter().zip(starts.iter().zip(starts.iter().skip(1))) {
+            if *number < tail {
+                self.end.full.extend(start.full(*number, path, next, last));
             }
         }
-        Ok(needed)
+        let place = files.iter().position(|(number, _)| *number == tail);
+        let first = place.and_then(|place| starts.get(place)?.first_seq);
+        self.end.first_seq = first.unwrap_or(last.saturating_add(1));
     }
 
     /// A file's header; what is wrong with it is noted, and whose it is not is an error.
@@ -201,7 +219,7 @@ impl Walk<'_> {
 
     /// A file that the checkpoint covers: it has to be there and whole in its outlines, for the checkpoint is a copy.
     fn look_at(&mut self, number: u64, path: &Path) -> Result<(), OpenError> {
-        let start = read_start(path)?;
+        let start = FileStart::bytes(path)?;
         self.header(number, path, &start)?;
         if let Some(text) = cut_short(path)? {
             self.note_damage(path, text);
@@ -281,7 +299,7 @@ impl Walk<'_> {
     }
 
     fn break_at(&mut self, path: &Path, offset: usize, what: &'static str) {
-        let seq = self.expected.unwrap_or(1);
+        let seq = self.expected.unwrap_or(self.begin.seq);
         let (contents, later) = (Vec::new(), Vec::new());
         self.broken =
             Some(Break { seq, path: path.to_owned(), offset, what, vouched: false, contents, later });
@@ -387,25 +405,86 @@ impl Walk<'_> {
     }
 }
 
-/// What was before the oldest file; none where it is the first of all, or its beginning says nothing readable.
-fn gone_before(path: &Path) -> Result<Option<Gone>, DiskError> {
-    let start = read_start(path)?;
-    let before = FileHeader::parse(&start, MAGIC_WAL).map_or(0, |header| header.before);
-    let held = match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
-        Found::Record(header, body, _) if header.kind == Some(Kind::Mark) => {
-            Mark::parse(body).map(|mark| mark.orgs).unwrap_or_default()
-        }
-        _ => Vec::new(),
-    };
-    Ok((before > 0).then_some(Gone { number: before, held }))
+/// What the first record of a file says.
+struct FileStart {
+    first_seq: Option<u64>,
+    /// About the file before; empty where it says nothing.
+    spans: Vec<OrgSpan>,
 }
 
-/// The header and the first record, which is a mark of at most 0.35 MB.
-fn read_start(path: &Path) -> Result<Vec<u8>, DiskError> {
-    let mut start = Vec::new();
-    let opened = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
-    opened.take(400 << 10).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
-    Ok(start)
+impl FileStart {
+    /// Reads the first record alone; one that cannot be read is looked at with its file.
+    fn read(path: &Path) -> Result<FileStart, DiskError> {
+        let start = FileStart::bytes(path)?;
+        Ok(match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
+            Found::Record(header, body, _) => {
+                let mark = (header.kind == Some(Kind::Mark)).then(|| Mark::parse(body).ok()).flatten();
+                let spans = mark.map(|mark| mark.orgs).unwrap_or_default();
+                FileStart { first_seq: Some(header.seq), spans }
+            }
+            _ => FileStart { first_seq: None, spans: Vec::new() },
+        })
+    }
+
+    /// The header and the first record.
+    fn bytes(path: &Path) -> Result<Vec<u8>, DiskError> {
+        let file = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
+        let mut start = Vec::new();
+        (&file).take(4_096).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
+        let length = start.get(FILE_HEADER_BYTES..).and_then(|rest| rest.first_chunk::<4>());
+        let whole = length.map_or(0, |length| record_bytes(u32::from_le_bytes(*length) as usize));
+        // The first record is a mark of at most 0.35 MB.
+        if whole > start.len().saturating_sub(FILE_HEADER_BYTES) && whole <= 400 << 10 {
+            start.resize(FILE_HEADER_BYTES + whole, 0);
+            match file.read_exact_at(&mut start, 0) {
+                Err(e) if e.kind() != std::io::ErrorKind::UnexpectedEof => {
+                    return Err(DiskError::at("read", path)(e));
+                }
+                _ => {}
+            }
+        }
+        Ok(start)
+    }
+
+    /// The file that this is the start of, told by the start of the `next` one.
+    fn full(&self, number: u64, path: &Path, next: &FileStart, last_seq: u64) -> Option<FullFile> {
+        Some(FullFile {
+            number,
+            path: path.to_owned(),
+            bytes: std::fs::metadata(path).map_or(0, |found| found.len()),
+            first_seq: self.first_seq?,
+            // Behind the newest records there may be a file that has none yet.
+            last_seq: next.first_seq.map_or(Some(last_seq), |first| first.checked_sub(1))?,
+            spans: (!next.spans.is_empty()).then(|| next.spans.clone()),
+        })
+    }
+}
+
+/// What records hold of each organisation, for the first mark of the next file.
+pub(in crate::tsdb) fn spans(records: &[u8]) -> BTreeMap<OrgId, OrgSpan> {
+    let mut spans = BTreeMap::new();
+    let mut scratch = Vec::new();
+    let mut rest = records;
+    while let Found::Record(header, body, bytes) = find_record(rest) {
+        rest = rest.get(bytes..).unwrap_or_default();
+        let org = header.org;
+        if matches!(header.kind, Some(Kind::Mark | Kind::Switch)) {
+            continue;
+        }
+        let span = spans.entry(org).or_insert(OrgSpan { org, greatest_ms: i64::MIN, last_seq: 0 });
+        span.last_seq = header.seq;
+        if header.kind == Some(Kind::Samples) && samples::decode(body, &mut scratch).is_ok() {
+            let greatest = scratch.iter().map(|sample| sample.at_ms).max();
+            span.greatest_ms = span.greatest_ms.max(greatest.unwrap_or(i64::MIN));
+        }
+    }
+    spans
+}
+
+/// The same of a whole file.
+pub(in crate::tsdb) fn spans_of_file(path: &Path) -> Result<BTreeMap<OrgId, OrgSpan>, DiskError> {
+    let content = disk::read_file(path, FILE_BYTES_MAX)?;
+    Ok(spans(content.get(FILE_HEADER_BYTES..).unwrap_or_default()))
 }
 
 /// What to tell about a file that is shorter than its header says.

@@ -1,0 +1,188 @@
+//! Why samples were not stored, for those who send them (API.md C8): the last refusals of each organisation.
+//!
+//! A sender that repeats itself fills one entry and not the list: the same series refused for the same reason to the same
+//! sender is counted, and moves to the front. Memory alone; a restart forgets.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use axum::extract::State;
+use serde_json::{Value, json};
+
+use super::OrgDeps;
+use crate::api::body::Json;
+use crate::api::callers::{Cabinet, Sender};
+use crate::api::error::ApiResult;
+use crate::api::params::PathOf;
+use crate::api::routes::{Auth, Routes};
+use crate::identity::Role;
+use crate::model::{OrgId, Refusal, Timestamp};
+
+/// Relative to `/api/v1`.
+pub fn routes() -> Routes<OrgDeps> {
+    Routes::new().get(
+        "/orgs/{slug}/ingest/rejects",
+        Auth::Session,
+        "The last samples and series that were refused, and why",
+        list,
+    )
+}
+
+/// Entries of one organisation.
+const ENTRIES_MAX: usize = 100;
+/// Organisations remembered; the one that has been quiet longest goes first.
+const ORGS_MAX: usize = 1_000;
+/// Bytes of a reason kept: with the series' 200 an organisation has 60 kB at most.
+const REASON_BYTES_MAX: usize = 400;
+
+/// The last refusals by organisation.
+#[derive(Debug, Default)]
+pub struct Rejects(Mutex<BTreeMap<OrgId, VecDeque<Reject>>>);
+
+#[derive(Clone, Debug)]
+struct Reject {
+    sender: Sender,
+    refusal: Refusal,
+    first_at: Timestamp,
+    at: Timestamp,
+    count: u64,
+}
+
+impl Reject {
+    fn is_of(&self, sender: &Sender, refusal: &Refusal) -> bool {
+        self.refusal.code == refusal.code && self.refusal.series == refusal.series && self.sender == *sender
+    }
+}
+
+impl Rejects {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<OrgId, VecDeque<Reject>>> {
+        // Whole after every statement.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers what was refused to `sender`. A refusal without a series is one of the whole request.
+    pub(super) fn note(
+        &self,
+        org: OrgId,
+        sender: &Sender,
+        refusals: impl IntoIterator<Item = Refusal>,
+        now: Timestamp,
+    ) {
+        let mut orgs = self.lock();
+        if orgs.len() >= ORGS_MAX && !orgs.contains_key(&org) {
+            let last = |entries: &VecDeque<Reject>| entries.back().map_or(Timestamp::MIN, |entry| entry.at);
+            if let Some(quiet) = orgs.iter().min_by_key(|(_, entries)| last(entries)).map(|(org, _)| *org) {
+                orgs.remove(&quiet);
+            }
+        }
+        let entries = orgs.entry(org).or_default();
+        for mut refusal in refusals {
+            let end = (0..=REASON_BYTES_MAX).rev().find(|end| refusal.reason.is_char_boundary(*end));
+            refusal.reason.truncate(end.unwrap_or(0));
+            let known = entries.iter().position(|entry| entry.is_of(sender, &refusal));
+            let (first_at, count) = match known.and_then(|place| entries.remove(place)) {
+                Some(Reject { first_at, count, .. }) => (first_at, count + 1),
+                None => (now, 1),
+            };
+            if entries.len() == ENTRIES_MAX {
+                entries.pop_front();
+            }
+            entries.push_back(Reject { sender: sender.clone(), refusal, first_at, at: now, count });
+        }
+    }
+
+    /// Newest first.
+    fn of(&self, org: OrgId) -> Vec<Reject> {
+        self.lock().get(&org).map_or_else(Vec::new, |entries| entries.iter().rev().cloned().collect())
+    }
+}
+
+async fn list(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf(slug): PathOf<String>,
+) -> ApiResult<Json<Value>> {
+    let org = cabinet.enter(&slug, Role::Editor)?.org.id;
+    let rows: Vec<Value> = deps.rejects.of(org).iter().map(to_json).collect();
+    let stats = deps.tsdb.stats();
+    let counts = stats.orgs.iter().find(|stats| stats.org == org).map(|stats| &stats.refused_by_code);
+    let refused = counts.into_iter().flatten().map(|(code, samples)| ((*code).to_owned(), (*samples).into()));
+    Ok(Json(json!({ "data": rows, "refused": Value::Object(refused.collect()) })))
+}
+
+fn to_json(reject: &Reject) -> Value {
+    let Reject { sender, refusal, first_at, at, count } = reject;
+    let sender = match sender {
+        Sender::Key { id, name } => json!({ "type": "api_key", "id": id.to_string(), "name": name }),
+        Sender::User(id) => json!({ "type": "user", "id": id.to_string() }),
+    };
+    let series = (!refusal.series.is_empty()).then_some(&refusal.series);
+    json!({
+        "at": at.to_rfc3339(),
+        "first_at": first_at.to_rfc3339(),
+        "count": count,
+        "code": refusal.code,
+        "reason": refusal.reason,
+        "series": series,
+        "sender": sender,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entropy::Entropy;
+    use crate::identity::UserId;
+
+    fn sender(seed: u64) -> Sender {
+        Sender::User(UserId::random(&mut Entropy::seeded(seed)))
+    }
+
+    fn refusal(series: &str, code: &'static str, reason: &str) -> Refusal {
+        Refusal { series: series.to_owned(), code, reason: reason.to_owned() }
+    }
+
+    fn shown(rejects: &Rejects, org: u32) -> Vec<(String, u64, i64)> {
+        let entries = rejects.of(OrgId(org));
+        entries.into_iter().map(|e| (e.refusal.series, e.count, e.at.as_ms())).collect()
+    }
+
+    #[test]
+    fn the_same_again_is_counted_and_comes_to_the_front() {
+        let rejects = Rejects::default();
+        let (ada, bob) = (sender(1), sender(2));
+        let note = |who: &Sender, series: &str, code, at| {
+            rejects.note(OrgId(1), who, [refusal(series, code, "why")], Timestamp::from_ms(at));
+        };
+        note(&ada, "a", "x", 1);
+        note(&ada, "b", "x", 2);
+        note(&ada, "a", "x", 3);
+        note(&bob, "a", "x", 4);
+        note(&ada, "a", "y", 5);
+        let entry = |series: &str, count, at| (series.to_owned(), count, at);
+        assert_eq!(
+            shown(&rejects, 1),
+            [entry("a", 1, 5), entry("a", 1, 4), entry("a", 2, 3), entry("b", 1, 2)]
+        );
+        assert_eq!(rejects.of(OrgId(1))[2].first_at, Timestamp::from_ms(1));
+        assert_eq!(shown(&rejects, 2), []);
+    }
+
+    #[test]
+    fn entries_texts_and_organisations_are_bounded() {
+        let rejects = Rejects::default();
+        let who = sender(1);
+        let long = "ä".repeat(1_000);
+        for n in 0..150 {
+            rejects.note(OrgId(1), &who, [refusal(&n.to_string(), "x", &long)], Timestamp::from_ms(n));
+        }
+        let entries = rejects.of(OrgId(1));
+        assert_eq!((entries.len(), entries[0].refusal.series.as_str()), (ENTRIES_MAX, "149"));
+        assert_eq!(entries[0].refusal.reason.len(), REASON_BYTES_MAX);
+        for n in 2..=1_001 {
+            rejects.note(OrgId(n), &who, [refusal("", "x", "")], Timestamp::from_ms(1_000));
+        }
+        assert_eq!(rejects.lock().len(), ORGS_MAX);
+        assert_eq!(shown(&rejects, 1), [], "it was quiet longest");
+    }
+}

@@ -1,0 +1,302 @@
+//! The head against three maps a series, through everything that may happen to it.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::Timestamp;
+
+/// Two stripes, and two blocks of one.
+const SERIES: [u32; 4] = [0, 1, 40, 1_500];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append { series: usize, at: i64, bits: u64 },
+    Close { until: i64 },
+    Release,
+    Reopen,
+    Delete { series: usize, first: i64, last: i64 },
+    Reload,
+}
+
+/// Times mostly go on from where they are (by the number of steps), and now and then leap.
+fn step() -> impl Strategy<Value = Step> {
+    let at = prop_oneof![
+        20 => 0i64..40,
+        4 => -300i64..40,
+        1 => prop_oneof![Just(-70_000_000_000i64), Just(5_000_000_000), Just(70_000)],
+    ];
+    let bits = prop_oneof![4 => 0u64..3, 1 => any::<u64>()];
+    prop_oneof![
+        60 => (0usize..4, at, bits).prop_map(|(series, at, bits)| Step::Append { series, at, bits }),
+        1 => (-100i64..60).prop_map(|until| Step::Close { until }),
+        1 => Just(Step::Release),
+        1 => Just(Step::Reopen),
+        1 => (0usize..4, -200i64..40, 0i64..200)
+            .prop_map(|(series, first, length)| Step::Delete { series, first, last: first + length }),
+        1 => Just(Step::Reload),
+    ]
+}
+
+/// The rules in their simplest form.
+#[derive(Clone, Default)]
+struct Model {
+    in_order: BTreeMap<i64, u64>,
+    frozen: BTreeMap<i64, u64>,
+    late: BTreeMap<i64, u64>,
+}
+
+impl Model {
+    fn put(&mut self, at: i64, bits: u64, barrier: i64) -> Option<u64> {
+        let last = self.in_order.last_key_value().map(|(at, bits)| (*at, *bits));
+        match last {
+            _ if at < barrier => {}
+            Some((last, have)) if at == last => return (bits != have).then_some(have),
+            Some((last, _)) if at < last => {}
+            _ => {
+                self.in_order.insert(at, bits);
+                return None;
+            }
+        }
+        let known = [&self.late, &self.frozen, &self.in_order].into_iter().find_map(|map| map.get(&at));
+        if known != Some(&bits) {
+            self.late.insert(at, bits);
+        }
+        None
+    }
+
+    fn close(&mut self) {
+        let late = std::mem::take(&mut self.late);
+        self.frozen.extend(late);
+    }
+
+    fn closed(&self, barrier: i64) -> Vec<(i64, u64)> {
+        let mut all = self.in_order.clone();
+        all.extend(&self.frozen);
+        all.into_iter().filter(|(at, _)| *at < barrier).collect()
+    }
+
+    fn release(&mut self, barrier: i64) {
+        self.in_order.retain(|at, _| *at >= barrier);
+        self.frozen.retain(|at, _| *at >= barrier);
+        self.reopen();
+    }
+
+    fn reopen(&mut self) {
+        let newer = std::mem::replace(&mut self.late, std::mem::take(&mut self.frozen));
+        self.late.extend(newer);
+    }
+
+    fn reload(&mut self) {
+        self.reopen();
+        self.late.retain(|at, bits| self.in_order.get(at) != Some(bits));
+    }
+
+    fn delete(&mut self, first: i64, last: i64) {
+        for map in [&mut self.in_order, &mut self.frozen, &mut self.late] {
+            map.retain(|at, _| *at < first || last < *at);
+        }
+    }
+
+    fn all(&self) -> Vec<(i64, u64)> {
+        let mut all = self.in_order.clone();
+        all.extend(&self.frozen);
+        all.extend(&self.late);
+        all.into_iter().collect()
+    }
+}
+
+fn head() -> Head {
+    Head::new(Arc::default())
+}
+
+fn pairs(out: &SampleColumns) -> Vec<(i64, u64)> {
+    out.times.iter().copied().zip(out.values.iter().map(|value| value.to_bits())).collect()
+}
+
+fn read(head: &Head, series: u32, range: TimeRange) -> (Vec<(i64, u64)>, i64) {
+    let mut out = SampleColumns::default();
+    let released = head
+        .stripe(series)
+        .map_or(i64::MIN, |s| s.read().expect("no panic").read(slot(series), range, &mut out));
+    (pairs(&out), released)
+}
+
+fn closed(head: &Head, series: u32) -> Vec<(i64, u64)> {
+    let mut out = SampleColumns::default();
+    head.copy_closed(series, &mut out);
+    pairs(&out)
+}
+
+/// What a start makes of a checkpoint of this head.
+fn reloaded(head: &Head) -> Head {
+    let again = Head::new(Arc::default());
+    again.close_window(head.barrier());
+    for series in SERIES {
+        let Some(stripe) = head.stripe(series) else { continue };
+        stripe.read().expect("no panic").copy_chunks(slot(series), |order, samples, least, bytes| {
+            assert!(bytes.len() < 3_000);
+            let mut minis = crate::tsdb::block::decode(bytes);
+            assert_eq!(minis.next().expect("a chunk").and_then(|m| m.times().first().copied()), Some(least));
+            let load = |stripe: &mut Stripe| stripe.load_chunk(slot(series), order, samples, bytes, i64::MIN);
+            again.load(series, load).expect("loads");
+        });
+    }
+    again
+}
+
+fn range(first: i64, last: i64) -> TimeRange {
+    TimeRange::new(Timestamp::from_ms(first), Timestamp::from_ms(last))
+}
+
+fn check(head: &Head, models: &[Model; 4], ends: (i64, i64), released: i64) -> Result<(), TestCaseError> {
+    let mut all = Vec::new();
+    for (series, model) in SERIES.into_iter().zip(models) {
+        let expected = model.all();
+        let (have, until) = read(head, series, TimeRange::ALL);
+        prop_assert_eq!(&have, &expected);
+        // A stripe may be younger than the release.
+        prop_assert!(until == released || until == i64::MIN);
+        let within: Vec<_> =
+            expected.iter().filter(|(at, _)| ends.0 <= *at && *at <= ends.1).copied().collect();
+        prop_assert_eq!(read(head, series, range(ends.0, ends.1)).0, within);
+        prop_assert_eq!(closed(head, series), model.closed(head.barrier()));
+        let span = head.stripe(series).and_then(|s| s.read().expect("no panic").span(slot(series)));
+        prop_assert_eq!(span.map(|s| s.first), expected.first().map(|s| s.0));
+        prop_assert_eq!(span.map(|s| s.last), expected.last().map(|s| s.0));
+        all.extend(expected.iter().map(|s| s.0));
+    }
+    prop_assert_eq!(head.least_ms(), all.iter().min().copied());
+    prop_assert_eq!(head.greatest_ms(), all.iter().max().copied());
+    let count = |of: fn(&Model) -> usize| models.iter().map(of).sum::<usize>() as u64;
+    let counters = &head.counters;
+    let late = count(|m| m.late.len() + m.frozen.len());
+    prop_assert_eq!(counters.late.load(Ordering::Relaxed), late);
+    prop_assert_eq!(counters.samples.load(Ordering::Relaxed), late + count(|m| m.in_order.len()));
+    prop_assert_eq!(head.total_bytes.load(Ordering::Relaxed), counters.bytes.load(Ordering::Relaxed));
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn a_head_equals_its_maps(
+        steps in prop::collection::vec(step(), 1..600),
+        ends in (-60i64..700, -60i64..700),
+    ) {
+        let mut head = head();
+        let mut models: [Model; 4] = Default::default();
+        let (mut now, mut barrier, mut released) = (0, i64::MIN, i64::MIN);
+        for (seq, step) in (1..).zip(&steps) {
+            match *step {
+                Step::Append { series, at, bits } => {
+                    now += 1;
+                    let sample = LogSample { series: SERIES[series], at_ms: now + at, bits };
+                    let outcome = head.apply(seq, &[sample], |_| false);
+                    let have = models[series].put(now + at, bits, barrier);
+                    prop_assert_eq!(outcome.stored, u64::from(have.is_none()));
+                    prop_assert_eq!(outcome.first.first().map(|first| first.have), have);
+                }
+                Step::Close { until } => {
+                    barrier = barrier.max(now + until);
+                    head.close_window(now + until);
+                    models.iter_mut().for_each(Model::close);
+                }
+                Step::Release if barrier > i64::MIN => {
+                    released = barrier;
+                    head.release_closed();
+                    models.iter_mut().for_each(|model| model.release(barrier));
+                }
+                Step::Release => {}
+                Step::Reopen => {
+                    head.reopen();
+                    models.iter_mut().for_each(Model::reopen);
+                }
+                Step::Delete { series, first, last } => {
+                    head.delete(SERIES[series], range(now + first, now + last));
+                    models[series].delete(now + first, now + last);
+                }
+                Step::Reload => {
+                    // A crash forgets what was set aside, not what it holds; the stripes' notes are of this process.
+                    head.reopen();
+                    models.iter_mut().for_each(Model::reload);
+                    head = reloaded(&head);
+                    released = i64::MIN;
+                }
+            }
+        }
+        check(&head, &models, ends, released)?;
+        let again = reloaded(&head);
+        for (series, model) in SERIES.into_iter().zip(&models) {
+            prop_assert_eq!(read(&again, series, TimeRange::ALL).0, model.all());
+        }
+    }
+}
+
+fn apply(head: &Head, samples: &[(u32, i64, u64)]) -> Outcome {
+    let samples: Vec<LogSample> = samples
+        .iter()
+        .map(|(series, at_ms, bits)| LogSample { series: *series, at_ms: *at_ms, bits: *bits })
+        .collect();
+    head.apply(1, &samples, |_| false)
+}
+
+#[test]
+fn before_the_barrier_a_sample_is_late_whatever_the_series_has() {
+    let head = head();
+    assert_eq!(head.barrier(), i64::MIN);
+    head.close_window(100);
+    head.close_window(50);
+    assert_eq!(head.barrier(), 100, "it never falls");
+    assert_eq!(apply(&head, &[(0, 99, 1), (0, 100, 2), (0, 99, 3)]).stored, 3);
+    assert_eq!(head.counters.late.load(Ordering::Relaxed), 1);
+    assert_eq!(closed(&head, 0), [], "what came after the window was closed is not in it");
+    assert_eq!(read(&head, 0, TimeRange::ALL).0, [(99, 3), (100, 2)]);
+    assert_eq!(apply(&head, &[(0, 100, 9)]).refused, 1);
+}
+
+#[test]
+fn a_seal_takes_what_came_before_it_and_no_more() {
+    let head = head();
+    apply(&head, &[(0, 10, 1), (0, 30, 2), (0, 20, 3), (0, 110, 4), (0, 105, 5), (1_500, 7, 8)]);
+    head.close_window(100);
+    apply(&head, &[(0, 20, 6), (0, 105, 7), (0, 120, 8)]);
+    assert_eq!(closed(&head, 0), [(10, 1), (20, 3), (30, 2)]);
+    assert_eq!(closed(&head, 1_500), [(7, 8)]);
+    let all = [(10, 1), (20, 6), (30, 2), (105, 7), (110, 4), (120, 8)];
+    assert_eq!(read(&head, 0, TimeRange::ALL), (all.to_vec(), i64::MIN));
+    head.release_closed();
+    let left = [(20, 6), (105, 7), (110, 4), (120, 8)];
+    assert_eq!(read(&head, 0, TimeRange::ALL), (left.to_vec(), 100));
+    assert_eq!((head.least_ms(), head.greatest_ms()), (Some(20), Some(120)));
+    assert_eq!(read(&head, 1_500, TimeRange::ALL), (vec![], 100));
+    // The next window takes the rest.
+    head.close_window(200);
+    assert_eq!(closed(&head, 0), left);
+    head.release_closed();
+    assert_eq!((head.least_ms(), head.counters.samples.load(Ordering::Relaxed)), (None, 0));
+}
+
+#[test]
+fn after_a_failed_seal_everything_is_as_it_was() {
+    let head = head();
+    apply(&head, &[(0, 10, 1), (0, 30, 2), (0, 20, 3), (0, 15, 3)]);
+    head.close_window(100);
+    apply(&head, &[(0, 20, 4)]);
+    head.reopen();
+    assert_eq!(closed(&head, 0), [(10, 1), (30, 2)]);
+    head.close_window(100);
+    assert_eq!(closed(&head, 0), [(10, 1), (15, 3), (20, 4), (30, 2)]);
+}
+
+#[test]
+fn a_deleted_sample_may_come_again_with_other_bits() {
+    let head = head();
+    apply(&head, &[(0, 10, 1), (0, 20, 2), (0, 5, 3)]);
+    head.delete(0, range(20, 30));
+    assert_eq!(apply(&head, &[(0, 20, 7)]).stored, 1);
+    head.delete(0, range(0, 10));
+    assert_eq!(read(&head, 0, TimeRange::ALL).0, [(20, 7)]);
+    head.delete(0, TimeRange::ALL);
+    assert_eq!((head.least_ms(), head.counters.samples.load(Ordering::Relaxed)), (None, 0));
+}

@@ -1,0 +1,373 @@
+//! What control knows of the store of samples: which segments count, how far each organisation is sealed, what was
+//! deleted, which files are to go. A commit here is the moment of truth of every seal, compaction and drop.
+//!
+//! Tables of control, bodies by the field order of their types ([`crate::kv::Record`]):
+//! ```text
+//! 0x20 key org, segment seq    a listed segment (SegmentRow)
+//! 0x21 key org                 S, U, registry bytes (SealState): every sample with record seq <= S and time < U is in
+//!                              a listed segment, every definition with seq <= S in that much of the registry
+//! 0x22 key org, number         a deletion (Tombstone)
+//! 0x23 key org, segment seq    a segment that is not listed any more and whose file is to go (Obsolete)
+//! 0x24 no key                  where the log begins: committed before anything before it is unlinked (LogBegin)
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde::{Deserialize, Serialize};
+
+use super::segment::SegmentMeta;
+use super::wal::replay::Begin;
+use crate::kv::{CommitError, CommitFailure, Control, DatabaseError, Record, Txn};
+use crate::model::OrgId;
+
+/// Segments of one change at most: with the other rows of a seal or a compaction they stay below control's 64 rows.
+pub(super) const CHANGE_SEGMENTS_MAX: usize = 62;
+/// Rows of a tombstone's series ids are split beyond this: 20,000 ranges of at most 10 bytes are below 192 KiB.
+pub(super) const TOMBSTONE_RANGES_MAX: usize = 16_000;
+
+/// A listed segment, as stored. What its key says is not repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SegmentRow {
+    level: u8,
+    flags: u8,
+    series: u32,
+    min_ms: i64,
+    max_ms: i64,
+    file_bytes: u64,
+    samples: u64,
+    first_log_seq: u64,
+    last_log_seq: u64,
+    footer_crc: u32,
+    sha256: [u8; 16],
+    replaces: Vec<u64>,
+}
+
+impl Record for SegmentRow {
+    const TABLE: u8 = 0x20;
+    const KIND: u8 = 0x20;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, u64);
+}
+
+impl SegmentRow {
+    fn of(meta: &SegmentMeta) -> SegmentRow {
+        SegmentRow {
+            level: meta.level,
+            flags: meta.flags,
+            series: meta.series,
+            min_ms: meta.min_ms,
+            max_ms: meta.max_ms,
+            file_bytes: meta.file_bytes,
+            samples: meta.samples,
+            first_log_seq: meta.first_log_seq,
+            last_log_seq: meta.last_log_seq,
+            footer_crc: meta.footer_crc,
+            sha256: meta.sha256,
+            replaces: meta.replaces.clone(),
+        }
+    }
+
+    fn into_meta(self, org: OrgId, seq: u64) -> SegmentMeta {
+        SegmentMeta {
+            org,
+            seq,
+            level: self.level,
+            flags: self.flags,
+            series: self.series,
+            min_ms: self.min_ms,
+            max_ms: self.max_ms,
+            file_bytes: self.file_bytes,
+            samples: self.samples,
+            first_log_seq: self.first_log_seq,
+            last_log_seq: self.last_log_seq,
+            footer_crc: self.footer_crc,
+            sha256: self.sha256,
+            replaces: self.replaces,
+        }
+    }
+}
+
+/// How far an organisation is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SealState {
+    /// The last committed seal record.
+    pub(super) seq: u64,
+    /// The end of the sealed time, in ms. Never falls.
+    pub(super) until_ms: i64,
+    /// How much of the registry file is durable and counted on.
+    pub(super) registry_bytes: u64,
+    /// The number that the next segment gets; numbers are never used twice.
+    pub(super) next_segment: u64,
+}
+
+impl Default for SealState {
+    fn default() -> SealState {
+        SealState { seq: 0, until_ms: i64::MIN, registry_bytes: 0, next_segment: 1 }
+    }
+}
+
+impl Record for SealState {
+    const TABLE: u8 = 0x21;
+    const KIND: u8 = 0x21;
+    const VERSION: u8 = 1;
+    type Key = OrgId;
+}
+
+/// Samples that were deleted: they are masked until no segment, log file or checkpoint holds them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tombstone {
+    /// The first deleted millisecond.
+    pub(super) from_ms: i64,
+    /// The last deleted millisecond.
+    pub(super) to_ms: i64,
+    /// Samples of later records are new ones.
+    pub(super) upto_seq: u64,
+    /// The number that the next segment had: none from there on holds what was deleted.
+    pub(super) clean_from: u64,
+    /// Ranges of series ids, both ends in; ascending, apart. At most [`TOMBSTONE_RANGES_MAX`].
+    pub(super) series: Vec<(u32, u32)>,
+}
+
+impl Tombstone {
+    /// Whether the series is among those it is about.
+    pub(super) fn names(&self, series: u32) -> bool {
+        let place = self.series.partition_point(|(_, last)| *last < series);
+        self.series.get(place).is_some_and(|(first, _)| *first <= series)
+    }
+
+    /// Whether a segment may hold samples that it hides.
+    pub(super) fn masks(&self, meta: &SegmentMeta) -> bool {
+        meta.seq < self.clean_from
+            && meta.last_log_seq <= self.upto_seq
+            && meta.min_ms <= self.to_ms
+            && self.from_ms <= meta.max_ms
+    }
+
+    /// Whether it hides a sample, if that came early enough.
+    pub(super) fn hides(&self, series: u32, at_ms: i64) -> bool {
+        (self.from_ms..=self.to_ms).contains(&at_ms) && self.names(series)
+    }
+}
+
+impl Record for Tombstone {
+    const TABLE: u8 = 0x22;
+    const KIND: u8 = 0x22;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, u64);
+}
+
+/// A segment whose file is to go, once no reader holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Obsolete {
+    /// Its file in `segments/<org>`.
+    pub(super) file: String,
+    /// Why, for the log line of the deletion.
+    pub(super) reason: String,
+}
+
+impl Record for Obsolete {
+    const TABLE: u8 = 0x23;
+    const KIND: u8 = 0x23;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, u64);
+}
+
+/// Where the log begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct LogBegin {
+    file: u64,
+    seq: u64,
+}
+
+impl Record for LogBegin {
+    const TABLE: u8 = 0x24;
+    const KIND: u8 = 0x24;
+    const VERSION: u8 = 1;
+    type Key = ();
+}
+
+/// Everything that control knows of one organisation's samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) state: SealState,
+    /// In order of number.
+    pub(super) segments: Vec<SegmentMeta>,
+    /// In order of number.
+    pub(super) tombstones: Vec<(u64, Tombstone)>,
+    /// In order of number.
+    pub(super) obsolete: Vec<(u64, Obsolete)>,
+}
+
+/// What one commit changes for one organisation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Change {
+    /// The new state; none: as it is, but `next_segment` is raised over the added segments.
+    pub(super) state: Option<SealState>,
+    pub(super) add: Vec<SegmentMeta>,
+    /// Segments that are listed no more, and why their files go.
+    pub(super) drop: Vec<(SegmentMeta, &'static str)>,
+    pub(super) add_tombstones: Vec<(u64, Tombstone)>,
+    pub(super) remove_tombstones: Vec<u64>,
+    /// Files that are gone: their rows are removed.
+    pub(super) gone: Vec<u64>,
+}
+
+/// Why the manifest could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// Reading control failed.
+    #[error("the list of segments cannot be read")]
+    Read(#[from] DatabaseError),
+    /// The change was not made durable.
+    #[error("the list of segments cannot be changed")]
+    Commit(#[source] CommitFailure),
+    /// A segment to be dropped is not listed, so somebody else dropped it.
+    #[error("segment {seq} of organisation {org} is not listed")]
+    NotListed {
+        /// Whose.
+        org: OrgId,
+        /// Which.
+        seq: u64,
+    },
+    /// The sealed time or its record would fall.
+    #[error("organisation {org} is sealed to {have:?}, which must not fall to {asked:?}")]
+    Falls {
+        /// Whose.
+        org: OrgId,
+        /// Record and time that are committed.
+        have: (u64, i64),
+        /// Record and time that were asked for.
+        asked: (u64, i64),
+    },
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// The store's part of control.
+pub(super) struct Manifest {
+    /// None once the store is closed: control can then be closed by its owner.
+    control: RwLock<Option<Arc<Control>>>,
+}
+
+impl std::fmt::Debug for Manifest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Manifest").finish_non_exhaustive()
+    }
+}
+
+impl ManifestError {
+    /// Whether the change is certainly not there, now and after a restart.
+    pub(super) fn is_certain(&self) -> bool {
+        !matches!(self, ManifestError::Commit(CommitFailure::Fenced(_) | CommitFailure::Closed))
+    }
+}
+
+impl Manifest {
+    pub(super) fn new(control: Arc<Control>) -> Manifest {
+        Manifest { control: RwLock::new(Some(control)) }
+    }
+
+    /// Lets go of control.
+    pub(super) fn close(&self) {
+        *self.control.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn control(&self) -> Result<Arc<Control>, ManifestError> {
+        let control = self.control.read().unwrap_or_else(PoisonError::into_inner);
+        control.clone().ok_or(ManifestError::Closed)
+    }
+
+    /// Everything, by organisation.
+    pub(super) fn read(&self) -> Result<BTreeMap<OrgId, Listed>, ManifestError> {
+        let control = self.control()?;
+        let mut all: BTreeMap<OrgId, Listed> = BTreeMap::new();
+        for (org, state) in control.scan::<SealState>(&())? {
+            all.entry(org).or_default().state = state;
+        }
+        for ((org, seq), row) in control.scan::<SegmentRow>(&())? {
+            all.entry(org).or_default().segments.push(row.into_meta(org, seq));
+        }
+        for ((org, number), tombstone) in control.scan::<Tombstone>(&())? {
+            all.entry(org).or_default().tombstones.push((number, tombstone));
+        }
+        for ((org, seq), obsolete) in control.scan::<Obsolete>(&())? {
+            all.entry(org).or_default().obsolete.push((seq, obsolete));
+        }
+        Ok(all)
+    }
+
+    /// Where the log begins: its first file and record until something was trimmed.
+    pub(super) fn log_begin(&self) -> Result<Begin, ManifestError> {
+        let found = self.control()?.get::<LogBegin>(&())?;
+        Ok(found.map_or_else(Begin::default, |LogBegin { file, seq }| Begin { file, seq }))
+    }
+
+    /// Notes that the log begins later than before.
+    pub(super) fn set_log_begin(&self, begin: Begin) -> Result<(), ManifestError> {
+        let control = self.control()?;
+        let committed = control.commit(move |tx| {
+            tx.put(&(), &LogBegin { file: begin.file, seq: begin.seq });
+            Ok::<_, std::convert::Infallible>(())
+        });
+        committed.map_err(|e| match e {
+            CommitError::Refused(never) => match never {},
+            CommitError::Failed(failure) => ManifestError::Commit(failure),
+        })
+    }
+
+    /// Makes one change of one organisation durable, or none of it.
+    ///
+    /// # Errors
+    /// [`ManifestError`]; after a [`ManifestError::Commit`] that fenced control the change may still turn up at the
+    /// next start.
+    pub(super) fn commit(&self, org: OrgId, change: Change) -> Result<(), ManifestError> {
+        let control = self.control()?;
+        control.commit(move |tx| apply(tx, org, &change)).map_err(|e| match e {
+            CommitError::Refused(refused) => refused,
+            CommitError::Failed(failure) => ManifestError::Commit(failure),
+        })
+    }
+
+    /// Whether control takes changes.
+    pub(super) fn is_open(&self) -> bool {
+        self.control().is_ok_and(|control| control.health().is_ok())
+    }
+}
+
+fn apply(tx: &mut Txn<'_>, org: OrgId, change: &Change) -> Result<(), ManifestError> {
+    let have = tx.get::<SealState>(&org)?.unwrap_or_default();
+    let mut state = change.state.unwrap_or(have);
+    if state.seq < have.seq || state.until_ms < have.until_ms {
+        let (have, asked) = ((have.seq, have.until_ms), (state.seq, state.until_ms));
+        return Err(ManifestError::Falls { org, have, asked });
+    }
+    let added = change.add.iter().map(|meta| meta.seq.saturating_add(1)).max().unwrap_or(0);
+    state.next_segment = state.next_segment.max(have.next_segment).max(added);
+    if state != have {
+        tx.put(&org, &state);
+    }
+    for (meta, reason) in &change.drop {
+        let key = (org, meta.seq);
+        if tx.get::<SegmentRow>(&key)?.is_none() {
+            return Err(ManifestError::NotListed { org, seq: meta.seq });
+        }
+        tx.remove::<SegmentRow>(&key);
+        let reason = (*reason).to_owned();
+        tx.put(&key, &Obsolete { file: meta.file_name(), reason });
+    }
+    for meta in &change.add {
+        tx.put(&(org, meta.seq), &SegmentRow::of(meta));
+    }
+    for number in &change.remove_tombstones {
+        tx.remove::<Tombstone>(&(org, *number));
+    }
+    for (number, tombstone) in &change.add_tombstones {
+        tx.put(&(org, *number), tombstone);
+    }
+    for seq in &change.gone {
+        tx.remove::<Obsolete>(&(org, *seq));
+    }
+    Ok(())
+}

@@ -1,0 +1,392 @@
+//! Sealing: samples of a closed window move from the head to segments (STORAGE.md section 8).
+//!
+//! For one organisation, in this order; whatever stops it in between loses nothing:
+//! ```text
+//! 1 a seal record {U} goes through the log; its number is S. Applying it closes the window: nothing before U changes
+//! 2 what lies before U is written to segments, family by family                       [encode]
+//! 3 the registry is appended and synced; the segments are opened and verified
+//! 4 ONE commit in control: the segments are listed, (S, U) is noted                    the samples have moved
+//! 5 the new set is published, then the head lets go
+//! 6 log files that hold nothing else are removed
+//! ```
+//! Before 4 a crash leaves unlisted files, which the next start removes; after it, it goes on from 5.
+
+mod due;
+mod encode;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use super::checkpoint::{Folder, append_registry};
+use super::disk;
+use super::error::{AppendError, DiskError};
+use super::manifest::{CHANGE_SEGMENTS_MAX, Change, Manifest, ManifestError, SealState};
+use super::segment::{Segment, SegmentMeta};
+use super::segments::Part;
+use super::store::OrgStore;
+use super::wal::log::{Draft, FullFile, Log};
+use super::wal::record::{Kind, seal_body};
+use super::wal::replay::{self, Begin};
+use super::{Sink, Tsdb};
+use crate::clock::Stopwatch;
+use crate::kv::with_sources;
+use crate::model::{OrgId, Timestamp};
+pub(super) use due::Sealer;
+use encode::{Pace, Window};
+
+/// What a seal did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SealReport {
+    /// Organisations that were sealed.
+    pub orgs: u64,
+    /// Segments written.
+    pub segments: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Bytes of their files.
+    pub bytes: u64,
+    /// Log files removed.
+    pub log_files_removed: u64,
+}
+
+/// Why an organisation was not sealed. Nothing is lost: its samples stay in the head and in the log.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    /// The store has no folder, or must not write to it.
+    #[error("this store cannot seal: {0}")]
+    Closed(String),
+    /// Too little free space for the segments.
+    #[error("too little free space for a seal: {free} bytes free, {needed} needed")]
+    DiskFull {
+        /// Bytes free.
+        free: u64,
+        /// Bytes that must be free.
+        needed: u64,
+    },
+    /// The seal record was not made durable.
+    #[error("the seal record was not written")]
+    Log(#[source] AppendError),
+    /// The file system refused.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A segment was not written, or could not be read back.
+    #[error("a segment of organisation {org} failed: {what}")]
+    Segment {
+        /// Whose.
+        org: OrgId,
+        /// How.
+        what: String,
+    },
+    /// The list of segments was not changed.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// A test stopped it here, as if the process had ended.
+    #[error("stopped by a test")]
+    Stopped,
+}
+
+/// Seals since the start of the process.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) made: AtomicU64,
+    pub(super) failed: AtomicU64,
+}
+
+/// What sealing needs of a store that writes.
+struct Parts<'t> {
+    folder: &'t Folder,
+    log: &'t Log,
+    manifest: &'t Manifest,
+}
+
+impl Tsdb {
+    /// Seals everything of every organisation now, trims the log and gives its spare file back. Samples ahead of the
+    /// clock stay in the head.
+    ///
+    /// # Errors
+    /// [`SealError`] of the first organisation that could not be sealed; the others are.
+    pub fn seal(&self, now: Timestamp) -> Result<SealReport, SealError> {
+        let parts = self.parts()?;
+        let mut sealer = self.sealer_at_once();
+        let mut report = SealReport::default();
+        let mut failed = None;
+        for store in self.stores.all() {
+            let until = forced_until(&store, now);
+            if !has_news(&store, until) {
+                continue;
+            }
+            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, Pace::Full, &mut report) {
+                failed.get_or_insert(e);
+            }
+        }
+        // Its last seal records go with the file at hand.
+        parts.log.settle();
+        let trimmed = self.trim(&parts, &mut report);
+        match (failed, trimmed) {
+            (Some(e), _) | (None, Err(e)) => Err(e),
+            (None, Ok(())) => Ok(report),
+        }
+    }
+
+    /// Seals what is due; to be asked every ten seconds. A store without a folder has nothing due.
+    ///
+    /// # Errors
+    /// As [`Tsdb::seal`]; it is tried again after a minute.
+    pub fn seal_if_due(&self, now: Timestamp) -> Result<SealReport, SealError> {
+        let mut report = SealReport::default();
+        let Ok(parts) = self.parts() else { return Ok(report) };
+        let mut sealer = self.sealer();
+        let due = sealer.due(&self.stores, &self.options, parts.log, now);
+        let mut failed = None;
+        for (store, until) in due {
+            let pace = Pace::Half { rest: &self.options.rest, hurry: &self.seals_waiting };
+            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, pace, &mut report) {
+                failed.get_or_insert(e);
+            }
+        }
+        if report.orgs > 0
+            && let Err(e) = self.trim(&parts, &mut report)
+        {
+            failed.get_or_insert(e);
+        }
+        failed.map_or(Ok(report), Err)
+    }
+
+    fn parts(&self) -> Result<Parts<'_>, SealError> {
+        match (&self.folder, &self.log, &self.manifest) {
+            (Some(folder), Sink::Log(log), Some(manifest)) => Ok(Parts { folder, log, manifest }),
+            (_, Sink::ReadOnly { why, .. }, _) => Err(SealError::Closed(why.clone())),
+            _ => Err(SealError::Closed("it lives in memory alone".to_owned())),
+        }
+    }
+
+    pub(super) fn sealer(&self) -> MutexGuard<'_, Sealer> {
+        self.sealer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks a seal under way not to rest, and waits for it.
+    fn sealer_at_once(&self) -> MutexGuard<'_, Sealer> {
+        self.seals_waiting.fetch_add(1, Ordering::SeqCst);
+        let sealer = self.sealer();
+        self.seals_waiting.fetch_sub(1, Ordering::SeqCst);
+        sealer
+    }
+
+    /// Seals one organisation up to `until`, or further where an earlier try had closed more.
+    #[expect(clippy::too_many_arguments, reason = "one call with everything that a seal is told and tells")]
+    fn seal_org(
+        &self,
+        parts: &Parts<'_>,
+        store: &Arc<OrgStore>,
+        until: i64,
+        now: Timestamp,
+        sealer: &mut Sealer,
+        pace: Pace<'_>,
+        report: &mut SealReport,
+    ) -> Result<(), SealError> {
+        let watch = Stopwatch::start();
+        let sealed = self.try_seal(parts, store, until.max(store.head.barrier()), now, pace);
+        match &sealed {
+            Ok(metas) => {
+                sealer.made(store.org);
+                self.seals.made.fetch_add(1, Ordering::Relaxed);
+                report.orgs += 1;
+                report.segments += metas.len() as u64;
+                report.samples += metas.iter().map(|meta| meta.samples).sum::<u64>();
+                report.bytes += metas.iter().map(|meta| meta.file_bytes).sum::<u64>();
+                let samples: u64 = metas.iter().map(|meta| meta.samples).sum();
+                let ms = watch.elapsed_ms();
+                tracing::info!(org = store.org.0, segments = metas.len(), samples, "sealed in {ms:.0} ms");
+            }
+            Err(e) => {
+                sealer.failed(store.org, now, with_sources(e));
+                self.seals.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        sealed.map(drop)
+    }
+
+    fn try_seal(
+        &self,
+        parts: &Parts<'_>,
+        store: &Arc<OrgStore>,
+        until: i64,
+        now: Timestamp,
+        pace: Pace<'_>,
+    ) -> Result<Vec<SegmentMeta>, SealError> {
+        let space = self.options.disk.space(&parts.folder.segments)?;
+        let needed = space.samples_floor() + store.head.counters.bytes.load(Ordering::Relaxed);
+        if space.free < needed {
+            return Err(SealError::DiskFull { free: space.free, needed });
+        }
+        let draft = Draft { org: store.org, kind: Kind::Seal, body: seal_body(until), greatest_ms: i64::MIN };
+        let outcomes = parts.log.commit(vec![draft], now).map_err(SealError::Log)?;
+        let seal_seq = outcomes.first().map_or(0, |outcome| outcome.seal_seq);
+        let mut written = Vec::new();
+        let moved = self.move_window(parts, store, (seal_seq, until), pace, &mut written);
+        if let Err(e) = &moved
+            && !matches!(e, SealError::Stopped)
+        {
+            let listed = matches!(e, SealError::Manifest(e) if !e.is_certain());
+            if !listed {
+                self.throw_away(parts, store, &written);
+            }
+            store.head.reopen();
+        }
+        moved.map(|()| written)
+    }
+
+    /// Steps 2 to 5; `written` has the files even where it fails.
+    fn move_window(
+        &self,
+        parts: &Parts<'_>,
+        store: &Arc<OrgStore>,
+        (seal_seq, until): (u64, i64),
+        pace: Pace<'_>,
+        written: &mut Vec<SegmentMeta>,
+    ) -> Result<(), SealError> {
+        let before = store.segments();
+        let step = || if self.options.disk.seal_goes_on() { Ok(()) } else { Err(SealError::Stopped) };
+        step()?;
+        let dir = parts.folder.segments_of(store.org);
+        disk::create_dir(&dir)?;
+        disk::sync_dir(&parts.folder.segments)?;
+        let window = Window {
+            since: before.sealed_until,
+            until,
+            first_log_seq: first_unsealed(parts.log, store.org, before.seal_seq, before.sealed_until),
+            last_log_seq: seal_seq,
+        };
+        encode::write(store, &dir, parts.folder.store, &window, pace, written)?;
+        step()?;
+        if written.len() > CHANGE_SEGMENTS_MAX {
+            let what = format!("{} segments, {CHANGE_SEGMENTS_MAX} fit one change", written.len());
+            return Err(SealError::Segment { org: store.org, what });
+        }
+        let registry_bytes = append_registry(parts.folder, store)?.bytes;
+        let opened = self.open_written(parts, store, written)?;
+        step()?;
+        let state = SealState {
+            seq: seal_seq,
+            until_ms: until,
+            registry_bytes,
+            next_segment: store.next_segment.load(Ordering::Relaxed),
+        };
+        let change = Change { state: Some(state), add: written.clone(), ..Change::default() };
+        let mut goes_on = true;
+        store.change_segments(parts.manifest, change, |now| {
+            goes_on = self.options.disk.seal_goes_on();
+            if !goes_on {
+                return now.clone();
+            }
+            let mut next = now.with(&[], opened);
+            (next.seal_seq, next.sealed_until) = (seal_seq, until);
+            next
+        })?;
+        if !goes_on {
+            return Err(SealError::Stopped);
+        }
+        step()?;
+        store.head.release_closed();
+        step()
+    }
+
+    /// What was just written, read back.
+    fn open_written(
+        &self,
+        parts: &Parts<'_>,
+        store: &OrgStore,
+        written: &[SegmentMeta],
+    ) -> Result<Vec<Arc<Part>>, SealError> {
+        let dir = parts.folder.segments_of(store.org);
+        let opened = written.iter().map(|meta| Segment::open(&dir, parts.folder.store, meta));
+        let segments = opened
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| SealError::Segment { org: store.org, what: with_sources(&e) })?;
+        let table = store.table();
+        Ok(segments.into_iter().map(|segment| Arc::new(Part::new(segment, &table))).collect())
+    }
+
+    /// Removes the files of a seal that failed. What cannot be removed is unlisted: the next start does it.
+    fn throw_away(&self, parts: &Parts<'_>, store: &OrgStore, written: &[SegmentMeta]) {
+        let dir = parts.folder.segments_of(store.org);
+        for meta in written {
+            let path = dir.join(meta.file_name());
+            match disk::remove_file(&path) {
+                Ok(()) => {
+                    tracing::info!(path = %path.display(), reason = "its seal failed", "a segment file was removed");
+                }
+                Err(e) => tracing::warn!("{}", e.line()),
+            }
+        }
+    }
+
+    /// Removes the log files at the front of which everything is in segments and registries (STORAGE.md section 9).
+    fn trim(&self, parts: &Parts<'_>, report: &mut SealReport) -> Result<(), SealError> {
+        let removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+        if removal.pins > 0 {
+            return Ok(());
+        }
+        let full = parts.log.full_files();
+        let mut end = None;
+        for file in &full {
+            if !self.is_sealed(file)? {
+                break;
+            }
+            end = Some(Begin { file: file.number + 1, seq: file.last_seq + 1 });
+        }
+        let Some(begin) = end else { return Ok(()) };
+        parts.manifest.set_log_begin(begin)?;
+        if !self.options.disk.seal_goes_on() {
+            return Err(SealError::Stopped);
+        }
+        for file in parts.log.remove_before(begin.file)? {
+            let FullFile { path, first_seq, last_seq, .. } = &file;
+            let reason = "its samples are in segments";
+            tracing::info!(path = %path.display(), first_seq, last_seq, reason, "a log file was removed");
+            report.log_files_removed += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether a log file holds nothing that is not in segments and registries too.
+    fn is_sealed(&self, file: &FullFile) -> Result<bool, SealError> {
+        let spans = match &file.spans {
+            Some(spans) => spans.clone(),
+            None => replay::spans_of_file(&file.path)?.into_values().collect(),
+        };
+        Ok(spans.iter().all(|span| {
+            self.stores.org(span.org).is_some_and(|store| {
+                let set = store.segments();
+                span.last_seq <= set.seal_seq && span.greatest_ms < set.sealed_until
+            })
+        }))
+    }
+}
+
+/// Where a seal ends that takes everything: behind the last sample, but for those ahead of the clock.
+fn forced_until(store: &OrgStore, now: Timestamp) -> i64 {
+    let greatest = store.head.greatest_ms().unwrap_or(i64::MIN).min(now.as_ms());
+    greatest.saturating_add(1).max(store.head.barrier())
+}
+
+/// Whether a seal up to `until` would move samples, or let go of records.
+fn has_news(store: &OrgStore, until: i64) -> bool {
+    store.head.least_ms().is_some_and(|least| least < until)
+        || store.last_seq.load(Ordering::Acquire) > store.segments().seal_seq
+}
+
+/// The first record that may hold samples of the organisation that are not in segments.
+fn first_unsealed(log: &Log, org: OrgId, seal_seq: u64, sealed_until: i64) -> u64 {
+    let full = log.full_files();
+    let unsealed = full.iter().find(|file| {
+        // Where it is not known what a file holds, it may hold some.
+        file.spans.as_ref().is_none_or(|spans| {
+            spans
+                .iter()
+                .any(|span| span.org == org && (span.last_seq > seal_seq || span.greatest_ms >= sealed_until))
+        })
+    });
+    let at_hand = log.counters().file_first_seq.load(Ordering::Acquire);
+    unsealed.map_or(at_hand, |file| file.first_seq)
+}

@@ -1,0 +1,155 @@
+//! When which organisation is to be sealed.
+//!
+//! A window of event time, half an hour at :00 and :30, closes when the clock is two minutes past its end and no sample
+//! below the end has come for ten seconds; where they keep coming, fifteen minutes after the first one beyond the end
+//! was seen, so that a backfill of old times stays in order too. Memory, the log's size and too many late samples make
+//! it sooner. One sender's clock never makes another's samples late, since only the server's clock and arrivals count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::forced_until;
+use crate::clock::Stopwatch;
+use crate::model::{OrgId, Timestamp};
+use crate::tsdb::options::Options;
+use crate::tsdb::store::{OrgStore, Stores};
+use crate::tsdb::wal::log::Log;
+
+const WINDOW_MS: i64 = 30 * 60_000;
+/// How far past its end the clock must be.
+const PAST_MS: i64 = 2 * 60_000;
+/// How long nothing below the end may have come.
+const QUIET_MS: i64 = 10_000;
+/// After so long beyond the end it is not waited for quiet any more.
+const PATIENCE_MS: i64 = 15 * 60_000;
+/// A seal that failed is tried again, and an early one repeated, after this.
+const AGAIN_MS: i64 = 60_000;
+
+/// What sealing remembers; one seal at a time.
+#[derive(Debug, Default)]
+pub(in crate::tsdb) struct Sealer {
+    orgs: BTreeMap<OrgId, Watch>,
+    /// When everything was sealed early.
+    early_at: Option<Timestamp>,
+    /// Since the last seal that was made.
+    last_made: Option<Stopwatch>,
+}
+
+/// What is known of one organisation.
+#[derive(Debug, Default)]
+struct Watch {
+    /// The end of the window that is waited for.
+    end: i64,
+    /// When a sample below it was seen last.
+    below_at: Option<Timestamp>,
+    /// When one beyond it was seen first.
+    beyond_since: Option<Timestamp>,
+    failure: Option<(Timestamp, String)>,
+}
+
+impl Sealer {
+    /// What is to be sealed now, and up to when.
+    pub(super) fn due(
+        &mut self,
+        stores: &Stores,
+        options: &Options,
+        log: &Log,
+        now: Timestamp,
+    ) -> Vec<(Arc<OrgStore>, i64)> {
+        let end = now.as_ms().saturating_sub(PAST_MS).div_euclid(WINDOW_MS).saturating_mul(WINDOW_MS);
+        let all = stores.all();
+        let early = self.is_early(&all, stores, options, log, now);
+        let mut due = Vec::new();
+        for store in all {
+            let watch = self.orgs.entry(store.org).or_default();
+            let is_ripe = watch.is_ripe(&store, end, now);
+            let rests = watch.failure.as_ref().is_some_and(|(at, _)| now.ms_since(*at) < AGAIN_MS);
+            if rests {
+                continue;
+            }
+            let until = if early { forced_until(&store, now) } else { end };
+            // Asked of what is committed: a window that was closed by a seal that failed is still due.
+            let is_new = store.segments().sealed_until < until || early;
+            if (early || is_ripe) && is_new && has_work(&store, until, log) {
+                due.push((store, until));
+            }
+        }
+        due
+    }
+
+    /// Whether memory or space ask for a seal of everything.
+    fn is_early(
+        &mut self,
+        all: &[Arc<OrgStore>],
+        stores: &Stores,
+        options: &Options,
+        log: &Log,
+        now: Timestamp,
+    ) -> bool {
+        let late: u64 = all.iter().map(|store| store.head.counters.late.load(Ordering::Relaxed)).sum();
+        let asked = stores.head_bytes.load(Ordering::Relaxed) > options.seal_head_bytes
+            || log.counters().file_bytes.load(Ordering::Relaxed) > options.seal_log_bytes
+            || late > options.seal_late_samples;
+        let again = self.early_at.is_none_or(|at| now.ms_since(at) >= AGAIN_MS);
+        if asked && again {
+            self.early_at = Some(now);
+        }
+        asked && again
+    }
+
+    pub(super) fn made(&mut self, org: OrgId) {
+        self.last_made = Some(Stopwatch::start());
+        self.orgs.entry(org).or_default().failure = None;
+    }
+
+    pub(super) fn failed(&mut self, org: OrgId, now: Timestamp, why: String) {
+        self.orgs.entry(org).or_default().failure = Some((now, why));
+    }
+
+    /// Whether something was sealed so lately.
+    pub(in crate::tsdb) fn made_within(&self, time: Duration) -> bool {
+        self.last_made.is_some_and(|watch| watch.elapsed() < time)
+    }
+
+    /// What failed and was not made since, one sentence each.
+    pub(in crate::tsdb) fn failures(&self) -> impl Iterator<Item = String> {
+        self.orgs.iter().filter_map(|(org, watch)| {
+            let (at, why) = watch.failure.as_ref()?;
+            let at = at.to_rfc3339();
+            Some(format!(
+                "organisation {org} was not sealed at {at}; its samples stay in memory and in the log: {why}"
+            ))
+        })
+    }
+}
+
+impl Watch {
+    /// Takes note of what came, and says whether the window may be closed.
+    fn is_ripe(&mut self, store: &OrgStore, end: i64, now: Timestamp) -> bool {
+        if end != self.end {
+            (self.end, self.beyond_since) = (end, None);
+        }
+        if store.arrivals.take_least() < end {
+            self.below_at = Some(now);
+        }
+        if store.arrivals.greatest() >= end {
+            self.beyond_since.get_or_insert(now);
+        }
+        let quiet = self.below_at.is_none_or(|at| now.ms_since(at) >= QUIET_MS);
+        quiet || self.beyond_since.is_some_and(|since| now.ms_since(since) >= PATIENCE_MS)
+    }
+}
+
+/// Whether there is anything to move, or a log file waits for this organisation alone.
+fn has_work(store: &OrgStore, until: i64, log: &Log) -> bool {
+    if store.head.least_ms().is_some_and(|least| least < until) {
+        return true;
+    }
+    let set = store.segments();
+    log.full_files().iter().flat_map(|file| file.spans.iter().flatten()).any(|span| {
+        let waits = span.last_seq > set.seal_seq || span.greatest_ms >= set.sealed_until;
+        span.org == store.org && waits && span.greatest_ms < until
+    })
+}

@@ -1,0 +1,344 @@
+//! What lies before the barrier of a head, written to segments.
+//!
+//! A seal makes one segment of what came in time and, where there are, one of late samples. What spans more than two
+//! hours, as after a backfill, is cut at UTC days, so that retention and reading by time find their pieces; what spans
+//! years is cut more coarsely, so that a seal has a bounded number of files. Few are written at a time: the rest is
+//! found in further passes over the head.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::SealError;
+use crate::clock::Stopwatch;
+use crate::kv::with_sources;
+use crate::model::{Labels, OrgId, StoreId};
+use crate::tsdb::options::Rest;
+use crate::tsdb::report::SampleColumns;
+use crate::tsdb::segment::{LATE, NewSegment, SegmentMeta, SegmentWriteError, SegmentWriter};
+use crate::tsdb::store::OrgStore;
+
+/// Not cut: a window, and the one after it that waited.
+const WHOLE_MS: i64 = 2 * 3_600_000;
+const DAY_MS: i64 = 24 * 3_600_000;
+/// Pieces of either kind at most; twice as many fit one change of the list.
+const PIECES_MAX: i64 = 31;
+/// Segments that are written at a time.
+const OPEN_MAX: usize = 8;
+/// Work between rests.
+const WORK: Duration = Duration::from_millis(20);
+
+/// What a seal takes.
+pub(super) struct Window {
+    /// Samples before this are late: the time before it was sealed earlier.
+    pub(super) since: i64,
+    pub(super) until: i64,
+    pub(super) first_log_seq: u64,
+    pub(super) last_log_seq: u64,
+}
+
+/// How fast.
+pub(super) enum Pace<'t> {
+    Full,
+    /// Half a core, unless somebody waits.
+    Half {
+        rest: &'t Rest,
+        hurry: &'t AtomicU32,
+    },
+}
+
+impl Pace<'_> {
+    fn rest(&self, watch: &mut Stopwatch) {
+        if let Pace::Half { rest, hurry } = self
+            && watch.elapsed() >= WORK
+        {
+            if hurry.load(Ordering::Relaxed) == 0 {
+                rest.take(watch.elapsed());
+            }
+            *watch = Stopwatch::start();
+        }
+    }
+}
+
+/// Which segment a sample belongs into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Piece {
+    late: bool,
+    number: i64,
+}
+
+/// How one kind of samples is cut.
+struct Cut {
+    /// Width in ms; none: not at all.
+    width: Option<i64>,
+}
+
+impl Cut {
+    fn of(first: i64, last: i64) -> Cut {
+        let span = last.saturating_sub(first);
+        if span <= WHOLE_MS {
+            return Cut { width: None };
+        }
+        // One more piece than widths may be touched.
+        let days = (span / DAY_MS / (PIECES_MAX - 1)).saturating_add(1);
+        Cut { width: Some(days.saturating_mul(DAY_MS)) }
+    }
+
+    fn number(&self, at_ms: i64) -> i64 {
+        self.width.map_or(0, |width| at_ms.div_euclid(width))
+    }
+}
+
+struct Cuts {
+    since: i64,
+    late: Cut,
+    main: Cut,
+}
+
+impl Cuts {
+    fn piece(&self, at_ms: i64) -> Piece {
+        let late = at_ms < self.since;
+        let cut = if late { &self.late } else { &self.main };
+        Piece { late, number: cut.number(at_ms) }
+    }
+}
+
+/// Writes all segments of a window. `written` gets those that are finished, even where it fails.
+pub(super) fn write(
+    store: &OrgStore,
+    dir: &Path,
+    id: StoreId,
+    window: &Window,
+    pace: Pace<'_>,
+    written: &mut Vec<SegmentMeta>,
+) -> Result<(), SealError> {
+    let Some(least) = store.head.least_ms().filter(|least| *least < window.until) else { return Ok(()) };
+    let last = window.until - 1;
+    let cuts = Cuts {
+        since: window.since,
+        late: Cut::of(least, last.min(window.since.saturating_sub(1))),
+        main: Cut::of(least.max(window.since), last),
+    };
+    let mut wanted = None;
+    loop {
+        let mut pass = Pass {
+            store,
+            dir,
+            id,
+            window,
+            cuts: &cuts,
+            wanted,
+            open: BTreeMap::new(),
+            later: BTreeSet::new(),
+        };
+        let later = match pass.run(&pace) {
+            Ok(()) => pass.finish(written)?,
+            Err(e) => {
+                pass.abandon(written);
+                return Err(e);
+            }
+        };
+        if later.is_empty() {
+            return Ok(());
+        }
+        wanted = Some(later);
+    }
+}
+
+/// One walk over the head.
+struct Pass<'t> {
+    store: &'t OrgStore,
+    dir: &'t Path,
+    id: StoreId,
+    window: &'t Window,
+    cuts: &'t Cuts,
+    /// None: whatever there is.
+    wanted: Option<BTreeSet<Piece>>,
+    open: BTreeMap<Piece, Open>,
+    /// Pieces that were seen and are for another pass.
+    later: BTreeSet<Piece>,
+}
+
+struct Open {
+    writer: SegmentWriter,
+    family: Option<usize>,
+    /// Those that were full.
+    finished: Vec<SegmentMeta>,
+}
+
+impl Pass<'_> {
+    fn run(&mut self, pace: &Pace<'_>) -> Result<(), SealError> {
+        let mut watch = Stopwatch::start();
+        let mut columns = SampleColumns::default();
+        let mut bits = Vec::new();
+        let families = self.store.table().families.len();
+        for family in 0..families {
+            for id in self.ids(family) {
+                columns.times.clear();
+                columns.values.clear();
+                self.store.head.copy_closed(id, &mut columns);
+                if columns.times.is_empty() {
+                    continue;
+                }
+                let Some(labels) = self.store.table().labels(id) else { continue };
+                bits.clear();
+                bits.extend(columns.values.iter().map(|value| value.to_bits()));
+                self.series(family, id, &labels, &columns.times, &bits)?;
+                pace.rest(&mut watch);
+            }
+        }
+        Ok(())
+    }
+
+    /// The series of a family, ascending.
+    fn ids(&self, family: usize) -> Vec<u32> {
+        let table = self.store.table();
+        let mut ids = table.families.get(family).map(|family| family.ids.clone()).unwrap_or_default();
+        drop(table);
+        ids.sort_unstable();
+        ids
+    }
+
+    fn series(
+        &mut self,
+        family: usize,
+        id: u32,
+        labels: &Labels,
+        times: &[i64],
+        bits: &[u64],
+    ) -> Result<(), SealError> {
+        let (mut times, mut bits) = (times, bits);
+        while let Some(first) = times.first() {
+            let piece = self.cuts.piece(*first);
+            let count = times.partition_point(|at| self.cuts.piece(*at) == piece);
+            let (Some((these_times, rest_times)), Some((these_bits, rest_bits))) =
+                (times.split_at_checked(count), bits.split_at_checked(count))
+            else {
+                return Ok(());
+            };
+            (times, bits) = (rest_times, rest_bits);
+            self.put(piece, family, id, labels, (these_times, these_bits))?;
+        }
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        piece: Piece,
+        family: usize,
+        id: u32,
+        labels: &Labels,
+        (times, bits): (&[i64], &[u64]),
+    ) -> Result<(), SealError> {
+        let is_wanted = self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&piece));
+        if !is_wanted {
+            return Ok(());
+        }
+        if !self.open.contains_key(&piece) && self.open.len() == OPEN_MAX {
+            self.later.insert(piece);
+            return Ok(());
+        }
+        let org = self.store.org;
+        let open = match self.open.remove(&piece) {
+            Some(open) if open.writer.is_full() => {
+                let mut finished = open.finished;
+                finished.push(open.writer.finish().map_err(|e| failed(org, e))?);
+                Open { writer: self.create(piece)?, family: None, finished }
+            }
+            Some(open) => open,
+            None => Open { writer: self.create(piece)?, family: None, finished: Vec::new() },
+        };
+        let open = self.open.entry(piece).or_insert(open);
+        let mut write = || {
+            if open.family.replace(family) != Some(family) {
+                let names: Vec<&str> = labels.iter().map(|label| &*label.name).collect();
+                open.writer.family(&names)?;
+            }
+            let values: Vec<&str> = labels.iter().map(|label| &*label.value).collect();
+            open.writer.series(id, &values, times, bits)
+        };
+        write().map_err(|e| failed(org, e))
+    }
+
+    fn create(&self, piece: Piece) -> Result<SegmentWriter, SealError> {
+        let new = NewSegment {
+            org: self.store.org,
+            seq: self.store.next_segment.fetch_add(1, Ordering::Relaxed),
+            level: 0,
+            flags: if piece.late { LATE } else { 0 },
+            first_log_seq: self.window.first_log_seq,
+            last_log_seq: self.window.last_log_seq,
+            replaces: Vec::new(),
+        };
+        SegmentWriter::create(self.dir, self.id, new).map_err(|e| failed(self.store.org, e))
+    }
+
+    /// Finishes the segments; answers what is left for another pass.
+    fn finish(self, written: &mut Vec<SegmentMeta>) -> Result<BTreeSet<Piece>, SealError> {
+        let org = self.store.org;
+        let mut first = None;
+        for open in self.open.into_values() {
+            written.extend(open.finished);
+            match (&first, open.writer) {
+                (None, writer) => match writer.finish() {
+                    Ok(meta) => written.push(meta),
+                    Err(e) => first = Some(failed(org, e)),
+                },
+                (Some(_), writer) => give_up(writer),
+            }
+        }
+        first.map_or(Ok(self.later), Err)
+    }
+
+    /// Removes what is not finished; the caller does so with what is.
+    fn abandon(self, written: &mut Vec<SegmentMeta>) {
+        for open in self.open.into_values() {
+            written.extend(open.finished);
+            give_up(open.writer);
+        }
+    }
+}
+
+/// What is left of the file is removed by the next start, if not here.
+fn give_up(writer: SegmentWriter) {
+    if let Err(e) = writer.abandon() {
+        tracing::warn!("{}", with_sources(&e));
+    }
+}
+
+fn failed(org: OrgId, e: SegmentWriteError) -> SealError {
+    match e {
+        SegmentWriteError::Disk(e) => SealError::Disk(e),
+        other => SealError::Segment { org, what: with_sources(&other) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn however_long_the_time_the_pieces_are_few(first: i64, span in 0i64..i64::MAX, at in 0.0f64..1.0) {
+            let last = first.saturating_add(span);
+            let cut = Cut::of(first, last);
+            prop_assert!(cut.number(last) - cut.number(first) < PIECES_MAX);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "any moment will do")]
+            let moment = first.saturating_add(((last.saturating_sub(first)) as f64 * at) as i64).min(last);
+            prop_assert!((cut.number(first)..=cut.number(last)).contains(&cut.number(moment)));
+        }
+    }
+
+    #[test]
+    fn two_hours_stay_whole_and_longer_times_are_cut_at_days() {
+        let noon = 12 * 3_600_000;
+        assert_eq!(Cut::of(noon + 11 * 3_600_000, noon + 13 * 3_600_000).width, None);
+        let cut = Cut::of(noon, noon + 3 * DAY_MS);
+        assert_eq!((cut.number(DAY_MS - 1), cut.number(DAY_MS), cut.number(-1)), (0, 1, -1));
+        assert_eq!(Cut::of(0, 30 * DAY_MS - 1).width, Some(DAY_MS));
+        assert_eq!(Cut::of(0, 300 * DAY_MS).width, Some(11 * DAY_MS));
+    }
+}

@@ -1,0 +1,59 @@
+//! Bodies of time blocks.
+//!
+//! ```text
+//! 0 varint samples (1..=1,024)   varint last - first   u8 flags of the column   column (see `integers`): the times
+//! ```
+
+use super::BLOCK_SAMPLES;
+use super::integers::{self, FLAG_BITS, Reading};
+use crate::tsdb::bytes::{Reader, put_varint};
+use crate::tsdb::error::Damage;
+
+/// Appends the body of a block.
+pub(super) fn put(out: &mut Vec<u8>, times: &[i64]) {
+    let (Some(first), Some(last)) = (times.first(), times.last()) else { return };
+    put_varint(out, times.len() as u64);
+    put_varint(out, last.wrapping_sub(*first).cast_unsigned());
+    let plan = integers::plan(times, true);
+    out.push(plan.flags);
+    plan.put(out);
+}
+
+/// Samples and span in time, before the column.
+pub(super) fn take_header(reader: &mut Reader<'_>) -> Result<(usize, u64), Damage> {
+    let count = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
+    if count == 0 || count > BLOCK_SAMPLES {
+        return Err(reader.damage("a time block of 0 or over 1,024 times"));
+    }
+    Ok((count, reader.varint()?))
+}
+
+/// Appends the times of a body; the reader stands at its start, and at its end afterwards.
+pub(super) fn take(reader: &mut Reader<'_>, out: &mut Vec<i64>) -> Result<(), Damage> {
+    let (count, span) = take_header(reader)?;
+    let flags = reader.u8()? & FLAG_BITS;
+    let start = out.len();
+    let step = integers::take(reader, Reading { flags, count, wanted: count }, |column| {
+        out.extend(column.iter().map(|time| time.cast_signed()));
+    })?;
+    let times = out.get(start..).unwrap_or_default();
+    if !ascend(times, step) {
+        return Err(reader.damage("times do not ascend"));
+    }
+    let ends = times.first().zip(times.last());
+    if ends.is_some_and(|(first, last)| last.wrapping_sub(*first).cast_unsigned() == span) {
+        Ok(())
+    } else {
+        Err(reader.damage("times do not span what the block says"))
+    }
+}
+
+/// Whether each time is after the one before; `step` is the difference that all keep, if known.
+fn ascend(times: &[i64], step: Option<i64>) -> bool {
+    if let (Some(step), Some(first), Some(last)) = (step, times.first(), times.last()) {
+        let steps = i128::try_from(times.len()).unwrap_or_default() - 1;
+        return step > 0 && i128::from(*first) + i128::from(step) * steps == i128::from(*last);
+    }
+    // No end at the first that does not: there is none.
+    times.iter().zip(times.iter().skip(1)).fold(true, |ascend, (a, b)| ascend & (a < b))
+}

@@ -1,0 +1,331 @@
+//! Bodies of value blocks.
+//!
+//! ```text
+//! 0 u8 kind | flags of the column << 3 | ODD 0x80
+//!   if ODD is set: varint count, for each varint (index - index before - 1; the first's from the start), 8 bytes of
+//!   bit pattern: values that the column does not give
+//!   kind 0 same      the bit pattern big-endian, without its low zero bytes, to the end of the body
+//!   kind 1 whole     a column (see `integers`): value = x
+//!   kind 2 decimal   u8 exponent e (0..=18), a column: value = x / 10^e
+//!   kind 3 ordered   a column: bit pattern = x, its low 63 bits inverted where it is negative
+//!   kind 4 few       u8 patterns - 1, each u8 kept bytes and those, big-endian; a column of places among them
+//!   kind 5 raw       8 bytes each
+//! ```
+//! Odd are, in practice, the stale marker and other NaN, infinities and minus zero among decimals.
+
+use super::integers::{self, FLAG_BITS, Plan, Reading};
+use crate::tsdb::bytes::{Reader, put_varint, whole_bytes};
+use crate::tsdb::error::Damage;
+
+const SAME: u8 = 0;
+const WHOLE: u8 = 1;
+const DECIMAL: u8 = 2;
+const ORDERED: u8 = 3;
+const FEW: u8 = 4;
+const RAW: u8 = 5;
+const ODD: u8 = 0x80;
+
+/// Different patterns that are still few.
+const FEW_MAX: usize = 16;
+/// Decimals that can be written: 10^18 is the last that fits an i64.
+const EXPONENT_MAX: u8 = 18;
+const POWERS: [f64; 19] =
+    [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
+
+/// The bit pattern as an integer that ascends with the value; its own inverse.
+const fn ordered(pattern: i64) -> i64 {
+    pattern ^ (pattern >> 63) & i64::MAX
+}
+
+/// The integer that gives the same bits back when divided, below 2^53 so that it is exact.
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "bounded by 2^53 and checked bit for bit"
+)]
+fn scaled(pattern: u64, power: f64) -> Option<i64> {
+    const BOUND: f64 = 9_007_199_254_740_992.0;
+    let value = f64::from_bits(pattern);
+    let wide = value * power;
+    if !(-BOUND..=BOUND).contains(&wide) {
+        return None;
+    }
+    let mantissa = (wide + 0.5f64.copysign(wide)) as i64;
+    ((mantissa as f64 / power).to_bits() == pattern).then_some(mantissa)
+}
+
+fn exponent_of(pattern: u64, from: u8) -> Option<u8> {
+    let powers = (0..=EXPONENT_MAX).zip(POWERS).skip(usize::from(from));
+    powers.into_iter().find(|(_, power)| scaled(pattern, *power).is_some()).map(|(exponent, _)| exponent)
+}
+
+/// Values as integers over a power of ten, but for the odd ones: {index, pattern}.
+struct Decimals {
+    exponent: u8,
+    column: Vec<i64>,
+    odd: Vec<(usize, u64)>,
+}
+
+fn decimals(values: &[u64]) -> Option<Decimals> {
+    // Sixteen values tell whether these are decimals at all.
+    let stride = values.len().div_ceil(16).max(1);
+    let mut exponent = 0;
+    let (mut seen, mut found) = (0, 0);
+    for pattern in values.iter().step_by(stride) {
+        seen += 1;
+        if let Some(least) = exponent_of(*pattern, 0) {
+            found += 1;
+            exponent = exponent.max(least);
+        }
+    }
+    if found * 4 < seen * 3 {
+        return None;
+    }
+    loop {
+        let power = *POWERS.get(usize::from(exponent))?;
+        let mut column = Vec::with_capacity(values.len());
+        let mut odd = Vec::new();
+        let mut before = None;
+        let mut higher = None;
+        for (index, pattern) in values.iter().enumerate() {
+            if let Some(x) = scaled(*pattern, power) {
+                if before.is_none() {
+                    // The odd ones at the start are predicted like this one.
+                    column.fill(x);
+                }
+                before = Some(x);
+            } else {
+                odd.push((index, *pattern));
+                higher = higher.or_else(|| exponent_of(*pattern, exponent + 1));
+            }
+            column.push(before.unwrap_or_default());
+        }
+        // An odd value takes some ten bytes; one digit more takes 0.4 bytes for each value.
+        match higher {
+            Some(higher) if odd.len() * 24 > values.len() => exponent = higher,
+            _ if odd.len() * 8 > values.len() + 8 => return None,
+            _ => return Some(Decimals { exponent, column, odd }),
+        }
+    }
+}
+
+/// Appends the body of a block.
+pub(super) fn put(out: &mut Vec<u8>, values: &[u64]) {
+    let Some(first) = values.first() else { return };
+    if values.iter().all(|value| value == first) {
+        out.push(SAME);
+        let kept = 8 - whole_bytes(first.trailing_zeros());
+        out.extend(first.to_be_bytes().iter().take(usize::from(kept)));
+        return;
+    }
+    let start = out.len();
+    let decimals = decimals(values);
+    let by_decimals = decimals.map(|decimals| {
+        let plan = integers::plan(&decimals.column, false);
+        let cost = plan.cost + 80 * decimals.odd.len() as u64;
+        (decimals, plan, cost)
+    });
+    // Few digits are never beaten by the bits themselves.
+    let certain =
+        by_decimals.as_ref().is_some_and(|(decimals, ..)| decimals.exponent < 6 && decimals.odd.is_empty());
+    let by_bits = (!certain).then(|| {
+        let column: Vec<i64> = values.iter().map(|pattern| ordered(pattern.cast_signed())).collect();
+        integers::plan(&column, false)
+    });
+    match (by_decimals, by_bits) {
+        (Some((decimals, plan, cost)), bits) if bits.as_ref().is_none_or(|bits| cost <= bits.cost) => {
+            if !put_few(out, values, cost) {
+                put_decimals(out, &decimals, &plan);
+            }
+        }
+        (_, Some(plan)) => {
+            if !put_few(out, values, plan.cost) {
+                out.push(ORDERED | plan.flags << 3);
+                plan.put(out);
+            }
+        }
+        _ => {}
+    }
+    if out.len() - start > 1 + values.len() * 8 {
+        out.truncate(start);
+        out.push(RAW);
+        for value in values {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+fn put_decimals(out: &mut Vec<u8>, decimals: &Decimals, plan: &Plan) {
+    let kind = if decimals.exponent == 0 { WHOLE } else { DECIMAL };
+    let odd = if decimals.odd.is_empty() { 0 } else { ODD };
+    out.push(kind | plan.flags << 3 | odd);
+    if odd != 0 {
+        put_varint(out, decimals.odd.len() as u64);
+        let mut next = 0;
+        for (index, pattern) in &decimals.odd {
+            put_varint(out, (index - next) as u64);
+            out.extend_from_slice(&pattern.to_le_bytes());
+            next = index + 1;
+        }
+    }
+    if kind == DECIMAL {
+        out.push(decimals.exponent);
+    }
+    plan.put(out);
+}
+
+/// Writes kind 4 if the values are few and that is smaller than `cost` bits.
+fn put_few(out: &mut Vec<u8>, values: &[u64], cost: u64) -> bool {
+    let mut patterns: Vec<(u64, usize)> = Vec::with_capacity(FEW_MAX);
+    let mut last = 0;
+    for value in values {
+        match patterns.get_mut(last) {
+            Some((pattern, count)) if pattern == value => *count += 1,
+            _ => {
+                if let Some(place) = patterns.iter().position(|(pattern, _)| pattern == value) {
+                    last = place;
+                    if let Some((_, count)) = patterns.get_mut(place) {
+                        *count += 1;
+                    }
+                } else if patterns.len() < FEW_MAX {
+                    last = patterns.len();
+                    patterns.push((*value, 1));
+                } else {
+                    return false;
+                }
+            }
+        }
+    }
+    patterns.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let place = |value: &u64| patterns.iter().position(|(pattern, _)| pattern == value).unwrap_or_default();
+    let column: Vec<i64> =
+        values.iter().map(|value| i64::try_from(place(value)).unwrap_or_default()).collect();
+    let plan = integers::plan(&column, false);
+    if plan.cost + 72 * patterns.len() as u64 >= cost {
+        return false;
+    }
+    out.push(FEW | plan.flags << 3);
+    out.push(u8::try_from(patterns.len() - 1).unwrap_or_default());
+    for (pattern, _) in &patterns {
+        let kept = 8 - whole_bytes(pattern.trailing_zeros());
+        out.push(kept);
+        out.extend(pattern.to_be_bytes().iter().take(usize::from(kept)));
+    }
+    plan.put(out);
+    true
+}
+
+/// Appends the first `wanted` of the `count` values (1 to 1,024) of a body at whose start the reader stands. If all are
+/// wanted, it stands at the body's end afterwards.
+pub(super) fn take(
+    reader: &mut Reader<'_>,
+    count: usize,
+    wanted: usize,
+    out: &mut Vec<f64>,
+) -> Result<(), Damage> {
+    let tag = reader.u8()?;
+    let column = Reading { flags: tag >> 3 & FLAG_BITS, count, wanted };
+    let start = out.len();
+    let odd = if tag & ODD == 0 { None } else { Some(skip_odd(reader)?) };
+    match tag & 7 {
+        SAME => {
+            let pattern = take_pattern(reader, reader.left())?;
+            out.resize(start + wanted, f64::from_bits(pattern));
+        }
+        WHOLE => {
+            integers::take(reader, column, |column| {
+                out.extend(column.iter().map(|x| whole(*x)));
+            })?;
+        }
+        DECIMAL => {
+            let exponent = usize::from(reader.u8()?);
+            let power = *POWERS.get(exponent).ok_or_else(|| reader.damage("unknown exponent"))?;
+            integers::take(reader, column, |column| {
+                out.extend(column.iter().map(|x| whole(*x) / power));
+            })?;
+        }
+        ORDERED => {
+            integers::take(reader, column, |column| {
+                out.extend(column.iter().map(|x| f64::from_bits(ordered(x.cast_signed()).cast_unsigned())));
+            })?;
+        }
+        FEW => take_few(reader, column, out)?,
+        RAW => {
+            for _ in 0..wanted {
+                out.push(f64::from_bits(reader.u64()?));
+            }
+        }
+        _ => return Err(reader.damage("unknown kind of values")),
+    }
+    // Whole minis are read; what is beyond the wanted ones goes again.
+    out.truncate(start + wanted);
+    match odd {
+        Some(mut odd) => take_odd(&mut odd, count, out.get_mut(start..).unwrap_or_default()),
+        None => Ok(()),
+    }
+}
+
+#[inline]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "below 2^53 if written here; of hostile bytes any value will do"
+)]
+const fn whole(x: u64) -> f64 {
+    x.cast_signed() as f64
+}
+
+fn take_few(reader: &mut Reader<'_>, column: Reading, out: &mut Vec<f64>) -> Result<(), Damage> {
+    let mut patterns = [0; FEW_MAX];
+    let few = usize::from(reader.u8()?) + 1;
+    for slot in patterns.get_mut(..few).ok_or_else(|| reader.damage("over 16 patterns"))? {
+        let kept = usize::from(reader.u8()?);
+        *slot = take_pattern(reader, kept)?;
+    }
+    // A place beyond the patterns takes what is there, and is noticed.
+    let mut highest = 0;
+    integers::take(reader, column, |column| {
+        for place in column {
+            highest = highest.max(*place);
+            let pattern = usize::try_from(*place).ok().and_then(|place| patterns.get(place));
+            out.push(f64::from_bits(pattern.copied().unwrap_or_default()));
+        }
+    })?;
+    if highest < few as u64 { Ok(()) } else { Err(reader.damage("unknown pattern")) }
+}
+
+/// A pattern of which the high bytes are written.
+fn take_pattern(reader: &mut Reader<'_>, kept: usize) -> Result<u64, Damage> {
+    let mut pattern = [0; 8];
+    let place = pattern.get_mut(..kept).ok_or_else(|| reader.damage("pattern over 8 bytes"))?;
+    place.copy_from_slice(reader.take(kept)?);
+    Ok(u64::from_be_bytes(pattern))
+}
+
+/// Passes by the odd values and answers where they are.
+fn skip_odd<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, Damage> {
+    let odd = *reader;
+    for _ in 0..reader.count(9)? {
+        reader.varint()?;
+        reader.u64()?;
+    }
+    Ok(odd)
+}
+
+/// Sets the odd values among the first ones of a block of `count`.
+fn take_odd(reader: &mut Reader<'_>, count: usize, values: &mut [f64]) -> Result<(), Damage> {
+    let mut next = 0usize;
+    for _ in 0..reader.count(9)? {
+        let gap = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
+        let index = next.saturating_add(gap);
+        if index >= count {
+            return Err(reader.damage("an odd value beyond the block"));
+        }
+        let pattern = reader.u64()?;
+        if let Some(slot) = values.get_mut(index) {
+            *slot = f64::from_bits(pattern);
+        }
+        next = index + 1;
+    }
+    Ok(())
+}

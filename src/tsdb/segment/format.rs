@@ -1,0 +1,300 @@
+//! The segment file, byte by byte. Integers are little-endian, times i64 milliseconds, checksums CRC32C.
+//!
+//! ```text
+//!    0  8 "PROMSEG1"   8 u16 version 1  10 u16 header bytes 64  12 u32 zero    16 16 store id
+//!   32 u32 org        36 u8 level      37 u8 flags            38 2 zero
+//!   40 u64 segment seq                 48 u64 first log seq   56 u32 zero     60 u32 crc of 0..60
+//!   64 sections, each beginning at a multiple of 64, zeros between them:
+//!    1 DATA          family by family, series by series: varint bytes of each value block but the last; value blocks
+//!                    ([`super::block`]), in order of time and back to back
+//!    2 TIMES         time blocks, equal ones once
+//!    3 COLUMNS       columns of bits ([`super::packed`]), equal ones once; 8 zeros
+//!    4 FAMILIES      below
+//!    5 DICTIONARIES  u32 n; (n + 1) x u32 where each begins and the last one ends, from the start of the section;
+//!                    n dictionaries ([`super::dictionary`]): of label names; then of the values of each of them in turn
+//!   footer   5 x { u32 section id, u32 crc, u64 offset, u64 bytes }, in order of id and of place
+//!            list entry: u8 level, u8 flags (1 late samples, 2 histograms), u16 replaced n, u32 series,
+//!              i64 least time, i64 greatest time, u64 file bytes, u64 samples, u64 first log seq, u64 last log seq,
+//!              n x u64 segment seq replaced
+//!   last 32  u32 footer bytes, u32 crc of footer, store id, org and what follows here, u64 file bytes, u64 segment seq,
+//!            8 "PROMSEGE"
+//! ```
+//! DATA and TIMES have a checksum for each block and one for `check` here; the others are verified when the file is opened.
+//!
+//! The series of a target are scraped together: they have the same times. A **timeline** is the list of the time blocks of
+//! a series; each row names one by number.
+//! ```text
+//! FAMILIES   0 u32 families n      4 u32 timelines     8 (n + 1) x u32 where each record begins, from the start here
+//!            timelines, four columns: first time; last time; where the list of its blocks ends; of all lists, the time
+//!              blocks' offsets in TIMES
+//!            n records, ascending by metric name, then by label names:
+//!              varint 1 + number of the metric name among the values of `__name__` (0: none)
+//!              varint rows    varint offset of its DATA    varint labels, labels x varint number of the name
+//!              columns of its rows, ascending by series id: series id; timeline; offset of its blocks from the family's
+//!                DATA, and one more where the last row's end
+//!              for each label: u8 form; form 0: column of values' numbers
+//!                                       form 1: column of local numbers; column of the values' numbers by local number
+//! ```
+//! The list itself is control's (`tsdb::manifest`): the entry here lets it be checked, and made again if it is lost.
+
+use super::SegmentMeta;
+use crate::model::{OrgId, StoreId};
+use crate::tsdb::bytes::Reader;
+use crate::tsdb::error::Damage;
+
+/// The version written; older ones there are none.
+pub(super) const VERSION: u16 = 1;
+pub(super) const HEADER_BYTES: usize = 64;
+pub(super) const TAIL_BYTES: usize = 32;
+/// Where sections begin.
+pub(super) const ALIGNMENT: u64 = 64;
+/// Zeros behind the columns, so that a reader loads 8 bytes at a time.
+pub(super) const COLUMNS_PAD: usize = 8;
+/// Forms of a label's column.
+pub(super) const DIRECT: u8 = 0;
+pub(super) const LOCAL: u8 = 1;
+
+const MAGIC: &[u8; 8] = b"PROMSEG1";
+const END_MAGIC: &[u8; 8] = b"PROMSEGE";
+const SECTIONS: usize = 5;
+const SECTION_BYTES: usize = 24;
+/// A footer at most: the sections, an entry, 65,535 replaced segments.
+const FOOTER_BYTES_MAX: usize = 1 << 20;
+
+/// Places in [`Footer::sections`].
+pub(super) const DATA: usize = 0;
+pub(super) const TIMES: usize = 1;
+pub(super) const COLUMNS: usize = 2;
+pub(super) const FAMILIES: usize = 3;
+pub(super) const DICTIONARIES: usize = 4;
+
+/// The first 64 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) store: StoreId,
+    pub(super) org: OrgId,
+    pub(super) level: u8,
+    pub(super) flags: u8,
+    pub(super) seq: u64,
+    pub(super) first_log_seq: u64,
+}
+
+/// What the first 64 bytes turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Header(Header),
+    Newer(u16),
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_BYTES);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&64u16.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.store.0);
+        out.extend_from_slice(&self.org.0.to_le_bytes());
+        out.extend_from_slice(&[self.level, self.flags, 0, 0]);
+        out.extend_from_slice(&self.seq.to_le_bytes());
+        out.extend_from_slice(&self.first_log_seq.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Found, Damage> {
+        let bytes = bytes.get(..HEADER_BYTES).ok_or_else(|| Damage::new(0, "shorter than a header"))?;
+        let mut reader = Reader::new(bytes);
+        if &reader.array()? != MAGIC {
+            return Err(Damage::new(0, "not a segment"));
+        }
+        let version = reader.u16()?;
+        if version > VERSION {
+            return Ok(Found::Newer(version));
+        }
+        let crc = bytes.get(60..).and_then(<[u8]>::first_chunk).copied().map(u32::from_le_bytes);
+        if version == 0 || crc != bytes.get(..60).map(crc32c::crc32c) {
+            return Err(Damage::new(0, "wrong checksum of the header"));
+        }
+        reader.take(6)?;
+        let store = StoreId(reader.array()?);
+        let org = OrgId(reader.u32()?);
+        let [level, flags, _, _] = reader.array()?;
+        Ok(Found::Header(Header {
+            store,
+            org,
+            level,
+            flags,
+            seq: reader.u64()?,
+            first_log_seq: reader.u64()?,
+        }))
+    }
+}
+
+/// A section's place in the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Section {
+    pub(super) crc: u32,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// What stands at the end of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Footer {
+    pub(super) sections: [Section; SECTIONS],
+    /// Without a hash.
+    pub(super) meta: SegmentMeta,
+}
+
+/// The checksum that stands in the file's end, and in the list.
+fn footer_crc(store: StoreId, org: OrgId, footer: &[u8], after: &[u8]) -> u32 {
+    let crc = crc32c::crc32c_append(crc32c::crc32c(footer), &store.0);
+    crc32c::crc32c_append(crc32c::crc32c_append(crc, &org.0.to_le_bytes()), after)
+}
+
+impl Footer {
+    /// Footer and last 32 bytes; sets the entry's file bytes and checksum. `start`: where in the file it will stand.
+    pub(super) fn encode(&mut self, store: StoreId, start: u64) -> Vec<u8> {
+        let replaced = u16::try_from(self.meta.replaces.len()).unwrap_or(u16::MAX);
+        self.meta.replaces.truncate(usize::from(replaced));
+        let bytes = SECTIONS * SECTION_BYTES + self.meta.entry_bytes();
+        self.meta.file_bytes = start + (bytes + TAIL_BYTES) as u64;
+        let mut out = Vec::with_capacity(bytes + TAIL_BYTES);
+        for (id, section) in (1u32..).zip(&self.sections) {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&section.crc.to_le_bytes());
+            out.extend_from_slice(&section.offset.to_le_bytes());
+            out.extend_from_slice(&section.bytes.to_le_bytes());
+        }
+        self.meta.put_entry(&mut out);
+        let mut after = Vec::with_capacity(24);
+        after.extend_from_slice(&self.meta.file_bytes.to_le_bytes());
+        after.extend_from_slice(&self.meta.seq.to_le_bytes());
+        after.extend_from_slice(END_MAGIC);
+        self.meta.footer_crc = footer_crc(store, self.meta.org, &out, &after);
+        let length = u32::try_from(out.len()).unwrap_or(u32::MAX);
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(&self.meta.footer_crc.to_le_bytes());
+        out.extend_from_slice(&after);
+        out
+    }
+
+    /// The footer of a whole file; damage names its place in the file.
+    pub(super) fn decode(file: &[u8], store: StoreId, org: OrgId) -> Result<Footer, Damage> {
+        let tail_at = file.len().saturating_sub(TAIL_BYTES);
+        let at_tail = |what| Damage::new(tail_at, what);
+        let mut tail = Reader::new(file.get(tail_at..).unwrap_or_default());
+        let length = usize::try_from(tail.u32()?).unwrap_or(usize::MAX);
+        let crc = tail.u32()?;
+        let after = file.get(tail_at + 8..).unwrap_or_default();
+        let (file_bytes, seq) = (tail.u64()?, tail.u64()?);
+        if &tail.array()? != END_MAGIC {
+            return Err(at_tail("no end of a segment"));
+        }
+        if length > FOOTER_BYTES_MAX {
+            return Err(at_tail("footer out of all proportion"));
+        }
+        let start = tail_at.checked_sub(length).ok_or_else(|| at_tail("footer larger than the file"))?;
+        let bytes = file.get(start..tail_at).unwrap_or_default();
+        if footer_crc(store, org, bytes, after) != crc {
+            return Err(at_tail("wrong checksum of the footer"));
+        }
+        if file_bytes != file.len() as u64 {
+            return Err(at_tail("another length than the file's"));
+        }
+        let place = |damage: Damage| Damage { offset: damage.offset + start as u64, what: damage.what };
+        let mut reader = Reader::new(bytes);
+        let sections = sections(&mut reader, start as u64).map_err(place)?;
+        let mut meta = SegmentMeta::take_entry(&mut reader, org, seq).map_err(place)?;
+        reader.end().map_err(place)?;
+        meta.footer_crc = crc;
+        Ok(Footer { sections, meta })
+    }
+}
+
+fn sections(reader: &mut Reader<'_>, end: u64) -> Result<[Section; SECTIONS], Damage> {
+    let mut sections = [Section::default(); SECTIONS];
+    let mut free = HEADER_BYTES as u64;
+    for (id, section) in (1u32..).zip(&mut sections) {
+        if reader.u32()? != id {
+            return Err(reader.damage("another section than expected"));
+        }
+        *section = Section { crc: reader.u32()?, offset: reader.u64()?, bytes: reader.u64()? };
+        let past = section.offset.checked_add(section.bytes).filter(|past| *past <= end);
+        let Some(past) = past.filter(|_| section.offset >= free && section.offset % ALIGNMENT == 0) else {
+            return Err(reader.damage("a section that lies wrong"));
+        };
+        free = past;
+    }
+    Ok(sections)
+}
+
+impl SegmentMeta {
+    const ENTRY_BYTES: usize = 56;
+
+    fn entry_bytes(&self) -> usize {
+        SegmentMeta::ENTRY_BYTES + self.replaces.len() * 8
+    }
+
+    /// The first 56 bytes of an entry.
+    fn put_fixed(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.level, self.flags]);
+        out.extend_from_slice(&u16::try_from(self.replaces.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend_from_slice(&self.series.to_le_bytes());
+        out.extend_from_slice(&self.min_ms.to_le_bytes());
+        out.extend_from_slice(&self.max_ms.to_le_bytes());
+        for number in [self.file_bytes, self.samples, self.first_log_seq, self.last_log_seq] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+
+    fn put_entry(&self, out: &mut Vec<u8>) {
+        self.put_fixed(out);
+        for seq in self.replaces.iter().take(usize::from(u16::MAX)) {
+            out.extend_from_slice(&seq.to_le_bytes());
+        }
+    }
+
+    fn take_entry(reader: &mut Reader<'_>, org: OrgId, seq: u64) -> Result<SegmentMeta, Damage> {
+        let (mut meta, replaced) = SegmentMeta::take_fixed(reader, org, seq)?;
+        meta.replaces = take_replaced(reader, replaced)?;
+        Ok(meta)
+    }
+
+    fn take_fixed(reader: &mut Reader<'_>, org: OrgId, seq: u64) -> Result<(SegmentMeta, u16), Damage> {
+        let [level, flags] = reader.array()?;
+        let replaced = reader.u16()?;
+        let meta = SegmentMeta {
+            org,
+            seq,
+            level,
+            flags,
+            series: reader.u32()?,
+            min_ms: reader.i64()?,
+            max_ms: reader.i64()?,
+            file_bytes: reader.u64()?,
+            samples: reader.u64()?,
+            first_log_seq: reader.u64()?,
+            last_log_seq: reader.u64()?,
+            footer_crc: 0,
+            sha256: [0; 16],
+            replaces: Vec::new(),
+        };
+        Ok((meta, replaced))
+    }
+
+    /// Whether a footer's entry is that of this list entry.
+    pub(super) fn agrees(&self, footer: &SegmentMeta) -> bool {
+        let listed = SegmentMeta { sha256: [0; 16], ..self.clone() };
+        listed == *footer
+    }
+}
+
+fn take_replaced(reader: &mut Reader<'_>, count: u16) -> Result<Vec<u64>, Damage> {
+    if usize::from(count) > reader.left() / 8 {
+        return Err(reader.damage("count beyond the body"));
+    }
+    (0..count).map(|_| reader.u64()).collect()
+}

@@ -1,0 +1,157 @@
+//! Which series have samples in a range: those whose head reaches into it, and those whose row of a segment does.
+//!
+//! Asked series by series, so that a question that has heard enough looks no further: the head first, which has nearly
+//! every series that is written; then the segments, newest first.
+
+use std::cmp::Reverse;
+use std::sync::{Arc, PoisonError, RwLockReadGuard};
+
+use super::Snapshot;
+use super::warnings::Warnings;
+use crate::model::TimeRange;
+use crate::tsdb::head::stripe::{Span, Stripe};
+use crate::tsdb::head::{STRIPE_SERIES, Spans, slot};
+use crate::tsdb::manifest::Tombstone;
+use crate::tsdb::segment;
+use crate::tsdb::segments::{Part, SegmentSet};
+use crate::tsdb::store::OrgStore;
+
+/// Answers a question about a range with what was there at its time.
+///
+/// A seal makes its segments known before the head lets go of their samples. A question that took the segments before
+/// and met the head after would miss them: if others count by then, it is asked again.
+pub(super) fn look<T>(
+    snapshot: &Snapshot,
+    store: &OrgStore,
+    range: TimeRange,
+    mut question: impl FnMut(&mut Presence<'_>) -> T,
+) -> T {
+    let range = snapshot.within(range);
+    let mut set = store.segments();
+    loop {
+        let spans = store.head.spans();
+        let mut parts: Vec<&Part> = set.parts.iter().map(|part| &**part).collect();
+        parts.sort_by_key(|part| Reverse(part.meta().max_ms));
+        let head = Cursor { spans: &spans, held: None };
+        let warnings = &snapshot.warnings;
+        let mut presence = Presence { head, set: &set, parts, family: None, range, warnings };
+        let answer = question(&mut presence);
+        presence.warn();
+        drop(presence);
+        let after = store.segments();
+        if Arc::ptr_eq(&set, &after) {
+            return answer;
+        }
+        // Sets change with seals and compactions alone.
+        set = after;
+    }
+}
+
+/// What series have in a range.
+pub(super) struct Presence<'s> {
+    head: Cursor<'s>,
+    set: &'s SegmentSet,
+    /// The newest first.
+    parts: Vec<&'s Part>,
+    /// The family asked for last, and where it lies in each of the parts that have it.
+    family: Option<(u32, Vec<PartRows<'s>>)>,
+    range: TimeRange,
+    warnings: &'s Warnings,
+}
+
+/// The rows of one family in a segment.
+struct PartRows<'s> {
+    part: &'s Part,
+    ids: segment::Ids<'s>,
+    spans: segment::Spans<'s>,
+    /// Behind the row that was found last: series come mostly in the same order here and there.
+    next: usize,
+}
+
+impl PartRows<'_> {
+    fn span(&mut self, id: u32) -> Option<Span> {
+        let row = if self.ids.get(self.next) == Some(id) { Some(self.next) } else { self.ids.row_of(id) }?;
+        self.next = row + 1;
+        let (first, last) = self.spans.get(row)?;
+        Some(Span { first, last })
+    }
+}
+
+impl<'s> Presence<'s> {
+    /// Whether a series of this family (a number of the table's) has samples in the range.
+    pub(super) fn has(&mut self, family: u32, id: u32) -> bool {
+        self.head.span(id).is_some_and(|span| span.overlaps(self.range)) || self.is_sealed(family, id)
+    }
+
+    /// The time of its newest sample at all, if it has any in the range.
+    pub(super) fn newest(&mut self, family: u32, id: u32) -> Option<i64> {
+        let head = self.head.span(id);
+        if !head.is_some_and(|span| span.overlaps(self.range)) && !self.is_sealed(family, id) {
+            return None;
+        }
+        let mut newest = head.map_or(i64::MIN, |span| span.last);
+        for rows in self.rows_of(family) {
+            if rows.part.meta().max_ms <= newest {
+                break;
+            }
+            newest = newest.max(rows.span(id).map_or(i64::MIN, |span| span.last));
+        }
+        Some(newest)
+    }
+
+    fn is_sealed(&mut self, family: u32, id: u32) -> bool {
+        let (set, range) = (self.set, self.range);
+        self.rows_of(family).iter_mut().any(|rows| {
+            if !rows.part.overlaps(range) {
+                return false;
+            }
+            let Some(span) = rows.span(id) else { return false };
+            let (start, end) = (range.start.as_ms().max(span.first), range.end.as_ms().min(span.last));
+            let deleted = |tombstone: &Tombstone| tombstone.from_ms <= start && end <= tombstone.to_ms;
+            start <= end && !set.tombstones_of(rows.part, id).any(deleted)
+        })
+    }
+
+    /// Where a family lies in the segments, the newest first.
+    fn rows_of(&mut self, family: u32) -> &mut [PartRows<'s>] {
+        if self.family.as_ref().is_none_or(|(number, _)| *number != family) {
+            let warnings = self.warnings;
+            let places = self.parts.iter().filter_map(|part| {
+                let number = part.family(family)?;
+                let spans = part.segment.spans(number);
+                let spans = spans.inspect_err(|damage| warnings.damage(part, damage)).ok()?;
+                Some(PartRows { part, ids: part.segment.ids(number)?, spans, next: 0 })
+            });
+            self.family = Some((family, places.collect()));
+        }
+        self.family.as_mut().map_or(&mut [], |(_, places)| places)
+    }
+
+    /// Tells of what could not be read: it looks like ids and times that are not there.
+    fn warn(&self) {
+        self.set.bad_in(self.range).for_each(|bad| self.warnings.bad(bad));
+        for part in self.parts.iter().filter(|part| part.overlaps(self.range)) {
+            if let Err(damage) = part.segment.intact() {
+                self.warnings.damage(part, &damage);
+            }
+        }
+    }
+}
+
+/// A reader of the head that keeps to one stripe's lock while it can.
+struct Cursor<'s> {
+    spans: &'s Spans,
+    held: Option<(u32, RwLockReadGuard<'s, Stripe>)>,
+}
+
+impl Cursor<'_> {
+    fn span(&mut self, id: u32) -> Option<Span> {
+        let number = id / STRIPE_SERIES;
+        if self.held.as_ref().is_none_or(|(have, _)| *have != number) {
+            self.held = None;
+            let stripe = self.spans.stripe(number)?.read().unwrap_or_else(PoisonError::into_inner);
+            self.held = Some((number, stripe));
+        }
+        self.held.as_ref()?.1.span(slot(id))
+    }
+}

@@ -1,0 +1,53 @@
+//! What a reader is told about samples that cannot be read.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::model::Timestamp;
+use crate::tsdb::segment::SegmentDamage;
+use crate::tsdb::segments::{Bad, Part};
+
+/// Sentences at most; more of them would be the same trouble again.
+const TEXTS_MAX: usize = 10;
+
+/// Shared by a snapshot and its clones. Names files, never the folder: whoever reads it may be a stranger.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    pub(super) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A listed segment that could not be opened has samples of a range that was asked for.
+    pub(super) fn bad(&self, bad: &Bad) {
+        let time = |ms: i64| Timestamp::from_ms(ms).to_rfc3339();
+        self.say(format!(
+            "samples from {} to {} may be missing: segment {} cannot be used",
+            time(bad.meta.min_ms),
+            time(bad.meta.max_ms),
+            bad.meta.file_name()
+        ));
+    }
+
+    /// A block or a directory of a segment is damaged.
+    pub(super) fn damage(&self, part: &Part, damage: &SegmentDamage) {
+        let said = self.say(format!(
+            "some samples are missing: segment {} is damaged at byte {}: {}",
+            part.meta().file_name(),
+            damage.offset,
+            damage.what
+        ));
+        if said {
+            tracing::error!("{damage}");
+        }
+    }
+
+    fn say(&self, text: String) -> bool {
+        let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = texts.len() < TEXTS_MAX && !texts.contains(&text);
+        if is_new {
+            texts.push(text);
+        }
+        is_new
+    }
+}

@@ -1,0 +1,147 @@
+//! Listings say what selections show: every one of them is made again from `select` and `read`.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{MatchOp, Matcher, Scope};
+
+const NAMES: [&str; 4] = ["a", "b", "job", "zone"];
+
+/// A series: which of the metrics, a value for each label (0: it has none), where its two samples lie.
+type Drawn = (u8, [u8; 4], i64, i64);
+
+fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
+    let series = (0u8..4, [0u8..4, 0u8..3, 0u8..30, 0u8..2], 0i64..100, 0i64..50);
+    prop::collection::vec(series, 1..60)
+}
+
+/// Writes the series, and seals after the first `sealed` of them.
+fn fill(tsdb: &Tsdb, drawn: &[Drawn], sealed: usize) {
+    for (place, (metric, values, at, more)) in drawn.iter().enumerate() {
+        if place == sealed && sealed > 0 {
+            tsdb.seal(NOW).expect("sealed");
+        }
+        let mut pairs = vec![("__name__".to_owned(), format!("m{metric}"))];
+        let labels = NAMES.iter().zip(values).filter(|(_, value)| **value > 0);
+        pairs.extend(labels.map(|(name, value)| ((*name).to_owned(), format!("v{value}"))));
+        write(tsdb, ORG, &Labels::from_pairs(pairs), &[ago(*at + *more, 1.0), ago(*at, 2.0)]);
+    }
+}
+
+fn matchers() -> impl Strategy<Value = Vec<Matcher>> {
+    let name = prop::sample::select(vec!["__name__", "a", "job", "zone", "absent"]);
+    let op = prop::sample::select(vec![MatchOp::Equal, MatchOp::NotEqual, MatchOp::Regex, MatchOp::NotRegex]);
+    let value = prop::sample::select(vec!["", "m1", "v1", "v2|v3", "m.", "v.+"]);
+    let one = (name, op, value).prop_map(|(name, op, value)| Matcher::new(name, op, value).expect("valid"));
+    prop::collection::vec(one, 0..3)
+}
+
+fn sorted(texts: BTreeSet<String>) -> Vec<String> {
+    texts.into_iter().collect()
+}
+
+fn texts(listing: Listing<Arc<str>>) -> Vec<String> {
+    assert!(!listing.truncated);
+    listing.items.iter().map(|text| text.to_string()).collect()
+}
+
+fn check(snapshot: &Snapshot, selectors: &[Vec<Matcher>], range: TimeRange) -> Result<(), TestCaseError> {
+    let mut series = BTreeMap::new();
+    let everything = [Vec::new()];
+    for matchers in if selectors.is_empty() { &everything } else { selectors } {
+        for one in snapshot.select(matchers, range) {
+            series.insert(one.labels.clone(), one.id);
+        }
+    }
+    let all = usize::MAX;
+    let listed = snapshot.series(selectors, range, all);
+    prop_assert_eq!(&listed.items, &series.keys().cloned().collect::<Vec<_>>());
+    prop_assert_eq!(snapshot.exists(selectors, range), !series.is_empty());
+    let names: BTreeSet<String> = series.keys().flatten().map(|label| label.name.to_string()).collect();
+    prop_assert_eq!(texts(snapshot.label_names(selectors, range, all)), sorted(names.clone()));
+    let summaries = snapshot.label_summaries(selectors, range, 2);
+    for name in names.iter().map(String::as_str).chain(["absent"]) {
+        let values: BTreeSet<String> = series
+            .keys()
+            .map(|labels| labels.value(name).to_owned())
+            .filter(|value| !value.is_empty())
+            .collect();
+        let values = sorted(values);
+        prop_assert_eq!(&texts(snapshot.label_values(name, selectors, range, all)), &values);
+        let cut = snapshot.label_values(name, selectors, range, 1);
+        prop_assert_eq!((cut.items.len(), cut.truncated), (values.len().min(1), values.len() > 1));
+        let summary = summaries.iter().find(|summary| &*summary.name == name);
+        if name != "__name__" {
+            let shown: Vec<&str> =
+                summary.into_iter().flat_map(|s| &s.values).map(|value| &**value).collect();
+            prop_assert_eq!(
+                (summary.map_or(0, |s| s.count), shown),
+                (values.len(), values.iter().take(2).map(String::as_str).collect())
+            );
+        }
+    }
+    let mut metrics: BTreeMap<String, (u64, i64)> = BTreeMap::new();
+    let mut out = SampleColumns::default();
+    for (labels, id) in &series {
+        let one = metrics.entry(labels.metric_name().to_owned()).or_insert((0, i64::MIN));
+        snapshot.read(*id, TimeRange::ALL, &mut out);
+        one.0 += 1;
+        one.1 = one.1.max(*out.times.last().expect("samples"));
+    }
+    let filter = MetricFilter { selectors, ..MetricFilter::default() };
+    let listed = snapshot.metrics(&filter, range, all).items;
+    let listed: BTreeMap<String, (u64, i64)> =
+        listed.into_iter().map(|m| (m.name.to_string(), (m.series, m.last_seen.as_ms()))).collect();
+    prop_assert_eq!(listed, metrics);
+    Ok(())
+}
+
+/// Both over all of time and over a part of it, as somebody who may see everything and within a scope.
+fn check_all(tsdb: &Tsdb, (selectors, scope, (from, to)): &Question) -> Result<(), TestCaseError> {
+    let mut access = Access::whole(ORG);
+    if let Some(matchers) = scope {
+        access.scope = Scope { matchers: matchers.clone(), ..Scope::default() };
+    }
+    let snapshot = tsdb.snapshot(&access);
+    check(&snapshot, selectors, TimeRange::ALL)?;
+    let (early, late) = (*from.max(to), *from.min(to));
+    check(&snapshot, selectors, TimeRange::new(NOW.plus_ms(-early), NOW.plus_ms(-late)))?;
+    prop_assert!(snapshot.warnings().is_empty());
+    Ok(())
+}
+
+/// Selectors, those of the scope, two ages.
+type Question = (Vec<Vec<Matcher>>, Option<Vec<Matcher>>, (i64, i64));
+
+fn question() -> impl Strategy<Value = Question> {
+    let selectors = prop::collection::vec(matchers(), 0..3);
+    (selectors, prop::option::of(matchers()), (0i64..160, 0i64..160))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn listings_say_what_selections_show(drawn in drawn(), question in question()) {
+        let tsdb = Tsdb::scaffold();
+        fill(&tsdb, &drawn, 0);
+        check_all(&tsdb, &question)?;
+    }
+}
+
+proptest! {
+    // Each seals to the disk.
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn segments_are_listed_as_the_head_is(drawn in drawn(), sealed in 1usize..60, question in question()) {
+        let dir = tempfile::tempdir().expect("made");
+        let (tsdb, _) = open(dir.path());
+        fill(&tsdb, &drawn, sealed);
+        check_all(&tsdb, &question)?;
+        tsdb.seal(NOW).expect("sealed");
+        check_all(&tsdb, &question)?;
+    }
+}

@@ -1,0 +1,182 @@
+//! API.md C3, C7, C8: what an organisation may take, what happens beyond it, and how its senders learn why.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use serde_json::{Value, json};
+
+use crate::house::{Reply, Who, ask};
+use crate::wire::{NOW, Stage, encode, post_block, snappy};
+
+async fn set(stage: &Stage, org: &str, settings: Value) {
+    let path = format!("/api/v1/orgs/{org}");
+    let reply = stage.house.json("PATCH", &path, &stage.cabinet, json!({ "settings": settings })).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+}
+
+/// One request with one sample, `age_s` old, of each of these metrics.
+fn block(names: &[&str], age_s: i64) -> Vec<u8> {
+    let labels: Vec<[(&str, &str); 1]> = names.iter().map(|name| [("__name__", *name)]).collect();
+    let sample = [((NOW - age_s) * 1_000, 1.0)];
+    let series: Vec<_> = labels.iter().map(|labels| (&labels[..], &sample[..])).collect();
+    snappy(&encode(&series))
+}
+
+async fn write(stage: &Stage, names: &[&str], age_s: i64) -> Reply {
+    post_block(&stage.house, &stage.agent, block(names, age_s)).await
+}
+
+async fn rejects(stage: &Stage) -> Value {
+    let reply = stage.get("ingest/rejects").await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.value()
+}
+
+/// A second organisation and its ingest key.
+async fn neighbour(stage: &Stage) -> Who {
+    let made = stage.house.post("/api/v1/orgs", &stage.cabinet, json!({ "slug": "shop" })).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let body = json!({ "name": "shop", "scopes": ["ingest"] });
+    let key = stage.house.post("/api/v1/orgs/shop/api-keys", &stage.cabinet, body).await;
+    assert_eq!(key.status, 201, "{}", key.body);
+    Who::Bearer(key.text("secret"))
+}
+
+async fn write_to(stage: &Stage, org: &str, who: &Who, block: Vec<u8>) -> Reply {
+    let request = ask("POST", &format!("/api/v1/orgs/{org}/write"), who).body(Body::from(block));
+    stage.house.send(request.expect("a request")).await
+}
+
+#[tokio::test]
+async fn each_limit_of_samples_is_a_400_that_names_itself_and_stores_the_rest() {
+    let stage = Stage::new().await;
+    assert_eq!(write(&stage, &["known"], 0).await.status, 204);
+    let cases = [
+        (json!({ "max_series": 1 }), "a", 0, "series_limit"),
+        (json!({ "max_new_series_per_s": 1, "max_series": null }), "", 0, "new_series_rate"),
+        (json!({ "max_new_series_per_s": null, "ooo_window_s": 60 }), "b", 161, "too_late"),
+        (json!({ "ooo_window_s": null, "retention_days": 1 }), "b", 86_401, "too_old"),
+    ];
+    for (settings, name, age_s, code) in cases {
+        set(&stage, "acme", settings.clone()).await;
+        // The bucket of new series holds ten.
+        let names: Vec<String> = (0..11).map(|n| format!("new_{n}")).collect();
+        let names: Vec<&str> =
+            if name.is_empty() { names.iter().map(String::as_str).collect() } else { vec![name] };
+        let reply = write(&stage, &names, age_s).await;
+        reply.is(400, "bad_request");
+        assert_eq!(reply.value()["errors"][0]["code"], code, "{settings}: {}", reply.body);
+        assert_eq!(reply.value()["stored"], names.len() - 1, "{settings}");
+        assert_eq!(write(&stage, &["known"], 0).await.status, 204, "{settings}");
+        stage.house.pass(Duration::from_secs(1));
+    }
+    let listed = rejects(&stage).await;
+    let codes: Vec<&str> =
+        listed["data"].as_array().expect("rows").iter().filter_map(|row| row["code"].as_str()).collect();
+    assert_eq!(codes, ["too_old", "too_late", "new_series_rate", "series_limit"]);
+    assert_eq!(
+        listed["refused"],
+        json!({ "series_limit": 1, "new_series_rate": 1, "too_late": 1, "too_old": 1 })
+    );
+}
+
+#[tokio::test]
+async fn a_refusal_is_listed_with_its_series_its_reason_and_its_sender() {
+    let stage = Stage::new().await;
+    assert_eq!(rejects(&stage).await, json!({ "data": [], "refused": {} }));
+    for _ in 0..2 {
+        write(&stage, &["late"], -3_600).await.is(400, "bad_request");
+        stage.house.pass(Duration::from_secs(5));
+    }
+    let nonsense = write_to(&stage, "acme", &stage.cabinet, vec![1, 2, 3]).await;
+    nonsense.is(400, "bad_request");
+    let listed = rejects(&stage).await;
+    let (whole, early) = (&listed["data"][0], &listed["data"][1]);
+    assert_eq!((&whole["series"], &whole["code"]), (&Value::Null, &json!("bad_request")), "{listed}");
+    assert_eq!(whole["sender"]["type"], "user");
+    assert_eq!(
+        (&early["series"], &early["code"], &early["count"]),
+        (&json!(r#"{__name__="late"}"#), &json!("too_far_in_future"), &json!(2))
+    );
+    assert!(early["reason"].as_str().expect("words").contains("ahead of the clock"), "{early}");
+    let at = |seconds: i64| json!(promlet::model::Timestamp::from_s(NOW + seconds).to_rfc3339());
+    assert_eq!((&early["first_at"], &early["at"]), (&at(0), &at(5)));
+    assert_eq!((&early["sender"]["type"], &early["sender"]["name"]), (&json!("api_key"), &json!("test")));
+    assert!(early["sender"]["id"].as_str().expect("an id").starts_with("ak_"));
+    let path = "/api/v1/orgs/acme/ingest/rejects";
+    stage.house.get(path, &stage.agent).await.is(401, "session_required");
+    stage.house.get(path, &Who::Nobody).await.is(401, "unauthenticated");
+    stage.house.get("/api/v1/orgs/other/ingest/rejects", &stage.cabinet).await.is(404, "org_not_found");
+}
+
+#[tokio::test]
+async fn an_organisation_at_its_capacity_waits_and_its_neighbour_does_not_notice() {
+    let stage = Stage::new().await;
+    let other = neighbour(&stage).await;
+    let long = "x".repeat(4_000);
+    let wide: Vec<String> = (0..400).map(|n| format!("{n}{long}")).collect();
+    let fill = |from: usize| {
+        let labels: Vec<[(&str, &str); 2]> =
+            wide[from..from + 100].iter().map(|text| [("__name__", "wide"), ("x", text.as_str())]).collect();
+        let sample = [(NOW * 1_000, 1.0)];
+        let series: Vec<_> = labels.iter().map(|labels| (&labels[..], &sample[..])).collect();
+        snappy(&encode(&series))
+    };
+    for (setting, limit) in [("max_disk_bytes", "disk_limit"), ("max_memory_bytes", "memory_limit")] {
+        set(&stage, "acme", json!({ setting: 1 << 20 })).await;
+        let mut waits = None;
+        for from in [0, 100, 200, 300] {
+            let reply = post_block(&stage.house, &stage.agent, fill(from)).await;
+            if reply.status == 503 {
+                waits = Some(reply);
+                break;
+            }
+        }
+        let reply = waits.expect("1.6 MB are more than a mebibyte");
+        reply.is(503, "at_capacity");
+        assert_eq!(reply.value()["limit"], setting);
+        assert!((1..=10).contains(&reply.header("retry-after").parse::<u64>().expect("seconds")));
+        assert_eq!(write_to(&stage, "shop", &other, block(&["up"], 0)).await.status, 204, "{setting}");
+        assert_eq!(stage.get("query/expr-instant?expr=count(wide)").await.status, 200, "questions go on");
+        let listed = rejects(&stage).await;
+        assert_eq!(
+            (&listed["data"][0]["code"], &listed["data"][0]["series"]),
+            (&json!("at_capacity"), &Value::Null)
+        );
+        assert!(listed["refused"][limit].as_u64().expect("counted") >= 1, "{listed}");
+        set(&stage, "acme", json!({ setting: null })).await;
+        assert_eq!(write(&stage, &["up"], 0).await.status, 204, "{setting}");
+    }
+    let usage = stage.house.get("/api/v1/orgs/acme", &stage.cabinet).await.value()["usage"].clone();
+    assert!(usage["bytes"].as_u64().expect("bytes") > 1 << 20, "{usage}");
+    assert!(usage["memory_bytes"].as_u64().expect("bytes") > 1 << 20, "{usage}");
+    assert!(usage["samples_today"].as_u64().expect("samples") > 200, "{usage}");
+}
+
+#[tokio::test]
+async fn settings_are_lowered_by_administrators_and_every_one_of_them_is_kept() {
+    let stage = Stage::new().await;
+    let all = json!({ "retention_days": 30, "retention_bytes": 1 << 30, "max_series": 1_000, "max_new_series_per_s": 10,
+        "max_labels": 20, "max_label_value_bytes": 100, "max_disk_bytes": 1i64 << 31, "max_memory_bytes": 1 << 28,
+        "max_samples_per_query": 1_000, "query_timeout_s": 5, "ooo_window_s": 0 });
+    set(&stage, "acme", all.clone()).await;
+    let shown = stage.house.get("/api/v1/orgs/acme", &stage.cabinet).await.value();
+    assert_eq!(shown["settings"], all);
+    let path = "/api/v1/orgs/acme";
+    for (setting, wrong) in [
+        ("max_disk_bytes", json!(1_000)),
+        ("max_memory_bytes", json!((1 << 20) - 1)),
+        ("retention_bytes", json!(0)),
+        ("retention_days", json!(0)),
+        ("retention_days", json!(100_001)),
+        ("max_new_series_per_s", json!(0)),
+        ("max_new_series_per_s", json!(4_294_967_296u64)),
+        ("ooo_window_s", json!(-1)),
+    ] {
+        let reply =
+            stage.house.json("PATCH", path, &stage.cabinet, json!({ "settings": { setting: wrong } })).await;
+        reply.is(422, "validation_failed");
+        assert_eq!(reply.value()["errors"][0]["field"], format!("settings.{setting}"));
+    }
+    assert_eq!(stage.house.get(path, &stage.cabinet).await.value()["settings"], all);
+}
