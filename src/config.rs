@@ -51,22 +51,6 @@ pub enum Invocation {
         /// Where copies may lie for a moment.
         scratch: PathBuf,
     },
-    /// `promlet repair`.
-    Repair {
-        /// The damaged folder.
-        dir: PathBuf,
-        /// The folder to make.
-        to: PathBuf,
-        /// Where copies may lie for a moment.
-        scratch: PathBuf,
-    },
-    /// `promlet doctor`.
-    Doctor {
-        /// The data folder.
-        dir: PathBuf,
-        /// Where copies may lie for a moment.
-        scratch: PathBuf,
-    },
 }
 
 /// Everything the server can be told, resolved.
@@ -279,16 +263,6 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Make a new data folder with what is provably good in a damaged one, and say what is lost
-    Repair {
-        /// The damaged data folder; it is not changed
-        dir: PathBuf,
-        /// The folder to make; it must not exist yet, or be empty
-        #[arg(long, value_name = "NEW")]
-        to: PathBuf,
-    },
-    /// Look at a data folder and the machine it lies on: check, clock, limits, file system, speed of syncs, space
-    Doctor(Place),
 }
 
 /// Which data folder.
@@ -486,8 +460,6 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         Some(Command::Check { dir, deep, json }) => {
             Ok(Invocation::Check { dir, deep, json, scratch: scratch() })
         }
-        Some(Command::Repair { dir, to }) => Ok(Invocation::Repair { dir, to, scratch: scratch() }),
-        Some(Command::Doctor(place)) => Ok(Invocation::Doctor { dir: place.data_dir, scratch: scratch() }),
     }
 }
 

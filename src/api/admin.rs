@@ -1,7 +1,7 @@
 //! What instance administrators do to the whole server (API.md C8).
 
-use std::sync::{Arc, TryLockError};
 use std::sync::Mutex;
+use std::sync::{Arc, TryLockError};
 use std::time::Duration;
 
 use axum::extract::State;

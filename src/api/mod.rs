@@ -36,7 +36,6 @@ use axum::response::{IntoResponse, Response};
 use tower::ServiceExt as _;
 
 use admin::AdminDeps;
-use admin::AdminDeps;
 use auth::AuthDeps;
 use body::{BodyDeadlines, Drains, IngestBytes};
 use callers::Callers;

@@ -14,7 +14,9 @@ pub(super) fn run(dir: &Path, out: &Path, with_key: bool) -> anyhow::Result<()> 
     // Both are resolved now: the server, which has a working directory of its own, is told neither.
     let out = std::path::absolute(out).with_context(|| format!("cannot find {}", out.display()))?;
     if out.starts_with(std::path::absolute(dir).unwrap_or_default()) {
-        return Err(anyhow!("a backup inside of the data folder would be lost with it: name a folder elsewhere"));
+        return Err(anyhow!(
+            "a backup inside of the data folder would be lost with it: name a folder elsewhere"
+        ));
     }
     let (staged, report) = match Asking::connect(dir) {
         Ok(mut asking) => {
@@ -41,7 +43,9 @@ pub(super) fn run(dir: &Path, out: &Path, with_key: bool) -> anyhow::Result<()> 
         staged.made_at, staged.account_changes, staged.log_records
     );
     if !with_key {
-        println!("  without master.key: keep a copy of it elsewhere (or --with-key); the backup is of no use without it");
+        println!(
+            "  without master.key: keep a copy of it elsewhere (or --with-key); the backup is of no use without it"
+        );
     }
     Ok(())
 }
@@ -76,6 +80,9 @@ pub(super) fn restore(dir: &Path, from: &Path) -> anyhow::Result<()> {
     if !report.with_key {
         println!("  the backup holds no master.key: put yours into {} before the first start", dir.display());
     }
-    println!("  the first start builds the accounts from their export: promlet serve --data-dir {}", dir.display());
+    println!(
+        "  the first start builds the accounts from their export: promlet serve --data-dir {}",
+        dir.display()
+    );
     Ok(())
 }

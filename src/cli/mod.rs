@@ -1,7 +1,7 @@
 //! The command line: reads what is wanted, starts logging, hands over, and turns the outcome into an exit code.
 //!
 //! Exit codes: 0 done (also after SIGTERM), 1 the work failed, 2 the command line or the environment is wrong. `check`
-//! and `doctor` answer 0 nothing to do, 1 what the next start puts right, 2 loss.
+//! answers 0 nothing to do, 1 what the next start puts right, 2 loss.
 
 use std::process::ExitCode;
 
@@ -28,8 +28,6 @@ pub fn main() -> ExitCode {
         Invocation::Backup { dir, out, with_key } => done(backup::run(&dir, &out, with_key)),
         Invocation::Restore { dir, from } => done(backup::restore(&dir, &from)),
         Invocation::Check { dir, deep, json, scratch } => check::run(&dir, deep, json, &scratch),
-        Invocation::Repair { dir, to, scratch } => done(check::repair(&dir, &to, &scratch)),
-        Invocation::Doctor { dir, scratch } => check::doctor(&dir, &scratch),
     };
     match outcome {
         Ok(code) => code,

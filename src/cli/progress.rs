@@ -29,7 +29,11 @@ impl Line {
         let Progress { files, files_all, bytes, bytes_all } = progress;
         let (bytes, all) = (size(bytes), size(bytes_all));
         // A line that cannot be shown is missed by nobody.
-        let _ = write!(std::io::stderr(), "\r\x1b[K{} {files} of {files_all} files, {bytes} of {all}", self.doing);
+        let _ = write!(
+            std::io::stderr(),
+            "\r\x1b[K{} {files} of {files_all} files, {bytes} of {all}",
+            self.doing
+        );
     }
 }
 

@@ -20,7 +20,8 @@ pub(super) fn run(dir: &Path) -> anyhow::Result<()> {
 }
 
 fn stopped(dir: &Path) -> anyhow::Result<Sealed> {
-    let store = OpenStore::open(dir, Clock::System).context("no server runs here, and the folder cannot be opened")?;
+    let store = OpenStore::open(dir, Clock::System)
+        .context("no server runs here, and the folder cannot be opened")?;
     let sealed = store.seal().map_err(|words| anyhow!(words));
     store.close().context("the folder was not closed in order; the next start checks everything")?;
     sealed

@@ -30,8 +30,8 @@ impl OpenStore {
         let folder = Arc::new(DataFolder::open(dir, now, &mut rng)?);
         let options = ControlOptions { now, users_table: USERS_TABLE };
         let control = Arc::new(Control::open(&folder, &options)?.0);
-        let (tsdb, _) =
-            Tsdb::open(folder.path(), folder.store_id(), tsdb::Options::default(), &mut rng, now)?;
+        let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
+        let (tsdb, _) = Tsdb::open(home, tsdb::Options::default(), &mut rng, now)?;
         let (tsdb, backing_up) = (Arc::new(tsdb), Mutex::new(()));
         Ok(OpenStore { answering: Answering { folder, control, tsdb, clock, backing_up } })
     }

@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 use super::disk;
 use super::error::DiskError;
 use super::wal::file;
-use super::{Sink, Tsdb};
 use super::wal::record::{FILE_HEADER_BYTES, FileHeader, Found, Kind, MAGIC_WAL, find_record, parse_switch};
+use super::{Sink, Tsdb};
 
 /// A log file at most.
 const LOG_FILE_BYTES_MAX: u64 = 64 << 20;
@@ -68,9 +68,12 @@ impl Tsdb {
         stage_log(&root.join("wal"), &to.join("wal"), promised)
     }
 
-    /// While this is held nothing is checkpointed.
-    fn standing_still(&self) -> impl Drop + '_ {
-        self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    /// While these are held nothing is sealed, unlinked or checkpointed; a seal that is under way ends first, at once.
+    fn standing_still(&self) -> impl Sized + '_ {
+        let sealer = self.sealer_at_once();
+        let removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+        let checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        (sealer, removal, checkpoints)
     }
 }
 
@@ -145,7 +148,9 @@ fn stage_log(from: &Path, to: &Path, promised: Option<u64>) -> Result<u64, Stage
         // Left for the next file since: that one belongs to it, with or without records.
         match prefix.next {
             Some(next) => number = next,
-            None if last_seq < promised => return Err(StageError::Damaged { path, offset: prefix.end as u64 }),
+            None if last_seq < promised => {
+                return Err(StageError::Damaged { path, offset: prefix.end as u64 });
+            }
             None => return Ok(last_seq),
         }
     }

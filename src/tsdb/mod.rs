@@ -14,6 +14,7 @@ mod append;
 mod backup;
 mod block;
 mod bytes;
+mod check;
 mod checkpoint;
 mod disk;
 mod error;
@@ -37,6 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use backup::StageError;
+pub use check::{CheckProgress, Checked, check};
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;

@@ -89,7 +89,10 @@ pub fn check(dir: &Path, options: &CheckOptions, watch: Watch<'_>) -> Result<Che
     let is_backup = manifest.is_some();
     let mut seen = Vec::new();
     if let Some(manifest) = &manifest {
-        seen.push(Seen { part: "backup", what: format!("of {}, {} files", manifest.made_at, manifest.files.len()) });
+        seen.push(Seen {
+            part: "backup",
+            what: format!("of {}, {} files", manifest.made_at, manifest.files.len()),
+        });
         if options.deep {
             let mut progress = Progress {
                 files_all: manifest.files.len() as u64,
@@ -113,12 +116,19 @@ pub fn check(dir: &Path, options: &CheckOptions, watch: Watch<'_>) -> Result<Che
     findings.extend(control.findings().iter().cloned());
     markers(dir, &control, options.users_table, manifest.as_ref(), &mut findings);
     let samples = tsdb::check(dir, &control, options.deep, &mut |done| {
-        watch(Progress { files: done.files, files_all: done.files_all, bytes: done.bytes, bytes_all: done.bytes_all });
+        watch(Progress {
+            files: done.files,
+            files_all: done.files_all,
+            bytes: done.bytes,
+            bytes_all: done.bytes_all,
+        });
     })?;
     seen.extend(samples.seen.into_iter().map(|(part, what)| Seen { part, what }));
     findings.extend(samples.findings);
     leftovers(dir, &mut findings)?;
-    findings.sort_by(|a, b| b.weight.cmp(&a.weight).then_with(|| a.file.cmp(&b.file)).then(a.offset.cmp(&b.offset)));
+    findings.sort_by(|a, b| {
+        b.weight.cmp(&a.weight).then_with(|| a.file.cmp(&b.file)).then(a.offset.cmp(&b.offset))
+    });
     Ok(CheckReport { is_backup, store: control.store_id().to_string(), seen, findings })
 }
 
@@ -129,7 +139,11 @@ fn read_manifest(dir: &Path, findings: &mut Vec<Finding>) -> Result<Option<Manif
         Err(ManifestError::Missing { .. }) => Ok(None),
         Err(ManifestError::Damaged { path, what }) => {
             let file = path.file_name().unwrap_or_default();
-            findings.push(Finding::new(Weight::Loss, file, format!("{what}: nothing of this backup can be relied on")));
+            findings.push(Finding::new(
+                Weight::Loss,
+                file,
+                format!("{what}: nothing of this backup can be relied on"),
+            ));
             Ok(None)
         }
         Err(e) => Err(e.into()),
@@ -168,7 +182,9 @@ fn leftovers(dir: &Path, findings: &mut Vec<Finding>) -> Result<(), TreeError> {
         let kept = tree::files(&quarantine)?;
         if !kept.is_empty() {
             let bytes: u64 = kept.iter().map(|(_, bytes)| bytes).sum();
-            let what = format!("{bytes} bytes that were found damaged or superfluous; remove them when you need them no more");
+            let what = format!(
+                "{bytes} bytes that were found damaged or superfluous; remove them when you need them no more"
+            );
             findings.push(Finding::new(Weight::Note, "quarantine", what).counting(kept.len() as u64));
         }
     }

@@ -163,11 +163,8 @@ pub(super) fn copy(from: &Path, to: &Path, mut each: impl FnMut(u64)) -> Result<
         let Some(bytes) = piece.get(..n).filter(|bytes| !bytes.is_empty()) else { break };
         // Log files are zeros to their end: they need no blocks until they are written.
         is_hole = bytes.iter().all(|b| *b == 0);
-        let put = if is_hole {
-            io::Seek::seek_relative(&mut target, n as i64)
-        } else {
-            target.write_all(bytes)
-        };
+        let put =
+            if is_hole { io::Seek::seek_relative(&mut target, n as i64) } else { target.write_all(bytes) };
         put.map_err(at("write", to))?;
         each(n as u64);
     }
