@@ -19,6 +19,38 @@ pub enum Invocation {
     Serve(Settings),
     /// `promlet demo`.
     Demo(Settings),
+    /// `promlet seal`, for the server on this folder or, where none runs, the folder itself.
+    Seal {
+        /// The data folder.
+        dir: PathBuf,
+    },
+    /// `promlet backup`.
+    Backup {
+        /// The data folder.
+        dir: PathBuf,
+        /// The folder to make.
+        out: PathBuf,
+        /// With `master.key`.
+        with_key: bool,
+    },
+    /// `promlet restore`.
+    Restore {
+        /// The data folder to make.
+        dir: PathBuf,
+        /// The backup.
+        from: PathBuf,
+    },
+    /// `promlet check`.
+    Check {
+        /// A data folder or a backup.
+        dir: PathBuf,
+        /// Every block and every hash.
+        deep: bool,
+        /// For programs.
+        json: bool,
+        /// Where copies may lie for a moment.
+        scratch: PathBuf,
+    },
 }
 
 /// Everything the server can be told, resolved.
@@ -200,6 +232,45 @@ enum Command {
     Serve(Box<Flags>),
     /// Serve with an organisation `demo`, generated history and live metrics of this machine
     Demo(Box<Flags>),
+    /// Write what is in memory to segments now, and trim the log
+    Seal(Place),
+    /// Make a backup of a running server's folder, or of a stopped one
+    Backup {
+        /// The folder to make; it must not exist yet, or be empty
+        out: PathBuf,
+        /// Put the master key into the backup, too: whoever has both can read every sealed secret
+        #[arg(long)]
+        with_key: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Make a data folder from a backup, after every hash is verified
+    Restore {
+        /// The data folder to make; it must not exist yet, or be empty
+        dir: PathBuf,
+        /// The backup
+        from: PathBuf,
+    },
+    /// Read a stopped data folder or a backup and say what is wrong with it; exit code 0 nothing, 1 what the next start puts right,
+    /// 2 loss
+    Check {
+        /// The data folder or the backup
+        dir: PathBuf,
+        /// Read and decode every block of every segment; of a backup, every hash
+        #[arg(long)]
+        deep: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Which data folder.
+#[derive(Args, Clone)]
+struct Place {
+    /// The data folder
+    #[arg(long, env = "PROMLET_DATA_DIR", value_name = "DIR", default_value = "data/store")]
+    data_dir: PathBuf,
 }
 
 #[derive(Args, Clone)]
@@ -381,7 +452,20 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         None => Ok(Invocation::Serve(settings(line.flags, "data/store")?)),
         Some(Command::Serve(flags)) => Ok(Invocation::Serve(settings(*flags, "data/store")?)),
         Some(Command::Demo(flags)) => Ok(Invocation::Demo(settings(*flags, "data/demo-store")?)),
+        Some(Command::Seal(place)) => Ok(Invocation::Seal { dir: place.data_dir }),
+        Some(Command::Backup { out, with_key, place }) => {
+            Ok(Invocation::Backup { dir: place.data_dir, out, with_key })
+        }
+        Some(Command::Restore { dir, from }) => Ok(Invocation::Restore { dir, from }),
+        Some(Command::Check { dir, deep, json }) => {
+            Ok(Invocation::Check { dir, deep, json, scratch: scratch() })
+        }
     }
+}
+
+/// A folder of this process below the system's place for such, not made yet.
+fn scratch() -> PathBuf {
+    std::env::temp_dir().join(format!("promlet-{}", std::process::id()))
 }
 
 fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {

@@ -11,8 +11,10 @@
 //! in it are removed.
 
 mod append;
+mod backup;
 mod block;
 mod bytes;
+mod check;
 mod checkpoint;
 mod compact;
 mod delete;
@@ -39,6 +41,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use backup::StageError;
+pub use check::{CheckProgress, Checked, check};
 pub use compact::{UpkeepError, UpkeepReport};
 pub use delete::{DeleteError, DeleteReport};
 pub use disk::{Disk, Faults};

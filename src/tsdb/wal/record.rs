@@ -427,6 +427,7 @@ mod tests {
         assert!(parse_switch(&body[..7]).is_err() && parse_switch(&[0; 9]).is_err());
     }
 
+    #[test]
     fn the_seal_is_the_drawing() {
         let bytes = seal_body(-2);
         assert_eq!(hex(&bytes), "feffffffffffffff");
