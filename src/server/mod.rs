@@ -21,7 +21,8 @@ use crate::api::own_metrics::{Counters, OwnMetrics};
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
 use crate::config::{
-    CookieSecure, Mail as MailSetting, MasterKeySource as KeySetting, OrgCreate as OrgCreateSetting, Settings,
+    CookieSecure, Durability, Mail as MailSetting, MasterKeySource as KeySetting,
+    OrgCreate as OrgCreateSetting, Settings,
 };
 use crate::entropy::Entropy;
 use crate::identity::{
@@ -142,7 +143,12 @@ impl Server {
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
-        let (tsdb, report) = Tsdb::open(home, tsdb::Options::default(), &mut rng, now)?;
+        let durability = match settings.durability {
+            Durability::Synced => tsdb::Durability::Synced,
+            Durability::Interval(interval) => tsdb::Durability::Interval(interval),
+        };
+        let options = tsdb::Options { durability, ..tsdb::Options::default() };
+        let (tsdb, report) = Tsdb::open(home, options, &mut rng, now)?;
         tracing::info!(
             mode = ?report.mode, series = report.series, records = report.records, samples = report.samples,
             trimmed_bytes = report.trimmed_bytes, quarantined = report.quarantined,

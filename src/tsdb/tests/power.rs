@@ -30,18 +30,37 @@ fn small_files() -> Options {
 }
 
 /// With the accounts' database out of reach of the cuts: it has tests of its own.
-fn open_apart(dir: &Path, accounts: &Path) -> Result<(Opened, RecoveryReport), OpenError> {
+fn open_apart(dir: &Path, accounts: &Path, options: Options) -> Result<(Opened, RecoveryReport), OpenError> {
     let (control, folder) = control(accounts);
     let home = Home { dir, store: STORE, control: Arc::clone(&control) };
-    let (tsdb, report) = Tsdb::open(home, small_files(), &mut Entropy::seeded(1), NOW)?;
+    let (tsdb, report) = Tsdb::open(home, options, &mut Entropy::seeded(1), NOW)?;
     Ok((Opened { tsdb, _control: control, _folder: folder }, report))
+}
+
+/// A checkpoint makes durable what was written before it; what came after may be lost, and is no damage.
+#[test]
+fn with_an_interval_every_cut_opens_with_all_that_a_checkpoint_covers() {
+    let (dir, accounts) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let recording = Recording::start(dir.path());
+    let durability = Durability::Interval(std::time::Duration::from_secs(3_600));
+    let (tsdb, _) =
+        open_apart(dir.path(), accounts.path(), Options { durability, ..small_files() }).expect("opens");
+    for (number, (series, samples)) in batches().iter().enumerate() {
+        write(&tsdb, ORG, series, samples);
+        if number == 5 {
+            tsdb.checkpoint(NOW).expect("made");
+            (0..=number).for_each(|number| recording.answered(number));
+        }
+    }
+    drop(tsdb);
+    assert_eq!(recording.finish().cuts(STATES, 1, None, judge), None);
 }
 
 fn trace() -> Trace {
     let dir = tempfile::tempdir().expect("made");
     let recording = Recording::start(dir.path());
     let accounts = tempfile::tempdir().expect("made");
-    let (tsdb, _) = open_apart(dir.path(), accounts.path()).expect("opens");
+    let (tsdb, _) = open_apart(dir.path(), accounts.path(), small_files()).expect("opens");
     for (number, (series, samples)) in batches().iter().enumerate() {
         write(&tsdb, ORG, series, samples);
         recording.answered(number);
@@ -55,7 +74,7 @@ fn judge(cut: &Cut) -> Option<String> {
     let dir = tempfile::tempdir().expect("made");
     cut.put(dir.path());
     let accounts = tempfile::tempdir().expect("made");
-    let opened = open_apart(dir.path(), accounts.path());
+    let opened = open_apart(dir.path(), accounts.path(), small_files());
     let (tsdb, report) = match opened {
         Ok(opened) => opened,
         Err(e) => return Some(format!("after {} operations it does not open: {e}", cut.at)),
