@@ -67,7 +67,8 @@ impl LanesOptions {
         };
         let queries = cores.saturating_mul(2).max(2);
         LanesOptions {
-            ingest: lane(cores.max(2), 64, 2_000),
+            // These sleep in disk syncs half of the time; while one syncs, the others' requests become the next group.
+            ingest: lane(cores.saturating_mul(2).max(4), 64, 2_000),
             query: LaneOptions { threads_per_org: (queries / 2).max(1), ..lane(queries, 32, 1_000) },
             password: lane(cores.clamp(1, 4), 32, 2_000),
             // These threads sleep in disk syncs, which the committer groups: more of them make larger groups.
