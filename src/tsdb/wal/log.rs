@@ -594,6 +594,7 @@ impl Committer {
     fn write_group(&mut self) -> bool {
         let mut queue = lock(&self.shared.queue);
         let mut group = Vec::with_capacity(queue.drafts.len().min(GROUP_RECORDS_MAX));
+        let crowded = queue.bytes > QUEUE_BYTES_MAX;
         let mut bytes = 0;
         while let Some((draft, _)) = queue.drafts.front() {
             bytes += record_bytes(draft.body.len());
@@ -607,7 +608,9 @@ impl Committer {
         if group.is_empty() {
             return false;
         }
-        self.shared.room.notify_all();
+        if crowded {
+            self.shared.room.notify_all();
+        }
         self.write(group);
         true
     }
