@@ -40,8 +40,8 @@ pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
-    AppendReport, Capacity, CheckpointReport, Description, Health, LabelSummary, Listing, Metric,
-    MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesId, Stats,
+    AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing, Metric,
+    MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesId, Stats, Tally,
     Writes,
 };
 pub use seal::{SealError, SealReport};

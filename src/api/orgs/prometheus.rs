@@ -18,6 +18,7 @@ use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{Matcher, Steps, StepsError, TimeRange, Timestamp};
 use crate::promql::Query;
+use crate::tsdb::Tally;
 
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
@@ -47,6 +48,12 @@ pub fn routes() -> Routes<ReadDeps> {
     );
     let routes =
         both(routes, "/orgs/{slug}/prometheus/api/v1/status/buildinfo", "Prometheus: version", buildinfo);
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/status/tsdb",
+        "Prometheus: the metrics, labels and values that make the most series",
+        status_tsdb,
+    );
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/query_exemplars",
@@ -323,6 +330,43 @@ async fn buildinfo((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
         names.map(|name| (name.to_owned(), json!(""))).into_iter().collect();
     data.insert("version".into(), json!("3.5.0"));
     Ok(success(&data.into()))
+}
+
+/// Computed within the scope: a token learns nothing of what it may not ask for.
+async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+    const LIMIT_DEFAULT: usize = 10;
+    const LIMIT_MAX: usize = 10_000;
+    let entered = reader.enter(&slug, Endpoint::Labels)?;
+    let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
+    let timeout = timeout(&mut params)?;
+    let work = move |running: &mut Running| {
+        let found = running.snapshot.cardinality(limit);
+        let tallies = |all: &[Tally]| -> serde_json::Value {
+            all.iter().map(|one| json!({ "name": &*one.name, "value": one.count })).collect()
+        };
+        // Upstream's words for a store without a sample are the ends of its time; a number is never missing.
+        let time = |at: Option<Timestamp>, none: i64| at.map_or(none, Timestamp::as_ms);
+        let data = json!({
+            "headStats": {
+                "numSeries": found.series,
+                "numLabelPairs": found.label_pairs,
+                // A series that is written has one open chunk; older ones are in segments.
+                "chunkCount": found.series,
+                "minTime": time(found.oldest, i64::MAX),
+                "maxTime": time(found.newest, i64::MIN),
+            },
+            "seriesCountByMetricName": tallies(&found.series_by_metric),
+            "labelValueCountByLabelName": tallies(&found.values_by_label),
+            "memoryInBytesByLabelName": tallies(&found.bytes_by_label),
+            "seriesCountByLabelValuePair": tallies(&found.series_by_pair),
+        });
+        running.body(&[], Style::Prometheus, |out| {
+            out.extend_from_slice(br#""data":"#);
+            out.extend_from_slice(data.to_string().as_bytes());
+            Ok(())
+        })
+    };
+    Ok(asking::json(deps.ask(entered, timeout, work).await?))
 }
 
 async fn exemplars((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
