@@ -100,6 +100,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next field, `None` at the end of the message.
+    #[inline]
     pub(super) fn field(&mut self) -> Result<Option<Field<'a>>, WireError> {
         let offset = self.offset();
         if self.rest.is_empty() {
@@ -124,6 +125,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Field { number, payload }))
     }
 
+    #[inline]
     fn varint(&mut self) -> Result<u64, WireError> {
         // Tags, lengths below 128 and small values are one byte: nearly all of what remote write sends.
         if let Some((&first, after)) = self.rest.split_first()
@@ -163,11 +165,12 @@ impl<'a> Reader<'a> {
         Ok(*chunk)
     }
 
+    #[inline]
     fn bytes(&mut self) -> Result<&'a [u8], WireError> {
         let declared = self.varint()?;
-        let wrong = WireError::Length { offset: self.offset(), declared, left: self.rest.len() };
-        let length = usize::try_from(declared).map_err(|_| wrong)?;
-        let (bytes, after) = self.rest.split_at_checked(length).ok_or(wrong)?;
+        let wrong = || WireError::Length { offset: self.offset(), declared, left: self.rest.len() };
+        let length = usize::try_from(declared).map_err(|_| wrong())?;
+        let (bytes, after) = self.rest.split_at_checked(length).ok_or_else(wrong)?;
         self.rest = after;
         Ok(bytes)
     }

@@ -12,6 +12,8 @@
 //! in one run, so those bytes are the same in every request. Where something else stands between them, the stretch holds
 //! that too: it is then known by nothing the store has seen, and [`parse_labels`] reads it correctly all the same.
 
+mod plain;
+
 use super::protobuf::{Reader, WireError};
 use super::{DecodeError, Limits, snappy};
 use crate::model::{MetricKind, MetricMetadata, Refusal, Sample, Timestamp, WriteBatch, WriteSeries};
@@ -77,13 +79,32 @@ pub fn decode<'a>(
                     let allowed = limits.series_max;
                     return Err(DecodeError::TooLarge { what: "series", found: sent, allowed });
                 }
-                add_series(&mut batch, field.bytes(REQUEST)?, limits)?;
+                let message = field.bytes(REQUEST)?;
+                if !add_plain_series(&mut batch, message, limits) {
+                    add_series(&mut batch, message, limits)?;
+                }
             }
             3 => add_metadata(&mut batch, field.bytes(REQUEST)?, limits)?,
             _ => {}
         }
     }
     Ok(batch)
+}
+
+/// Adds a series of labels and samples alone; false, and nothing is added, where there is more to it.
+#[inline]
+fn add_plain_series<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &Limits) -> bool {
+    let Some((raw_labels, run)) = message.split_at_checked(plain::labels_end(message)) else { return false };
+    let first = batch.samples.len();
+    if !plain::take_samples(run, &mut batch.samples, limits.samples_max) {
+        return false;
+    }
+    let samples = first..batch.samples.len();
+    // A series without a sample is nothing to store; Prometheus keeps nothing of it either.
+    if !samples.is_empty() {
+        batch.series.push(WriteSeries { raw_labels, samples });
+    }
+    true
 }
 
 fn add_series<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &Limits) -> Result<(), DecodeError> {

@@ -1,9 +1,10 @@
 //! The few file operations of this room: private modes, synced, with the path in every error.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use super::ops;
 
 /// What failed, on which path.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +28,7 @@ impl FileError {
 
 /// Creates `dir` (mode 0700) unless it is there. Not its parents, and not synced: see [`sync_dir`].
 pub(super) fn create_dir(dir: &Path) -> Result<(), FileError> {
-    match DirBuilder::new().mode(0o700).create(dir) {
+    match ops::create_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         other => other.map_err(FileError::at("create directory", dir)),
     }
@@ -35,33 +36,26 @@ pub(super) fn create_dir(dir: &Path) -> Result<(), FileError> {
 
 /// Makes the names in `dir` durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), FileError> {
-    File::open(dir).and_then(|d| d.sync_all()).map_err(FileError::at("sync directory", dir))
+    ops::sync_dir(dir).map_err(FileError::at("sync directory", dir))
 }
 
 /// Makes a file's bytes and its length durable.
 pub(super) fn sync_file(path: &Path) -> Result<(), FileError> {
-    File::open(path).and_then(|f| f.sync_all()).map_err(FileError::at("sync", path))
+    File::open(path).and_then(|f| ops::sync_all(&f, path)).map_err(FileError::at("sync", path))
 }
 
 /// A new file of mode 0600, for writing; one of that name is replaced.
 pub(super) fn create_file(path: &Path) -> Result<File, FileError> {
-    OpenOptions::new()
-        .write(true)
-        .read(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(FileError::at("create", path))
+    ops::create(path).map_err(FileError::at("create", path))
 }
 
 /// Writes `bytes` as `dir/name` so that after a crash the whole file is there or none of it: written as `name.new`,
 /// synced, renamed, directory synced.
 pub(super) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), FileError> {
     let new = dir.join(format!("{name}.new"));
-    let mut file = create_file(&new)?;
-    file.write_all(bytes).map_err(FileError::at("write", &new))?;
-    file.sync_all().map_err(FileError::at("sync", &new))?;
+    let file = create_file(&new)?;
+    ops::write_at(&file, &new, bytes, 0).map_err(FileError::at("write", &new))?;
+    ops::sync_all(&file, &new).map_err(FileError::at("sync", &new))?;
     drop(file);
     rename(&new, &dir.join(name))?;
     sync_dir(dir)
@@ -69,7 +63,7 @@ pub(super) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Fi
 
 /// Renames; the caller syncs the directories.
 pub(super) fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
-    fs::rename(from, to).map_err(FileError::at("rename", from))
+    ops::rename(from, to).map_err(FileError::at("rename", from))
 }
 
 /// The content of a file of at most `bytes_max` bytes, or none if there is no such file.

@@ -15,10 +15,11 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::files::{self, FileError};
+use super::ops;
 use crate::entropy::Entropy;
 use crate::model::{StoreId, Timestamp};
 
@@ -268,7 +269,7 @@ fn make_with_parents(path: &Path) -> Result<(), FileError> {
     let absolute = std::path::absolute(path).map_err(FileError::at("find", path))?;
     let missing: Vec<_> = absolute.ancestors().take_while(|dir| !dir.exists()).collect();
     for dir in missing.into_iter().rev() {
-        let made = fs::DirBuilder::new().mode(0o700).create(dir);
+        let made = ops::create_dir(dir);
         match made {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             other => other.map_err(FileError::at("create directory", dir))?,
@@ -343,7 +344,7 @@ fn take_clean_marker(path: &Path, store: StoreId) -> Result<LastStop, FolderErro
         Err(FolderError::Damaged { .. }) => false,
         Err(e) => return Err(e),
     };
-    fs::remove_file(&marker).map_err(FileError::at("remove", &marker))?;
+    ops::remove_file(&marker).map_err(FileError::at("remove", &marker))?;
     files::sync_dir(path)?;
     Ok(if said { LastStop::Clean } else { LastStop::Unclean })
 }

@@ -18,13 +18,15 @@ mod frame;
 mod head;
 mod journal;
 mod key;
+pub(crate) mod ops;
 mod record;
 mod reserve;
 mod rows;
 
 pub use control::{
     CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, CloseError, CommitError, CommitFailure, Control,
-    ControlOptions, Fenced, KeyBinding, OpenError, RecoveryReport, SideReport, Start, Txn,
+    ControlOptions, ExportError, ExportReport, Fenced, KeyBinding, OpenError, RecoveryReport, SideReport,
+    Start, Txn,
 };
 pub use database::{DatabaseError, EngineError};
 pub use files::FileError;

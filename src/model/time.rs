@@ -16,6 +16,7 @@ impl Timestamp {
     pub const MAX: Timestamp = Timestamp(i64::MAX);
 
     /// From milliseconds.
+    #[inline]
     pub const fn from_ms(ms: i64) -> Timestamp {
         Timestamp(ms)
     }
@@ -26,6 +27,7 @@ impl Timestamp {
     }
 
     /// In milliseconds.
+    #[inline]
     pub const fn as_ms(self) -> i64 {
         self.0
     }

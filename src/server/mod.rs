@@ -38,6 +38,8 @@ pub use accounts::{DemoAccount, FirstAccount};
 
 /// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
+/// How often it is asked whether an export of the accounts is due, and a failed one tried again.
+const EXPORT_PERIOD: Duration = Duration::from_secs(60);
 /// How often it is asked whether a checkpoint or a seal is due.
 const STORE_PERIOD: Duration = Duration::from_secs(10);
 /// How often the limiters forget who has been quiet.
@@ -127,16 +129,20 @@ impl Server {
         let (control, report) = Control::open(&folder, &ControlOptions { now, users_table: USERS_TABLE })?;
         let (changes, rows, torn_bytes) = (report.seq, report.rows, report.torn_bytes);
         match &report.start {
-            kv::Start::Rebuilt { why, quarantined } => {
+            kv::Start::Rebuilt { why, export, quarantined } => {
                 tracing::warn!(
                     changes,
                     rows,
                     torn_bytes,
+                    ?export,
                     ?quarantined,
-                    "accounts were rebuilt from their journal: {why}"
+                    "accounts were rebuilt from an export and their journal: {why}"
                 );
             }
             start => tracing::info!(?start, changes, rows, torn_bytes, "accounts are open"),
+        }
+        for note in &report.notes {
+            tracing::warn!("accounts: {note}");
         }
         let control = Arc::new(control);
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
@@ -193,6 +199,14 @@ impl Server {
         self.keep_going("session-flush", FLUSH_PERIOD, move |now| {
             if let Err(error) = identity.tick(now) {
                 tracing::error!(%error, "sessions and keys in use could not be noted on disk");
+            }
+        })?;
+        let control = Arc::clone(&self.control);
+        self.keep_going("accounts-export", EXPORT_PERIOD, move |now| match control.export_if_due(now) {
+            Ok(None) => {}
+            Ok(Some(made)) => tracing::info!(?made, "accounts are exported"),
+            Err(error) => {
+                tracing::warn!(%error, "no export of the accounts was made; the journal keeps everything")
             }
         })?;
         let tsdb = Arc::clone(&self.tsdb);

@@ -30,18 +30,21 @@ impl<'a> Reader<'a> {
         Damage::new(self.whole - self.rest.len(), what)
     }
 
+    #[inline]
     pub(super) fn take(&mut self, bytes: usize) -> Result<&'a [u8], Damage> {
         let (taken, rest) = self.rest.split_at_checked(bytes).ok_or_else(|| self.damage("cut short"))?;
         self.rest = rest;
         Ok(taken)
     }
 
+    #[inline]
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Damage> {
         let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or_else(|| self.damage("cut short"))?;
         self.rest = rest;
         Ok(*taken)
     }
 
+    #[inline]
     pub(super) fn u8(&mut self) -> Result<u8, Damage> {
         let (first, rest) = self.rest.split_first().ok_or_else(|| self.damage("cut short"))?;
         self.rest = rest;
@@ -64,6 +67,20 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
+    /// The next bytes, at most eight, as the low ones of a number.
+    #[inline]
+    pub(super) fn low_bytes(&mut self, count: usize) -> Result<u64, Damage> {
+        if let Some(eight) = self.rest.first_chunk::<8>() {
+            // Most bodies go on: eight bytes are there, and those too much are masked away.
+            let mask = u64::MAX.checked_shr(64 - 8 * u32::try_from(count).unwrap_or(8).min(8)).unwrap_or(0);
+            self.rest = self.rest.get(count.min(8)..).unwrap_or_default();
+            return Ok(u64::from_le_bytes(*eight) & mask);
+        }
+        let taken = self.take(count)?;
+        Ok(taken.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    #[inline]
     pub(super) fn varint(&mut self) -> Result<u64, Damage> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -79,6 +96,7 @@ impl<'a> Reader<'a> {
         Err(self.damage("varint over 64 bits"))
     }
 
+    #[inline]
     pub(super) fn zigzag(&mut self) -> Result<i64, Damage> {
         self.varint().map(unzigzag)
     }
@@ -105,6 +123,7 @@ impl<'a> Reader<'a> {
     }
 }
 
+#[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the low seven bits are meant")]
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -114,6 +133,7 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+#[inline]
 pub(super) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
     put_varint(out, zigzag(value));
 }
@@ -124,10 +144,12 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Small numbers of either sign become small numbers.
+#[inline]
 pub(super) const fn zigzag(value: i64) -> u64 {
     (value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned()
 }
 
+#[inline]
 pub(super) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }

@@ -92,7 +92,7 @@ pub(super) fn write(
     let generation = generations(&folder.head)?.first().map_or(1, |newest| newest + 1);
     let new = folder.head.join(format!("{generation}.new"));
     if new.exists() {
-        std::fs::remove_dir_all(&new).map_err(DiskError::at("remove", &new))?;
+        disk::remove_dir_all(&new)?;
     }
     disk::create_dir(&new)?;
     let mut report = CheckpointReport { generation, replay_seq, ..CheckpointReport::default() };
@@ -109,16 +109,15 @@ pub(super) fn write(
     }
     let path = new.join("DONE");
     let file = disk::create_file(&path)?;
-    std::io::Write::write_all(&mut &file, done.encode(folder.store).as_bytes())
-        .map_err(DiskError::at("write", &path))?;
-    file.sync_all().map_err(DiskError::at("sync", &path))?;
+    disk::write_at(&file, &path, done.encode(folder.store).as_bytes(), 0)?;
+    disk::sync_file(&file, &path)?;
     disk::sync_dir(&new)?;
     disk::rename(&new, &folder.head.join(generation.to_string()))?;
     disk::sync_dir(&folder.head)?;
     // Now it counts.
     for older in generations(&folder.head)?.into_iter().filter(|older| *older < generation) {
         let path = folder.head.join(older.to_string());
-        std::fs::remove_dir_all(&path).map_err(DiskError::at("remove", &path))?;
+        disk::remove_dir_all(&path)?;
     }
     disk::sync_dir(&folder.head)?;
     Ok(report)

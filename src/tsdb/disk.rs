@@ -1,14 +1,14 @@
 //! The few file operations of this room: private modes, synced, with the path in every error, and the faults that
 //! tests put in.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use super::error::DiskError;
+use crate::kv::ops;
 
 /// How the file system answers.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,8 @@ pub struct Faults {
     pub log_syncs_left: AtomicI64,
     /// What the file system says is free, in bytes; `u64::MAX` asks the real one.
     pub free_bytes: AtomicU64,
+    /// Bytes of a log file while little comes; 0: as they are. Records must fit.
+    pub log_file_bytes: AtomicU32,
     /// So many steps of seals are done, then a seal stops as if the process had ended; negative: never.
     pub seal_steps_left: AtomicI64,
 }
@@ -39,6 +41,7 @@ impl Default for Faults {
             log_writes_left: AtomicI64::new(-1),
             log_syncs_left: AtomicI64::new(-1),
             free_bytes: AtomicU64::new(u64::MAX),
+            log_file_bytes: AtomicU32::new(0),
             seal_steps_left: AtomicI64::new(-1),
         }
     }
@@ -53,19 +56,29 @@ pub(super) struct Space {
 
 impl Disk {
     /// Writes to a log file.
-    pub(super) fn write_log(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    pub(super) fn write_log(&self, file: &File, path: &Path, bytes: &[u8], offset: u64) -> io::Result<()> {
         if let Disk::Faulty(faults) = self {
             count_down(&faults.log_writes_left)?;
         }
-        file.write_all_at(bytes, offset)
+        ops::write_at(file, path, bytes, offset)
+    }
+
+    /// How large a log file is made that would have so many bytes.
+    pub(super) fn log_file_bytes(&self, normal: u32) -> u32 {
+        match self {
+            Disk::Faulty(faults) if faults.log_file_bytes.load(Ordering::SeqCst) > 0 => {
+                faults.log_file_bytes.load(Ordering::SeqCst)
+            }
+            _ => normal,
+        }
     }
 
     /// Makes the bytes of a log file durable; its length does not change.
-    pub(super) fn sync_log(&self, file: &File) -> io::Result<()> {
+    pub(super) fn sync_log(&self, file: &File, path: &Path) -> io::Result<()> {
         if let Disk::Faulty(faults) = self {
             count_down(&faults.log_syncs_left)?;
         }
-        file.sync_data()
+        ops::sync_data(file, path)
     }
 
     /// Whether a seal goes on after a step.
@@ -113,7 +126,7 @@ impl Space {
 
 /// Creates `dir` (mode 0700) unless it is there. Not its parents, and not synced.
 pub(super) fn create_dir(dir: &Path) -> Result<(), DiskError> {
-    match DirBuilder::new().mode(0o700).create(dir) {
+    match ops::create_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         other => other.map_err(DiskError::at("create directory", dir)),
     }
@@ -121,29 +134,42 @@ pub(super) fn create_dir(dir: &Path) -> Result<(), DiskError> {
 
 /// Makes the names in `dir` durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), DiskError> {
-    File::open(dir).and_then(|d| d.sync_all()).map_err(DiskError::at("sync directory", dir))
+    ops::sync_dir(dir).map_err(DiskError::at("sync directory", dir))
 }
 
 /// A new file of mode 0600 for reading and writing; one of that name is replaced.
 pub(super) fn create_file(path: &Path) -> Result<File, DiskError> {
-    let mut options = OpenOptions::new();
-    options.write(true).read(true).create(true).truncate(true).mode(0o600);
-    options.open(path).map_err(DiskError::at("create", path))
+    ops::create(path).map_err(DiskError::at("create", path))
 }
 
 /// An existing file, for reading and writing.
 pub(super) fn open_file(path: &Path) -> Result<File, DiskError> {
-    OpenOptions::new().read(true).write(true).open(path).map_err(DiskError::at("open", path))
+    ops::open(path).map_err(DiskError::at("open", path))
 }
 
 /// Renames; the caller syncs the directory.
 pub(super) fn rename(from: &Path, to: &Path) -> Result<(), DiskError> {
-    fs::rename(from, to).map_err(DiskError::at("rename", from))
+    ops::rename(from, to).map_err(DiskError::at("rename", from))
 }
 
 /// Unlinks a file; the caller syncs the directory.
 pub(super) fn remove_file(path: &Path) -> Result<(), DiskError> {
-    fs::remove_file(path).map_err(DiskError::at("remove", path))
+    ops::remove_file(path).map_err(DiskError::at("remove", path))
+}
+
+/// Writes all of `bytes` at `offset`.
+pub(super) fn write_at(file: &File, path: &Path, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
+    ops::write_at(file, path, bytes, offset).map_err(DiskError::at("write", path))
+}
+
+/// Makes a file's bytes and its length durable.
+pub(super) fn sync_file(file: &File, path: &Path) -> Result<(), DiskError> {
+    ops::sync_all(file, path).map_err(DiskError::at("sync", path))
+}
+
+/// Unlinks a directory and everything in it; the caller syncs its parent.
+pub(super) fn remove_dir_all(dir: &Path) -> Result<(), DiskError> {
+    ops::remove_dir_all(dir).map_err(DiskError::at("remove", dir))
 }
 
 /// The content of a file of at most `bytes_max` bytes.
@@ -169,13 +195,13 @@ pub(super) fn names(dir: &Path) -> Result<Vec<String>, DiskError> {
 
 /// Fills a new file with zeros, 64 KiB at a time: larger writes make large cache pages, whose dirtying the kernel
 /// over-counts by 1-2 MiB a sync (STORAGE.md section 2, S2).
-pub(super) fn write_zeros(file: &File, from: u64, bytes: u64) -> io::Result<()> {
+pub(super) fn write_zeros(file: &File, path: &Path, from: u64, bytes: u64) -> io::Result<()> {
     static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     let end = from.saturating_add(bytes);
     let mut at = from;
     while at < end {
         let piece = usize::try_from(end - at).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
-        file.write_all_at(ZEROS.get(..piece).unwrap_or(&ZEROS), at)?;
+        ops::write_at(file, path, ZEROS.get(..piece).unwrap_or(&ZEROS), at)?;
         at += piece as u64;
     }
     Ok(())
@@ -194,12 +220,3 @@ pub(super) fn length(file: &File, path: &Path) -> Result<u64, DiskError> {
     file.metadata().map(|found| found.len()).map_err(DiskError::at("look at", path))
 }
 
-/// Writes at a place of a file that is being made. Not synced.
-pub(super) fn write_at(file: &File, bytes: &[u8], offset: u64, path: &Path) -> Result<(), DiskError> {
-    file.write_all_at(bytes, offset).map_err(DiskError::at("write", path))
-}
-
-/// Makes a file's bytes and length durable.
-pub(super) fn sync_file(file: &File, path: &Path) -> Result<(), DiskError> {
-    file.sync_all().map_err(DiskError::at("sync", path))
-}

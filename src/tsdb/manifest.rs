@@ -123,6 +123,8 @@ pub(super) struct Tombstone {
     pub(super) to_ms: i64,
     /// Samples of later records are new ones.
     pub(super) upto_seq: u64,
+    /// The number that the next segment had: none from there on holds what was deleted.
+    pub(super) clean_from: u64,
     /// Ranges of series ids, both ends in; ascending, apart. At most [`TOMBSTONE_RANGES_MAX`].
     pub(super) series: Vec<(u32, u32)>,
 }
@@ -132,6 +134,14 @@ impl Tombstone {
     pub(super) fn names(&self, series: u32) -> bool {
         let place = self.series.partition_point(|(_, last)| *last < series);
         self.series.get(place).is_some_and(|(first, _)| *first <= series)
+    }
+
+    /// Whether a segment may hold samples that it hides.
+    pub(super) fn masks(&self, meta: &SegmentMeta) -> bool {
+        meta.seq < self.clean_from
+            && meta.last_log_seq <= self.upto_seq
+            && meta.min_ms <= self.to_ms
+            && self.from_ms <= meta.max_ms
     }
 
     /// Whether it hides a sample, if that came early enough.

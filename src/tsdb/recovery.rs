@@ -113,13 +113,13 @@ fn make_folder(dir: &Path, store: StoreId, options: &Options, now: Timestamp) ->
 
 /// Removes what a crash left half made.
 fn remove_unfinished(dir: &Path) -> Result<(), DiskError> {
-    for name in disk::names(dir)?.iter().filter(|name| name.ends_with(".new")) {
+    let names = disk::names(dir)?;
+    let unfinished = || names.iter().filter(|name| name.ends_with(".new"));
+    for name in unfinished() {
         let path = dir.join(name);
-        let removed =
-            if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-        removed.map_err(DiskError::at("remove", &path))?;
+        if path.is_dir() { disk::remove_dir_all(&path) } else { disk::remove_file(&path) }?;
     }
-    disk::sync_dir(dir)
+    if unfinished().next().is_some() { disk::sync_dir(dir) } else { Ok(()) }
 }
 
 /// What to read of the log.
@@ -486,11 +486,15 @@ impl Recovery {
         let Some(tail) = end.tail else { return Ok(None) };
         self.report.trimmed_bytes = tail.torn_bytes as u64;
         let file = replay::resume(&tail)?;
-        let empty = tail.offset <= FILE_HEADER_BYTES;
+        let records = tail.content.get(FILE_HEADER_BYTES..tail.offset).unwrap_or_default();
+        let spans = replay::spans(records);
+        let first_mark = records.is_empty().then(|| {
+            let before = tail.content_before.get(FILE_HEADER_BYTES..).unwrap_or_default();
+            replay::spans(before).into_values().collect()
+        });
         let offset = u32::try_from(tail.offset).unwrap_or(u32::MAX);
-        let spans = replay::spans(tail.content.get(FILE_HEADER_BYTES..tail.offset).unwrap_or_default());
         let file_bytes = end.file_bytes;
-        Ok(Some(Resume { file, offset, empty, last_seq, spans, first_seq, full, files, file_bytes }))
+        Ok(Some(Resume { file, offset, first_mark, last_seq, spans, first_seq, full, files, file_bytes }))
     }
 }
 

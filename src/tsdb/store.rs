@@ -112,11 +112,25 @@ impl OrgStore {
         change: Change,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<(), ManifestError> {
+        self.change_segments_if(manifest, |_| true, change, next).map(drop)
+    }
+
+    /// As [`OrgStore::change_segments`], if the set that counts now is as the change needs it; answers whether it was.
+    pub(super) fn change_segments_if(
+        &self,
+        manifest: &Manifest,
+        fits: impl FnOnce(&SegmentSet) -> bool,
+        change: Change,
+        next: impl FnOnce(&SegmentSet) -> SegmentSet,
+    ) -> Result<bool, ManifestError> {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !fits(&self.segments()) {
+            return Ok(false);
+        }
         manifest.commit(self.org, change)?;
         let next = Arc::new(next(&self.segments()));
         *self.segments.write().unwrap_or_else(PoisonError::into_inner) = next;
-        Ok(())
+        Ok(true)
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
@@ -291,6 +305,7 @@ impl Stores {
                 metadata::decode(body, &mut |said| table.metadata.set(said, kind == Kind::RegistryMetadata))?;
                 Ok(Outcome::default())
             }
+            Kind::Mark | Kind::Switch => Ok(Outcome::default()),
             Kind::Seal => {
                 let until_ms = parse_seal(body)?;
                 let store = self.org_or_new(org);
@@ -300,7 +315,6 @@ impl Stores {
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
                 Ok(Outcome { seal_seq: seq, ..Outcome::default() })
             }
-            Kind::Mark => Ok(Outcome::default()),
         }
     }
 }

@@ -70,7 +70,8 @@ impl Sealer {
                 continue;
             }
             let until = if early { forced_until(&store, now) } else { end };
-            let is_new = store.head.barrier() < until || early;
+            // Asked of what is committed: a window that was closed by a seal that failed is still due.
+            let is_new = store.segments().sealed_until < until || early;
             if (early || is_ripe) && is_new && has_work(&store, until, log) {
                 due.push((store, until));
             }

@@ -119,7 +119,7 @@ impl Stream {
             self.flush()?;
         }
         if bytes.len() > BUFFER_BYTES {
-            disk::write_at(&self.file, bytes, self.written, &self.path)?;
+            disk::write_at(&self.file, &self.path, bytes, self.written)?;
             self.written += bytes.len() as u64;
         } else {
             self.buffer.extend_from_slice(bytes);
@@ -128,7 +128,7 @@ impl Stream {
     }
 
     fn flush(&mut self) -> Result<(), DiskError> {
-        disk::write_at(&self.file, &self.buffer, self.written, &self.path)?;
+        disk::write_at(&self.file, &self.path, &self.buffer, self.written)?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())

@@ -6,10 +6,9 @@
 //! from 1. Appended and synced by checkpoints alone. A tail that is no record was never counted on and is cut; damage
 //! before the length that a checkpoint noted means the names are taken from the log instead.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::kv::ops;
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
@@ -88,7 +87,9 @@ pub(in crate::tsdb) fn read(
 /// Cuts what comes after the last valid record.
 pub(in crate::tsdb) fn cut(path: &Path, end: End) -> Result<(), DiskError> {
     let file = disk::open_file(path)?;
-    file.set_len(end.bytes).and_then(|()| file.sync_all()).map_err(DiskError::at("cut", path))
+    ops::set_len(&file, path, end.bytes)
+        .and_then(|()| ops::sync_all(&file, path))
+        .map_err(DiskError::at("cut", path))
 }
 
 /// Appends records and makes them durable; makes the file if there is none.
@@ -113,16 +114,13 @@ pub(in crate::tsdb) fn append(
         seq += 1;
         put_record(&mut bytes, seq, org, *kind, seq, body);
     }
-    let file: File = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(DiskError::at("open", &path))?;
-    file.write_all_at(&bytes, end.bytes).map_err(DiskError::at("write", &path))?;
+    // Without a valid header there is no registry: what lies there under its name is replaced.
+    let file = if end.bytes == 0 { disk::create_file(&path)? } else { disk::open_file(&path)? };
+    disk::write_at(&file, &path, &bytes, end.bytes)?;
     let length = end.bytes + bytes.len() as u64;
-    file.set_len(length).and_then(|()| file.sync_all()).map_err(DiskError::at("sync", &path))?;
+    ops::set_len(&file, &path, length)
+        .and_then(|()| ops::sync_all(&file, &path))
+        .map_err(DiskError::at("sync", &path))?;
     if end.bytes == 0 {
         disk::sync_dir(dir)?;
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::tsdb::wal::replay;
+use crate::tsdb::wal::replay::{self, Begin};
 
 /// A folder with a log of some records, closed; and the log file.
 fn small_log() -> (tempfile::TempDir, PathBuf) {
@@ -20,14 +20,14 @@ fn small_log() -> (tempfile::TempDir, PathBuf) {
 
 /// Bytes up to the end of the last record.
 fn log_bytes(path: &Path) -> usize {
-    let end = replay::replay(path.parent().expect("in a folder"), STORE, 0, &mut |_, _| {}).expect("read");
+    let end = replay::replay(path.parent().expect("in a folder"), STORE, replay::Begin::default(), 0, &mut |_, _| {}).expect("read");
     end.tail.expect("a file").offset
 }
 
 /// The records of a log, and whether it is damaged.
 fn replayed(dir: &Path) -> (Vec<(u64, Vec<u8>)>, bool) {
     let mut records = Vec::new();
-    let end = replay::replay(dir, STORE, 0, &mut |header, body| records.push((header.seq, body.to_vec())))
+    let end = replay::replay(dir, STORE, replay::Begin::default(), 0, &mut |header, body| records.push((header.seq, body.to_vec())))
         .expect("read");
     (records, end.damage.is_some())
 }
@@ -270,6 +270,96 @@ fn a_full_file_is_followed_by_the_next_and_a_missing_one_is_damage() {
     let (tsdb, report) = open(dir.path());
     assert!(report.read_only.is_some_and(|why| why.contains("log files 2 to 2 are missing")));
     assert!(tsdb.stats().samples < 2_200_000);
+}
+
+fn wal(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("wal/{number:010}.wal"))
+}
+
+/// A folder whose log went on in a second file; closed.
+fn two_files(checkpoint: bool) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    fill(&tsdb, 0, 13).expect("stored");
+    if checkpoint {
+        tsdb.checkpoint(NOW).expect("made");
+    }
+    write(&tsdb, ORG, &up("after"), &[ago(0, 1.0)]);
+    assert_eq!(tsdb.stats().wal_files, 2);
+    tsdb.close();
+    dir
+}
+
+/// Twice read-only for this reason, and not a byte of the log is changed.
+fn stays_read_only(dir: &Path, says: &str) {
+    let names = || crate::tsdb::disk::names(&dir.join("wal")).expect("listed");
+    let before = names();
+    for _ in 0..2 {
+        let (tsdb, report) = open(dir);
+        let why = report.read_only.expect("read-only");
+        assert!(why.contains(says), "{why}");
+        assert!(matches!(try_write(&tsdb, ORG, &up("x"), &[ago(0, 1.0)]), Err(AppendError::ReadOnly(_))));
+    }
+    assert_eq!(names(), before);
+}
+
+#[test]
+fn the_newest_file_deleted_is_damage_with_the_range() {
+    for checkpoint in [false, true] {
+        let dir = two_files(checkpoint);
+        std::fs::remove_file(wal(dir.path(), 2)).expect("removed");
+        stays_read_only(dir.path(), "log file 2 is missing, as the end of log file 1 says: records from 1");
+    }
+}
+
+#[test]
+fn a_file_that_a_checkpoint_covers_is_missed_all_the_same() {
+    type Damage = (&'static str, fn(&Path));
+    let damages: [Damage; 5] = [
+        ("log file 1 is missing", |file| std::fs::remove_file(file).expect("removed")),
+        ("bytes of 1048576: records behind", |file| cut(file, 1_000_000)),
+        ("file header checksum differs", |file| flip(file, 20)),
+        ("record checksum differs", |file| flip(file, 90)),
+        ("there is no record, though later files have some", |file| {
+            let opened = std::fs::OpenOptions::new().write(true).open(file).expect("opened");
+            crate::tsdb::disk::write_zeros(&opened, file, 64, 1 << 19).expect("written");
+        }),
+    ];
+    for (says, damage) in damages {
+        let dir = two_files(true);
+        damage(&wal(dir.path(), 1));
+        stays_read_only(dir.path(), says);
+    }
+}
+
+/// The machine stopped between the switch and the first record of the next file, or within that record.
+#[test]
+fn the_log_goes_on_in_the_file_that_a_switch_names() {
+    for torn in [0, 300] {
+        let dir = two_files(false);
+        let second = wal(dir.path(), 2);
+        let header = std::fs::read(&second).expect("read")[..64].to_vec();
+        let mut bytes = header;
+        bytes.resize(64 + torn, 0xee);
+        bytes.resize(16 << 20, 0);
+        std::fs::write(&second, &bytes).expect("written");
+        let (tsdb, report) = open(dir.path());
+        assert_eq!((report.read_only, report.trimmed_bytes), (None, torn as u64));
+        assert!(report.samples > 100_000, "all of the first file");
+        write(&tsdb, ORG, &up("next"), &[ago(0, 2.0)]);
+        let before = content(&tsdb, ORG);
+        drop(tsdb);
+        let (tsdb, report) = open(dir.path());
+        assert_eq!((report.read_only, tsdb.stats().wal_files), (None, 2));
+        assert!(content(&tsdb, ORG) == before);
+        drop(tsdb);
+        // The first mark says what the file before held, as if nothing had stopped.
+        let end = replay::replay(&dir.path().join("wal"), STORE, replay::Begin::default(), 13, &mut |_, _| {}).expect("read");
+        let full = end.full.first().expect("the file before");
+        let held = full.spans.as_ref().expect("told");
+        assert_eq!((full.number, held.len(), held[0].org), (1, 1, ORG));
+        assert!(held[0].last_seq > 10 && held[0].greatest_ms < NOW.as_ms());
+    }
 }
 
 fn cut(path: &Path, bytes: u64) {

@@ -5,8 +5,10 @@ mod faults;
 mod limits;
 mod listings;
 mod model;
+mod power;
 mod quota;
 mod reading;
+mod seal;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -14,6 +14,14 @@ enum Step {
     Checkpoint,
     /// A checkpoint that claims to cover less than its rows hold, as when records come while it is written.
     EarlyCheckpoint,
+    /// Everything is sealed.
+    Seal,
+    /// What the clock asks for is sealed: some of the samples.
+    SealDue,
+    /// The segments cannot be written.
+    FailedSeal,
+    /// The process ends after so many steps of a seal.
+    StoppedSeal(u8),
     CloseAndOpen,
     DropAndOpen,
 }
@@ -24,6 +32,10 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (1u32..3, 0usize..4, samples).prop_map(|(org, series, samples)| Step::Append { org, series, samples }),
         1 => Just(Step::Checkpoint),
         1 => Just(Step::EarlyCheckpoint),
+        2 => Just(Step::Seal),
+        2 => Just(Step::SealDue),
+        1 => Just(Step::FailedSeal),
+        1 => (0u8..12).prop_map(Step::StoppedSeal),
         1 => Just(Step::CloseAndOpen),
         1 => Just(Step::DropAndOpen),
     ]
@@ -37,8 +49,9 @@ struct Series {
 }
 
 impl Series {
-    fn put(&mut self, at: i64, bits: u64) -> bool {
+    fn put(&mut self, at: i64, bits: u64, barrier: i64) -> bool {
         match self.last {
+            _ if at < barrier => {}
             Some((last, have)) if last == at && have != bits => return false,
             Some((last, _)) if last >= at => {}
             _ => self.last = Some((at, bits)),
@@ -58,6 +71,8 @@ proptest! {
     #[test]
     fn a_store_equals_a_map_through_restarts(steps in prop::collection::vec(step(), 1..40)) {
         let dir = tempfile::tempdir().expect("made");
+        let faults = faults();
+        let open = |dir| open_with(dir, options(&faults));
         let mut tsdb = open(dir.path()).0;
         let mut model: BTreeMap<(u32, usize), Series> = BTreeMap::new();
         for step in &steps {
@@ -65,9 +80,12 @@ proptest! {
                 Step::Append { org, series, samples } => {
                     let of = |(ago_s, value): &(i64, u8)| ago(600_000 - ago_s * 1_000, f64::from(*value));
                     let samples: Vec<Sample> = samples.iter().map(of).collect();
+                    let barrier = tsdb.stores.org(OrgId(*org)).map(|store| store.head.barrier());
                     let report = write(&tsdb, OrgId(*org), &name(*series), &samples);
                     let known = model.entry((*org, *series)).or_default();
-                    let stored = samples.iter().filter(|s| known.put(s.at.as_ms(), s.value.to_bits())).count();
+                    let barrier = barrier.unwrap_or(i64::MIN);
+                    let stored =
+                        samples.iter().filter(|s| known.put(s.at.as_ms(), s.value.to_bits(), barrier)).count();
                     prop_assert_eq!(report.stored, stored as u64);
                     prop_assert_eq!(report.refused, (samples.len() - stored) as u64);
                 }
@@ -77,7 +95,19 @@ proptest! {
                     let early = tsdb.stats().last_seq.saturating_sub(5);
                     checkpoint::write(&folder, &tsdb.stores, early).expect("made");
                 }
-                Step::CloseAndOpen | Step::DropAndOpen => {
+                Step::Seal => drop(tsdb.seal(NOW).expect("sealed")),
+                Step::SealDue => {
+                    for later in [0, 10_000] {
+                        tsdb.seal_if_due(NOW.plus_ms(later)).expect("sealed");
+                    }
+                }
+                Step::FailedSeal => seal::without_room_for_segments(dir.path(), || drop(tsdb.seal(NOW))),
+                Step::StoppedSeal(_) | Step::CloseAndOpen | Step::DropAndOpen => {
+                    if let Step::StoppedSeal(after) = step {
+                        faults.seal_steps_left.store(i64::from(*after), Ordering::SeqCst);
+                        drop(tsdb.seal(NOW));
+                        faults.seal_steps_left.store(-1, Ordering::SeqCst);
+                    }
                     if matches!(step, Step::CloseAndOpen) {
                         tsdb.close();
                     }

@@ -2,10 +2,10 @@
 //! neither meets a full disk nor changes the file's length (which would double the time of a sync).
 
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::record::{FILE_HEADER_BYTES, FileHeader, MAGIC_WAL};
+use crate::kv::ops;
 use crate::model::StoreId;
 use crate::tsdb::disk::{self, Disk};
 use crate::tsdb::error::{AppendError, DiskError};
@@ -85,14 +85,20 @@ pub(in crate::tsdb) fn make(
     let fresh = path.with_extension("wal.new");
     let file = disk::create_file(&fresh).map_err(full)?;
     let NewFile { number, before, bytes, created_ms } = new;
+    let bytes = disk.log_file_bytes(bytes);
     let header = FileHeader { file_bytes: bytes, store, number, created_ms, before }.encode(MAGIC_WAL);
-    file.write_all_at(&header, 0)
+    ops::write_at(&file, &fresh, &header, 0)
         .and_then(|()| {
-            disk::write_zeros(&file, FILE_HEADER_BYTES as u64, u64::from(bytes) - FILE_HEADER_BYTES as u64)
+            disk::write_zeros(
+                &file,
+                &fresh,
+                FILE_HEADER_BYTES as u64,
+                u64::from(bytes) - FILE_HEADER_BYTES as u64,
+            )
         })
         .map_err(DiskError::at("write", &fresh))
         .map_err(full)?;
-    file.sync_all().map_err(DiskError::at("sync", &fresh)).map_err(full)?;
+    disk::sync_file(&file, &fresh).map_err(full)?;
     disk::rename(&fresh, &path).map_err(full)?;
     disk::sync_dir(dir).map_err(full)?;
     Ok(LogFile { file, path, number, bytes })

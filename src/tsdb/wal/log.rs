@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::file::{self, LARGE_BYTES, LogFile, MakeError, NewFile, SMALL_BYTES};
-use super::record::{Kind, Mark, OrgSpan, put_record, record_bytes};
+use super::record::{Kind, Mark, OrgSpan, SWITCH_BYTES, encode_switch, put_record, record_bytes};
 use crate::clock::Stopwatch;
 use crate::model::{OrgId, StoreId, Timestamp};
 use crate::tsdb::disk::{self, Disk};
@@ -90,8 +90,8 @@ type Reply = Sender<Result<Outcome, AppendError>>;
 pub(in crate::tsdb) struct Resume {
     pub(in crate::tsdb) file: LogFile,
     pub(in crate::tsdb) offset: u32,
-    /// Whether the file has no record yet, so that it needs its first mark.
-    pub(in crate::tsdb) empty: bool,
+    /// The file has no record yet: what its first mark says of the file before.
+    pub(in crate::tsdb) first_mark: Option<Vec<OrgSpan>>,
     pub(in crate::tsdb) last_seq: u64,
     /// What the file holds already.
     pub(in crate::tsdb) spans: BTreeMap<OrgId, OrgSpan>,
@@ -232,7 +232,7 @@ impl Log {
             groups,
             durable: resume.last_seq,
             offset: resume.offset,
-            first_mark: resume.empty.then(Vec::new),
+            first_mark: resume.first_mark,
             file: resume.file,
             spans: resume.spans,
             buffer: Vec::new(),
@@ -462,7 +462,7 @@ impl Committer {
                 Next::Settle(done) => {
                     self.settle();
                     // Who stopped waiting needs no answer.
-                    drop(done.send(()));
+                    let _ = done.send(());
                 }
                 Next::End(how) => break how,
             }
@@ -591,8 +591,9 @@ impl Committer {
         }
     }
 
+    /// Bytes for records; the switch's own are kept free.
     fn room(&self) -> usize {
-        self.file.bytes.saturating_sub(self.offset) as usize
+        (self.file.bytes.saturating_sub(self.offset) as usize).saturating_sub(SWITCH_BYTES)
     }
 
     /// One write, one sync.
@@ -604,9 +605,9 @@ impl Committer {
         let failed = |what: &str, e: std::io::Error| {
             AppendError::Fenced(format!("{what} {} at byte {}: {e}", self.file.path.display(), self.offset))
         };
-        disk.write_log(&self.file.file, &self.buffer, u64::from(self.offset))
+        disk.write_log(&self.file.file, &self.file.path, &self.buffer, u64::from(self.offset))
             .map_err(|e| failed("write", e))?;
-        disk.sync_log(&self.file.file).map_err(|e| failed("sync", e))?;
+        disk.sync_log(&self.file.file, &self.file.path).map_err(|e| failed("sync", e))?;
         self.offset = self.offset.saturating_add(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
         self.durable = last_seq;
         let counters = &self.shared.counters;
@@ -676,6 +677,18 @@ impl Committer {
         }
     }
 
+    /// Says, durably, that the log goes on in a file that is there. A file filled by an earlier version, to its last
+    /// bytes, has no room to say so.
+    fn leave_for(&mut self, next: u64) -> Result<(), AppendError> {
+        if (self.file.bytes.saturating_sub(self.offset) as usize) < SWITCH_BYTES {
+            return Ok(());
+        }
+        self.buffer.clear();
+        let seq = self.durable + 1;
+        put_record(&mut self.buffer, seq, OrgId(0), Kind::Switch, self.durable, &encode_switch(next));
+        self.sync_buffer(seq)
+    }
+
     /// Goes on in the next file.
     fn switch(&mut self) -> Result<(), AppendError> {
         let mut spare = lock(&self.shared.spare);
@@ -690,6 +703,7 @@ impl Committer {
         drop(spare);
         match found {
             Spare::Ready(file) => {
+                self.leave_for(file.number)?;
                 let spans: Vec<OrgSpan> = std::mem::take(&mut self.spans).into_values().collect();
                 let before = std::mem::replace(&mut self.file, file);
                 let counters = &self.shared.counters;

@@ -10,7 +10,8 @@
 //! ```text
 //!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
-//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 32, 33 registry
+//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch
+//!         32, 33 registry
 //! 21 u8  body version 1     22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
 //! ```
@@ -22,6 +23,16 @@
 //! ```
 //! The list is about the file before and stands only in the first record of a file; n = 0 elsewhere, and where the
 //! file before held more than 16,384 organisations (the reader then looks into that file).
+//!
+//! Body of a switch, the last record of a file that was left for the next one:
+//! ```text
+//! u64 number of the next file
+//! ```
+//! It is synced after the next file exists durably (with its zeros and its name) and before the first record of that
+//! file is written: one more write and sync for each file, and none of them on the path of a record that still fits. So
+//! a next file that a switch names and that is not there was lost, whether it held records or not; without the switch
+//! the newest file could vanish in silence, since nothing before it would know of it. Each file keeps room for its
+//! switch. Files without one are read as well: earlier versions wrote none.
 //!
 //! Body of a seal, which closes a window of its organisation: `i64 U`, the end of the window in ms. Samples before U
 //! that come in later records are late ones, live and in replay alike.
@@ -53,6 +64,7 @@ pub(in crate::tsdb) enum Kind {
     Series,
     Metadata,
     Mark,
+    Switch,
     Seal,
     RegistrySeries,
     RegistryMetadata,
@@ -65,6 +77,7 @@ impl Kind {
             Kind::Series => 2,
             Kind::Metadata => 4,
             Kind::Mark => 5,
+            Kind::Switch => 8,
             Kind::Seal => 7,
             Kind::RegistrySeries => 32,
             Kind::RegistryMetadata => 33,
@@ -78,6 +91,7 @@ impl Kind {
             (2, BODY_VERSION) => Some(Kind::Series),
             (4, BODY_VERSION) => Some(Kind::Metadata),
             (5, BODY_VERSION) => Some(Kind::Mark),
+            (8, BODY_VERSION) => Some(Kind::Switch),
             (7, BODY_VERSION) => Some(Kind::Seal),
             (32, BODY_VERSION) => Some(Kind::RegistrySeries),
             (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
@@ -288,6 +302,22 @@ impl Mark {
     }
 }
 
+/// Bytes of a switch as a whole record: what each file keeps free for it.
+pub(in crate::tsdb) const SWITCH_BYTES: usize = record_bytes(8);
+
+/// The body of a switch.
+pub(in crate::tsdb) const fn encode_switch(next_file: u64) -> [u8; 8] {
+    next_file.to_le_bytes()
+}
+
+/// The number of the file that goes on.
+pub(in crate::tsdb) fn parse_switch(body: &[u8]) -> Result<u64, Damage> {
+    let mut reader = Reader::new(body);
+    let next = reader.u64()?;
+    reader.end()?;
+    Ok(next)
+}
+
 /// The body of a seal: the end of the window.
 pub(in crate::tsdb) fn seal_body(until_ms: i64) -> Vec<u8> {
     until_ms.to_le_bytes().to_vec()
@@ -367,6 +397,17 @@ mod tests {
         let bytes = mark.encode();
         assert_eq!(hex(&bytes), "070000000000000001c801ffffffffffffffff0600000000000000");
         assert_eq!(Mark::parse(&bytes), Ok(mark));
+    }
+
+    #[test]
+    fn the_switch_is_the_drawing() {
+        let mut bytes = Vec::new();
+        put_record(&mut bytes, 5, OrgId(0), Kind::Switch, 5, &encode_switch(258));
+        assert_eq!(hex(&bytes[8..]), "050000000000000000000000080100000201000000000000");
+        assert_eq!(bytes.len(), SWITCH_BYTES);
+        let Found::Record(header, body, _) = find_record(&bytes) else { panic!("a record") };
+        assert_eq!((header.kind, parse_switch(body)), (Some(Kind::Switch), Ok(258)));
+        assert!(parse_switch(&body[..7]).is_err() && parse_switch(&[0; 9]).is_err());
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! this is **damage**: everything readable is still handed out, and the store must not write. If none does, it is a
 //! **torn tail** that was never acknowledged: nothing after it is handed out, and its bytes are cleared before the log
 //! goes on.
+//!
+//! A file that its predecessor's switch names, or that stands between two others, and is not there, is damage too.
+//! Files whose records all come before the checkpoint are looked at, not read: header, length, first record.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -15,9 +18,10 @@ use super::file::{self, LogFile};
 use super::log::FullFile;
 use super::record::{
     BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Header, Kind, MAGIC_WAL, Mark, OrgSpan, find_record,
-    record_bytes,
+    parse_switch, record_bytes,
 };
 use super::samples;
+use crate::kv::ops;
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
@@ -61,6 +65,8 @@ pub(in crate::tsdb) struct Tail {
     pub(in crate::tsdb) torn_bytes: usize,
     /// The file's records, up to `offset`.
     pub(in crate::tsdb) content: Vec<u8>,
+    /// Of a file that has none yet: the records of the file before, which ended with a switch to it.
+    pub(in crate::tsdb) content_before: Vec<u8>,
 }
 
 /// How the log ended.
@@ -94,7 +100,7 @@ struct Later {
 
 /// Hands out every record after `from_seq`.
 ///
-/// Files whose records all come before are not read: what they hold is in the checkpoint.
+/// Files whose records all come before are looked at and not read: what they hold is in the checkpoint.
 ///
 /// # Errors
 /// [`OpenError`] where a file cannot be read, is another store's or a newer version's. Damage is not an error.
@@ -105,9 +111,10 @@ pub(in crate::tsdb) fn replay(
     from_seq: u64,
     on_record: OnRecord<'_>,
 ) -> Result<LogEnd, OpenError> {
+    let end = LogEnd::default();
     let from_seq = from_seq.max(begin.seq.saturating_sub(1));
     let mut walk =
-        Walk { dir, store, begin, from_seq, on_record, end: LogEnd::default(), expected: None, broken: None };
+        Walk { dir, store, begin, from_seq, on_record, end, expected: None, next_file: None, broken: None };
     walk.files()?;
     Ok(walk.end)
 }
@@ -121,6 +128,8 @@ struct Walk<'a> {
     end: LogEnd,
     /// The next seq; none before the first record.
     expected: Option<u64>,
+    /// The file that the last switch names.
+    next_file: Option<u64>,
     broken: Option<Break>,
 }
 
@@ -163,38 +172,71 @@ impl Walk<'_> {
                 self.note_damage(path, text);
             }
             before = Some(*number);
-            if let (Some(start), Some(next)) = (starts.get(place), starts.get(place + 1)) {
-                self.end.full.extend(start.full(*number, path, bytes, next));
-            }
-            if place >= skipped {
+            if place < skipped {
+                self.look_at(*number, path)?;
+            } else {
                 let content = disk::read_file(path, FILE_BYTES_MAX)?;
                 self.file(*number, path, content)?;
             }
         }
-        self.finish()?;
+        self.judge_break()?;
+        self.judge_end(before.filter(|_| !files.is_empty()));
+        self.list_full(&files, &starts);
+        Ok(())
+    }
+
+    /// Lists the files before the tail's, each told by the start of the one behind it.
+    fn list_full(&mut self, files: &[(u64, PathBuf)], starts: &[FileStart]) {
         let tail = self.end.tail.as_ref().map_or(0, |tail| tail.header.number);
-        self.end.full.retain(|file| file.number < tail);
+        let last = self.end.last_seq;
+        for ((number, path), (start, next)) in files.iter().zip(starts.iter().zip(starts.iter().skip(1))) {
+            if *number < tail {
+                self.end.full.extend(start.full(*number, path, next, last));
+            }
+        }
         let place = files.iter().position(|(number, _)| *number == tail);
         let first = place.and_then(|place| starts.get(place)?.first_seq);
-        self.end.first_seq = first.unwrap_or(self.end.last_seq.saturating_add(1));
+        self.end.first_seq = first.unwrap_or(last.saturating_add(1));
+    }
+
+    /// A file's header; what is wrong with it is noted, and whose it is not is an error.
+    fn header(&mut self, number: u64, path: &Path, content: &[u8]) -> Result<FileHeader, OpenError> {
+        let foreign = |what: &str| OpenError::Foreign { path: path.to_owned(), what: what.to_owned() };
+        match FileHeader::parse(content, MAGIC_WAL) {
+            Ok(header) if header.store != self.store => Err(foreign("a log file of another store")),
+            Ok(header) if header.number != number => {
+                self.note_damage(path, format!("{} is log file {}", path.display(), header.number));
+                Ok(header)
+            }
+            Ok(header) => Ok(header),
+            Err(BadHeader::Newer) => Err(foreign("written by a newer version")),
+            Err(BadHeader::Damaged(what)) => {
+                self.note_damage(path, format!("{}: {what}", path.display()));
+                Ok(FileHeader { file_bytes: 0, store: self.store, number, created_ms: 0, before: 0 })
+            }
+        }
+    }
+
+    /// A file that the checkpoint covers: it has to be there and whole in its outlines, for the checkpoint is a copy.
+    fn look_at(&mut self, number: u64, path: &Path) -> Result<(), OpenError> {
+        let start = FileStart::bytes(path)?;
+        self.header(number, path, &start)?;
+        if let Some(text) = cut_short(path)? {
+            self.note_damage(path, text);
+        }
+        let what = match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
+            Found::Record(..) => return Ok(()),
+            Found::Bad(what) => what,
+            Found::End => "there is no record, though later files have some",
+        };
+        let text = format!("log damaged at byte {FILE_HEADER_BYTES} of {} ({what})", path.display());
+        self.note_damage(path, text);
         Ok(())
     }
 
     fn file(&mut self, number: u64, path: &Path, content: Vec<u8>) -> Result<(), OpenError> {
-        let foreign = |what: &str| OpenError::Foreign { path: path.to_owned(), what: what.to_owned() };
-        let header = match FileHeader::parse(&content, MAGIC_WAL) {
-            Ok(header) if header.store != self.store => return Err(foreign("a log file of another store")),
-            Ok(header) if header.number != number => {
-                self.note_damage(path, format!("{} is log file {}", path.display(), header.number));
-                header
-            }
-            Ok(header) => header,
-            Err(BadHeader::Newer) => return Err(foreign("written by a newer version")),
-            Err(BadHeader::Damaged(what)) => {
-                self.note_damage(path, format!("{}: {what}", path.display()));
-                FileHeader { file_bytes: 0, store: self.store, number, created_ms: 0, before: 0 }
-            }
-        };
+        let header = self.header(number, path, &content)?;
+        let goes_on = self.next_file == Some(number);
         let records_before = self.end.records;
         let mut offset = FILE_HEADER_BYTES;
         while self.broken.is_none() {
@@ -217,8 +259,10 @@ impl Walk<'_> {
         let had_records = self.end.records > records_before;
         if self.broken.is_some() {
             self.search(path, offset, header, content)?;
-        } else if had_records || self.end.tail.is_none() {
-            self.end.tail = Some(Tail { path: path.to_owned(), header, offset, torn_bytes: 0, content });
+        } else if had_records || goes_on || self.end.tail.is_none() {
+            let before = self.end.tail.take().map(|tail| tail.content).filter(|_| !had_records);
+            let (path, content_before) = (path.to_owned(), before.unwrap_or_default());
+            self.end.tail = Some(Tail { path, header, offset, torn_bytes: 0, content, content_before });
         } else {
             self.end.spares.push(path.to_owned());
         }
@@ -242,6 +286,12 @@ impl Walk<'_> {
         self.end.records += 1;
         self.end.last_seq = found.seq;
         self.expected = Some(found.seq.saturating_add(1));
+        if found.kind == Some(Kind::Switch) {
+            match parse_switch(body) {
+                Ok(next) => self.next_file = Some(next),
+                Err(e) => self.note_damage(path, format!("{}: switch {}: {e}", path.display(), found.seq)),
+            }
+        }
         if found.seq > self.from_seq {
             (self.on_record)(found, body);
         }
@@ -287,9 +337,11 @@ impl Walk<'_> {
                 broken.vouched = true;
             }
             let kept = content.get(..from).unwrap_or_default().to_vec();
-            let tail =
-                Tail { path: path.to_owned(), header, offset: from, torn_bytes: written, content: kept };
-            self.end.tail = Some(tail);
+            let before = self.end.tail.take().map(|tail| tail.content);
+            let content_before = before.filter(|_| from <= FILE_HEADER_BYTES).unwrap_or_default();
+            let (path, content) = (path.to_owned(), kept);
+            self.end.tail =
+                Some(Tail { path, header, offset: from, torn_bytes: written, content, content_before });
         } else if broken.later.len() == seen_before {
             self.end.spares.push(path.to_owned());
         }
@@ -297,8 +349,22 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Decides whether the newest file is the last one that there was.
+    fn judge_end(&mut self, newest: Option<u64>) {
+        if let (Some(next), Some(newest)) = (self.next_file, newest)
+            && next > newest
+        {
+            let from = self.end.last_seq.saturating_add(1);
+            let text = format!(
+                "log file {next} is missing, as the end of log file {newest} says: records from {from} on are lost"
+            );
+            let path = file::path_of(self.dir, newest);
+            self.note_damage(&path, text);
+        }
+    }
+
     /// Decides what a break was.
-    fn finish(&mut self) -> Result<(), OpenError> {
+    fn judge_break(&mut self) -> Result<(), OpenError> {
         let Some(broken) = self.broken.take() else { return Ok(()) };
         if !broken.vouched {
             return Ok(());
@@ -349,6 +415,19 @@ struct FileStart {
 impl FileStart {
     /// Reads the first record alone; one that cannot be read is looked at with its file.
     fn read(path: &Path) -> Result<FileStart, DiskError> {
+        let start = FileStart::bytes(path)?;
+        Ok(match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
+            Found::Record(header, body, _) => {
+                let mark = (header.kind == Some(Kind::Mark)).then(|| Mark::parse(body).ok()).flatten();
+                let spans = mark.map(|mark| mark.orgs).unwrap_or_default();
+                FileStart { first_seq: Some(header.seq), spans }
+            }
+            _ => FileStart { first_seq: None, spans: Vec::new() },
+        })
+    }
+
+    /// The header and the first record.
+    fn bytes(path: &Path) -> Result<Vec<u8>, DiskError> {
         let file = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
         let mut start = Vec::new();
         (&file).take(4_096).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
@@ -364,24 +443,18 @@ impl FileStart {
                 _ => {}
             }
         }
-        Ok(match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
-            Found::Record(header, body, _) => {
-                let mark = (header.kind == Some(Kind::Mark)).then(|| Mark::parse(body).ok()).flatten();
-                let spans = mark.map(|mark| mark.orgs).unwrap_or_default();
-                FileStart { first_seq: Some(header.seq), spans }
-            }
-            _ => FileStart { first_seq: None, spans: Vec::new() },
-        })
+        Ok(start)
     }
 
     /// The file that this is the start of, told by the start of the `next` one.
-    fn full(&self, number: u64, path: &Path, bytes: u64, next: &FileStart) -> Option<FullFile> {
+    fn full(&self, number: u64, path: &Path, next: &FileStart, last_seq: u64) -> Option<FullFile> {
         Some(FullFile {
             number,
             path: path.to_owned(),
-            bytes,
+            bytes: std::fs::metadata(path).map_or(0, |found| found.len()),
             first_seq: self.first_seq?,
-            last_seq: next.first_seq?.checked_sub(1)?,
+            // Behind the newest records there may be a file that has none yet.
+            last_seq: next.first_seq.map_or(Some(last_seq), |first| first.checked_sub(1))?,
             spans: (!next.spans.is_empty()).then(|| next.spans.clone()),
         })
     }
@@ -395,7 +468,7 @@ pub(in crate::tsdb) fn spans(records: &[u8]) -> BTreeMap<OrgId, OrgSpan> {
     while let Found::Record(header, body, bytes) = find_record(rest) {
         rest = rest.get(bytes..).unwrap_or_default();
         let org = header.org;
-        if header.kind == Some(Kind::Mark) {
+        if matches!(header.kind, Some(Kind::Mark | Kind::Switch)) {
             continue;
         }
         let span = spans.entry(org).or_insert(OrgSpan { org, greatest_ms: i64::MIN, last_seq: 0 });
@@ -437,8 +510,8 @@ pub(in crate::tsdb) fn cut_short(path: &Path) -> Result<Option<String>, DiskErro
 pub(in crate::tsdb) fn resume(tail: &Tail) -> Result<LogFile, DiskError> {
     let file = disk::open_file(&tail.path)?;
     if tail.torn_bytes > 0 {
-        disk::write_zeros(&file, tail.offset as u64, tail.torn_bytes as u64)
-            .and_then(|()| file.sync_all())
+        disk::write_zeros(&file, &tail.path, tail.offset as u64, tail.torn_bytes as u64)
+            .and_then(|()| ops::sync_all(&file, &tail.path))
             .map_err(DiskError::at("clear the torn tail of", &tail.path))?;
     }
     Ok(LogFile { file, path: tail.path.clone(), number: tail.header.number, bytes: tail.header.file_bytes })

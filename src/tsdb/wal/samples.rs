@@ -26,8 +26,10 @@ pub(in crate::tsdb) struct LogSample {
 
 /// Decimals that a value in the log may have: more digits are rare and cost time.
 const EXPONENT_MAX: u8 = 3;
+/// Bytes of a value at most.
+const VALUE_BYTES_MAX: usize = 9;
 /// Bytes that one sample takes at most: two runs of its own and a value, the count aside.
-pub(in crate::tsdb) const SAMPLE_BYTES_MAX: usize = 2 * (10 + 5) + 9;
+pub(in crate::tsdb) const SAMPLE_BYTES_MAX: usize = 2 * (10 + 5) + VALUE_BYTES_MAX;
 
 /// Appends the body.
 pub(in crate::tsdb) fn encode(out: &mut Vec<u8>, samples: &[LogSample]) {
@@ -36,9 +38,7 @@ pub(in crate::tsdb) fn encode(out: &mut Vec<u8>, samples: &[LogSample]) {
     out.extend_from_slice(&base.to_le_bytes());
     put_runs(out, samples, 0, |s| i64::from(s.series));
     put_runs(out, samples, base, |s| s.at_ms);
-    for sample in samples {
-        put_value(out, sample.bits);
-    }
+    put_values(out, samples);
 }
 
 fn put_runs(out: &mut Vec<u8>, samples: &[LogSample], base: i64, of: impl Fn(&LogSample) -> i64) {
@@ -51,86 +51,130 @@ fn put_runs(out: &mut Vec<u8>, samples: &[LogSample], base: i64, of: impl Fn(&Lo
         match &mut run {
             Some((same, length)) if *same == step => *length += 1,
             _ => {
-                if let Some((step, length)) = run.replace((step, 1)) {
-                    put_zigzag(out, step);
-                    put_varint(out, length);
+                if let Some(before) = run.replace((step, 1)) {
+                    put_run(out, before);
                 }
             }
         }
     }
-    if let Some((step, length)) = run {
-        put_zigzag(out, step);
-        put_varint(out, length);
+    if let Some(last) = run {
+        put_run(out, last);
     }
 }
 
 #[inline]
-fn put_value(out: &mut Vec<u8>, bits: u64) {
-    let value = f64::from_bits(bits);
-    for exponent in 0..=EXPONENT_MAX {
-        if let Some(mantissa) = scaled(value, exponent) {
-            let coded = zigzag(mantissa);
-            let length = 8 - whole_bytes(coded.leading_zeros());
-            out.push(exponent << 4 | length);
-            out.extend(coded.to_le_bytes().iter().take(usize::from(length)));
-            return;
+fn put_run(out: &mut Vec<u8>, (step, length): (i64, u64)) {
+    match (u8::try_from(zigzag(step)), u8::try_from(length)) {
+        (Ok(step @ ..0x80), Ok(length @ ..0x80)) => out.extend_from_slice(&[step, length]),
+        _ => {
+            put_zigzag(out, step);
+            put_varint(out, length);
         }
     }
-    let length = 8 - whole_bytes(bits.trailing_zeros());
-    out.push(0x80 | length);
-    out.extend(bits.to_be_bytes().iter().take(usize::from(length)));
 }
 
+/// Values go through a piece on the stack, each written as nine bytes of which the next one covers what is too much.
+fn put_values(out: &mut Vec<u8>, samples: &[LogSample]) {
+    const PIECE: usize = 64;
+    for samples in samples.chunks(PIECE) {
+        let mut piece = [0; VALUE_BYTES_MAX * PIECE];
+        let mut at = 0;
+        for sample in samples {
+            let Coded { tag, word } = code(sample.bits);
+            if let Some([first, rest @ ..]) = piece.get_mut(at..at + VALUE_BYTES_MAX) {
+                *first = tag;
+                rest.copy_from_slice(&word.to_le_bytes());
+            }
+            at += 1 + usize::from(tag & 0x0f);
+        }
+        out.extend_from_slice(piece.get(..at).unwrap_or_default());
+    }
+}
+
+/// A value's tag, and the bytes after it from the lowest on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Coded {
+    tag: u8,
+    word: u64,
+}
+
+/// The shortest decimal, or the bit pattern.
+#[inline]
+fn code(bits: u64) -> Coded {
+    // Below this, times 1,000, a value has a mantissa for some exponent exactly where it has one for the greatest: the
+    // product is off by less than a half. So one attempt decides, and the others are divisions of a whole number.
+    const ONE_ATTEMPT: f64 = 2_000_000_000_000.0;
+    let value = f64::from_bits(bits);
+    if value.abs() < ONE_ATTEMPT {
+        return match scaled(value, EXPONENT_MAX) {
+            Some(m) if m % 10 != 0 => decimal(3, m),
+            Some(m) if m % 100 != 0 => decimal(2, m / 10),
+            Some(m) if m % 1_000 != 0 => decimal(1, m / 100),
+            Some(m) => decimal(0, m / 1_000),
+            None => pattern(bits),
+        };
+    }
+    code_by_trying(bits)
+}
+
+fn code_by_trying(bits: u64) -> Coded {
+    let value = f64::from_bits(bits);
+    let found = (0..=EXPONENT_MAX).find_map(|e| scaled(value, e).map(|mantissa| decimal(e, mantissa)));
+    found.unwrap_or_else(|| pattern(bits))
+}
+
+#[inline]
+fn decimal(exponent: u8, mantissa: i64) -> Coded {
+    let word = zigzag(mantissa);
+    Coded { tag: exponent << 4 | (8 - whole_bytes(word.leading_zeros())), word }
+}
+
+#[inline]
+fn pattern(bits: u64) -> Coded {
+    Coded { tag: 0x80 | (8 - whole_bytes(bits.trailing_zeros())), word: bits.swap_bytes() }
+}
+
+/// Both readings of a value are made and one is taken: which kind comes next cannot be foretold, and a wrong guess of
+/// the processor costs more than either.
+#[inline]
 fn take_value(reader: &mut Reader<'_>) -> Result<u64, Damage> {
     let tag = reader.u8()?;
     let length = usize::from(tag & 0x0f);
-    let mut bytes = [0; 8];
-    let place = bytes.get_mut(..length).ok_or_else(|| reader.damage("value over 8 bytes"))?;
-    place.copy_from_slice(reader.take(length)?);
-    match tag >> 4 {
-        8 => Ok(u64::from_be_bytes(bytes)),
-        exponent @ 0..=EXPONENT_MAX => {
-            let value = unscaled(unzigzag(u64::from_le_bytes(bytes)), exponent);
-            Ok(value.unwrap_or_default().to_bits())
-        }
-        _ => Err(reader.damage("unknown kind of value")),
+    if length > 8 || (tag > EXPONENT_MAX << 4 | 0x0f && tag & 0xf0 != 0x80) {
+        return Err(reader.damage("unknown kind of value"));
     }
+    let word = reader.low_bytes(length)?;
+    let decimal = unscaled(unzigzag(word), tag >> 4 & EXPONENT_MAX).unwrap_or_default().to_bits();
+    Ok(if tag & 0x80 == 0 { decimal } else { word.swap_bytes() })
 }
 
-/// A column of steps in runs, walked value by value.
-struct Runs<'a> {
-    reader: Reader<'a>,
-    value: i64,
-    step: i64,
-    left: u64,
-}
-
-impl<'a> Runs<'a> {
-    /// Takes the runs that cover `count` off `reader`.
-    fn cover(reader: &mut Reader<'a>, count: u64, base: i64) -> Result<Runs<'a>, Damage> {
-        let runs = Runs { reader: *reader, value: base, step: 0, left: 0 };
-        let mut covered = 0u64;
-        while covered < count {
-            reader.zigzag()?;
-            let length = reader.varint()?;
-            covered = match covered.checked_add(length) {
-                Some(sum) if length > 0 && sum <= count => sum,
-                _ => return Err(reader.damage("runs do not cover the samples")),
-            };
+/// Takes the runs that cover `out` and hands each to `set` with its values, which begin after `base`.
+#[inline]
+fn take_runs(
+    reader: &mut Reader<'_>,
+    out: &mut [LogSample],
+    base: i64,
+    set: impl Fn(&mut LogSample, i64) -> bool,
+) -> Result<(), Damage> {
+    let mut value = base;
+    let mut rest = out;
+    while !rest.is_empty() {
+        let step = reader.zigzag()?;
+        let length = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
+        let Some((run, after)) = rest.split_at_mut_checked(length).filter(|_| length > 0) else {
+            return Err(reader.damage("runs do not cover the samples"));
+        };
+        let mut fits = true;
+        for sample in run {
+            value = value.wrapping_add(step);
+            fits &= set(sample, value);
         }
-        Ok(runs)
-    }
-
-    #[inline]
-    fn next(&mut self) -> Result<i64, Damage> {
-        if self.left == 0 {
-            self.step = self.reader.zigzag()?;
-            self.left = self.reader.varint()?;
+        if !fits {
+            return Err(reader.damage("series id over 32 bits"));
         }
-        self.left = self.left.saturating_sub(1);
-        self.value = self.value.wrapping_add(self.step);
-        Ok(self.value)
+        rest = after;
     }
+    Ok(())
 }
 
 /// Replaces `out` with the samples of a body.
@@ -138,19 +182,21 @@ impl<'a> Runs<'a> {
 /// # Errors
 /// [`Damage`] where it is none; `out` is then to be thrown away.
 pub(in crate::tsdb) fn decode(body: &[u8], out: &mut Vec<LogSample>) -> Result<(), Damage> {
-    out.clear();
     let mut reader = Reader::new(body);
+    // Every sample has a byte of its own, so this allocates 24 times the body at most.
     let count = reader.count(1)?;
     let base = reader.i64()?;
-    let mut series = Runs::cover(&mut reader, count as u64, 0)?;
-    let mut times = Runs::cover(&mut reader, count as u64, base)?;
-    if count > reader.left() {
-        return Err(reader.damage("count beyond the body"));
-    }
-    out.reserve(count);
-    for _ in 0..count {
-        let id = u32::try_from(series.next()?).map_err(|_| reader.damage("series id over 32 bits"))?;
-        out.push(LogSample { series: id, at_ms: times.next()?, bits: take_value(&mut reader)? });
+    out.clear();
+    out.resize(count, LogSample { series: 0, at_ms: 0, bits: 0 });
+    take_runs(&mut reader, out, 0, |sample, series| {
+        u32::try_from(series).map(|series| sample.series = series).is_ok()
+    })?;
+    take_runs(&mut reader, out, base, |sample, at_ms| {
+        sample.at_ms = at_ms;
+        true
+    })?;
+    for sample in out {
+        sample.bits = take_value(&mut reader)?;
     }
     reader.end()
 }
@@ -180,6 +226,17 @@ mod tests {
             let mut back = Vec::new();
             prop_assert_eq!(decode(&body, &mut back), Ok(()));
             prop_assert_eq!(back, samples);
+        }
+
+        #[test]
+        fn one_attempt_finds_what_trying_all_finds(
+            bits: u64, whole in -3_000_000_000_000_i64..3_000_000_000_000, exponent in 0u8..8, ulps in -2i64..=2,
+        ) {
+            prop_assert_eq!(code(bits), code_by_trying(bits));
+            // Decimals, and what lies beside them.
+            let near = whole as f64 / 10f64.powi(i32::from(exponent));
+            let bits = near.to_bits().wrapping_add_signed(ulps);
+            prop_assert_eq!(code(bits), code_by_trying(bits), "{}", near);
         }
 
         #[test]

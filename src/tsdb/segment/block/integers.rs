@@ -63,8 +63,8 @@ fn reduced(column: &[i64]) -> (i64, u64, Vec<i64>) {
             }
         }
     }
-    // 2^63 is no factor of an i64; its half is.
-    let factor = factor.clamp(1, 1 << 62);
+    // A greater one is no positive i64, or leaves numbers that are small anyway.
+    let factor = if factor > 1 << 62 { 1 } else { factor.max(1) };
     let divisor = factor.cast_signed();
     let q = if factor.is_power_of_two() {
         column.iter().map(|x| x.wrapping_sub(first) >> factor.trailing_zeros()).collect()
@@ -148,6 +148,10 @@ pub(super) fn plan(column: &[i64], grids: bool) -> Plan {
         let cost = cost_of(&errors);
         if cost < best.0 {
             best = (cost, order, step);
+        }
+        if cost == errors.len() as u64 {
+            // All as predicted: nothing is better.
+            break;
         }
     }
     let (cost, order, step) = best;
@@ -350,12 +354,11 @@ pub(super) fn take(
     while left > enough {
         let mini = slots.get_mut(..left.min(MINI)).unwrap_or_default();
         mini.fill(0);
-        let mut at = 0;
         while let (Some((_, error)), Some(slot)) =
             (ahead, usize::try_from(until).ok().and_then(|until| mini.get_mut(until)))
         {
             *slot = prediction.distance(error.wrapping_add(1));
-            at = until + 1;
+            let at = until + 1;
             ahead = errors.next();
             until = ahead.map_or(u64::MAX, |ahead| at.saturating_add(*ahead.0));
         }

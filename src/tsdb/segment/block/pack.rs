@@ -75,19 +75,22 @@ const fn low_word(value: u128) -> u64 {
 
 /// The k that makes the least bits as kind 1, and how many.
 fn best_split(numbers: impl Iterator<Item = u64> + Clone) -> (u8, u64) {
-    let (mut count, mut lengths) = (0u64, 0u64);
+    let (mut count, mut lengths, mut all) = (0u64, 0u64, 0u64);
     for number in numbers.clone() {
         count += 1;
         lengths += u64::from(bits(number));
+        all |= number;
     }
     let long = u64::from(LONG);
     let cost = |k: u32| {
-        let mut sum = count * (u64::from(k) + 1);
-        for number in numbers.clone() {
-            let rest = number >> k;
-            sum += if rest < long { rest } else { long + 8 * u64::from(bits(rest - long) / 7 + 1) };
+        let fixed = count * (u64::from(k) + 1);
+        if all >> k < long {
+            return fixed + numbers.clone().map(|number| number >> k).sum::<u64>();
         }
-        sum
+        let rest = |rest: u64| {
+            if rest < long { rest } else { long + 8 * u64::from(bits(rest - long) / 7 + 1) }
+        };
+        fixed + numbers.clone().map(|number| rest(number >> k)).sum::<u64>()
     };
     // The mean length tells the scale whatever the outliers; the best k is next to it or one below.
     let near = u32::try_from(lengths.checked_div(count).unwrap_or(0)).unwrap_or(0);

@@ -14,6 +14,11 @@
 
 mod integers;
 mod pack;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "segments keep no statistics before queries skip blocks by them")
+)]
+mod stats;
 mod times;
 mod values;
 
@@ -172,3 +177,6 @@ pub(super) fn verified(block: &[u8], series: u32, count: usize) -> Result<&[u8],
         Err(Damage::new(0, "wrong checksum of a value block"))
     }
 }
+
+#[cfg(test)]
+mod tests;

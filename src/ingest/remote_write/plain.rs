@@ -1,0 +1,195 @@
+//! A `TimeSeries` as nearly all of them are sent: its labels in one run, then its samples in one run, each of them a value
+//! and a time in this order. Read without building fields; whatever is otherwise, or wrong, is left to the general reader,
+//! which says the same of these (a property test holds both together).
+
+use crate::model::{Sample, Timestamp};
+
+/// Field 1 of `TimeSeries`, length-delimited.
+const LABEL_TAG: u8 = 1 << 3 | 2;
+/// Field 2, length-delimited.
+const SAMPLE_TAG: u8 = 2 << 3 | 2;
+/// Field 1 of `Sample`, eight bytes.
+const VALUE_TAG: u8 = 1 << 3 | 1;
+/// Field 2 of `Sample`, a varint.
+const TIME_TAG: u8 = 2 << 3;
+/// Bytes of a sample before its time: tag, value, tag.
+const BEFORE_TIME: usize = 10;
+
+/// Where the run of labels at the start of `message` ends.
+#[inline]
+pub(super) fn labels_end(message: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some([LABEL_TAG, length, ..]) = message.get(at..) {
+        let mut next = at + 2 + usize::from(*length);
+        if *length >= 0x80 {
+            // Up to 16 KiB: two bytes. A longer label is rare enough.
+            let Some(high) = message.get(at + 2).filter(|high| **high < 0x80) else { break };
+            next = at + 3 + (usize::from(*length & 0x7f) | usize::from(*high) << 7);
+        }
+        if next > message.len() {
+            break;
+        }
+        at = next;
+    }
+    at
+}
+
+/// Appends the samples of `run`; false, and nothing is appended, where it is not samples alone or more than `allowed`.
+#[inline]
+pub(super) fn take_samples(run: &[u8], samples: &mut Vec<Sample>, allowed: usize) -> bool {
+    let before = samples.len();
+    let mut rest = run;
+    while let Some((&[SAMPLE_TAG, length], after)) = rest.split_first_chunk() {
+        let Some((body, after)) = after.split_at_checked(usize::from(length)) else { break };
+        let Some(sample) = sample(body).filter(|_| length < 0x80 && samples.len() < allowed) else { break };
+        samples.push(sample);
+        rest = after;
+    }
+    if !rest.is_empty() {
+        samples.truncate(before);
+    }
+    rest.is_empty()
+}
+
+#[inline]
+fn sample(body: &[u8]) -> Option<Sample> {
+    let (&[VALUE_TAG, v0, v1, v2, v3, v4, v5, v6, v7, TIME_TAG], time) =
+        body.split_first_chunk::<BEFORE_TIME>()?
+    else {
+        return None;
+    };
+    // The time's bytes are the last of the body: the eight bytes there, without those of the value before it.
+    let last = body.last_chunk::<8>()?;
+    let spare = 8_usize.checked_sub(time.len()).filter(|spare| *spare < 8)?;
+    let bytes = u64::from_le_bytes(*last) >> (8 * spare);
+    let ends = bytes & 0x8080_8080_8080_8080;
+    if ends != 0x0080_8080_8080_8080 >> (8 * spare) {
+        return None;
+    }
+    let at = Timestamp::from_ms(gather(bytes).cast_signed());
+    Some(Sample { at, value: f64::from_le_bytes([v0, v1, v2, v3, v4, v5, v6, v7]) })
+}
+
+/// The low seven bits of each byte, side by side.
+#[inline]
+const fn gather(bytes: u64) -> u64 {
+    let pairs = (bytes & 0x007f_007f_007f_007f) | (bytes & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    (fours & 0x0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ingest::protobuf::{Reader, WireError};
+
+    fn varint(mut value: u64, out: &mut Vec<u8>) {
+        while value >= 0x80 {
+            out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
+            value >>= 7;
+        }
+        out.push(u8::try_from(value).expect("seven bits"));
+    }
+
+    fn label(length: usize, out: &mut Vec<u8>) {
+        out.push(LABEL_TAG);
+        varint(length as u64, out);
+        out.resize(out.len() + length, b'x');
+    }
+
+    fn sample_field(bits: u64, at: i64, out: &mut Vec<u8>) {
+        let mut body = vec![VALUE_TAG];
+        body.extend_from_slice(&bits.to_le_bytes());
+        body.push(TIME_TAG);
+        varint(at.cast_unsigned(), &mut body);
+        out.push(SAMPLE_TAG);
+        varint(body.len() as u64, out);
+        out.extend_from_slice(&body);
+    }
+
+    /// Labels' end, and times and bit patterns, as far as this reader takes them.
+    type Taken = (usize, Vec<(i64, u64)>);
+
+    fn plain(message: &[u8]) -> Option<Taken> {
+        let end = labels_end(message);
+        let mut samples = Vec::new();
+        let all = take_samples(message.get(end..)?, &mut samples, 1_000);
+        all.then(|| (end, samples.iter().map(|s| (s.at.as_ms(), s.value.to_bits())).collect()))
+    }
+
+    /// The same by the general reader; none where there is anything but labels and then samples.
+    fn general(message: &[u8]) -> Result<Option<Taken>, WireError> {
+        let (mut end, mut samples) = (0, Vec::new());
+        let mut reader = Reader::new(message);
+        while let Some(field) = reader.field()? {
+            match field.number {
+                1 if samples.is_empty() => {
+                    field.bytes("")?;
+                    end = reader.offset();
+                }
+                2 => {
+                    let (mut at, mut bits) = (0, 0);
+                    let mut sample = Reader::new(field.bytes("")?);
+                    while let Some(field) = sample.field()? {
+                        match field.number {
+                            1 => bits = field.double("")?.to_bits(),
+                            2 => at = field.int64("")?,
+                            _ => {}
+                        }
+                    }
+                    samples.push((at, bits));
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some((end, samples)))
+    }
+
+    #[test]
+    fn a_scrape_is_plain_and_everything_else_is_left_to_the_general_reader() {
+        let mut message = Vec::new();
+        label(5, &mut message);
+        label(300, &mut message);
+        let labels = message.len();
+        sample_field(1.5f64.to_bits(), 1_795_000_000_000, &mut message);
+        assert_eq!(plain(&message), Some((labels, vec![(1_795_000_000_000, 1.5f64.to_bits())])));
+        for other in [&[0x1a, 0][..], &[0x0a, 0], &[0x12, 0], &[0x12, 0x80, 0], &[0x12], &[0]] {
+            assert_eq!(plain(&[&message, other].concat()), None, "{other:02x?}");
+        }
+        let mut samples = Vec::new();
+        assert!(!take_samples(&message[labels..], &mut samples, 0) && samples.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_as_plain_is_what_the_general_reader_reads(
+            labels in prop::collection::vec(0usize..300, 0..6),
+            samples in prop::collection::vec((any::<u64>(), any::<i64>(), 0u32..64), 0..4),
+            change in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+        ) {
+            let mut message = Vec::new();
+            labels.into_iter().for_each(|length| label(length, &mut message));
+            let short = samples.iter().all(|(_, at, shift)| (0..1 << 56).contains(&(at >> shift)));
+            samples.into_iter().for_each(|(bits, at, shift)| sample_field(bits, at >> shift, &mut message));
+            match change.filter(|_| !message.is_empty()) {
+                Some((at, to)) => {
+                    let at = at.index(message.len());
+                    message[at] = to;
+                }
+                None => prop_assert_eq!(plain(&message).is_some(), short),
+            }
+            if let Some(found) = plain(&message) {
+                prop_assert_eq!(general(&message), Ok(Some(found)));
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            if let Some(found) = plain(&bytes) {
+                prop_assert_eq!(general(&bytes), Ok(Some(found)));
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The changes of files that everything durable is made of: one function each, so that a test can record what was done
+//! and try every state that a power cut could have left ([`recording`]).
+//!
+//! Who writes a file of the data folder without these, writes one that no such test sees. sled's own files are not
+//! seen: they are never the only place of anything.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// Creates a directory of mode 0700.
+pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(dir)?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::CreateDir(dir.to_owned()));
+    Ok(())
+}
+
+/// A new file of mode 0600 for reading and writing; one of that name is replaced.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().write(true).read(true).create(true).truncate(true).mode(0o600).open(path)?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::Create(path.to_owned()));
+    Ok(file)
+}
+
+/// An existing file, for reading and writing.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// Writes all of `bytes` at `offset`.
+pub(crate) fn write_at(file: &File, path: &Path, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(bytes, offset)?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::Write { path: path.to_owned(), offset, bytes: bytes.to_vec() });
+    let _ = path;
+    Ok(())
+}
+
+/// Cuts or lengthens a file.
+pub(crate) fn set_len(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
+    file.set_len(bytes)?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::SetLen { path: path.to_owned(), bytes });
+    let _ = path;
+    Ok(())
+}
+
+/// Makes a file's bytes and its length durable.
+pub(crate) fn sync_all(file: &File, path: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::Sync(path.to_owned()));
+    let _ = path;
+    Ok(())
+}
+
+/// Makes the bytes of a file durable whose length did not change.
+pub(crate) fn sync_data(file: &File, path: &Path) -> io::Result<()> {
+    file.sync_data()?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::Sync(path.to_owned()));
+    let _ = path;
+    Ok(())
+}
+
+/// Makes the names in a directory durable.
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::SyncDir(dir.to_owned()));
+    Ok(())
+}
+
+/// Renames a file or directory; the caller syncs the directory.
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::Rename(from.to_owned(), to.to_owned()));
+    Ok(())
+}
+
+/// Unlinks a file; the caller syncs the directory.
+pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::Remove(path.to_owned()));
+    Ok(())
+}
+
+/// Unlinks a directory and everything in it; the caller syncs its parent.
+pub(crate) fn remove_dir_all(dir: &Path) -> io::Result<()> {
+    fs::remove_dir_all(dir)?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::Remove(dir.to_owned()));
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod recording;

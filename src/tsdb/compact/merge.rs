@@ -1,0 +1,429 @@
+//! Several segments into new ones, family by family and series by series; value blocks are copied as bytes where nothing
+//! has to change in them.
+//!
+//! Memory: one series' samples of the time at hand, the directory of the segment being written, 1 MiB of buffer.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use crate::clock::Stopwatch;
+use crate::model::StoreId;
+use crate::tsdb::error::DiskError;
+use crate::tsdb::manifest::Tombstone;
+use crate::tsdb::options::Rest;
+use crate::tsdb::report::SampleColumns;
+use crate::tsdb::segment::{
+    Block, NewSegment, Piece, PieceError, Segment, SegmentDamage, SegmentMeta, SegmentWriteError, SegmentWriter,
+};
+use crate::tsdb::segments::Part;
+
+/// Blocks of fewer samples are joined with their neighbours: a quarter of the 1,024 that a block may have.
+const BLOCK_SMALL: usize = 256;
+const BLOCK_SAMPLES: usize = 1_024;
+/// Bytes written a second in the background (STORAGE.md section 11).
+const BYTES_PER_S: f64 = 32.0 * 1_048_576.0;
+/// Bytes between two looks at the clock.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// Why nothing was merged. The sources stay.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MergeError {
+    #[error(transparent)]
+    Write(#[from] SegmentWriteError),
+    /// A source cannot be read.
+    #[error("a segment is damaged")]
+    Damaged { seq: u64, source: SegmentDamage },
+}
+
+/// How fast.
+pub(super) struct Pace<'t> {
+    /// None: as fast as it goes.
+    rest: Option<&'t Rest>,
+    watch: Stopwatch,
+    bytes: u64,
+}
+
+impl<'t> Pace<'t> {
+    pub(super) fn new(rest: Option<&'t Rest>) -> Pace<'t> {
+        Pace { rest, watch: Stopwatch::start(), bytes: 0 }
+    }
+
+    /// Rests if the bytes written so far came too fast.
+    #[expect(clippy::cast_precision_loss, reason = "a second more or less at 2^53 bytes")]
+    fn wrote(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        if let Some(rest) = self.rest.filter(|_| self.bytes >= STEP_BYTES) {
+            let due = Duration::from_secs_f64(self.bytes as f64 / BYTES_PER_S);
+            if let Some(early) = due.checked_sub(self.watch.elapsed()) {
+                rest.take(early);
+            }
+            (self.watch, self.bytes) = (Stopwatch::start(), 0);
+        }
+    }
+}
+
+/// What to merge into what.
+pub(super) struct Merge<'t> {
+    /// Where two hold the same moment of a series, the later wins.
+    pub(super) sources: &'t [Arc<Part>],
+    pub(super) tombstones: &'t [Arc<Tombstone>],
+    /// Its number is not used.
+    pub(super) new: NewSegment,
+    pub(super) cut_ms: Option<i64>,
+    pub(super) dir: &'t Path,
+    pub(super) store: StoreId,
+    pub(super) next_segment: &'t AtomicU64,
+}
+
+/// The label names and metric name of a source's family at hand.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    metric: Option<String>,
+    names: Vec<String>,
+}
+
+/// A source, and how far it is read.
+struct Cursor<'t> {
+    segment: &'t Segment,
+    family: usize,
+    /// None: at the end.
+    key: Option<Key>,
+}
+
+impl<'t> Cursor<'t> {
+    fn new(segment: &'t Segment) -> Result<Cursor<'t>, MergeError> {
+        let mut cursor = Cursor { segment, family: 0, key: None };
+        cursor.read()?;
+        Ok(cursor)
+    }
+
+    fn read(&mut self) -> Result<(), MergeError> {
+        self.key = if self.family < self.segment.families() {
+            let names = self.segment.names(self.family).map_err(|damage| damaged(self.segment, damage))?;
+            let metric = self.segment.metric(self.family).map_err(|damage| damaged(self.segment, damage))?;
+            Some(Key { metric, names })
+        } else {
+            None
+        };
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(), MergeError> {
+        self.family += 1;
+        self.read()
+    }
+}
+
+fn damaged(segment: &Segment, source: SegmentDamage) -> MergeError {
+    MergeError::Damaged { seq: segment.meta().seq, source }
+}
+
+/// A family of one of the sources, being walked.
+struct Rows<'t> {
+    segment: &'t Segment,
+    /// Place among the sources.
+    source: usize,
+    family: usize,
+    row: usize,
+    /// None: at the end.
+    id: Option<u32>,
+}
+
+/// A series in one of the sources.
+#[derive(Clone, Copy)]
+struct Place<'t> {
+    segment: &'t Segment,
+    source: usize,
+    family: usize,
+    row: usize,
+    first: i64,
+    last: i64,
+}
+
+/// A run of samples in the arenas, or a block to be copied.
+enum Run<'t> {
+    Samples(Range<usize>, Range<usize>),
+    Block(Range<usize>, &'t Segment, Block<'t>),
+}
+
+/// Reused between series.
+#[derive(Default)]
+struct Arena {
+    columns: SampleColumns,
+    times: Vec<i64>,
+    bits: Vec<u64>,
+    all: Vec<(i64, u64)>,
+}
+
+/// Everything of the sources; `written` gets what is finished, even where it fails.
+pub(super) fn merge(
+    merge: &Merge<'_>,
+    pace: &mut Pace<'_>,
+    written: &mut Vec<SegmentMeta>,
+) -> Result<(), MergeError> {
+    let least = merge.sources.iter().map(|part| part.meta().min_ms).min().unwrap_or(0);
+    let most = merge.sources.iter().map(|part| part.meta().max_ms).max().unwrap_or(-1);
+    for part in merge.sources {
+        part.segment.read_through();
+    }
+    let Some(width) = merge.cut_ms else {
+        return Window { merge, from: i64::MIN, to: i64::MAX, writer: None, pace, written }.run();
+    };
+    // As many as the planner counted: a few.
+    for number in least.div_euclid(width)..=most.div_euclid(width) {
+        let from = number.saturating_mul(width);
+        let to = from.saturating_add(width - 1);
+        Window { merge, from, to, writer: None, pace: &mut *pace, written: &mut *written }.run()?;
+    }
+    Ok(())
+}
+
+/// One walk over the sources, for a stretch of time, both ends included.
+struct Window<'t, 'm> {
+    merge: &'t Merge<'t>,
+    from: i64,
+    to: i64,
+    writer: Option<SegmentWriter>,
+    pace: &'m mut Pace<'t>,
+    written: &'m mut Vec<SegmentMeta>,
+}
+
+impl<'t> Window<'t, '_> {
+    fn run(mut self) -> Result<(), MergeError> {
+        let done = self.families();
+        match (done, self.writer) {
+            (Ok(()), Some(writer)) => {
+                self.written.push(writer.finish()?);
+                Ok(())
+            }
+            (Ok(()), None) => Ok(()),
+            (Err(e), writer) => {
+                // What stays of the file is removed by the next start.
+                if let Some(Err(left)) = writer.map(SegmentWriter::abandon) {
+                    tracing::warn!("{}", left.line());
+                }
+                Err(e)
+            }
+        }
+    }
+
+    fn families(&mut self) -> Result<(), MergeError> {
+        let mut cursors = Vec::new();
+        for part in self.merge.sources {
+            cursors.push(Cursor::new(&part.segment)?);
+        }
+        let mut arena = Arena::default();
+        while let Some(key) = cursors.iter().filter_map(|cursor| cursor.key.clone()).min() {
+            let mut rows: Vec<Rows<'t>> = Vec::new();
+            for (source, cursor) in cursors.iter_mut().enumerate() {
+                if cursor.key.as_ref() == Some(&key) {
+                    let (segment, family) = (cursor.segment, cursor.family);
+                    let id = segment.ids(family).and_then(|ids| ids.get(0));
+                    rows.push(Rows { segment, source, family, row: 0, id });
+                    cursor.next()?;
+                }
+            }
+            self.family(&key, &mut rows, &mut arena)?;
+        }
+        for cursor in &cursors {
+            // A page that vanished would have shortened a walk.
+            cursor.segment.intact().map_err(|damage| damaged(cursor.segment, damage))?;
+        }
+        Ok(())
+    }
+
+    fn family(&mut self, key: &Key, rows: &mut [Rows<'t>], arena: &mut Arena) -> Result<(), MergeError> {
+        let names: Vec<&str> = key.names.iter().map(String::as_str).collect();
+        let mut begun = false;
+        let mut places: Vec<Place<'t>> = Vec::new();
+        while let Some(id) = rows.iter().filter_map(|row| row.id).min() {
+            places.clear();
+            for rows in rows.iter_mut().filter(|rows| rows.id == Some(id)) {
+                let Rows { segment, source, family, row, .. } = *rows;
+                if let Some((first, last)) = segment.span(family, row).filter(|(a, b)| *a <= self.to && self.from <= *b)
+                {
+                    places.push(Place { segment, source, family, row, first, last });
+                }
+                rows.row += 1;
+                rows.id = segment.ids(family).and_then(|ids| ids.get(rows.row));
+            }
+            let Some(last) = places.last() else { continue };
+            let values =
+                last.segment.series_values(last.family, last.row).map_err(|damage| damaged(last.segment, damage))?;
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            let mut runs = self.runs(id, &mut places, arena)?;
+            if runs.is_empty() {
+                continue;
+            }
+            if self.writer.as_ref().is_some_and(SegmentWriter::is_full)
+                && let Some(writer) = self.writer.take()
+            {
+                self.written.push(writer.finish()?);
+                begun = false;
+            }
+            let mut writer = match self.writer.take() {
+                Some(writer) => writer,
+                None => self.create()?,
+            };
+            let before = writer.data_bytes();
+            if !std::mem::replace(&mut begun, true) {
+                writer.family(&names)?;
+            }
+            let put = put(&mut writer, id, &values, &mut runs, arena);
+            let bytes = writer.data_bytes() - before;
+            self.writer = Some(writer);
+            put?;
+            self.pace.wrote(bytes);
+        }
+        Ok(())
+    }
+
+    fn create(&self) -> Result<SegmentWriter, MergeError> {
+        let seq = self.merge.next_segment.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let new = NewSegment { seq, ..self.merge.new.clone() };
+        Ok(SegmentWriter::create(self.merge.dir, self.merge.store, new)?)
+    }
+
+    /// What is to be written of a series, in order of time.
+    fn runs(&self, id: u32, places: &mut [Place<'t>], arena: &mut Arena) -> Result<Vec<Run<'t>>, MergeError> {
+        arena.times.clear();
+        arena.bits.clear();
+        let mut runs = Vec::new();
+        let deleted = places.iter().any(|place| self.deleted(place.segment, id).next().is_some());
+        let mut in_time: Vec<Place<'t>> = places.to_vec();
+        in_time.sort_unstable_by_key(|place| place.first);
+        let apart = in_time.is_sorted_by(|a, b| a.last < b.first);
+        if deleted || !apart {
+            self.mix(id, places, arena)?;
+            let Arena { times, bits, all, .. } = arena;
+            times.extend(all.iter().map(|(at, _)| *at));
+            bits.extend(all.iter().map(|(_, pattern)| *pattern));
+            if !times.is_empty() {
+                runs.push(Run::Samples(0..times.len(), 0..bits.len()));
+            }
+            return Ok(runs);
+        }
+        for place in in_time {
+            let (from, to) = (self.from, self.to);
+            let walk = place.segment.each_block(place.family, place.row, |_, block| {
+                if block.last < from {
+                    return Ok(true);
+                }
+                if block.first > to {
+                    return Ok(false);
+                }
+                let whole = from <= block.first && block.last <= to;
+                let start = arena.times.len();
+                let waiting = match runs.last() {
+                    Some(Run::Samples(times, _)) => times.len() % BLOCK_SAMPLES,
+                    _ => 0,
+                };
+                // A few samples that wait for more take the next block with them.
+                let joins = waiting > 0 && waiting < BLOCK_SMALL && waiting + block.count <= BLOCK_SAMPLES;
+                if whole && block.count >= BLOCK_SMALL && !joins {
+                    place.segment.times(&block, &mut arena.times)?;
+                    runs.push(Run::Block(start..arena.times.len(), place.segment, block));
+                    return Ok(true);
+                }
+                arena.columns.times.clear();
+                arena.columns.values.clear();
+                place.segment.decode(id, &block, &mut arena.columns)?;
+                let SampleColumns { times, values } = &arena.columns;
+                let first = times.partition_point(|at| *at < from);
+                let end = times.partition_point(|at| *at <= to);
+                let first_bits = arena.bits.len();
+                arena.times.extend(times.get(first..end).unwrap_or_default());
+                arena.bits.extend(values.get(first..end).unwrap_or_default().iter().map(|v| v.to_bits()));
+                match runs.last_mut() {
+                    Some(Run::Samples(times, bits)) => {
+                        (times.end, bits.end) = (arena.times.len(), arena.bits.len());
+                    }
+                    _ if end > first => {
+                        runs.push(Run::Samples(start..arena.times.len(), first_bits..arena.bits.len()));
+                    }
+                    _ => {}
+                }
+                Ok(true)
+            });
+            walk.map_err(|damage| damaged(place.segment, damage))?;
+        }
+        Ok(runs)
+    }
+
+    /// The samples of all sources, the later winning, without the deleted ones, in `arena.all`.
+    fn mix(&self, id: u32, places: &mut [Place<'t>], arena: &mut Arena) -> Result<(), MergeError> {
+        places.sort_unstable_by_key(|place| place.source);
+        arena.all.clear();
+        let range = crate::model::TimeRange::new(
+            crate::model::Timestamp::from_ms(self.from),
+            crate::model::Timestamp::from_ms(self.to),
+        );
+        for place in places {
+            arena.columns.times.clear();
+            arena.columns.values.clear();
+            place
+                .segment
+                .read(place.family, place.row, range, &mut arena.columns)
+                .map_err(|damage| damaged(place.segment, damage))?;
+            let SampleColumns { times, values } = &arena.columns;
+            let samples = times.iter().copied().zip(values.iter().map(|value| value.to_bits()));
+            let kept = |at: i64| !self.deleted(place.segment, id).any(|tombstone| tombstone.hides(id, at));
+            arena.all.extend(samples.filter(|(at, _)| kept(*at)));
+        }
+        // Stable: of equal times, the one of the later source comes last, and stays.
+        arena.all.sort_by_key(|(at, _)| *at);
+        arena.all.dedup_by(|later, earlier| {
+            let same = later.0.cmp(&earlier.0) == Ordering::Equal;
+            if same {
+                earlier.1 = later.1;
+            }
+            same
+        });
+        Ok(())
+    }
+
+    /// Deletions that a series of a source still has to suffer.
+    fn deleted(&self, segment: &Segment, id: u32) -> impl Iterator<Item = &Tombstone> {
+        let meta = segment.meta();
+        let tombstones = self.merge.tombstones.iter().map(|tombstone| &**tombstone);
+        tombstones.filter(move |tombstone| tombstone.masks(meta) && tombstone.names(id))
+    }
+}
+
+fn put(
+    writer: &mut SegmentWriter,
+    id: u32,
+    values: &[&str],
+    runs: &mut [Run<'_>],
+    arena: &Arena,
+) -> Result<(), MergeError> {
+    let times = |range: &Range<usize>| arena.times.get(range.clone()).unwrap_or_default();
+    let pieces: Vec<Piece<'_>> = runs
+        .iter()
+        .map(|run| match run {
+            Run::Samples(at, bits) => {
+                Piece::Samples { times: times(at), bits: arena.bits.get(bits.clone()).unwrap_or_default() }
+            }
+            Run::Block(at, _, block) => Piece::Block { times: times(at), bytes: block.values },
+        })
+        .collect();
+    writer.pieces(id, values, &pieces).map_err(|e| match e {
+        PieceError::Write(e) => MergeError::Write(e),
+        PieceError::Damaged { piece, damage } => match runs.get(piece) {
+            Some(Run::Block(_, segment, block)) => damaged(segment, segment.value_damage(block, damage)),
+            _ => MergeError::Write(SegmentWriteError::Shape("a piece that is not there")),
+        },
+    })
+}
+
+/// Removes files of a job that failed.
+pub(super) fn throw_away(dir: &Path, written: &[SegmentMeta]) -> Result<(), DiskError> {
+    for meta in written {
+        crate::tsdb::disk::remove_file(&dir.join(meta.file_name()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,399 @@
+//! Blocks come back to the bit, their bytes are fixed, and nothing that is no block passes for one.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const STALE: u64 = 0x7ff0_0000_0000_0002;
+
+fn time_block(times: &[i64]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_times(&mut out, times);
+    out
+}
+
+fn value_block(series: u32, values: &[u64]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_values(&mut out, series, values);
+    out
+}
+
+fn times_back(block: &[u8]) -> Result<Vec<i64>, Damage> {
+    let mut out = Vec::new();
+    let used = times_of(block, &mut out)?;
+    assert_eq!(used, block.len());
+    Ok(out)
+}
+
+fn values_back(block: &[u8], series: u32, count: usize) -> Result<Vec<u64>, Damage> {
+    let mut out = Vec::new();
+    values_of(block, series, count, &mut out)?;
+    Ok(out.into_iter().map(f64::to_bits).collect())
+}
+
+fn bits(values: &[f64]) -> Vec<u64> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// What monitored machines send, and what they could send: steady, noisy, rare, few, decimal, float, any bits.
+fn values() -> impl Strategy<Value = Vec<u64>> {
+    let lengths = prop_oneof![1usize..20, 100usize..140, 1usize..=BLOCK_SAMPLES];
+    let shapes = (0u8..9, any::<u64>(), 0u32..60, 0u8..19);
+    (lengths, shapes, any::<u64>(), 0u8..4).prop_map(
+        |(length, (shape, start, width, exponent), seed, odd)| {
+            let mut state = seed | 1;
+            let mut random = move || {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state
+            };
+            let power = 10f64.powi(i32::from(exponent));
+            let mask = (1u64 << width) - 1;
+            let mut level = (start & mask) as f64;
+            let mut total = start as f64;
+            let next = |index: usize| {
+                let noise = random();
+                let small = (noise & mask) as f64;
+                match shape {
+                    0 => start,
+                    1 => ((noise & mask) as i64 - (mask / 2) as i64).cast_unsigned(),
+                    2 => (small / power).to_bits(),
+                    3 => {
+                        level += small;
+                        (level / power).to_bits()
+                    }
+                    4 => {
+                        level += if noise.is_multiple_of(50) { small } else { 0.0 };
+                        level.to_bits()
+                    }
+                    5 => {
+                        total += small * 1.1;
+                        total.to_bits()
+                    }
+                    6 => [start, !start, noise & 1, STALE][(noise % 4) as usize],
+                    7 => (level + index as f64 * f64::from(width)).to_bits(),
+                    _ => noise,
+                }
+            };
+            let mut values: Vec<u64> = (0..length).map(next).collect();
+            let specials = [STALE, f64::NAN.to_bits(), (-0.0f64).to_bits(), f64::INFINITY.to_bits(), 1, 0];
+            for place in 0..usize::from(odd) {
+                let index = (seed >> (8 * place)) as usize % length;
+                values[index] = specials[(start >> place) as usize % specials.len()];
+            }
+            values
+        },
+    )
+}
+
+/// Ascending times: regular, jittered, irregular, far apart, at both ends of what there is.
+fn times() -> impl Strategy<Value = Vec<i64>> {
+    let wild = prop::collection::btree_set(any::<i64>(), 1..=BLOCK_SAMPLES);
+    let ends =
+        prop::collection::btree_set(any::<i8>(), 1..200).prop_map(|ends| {
+            ends.into_iter()
+                .map(|end| {
+                    if end < 0 { i64::MIN + (i64::from(end) + 128) } else { i64::MAX - 127 + i64::from(end) }
+                })
+                .collect()
+        });
+    let grid = (any::<i32>(), 1i64..100_000, 0i64..3_000, any::<u64>(), 1i64..=BLOCK_SAMPLES as i64)
+        .prop_map(|(start, step, jitter, seed, count)| {
+            let place = |index: i64| {
+                let off = (seed.wrapping_mul(index as u64 | 1) >> 33) as i64 % (jitter.min(step / 2) + 1);
+                i64::from(start) + index * step + off
+            };
+            let mut times: Vec<i64> = (0..count).map(place).collect();
+            times.dedup();
+            times
+        });
+    prop_oneof![wild.prop_map(|set| set.into_iter().collect()), ends, grid]
+}
+
+proptest! {
+    #[test]
+    fn values_come_back_to_the_bit(values in values(), series: u32) {
+        let block = value_block(series, &values);
+        prop_assert!(block.len() <= values.len() * 8 + 5, "never larger than raw");
+        prop_assert_eq!(values_back(&block, series, values.len()).unwrap(), values);
+    }
+
+    #[test]
+    fn any_bits_come_back(values in prop::collection::vec(any::<u64>(), 1..300)) {
+        let block = value_block(1, &values);
+        prop_assert_eq!(values_back(&block, 1, values.len()).unwrap(), values);
+    }
+
+    #[test]
+    fn times_come_back(times in times()) {
+        let block = time_block(&times);
+        prop_assert_eq!(times_back(&block).unwrap(), times.clone());
+        let header = TimeHeader {
+            bytes: block.len(), count: times.len(), first: times[0], last: times[times.len() - 1],
+        };
+        prop_assert_eq!(time_header(&block), Ok(header));
+    }
+
+    #[test]
+    fn a_part_of_the_values_is_that_part(values in values(), a: prop::sample::Index, b: prop::sample::Index) {
+        let block = value_block(9, &values);
+        let (a, b) = (a.index(values.len() + 1), b.index(values.len() + 1));
+        let range = a.min(b)..a.max(b);
+        let mut out = vec![1.5];
+        values_within(&block, 9, values.len(), range.clone(), &mut out).unwrap();
+        prop_assert_eq!(out.remove(0), 1.5);
+        let out: Vec<u64> = out.into_iter().map(f64::to_bits).collect();
+        prop_assert_eq!(&out, &values[range]);
+    }
+
+    #[test]
+    fn blocks_behind_each_other_are_told_apart(times_a in times(), times_b in times()) {
+        let mut out = time_block(&times_a);
+        let first = out.len();
+        put_times(&mut out, &times_b);
+        let mut back = Vec::new();
+        prop_assert_eq!(times_of(&out, &mut back), Ok(first));
+        times_of(&out[first..], &mut back).unwrap();
+        prop_assert_eq!(back, [times_a, times_b].concat());
+    }
+
+    /// Bytes that somebody put a right checksum on: any answer but a panic or more than the block may hold.
+    #[test]
+    fn hostile_values_are_an_answer(
+        body in prop::collection::vec(any::<u8>(), 0..600), kind in 0u8..8, count in 1usize..=BLOCK_SAMPLES,
+    ) {
+        let mut block = vec![0; 4];
+        block.extend_from_slice(&body);
+        if let Some(tag) = block.get_mut(4) {
+            *tag = *tag & !7 | kind;
+        }
+        set_crc(&mut block, 0, |rest| value_crc(3, count, rest));
+        let mut out = Vec::new();
+        let answer = values_of(&block, 3, count, &mut out);
+        prop_assert_eq!(out.len(), if answer.is_ok() { count } else { 0 });
+        let mut out = Vec::new();
+        if values_within(&block, 3, count, 1..count / 2, &mut out).is_ok() {
+            prop_assert_eq!(out.len(), (count / 2).saturating_sub(1));
+        }
+    }
+
+    #[test]
+    fn a_damaged_block_with_a_right_checksum_is_an_answer(
+        values in values(), at: prop::sample::Index, with: u8, cut: prop::sample::Index,
+    ) {
+        let mut block = value_block(3, &values);
+        let at = 4 + at.index(block.len() - 4);
+        block[at] ^= with;
+        block.truncate(block.len() - cut.index(block.len() - 4) / 8);
+        set_crc(&mut block, 0, |rest| value_crc(3, values.len(), rest));
+        let mut out = Vec::new();
+        let answer = values_of(&block, 3, values.len(), &mut out);
+        prop_assert_eq!(out.len(), if answer.is_ok() { values.len() } else { 0 });
+    }
+
+    #[test]
+    fn hostile_times_are_an_answer(times in times(), at: prop::sample::Index, with: u8) {
+        let mut block = time_block(&times);
+        let at = 4 + at.index(block.len() - 4);
+        block[at] ^= with;
+        set_crc(&mut block, 0, crc32c::crc32c);
+        let mut out = vec![7];
+        if times_of(&block, &mut out).is_err() {
+            // Another length leaves the checksum in another place, so mostly it is an error.
+            prop_assert_eq!(out, [7]);
+        } else {
+            prop_assert!(out.len() <= BLOCK_SAMPLES + 1 && out[1..].is_sorted_by(|a, b| a < b));
+        }
+    }
+}
+
+/// Small blocks of every kind, and the bytes after the checksum.
+fn golden_values() -> Vec<(&'static str, Vec<u64>, Vec<u8>)> {
+    let noisy = |index: u64| index * 40 + (index * index * 7 + index) % 23;
+    let mut odd_ones: Vec<u64> =
+        (0..30).map(|index| ((1_000.0 + (noisy(index) % 19) as f64) / 100.0).to_bits()).collect();
+    odd_ones[0] = f64::NAN.to_bits();
+    odd_ones[7] = (-0.0f64).to_bits();
+    odd_ones[29] = STALE;
+    let outlier = |index: u8| if index == 20 { 1e12 } else { f64::from(index % 7) };
+    vec![
+        ("same: zero", vec![0; 5], vec![0x00]),
+        ("same: one", bits(&[1.0; 1024]), vec![0x00, 0x3f, 0xf0]),
+        ("same: stale", vec![STALE; 2], vec![0x00, 0x7f, 0xf0, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02]),
+        ("whole, level", bits(&[3.0, 7.0, 1.0, 6.0]), vec![0x01, 0x06, 0x06, 0x41, 0x02, 0xc2]),
+        ("whole, steady", bits(&[10.0, 25.0, 40.0, 55.0, 70.0]), vec![0x69, 0x14, 0x0f, 0x02, 0x00]),
+        (
+            "whole, difference",
+            (0..12).map(|index| (noisy(index) as f64).to_bits()).collect(),
+            vec![0x09, 0x00, 0x50, 0x06, 0x50, 0xa0, 0x95, 0xe4, 0x06, 0x70, 0xa3, 0x99, 0x01],
+        ),
+        (
+            "whole, change",
+            (0..10).map(|index| (f64::from(index) * f64::from(index)).to_bits()).collect(),
+            vec![0x11, 0x00, 0x02, 0x03, 0x20, 0x49, 0x92, 0x04],
+        ),
+        (
+            "whole, pages",
+            bits(&[40_960.0, 45_056.0, 45_056.0, 61_440.0, 36_864.0]),
+            vec![0x41, 0x80, 0x80, 0x05, 0x80, 0x20, 0x02, 0x82, 0x0c, 0x0b, 0x06],
+        ),
+        (
+            "decimal",
+            bits(&[0.25, 0.5, 0.31, 0.28, 0.44]),
+            vec![0x02, 0x02, 0x32, 0x26, 0x05, 0x2c, 0x7f, 0x00],
+        ),
+        (
+            "decimal, odd ones",
+            odd_ones.clone(),
+            vec![
+                0x8a, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xf8, 0x7f, 0x06, 0x00, 0x00, 0x00,
+                0x00, 0x00, 0x00, 0x00, 0x80, 0x15, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0xf0, 0x7f, 0x02,
+                0xe4, 0x0f, 0x00, 0x43, 0xd0, 0x29, 0x23, 0x27, 0x3c, 0x64, 0x88, 0x10, 0x9d, 0x33, 0x05,
+                0xdf, 0x31, 0xcb, 0x2a, 0xd3, 0x84, 0x78,
+            ],
+        ),
+        (
+            "sparse",
+            (0..100).map(|index| f64::from(3 + u8::from(index > 60)).to_bits()).collect(),
+            vec![0x29, 0x06, 0x00, 0x01, 0x06, 0x3c, 0x01, 0x01],
+        ),
+        (
+            "ordered",
+            (0..9).map(|index| (f64::from(index) / 7.0 + 3.0).to_bits()).collect(),
+            vec![
+                0x0b, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x88, 0x80, 0x01, 0x92, 0xc9, 0xa4, 0x92,
+                0xc9, 0xa4, 0x92, 0x01, 0x97, 0x90, 0x01, 0x00, 0x00, 0x24, 0x49, 0x12, 0x01, 0x00, 0x00,
+                0x00, 0x02, 0xf2, 0xc8, 0xa4, 0x12,
+            ],
+        ),
+        (
+            "few",
+            [1e300, 1.0, 1e300, 1e-300].map(f64::to_bits).repeat(4),
+            vec![
+                0x04, 0x02, 0x08, 0x7e, 0x37, 0xe4, 0x3c, 0x88, 0x00, 0x75, 0x9c, 0x02, 0x3f, 0xf0, 0x08,
+                0x01, 0xa5, 0x6e, 0x1f, 0xc2, 0xf8, 0xf3, 0x59, 0x00, 0x00, 0x81, 0x55, 0x55, 0xff, 0x6d,
+                0x0b,
+            ],
+        ),
+        (
+            "an outlier",
+            (0..40).map(|index| outlier(index).to_bits()).collect(),
+            vec![
+                0x09, 0x00, 0x02, 0x40, 0x3f, 0x00, 0xf8, 0x03, 0x80, 0x1f, 0x00, 0x00, 0x00, 0x20, 0x00,
+                0x00, 0x00, 0xc0, 0x1f, 0x00, 0xfc, 0x01, 0xc0, 0x07, 0xd4, 0xbf, 0xa8, 0xca, 0x9a, 0x3a,
+                0xe1, 0xbf, 0xa8, 0xca, 0x9a, 0x3a,
+            ],
+        ),
+        (
+            "raw",
+            vec![0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210, 0x5555_aaaa_5555_aaaa],
+            vec![
+                0x05, 0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01, 0x10, 0x32, 0x54, 0x76, 0x98, 0xba,
+                0xdc, 0xfe, 0xaa, 0xaa, 0x55, 0x55, 0xaa, 0xaa, 0x55, 0x55,
+            ],
+        ),
+    ]
+}
+
+fn golden_times() -> Vec<(Vec<i64>, Vec<u8>)> {
+    vec![
+        (vec![5], vec![0x04, 0x01, 0x00, 0x00, 0x0a]),
+        (vec![1_000, 2_000, 3_000], vec![0x0a, 0x03, 0xd0, 0x0f, 0x0d, 0xd0, 0x0f, 0xe8, 0x07, 0x02, 0x00]),
+        (
+            (0..30).map(|index| index * 15_000 + index * index * 7 % 11).collect(),
+            vec![
+                0x19, 0x1e, 0xba, 0xc6, 0x1a, 0x03, 0x00, 0x0e, 0x98, 0x75, 0x42, 0x64, 0x9a, 0x11, 0x99,
+                0x66, 0x44, 0xa6, 0x01, 0xa7, 0xf2, 0x78, 0x2a, 0x8f, 0xa7, 0x12,
+            ],
+        ),
+        (
+            vec![-5, 100, 101, 400, 2_000],
+            vec![0x0e, 0x05, 0xd5, 0x0f, 0x02, 0x09, 0xd2, 0x01, 0x8a, 0x0e, 0xce, 0x4c, 0x99, 0x22, 0x13],
+        ),
+        (
+            vec![i64::MIN, i64::MAX],
+            vec![
+                0x18, 0x02, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x04, 0xff, 0xff,
+                0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x01, 0x00,
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn the_bytes_are_drawn_as_they_are() {
+    for (name, values, drawn) in golden_values() {
+        let block = value_block(7, &values);
+        assert_eq!(block[4..], drawn, "{name}: {:#04x?}", &block[4..]);
+        let mut owner = vec![7, 0, 0, 0];
+        owner.extend_from_slice(&u32::try_from(values.len()).unwrap().to_le_bytes());
+        owner.extend_from_slice(&drawn);
+        assert_eq!(block[..4], crc32c::crc32c(&owner).to_le_bytes(), "{name}");
+        assert_eq!(values_back(&block, 7, values.len()), Ok(values), "{name}");
+    }
+    for (times, drawn) in golden_times() {
+        let block = time_block(&times);
+        assert_eq!(block[4..], drawn, "{times:?}: {:#04x?}", &block[4..]);
+        assert_eq!(block[..4], crc32c::crc32c(&drawn).to_le_bytes(), "{times:?}");
+        assert_eq!(times_back(&block), Ok(times));
+    }
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_noticed() {
+    let flipped = |block: &[u8], bit: usize| {
+        let mut block = block.to_vec();
+        block[bit / 8] ^= 1 << (bit % 8);
+        block
+    };
+    for (name, values, _) in golden_values() {
+        let block = value_block(7, &values);
+        for bit in 0..block.len() * 8 {
+            assert!(values_back(&flipped(&block, bit), 7, values.len()).is_err(), "{name}: bit {bit}");
+        }
+        for cut in 0..block.len() {
+            assert!(values_back(&block[..cut], 7, values.len()).is_err(), "{name}: cut at {cut}");
+        }
+    }
+    for (times, _) in golden_times() {
+        let block = time_block(&times);
+        let mut out = Vec::new();
+        for bit in 0..block.len() * 8 {
+            assert!(times_of(&flipped(&block, bit), &mut out).is_err(), "{times:?}: bit {bit}");
+            assert!(time_header(&flipped(&block, bit)).is_err(), "{times:?}: bit {bit}");
+        }
+        for cut in 0..block.len() {
+            assert!(times_of(&block[..cut], &mut out).is_err(), "{times:?}: cut at {cut}");
+        }
+        assert!(out.is_empty());
+    }
+}
+
+#[test]
+fn a_block_of_another_series_or_count_is_noticed() {
+    let block = value_block(7, &[1, 2, 3]);
+    assert!(values_back(&block, 8, 3).is_err());
+    assert!(values_back(&block, 7, 2).is_err());
+    assert!(verified(&block, 7, 3).is_ok());
+    assert!(verified(&block, 8, 3).is_err());
+}
+
+#[test]
+fn no_more_than_a_block_is_written() {
+    assert!(value_block(1, &[]).is_empty());
+    assert!(value_block(1, &[0; BLOCK_SAMPLES + 1]).is_empty());
+    assert!(time_block(&[]).is_empty());
+}
+
+/// Promises about size, for a counter scraped for an hour and for one that stands still.
+#[test]
+fn ordinary_series_are_small() {
+    let scattered = |index: u64| (index * index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    let noisy = |index: u64| (1_000 * index + scattered(index)) as f64;
+    let counter: Vec<u64> = (0..240).map(|index| noisy(index).to_bits()).collect();
+    assert!(value_block(1, &counter).len() < 240 * 10 / 8);
+    assert_eq!(value_block(1, &[0.5f64.to_bits(); 240]).len(), 7);
+    let hour: Vec<i64> = (0..240).map(|index| 1_795_000_000_123 + index * 15_000).collect();
+    assert!(time_block(&hour).len() < 32);
+}

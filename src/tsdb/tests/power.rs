@@ -1,0 +1,90 @@
+//! The log on a disk that loses power at any moment: every state that a cut can leave opens, with everything that was
+//! answered and nothing that was never sent; and each sync is needed, since without it some cut loses something.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::kv::ops::recording::{Cut, Recording, Trace};
+
+/// States tried after each operation.
+const STATES: usize = 6;
+
+/// Bytes of a log file: some batches fill it.
+const FILE_BYTES: u32 = 4_096;
+
+/// What was sent, by the number of its answer: values without a pattern, some 900 B a batch. So many that the last file
+/// is not half full: the next one would be made ready, and syncs of a file that takes nothing are nobody's loss.
+fn batches() -> Vec<(Labels, Vec<Sample>)> {
+    let value = |i: i64| f64::from_bits((i as u64 + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2);
+    let batch = |n: i64| {
+        let samples = (0..80).map(|i| ago(100_000 - n * 100 - i, value(n * 100 + i))).collect();
+        (up(&format!("job-{}", n % 3)), samples)
+    };
+    (0..10).map(batch).collect()
+}
+
+fn small_files() -> Options {
+    let faults = faults();
+    faults.log_file_bytes.store(FILE_BYTES, Ordering::SeqCst);
+    options(&faults)
+}
+
+fn trace() -> Trace {
+    let dir = tempfile::tempdir().expect("made");
+    let recording = Recording::start(dir.path());
+    let (tsdb, _) = open_with(dir.path(), small_files());
+    for (number, (series, samples)) in batches().iter().enumerate() {
+        write(&tsdb, ORG, series, samples);
+        recording.answered(number);
+    }
+    drop(tsdb);
+    recording.finish()
+}
+
+/// What is wrong with what a cut left.
+fn judge(cut: &Cut) -> Option<String> {
+    let dir = tempfile::tempdir().expect("made");
+    cut.put(dir.path());
+    let opened = try_open(dir.path(), STORE, small_files());
+    let (tsdb, report) = match opened {
+        Ok(opened) => opened,
+        Err(e) => return Some(format!("after {} operations it does not open: {e}", cut.at)),
+    };
+    if let Some(why) = report.read_only {
+        return Some(format!("after {} operations it is read-only: {why}", cut.at));
+    }
+    let found: BTreeMap<String, BTreeSet<(i64, u64)>> = content(&tsdb, ORG)
+        .into_iter()
+        .map(|(series, samples)| (series, samples.into_iter().collect()))
+        .collect();
+    let mut sent: BTreeMap<String, BTreeSet<(i64, u64)>> = BTreeMap::new();
+    for (number, (series, samples)) in batches().iter().enumerate() {
+        let pairs: BTreeSet<_> = samples.iter().map(|s| (s.at.as_ms(), s.value.to_bits())).collect();
+        let have = found.get(&series.to_string());
+        if cut.answered.contains(&number) && !have.is_some_and(|have| pairs.is_subset(have)) {
+            return Some(format!("after {} operations batch {number} is lost", cut.at));
+        }
+        sent.entry(series.to_string()).or_default().extend(pairs);
+    }
+    let strange =
+        found.iter().find(|(series, have)| !sent.get(*series).is_some_and(|sent| have.is_subset(sent)));
+    strange.map(|(series, _)| format!("after {} operations {series} holds what was never sent", cut.at))
+}
+
+#[test]
+fn every_state_that_a_power_cut_can_leave_of_the_log_opens_with_all_that_was_answered() {
+    assert_eq!(trace().cuts(STATES, 1, &[], judge), None);
+}
+
+#[test]
+fn each_sync_of_the_log_left_out_loses_something() {
+    let trace = trace();
+    let needless: Vec<(usize, String)> = trace
+        .syncs()
+        .into_iter()
+        .filter(|(place, _)| trace.cuts(STATES, 1, &[*place], judge).is_none())
+        .collect();
+    // The names of the store's other directories: without them a log that is gone would look like a new store's.
+    let place = needless.first().map_or(0, |(place, _)| *place);
+    assert_eq!(needless, [(place, String::new())]);
+}
