@@ -26,6 +26,7 @@ mod seal;
 mod segment;
 mod segments;
 mod series;
+mod side;
 mod snapshot;
 mod store;
 mod wal;
@@ -41,8 +42,8 @@ pub use manifest::ManifestError;
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
     AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing, Metric,
-    MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesId, Stats, Tally,
-    Writes,
+    MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesExemplars,
+    SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
 pub use snapshot::{SelectedSeries, Snapshot};
@@ -319,9 +320,12 @@ impl Tsdb {
             let org = OrgStats {
                 org: store.org,
                 series: u64::from(store.table().live()),
-                samples: load(&counters.samples),
-                late_samples: load(&counters.late),
-                head_bytes: load(&counters.bytes),
+                samples: load(&counters.samples) + load(&store.side.counters.histograms),
+                late_samples: load(&counters.late) + load(&store.side.counters.late),
+                head_bytes: load(&counters.bytes) + load(&store.side.counters.bytes),
+                histograms: load(&store.side.counters.histograms),
+                exemplars: store.side.exemplars().count() as u64,
+                exemplars_dropped_total: load(&store.side.counters.exemplars_dropped),
                 memory_bytes: store.memory_bytes(),
                 disk_bytes: store.disk_bytes(),
                 stored_total: load(&store.stored_total),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{MetricKind, OrgId, Refusal, Timestamp};
+use crate::model::{Exemplar, Labels, MetricKind, OrgId, Refusal, Timestamp};
 
 /// A series' number within its organisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,6 +15,15 @@ pub struct SampleColumns {
     pub times: Vec<i64>,
     /// The values, staleness markers included.
     pub values: Vec<f64>,
+}
+
+/// A series and some of its exemplars.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeriesExemplars {
+    /// Its whole label set.
+    pub labels: Labels,
+    /// In order of time.
+    pub exemplars: Vec<Exemplar>,
 }
 
 /// Samples by code of refusal; each code once.
@@ -62,6 +71,10 @@ pub struct AppendReport {
     pub refused_by_code: SampleCounts,
     /// The first ten refusals.
     pub refusals: Vec<Refusal>,
+    /// Native histograms among the stored.
+    pub histograms: u64,
+    /// Exemplars that were kept; the others were there, too old or too long, which no sender is told.
+    pub exemplars: u64,
 }
 
 impl AppendReport {
@@ -290,6 +303,12 @@ pub struct OrgStats {
     pub late_samples: u64,
     /// Bytes of the head.
     pub head_bytes: u64,
+    /// Native histograms among the samples.
+    pub histograms: u64,
+    /// Exemplars kept now.
+    pub exemplars: u64,
+    /// Exemplars dropped since the start of the process: there already, too old or too long.
+    pub exemplars_dropped_total: u64,
     /// Estimated memory: the head, the names.
     pub memory_bytes: u64,
     /// Bytes on the disk as far as they are its own.

@@ -13,6 +13,7 @@ mod find;
 mod listings;
 mod merge;
 mod presence;
+mod side;
 mod warnings;
 
 use std::sync::Arc;
@@ -77,6 +78,9 @@ impl Snapshot {
             return;
         }
         merge::read(store, id.0, self.within(range), &self.warnings, out);
+        if store.side.has_histograms() {
+            self.yield_to_histograms(id, range, out);
+        }
     }
 
     /// What could not be read so far, through this snapshot and its clones, one sentence each.

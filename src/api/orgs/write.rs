@@ -126,18 +126,13 @@ impl Storing {
     fn try_store(&mut self, body: &[u8], scratch: &mut Vec<u8>, now: Timestamp) -> Result<(), Refused> {
         let Storing { deps, protocol, writing } = self;
         let mut batch = (protocol.decode)(body, &deps.limits, scratch)?;
-        writing.charge_samples(batch.samples.len())?;
+        writing.charge_samples(batch.samples.len().saturating_add(batch.histograms.len()))?;
         batch.forced_labels = std::mem::take(&mut writing.forced_labels);
         let report = deps.tsdb.append(writing.org, &batch, now)?;
-        let unsupported = batch.unsupported;
-        if report.refused == 0 && report.refusals.is_empty() && unsupported == 0 {
+        if report.refused == 0 && report.refusals.is_empty() {
             return Ok(());
         }
-        let room = AppendReport::REFUSALS_MAX.saturating_sub(report.refusals.len());
-        let unkept = if unsupported > 0 { (protocol.unsupported)(scratch, room.max(1)) } else { Vec::new() };
-        let series: Vec<Refusal> =
-            report.refusals.iter().cloned().chain(unkept).take(AppendReport::REFUSALS_MAX).collect();
-        Err(Refused { error: partly(&report, unsupported, &series), series })
+        Err(Refused { error: partly(&report), series: report.refusals })
     }
 }
 
@@ -154,21 +149,17 @@ impl<E: Into<ApiError>> From<E> for Refused {
 }
 
 /// 400 for what was refused, with the first of it in the first line: that line is what senders log.
-fn partly(report: &AppendReport, unsupported: u64, refusals: &[Refusal]) -> ApiError {
+fn partly(report: &AppendReport) -> ApiError {
+    let refusals = report.refusals.iter();
     let first: Vec<String> =
-        refusals.iter().take(3).map(|refusal| format!("{}: {}", refusal.series, refusal.reason)).collect();
-    let kinds = match unsupported {
-        0 => String::new(),
-        count => format!(", {count} native histogram samples or exemplars not kept"),
-    };
+        refusals.clone().take(3).map(|refusal| format!("{}: {}", refusal.series, refusal.reason)).collect();
     let detail =
-        format!("{} samples stored, {} refused{kinds}; {}", report.stored, report.refused, first.join("; "));
+        format!("{} samples stored, {} refused; {}", report.stored, report.refused, first.join("; "));
     let error = ApiError::new(Code::BadRequest, detail)
         .with("stored", report.stored)
         .with("refused", report.refused)
-        .with("unsupported", unsupported)
         .with_header(DURABILITY, SYNCED);
-    refusals.iter().fold(error, |error, refusal| {
+    refusals.fold(error, |error, refusal| {
         error.with_field(refusal.series.clone(), refusal.code, refusal.reason.clone())
     })
 }

@@ -76,6 +76,12 @@ pub(in crate::tsdb) struct Outcome {
     pub(in crate::tsdb) seal_seq: u64,
     /// The first of the refused.
     pub(in crate::tsdb) first: Vec<RefusedSample>,
+    /// Histograms among the stored.
+    pub(in crate::tsdb) histograms: u64,
+    /// The first of the refused histograms: series and time.
+    pub(in crate::tsdb) first_histograms: Vec<(u32, i64)>,
+    /// Exemplars that were not there before.
+    pub(in crate::tsdb) exemplars: u64,
 }
 
 /// Puts a durable record into the head. Called by one thread, in order of seq.

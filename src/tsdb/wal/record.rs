@@ -11,7 +11,7 @@
 //!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
 //! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch
-//!         32, 33 registry
+//!         9 exemplars 10 starts 32, 33 registry
 //! 21 u8  body version 1     22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
 //! ```
@@ -62,10 +62,13 @@ const MARK_ORGS_MAX: usize = 16_384;
 pub(in crate::tsdb) enum Kind {
     Samples,
     Series,
+    Histograms,
     Metadata,
     Mark,
     Switch,
     Seal,
+    Exemplars,
+    Starts,
     RegistrySeries,
     RegistryMetadata,
 }
@@ -75,10 +78,13 @@ impl Kind {
         match self {
             Kind::Samples => 1,
             Kind::Series => 2,
+            Kind::Histograms => 3,
             Kind::Metadata => 4,
             Kind::Mark => 5,
             Kind::Switch => 8,
             Kind::Seal => 7,
+            Kind::Exemplars => 9,
+            Kind::Starts => 10,
             Kind::RegistrySeries => 32,
             Kind::RegistryMetadata => 33,
         }
@@ -89,10 +95,13 @@ impl Kind {
         match (code, version) {
             (1, BODY_VERSION) => Some(Kind::Samples),
             (2, BODY_VERSION) => Some(Kind::Series),
+            (3, BODY_VERSION) => Some(Kind::Histograms),
             (4, BODY_VERSION) => Some(Kind::Metadata),
             (5, BODY_VERSION) => Some(Kind::Mark),
             (8, BODY_VERSION) => Some(Kind::Switch),
             (7, BODY_VERSION) => Some(Kind::Seal),
+            (9, BODY_VERSION) => Some(Kind::Exemplars),
+            (10, BODY_VERSION) => Some(Kind::Starts),
             (32, BODY_VERSION) => Some(Kind::RegistrySeries),
             (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
             _ => None,
