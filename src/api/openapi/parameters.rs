@@ -181,7 +181,7 @@ const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
     ("prometheus/api/v1/format_query", "PrometheusData", &[MOUNT_QUERY]),
     ("prometheus/api/v1/status/buildinfo", "PrometheusData", &[]),
     ("prometheus/api/v1/status/tsdb", "PrometheusData", &[MOUNT_STATUS]),
-    ("prometheus/api/v1/query_exemplars", "PrometheusData", &[]),
+    ("prometheus/api/v1/query_exemplars", "PrometheusData", &[MOUNT_QUERY, MOUNT_BETWEEN]),
     ("prometheus/api/v1/rules", "PrometheusData", &[]),
     ("prometheus/api/v1/alerts", "PrometheusData", &[]),
 ];

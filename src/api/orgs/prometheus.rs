@@ -18,7 +18,7 @@ use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{Matcher, Steps, StepsError, TimeRange, Timestamp};
 use crate::promql::Query;
-use crate::tsdb::Tally;
+use crate::tsdb::{SeriesExemplars, Tally};
 
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
@@ -57,7 +57,7 @@ pub fn routes() -> Routes<ReadDeps> {
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/query_exemplars",
-        "Prometheus: exemplars, of which there are none",
+        "Prometheus: exemplars of the series that an expression selects",
         exemplars,
     );
     let routes = both(
@@ -369,9 +369,36 @@ async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Ask
     Ok(asking::json(deps.ask(entered, timeout, work).await?))
 }
 
-async fn exemplars((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
-    enter_any(&reader, &slug)?;
-    Ok(success(&json!([])))
+/// Of every selector in the expression; what the expression makes of the series does not matter.
+async fn exemplars((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+    const EXEMPLARS_MAX: usize = 100_000;
+    let entered = reader.enter(&slug, Endpoint::Expr)?;
+    let text = params.one(&["query"])?.unwrap_or_default();
+    let range = range(&mut params, deps.clock.now())?;
+    let limit = limit(&mut params)?.unwrap_or(EXEMPLARS_MAX).min(EXEMPLARS_MAX);
+    let timeout = timeout(&mut params)?;
+    let work = move |running: &mut Running| {
+        let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
+        let found = running.snapshot.exemplars(&expr.selectors(), range, limit);
+        list(running, found, write_exemplars)
+    };
+    Ok(asking::json(deps.ask(entered, timeout, work).await?))
+}
+
+fn write_exemplars(series: SeriesExemplars, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"seriesLabels":"#);
+    prom_json::labels(&series.labels, out);
+    out.extend_from_slice(br#","exemplars":"#);
+    array(&series.exemplars, out, |exemplar, out| {
+        out.extend_from_slice(br#"{"labels":"#);
+        prom_json::labels(&exemplar.labels, out);
+        out.extend_from_slice(br#","value":""#);
+        prom_json::number(exemplar.value, out);
+        out.extend_from_slice(br#"","timestamp":"#);
+        prom_json::time(exemplar.at, out);
+        out.push(b'}');
+    });
+    out.push(b'}');
 }
 
 async fn rules((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
