@@ -14,6 +14,8 @@ mod append;
 mod block;
 mod bytes;
 mod checkpoint;
+mod compact;
+mod delete;
 mod disk;
 mod error;
 mod head;
@@ -22,6 +24,7 @@ mod options;
 mod quota;
 mod recovery;
 mod report;
+mod retain;
 mod seal;
 mod segment;
 mod segments;
@@ -36,6 +39,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use compact::{UpkeepError, UpkeepReport};
+pub use delete::{DeleteError, DeleteReport};
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;
@@ -50,6 +55,7 @@ pub use snapshot::{SelectedSeries, Snapshot};
 
 use append::Clocked;
 use checkpoint::Folder;
+use compact::Compactor;
 use manifest::Manifest;
 use recovery::Recovered;
 use seal::Sealer;
@@ -87,6 +93,7 @@ pub struct Tsdb {
     /// Seals that wait for the one under way: it need not rest.
     seals_waiting: AtomicU32,
     removal: Mutex<Removal>,
+    compactor: Mutex<Compactor>,
     seals: seal::Counts,
 }
 
@@ -164,6 +171,7 @@ impl Tsdb {
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
+            compactor: Mutex::default(),
             seals: seal::Counts::default(),
         };
         Ok((tsdb, report))
@@ -182,6 +190,7 @@ impl Tsdb {
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
+            compactor: Mutex::default(),
             seals: seal::Counts::default(),
         }
     }
