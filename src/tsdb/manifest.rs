@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use super::segment::SegmentMeta;
 use super::wal::replay::Begin;
-use crate::kv::{CommitError, CommitFailure, Control, DatabaseError, Record, Txn};
+use crate::kv::{
+    CommitError, CommitFailure, Control, DamagedRow, DatabaseError, OfflineControl, Record, Txn,
+};
 use crate::model::OrgId;
 
 /// Segments of one change at most: with the other rows of a seal or a compaction they stay below control's 64 rows.
@@ -257,6 +259,28 @@ pub enum ManifestError {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
+}
+
+/// What a control that nobody has open knows: everything by organisation, and where the log begins.
+///
+/// # Errors
+/// A row that is not what was written.
+pub(super) fn offline(control: &OfflineControl) -> Result<(BTreeMap<OrgId, Listed>, Begin), DamagedRow> {
+    let mut all: BTreeMap<OrgId, Listed> = BTreeMap::new();
+    for (org, state) in control.scan::<SealState>(&())? {
+        all.entry(org).or_default().state = state;
+    }
+    for ((org, seq), row) in control.scan::<SegmentRow>(&())? {
+        all.entry(org).or_default().segments.push(row.into_meta(org, seq));
+    }
+    for ((org, number), tombstone) in control.scan::<Tombstone>(&())? {
+        all.entry(org).or_default().tombstones.push((number, tombstone));
+    }
+    for ((org, seq), obsolete) in control.scan::<Obsolete>(&())? {
+        all.entry(org).or_default().obsolete.push((seq, obsolete));
+    }
+    let begin = control.scan::<LogBegin>(&())?.pop();
+    Ok((all, begin.map_or_else(Begin::default, |((), LogBegin { file, seq })| Begin { file, seq })))
 }
 
 /// The store's part of control.

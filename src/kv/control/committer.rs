@@ -1,17 +1,20 @@
 //! The one thread that changes control: what waits is one group; journal, sync, sled, sync, then the replies.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, OnceLock};
 
+use super::export::{self, ExportError, ExportReport};
 use super::state::{Meta, State};
 use super::txn::{CHANGE_ROWS_MAX, ChangeError, Txn};
 use crate::kv::database::{DatabaseError, panic_message};
-use crate::kv::files::FileError;
+use crate::kv::files::{self, FileError};
 use crate::kv::journal::{self, AppendError, GROUP_BYTES_MAX, Journal};
 use crate::kv::reserve::Reserve;
 use crate::kv::rows::Rows;
 use crate::kv::with_sources;
+use crate::model::Timestamp;
 
 /// The most changes of one group, those without rows included.
 const GROUP_JOBS_MAX: usize = 256;
@@ -61,6 +64,58 @@ pub(super) trait Job: Send {
     fn run(&mut self, txn: &mut Txn<'_>) -> bool;
     /// Answers.
     fn finish(self: Box<Self>, outcome: Result<(), CommitFailure>);
+}
+
+/// What waits for the committer.
+pub(super) enum Work {
+    Change(Box<dyn Job>),
+    /// An export, if one is due or wanted.
+    Export {
+        wish: Wish,
+        reply: SyncSender<Result<Option<ExportReport>, ExportError>>,
+    },
+    /// A new export, and copies of all exports and of the journal in this directory.
+    Copy {
+        to: PathBuf,
+        reply: SyncSender<Result<ExportReport, ExportError>>,
+    },
+}
+
+/// When an export is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wish {
+    /// If enough changed, or anything and long enough ago.
+    IfDue(Timestamp),
+    /// If anything changed.
+    IfChanged,
+}
+
+/// Journal that gathers before an export is made at once.
+pub(super) const EXPORT_BYTES: u64 = 2 << 20;
+/// How much more gathers before another try after one that failed.
+const EXPORT_RETRY_BYTES: u64 = 256 << 10;
+/// How long changes wait for an export at most.
+const EXPORT_AGE_MS: i64 = 15 * 60 * 1_000;
+
+/// What the committer knows about `exports/`.
+pub(super) struct Exports {
+    pub(super) dir: PathBuf,
+    /// Seqs of those known to be whole, newest first.
+    pub(super) trusted: Vec<u64>,
+    /// When the last one was made, or control was opened.
+    pub(super) last_at: Timestamp,
+    /// Journal bytes at which the next one is made.
+    pub(super) due_bytes: u64,
+}
+
+impl Exports {
+    pub(super) fn new(dir: PathBuf, trusted: Vec<u64>, now: Timestamp) -> Exports {
+        Exports { dir, trusted, last_at: now, due_bytes: EXPORT_BYTES }
+    }
+
+    fn newest(&self) -> u64 {
+        self.trusted.first().copied().unwrap_or_default()
+    }
 }
 
 /// What a closure answered, or that it could not be asked.
@@ -135,6 +190,7 @@ pub(super) struct Committer {
     pub(super) journal: Journal,
     pub(super) meta: Meta,
     pub(super) reserve: Reserve,
+    pub(super) exports: Exports,
 }
 
 /// Says so when the thread ends by a panic of ours.
@@ -150,25 +206,113 @@ impl Drop for FenceOnPanic {
 
 impl Committer {
     /// Works until every sender is gone.
-    pub(super) fn run(mut self, jobs: &Receiver<Box<dyn Job>>) {
+    pub(super) fn run(mut self, works: &Receiver<Work>) {
         let _guard = FenceOnPanic(Arc::clone(&self.shared));
-        while let Ok(job) = jobs.recv() {
+        while let Ok(work) = works.recv() {
             let mut group = Group::default();
-            self.admit(job, &mut group);
-            while group.jobs.len() < GROUP_JOBS_MAX {
-                let Ok(job) = jobs.try_recv() else { break };
-                self.admit(job, &mut group);
+            let mut next = Some(work);
+            while let Some(work) = next.take() {
+                match work {
+                    Work::Change(job) => self.admit(job, &mut group),
+                    other => {
+                        // Everyone in the group was told; what is left to know is in the fence.
+                        let _ = self.settle(std::mem::take(&mut group));
+                        self.export_or_copy(other);
+                    }
+                }
+                if group.jobs.len() < GROUP_JOBS_MAX {
+                    next = works.try_recv().ok();
+                }
             }
-            // Everyone in the group was told; what is left to know is in the fence.
             let _ = self.settle(group);
-            if self.shared.fence.get().is_none() {
-                // After the replies, so that no change waits for it. If it fails (full disk), the append that
-                // needs the file tries again and answers with the error.
-                let _ = self.journal.make_ready();
-                // Without it a full disk stops account changes sooner, and nothing else.
-                let _ = self.reserve.refill();
+            self.tidy();
+        }
+    }
+
+    /// What is done after the replies, so that no change waits for it.
+    fn tidy(&mut self) {
+        if self.shared.fence.get().is_some() {
+            return;
+        }
+        // If it fails (full disk), the append that needs the file tries again and answers with the error.
+        let _ = self.journal.make_ready();
+        // Without it a full disk stops account changes sooner, and nothing else.
+        let _ = self.reserve.refill();
+        if self.journal.gathered() >= self.exports.due_bytes
+            && let Err(error) = self.export()
+        {
+            self.exports.due_bytes = self.journal.gathered() + EXPORT_RETRY_BYTES;
+            tracing::warn!(
+                "no export of the accounts was made, the journal keeps everything: {}",
+                with_sources(&error)
+            );
+        }
+    }
+
+    fn export_or_copy(&mut self, work: Work) {
+        let fenced = self.shared.fence.get().map(|fenced| ExportError::Closed(fenced.to_string()));
+        // Whoever no longer waits for the answer has the export all the same.
+        match work {
+            Work::Change(job) => job.finish(Err(CommitFailure::Closed)),
+            Work::Export { wish, reply } => {
+                let made = match fenced {
+                    Some(why) => Err(why),
+                    None if self.is_due(wish) => {
+                        if let Wish::IfDue(now) = wish {
+                            self.exports.last_at = now;
+                        }
+                        self.export().map(Some)
+                    }
+                    None => Ok(None),
+                };
+                let _ = reply.send(made);
+            }
+            Work::Copy { to, reply } => {
+                let _ = reply.send(fenced.map_or_else(|| self.copy(&to), Err));
             }
         }
+    }
+
+    fn is_due(&self, wish: Wish) -> bool {
+        let changed = self.meta.seq > self.exports.newest();
+        match wish {
+            Wish::IfChanged => changed,
+            Wish::IfDue(now) => {
+                let age = now.as_ms().saturating_sub(self.exports.last_at.as_ms());
+                changed && (age >= EXPORT_AGE_MS || self.journal.gathered() >= EXPORT_BYTES)
+            }
+        }
+    }
+
+    /// Makes an export and removes what it makes superfluous.
+    fn export(&mut self) -> Result<ExportReport, ExportError> {
+        let mut report = export::write(&self.exports.dir, &self.shared.state, &self.meta)?;
+        self.exports.trusted.insert(0, report.seq);
+        self.exports.due_bytes = EXPORT_BYTES;
+        self.journal.set_gathered(0);
+        if let Some(covered) = export::retain(&self.exports.dir, self.meta.store, &mut self.exports.trusted)?
+        {
+            report.journal_files_removed = self.journal.trim(covered)?;
+        }
+        Ok(report)
+    }
+
+    /// Copies what control is rebuilt from: an export of this moment, the one before it, and the journal.
+    fn copy(&mut self, to: &Path) -> Result<ExportReport, ExportError> {
+        let report = self.export()?;
+        let copies = [to.join("exports"), to.join("journal")];
+        for dir in &copies {
+            files::create_dir(dir)?;
+        }
+        let [exports, journal] = copies;
+        for export in
+            export::list(&self.exports.dir)?.iter().filter(|e| self.exports.trusted.contains(&e.seq))
+        {
+            let copy = exports.join(export.path.file_name().unwrap_or_default());
+            std::fs::copy(&export.path, &copy).map_err(FileError::at("copy", &export.path))?;
+        }
+        self.journal.copy_to(&journal)?;
+        Ok(report)
     }
 
     /// Runs a change against what the group would make; a group that it would overfill is settled first, which

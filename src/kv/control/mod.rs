@@ -5,14 +5,19 @@
 //! the change happens. Order of durability: journal, sync, sled, sync, reply (STORAGE.md section 6).
 
 mod committer;
+mod export;
+mod offline;
 mod open;
 mod state;
 mod txn;
 
 pub use committer::{CommitError, CommitFailure, Fenced};
+pub use export::{ExportError, ExportReport};
+pub use offline::{OfflineControl, OfflineError, OfflineFacts};
 pub use open::{ControlOptions, OpenError, RecoveryReport, Start};
 pub use txn::{CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, Txn};
 
+use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -25,7 +30,8 @@ use super::key::TableKey;
 use super::record::{self, Record, SideRecord};
 use super::reserve::Reserve;
 use super::rows;
-use committer::{Change, Committer, Job, Shared};
+use crate::model::Timestamp;
+use committer::{Change, Committer, Exports, Shared, Wish, Work};
 use state::{Meta, State};
 
 /// Changes that may wait; whoever comes next waits to be let in.
@@ -36,7 +42,7 @@ const SIDE_ROWS_A_CHANGE: usize = 32;
 /// The open accounts database. Shared by reference; [`Control::close`] or a drop finishes what waits.
 pub struct Control {
     shared: Arc<Shared>,
-    jobs: Option<SyncSender<Box<dyn Job>>>,
+    jobs: Option<SyncSender<Work>>,
     thread: Option<JoinHandle<()>>,
     #[cfg(test)]
     faults: Arc<super::journal::Faults>,
@@ -93,12 +99,13 @@ impl Control {
         journal: Journal,
         meta: Meta,
         reserve: Reserve,
+        exports: Exports,
     ) -> Result<Control, std::io::Error> {
         #[cfg(test)]
         let (faults, free) = (Arc::clone(&journal.faults), Arc::clone(&reserve.pretended));
         let shared = Arc::new(Shared { state, fence: OnceLock::new() });
-        let (jobs, waiting) = sync_channel::<Box<dyn Job>>(QUEUE_MAX);
-        let committer = Committer { shared: Arc::clone(&shared), journal, meta, reserve };
+        let (jobs, waiting) = sync_channel::<Work>(QUEUE_MAX);
+        let committer = Committer { shared: Arc::clone(&shared), journal, meta, reserve, exports };
         let thread =
             std::thread::Builder::new().name("control".to_owned()).spawn(move || committer.run(&waiting))?;
         Ok(Control {
@@ -130,7 +137,7 @@ impl Control {
         let closed = || CommitError::Failed(CommitFailure::Closed);
         let (reply, answer) = sync_channel(1);
         let job = Box::new(Change { closure: Some(closure), answer: None, reply });
-        self.jobs.as_ref().ok_or_else(closed)?.send(job).map_err(|_| closed())?;
+        self.jobs.as_ref().ok_or_else(closed)?.send(Work::Change(job)).map_err(|_| closed())?;
         answer.recv().map_err(|_| closed())?
     }
 
@@ -235,11 +242,45 @@ impl Control {
         })
     }
 
-    /// Finishes what waits, and closes the files.
+    /// Makes an export if one is due: 2 MiB of journal have gathered, or 15 minutes have passed since the last one and
+    /// anything changed. To be called about every minute.
+    ///
+    /// # Errors
+    /// [`ExportError`]: the journal keeps everything, and the next call tries again.
+    pub fn export_if_due(&self, now: Timestamp) -> Result<Option<ExportReport>, ExportError> {
+        let (reply, answer) = sync_channel(1);
+        self.send(Work::Export { wish: Wish::IfDue(now), reply })?;
+        answer.recv().map_err(|_| ExportError::Closed("control is closed".to_owned()))?
+    }
+
+    /// Copies what control is rebuilt from into `to`: `exports/` with one of this moment and the one before it, and
+    /// `journal/`. No change is made meanwhile; nothing in `to` is synced.
+    ///
+    /// # Errors
+    /// [`ExportError`]; what was copied stays.
+    pub fn copy_to(&self, to: &Path) -> Result<ExportReport, ExportError> {
+        let (reply, answer) = sync_channel(1);
+        self.send(Work::Copy { to: to.to_owned(), reply })?;
+        answer.recv().map_err(|_| ExportError::Closed("control is closed".to_owned()))?
+    }
+
+    fn send(&self, work: Work) -> Result<(), ExportError> {
+        let closed = || ExportError::Closed("control is closed".to_owned());
+        self.jobs.as_ref().ok_or_else(closed)?.send(work).map_err(|_| closed())
+    }
+
+    /// Finishes what waits, makes an export if anything changed since the last one, and closes the files.
     ///
     /// # Errors
     /// [`CloseError`] if control was fenced or its files could not be synced: the stop was not a clean one.
     pub fn close(mut self) -> Result<(), CloseError> {
+        let (reply, answer) = sync_channel(1);
+        if self.send(Work::Export { wish: Wish::IfChanged, reply }).is_ok()
+            && let Ok(Err(error)) = answer.recv()
+        {
+            let error = super::with_sources(&error);
+            tracing::warn!("no last export of the accounts was made, the journal keeps everything: {error}");
+        }
         self.stop();
         self.health()?;
         let shared = Arc::clone(&self.shared);
@@ -282,5 +323,7 @@ pub enum CloseError {
     Database(#[from] DatabaseError),
 }
 
+#[cfg(test)]
+mod export_tests;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use crate::kv::rows::{self, Rows};
 use crate::model::StoreId;
 
 /// Key of the row that this room keeps about all others: table 0, name "commit".
-const META_KEY: &[u8] = b"\x00commit";
+pub(super) const META_KEY: &[u8] = b"\x00commit";
 const META_FRAME: Frame = Frame { version: 1, kind: 1, flags: 0 };
 /// Page cache of control: accounts are small.
 const CACHE_BYTES: u64 = 8 << 20;
@@ -111,6 +111,11 @@ impl State {
             Next::More
         })?;
         Ok(found)
+    }
+
+    /// Hands out all rows in key order, the one about the others included, until `each` says stop.
+    pub(super) fn each_row(&self, each: impl FnMut(&[u8], &[u8]) -> Next) -> Result<(), DatabaseError> {
+        self.database.scan(&[], each)
     }
 
     /// The noted state; none if this database was never finished.

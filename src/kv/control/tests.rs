@@ -15,9 +15,9 @@ use crate::kv::{FolderError, JournalError, RowError, decode_body};
 use crate::model::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct User {
-    name: String,
-    bio: Vec<u8>,
+pub(super) struct User {
+    pub(super) name: String,
+    pub(super) bio: Vec<u8>,
 }
 
 impl Record for User {
@@ -103,29 +103,37 @@ enum Refusal {
     Read(#[from] DatabaseError),
 }
 
-const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
+pub(super) const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 
-fn user(name: &str) -> User {
+pub(super) fn user(name: &str) -> User {
     User { name: name.to_owned(), bio: Vec::new() }
 }
 
-fn folder(dir: &Path) -> DataFolder {
+pub(super) fn folder(dir: &Path) -> DataFolder {
     DataFolder::open(&dir.join("store"), NOW, &mut Entropy::seeded(1)).expect("folder")
 }
 
-fn open(folder: &DataFolder) -> Result<(Control, RecoveryReport), OpenError> {
+pub(super) fn open(folder: &DataFolder) -> Result<(Control, RecoveryReport), OpenError> {
     Control::open(folder, &ControlOptions { now: NOW, users_table: User::TABLE })
 }
 
-fn opened(folder: &DataFolder) -> Control {
+pub(super) fn opened(folder: &DataFolder) -> Control {
     open(folder).expect("control").0
 }
 
-fn put(control: &Control, key: u32, value: User) -> Result<(), CommitError<DatabaseError>> {
+pub(super) fn put(control: &Control, key: u32, value: User) -> Result<(), CommitError<DatabaseError>> {
     control.commit(move |tx| {
         tx.put(&key, &value);
         Ok(())
     })
+}
+
+pub(super) fn remove(control: &Control, key: u32) {
+    let removed = control.commit(move |tx| {
+        tx.remove::<User>(&key);
+        Ok::<_, DatabaseError>(())
+    });
+    removed.expect("removed");
 }
 
 /// Puts a change in the queue without waiting for its answer.
@@ -135,11 +143,11 @@ where
 {
     let (reply, answer) = sync_channel(1);
     let job = Box::new(Change { closure: Some(closure), answer: None, reply });
-    control.jobs.as_ref().expect("open").send(job).expect("running");
+    control.jobs.as_ref().expect("open").send(Work::Change(job)).expect("running");
     answer
 }
 
-fn users(control: &Control) -> Vec<(u32, String)> {
+pub(super) fn users(control: &Control) -> Vec<(u32, String)> {
     let all = control.scan::<User>(&()).expect("scan");
     all.into_iter().map(|(key, user)| (key, user.name)).collect()
 }
@@ -490,7 +498,7 @@ fn a_master_key_is_bound_once() {
     assert_eq!((bind(&control, 2), bind(&control, 1)), (KeyBinding::Other, KeyBinding::Same));
 }
 
-fn copy_tree(from: &Path, to: &Path) {
+pub(super) fn copy_tree(from: &Path, to: &Path) {
     files::create_dir(to).expect("made");
     for entry in std::fs::read_dir(from).expect("listed") {
         let entry = entry.expect("entry");
@@ -503,7 +511,8 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// A stopped store with 120 changes, and copies of `control` and `journal` from after the first 60.
+/// A stopped store with 120 changes and no exports, as an older program leaves it; beside it `exports` with the one of the
+/// clean stop, and `control` and `journal` from after the first 60.
 fn store_with_a_past(dir: &Path) -> (DataFolder, Vec<(u32, User)>) {
     let folder = folder(dir);
     let control = opened(&folder);
@@ -517,6 +526,8 @@ fn store_with_a_past(dir: &Path) -> (DataFolder, Vec<(u32, User)>) {
     }
     let all = control.scan::<User>(&()).expect("scan");
     control.close().expect("clean");
+    copy_tree(&folder.path().join("exports"), &dir.join("exports"));
+    std::fs::remove_dir_all(folder.path().join("exports")).expect("removed");
     (folder, all)
 }
 
@@ -537,42 +548,102 @@ fn a_database_behind_its_journal_catches_up() {
     assert_eq!(open(&folder).expect("twice").1.start, Start::Intact);
 }
 
-#[test]
-fn a_journal_that_lacks_answered_changes_is_refused_by_their_numbers() {
-    let missing = |result: Result<(Control, RecoveryReport), OpenError>| match result {
+pub(super) fn missing(result: Result<(Control, RecoveryReport), OpenError>) -> (u64, u64) {
+    match result {
         Err(OpenError::ChangesMissing { first, last, .. }) => (first, last),
         other => panic!("{:?}", other.map(|o| o.1)),
-    };
+    }
+}
+
+/// Flips one bit.
+pub(super) fn damage_file(path: &Path, offset: usize) {
+    let mut bytes = std::fs::read(path).expect("read");
+    bytes[offset] ^= 1;
+    std::fs::write(path, &bytes).expect("write");
+}
+
+#[test]
+fn a_journal_that_lacks_answered_changes_begins_anew_behind_an_export_while_control_is_whole() {
+    type Damage = fn(&Path, &Path);
+    let damages: [(&str, Damage); 7] = [
+        ("of yesterday", |journal, past| {
+            std::fs::remove_dir_all(journal).expect("removed");
+            copy_tree(&past.join("journal"), journal);
+        }),
+        ("deleted", |journal, _| std::fs::remove_dir_all(journal).expect("removed")),
+        ("without its first file", |journal, _| {
+            std::fs::remove_file(journal.join("00000001.jnl")).expect("removed");
+        }),
+        ("damaged in the middle", |journal, _| damage_file(&journal.join("00000001.jnl"), 50_000)),
+        ("damaged at the end", |journal, _| {
+            let path = journal.join("00000002.jnl");
+            let end = std::fs::read(&path).expect("read").iter().rposition(|b| *b != 0).expect("written");
+            damage_file(&path, end - 20);
+        }),
+        ("with a damaged header", |journal, _| damage_file(&journal.join("00000001.jnl"), 20)),
+        ("cut short", |journal, _| {
+            for number in 1..=2 {
+                std::fs::write(journal.join(format!("{number:08}.jnl")), b"").expect("written");
+            }
+        }),
+    ];
+    for (name, damage) in damages {
+        let temp = tempfile::tempdir().expect("temp");
+        let (folder, all) = store_with_a_past(temp.path());
+        let journal = folder.path().join("journal");
+        damage(&journal, temp.path());
+        let (control, report) = open(&folder).expect(name);
+        assert_eq!((report.start, report.seq, report.exported), (Start::Intact, 120, Some(120)), "{name}");
+        assert_eq!(control.scan::<User>(&()).expect("scan"), all, "{name}");
+        put(&control, 500, user("after")).expect("put");
+        put(&control, 501, user("after")).expect("put");
+        drop(control);
+        // Twice gives the same, and what is left of the folder is enough for a rebuild.
+        let (control, report) = open(&folder).expect(name);
+        assert_eq!((report.start, report.seq, report.exported), (Start::Intact, 122, None), "{name}");
+        assert!(report.notes.is_empty(), "{name}: {:?}", report.notes);
+        drop(control);
+        std::fs::remove_dir_all(folder.path().join("control")).expect("removed");
+        let (control, report) = open(&folder).expect(name);
+        assert!(matches!(report.start, Start::Rebuilt { export: Some(_), .. }), "{name}: {:?}", report.start);
+        assert_eq!((report.seq, users(&control).len()), (122, all.len() + 2), "{name}");
+    }
+}
+
+#[test]
+fn without_control_a_journal_that_lacks_answered_changes_is_refused_by_their_numbers_and_left_as_it_is() {
     let temp = tempfile::tempdir().expect("temp");
     let (folder, all) = store_with_a_past(temp.path());
-    copy_tree(&folder.path().join("journal"), &temp.path().join("whole"));
-    restore(temp.path(), &folder, "journal");
-    assert_eq!(missing(open(&folder)), (61, 120));
-    std::fs::remove_dir_all(folder.path().join("journal")).expect("removed");
-    assert_eq!(missing(open(&folder)), (1, 120));
-    copy_tree(&temp.path().join("whole"), &folder.path().join("journal"));
-    std::fs::remove_file(folder.path().join("journal/00000001.jnl")).expect("removed");
+    let journal = folder.path().join("journal");
+    copy_tree(&journal, &temp.path().join("whole"));
+    std::fs::remove_dir_all(folder.path().join("control")).expect("removed");
+    // The files before the middle one are gone.
+    std::fs::remove_file(journal.join("00000001.jnl")).expect("removed");
     let (first, last) = missing(open(&folder));
     assert!(first == 1 && (40..100).contains(&last), "{last}");
-    // The very last record damaged: by itself a torn tail, but control knows that it was durable.
+    // One change in the middle.
     restore_whole(temp.path(), &folder);
-    let last_file = folder.path().join("journal/00000002.jnl");
-    let mut bytes = std::fs::read(&last_file).expect("read");
-    let end = bytes.iter().rposition(|b| *b != 0).expect("written");
-    bytes[end - 20] ^= 1;
-    std::fs::write(&last_file, &bytes).expect("write");
-    assert_eq!(missing(open(&folder)), (120, 120));
-    // In the middle: named by file and offset.
+    damage_file(&journal.join("00000001.jnl"), 50_000);
+    let (first, last) = missing(open(&folder));
+    assert!(first == last && (2..100).contains(&first), "{first}-{last}");
+    // The file at the end: nobody knows how many changes it had.
     restore_whole(temp.path(), &folder);
-    let first_file = folder.path().join("journal/00000001.jnl");
-    let mut bytes = std::fs::read(&first_file).expect("read");
-    bytes[50_000] ^= 1;
-    std::fs::write(&first_file, &bytes).expect("write");
-    let Err(OpenError::Journal(JournalError::Damaged { path, .. })) = open(&folder) else { panic!("damage") };
-    assert_eq!(path, first_file);
+    std::fs::write(journal.join("00000002.jnl"), b"").expect("written");
+    match open(&folder) {
+        Err(OpenError::EndMissing { first, why }) => assert!((40..100).contains(&first), "{first}: {why}"),
+        other => panic!("{:?}", other.map(|o| o.1)),
+    }
+    // An export that was whole once says how far the changes went, even if it cannot be read any more.
+    restore(temp.path(), &folder, "journal");
+    copy_tree(&temp.path().join("exports"), &folder.path().join("exports"));
+    let export = folder.path().join("exports/control-0000000120.plx");
+    damage_file(&export, 500);
+    assert_eq!(missing(open(&folder)), (61, 120));
     // Put back, everything is there: no refusal has changed anything.
     restore_whole(temp.path(), &folder);
-    assert_eq!(opened(&folder).scan::<User>(&()).expect("scan"), all);
+    let (control, report) = open(&folder).expect("rebuilt");
+    assert!(matches!(report.start, Start::Rebuilt { export: None, .. }));
+    assert_eq!(control.scan::<User>(&()).expect("scan"), all);
 }
 
 fn restore_whole(dir: &Path, folder: &DataFolder) {
@@ -668,16 +739,17 @@ fn another_stores_database_is_not_taken_for_ours() {
     assert!(matches!(open(&folder), Err(OpenError::Journal(JournalError::Foreign { .. }))));
 }
 
-/// Users in control, users in the journal, INITIALISED: all combinations (exports come with a later format).
+/// Users in control, in the journal, in an export, `INITIALISED`: all sixteen combinations.
 #[test]
 fn first_set_up_is_open_only_where_no_user_ever_was() {
-    for (in_control, in_journal, initialised) in (0..8).map(|n| (n & 1 != 0, n & 2 != 0, n & 4 != 0)) {
+    for bits in 0..16 {
+        let [in_control, in_journal, in_export, initialised] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
         let temp = tempfile::tempdir().expect("temp");
         let folder = folder(temp.path());
         let control = opened(&folder);
         put(&control, 1, user("owner")).expect("put");
         control.close().expect("clean");
-        for (kept, name) in [(in_control, "control"), (in_journal, "journal")] {
+        for (kept, name) in [(in_control, "control"), (in_journal, "journal"), (in_export, "exports")] {
             if !kept {
                 std::fs::remove_dir_all(folder.path().join(name)).expect("removed");
             }
@@ -685,17 +757,14 @@ fn first_set_up_is_open_only_where_no_user_ever_was() {
         if initialised {
             folder.mark_initialised(NOW).expect("marked");
         }
-        let outcome = open(&folder);
-        let found = outcome.map(|(control, _)| users(&control).len());
-        match (in_control, in_journal, initialised) {
-            (_, true, _) => assert!(matches!(found, Ok(1))),
-            (true, false, _) => {
-                assert!(matches!(found, Err(OpenError::ChangesMissing { first: 1, last: 1, .. })))
-            }
-            (false, false, true) => assert!(matches!(found, Err(OpenError::AccountsGone { .. }))),
-            (false, false, false) => assert!(matches!(found, Ok(0))),
+        let found = open(&folder).map(|(control, _)| users(&control).len());
+        let anywhere = in_control || in_journal || in_export;
+        match (anywhere, initialised) {
+            (true, _) => assert!(matches!(found, Ok(1)), "{bits}: {found:?}"),
+            (false, true) => assert!(matches!(found, Err(OpenError::AccountsGone { .. })), "{bits}"),
+            (false, false) => assert!(matches!(found, Ok(0)), "{bits}: {found:?}"),
         }
-        assert_eq!(folder.is_initialised().expect("read"), initialised || in_journal);
+        assert_eq!(folder.is_initialised().expect("read"), initialised || anywhere, "{bits}");
     }
     // An emptied table of users counts as gone too.
     let temp = tempfile::tempdir().expect("temp");

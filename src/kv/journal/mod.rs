@@ -14,12 +14,13 @@
 //! 24 body: u16 rows, rows {u8 1 put | 2 remove, u16 key bytes, key, u16 value bytes, framed value}
 //! ```
 //! Little-endian. One record is one change. `lag` tells a torn tail from damage: a valid later record that says
-//! "s was durable" proves that bad bytes at s were once good (STORAGE.md section 10, step 7).
+//! "s was durable" proves that bad bytes at s were once good (STORAGE.md section 10, step 7). Files go when both kept
+//! exports cover them, oldest first, so the first one there is may have any number and begin with any change.
 
 mod scan;
 mod write;
 
-pub(super) use scan::{Survey, replay, survey, trim};
+pub(super) use scan::{Damage, Survey, replay, survey, trim};
 #[cfg(test)]
 pub(super) use write::Faults;
 pub(super) use write::{AppendError, Journal};
@@ -52,18 +53,10 @@ pub enum JournalError {
         path: PathBuf,
         /// Where in it.
         offset: u64,
-        /// The first change that cannot be read.
+        /// The change that cannot be read.
         seq: u64,
-        /// What is wrong, and what proves that it is no torn tail.
+        /// What is wrong.
         what: String,
-    },
-    /// A file between two others is gone.
-    #[error("journal file {number} is missing in {}", dir.display())]
-    FileMissing {
-        /// The journal's directory.
-        dir: PathBuf,
-        /// Number of the missing file.
-        number: u64,
     },
     /// The file is another store's.
     #[error("journal {} belongs to store {found}, not {expected}", path.display())]
@@ -83,6 +76,10 @@ pub enum JournalError {
         /// Its version.
         found: u16,
     },
+}
+
+fn file_name(number: u64) -> String {
+    format!("{number:08}.jnl")
 }
 
 /// What a file says about itself.

@@ -1,17 +1,20 @@
-//! Reading the journal: every record checked, a torn tail told from damage.
+//! Reading the journal: every record checked, a torn tail told from damage, and whatever can be read behind damage.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{
     BODY_VERSION, FILE_BYTES, HEADER_BYTES, Header, JournalError, MAGIC, RECORD_HEADER_BYTES, RECORD_TYPE,
-    VERSION,
+    VERSION, file_name,
 };
 use crate::kv::files::{self, FileError};
 use crate::kv::frame;
 use crate::kv::ops;
 use crate::kv::rows::Rows;
 use crate::model::{StoreId, Timestamp};
+
+/// More changes than ever are made, so that counting on never overflows.
+const SEQ_MAX: u64 = 1 << 62;
 
 /// One record, checksum verified.
 #[derive(Clone, Copy, Debug)]
@@ -52,56 +55,94 @@ fn at(bytes: &[u8], offset: usize) -> At<'_> {
     if (kind, version) != (RECORD_TYPE, BODY_VERSION) {
         return At::Bad("a record of another type or version");
     }
+    let seq = u64::from_le_bytes(s);
+    if seq == 0 || seq > SEQ_MAX {
+        return At::Bad("a number that no change has");
+    }
     At::Record(Record {
-        seq: u64::from_le_bytes(s),
+        seq,
         lag: u16::from_le_bytes([g0, g1]),
         body,
         end: offset + (RECORD_HEADER_BYTES + body.len()).next_multiple_of(8),
     })
 }
 
-/// The readable front of one file.
-pub(super) struct FileScan<'b> {
-    pub(super) records: Vec<Record<'b>>,
-    /// Where the first bad bytes are, and what is wrong with them.
-    pub(super) bad: Option<(usize, &'static str)>,
-    /// Where the next record would go.
+/// A stretch of whole records without a gap between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Place of its file among all.
+    file: usize,
+    pub(super) start: usize,
     pub(super) end: usize,
+    pub(super) first: u64,
+    pub(super) last: u64,
+    /// The last change that its records know to be durable.
+    durable: u64,
 }
 
-/// Reads records from the front; the first one must have the seq `next`.
-pub(super) fn scan_file(bytes: &[u8], mut next: u64) -> FileScan<'_> {
-    let mut found = FileScan { records: Vec::new(), bad: None, end: HEADER_BYTES };
+/// What one file holds.
+#[derive(Debug, Default)]
+pub(super) struct FileScan {
+    pub(super) runs: Vec<Run>,
+    /// The first bytes that are no record, before each run that follows such bytes or behind the last one.
+    pub(super) bad: Vec<(usize, &'static str)>,
+}
+
+/// Reads every whole record of a file, behind damage too; `next` is the change that its first record should be.
+pub(super) fn scan_file(bytes: &[u8], file: usize, mut next: Option<u64>) -> FileScan {
+    let mut found = FileScan::default();
+    let mut offset = HEADER_BYTES;
     loop {
-        match at(bytes, found.end) {
+        match at(bytes, offset) {
             At::End => return found,
-            At::Bad(what) => found.bad = Some((found.end, what)),
-            At::Record(record) if record.seq != next => {
-                found.bad = Some((found.end, "a record out of its turn"))
-            }
             At::Record(record) => {
-                next = next.saturating_add(1);
-                found.end = record.end;
-                found.records.push(record);
-                continue;
+                let durable = record.seq.saturating_sub(u64::from(record.lag));
+                match found.runs.last_mut().filter(|run| run.end == offset && run.last + 1 == record.seq) {
+                    Some(run) => {
+                        (run.end, run.last) = (record.end, record.seq);
+                        run.durable = run.durable.max(durable);
+                    }
+                    None => {
+                        let (first, last) = (record.seq, record.seq);
+                        let run = Run { file, start: offset, end: record.end, first, last, durable };
+                        found.runs.push(run);
+                    }
+                }
+                offset = record.end;
+                next = Some(record.seq + 1);
+            }
+            At::Bad(what) => {
+                found.bad.push((offset, what));
+                match next_record(bytes, offset, next) {
+                    Some(place) => offset = place,
+                    None => return found,
+                }
             }
         }
-        return found;
     }
 }
 
-/// The first record behind `from` that proves that change `seq` was durable once.
-pub(super) fn vouching(bytes: &[u8], from: usize, seq: u64) -> Option<u64> {
-    let candidates = (from.next_multiple_of(8)..bytes.len()).step_by(8);
-    // Zeros are most of a file and no record.
-    let mut starts =
-        candidates.filter(|offset| bytes.get(*offset..offset + 4).is_some_and(|word| word != [0; 4]));
-    starts.find_map(|offset| match at(bytes, offset) {
-        At::Record(later) if later.seq > seq && later.seq.saturating_sub(u64::from(later.lag)) >= seq => {
-            Some(later.seq)
-        }
-        _ => None,
-    })
+/// Where the next whole record is behind bad bytes, in whose place change `seq` was.
+fn next_record(bytes: &[u8], bad: usize, seq: Option<u64>) -> Option<usize> {
+    // Where the length is still right, it leads over the bad record to the change behind it; what its values contain is
+    // then never looked at.
+    let word = bytes.get(bad..).and_then(|rest| rest.first_chunk::<4>()).copied().map(u32::from_le_bytes);
+    let length = word.and_then(|length| usize::try_from(length).ok()).filter(|n| *n > 0 && *n < FILE_BYTES);
+    let behind = length.map(|n| bad + (RECORD_HEADER_BYTES + n).next_multiple_of(8));
+    let follows = |offset: &usize| match at(bytes, *offset) {
+        At::Record(record) => seq.is_some_and(|seq| record.seq == seq + 1),
+        At::End | At::Bad(_) => false,
+    };
+    if let Some(offset) = behind.filter(follows) {
+        return Some(offset);
+    }
+    let mut places = (bad.next_multiple_of(8).max(bad + 8)..bytes.len()).step_by(8);
+    // Checked before the checksum, which would read on to a length of chance at every place.
+    let begins = |offset: usize| {
+        let head = bytes.get(offset..offset + RECORD_HEADER_BYTES);
+        head.is_some_and(|h| h.get(16..22) == Some(&[0, 0, 0, 0, RECORD_TYPE, BODY_VERSION]))
+    };
+    places.find(|offset| begins(*offset) && matches!(at(bytes, *offset), At::Record(_)))
 }
 
 /// A tail that was being written when the machine stopped; nothing in it was ever answered.
@@ -111,108 +152,244 @@ pub(in crate::kv) struct Torn {
     pub(in crate::kv) offset: u64,
     /// Bytes from the first bad one to the last that is not zero.
     pub(in crate::kv) bytes: u64,
-    /// The change that was being written.
-    pub(in crate::kv) seq: u64,
+}
+
+/// Bytes that were durable once and are not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::kv) struct Damage {
+    pub(in crate::kv) path: PathBuf,
+    pub(in crate::kv) offset: u64,
+    /// What is wrong, and what proves that it is no torn tail.
+    pub(in crate::kv) what: String,
+    /// Whether no whole record comes behind it: then nobody knows how many there were.
+    pub(in crate::kv) is_last: bool,
+}
+
+/// One file of the journal.
+#[derive(Clone, Debug)]
+pub(in crate::kv) struct JournalFile {
+    pub(in crate::kv) number: u64,
+    pub(in crate::kv) path: PathBuf,
+    /// It never held a record and cannot take one: its header is damaged, or bytes that are no record stand in it.
+    pub(in crate::kv) unusable: Option<&'static str>,
 }
 
 /// What the journal holds.
 #[derive(Debug, Default)]
 pub(in crate::kv) struct Survey {
-    /// Files in order of their numbers.
-    pub(in crate::kv) files: Vec<(u64, PathBuf)>,
+    /// In order of their numbers.
+    pub(in crate::kv) files: Vec<JournalFile>,
     /// Which of `files` the next record goes to, and where in it; the ones behind it are empty.
     pub(in crate::kv) current: usize,
     pub(in crate::kv) offset: u64,
-    pub(in crate::kv) first_seq: Option<u64>,
-    /// 0 when there is no record.
-    pub(in crate::kv) last_seq: u64,
-    pub(in crate::kv) records: u64,
+    runs: Vec<Run>,
     pub(in crate::kv) torn: Option<Torn>,
+    pub(in crate::kv) damage: Vec<Damage>,
+}
+
+impl Survey {
+    /// The first change that can be read; none when there is none.
+    pub(in crate::kv) fn first_seq(&self) -> Option<u64> {
+        self.runs.first().map(|run| run.first)
+    }
+
+    /// The last change that can be read; 0 when there is none.
+    pub(in crate::kv) fn last_seq(&self) -> u64 {
+        self.runs.last().map_or(0, |run| run.last)
+    }
+
+    /// Changes that can be read.
+    pub(in crate::kv) fn records(&self) -> u64 {
+        self.runs.iter().map(|run| run.last - run.first + 1).sum()
+    }
+
+    /// Bytes of the stretches that hold changes behind `seq`.
+    pub(in crate::kv) fn bytes_behind(&self, seq: u64) -> u64 {
+        self.runs.iter().filter(|run| run.last > seq).map(|run| (run.end - run.start) as u64).sum()
+    }
+
+    /// The last change in the file at `place` or one before it.
+    pub(in crate::kv) fn last_seq_in(&self, place: usize) -> u64 {
+        self.runs.iter().rev().find(|run| run.file <= place).map_or(0, |run| run.last)
+    }
+
+    /// The first changes missing between `from` and `to` (both included), or none if all of them can be read.
+    pub(in crate::kv) fn missing(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        let mut next = from;
+        for run in self.runs.iter().filter(|run| run.last >= from) {
+            if next > to || run.first > next {
+                break;
+            }
+            next = run.last + 1;
+        }
+        let end = self.runs.iter().find(|run| run.first > next).map_or(to, |run| run.first - 1);
+        (next <= to).then_some((next, end.min(to)))
+    }
 }
 
 /// Reads and checks the whole journal, one file in memory at a time.
+///
+/// # Errors
+/// Where a file cannot be read, is another store's or a newer program's. Damage is not an error.
 pub(in crate::kv) fn survey(dir: &Path, store: StoreId) -> Result<Survey, JournalError> {
-    let mut survey = Survey { files: list(dir)?, offset: HEADER_BYTES as u64, ..Survey::default() };
-    let mut previous = None;
-    for (index, (number, path)) in survey.files.clone().iter().enumerate() {
-        let bytes = load(path, store, *number, survey.last_seq + 1)?;
-        if let Some(gap) = previous.filter(|p| p + 1 != *number) {
-            return Err(JournalError::FileMissing { dir: dir.to_owned(), number: gap + 1 });
+    let mut walk = Walk { survey: Survey::default(), break_: None };
+    for (number, path) in list(dir)? {
+        let expected = walk.survey.files.last().map_or(number, |before| before.number + 1);
+        if number > expected {
+            let missing = dir.join(file_name(expected));
+            walk.break_at(&missing, 0, "the file is missing", true);
         }
-        previous = Some(*number);
-        if let Some(torn) = &survey.torn {
-            // The file before this one was durable before this one was used, so any record here speaks for it.
-            if let At::End = at(&bytes, HEADER_BYTES) {
-                continue;
-            }
-            return Err(damaged(
-                &torn.path,
-                torn.offset,
-                torn.seq,
-                format!("file {number} goes on behind it"),
-            ));
-        }
-        let next = match at(&bytes, HEADER_BYTES) {
-            At::Record(first) if survey.first_seq.is_none() => first.seq,
-            _ => survey.last_seq + 1,
-        };
-        let scan = scan_file(&bytes, next);
-        if let Some(last) = scan.records.last() {
-            survey.first_seq = survey.first_seq.or(Some(next));
-            survey.last_seq = last.seq;
-            survey.records += scan.records.len() as u64;
-            (survey.current, survey.offset) = (index, scan.end as u64);
-        }
-        if let Some((offset, what)) = scan.bad {
-            let seq = survey.last_seq + 1;
-            if let Some(later) = vouching(&bytes, offset, seq) {
-                return Err(damaged(
-                    path,
-                    offset as u64,
-                    seq,
-                    format!("{what}, and change {later} behind it says it was whole"),
-                ));
-            }
-            let last = bytes.iter().rposition(|b| *b != 0).unwrap_or(offset);
-            let torn_bytes = (last + 1).saturating_sub(offset) as u64;
-            survey.torn = Some(Torn { path: path.clone(), offset: offset as u64, bytes: torn_bytes, seq });
-        }
+        let loaded = load(&path, store, number)?;
+        walk.file(number, path, &loaded);
     }
-    Ok(survey)
+    Ok(walk.finish())
 }
 
-fn damaged(path: &Path, offset: u64, seq: u64, what: String) -> JournalError {
-    JournalError::Damaged { path: path.to_owned(), offset, seq, what }
+struct Walk {
+    survey: Survey,
+    break_: Option<Break>,
+}
+
+/// The first bytes that do not continue what was read before.
+struct Break {
+    file: usize,
+    path: PathBuf,
+    offset: usize,
+    what: &'static str,
+    /// Whether it is damage even if nothing behind it says so.
+    is_sure: bool,
+    /// The change that is expected there.
+    seq: Option<u64>,
+    /// Bytes from there to the last one of the file that is not zero.
+    bytes: usize,
+}
+
+impl Walk {
+    fn break_at(&mut self, path: &Path, offset: usize, what: &'static str, is_sure: bool) {
+        let seq = self.survey.runs.last().map(|run| run.last + 1);
+        let file = self.survey.files.len();
+        let path = path.to_owned();
+        // The first one is where the journal ends, if it ends there.
+        self.break_.get_or_insert(Break { file, path, offset, what, is_sure, seq, bytes: 0 });
+    }
+
+    fn file(&mut self, number: u64, path: PathBuf, loaded: &Loaded) {
+        let Loaded { bytes, length, bad_header } = loaded;
+        let place = self.survey.files.len();
+        let scan = scan_file(bytes, place, self.survey.runs.last().map(|run| run.last + 1));
+        let is_zero = |bytes: Option<&[u8]>| bytes.is_none_or(|some| some.iter().all(|b| *b == 0));
+        // Every file is whole on disk before its first record, so a short or a zeroed one was damaged later.
+        let is_spare = *length == FILE_BYTES
+            && is_zero(bytes.get(HEADER_BYTES..))
+            && !is_zero(bytes.get(..HEADER_BYTES));
+        if let Some(what) = bad_header.filter(|_| !is_spare) {
+            self.break_at(&path, 0, what, true);
+        }
+        let mut bad = scan.bad.iter().peekable();
+        for run in &scan.runs {
+            if let Some((offset, what)) = bad.next_if(|(offset, _)| *offset < run.start) {
+                self.break_here(&path, *offset, what, bytes);
+            }
+            self.run(*run, &path, bytes, &scan.runs);
+        }
+        if *length < FILE_BYTES {
+            self.break_at(&path, *length, "the file is cut short", true);
+        }
+        if let Some((offset, what)) = bad.next() {
+            self.break_here(&path, *offset, what, bytes);
+        }
+        let holds = self.survey.runs.iter().any(|run| run.file == place);
+        let begins_here = self.break_.as_ref().is_some_and(|b| b.file == place);
+        let unusable = match bad_header {
+            Some(what) if is_spare => Some(*what),
+            _ if !holds && !is_spare && !begins_here => Some("it holds bytes that are no record"),
+            _ => None,
+        };
+        self.survey.files.push(JournalFile { number, path, unusable });
+    }
+
+    fn break_here(&mut self, path: &Path, offset: usize, what: &'static str, bytes: &[u8]) {
+        let is_new = self.break_.is_none();
+        self.break_at(path, offset, what, false);
+        if let Some(broken) = self.break_.as_mut().filter(|_| is_new) {
+            let last = bytes.iter().rposition(|b| *b != 0).unwrap_or(offset);
+            broken.bytes = (last + 1).saturating_sub(offset);
+        }
+    }
+
+    /// Takes the next stretch of records, if it belongs to the journal.
+    fn run(&mut self, run: Run, path: &Path, bytes: &[u8], all: &[Run]) {
+        let expected = self.survey.runs.last().map(|before| before.last + 1);
+        if expected.is_some_and(|expected| run.first != expected) {
+            self.break_here(path, run.start, "a record out of its turn", bytes);
+        }
+        if let Some(broken) = self.break_.take() {
+            // The file before was durable before this one was begun, so any record here speaks for it.
+            let seq = broken.seq.unwrap_or(run.first.saturating_sub(1));
+            let vouches = run.file > broken.file
+                || broken.is_sure
+                || all.iter().any(|later| later.start >= run.start && later.durable >= seq);
+            if !vouches || expected.is_some_and(|expected| run.first < expected) {
+                self.break_ = Some(broken);
+                return;
+            }
+            let what = format!("{}, and change {} behind it says it was whole", broken.what, run.last);
+            self.survey.damage.push(Damage {
+                path: broken.path,
+                offset: broken.offset as u64,
+                what,
+                is_last: false,
+            });
+        }
+        (self.survey.current, self.survey.offset) = (run.file, run.end as u64);
+        self.survey.runs.push(run);
+    }
+
+    fn finish(mut self) -> Survey {
+        self.survey.offset = self.survey.offset.max(HEADER_BYTES as u64);
+        if let Some(Break { path, offset, what, is_sure, bytes, .. }) = self.break_.take() {
+            if is_sure {
+                let what = what.to_owned();
+                self.survey.damage.push(Damage { path, offset: offset as u64, what, is_last: true });
+            } else {
+                let offset = offset as u64;
+                self.survey.torn = Some(Torn { path, offset, bytes: bytes as u64 });
+            }
+        }
+        self.survey
+    }
 }
 
 fn list(dir: &Path) -> Result<Vec<(u64, PathBuf)>, FileError> {
-    let number = |name: &String| name.strip_suffix(".jnl")?.parse::<u64>().ok();
+    let number = |name: &String| name.strip_suffix(".jnl")?.parse::<u64>().ok().filter(|n| *n < u64::MAX);
     let mut found: Vec<_> =
         files::names(dir)?.iter().filter_map(|name| Some((number(name)?, dir.join(name)))).collect();
     found.sort_unstable();
     Ok(found)
 }
 
-/// A file's bytes, header checked, filled with zeros where it was cut short.
-fn load(path: &Path, store: StoreId, number: u64, next: u64) -> Result<Vec<u8>, JournalError> {
+struct Loaded {
+    /// Filled with zeros where the file was cut short.
+    bytes: Vec<u8>,
+    length: usize,
+    bad_header: Option<&'static str>,
+}
+
+fn load(path: &Path, store: StoreId, number: u64) -> Result<Loaded, JournalError> {
     let mut bytes = files::read_small(path, FILE_BYTES as u64)?.unwrap_or_default();
+    let length = bytes.len();
     bytes.resize(FILE_BYTES, 0);
-    let header = decode_header(&bytes).map_err(|e| match e {
-        HeaderError::Newer(found) => JournalError::Newer { path: path.to_owned(), found },
-        HeaderError::Damaged => damaged(path, 0, next, "its header is not what was written".to_owned()),
-    })?;
-    if header.store != store {
-        return Err(JournalError::Foreign { path: path.to_owned(), expected: store, found: header.store });
-    }
-    if (header.number, header.previous) != (number, number.saturating_sub(1)) {
-        return Err(damaged(
-            path,
-            0,
-            next,
-            format!("it was file {} behind file {}", header.number, header.previous),
-        ));
-    }
-    Ok(bytes)
+    let bad_header = match decode_header(&bytes) {
+        Err(HeaderError::Newer(found)) => return Err(JournalError::Newer { path: path.to_owned(), found }),
+        Err(HeaderError::Damaged) => Some("its header is not what was written"),
+        Ok(header) if header.store != store => {
+            let (path, found) = (path.to_owned(), header.store);
+            return Err(JournalError::Foreign { path, expected: store, found });
+        }
+        Ok(header) => ((header.number, header.previous) != (number, number.saturating_sub(1)))
+            .then_some("it is another file of the journal"),
+    };
+    Ok(Loaded { bytes, length, bad_header })
 }
 
 pub(super) enum HeaderError {
@@ -244,28 +421,44 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<Header, HeaderError> {
     Ok(Header { store: StoreId(store), number: word(32)?, previous: word(48)?, created })
 }
 
-/// Hands out the changes from `from` on, in order, until `each` fails.
+/// Hands out the changes that can be read from `from` on, in order, until `each` fails.
 pub(in crate::kv) fn replay<E: From<JournalError>>(
     survey: &Survey,
-    store: StoreId,
     from: u64,
     mut each: impl FnMut(u64, Rows) -> Result<(), E>,
 ) -> Result<(), E> {
-    let Some(mut next) = survey.first_seq else { return Ok(()) };
-    for (number, path) in &survey.files {
-        let bytes = load(path, store, *number, next)?;
-        for record in scan_file(&bytes, next).records {
-            next = record.seq + 1;
-            if record.seq >= from {
-                let rows = decode_rows(record.body)
-                    .map_err(|what| damaged(path, record.end as u64, record.seq, what.to_owned()))?;
-                each(record.seq, rows)?;
+    let mut loaded: Option<(usize, Vec<u8>)> = None;
+    for run in survey.runs.iter().filter(|run| run.last >= from) {
+        let Some(file) = survey.files.get(run.file) else { continue };
+        let (_, bytes) = match loaded.take().filter(|(place, _)| *place == run.file) {
+            Some(same) => loaded.insert(same),
+            None => {
+                let mut bytes = files::read_small(&file.path, FILE_BYTES as u64)
+                    .map_err(JournalError::from)?
+                    .unwrap_or_default();
+                bytes.resize(FILE_BYTES, 0);
+                loaded.insert((run.file, bytes))
             }
+        };
+        let mut offset = run.start;
+        for seq in run.first..=run.last {
+            let changed = |what: &str| JournalError::Damaged {
+                path: file.path.clone(),
+                offset: offset as u64,
+                seq,
+                what: what.to_owned(),
+            };
+            let At::Record(record) = at(bytes, offset) else {
+                return Err(changed("it changed while it was read").into());
+            };
+            if record.seq != seq {
+                return Err(changed("it changed while it was read").into());
+            }
+            if seq >= from {
+                each(seq, decode_rows(record.body).map_err(changed)?)?;
+            }
+            offset = record.end;
         }
-    }
-    if next != survey.last_seq + 1 {
-        let at = survey.files.get(survey.current).map(|f| f.1.clone()).unwrap_or_default();
-        return Err(damaged(&at, survey.offset, next, "it changed while it was read".to_owned()).into());
     }
     Ok(())
 }

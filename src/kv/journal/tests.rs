@@ -4,7 +4,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::scan::{decode_rows, scan_file, vouching};
+use super::scan::{decode_rows, scan_file};
 use super::*;
 use crate::kv::frame::{self, Frame, hex};
 
@@ -25,7 +25,8 @@ fn change(n: u8, body_bytes: usize) -> Rows {
 /// A journal in `dir` with these groups of changes.
 fn written(dir: &Path, groups: &[Vec<Rows>]) {
     let found = survey(dir, STORE).expect("whole");
-    let mut journal = Journal::open(dir, STORE, &found, at(1_000)).expect("open");
+    let last_seq = found.last_seq();
+    let mut journal = Journal::open(dir, STORE, &found, last_seq, at(1_000)).expect("open");
     for group in groups {
         journal.append(group).expect("append");
         journal.make_ready().expect("ready");
@@ -35,7 +36,7 @@ fn written(dir: &Path, groups: &[Vec<Rows>]) {
 fn changes(dir: &Path) -> Result<(Survey, Vec<Rows>), JournalError> {
     let found = survey(dir, STORE)?;
     let mut all = Vec::new();
-    replay::<JournalError>(&found, STORE, 1, |_, rows| {
+    replay::<JournalError>(&found, 1, |_, rows| {
         all.push(rows);
         Ok(())
     })?;
@@ -69,52 +70,129 @@ fn what_was_appended_is_replayed_over_many_files_and_after_reopening() {
         written(temp.path(), half);
     }
     let (found, all) = changes(temp.path()).expect("whole");
-    assert_eq!((found.first_seq, found.last_seq, found.records), (Some(1), 400, 400));
+    assert_eq!((found.first_seq(), found.last_seq(), found.records()), (Some(1), 400, 400));
     assert_eq!(all, groups.concat());
-    assert!(found.files.len() >= 4 && found.files.iter().zip(1..).all(|(file, n)| file.0 == n));
+    assert!(found.files.len() >= 4 && found.files.iter().zip(1..).all(|(file, n)| file.number == n));
     // All but the ones in use are full, and one is ready behind.
     assert_eq!(found.current, found.files.len() - 2);
-    for (_, path) in &found.files {
-        assert_eq!(std::fs::metadata(path).expect("there").len(), FILE_BYTES as u64);
+    for file in &found.files {
+        assert_eq!(std::fs::metadata(&file.path).expect("there").len(), FILE_BYTES as u64);
     }
-    std::fs::remove_file(&found.files[1].1).expect("removed");
-    assert!(matches!(survey(temp.path(), STORE), Err(JournalError::FileMissing { number: 2, .. })));
-    // Without the first, it is whole in itself; control sees that it does not begin with change 1.
-    std::fs::remove_file(&found.files[0].1).expect("removed");
-    assert!(survey(temp.path(), STORE).expect("whole").first_seq > Some(100));
+    // Without one in the middle, everything but its changes can still be read, and it is said which those are.
+    let (first, last) = (found.last_seq_in(0) + 1, found.last_seq_in(1));
+    std::fs::remove_file(&found.files[1].path).expect("removed");
+    let (without, rest) = changes(temp.path()).expect("read");
+    assert_eq!((without.missing(1, 400), rest.len() as u64), (Some((first, last)), 400 - (last + 1 - first)));
+    assert_eq!((without.damage.len(), &without.damage[0].path), (1, &found.files[1].path));
+    // Without the first as well, it is whole in itself; control sees that it does not begin with change 1.
+    std::fs::remove_file(&found.files[0].path).expect("removed");
+    let rest = survey(temp.path(), STORE).expect("read");
+    assert_eq!(
+        (rest.first_seq(), rest.missing(1, 400), rest.damage.len()),
+        (Some(last + 1), Some((1, last)), 0)
+    );
 }
 
 #[test]
-fn a_journal_cut_at_any_byte_gives_a_prefix() {
+fn files_that_are_covered_go_oldest_first_and_the_rest_is_a_journal() {
+    let temp = tempfile::tempdir().expect("temp");
+    let groups: Vec<Vec<Rows>> = (0..250).map(|n| vec![change(n, 3_900)]).collect();
+    let found = survey(temp.path(), STORE).expect("empty");
+    let mut journal = Journal::open(temp.path(), STORE, &found, 0, at(1_000)).expect("open");
+    groups.iter().for_each(|group| assert!(journal.append(group).is_ok()));
+    let whole = survey(temp.path(), STORE).expect("whole");
+    let ends: Vec<u64> = (0..whole.files.len()).map(|place| whole.last_seq_in(place)).collect();
+    assert_eq!(journal.trim(ends[0] - 1).expect("trimmed"), 0);
+    assert_eq!(journal.trim(ends[1]).expect("trimmed"), 2);
+    assert_eq!(journal.trim(u64::MAX).expect("trimmed"), ends.len() as u64 - 3, "never the current one");
+    let left = survey(temp.path(), STORE).expect("whole");
+    assert_eq!(
+        (left.first_seq(), left.last_seq(), left.damage.len()),
+        (Some(ends[ends.len() - 2] + 1), 250, 0)
+    );
+    journal.append(&[change(1, 1)]).expect("append");
+    assert_eq!(survey(temp.path(), STORE).expect("whole").last_seq(), 251);
+}
+
+#[test]
+fn a_journal_torn_at_any_byte_gives_a_prefix() {
     let temp = tempfile::tempdir().expect("temp");
     let all: Vec<Rows> = (0..6).map(|n| change(n, usize::from(n) * 9)).collect();
     written(temp.path(), std::slice::from_ref(&all));
     let found = survey(temp.path(), STORE).expect("whole");
-    let path = &found.files[0].1;
+    let path = &found.files[0].path;
     let whole = std::fs::read(path).expect("read");
-    let ends: Vec<usize> = scan_file(&whole, 1).records.iter().map(|r| r.end).collect();
-    std::fs::remove_file(&found.files[1].1).expect("the spare is not needed");
-    for cut in 0..*ends.last().expect("six") + 8 {
-        std::fs::write(path, &whole[..cut]).expect("write");
-        if cut < HEADER_BYTES {
-            assert!(matches!(survey(temp.path(), STORE), Err(JournalError::Damaged { seq: 1, .. })), "{cut}");
-            continue;
-        }
+    let ends: Vec<usize> = record_ends(&whole);
+    std::fs::remove_file(&found.files[1].path).expect("the spare is not needed");
+    for cut in HEADER_BYTES..*ends.last().expect("six") + 8 {
+        // What a power cut leaves: the file has its length, what was not written is zeros.
+        let mut torn = whole.clone();
+        torn[cut..].fill(0);
+        std::fs::write(path, &torn).expect("write");
         let (found, got) = changes(temp.path()).expect("a torn tail");
-        assert_eq!(got, all[..got.len()], "{cut}");
-        // What is cut reads as zeros, so a record that loses only zeros is whole.
+        assert_eq!((&got[..], found.damage.len()), (&all[..got.len()], 0), "{cut}");
+        // A record that loses only zeros is whole.
         let is_whole = |end: &&usize| whole.get(cut..**end).is_none_or(|lost| lost.iter().all(|b| *b == 0));
         assert_eq!(got.len(), ends.iter().filter(is_whole).count(), "{cut}");
         if let Some(torn) = &found.torn {
             trim(torn).expect("trimmed");
             let (again, same) = changes(temp.path()).expect("whole");
-            assert_eq!((again.torn, same, again.offset), (None, got, found.offset));
+            assert_eq!((&again.torn, same, again.offset), (&None, got, found.offset));
             written(temp.path(), &[vec![change(9, 1)]]);
-            assert_eq!(survey(temp.path(), STORE).expect("whole").last_seq, found.last_seq + 1);
-            let spare = &survey(temp.path(), STORE).expect("whole").files[1].1.clone();
-            std::fs::remove_file(spare).expect("removed");
+            let after = survey(temp.path(), STORE).expect("whole");
+            assert_eq!(after.last_seq(), found.last_seq() + 1);
+            std::fs::remove_file(&after.files[1].path).expect("removed");
         }
     }
+}
+
+#[test]
+fn a_journal_file_cut_short_at_any_byte_gives_its_prefix_and_is_called_damaged() {
+    let temp = tempfile::tempdir().expect("temp");
+    let all: Vec<Rows> = (0..6).map(|n| change(n, usize::from(n) * 9)).collect();
+    written(temp.path(), std::slice::from_ref(&all));
+    let path = temp.path().join("00000001.jnl");
+    let whole = std::fs::read(&path).expect("read");
+    for cut in 0..*record_ends(&whole).last().expect("six") + 8 {
+        std::fs::write(&path, &whole[..cut]).expect("write");
+        let (found, got) = changes(temp.path()).expect("read");
+        assert_eq!(got, all[..got.len()], "{cut}");
+        let [damage] = &found.damage[..] else { panic!("{cut}: {:?}", found.damage) };
+        assert!(damage.is_last && damage.path == path && found.torn.is_none(), "{cut}: {damage:?}");
+    }
+}
+
+#[test]
+fn a_spare_file_that_is_damaged_is_told_from_one_that_held_changes() {
+    let temp = tempfile::tempdir().expect("temp");
+    written(temp.path(), &[vec![change(1, 5)]]);
+    let spare = temp.path().join("00000002.jnl");
+    let whole = std::fs::read(&spare).expect("read");
+    for bit in 0..HEADER_BYTES * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&spare, &bytes).expect("write");
+        let found = survey(temp.path(), STORE).expect("read");
+        assert!(found.files[1].unusable.is_some() && found.damage.is_empty(), "bit {bit}");
+    }
+    // All zeros, or none of its bytes: no spare ever looked so.
+    for bytes in [vec![0; FILE_BYTES], Vec::new()] {
+        std::fs::write(&spare, &bytes).expect("write");
+        assert!(survey(temp.path(), STORE).expect("read").damage[0].is_last);
+    }
+}
+
+fn record_ends(bytes: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    for run in scan_file(bytes, 0, Some(1)).runs {
+        let mut from = run.start;
+        for _ in run.first..=run.last {
+            let length = u32::from_le_bytes(bytes[from..from + 4].try_into().expect("four"));
+            from += (RECORD_HEADER_BYTES + length as usize).next_multiple_of(8);
+            ends.push(from);
+        }
+    }
+    ends
 }
 
 /// What flipping any one bit does, in a journal whose changes came in `groups`.
@@ -123,39 +201,44 @@ fn flip_every_bit(groups: &[Vec<Rows>]) {
     let last_group = all.len() - groups.last().expect("one").len();
     let temp = tempfile::tempdir().expect("temp");
     written(temp.path(), groups);
-    let path = survey(temp.path(), STORE).expect("whole").files[0].1.clone();
+    let path = survey(temp.path(), STORE).expect("whole").files[0].path.clone();
     let whole = std::fs::read(&path).expect("read");
-    let records: Vec<(usize, usize)> = {
-        let scan = scan_file(&whole, 1);
-        let ends: Vec<usize> = scan.records.iter().map(|r| r.end).collect();
-        std::iter::once(HEADER_BYTES).chain(ends.iter().copied()).zip(ends.iter().copied()).collect()
-    };
+    let ends = record_ends(&whole);
+    let records: Vec<(usize, usize)> =
+        std::iter::once(HEADER_BYTES).chain(ends.iter().copied()).zip(ends.iter().copied()).collect();
     let end = records.last().expect("some").1;
     let file = std::fs::OpenOptions::new().write(true).open(&path).expect("open");
     for bit in 0..(end + 16) * 8 {
         let byte = whole[bit / 8] ^ (1 << (bit % 8));
         std::os::unix::fs::FileExt::write_all_at(&file, &[byte], (bit / 8) as u64).expect("write");
-        let result = changes(temp.path());
+        let (found, got) = match changes(temp.path()) {
+            Ok(read) => read,
+            Err(e) => panic!("bit {bit}: {e}"),
+        };
         std::os::unix::fs::FileExt::write_all_at(&file, &whole[bit / 8..=bit / 8], (bit / 8) as u64)
             .expect("write");
         let hit = records.iter().position(|(from, to)| (*from..*to).contains(&(bit / 8)));
-        match (hit, result) {
-            (None, Err(_)) if bit / 8 < HEADER_BYTES => {}
-            (None, Ok((found, got))) if bit / 8 >= end => {
-                assert_eq!((got, found.torn.is_some()), (all.clone(), true), "bit {bit} behind the end");
+        let missing = found.missing(1, all.len() as u64);
+        match hit {
+            None if bit / 8 < HEADER_BYTES => {
+                assert_eq!((&got, found.damage.len(), missing), (&all, 1, None), "bit {bit} of the header");
             }
-            (Some(hit), Err(JournalError::Damaged { seq, .. })) if hit < last_group => {
-                assert_eq!(seq, hit as u64 + 1, "bit {bit}");
-            }
-            (Some(hit), Ok((found, got))) if hit >= last_group && found.torn.is_some() => {
-                assert_eq!(got, all[..hit], "bit {bit}");
-            }
+            None => assert_eq!((&got, found.torn.is_some()), (&all, true), "bit {bit} behind the end"),
             // Nothing is torn and nothing is wrong: then it was padding, and all of it is there.
-            (Some(hit), Ok((_, got))) => {
+            Some(hit) if found.torn.is_none() && found.damage.is_empty() => {
                 assert!(bit / 8 + 8 > records[hit].1, "bit {bit} of record {hit} was not noticed");
                 assert_eq!(got, all, "bit {bit}");
             }
-            (hit, result) => panic!("bit {bit} in {hit:?}: {:?}", result.map(|r| r.1.len())),
+            Some(hit) if hit < last_group => {
+                let seq = hit as u64 + 1;
+                assert_eq!((missing, found.damage[0].is_last), (Some((seq, seq)), false), "bit {bit}");
+                let others: Vec<Rows> = [&all[..hit], &all[hit + 1..]].concat();
+                assert_eq!(got, others, "bit {bit}");
+            }
+            Some(hit) => {
+                assert!(found.torn.is_some() && found.damage.is_empty(), "bit {bit}");
+                assert_eq!(got, all[..hit], "bit {bit}");
+            }
         }
     }
 }
@@ -177,15 +260,37 @@ fn a_later_file_vouches_for_the_end_of_the_one_before() {
     written(temp.path(), &groups);
     let found = survey(temp.path(), STORE).expect("whole");
     assert_eq!(found.current, 1);
-    let path = &found.files[0].1;
+    let (path, last) = (&found.files[0].path, found.last_seq_in(0));
     let mut bytes = std::fs::read(path).expect("read");
-    let last = scan_file(&bytes, 1).records.last().map(|r| (r.seq, r.end)).expect("some");
-    bytes[last.1 - 100] ^= 1;
+    let end = *record_ends(&bytes).last().expect("some");
+    bytes[end - 100] ^= 1;
     std::fs::write(path, &bytes).expect("write");
-    match survey(temp.path(), STORE) {
-        Err(JournalError::Damaged { path: named, seq, .. }) => assert_eq!((&named, seq), (path, last.0)),
-        other => panic!("{other:?}"),
-    }
+    let found = survey(temp.path(), STORE).expect("read");
+    assert_eq!((&found.damage[0].path, found.missing(1, 80)), (path, Some((last, last))));
+    assert_eq!((&found.torn, found.last_seq()), (&None, 80));
+}
+
+#[test]
+fn what_a_value_contains_is_never_taken_for_a_record() {
+    // A value that holds a whole record, in place and with the number of the change behind it.
+    let mut inner = Vec::new();
+    encode_record(&mut inner, 3, 1, &change(66, 3));
+    let key = [1, 0, 0, 0, 0, 0, 0];
+    let mut body = vec![0; (HEADER_BYTES - 24 - 2 - 5 - key.len() - 12) % 8];
+    body.extend_from_slice(&inner);
+    let groups =
+        [vec![change(1, 5)], vec![Rows::from([put(&key, &body)])], vec![change(3, 5)], vec![change(4, 5)]];
+    let temp = tempfile::tempdir().expect("temp");
+    written(temp.path(), &groups);
+    let path = temp.path().join("00000001.jnl");
+    let mut bytes = std::fs::read(&path).expect("read");
+    let [first, second, ..] = record_ends(&bytes)[..] else { panic!("four records") };
+    let place = bytes.windows(inner.len()).position(|w| w == inner).expect("it is there");
+    assert!(place % 8 == 0 && (first..second).contains(&place), "{place}");
+    bytes[first + 30] ^= 1;
+    std::fs::write(&path, &bytes).expect("write");
+    let (found, got) = changes(temp.path()).expect("read");
+    assert_eq!((found.missing(1, 4), got), (Some((2, 2)), vec![change(1, 5), change(3, 5), change(4, 5)]));
 }
 
 #[test]
@@ -204,7 +309,8 @@ fn another_stores_a_newer_and_a_renamed_file_are_refused() {
     assert!(matches!(survey(temp.path(), STORE), Err(JournalError::Newer { found: 2, .. })));
     std::fs::write(&path, &whole).expect("write");
     std::fs::write(temp.path().join("00000002.jnl"), &whole).expect("write");
-    assert!(matches!(survey(temp.path(), STORE), Err(JournalError::Damaged { .. })));
+    let found = survey(temp.path(), STORE).expect("read");
+    assert_eq!((found.records(), found.damage.len()), (1, 1), "the same file twice is read once");
 }
 
 proptest! {
@@ -221,16 +327,18 @@ proptest! {
         prop_assert_eq!(record.len(), record_bytes(&rows));
         let mut file = vec![0; HEADER_BYTES];
         file.extend_from_slice(&record);
-        let scan = scan_file(&file, 1);
-        prop_assert_eq!(scan.records.len(), 1);
-        prop_assert_eq!(decode_rows(scan.records[0].body), Ok(rows));
+        prop_assert_eq!(scan_file(&file, 0, None).runs.len(), 1);
+        prop_assert_eq!(decode_rows(&file[HEADER_BYTES + 24..][..body_bytes(&rows)]), Ok(rows));
     }
 
     #[test]
-    fn hostile_bytes_are_only_refused(mut bytes: Vec<u8>, from in 0_usize..100, seq: u64) {
+    fn hostile_bytes_are_only_refused(mut bytes: Vec<u8>) {
         let _ = decode_rows(&bytes);
-        let _ = vouching(&bytes, from, seq);
         bytes.splice(0..0, [0; HEADER_BYTES]);
-        let _ = scan_file(&bytes, seq);
+        let _ = scan_file(&bytes, 0, None);
     }
+}
+
+fn body_bytes(rows: &Rows) -> usize {
+    2 + rows.iter().map(|(key, value)| 5 + key.len() + value.as_ref().map_or(0, Vec::len)).sum::<usize>()
 }

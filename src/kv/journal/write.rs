@@ -20,7 +20,11 @@ pub(in crate::kv) struct Journal {
     current: OpenFile,
     /// Empty files that follow `current`; one, but for crashes between two steps.
     ready: VecDeque<OpenFile>,
+    /// Files before `current`, oldest first.
+    full: VecDeque<FullFile>,
     last_seq: u64,
+    /// Bytes of changes since the last export.
+    gathered: u64,
     /// When this process opened it; what its files give as their creation.
     opened: Timestamp,
     #[cfg(test)]
@@ -41,6 +45,12 @@ struct OpenFile {
     offset: usize,
 }
 
+struct FullFile {
+    path: PathBuf,
+    /// The last change in it.
+    last_seq: u64,
+}
+
 /// Why a group is not in the journal.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::kv) enum AppendError {
@@ -54,16 +64,19 @@ pub(in crate::kv) enum AppendError {
 
 impl Journal {
     /// Opens it where the survey (its torn tail trimmed) found the end; makes the first file if there is none.
+    /// `last_seq` is the last change there was, in the journal or, where nothing came since, in an export.
     pub(in crate::kv) fn open(
         dir: &Path,
         store: StoreId,
         survey: &Survey,
+        last_seq: u64,
         now: Timestamp,
     ) -> Result<Journal, FileError> {
         let mut open = VecDeque::new();
-        for (number, path) in survey.files.get(survey.current..).unwrap_or_default() {
-            let file = OpenOptions::new().write(true).open(path).map_err(FileError::at("open", path))?;
-            open.push_back(OpenFile { file, path: path.clone(), number: *number, offset: HEADER_BYTES });
+        for found in survey.files.get(survey.current..).unwrap_or_default() {
+            let (path, number) = (found.path.clone(), found.number);
+            let file = OpenOptions::new().write(true).open(&path).map_err(FileError::at("open", &path))?;
+            open.push_back(OpenFile { file, path, number, offset: HEADER_BYTES });
         }
         let current = match open.pop_front() {
             Some(mut current) => {
@@ -72,18 +85,84 @@ impl Journal {
             }
             None => make_file(dir, Header { store, number: 1, previous: 0, created: now })?,
         };
-        let mut journal = Journal {
+        let mut journal = Journal::new(dir, store, current, last_seq, now);
+        journal.ready = open;
+        for (place, found) in survey.files.iter().enumerate().take(survey.current) {
+            journal
+                .full
+                .push_back(FullFile { path: found.path.clone(), last_seq: survey.last_seq_in(place) });
+        }
+        journal.gathered = survey.bytes_behind(0);
+        journal.make_ready()?;
+        Ok(journal)
+    }
+
+    /// Begins anew behind the files of the survey, which are to be moved away: some of them are damaged, and an
+    /// export stands for all of them.
+    pub(in crate::kv) fn begin_anew(
+        dir: &Path,
+        store: StoreId,
+        survey: &Survey,
+        last_seq: u64,
+        now: Timestamp,
+    ) -> Result<Journal, FileError> {
+        let previous = survey.files.last().map_or(0, |last| last.number);
+        let current = make_file(dir, Header { store, number: previous + 1, previous, created: now })?;
+        let mut journal = Journal::new(dir, store, current, last_seq, now);
+        journal.make_ready()?;
+        Ok(journal)
+    }
+
+    fn new(dir: &Path, store: StoreId, current: OpenFile, last_seq: u64, opened: Timestamp) -> Journal {
+        Journal {
             dir: dir.to_owned(),
             store,
             current,
-            ready: open,
-            last_seq: survey.last_seq,
-            opened: now,
+            ready: VecDeque::new(),
+            full: VecDeque::new(),
+            last_seq,
+            gathered: 0,
+            opened,
             #[cfg(test)]
             faults: std::sync::Arc::default(),
-        };
-        journal.make_ready()?;
-        Ok(journal)
+        }
+    }
+
+    /// Bytes of changes that no export covers yet.
+    pub(in crate::kv) fn gathered(&self) -> u64 {
+        self.gathered
+    }
+
+    /// Notes that an export covers everything so far, or how much it lacks.
+    pub(in crate::kv) fn set_gathered(&mut self, bytes: u64) {
+        self.gathered = bytes;
+    }
+
+    /// Removes the files whose changes all come before or with `seq`, oldest first, each gone durably before the next,
+    /// so that no crash leaves a gap; how many.
+    pub(in crate::kv) fn trim(&mut self, seq: u64) -> Result<u64, FileError> {
+        let mut removed = 0;
+        while let Some(full) = self.full.front().filter(|full| full.last_seq <= seq) {
+            ops::remove_file(&full.path).map_err(FileError::at("remove", &full.path))?;
+            files::sync_dir(&self.dir)?;
+            self.full.pop_front();
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    /// Copies every file that holds changes into `to`, the current one up to its end.
+    pub(in crate::kv) fn copy_to(&self, to: &Path) -> Result<(), FileError> {
+        for full in &self.full {
+            let name = full.path.file_name().unwrap_or_default();
+            std::fs::copy(&full.path, to.join(name)).map_err(FileError::at("copy", &full.path))?;
+        }
+        let OpenFile { path, offset, number, .. } = &self.current;
+        let mut bytes = std::fs::read(path).map_err(FileError::at("read", path))?;
+        bytes.resize(FILE_BYTES, 0);
+        bytes.iter_mut().skip(*offset).for_each(|byte| *byte = 0);
+        let copy = to.join(super::file_name(*number));
+        ops::write_at(&files::create_file(&copy)?, &copy, &bytes, 0).map_err(FileError::at("write", &copy))
     }
 
     /// Writes one record a change and syncs once; the seq of the last one.
@@ -99,7 +178,8 @@ impl Journal {
         if self.current.offset + bytes.len() > FILE_BYTES {
             self.make_ready().map_err(AppendError::NoRoom)?;
             if let Some(next) = self.ready.pop_front() {
-                self.current = next;
+                let before = std::mem::replace(&mut self.current, next);
+                self.full.push_back(FullFile { path: before.path, last_seq: self.last_seq });
             }
         }
         let OpenFile { file, path, offset, .. } = &mut self.current;
@@ -112,6 +192,7 @@ impl Journal {
         }
         ops::sync_data(file, path).map_err(|e| AppendError::Unknown(FileError::at("sync", path)(e)))?;
         *offset += bytes.len();
+        self.gathered += bytes.len() as u64;
         self.last_seq = seq;
         Ok(seq)
     }
@@ -129,7 +210,7 @@ impl Journal {
 
 /// A zeroed file with its header, durable under its name.
 fn make_file(dir: &Path, header: Header) -> Result<OpenFile, FileError> {
-    let path = dir.join(format!("{:08}.jnl", header.number));
+    let path = dir.join(super::file_name(header.number));
     let new = path.with_extension("jnl.new");
     let written = write_file(&new, &header);
     let file = match written {

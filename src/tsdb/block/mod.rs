@@ -37,18 +37,31 @@ const RAW: u8 = 3;
 ///
 /// Takes 1 to 16 samples, `values` being bit patterns of the same number; others are not written.
 pub(super) fn put_mini(out: &mut Vec<u8>, before: i64, times: &[i64], values: &[u64]) {
+    debug_assert!(times.len() == values.len(), "a value for each time");
+    put(out, before, times, |out| put_values(out, values));
+}
+
+/// Appends one mini-block with values that another has already: their kind and bytes.
+pub(super) fn put_encoded(out: &mut Vec<u8>, before: i64, times: &[i64], (kind, values): (u8, &[u8])) {
+    put(out, before, times, |out| {
+        out.extend_from_slice(values);
+        kind
+    });
+}
+
+fn put(out: &mut Vec<u8>, before: i64, times: &[i64], put_values: impl FnOnce(&mut Vec<u8>) -> u8) {
     let (Some(first), Some(count)) =
         (times.first(), u8::try_from(times.len()).ok().and_then(|n| n.checked_sub(1)))
     else {
         return;
     };
-    debug_assert!(times.len() <= MINI && times.len() == values.len(), "1 to 16 samples");
+    debug_assert!(times.len() <= MINI, "1 to 16 samples");
     debug_assert!(times.is_sorted_by(|a, b| a < b), "times ascend");
     let start = out.len();
     out.push(0);
     put_zigzag(out, first.wrapping_sub(before));
     let time_kind = put_times(out, times);
-    let value_kind = put_values(out, values);
+    let value_kind = put_values(out);
     if let Some(tag) = out.get_mut(start) {
         *tag = count | time_kind << 4 | value_kind << 6;
     }
@@ -83,7 +96,7 @@ fn put_times(out: &mut Vec<u8>, times: &[i64]) -> u8 {
     CHANGING
 }
 
-fn put_values(out: &mut Vec<u8>, values: &[u64]) -> u8 {
+pub(super) fn put_values(out: &mut Vec<u8>, values: &[u64]) -> u8 {
     let first = values.first().copied().unwrap_or_default();
     if values.iter().all(|value| *value == first) {
         put_kept(out, first);
@@ -195,16 +208,22 @@ pub(super) struct Minis<'a> {
     reader: Reader<'a>,
     before: i64,
     mini: Mini,
+    encoded: (u8, &'a [u8]),
     started: bool,
 }
 
 /// Reads a chunk.
 pub(super) fn decode(chunk: &[u8]) -> Minis<'_> {
     let mini = Mini { len: 0, times: [0; MINI], values: [0; MINI] };
-    Minis { reader: Reader::new(chunk), before: 0, mini, started: false }
+    Minis { reader: Reader::new(chunk), before: 0, mini, encoded: (RAW, &[]), started: false }
 }
 
-impl Minis<'_> {
+impl<'a> Minis<'a> {
+    /// The values of the last mini-block as they are written: kind and bytes.
+    pub(super) const fn encoded(&self) -> (u8, &'a [u8]) {
+        self.encoded
+    }
+
     /// The next mini-block, or none at the end.
     ///
     /// # Errors
@@ -218,7 +237,9 @@ impl Minis<'_> {
         self.times(tag >> 4 & 3)?;
         let len = self.mini.len;
         let values = self.mini.values.get_mut(..len).unwrap_or_default();
+        let mut start = self.reader;
         take_values(&mut self.reader, tag >> 6, values)?;
+        self.encoded = (tag >> 6, start.take(start.left() - self.reader.left())?);
         self.started = true;
         Ok(Some(&self.mini))
     }
@@ -250,7 +271,7 @@ impl Minis<'_> {
     }
 }
 
-fn take_values(reader: &mut Reader<'_>, kind: u8, values: &mut [u64]) -> Result<(), Damage> {
+pub(super) fn take_values(reader: &mut Reader<'_>, kind: u8, values: &mut [u64]) -> Result<(), Damage> {
     match kind {
         SAME => {
             let kept = usize::from(reader.u8()?);
@@ -270,6 +291,35 @@ fn take_values(reader: &mut Reader<'_>, kind: u8, values: &mut [u64]) -> Result<
             for slot in values {
                 *slot = reader.u64()?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Skips the values of a mini-block.
+pub(super) fn skip_values(reader: &mut Reader<'_>, kind: u8, count: usize) -> Result<(), Damage> {
+    match kind {
+        SAME => {
+            let kept = usize::from(reader.u8()?);
+            reader.take(kept.min(9))?;
+        }
+        DECIMAL => {
+            reader.u8()?;
+            reader.varint()?;
+            if count > 1 {
+                reader.varint()?;
+                let width = usize::from(reader.u8()?);
+                reader.take(((count - 1) * width).div_ceil(8))?;
+            }
+        }
+        XOR => {
+            for _ in 0..count {
+                let kept = usize::from(reader.u8()? & 0x0f);
+                reader.take(kept)?;
+            }
+        }
+        _ => {
+            reader.take(count * 8)?;
         }
     }
     Ok(())

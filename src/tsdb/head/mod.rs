@@ -1,6 +1,7 @@
 //! The writable window: every sample that is not in a segment, in memory.
 //!
-//! * [`stripe`]: 1,024 consecutive series as struct of arrays, behind one lock.
+//! * [`stripe`]: 1,024 consecutive series behind one lock; [`slots`] their newest samples as struct of arrays, [`record`] and
+//!   [`arena`] the compressed ones before them.
 //! * [`Head`]: the stripes of one organisation.
 //!
 //! One thread writes (the applier, in log order; at start the replay), so what becomes of a sample is a function of the
@@ -12,6 +13,9 @@
 //! aside, so that what lies before the barrier no longer changes; [`Head::copy_closed`] gives it; once it is in a
 //! segment, [`Head::release_closed`] lets go of exactly that, or [`Head::reopen`] if there is no segment.
 
+mod arena;
+mod record;
+mod slots;
 pub(super) mod stripe;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

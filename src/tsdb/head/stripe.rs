@@ -1,29 +1,27 @@
-//! 1,024 consecutive series as struct of arrays.
+//! 1,024 consecutive series: tails in [`Block`]s of 32, full tails as records in an [`Arena`], late samples in a map.
 //!
-//! A series' samples in order of time: closed chunks of 128 and a few, the open chunk, the tail of at most 16 raw
-//! samples; beside them its late samples. The tail makes appends cheap (three stores) and the newest samples free to
-//! read; when it is full it becomes one mini-block of the open chunk.
+//! A series' samples in order of time: a chain of records, then the tail of at most 16 raw samples. The tail makes
+//! appends cheap and the newest samples free to read. Late samples cost nothing where there are none.
 
 use std::collections::BTreeMap;
 
+use super::arena::{Arena, Link, NONE};
+use super::record::{self, Record, Values};
+use super::slots::{Append, BLOCK_SERIES, Block, NEVER, Written};
 use crate::model::TimeRange;
 use crate::tsdb::block::{self, MINI};
 use crate::tsdb::error::Damage;
 use crate::tsdb::report::SampleColumns;
 
-/// Samples after which an open chunk is closed: half an hour at 15 s, short enough to decode for one point.
-pub(in crate::tsdb) const CHUNK_SAMPLES: u16 = 128;
-/// Samples of a chunk at most: an open one of 127 and a whole tail. 18 B each at worst, so 2.7 kB.
-pub(in crate::tsdb) const CHUNK_SAMPLES_MAX: u16 = CHUNK_SAMPLES - 1 + 16;
-const _: () = assert!(MINI == 16);
-/// No sample: the time before every time; samples before the year 1 are refused long before.
-const NEVER: i64 = i64::MIN;
-/// Estimated memory of a slot without its chunks: 17 + 8 + 64 + 128 in arrays, 136 in its [`Chunks`].
-const SLOT_BYTES: u64 = 353;
-/// Estimated memory of a late sample in its tree.
-const LATE_BYTES: u64 = 32;
-/// Estimated memory of a closed chunk beside its bytes: its entry and the allocator's header.
-const CHUNK_BYTES: u64 = 56;
+/// Samples after which a chunk of a checkpoint is closed: half an hour at 15 s, 18 B each at worst.
+const CHUNK_SAMPLES: usize = 128;
+/// Samples of a chunk at most: one of 127, and a tail.
+const CHUNK_SAMPLES_MAX: u16 = 127 + 16;
+const _: () = assert!(CHUNK_SAMPLES == 128 && MINI == 16);
+/// Memory of a block, and the allocator's header.
+const BLOCK_BYTES: usize = size_of::<Block>() + 16;
+/// Memory of a late sample: 24 B in nodes of the tree that are two thirds full.
+const LATE_BYTES: usize = 40;
 
 /// What became of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,14 +62,6 @@ pub(in crate::tsdb) struct Size {
     pub(in crate::tsdb) bytes: u64,
 }
 
-impl Size {
-    fn forget_late(&mut self) {
-        self.samples -= 1;
-        self.late -= 1;
-        self.bytes -= LATE_BYTES;
-    }
-}
-
 /// How samples of a chunk came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum Order {
@@ -79,81 +69,49 @@ pub(in crate::tsdb) enum Order {
     Late,
 }
 
+/// Late samples by place in the stripe and time.
+type Late = BTreeMap<(u16, i64), u64>;
+
 /// The series `number * 1,024 ..` of an organisation.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Stripe {
     /// The last record that touched it.
     pub(in crate::tsdb) applied_seq: u64,
-    last_at: Vec<i64>,
-    last_bits: Vec<u64>,
-    tail_len: Vec<u8>,
-    tail_base: Vec<i64>,
-    /// Milliseconds after the base; a longer gap than 49 days flushes the tail.
-    tail_after: Vec<[u32; MINI]>,
-    tail_bits: Vec<[u64; MINI]>,
-    chunks: Vec<Chunks>,
-    size: Size,
-    /// Samples before this time that came before it was closed are in segments.
     released_until: Option<i64>,
-}
-
-/// What is not touched by most appends.
-#[derive(Debug)]
-struct Chunks {
-    first_at: i64,
-    closed: Vec<Closed>,
-    open: Vec<u8>,
-    open_first: i64,
-    open_last: i64,
-    open_samples: u16,
-    late: BTreeMap<i64, u64>,
+    /// None where no series of the block has a sample in order.
+    blocks: Vec<Option<Box<Block>>>,
+    arena: Arena,
+    late: Late,
     /// Late samples that a seal at work takes.
-    frozen: BTreeMap<i64, u64>,
+    frozen: Late,
+    in_order: u64,
+    /// Of blocks.
+    block_bytes: usize,
+    /// Bytes in pages that nothing links to since samples were deleted.
+    dead_bytes: usize,
+    /// A record while it is made.
+    scratch: Vec<u8>,
 }
 
-#[derive(Debug)]
-struct Closed {
-    first: i64,
-    last: i64,
-    samples: u16,
-    bytes: Box<[u8]>,
+fn parts(slot: usize) -> (usize, usize) {
+    (slot / BLOCK_SERIES, slot % BLOCK_SERIES)
 }
 
-impl Default for Chunks {
-    fn default() -> Chunks {
-        Chunks {
-            first_at: i64::MAX,
-            closed: Vec::new(),
-            open: Vec::new(),
-            open_first: 0,
-            open_last: 0,
-            open_samples: 0,
-            late: BTreeMap::new(),
-            frozen: BTreeMap::new(),
-        }
-    }
+fn late_key(slot: usize, at: i64) -> (u16, i64) {
+    (u16::try_from(slot).unwrap_or(u16::MAX), at)
+}
+
+fn late_within(late: &Late, slot: usize, start: i64, end: i64) -> impl Iterator<Item = (i64, u64)> {
+    // A map's range panics where the end comes before the start.
+    let range = late_key(slot, start)..=late_key(slot, end.max(start));
+    late.range(range).map(|((_, at), bits)| (*at, *bits)).filter(move |(at, _)| *at <= end)
 }
 
 impl Stripe {
-    pub(in crate::tsdb) const fn size(&self) -> Size {
-        self.size
-    }
-
-    /// Least and greatest time, if the series has samples.
-    pub(in crate::tsdb) fn span(&self, slot: usize) -> Option<Span> {
-        let chunks = self.chunks.get(slot)?;
-        let late = [&chunks.late, &chunks.frozen];
-        let in_order = self.last_at.get(slot).copied().filter(|last| *last != NEVER);
-        let last = late.iter().filter_map(|late| late.keys().next_back().copied()).chain(in_order).max()?;
-        let first = late.iter().filter_map(|late| late.keys().next().copied());
-        let first = first.chain(in_order.map(|_| chunks.first_at)).min()?;
-        Some(Span { first, last })
-    }
-
-    /// Least and greatest time of all its series.
-    pub(in crate::tsdb) fn bounds(&self) -> Option<Span> {
-        let spans = (0..self.chunks.len()).filter_map(|slot| self.span(slot));
-        spans.reduce(Span::with)
+    pub(in crate::tsdb) fn size(&self) -> Size {
+        let late = self.late.len() + self.frozen.len();
+        let bytes = self.block_bytes + self.arena.bytes() + late * LATE_BYTES;
+        Size { samples: self.in_order + late as u64, late: late as u64, bytes: bytes as u64 }
     }
 
     /// Samples before this time that came before it was closed are in segments.
@@ -161,141 +119,133 @@ impl Stripe {
         self.released_until.unwrap_or(NEVER)
     }
 
-    fn reach(&mut self, slot: usize) {
-        let slots = slot + 1;
-        if self.last_at.len() < slots {
-            self.size.bytes += SLOT_BYTES * (slots - self.last_at.len()) as u64;
-            self.last_at.resize(slots, NEVER);
-            self.last_bits.resize(slots, 0);
-            self.tail_len.resize(slots, 0);
-            self.tail_base.resize(slots, 0);
-            self.tail_after.resize(slots, [0; MINI]);
-            self.tail_bits.resize(slots, [0; MINI]);
-            self.chunks.resize_with(slots, Chunks::default);
+    fn block(&self, slot: usize) -> Option<(&Block, usize)> {
+        let (number, place) = parts(slot);
+        Some((self.blocks.get(number)?.as_deref()?, place))
+    }
+
+    fn block_mut(&mut self, slot: usize) -> Option<(&mut Block, usize)> {
+        let (number, place) = parts(slot);
+        Some((self.blocks.get_mut(number)?.as_deref_mut()?, place))
+    }
+
+    #[inline]
+    fn block_or_new(&mut self, slot: usize) -> Option<(&mut Block, usize)> {
+        let (number, place) = parts(slot);
+        if self.blocks.len() <= number {
+            self.blocks.resize_with(number + 1, || None);
         }
+        let block = self.blocks.get_mut(number)?.get_or_insert_with(|| {
+            self.block_bytes += BLOCK_BYTES;
+            Box::default()
+        });
+        Some((block, place))
+    }
+
+    /// Least and greatest time, if the series has samples.
+    pub(in crate::tsdb) fn span(&self, slot: usize) -> Option<Span> {
+        let in_order = self.block(slot).and_then(|(block, place)| {
+            let first = block.first_at.get(place).copied()?;
+            Some(Span { first, last: block.last_at(place)? })
+        });
+        [&self.late, &self.frozen].iter().filter(|late| !late.is_empty()).fold(in_order, |span, late| {
+            let mut times = late_within(late, slot, NEVER, i64::MAX);
+            let Some((first, _)) = times.next() else { return span };
+            let last = late.range(..=late_key(slot, i64::MAX)).next_back().map_or(first, |((_, at), _)| *at);
+            let late = Span { first, last };
+            Some(span.map_or(late, |span| span.with(late)))
+        })
+    }
+
+    /// Least and greatest time of all its series.
+    pub(in crate::tsdb) fn bounds(&self) -> Option<Span> {
+        let late = self.late.keys().chain(self.frozen.keys()).map(|(slot, _)| usize::from(*slot));
+        let mut beyond: Vec<usize> = late.filter(|slot| self.block(*slot).is_none()).collect();
+        beyond.dedup();
+        let blocks = self.blocks.iter().enumerate().filter(|(_, block)| block.is_some());
+        let slots = blocks.flat_map(|(number, _)| number * BLOCK_SERIES..(number + 1) * BLOCK_SERIES);
+        slots.chain(beyond).filter_map(|slot| self.span(slot)).reduce(Span::with)
     }
 
     /// Takes a sample; what becomes of it depends on the samples and barriers before it alone. Before the barrier it is
     /// late, whatever the series has.
+    #[inline]
     pub(in crate::tsdb) fn put(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> Put {
-        self.reach(slot);
-        if at < barrier {
-            self.put_late(slot, at, bits);
-            return Put::Stored;
-        }
-        let (Some(last_at), Some(last_bits)) = (self.last_at.get_mut(slot), self.last_bits.get_mut(slot))
-        else {
-            return Put::Stored;
-        };
-        if at > *last_at {
-            let fresh = *last_at == NEVER;
-            *last_at = at;
-            *last_bits = bits;
-            if let (true, Some(chunks)) = (fresh, self.chunks.get_mut(slot)) {
-                chunks.first_at = at;
+        if at >= barrier
+            && let Some((block, place)) = self.block_or_new(slot)
+        {
+            let is_in_order = match block.append(place, at, bits) {
+                Append::Done => true,
+                Append::Known(have) if have == bits => return Put::Stored,
+                Append::Known(have) => return Put::Refused { have },
+                Append::Full { gap_after } => self.roll(slot, at, bits, gap_after, None).is_some(),
+                Append::Earlier => false,
+            };
+            if is_in_order {
+                self.in_order += 1;
+                return Put::Stored;
             }
-            self.push(slot, at, bits);
-            self.size.samples += 1;
-            return Put::Stored;
-        }
-        if at == *last_at {
-            return if bits == *last_bits { Put::Stored } else { Put::Refused { have: *last_bits } };
         }
         self.put_late(slot, at, bits);
         Put::Stored
     }
 
-    fn push(&mut self, slot: usize, at: i64, bits: u64) {
-        let after = |base: i64| u32::try_from(at.wrapping_sub(base).cast_unsigned()).ok();
-        let (Some(len), Some(base)) = (self.tail_len.get(slot).copied(), self.tail_base.get(slot).copied())
-        else {
-            return;
-        };
-        let full = usize::from(len) == MINI || (len > 0 && after(base).is_none());
-        if full {
-            self.flush_tail(slot);
-        }
-        let (Some(len), Some(base)) = (self.tail_len.get_mut(slot), self.tail_base.get_mut(slot)) else {
-            return;
-        };
-        if *len == 0 {
-            *base = at;
-        }
-        let place = usize::from(*len);
-        let (Some(times), Some(values)) = (self.tail_after.get_mut(slot), self.tail_bits.get_mut(slot))
-        else {
-            return;
-        };
-        if let (Some(time), Some(value), Some(after)) =
-            (times.get_mut(place), values.get_mut(place), after(*base))
-        {
-            *time = after;
-            *value = bits;
-            *len += 1;
-        }
-    }
-
-    /// Calls `each` with the times and bit patterns of the tail.
-    fn with_tail<T>(&self, slot: usize, each: impl FnOnce(&[i64], &[u64]) -> T) -> Option<T> {
-        let len = usize::from(*self.tail_len.get(slot)?);
-        let base = *self.tail_base.get(slot)?;
-        let after = self.tail_after.get(slot)?.get(..len)?;
-        let mut times = [0; MINI];
-        for (time, after) in times.iter_mut().zip(after) {
-            *time = base.wrapping_add(i64::from(*after));
-        }
-        Some(each(times.get(..len)?, self.tail_bits.get(slot)?.get(..len)?))
-    }
-
-    /// Makes the tail a mini-block of the open chunk.
-    fn flush_tail(&mut self, slot: usize) {
-        let Some(mut chunks) = self.chunks.get_mut(slot).map(std::mem::take) else { return };
-        let before = chunks.open.capacity();
-        self.with_tail(slot, |times, values| chunks.append(times, values));
-        let grown = chunks.open.capacity() - before;
-        self.size.bytes += grown as u64;
-        if chunks.open_samples >= CHUNK_SAMPLES {
-            self.size.bytes -= chunks.open.capacity() as u64;
-            self.size.bytes += chunks.open.len() as u64 + CHUNK_BYTES;
-            chunks.close();
-        }
-        if let (Some(place), Some(len)) = (self.chunks.get_mut(slot), self.tail_len.get_mut(slot)) {
-            *place = chunks;
-            *len = 0;
-        }
+    /// Makes the tail a record and begins a new one. None: the arena is full; nothing is changed.
+    fn roll(
+        &mut self,
+        slot: usize,
+        at: i64,
+        bits: u64,
+        gap_after: Option<u64>,
+        encoded: Option<Values<'_>>,
+    ) -> Option<()> {
+        let mut bytes = std::mem::take(&mut self.scratch);
+        let (block, place) = self.block(slot)?;
+        let last = block.last_at(place)?;
+        let values = encoded.unwrap_or(Values::Bits(block.bits(place)));
+        record::encode(&mut bytes, *block.chain.get(place)?, &block.gaps(place), gap_after, values);
+        let record = self.arena.put(&bytes, last);
+        self.scratch = bytes;
+        let written = Written { record: record?, told: gap_after.is_some() };
+        let (block, place) = self.block_mut(slot)?;
+        block.restart(place, at, bits, Some(written));
+        Some(())
     }
 
     fn put_late(&mut self, slot: usize, at: i64, bits: u64) {
-        let known =
-            self.chunks.get(slot).and_then(|c| c.late.get(&at).or_else(|| c.frozen.get(&at)).copied());
-        if known == Some(bits) || (known.is_none() && self.in_order_at(slot, at) == Some(bits)) {
-            return;
-        }
-        let Some(chunks) = self.chunks.get_mut(slot) else { return };
-        if chunks.late.insert(at, bits).is_none() {
-            self.size.samples += 1;
-            self.size.late += 1;
-            self.size.bytes += LATE_BYTES;
+        let key = late_key(slot, at);
+        let known = self.late.get(&key).or_else(|| self.frozen.get(&key)).copied();
+        if known.or_else(|| self.in_order_at(slot, at)) != Some(bits) {
+            self.late.insert(key, bits);
         }
     }
 
     /// The in-order sample of exactly this time.
     fn in_order_at(&self, slot: usize, at: i64) -> Option<u64> {
-        let find = |times: &[i64], values: &[u64]| values.get(times.binary_search(&at).ok()?).copied();
-        if let Some(found) = self.with_tail(slot, find).flatten() {
-            return Some(found);
+        let (block, place) = self.block(slot)?;
+        if at < *block.first_at.get(place)? {
+            return None;
         }
-        let chunks = self.chunks.get(slot)?;
-        let place = chunks.closed.partition_point(|closed| closed.last < at);
-        let bytes = chunks.closed.get(place).map_or(chunks.open.as_slice(), |closed| &closed.bytes);
-        let mut minis = block::decode(bytes);
-        // Chunks are made here, or were read to their end when they were loaded.
-        while let Ok(Some(mini)) = minis.next() {
-            if let Some(found) = find(mini.times(), mini.values()) {
-                return Some(found);
+        let mut out = SampleColumns::default();
+        self.read_in_order(slot, at, at, &mut out);
+        out.values.first().map(|value| value.to_bits())
+    }
+
+    /// Records of a series that may have samples at or after `start`, newest first.
+    fn records(&self, slot: usize, start: i64) -> Vec<(Link, Record<'_>)> {
+        let mut records = Vec::new();
+        let Some((block, place)) = self.block(slot) else { return records };
+        let mut next = block.newer(place).zip(block.chain.get(place).copied());
+        while let Some((newer, link)) = next.filter(|(newer, link)| *link != NONE && newer.first > start) {
+            // Records are made here.
+            let Some(Ok(record)) = self.arena.at(link).map(|bytes| Record::open(bytes, newer)) else { break };
+            if record.last < start {
+                break;
             }
+            next = Some((record.newer(), record.link));
+            records.push((link, record));
         }
-        None
+        records
     }
 
     /// Appends the samples of a series inside `range` to `out`, ascending; answers [`Stripe::released_until`].
@@ -303,50 +253,39 @@ impl Stripe {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
         let from = out.times.len();
         self.read_in_order(slot, start, end, out);
-        if let Some(chunks) = self.chunks.get(slot).filter(|_| start <= end) {
-            merge_late(&chunks.frozen, start, end, from, out);
-            merge_late(&chunks.late, start, end, from, out);
+        for late in [&self.frozen, &self.late] {
+            merge_late(late_within(late, slot, start, end), from, out);
         }
         self.released_until()
     }
 
     fn read_in_order(&self, slot: usize, start: i64, end: i64, out: &mut SampleColumns) {
-        let Some(chunks) = self.chunks.get(slot).filter(|_| start <= end) else { return };
-        let first = chunks.closed.partition_point(|closed| closed.last < start);
-        let closed = chunks.closed.iter().skip(first).take_while(|closed| closed.first <= end);
-        for closed in closed {
-            push_chunk(&closed.bytes, start, end, out);
+        let Some((block, place)) = self.block(slot).filter(|_| start <= end) else { return };
+        let Some(last) = block.last_at(place) else { return };
+        for (_, record) in self.records(slot, start).iter().rev().take_while(|(_, r)| r.first <= end) {
+            if let Ok((times, bits)) = record.samples() {
+                push_within(&times, bits.get(..record.gaps.len).unwrap_or_default(), start, end, out);
+            }
         }
-        if chunks.open_samples > 0 && chunks.open_first <= end && start <= chunks.open_last {
-            push_chunk(&chunks.open, start, end, out);
-        }
-        self.with_tail(slot, |times, values| push_within(times, values, start, end, out));
+        push_within(&block.gaps(place).times(last), block.bits(place), start, end, out);
     }
 
     /// Sets the late samples aside for a seal.
     pub(in crate::tsdb) fn freeze(&mut self) {
-        for chunks in self.chunks.iter_mut().filter(|chunks| !chunks.late.is_empty()) {
-            // A seal that failed left some: the newer ones win.
-            let late = std::mem::take(&mut chunks.late);
-            for (at, bits) in late {
-                if chunks.frozen.insert(at, bits).is_some() {
-                    self.size.forget_late();
-                }
-            }
+        // A seal that failed may have left some: the newer ones win.
+        if self.frozen.is_empty() {
+            std::mem::swap(&mut self.frozen, &mut self.late);
+        } else {
+            self.frozen.append(&mut self.late);
         }
     }
 
     /// Takes back those set aside at `from_ms` or later; where another came meanwhile, it wins. Drops the others.
     fn thaw(&mut self, from_ms: i64) {
-        for chunks in self.chunks.iter_mut().filter(|chunks| !chunks.frozen.is_empty()) {
-            for (at, bits) in std::mem::take(&mut chunks.frozen) {
-                if at < from_ms || chunks.late.contains_key(&at) {
-                    self.size.forget_late();
-                } else {
-                    chunks.late.insert(at, bits);
-                }
-            }
-        }
+        let mut back = std::mem::take(&mut self.frozen);
+        back.retain(|(_, at), _| *at >= from_ms);
+        back.append(&mut self.late);
+        self.late = back;
     }
 
     /// The seal failed: what was set aside is late again.
@@ -356,88 +295,182 @@ impl Stripe {
 
     /// What a seal takes of a series: samples in order before `until`, and late ones that were set aside.
     pub(in crate::tsdb) fn copy_closed(&self, slot: usize, until: i64, out: &mut SampleColumns) {
-        let Some(chunks) = self.chunks.get(slot).filter(|_| until > NEVER) else { return };
-        let from = out.times.len();
-        self.read_in_order(slot, NEVER, until - 1, out);
-        merge_late(&chunks.frozen, NEVER, until - 1, from, out);
+        if until > NEVER {
+            let from = out.times.len();
+            self.read_in_order(slot, NEVER, until - 1, out);
+            merge_late(late_within(&self.frozen, slot, NEVER, until - 1), from, out);
+        }
     }
 
-    /// Lets go of what [`Stripe::copy_closed`] gives.
+    /// Lets go of what [`Stripe::copy_closed`] gives, and of the memory.
     pub(in crate::tsdb) fn release(&mut self, until: i64) {
         self.thaw(until);
-        for slot in 0..self.chunks.len() {
-            self.keep_in_order(slot, |at| at >= until);
+        for slot in 0..self.blocks.len() * BLOCK_SERIES {
+            self.release_slot(slot, until);
         }
+        for block in &mut self.blocks {
+            if block.as_ref().is_some_and(|block| block.is_empty()) {
+                *block = None;
+                self.block_bytes -= BLOCK_BYTES;
+            }
+        }
+        self.arena.release(until);
+        self.dead_bytes = self.dead_bytes.min(self.arena.bytes());
         self.released_until = self.released_until.max(Some(until));
+    }
+
+    fn release_slot(&mut self, slot: usize, until: i64) {
+        let Some((block, place)) = self.block_mut(slot) else { return };
+        let Some(last) = block.last_at(place) else { return };
+        let before = block.samples(place);
+        let gaps = block.gaps(place);
+        let old = gaps.times(last).iter().take(gaps.len).filter(|at| **at < until).count();
+        if old == gaps.len {
+            block.clear(place);
+        } else if old > 0 {
+            block.trim(place, old);
+        } else {
+            self.release_records(slot, until);
+        }
+        let after = self.block(slot).map_or(0, |(block, place)| block.samples(place));
+        self.in_order -= before - after;
+    }
+
+    /// Cuts the chain of a series whose tail stays.
+    fn release_records(&mut self, slot: usize, until: i64) -> Option<()> {
+        let records = self.records(slot, until);
+        let (block, place) = self.block(slot)?;
+        let mut first = block.newer(place)?.first;
+        let (mut kept, mut newer, mut chain) = (0, None, *block.chain.get(place)?);
+        let mut oldest = NONE;
+        let mut made = None;
+        for (link, record) in &records {
+            if record.first >= until {
+                (newer, first, kept) = (Some(*link), record.first, kept + record.gaps.len);
+                continue;
+            }
+            // It reaches over the border: what stays is written anew.
+            let (times, bits) = record.samples().ok()?;
+            let times = times.get(..record.gaps.len)?;
+            let old = times.partition_point(|at| *at < until);
+            let mut gaps = record.gaps;
+            gaps.over.copy_within(old.., 0);
+            gaps.len -= old;
+            let bits = bits.get(old..record.gaps.len)?;
+            let mut bytes = Vec::new();
+            record::encode(&mut bytes, NONE, &gaps, record.gap_after, Values::Bits(bits));
+            made = Some((bytes, record.last));
+            (first, kept) = (*times.get(old)?, kept + gaps.len);
+            break;
+        }
+        if let Some((bytes, last)) = made {
+            oldest = self.arena.put(&bytes, last)?;
+        }
+        match newer {
+            Some(newer) => self.arena.relink(newer, oldest),
+            None => chain = oldest,
+        }
+        let (block, place) = self.block_mut(slot)?;
+        *block.chain.get_mut(place)? = chain;
+        *block.first_at.get_mut(place)? = first;
+        *block.in_chain.get_mut(place)? = u32::try_from(kept).ok()?;
+        Some(())
     }
 
     /// Removes the samples of a series inside `range`.
     pub(in crate::tsdb) fn delete(&mut self, slot: usize, range: TimeRange) {
-        let gone = |at: i64| range.start.as_ms() <= at && at <= range.end.as_ms();
-        if let Some(chunks) = self.chunks.get_mut(slot) {
-            for late in [&mut chunks.late, &mut chunks.frozen] {
-                for _ in late.extract_if(.., |at, _| gone(*at)) {
-                    self.size.forget_late();
-                }
+        let (start, end) = (range.start.as_ms(), range.end.as_ms());
+        for late in [&mut self.late, &mut self.frozen] {
+            let gone: Vec<i64> = late_within(late, slot, start, end).map(|(at, _)| at).collect();
+            for at in gone {
+                late.remove(&late_key(slot, at));
             }
         }
-        self.keep_in_order(slot, |at| !gone(at));
-    }
-
-    fn keep_in_order(&mut self, slot: usize, keep: impl Fn(i64) -> bool) {
         let mut all = SampleColumns::default();
         self.read_in_order(slot, NEVER, i64::MAX, &mut all);
-        if all.times.iter().all(|at| keep(*at)) {
-            return;
+        if all.times.iter().any(|at| start <= *at && *at <= end) {
+            self.rebuild(slot, &all, |at| at < start || end < at);
+            // A page goes when all of it is old; many deletes between two seals must not fill the memory.
+            if self.dead_bytes > 64 << 10 && self.dead_bytes > self.arena.bytes() / 2 {
+                self.compact();
+            }
         }
-        let (Some(last_at), Some(tail), Some(chunks)) =
-            (self.last_at.get_mut(slot), self.tail_len.get_mut(slot), self.chunks.get_mut(slot))
-        else {
-            return;
-        };
-        let closed: usize = chunks.closed.iter().map(|closed| closed.bytes.len()).sum();
-        let bytes = chunks.open.capacity() + closed + chunks.closed.len() * CHUNK_BYTES as usize;
-        self.size.bytes = self.size.bytes.saturating_sub(bytes as u64);
-        self.size.samples -= all.times.len() as u64;
-        (*last_at, *tail) = (NEVER, 0);
-        let (late, frozen) = (std::mem::take(&mut chunks.late), std::mem::take(&mut chunks.frozen));
-        *chunks = Chunks { late, frozen, ..Chunks::default() };
+    }
+
+    /// Writes a series anew.
+    fn rebuild(&mut self, slot: usize, all: &SampleColumns, keep: impl Fn(i64) -> bool) {
+        let Some((block, place)) = self.block_mut(slot) else { return };
+        let in_chain = block.in_chain.get(place).copied().unwrap_or(0);
+        block.clear(place);
+        // About: 3 B a sample is more than most take.
+        self.dead_bytes += in_chain as usize * 3;
+        self.in_order -= all.times.len() as u64;
         for (at, value) in all.times.iter().zip(&all.values).filter(|(at, _)| keep(**at)) {
             self.put(slot, *at, value.to_bits(), NEVER);
         }
     }
 
+    /// Writes all series anew.
+    fn compact(&mut self) {
+        let slots = 0..self.blocks.len() * BLOCK_SERIES;
+        let mut all: Vec<SampleColumns> = Vec::new();
+        all.resize_with(slots.len(), SampleColumns::default);
+        for (slot, out) in slots.clone().zip(&mut all) {
+            self.read_in_order(slot, NEVER, i64::MAX, out);
+        }
+        self.arena = Arena::default();
+        for (slot, all) in slots.zip(&all) {
+            self.rebuild(slot, all, |_| true);
+        }
+        self.dead_bytes = 0;
+    }
+
     /// Calls `each` with every chunk that a checkpoint keeps of a series: order, samples, least time, bytes.
     pub(in crate::tsdb) fn copy_chunks(&self, slot: usize, mut each: impl FnMut(Order, u16, i64, &[u8])) {
-        let Some(chunks) = self.chunks.get(slot) else { return };
-        for closed in &chunks.closed {
-            each(Order::InOrder, closed.samples, closed.first, &closed.bytes);
+        self.copy_in_order(slot, &mut |samples, least, bytes| each(Order::InOrder, samples, least, bytes));
+        if self.late.is_empty() && self.frozen.is_empty() {
+            return;
         }
-        let mut open = chunks.open.clone();
-        let in_tail = self.with_tail(slot, |times, values| {
-            block::put_mini(&mut open, chunks.open_last_or_zero(), times, values);
-            (times.len(), times.first().copied())
-        });
-        let (tail_samples, tail_first) = in_tail.unwrap_or_default();
-        let samples = chunks.open_samples + u16::try_from(tail_samples).unwrap_or(0);
-        if samples > 0 {
-            let first =
-                if chunks.open_samples > 0 { chunks.open_first } else { tail_first.unwrap_or_default() };
-            each(Order::InOrder, samples, first, &open);
+        let mut late: BTreeMap<i64, u64> = late_within(&self.frozen, slot, NEVER, i64::MAX).collect();
+        late.extend(late_within(&self.late, slot, NEVER, i64::MAX));
+        let (times, bits): (Vec<i64>, Vec<u64>) = late.into_iter().unzip();
+        for (times, bits) in times.chunks(CHUNK_SAMPLES).zip(bits.chunks(CHUNK_SAMPLES)) {
+            if let (Ok(samples), Some(least)) = (u16::try_from(times.len()), times.first()) {
+                each(Order::Late, samples, *least, &block::encode(times, bits));
+            }
         }
-        let mut late = chunks.frozen.clone();
-        late.extend(&chunks.late);
-        let (times, values): (Vec<i64>, Vec<u64>) = late.into_iter().unzip();
-        let pieces = times.chunks(usize::from(CHUNK_SAMPLES)).zip(values.chunks(usize::from(CHUNK_SAMPLES)));
-        for (times, values) in pieces {
-            let samples = u16::try_from(times.len()).unwrap_or(CHUNK_SAMPLES);
-            each(
-                Order::Late,
-                samples,
-                times.first().copied().unwrap_or_default(),
-                &block::encode(times, values),
-            );
+    }
+
+    /// Records become mini-blocks with the same bytes for their values.
+    fn copy_in_order(&self, slot: usize, each: &mut dyn FnMut(u16, i64, &[u8])) -> Option<()> {
+        let (block, place) = self.block(slot)?;
+        let mut bytes = Vec::with_capacity(256);
+        let (mut samples, mut least, mut before) = (0, 0, 0);
+        let mut next = |times: &[i64], put: &mut dyn FnMut(&mut Vec<u8>, i64)| {
+            let (Some(first), Some(last)) = (times.first(), times.last()) else { return };
+            if samples >= CHUNK_SAMPLES {
+                each(u16::try_from(samples).unwrap_or(CHUNK_SAMPLES_MAX), least, &bytes);
+                bytes.clear();
+                samples = 0;
+            }
+            if samples == 0 {
+                (least, before) = (*first, 0);
+            }
+            put(&mut bytes, before);
+            before = *last;
+            samples += times.len();
+        };
+        for (_, record) in self.records(slot, NEVER).iter().rev() {
+            let times = record.gaps.times(record.last);
+            let times = times.get(..record.gaps.len)?;
+            let encoded = record.encoded().ok()?;
+            next(times, &mut |bytes, before| block::put_encoded(bytes, before, times, encoded));
         }
+        let times = block.gaps(place).times(block.last_at(place)?);
+        let times = times.get(..block.bits(place).len())?;
+        next(times, &mut |bytes, before| block::put_mini(bytes, before, times, block.bits(place)));
+        each(u16::try_from(samples).ok()?, least, &bytes);
+        Some(())
     }
 
     /// Takes a chunk over from a checkpoint, but for samples before `from_ms`; those of one series and order come in
@@ -453,176 +486,98 @@ impl Stripe {
         bytes: &[u8],
         from_ms: i64,
     ) -> Result<(), Damage> {
-        self.reach(slot);
-        let (mut times, mut values) = (Vec::new(), Vec::new());
+        if samples > CHUNK_SAMPLES_MAX {
+            return Err(Damage::new(0, "a chunk of too many samples"));
+        }
+        let mut left = usize::from(samples);
+        let mut encoded = None;
         let mut minis = block::decode(bytes);
-        while let Some(mini) = minis.next()? {
-            times.extend_from_slice(mini.times());
-            values.extend_from_slice(mini.values());
-        }
-        let Some(first) = times.first() else {
-            return Err(Damage::new(0, "a chunk without samples"));
-        };
-        if times.len() != usize::from(samples) || samples > CHUNK_SAMPLES_MAX {
-            return Err(Damage::new(0, "a chunk has another number of samples"));
-        }
-        let within = times.iter().copied().zip(values).filter(|(at, _)| *at >= from_ms);
-        if order == Order::Late {
-            for (at, bits) in within {
-                self.put_late(slot, at, bits);
+        while let Some(mini) = minis.next()?.copied() {
+            left = left.wrapping_sub(mini.times().len());
+            let (Some(first), Some(last)) = (mini.times().first(), mini.times().last()) else { continue };
+            if order == Order::InOrder && *first >= from_ms {
+                let have = self.block(slot).and_then(|(block, place)| block.last_at(place));
+                if have.is_some_and(|have| *first <= have) {
+                    return Err(Damage::new(0, "chunks do not ascend"));
+                }
+                self.load_mini(slot, mini.times(), mini.values(), encoded);
+                encoded = (mini.times().len() == MINI).then_some((*last, minis.encoded()));
+                continue;
             }
-            return Ok(());
+            for (at, bits) in mini.times().iter().zip(mini.values()).filter(|(at, _)| **at >= from_ms) {
+                match order {
+                    Order::InOrder => _ = self.put(slot, *at, *bits, NEVER),
+                    Order::Late => self.put_late(slot, *at, *bits),
+                }
+            }
         }
-        if self.last_at.get(slot).is_some_and(|last| first <= last) {
-            return Err(Damage::new(0, "chunks do not ascend"));
+        if left == 0 && samples > 0 {
+            Ok(())
+        } else {
+            Err(Damage::new(0, "a chunk has another number of samples"))
         }
-        for (at, bits) in within {
-            self.put(slot, at, bits, NEVER);
+    }
+
+    /// Appends a mini-block. `before`: a whole one before it, its last time and its values.
+    fn load_mini(&mut self, slot: usize, times: &[i64], bits: &[u64], before: Option<(i64, (u8, &[u8]))>) {
+        let mut samples = times.iter().zip(bits);
+        // Where the tail is the mini-block before it, its values need not be compressed again.
+        if let Some((last, values)) = before
+            && let Some((block, place)) = self.block(slot)
+            && block.last_at(place) == Some(last)
+            && block.bits(place).len() == MINI
+            && let Some((at, bits)) = samples.next()
+        {
+            let gap = at.wrapping_sub(last).cast_unsigned();
+            let told = (!block.goes_on(place, gap)).then_some(gap);
+            if self.roll(slot, *at, *bits, told, Some(Values::Encoded(values))).is_some() {
+                self.in_order += 1;
+            } else {
+                self.put_late(slot, *at, *bits);
+            }
         }
-        Ok(())
+        for (at, bits) in samples {
+            self.put(slot, *at, *bits, NEVER);
+        }
     }
 }
 
-impl Chunks {
-    fn open_last_or_zero(&self) -> i64 {
-        if self.open.is_empty() { 0 } else { self.open_last }
-    }
-
-    fn append(&mut self, times: &[i64], values: &[u64]) {
-        let (Some(first), Some(last)) = (times.first(), times.last()) else { return };
-        let before = self.open_last_or_zero();
-        block::put_mini(&mut self.open, before, times, values);
-        if self.open_samples == 0 {
-            self.open_first = *first;
-        }
-        self.open_last = *last;
-        self.open_samples += u16::try_from(times.len()).unwrap_or(0);
-    }
-
-    fn close(&mut self) {
-        if self.open_samples > 0 {
-            let bytes = std::mem::take(&mut self.open).into_boxed_slice();
-            let (first, last, samples) = (self.open_first, self.open_last, self.open_samples);
-            self.closed.push(Closed { first, last, samples, bytes });
-            self.open_samples = 0;
-        }
-    }
-}
-
-fn push_chunk(bytes: &[u8], start: i64, end: i64, out: &mut SampleColumns) {
-    let mut minis = block::decode(bytes);
-    // Chunks are made here, or were read to their end when they were loaded.
-    while let Ok(Some(mini)) = minis.next() {
-        push_within(mini.times(), mini.values(), start, end, out);
-    }
-}
-
-fn push_within(times: &[i64], values: &[u64], start: i64, end: i64, out: &mut SampleColumns) {
+/// `times` may be longer than `bits`.
+fn push_within(times: &[i64; MINI], bits: &[u64], start: i64, end: i64, out: &mut SampleColumns) {
+    let times = times.get(..bits.len()).unwrap_or_default();
     let from = times.partition_point(|at| *at < start);
     let to = times.partition_point(|at| *at <= end);
-    if let (Some(times), Some(values)) = (times.get(from..to), values.get(from..to)) {
+    if let (Some(times), Some(bits)) = (times.get(from..to), bits.get(from..to)) {
         out.times.extend_from_slice(times);
-        out.values.extend(values.iter().map(|bits| f64::from_bits(*bits)));
+        out.values.extend(bits.iter().map(|bits| f64::from_bits(*bits)));
     }
 }
 
 /// Merges late samples into those of `out` after `from`; at the same time the late one wins.
-fn merge_late(late: &BTreeMap<i64, u64>, start: i64, end: i64, from: usize, out: &mut SampleColumns) {
-    let mut late = late.range(start..=end).peekable();
+fn merge_late(late: impl Iterator<Item = (i64, u64)>, from: usize, out: &mut SampleColumns) {
+    let mut late = late.peekable();
     if late.peek().is_none() {
         return;
     }
     let (times, values) = (out.times.split_off(from), out.values.split_off(from));
     for (at, value) in times.into_iter().zip(values) {
-        while let Some((early, bits)) = late.next_if(|(early, _)| **early < at) {
-            out.times.push(*early);
-            out.values.push(f64::from_bits(*bits));
+        while let Some((early, bits)) = late.next_if(|(early, _)| *early < at) {
+            out.times.push(early);
+            out.values.push(f64::from_bits(bits));
         }
-        let instead = late.next_if(|(same, _)| **same == at).map(|(_, bits)| f64::from_bits(*bits));
+        let instead = late.next_if(|(same, _)| *same == at).map(|(_, bits)| f64::from_bits(bits));
         out.times.push(at);
         out.values.push(instead.unwrap_or(value));
     }
     for (at, bits) in late {
-        out.times.push(*at);
-        out.values.push(f64::from_bits(*bits));
+        out.times.push(at);
+        out.values.push(f64::from_bits(bits));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::model::Timestamp;
-
-    fn read(stripe: &Stripe, slot: usize, range: TimeRange) -> Vec<(i64, u64)> {
-        let mut out = SampleColumns::default();
-        stripe.read(slot, range, &mut out);
-        out.times.into_iter().zip(out.values.into_iter().map(f64::to_bits)).collect()
-    }
-
-    /// The rules in their simplest form.
-    #[derive(Default)]
-    struct Model {
-        last: Option<(i64, u64)>,
-        samples: BTreeMap<i64, u64>,
-    }
-
-    impl Model {
-        fn put(&mut self, at: i64, bits: u64) -> Put {
-            match self.last {
-                Some((last, have)) if last == at && have != bits => return Put::Refused { have },
-                Some((last, _)) if last >= at => {}
-                _ => self.last = Some((at, bits)),
-            }
-            self.samples.insert(at, bits);
-            Put::Stored
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_stripe_equals_a_map(
-            puts in prop::collection::vec((0usize..2, prop_oneof![-50i64..400, -1_000_000_000_000i64..1_000_000_000_000], 0u64..3), 0..700),
-            ends in (-60i64..400, -60i64..400),
-            reload_at: prop::sample::Index,
-        ) {
-            let mut stripe = Stripe::default();
-            let mut models = [Model::default(), Model::default()];
-            let reload_at = reload_at.index(puts.len().max(1));
-            for (place, (slot, at, bits)) in puts.iter().enumerate() {
-                if place == reload_at {
-                    stripe = reloaded(&stripe);
-                }
-                // Mostly ascending, sometimes not.
-                let at = if *at > 300 || *at < -50 { *at } else { at + place as i64 };
-                prop_assert_eq!(stripe.put(*slot, at, *bits, NEVER), models[*slot].put(at, *bits));
-            }
-            let range = TimeRange::new(Timestamp::from_ms(ends.0), Timestamp::from_ms(ends.1));
-            for (slot, model) in models.iter().enumerate() {
-                let all: Vec<(i64, u64)> = model.samples.iter().map(|(t, v)| (*t, *v)).collect();
-                prop_assert_eq!(&read(&stripe, slot, TimeRange::ALL), &all);
-                let within = |(at, _): &&(i64, u64)| ends.0 <= *at && *at <= ends.1;
-                prop_assert_eq!(read(&stripe, slot, range), all.iter().filter(within).copied().collect::<Vec<_>>());
-                let span = stripe.span(slot);
-                prop_assert_eq!(span.map(|s| s.first), all.first().map(|s| s.0));
-                prop_assert_eq!(span.map(|s| s.last), all.last().map(|s| s.0));
-            }
-            let samples: usize = models.iter().map(|m| m.samples.len()).sum();
-            prop_assert!(stripe.size().samples - stripe.size().late <= samples as u64);
-        }
-    }
-
-    fn reloaded(stripe: &Stripe) -> Stripe {
-        let mut again = Stripe::default();
-        for slot in 0..2 {
-            stripe.copy_chunks(slot, |order, samples, _, bytes| {
-                assert!(bytes.len() < 3_000);
-                again.load_chunk(slot, order, samples, bytes, NEVER).expect("loads");
-            });
-        }
-        again
-    }
 
     #[test]
     fn chunks_that_do_not_follow_are_damage() {

@@ -17,15 +17,17 @@ fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
     prop::collection::vec(series, 1..60)
 }
 
-fn store(drawn: &[Drawn]) -> Tsdb {
-    let tsdb = Tsdb::scaffold();
-    for (metric, values, at, more) in drawn {
+/// Writes the series, and seals after the first `sealed` of them.
+fn fill(tsdb: &Tsdb, drawn: &[Drawn], sealed: usize) {
+    for (place, (metric, values, at, more)) in drawn.iter().enumerate() {
+        if place == sealed && sealed > 0 {
+            tsdb.seal(NOW).expect("sealed");
+        }
         let mut pairs = vec![("__name__".to_owned(), format!("m{metric}"))];
         let labels = NAMES.iter().zip(values).filter(|(_, value)| **value > 0);
         pairs.extend(labels.map(|(name, value)| ((*name).to_owned(), format!("v{value}"))));
-        write(&tsdb, ORG, &Labels::from_pairs(pairs), &[ago(*at + *more, 1.0), ago(*at, 2.0)]);
+        write(tsdb, ORG, &Labels::from_pairs(pairs), &[ago(*at + *more, 1.0), ago(*at, 2.0)]);
     }
-    tsdb
 }
 
 fn matchers() -> impl Strategy<Value = Vec<Matcher>> {
@@ -96,23 +98,50 @@ fn check(snapshot: &Snapshot, selectors: &[Vec<Matcher>], range: TimeRange) -> R
     Ok(())
 }
 
+/// Both over all of time and over a part of it, as somebody who may see everything and within a scope.
+fn check_all(tsdb: &Tsdb, (selectors, scope, (from, to)): &Question) -> Result<(), TestCaseError> {
+    let mut access = Access::whole(ORG);
+    if let Some(matchers) = scope {
+        access.scope = Scope { matchers: matchers.clone(), ..Scope::default() };
+    }
+    let snapshot = tsdb.snapshot(&access);
+    check(&snapshot, selectors, TimeRange::ALL)?;
+    let (early, late) = (*from.max(to), *from.min(to));
+    check(&snapshot, selectors, TimeRange::new(NOW.plus_ms(-early), NOW.plus_ms(-late)))?;
+    prop_assert!(snapshot.warnings().is_empty());
+    Ok(())
+}
+
+/// Selectors, those of the scope, two ages.
+type Question = (Vec<Vec<Matcher>>, Option<Vec<Matcher>>, (i64, i64));
+
+fn question() -> impl Strategy<Value = Question> {
+    let selectors = prop::collection::vec(matchers(), 0..3);
+    (selectors, prop::option::of(matchers()), (0i64..160, 0i64..160))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn listings_say_what_selections_show(
-        drawn in drawn(),
-        selectors in prop::collection::vec(matchers(), 0..3),
-        scope in prop::option::of(matchers()),
-        (from, to) in (0i64..160, 0i64..160),
-    ) {
-        let tsdb = store(&drawn);
-        let mut access = Access::whole(ORG);
-        if let Some(matchers) = scope {
-            access.scope = Scope { matchers, ..Scope::default() };
-        }
-        let snapshot = tsdb.snapshot(&access);
-        check(&snapshot, &selectors, TimeRange::ALL)?;
-        check(&snapshot, &selectors, TimeRange::new(NOW.plus_ms(-from.max(to)), NOW.plus_ms(-from.min(to))))?;
+    fn listings_say_what_selections_show(drawn in drawn(), question in question()) {
+        let tsdb = Tsdb::scaffold();
+        fill(&tsdb, &drawn, 0);
+        check_all(&tsdb, &question)?;
+    }
+}
+
+proptest! {
+    // Each seals to the disk.
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn segments_are_listed_as_the_head_is(drawn in drawn(), sealed in 1usize..60, question in question()) {
+        let dir = tempfile::tempdir().expect("made");
+        let (tsdb, _) = open(dir.path());
+        fill(&tsdb, &drawn, sealed);
+        check_all(&tsdb, &question)?;
+        tsdb.seal(NOW).expect("sealed");
+        check_all(&tsdb, &question)?;
     }
 }

@@ -1,0 +1,155 @@
+//! The bytes of a stripe's full tails: pages that are appended to and thrown away whole.
+//!
+//! A series' records are a chain from the newest to the oldest, one link each. Nothing is ever moved to grow, so there
+//! is no slack in what is there; a window that was sealed gives its pages back, since pages fill in order of arrival.
+
+/// Bytes of a page at most: half of the last one is slack, 4 B for each of 1,024 series.
+const PAGE_BYTES: usize = 1 << PLACE_BITS;
+const PLACE_BITS: u32 = 13;
+/// A stripe has so many pages at most: 4 GiB.
+const PAGES_MAX: usize = 1 << (32 - PLACE_BITS);
+/// The first page of a stripe begins small: an organisation may have ten series.
+const PAGE_BYTES_FIRST: usize = 128;
+/// Bytes of a page beside its capacity: its entry, and the allocator's header.
+const PAGE_EXTRA: usize = size_of::<Page>() + 16;
+
+/// Where a record lies: `page << 13 | place`.
+pub(super) type Link = u32;
+/// No record. (The last byte of the last page holds no whole record.)
+pub(super) const NONE: Link = u32::MAX;
+
+/// Pages of records.
+#[derive(Debug, Default)]
+pub(super) struct Arena {
+    pages: Vec<Page>,
+    /// Numbers of pages that hold nothing.
+    free: Vec<usize>,
+    /// The page that is appended to.
+    open: Option<usize>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Page {
+    bytes: Vec<u8>,
+    /// Greatest time of a sample in it.
+    greatest: i64,
+}
+
+impl Arena {
+    /// Memory of all pages.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Appends a record, its samples up to `greatest`. None: the stripe has as many pages as links can tell apart.
+    pub(super) fn put(&mut self, record: &[u8], greatest: i64) -> Option<Link> {
+        let number = match self.open {
+            Some(open) if self.room(open) >= record.len() => open,
+            _ => self.open_page()?,
+        };
+        let page = self.pages.get_mut(number)?;
+        let place = page.bytes.len();
+        let before = page.bytes.capacity();
+        if before - place < record.len() {
+            let wanted = (before * 2).max(place + record.len()).clamp(PAGE_BYTES_FIRST, PAGE_BYTES);
+            page.bytes.reserve_exact(wanted - place);
+        }
+        page.bytes.extend_from_slice(record);
+        page.greatest = page.greatest.max(greatest);
+        self.bytes += page.bytes.capacity() - before;
+        u32::try_from(number << PLACE_BITS | place).ok()
+    }
+
+    fn room(&self, number: usize) -> usize {
+        self.pages.get(number).map_or(0, |page| PAGE_BYTES - page.bytes.len())
+    }
+
+    fn open_page(&mut self) -> Option<usize> {
+        // A stripe that filled a page will fill the next.
+        let capacity = if self.open.is_some() { PAGE_BYTES } else { 0 };
+        let page = Page { bytes: Vec::with_capacity(capacity), greatest: i64::MIN };
+        let extra = page.bytes.capacity() + PAGE_EXTRA;
+        let number = match self.free.pop() {
+            Some(number) => {
+                *self.pages.get_mut(number)? = page;
+                number
+            }
+            None if self.pages.len() < PAGES_MAX => {
+                self.pages.push(page);
+                self.pages.len() - 1
+            }
+            None => return None,
+        };
+        self.bytes += extra;
+        self.open = Some(number);
+        Some(number)
+    }
+
+    /// The bytes from a record on, to the end of its page.
+    pub(super) fn at(&self, link: Link) -> Option<&[u8]> {
+        let page = self.pages.get((link >> PLACE_BITS) as usize)?;
+        page.bytes.get(link as usize % PAGE_BYTES..).filter(|bytes| !bytes.is_empty())
+    }
+
+    /// Changes the first four bytes of a record: its link to the one before it.
+    pub(super) fn relink(&mut self, record: Link, to: Link) {
+        let page = self.pages.get_mut((record >> PLACE_BITS) as usize);
+        let place = page.and_then(|page| page.bytes.get_mut(record as usize % PAGE_BYTES..));
+        if let Some(place) = place.and_then(|bytes| bytes.first_chunk_mut()) {
+            *place = to.to_le_bytes();
+        }
+    }
+
+    /// Throws away the pages whose samples all lie before `until`. No record that is still linked may lie there.
+    pub(super) fn release(&mut self, until: i64) {
+        for (number, page) in self.pages.iter_mut().enumerate() {
+            if page.greatest < until && page.bytes.capacity() > 0 {
+                self.bytes -= page.bytes.capacity() + PAGE_EXTRA;
+                page.bytes = Vec::new();
+                self.free.push(number);
+                if self.open == Some(number) {
+                    self.open = None;
+                }
+            }
+        }
+        if self.free.len() == self.pages.len() {
+            *self = Arena::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_and_pages_go_when_all_of_them_are_old() {
+        let mut arena = Arena::default();
+        let record = |n: u8| [n; 200];
+        let links: Vec<Link> = (0..200).map(|n| arena.put(&record(n), i64::from(n)).expect("room")).collect();
+        assert!(arena.bytes() >= 40_000 && arena.bytes() < 50_000, "{}", arena.bytes());
+        arena.relink(links[7], 5);
+        for (n, link) in (0u8..).zip(&links) {
+            let bytes = arena.at(*link).expect("there");
+            assert_eq!(bytes[4..200], record(n)[4..]);
+            assert_eq!(bytes[0], if n == 7 { 5 } else { n });
+        }
+        arena.release(100);
+        assert!(arena.at(links[0]).is_none());
+        assert_eq!(arena.at(links[100]).expect("there")[..200], record(100));
+        let again = arena.put(&record(9), 300).expect("room");
+        assert!(arena.bytes() < 35_000, "{}", arena.bytes());
+        assert_eq!(arena.at(again).expect("there")[..200], record(9));
+        arena.release(1_000);
+        assert_eq!(arena.bytes(), 0);
+        assert!(arena.at(NONE).is_none());
+    }
+
+    #[test]
+    fn a_small_stripe_has_small_pages() {
+        let mut arena = Arena::default();
+        arena.put(&[1; 20], 0).expect("room");
+        assert!(arena.bytes() < 300, "{}", arena.bytes());
+    }
+}
