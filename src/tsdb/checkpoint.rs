@@ -79,11 +79,14 @@ pub(super) struct Done {
     pub(super) parts: Vec<(String, PartSummary)>,
 }
 
-/// Writes a generation. `replay_seq`: every record up to it is in the head.
+/// Writes a generation. `replay_seq`: every record up to it is in the head. `log_is_durable` makes the log durable up to
+/// what the rows hold, or says why not: rows of records that a power cut then takes would hide those that get their
+/// numbers after it.
 pub(super) fn write(
     folder: &Folder,
     stores: &Stores,
     replay_seq: u64,
+    log_is_durable: impl FnOnce() -> Result<(), CheckpointError>,
 ) -> Result<CheckpointReport, CheckpointError> {
     let orgs = stores.all();
     let mut registries = Vec::new();
@@ -114,6 +117,7 @@ pub(super) fn write(
     disk::write_at(&file, &path, done.encode(folder.store).as_bytes(), 0)?;
     disk::sync_file(&file, &path)?;
     disk::sync_dir(&new)?;
+    log_is_durable()?;
     disk::rename(&new, &folder.head.join(generation.to_string()))?;
     disk::sync_dir(&folder.head)?;
     // Now it counts.
