@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::delete::Deletion;
 use super::error::Damage;
 use super::head::Head;
 use super::manifest::{Change, Manifest, ManifestError};
@@ -13,6 +14,7 @@ use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{definition, metadata, registry};
+use super::side::Side;
 use super::wal::log::Outcome;
 use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
@@ -27,6 +29,8 @@ pub(super) struct OrgStore {
     segments: RwLock<Arc<SegmentSet>>,
     /// Files that are to go when their last reader is gone.
     pub(super) obsolete: Mutex<Vec<Obsolete>>,
+    /// Histograms, start timestamps, exemplars.
+    pub(super) side: Side,
     limits: RwLock<Arc<OrgLimits>>,
     pub(super) usage: Usage,
     pub(super) stored_total: AtomicU64,
@@ -66,6 +70,11 @@ impl Arrivals {
         }
         self.least_ms.fetch_min(least, Ordering::Relaxed);
         self.greatest_ms.fetch_max(greatest, Ordering::Relaxed);
+    }
+
+    fn note_time(&self, at_ms: i64) {
+        self.least_ms.fetch_min(at_ms, Ordering::Relaxed);
+        self.greatest_ms.fetch_max(at_ms, Ordering::Relaxed);
     }
 
     /// The least time that came since this was asked last; `i64::MAX`: nothing did.
@@ -123,14 +132,30 @@ impl OrgStore {
         change: Change,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<bool, ManifestError> {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = self.changing();
         if !fits(&self.segments()) {
             return Ok(false);
         }
+        self.change_held(&alone, manifest, change, next).map(|()| true)
+    }
+
+    /// Keeps everybody else from changing the list of segments.
+    pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`OrgStore::change_segments`], by whom nobody can come in between.
+    pub(super) fn change_held(
+        &self,
+        _alone: &MutexGuard<'_, ()>,
+        manifest: &Manifest,
+        change: Change,
+        next: impl FnOnce(&SegmentSet) -> SegmentSet,
+    ) -> Result<(), ManifestError> {
         manifest.commit(self.org, change)?;
         let next = Arc::new(next(&self.segments()));
         *self.segments.write().unwrap_or_else(PoisonError::into_inner) = next;
-        Ok(true)
+        Ok(())
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
@@ -142,21 +167,35 @@ impl OrgStore {
 #[derive(Debug, Default)]
 pub(super) struct RowSeqs {
     by_org: BTreeMap<OrgId, Vec<u64>>,
+    /// The same of the side table.
+    side_by_org: BTreeMap<OrgId, Vec<u64>>,
 }
 
 impl RowSeqs {
     pub(super) fn set(&mut self, org: OrgId, series: u32, seq: u64) {
-        let seqs = self.by_org.entry(org).or_default();
-        if seqs.len() <= series as usize {
-            seqs.resize(series as usize + 1, 0);
-        }
-        if let Some(place) = seqs.get_mut(series as usize) {
-            *place = seq;
-        }
+        set(self.by_org.entry(org).or_default(), series, seq);
+    }
+
+    pub(super) fn set_side(&mut self, org: OrgId, series: u32, seq: u64) {
+        set(self.side_by_org.entry(org).or_default(), series, seq);
+    }
+
+    pub(super) fn side_of(&self, org: OrgId) -> &[u64] {
+        self.side_by_org.get(&org).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn of(&self, org: OrgId) -> &[u64] {
         self.by_org.get(&org).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn set(seqs: &mut Vec<u64>, series: u32, seq: u64) {
+    if seqs.len() <= series as usize {
+        seqs.resize(series as usize + 1, 0);
+    }
+    if let Some(place) = seqs.get_mut(series as usize) {
+        // Rows of one series say the same; the row of exemplars says 0 of series 0.
+        *place = (*place).max(seq);
     }
 }
 
@@ -181,6 +220,8 @@ pub(super) struct Stores {
     pub(super) name_bytes: AtomicU64,
     /// Samples stored since the last checkpoint.
     pub(super) uncovered: AtomicU64,
+    /// Organisations that were dropped, and whether their rows and files are gone.
+    dropped: Mutex<BTreeMap<OrgId, bool>>,
 }
 
 impl Stores {
@@ -192,6 +233,7 @@ impl Stores {
             head_bytes: Arc::default(),
             name_bytes: AtomicU64::new(0),
             uncovered: AtomicU64::new(0),
+            dropped: Mutex::default(),
         }
     }
 
@@ -211,6 +253,7 @@ impl Stores {
                 head: Head::new(Arc::clone(&self.head_bytes)),
                 segments: RwLock::default(),
                 obsolete: Mutex::default(),
+                side: Side::new(Arc::clone(&self.head_bytes)),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
                 usage: Usage::default(),
                 stored_total: AtomicU64::new(0),
@@ -226,9 +269,53 @@ impl Stores {
         Arc::clone(orgs.entry(org).or_insert_with(fresh))
     }
 
+    /// Lets go of an organisation; those who read it go on with what they have.
+    fn drop_org(&self, org: OrgId) {
+        let gone = self.orgs.write().unwrap_or_else(PoisonError::into_inner).remove(&org);
+        if let Some(store) = gone {
+            self.head_bytes.fetch_sub(store.head.counters.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, false);
+    }
+
+    /// Organisations of which rows and files may be left.
+    pub(super) fn dropped_unfinished(&self) -> Vec<OrgId> {
+        let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.iter().filter(|(_, finished)| !**finished).map(|(org, _)| *org).collect()
+    }
+
+    pub(super) fn drop_is_finished(&self, org: OrgId) {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, true);
+    }
+
+    /// Whether an organisation was dropped and nothing is left of it: the log need not keep its records.
+    pub(super) fn is_gone(&self, org: OrgId) -> bool {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).get(&org) == Some(&true)
+    }
+
     /// In order of id.
     pub(super) fn all(&self) -> Vec<Arc<OrgStore>> {
         self.orgs.read().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
+    }
+
+    /// As [`Stores::apply`], for what few series have.
+    fn apply_side(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
+        let Record { seq, org, kind, body } = record;
+        let store = self.org_or_new(org);
+        let table = rows.map(|_| store.table());
+        let knows = |series| table.as_ref().is_none_or(|table| table.knows(series));
+        let have = rows.map_or(&[][..], |rows| rows.side_of(org));
+        let sealed = rows.map(|_| store.segments());
+        // What segments have, and what was deleted from them, is not loaded again; nor is what a checkpoint has.
+        let skip = |series: u32, at_ms| {
+            have.get(series as usize).is_some_and(|have| seq <= *have)
+                || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, series, at_ms))
+        };
+        store.last_seq.store(seq, Ordering::Release);
+        let outcome =
+            store.side.apply((seq, kind, body), knows, skip, |at_ms| store.arrivals.note_time(at_ms))?;
+        self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
+        Ok(outcome)
     }
 
     pub(super) fn set_limits(&self, org: OrgId, limits: OrgLimits) {
@@ -249,6 +336,10 @@ impl Stores {
         rows: Option<&RowSeqs>,
     ) -> Result<Outcome, Damage> {
         let Record { seq, org, kind, body } = record;
+        if kind == Kind::Dropped {
+            self.drop_org(org);
+            return Ok(Outcome { record_seq: seq, ..Outcome::default() });
+        }
         if kind != Kind::Mark {
             self.org_or_new(org)
                 .usage
@@ -279,6 +370,7 @@ impl Stores {
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
+            Kind::Histograms | Kind::Exemplars | Kind::Starts => self.apply_side(record, rows),
             Kind::Series | Kind::RegistrySeries => {
                 let store = self.org_or_new(org);
                 if kind == Kind::Series {
@@ -305,16 +397,27 @@ impl Stores {
                 metadata::decode(body, &mut |said| table.metadata.set(said, kind == Kind::RegistryMetadata))?;
                 Ok(Outcome::default())
             }
-            Kind::Mark | Kind::Switch => Ok(Outcome::default()),
             Kind::Seal => {
                 let until_ms = parse_seal(body)?;
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
                 store.head.close_window(until_ms);
+                store.side.close_window(until_ms);
                 // What was logged before is in segments soon, and the log is trimmed after them.
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
-                Ok(Outcome { seal_seq: seq, ..Outcome::default() })
+                Ok(Outcome { record_seq: seq, ..Outcome::default() })
             }
+            Kind::Delete => {
+                let deletion = Deletion::decode(body)?;
+                let store = self.org_or_new(org);
+                store.last_seq.store(seq, Ordering::Release);
+                // In replay the tombstones do it: a deletion without one was never answered.
+                if rows.is_none() {
+                    deletion.apply(&store);
+                }
+                Ok(Outcome { record_seq: seq, ..Outcome::default() })
+            }
+            Kind::Mark | Kind::Switch | Kind::Dropped => Ok(Outcome::default()),
         }
     }
 }
