@@ -13,7 +13,7 @@ use super::quota::Usage;
 use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
 use super::series::table::Table;
-use super::series::{definition, metadata, registry};
+use super::series::{metadata, registry};
 use super::side::Side;
 use super::wal::log::Outcome;
 use super::wal::record::{Kind, parse_seal, record_bytes};
@@ -390,16 +390,11 @@ impl Stores {
                     store.last_seq.store(seq, Ordering::Release);
                 }
                 let mut table = store.table_mut();
-                let mut wrong = None;
-                definition::decode(body, &mut |id, pairs| {
-                    if let Err(what) = table.define(id, pairs, kind == Kind::RegistrySeries) {
-                        wrong.get_or_insert(what);
-                    }
-                })?;
+                let defined = table.define_all(body, kind == Kind::RegistrySeries);
                 store.usage.set_names(&table);
                 drop(table);
                 self.settle_names(&store);
-                wrong.map_or_else(|| Ok(Outcome::default()), |what| Err(Damage::new(0, what)))
+                defined.map(|()| Outcome::default())
             }
             Kind::Metadata | Kind::RegistryMetadata => {
                 let store = self.org_or_new(org);
