@@ -53,6 +53,7 @@ pub(super) fn recover(
     let made = make_folder(dir, store, options, now)?;
     let folder = Folder { head: at("head"), series: at("series"), segments: at("segments"), store };
     remove_unfinished(&folder.head)?;
+    remove_unfinished(&folder.series)?;
     let mut listed = manifest.read()?;
     let dropped = manifest.dropped()?;
     listed.retain(|org, _| !dropped.contains(org));
