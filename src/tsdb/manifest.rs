@@ -408,11 +408,6 @@ impl Manifest {
         })?;
         Ok(all > FORGET_AT_ONCE)
     }
-
-    /// Whether control takes changes.
-    pub(super) fn is_open(&self) -> bool {
-        self.control().is_ok_and(|control| control.health().is_ok())
-    }
 }
 
 fn apply(tx: &mut Txn<'_>, org: OrgId, change: &Change) -> Result<(), ManifestError> {

@@ -50,9 +50,9 @@ pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
-    AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing, Metric,
-    MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesExemplars,
-    SeriesId, Stats, Tally, Writes,
+    AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing,
+    Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts,
+    SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
 pub use snapshot::{SelectedSeries, Snapshot};

@@ -214,7 +214,7 @@ impl Recovery {
                         Timestamp::from_ms(meta.min_ms).to_rfc3339(),
                         Timestamp::from_ms(meta.max_ms).to_rfc3339(),
                     ));
-                    bad.push(Bad { meta: meta.clone(), why });
+                    bad.push(Bad { meta: meta.clone() });
                 }
             }
         }
