@@ -25,6 +25,8 @@ use crate::model::OrgId;
 
 /// Segments of one change at most: with the other rows of a seal or a compaction they stay below control's 64 rows.
 pub(super) const CHANGE_SEGMENTS_MAX: usize = 62;
+/// Rows of each of three kinds that one commit of 64 removes.
+const FORGET_AT_ONCE: usize = 20;
 /// Rows of a tombstone's series ids are split beyond this: 20,000 ranges of at most 10 bytes are below 192 KiB.
 pub(super) const TOMBSTONE_RANGES_MAX: usize = 16_000;
 
@@ -352,6 +354,30 @@ impl Manifest {
             CommitError::Refused(refused) => refused,
             CommitError::Failed(failure) => ManifestError::Commit(failure),
         })
+    }
+
+    /// Removes rows of an organisation that was dropped; answers whether there may be more.
+    pub(super) fn forget(&self, org: OrgId) -> Result<bool, ManifestError> {
+        let control = self.control()?;
+        let segments: Vec<u64> =
+            control.scan::<SegmentRow>(&org)?.into_iter().map(|((_, seq), _)| seq).collect();
+        let obsolete: Vec<u64> =
+            control.scan::<Obsolete>(&org)?.into_iter().map(|((_, seq), _)| seq).collect();
+        let tombstones: Vec<u64> =
+            control.scan::<Tombstone>(&org)?.into_iter().map(|((_, n), _)| n).collect();
+        let all = segments.len() + obsolete.len() + tombstones.len();
+        let committed = control.commit(move |tx| {
+            segments.iter().take(FORGET_AT_ONCE).for_each(|seq| tx.remove::<SegmentRow>(&(org, *seq)));
+            obsolete.iter().take(FORGET_AT_ONCE).for_each(|seq| tx.remove::<Obsolete>(&(org, *seq)));
+            tombstones.iter().take(FORGET_AT_ONCE).for_each(|number| tx.remove::<Tombstone>(&(org, *number)));
+            tx.remove::<SealState>(&org);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        committed.map_err(|e| match e {
+            CommitError::Refused(never) => match never {},
+            CommitError::Failed(failure) => ManifestError::Commit(failure),
+        })?;
+        Ok(all > FORGET_AT_ONCE)
     }
 
     /// Whether control takes changes.

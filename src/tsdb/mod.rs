@@ -16,6 +16,8 @@ mod block;
 mod bytes;
 mod check;
 mod checkpoint;
+mod compact;
+mod delete;
 mod disk;
 mod error;
 mod head;
@@ -24,6 +26,7 @@ mod options;
 mod quota;
 mod recovery;
 mod report;
+mod retain;
 mod seal;
 mod segment;
 mod segments;
@@ -39,6 +42,8 @@ use std::time::Duration;
 
 pub use backup::StageError;
 pub use check::{CheckProgress, Checked, check};
+pub use compact::{UpkeepError, UpkeepReport};
+pub use delete::{DeleteError, DeleteReport};
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;
@@ -53,6 +58,7 @@ pub use snapshot::{SelectedSeries, Snapshot};
 
 use append::Clocked;
 use checkpoint::Folder;
+use compact::Compactor;
 use manifest::Manifest;
 use recovery::Recovered;
 use seal::Sealer;
@@ -90,6 +96,7 @@ pub struct Tsdb {
     /// Seals that wait for the one under way: it need not rest.
     seals_waiting: AtomicU32,
     removal: Mutex<Removal>,
+    compactor: Mutex<Compactor>,
     seals: seal::Counts,
 }
 
@@ -167,6 +174,7 @@ impl Tsdb {
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
+            compactor: Mutex::default(),
             seals: seal::Counts::default(),
         };
         Ok((tsdb, report))
@@ -185,6 +193,7 @@ impl Tsdb {
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
+            compactor: Mutex::default(),
             seals: seal::Counts::default(),
         }
     }

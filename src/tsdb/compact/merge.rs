@@ -17,7 +17,8 @@ use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::options::Rest;
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{
-    Block, NewSegment, Piece, PieceError, Segment, SegmentDamage, SegmentMeta, SegmentWriteError, SegmentWriter,
+    Block, NewSegment, Piece, PieceError, Segment, SegmentDamage, SegmentMeta, SegmentWriteError,
+    SegmentWriter,
 };
 use crate::tsdb::segments::Part;
 
@@ -183,16 +184,16 @@ pub(super) fn merge(
 }
 
 /// One walk over the sources, for a stretch of time, both ends included.
-struct Window<'t, 'm> {
+struct Window<'t, 'm, 'p> {
     merge: &'t Merge<'t>,
     from: i64,
     to: i64,
     writer: Option<SegmentWriter>,
-    pace: &'m mut Pace<'t>,
+    pace: &'m mut Pace<'p>,
     written: &'m mut Vec<SegmentMeta>,
 }
 
-impl<'t> Window<'t, '_> {
+impl<'t> Window<'t, '_, '_> {
     fn run(mut self) -> Result<(), MergeError> {
         let done = self.families();
         match (done, self.writer) {
@@ -244,7 +245,8 @@ impl<'t> Window<'t, '_> {
             places.clear();
             for rows in rows.iter_mut().filter(|rows| rows.id == Some(id)) {
                 let Rows { segment, source, family, row, .. } = *rows;
-                if let Some((first, last)) = segment.span(family, row).filter(|(a, b)| *a <= self.to && self.from <= *b)
+                if let Some((first, last)) =
+                    segment.span(family, row).filter(|(a, b)| *a <= self.to && self.from <= *b)
                 {
                     places.push(Place { segment, source, family, row, first, last });
                 }
@@ -252,8 +254,10 @@ impl<'t> Window<'t, '_> {
                 rows.id = segment.ids(family).and_then(|ids| ids.get(rows.row));
             }
             let Some(last) = places.last() else { continue };
-            let values =
-                last.segment.series_values(last.family, last.row).map_err(|damage| damaged(last.segment, damage))?;
+            let values = last
+                .segment
+                .series_values(last.family, last.row)
+                .map_err(|damage| damaged(last.segment, damage))?;
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             let mut runs = self.runs(id, &mut places, arena)?;
             if runs.is_empty() {

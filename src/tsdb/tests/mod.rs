@@ -9,6 +9,7 @@ mod power;
 mod quota;
 mod reading;
 mod seal;
+mod upkeep;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -72,8 +72,8 @@ pub(in crate::tsdb) struct Outcome {
     pub(in crate::tsdb) refused: u64,
     /// Samples of series that nothing defines.
     pub(in crate::tsdb) orphans: u64,
-    /// Of a seal: its record's number.
-    pub(in crate::tsdb) seal_seq: u64,
+    /// Of a seal, a deletion, a drop: its record's number.
+    pub(in crate::tsdb) record_seq: u64,
     /// The first of the refused.
     pub(in crate::tsdb) first: Vec<RefusedSample>,
 }
@@ -653,6 +653,7 @@ impl Committer {
                 self.put_mark(&mark);
                 self.vouched = true;
             }
+            Err(why @ AppendError::Fenced(_)) => self.shared.refuse_all(Vec::new(), &why),
             // Nothing waits for this file: it is tried again when one is needed, and told then.
             Err(_) => {}
         }

@@ -10,8 +10,8 @@
 //! ```text
 //!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
-//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch
-//!         32, 33 registry
+//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch 9 deletion
+//!          32, 33 registry
 //! 21 u8  body version 1     22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
 //! ```
@@ -24,6 +24,9 @@
 //! The list is about the file before and stands only in the first record of a file; n = 0 elsewhere, and where the
 //! file before held more than 16,384 organisations (the reader then looks into that file).
 //!
+//! Body of a seal, which closes a window of its organisation: `i64 U`, the end of the window in ms. Samples before U
+//! that come in later records are late ones, live and in replay alike.
+//!
 //! Body of a switch, the last record of a file that was left for the next one:
 //! ```text
 //! u64 number of the next file
@@ -33,9 +36,6 @@
 //! a next file that a switch names and that is not there was lost, whether it held records or not; without the switch
 //! the newest file could vanish in silence, since nothing before it would know of it. Each file keeps room for its
 //! switch. Files without one are read as well: earlier versions wrote none.
-//!
-//! Body of a seal, which closes a window of its organisation: `i64 U`, the end of the window in ms. Samples before U
-//! that come in later records are late ones, live and in replay alike.
 
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::bytes::{Reader, put_varint};
@@ -64,8 +64,12 @@ pub(in crate::tsdb) enum Kind {
     Series,
     Metadata,
     Mark,
-    Switch,
+    /// The organisation was dropped.
+    Dropped,
     Seal,
+    Switch,
+    /// Samples were deleted.
+    Delete,
     RegistrySeries,
     RegistryMetadata,
 }
@@ -77,8 +81,10 @@ impl Kind {
             Kind::Series => 2,
             Kind::Metadata => 4,
             Kind::Mark => 5,
-            Kind::Switch => 8,
+            Kind::Dropped => 6,
             Kind::Seal => 7,
+            Kind::Switch => 8,
+            Kind::Delete => 9,
             Kind::RegistrySeries => 32,
             Kind::RegistryMetadata => 33,
         }
@@ -91,8 +97,10 @@ impl Kind {
             (2, BODY_VERSION) => Some(Kind::Series),
             (4, BODY_VERSION) => Some(Kind::Metadata),
             (5, BODY_VERSION) => Some(Kind::Mark),
-            (8, BODY_VERSION) => Some(Kind::Switch),
+            (6, BODY_VERSION) => Some(Kind::Dropped),
             (7, BODY_VERSION) => Some(Kind::Seal),
+            (8, BODY_VERSION) => Some(Kind::Switch),
+            (9, BODY_VERSION) => Some(Kind::Delete),
             (32, BODY_VERSION) => Some(Kind::RegistrySeries),
             (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
             _ => None,
@@ -410,7 +418,6 @@ mod tests {
         assert!(parse_switch(&body[..7]).is_err() && parse_switch(&[0; 9]).is_err());
     }
 
-    #[test]
     fn the_seal_is_the_drawing() {
         let bytes = seal_body(-2);
         assert_eq!(hex(&bytes), "feffffffffffffff");
