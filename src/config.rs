@@ -197,6 +197,8 @@ pub enum LogFormat {
 pub enum Durability {
     /// Once they are on disk.
     Synced,
+    /// Once they are written; they are on disk within this time.
+    Interval(Duration),
 }
 
 /// Memory in KiB, passes, lanes.
@@ -335,7 +337,8 @@ struct Flags {
     /// `off` hides the API document
     #[arg(long, env = "PROMLET_DOCS", value_name = "on|off", default_value = "on", value_parser = on_off)]
     docs: bool,
-    /// When a 2xx is answered; `synced` is the only mode yet
+    /// When a 2xx on samples is answered: `synced`, once they are on disk; `interval:1s` (100ms to 5s), once they are written:
+    /// a power cut may take what was answered within the interval, a killed process loses nothing
     #[arg(long, env = "PROMLET_DURABILITY", value_name = "MODE", default_value = "synced", value_parser = durability)]
     durability: Durability,
     /// How long samples are kept where an organisation does not say; `none` keeps all
@@ -392,8 +395,15 @@ fn durability(text: &str) -> Result<Durability, String> {
     match text {
         "synced" => Ok(Durability::Synced),
         _ => {
-            Err("this version knows `synced` alone: every 2xx on a write means the samples are on disk"
-                .into())
+            let interval = text.strip_prefix("interval:").and_then(|text| duration(text).ok());
+            let within = |interval: &Duration| {
+                (Duration::from_millis(100)..=Duration::from_secs(5)).contains(interval)
+            };
+            interval.filter(within).map(Durability::Interval).ok_or_else(|| {
+                "either `synced`: every 2xx on a write means the samples are on disk, or `interval:` and 100ms to 5s, within \
+                 which they get there"
+                    .into()
+            })
         }
     }
 }
@@ -637,6 +647,7 @@ mod tests {
         let flags = match line.command {
             None => line.flags,
             Some(Command::Serve(flags) | Command::Demo(flags)) => *flags,
+            Some(_) => return Err("it serves nothing".to_owned()),
         };
         settings(flags, "data/store").map_err(|e| e.to_string())
     }
@@ -670,6 +681,13 @@ mod tests {
     }
 
     #[test]
+    fn samples_are_answered_once_synced_or_within_an_interval() {
+        assert_eq!(parse(&[]).expect("valid").durability, Durability::Synced);
+        let found = parse(&["--durability", "interval:1s"]).expect("valid").durability;
+        assert_eq!(found, Durability::Interval(Duration::from_secs(1)));
+    }
+
+    #[test]
     fn lists_are_taken_apart_at_commas() {
         let settings = parse(&["--trusted-proxies", "10.0.0.0/8, fd00::/8,"]).expect("valid");
         assert_eq!(settings.trusted_proxies, ["10.0.0.0/8", "fd00::/8"]);
@@ -679,6 +697,8 @@ mod tests {
     fn what_does_not_hold_together_is_refused_in_words() {
         let cases = [
             (&["--durability", "fast"][..], "synced"),
+            (&["--durability", "interval:99ms"], "100ms to 5s"),
+            (&["--durability", "interval:6s"], "100ms to 5s"),
             (&["--argon2", "1,1"], "three numbers"),
             (&["--argon2", "9,1,2"], "8 a lane"),
             (&["--query-timeout", "0s"], "more than zero"),

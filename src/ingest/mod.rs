@@ -12,7 +12,7 @@ mod snappy;
 pub use protobuf::WireError;
 pub use snappy::SnappyError;
 
-use crate::model::{Refusal, WriteBatch};
+use crate::model::WriteBatch;
 
 /// How much one request may bring (API.md C7).
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,14 @@ pub struct Limits {
     pub samples_max: usize,
     /// Metric descriptions.
     pub metadata_max: usize,
+    /// Native histograms. One may be sent in two bytes and costs 300 here.
+    pub histograms_max: usize,
+    /// Buckets, spans and custom bounds of all histograms; each may be sent in one byte or two and costs 8 here.
+    pub buckets_max: usize,
+    /// Exemplars.
+    pub exemplars_max: usize,
+    /// Labels of all exemplars. One may be sent in two bytes and costs 32 here.
+    pub exemplar_labels_max: usize,
 }
 
 impl Default for Limits {
@@ -37,6 +45,10 @@ impl Default for Limits {
             series_max: 1_000_000,
             samples_max: 6_000_000,
             metadata_max: 100_000,
+            histograms_max: 250_000,
+            buckets_max: 8_000_000,
+            exemplars_max: 250_000,
+            exemplar_labels_max: 1_000_000,
         }
     }
 }
@@ -92,8 +104,6 @@ pub struct Protocol {
     pub wanted: &'static str,
     /// Reads a body.
     pub decode: Decode,
-    /// After `decode` counted something unsupported: names the first of it, from what `scratch` holds.
-    pub unsupported: fn(decompressed: &[u8], names_max: usize) -> Vec<Refusal>,
 }
 
 /// Every wire format that is understood.
@@ -105,5 +115,4 @@ pub const PROTOCOLS: &[Protocol] = &[Protocol {
     accepts_encoding: remote_write::accepts_encoding,
     wanted: "Content-Type: application/x-protobuf and Content-Encoding: snappy",
     decode: remote_write::decode,
-    unsupported: remote_write::unsupported,
 }];

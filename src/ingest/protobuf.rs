@@ -206,6 +206,39 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The payload of an uint64.
+    pub(super) fn uint64(&self, message: &'static str) -> Result<u64, WireError> {
+        self.int64(message).map(i64::cast_unsigned)
+    }
+
+    /// Calls `each` with the varints of a repeated field, packed or one alone.
+    pub(super) fn varints<E: From<WireError>>(
+        &self,
+        message: &'static str,
+        mut each: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Payload::Bytes(bytes) = self.payload else { return each(self.uint64(message)?) };
+        let mut packed = Reader::new(bytes);
+        while !packed.rest.is_empty() {
+            each(packed.varint()?)?;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the doubles of a repeated field, packed or one alone.
+    pub(super) fn doubles<E: From<WireError>>(
+        &self,
+        message: &'static str,
+        mut each: impl FnMut(f64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Payload::Bytes(bytes) = self.payload else { return each(self.double(message)?) };
+        let mut packed = Reader::new(bytes);
+        while !packed.rest.is_empty() {
+            each(f64::from_bits(u64::from_le_bytes(packed.chunk()?)))?;
+        }
+        Ok(())
+    }
+
     fn mistyped(&self, message: &'static str, expected: u8) -> WireError {
         let found = match self.payload {
             Payload::Varint(_) => 0,
@@ -215,6 +248,11 @@ impl<'a> Field<'a> {
         };
         WireError::Type { message, field: self.number, expected, found }
     }
+}
+
+/// What a sint32 or sint64 means: small numbers of either sign are short.
+pub(super) const fn unzigzag(value: u64) -> i64 {
+    (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
 #[cfg(test)]

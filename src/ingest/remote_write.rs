@@ -3,20 +3,23 @@
 //! | message | fields that are read |
 //! |---|---|
 //! | `WriteRequest` | 1 `TimeSeries` (repeated), 3 `MetricMetadata` (repeated) |
-//! | `TimeSeries` | 1 `Label` (repeated), 2 `Sample` (repeated); 3 exemplars and 4 native histograms are counted |
+//! | `TimeSeries` | 1 `Label` (repeated), 2 `Sample` (repeated), 3 `Exemplar` (repeated), 4 `Histogram` (repeated) |
 //! | `Label` | 1 name, 2 value |
 //! | `Sample` | 1 value (double), 2 time (int64, milliseconds) |
 //! | `MetricMetadata` | 1 kind (enum), 2 family name, 4 help, 5 unit |
+//!
+//! `Exemplar` and `Histogram` are drawn in `rare`, which most requests never enter.
 //!
 //! Labels are not taken apart here: a series is known by the bytes from its first `Label` to its last. Senders write them
 //! in one run, so those bytes are the same in every request. Where something else stands between them, the stretch holds
 //! that too: it is then known by nothing the store has seen, and [`parse_labels`] reads it correctly all the same.
 
 mod plain;
+mod rare;
 
 use super::protobuf::{Reader, WireError};
 use super::{DecodeError, Limits, snappy};
-use crate::model::{MetricKind, MetricMetadata, Refusal, Sample, Timestamp, WriteBatch, WriteSeries};
+use crate::model::{MetricKind, MetricMetadata, Sample, Timestamp, WriteBatch, WriteSeries};
 
 /// [`WriteBatch::encoding`] of remote write 1.0's label bytes.
 pub const ENCODING: u8 = 1;
@@ -26,6 +29,11 @@ const SERIES: &str = "TimeSeries";
 const LABEL: &str = "Label";
 const SAMPLE: &str = "Sample";
 const METADATA: &str = "MetricMetadata";
+
+/// Bytes of a series with one sample, more often than not,
+const LIKELY_SERIES_BYTES: usize = 128;
+/// and how many of them are made room for at once: 48 bytes each.
+const LIKELY_SERIES_MAX: usize = 4_096;
 
 /// Labels of one series that are taken apart. The store takes far fewer and says so; a label may be sent in two bytes
 /// and costs 32 here, so bytes alone bound nothing.
@@ -60,15 +68,21 @@ pub fn decode<'a>(
     scratch: &'a mut Vec<u8>,
 ) -> Result<WriteBatch<'a>, DecodeError> {
     snappy::decompress(body, limits, scratch)?;
+    // As many as a usual request of this size has; it grows where there are more.
+    let likely = (scratch.len() / LIKELY_SERIES_BYTES).min(LIKELY_SERIES_MAX);
     let mut batch = WriteBatch {
         encoding: ENCODING,
         parse_labels,
-        series: Vec::new(),
-        samples: Vec::new(),
+        series: Vec::with_capacity(likely),
+        samples: Vec::with_capacity(likely),
         metadata: Vec::new(),
         forced_labels: Vec::new(),
-        unsupported: 0,
+        histograms: Vec::new(),
+        exemplars: Vec::new(),
+        exemplar_labels: Vec::new(),
+        starts: Vec::new(),
     };
+    let mut buckets = 0;
     let mut request = Reader::new(scratch);
     let mut sent: usize = 0;
     while let Some(field) = request.field()? {
@@ -81,7 +95,7 @@ pub fn decode<'a>(
                 }
                 let message = field.bytes(REQUEST)?;
                 if !add_plain_series(&mut batch, message, limits) {
-                    add_series(&mut batch, message, limits)?;
+                    add_series(&mut batch, message, limits, &mut buckets)?;
                 }
             }
             3 => add_metadata(&mut batch, field.bytes(REQUEST)?, limits)?,
@@ -107,11 +121,17 @@ fn add_plain_series<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &
     true
 }
 
-fn add_series<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &Limits) -> Result<(), DecodeError> {
+fn add_series<'a>(
+    batch: &mut WriteBatch<'a>,
+    message: &'a [u8],
+    limits: &Limits,
+    buckets: &mut usize,
+) -> Result<(), DecodeError> {
     let first_sample = batch.samples.len();
     let mut labels: Option<(usize, usize)> = None;
     let mut reader = Reader::new(message);
     let mut start = 0;
+    let mut has_rare = false;
     while let Some(field) = reader.field()? {
         let end = reader.offset();
         match field.number {
@@ -132,16 +152,16 @@ fn add_series<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &Limits
                 batch.samples.push(sample(field.bytes(SERIES)?)?);
             }
             3 | 4 => {
-                field.bytes(SERIES)?;
-                batch.unsupported = batch.unsupported.saturating_add(1);
+                has_rare = true;
+                rare::add(batch, &field, limits, buckets)?;
             }
             _ => {}
         }
         start = end;
     }
     let samples = first_sample..batch.samples.len();
-    // A series without a sample is nothing to store; Prometheus keeps nothing of it either.
-    if samples.is_empty() {
+    // A series with nothing to store is no series; Prometheus keeps nothing of it either.
+    if samples.is_empty() && !has_rare {
         return Ok(());
     }
     let raw_labels = labels.and_then(|(first, end)| message.get(first..end)).unwrap_or_default();
@@ -224,63 +244,6 @@ fn label(message: &[u8]) -> Result<(&[u8], &[u8]), WireError> {
         }
     }
     Ok((name, value))
-}
-
-/// The first `names_max` series of a request whose histograms or exemplars were counted as unsupported. A second pass,
-/// taken only when there is something to name.
-pub fn unsupported(decompressed: &[u8], names_max: usize) -> Vec<Refusal> {
-    let mut refusals = Vec::new();
-    let mut request = Reader::new(decompressed);
-    while let Ok(Some(field)) = request.field() {
-        if refusals.len() >= names_max {
-            break;
-        }
-        if field.number == 1
-            && let Ok(message) = field.bytes(REQUEST)
-        {
-            refusals.extend(unsupported_of(message));
-        }
-    }
-    refusals
-}
-
-fn unsupported_of(message: &[u8]) -> Option<Refusal> {
-    let (mut exemplars, mut histograms) = (0_usize, 0_usize);
-    let mut reader = Reader::new(message);
-    while let Ok(Some(field)) = reader.field() {
-        match field.number {
-            3 => exemplars = exemplars.saturating_add(1),
-            4 => histograms = histograms.saturating_add(1),
-            _ => {}
-        }
-    }
-    let (code, count, what) = match (histograms, exemplars) {
-        (0, 0) => return None,
-        (0, count) => ("exemplars_unsupported", count, "exemplars"),
-        (count, _) => ("native_histograms_unsupported", count, "native histogram samples"),
-    };
-    let mut pairs = Vec::new();
-    // Whatever could be read up to the first broken label names the series well enough.
-    let _ = parse_labels(message, &mut pairs);
-    let reason = format!("{count} {what} were not stored: this version keeps float samples only");
-    Some(Refusal { series: name_series(&pairs), code, reason })
-}
-
-/// `{__name__="up", job="api"}`, cut to 200 bytes at a character.
-fn name_series(pairs: &[(&[u8], &[u8])]) -> String {
-    const BYTES_MAX: usize = 200;
-    let mut text = String::from("{");
-    for (place, (name, value)) in pairs.iter().enumerate() {
-        let comma = if place == 0 { "" } else { ", " };
-        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
-        text.push_str(&format!("{comma}{name}={value:?}"));
-        if text.len() > BYTES_MAX {
-            break;
-        }
-    }
-    text.push('}');
-    text.truncate(text.floor_char_boundary(BYTES_MAX));
-    text
 }
 
 #[cfg(test)]

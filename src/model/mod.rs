@@ -1,6 +1,8 @@
 //! The nouns every room speaks in. No I/O, no async, no clock, no wire format; uses nothing of the other rooms.
 
 mod access;
+mod exemplar;
+mod histogram;
 mod labels;
 mod matcher;
 mod org;
@@ -10,10 +12,18 @@ mod time;
 mod write;
 
 pub use access::{Access, NameGlob, Scope};
+pub use exemplar::Exemplar;
+pub use histogram::{
+    BucketSpan, CUSTOM_BUCKETS_SCHEMA, CounterReset, Histogram, HistogramColumns, HistogramCounts,
+    HistogramError, HistogramShape, StartChange, counts_from_deltas,
+};
 pub use labels::{Label, Labels, LabelsBuilder, METRIC_NAME};
 pub use matcher::{MatchOp, Matcher};
 pub use org::{OrgId, OrgSlug, SlugError, StoreId};
 pub use pattern::{Captures, Pattern, PatternError};
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
-pub use write::{BatchBuilder, MetricKind, MetricMetadata, ParseLabels, Refusal, WriteBatch, WriteSeries};
+pub use write::{
+    BatchBuilder, HistogramSample, MetricKind, MetricMetadata, ParseLabels, Refusal, WriteBatch,
+    WriteExemplar, WriteSeries, WriteStart,
+};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Sample;
+use super::{Exemplar, Histogram, HistogramError, Sample, Timestamp};
 
 /// Splits a series' raw label bytes, as one protocol encodes them, into (name, value) pairs in the sender's order.
 ///
@@ -25,8 +25,49 @@ pub struct WriteBatch<'a> {
     pub metadata: Vec<MetricMetadata<'a>>,
     /// Labels that the API key forces onto every series, replacing the sender's (API.md C4, `ingest.labels`).
     pub forced_labels: Vec<(Box<str>, Box<str>)>,
-    /// Native histograms and exemplars that this version does not keep, counted so that the answer can say so.
-    pub unsupported: u64,
+    /// Native histograms, in the sender's order: series by series, ascending.
+    pub histograms: Vec<HistogramSample>,
+    /// Exemplars, in the sender's order: series by series.
+    pub exemplars: Vec<WriteExemplar>,
+    /// Names and values of the exemplars' labels, one after another; [`WriteExemplar::labels`] points in here.
+    pub exemplar_labels: Vec<(&'a str, &'a str)>,
+    /// Start timestamps of samples and histograms whose sender gave one.
+    pub starts: Vec<WriteStart>,
+}
+
+/// One native histogram of a request.
+#[derive(Clone, Debug)]
+pub struct HistogramSample {
+    /// Its series' place in [`WriteBatch::series`].
+    pub series: usize,
+    /// When.
+    pub at: Timestamp,
+    /// What, or why it is none: that refuses this sample alone.
+    pub value: Result<Histogram, HistogramError>,
+}
+
+/// One exemplar of a request.
+#[derive(Clone, Debug)]
+pub struct WriteExemplar {
+    /// Its series' place in [`WriteBatch::series`].
+    pub series: usize,
+    /// Its labels in [`WriteBatch::exemplar_labels`], in the sender's order.
+    pub labels: Range<usize>,
+    /// The observed value.
+    pub value: f64,
+    /// When it was observed.
+    pub at: Timestamp,
+}
+
+/// Since when the counts of one sample run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteStart {
+    /// The sample's series: its place in [`WriteBatch::series`].
+    pub series: usize,
+    /// The sample's time.
+    pub at: Timestamp,
+    /// Since when.
+    pub start: Timestamp,
 }
 
 /// One series of a request.
@@ -122,6 +163,9 @@ pub struct BatchBuilder {
     series: Vec<(Range<usize>, Range<usize>)>,
     samples: Vec<Sample>,
     metadata: Vec<(String, MetricKind, String, String)>,
+    histograms: Vec<HistogramSample>,
+    exemplars: Vec<(usize, Exemplar)>,
+    starts: Vec<WriteStart>,
 }
 
 impl BatchBuilder {
@@ -148,6 +192,29 @@ impl BatchBuilder {
         self
     }
 
+    /// Adds native histograms to the series added last.
+    pub fn histograms(
+        &mut self,
+        samples: impl IntoIterator<Item = (Timestamp, Histogram)>,
+    ) -> &mut BatchBuilder {
+        let series = self.series.len().saturating_sub(1);
+        let of = |(at, value)| HistogramSample { series, at, value: Ok(value) };
+        self.histograms.extend(samples.into_iter().map(of));
+        self
+    }
+
+    /// Adds an exemplar to the series added last.
+    pub fn exemplar(&mut self, exemplar: Exemplar) -> &mut BatchBuilder {
+        self.exemplars.push((self.series.len().saturating_sub(1), exemplar));
+        self
+    }
+
+    /// Says since when the sample at this time, of the series added last, has been counting.
+    pub fn start(&mut self, at: Timestamp, start: Timestamp) -> &mut BatchBuilder {
+        self.starts.push(WriteStart { series: self.series.len().saturating_sub(1), at, start });
+        self
+    }
+
     /// Describes a metric.
     pub fn describe(&mut self, name: &str, kind: MetricKind, help: &str, unit: &str) -> &mut BatchBuilder {
         self.metadata.push((name.into(), kind, help.into(), unit.into()));
@@ -168,6 +235,14 @@ impl BatchBuilder {
     pub fn batch(&self) -> WriteBatch<'_> {
         let series = self.series.iter();
         let metadata = self.metadata.iter();
+        let (mut exemplars, mut exemplar_labels) = (Vec::new(), Vec::new());
+        for (series, exemplar) in &self.exemplars {
+            let first = exemplar_labels.len();
+            exemplar_labels.extend(exemplar.labels.iter().map(|label| (&*label.name, &*label.value)));
+            let labels = first..exemplar_labels.len();
+            let Exemplar { value, at, .. } = *exemplar;
+            exemplars.push(WriteExemplar { series: *series, labels, value, at });
+        }
         WriteBatch {
             encoding: BatchBuilder::ENCODING,
             parse_labels: parse_built_labels,
@@ -182,7 +257,10 @@ impl BatchBuilder {
                 .map(|(name, kind, help, unit)| MetricMetadata { name, kind: *kind, help, unit })
                 .collect(),
             forced_labels: Vec::new(),
-            unsupported: 0,
+            histograms: self.histograms.clone(),
+            exemplars,
+            exemplar_labels,
+            starts: self.starts.clone(),
         }
     }
 }

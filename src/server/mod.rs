@@ -23,7 +23,8 @@ use crate::api::own_metrics::{Counters, OwnMetrics};
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
 use crate::config::{
-    CookieSecure, Mail as MailSetting, MasterKeySource as KeySetting, OrgCreate as OrgCreateSetting, Settings,
+    CookieSecure, Durability, Mail as MailSetting, MasterKeySource as KeySetting,
+    OrgCreate as OrgCreateSetting, Settings,
 };
 use crate::entropy::Entropy;
 use crate::identity::{
@@ -450,6 +451,10 @@ impl Server {
 fn tsdb_options(settings: &Settings) -> tsdb::Options {
     let mut options = tsdb::Options::default();
     options.limits.retention = settings.retention;
+    options.durability = match settings.durability {
+        Durability::Synced => tsdb::Durability::Synced,
+        Durability::Interval(interval) => tsdb::Durability::Interval(interval),
+    };
     options.checkpoint_every = settings.checkpoint_every.unwrap_or(options.checkpoint_every);
     options
 }

@@ -9,6 +9,7 @@ use super::report::AppendReport;
 use super::series::definition::Definitions;
 use super::series::labels::{self, series_text};
 use super::series::{metadata, table::SeriesLimit};
+use super::side;
 use super::store::OrgStore;
 use super::wal::log::{Draft, Outcome, RefusedSample};
 use super::wal::record::Kind;
@@ -64,7 +65,13 @@ pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked
     if !admitted.is_sorted_by_key(|sample| sample.series) {
         admitted.sort_by_key(|sample| sample.series);
     }
-    let mut drafts = definitions(store, &admitted);
+    let side = side::admit::concerns(batch).then(|| {
+        side::admit::admit(store, batch, &ids, &window, &mut report, |id, code, reason| {
+            refusal(store, id, code, reason)
+        })
+    });
+    let beside = side.as_ref().map_or(&[][..], |side| &side.series).iter().copied();
+    let mut drafts = definitions(store, admitted.iter().map(|sample| sample.series).chain(beside));
     drafts.extend(descriptions(store, &batch.metadata, &limits));
     for piece in admitted.chunks(RECORD_SAMPLES_MAX) {
         let mut body = Vec::with_capacity(piece.len() * 5 + 32);
@@ -72,6 +79,7 @@ pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked
         let greatest_ms = piece.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
         drafts.push(Draft { org: store.org, kind: Kind::Samples, body, greatest_ms });
     }
+    drafts.extend(side.into_iter().flat_map(|side| side.drafts));
     Prepared { drafts, report }
 }
 
@@ -82,9 +90,17 @@ pub(super) fn conclude(store: &OrgStore, mut report: AppendReport, outcomes: &[O
         if outcome.refused > 0 {
             report.count(outcome.refused, DUPLICATE);
         }
+        report.histograms += outcome.histograms;
+        report.exemplars += outcome.exemplars;
         for refused in &outcome.first {
             if report.refusals.len() < AppendReport::REFUSALS_MAX {
                 report.refusals.push(duplicate(store, refused));
+            }
+        }
+        for (series, at) in &outcome.first_histograms {
+            if report.refusals.len() < AppendReport::REFUSALS_MAX {
+                let reason = format!("the series has another histogram at {at}: the first is kept");
+                report.refusals.push(refusal(store, *series, DUPLICATE, reason));
             }
         }
     }
@@ -105,7 +121,9 @@ fn resolve(
     let keys: Vec<_> = batch.series.iter().map(|series| domain.key(series.raw_labels)).collect();
     let mut ids: Vec<Option<u32>> = {
         let table = store.table();
-        keys.iter().map(|key| table.by_raw(*key)).collect()
+        let mut ids = Vec::new();
+        table.by_raw_many(&keys, &mut ids);
+        ids
     };
     let missing: Vec<usize> =
         ids.iter().enumerate().filter(|(_, id)| id.is_none()).map(|(place, _)| place).collect();
@@ -118,7 +136,7 @@ fn resolve(
         let Some(series) = batch.series.get(place) else { continue };
         match labels::parse(batch, series.raw_labels, limits).and_then(whole) {
             Ok(pairs) => parsed.push((place, pairs)),
-            Err(refusal) => report.refuse(series.samples.len() as u64, refusal.code, || refusal),
+            Err(refusal) => report.refuse(samples_of(batch, place), refusal.code, || refusal),
         }
     }
     let mut table = store.table_mut();
@@ -126,9 +144,7 @@ fn resolve(
     for (place, pairs) in parsed {
         let (known, series_max) = (table.live(), gate.series_max(&table));
         let found = table.find_or_add(&pairs, series_max);
-        let (Some(slot), Some(series), Some(key)) =
-            (ids.get_mut(place), batch.series.get(place), keys.get(place))
-        else {
+        let (Some(slot), Some(key)) = (ids.get_mut(place), keys.get(place)) else {
             continue;
         };
         match found {
@@ -141,13 +157,21 @@ fn resolve(
             }
             Err(SeriesLimit { .. }) => {
                 let code = gate.code(&table);
-                let samples = series.samples.len() as u64;
+                let samples = samples_of(batch, place);
                 report.refuse(samples, code, || gate.refusal(&table, series_text(pairs.iter().copied())));
             }
         }
     }
     store.usage.set_names(&table);
     ids
+}
+
+/// How many samples a series of the batch has, histograms among them.
+fn samples_of(batch: &WriteBatch<'_>, place: usize) -> u64 {
+    let floats = batch.series.get(place).map_or(0, |series| series.samples.len());
+    let first = batch.histograms.partition_point(|sample| sample.series < place);
+    let after = batch.histograms.partition_point(|sample| sample.series <= place);
+    (floats + after - first) as u64
 }
 
 fn whole<'a>(pairs: labels::Pairs<'a>) -> Result<labels::Pairs<'a>, Refusal> {
@@ -161,7 +185,7 @@ fn whole<'a>(pairs: labels::Pairs<'a>) -> Result<labels::Pairs<'a>, Refusal> {
 }
 
 /// Which times are taken.
-struct Window {
+pub(super) struct Window {
     first: Timestamp,
     last: Timestamp,
     now: Timestamp,
@@ -185,7 +209,7 @@ impl Window {
         }
     }
 
-    fn refusal(&self, at: Timestamp) -> Option<(&'static str, String)> {
+    pub(super) fn refusal(&self, at: Timestamp) -> Option<(&'static str, String)> {
         if (self.first..=self.last).contains(&at) {
             return None;
         }
@@ -233,7 +257,7 @@ fn duplicate(store: &OrgStore, refused: &RefusedSample) -> Refusal {
 }
 
 /// Records that define those of the batch's series that are not known to be durable.
-fn definitions(store: &OrgStore, admitted: &[LogSample]) -> Vec<Draft> {
+fn definitions(store: &OrgStore, admitted: impl Iterator<Item = u32>) -> Vec<Draft> {
     let table = store.table();
     let mut drafts = Vec::new();
     if table.pending.is_empty() {
@@ -241,12 +265,12 @@ fn definitions(store: &OrgStore, admitted: &[LogSample]) -> Vec<Draft> {
     }
     let mut definitions = Definitions::default();
     let mut last = None;
-    for sample in admitted {
-        if last.replace(sample.series) == Some(sample.series) || !table.pending.contains(&sample.series) {
+    for series in admitted {
+        if last.replace(series) == Some(series) || !table.pending.contains(&series) {
             continue;
         }
-        let Some(labels) = table.labels(sample.series) else { continue };
-        definitions.add(sample.series, labels.iter().map(|label| (&*label.name, &*label.value)));
+        let Some(labels) = table.labels(series) else { continue };
+        definitions.add(series, labels.iter().map(|label| (&*label.name, &*label.value)));
         if definitions.bytes() >= BODY_BYTES_SOFT {
             drafts.push(draft(store, Kind::Series, std::mem::take(&mut definitions).finish()));
         }

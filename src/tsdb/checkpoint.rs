@@ -11,7 +11,7 @@
 //! 21 chunks x { u8 series id - first, u8 0 in order | 1 late, u16 samples, u16 bytes, chunk }
 //! ```
 //! A row holds chunks of at most 32 series, a series' chunks in order of time, late ones last; what does not fit goes on
-//! in the next row, with the same row seq. `DONE`, text, one item a line:
+//! in the next row, with the same row seq. A row with 0 chunks is of the side table (`side::rows`). `DONE`, text, one item a line:
 //! ```text
 //! promlet head 1
 //! store <store id>
@@ -34,6 +34,7 @@ use super::head::stripe::Order;
 use super::report::CheckpointReport;
 use super::series::definition::Definitions;
 use super::series::{metadata, registry};
+use super::side::rows::Joiner;
 use super::store::{OrgStore, RowSeqs, Stores};
 use super::wal::record::Kind;
 use crate::kv::{BODY_BYTES_MAX, HeadKey, HeadWriter, PartSummary, read_part};
@@ -78,11 +79,14 @@ pub(super) struct Done {
     pub(super) parts: Vec<(String, PartSummary)>,
 }
 
-/// Writes a generation. `replay_seq`: every record up to it is in the head.
+/// Writes a generation. `replay_seq`: every record up to it is in the head. `log_is_durable` makes the log durable up to
+/// what the rows hold, or says why not: rows of records that a power cut then takes would hide those that get their
+/// numbers after it.
 pub(super) fn write(
     folder: &Folder,
     stores: &Stores,
     replay_seq: u64,
+    log_is_durable: impl FnOnce() -> Result<(), CheckpointError>,
 ) -> Result<CheckpointReport, CheckpointError> {
     let orgs = stores.all();
     let mut registries = Vec::new();
@@ -99,6 +103,7 @@ pub(super) fn write(
     let mut parts = Parts { dir: new.clone(), open: None, done: Vec::new() };
     for store in &orgs {
         write_org(store, &mut parts, &mut report)?;
+        write_side(store, &mut parts, &mut report)?;
     }
     parts.finish()?;
     let done = Done { generation, replay_seq, registries, parts: parts.done };
@@ -112,6 +117,7 @@ pub(super) fn write(
     disk::write_at(&file, &path, done.encode(folder.store).as_bytes(), 0)?;
     disk::sync_file(&file, &path)?;
     disk::sync_dir(&new)?;
+    log_is_durable()?;
     disk::rename(&new, &folder.head.join(generation.to_string()))?;
     disk::sync_dir(&folder.head)?;
     // Now it counts.
@@ -252,6 +258,36 @@ fn write_org(
     Ok(())
 }
 
+/// Histograms, start timestamps, exemplars: each series under its stripe's lock, by itself.
+fn write_side(
+    store: &OrgStore,
+    parts: &mut Parts,
+    report: &mut CheckpointReport,
+) -> Result<(), CheckpointError> {
+    let piece_max = BODY_BYTES_MAX - ROW_HEAD_BYTES;
+    let series = store.side.series().into_iter().filter_map(|id| store.side.rows_of(id, piece_max));
+    for rows in series.chain(store.side.exemplar_rows(piece_max)) {
+        report.samples += rows.histograms;
+        let part = parts.with_room(store.org, 1)?;
+        for piece in rows.pieces {
+            let mut body = row_head(rows.row_seq, rows.series, i64::MAX, 0).to_vec();
+            body.extend_from_slice(&piece);
+            part.writer.put(HeadKey { org: store.org, row: part.next_row }, &body)?;
+            part.next_row += 1;
+        }
+    }
+    Ok(())
+}
+
+fn row_head(row_seq: u64, first: u32, least: i64, chunks: u8) -> [u8; ROW_HEAD_BYTES] {
+    let mut head = [0; ROW_HEAD_BYTES];
+    head[..8].copy_from_slice(&row_seq.to_le_bytes());
+    head[8..12].copy_from_slice(&first.to_le_bytes());
+    head[12..20].copy_from_slice(&least.to_le_bytes());
+    head[20] = chunks;
+    head
+}
+
 /// Rows of one group of series.
 struct Rows {
     first: u32,
@@ -295,10 +331,7 @@ impl Rows {
     fn close(&mut self) {
         if self.count > 0 {
             let mut body = Vec::with_capacity(ROW_HEAD_BYTES + self.entries.len());
-            body.extend_from_slice(&self.row_seq.to_le_bytes());
-            body.extend_from_slice(&self.first.to_le_bytes());
-            body.extend_from_slice(&self.least.to_le_bytes());
-            body.push(self.count);
+            body.extend_from_slice(&row_head(self.row_seq, self.first, self.least, self.count));
             body.append(&mut self.entries);
             self.full.push(body);
             (self.count, self.least) = (0, i64::MAX);
@@ -335,18 +368,37 @@ pub(super) fn load(
             return Err(GenerationError::Done(what));
         }
     }
+    let mut joiner = Joiner::default();
     for (name, part) in &done.parts {
-        read_part(&dir.join(name), part, |key, body| load_row(stores, rows, key.org, body))?;
+        read_part(&dir.join(name), part, |key, body| load_row(stores, rows, &mut joiner, key.org, body))?;
     }
+    joiner.end().map_err(|e| GenerationError::Done(e.to_string()))?;
     Ok(done)
 }
 
-fn load_row(stores: &Stores, rows: &mut RowSeqs, org: OrgId, body: &[u8]) -> Result<(), Damage> {
+fn load_row(
+    stores: &Stores,
+    rows: &mut RowSeqs,
+    joiner: &mut Joiner,
+    org: OrgId,
+    body: &[u8],
+) -> Result<(), Damage> {
     let mut reader = Reader::new(body);
     let (row_seq, first, _least) = (reader.u64()?, reader.u32()?, reader.i64()?);
     let store = stores.org(org).ok_or_else(|| reader.damage("an organisation without a registry"))?;
     let table = store.table();
-    for _ in 0..reader.u8()? {
+    let chunks = reader.u8()?;
+    if chunks == 0 {
+        let known = table.knows(first);
+        drop(table);
+        let sealed = store.segments();
+        let late_from_ms = if row_seq <= sealed.seal_seq { sealed.sealed_until } else { i64::MIN };
+        let from_ms = (sealed.sealed_until, late_from_ms);
+        joiner.add((org, first, row_seq, from_ms), reader.take(reader.left())?, &store.side, known)?;
+        rows.set_side(org, first, row_seq);
+        return Ok(());
+    }
+    for _ in 0..chunks {
         let id = first
             .checked_add(u32::from(reader.u8()?))
             .ok_or_else(|| reader.damage("series id over 32 bits"))?;

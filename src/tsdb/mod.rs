@@ -31,6 +31,7 @@ mod seal;
 mod segment;
 mod segments;
 mod series;
+mod side;
 mod snapshot;
 mod store;
 mod wal;
@@ -49,9 +50,9 @@ pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
-    AppendReport, Capacity, CheckpointReport, Description, Health, LabelSummary, Listing, Metric,
-    MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesId, Stats,
-    Writes,
+    AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing, Metric,
+    MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesExemplars,
+    SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
 pub use snapshot::{SelectedSeries, Snapshot};
@@ -153,7 +154,8 @@ impl Tsdb {
             Some(resume) => {
                 let apply = applier(&stores);
                 Sink::Log(
-                    Log::start(wal, store, options.disk.clone(), resume, apply).map_err(OpenError::Thread)?,
+                    Log::start(wal, store, options.disk.clone(), options.durability, resume, apply)
+                        .map_err(OpenError::Thread)?,
                 )
             }
             None => {
@@ -208,7 +210,8 @@ impl Tsdb {
         self.stores.set_limits(org, limits);
     }
 
-    /// Stores a batch: when this answers, what the report counts as stored is durable and visible.
+    /// Stores a batch: when this answers, what the report counts as stored is visible, and durable as [`Durability`]
+    /// says.
     ///
     /// Series and samples that may not be stored are refused one by one and named in the report; the others are stored.
     /// The organisation is made on its first write. Blocks for one sync of the disk.
@@ -275,6 +278,11 @@ impl Tsdb {
         }
     }
 
+    /// When an append is answered.
+    pub fn durability(&self) -> Durability {
+        self.options.durability
+    }
+
     /// What a reader may see: one organisation within one scope. An organisation that never wrote is empty.
     pub fn snapshot(&self, access: &Access) -> Snapshot {
         Snapshot::new(self.stores.org(access.org), access.scope.clone())
@@ -296,8 +304,10 @@ impl Tsdb {
         let result = if space.free < space.checkpoint_floor() {
             Err(CheckpointError::DiskFull { free: space.free, needed: space.checkpoint_floor() })
         } else {
-            let replay_seq = log.counters().applied_seq.load(Ordering::Acquire);
-            checkpoint::write(folder, &self.stores, replay_seq)
+            let flush = || log.flush().map_err(|e| CheckpointError::Closed(e.to_string()));
+            flush().and_then(|replay_seq| {
+                checkpoint::write(folder, &self.stores, replay_seq, || flush().map(drop))
+            })
         };
         if result.is_ok() {
             self.stores.uncovered.fetch_sub(covered, Ordering::Relaxed);
@@ -332,9 +342,12 @@ impl Tsdb {
             let org = OrgStats {
                 org: store.org,
                 series: u64::from(store.table().live()),
-                samples: load(&counters.samples),
-                late_samples: load(&counters.late),
-                head_bytes: load(&counters.bytes),
+                samples: load(&counters.samples) + load(&store.side.counters.histograms),
+                late_samples: load(&counters.late) + load(&store.side.counters.late),
+                head_bytes: load(&counters.bytes) + load(&store.side.counters.bytes),
+                histograms: load(&store.side.counters.histograms),
+                exemplars: store.side.exemplars().count() as u64,
+                exemplars_dropped_total: load(&store.side.counters.exemplars_dropped),
                 memory_bytes: store.memory_bytes(),
                 disk_bytes: store.disk_bytes(),
                 stored_total: load(&store.stored_total),

@@ -126,7 +126,9 @@ impl Usage {
 impl OrgStore {
     /// Estimated memory: samples, names.
     pub(super) fn memory_bytes(&self) -> u64 {
-        self.head.counters.bytes.load(Ordering::Relaxed) + self.usage.names.load(Ordering::Relaxed)
+        self.head.counters.bytes.load(Ordering::Relaxed)
+            + self.side.counters.bytes.load(Ordering::Relaxed)
+            + self.usage.names.load(Ordering::Relaxed)
     }
 
     /// Bytes on the disk as far as they are this organisation's own.

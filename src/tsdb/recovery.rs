@@ -516,5 +516,10 @@ fn hide_deleted(store: &OrgStore, rows: &RowSeqs) {
                 store.head.delete(series, range);
             }
         }
+        for (series, row_seq) in (0u32..).zip(rows.side_of(store.org)) {
+            if *row_seq <= tombstone.upto_seq && tombstone.names(series) {
+                store.side.delete(series, range);
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{MetricKind, OrgId, Refusal, Timestamp};
+use crate::model::{Exemplar, Labels, MetricKind, OrgId, Refusal, Timestamp};
 
 /// A series' number within its organisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,6 +15,15 @@ pub struct SampleColumns {
     pub times: Vec<i64>,
     /// The values, staleness markers included.
     pub values: Vec<f64>,
+}
+
+/// A series and some of its exemplars.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeriesExemplars {
+    /// Its whole label set.
+    pub labels: Labels,
+    /// In order of time.
+    pub exemplars: Vec<Exemplar>,
 }
 
 /// Samples by code of refusal; each code once.
@@ -62,6 +71,10 @@ pub struct AppendReport {
     pub refused_by_code: SampleCounts,
     /// The first ten refusals.
     pub refusals: Vec<Refusal>,
+    /// Native histograms among the stored.
+    pub histograms: u64,
+    /// Exemplars that were kept; the others were there, too old or too long, which no sender is told.
+    pub exemplars: u64,
 }
 
 impl AppendReport {
@@ -125,6 +138,36 @@ pub struct LabelSummary {
     pub count: usize,
     /// The first of them in order, at most as many as were asked for.
     pub values: Vec<std::sync::Arc<str>>,
+}
+
+/// How many of something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// Of what.
+    pub name: std::sync::Arc<str>,
+    /// How many.
+    pub count: u64,
+}
+
+/// What makes the series of an organisation; the lists begin with the greatest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cardinality {
+    /// Series registered.
+    pub series: u64,
+    /// Distinct pairs of label name and value.
+    pub label_pairs: u64,
+    /// The time of the oldest sample; none where there is none, or where the scope hides it.
+    pub oldest: Option<Timestamp>,
+    /// The time of the newest sample.
+    pub newest: Option<Timestamp>,
+    /// Series of each metric.
+    pub series_by_metric: Vec<Tally>,
+    /// Distinct values of each label.
+    pub values_by_label: Vec<Tally>,
+    /// Bytes of the distinct values of each label.
+    pub bytes_by_label: Vec<Tally>,
+    /// Series of each pair, `name=value`.
+    pub series_by_pair: Vec<Tally>,
 }
 
 /// Which metrics to list.
@@ -260,6 +303,12 @@ pub struct OrgStats {
     pub late_samples: u64,
     /// Bytes of the head.
     pub head_bytes: u64,
+    /// Native histograms among the samples.
+    pub histograms: u64,
+    /// Exemplars kept now.
+    pub exemplars: u64,
+    /// Exemplars dropped since the start of the process: there already, too old or too long.
+    pub exemplars_dropped_total: u64,
     /// Estimated memory: the head, the names.
     pub memory_bytes: u64,
     /// Bytes on the disk as far as they are its own.

@@ -8,10 +8,12 @@
 //! **Seals.** A sample is in the head until after the segment that has it is published: whoever reads the head first and
 //! asks for the segments then, or finds afterwards that they are still the ones that count, has seen every sample.
 
+mod cardinality;
 mod find;
 mod listings;
 mod merge;
 mod presence;
+mod side;
 mod warnings;
 
 use std::sync::Arc;
@@ -76,6 +78,9 @@ impl Snapshot {
             return;
         }
         merge::read(store, id.0, self.within(range), &self.warnings, out);
+        if store.side.has_histograms() {
+            self.yield_to_histograms(id, range, out);
+        }
     }
 
     /// What could not be read so far, through this snapshot and its clones, one sentence each.

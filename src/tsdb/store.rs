@@ -14,6 +14,7 @@ use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{definition, metadata, registry};
+use super::side::Side;
 use super::wal::log::Outcome;
 use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
@@ -28,6 +29,8 @@ pub(super) struct OrgStore {
     segments: RwLock<Arc<SegmentSet>>,
     /// Files that are to go when their last reader is gone.
     pub(super) obsolete: Mutex<Vec<Obsolete>>,
+    /// Histograms, start timestamps, exemplars.
+    pub(super) side: Side,
     limits: RwLock<Arc<OrgLimits>>,
     pub(super) usage: Usage,
     pub(super) stored_total: AtomicU64,
@@ -67,6 +70,11 @@ impl Arrivals {
         }
         self.least_ms.fetch_min(least, Ordering::Relaxed);
         self.greatest_ms.fetch_max(greatest, Ordering::Relaxed);
+    }
+
+    fn note_time(&self, at_ms: i64) {
+        self.least_ms.fetch_min(at_ms, Ordering::Relaxed);
+        self.greatest_ms.fetch_max(at_ms, Ordering::Relaxed);
     }
 
     /// The least time that came since this was asked last; `i64::MAX`: nothing did.
@@ -159,21 +167,35 @@ impl OrgStore {
 #[derive(Debug, Default)]
 pub(super) struct RowSeqs {
     by_org: BTreeMap<OrgId, Vec<u64>>,
+    /// The same of the side table.
+    side_by_org: BTreeMap<OrgId, Vec<u64>>,
 }
 
 impl RowSeqs {
     pub(super) fn set(&mut self, org: OrgId, series: u32, seq: u64) {
-        let seqs = self.by_org.entry(org).or_default();
-        if seqs.len() <= series as usize {
-            seqs.resize(series as usize + 1, 0);
-        }
-        if let Some(place) = seqs.get_mut(series as usize) {
-            *place = seq;
-        }
+        set(self.by_org.entry(org).or_default(), series, seq);
+    }
+
+    pub(super) fn set_side(&mut self, org: OrgId, series: u32, seq: u64) {
+        set(self.side_by_org.entry(org).or_default(), series, seq);
+    }
+
+    pub(super) fn side_of(&self, org: OrgId) -> &[u64] {
+        self.side_by_org.get(&org).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn of(&self, org: OrgId) -> &[u64] {
         self.by_org.get(&org).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn set(seqs: &mut Vec<u64>, series: u32, seq: u64) {
+    if seqs.len() <= series as usize {
+        seqs.resize(series as usize + 1, 0);
+    }
+    if let Some(place) = seqs.get_mut(series as usize) {
+        // Rows of one series say the same; the row of exemplars says 0 of series 0.
+        *place = (*place).max(seq);
     }
 }
 
@@ -231,6 +253,7 @@ impl Stores {
                 head: Head::new(Arc::clone(&self.head_bytes)),
                 segments: RwLock::default(),
                 obsolete: Mutex::default(),
+                side: Side::new(Arc::clone(&self.head_bytes)),
                 limits: RwLock::new(Arc::new(self.limits.clone())),
                 usage: Usage::default(),
                 stored_total: AtomicU64::new(0),
@@ -273,6 +296,26 @@ impl Stores {
     /// In order of id.
     pub(super) fn all(&self) -> Vec<Arc<OrgStore>> {
         self.orgs.read().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
+    }
+
+    /// As [`Stores::apply`], for what few series have.
+    fn apply_side(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
+        let Record { seq, org, kind, body } = record;
+        let store = self.org_or_new(org);
+        let table = rows.map(|_| store.table());
+        let knows = |series| table.as_ref().is_none_or(|table| table.knows(series));
+        let have = rows.map_or(&[][..], |rows| rows.side_of(org));
+        let sealed = rows.map(|_| store.segments());
+        // What segments have, and what was deleted from them, is not loaded again; nor is what a checkpoint has.
+        let skip = |series: u32, at_ms| {
+            have.get(series as usize).is_some_and(|have| seq <= *have)
+                || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, series, at_ms))
+        };
+        store.last_seq.store(seq, Ordering::Release);
+        let outcome =
+            store.side.apply((seq, kind, body), knows, skip, |at_ms| store.arrivals.note_time(at_ms))?;
+        self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
+        Ok(outcome)
     }
 
     pub(super) fn set_limits(&self, org: OrgId, limits: OrgLimits) {
@@ -327,6 +370,7 @@ impl Stores {
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
+            Kind::Histograms | Kind::Exemplars | Kind::Starts => self.apply_side(record, rows),
             Kind::Series | Kind::RegistrySeries => {
                 let store = self.org_or_new(org);
                 if kind == Kind::Series {
@@ -358,6 +402,7 @@ impl Stores {
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
                 store.head.close_window(until_ms);
+                store.side.close_window(until_ms);
                 // What was logged before is in segments soon, and the log is trimmed after them.
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
                 Ok(Outcome { record_seq: seq, ..Outcome::default() })

@@ -12,7 +12,7 @@ pub(crate) type Series<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
 /// The house's clock, in seconds.
 pub(crate) const NOW: i64 = 1_800_000_000;
 
-fn varint(mut value: u64, out: &mut Vec<u8>) {
+pub(crate) fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
         value >>= 7;

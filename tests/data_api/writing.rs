@@ -4,7 +4,7 @@ use axum::body::Body;
 use serde_json::json;
 
 use crate::house::{Reply, Who, ask};
-use crate::wire::{NOW, Stage, encode, encode_labels, nested, post_block, post_typed, snappy};
+use crate::wire::{NOW, Stage, encode, encode_labels, nested, post_block, post_typed, snappy, varint};
 
 const UP: &[(&str, &str)] = &[("__name__", "up"), ("job", "a")];
 const ONE: &[(i64, f64)] = &[(NOW * 1_000, 1.0)];
@@ -150,18 +150,60 @@ async fn ten_refusals_are_named_at_most() {
     assert_eq!(reply.value()["refused"], 30);
 }
 
+/// A `Histogram` of two buckets at the house's time, that counts `count`.
+fn histogram(count: u8) -> Vec<u8> {
+    let mut out = vec![1 << 3, count];
+    out.extend_from_slice(&[3 << 3 | 1, 0, 0, 0, 0, 0, 0, 0x14, 0x40, 4 << 3, 2]);
+    nested(11, &[2 << 3, 2], &mut out);
+    // Differences 1 and 1: the buckets hold 1 and 2.
+    nested(12, &[2, 2], &mut out);
+    out.push(15 << 3);
+    varint((NOW * 1_000).cast_unsigned(), &mut out);
+    out
+}
+
+fn exemplar(trace: &str) -> Vec<u8> {
+    let mut out = encode_labels(&[("trace_id", trace)]);
+    out.extend_from_slice(&[2 << 3 | 1, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f, 3 << 3]);
+    varint((NOW * 1_000).cast_unsigned(), &mut out);
+    out
+}
+
 #[tokio::test]
-async fn native_histograms_are_named_and_the_floats_beside_them_stay() {
+async fn native_histograms_and_exemplars_are_taken_beside_floats() {
     let stage = Stage::new().await;
-    let mut message = encode_labels(&[("__name__", "native")]);
-    nested(4, &[0x10, 0x01], &mut message);
+    let mut native = encode_labels(&[("__name__", "native")]);
+    nested(4, &histogram(3), &mut native);
+    nested(3, &exemplar("abc"), &mut native);
     let mut body = encode(&[(UP, ONE)]);
-    nested(1, &message, &mut body);
+    nested(1, &native, &mut body);
+    for _ in 0..2 {
+        let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+        assert_eq!(
+            (reply.status.as_u16(), reply.body.as_str()),
+            (204, ""),
+            "sent again, it is there already"
+        );
+    }
+    assert_eq!(stored(&stage).await.as_array().expect("a list").len(), 1, "evaluation is for floats");
+    let reply = stage.get("prometheus/api/v1/series?match[]=native&start=0").await;
+    assert_eq!(reply.value()["data"], json!([{ "__name__": "native" }]), "{}", reply.body);
+    let reply = stage.get("prometheus/api/v1/labels?start=0").await;
+    assert_eq!(reply.value()["data"], json!(["__name__", "job"]), "{}", reply.body);
+}
+
+#[tokio::test]
+async fn a_histogram_that_is_none_is_named_and_everything_beside_it_stays() {
+    let stage = Stage::new().await;
+    let mut native = encode_labels(&[("__name__", "native")]);
+    nested(4, &histogram(4), &mut native);
+    let mut body = encode(&[(UP, ONE)]);
+    nested(1, &native, &mut body);
     let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
     reply.is(400, "bad_request");
-    assert!(first_line(&reply).contains("native"), "{}", reply.body);
-    assert_eq!(reply.value()["errors"][0]["code"], "native_histograms_unsupported");
-    assert_eq!((&reply.value()["stored"], &reply.value()["unsupported"]), (&json!(1), &json!(1)));
+    assert!(first_line(&reply).contains("counts 4 observations, its buckets hold 3"), "{}", reply.body);
+    assert_eq!(reply.value()["errors"][0]["code"], "histogram_count_mismatch");
+    assert_eq!((&reply.value()["stored"], &reply.value()["refused"]), (&json!(1), &json!(1)));
     assert_eq!(stored(&stage).await.as_array().expect("a list").len(), 1);
 }
 

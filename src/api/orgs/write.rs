@@ -2,7 +2,8 @@
 //!
 //! What a 2xx says: every sample is stored, or was there already bit for bit, and is on the disk. What a 400 says: what
 //! could be stored is stored and on the disk, the rest never will be, and the first line names it. A 503 says: nothing is
-//! lost, send it again.
+//! lost, send it again. Where the operator chose an interval, "on the disk" means: within it; the header `Durability` says
+//! `synced` or `buffered`.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::api::routes::{Auth, Routes};
 use crate::clock::Clock;
 use crate::ingest::{self, PROTOCOLS, Protocol};
 use crate::model::{Refusal, Timestamp};
-use crate::tsdb::{AppendReport, Tsdb};
+use crate::tsdb::{AppendReport, Durability, Tsdb};
 
 /// What writing needs.
 #[derive(Clone, Debug)]
@@ -64,14 +65,21 @@ async fn write(
     admit_media(protocol, &parts.headers)?;
     let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;
     let lanes = deps.lanes.clone();
+    let said = said_durability(&deps.tsdb);
     let work = move || with_scratch(|scratch| Storing { deps, protocol, writing }.store(&bytes, scratch));
     lanes.run(Lane::Ingest, work).await??;
-    Ok((StatusCode::NO_CONTENT, [(DURABILITY, SYNCED)], Body::empty()).into_response())
+    Ok((StatusCode::NO_CONTENT, [(DURABILITY, said)], Body::empty()).into_response())
 }
 
 const DURABILITY: HeaderName = HeaderName::from_static("durability");
-/// The store answers after its log is synced; there is no other mode yet (`tsdb::Durability`).
-const SYNCED: HeaderValue = HeaderValue::from_static("synced");
+
+/// What a 2xx means, in the answer's header.
+fn said_durability(tsdb: &Tsdb) -> HeaderValue {
+    HeaderValue::from_static(match tsdb.durability() {
+        Durability::Interval(_) => "buffered",
+        _ => "synced",
+    })
+}
 
 /// A sender that is told 415 tries another encoding or another version; 400 would make it drop the batch.
 fn admit_media(protocol: &Protocol, headers: &HeaderMap) -> ApiResult<()> {
@@ -126,18 +134,13 @@ impl Storing {
     fn try_store(&mut self, body: &[u8], scratch: &mut Vec<u8>, now: Timestamp) -> Result<(), Refused> {
         let Storing { deps, protocol, writing } = self;
         let mut batch = (protocol.decode)(body, &deps.limits, scratch)?;
-        writing.charge_samples(batch.samples.len())?;
+        writing.charge_samples(batch.samples.len().saturating_add(batch.histograms.len()))?;
         batch.forced_labels = std::mem::take(&mut writing.forced_labels);
         let report = deps.tsdb.append(writing.org, &batch, now)?;
-        let unsupported = batch.unsupported;
-        if report.refused == 0 && report.refusals.is_empty() && unsupported == 0 {
+        if report.refused == 0 && report.refusals.is_empty() {
             return Ok(());
         }
-        let room = AppendReport::REFUSALS_MAX.saturating_sub(report.refusals.len());
-        let unkept = if unsupported > 0 { (protocol.unsupported)(scratch, room.max(1)) } else { Vec::new() };
-        let series: Vec<Refusal> =
-            report.refusals.iter().cloned().chain(unkept).take(AppendReport::REFUSALS_MAX).collect();
-        Err(Refused { error: partly(&report, unsupported, &series), series })
+        Err(Refused { error: partly(&report, said_durability(&deps.tsdb)), series: report.refusals })
     }
 }
 
@@ -154,21 +157,17 @@ impl<E: Into<ApiError>> From<E> for Refused {
 }
 
 /// 400 for what was refused, with the first of it in the first line: that line is what senders log.
-fn partly(report: &AppendReport, unsupported: u64, refusals: &[Refusal]) -> ApiError {
+fn partly(report: &AppendReport, said: HeaderValue) -> ApiError {
+    let refusals = report.refusals.iter();
     let first: Vec<String> =
-        refusals.iter().take(3).map(|refusal| format!("{}: {}", refusal.series, refusal.reason)).collect();
-    let kinds = match unsupported {
-        0 => String::new(),
-        count => format!(", {count} native histogram samples or exemplars not kept"),
-    };
+        refusals.clone().take(3).map(|refusal| format!("{}: {}", refusal.series, refusal.reason)).collect();
     let detail =
-        format!("{} samples stored, {} refused{kinds}; {}", report.stored, report.refused, first.join("; "));
+        format!("{} samples stored, {} refused; {}", report.stored, report.refused, first.join("; "));
     let error = ApiError::new(Code::BadRequest, detail)
         .with("stored", report.stored)
         .with("refused", report.refused)
-        .with("unsupported", unsupported)
-        .with_header(DURABILITY, SYNCED);
-    refusals.iter().fold(error, |error, refusal| {
+        .with_header(DURABILITY, said);
+    refusals.fold(error, |error, refusal| {
         error.with_field(refusal.series.clone(), refusal.code, refusal.reason.clone())
     })
 }

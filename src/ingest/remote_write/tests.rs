@@ -3,14 +3,17 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::HistogramCounts;
 
 /// A `TimeSeries` as a test writes it down, field by field, in any order.
 #[derive(Clone, Debug)]
 enum Part {
     Label(Vec<u8>, Vec<u8>),
     Sample(f64, i64),
-    Exemplar,
-    Histogram,
+    /// Labels, value, time.
+    Exemplar(Vec<(&'static str, &'static str)>, f64, i64),
+    /// An empty one at this time.
+    Histogram(i64),
     Unknown,
 }
 
@@ -46,8 +49,24 @@ fn encode_part(part: &Part, out: &mut Vec<u8>) {
             }
             nested(2, &message, out);
         }
-        Part::Exemplar => nested(3, b"", out),
-        Part::Histogram => nested(4, b"", out),
+        Part::Exemplar(labels, value, at) => {
+            for (name, value) in labels {
+                let mut label = Vec::new();
+                nested(1, name.as_bytes(), &mut label);
+                nested(2, value.as_bytes(), &mut label);
+                nested(1, &label, &mut message);
+            }
+            message.push(2 << 3 | 1);
+            message.extend_from_slice(&value.to_le_bytes());
+            message.push(3 << 3);
+            varint(at.cast_unsigned(), &mut message);
+            nested(3, &message, out);
+        }
+        Part::Histogram(at) => {
+            message.push(15 << 3);
+            varint(at.cast_unsigned(), &mut message);
+            nested(4, &message, out);
+        }
         Part::Unknown => out.extend_from_slice(&[15 << 3, 7]),
     }
 }
@@ -89,15 +108,16 @@ fn expected(series: &[Vec<Part>]) -> Read {
     let mut found = Vec::new();
     for parts in series {
         let mut labels = Pairs::new();
-        let mut samples = Vec::new();
+        let (mut samples, mut has_rare) = (Vec::new(), false);
         for part in parts {
             match part {
                 Part::Label(name, value) => labels.push((name.clone(), value.clone())),
                 Part::Sample(value, at) => samples.push((*at, value.to_bits())),
-                Part::Exemplar | Part::Histogram | Part::Unknown => {}
+                Part::Exemplar(..) | Part::Histogram(_) => has_rare = true,
+                Part::Unknown => {}
             }
         }
-        if !samples.is_empty() {
+        if !samples.is_empty() || has_rare {
             found.push((labels, samples));
         }
     }
@@ -119,7 +139,7 @@ fn a_request_is_read_byte_by_byte() {
     ];
     let mut scratch = Vec::new();
     let batch = decode(&compress(&request), &Limits::default(), &mut scratch).expect("valid");
-    assert_eq!((batch.encoding, batch.unsupported, batch.series.len()), (1, 0, 1));
+    assert_eq!((batch.encoding, batch.series.len()), (1, 1));
     assert_eq!(batch.series[0].raw_labels, &request[2..18]);
     assert_eq!(batch.samples, [Sample { at: Timestamp::from_ms(5), value: 1.0 }]);
     let metadata = MetricMetadata { name: "up", kind: MetricKind::Counter, help: "h", unit: "ms" };
@@ -140,8 +160,13 @@ fn a_run_of_labels_is_known_by_the_same_bytes_wherever_it_stands() {
 
 #[test]
 fn labels_with_samples_between_them_are_all_read() {
-    let series =
-        vec![vec![label("b", "2"), Part::Sample(1.0, 1), label("a", "1"), Part::Histogram, label("c", "")]];
+    let series = vec![vec![
+        label("b", "2"),
+        Part::Sample(1.0, 1),
+        label("a", "1"),
+        Part::Histogram(1),
+        label("c", ""),
+    ]];
     assert_eq!(read(&encode(&series)), Ok(expected(&series)));
 }
 
@@ -154,33 +179,182 @@ fn a_stale_marker_and_every_other_nan_keep_their_bits() {
 }
 
 #[test]
-fn what_is_not_kept_is_counted_and_named_and_the_samples_stay() {
+fn exemplars_come_with_the_place_of_their_series() {
     let series = [
-        vec![label("__name__", "good"), Part::Sample(1.0, 1)],
-        vec![label("__name__", "native"), Part::Histogram, Part::Histogram],
-        vec![label("__name__", "traced"), Part::Sample(2.0, 1), Part::Exemplar],
+        vec![label("__name__", "plain"), Part::Sample(1.0, 1)],
+        vec![label("__name__", "nothing")],
+        vec![label("__name__", "traced"), Part::Exemplar(vec![("trace_id", "ab"), ("b", "")], 0.5, -7)],
     ];
     let mut scratch = Vec::new();
     let batch = decode(&compress(&encode(&series)), &Limits::default(), &mut scratch).expect("valid");
-    assert_eq!((batch.series.len(), batch.samples.len(), batch.unsupported), (2, 2, 3));
-    let named = unsupported(&scratch, 10);
-    let found: Vec<(&str, &str)> =
-        named.iter().map(|refusal| (refusal.series.as_str(), refusal.code)).collect();
-    let expected = [
-        (r#"{__name__="native"}"#, "native_histograms_unsupported"),
-        (r#"{__name__="traced"}"#, "exemplars_unsupported"),
-    ];
-    assert_eq!(found, expected);
-    assert!(named[0].reason.starts_with("2 native histogram samples"), "{}", named[0].reason);
-    assert_eq!(unsupported(&scratch, 1).len(), 1);
+    assert_eq!((batch.series.len(), batch.samples.len(), batch.histograms.len()), (2, 1, 0));
+    let exemplar = &batch.exemplars[0];
+    assert_eq!((exemplar.series, exemplar.value, exemplar.at), (1, 0.5, Timestamp::from_ms(-7)));
+    assert_eq!(batch.exemplar_labels[exemplar.labels.clone()], [("trace_id", "ab"), ("b", "")]);
+}
+
+/// One field of a histogram: number, wire type, payload.
+fn number(field: u64, value: u64, out: &mut Vec<u8>) {
+    varint(field << 3, out);
+    varint(value, out);
+}
+
+fn double(field: u64, value: f64, out: &mut Vec<u8>) {
+    varint(field << 3 | 1, out);
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn zigzag(value: i64) -> u64 {
+    (value << 1 ^ value >> 63).cast_unsigned()
+}
+
+fn spans(field: u64, spans: &[(i64, u64)], out: &mut Vec<u8>) {
+    for (offset, length) in spans {
+        let mut span = Vec::new();
+        number(1, zigzag(*offset), &mut span);
+        number(2, *length, &mut span);
+        nested(field, &span, out);
+    }
+}
+
+fn deltas(field: u64, packed: bool, deltas: &[i64], out: &mut Vec<u8>) {
+    let mut bytes = Vec::new();
+    for delta in deltas {
+        match packed {
+            true => varint(zigzag(*delta), &mut bytes),
+            false => number(field, zigzag(*delta), &mut bytes),
+        }
+    }
+    if packed { nested(field, &bytes, out) } else { out.extend(bytes) }
+}
+
+fn doubles(field: u64, packed: bool, values: &[f64], out: &mut Vec<u8>) {
+    let mut bytes = Vec::new();
+    for value in values {
+        match packed {
+            true => bytes.extend_from_slice(&value.to_le_bytes()),
+            false => double(field, *value, &mut bytes),
+        }
+    }
+    if packed { nested(field, &bytes, out) } else { out.extend(bytes) }
+}
+
+fn histogram_of(message: &[u8]) -> crate::model::HistogramSample {
+    let (mut series, mut request) = (Vec::new(), Vec::new());
+    encode_part(&label("__name__", "native"), &mut series);
+    nested(4, message, &mut series);
+    nested(1, &series, &mut request);
+    let mut scratch = Vec::new();
+    let mut batch = decode(&compress(&request), &Limits::default(), &mut scratch).expect("valid");
+    batch.histograms.pop().expect("one")
 }
 
 #[test]
-fn a_name_for_a_sender_is_never_longer_than_two_hundred_bytes() {
-    let series = vec![label("__name__", &"ä".repeat(500)), Part::Histogram];
-    let mut scratch = Vec::new();
-    decode(&compress(&encode(&[series])), &Limits::default(), &mut scratch).expect("valid");
-    assert!(unsupported(&scratch, 1)[0].series.len() <= 200);
+fn a_histogram_of_integers_is_read_whole_packed_or_not() {
+    for packed in [true, false] {
+        let mut message = Vec::new();
+        number(1, 16, &mut message);
+        double(3, 2.5, &mut message);
+        number(4, zigzag(-1), &mut message);
+        double(5, 0.001, &mut message);
+        number(6, 2, &mut message);
+        spans(8, &[(3, 1)], &mut message);
+        deltas(9, packed, &[4], &mut message);
+        spans(11, &[(-2, 2), (5, 1)], &mut message);
+        deltas(12, packed, &[3, 2, -3], &mut message);
+        number(14, 3, &mut message);
+        number(15, 77, &mut message);
+        let sample = histogram_of(&message);
+        let histogram = sample.value.expect("valid");
+        assert_eq!((sample.series, sample.at), (0, Timestamp::from_ms(77)));
+        assert_eq!((histogram.sum(), histogram.reset() as u8), (2.5, 3));
+        let shape = histogram.shape();
+        assert_eq!((shape.schema(), shape.zero_threshold()), (-1, 0.001));
+        assert_eq!((shape.positive().len(), shape.negative().len()), (2, 1));
+        assert_eq!((shape.positive()[0].offset, shape.positive()[1].length), (-2, 1));
+        let HistogramCounts::Integer { count, zero, buckets } = histogram.counts() else { panic!("floats") };
+        assert_eq!((*count, *zero, buckets.as_slice()), (16, 2, &[3, 5, 2, 4][..]));
+    }
+}
+
+#[test]
+fn a_histogram_of_floats_and_one_with_bounds_of_its_own_are_read_whole() {
+    for packed in [true, false] {
+        let mut message = Vec::new();
+        double(2, 3.5, &mut message);
+        double(7, 0.5, &mut message);
+        spans(8, &[(0, 1)], &mut message);
+        doubles(10, packed, &[1.0], &mut message);
+        spans(11, &[(0, 2)], &mut message);
+        doubles(13, packed, &[0.25, 1.75], &mut message);
+        let histogram = histogram_of(&message).value.expect("valid");
+        let HistogramCounts::Float { count, zero, buckets } = histogram.counts() else { panic!("integers") };
+        assert_eq!((*count, *zero, buckets.as_slice()), (3.5, 0.5, &[0.25, 1.75, 1.0][..]));
+        let mut message = Vec::new();
+        number(1, 3, &mut message);
+        number(4, zigzag(-53), &mut message);
+        spans(11, &[(1, 2)], &mut message);
+        deltas(12, packed, &[1, 1], &mut message);
+        doubles(16, packed, &[0.1, 1.0], &mut message);
+        let histogram = histogram_of(&message).value.expect("valid");
+        assert_eq!(histogram.shape().custom_values(), [0.1, 1.0]);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_histogram_refuses_it_alone() {
+    let of = |fill: fn(&mut Vec<u8>)| {
+        let mut message = Vec::new();
+        fill(&mut message);
+        histogram_of(&message).value.expect_err("refused").code()
+    };
+    assert_eq!(of(|m| number(4, zigzag(9), m)), "histogram_schema");
+    assert_eq!(of(|m| number(4, u64::MAX, m)), "histogram_schema");
+    assert_eq!(of(|m| number(1, 1, m)), "histogram_count_mismatch");
+    assert_eq!(of(|m| double(2, -1.0, m)), "histogram_negative_count");
+    assert_eq!(of(|m| spans(11, &[(0, 2)], m)), "histogram_spans");
+    assert_eq!(of(|m| spans(11, &[(0, 5_000)], m)), "histogram_too_large");
+    assert_eq!(of(|m| spans(11, &[(0, u64::MAX)], m)), "histogram_spans");
+    let one_sided = |m: &mut Vec<u8>| {
+        number(1, 2, m);
+        spans(8, &[(0, 1)], m);
+        spans(11, &[(0, 1)], m);
+        deltas(12, true, &[1, 0], m);
+    };
+    assert_eq!(of(one_sided), "histogram_spans", "buckets of one side are none of the other");
+    let falling = |m: &mut Vec<u8>| {
+        spans(11, &[(0, 2)], m);
+        deltas(12, true, &[1, -2], m);
+    };
+    assert_eq!(of(falling), "histogram_negative_count");
+}
+
+#[test]
+fn rare_fields_are_bounded_before_they_cost_anything() {
+    let limits = Limits {
+        histograms_max: 2,
+        buckets_max: 4,
+        exemplars_max: 2,
+        exemplar_labels_max: 3,
+        ..Limits::default()
+    };
+    let refused = |parts: Vec<Part>| {
+        let error = decode(&compress(&encode(&[parts])), &limits, &mut Vec::new()).expect_err("too many");
+        assert!(error.is_size());
+        error.to_string()
+    };
+    let found = refused(vec![Part::Histogram(1); 3]);
+    assert_eq!(found, "the request has 3 histograms, more than the 2 that are allowed");
+    let found = refused(vec![Part::Exemplar(vec![], 1.0, 1); 3]);
+    assert_eq!(found, "the request has 3 exemplars, more than the 2 that are allowed");
+    let found = refused(vec![Part::Exemplar(vec![("a", "1"), ("b", "2")], 1.0, 1); 2]);
+    assert_eq!(found, "the request has 4 exemplar labels, more than the 3 that are allowed");
+    let (mut message, mut series, mut request) = (Vec::new(), Vec::new(), Vec::new());
+    deltas(12, true, &[0; 5], &mut message);
+    nested(4, &message, &mut series);
+    nested(1, &series, &mut request);
+    let error = decode(&compress(&request), &limits, &mut Vec::new()).expect_err("too many");
+    assert_eq!(error.to_string(), "the request has 5 histogram buckets, more than the 4 that are allowed");
 }
 
 #[test]
@@ -285,8 +459,8 @@ fn part() -> impl Strategy<Value = Part> {
     prop_oneof![
         4 => (text(), text()).prop_map(|(name, value)| Part::Label(name, value)),
         4 => (any::<u64>(), any::<i64>()).prop_map(|(bits, at)| Part::Sample(f64::from_bits(bits), at)),
-        1 => Just(Part::Exemplar),
-        1 => Just(Part::Histogram),
+        1 => (any::<f64>(), any::<i64>()).prop_map(|(value, at)| Part::Exemplar(vec![("id", "a")], value, at)),
+        1 => any::<i64>().prop_map(Part::Histogram),
         1 => Just(Part::Unknown),
     ]
 }
@@ -302,7 +476,6 @@ proptest! {
         let mut scratch = Vec::new();
         let _ = decode(&bytes, &Limits::default(), &mut scratch).map(|_| ());
         let _ = decode(&compress(&bytes), &Limits::default(), &mut scratch).map(|_| ());
-        let _ = unsupported(&bytes, 10);
         let _ = parse_labels(&bytes, &mut Vec::new());
     }
 
@@ -320,10 +493,14 @@ proptest! {
         let mut scratch = Vec::new();
         if let Ok(batch) = decode(&compress(&request), &Limits::default(), &mut scratch) {
             for series in &batch.series {
-                prop_assert!(batch.samples.get(series.samples.clone()).is_some_and(|samples| !samples.is_empty()));
+                prop_assert!(batch.samples.get(series.samples.clone()).is_some());
                 let _ = (batch.parse_labels)(series.raw_labels, &mut Vec::new());
             }
+            for exemplar in &batch.exemplars {
+                prop_assert!(batch.exemplar_labels.get(exemplar.labels.clone()).is_some());
+            }
+            let places = batch.exemplars.iter().map(|e| e.series).chain(batch.histograms.iter().map(|h| h.series));
+            prop_assert!(places.into_iter().all(|place| place < batch.series.len()));
         }
-        let _ = unsupported(&scratch, 10);
     }
 }

@@ -151,7 +151,10 @@ mod tests {
             samples,
             metadata,
             forced_labels,
-            unsupported: 0,
+            histograms: Vec::new(),
+            exemplars: Vec::new(),
+            exemplar_labels: Vec::new(),
+            starts: Vec::new(),
         };
         let found = parse(&batch, &raw, &limits);
         match (&found, expected) {

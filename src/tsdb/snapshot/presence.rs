@@ -14,6 +14,7 @@ use crate::tsdb::head::{STRIPE_SERIES, Spans, slot};
 use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::segment;
 use crate::tsdb::segments::{Part, SegmentSet};
+use crate::tsdb::side::Side;
 use crate::tsdb::store::OrgStore;
 
 /// Answers a question about a range with what was there at its time.
@@ -32,7 +33,8 @@ pub(super) fn look<T>(
         let spans = store.head.spans();
         let mut parts: Vec<&Part> = set.parts.iter().map(|part| &**part).collect();
         parts.sort_by_key(|part| Reverse(part.meta().max_ms));
-        let head = Cursor { spans: &spans, held: None };
+        let side = store.side.has_histograms().then_some(&store.side);
+        let head = Cursor { spans: &spans, held: None, side };
         let warnings = &snapshot.warnings;
         let mut presence = Presence { head, set: &set, parts, family: None, range, warnings };
         let answer = question(&mut presence);
@@ -142,10 +144,21 @@ impl<'s> Presence<'s> {
 struct Cursor<'s> {
     spans: &'s Spans,
     held: Option<(u32, RwLockReadGuard<'s, Stripe>)>,
+    /// None: it has no histograms.
+    side: Option<&'s Side>,
 }
 
 impl Cursor<'_> {
+    /// From the least to the greatest time of floats and histograms.
     fn span(&mut self, id: u32) -> Option<Span> {
+        let floats = self.floats(id);
+        match self.side.and_then(|side| side.span(id)) {
+            Some(histograms) => Some(floats.map_or(histograms, |floats| floats.with(histograms))),
+            None => floats,
+        }
+    }
+
+    fn floats(&mut self, id: u32) -> Option<Span> {
         let number = id / STRIPE_SERIES;
         if self.held.as_ref().is_none_or(|(have, _)| *have != number) {
             self.held = None;

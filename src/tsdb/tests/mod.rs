@@ -9,6 +9,7 @@ mod power;
 mod quota;
 mod reading;
 mod seal;
+mod side;
 mod upkeep;
 
 use std::collections::BTreeMap;

@@ -11,7 +11,7 @@
 //!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
 //! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch 9 deletion
-//!          32, 33 registry
+//!         10 exemplars 11 starts 32, 33 registry
 //! 21 u8  body version 1     22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
 //! ```
@@ -62,6 +62,7 @@ const MARK_ORGS_MAX: usize = 16_384;
 pub(in crate::tsdb) enum Kind {
     Samples,
     Series,
+    Histograms,
     Metadata,
     Mark,
     /// The organisation was dropped.
@@ -70,6 +71,8 @@ pub(in crate::tsdb) enum Kind {
     Switch,
     /// Samples were deleted.
     Delete,
+    Exemplars,
+    Starts,
     RegistrySeries,
     RegistryMetadata,
 }
@@ -79,15 +82,23 @@ impl Kind {
         match self {
             Kind::Samples => 1,
             Kind::Series => 2,
+            Kind::Histograms => 3,
             Kind::Metadata => 4,
             Kind::Mark => 5,
             Kind::Dropped => 6,
             Kind::Seal => 7,
             Kind::Switch => 8,
             Kind::Delete => 9,
+            Kind::Exemplars => 10,
+            Kind::Starts => 11,
             Kind::RegistrySeries => 32,
             Kind::RegistryMetadata => 33,
         }
+    }
+
+    /// Synced whatever the mode: others count on it being there, with everything before it.
+    pub(in crate::tsdb) const fn is_synced_at_once(self) -> bool {
+        !matches!(self, Kind::Samples | Kind::Series | Kind::Metadata)
     }
 
     /// None: written by a newer version.
@@ -95,12 +106,15 @@ impl Kind {
         match (code, version) {
             (1, BODY_VERSION) => Some(Kind::Samples),
             (2, BODY_VERSION) => Some(Kind::Series),
+            (3, BODY_VERSION) => Some(Kind::Histograms),
             (4, BODY_VERSION) => Some(Kind::Metadata),
             (5, BODY_VERSION) => Some(Kind::Mark),
             (6, BODY_VERSION) => Some(Kind::Dropped),
             (7, BODY_VERSION) => Some(Kind::Seal),
             (8, BODY_VERSION) => Some(Kind::Switch),
             (9, BODY_VERSION) => Some(Kind::Delete),
+            (10, BODY_VERSION) => Some(Kind::Exemplars),
+            (11, BODY_VERSION) => Some(Kind::Starts),
             (32, BODY_VERSION) => Some(Kind::RegistrySeries),
             (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
             _ => None,
@@ -418,6 +432,7 @@ mod tests {
         assert!(parse_switch(&body[..7]).is_err() && parse_switch(&[0; 9]).is_err());
     }
 
+    #[test]
     fn the_seal_is_the_drawing() {
         let bytes = seal_body(-2);
         assert_eq!(hex(&bytes), "feffffffffffffff");

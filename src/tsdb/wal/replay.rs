@@ -25,6 +25,7 @@ use crate::kv::ops;
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
+use crate::tsdb::side;
 
 /// A log file at most, when reading.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -484,6 +485,8 @@ pub(in crate::tsdb) fn spans(records: &[u8]) -> BTreeMap<OrgId, OrgSpan> {
         }
         let span = spans.entry(org).or_insert(OrgSpan { org, greatest_ms: i64::MIN, last_seq: 0 });
         span.last_seq = header.seq;
+        let beside = header.kind.map_or(i64::MIN, |kind| side::record::greatest_ms(kind, body));
+        span.greatest_ms = span.greatest_ms.max(beside);
         if header.kind == Some(Kind::Samples) && samples::decode(body, &mut scratch).is_ok() {
             let greatest = scratch.iter().map(|sample| sample.at_ms).max();
             span.greatest_ms = span.greatest_ms.max(greatest.unwrap_or(i64::MIN));

@@ -1,0 +1,203 @@
+//! Exemplars of one organisation: a ring for each series and a bound over all, the oldest going first.
+//!
+//! They come in order of time within a series: an older one than the series' last is dropped, as is one that is there, so
+//! that a replay changes nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::model::Exemplar;
+
+/// Exemplars of one series.
+pub(in crate::tsdb) const SERIES_MAX: usize = 100;
+/// Exemplars of one organisation, as many as Prometheus keeps of all.
+pub(in crate::tsdb) const ORG_MAX: usize = 100_000;
+
+#[derive(Debug, Default)]
+pub(in crate::tsdb) struct Exemplars {
+    by_series: BTreeMap<u32, VecDeque<(u64, Exemplar)>>,
+    /// In the order they came; those that their own ring has let go of are passed over.
+    order: VecDeque<(u64, u32)>,
+    next: u64,
+    count: usize,
+    bytes: u64,
+    /// Counts every change, so that what is unchanged is not written again.
+    changes: u64,
+}
+
+impl Exemplars {
+    /// Takes an exemplar; whether it is there now that was not before.
+    pub(in crate::tsdb) fn put(&mut self, series: u32, exemplar: Exemplar) -> bool {
+        let ring = self.by_series.entry(series).or_default();
+        let at = exemplar.at;
+        let newest = ring.back().map(|(_, newest)| newest.at);
+        let known =
+            ring.iter().rev().take_while(|(_, have)| have.at == at).any(|(_, have)| *have == exemplar);
+        if newest.is_some_and(|newest| at < newest) || known {
+            return false;
+        }
+        self.bytes += memory(&exemplar);
+        ring.push_back((self.next, exemplar));
+        self.order.push_back((self.next, series));
+        self.next += 1;
+        self.count += 1;
+        self.changes += 1;
+        if ring.len() > SERIES_MAX {
+            self.drop_oldest(series);
+        }
+        while self.count > ORG_MAX {
+            let Some((stamp, series)) = self.order.pop_front() else { break };
+            let oldest = self.by_series.get(&series).and_then(|ring| ring.front());
+            if oldest.is_some_and(|(have, _)| *have == stamp) {
+                self.drop_oldest(series);
+            }
+        }
+        if self.order.len() > 2 * ORG_MAX {
+            let by_series = &self.by_series;
+            let there = |stamp: u64, series: u32| {
+                let first = by_series.get(&series).and_then(|ring| ring.front());
+                first.is_some_and(|(first, _)| *first <= stamp)
+            };
+            self.order.retain(|(stamp, series)| there(*stamp, *series));
+        }
+        true
+    }
+
+    fn drop_oldest(&mut self, series: u32) {
+        let Some(ring) = self.by_series.get_mut(&series) else { return };
+        if let Some((_, gone)) = ring.pop_front() {
+            self.count -= 1;
+            self.bytes = self.bytes.saturating_sub(memory(&gone));
+        }
+        if ring.is_empty() {
+            self.by_series.remove(&series);
+        }
+    }
+
+    /// The exemplars of a series in `start..=end`, in order of time.
+    pub(in crate::tsdb) fn within(
+        &self,
+        series: u32,
+        start: i64,
+        end: i64,
+    ) -> impl Iterator<Item = &Exemplar> {
+        let ring = self.by_series.get(&series).into_iter().flatten();
+        ring.map(|(_, exemplar)| exemplar).filter(move |e| (start..=end).contains(&e.at.as_ms()))
+    }
+
+    /// The series that have any.
+    pub(in crate::tsdb) fn series(&self) -> impl Iterator<Item = u32> {
+        self.by_series.keys().copied()
+    }
+
+    /// All, in the order they came.
+    pub(in crate::tsdb) fn in_order(&self) -> Vec<(u32, &Exemplar)> {
+        let mut all: Vec<(u64, u32, &Exemplar)> = Vec::with_capacity(self.count);
+        for (series, ring) in &self.by_series {
+            all.extend(ring.iter().map(|(stamp, exemplar)| (*stamp, *series, exemplar)));
+        }
+        all.sort_unstable_by_key(|(stamp, ..)| *stamp);
+        all.into_iter().map(|(_, series, exemplar)| (series, exemplar)).collect()
+    }
+
+    /// Removes those of a series in a range.
+    pub(in crate::tsdb) fn delete(&mut self, series: u32, start: i64, end: i64) {
+        let Some(ring) = self.by_series.get_mut(&series) else { return };
+        let (before, mut freed) = (ring.len(), 0);
+        ring.retain(|(_, exemplar)| {
+            let gone = (start..=end).contains(&exemplar.at.as_ms());
+            freed += if gone { memory(exemplar) } else { 0 };
+            !gone
+        });
+        self.count -= before - ring.len();
+        self.changes += (before - ring.len()) as u64;
+        self.bytes = self.bytes.saturating_sub(freed);
+        if ring.is_empty() {
+            self.by_series.remove(&series);
+        }
+    }
+
+    pub(in crate::tsdb) const fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(in crate::tsdb) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(in crate::tsdb) const fn changes(&self) -> u64 {
+        self.changes
+    }
+}
+
+/// Estimated memory: its places in the rings, and each label's two texts.
+fn memory(exemplar: &Exemplar) -> u64 {
+    let labels: usize = exemplar.labels.iter().map(|l| 64 + l.name.len() + l.value.len()).sum();
+    (80 + labels) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Labels, Timestamp};
+
+    fn exemplar(at: i64, value: f64) -> Exemplar {
+        let labels = Labels::from_pairs([("trace_id", format!("{at}"))]);
+        Exemplar { labels, value, at: Timestamp::from_ms(at) }
+    }
+
+    fn times(exemplars: &Exemplars, series: u32) -> Vec<i64> {
+        exemplars.within(series, i64::MIN, i64::MAX).map(|e| e.at.as_ms()).collect()
+    }
+
+    #[test]
+    fn the_newest_of_each_series_stay_in_order_of_time() {
+        let mut exemplars = Exemplars::default();
+        for at in 0..150 {
+            assert!(exemplars.put(1, exemplar(at, 1.0)));
+        }
+        assert_eq!(times(&exemplars, 1), (50..150).collect::<Vec<_>>());
+        assert!(!exemplars.put(1, exemplar(149, 1.0)), "there already");
+        assert!(exemplars.put(1, exemplar(149, 2.0)), "another at the same time");
+        assert!(!exemplars.put(1, exemplar(149, 1.0)), "still there");
+        assert!(!exemplars.put(1, exemplar(3, 1.0)), "older than the last");
+        assert_eq!(exemplars.within(1, 148, 149).count(), 3);
+        exemplars.delete(1, 0, 148);
+        assert_eq!((times(&exemplars, 1), exemplars.count()), (vec![149, 149], 2));
+        exemplars.delete(1, 0, 1_000);
+        assert_eq!((exemplars.count(), exemplars.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn the_oldest_of_all_go_first() {
+        let mut exemplars = Exemplars::default();
+        let series = u32::try_from(ORG_MAX / 50).expect("small");
+        for round in 0..60 {
+            for id in 0..series {
+                exemplars.put(id, exemplar(round, 0.5));
+            }
+        }
+        assert_eq!(exemplars.count(), ORG_MAX);
+        assert_eq!(times(&exemplars, 0), (10..60).collect::<Vec<_>>());
+        assert!(exemplars.order.len() <= 2 * ORG_MAX);
+        let all = exemplars.in_order();
+        assert_eq!((all.len(), all[0].0, all[0].1.at.as_ms()), (ORG_MAX, 0, 10));
+    }
+
+    #[test]
+    fn a_replay_of_everything_changes_nothing() {
+        let came: Vec<(u32, Exemplar)> =
+            (0..500u32).map(|n| (n % 7, exemplar(i64::from(n % 90), f64::from(n % 3)))).collect();
+        let mut exemplars = Exemplars::default();
+        for (series, exemplar) in &came {
+            exemplars.put(*series, exemplar.clone());
+        }
+        let all = |exemplars: &Exemplars| {
+            exemplars.in_order().into_iter().map(|(series, e)| (series, e.clone())).collect::<Vec<_>>()
+        };
+        let before = all(&exemplars);
+        for (series, exemplar) in &came {
+            exemplars.put(*series, exemplar.clone());
+        }
+        assert_eq!(all(&exemplars), before);
+    }
+}

@@ -1,0 +1,272 @@
+//! Bodies of the log's records about what few series have.
+//!
+//! ```text
+//! histograms   varint n, n x { varint series id, varint chunk bytes, chunk }        chunks as drawn in `chunk`
+//! exemplars    varint n, n x { varint series id, zigzag time, u64 value (bit pattern),
+//!                              varint labels, labels x { varint bytes, name, varint bytes, value } }
+//! starts       varint n, n x { varint series id, zigzag time, zigzag time - start }
+//! ```
+//! Samples of one series stand in their sender's order, in one chunk or several.
+
+use super::chunk::{self, Decoder};
+use crate::model::{Exemplar, Histogram, Label, Labels, Timestamp};
+use crate::tsdb::bytes::{Reader, put_text, put_varint, put_zigzag};
+use crate::tsdb::error::Damage;
+use crate::tsdb::wal::record::Kind;
+
+/// Labels of an exemplar at most: they share 128 characters.
+const LABELS_MAX: usize = Exemplar::LABEL_CHARS_MAX;
+
+/// A start timestamp on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) struct LogStart {
+    pub(in crate::tsdb) series: u32,
+    pub(in crate::tsdb) at_ms: i64,
+    pub(in crate::tsdb) start_ms: i64,
+}
+
+/// Collects items of one kind until there are enough for a record.
+#[derive(Debug, Default)]
+pub(in crate::tsdb) struct Body {
+    items: Vec<u8>,
+    count: u64,
+    greatest_ms: Option<i64>,
+}
+
+impl Body {
+    /// Bytes so far.
+    pub(in crate::tsdb) fn bytes(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(in crate::tsdb) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The body, and the greatest time in it.
+    pub(in crate::tsdb) fn finish(self) -> (Vec<u8>, i64) {
+        let mut body = Vec::with_capacity(self.items.len() + 10);
+        put_varint(&mut body, self.count);
+        body.extend_from_slice(&self.items);
+        (body, self.greatest_ms.unwrap_or(i64::MIN))
+    }
+
+    fn item(&mut self, series: u32, at_ms: i64) -> &mut Vec<u8> {
+        self.count += 1;
+        self.greatest_ms = self.greatest_ms.max(Some(at_ms));
+        put_varint(&mut self.items, u64::from(series));
+        &mut self.items
+    }
+
+    pub(in crate::tsdb) fn histograms(&mut self, series: u32, samples: &[(i64, &Histogram)]) {
+        let greatest = samples.iter().map(|(at, _)| *at).max().unwrap_or(i64::MIN);
+        chunk::encode(samples.iter().copied(), |_, _, _, chunk| {
+            let items = self.item(series, greatest);
+            put_varint(items, chunk.len() as u64);
+            items.extend_from_slice(&chunk);
+        });
+    }
+
+    pub(in crate::tsdb) fn exemplar(&mut self, series: u32, exemplar: &Exemplar) {
+        let at = exemplar.at.as_ms();
+        put_exemplar(self.item(series, at), exemplar);
+    }
+
+    pub(in crate::tsdb) fn start(&mut self, start: LogStart) {
+        let LogStart { series, at_ms, start_ms } = start;
+        let items = self.item(series, at_ms);
+        put_zigzag(items, at_ms);
+        put_zigzag(items, at_ms.wrapping_sub(start_ms));
+    }
+}
+
+fn put_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar) {
+    put_zigzag(out, exemplar.at.as_ms());
+    out.extend_from_slice(&exemplar.value.to_bits().to_le_bytes());
+    put_varint(out, exemplar.labels.len() as u64);
+    for label in &exemplar.labels {
+        put_text(out, &label.name);
+        put_text(out, &label.value);
+    }
+}
+
+fn take_exemplar(reader: &mut Reader<'_>) -> Result<Exemplar, Damage> {
+    let at = Timestamp::from_ms(reader.zigzag()?);
+    let value = f64::from_bits(reader.u64()?);
+    let count = reader.count(2)?;
+    if count > LABELS_MAX {
+        return Err(reader.damage("an exemplar with too many labels"));
+    }
+    let mut labels: Vec<Label> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let label = Label { name: reader.text()?.into(), value: reader.text()?.into() };
+        if label.value.is_empty() || labels.last().is_some_and(|last| last.name >= label.name) {
+            return Err(reader.damage("labels of an exemplar do not ascend"));
+        }
+        labels.push(label);
+    }
+    Ok(Exemplar { labels: Labels::from_sorted(labels), value, at })
+}
+
+fn take_series(reader: &mut Reader<'_>) -> Result<u32, Damage> {
+    u32::try_from(reader.varint()?).map_err(|_| reader.damage("series id over 32 bits"))
+}
+
+/// Calls `each` with every chunk's series and decoder.
+///
+/// # Errors
+/// [`Damage`] where the body is none; what came before it has been handed out.
+pub(in crate::tsdb) fn decode_histograms(
+    body: &[u8],
+    mut each: impl FnMut(u32, Decoder<'_>) -> Result<(), Damage>,
+) -> Result<(), Damage> {
+    let mut reader = Reader::new(body);
+    for _ in 0..reader.count(2)? {
+        let series = take_series(&mut reader)?;
+        let bytes = reader.count(1)?;
+        each(series, Decoder::new(reader.take(bytes)?)?)?;
+    }
+    reader.end()
+}
+
+/// Calls `each` with every exemplar and its series.
+///
+/// # Errors
+/// As [`decode_histograms`].
+pub(in crate::tsdb) fn decode_exemplars(
+    body: &[u8],
+    mut each: impl FnMut(u32, Exemplar),
+) -> Result<(), Damage> {
+    let mut reader = Reader::new(body);
+    for _ in 0..reader.count(11)? {
+        let series = take_series(&mut reader)?;
+        each(series, take_exemplar(&mut reader)?);
+    }
+    reader.end()
+}
+
+/// Calls `each` with every start timestamp.
+///
+/// # Errors
+/// As [`decode_histograms`].
+pub(in crate::tsdb) fn decode_starts(body: &[u8], mut each: impl FnMut(LogStart)) -> Result<(), Damage> {
+    let mut reader = Reader::new(body);
+    for _ in 0..reader.count(3)? {
+        let series = take_series(&mut reader)?;
+        let at_ms = reader.zigzag()?;
+        each(LogStart { series, at_ms, start_ms: at_ms.wrapping_sub(reader.zigzag()?) });
+    }
+    reader.end()
+}
+
+/// The greatest time in a body of one of these kinds; the least possible in any other, or in one that is damaged.
+pub(in crate::tsdb) fn greatest_ms(kind: Kind, body: &[u8]) -> i64 {
+    let mut greatest = i64::MIN;
+    // What is damaged has been told where the record was applied.
+    let _ = match kind {
+        Kind::Histograms => decode_histograms(body, |_, mut decoder| {
+            while let Some(at) = decoder.advance()? {
+                greatest = greatest.max(at);
+            }
+            Ok(())
+        }),
+        Kind::Exemplars => decode_exemplars(body, |_, exemplar| greatest = greatest.max(exemplar.at.as_ms())),
+        Kind::Starts => decode_starts(body, |start| greatest = greatest.max(start.at_ms)),
+        _ => Ok(()),
+    };
+    greatest
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::{any_histogram, exponential};
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        data_encoding::HEXLOWER.encode(bytes)
+    }
+
+    fn exemplar(at: i64, value: f64, labels: &[(String, String)]) -> Exemplar {
+        let labels = labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        Exemplar { labels: Labels::from_pairs(labels), value, at: Timestamp::from_ms(at) }
+    }
+
+    proptest! {
+        #[test]
+        fn decode_after_encode_is_identity(
+            histograms in prop::collection::vec((any::<u32>(), prop::collection::vec((any::<i64>(), any_histogram()), 1..4)), 0..5),
+            exemplars in prop::collection::vec((any::<u32>(), any::<i64>(), any::<f64>(), prop::collection::vec(("[a-c]{1,3}", "[äa-z]{0,5}"), 0..4)), 0..8),
+            starts in prop::collection::vec((any::<u32>(), any::<i64>(), any::<i64>()), 0..9),
+        ) {
+            let mut body = Body::default();
+            for (series, samples) in &histograms {
+                body.histograms(*series, &samples.iter().map(|(at, h)| (*at, h)).collect::<Vec<_>>());
+            }
+            let (bytes, greatest) = body.finish();
+            let mut back: Vec<(u32, Vec<(i64, Histogram)>)> = Vec::new();
+            decode_histograms(&bytes, |series, mut decoder| {
+                let mut rows = Vec::new();
+                while let Some(row) = decoder.next()? {
+                    rows.push(row);
+                }
+                match back.last_mut() {
+                    Some((last, all)) if *last == series => all.extend(rows),
+                    _ => back.push((series, rows)),
+                }
+                Ok(())
+            }).expect("decodes");
+            let mut expected: Vec<(u32, Vec<(i64, Histogram)>)> = Vec::new();
+            for (series, samples) in histograms {
+                match expected.last_mut() {
+                    Some((last, all)) if *last == series => all.extend(samples),
+                    _ => expected.push((series, samples)),
+                }
+            }
+            prop_assert_eq!(back, expected);
+            prop_assert_eq!(greatest_ms(Kind::Histograms, &bytes), greatest);
+
+            let exemplars: Vec<(u32, Exemplar)> =
+                exemplars.iter().map(|(s, at, v, labels)| (*s, exemplar(*at, *v, labels))).collect();
+            let mut body = Body::default();
+            exemplars.iter().for_each(|(series, exemplar)| body.exemplar(*series, exemplar));
+            let (bytes, greatest) = body.finish();
+            let mut back = Vec::new();
+            decode_exemplars(&bytes, |series, exemplar| back.push((series, exemplar))).expect("decodes");
+            prop_assert_eq!(back, exemplars);
+            prop_assert_eq!(greatest_ms(Kind::Exemplars, &bytes), greatest);
+
+            let starts: Vec<LogStart> =
+                starts.iter().map(|(series, at_ms, start_ms)| LogStart { series: *series, at_ms: *at_ms, start_ms: *start_ms }).collect();
+            let mut body = Body::default();
+            starts.iter().for_each(|start| body.start(*start));
+            let (bytes, greatest) = body.finish();
+            let mut back = Vec::new();
+            decode_starts(&bytes, |start| back.push(start)).expect("decodes");
+            prop_assert_eq!(back, starts);
+            prop_assert_eq!(greatest_ms(Kind::Starts, &bytes), greatest);
+        }
+
+        #[test]
+        fn a_reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            for kind in [Kind::Histograms, Kind::Exemplars, Kind::Starts] {
+                greatest_ms(kind, &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_the_drawing() {
+        let mut body = Body::default();
+        body.exemplar(200, &exemplar(-1, 1.5, &[("id".to_owned(), "ab".to_owned())]));
+        assert_eq!(hex(&body.finish().0), "01 c801 01 000000000000f83f 01 026964 026162".replace(' ', ""));
+        let mut body = Body::default();
+        body.start(LogStart { series: 1, at_ms: 100, start_ms: 40 });
+        assert_eq!(hex(&body.finish().0), "01 01 c801 78".replace(' ', ""));
+        let mut body = Body::default();
+        body.histograms(7, &[(1, &exponential(0, 0.0, &[], &[], 0.0, 3, &[]))]);
+        let chunk = "00 00 0000000000000000 00 00 00 02 00 00 06 06";
+        assert_eq!(hex(&body.finish().0), format!("01 07 12 {chunk}").replace(' ', ""));
+    }
+}

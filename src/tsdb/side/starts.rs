@@ -1,0 +1,134 @@
+//! Start (created) timestamps of one series: change points, since a counter's start changes only when its process does.
+
+use crate::model::StartChange;
+use crate::model::Timestamp;
+
+/// Ascending by time: from each on, counts run since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::tsdb) struct Starts {
+    pub(super) changes: Vec<(i64, i64)>,
+    /// The greatest time of a sample that said one.
+    pub(super) last_at: Option<i64>,
+}
+
+impl Starts {
+    /// What the sample at `at` says. Samples after it that said something else go on saying it.
+    pub(in crate::tsdb) fn put(&mut self, at: i64, start: i64) {
+        let newest = self.last_at.is_none_or(|last| at >= last);
+        self.last_at = self.last_at.max(Some(at));
+        let place = self.changes.partition_point(|(from, _)| *from <= at);
+        let before = place.checked_sub(1).and_then(|before| self.changes.get(before)).copied();
+        if before.is_some_and(|(_, have)| have == start) {
+            return;
+        }
+        let exact = before.is_some_and(|(from, _)| from == at);
+        let place = if exact { place - 1 } else { place };
+        if exact {
+            self.changes.remove(place);
+        }
+        self.changes.insert(place, (at, start));
+        // A late one is about its own time alone.
+        let follows = self.changes.get(place + 1).map(|(from, _)| *from);
+        if let (false, Some((_, have)), Some(next)) = (newest, before, at.checked_add(1))
+            && follows.is_none_or(|from| from > next)
+        {
+            self.changes.insert(place + 1, (next, have));
+        }
+    }
+
+    /// The changes that matter for samples in a range: the last one before it, too.
+    pub(in crate::tsdb) fn within(&self, start: i64, end: i64) -> &[(i64, i64)] {
+        let first = self.changes.partition_point(|(at, _)| *at <= start).saturating_sub(1);
+        let after = self.changes.partition_point(|(at, _)| *at <= end);
+        self.changes.get(first..after).unwrap_or_default()
+    }
+
+    /// Those that a seal takes: before the barrier.
+    pub(in crate::tsdb) fn closed(&self, barrier: i64) -> &[(i64, i64)] {
+        let end = self.changes.partition_point(|(at, _)| *at < barrier);
+        self.changes.get(..end).unwrap_or_default()
+    }
+
+    /// Lets go of those before the barrier, but for the last: what comes is compared with it.
+    pub(in crate::tsdb) fn release(&mut self, barrier: i64) {
+        let gone = self.closed(barrier).len().saturating_sub(1);
+        self.changes.drain(..gone);
+    }
+
+    pub(in crate::tsdb) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    pub(in crate::tsdb) fn memory(&self) -> u64 {
+        (16 * self.changes.capacity()) as u64
+    }
+}
+
+/// Appends changes to an answer; of neighbours that say the same, the first.
+pub(in crate::tsdb) fn push_changes(changes: &[(i64, i64)], out: &mut Vec<StartChange>) {
+    for (at, start) in changes {
+        let (at, start) = (Timestamp::from_ms(*at), Timestamp::from_ms(*start));
+        if out.last().is_none_or(|last| last.start != start) {
+            out.push(StartChange { at, start });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(starts: &Starts, time: i64) -> Option<i64> {
+        let upto = starts.changes.partition_point(|(from, _)| *from <= time);
+        starts.changes.get(upto.checked_sub(1)?).map(|(_, start)| *start)
+    }
+
+    proptest! {
+        #[test]
+        fn every_sample_keeps_its_start(samples in prop::collection::vec((0i64..60, 0i64..4), 0..60)) {
+            let (mut starts, mut model) = (Starts::default(), BTreeMap::new());
+            for (time, start) in &samples {
+                starts.put(*time, *start);
+                model.insert(*time, *start);
+                for (time, start) in &model {
+                    prop_assert_eq!(at(&starts, *time), Some(*start), "at {}", time);
+                }
+                prop_assert!(starts.changes.is_sorted_by(|a, b| a.0 < b.0));
+            }
+        }
+
+        #[test]
+        fn a_replay_of_everything_changes_nothing(samples in prop::collection::btree_map(0i64..60, 0i64..4, 0..30), order: u64) {
+            let mut samples: Vec<(i64, i64)> = samples.into_iter().collect();
+            let len = samples.len().max(1);
+            samples.rotate_left(usize::try_from(order % len as u64).expect("small"));
+            let mut starts = Starts::default();
+            for (time, start) in &samples {
+                starts.put(*time, *start);
+            }
+            let before: Vec<_> = samples.iter().map(|(time, _)| at(&starts, *time)).collect();
+            for (time, start) in &samples {
+                starts.put(*time, *start);
+            }
+            let after: Vec<_> = samples.iter().map(|(time, _)| at(&starts, *time)).collect();
+            prop_assert_eq!(before, after);
+        }
+    }
+
+    #[test]
+    fn a_steady_counter_is_one_change() {
+        let mut starts = Starts::default();
+        for time in 0..1_000 {
+            starts.put(time * 15_000, if time < 500 { 7 } else { 8_000 });
+        }
+        assert_eq!(starts.changes, [(0, 7), (7_500_000, 8_000)]);
+        assert_eq!(starts.within(1, 100), [(0, 7)]);
+        assert_eq!(starts.within(8_000_000, 9_000_000), [(7_500_000, 8_000)]);
+        starts.release(9_000_000);
+        assert_eq!(starts.changes, [(7_500_000, 8_000)]);
+    }
+}

@@ -1,0 +1,95 @@
+//! Reading what few series have: native histograms, start timestamps, exemplars.
+
+use super::Snapshot;
+use crate::model::{HistogramColumns, Matcher, StartChange, TimeRange};
+use crate::tsdb::report::{Listing, SampleColumns, SeriesExemplars, SeriesId};
+use crate::tsdb::store::OrgStore;
+
+impl Snapshot {
+    /// Replaces `out` with the native histograms of `id` inside `range` and the scope's time; ascending, each time once.
+    ///
+    /// A series outside the scope has none, whatever id is asked for.
+    pub fn read_histograms(&self, id: SeriesId, range: TimeRange, out: &mut HistogramColumns) {
+        out.clear();
+        let Some(store) = self.readable(id) else { return };
+        store.side.read_histograms(id.0, self.within(range), out);
+    }
+
+    /// The start timestamps that samples of `id` inside `range` and the scope's time have, as changes: each holds until
+    /// the next. The first may be at a time before the range. None where no sender gave one.
+    pub fn starts(&self, id: SeriesId, range: TimeRange) -> Vec<StartChange> {
+        let mut out = Vec::new();
+        if let Some(store) = self.readable(id) {
+            store.side.starts(id.0, self.within(range), &mut out);
+        }
+        out
+    }
+
+    /// The exemplars inside `range` and the scope's time of the series that pass all matchers of any selector, by series
+    /// in order of labels; at most `limit` of them.
+    pub fn exemplars(
+        &self,
+        selectors: &[&[Matcher]],
+        range: TimeRange,
+        limit: usize,
+    ) -> Listing<SeriesExemplars> {
+        let mut listing = Listing::default();
+        let Some(store) = &self.store else { return listing };
+        let range = self.within(range);
+        let table = store.table();
+        let exemplars = store.side.exemplars();
+        let mut found: Vec<SeriesExemplars> = Vec::new();
+        for id in exemplars.series() {
+            let mut within = exemplars.within(id, range.start.as_ms(), range.end.as_ms()).peekable();
+            if within.peek().is_none() {
+                continue;
+            }
+            let Some(labels) = table.labels(id) else { continue };
+            let asked =
+                selectors.iter().any(|matchers| matchers.iter().all(|matcher| matcher.admits(&labels)));
+            if asked && self.admits(&labels) {
+                found.push(SeriesExemplars { labels, exemplars: within.cloned().collect() });
+            }
+        }
+        drop(exemplars);
+        drop(table);
+        found.sort_unstable_by(|a, b| a.labels.cmp(&b.labels));
+        let mut room = limit;
+        for mut series in found {
+            listing.truncated |= series.exemplars.len() > room;
+            series.exemplars.truncate(room);
+            room -= series.exemplars.len();
+            if !series.exemplars.is_empty() {
+                listing.items.push(series);
+            }
+        }
+        listing
+    }
+
+    /// The store, if this series may be read.
+    fn readable(&self, id: SeriesId) -> Option<&OrgStore> {
+        let store = self.store.as_deref()?;
+        let by_labels = !self.scope.matchers.is_empty() || !self.scope.names.is_empty();
+        let hidden = by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels));
+        (!hidden).then_some(store)
+    }
+
+    /// At a time that has a histogram too, the histogram is what the series has: takes such floats out.
+    #[cold]
+    pub(super) fn yield_to_histograms(&self, id: SeriesId, range: TimeRange, out: &mut SampleColumns) {
+        let mut histograms = HistogramColumns::default();
+        self.read_histograms(id, range, &mut histograms);
+        if histograms.is_empty() {
+            return;
+        }
+        let mut keep =
+            out.times.iter().map(|at| histograms.times.binary_search(at).is_err()).collect::<Vec<_>>();
+        if keep.iter().all(|keep| *keep) {
+            return;
+        }
+        let mut keep_too = keep.clone().into_iter();
+        out.values.retain(|_| keep_too.next().unwrap_or(true));
+        let mut keep = keep.drain(..);
+        out.times.retain(|_| keep.next().unwrap_or(true));
+    }
+}

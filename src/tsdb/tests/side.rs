@@ -1,0 +1,277 @@
+//! Histograms, start timestamps and exemplars, through everything that may happen to them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{Exemplar, Histogram, HistogramColumns, Matcher, StartChange};
+use crate::tsdb::side::tests::{any_histogram, exponential};
+
+fn histogram(count: u64) -> Histogram {
+    exponential(3, 0.001, &[(-1, 2), (3, 1)], &[], count as f64 / 4.0, count, &[count, 2 * count, 0])
+}
+
+fn native(job: &str) -> Labels {
+    labels(&[("__name__", "native"), ("job", job)])
+}
+
+fn at(ms: i64) -> Timestamp {
+    NOW.plus_ms(-ms)
+}
+
+fn write_native(
+    tsdb: &Tsdb,
+    org: OrgId,
+    series: &Labels,
+    samples: impl IntoIterator<Item = (Timestamp, Histogram)>,
+) -> AppendReport {
+    let mut batch = BatchBuilder::default();
+    batch.series(series, []).histograms(samples);
+    tsdb.append(org, &batch.batch(), NOW).expect("stored")
+}
+
+/// By label set: times and histograms, start changes, times and first labels of exemplars.
+type Beside = BTreeMap<String, (Vec<(i64, Histogram)>, Vec<StartChange>, Vec<Exemplar>)>;
+
+fn beside(tsdb: &Tsdb, org: OrgId) -> Beside {
+    let snapshot = tsdb.snapshot(&Access::whole(org));
+    let mut found = Beside::new();
+    let mut out = HistogramColumns::default();
+    for series in snapshot.select(&[], TimeRange::ALL) {
+        snapshot.read_histograms(series.id, TimeRange::ALL, &mut out);
+        let samples = out.times.iter().copied().zip(out.histograms.iter().cloned()).collect();
+        let starts = snapshot.starts(series.id, TimeRange::ALL);
+        found.insert(series.labels.to_string(), (samples, starts, Vec::new()));
+    }
+    for series in snapshot.exemplars(&[&[]], TimeRange::ALL, usize::MAX).items {
+        found.entry(series.labels.to_string()).or_default().2 = series.exemplars;
+    }
+    found
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append { org: u32, series: usize, samples: Vec<(i64, Histogram)>, start: Option<i64>, exemplar: bool },
+    Checkpoint,
+    EarlyCheckpoint,
+    CloseAndOpen,
+    DropAndOpen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let samples = prop::collection::vec((0i64..600, any_histogram()), 1..12);
+    let starts = prop::option::of(601i64..604);
+    let append = (1u32..3, 0usize..4, samples, starts, any::<bool>());
+    prop_oneof![
+        8 => append.prop_map(|(org, series, samples, start, exemplar)| Step::Append { org, series, samples, start, exemplar }),
+        1 => Just(Step::Checkpoint),
+        1 => Just(Step::EarlyCheckpoint),
+        1 => Just(Step::CloseAndOpen),
+        1 => Just(Step::DropAndOpen),
+    ]
+}
+
+#[derive(Default)]
+struct Series {
+    last: Option<i64>,
+    samples: BTreeMap<i64, Histogram>,
+}
+
+impl Series {
+    fn put(&mut self, at: i64, histogram: &Histogram) -> bool {
+        if self.last == Some(at) && self.samples.get(&at) != Some(histogram) {
+            return false;
+        }
+        self.last = self.last.max(Some(at));
+        self.samples.insert(at, histogram.clone());
+        true
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn histograms_equal_a_map_through_restarts_and_what_is_beside_them_stays(steps in prop::collection::vec(step(), 1..30)) {
+        let dir = tempfile::tempdir().expect("made");
+        let mut tsdb = open(dir.path()).0;
+        let mut model: BTreeMap<(u32, usize), Series> = BTreeMap::new();
+        for step in &steps {
+            let before: Vec<Beside> = (1..3).map(|org| beside(&tsdb, OrgId(org))).collect();
+            match step {
+                Step::Append { org, series, samples, start, exemplar } => {
+                    let time = |ago_s: i64| at(600_000 - ago_s * 1_000);
+                    let mut batch = BatchBuilder::default();
+                    let name = native(&format!("job-{series}"));
+                    batch.series(&name, []).histograms(samples.iter().map(|(ago_s, h)| (time(*ago_s), h.clone())));
+                    if let Some(start) = start {
+                        batch.start(time(samples[0].0), at(*start * 1_000));
+                    }
+                    if *exemplar {
+                        let labels = labels(&[("trace_id", &samples[0].0.to_string())]);
+                        batch.exemplar(Exemplar { labels, value: 0.5, at: time(samples[0].0) });
+                    }
+                    let report = tsdb.append(OrgId(*org), &batch.batch(), NOW).expect("stored");
+                    let known = model.entry((*org, *series)).or_default();
+                    let stored = samples.iter().filter(|(ago_s, h)| known.put(time(*ago_s).as_ms(), h)).count();
+                    prop_assert_eq!((report.stored, report.histograms), (stored as u64, stored as u64));
+                    prop_assert_eq!(report.refused, (samples.len() - stored) as u64);
+                }
+                Step::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
+                Step::EarlyCheckpoint => {
+                    let folder = tsdb.folder.clone().expect("on disk");
+                    let early = tsdb.stats().last_seq.saturating_sub(5);
+                    checkpoint::write(&folder, &tsdb.stores, early, || Ok(())).expect("made");
+                }
+                Step::CloseAndOpen | Step::DropAndOpen => {
+                    if matches!(step, Step::CloseAndOpen) {
+                        tsdb.close();
+                    }
+                    drop(tsdb);
+                    let (again, report) = open(dir.path());
+                    prop_assert_eq!(report.read_only, None);
+                    prop_assert_eq!(report.notes, Vec::<String>::new());
+                    tsdb = again;
+                }
+            }
+            for org in 1..3u32 {
+                let found = beside(&tsdb, OrgId(org));
+                if !matches!(step, Step::Append { .. }) {
+                    prop_assert_eq!(&found, &before[org as usize - 1]);
+                }
+                let found: BTreeMap<String, Vec<(i64, Histogram)>> =
+                    found.into_iter().map(|(name, (samples, ..))| (name, samples)).collect();
+                let mut expected = BTreeMap::new();
+                for ((_, series), known) in model.iter().filter(|((o, _), _)| *o == org) {
+                    let samples = known.samples.iter().map(|(t, h)| (*t, h.clone())).collect();
+                    expected.insert(native(&format!("job-{series}")).to_string(), samples);
+                }
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_series_of_histograms_is_listed_has_no_floats_and_ends_at_a_restart_where_it_ended() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    write(&tsdb, ORG, &up("a"), &[ago(5, 1.0)]);
+    let samples = (0..300).map(|n| (at(30_000 - n * 100), histogram(n.cast_unsigned())));
+    assert_eq!(write_native(&tsdb, ORG, &native("a"), samples).stored, 300);
+    let snapshot = tsdb.snapshot(&Access::whole(ORG));
+    let found = snapshot.select(&[Matcher::equal("__name__", "native")], TimeRange::ALL);
+    assert_eq!(found.len(), 1);
+    let mut floats = SampleColumns::default();
+    snapshot.read(found[0].id, TimeRange::ALL, &mut floats);
+    assert!(floats.times.is_empty());
+    let early = TimeRange::new(Timestamp::from_ms(0), at(40_000));
+    assert!(snapshot.select(&[], early).is_empty(), "found where they are, and only there");
+    let (stats, before) = (tsdb.stats(), beside(&tsdb, ORG));
+    assert_eq!((stats.samples, stats.orgs[0].histograms), (301, 300));
+    assert!(stats.head_bytes > 2_000);
+    tsdb.checkpoint(NOW).expect("made");
+    drop(tsdb);
+    let (tsdb, report) = open(dir.path());
+    assert_eq!((report.mode, report.samples), (RecoveryMode::Checkpoint, 0));
+    assert_eq!(beside(&tsdb, ORG), before);
+    assert_eq!(tsdb.stats().orgs[0].histograms, 300);
+    // What comes next is judged as before the restart.
+    let last = at(30_000 - 299 * 100);
+    assert_eq!(write_native(&tsdb, ORG, &native("a"), [(last, histogram(299))]).stored, 1);
+    let report = write_native(&tsdb, ORG, &native("a"), [(last, histogram(1))]);
+    assert_eq!((report.refused, report.refusals[0].code), (1, "duplicate_sample"));
+    assert_eq!(beside(&tsdb, ORG), before);
+}
+
+#[test]
+fn at_one_time_a_series_has_one_value_and_the_histogram_is_it() {
+    let tsdb = Tsdb::scaffold();
+    let mut batch = BatchBuilder::default();
+    batch.series(&native("a"), [ago(30, 1.0), ago(20, 2.0), ago(10, 3.0)]);
+    batch.histograms([(at(20), histogram(1)), (at(15), histogram(2))]);
+    assert_eq!(tsdb.append(ORG, &batch.batch(), NOW).expect("stored").stored, 5);
+    let series = native("a").to_string();
+    let floats: Vec<i64> = content(&tsdb, ORG)[&series].iter().map(|(at, _)| *at).collect();
+    assert_eq!(floats, [at(30).as_ms(), at(10).as_ms()]);
+    let histograms: Vec<i64> = beside(&tsdb, ORG)[&series].0.iter().map(|(at, _)| *at).collect();
+    assert_eq!(histograms, [at(20).as_ms(), at(15).as_ms()]);
+}
+
+#[test]
+fn refusals_name_the_histogram_and_the_others_are_stored() {
+    let tsdb = Tsdb::in_memory(Options::default(), [0; 32]);
+    let mut builder = BatchBuilder::default();
+    builder.series(&native("a"), []).histograms([(at(9), histogram(1)), (at(-86_400_000), histogram(2))]);
+    let mut batch = builder.batch();
+    let wrong = crate::model::HistogramError::Schema(9);
+    batch.histograms.push(crate::model::HistogramSample { series: 0, at: at(8), value: Err(wrong) });
+    let report = tsdb.append(ORG, &batch, NOW).expect("stored");
+    assert_eq!((report.stored, report.refused), (1, 2));
+    let codes: Vec<&str> = report.refusals.iter().map(|refusal| refusal.code).collect();
+    assert_eq!(codes, ["too_far_in_future", "histogram_schema"]);
+    assert!(report.refusals[1].series.contains("native"), "{:?}", report.refusals[1]);
+}
+
+#[test]
+fn exemplars_are_found_by_selector_time_and_scope_and_outlive_a_restart() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    let exemplar =
+        |id: &str, ms: i64| Exemplar { labels: labels(&[("trace_id", id)]), value: 0.25, at: at(ms) };
+    let mut batch = BatchBuilder::default();
+    batch.series(&up("a"), [ago(5, 1.0)]).exemplar(exemplar("one", 9)).exemplar(exemplar("two", 8));
+    batch.series(&up("b"), [ago(5, 1.0)]).exemplar(exemplar("three", 7)).exemplar(exemplar("three", 7));
+    let long = "ä".repeat(121);
+    batch.exemplar(exemplar(&long, 6)).exemplar(exemplar("early", 700));
+    let report = tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
+    assert_eq!((report.stored, report.exemplars, report.refused), (2, 3, 0));
+    assert_eq!(tsdb.stats().orgs[0].exemplars_dropped_total, 3);
+    let ids = |tsdb: &Tsdb, selector: &[Matcher], range: TimeRange, limit| {
+        let listing = tsdb.snapshot(&Access::whole(ORG)).exemplars(&[selector], range, limit);
+        let found = listing
+            .items
+            .iter()
+            .flat_map(|s| s.exemplars.iter().map(|e| e.labels.value("trace_id").to_owned()));
+        (found.collect::<Vec<_>>().join(" "), listing.truncated)
+    };
+    let b = [Matcher::equal("job", "b")];
+    for round in 0..2 {
+        assert_eq!(ids(&tsdb, &[], TimeRange::ALL, 9), ("one two three".to_owned(), false), "{round}");
+        assert_eq!(ids(&tsdb, &b, TimeRange::ALL, 9), ("three".to_owned(), false));
+        assert_eq!(ids(&tsdb, &[], TimeRange::new(at(8), at(0)), 9), ("two three".to_owned(), false));
+        assert_eq!(ids(&tsdb, &[], TimeRange::ALL, 1), ("one".to_owned(), true));
+        tsdb.checkpoint(NOW).expect("made");
+    }
+    drop(tsdb);
+    let (tsdb, _) = open(dir.path());
+    assert_eq!(ids(&tsdb, &[], TimeRange::ALL, 9), ("one two three".to_owned(), false));
+    let mut access = Access::whole(ORG);
+    access.scope.matchers.push(Matcher::equal("job", "b"));
+    let found = tsdb.snapshot(&access).exemplars(&[&[]], TimeRange::ALL, 9);
+    assert_eq!(found.items.len(), 1);
+    std::fs::remove_dir_all(dir.path().join("head")).expect("removed");
+    drop(tsdb);
+    assert_eq!(
+        ids(&open(dir.path()).0, &[], TimeRange::ALL, 9),
+        ("one two three".to_owned(), false),
+        "the log"
+    );
+}
+
+#[test]
+fn start_timestamps_are_changes_that_samples_of_either_kind_may_bring() {
+    let tsdb = Tsdb::scaffold();
+    let mut batch = BatchBuilder::default();
+    batch.series(&up("a"), (0..10).rev().map(|n| ago(n * 10, 1.0)));
+    for n in 0..10 {
+        batch.start(at(n * 10), at(if n > 4 { 1_000 } else { 45 }));
+    }
+    batch.start(at(0), at(-5)).start(at(0), Timestamp::from_ms(0));
+    tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
+    let snapshot = tsdb.snapshot(&Access::whole(ORG));
+    let id = snapshot.select(&[], TimeRange::ALL)[0].id;
+    let change = |at, start| StartChange { at, start };
+    assert_eq!(snapshot.starts(id, TimeRange::ALL), [change(at(90), at(1_000)), change(at(40), at(45))]);
+    assert_eq!(snapshot.starts(id, TimeRange::new(at(20), at(0))), [change(at(40), at(45))]);
+    assert_eq!(snapshot.starts(id, TimeRange::new(at(60), at(60))), [change(at(90), at(1_000))]);
+}
