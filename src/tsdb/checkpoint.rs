@@ -371,7 +371,7 @@ pub(super) fn load(
     if done.generation != generation {
         return Err(GenerationError::Done(format!("it is that of generation {}", done.generation)));
     }
-    for (org, noted) in &done.registries {
+    for (org, noted) in done.registries.iter().filter(|(org, _)| !stores.is_dropped(*org)) {
         let have = stores.org(*org).map_or(0, |store| store.registry().bytes);
         if have < *noted {
             let what = format!("the registry of organisation {org} has {have} valid bytes of {noted}");
@@ -394,6 +394,9 @@ fn load_row(
     body: &[u8],
 ) -> Result<(), Damage> {
     let mut reader = Reader::new(body);
+    if stores.is_dropped(org) {
+        return Ok(());
+    }
     let (row_seq, first, _least) = (reader.u64()?, reader.u32()?, reader.i64()?);
     let store = stores.org(org).ok_or_else(|| reader.damage("an organisation without a registry"))?;
     let table = store.table();
