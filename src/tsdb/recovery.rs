@@ -16,6 +16,7 @@ use super::disk;
 use super::error::{DiskError, OpenError};
 use super::manifest::{Listed, Manifest};
 use super::options::Options;
+use super::repair;
 use super::report::{RecoveryMode, RecoveryReport};
 use super::segment::{Segment, SegmentError, SegmentMeta};
 use super::segments::{Bad, Obsolete, Part, SegmentSet};
@@ -95,6 +96,7 @@ pub(super) fn recover(
 /// them is a log that was lost and never a store that is still empty.
 fn make_folder(dir: &Path, store: StoreId, options: &Options, now: Timestamp) -> Result<bool, OpenError> {
     let wal = dir.join("wal");
+    repair::finish_mending(dir)?;
     let is_new = !dir.join("series").exists() && !dir.join("head").exists();
     disk::create_dir(dir)?;
     disk::create_dir(&wal)?;
