@@ -28,7 +28,6 @@ mod tsdb {
 /// As in `tsdb::error`.
 mod error {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    #[expect(dead_code, reason = "there is no damage here to be told")]
     pub(crate) struct Damage {
         pub(crate) offset: u64,
         pub(crate) what: &'static str,
@@ -141,7 +140,8 @@ fn sealed(times: &[i64], values: &[u64], samples: usize) -> Figures {
             times_back.clear();
             values_back.clear();
             block::times_of(&times_data[at.0..end.0], &mut times_back).expect("a time block");
-            block::values_of(&data[at.1..end.1], 7, times_back.len(), &mut values_back)
+            let count = times_back.len();
+            block::values_within(&data[at.1..end.1], 7, count, 0..count, &mut values_back)
                 .expect("a value block");
             if check {
                 assert_eq!(times_back, times);
@@ -201,8 +201,10 @@ fn told(what: &str, ours: Figures, minis: Figures) {
 fn main() {
     let mut random = Random(7);
     let regular: Vec<i64> = (0..SAMPLES as i64).map(|index| START + index * STEP).collect();
-    let jittered: Vec<i64> = regular.iter().map(|time| time + (2.0 * random.about()) as i64).collect();
-    let irregular: Vec<i64> = regular.iter().map(|time| time + (random.unit() * 9_000.0) as i64).collect();
+    let mut moved = |by: u64| -> Vec<i64> {
+        regular.iter().map(|time| time + i64::try_from(random.next() % by).expect("small")).collect()
+    };
+    let (jittered, irregular) = (moved(5), moved(9_000));
     for samples in [120, 720] {
         println!("\nblocks of {samples}");
         println!("{:^29}   {:^21}   {:^17}", "sealed", "mini-blocks", "mini-blocks/sealed");

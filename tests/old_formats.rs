@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use promlet::entropy::Entropy;
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, Start};
@@ -109,17 +110,15 @@ fn opens(pack: &[u8]) {
         let options = ControlOptions { now: NOW, users_table: USERS_TABLE };
         let (control, report) = Control::open(&folder, &options).expect("opens");
         assert_eq!(report.start, Start::Intact, "start {start}");
-        let control = std::sync::Arc::new(control);
-        let home =
-            Home { dir: dir.path(), store: folder.store_id(), control: std::sync::Arc::clone(&control) };
+        let control = Arc::new(control);
+        let home = Home { dir: dir.path(), store: folder.store_id(), control: Arc::clone(&control) };
         let (tsdb, report) = Tsdb::open(home, Options::default(), &mut rng, NOW).expect("opens");
         assert_eq!((report.read_only, report.notes, report.series), (None, Vec::new(), 33), "start {start}");
         assert!(content(&tsdb, OrgId(1)) == acme && content(&tsdb, OrgId(2)) == beta, "start {start}");
         let described = tsdb.snapshot(&Access::whole(OrgId(1))).metadata(None, 9).items;
         assert_eq!(described.iter().map(|d| &*d.help).collect::<Vec<_>>(), ["Requests answered."]);
         drop(tsdb);
-        let control = std::sync::Arc::into_inner(control).expect("the store let go of it");
-        control.close().expect("closes");
+        drop(control);
     }
 }
 

@@ -121,7 +121,9 @@ fn resolve(
     let keys: Vec<_> = batch.series.iter().map(|series| domain.key(series.raw_labels)).collect();
     let mut ids: Vec<Option<u32>> = {
         let table = store.table();
-        keys.iter().map(|key| table.by_raw(*key)).collect()
+        let mut ids = Vec::new();
+        table.by_raw_many(&keys, &mut ids);
+        ids
     };
     let missing: Vec<usize> =
         ids.iter().enumerate().filter(|(_, id)| id.is_none()).map(|(place, _)| place).collect();

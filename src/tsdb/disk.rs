@@ -33,6 +33,8 @@ pub struct Faults {
     pub log_file_bytes: AtomicU32,
     /// So many steps of seals are done, then a seal stops as if the process had ended; negative: never.
     pub seal_steps_left: AtomicI64,
+    /// So many steps of compactions and retention are done, then they stop as if the process had ended; negative: never.
+    pub upkeep_steps_left: AtomicI64,
 }
 
 impl Default for Faults {
@@ -43,6 +45,7 @@ impl Default for Faults {
             free_bytes: AtomicU64::new(u64::MAX),
             log_file_bytes: AtomicU32::new(0),
             seal_steps_left: AtomicI64::new(-1),
+            upkeep_steps_left: AtomicI64::new(-1),
         }
     }
 }
@@ -86,6 +89,14 @@ impl Disk {
         match self {
             Disk::Real => true,
             Disk::Faulty(faults) => count_down(&faults.seal_steps_left).is_ok(),
+        }
+    }
+
+    /// Whether a compaction or retention goes on after a step.
+    pub(super) fn upkeep_goes_on(&self) -> bool {
+        match self {
+            Disk::Real => true,
+            Disk::Faulty(faults) => count_down(&faults.upkeep_steps_left).is_ok(),
         }
     }
 
@@ -172,6 +183,23 @@ pub(super) fn remove_dir_all(dir: &Path) -> Result<(), DiskError> {
     ops::remove_dir_all(dir).map_err(DiskError::at("remove", dir))
 }
 
+/// Unlinks a file, if it is there; answers whether it was. The caller syncs the directory.
+pub(super) fn remove_if_there(path: &Path) -> Result<bool, DiskError> {
+    match remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(e) if e.source.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Unlinks a directory and everything in it, if it is there; the caller syncs its parent.
+pub(super) fn remove_dir_if_there(dir: &Path) -> Result<(), DiskError> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map_err(DiskError::at("remove", dir)),
+    }
+}
+
 /// The content of a file of at most `bytes_max` bytes.
 pub(super) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, DiskError> {
     let length = fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
@@ -219,4 +247,3 @@ pub(super) fn open_to_read(path: &Path) -> Result<Option<File>, DiskError> {
 pub(super) fn length(file: &File, path: &Path) -> Result<u64, DiskError> {
     file.metadata().map(|found| found.len()).map_err(DiskError::at("look at", path))
 }
-

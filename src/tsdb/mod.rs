@@ -11,9 +11,13 @@
 //! in it are removed.
 
 mod append;
+mod backup;
 mod block;
 mod bytes;
+mod check;
 mod checkpoint;
+mod compact;
+mod delete;
 mod disk;
 mod error;
 mod head;
@@ -22,6 +26,7 @@ mod options;
 mod quota;
 mod recovery;
 mod report;
+mod retain;
 mod seal;
 mod segment;
 mod segments;
@@ -36,20 +41,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use backup::StageError;
+pub use check::{CheckProgress, Checked, check};
+pub use compact::{UpkeepError, UpkeepReport};
+pub use delete::{DeleteError, DeleteReport};
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;
 pub use options::{Durability, Options, OrgLimits};
 pub use report::{
-    AppendReport, Capacity, CheckpointReport, Description, Health, LabelSummary, Listing, Metric,
+    AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing, Metric,
     MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesExemplars,
-    SeriesId, Stats, Writes,
+    SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
 pub use snapshot::{SelectedSeries, Snapshot};
 
 use append::Clocked;
 use checkpoint::Folder;
+use compact::Compactor;
 use manifest::Manifest;
 use recovery::Recovered;
 use seal::Sealer;
@@ -87,6 +97,7 @@ pub struct Tsdb {
     /// Seals that wait for the one under way: it need not rest.
     seals_waiting: AtomicU32,
     removal: Mutex<Removal>,
+    compactor: Mutex<Compactor>,
     seals: seal::Counts,
 }
 
@@ -143,7 +154,8 @@ impl Tsdb {
             Some(resume) => {
                 let apply = applier(&stores);
                 Sink::Log(
-                    Log::start(wal, store, options.disk.clone(), resume, apply).map_err(OpenError::Thread)?,
+                    Log::start(wal, store, options.disk.clone(), options.durability, resume, apply)
+                        .map_err(OpenError::Thread)?,
                 )
             }
             None => {
@@ -164,6 +176,7 @@ impl Tsdb {
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
+            compactor: Mutex::default(),
             seals: seal::Counts::default(),
         };
         Ok((tsdb, report))
@@ -182,6 +195,7 @@ impl Tsdb {
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
+            compactor: Mutex::default(),
             seals: seal::Counts::default(),
         }
     }
@@ -196,7 +210,8 @@ impl Tsdb {
         self.stores.set_limits(org, limits);
     }
 
-    /// Stores a batch: when this answers, what the report counts as stored is durable and visible.
+    /// Stores a batch: when this answers, what the report counts as stored is visible, and durable as [`Durability`]
+    /// says.
     ///
     /// Series and samples that may not be stored are refused one by one and named in the report; the others are stored.
     /// The organisation is made on its first write. Blocks for one sync of the disk.
@@ -263,6 +278,11 @@ impl Tsdb {
         }
     }
 
+    /// When an append is answered.
+    pub fn durability(&self) -> Durability {
+        self.options.durability
+    }
+
     /// What a reader may see: one organisation within one scope. An organisation that never wrote is empty.
     pub fn snapshot(&self, access: &Access) -> Snapshot {
         Snapshot::new(self.stores.org(access.org), access.scope.clone())
@@ -284,8 +304,10 @@ impl Tsdb {
         let result = if space.free < space.checkpoint_floor() {
             Err(CheckpointError::DiskFull { free: space.free, needed: space.checkpoint_floor() })
         } else {
-            let replay_seq = log.counters().applied_seq.load(Ordering::Acquire);
-            checkpoint::write(folder, &self.stores, replay_seq)
+            let flush = || log.flush().map_err(|e| CheckpointError::Closed(e.to_string()));
+            flush().and_then(|replay_seq| {
+                checkpoint::write(folder, &self.stores, replay_seq, || flush().map(drop))
+            })
         };
         if result.is_ok() {
             self.stores.uncovered.fetch_sub(covered, Ordering::Relaxed);

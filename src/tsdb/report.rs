@@ -140,6 +140,36 @@ pub struct LabelSummary {
     pub values: Vec<std::sync::Arc<str>>,
 }
 
+/// How many of something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// Of what.
+    pub name: std::sync::Arc<str>,
+    /// How many.
+    pub count: u64,
+}
+
+/// What makes the series of an organisation; the lists begin with the greatest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cardinality {
+    /// Series registered.
+    pub series: u64,
+    /// Distinct pairs of label name and value.
+    pub label_pairs: u64,
+    /// The time of the oldest sample; none where there is none, or where the scope hides it.
+    pub oldest: Option<Timestamp>,
+    /// The time of the newest sample.
+    pub newest: Option<Timestamp>,
+    /// Series of each metric.
+    pub series_by_metric: Vec<Tally>,
+    /// Distinct values of each label.
+    pub values_by_label: Vec<Tally>,
+    /// Bytes of the distinct values of each label.
+    pub bytes_by_label: Vec<Tally>,
+    /// Series of each pair, `name=value`.
+    pub series_by_pair: Vec<Tally>,
+}
+
 /// Which metrics to list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MetricFilter<'a> {

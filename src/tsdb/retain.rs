@@ -72,7 +72,9 @@ impl Tsdb {
             let metas = set.metas();
             let drop = metas
                 .iter()
-                .filter_map(|meta| gone.iter().find(|(seq, _)| *seq == meta.seq).map(|(_, why)| ((*meta).clone(), *why)))
+                .filter_map(|meta| {
+                    gone.iter().find(|(seq, _)| *seq == meta.seq).map(|(_, why)| ((*meta).clone(), *why))
+                })
                 .collect();
             let mut goes_on = true;
             store.change_segments(place.manifest, Change { drop, ..Change::default() }, |now| {

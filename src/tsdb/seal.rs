@@ -165,7 +165,7 @@ impl Tsdb {
     }
 
     /// Asks a seal under way not to rest, and waits for it.
-    fn sealer_at_once(&self) -> MutexGuard<'_, Sealer> {
+    pub(super) fn sealer_at_once(&self) -> MutexGuard<'_, Sealer> {
         self.seals_waiting.fetch_add(1, Ordering::SeqCst);
         let sealer = self.sealer();
         self.seals_waiting.fetch_sub(1, Ordering::SeqCst);
@@ -221,7 +221,7 @@ impl Tsdb {
         }
         let draft = Draft { org: store.org, kind: Kind::Seal, body: seal_body(until), greatest_ms: i64::MIN };
         let outcomes = parts.log.commit(vec![draft], now).map_err(SealError::Log)?;
-        let seal_seq = outcomes.first().map_or(0, |outcome| outcome.seal_seq);
+        let seal_seq = outcomes.first().map_or(0, |outcome| outcome.record_seq);
         let mut written = Vec::new();
         let moved = self.move_window(parts, store, (seal_seq, until), pace, &mut written);
         if let Err(e) = &moved
@@ -355,11 +355,12 @@ impl Tsdb {
             Some(spans) => spans.clone(),
             None => replay::spans_of_file(&file.path)?.into_values().collect(),
         };
-        Ok(spans.iter().all(|span| {
-            self.stores.org(span.org).is_some_and(|store| {
+        Ok(spans.iter().all(|span| match self.stores.org(span.org) {
+            Some(store) => {
                 let set = store.segments();
                 span.last_seq <= set.seal_seq && span.greatest_ms < set.sealed_until
-            })
+            }
+            None => self.stores.is_gone(span.org),
         }))
     }
 }

@@ -8,6 +8,7 @@
 //! **Seals.** A sample is in the head until after the segment that has it is published: whoever reads the head first and
 //! asks for the segments then, or finds afterwards that they are still the ones that count, has seen every sample.
 
+mod cardinality;
 mod find;
 mod listings;
 mod merge;

@@ -1,9 +1,10 @@
 //! What the store holds in memory: one [`OrgStore`] for each organisation, and the one function that changes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::delete::Deletion;
 use super::error::Damage;
 use super::head::Head;
 use super::manifest::{Change, Manifest, ManifestError};
@@ -12,7 +13,7 @@ use super::quota::Usage;
 use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
 use super::series::table::Table;
-use super::series::{definition, metadata, registry};
+use super::series::{metadata, registry};
 use super::side::Side;
 use super::wal::log::Outcome;
 use super::wal::record::{Kind, parse_seal, record_bytes};
@@ -131,14 +132,30 @@ impl OrgStore {
         change: Change,
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<bool, ManifestError> {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = self.changing();
         if !fits(&self.segments()) {
             return Ok(false);
         }
+        self.change_held(&alone, manifest, change, next).map(|()| true)
+    }
+
+    /// Keeps everybody else from changing the list of segments.
+    pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`OrgStore::change_segments`], by whom nobody can come in between.
+    pub(super) fn change_held(
+        &self,
+        _alone: &MutexGuard<'_, ()>,
+        manifest: &Manifest,
+        change: Change,
+        next: impl FnOnce(&SegmentSet) -> SegmentSet,
+    ) -> Result<(), ManifestError> {
         manifest.commit(self.org, change)?;
         let next = Arc::new(next(&self.segments()));
         *self.segments.write().unwrap_or_else(PoisonError::into_inner) = next;
-        Ok(true)
+        Ok(())
     }
 
     // What a seal asks of a window: of floats, and of what is beside them.
@@ -229,6 +246,8 @@ pub(super) struct Stores {
     pub(super) name_bytes: AtomicU64,
     /// Samples stored since the last checkpoint.
     pub(super) uncovered: AtomicU64,
+    /// Organisations that were dropped, and whether their rows and files are gone.
+    dropped: Mutex<BTreeMap<OrgId, bool>>,
 }
 
 impl Stores {
@@ -240,6 +259,7 @@ impl Stores {
             head_bytes: Arc::default(),
             name_bytes: AtomicU64::new(0),
             uncovered: AtomicU64::new(0),
+            dropped: Mutex::default(),
         }
     }
 
@@ -273,6 +293,40 @@ impl Stores {
             })
         };
         Arc::clone(orgs.entry(org).or_insert_with(fresh))
+    }
+
+    /// Lets go of an organisation; those who read it go on with what they have.
+    fn drop_org(&self, org: OrgId) {
+        let gone = self.orgs.write().unwrap_or_else(PoisonError::into_inner).remove(&org);
+        if let Some(store) = gone {
+            self.head_bytes.fetch_sub(store.head.counters.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, false);
+    }
+
+    /// What the start found dropped.
+    pub(super) fn set_dropped(&self, orgs: &BTreeSet<OrgId>) {
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.extend(orgs.iter().map(|org| (*org, false)));
+    }
+
+    pub(super) fn is_dropped(&self, org: OrgId) -> bool {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&org)
+    }
+
+    /// Organisations of which rows and files may be left.
+    pub(super) fn dropped_unfinished(&self) -> Vec<OrgId> {
+        let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.iter().filter(|(_, finished)| !**finished).map(|(org, _)| *org).collect()
+    }
+
+    pub(super) fn drop_is_finished(&self, org: OrgId) {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, true);
+    }
+
+    /// Whether an organisation was dropped and nothing is left of it: the log need not keep its records.
+    pub(super) fn is_gone(&self, org: OrgId) -> bool {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).get(&org) == Some(&true)
     }
 
     /// In order of id.
@@ -318,6 +372,13 @@ impl Stores {
         rows: Option<&RowSeqs>,
     ) -> Result<Outcome, Damage> {
         let Record { seq, org, kind, body } = record;
+        if kind == Kind::Dropped {
+            self.drop_org(org);
+            return Ok(Outcome { record_seq: seq, ..Outcome::default() });
+        }
+        if self.is_dropped(org) {
+            return Ok(Outcome::default());
+        }
         if kind != Kind::Mark {
             self.org_or_new(org)
                 .usage
@@ -355,16 +416,11 @@ impl Stores {
                     store.last_seq.store(seq, Ordering::Release);
                 }
                 let mut table = store.table_mut();
-                let mut wrong = None;
-                definition::decode(body, &mut |id, pairs| {
-                    if let Err(what) = table.define(id, pairs, kind == Kind::RegistrySeries) {
-                        wrong.get_or_insert(what);
-                    }
-                })?;
+                let defined = table.define_all(body, kind == Kind::RegistrySeries);
                 store.usage.set_names(&table);
                 drop(table);
                 self.settle_names(&store);
-                wrong.map_or_else(|| Ok(Outcome::default()), |what| Err(Damage::new(0, what)))
+                defined.map(|()| Outcome::default())
             }
             Kind::Metadata | Kind::RegistryMetadata => {
                 let store = self.org_or_new(org);
@@ -375,7 +431,6 @@ impl Stores {
                 metadata::decode(body, &mut |said| table.metadata.set(said, kind == Kind::RegistryMetadata))?;
                 Ok(Outcome::default())
             }
-            Kind::Mark | Kind::Switch => Ok(Outcome::default()),
             Kind::Seal => {
                 let until_ms = parse_seal(body)?;
                 let store = self.org_or_new(org);
@@ -383,8 +438,19 @@ impl Stores {
                 store.close_window(until_ms);
                 // What was logged before is in segments soon, and the log is trimmed after them.
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
-                Ok(Outcome { seal_seq: seq, ..Outcome::default() })
+                Ok(Outcome { record_seq: seq, ..Outcome::default() })
             }
+            Kind::Delete => {
+                let deletion = Deletion::decode(body)?;
+                let store = self.org_or_new(org);
+                store.last_seq.store(seq, Ordering::Release);
+                // In replay the tombstones do it: a deletion without one was never answered.
+                if rows.is_none() {
+                    deletion.apply(&store);
+                }
+                Ok(Outcome { record_seq: seq, ..Outcome::default() })
+            }
+            Kind::Mark | Kind::Switch | Kind::Dropped => Ok(Outcome::default()),
         }
     }
 }

@@ -157,6 +157,7 @@ const MOUNT_BETWEEN: &[Parameter] = &[
     p("end", Kind::Time, "Only what has data up to here"),
     p("limit", Kind::Count(0, u32::MAX as u64), "Items at most; 0 is no limit"),
 ];
+const MOUNT_STATUS: &[Parameter] = &[p("limit", Kind::Count(1, 10_000), "Items of each list; 10 by default")];
 const MOUNT_METADATA: &[Parameter] = &[
     p("metric", Kind::Text, "Only this metric"),
     p("limit", Kind::Count(0, u32::MAX as u64), "Metrics at most; 0 is no limit"),
@@ -179,7 +180,8 @@ const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
     ("prometheus/api/v1/metadata", "PrometheusData", &[MOUNT_METADATA]),
     ("prometheus/api/v1/format_query", "PrometheusData", &[MOUNT_QUERY]),
     ("prometheus/api/v1/status/buildinfo", "PrometheusData", &[]),
-    ("prometheus/api/v1/query_exemplars", "PrometheusData", &[]),
+    ("prometheus/api/v1/status/tsdb", "PrometheusData", &[MOUNT_STATUS]),
+    ("prometheus/api/v1/query_exemplars", "PrometheusData", &[MOUNT_QUERY, MOUNT_BETWEEN]),
     ("prometheus/api/v1/rules", "PrometheusData", &[]),
     ("prometheus/api/v1/alerts", "PrometheusData", &[]),
 ];

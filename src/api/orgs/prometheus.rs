@@ -18,6 +18,7 @@ use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{Matcher, Steps, StepsError, TimeRange, Timestamp};
 use crate::promql::Query;
+use crate::tsdb::{SeriesExemplars, Tally};
 
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
@@ -49,8 +50,14 @@ pub fn routes() -> Routes<ReadDeps> {
         both(routes, "/orgs/{slug}/prometheus/api/v1/status/buildinfo", "Prometheus: version", buildinfo);
     let routes = both(
         routes,
+        "/orgs/{slug}/prometheus/api/v1/status/tsdb",
+        "Prometheus: the metrics, labels and values that make the most series",
+        status_tsdb,
+    );
+    let routes = both(
+        routes,
         "/orgs/{slug}/prometheus/api/v1/query_exemplars",
-        "Prometheus: exemplars, of which there are none",
+        "Prometheus: exemplars of the series that an expression selects",
         exemplars,
     );
     let routes = both(
@@ -325,9 +332,73 @@ async fn buildinfo((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
     Ok(success(&data.into()))
 }
 
-async fn exemplars((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
-    enter_any(&reader, &slug)?;
-    Ok(success(&json!([])))
+/// Computed within the scope: a token learns nothing of what it may not ask for.
+async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+    const LIMIT_DEFAULT: usize = 10;
+    const LIMIT_MAX: usize = 10_000;
+    let entered = reader.enter(&slug, Endpoint::Labels)?;
+    let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
+    let timeout = timeout(&mut params)?;
+    let work = move |running: &mut Running| {
+        let found = running.snapshot.cardinality(limit);
+        let tallies = |all: &[Tally]| -> serde_json::Value {
+            all.iter().map(|one| json!({ "name": &*one.name, "value": one.count })).collect()
+        };
+        // Upstream's words for a store without a sample are the ends of its time; a number is never missing.
+        let time = |at: Option<Timestamp>, none: i64| at.map_or(none, Timestamp::as_ms);
+        let data = json!({
+            "headStats": {
+                "numSeries": found.series,
+                "numLabelPairs": found.label_pairs,
+                // A series that is written has one open chunk; older ones are in segments.
+                "chunkCount": found.series,
+                "minTime": time(found.oldest, i64::MAX),
+                "maxTime": time(found.newest, i64::MIN),
+            },
+            "seriesCountByMetricName": tallies(&found.series_by_metric),
+            "labelValueCountByLabelName": tallies(&found.values_by_label),
+            "memoryInBytesByLabelName": tallies(&found.bytes_by_label),
+            "seriesCountByLabelValuePair": tallies(&found.series_by_pair),
+        });
+        running.body(&[], Style::Prometheus, |out| {
+            out.extend_from_slice(br#""data":"#);
+            out.extend_from_slice(data.to_string().as_bytes());
+            Ok(())
+        })
+    };
+    Ok(asking::json(deps.ask(entered, timeout, work).await?))
+}
+
+/// Of every selector in the expression; what the expression makes of the series does not matter.
+async fn exemplars((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
+    const EXEMPLARS_MAX: usize = 100_000;
+    let entered = reader.enter(&slug, Endpoint::Expr)?;
+    let text = params.one(&["query"])?.unwrap_or_default();
+    let range = range(&mut params, deps.clock.now())?;
+    let limit = limit(&mut params)?.unwrap_or(EXEMPLARS_MAX).min(EXEMPLARS_MAX);
+    let timeout = timeout(&mut params)?;
+    let work = move |running: &mut Running| {
+        let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
+        let found = running.snapshot.exemplars(&expr.selectors(), range, limit);
+        list(running, found, write_exemplars)
+    };
+    Ok(asking::json(deps.ask(entered, timeout, work).await?))
+}
+
+fn write_exemplars(series: SeriesExemplars, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"seriesLabels":"#);
+    prom_json::labels(&series.labels, out);
+    out.extend_from_slice(br#","exemplars":"#);
+    array(&series.exemplars, out, |exemplar, out| {
+        out.extend_from_slice(br#"{"labels":"#);
+        prom_json::labels(&exemplar.labels, out);
+        out.extend_from_slice(br#","value":""#);
+        prom_json::number(exemplar.value, out);
+        out.extend_from_slice(br#"","timestamp":"#);
+        prom_json::time(exemplar.at, out);
+        out.push(b'}');
+    });
+    out.push(b'}');
 }
 
 async fn rules((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {

@@ -35,6 +35,30 @@ pub enum Expr {
     Aggregate(Box<Aggregate>),
 }
 
+impl Expr {
+    /// The matchers of every selector in it, in no order.
+    pub fn selectors(&self) -> Vec<&[Matcher]> {
+        let mut found: Vec<&[Matcher]> = Vec::new();
+        let mut left = vec![self];
+        while let Some(expr) = left.pop() {
+            match expr {
+                Expr::Number(_) | Expr::Text(_) => {}
+                Expr::Vector(selector) => found.push(&selector.matchers),
+                Expr::Matrix(matrix) => found.push(&matrix.selector.matchers),
+                Expr::Subquery(subquery) => left.push(&subquery.expr),
+                Expr::Negate(inner) => left.push(inner),
+                Expr::Binary(binary) => left.extend([&binary.lhs, &binary.rhs]),
+                Expr::Call(call) => left.extend(&call.args),
+                Expr::Aggregate(aggregate) => {
+                    left.push(&aggregate.expr);
+                    left.extend(&aggregate.param);
+                }
+            }
+        }
+        found
+    }
+}
+
 /// What an expression yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueType {

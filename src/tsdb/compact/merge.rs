@@ -188,18 +188,18 @@ pub(super) fn merge(
 }
 
 /// One walk over the sources, for a stretch of time, both ends included.
-struct Window<'t, 'm> {
+struct Window<'t, 'm, 'p> {
     merge: &'t Merge<'t>,
     from: i64,
     to: i64,
     /// Whether it is the first, and the last.
     ends: (bool, bool),
     writer: Option<SegmentWriter>,
-    pace: &'m mut Pace<'t>,
+    pace: &'m mut Pace<'p>,
     written: &'m mut Vec<SegmentMeta>,
 }
 
-impl<'t> Window<'t, '_> {
+impl<'t> Window<'t, '_, '_> {
     fn run(mut self) -> Result<(), MergeError> {
         let done = self.families().and_then(|()| self.beside());
         match (done, self.writer) {

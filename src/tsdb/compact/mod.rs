@@ -15,10 +15,10 @@ mod merge;
 mod plan;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::checkpoint::Folder;
-use super::error::DiskError;
+use super::error::{AppendError, DiskError};
 use super::manifest::{Change, Manifest, ManifestError, Tombstone};
 use super::segment::{HISTOGRAMS, LATE, NewSegment, Segment, SegmentMeta};
 use super::segments::{Obsolete, Part, SegmentSet};
@@ -77,6 +77,9 @@ pub enum UpkeepError {
     /// The list of segments was not changed.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// The record of a dropped organisation was not made durable.
+    #[error("the record was not written")]
+    Log(#[source] AppendError),
     /// A test stopped it here, as if the process had ended.
     #[error("stopped by a test")]
     Stopped,
@@ -195,7 +198,14 @@ impl Tsdb {
                 report.made += written.len() as u64;
                 report.bytes += written.iter().map(|meta| meta.file_bytes).sum::<u64>();
                 let (from, to) = (sources.len(), written.len());
-                tracing::info!(org = store.org.0, level = job.level, from, to, why = job.why, "merged segments");
+                tracing::info!(
+                    org = store.org.0,
+                    level = job.level,
+                    from,
+                    to,
+                    why = job.why,
+                    "merged segments"
+                );
             }
             Err(UpkeepError::Stopped) => {}
             Err(e) => {
@@ -277,8 +287,13 @@ impl Tsdb {
         let idle = |tombstone: &Tombstone| {
             tombstone.upto_seq < begin && !set.metas().iter().any(|meta| tombstone.masks(meta))
         };
-        let numbers: Vec<u64> =
-            set.tombstones.iter().filter(|(_, tombstone)| idle(tombstone)).map(|(number, _)| *number).take(32).collect();
+        let numbers: Vec<u64> = set
+            .tombstones
+            .iter()
+            .filter(|(_, tombstone)| idle(tombstone))
+            .map(|(number, _)| *number)
+            .take(32)
+            .collect();
         if numbers.is_empty() {
             return Ok(());
         }
@@ -360,12 +375,8 @@ fn job_among(store: &OrgStore, compactor: &Compactor, zeal: Zeal, kind: u8) -> O
     let mut avoid: BTreeSet<u64> = set.bad.iter().map(|bad| bad.meta.seq).collect();
     avoid.extend(compactor.failed.iter().filter(|(org, _)| *org == store.org).map(|(_, seq)| *seq));
     let tombstones: Vec<&Tombstone> = set.tombstones.iter().map(|(_, tombstone)| &**tombstone).collect();
-    let view = View {
-        segments: &segments,
-        sealed_until: set.sealed_until,
-        tombstones: &tombstones,
-        avoid: &avoid,
-    };
+    let view =
+        View { segments: &segments, sealed_until: set.sealed_until, tombstones: &tombstones, avoid: &avoid };
     plan::plan(view, zeal)
 }
 
@@ -390,9 +401,3 @@ fn what_comes_out(org: OrgId, job: &Job, set: &SegmentSet, sources: &[Arc<Part>]
         replaces: metas().map(|meta| meta.seq).collect(),
     }
 }
-
-/// The lock that [`Tsdb`] holds.
-pub(super) type OneCompactor = Mutex<Compactor>;
-
-#[cfg(test)]
-mod tests;

@@ -150,8 +150,7 @@ fn hours_job(view: View<'_>, day: i64) -> Option<Job> {
 
 /// A segment that still holds what was deleted.
 fn tombstone_job(view: View<'_>) -> Option<Job> {
-    let masked =
-        |meta: &&&SegmentMeta| view.tombstones.iter().any(|tombstone| tombstone.masks(meta));
+    let masked = |meta: &&&SegmentMeta| view.tombstones.iter().any(|tombstone| tombstone.masks(meta));
     let usable = |meta: &&SegmentMeta| !view.avoid.contains(&meta.seq);
     view.segments
         .iter()
@@ -186,7 +185,8 @@ const fn rank(meta: &SegmentMeta) -> (u64, u64) {
 /// The sources of a job: the segments named and those that must come with them. Too many: the latest of them, which leave
 /// none in between behind.
 fn closed<'a>(view: View<'a>, members: &[&'a SegmentMeta]) -> Option<Vec<&'a SegmentMeta>> {
-    let mut chosen: BTreeMap<(u64, u64), &SegmentMeta> = members.iter().map(|meta| (rank(meta), *meta)).collect();
+    let mut chosen: BTreeMap<(u64, u64), &SegmentMeta> =
+        members.iter().map(|meta| (rank(meta), *meta)).collect();
     while chosen.len() > SOURCES_MAX {
         chosen.pop_first();
     }

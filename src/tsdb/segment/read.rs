@@ -298,6 +298,8 @@ impl Segment {
             let times = out.times.get(before..).unwrap_or_default();
             let from = if block.first < start { times.partition_point(|time| *time < start) } else { 0 };
             let to = if block.last > end { times.partition_point(|time| *time <= end) } else { block.count };
+            // A range may end before it begins.
+            let from = from.min(to);
             out.times.truncate(before + to);
             out.times.drain(before..before + from);
             values_within(block.values, id, block.count, from..to, &mut out.values).map_err(|damage| {

@@ -3,8 +3,7 @@
 //! The hash is two seeded rapidhash lanes under a secret of the organisation that lives as long as the process, so
 //! that nobody can prepare two label sets that collide. By chance two of 1 M series do with probability 10^-17.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::Arc;
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
@@ -12,35 +11,179 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) struct Key([u32; 3]);
 
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(u64::from(self.0[0]) << 32 | u64::from(self.0[1]));
-    }
+/// The place of a hash in a table of so many slots; hashes and places are in the same order.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "below the number of slots")]
+pub(super) const fn home(hash: u32, slots: usize) -> usize {
+    (hash as u64 * slots as u64 >> 32) as usize
 }
 
-/// The key is a hash already.
-#[derive(Default)]
-pub(in crate::tsdb) struct Unhashed(u64);
+/// No series has this id.
+const NO_ID: u32 = u32::MAX;
 
-impl Hasher for Unhashed {
-    fn finish(&self) -> u64 {
-        self.0
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    key: Key,
+    id: u32,
+}
+
+/// Ids by key: slots of 16 bytes, looked through from the key's home on; at most four fifths are taken. Grows by a
+/// quarter, so that between two thirds and four fifths are.
+#[derive(Debug, Default)]
+pub(in crate::tsdb) struct Ids {
+    slots: Vec<Slot>,
+    len: usize,
+}
+
+/// Keys that are looked up together: so many lines may be on their way from memory at once.
+const AT_ONCE: usize = 16;
+
+impl Ids {
+    pub(super) const fn len(&self) -> usize {
+        self.len
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        // Only keys are hashed here and they write one number; anything else still hashes, if badly.
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+    /// Memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, key: Key) -> Option<u32> {
+        self.search(key, home(key.0[0], self.slots.len()))
+    }
+
+    #[inline]
+    fn search(&self, key: Key, from: usize) -> Option<u32> {
+        let mut place = from;
+        loop {
+            let slot = self.slots.get(place)?;
+            if slot.id == NO_ID {
+                return None;
+            }
+            if slot.key == key {
+                return Some(slot.id);
+            }
+            place = if place + 1 < self.slots.len() { place + 1 } else { 0 };
         }
     }
 
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
+    /// Appends the id of each key, if there is one. The slots of many keys are fetched before the first is looked at:
+    /// one after another they would each wait for the memory.
+    pub(super) fn get_many(&self, keys: &[Key], out: &mut Vec<Option<u32>>) {
+        out.reserve(keys.len());
+        for keys in keys.chunks(AT_ONCE) {
+            let mut first = [None; AT_ONCE];
+            for (first, key) in first.iter_mut().zip(keys) {
+                *first = self.slots.get(home(key.0[0], self.slots.len())).copied();
+            }
+            for (first, key) in first.iter().zip(keys) {
+                out.push(match first {
+                    Some(slot) if slot.id == NO_ID => None,
+                    Some(slot) if slot.key == *key => Some(slot.id),
+                    _ => self.get(*key),
+                });
+            }
+        }
+    }
+
+    /// Adds a key, or changes its id.
+    pub(super) fn insert(&mut self, key: Key, id: u32) {
+        if (self.len + 1) * 5 > self.slots.len() * 4 {
+            let slots = (self.slots.len() + self.slots.len() / 4).max(16);
+            let old = std::mem::replace(&mut self.slots, vec![Slot { key, id: NO_ID }; slots]);
+            self.len = 0;
+            for slot in old.iter().filter(|slot| slot.id != NO_ID) {
+                self.put(*slot);
+            }
+        }
+        self.put(Slot { key, id });
+    }
+
+    fn put(&mut self, new: Slot) {
+        let mut place = home(new.key.0[0], self.slots.len());
+        while let Some(slot) = self.slots.get_mut(place) {
+            if slot.id == NO_ID || slot.key == new.key {
+                self.len += usize::from(slot.id == NO_ID);
+                *slot = new;
+                return;
+            }
+            place = if place + 1 < self.slots.len() { place + 1 } else { 0 };
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Ids::default();
     }
 }
 
-/// Ids by key.
-pub(in crate::tsdb) type Ids = HashMap<Key, u32, BuildHasherDefault<Unhashed>>;
+/// Ids by a hash of what they stand for, which the caller compares: slots of 8 bytes.
+#[derive(Debug, Default)]
+pub(in crate::tsdb) struct Rows {
+    /// `hash << 32 | id`.
+    slots: Vec<u64>,
+    len: usize,
+}
+
+impl Rows {
+    /// Memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.slots.capacity() * 8
+    }
+
+    /// The id with this hash for which `is` holds.
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is the id")]
+    pub(super) fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
+        let mut place = home(hash, self.slots.len());
+        loop {
+            let slot = *self.slots.get(place)?;
+            let id = slot as u32;
+            if id == NO_ID {
+                return None;
+            }
+            if slot >> 32 == u64::from(hash) && is(id) {
+                return Some(id);
+            }
+            place = if place + 1 < self.slots.len() { place + 1 } else { 0 };
+        }
+    }
+
+    /// Adds an id that is not there.
+    pub(super) fn insert(&mut self, hash: u32, id: u32) {
+        if (self.len + 1) * 5 > self.slots.len() * 4 {
+            self.resize((self.slots.len() + self.slots.len() / 4).max(16));
+        }
+        self.put(u64::from(hash) << 32 | u64::from(id));
+        self.len += 1;
+    }
+
+    /// Makes room for so many more at once.
+    pub(super) fn reserve(&mut self, more: usize) {
+        let wanted = (self.len + more) / 4 * 5 + 16;
+        if wanted > self.slots.len() {
+            self.resize(wanted);
+        }
+    }
+
+    fn resize(&mut self, slots: usize) {
+        let old = std::mem::replace(&mut self.slots, vec![u64::MAX; slots]);
+        for slot in old.into_iter().filter(|slot| *slot & u64::from(NO_ID) != u64::from(NO_ID)) {
+            self.put(slot);
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the high half is the hash")]
+    fn put(&mut self, new: u64) {
+        let mut place = home((new >> 32) as u32, self.slots.len());
+        while let Some(slot) = self.slots.get_mut(place) {
+            if *slot & u64::from(NO_ID) == u64::from(NO_ID) {
+                *slot = new;
+                return;
+            }
+            place = if place + 1 < self.slots.len() { place + 1 } else { 0 };
+        }
+    }
+}
 
 /// The secret of one organisation.
 #[derive(Clone, Copy)]
@@ -81,11 +224,6 @@ impl Secret {
         self.salted(&bytes)
     }
 
-    /// For canonical label sets, which no protocol's bytes are mistaken for.
-    pub(in crate::tsdb) fn canonical(&self) -> Domain {
-        self.salted(&[0])
-    }
-
     fn salted(&self, salt: &[u8]) -> Domain {
         let lanes = self
             .lanes
@@ -104,12 +242,26 @@ impl Domain {
     }
 }
 
-/// The bytes of a sorted label set that its canonical key is taken of.
-pub(in crate::tsdb) fn canonical_bytes(out: &mut Vec<u8>, pairs: &[(&str, &str)]) {
-    out.clear();
-    for text in pairs.iter().flat_map(|(name, value)| [name, value]) {
-        out.extend_from_slice(&(text.len() as u64).to_le_bytes());
-        out.extend_from_slice(text.as_bytes());
+impl std::fmt::Debug for TextHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TextHash(***)")
+    }
+}
+
+/// The hash of texts and of rows within one organisation. Where it is equal the texts are compared.
+#[derive(Clone)]
+pub(in crate::tsdb) struct TextHash(Arc<RapidSecrets>);
+
+impl TextHash {
+    pub(in crate::tsdb) fn new(secret: &Secret) -> TextHash {
+        let [lane, _] = secret.salted(&[2]).lanes;
+        TextHash(Arc::new(lane))
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "32 bits are enough: what is equal is compared")]
+    pub(super) fn of(&self, bytes: &[u8]) -> u32 {
+        rapidhash_v3_seeded(bytes, &self.0) as u32
     }
 }
 
@@ -126,7 +278,6 @@ mod tests {
             secret(2).domain(0, &[]).key(b"x"),
             secret(1).domain(1, &[]).key(b"x"),
             secret(1).domain(0, &forced).key(b"x"),
-            secret(1).canonical().key(b"x"),
             secret(1).domain(0, &[]).key(b"y"),
             Secret::of(&[4; 32], 1).domain(0, &[]).key(b"x"),
         ];
@@ -134,5 +285,43 @@ mod tests {
             assert!(!keys[..place].contains(key), "key {place}");
         }
         assert_eq!(keys[0], secret(1).domain(0, &[]).key(b"x"));
+    }
+
+    #[test]
+    fn every_key_has_its_id_one_by_one_and_together() {
+        let domain = Secret::of(&[3; 32], 1).domain(0, &[]);
+        let key = |n: u32| domain.key(&n.to_le_bytes());
+        let mut ids = Ids::default();
+        assert_eq!(ids.get(key(1)), None);
+        for n in 0..20_000 {
+            ids.insert(key(n), n + 1);
+            ids.insert(key(n), n);
+        }
+        assert_eq!(ids.len(), 20_000);
+        assert!(ids.bytes() < 20_000 * 26, "{}", ids.bytes());
+        let keys: Vec<Key> = (0..40_001).map(key).collect();
+        let mut found = Vec::new();
+        ids.get_many(&keys, &mut found);
+        for (n, (key, found)) in (0..).zip(keys.iter().zip(found)) {
+            let expected = (n < 20_000).then_some(n);
+            assert_eq!((ids.get(*key), found), (expected, expected));
+        }
+        ids.clear();
+        assert_eq!((ids.get(key(1)), ids.len()), (None, 0));
+    }
+
+    #[test]
+    fn rows_of_one_hash_are_told_apart_by_the_caller() {
+        let mut rows = Rows::default();
+        assert_eq!(rows.find(7, |_| true), None);
+        for id in 0..5_000 {
+            rows.insert(id % 50 * 80_000_000, id);
+        }
+        rows.reserve(1_000);
+        for id in 0..5_000 {
+            assert_eq!(rows.find(id % 50 * 80_000_000, |have| have == id), Some(id));
+        }
+        assert_eq!(rows.find(0, |have| have == 1), None);
+        assert_eq!(rows.find(u32::MAX, |_| true), None);
     }
 }

@@ -3,11 +3,14 @@
 //! * [`identity`]: raw label bytes to a series id in one look.
 //! * [`labels`]: the slow path; what a label set must be (API.md C7).
 //! * [`definition`]: the body that carries series in the log and in the registry.
+//! * [`dictionary`], [`columns`]: texts as codes, codes in as few bytes as they need.
 //! * [`table`]: dictionaries and families, the columnar tables that selections scan.
 //! * [`metadata`]: types, help texts, units.
 //! * [`registry`]: the file `series/<org>.reg`.
 
+mod columns;
 pub(super) mod definition;
+mod dictionary;
 pub(super) mod identity;
 pub(super) mod labels;
 pub(super) mod metadata;

@@ -5,123 +5,22 @@
 //! Every text is kept once per label name, as an `Arc<str>` that rendered label sets share.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use super::identity::{Ids, Key, Secret, canonical_bytes};
+pub(in crate::tsdb) use super::columns::Column;
+use super::columns::{Codes, make_room};
+use super::definition::Body;
+pub(in crate::tsdb) use super::dictionary::Dictionary;
+use super::identity::{Ids, Key, Rows, Secret, TextHash};
 use super::metadata::Metadata;
 use crate::model::{Label, Labels, METRIC_NAME};
+use crate::tsdb::error::Damage;
 
 /// The series limit, with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) struct SeriesLimit {
     pub(in crate::tsdb) live: u32,
     pub(in crate::tsdb) allowed: u32,
-}
-
-/// Texts and their codes.
-#[derive(Debug, Default)]
-pub(in crate::tsdb) struct Dictionary {
-    texts: Vec<Arc<str>>,
-    codes: HashMap<Arc<str>, u32>,
-    /// Estimated memory.
-    bytes: u64,
-    /// Codes in order of their texts, as far as somebody asked for it.
-    order: RwLock<Arc<[u32]>>,
-}
-
-/// Estimated memory of a text beside its bytes: its counts, its place in both collections.
-const TEXT_BYTES: u64 = 64;
-/// Estimated memory of a series beside its texts: its place, both identities, some columns.
-const SERIES_BYTES: u64 = 96;
-
-impl Dictionary {
-    pub(in crate::tsdb) fn code(&self, text: &str) -> Option<u32> {
-        self.codes.get(text).copied()
-    }
-
-    pub(in crate::tsdb) fn text(&self, code: u32) -> Option<&Arc<str>> {
-        self.texts.get(code as usize)
-    }
-
-    pub(in crate::tsdb) fn len(&self) -> usize {
-        self.texts.len()
-    }
-
-    /// All codes in order of their texts. Made when it is asked for and kept; texts that came since are merged in.
-    pub(in crate::tsdb) fn order(&self) -> Arc<[u32]> {
-        let known = Arc::clone(&self.order.read().unwrap_or_else(PoisonError::into_inner));
-        if known.len() == self.texts.len() {
-            return known;
-        }
-        let text = |code: &u32| self.texts.get(*code as usize);
-        let mut more: Vec<u32> = (0u32..).zip(&self.texts).skip(known.len()).map(|(code, _)| code).collect();
-        more.sort_unstable_by_key(text);
-        let mut order = Vec::with_capacity(self.texts.len());
-        let mut known = known.iter().copied().peekable();
-        for code in more {
-            while let Some(before) = known.next_if(|before| text(before) < text(&code)) {
-                order.push(before);
-            }
-            order.push(code);
-        }
-        order.extend(known);
-        let order: Arc<[u32]> = order.into();
-        // Texts are only ever added, and not while somebody reads: whoever was faster has stored the same.
-        *self.order.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&order);
-        order
-    }
-
-    fn intern(&mut self, text: &str) -> u32 {
-        if let Some(code) = self.code(text) {
-            return code;
-        }
-        // Codes stay below the number of series times labels, and series ids are 32 bits: memory ends long before.
-        let code = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
-        let text: Arc<str> = text.into();
-        self.bytes += text.len() as u64 + TEXT_BYTES;
-        self.texts.push(Arc::clone(&text));
-        self.codes.insert(text, code);
-        code
-    }
-}
-
-/// The values of one label in a family, by row.
-#[derive(Debug)]
-pub(in crate::tsdb) enum Column {
-    /// The same in all rows: no bytes a row.
-    Same(u32),
-    /// A code for each row.
-    Each(Vec<u32>),
-}
-
-impl Column {
-    /// The code of all rows, if all have the same.
-    pub(in crate::tsdb) const fn same(&self) -> Option<u32> {
-        match self {
-            Column::Same(code) => Some(*code),
-            Column::Each(_) => None,
-        }
-    }
-
-    pub(in crate::tsdb) fn code(&self, row: usize) -> Option<u32> {
-        match self {
-            Column::Same(code) => Some(*code),
-            Column::Each(codes) => codes.get(row).copied(),
-        }
-    }
-
-    /// Appends the code of row number `rows`.
-    fn push(&mut self, rows: usize, code: u32) {
-        match self {
-            Column::Same(same) if *same == code => {}
-            Column::Same(same) => {
-                let mut codes = vec![*same; rows];
-                codes.push(code);
-                *self = Column::Each(codes);
-            }
-            Column::Each(codes) => codes.push(code),
-        }
-    }
 }
 
 /// The series of one metric name and one set of label names.
@@ -131,24 +30,117 @@ pub(in crate::tsdb) struct Family {
     pub(in crate::tsdb) names: Box<[u32]>,
     /// A column for each name.
     pub(in crate::tsdb) columns: Vec<Column>,
-    /// The series of each row.
+    /// The series of each row, ascending.
     pub(in crate::tsdb) ids: Vec<u32>,
 }
+
+/// Memory of a family beside its columns' codes and ids: itself, its names, its entries in both maps.
+const FAMILY_BYTES: usize = size_of::<Family>() + 160;
 
 impl Family {
     /// The column of a label name, if the family has it.
     pub(in crate::tsdb) fn column(&self, name: u32) -> Option<&Column> {
         self.columns.get(self.names.iter().position(|have| *have == name)?)
     }
+
+    /// Adds a row; answers by how many bytes it grew. Ids mostly come ascending; a late one goes where it belongs.
+    fn insert(&mut self, id: u32, codes: &[u32]) -> usize {
+        let rows = self.ids.len();
+        let is_last = self.ids.last().is_none_or(|last| *last < id);
+        let row = if is_last { rows } else { self.ids.partition_point(|have| *have < id) };
+        let mut grown = 0;
+        for (column, code) in self.columns.iter_mut().zip(codes) {
+            let before = column.bytes();
+            column.insert(rows, row, *code);
+            grown += column.bytes() - before;
+        }
+        let before = self.ids.capacity();
+        make_room(&mut self.ids);
+        self.ids.insert(row, id);
+        grown + (self.ids.capacity() - before) * 4
+    }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    family: u32,
-    row: u32,
+/// A text that has no code yet.
+const UNKNOWN: u32 = u32::MAX;
+
+/// A label set as codes, names and values in order of the names.
+#[derive(Debug, Default)]
+struct Shape {
+    names: Vec<u32>,
+    codes: Vec<u32>,
 }
 
-const NOWHERE: Place = Place { family: u32::MAX, row: u32::MAX };
+impl Shape {
+    /// What a family is known by.
+    fn key(&self, metric: Option<u32>) -> Vec<u32> {
+        let mut key = Vec::with_capacity(self.names.len() + 1);
+        key.push(metric.unwrap_or(UNKNOWN));
+        key.extend_from_slice(&self.names);
+        key
+    }
+
+    fn hash(&self, hash: &TextHash, family: u32) -> u32 {
+        hash_row(hash, family, &self.codes, &mut Vec::new())
+    }
+}
+
+/// The hash of a row; `bytes` is used for it.
+fn hash_row(hash: &TextHash, family: u32, codes: &[u32], bytes: &mut Vec<u8>) -> u32 {
+    bytes.clear();
+    bytes.extend_from_slice(&family.to_le_bytes());
+    for code in codes {
+        bytes.extend_from_slice(&code.to_le_bytes());
+    }
+    hash.of(bytes)
+}
+
+/// What is known of the texts of a body while its rows are defined.
+struct Known {
+    /// By shape: codes of the label names, and the place of the metric name's value.
+    shapes: Vec<(Vec<u32>, Option<usize>)>,
+    /// By text: the label name it was last a value of, and its code there. Hardly a text is the value of two labels.
+    values: Vec<(u32, u32)>,
+    /// By shape and code of the metric name's value.
+    families: HashMap<(usize, u32), u32>,
+    /// Those of the row at hand.
+    codes: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+impl Known {
+    fn new(table: &mut Table, body: &Body<'_>) -> Known {
+        let text = |number: &u32| body.texts.get(*number as usize).copied().unwrap_or_default();
+        let mut shape = |numbers: &Vec<u32>| {
+            let names = numbers.iter().map(|number| table.intern_name(text(number))).collect();
+            (names, numbers.iter().position(|number| text(number) == METRIC_NAME))
+        };
+        let shapes = body.shapes.iter().map(&mut shape).collect();
+        let values = vec![(UNKNOWN, UNKNOWN); body.texts.len()];
+        Known { shapes, values, families: HashMap::new(), codes: Vec::new(), bytes: Vec::new() }
+    }
+
+    /// Sets `codes` to those of a row; answers its family.
+    fn codes(&mut self, table: &mut Table, body: &Body<'_>, shape: usize, values: &[u32]) -> Option<u32> {
+        let (names, metric) = self.shapes.get(shape)?;
+        self.codes.clear();
+        for (name, value) in names.iter().zip(values) {
+            let known = self.values.get_mut(*value as usize)?;
+            if known.0 != *name {
+                *known = (*name, table.intern_value(*name, body.texts.get(*value as usize)?));
+            }
+            self.codes.push(known.1);
+        }
+        let metric = metric.and_then(|place| self.codes.get(place).copied());
+        let key = (shape, metric.unwrap_or(UNKNOWN));
+        if let Some(number) = self.families.get(&key) {
+            return Some(*number);
+        }
+        let number = table.family(metric, &Shape { names: names.clone(), codes: self.codes.clone() });
+        self.families.insert(key, number);
+        Some(number)
+    }
+}
 
 /// All series of one organisation.
 #[derive(Debug)]
@@ -161,13 +153,17 @@ pub(in crate::tsdb) struct Table {
     pub(in crate::tsdb) families: Vec<Family>,
     /// Families by code of the metric name's value.
     by_metric: HashMap<u32, Vec<u32>>,
-    by_shape: HashMap<(u32, Box<[u32]>), u32>,
-    /// By series id; ids of definitions that never became durable stay empty.
-    places: Vec<Place>,
+    /// Families by the code of the metric name's value and those of the label names.
+    by_shape: HashMap<Box<[u32]>, u32>,
+    /// One more than the family's number, by series id; 0: nothing defines it, as where a definition never became
+    /// durable. The row is found among the family's ids.
+    places: Codes,
     live: u32,
-    /// Estimated memory of all texts.
-    text_bytes: u64,
-    canonical: Ids,
+    /// Memory of dictionaries and families.
+    column_bytes: usize,
+    hash: TextHash,
+    /// By the hash of family and codes.
+    rows: Rows,
     raw: Ids,
     /// Series whose definition is not known to be durable: every record that uses one carries it again.
     pub(in crate::tsdb) pending: HashSet<u32>,
@@ -181,17 +177,19 @@ const GAP_MAX: usize = 1 << 20;
 
 impl Table {
     pub(in crate::tsdb) fn new(secret: Secret) -> Table {
+        let hash = TextHash::new(&secret);
         Table {
             secret,
-            names: Dictionary::default(),
+            names: Dictionary::new(hash.clone()),
             values: Vec::new(),
             families: Vec::new(),
             by_metric: HashMap::new(),
             by_shape: HashMap::new(),
-            places: Vec::new(),
+            places: Codes::default(),
             live: 0,
-            text_bytes: 0,
-            canonical: Ids::default(),
+            column_bytes: 0,
+            hash,
+            rows: Rows::default(),
             raw: Ids::default(),
             pending: HashSet::new(),
             unregistered: Vec::new(),
@@ -204,9 +202,10 @@ impl Table {
         self.live
     }
 
-    /// Estimated memory.
-    pub(in crate::tsdb) const fn bytes(&self) -> u64 {
-        self.text_bytes + self.live as u64 * SERIES_BYTES
+    /// Memory.
+    pub(in crate::tsdb) fn bytes(&self) -> u64 {
+        let ids = self.places.bytes() + self.rows.bytes() + self.raw.bytes();
+        (self.column_bytes + ids + self.unregistered.capacity() * 4) as u64
     }
 
     /// One more than the greatest id.
@@ -217,7 +216,12 @@ impl Table {
     /// The series with these raw bytes, if they were seen.
     #[inline]
     pub(in crate::tsdb) fn by_raw(&self, key: Key) -> Option<u32> {
-        self.raw.get(&key).copied()
+        self.raw.get(key)
+    }
+
+    /// Appends the series of each key, if its raw bytes were seen.
+    pub(in crate::tsdb) fn by_raw_many(&self, keys: &[Key], out: &mut Vec<Option<u32>>) {
+        self.raw.get_many(keys, out);
     }
 
     /// Remembers raw bytes. At most 4 for each series; beyond that all are forgotten and learnt again, so that a
@@ -239,17 +243,15 @@ impl Table {
         pairs: &[(&str, &str)],
         series_max: u32,
     ) -> Result<u32, SeriesLimit> {
-        let mut bytes = Vec::new();
-        canonical_bytes(&mut bytes, pairs);
-        let key = self.secret.canonical().key(&bytes);
-        if let Some(id) = self.canonical.get(&key) {
-            return Ok(*id);
-        }
+        let codes = match self.find(pairs) {
+            Ok(id) => return Ok(id),
+            Err(codes) => codes,
+        };
         let id = self.ids_end();
         if self.live >= series_max || id == u32::MAX {
             return Err(SeriesLimit { live: self.live, allowed: series_max });
         }
-        self.add(id, key, pairs);
+        self.add(id, codes, pairs);
         self.pending.insert(id);
         Ok(id)
     }
@@ -264,79 +266,156 @@ impl Table {
         pairs: &[(&str, &str)],
         registered: bool,
     ) -> Result<(), &'static str> {
-        let mut bytes = Vec::new();
-        canonical_bytes(&mut bytes, pairs);
-        let key = self.secret.canonical().key(&bytes);
-        match self.canonical.get(&key) {
-            Some(known) if *known == id => {
-                if self.pending.remove(&id) {
-                    self.unregistered.push(id);
-                }
-                return Ok(());
+        let (known, shape) = match self.find(pairs) {
+            Ok(known) => (Some(known), None),
+            Err(shape) => (None, Some(shape)),
+        };
+        if self.may_define(id, known)?
+            && let Some(shape) = shape
+        {
+            self.add(id, shape, pairs);
+            if !registered {
+                self.unregistered.push(id);
             }
-            Some(_) => return Err("its labels are those of another series"),
-            None => {}
-        }
-        let place = self.places.get(id as usize);
-        if place.is_some_and(|place| place.family != NOWHERE.family) {
-            return Err("its id is that of another series");
-        }
-        if id as usize > self.places.len() + GAP_MAX || id == u32::MAX {
-            return Err("its id is out of all proportion");
-        }
-        self.add(id, key, pairs);
-        if !registered {
-            self.unregistered.push(id);
         }
         Ok(())
     }
 
-    fn add(&mut self, id: u32, key: Key, pairs: &[(&str, &str)]) {
-        let mut grown = self.names.bytes;
-        let names: Box<[u32]> = pairs.iter().map(|(name, _)| self.names.intern(name)).collect();
-        grown = self.names.bytes - grown;
-        self.values.resize_with(self.names.len(), Dictionary::default);
-        let mut intern = |name: u32, value: &str| {
-            let dictionary = self.values.get_mut(name as usize)?;
-            let before = dictionary.bytes;
-            let code = dictionary.intern(value);
-            grown += dictionary.bytes - before;
-            Some(code)
+    /// Whether this id is to be given to a label set; `known`: the series that has it.
+    fn may_define(&mut self, id: u32, known: Option<u32>) -> Result<bool, &'static str> {
+        match known {
+            Some(known) if known == id => {
+                if self.pending.remove(&id) {
+                    self.unregistered.push(id);
+                }
+                Ok(false)
+            }
+            Some(_) => Err("its labels are those of another series"),
+            None if self.knows(id) => Err("its id is that of another series"),
+            None if id as usize > self.places.len() + GAP_MAX || id == u32::MAX => {
+                Err("its id is out of all proportion")
+            }
+            None => Ok(true),
+        }
+    }
+
+    /// Takes over the definitions of a whole body, the texts of which are looked up once each; as [`Table::define`].
+    ///
+    /// # Errors
+    /// [`Damage`] where it is none, or the first thing that is wrong with a series; the others are defined.
+    pub(in crate::tsdb) fn define_all(&mut self, body: &[u8], registered: bool) -> Result<(), Damage> {
+        let mut body = Body::open(body)?;
+        let mut known = Known::new(self, &body);
+        let (mut values, mut wrong) = (Vec::new(), None);
+        while let Some((id, shape)) = body.next(&mut values)? {
+            let Some(number) = known.codes(self, &body, shape, &values) else { continue };
+            let hash = hash_row(&self.hash, number, &known.codes, &mut known.bytes);
+            let have = self.find_row(number, &known.codes, hash);
+            match self.may_define(id, have) {
+                Ok(true) => {
+                    self.place(id, number, &known.codes, hash);
+                    if !registered {
+                        self.unregistered.push(id);
+                    }
+                }
+                Ok(false) => {}
+                Err(what) => _ = wrong.get_or_insert(what),
+            }
+        }
+        wrong.map_or(Ok(()), |what| Err(Damage::new(0, what)))
+    }
+
+    /// The series with these pairs, or what is known of their texts.
+    fn find(&self, pairs: &[(&str, &str)]) -> Result<u32, Shape> {
+        let mut shape = Shape::default();
+        let mut metric = None;
+        for (name, value) in pairs {
+            let name_code = self.names.code(name);
+            let code = name_code.and_then(|code| self.values(code)?.code(value));
+            shape.names.push(name_code.unwrap_or(UNKNOWN));
+            shape.codes.push(code.unwrap_or(UNKNOWN));
+            if *name == METRIC_NAME {
+                metric = code;
+            }
+        }
+        if shape.codes.contains(&UNKNOWN) {
+            return Err(shape);
+        }
+        let Some(family) = self.by_shape.get(shape.key(metric).as_slice()).copied() else {
+            return Err(shape);
         };
-        let codes: Vec<u32> =
-            names.iter().zip(pairs).map(|(name, (_, value))| intern(*name, value).unwrap_or(0)).collect();
-        self.text_bytes += grown;
-        let metric =
-            pairs.iter().position(|(name, _)| *name == METRIC_NAME).and_then(|at| codes.get(at)).copied();
-        // A series without a metric name is refused before this; in a strange definition it is a family of its own.
-        let metric = metric.unwrap_or(u32::MAX);
-        let number = self.family(metric, &names, &codes);
+        self.find_row(family, &shape.codes, shape.hash(&self.hash, family)).ok_or(shape)
+    }
+
+    fn find_row(&self, family: u32, codes: &[u32], hash: u32) -> Option<u32> {
+        let same = |id: u32| {
+            self.family_of(id) == Some(family)
+                && self.row_of(id).is_some_and(|(family, row)| {
+                    family.columns.iter().zip(codes).all(|(column, code)| column.code(row) == Some(*code))
+                })
+        };
+        self.rows.find(hash, same)
+    }
+
+    fn add(&mut self, id: u32, mut shape: Shape, pairs: &[(&str, &str)]) {
+        let mut metric = None;
+        for ((name, value), (name_code, code)) in
+            pairs.iter().zip(shape.names.iter_mut().zip(&mut shape.codes))
+        {
+            if *name_code == UNKNOWN {
+                *name_code = self.intern_name(name);
+            }
+            if *code == UNKNOWN {
+                *code = self.intern_value(*name_code, value);
+            }
+            if *name == METRIC_NAME {
+                metric = Some(*code);
+            }
+        }
+        let number = self.family(metric, &shape);
+        let hash = shape.hash(&self.hash, number);
+        self.place(id, number, &shape.codes, hash);
+    }
+
+    fn intern_name(&mut self, name: &str) -> u32 {
+        let before = self.names.bytes();
+        let code = self.names.intern(name);
+        self.column_bytes += self.names.bytes() - before;
+        let hash = &self.hash;
+        self.values.resize_with(self.names.len(), || Dictionary::new(hash.clone()));
+        code
+    }
+
+    fn intern_value(&mut self, name: u32, value: &str) -> u32 {
+        let Some(dictionary) = self.values.get_mut(name as usize) else { return UNKNOWN };
+        let before = dictionary.bytes();
+        let code = dictionary.intern(value);
+        self.column_bytes += dictionary.bytes() - before;
+        code
+    }
+
+    /// Gives a series its row.
+    fn place(&mut self, id: u32, number: u32, codes: &[u32], hash: u32) {
         let Some(family) = self.families.get_mut(number as usize) else { return };
-        let row = family.ids.len();
-        for (column, code) in family.columns.iter_mut().zip(&codes) {
-            column.push(row, *code);
-        }
-        family.ids.push(id);
-        if self.places.len() <= id as usize {
-            self.places.resize(id as usize + 1, NOWHERE);
-        }
-        if let Some(place) = self.places.get_mut(id as usize) {
-            *place = Place { family: number, row: u32::try_from(row).unwrap_or(u32::MAX) };
-        }
-        self.canonical.insert(key, id);
+        self.column_bytes += family.insert(id, codes);
+        self.places.set(id as usize, number + 1);
+        self.rows.insert(hash, id);
         self.live += 1;
     }
 
-    fn family(&mut self, metric: u32, names: &[u32], codes: &[u32]) -> u32 {
-        let shape = (metric, Box::from(names));
-        if let Some(number) = self.by_shape.get(&shape) {
+    fn family(&mut self, metric: Option<u32>, shape: &Shape) -> u32 {
+        let key = shape.key(metric);
+        if let Some(number) = self.by_shape.get(key.as_slice()) {
             return *number;
         }
-        let number = u32::try_from(self.families.len()).unwrap_or(u32::MAX);
-        let columns = codes.iter().map(|code| Column::Same(*code)).collect();
-        self.families.push(Family { names: names.into(), columns, ids: Vec::new() });
-        self.by_metric.entry(metric).or_default().push(number);
-        self.by_shape.insert(shape, number);
+        // Families are as many as series at most, and their ids end before this.
+        let number = u32::try_from(self.families.len()).unwrap_or(UNKNOWN);
+        let columns: Vec<Column> = shape.codes.iter().map(|code| Column::Same(*code)).collect();
+        self.column_bytes += FAMILY_BYTES + columns.len() * (size_of::<Column>() + 8);
+        self.families.push(Family { names: shape.names.as_slice().into(), columns, ids: Vec::new() });
+        // A series without a metric name is refused before this; in a strange definition it is a family of its own.
+        self.by_metric.entry(metric.unwrap_or(UNKNOWN)).or_default().push(number);
+        self.by_shape.insert(key.into(), number);
         number
     }
 
@@ -376,19 +455,24 @@ impl Table {
 
     /// The labels of a series.
     pub(in crate::tsdb) fn labels(&self, id: u32) -> Option<Labels> {
-        let place = self.places.get(id as usize)?;
-        let family = self.families.get(place.family as usize)?;
-        Some(self.row_labels(family, place.row as usize))
+        let (family, row) = self.row_of(id)?;
+        Some(self.row_labels(family, row))
     }
 
     /// The number of a series' family.
     pub(in crate::tsdb) fn family_of(&self, id: u32) -> Option<u32> {
-        self.places.get(id as usize).map(|place| place.family).filter(|family| *family != NOWHERE.family)
+        self.places.get(id as usize)?.checked_sub(1)
+    }
+
+    /// Where a series stands.
+    fn row_of(&self, id: u32) -> Option<(&Family, usize)> {
+        let family = self.families.get(self.family_of(id)? as usize)?;
+        Some((family, family.ids.binary_search(&id).ok()?))
     }
 
     /// Whether a definition of this series is known.
     pub(in crate::tsdb) fn knows(&self, id: u32) -> bool {
-        self.places.get(id as usize).is_some_and(|place| place.family != NOWHERE.family)
+        self.places.get(id as usize).is_some_and(|place| place > 0)
     }
 }
 
@@ -417,18 +501,6 @@ mod tests {
             table.families_of("up").map(|(n, f)| (n, f.ids.clone())).collect::<Vec<_>>(),
             [(0, vec![0, 1])]
         );
-    }
-
-    #[test]
-    fn the_order_of_texts_grows_with_them() {
-        let mut dictionary = Dictionary::default();
-        assert!(dictionary.order().is_empty());
-        for (texts, expected) in
-            [(&["m", "c", "x"][..], &[1, 0, 2][..]), (&["d", "z", "a"], &[5, 1, 3, 0, 2, 4])]
-        {
-            texts.iter().for_each(|text| drop(dictionary.intern(text)));
-            assert_eq!((&*dictionary.order(), &*dictionary.order()), (expected, expected));
-        }
     }
 
     #[test]

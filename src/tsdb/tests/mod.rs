@@ -10,6 +10,7 @@ mod quota;
 mod reading;
 mod seal;
 mod side;
+mod upkeep;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -29,10 +29,16 @@ fn small_files() -> Options {
     options(&faults)
 }
 
-fn trace() -> Trace {
+/// Opens the log beside accounts that no cut touches: nothing is sealed here, so they have nothing to say about it.
+fn open_beside(dir: &Path, control: &Arc<Control>) -> Result<(Tsdb, RecoveryReport), OpenError> {
+    let home = Home { dir, store: STORE, control: Arc::clone(control) };
+    Tsdb::open(home, small_files(), &mut Entropy::seeded(1), NOW)
+}
+
+fn trace(control: &Arc<Control>) -> Trace {
     let dir = tempfile::tempdir().expect("made");
     let recording = Recording::start(dir.path());
-    let (tsdb, _) = open_with(dir.path(), small_files());
+    let (tsdb, _) = open_beside(dir.path(), control).expect("opens");
     for (number, (series, samples)) in batches().iter().enumerate() {
         write(&tsdb, ORG, series, samples);
         recording.answered(number);
@@ -42,11 +48,10 @@ fn trace() -> Trace {
 }
 
 /// What is wrong with what a cut left.
-fn judge(cut: &Cut) -> Option<String> {
+fn judge(cut: &Cut, control: &Arc<Control>) -> Option<String> {
     let dir = tempfile::tempdir().expect("made");
     cut.put(dir.path());
-    let opened = try_open(dir.path(), STORE, small_files());
-    let (tsdb, report) = match opened {
+    let (tsdb, report) = match open_beside(dir.path(), control) {
         Ok(opened) => opened,
         Err(e) => return Some(format!("after {} operations it does not open: {e}", cut.at)),
     };
@@ -73,18 +78,43 @@ fn judge(cut: &Cut) -> Option<String> {
 
 #[test]
 fn every_state_that_a_power_cut_can_leave_of_the_log_opens_with_all_that_was_answered() {
-    assert_eq!(trace().cuts(STATES, 1, &[], judge), None);
+    let accounts = tempfile::tempdir().expect("made");
+    let (control, _folder) = control(accounts.path());
+    assert_eq!(trace(&control).cuts(STATES, 1, &[], |cut| judge(cut, &control)), None);
 }
 
 #[test]
 fn each_sync_of_the_log_left_out_loses_something() {
-    let trace = trace();
+    let accounts = tempfile::tempdir().expect("made");
+    let (control, _folder) = control(accounts.path());
+    let trace = trace(&control);
     let needless: Vec<(usize, String)> = trace
         .syncs()
         .into_iter()
-        .filter(|(place, _)| trace.cuts(STATES, 1, &[*place], judge).is_none())
+        .filter(|(place, _)| trace.cuts(STATES, 1, &[*place], |cut| judge(cut, &control)).is_none())
         .collect();
     // The names of the store's other directories: without them a log that is gone would look like a new store's.
     let place = needless.first().map_or(0, |(place, _)| *place);
     assert_eq!(needless, [(place, String::new())]);
+}
+
+/// A checkpoint makes durable what was written before it; what came after may be lost, and is no damage.
+#[test]
+fn with_an_interval_every_cut_opens_with_all_that_a_checkpoint_covers() {
+    let (dir, accounts) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let (control, _folder) = control(accounts.path());
+    let recording = Recording::start(dir.path());
+    let durability = Durability::Interval(std::time::Duration::from_secs(3_600));
+    let home = Home { dir: dir.path(), store: STORE, control: Arc::clone(&control) };
+    let options = Options { durability, ..small_files() };
+    let (tsdb, _) = Tsdb::open(home, options, &mut Entropy::seeded(1), NOW).expect("opens");
+    for (number, (series, samples)) in batches().iter().enumerate() {
+        write(&tsdb, ORG, series, samples);
+        if number == 5 {
+            tsdb.checkpoint(NOW).expect("made");
+            (0..=number).for_each(|number| recording.answered(number));
+        }
+    }
+    drop(tsdb);
+    assert_eq!(recording.finish().cuts(STATES, 1, &[], |cut| judge(cut, &control)), None);
 }

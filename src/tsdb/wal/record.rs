@@ -10,8 +10,8 @@
 //! ```text
 //!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
-//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch
-//!         9 exemplars 10 starts 32, 33 registry
+//! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch 9 deletion
+//!         10 exemplars 11 starts 32, 33 registry
 //! 21 u8  body version 1     22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
 //! ```
@@ -24,6 +24,9 @@
 //! The list is about the file before and stands only in the first record of a file; n = 0 elsewhere, and where the
 //! file before held more than 16,384 organisations (the reader then looks into that file).
 //!
+//! Body of a seal, which closes a window of its organisation: `i64 U`, the end of the window in ms. Samples before U
+//! that come in later records are late ones, live and in replay alike.
+//!
 //! Body of a switch, the last record of a file that was left for the next one:
 //! ```text
 //! u64 number of the next file
@@ -33,9 +36,6 @@
 //! a next file that a switch names and that is not there was lost, whether it held records or not; without the switch
 //! the newest file could vanish in silence, since nothing before it would know of it. Each file keeps room for its
 //! switch. Files without one are read as well: earlier versions wrote none.
-//!
-//! Body of a seal, which closes a window of its organisation: `i64 U`, the end of the window in ms. Samples before U
-//! that come in later records are late ones, live and in replay alike.
 
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::bytes::{Reader, put_varint};
@@ -65,8 +65,12 @@ pub(in crate::tsdb) enum Kind {
     Histograms,
     Metadata,
     Mark,
-    Switch,
+    /// The organisation was dropped.
+    Dropped,
     Seal,
+    Switch,
+    /// Samples were deleted.
+    Delete,
     Exemplars,
     Starts,
     RegistrySeries,
@@ -81,13 +85,20 @@ impl Kind {
             Kind::Histograms => 3,
             Kind::Metadata => 4,
             Kind::Mark => 5,
-            Kind::Switch => 8,
+            Kind::Dropped => 6,
             Kind::Seal => 7,
-            Kind::Exemplars => 9,
-            Kind::Starts => 10,
+            Kind::Switch => 8,
+            Kind::Delete => 9,
+            Kind::Exemplars => 10,
+            Kind::Starts => 11,
             Kind::RegistrySeries => 32,
             Kind::RegistryMetadata => 33,
         }
+    }
+
+    /// Synced whatever the mode: others count on it being there, with everything before it.
+    pub(in crate::tsdb) const fn is_synced_at_once(self) -> bool {
+        !matches!(self, Kind::Samples | Kind::Series | Kind::Metadata)
     }
 
     /// None: written by a newer version.
@@ -98,10 +109,12 @@ impl Kind {
             (3, BODY_VERSION) => Some(Kind::Histograms),
             (4, BODY_VERSION) => Some(Kind::Metadata),
             (5, BODY_VERSION) => Some(Kind::Mark),
-            (8, BODY_VERSION) => Some(Kind::Switch),
+            (6, BODY_VERSION) => Some(Kind::Dropped),
             (7, BODY_VERSION) => Some(Kind::Seal),
-            (9, BODY_VERSION) => Some(Kind::Exemplars),
-            (10, BODY_VERSION) => Some(Kind::Starts),
+            (8, BODY_VERSION) => Some(Kind::Switch),
+            (9, BODY_VERSION) => Some(Kind::Delete),
+            (10, BODY_VERSION) => Some(Kind::Exemplars),
+            (11, BODY_VERSION) => Some(Kind::Starts),
             (32, BODY_VERSION) => Some(Kind::RegistrySeries),
             (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
             _ => None,

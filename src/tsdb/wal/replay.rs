@@ -112,8 +112,8 @@ pub(in crate::tsdb) fn replay(
     from_seq: u64,
     on_record: OnRecord<'_>,
 ) -> Result<LogEnd, OpenError> {
-    let end = LogEnd::default();
     let from_seq = from_seq.max(begin.seq.saturating_sub(1));
+    let end = LogEnd::default();
     let mut walk =
         Walk { dir, store, begin, from_seq, on_record, end, expected: None, next_file: None, broken: None };
     walk.files()?;
@@ -173,6 +173,9 @@ impl Walk<'_> {
                 self.note_damage(path, text);
             }
             before = Some(*number);
+            if let (Some(start), Some(next)) = (starts.get(place), starts.get(place + 1)) {
+                self.end.full.extend(start.full(*number, path, bytes, next));
+            }
             if place < skipped {
                 self.look_at(*number, path)?;
             } else {
@@ -181,23 +184,14 @@ impl Walk<'_> {
             }
         }
         self.judge_break()?;
-        self.judge_end(before.filter(|_| !files.is_empty()));
-        self.list_full(&files, &starts);
-        Ok(())
-    }
-
-    /// Lists the files before the tail's, each told by the start of the one behind it.
-    fn list_full(&mut self, files: &[(u64, PathBuf)], starts: &[FileStart]) {
+        self.judge_end(before);
         let tail = self.end.tail.as_ref().map_or(0, |tail| tail.header.number);
-        let last = self.end.last_seq;
-        for ((number, path), (start, next)) in files.iter().zip(starts.iter().zip(starts.iter().skip(1))) {
-            if *number < tail {
-                self.end.full.extend(start.full(*number, path, next, last));
-            }
-        }
+        self.end.full.retain(|file| file.number < tail);
+        self.end.full.extend(self.left_for_an_empty_file(&files)?);
         let place = files.iter().position(|(number, _)| *number == tail);
         let first = place.and_then(|place| starts.get(place)?.first_seq);
-        self.end.first_seq = first.unwrap_or(last.saturating_add(1));
+        self.end.first_seq = first.unwrap_or(self.end.last_seq.saturating_add(1));
+        Ok(())
     }
 
     /// A file's header; what is wrong with it is noted, and whose it is not is an error.
@@ -220,7 +214,7 @@ impl Walk<'_> {
 
     /// A file that the checkpoint covers: it has to be there and whole in its outlines, for the checkpoint is a copy.
     fn look_at(&mut self, number: u64, path: &Path) -> Result<(), OpenError> {
-        let start = FileStart::bytes(path)?;
+        let start = read_start(path)?;
         self.header(number, path, &start)?;
         if let Some(text) = cut_short(path)? {
             self.note_damage(path, text);
@@ -350,6 +344,25 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// The file before the tail where the tail has no record yet, so that nothing in it tells of that file.
+    fn left_for_an_empty_file(&self, files: &[(u64, PathBuf)]) -> Result<Option<FullFile>, DiskError> {
+        let Some(tail) = self.end.tail.as_ref().filter(|tail| !tail.content_before.is_empty()) else {
+            return Ok(None);
+        };
+        let number = tail.header.number.saturating_sub(1);
+        let Some((_, path)) = files.iter().find(|(have, _)| *have == number) else { return Ok(None) };
+        let first_seq = FileStart::read(path)?.first_seq;
+        let spans = spans(tail.content_before.get(FILE_HEADER_BYTES..).unwrap_or_default());
+        Ok(first_seq.map(|first_seq| FullFile {
+            number,
+            path: path.clone(),
+            bytes: tail.content_before.len() as u64,
+            first_seq,
+            last_seq: self.end.last_seq,
+            spans: Some(spans.into_values().collect()),
+        }))
+    }
+
     /// Decides whether the newest file is the last one that there was.
     fn judge_end(&mut self, newest: Option<u64>) {
         if let (Some(next), Some(newest)) = (self.next_file, newest)
@@ -406,6 +419,25 @@ impl Walk<'_> {
     }
 }
 
+/// The header and the first record, which is a mark of at most 0.35 MB.
+fn read_start(path: &Path) -> Result<Vec<u8>, DiskError> {
+    let file = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
+    let mut start = Vec::new();
+    (&file).take(4_096).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
+    let length = start.get(FILE_HEADER_BYTES..).and_then(|rest| rest.first_chunk::<4>());
+    let whole = length.map_or(0, |length| record_bytes(u32::from_le_bytes(*length) as usize));
+    if whole > start.len().saturating_sub(FILE_HEADER_BYTES) && whole <= 400 << 10 {
+        start.resize(FILE_HEADER_BYTES + whole, 0);
+        match file.read_exact_at(&mut start, 0) {
+            Err(e) if e.kind() != std::io::ErrorKind::UnexpectedEof => {
+                return Err(DiskError::at("read", path)(e));
+            }
+            _ => {}
+        }
+    }
+    Ok(start)
+}
+
 /// What the first record of a file says.
 struct FileStart {
     first_seq: Option<u64>,
@@ -416,7 +448,7 @@ struct FileStart {
 impl FileStart {
     /// Reads the first record alone; one that cannot be read is looked at with its file.
     fn read(path: &Path) -> Result<FileStart, DiskError> {
-        let start = FileStart::bytes(path)?;
+        let start = read_start(path)?;
         Ok(match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
             Found::Record(header, body, _) => {
                 let mark = (header.kind == Some(Kind::Mark)).then(|| Mark::parse(body).ok()).flatten();
@@ -427,35 +459,14 @@ impl FileStart {
         })
     }
 
-    /// The header and the first record.
-    fn bytes(path: &Path) -> Result<Vec<u8>, DiskError> {
-        let file = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
-        let mut start = Vec::new();
-        (&file).take(4_096).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
-        let length = start.get(FILE_HEADER_BYTES..).and_then(|rest| rest.first_chunk::<4>());
-        let whole = length.map_or(0, |length| record_bytes(u32::from_le_bytes(*length) as usize));
-        // The first record is a mark of at most 0.35 MB.
-        if whole > start.len().saturating_sub(FILE_HEADER_BYTES) && whole <= 400 << 10 {
-            start.resize(FILE_HEADER_BYTES + whole, 0);
-            match file.read_exact_at(&mut start, 0) {
-                Err(e) if e.kind() != std::io::ErrorKind::UnexpectedEof => {
-                    return Err(DiskError::at("read", path)(e));
-                }
-                _ => {}
-            }
-        }
-        Ok(start)
-    }
-
     /// The file that this is the start of, told by the start of the `next` one.
-    fn full(&self, number: u64, path: &Path, next: &FileStart, last_seq: u64) -> Option<FullFile> {
+    fn full(&self, number: u64, path: &Path, bytes: u64, next: &FileStart) -> Option<FullFile> {
         Some(FullFile {
             number,
             path: path.to_owned(),
-            bytes: std::fs::metadata(path).map_or(0, |found| found.len()),
+            bytes,
             first_seq: self.first_seq?,
-            // Behind the newest records there may be a file that has none yet.
-            last_seq: next.first_seq.map_or(Some(last_seq), |first| first.checked_sub(1))?,
+            last_seq: next.first_seq?.checked_sub(1)?,
             spans: (!next.spans.is_empty()).then(|| next.spans.clone()),
         })
     }

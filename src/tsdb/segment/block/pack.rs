@@ -36,12 +36,12 @@ pub(super) fn put_mini(out: &mut Vec<u8>, numbers: &[u64]) {
     let all = numbers.iter().fold(0, |all, number| all | number);
     let width = bits(all);
     let packed = numbers.len() as u64 * u64::from(width);
-    let (k, split) = best_split(numbers.iter().copied());
+    let (k, split) = best_split(&numbers.iter().copied());
     let zeros = numbers.iter().filter(|number| **number == 0).count();
     // Fewer zeros than this cannot pay for the bit that each number would cost.
     if zeros * 16 > numbers.len() {
         let odd = || numbers.iter().filter(|number| **number != 0).map(|number| number - 1);
-        let (k, rest) = best_split(odd());
+        let (k, rest) = best_split(&odd());
         if rest + (numbers.len() as u64) < packed.min(split) {
             out.push(ODD << 6 | k);
             put_bits(out, numbers.iter().map(|number| u64::from(*number != 0)), 1);
@@ -74,7 +74,7 @@ const fn low_word(value: u128) -> u64 {
 }
 
 /// The k that makes the least bits as kind 1, and how many.
-fn best_split(numbers: impl Iterator<Item = u64> + Clone) -> (u8, u64) {
+fn best_split(numbers: &(impl Iterator<Item = u64> + Clone)) -> (u8, u64) {
     let (mut count, mut lengths, mut all) = (0u64, 0u64, 0u64);
     for number in numbers.clone() {
         count += 1;

@@ -27,7 +27,7 @@ fn times_back(block: &[u8]) -> Result<Vec<i64>, Damage> {
 
 fn values_back(block: &[u8], series: u32, count: usize) -> Result<Vec<u64>, Damage> {
     let mut out = Vec::new();
-    values_of(block, series, count, &mut out)?;
+    values_within(block, series, count, 0..count, &mut out)?;
     Ok(out.into_iter().map(f64::to_bits).collect())
 }
 
@@ -48,6 +48,7 @@ fn values() -> impl Strategy<Value = Vec<u64>> {
                 state ^= state << 17;
                 state
             };
+            let at = |number: u64| usize::try_from(number).unwrap();
             let power = 10f64.powi(i32::from(exponent));
             let mask = (1u64 << width) - 1;
             let mut level = (start & mask) as f64;
@@ -71,7 +72,7 @@ fn values() -> impl Strategy<Value = Vec<u64>> {
                         total += small * 1.1;
                         total.to_bits()
                     }
-                    6 => [start, !start, noise & 1, STALE][(noise % 4) as usize],
+                    6 => [start, !start, noise & 1, STALE][at(noise % 4)],
                     7 => (level + index as f64 * f64::from(width)).to_bits(),
                     _ => noise,
                 }
@@ -79,8 +80,8 @@ fn values() -> impl Strategy<Value = Vec<u64>> {
             let mut values: Vec<u64> = (0..length).map(next).collect();
             let specials = [STALE, f64::NAN.to_bits(), (-0.0f64).to_bits(), f64::INFINITY.to_bits(), 1, 0];
             for place in 0..usize::from(odd) {
-                let index = (seed >> (8 * place)) as usize % length;
-                values[index] = specials[(start >> place) as usize % specials.len()];
+                let index = at(seed >> (8 * place)) % length;
+                values[index] = specials[at(start >> place) % specials.len()];
             }
             values
         },
@@ -170,7 +171,7 @@ proptest! {
         }
         set_crc(&mut block, 0, |rest| value_crc(3, count, rest));
         let mut out = Vec::new();
-        let answer = values_of(&block, 3, count, &mut out);
+        let answer = values_within(&block, 3, count, 0..count, &mut out);
         prop_assert_eq!(out.len(), if answer.is_ok() { count } else { 0 });
         let mut out = Vec::new();
         if values_within(&block, 3, count, 1..count / 2, &mut out).is_ok() {
@@ -188,7 +189,7 @@ proptest! {
         block.truncate(block.len() - cut.index(block.len() - 4) / 8);
         set_crc(&mut block, 0, |rest| value_crc(3, values.len(), rest));
         let mut out = Vec::new();
-        let answer = values_of(&block, 3, values.len(), &mut out);
+        let answer = values_within(&block, 3, values.len(), 0..values.len(), &mut out);
         prop_assert_eq!(out.len(), if answer.is_ok() { values.len() } else { 0 });
     }
 

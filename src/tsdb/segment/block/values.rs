@@ -133,19 +133,18 @@ pub(super) fn put(out: &mut Vec<u8>, values: &[u64]) {
         let column: Vec<i64> = values.iter().map(|pattern| ordered(pattern.cast_signed())).collect();
         integers::plan(&column, false)
     });
-    match (by_decimals, by_bits) {
-        (Some((decimals, plan, cost)), bits) if bits.as_ref().is_none_or(|bits| cost <= bits.cost) => {
-            if !put_few(out, values, cost) {
-                put_decimals(out, &decimals, &plan);
-            }
-        }
-        (_, Some(plan)) => {
-            if !put_few(out, values, plan.cost) {
+    let bits_cost = by_bits.as_ref().map_or(u64::MAX, |plan| plan.cost);
+    let least = by_decimals.as_ref().map_or(u64::MAX, |(.., cost)| *cost).min(bits_cost);
+    if !put_few(out, values, least) {
+        match (by_decimals, by_bits) {
+            (Some((decimals, plan, cost)), _) if cost <= bits_cost => put_decimals(out, &decimals, &plan),
+            (_, Some(plan)) => {
                 out.push(ORDERED | plan.flags << 3);
                 plan.put(out);
             }
+            // Without bits the decimals are certain.
+            (_, None) => {}
         }
-        _ => {}
     }
     if out.len() - start > 1 + values.len() * 8 {
         out.truncate(start);

@@ -1,0 +1,460 @@
+//! Native histograms of one series, in two blocks back to back: their times, then 1 to 1,024 of them, at most 65,536
+//! cells in all (counts, spans, bounds).
+//!
+//! ```text
+//! histogram block   0 u32 crc of {u32 series id, u32 samples, 4..end}   4 runs to the end: samples of one shape each
+//! run   varint samples   u8 0 integers, 1 floats   i8 schema   8 bytes zero threshold
+//!       varint n, n x 8 bytes custom bounds
+//!       varint n, n x {zigzag offset, varint length} positive spans; then negative ones
+//!       columns of its samples:
+//!         reset hints          u8 flags, column (see `integers`)
+//!         sums                 varint bytes, body (see `values`)
+//!         integers             zero counts, then the buckets one after another, then counts less what is in buckets,
+//!                              wrapping: 0 but for NaN observations; each u8 flags, column
+//!         floats               zero counts, the buckets, counts; each varint bytes, body
+//! ```
+//! A bucket's column is that of a counter: buckets that do not move take four bytes a run.
+
+use std::sync::Arc;
+
+use super::integers::{self, FLAG_BITS, Reading};
+use super::{BLOCK_SAMPLES, put_times, set_crc, times_of, value_crc, values, verified};
+use crate::model::{BucketSpan, CounterReset, Histogram, HistogramColumns, HistogramCounts, HistogramShape};
+use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
+use crate::tsdb::error::Damage;
+
+/// What a block may hold in all, so that decoding one takes no more than a megabyte or two.
+const CELLS_MAX: usize = 1 << 16;
+
+fn cells(shape: &HistogramShape) -> usize {
+    let spans = shape.positive().len() + shape.negative().len();
+    4 + shape.buckets() + spans + shape.custom_values().len()
+}
+
+/// How many of these samples, the first ones, one block takes: at least one, if there is one.
+fn fitting(samples: &[(i64, &Histogram)]) -> usize {
+    let mut left = CELLS_MAX;
+    let fits = |sample: &&(i64, &Histogram)| match left.checked_sub(cells(sample.1.shape())) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    };
+    samples.iter().take(BLOCK_SAMPLES).take_while(fits).count()
+}
+
+const fn is_float(histogram: &Histogram) -> bool {
+    matches!(histogram.counts(), HistogramCounts::Float { .. })
+}
+
+/// Appends a time block and a histogram block of the first samples of a series, ascending in time, as many as one block
+/// takes; answers how many those are.
+pub(crate) fn put(out: &mut Vec<u8>, series: u32, samples: &[(i64, &Histogram)]) -> usize {
+    let count = fitting(samples);
+    let (times, histograms): (Vec<i64>, Vec<&Histogram>) = samples.iter().take(count).copied().unzip();
+    if count == 0 {
+        return 0;
+    }
+    put_times(out, &times);
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let alike = |a: &&Histogram, b: &&Histogram| {
+        is_float(a) == is_float(b) && (Arc::ptr_eq(a.shape(), b.shape()) || a.shape() == b.shape())
+    };
+    for run in histograms.chunk_by(alike) {
+        put_run(out, run);
+    }
+    set_crc(out, start, |rest| value_crc(series, count, rest));
+    count
+}
+
+fn put_run(out: &mut Vec<u8>, run: &[&Histogram]) {
+    let Some(first) = run.first() else { return };
+    put_varint(out, run.len() as u64);
+    put_shape(out, first.shape(), is_float(first));
+    put_column(out, run.iter().map(|histogram| histogram.reset() as u64));
+    put_values(out, run.iter().map(|histogram| histogram.sum().to_bits()));
+    let buckets = 0..first.shape().buckets();
+    if is_float(first) {
+        let floats = || {
+            run.iter().filter_map(|histogram| match histogram.counts() {
+                HistogramCounts::Float { count, zero, buckets } => Some((*count, *zero, buckets)),
+                HistogramCounts::Integer { .. } => None,
+            })
+        };
+        put_values(out, floats().map(|(_, zero, _)| zero.to_bits()));
+        for bucket in buckets {
+            let count = |buckets: &Vec<f64>| buckets.get(bucket).copied().unwrap_or_default().to_bits();
+            put_values(out, floats().map(|(.., buckets)| count(buckets)));
+        }
+        put_values(out, floats().map(|(count, ..)| count.to_bits()));
+        return;
+    }
+    let integers = || {
+        run.iter().filter_map(|histogram| match histogram.counts() {
+            HistogramCounts::Integer { count, zero, buckets } => Some((*count, *zero, buckets)),
+            HistogramCounts::Float { .. } => None,
+        })
+    };
+    put_column(out, integers().map(|(_, zero, _)| zero));
+    for bucket in buckets {
+        put_column(out, integers().map(|(.., buckets)| buckets.get(bucket).copied().unwrap_or_default()));
+    }
+    put_column(out, integers().map(|(count, zero, buckets)| count.wrapping_sub(within(zero, buckets))));
+}
+
+/// What zero bucket and buckets hold, wrapping.
+fn within(zero: u64, buckets: &[u64]) -> u64 {
+    buckets.iter().fold(zero, |all, bucket| all.wrapping_add(*bucket))
+}
+
+fn put_shape(out: &mut Vec<u8>, shape: &HistogramShape, float: bool) {
+    out.push(u8::from(float));
+    // Every schema fits: -53 to 8.
+    out.push(i8::try_from(shape.schema()).unwrap_or_default().cast_unsigned());
+    out.extend_from_slice(&shape.zero_threshold().to_bits().to_le_bytes());
+    put_varint(out, shape.custom_values().len() as u64);
+    for bound in shape.custom_values() {
+        out.extend_from_slice(&bound.to_bits().to_le_bytes());
+    }
+    for spans in [shape.positive(), shape.negative()] {
+        put_varint(out, spans.len() as u64);
+        for span in spans {
+            put_zigzag(out, i64::from(span.offset));
+            put_varint(out, u64::from(span.length));
+        }
+    }
+}
+
+fn put_column(out: &mut Vec<u8>, column: impl Iterator<Item = u64>) {
+    let column: Vec<i64> = column.map(u64::cast_signed).collect();
+    let plan = integers::plan(&column, false);
+    out.push(plan.flags);
+    plan.put(out);
+}
+
+fn put_values(out: &mut Vec<u8>, patterns: impl Iterator<Item = u64>) {
+    let mut body = Vec::new();
+    values::put(&mut body, &patterns.collect::<Vec<_>>());
+    put_varint(out, body.len() as u64);
+    out.append(&mut body);
+}
+
+/// Appends the samples of the two blocks that these bytes are to `out`.
+///
+/// # Errors
+/// [`Damage`] where the bytes are not those of this series, wrong checksums included; `out` is then as it was.
+pub(crate) fn of(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Result<(), Damage> {
+    let before = out.len();
+    let taken = take(blocks, series, out);
+    if taken.is_err() {
+        out.times.truncate(before);
+        out.histograms.truncate(before);
+    }
+    taken
+}
+
+fn take(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Result<(), Damage> {
+    let before = out.len();
+    let times = times_of(blocks, &mut out.times)?;
+    let count = out.times.len() - before;
+    let within = |damage: Damage| Damage { offset: damage.offset + times as u64, ..damage };
+    let block = verified(blocks.get(times..).unwrap_or_default(), series, count).map_err(within)?;
+    let mut reader = Reader::new(block);
+    reader.u32()?;
+    take_runs(&mut reader, count, &mut out.histograms).map_err(within)
+}
+
+fn take_runs(reader: &mut Reader<'_>, count: usize, out: &mut Vec<Histogram>) -> Result<(), Damage> {
+    let (mut left, mut cells_left) = (count, CELLS_MAX);
+    while left > 0 {
+        let rows = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
+        if rows == 0 || rows > left {
+            return Err(reader.damage("a run of 0 histograms, or of more than the block has"));
+        }
+        left -= rows;
+        let (shape, float) = take_shape(reader)?;
+        // Both are bounded: rows by 1,024, cells by what a shape may be.
+        cells_left = cells_left
+            .checked_sub(rows * cells(&shape))
+            .ok_or_else(|| reader.damage("more histograms than a block may hold"))?;
+        take_run(reader, rows, &Arc::new(shape), float, out)?;
+    }
+    reader.end()
+}
+
+fn take_shape(reader: &mut Reader<'_>) -> Result<(HistogramShape, bool), Damage> {
+    let float = match reader.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(reader.damage("unknown kind of counts")),
+    };
+    let schema = i32::from(reader.u8()?.cast_signed());
+    let threshold = f64::from_bits(reader.u64()?);
+    let mut bounds = Vec::new();
+    for _ in 0..reader.count(8)? {
+        bounds.push(f64::from_bits(reader.u64()?));
+    }
+    let mut sides = [Vec::new(), Vec::new()];
+    for spans in &mut sides {
+        for _ in 0..reader.count(2)? {
+            let offset = i32::try_from(reader.zigzag()?);
+            let length = u32::try_from(reader.varint()?);
+            let (Ok(offset), Ok(length)) = (offset, length) else {
+                return Err(reader.damage("a span beyond all buckets"));
+            };
+            spans.push(BucketSpan { offset, length });
+        }
+    }
+    let [positive, negative] = sides;
+    HistogramShape::new(schema, threshold, bounds, positive, negative)
+        .map(|shape| (shape, float))
+        .map_err(|_| reader.damage("a histogram shape that cannot be"))
+}
+
+fn take_column(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<u64>, Damage> {
+    let flags = reader.u8()? & FLAG_BITS;
+    let mut column = Vec::with_capacity(rows);
+    integers::take(reader, Reading { flags, count: rows, wanted: rows }, |part| {
+        column.extend_from_slice(part);
+    })?;
+    Ok(column)
+}
+
+fn take_values(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<f64>, Damage> {
+    let length = reader.count(1)?;
+    let mut body = Reader::new(reader.take(length)?);
+    let mut column = Vec::with_capacity(rows);
+    values::take(&mut body, rows, rows, &mut column)?;
+    body.end()?;
+    Ok(column)
+}
+
+/// Columns of zero counts, buckets and counts as rows of those.
+fn take_rows<T: Copy>(
+    reader: &mut Reader<'_>,
+    (rows, buckets): (usize, usize),
+    take: impl Fn(&mut Reader<'_>, usize) -> Result<Vec<T>, Damage>,
+) -> Result<Vec<(T, T, Vec<T>)>, Damage> {
+    let zeros = take(reader, rows)?;
+    let mut counts = vec![Vec::with_capacity(buckets); rows];
+    for _ in 0..buckets {
+        for (row, count) in counts.iter_mut().zip(take(reader, rows)?) {
+            row.push(count);
+        }
+    }
+    let all = take(reader, rows)?;
+    Ok(all.into_iter().zip(zeros).zip(counts).map(|((all, zero), buckets)| (all, zero, buckets)).collect())
+}
+
+fn take_run(
+    reader: &mut Reader<'_>,
+    rows: usize,
+    shape: &Arc<HistogramShape>,
+    float: bool,
+    out: &mut Vec<Histogram>,
+) -> Result<(), Damage> {
+    let resets = take_column(reader, rows)?;
+    let sums = take_values(reader, rows)?;
+    let size = (rows, shape.buckets());
+    let counts: Vec<HistogramCounts> = if float {
+        let rows = take_rows(reader, size, take_values)?.into_iter();
+        rows.map(|(count, zero, buckets)| HistogramCounts::Float { count, zero, buckets }).collect()
+    } else {
+        let rows = take_rows(reader, size, take_column)?.into_iter();
+        rows.map(|(rest, zero, buckets)| {
+            let count = rest.wrapping_add(within(zero, &buckets));
+            HistogramCounts::Integer { count, zero, buckets }
+        })
+        .collect()
+    };
+    for ((reset, sum), counts) in resets.into_iter().zip(sums).zip(counts) {
+        let reset = u8::try_from(reset).ok().and_then(CounterReset::from_number);
+        let reset = reset.ok_or_else(|| reader.damage("unknown reset hint"))?;
+        let histogram = Histogram::new(Arc::clone(shape), reset, sum, counts);
+        out.push(histogram.map_err(|_| reader.damage("a histogram that cannot be"))?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The histogram block, behind a time block of a known length.
+    fn blocks(series: u32, histograms: &[Histogram]) -> (Vec<u8>, usize) {
+        let samples: Vec<(i64, &Histogram)> = (0..).step_by(15_000).zip(histograms).collect();
+        let mut out = Vec::new();
+        assert_eq!(put(&mut out, series, &samples), histograms.len());
+        let times = times_of(&out, &mut Vec::new()).expect("a time block");
+        (out, times)
+    }
+
+    fn back(blocks: &[u8], series: u32) -> Result<Vec<Histogram>, Damage> {
+        let mut out = HistogramColumns::default();
+        of(blocks, series, &mut out).map(|()| {
+            assert!(out.times.iter().copied().eq((0..).step_by(15_000).take(out.histograms.len())));
+            out.histograms
+        })
+    }
+
+    fn shape(schema: i32, offset: i32, lengths: &[u32]) -> Arc<HistogramShape> {
+        let spans = || lengths.iter().map(|length| BucketSpan { offset, length: *length }).collect();
+        let custom = schema == -53;
+        let bounds = if custom { (0..64).map(f64::from).collect() } else { Vec::new() };
+        let (threshold, negative) = if custom { (0.0, Vec::new()) } else { (1e-128, spans()) };
+        Arc::new(HistogramShape::new(schema, threshold, bounds, spans(), negative).expect("valid"))
+    }
+
+    fn histograms() -> impl Strategy<Value = Vec<Histogram>> {
+        let shapes =
+            (prop::sample::select(vec![-53, -4, 0, 3, 8]), 0i32..4, prop::collection::vec(0u32..6, 0..4));
+        let runs = (shapes, 1usize..30, any::<u64>(), any::<bool>(), prop::num::f64::ANY, 0u8..4);
+        prop::collection::vec(runs, 1..5).prop_map(|runs| {
+            let mut out = Vec::new();
+            for ((schema, offset, lengths), rows, seed, float, sum, reset) in runs {
+                let shape = shape(schema, offset, &lengths);
+                let mut state = seed | 1;
+                let mut random = move || {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state >> (seed % 40 + 20)
+                };
+                let mut counts = vec![0u64; shape.buckets()];
+                for row in 0..rows {
+                    counts.iter_mut().for_each(|count| *count = count.wrapping_add(random()) >> 1);
+                    let zero = if schema == -53 { 0 } else { random() };
+                    let reset = CounterReset::from_number(reset).expect("known");
+                    let sum = if row % 7 == 3 { f64::from_bits(0x7ff0_0000_0000_0002) } else { sum };
+                    let counts = if float {
+                        let buckets = counts.iter().map(|count| *count as f64 / 3.0).collect();
+                        HistogramCounts::Float { count: 1.5, zero: zero as f64, buckets }
+                    } else {
+                        let count = within(zero, &counts) + u64::from(sum.is_nan());
+                        HistogramCounts::Integer { count, zero, buckets: counts.clone() }
+                    };
+                    out.push(Histogram::new(Arc::clone(&shape), reset, sum, counts).expect("valid"));
+                }
+            }
+            out
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn histograms_come_back_to_the_bit(histograms in histograms(), series: u32) {
+            let (blocks, _) = blocks(series, &histograms);
+            prop_assert_eq!(back(&blocks, series), Ok(histograms));
+            prop_assert!(back(&blocks, series ^ 1).is_err());
+        }
+
+        #[test]
+        fn hostile_bytes_are_an_answer(
+            histograms in histograms(), at: prop::sample::Index, with: u8, cut: prop::sample::Index,
+        ) {
+            let (mut blocks, times) = blocks(3, &histograms);
+            let length = blocks.len() - times - 4;
+            blocks[times + 4 + at.index(length)] ^= with;
+            blocks.truncate(blocks.len() - cut.index(length) / 8);
+            set_crc(&mut blocks, times, |rest| value_crc(3, histograms.len(), rest));
+            if let Ok(found) = back(&blocks, 3) {
+                prop_assert_eq!(found.len(), histograms.len());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..300), count in 1usize..30) {
+            let (mut blocks, times) = blocks(3, &vec![Histogram::stale(); count]);
+            blocks.truncate(times + 4);
+            blocks.extend_from_slice(&bytes);
+            set_crc(&mut blocks, times, |rest| value_crc(3, count, rest));
+            if let Ok(found) = back(&blocks, 3) {
+                prop_assert_eq!(found.len(), count);
+            }
+        }
+    }
+
+    fn small() -> Vec<Histogram> {
+        let shape = shape(3, 1, &[2]);
+        let row = |row: u64| {
+            let buckets = vec![10 + row, 4 * row, 7, row];
+            let counts = HistogramCounts::Integer { count: 20 + 6 * row, zero: 3, buckets };
+            Histogram::new(Arc::clone(&shape), CounterReset::Unknown, row as f64 / 4.0, counts)
+                .expect("valid")
+        };
+        (0..3).map(row).chain([Histogram::stale()]).collect()
+    }
+
+    #[test]
+    fn the_bytes_are_drawn_as_they_are() {
+        let drawn = [
+            0x03, 0x00, 0x03, 0x9d, 0x97, 0x8c, 0xcf, 0x08, 0xba, 0x5b, 0x25, 0x00, 0x01, 0x02, 0x02, 0x01,
+            0x02, 0x02, 0x04, 0x00, 0x00, 0x00, 0x06, 0x6a, 0x02, 0x00, 0x19, 0x02, 0x00, 0x04, 0x06, 0x00,
+            0x00, 0x05, 0x14, 0x02, 0x00, 0x0d, 0x00, 0x04, 0x02, 0x00, 0x04, 0x0e, 0x00, 0x00, 0x05, 0x00,
+            0x02, 0x00, 0x04, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+            0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x09, 0x00, 0x7f, 0xf0, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02,
+            0x00, 0x00, 0x00, 0x00,
+        ];
+        let (blocks, times) = blocks(7, &small());
+        let block = &blocks[times..];
+        assert_eq!(block[4..], drawn, "{:#04x?}", &block[4..]);
+        assert_eq!(block[..4], value_crc(7, 4, &drawn).to_le_bytes());
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let (blocks, _) = blocks(7, &small());
+        for bit in 0..blocks.len() * 8 {
+            let mut damaged = blocks.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(back(&damaged, 7).is_err(), "bit {bit}");
+        }
+        for cut in 0..blocks.len() {
+            assert!(back(&blocks[..cut], 7).is_err(), "cut at {cut}");
+        }
+        let mut out = HistogramColumns::default();
+        out.push(1, Histogram::stale());
+        assert!(of(&blocks[..40], 7, &mut out).is_err());
+        assert_eq!(out.len(), 1, "what was there stays");
+    }
+
+    #[test]
+    fn a_block_takes_no_more_than_it_may() {
+        let wide = shape(8, 0, &[1_000]);
+        let counts = HistogramCounts::Integer { count: 0, zero: 0, buckets: vec![0; wide.buckets()] };
+        let one = Histogram::new(wide, CounterReset::Gauge, 0.0, counts).expect("valid");
+        let dated = |histogram| (0i64..2_000).map(|at| (at, histogram)).collect::<Vec<(i64, &Histogram)>>();
+        let mut out = Vec::new();
+        assert_eq!(put(&mut out, 1, &dated(&one)), CELLS_MAX / 2_006);
+        let mut columns = HistogramColumns::default();
+        assert_eq!(of(&out, 1, &mut columns), Ok(()));
+        assert_eq!(columns.histograms, vec![one.clone(); CELLS_MAX / 2_006]);
+        assert_eq!(put(&mut out, 1, &dated(&Histogram::stale())), BLOCK_SAMPLES);
+        assert_eq!(put(&mut out, 1, &[]), 0);
+    }
+
+    /// A service's latency for an hour: forty buckets, most of them moving now and then.
+    #[test]
+    fn an_ordinary_series_is_small() {
+        let shape = shape(3, 1, &[20]);
+        let mut counts = vec![0u64; 40];
+        let mut rows = Vec::new();
+        for row in 0..240u64 {
+            for (bucket, count) in (0u64..).zip(&mut counts) {
+                *count += (row * row + bucket * 7_919).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59 & bucket;
+            }
+            let counts =
+                HistogramCounts::Integer { count: within(row, &counts), zero: row, buckets: counts.clone() };
+            let sum = row as f64 * 12.25;
+            rows.push(
+                Histogram::new(Arc::clone(&shape), CounterReset::NotReset, sum, counts).expect("valid"),
+            );
+        }
+        let bytes = blocks(1, &rows).0.len();
+        assert!(bytes < 240 * 24, "{bytes} bytes for {} counts", 240 * 42);
+    }
+}

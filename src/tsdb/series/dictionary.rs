@@ -1,0 +1,155 @@
+//! Texts and their codes, dense from 0.
+//!
+//! A text is kept once, as an `Arc<str>` that rendered label sets share; its code is found through slots of four bytes
+//! that hold codes alone.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::identity::TextHash;
+
+/// An `Arc<str>` in the heap: its counts, and the allocator's header and rounding.
+const TEXT_EXTRA: usize = 16 + 8 + 8;
+const EMPTY: u32 = u32::MAX;
+
+/// Texts and their codes.
+#[derive(Debug)]
+pub(in crate::tsdb) struct Dictionary {
+    texts: Vec<Arc<str>>,
+    /// Codes at the place of their text's hash or behind it; at least a quarter is empty.
+    slots: Vec<u32>,
+    hash: TextHash,
+    /// Heap of the texts.
+    text_bytes: usize,
+    /// Codes in order of their texts, as far as somebody asked for it.
+    order: RwLock<Arc<[u32]>>,
+}
+
+impl Dictionary {
+    pub(in crate::tsdb) fn new(hash: TextHash) -> Dictionary {
+        let order = RwLock::new(Arc::default());
+        Dictionary { texts: Vec::new(), slots: Vec::new(), hash, text_bytes: 0, order }
+    }
+
+    pub(in crate::tsdb) fn code(&self, text: &str) -> Option<u32> {
+        let mut place = self.home(text);
+        loop {
+            let code = *self.slots.get(place)?;
+            if self.text(code)?.as_ref() == text {
+                return Some(code);
+            }
+            place = self.after(place);
+        }
+    }
+
+    pub(in crate::tsdb) fn text(&self, code: u32) -> Option<&Arc<str>> {
+        self.texts.get(code as usize)
+    }
+
+    pub(in crate::tsdb) fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// Memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.texts.capacity() * size_of::<Arc<str>>() + self.slots.capacity() * 4 + self.text_bytes
+    }
+
+    /// All codes in order of their texts. Made when it is asked for and kept; texts that came since are merged in.
+    pub(in crate::tsdb) fn order(&self) -> Arc<[u32]> {
+        let known = Arc::clone(&self.order.read().unwrap_or_else(PoisonError::into_inner));
+        if known.len() == self.texts.len() {
+            return known;
+        }
+        let text = |code: &u32| self.texts.get(*code as usize);
+        let mut more: Vec<u32> = (0u32..).zip(&self.texts).skip(known.len()).map(|(code, _)| code).collect();
+        more.sort_unstable_by_key(text);
+        let mut order = Vec::with_capacity(self.texts.len());
+        let mut known = known.iter().copied().peekable();
+        for code in more {
+            while let Some(before) = known.next_if(|before| text(before) < text(&code)) {
+                order.push(before);
+            }
+            order.push(code);
+        }
+        order.extend(known);
+        let order: Arc<[u32]> = order.into();
+        // Texts are only ever added, and not while somebody reads: whoever was faster has stored the same.
+        *self.order.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&order);
+        order
+    }
+
+    pub(super) fn intern(&mut self, text: &str) -> u32 {
+        if let Some(code) = self.code(text) {
+            return code;
+        }
+        // Codes stay below the number of series times labels, and series ids are 32 bits: memory ends long before.
+        let code = u32::try_from(self.texts.len()).unwrap_or(EMPTY);
+        super::columns::make_room(&mut self.texts);
+        self.texts.push(text.into());
+        self.text_bytes += text.len() + TEXT_EXTRA;
+        if self.texts.len() * 4 > self.slots.len() * 3 {
+            self.slots = vec![EMPTY; (self.texts.len() * 2).max(8)];
+            (0..code).for_each(|code| self.seat(code));
+        }
+        self.seat(code);
+        code
+    }
+
+    fn seat(&mut self, code: u32) {
+        let Some(mut place) = self.text(code).map(|text| self.home(text)) else { return };
+        while self.slots.get(place).is_some_and(|have| *have != EMPTY) {
+            place = self.after(place);
+        }
+        if let Some(slot) = self.slots.get_mut(place) {
+            *slot = code;
+        }
+    }
+
+    fn home(&self, text: &str) -> usize {
+        super::identity::home(self.hash.of(text.as_bytes()), self.slots.len())
+    }
+
+    fn after(&self, place: usize) -> usize {
+        if place + 1 < self.slots.len() { place + 1 } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tsdb::series::identity::Secret;
+
+    fn dictionary() -> Dictionary {
+        Dictionary::new(TextHash::new(&Secret::of(&[2; 32], 1)))
+    }
+
+    #[test]
+    fn every_text_has_its_code_and_no_other_has_one() {
+        let mut dictionary = dictionary();
+        assert_eq!((dictionary.code("a"), dictionary.code("")), (None, None));
+        for n in 0..5_000 {
+            assert_eq!(dictionary.intern(&format!("text {n}")), n);
+        }
+        for n in 0..5_000 {
+            let text = format!("text {n}");
+            assert_eq!((dictionary.code(&text), dictionary.intern(&text)), (Some(n), n));
+            assert_eq!(dictionary.text(n).map(|have| &**have), Some(text.as_str()));
+            assert_eq!(dictionary.code(&format!("other {n}")), None);
+        }
+        assert_eq!((dictionary.len(), dictionary.text(5_000)), (5_000, None));
+    }
+
+    #[test]
+    fn the_order_of_texts_grows_with_them() {
+        let mut dictionary = dictionary();
+        assert!(dictionary.order().is_empty());
+        for (texts, expected) in
+            [(&["m", "c", "x"][..], &[1, 0, 2][..]), (&["d", "z", "a"], &[5, 1, 3, 0, 2, 4])]
+        {
+            for text in texts {
+                dictionary.intern(text);
+            }
+            assert_eq!((&*dictionary.order(), &*dictionary.order()), (expected, expected));
+        }
+    }
+}

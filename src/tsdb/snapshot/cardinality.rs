@@ -1,0 +1,164 @@
+//! Where the series of an organisation come from: the metrics, labels and values that make the most of them.
+//!
+//! One pass over the columns of the families; no series' samples are looked at but where the scope hides time.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Snapshot;
+use super::presence::look;
+use crate::model::{METRIC_NAME, TimeRange, Timestamp};
+use crate::tsdb::report::{Cardinality, Tally};
+
+/// What was counted of one label.
+#[derive(Default)]
+struct Label {
+    /// Series by code of the value.
+    series: Vec<u64>,
+}
+
+impl Snapshot {
+    /// What makes the series of this scope: counts, and of everything the `limit` greatest.
+    pub fn cardinality(&self, limit: usize) -> Cardinality {
+        let Some(store) = &self.store else { return Cardinality::default() };
+        let table = store.table();
+        let found = self.families(&table, &[]);
+        // Series are counted whether they have samples left or not: they take memory either way. Where time is hidden
+        // nothing may tell of what only the hidden time has.
+        let timed = self.scope.min_time.is_some();
+        let (series, labels) = look(self, store, TimeRange::ALL, |presence| {
+            let mut labels: BTreeMap<u32, Label> = BTreeMap::new();
+            let mut series = 0u64;
+            for one in &found {
+                let mut rows = Vec::new();
+                one.while_true(|row, id| {
+                    if !timed || presence.has(one.number, id) {
+                        rows.push(row);
+                    }
+                    true
+                });
+                series += rows.len() as u64;
+                for (name, column) in one.family.names.iter().zip(&one.family.columns) {
+                    let Some(values) = table.values(*name) else { continue };
+                    let label = labels.entry(*name).or_default();
+                    label.series.resize(values.len(), 0);
+                    let mut add = |code: u32, more: u64| {
+                        if let Some(count) = label.series.get_mut(code as usize) {
+                            *count += more;
+                        }
+                    };
+                    match column.same() {
+                        Some(code) => add(code, rows.len() as u64),
+                        None => rows.iter().filter_map(|row| column.code(*row)).for_each(|code| add(code, 1)),
+                    }
+                }
+            }
+            (series, labels)
+        });
+        let metric = table.names.code(METRIC_NAME);
+        let mut answer = Cardinality { series, ..Cardinality::default() };
+        let (mut metrics, mut pairs) = (Top::new(limit), Top::new(limit));
+        let (mut values_of, mut bytes_of) = (Top::new(limit), Top::new(limit));
+        for (name, label) in &labels {
+            let (Some(text), Some(values)) = (table.names.text(*name), table.values(*name)) else { continue };
+            let (mut distinct, mut bytes) = (0, 0);
+            for (code, series) in (0u32..).zip(&label.series).filter(|(_, series)| **series > 0) {
+                let Some(value) = values.text(code) else { continue };
+                distinct += 1;
+                bytes += value.len() as u64;
+                pairs.offer(*series, || format!("{text}={value}"));
+                if Some(*name) == metric {
+                    metrics.offer(*series, || value.to_string());
+                }
+            }
+            answer.label_pairs += distinct;
+            if distinct > 0 {
+                values_of.offer(distinct, || text.to_string());
+                bytes_of.offer(bytes, || text.to_string());
+            }
+        }
+        answer.series_by_metric = metrics.finish();
+        answer.series_by_pair = pairs.finish();
+        answer.values_by_label = values_of.finish();
+        answer.bytes_by_label = bytes_of.finish();
+        drop(table);
+        (answer.oldest, answer.newest) = self.reach();
+        answer
+    }
+
+    /// The least and the greatest time of any sample, as far as the scope shows time.
+    fn reach(&self) -> (Option<Timestamp>, Option<Timestamp>) {
+        let Some(store) = &self.store else { return (None, None) };
+        let head = (store.head.least_ms(), store.head.greatest_ms());
+        let set = store.segments();
+        let metas = set.metas();
+        let first = metas.iter().map(|meta| meta.min_ms).chain(head.0).min();
+        let last = metas.iter().map(|meta| meta.max_ms).chain(head.1).max();
+        let shown = |ms: i64| self.within(TimeRange::new(Timestamp::from_ms(ms), Timestamp::MAX)).start;
+        // Of a scope that shows a part of the series not even the times of the others are told.
+        let whole = self.scope.matchers.is_empty() && self.scope.names.is_empty();
+        (first.filter(|_| whole).map(shown), last.filter(|_| whole).map(shown))
+    }
+}
+
+/// The greatest so far; texts are made only of what stays.
+struct Top {
+    limit: usize,
+    /// In no order until it is twice as long as asked for.
+    kept: Vec<(Reverse<u64>, Arc<str>)>,
+    /// What it takes to get in.
+    least: u64,
+}
+
+impl Top {
+    fn new(limit: usize) -> Top {
+        Top { limit, kept: Vec::new(), least: 0 }
+    }
+
+    fn offer(&mut self, count: u64, text: impl FnOnce() -> String) {
+        if count < self.least {
+            return;
+        }
+        self.kept.push((Reverse(count), text().into()));
+        if self.kept.len() > self.limit.saturating_mul(2) {
+            self.cut();
+            self.least = self.kept.last().map_or(0, |(Reverse(count), _)| *count);
+        }
+    }
+
+    fn cut(&mut self) {
+        // By count, and by text among equals: the same question has the same answer.
+        self.kept.sort_unstable();
+        self.kept.truncate(self.limit);
+    }
+
+    fn finish(mut self) -> Vec<Tally> {
+        self.cut();
+        self.kept.into_iter().map(|(Reverse(count), name)| Tally { name, count }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greatest_stay_and_equals_are_in_order_of_their_texts() {
+        for limit in [0, 1, 3, 1_000] {
+            let mut top = Top::new(limit);
+            let offered: Vec<(u64, String)> =
+                (0..200u64).map(|n| (n * 7 % 40, format!("{:03}", n * 13 % 200))).collect();
+            for (count, text) in &offered {
+                top.offer(*count, || text.clone());
+            }
+            let mut expected: Vec<(Reverse<u64>, &str)> =
+                offered.iter().map(|(count, text)| (Reverse(*count), text.as_str())).collect();
+            expected.sort_unstable();
+            let kept = top.finish();
+            let kept: Vec<(Reverse<u64>, &str)> =
+                kept.iter().map(|one| (Reverse(one.count), &*one.name)).collect();
+            assert_eq!(kept, expected[..limit.min(200)]);
+        }
+    }
+}
