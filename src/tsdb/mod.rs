@@ -150,7 +150,7 @@ impl Tsdb {
         stores.uncovered.store(report.samples, Ordering::Relaxed);
         for store in stores.all() {
             let sealed_ms = store.segments().metas().iter().map(|meta| meta.max_ms).max();
-            store.usage.saw(store.head.greatest_ms().max(sealed_ms).unwrap_or(i64::MIN));
+            store.usage.saw(store.greatest_ms().max(sealed_ms).unwrap_or(i64::MIN));
         }
         let log = match resume {
             Some(resume) => {
