@@ -19,6 +19,38 @@ pub enum Invocation {
     Serve(Settings),
     /// `promlet demo`.
     Demo(Settings),
+    /// `promlet seal`, for the server on this folder or, where none runs, the folder itself.
+    Seal {
+        /// The data folder.
+        dir: PathBuf,
+    },
+    /// `promlet backup`.
+    Backup {
+        /// The data folder.
+        dir: PathBuf,
+        /// The folder to make.
+        out: PathBuf,
+        /// With `master.key`.
+        with_key: bool,
+    },
+    /// `promlet restore`.
+    Restore {
+        /// The data folder to make.
+        dir: PathBuf,
+        /// The backup.
+        from: PathBuf,
+    },
+    /// `promlet check`.
+    Check {
+        /// A data folder or a backup.
+        dir: PathBuf,
+        /// Every block and every hash.
+        deep: bool,
+        /// For programs.
+        json: bool,
+        /// Where copies may lie for a moment.
+        scratch: PathBuf,
+    },
 }
 
 /// Everything the server can be told, resolved.
@@ -165,6 +197,8 @@ pub enum LogFormat {
 pub enum Durability {
     /// Once they are on disk.
     Synced,
+    /// Once they are written; they are on disk within this time.
+    Interval(Duration),
 }
 
 /// Memory in KiB, passes, lanes.
@@ -200,6 +234,45 @@ enum Command {
     Serve(Box<Flags>),
     /// Serve with an organisation `demo`, generated history and live metrics of this machine
     Demo(Box<Flags>),
+    /// Write what is in memory to segments now, and trim the log
+    Seal(Place),
+    /// Make a backup of a running server's folder, or of a stopped one
+    Backup {
+        /// The folder to make; it must not exist yet, or be empty
+        out: PathBuf,
+        /// Put the master key into the backup, too: whoever has both can read every sealed secret
+        #[arg(long)]
+        with_key: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Make a data folder from a backup, after every hash is verified
+    Restore {
+        /// The data folder to make; it must not exist yet, or be empty
+        dir: PathBuf,
+        /// The backup
+        from: PathBuf,
+    },
+    /// Read a stopped data folder or a backup and say what is wrong with it; exit code 0 nothing, 1 what the next start puts right,
+    /// 2 loss
+    Check {
+        /// The data folder or the backup
+        dir: PathBuf,
+        /// Read and decode every block of every segment; of a backup, every hash
+        #[arg(long)]
+        deep: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Which data folder.
+#[derive(Args, Clone)]
+struct Place {
+    /// The data folder
+    #[arg(long, env = "PROMLET_DATA_DIR", value_name = "DIR", default_value = "data/store")]
+    data_dir: PathBuf,
 }
 
 #[derive(Args, Clone)]
@@ -264,7 +337,8 @@ struct Flags {
     /// `off` hides the API document
     #[arg(long, env = "PROMLET_DOCS", value_name = "on|off", default_value = "on", value_parser = on_off)]
     docs: bool,
-    /// When a 2xx is answered; `synced` is the only mode yet
+    /// When a 2xx on samples is answered: `synced`, once they are on disk; `interval:1s` (100ms to 5s), once they are written:
+    /// a power cut may take what was answered within the interval, a killed process loses nothing
     #[arg(long, env = "PROMLET_DURABILITY", value_name = "MODE", default_value = "synced", value_parser = durability)]
     durability: Durability,
     /// How long samples are kept where an organisation does not say; `none` keeps all
@@ -321,8 +395,15 @@ fn durability(text: &str) -> Result<Durability, String> {
     match text {
         "synced" => Ok(Durability::Synced),
         _ => {
-            Err("this version knows `synced` alone: every 2xx on a write means the samples are on disk"
-                .into())
+            let interval = text.strip_prefix("interval:").and_then(|text| duration(text).ok());
+            let within = |interval: &Duration| {
+                (Duration::from_millis(100)..=Duration::from_secs(5)).contains(interval)
+            };
+            interval.filter(within).map(Durability::Interval).ok_or_else(|| {
+                "either `synced`: every 2xx on a write means the samples are on disk, or `interval:` and 100ms to 5s, within \
+                 which they get there"
+                    .into()
+            })
         }
     }
 }
@@ -381,7 +462,20 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         None => Ok(Invocation::Serve(settings(line.flags, "data/store")?)),
         Some(Command::Serve(flags)) => Ok(Invocation::Serve(settings(*flags, "data/store")?)),
         Some(Command::Demo(flags)) => Ok(Invocation::Demo(settings(*flags, "data/demo-store")?)),
+        Some(Command::Seal(place)) => Ok(Invocation::Seal { dir: place.data_dir }),
+        Some(Command::Backup { out, with_key, place }) => {
+            Ok(Invocation::Backup { dir: place.data_dir, out, with_key })
+        }
+        Some(Command::Restore { dir, from }) => Ok(Invocation::Restore { dir, from }),
+        Some(Command::Check { dir, deep, json }) => {
+            Ok(Invocation::Check { dir, deep, json, scratch: scratch() })
+        }
     }
+}
+
+/// A folder of this process below the system's place for such, not made yet.
+fn scratch() -> PathBuf {
+    std::env::temp_dir().join(format!("promlet-{}", std::process::id()))
 }
 
 fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
@@ -553,6 +647,7 @@ mod tests {
         let flags = match line.command {
             None => line.flags,
             Some(Command::Serve(flags) | Command::Demo(flags)) => *flags,
+            Some(_) => return Err("it serves nothing".to_owned()),
         };
         settings(flags, "data/store").map_err(|e| e.to_string())
     }
@@ -586,6 +681,13 @@ mod tests {
     }
 
     #[test]
+    fn samples_are_answered_once_synced_or_within_an_interval() {
+        assert_eq!(parse(&[]).expect("valid").durability, Durability::Synced);
+        let found = parse(&["--durability", "interval:1s"]).expect("valid").durability;
+        assert_eq!(found, Durability::Interval(Duration::from_secs(1)));
+    }
+
+    #[test]
     fn lists_are_taken_apart_at_commas() {
         let settings = parse(&["--trusted-proxies", "10.0.0.0/8, fd00::/8,"]).expect("valid");
         assert_eq!(settings.trusted_proxies, ["10.0.0.0/8", "fd00::/8"]);
@@ -595,6 +697,8 @@ mod tests {
     fn what_does_not_hold_together_is_refused_in_words() {
         let cases = [
             (&["--durability", "fast"][..], "synced"),
+            (&["--durability", "interval:99ms"], "100ms to 5s"),
+            (&["--durability", "interval:6s"], "100ms to 5s"),
             (&["--argon2", "1,1"], "three numbers"),
             (&["--argon2", "9,1,2"], "8 a lane"),
             (&["--query-timeout", "0s"], "more than zero"),

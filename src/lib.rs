@@ -13,6 +13,7 @@ pub mod identity;
 pub mod ingest;
 pub mod promql;
 pub mod tsdb;
+pub mod upkeep;
 
 pub mod api;
 pub mod outbound;

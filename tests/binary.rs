@@ -13,3 +13,5 @@ mod first_run;
 mod hostile;
 #[path = "binary/kill_loop.rs"]
 mod kill_loop;
+#[path = "binary/upkeep.rs"]
+mod upkeep;

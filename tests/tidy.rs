@@ -15,6 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kv", &["model", "entropy"]),
     ("ingest", &["model"]),
     ("tsdb", &["kv", "model", "clock", "entropy"]),
+    ("upkeep", &["kv", "tsdb", "model", "entropy"]),
     ("promql", &["tsdb", "model", "clock"]),
     ("identity", &["kv", "model", "entropy"]),
     ("outbound", &["model"]),
@@ -27,12 +28,15 @@ const LAYERS: &[(&str, &[&str])] = &[
         "server",
         &[
             "config", "tasks", "api", "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui",
-            "model", "clock", "entropy",
+            "upkeep", "model", "clock", "entropy",
         ],
     ),
     (
         "cli",
-        &["config", "server", "telemetry", "tasks", "api", "identity", "tsdb", "model", "clock", "entropy"],
+        &[
+            "config", "server", "telemetry", "tasks", "api", "identity", "tsdb", "upkeep", "model", "clock",
+            "entropy",
+        ],
     ),
 ];
 

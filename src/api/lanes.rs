@@ -67,7 +67,8 @@ impl LanesOptions {
         };
         let queries = cores.saturating_mul(2).max(2);
         LanesOptions {
-            ingest: lane(cores.max(2), 64, 2_000),
+            // These sleep in disk syncs half of the time; while one syncs, the others' requests become the next group.
+            ingest: lane(cores.saturating_mul(2).max(4), 64, 2_000),
             query: LaneOptions { threads_per_org: (queries / 2).max(1), ..lane(queries, 32, 1_000) },
             password: lane(cores.clamp(1, 4), 32, 2_000),
             // These threads sleep in disk syncs, which the committer groups: more of them make larger groups.
@@ -153,7 +154,6 @@ const GONE: u8 = 2;
 struct Job {
     org: Option<OrgId>,
     state: Arc<AtomicU8>,
-    started: Option<oneshot::Sender<()>>,
     work: Box<dyn FnOnce() + Send>,
 }
 
@@ -188,6 +188,8 @@ struct Shared {
 struct State {
     queue: VecDeque<Job>,
     running: Vec<Option<OrgId>>,
+    /// Threads that sleep: waking one is a call into the kernel, made only where there is one.
+    idle: usize,
     closed: bool,
 }
 
@@ -198,18 +200,18 @@ impl Shared {
     }
 
     fn work(&self) {
-        while let Some(mut job) = self.next() {
-            if let Some(started) = job.started.take() {
-                let _ = started.send(());
-            }
+        while let Some(job) = self.next() {
             (job.work)();
             let mut state = self.lock();
             if let Some(at) = state.running.iter().position(|org| *org == job.org) {
                 state.running.swap_remove(at);
             }
-            drop(state);
             // An organisation at its share may have work waiting that this end admits.
-            self.wake.notify_one();
+            let wake = state.idle > 0 && !state.queue.is_empty();
+            drop(state);
+            if wake {
+                self.wake.notify_one();
+            }
         }
     }
 
@@ -231,7 +233,9 @@ impl Shared {
                 }
                 continue;
             }
+            state.idle += 1;
             state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
         }
     }
 }
@@ -239,7 +243,7 @@ impl Shared {
 impl Pool {
     fn start(name: &'static str, options: LaneOptions) -> std::io::Result<Pool> {
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { queue: VecDeque::new(), running: Vec::new(), closed: false }),
+            state: Mutex::new(State { queue: VecDeque::new(), running: Vec::new(), idle: 0, closed: false }),
             wake: Condvar::new(),
             threads_per_org: options.threads_per_org.max(1),
         });
@@ -262,18 +266,16 @@ impl Pool {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let state = Arc::new(AtomicU8::new(WAITING));
-        let (started_tx, started) = oneshot::channel();
-        let (done_tx, done) = oneshot::channel();
+        let (done_tx, mut done) = oneshot::channel();
         let span = tracing::Span::current();
         let job = Job {
             org,
             state: Arc::clone(&state),
-            started: Some(started_tx),
             work: Box::new(move || {
                 let _ = done_tx.send(span.in_scope(|| catch_unwind(AssertUnwindSafe(work))));
             }),
         };
-        {
+        let wake = {
             let mut shared = self.shared.lock();
             if shared.closed {
                 return Err(ApiError::shutting_down());
@@ -283,21 +285,24 @@ impl Pool {
                 return Err(self.refuse());
             }
             shared.queue.push_back(job);
+            shared.idle > 0
+        };
+        if wake {
+            self.shared.wake.notify_one();
         }
-        self.shared.wake.notify_one();
         let place = Place { pool: self, state };
-        match tokio::time::timeout(self.options.wait, started).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_closed)) => return Err(ApiError::shutting_down()),
+        let outcome = match tokio::time::timeout(self.options.wait, &mut done).await {
+            Ok(outcome) => outcome,
             Err(_late) => {
-                // It may have started in this very moment; then it is waited for.
+                // What has started is waited for.
                 if place.state.compare_exchange(WAITING, GONE, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                     self.shared.lock().queue.retain(|job| job.state.load(Ordering::SeqCst) != GONE);
                     return Err(self.refuse());
                 }
+                done.await
             }
-        }
-        match done.await {
+        };
+        match outcome {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(panic)) => Err(ApiError::internal(format!(
                 "work on the {} lane panicked: {}",

@@ -3,6 +3,7 @@
 //! Every route group has its own small `Deps`; there is no application-wide state. A group is a function
 //! `routes() -> Routes<Deps>` beside its handlers; [`table`] is all of them, in the order of the specification.
 
+pub mod admin;
 pub mod auth;
 pub mod body;
 pub mod callers;
@@ -34,6 +35,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use tower::ServiceExt as _;
 
+use admin::AdminDeps;
 use auth::AuthDeps;
 use body::{BodyDeadlines, Drains, IngestBytes};
 use callers::Callers;
@@ -160,6 +162,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::delete_series::routes().with(deps.delete(rooms)).below("/api/v1"))
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
+        .merge(admin::routes().with(deps.admin.clone()).below("/api/v1"))
         .merge(health::routes().with(deps.health(rooms)));
     if deps.docs { openapi::document(routes) } else { routes }
 }
@@ -171,6 +174,7 @@ pub struct Deps {
     orgs: OrgDeps,
     read: ReadDeps,
     write: WriteDeps,
+    admin: AdminDeps,
     limits: Arc<Limits>,
     metrics_token: Option<Arc<str>>,
     uptime: Stopwatch,
@@ -217,11 +221,19 @@ impl Deps {
             limits: options.write,
             rejects,
         };
+        let admin = AdminDeps {
+            identity: Arc::clone(&rooms.identity),
+            tsdb: Arc::clone(&rooms.tsdb),
+            lanes: rooms.lanes.clone(),
+            clock: rooms.clock.clone(),
+            sealing: Arc::default(),
+        };
         Deps {
             auth,
             orgs,
             read,
             write,
+            admin,
             limits,
             metrics_token: options.metrics_token.clone(),
             uptime: Stopwatch::start(),

@@ -1,12 +1,17 @@
 //! The command line: reads what is wanted, starts logging, hands over, and turns the outcome into an exit code.
 //!
-//! Exit codes: 0 done (also after SIGTERM), 1 the work failed, 2 the command line or the environment is wrong.
+//! Exit codes: 0 done (also after SIGTERM), 1 the work failed, 2 the command line or the environment is wrong. `check`
+//! answers 0 nothing to do, 1 what the next start puts right, 2 loss.
 
 use std::process::ExitCode;
 
 use crate::config::{self, Invocation};
 
+mod backup;
+mod check;
 mod demo;
+mod progress;
+mod seal;
 mod serve;
 
 /// Runs the command line of this process.
@@ -15,12 +20,17 @@ pub fn main() -> ExitCode {
         Ok(invocation) => invocation,
         Err(error) => return ExitCode::from(error.report()),
     };
+    let done = |outcome: anyhow::Result<()>| outcome.map(|()| ExitCode::SUCCESS);
     let outcome = match invocation {
-        Invocation::Serve(settings) => serve::run(settings),
-        Invocation::Demo(settings) => demo::run(settings),
+        Invocation::Serve(settings) => done(serve::run(settings)),
+        Invocation::Demo(settings) => done(demo::run(settings)),
+        Invocation::Seal { dir } => done(seal::run(&dir)),
+        Invocation::Backup { dir, out, with_key } => done(backup::run(&dir, &out, with_key)),
+        Invocation::Restore { dir, from } => done(backup::restore(&dir, &from)),
+        Invocation::Check { dir, deep, json, scratch } => check::run(&dir, deep, json, &scratch),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("promlet: {error:#}");
             ExitCode::FAILURE

@@ -30,6 +30,11 @@ const LABEL: &str = "Label";
 const SAMPLE: &str = "Sample";
 const METADATA: &str = "MetricMetadata";
 
+/// Bytes of a series with one sample, more often than not,
+const LIKELY_SERIES_BYTES: usize = 128;
+/// and how many of them are made room for at once: 48 bytes each.
+const LIKELY_SERIES_MAX: usize = 4_096;
+
 /// Labels of one series that are taken apart. The store takes far fewer and says so; a label may be sent in two bytes
 /// and costs 32 here, so bytes alone bound nothing.
 const LABELS_READ_MAX: usize = 1_024;
@@ -63,11 +68,13 @@ pub fn decode<'a>(
     scratch: &'a mut Vec<u8>,
 ) -> Result<WriteBatch<'a>, DecodeError> {
     snappy::decompress(body, limits, scratch)?;
+    // As many as a usual request of this size has; it grows where there are more.
+    let likely = (scratch.len() / LIKELY_SERIES_BYTES).min(LIKELY_SERIES_MAX);
     let mut batch = WriteBatch {
         encoding: ENCODING,
         parse_labels,
-        series: Vec::new(),
-        samples: Vec::new(),
+        series: Vec::with_capacity(likely),
+        samples: Vec::with_capacity(likely),
         metadata: Vec::new(),
         forced_labels: Vec::new(),
         histograms: Vec::new(),

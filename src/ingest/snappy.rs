@@ -31,7 +31,6 @@ const RATIO_MAX: usize = 22;
 /// # Errors
 /// [`DecodeError::Empty`], [`DecodeError::TooLarge`] before anything is allocated, and [`SnappyError`].
 pub(super) fn decompress(block: &[u8], limits: &Limits, out: &mut Vec<u8>) -> Result<(), DecodeError> {
-    out.clear();
     let sent = block.len();
     if sent == 0 {
         return Err(DecodeError::Empty);
@@ -50,9 +49,15 @@ pub(super) fn decompress(block: &[u8], limits: &Limits, out: &mut Vec<u8>) -> Re
     if declared > possible {
         return Err(SnappyError::Declared { declared, sent, possible }.into());
     }
+    // What an earlier block left need not be zeroed: it is written over, or never seen.
     out.resize(declared, 0);
-    let written = snap::raw::Decoder::new().decompress(block, out).map_err(broken)?;
-    out.truncate(written);
+    match snap::raw::Decoder::new().decompress(block, out) {
+        Ok(written) => out.truncate(written),
+        Err(error) => {
+            out.clear();
+            return Err(broken(error).into());
+        }
+    }
     Ok(())
 }
 

@@ -50,6 +50,12 @@ pub enum FolderError {
         /// The first name that is not ours.
         found: String,
     },
+    /// There is no store in it.
+    #[error("{} holds no promlet store", path.display())]
+    NoStore {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Written by a newer program; left alone.
     #[error("{} has layout {found}, this program reads {LAYOUT}: use the newer program", path.display())]
     Newer {
@@ -279,6 +285,39 @@ fn make_with_parents(path: &Path) -> Result<(), FileError> {
         }
     }
     Ok(())
+}
+
+/// What a folder is, whether in use or not; nothing is changed.
+///
+/// # Errors
+/// [`FolderError::NoStore`] where there is no `STORE`, else as [`DataFolder::open`].
+pub(super) fn store_in_folder(path: &Path) -> Result<StoreId, FolderError> {
+    match identity(path) {
+        Ok(Some((store, _))) => Ok(store),
+        Ok(None) | Err(FolderError::Foreign { .. }) => Err(FolderError::NoStore { path: path.to_owned() }),
+        Err(e) => Err(e),
+    }
+}
+
+/// Who has the folder open, as its `LOCK` says, or nobody; nothing is changed.
+///
+/// # Errors
+/// [`FolderError::File`].
+pub fn holder(path: &Path) -> Result<Option<String>, FolderError> {
+    let name = path.join("LOCK");
+    let file = match File::open(&name) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(FileError::at("open", &name))?,
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(None),
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            (&file).take(MARKER_BYTES_MAX).read_to_string(&mut text).map_err(FileError::at("read", &name))?;
+            Ok(Some(text.trim().replace('\n', ", ")))
+        }
+        Err(TryLockError::Error(e)) => Err(FileError::at("lock", &name)(e).into()),
+    }
 }
 
 /// What `STORE` says; none in an empty folder.

@@ -6,6 +6,7 @@
 //!
 //! * [`DataFolder`]: the folder, its lock, its identity, its markers.
 //! * [`Control`]: accounts; one committer thread, journal first, then sled.
+//! * [`OfflineControl`]: accounts of a folder that nobody has open, read and not changed.
 //! * [`HeadWriter`], [`read_part`]: write-once databases for checkpoints of the head.
 //!
 //! The only room that says sled or bincode.
@@ -13,6 +14,7 @@
 mod control;
 mod database;
 mod files;
+mod finding;
 mod folder;
 mod frame;
 mod head;
@@ -25,12 +27,13 @@ mod rows;
 
 pub use control::{
     CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, CloseError, CommitError, CommitFailure, Control,
-    ControlOptions, ExportError, ExportReport, Fenced, KeyBinding, OpenError, RecoveryReport, SideReport,
-    Start, Txn,
+    ControlOptions, ExportError, ExportReport, Fenced, KeyBinding, OfflineControl, OfflineError,
+    OfflineFacts, OpenError, RecoveryReport, SideReport, Start, Txn,
 };
 pub use database::{DatabaseError, EngineError};
 pub use files::FileError;
-pub use folder::{DataFolder, FolderError, LastStop, MasterKey, MasterKeySource};
+pub use finding::{Finding, Weight};
+pub use folder::{DataFolder, FolderError, LastStop, MasterKey, MasterKeySource, holder};
 pub use frame::{BODY_BYTES_MAX, DamagedRow, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use head::{HeadError, HeadKey, HeadWriter, PartSummary, ReadPartError, read_part};
 pub use journal::JournalError;

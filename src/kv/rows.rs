@@ -14,6 +14,8 @@ use super::frame::{self, BODY_BYTES_MAX, DamagedRow, Frame, KEY_BYTES_MAX};
 
 /// The longest value: 192 KiB, so that one change with it fits a journal file with room to spare.
 pub const VALUE_BODY_BYTES_MAX: usize = 192 * 1024;
+/// Rows of the longest value.
+pub(super) const ROWS_MAX: u16 = 50;
 /// Total length and checksum in the first of several rows.
 const PREAMBLE_BYTES: usize = 8;
 const FIRST_OF_SEVERAL: u16 = 1;

@@ -1,11 +1,13 @@
 //! Builds every room once, in order, and closes them in reverse.
 
 mod accounts;
+mod admin;
 mod mail;
+mod store;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -21,7 +23,8 @@ use crate::api::own_metrics::{Counters, OwnMetrics};
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
 use crate::config::{
-    CookieSecure, Mail as MailSetting, MasterKeySource as KeySetting, OrgCreate as OrgCreateSetting, Settings,
+    CookieSecure, Durability, Mail as MailSetting, MasterKeySource as KeySetting,
+    OrgCreate as OrgCreateSetting, Settings,
 };
 use crate::entropy::Entropy;
 use crate::identity::{
@@ -35,6 +38,9 @@ use crate::tsdb::{self, Tsdb, Writes};
 use crate::ui::Ui;
 
 pub use accounts::{DemoAccount, FirstAccount};
+use admin::{Admin, Answering};
+pub use admin::{AskError, Asking, Question, Sealed, Staged};
+pub use store::OpenStore;
 
 /// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
@@ -102,6 +108,7 @@ pub struct Server {
     tsdb: Arc<Tsdb>,
     counters: Arc<Counters>,
     tasks: Vec<Task>,
+    admin: Option<Admin>,
     listening: Option<Listening>,
     watching: Option<(OrgId, Duration)>,
 }
@@ -170,6 +177,7 @@ impl Server {
             tsdb,
             counters: Arc::default(),
             tasks: Vec::new(),
+            admin: None,
             listening: None,
             watching: None,
         };
@@ -191,7 +199,26 @@ impl Server {
             runtime.block_on(TcpListener::bind(wanted)).map_err(|e| ServerError::Listen(wanted, e))?;
         let address = listener.local_addr().map_err(|e| ServerError::Listen(wanted, e))?;
         self.listening = Some(Listening { runtime, listener, address });
+        self.answer_commands();
         self.start_tasks()
+    }
+
+    /// Answers the command line over the folder's socket. A file system without sockets costs these commands alone.
+    fn answer_commands(&mut self) {
+        let answering = Answering {
+            folder: Arc::clone(&self.folder),
+            control: Arc::clone(&self.control),
+            tsdb: Arc::clone(&self.tsdb),
+            clock: self.clock.clone(),
+            backing_up: Mutex::default(),
+        };
+        match Admin::start(answering) {
+            Ok(admin) => self.admin = Some(admin),
+            Err(error) => tracing::warn!(
+                %error,
+                "no admin.sock could be made in the data folder: promlet seal and promlet backup need the server stopped"
+            ),
+        }
     }
 
     fn start_tasks(&mut self) -> Result<(), ServerError> {
@@ -318,7 +345,10 @@ impl Server {
     }
 
     fn close(self) -> Result<(), ServerError> {
-        let Server { clock, folder, control, identity, tsdb, tasks, .. } = self;
+        let Server { clock, folder, control, identity, tsdb, tasks, admin, .. } = self;
+        if let Some(admin) = admin {
+            admin.stop();
+        }
         for task in tasks {
             task.stop();
         }
@@ -421,6 +451,10 @@ impl Server {
 fn tsdb_options(settings: &Settings) -> tsdb::Options {
     let mut options = tsdb::Options::default();
     options.limits.retention = settings.retention;
+    options.durability = match settings.durability {
+        Durability::Synced => tsdb::Durability::Synced,
+        Durability::Interval(interval) => tsdb::Durability::Interval(interval),
+    };
     options.checkpoint_every = settings.checkpoint_every.unwrap_or(options.checkpoint_every);
     options
 }

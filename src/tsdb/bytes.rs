@@ -82,6 +82,16 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub(super) fn varint(&mut self) -> Result<u64, Damage> {
+        match self.rest.split_first() {
+            Some((&byte @ ..0x80, rest)) => {
+                self.rest = rest;
+                Ok(u64::from(byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Damage> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;

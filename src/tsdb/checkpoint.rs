@@ -79,11 +79,14 @@ pub(super) struct Done {
     pub(super) parts: Vec<(String, PartSummary)>,
 }
 
-/// Writes a generation. `replay_seq`: every record up to it is in the head.
+/// Writes a generation. `replay_seq`: every record up to it is in the head. `log_is_durable` makes the log durable up to
+/// what the rows hold, or says why not: rows of records that a power cut then takes would hide those that get their
+/// numbers after it.
 pub(super) fn write(
     folder: &Folder,
     stores: &Stores,
     replay_seq: u64,
+    log_is_durable: impl FnOnce() -> Result<(), CheckpointError>,
 ) -> Result<CheckpointReport, CheckpointError> {
     let orgs = stores.all();
     let mut registries = Vec::new();
@@ -114,6 +117,7 @@ pub(super) fn write(
     disk::write_at(&file, &path, done.encode(folder.store).as_bytes(), 0)?;
     disk::sync_file(&file, &path)?;
     disk::sync_dir(&new)?;
+    log_is_durable()?;
     disk::rename(&new, &folder.head.join(generation.to_string()))?;
     disk::sync_dir(&folder.head)?;
     // Now it counts.
@@ -357,7 +361,7 @@ pub(super) fn load(
     if done.generation != generation {
         return Err(GenerationError::Done(format!("it is that of generation {}", done.generation)));
     }
-    for (org, noted) in &done.registries {
+    for (org, noted) in done.registries.iter().filter(|(org, _)| !stores.is_dropped(*org)) {
         let have = stores.org(*org).map_or(0, |store| store.registry().bytes);
         if have < *noted {
             let what = format!("the registry of organisation {org} has {have} valid bytes of {noted}");
@@ -380,6 +384,9 @@ fn load_row(
     body: &[u8],
 ) -> Result<(), Damage> {
     let mut reader = Reader::new(body);
+    if stores.is_dropped(org) {
+        return Ok(());
+    }
     let (row_seq, first, _least) = (reader.u64()?, reader.u32()?, reader.i64()?);
     let store = stores.org(org).ok_or_else(|| reader.damage("an organisation without a registry"))?;
     let table = store.table();

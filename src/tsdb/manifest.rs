@@ -9,16 +9,19 @@
 //! 0x22 key org, number         a deletion (Tombstone)
 //! 0x23 key org, segment seq    a segment that is not listed any more and whose file is to go (Obsolete)
 //! 0x24 no key                  where the log begins: committed before anything before it is unlinked (LogBegin)
+//! 0x25 key org                 an organisation that was dropped (DroppedOrg)
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 
 use super::segment::SegmentMeta;
 use super::wal::replay::Begin;
-use crate::kv::{CommitError, CommitFailure, Control, DatabaseError, Record, Txn};
+use crate::kv::{
+    CommitError, CommitFailure, Control, DamagedRow, DatabaseError, OfflineControl, Record, Txn,
+};
 use crate::model::OrgId;
 
 /// Segments of one change at most: with the other rows of a seal or a compaction they stay below control's 64 rows.
@@ -189,6 +192,17 @@ impl Record for LogBegin {
     type Key = ();
 }
 
+/// An organisation that was dropped: whatever is found of it is to go. Stays, since its number is not used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct DroppedOrg {}
+
+impl Record for DroppedOrg {
+    const TABLE: u8 = 0x25;
+    const KIND: u8 = 0x25;
+    const VERSION: u8 = 1;
+    type Key = OrgId;
+}
+
 /// Everything that control knows of one organisation's samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listed {
@@ -245,6 +259,28 @@ pub enum ManifestError {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
+}
+
+/// What a control that nobody has open knows: everything by organisation, and where the log begins.
+///
+/// # Errors
+/// A row that is not what was written.
+pub(super) fn offline(control: &OfflineControl) -> Result<(BTreeMap<OrgId, Listed>, Begin), DamagedRow> {
+    let mut all: BTreeMap<OrgId, Listed> = BTreeMap::new();
+    for (org, state) in control.scan::<SealState>(&())? {
+        all.entry(org).or_default().state = state;
+    }
+    for ((org, seq), row) in control.scan::<SegmentRow>(&())? {
+        all.entry(org).or_default().segments.push(row.into_meta(org, seq));
+    }
+    for ((org, number), tombstone) in control.scan::<Tombstone>(&())? {
+        all.entry(org).or_default().tombstones.push((number, tombstone));
+    }
+    for ((org, seq), obsolete) in control.scan::<Obsolete>(&())? {
+        all.entry(org).or_default().obsolete.push((seq, obsolete));
+    }
+    let begin = control.scan::<LogBegin>(&())?.pop();
+    Ok((all, begin.map_or_else(Begin::default, |((), LogBegin { file, seq })| Begin { file, seq })))
 }
 
 /// The store's part of control.
@@ -328,6 +364,23 @@ impl Manifest {
         let control = self.control()?;
         control.commit(move |tx| apply(tx, org, &change)).map_err(|e| match e {
             CommitError::Refused(refused) => refused,
+            CommitError::Failed(failure) => ManifestError::Commit(failure),
+        })
+    }
+
+    /// The organisations that were dropped.
+    pub(super) fn dropped(&self) -> Result<BTreeSet<OrgId>, ManifestError> {
+        Ok(self.control()?.scan::<DroppedOrg>(&())?.into_iter().map(|(org, _)| org).collect())
+    }
+
+    /// Notes that an organisation is dropped.
+    pub(super) fn set_dropped(&self, org: OrgId) -> Result<(), ManifestError> {
+        let committed = self.control()?.commit(move |tx| {
+            tx.put(&org, &DroppedOrg {});
+            Ok::<_, std::convert::Infallible>(())
+        });
+        committed.map_err(|e| match e {
+            CommitError::Refused(never) => match never {},
             CommitError::Failed(failure) => ManifestError::Commit(failure),
         })
     }

@@ -11,8 +11,10 @@
 //! in it are removed.
 
 mod append;
+mod backup;
 mod block;
 mod bytes;
+mod check;
 mod checkpoint;
 mod compact;
 mod delete;
@@ -39,6 +41,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use backup::StageError;
+pub use check::{CheckProgress, Checked, check};
 pub use compact::{UpkeepError, UpkeepReport};
 pub use delete::{DeleteError, DeleteReport};
 pub use disk::{Disk, Faults};
@@ -150,7 +154,8 @@ impl Tsdb {
             Some(resume) => {
                 let apply = applier(&stores);
                 Sink::Log(
-                    Log::start(wal, store, options.disk.clone(), resume, apply).map_err(OpenError::Thread)?,
+                    Log::start(wal, store, options.disk.clone(), options.durability, resume, apply)
+                        .map_err(OpenError::Thread)?,
                 )
             }
             None => {
@@ -205,7 +210,8 @@ impl Tsdb {
         self.stores.set_limits(org, limits);
     }
 
-    /// Stores a batch: when this answers, what the report counts as stored is durable and visible.
+    /// Stores a batch: when this answers, what the report counts as stored is visible, and durable as [`Durability`]
+    /// says.
     ///
     /// Series and samples that may not be stored are refused one by one and named in the report; the others are stored.
     /// The organisation is made on its first write. Blocks for one sync of the disk.
@@ -272,6 +278,11 @@ impl Tsdb {
         }
     }
 
+    /// When an append is answered.
+    pub fn durability(&self) -> Durability {
+        self.options.durability
+    }
+
     /// What a reader may see: one organisation within one scope. An organisation that never wrote is empty.
     pub fn snapshot(&self, access: &Access) -> Snapshot {
         Snapshot::new(self.stores.org(access.org), access.scope.clone())
@@ -293,8 +304,10 @@ impl Tsdb {
         let result = if space.free < space.checkpoint_floor() {
             Err(CheckpointError::DiskFull { free: space.free, needed: space.checkpoint_floor() })
         } else {
-            let replay_seq = log.counters().applied_seq.load(Ordering::Acquire);
-            checkpoint::write(folder, &self.stores, replay_seq)
+            let flush = || log.flush().map_err(|e| CheckpointError::Closed(e.to_string()));
+            flush().and_then(|replay_seq| {
+                checkpoint::write(folder, &self.stores, replay_seq, || flush().map(drop))
+            })
         };
         if result.is_ok() {
             self.stores.uncovered.fetch_sub(covered, Ordering::Relaxed);

@@ -12,6 +12,9 @@ pub enum Durability {
     /// After its bytes are synced to the disk (`Durability: synced`).
     #[default]
     Synced,
+    /// After its bytes are written; they are synced within this time (`Durability: buffered`). A killed process loses
+    /// nothing, a power cut at most what was answered within it.
+    Interval(Duration),
 }
 
 /// What work in the background does to leave room for others: it sleeps as long as it has worked.

@@ -53,9 +53,12 @@ pub(super) fn recover(
     let made = make_folder(dir, store, options, now)?;
     let folder = Folder { head: at("head"), series: at("series"), segments: at("segments"), store };
     remove_unfinished(&folder.head)?;
-    let listed = manifest.read()?;
+    let mut listed = manifest.read()?;
+    let dropped = manifest.dropped()?;
+    listed.retain(|org, _| !dropped.contains(org));
     let begin = manifest.log_begin()?;
-    let mut walk = Recovery { quarantine: at("quarantine"), now, listed, report: RecoveryReport::default() };
+    let report = RecoveryReport::default();
+    let mut walk = Recovery { quarantine: at("quarantine"), now, listed, dropped, report };
     let (stores, done, rows, cuts) = walk.checkpoint(&folder, secret, options)?;
     let from_seq = done.map_or(0, |done| done.replay_seq);
     let log = LogFrom { dir: at("wal"), store, begin, from_seq };
@@ -136,6 +139,8 @@ struct Recovery {
     quarantine: PathBuf,
     now: Timestamp,
     listed: BTreeMap<OrgId, Listed>,
+    /// What is found of these is not looked at; the first upkeep removes it.
+    dropped: BTreeSet<OrgId>,
     report: RecoveryReport,
 }
 
@@ -272,7 +277,9 @@ impl Recovery {
         in_log: std::ops::RangeInclusive<u64>,
     ) -> Result<(), OpenError> {
         for name in disk::names(&folder.segments)? {
-            let Some(org) = name.parse().ok().map(OrgId) else { continue };
+            let Some(org) = name.parse().ok().map(OrgId).filter(|org| !self.dropped.contains(org)) else {
+                continue;
+            };
             let dir = folder.segments_of(org);
             remove_unfinished(&dir)?;
             let listed = self.listed.get(&org).cloned().unwrap_or_default();
@@ -342,10 +349,13 @@ impl Recovery {
         options: &Options,
     ) -> Result<(Stores, Cuts), OpenError> {
         let stores = Stores::new(secret, options.limits.clone());
+        stores.set_dropped(&self.dropped);
         let mut cuts = Vec::new();
         let mut scratch = Vec::new();
         for name in disk::names(&folder.series)? {
-            let Some(org) = registry::org_of(&name) else { continue };
+            let Some(org) = registry::org_of(&name).filter(|org| !self.dropped.contains(org)) else {
+                continue;
+            };
             let path = folder.series.join(&name);
             let mut on_record = |kind, body: &[u8]| {
                 stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()

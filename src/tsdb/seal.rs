@@ -165,7 +165,7 @@ impl Tsdb {
     }
 
     /// Asks a seal under way not to rest, and waits for it.
-    fn sealer_at_once(&self) -> MutexGuard<'_, Sealer> {
+    pub(super) fn sealer_at_once(&self) -> MutexGuard<'_, Sealer> {
         self.seals_waiting.fetch_add(1, Ordering::SeqCst);
         let sealer = self.sealer();
         self.seals_waiting.fetch_sub(1, Ordering::SeqCst);

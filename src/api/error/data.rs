@@ -95,10 +95,7 @@ mod tests {
             (AppendError::Fenced("x".into()), Code::StorageDegraded),
             (AppendError::ReadOnly("x".into()), Code::StorageDegraded),
             (AppendError::DiskFull { free: 1, needed: 2 }, Code::StorageDegraded),
-            (
-                AppendError::AtCapacity { what: Capacity::MemoryShare, used: 2, allowed: 1 },
-                Code::AtCapacity,
-            ),
+            (AppendError::AtCapacity { what: Capacity::MemoryShare, used: 2, allowed: 1 }, Code::AtCapacity),
             (AppendError::Closed, Code::ShuttingDown),
         ];
         for (error, code) in cases {

@@ -2,7 +2,8 @@
 //!
 //! What a 2xx says: every sample is stored, or was there already bit for bit, and is on the disk. What a 400 says: what
 //! could be stored is stored and on the disk, the rest never will be, and the first line names it. A 503 says: nothing is
-//! lost, send it again.
+//! lost, send it again. Where the operator chose an interval, "on the disk" means: within it; the header `Durability` says
+//! `synced` or `buffered`.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::api::routes::{Auth, Routes};
 use crate::clock::Clock;
 use crate::ingest::{self, PROTOCOLS, Protocol};
 use crate::model::{Refusal, Timestamp};
-use crate::tsdb::{AppendReport, Tsdb};
+use crate::tsdb::{AppendReport, Durability, Tsdb};
 
 /// What writing needs.
 #[derive(Clone, Debug)]
@@ -64,14 +65,21 @@ async fn write(
     admit_media(protocol, &parts.headers)?;
     let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;
     let lanes = deps.lanes.clone();
+    let said = said_durability(&deps.tsdb);
     let work = move || with_scratch(|scratch| Storing { deps, protocol, writing }.store(&bytes, scratch));
     lanes.run(Lane::Ingest, work).await??;
-    Ok((StatusCode::NO_CONTENT, [(DURABILITY, SYNCED)], Body::empty()).into_response())
+    Ok((StatusCode::NO_CONTENT, [(DURABILITY, said)], Body::empty()).into_response())
 }
 
 const DURABILITY: HeaderName = HeaderName::from_static("durability");
-/// The store answers after its log is synced; there is no other mode yet (`tsdb::Durability`).
-const SYNCED: HeaderValue = HeaderValue::from_static("synced");
+
+/// What a 2xx means, in the answer's header.
+fn said_durability(tsdb: &Tsdb) -> HeaderValue {
+    HeaderValue::from_static(match tsdb.durability() {
+        Durability::Interval(_) => "buffered",
+        _ => "synced",
+    })
+}
 
 /// A sender that is told 415 tries another encoding or another version; 400 would make it drop the batch.
 fn admit_media(protocol: &Protocol, headers: &HeaderMap) -> ApiResult<()> {
@@ -132,7 +140,7 @@ impl Storing {
         if report.refused == 0 && report.refusals.is_empty() {
             return Ok(());
         }
-        Err(Refused { error: partly(&report), series: report.refusals })
+        Err(Refused { error: partly(&report, said_durability(&deps.tsdb)), series: report.refusals })
     }
 }
 
@@ -149,7 +157,7 @@ impl<E: Into<ApiError>> From<E> for Refused {
 }
 
 /// 400 for what was refused, with the first of it in the first line: that line is what senders log.
-fn partly(report: &AppendReport) -> ApiError {
+fn partly(report: &AppendReport, said: HeaderValue) -> ApiError {
     let refusals = report.refusals.iter();
     let first: Vec<String> =
         refusals.clone().take(3).map(|refusal| format!("{}: {}", refusal.series, refusal.reason)).collect();
@@ -158,7 +166,7 @@ fn partly(report: &AppendReport) -> ApiError {
     let error = ApiError::new(Code::BadRequest, detail)
         .with("stored", report.stored)
         .with("refused", report.refused)
-        .with_header(DURABILITY, SYNCED);
+        .with_header(DURABILITY, said);
     refusals.fold(error, |error, refusal| {
         error.with_field(refusal.series.clone(), refusal.code, refusal.reason.clone())
     })

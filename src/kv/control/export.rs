@@ -91,6 +91,16 @@ pub(in crate::kv) enum BadExport {
     Damaged { path: PathBuf, offset: u64, what: String },
 }
 
+impl BadExport {
+    /// Where the damage is, if it is one.
+    pub(super) fn offset(&self) -> Option<u64> {
+        match self {
+            BadExport::Damaged { offset, .. } => Some(*offset),
+            BadExport::File(_) | BadExport::Foreign { .. } | BadExport::Newer { .. } => None,
+        }
+    }
+}
+
 /// The exports there are by name, newest first.
 pub(in crate::kv) fn list(dir: &Path) -> Result<Vec<Export>, FileError> {
     if !dir.exists() {
@@ -171,16 +181,27 @@ impl Sink<'_> {
 
 /// Writes everything in `state`, which nobody changes meanwhile; durable when this answers.
 pub(super) fn write(dir: &Path, state: &State, meta: &Meta) -> Result<ExportReport, ExportError> {
+    write_rows(dir, (meta.store, meta.seq, meta.rows.values().sum()), |each| state.each_row(each))
+}
+
+/// Takes each row, in key order.
+type EachRow<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> Next;
+
+/// Writes the rows that `rows` hands out (about so many) as the export of that store and change.
+pub(super) fn write_rows(
+    dir: &Path,
+    (store, seq, about): (StoreId, u64, u64),
+    rows: impl FnOnce(EachRow<'_>) -> Result<(), DatabaseError>,
+) -> Result<ExportReport, ExportError> {
     let room = rustix::fs::statvfs(dir).map_err(|e| FileError::at("look at the space of", dir)(e.into()))?;
     let free = room.f_bavail.saturating_mul(room.f_frsize);
-    let rows: u64 = meta.rows.values().sum();
-    let needed = SPARE_BYTES.saturating_add(rows.saturating_mul(512));
+    let needed = SPARE_BYTES.saturating_add(about.saturating_mul(512));
     if free < needed {
         return Err(ExportError::NoRoom { free, needed });
     }
-    let path = dir.join(format!("control-{:010}.plx", meta.seq));
+    let path = dir.join(format!("control-{seq:010}.plx"));
     let new = path.with_extension("plx.new");
-    let written = write_file(&new, state, meta).and_then(|report| {
+    let written = write_file(&new, (store, seq), rows).and_then(|report| {
         files::rename(&new, &path)?;
         files::sync_dir(dir)?;
         Ok(report)
@@ -192,12 +213,16 @@ pub(super) fn write(dir: &Path, state: &State, meta: &Meta) -> Result<ExportRepo
     written
 }
 
-fn write_file(path: &Path, state: &State, meta: &Meta) -> Result<ExportReport, ExportError> {
+fn write_file(
+    path: &Path,
+    (store, seq): (StoreId, u64),
+    each_row: impl FnOnce(EachRow<'_>) -> Result<(), DatabaseError>,
+) -> Result<ExportReport, ExportError> {
     let file = files::create_file(path)?;
     let mut out = Sink { path, file, waiting: Vec::new(), written: 0, crc: 0 };
     let mut rows = 0_u64;
-    let mut failed = out.put(&header(meta.store, meta.seq)).err();
-    state.each_row(|key, value| {
+    let mut failed = out.put(&header(store, seq)).err();
+    each_row(&mut |key, value| {
         if failed.is_some() || key == META_KEY {
             return if failed.is_some() { Next::Stop } else { Next::More };
         }
@@ -209,9 +234,9 @@ fn write_file(path: &Path, state: &State, meta: &Meta) -> Result<ExportReport, E
         rows += 1;
         Next::More
     })?;
-    let finished = failed.map_or_else(|| out.finish(rows, meta.seq), Err);
+    let finished = failed.map_or_else(|| out.finish(rows, seq), Err);
     let bytes = finished.map_err(FileError::at("write", path))?;
-    Ok(ExportReport { seq: meta.seq, rows, bytes, journal_files_removed: 0 })
+    Ok(ExportReport { seq, rows, bytes, journal_files_removed: 0 })
 }
 
 /// Reads a whole export: every checksum, the order of the keys, the counts. `each` gets the rows, and may stop it.

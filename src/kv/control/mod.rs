@@ -6,12 +6,14 @@
 
 mod committer;
 mod export;
+mod offline;
 mod open;
 mod state;
 mod txn;
 
 pub use committer::{CommitError, CommitFailure, Fenced};
 pub use export::{ExportError, ExportReport};
+pub use offline::{OfflineControl, OfflineError, OfflineFacts};
 pub use open::{ControlOptions, OpenError, RecoveryReport, Start};
 pub use txn::{CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, Txn};
 

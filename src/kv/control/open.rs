@@ -417,7 +417,7 @@ fn words(damage: &journal::Damage) -> String {
 }
 
 /// Opens and checks the database; an error says in words why it is not to be trusted.
-fn try_open(dir: &Path, store: StoreId) -> Result<(State, Meta), String> {
+pub(super) fn try_open(dir: &Path, store: StoreId) -> Result<(State, Meta), String> {
     if !dir.join("db").exists() {
         return Err("there is no database".to_owned());
     }

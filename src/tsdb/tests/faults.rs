@@ -1,5 +1,7 @@
 //! A log that cannot be written or synced.
 
+use std::time::Duration;
+
 use super::*;
 
 fn check(fail: impl Fn(&Faults)) {
@@ -36,6 +38,52 @@ fn a_failed_sync_closes_the_log_until_a_restart() {
 #[test]
 fn a_failed_write_closes_the_log_until_a_restart() {
     check(|faults| faults.log_writes_left.store(0, Ordering::SeqCst));
+}
+
+fn by_interval(faults: &Arc<Faults>, interval: Duration) -> Options {
+    Options { durability: Durability::Interval(interval), ..options(faults) }
+}
+
+#[test]
+fn with_an_interval_a_killed_process_loses_nothing() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open_with(dir.path(), by_interval(&faults(), Duration::from_secs(3_600)));
+    let syncs = tsdb.stats().wal_syncs;
+    for n in 0..50 {
+        write(&tsdb, ORG, &up(&format!("job-{}", n % 3)), &[ago(100 - n, n as f64)]);
+    }
+    // What the disk's cache has is what a killed process leaves.
+    let image = tempfile::tempdir().expect("made");
+    copy_tree(dir.path(), image.path());
+    assert!(tsdb.stats().wal_syncs < syncs + 50, "not each write is synced");
+    let (copy, report) = open(image.path());
+    assert_eq!((report.read_only, report.samples), (None, 50));
+    assert_eq!(content(&copy, ORG), content(&tsdb, ORG));
+}
+
+#[test]
+fn with_an_interval_the_log_is_synced_though_nobody_comes_by() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open_with(dir.path(), by_interval(&faults(), Duration::from_millis(100)));
+    let syncs = tsdb.stats().wal_syncs;
+    write(&tsdb, ORG, &up("a"), &[ago(0, 1.0)]);
+    while tsdb.stats().wal_syncs == syncs {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn with_an_interval_a_failed_sync_closes_the_log_all_the_same() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = faults();
+    let (tsdb, _) = open_with(dir.path(), by_interval(&faults, Duration::from_secs(3_600)));
+    faults.log_syncs_left.store(0, Ordering::SeqCst);
+    write(&tsdb, ORG, &up("a"), &[ago(10, 1.0)]);
+    assert!(
+        matches!(tsdb.checkpoint(NOW), Err(CheckpointError::Closed(why)) if why.contains("injected fault"))
+    );
+    assert!(matches!(try_write(&tsdb, ORG, &up("a"), &[ago(9, 2.0)]), Err(AppendError::Fenced(_))));
+    assert!(matches!(tsdb.health().writes, Writes::Fenced(_)));
 }
 
 #[test]

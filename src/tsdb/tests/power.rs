@@ -97,3 +97,24 @@ fn each_sync_of_the_log_left_out_loses_something() {
     let place = needless.first().map_or(0, |(place, _)| *place);
     assert_eq!(needless, [(place, String::new())]);
 }
+
+/// A checkpoint makes durable what was written before it; what came after may be lost, and is no damage.
+#[test]
+fn with_an_interval_every_cut_opens_with_all_that_a_checkpoint_covers() {
+    let (dir, accounts) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let (control, _folder) = control(accounts.path());
+    let recording = Recording::start(dir.path());
+    let durability = Durability::Interval(std::time::Duration::from_secs(3_600));
+    let home = Home { dir: dir.path(), store: STORE, control: Arc::clone(&control) };
+    let options = Options { durability, ..small_files() };
+    let (tsdb, _) = Tsdb::open(home, options, &mut Entropy::seeded(1), NOW).expect("opens");
+    for (number, (series, samples)) in batches().iter().enumerate() {
+        write(&tsdb, ORG, series, samples);
+        if number == 5 {
+            tsdb.checkpoint(NOW).expect("made");
+            (0..=number).for_each(|number| recording.answered(number));
+        }
+    }
+    drop(tsdb);
+    assert_eq!(recording.finish().cuts(STATES, 1, &[], |cut| judge(cut, &control)), None);
+}

@@ -1,20 +1,27 @@
-//! The log while it is written: records of all organisations, one committer, one sync for all that waits.
+//! The log while it is written: records of all organisations, one sync for all that waits.
 //!
 //! ```text
-//! handlers --submit--> queue --committer: number, one pwrite, one fdatasync--> groups --applier, in log order--> head
-//!    ^                                                                                        |
-//!    +------------------------------------ outcome of each record -----------------------------+
+//! callers --submit--> queue --one of them at a time: number, one pwrite, one fdatasync, apply in log order--> outcomes
 //! ```
-//! The applier reads the very bytes that were logged, through the function that replay uses: what a record does to the
+//! Whoever submits and finds nobody writing writes a group itself, so that a lone request pays for no other thread; what
+//! came meanwhile is the next group, which the log's own thread takes over. One lock holds numbering, writing and
+//! applying together: records reach the head in the order of their numbers.
+//!
+//! What is applied are the very bytes that were logged, through the function that replay uses: what a record does to the
 //! head is a function of the log alone. A failed write or sync closes the log until a restart: what a failed
 //! `fdatasync` left behind is unknown, and asking again would say yes (RELIABILITY.md, fsyncgate).
+//!
+//! With [`Durability::Interval`] a group is applied and answered once it is written, which a killed process survives, and
+//! synced at the latest within the interval, which bounds what a power cut takes. A record still says only what was
+//! *synced* when it was written (its lag), so what a cut leaves of unsynced records is a torn tail to the replay, of at most
+//! [`UNSYNCED_BYTES_MAX`] and one group. Seals, marks and switches are synced in every mode, with all that is before them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,6 +31,7 @@ use crate::clock::Stopwatch;
 use crate::model::{OrgId, StoreId, Timestamp};
 use crate::tsdb::disk::{self, Disk};
 use crate::tsdb::error::{AppendError, Damage, DiskError};
+use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
 
 /// A group: 1 MiB of records,
@@ -36,8 +44,8 @@ const QUEUE_BYTES_MAX: usize = 64 << 20;
 pub(in crate::tsdb) const BODY_BYTES_WRITTEN_MAX: usize = 640 << 10;
 /// Where records begin: after the file's header.
 pub(in crate::tsdb) const FIRST_OFFSET: u32 = 64;
-/// Groups that wait to be applied.
-const GROUPS_MAX: usize = 4;
+/// Bytes that wait for a sync at most: with a group behind them they stay below what a torn tail may have.
+const UNSYNCED_BYTES_MAX: u64 = 2 << 20;
 /// After so long without traffic a mark vouches for the last group.
 const MARK_AFTER: Duration = Duration::from_millis(100);
 /// A file that is half full within this makes the next one large: full within 10 s.
@@ -84,7 +92,7 @@ pub(in crate::tsdb) struct Outcome {
     pub(in crate::tsdb) exemplars: u64,
 }
 
-/// Puts a durable record into the head. Called by one thread, in order of seq.
+/// Puts a record into the head. Called by one thread at a time, in order of seq.
 ///
 /// A record that was just written and cannot be read is a defect: it closes the log.
 pub(in crate::tsdb) type Apply = Box<dyn FnMut(u64, OrgId, Kind, &[u8]) -> Result<Outcome, Damage> + Send>;
@@ -140,6 +148,7 @@ pub(in crate::tsdb) struct FullFile {
 #[derive(Debug)]
 pub(in crate::tsdb) struct Log {
     shared: Arc<Shared>,
+    committer: Arc<Mutex<Committer>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -156,6 +165,11 @@ struct Shared {
     room: Condvar,
     spare: Mutex<Spare>,
     spare_changed: Condvar,
+    /// A mark says that the last group is durable.
+    vouched: AtomicBool,
+    /// Groups written.
+    groups: AtomicU64,
+    durability: Durability,
     /// Files before the one at hand, in order of number.
     full: Mutex<Vec<FullFile>>,
 }
@@ -203,6 +217,7 @@ impl Log {
         dir: PathBuf,
         store: StoreId,
         disk: Disk,
+        durability: Durability,
         resume: Resume,
         apply: Apply,
     ) -> std::io::Result<Log> {
@@ -230,43 +245,35 @@ impl Log {
             room: Condvar::new(),
             spare: Mutex::new(Spare::None),
             spare_changed: Condvar::new(),
+            vouched: AtomicBool::new(true),
+            groups: AtomicU64::new(0),
+            durability,
             full: Mutex::new(resume.full),
         });
-        let (groups, to_apply) = mpsc::sync_channel(GROUPS_MAX);
         let committer = Committer {
             shared: Arc::clone(&shared),
-            groups,
+            apply,
+            written: resume.last_seq,
             durable: resume.last_seq,
+            unsynced: None,
             offset: resume.offset,
             first_mark: resume.first_mark,
             file: resume.file,
             spans: resume.spans,
             buffer: Vec::new(),
-            vouched: true,
             since_file: Stopwatch::start(),
             since_space: Stopwatch::start(),
         };
-        let log = Log { shared: Arc::clone(&shared), threads: Mutex::new(Vec::new()) };
+        let committer = Arc::new(Mutex::new(committer));
+        let for_thread = Arc::clone(&committer);
+        let log = Log { shared: Arc::clone(&shared), committer, threads: Mutex::new(Vec::new()) };
         let start = |name: &str, run: Box<dyn FnOnce() + Send>| -> std::io::Result<()> {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
             lock(&log.threads).push(thread);
             Ok(())
         };
-        let for_applier = Arc::clone(&shared);
         let for_committer = Arc::clone(&shared);
-        let commit = move || {
-            if catch_unwind(AssertUnwindSafe(|| committer.run())).is_err() {
-                // Nobody may wait for a thread that is gone.
-                for_committer.refuse_all(
-                    Vec::new(),
-                    &AppendError::Fenced("the committing thread has ended".to_owned()),
-                );
-                *lock(&for_committer.spare) = Spare::Over;
-                for_committer.spare_changed.notify_all();
-            }
-        };
-        start("wal-commit", Box::new(commit))?;
-        start("wal-apply", Box::new(move || apply_groups(&for_applier, &to_apply, apply)))?;
+        start("wal-commit", Box::new(move || run(&for_committer, &for_thread)))?;
         start("wal-spare", Box::new(move || make_spares(&shared)))?;
         Ok(log)
     }
@@ -295,13 +302,40 @@ impl Log {
         }
         drop(queue);
         drop(reply);
-        self.shared.work.notify_one();
+        self.write_or_leave_it();
         let mut done = Vec::with_capacity(count);
         while done.len() < count {
             let ended = |_| AppendError::Fenced("a thread of the log has ended".to_owned());
             done.push(outcomes.recv().map_err(ended)??);
         }
         Ok(done)
+    }
+
+    /// Writes a group unless somebody writes: they look at the queue again when they are done.
+    fn write_or_leave_it(&self) {
+        let mut committer = match self.committer.try_lock() {
+            Ok(committer) => committer,
+            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::Poisoned(ended)) => ended.into_inner(),
+        };
+        self.shared.guarded(|| committer.write_group());
+        drop(committer);
+        if !lock(&self.shared.queue).drafts.is_empty() {
+            self.shared.work.notify_one();
+        }
+    }
+
+    /// Makes everything durable that is applied; the last number of it.
+    ///
+    /// # Errors
+    /// [`AppendError::Fenced`].
+    pub(in crate::tsdb) fn flush(&self) -> Result<u64, AppendError> {
+        let mut committer = lock(&self.committer);
+        if let Err(why) = committer.sync() {
+            self.shared.refuse_all(Vec::new(), &why);
+            return Err(why);
+        }
+        Ok(committer.durable)
     }
 
     /// Whether a record would be taken now; asks for space again if there was none.
@@ -430,64 +464,65 @@ impl Shared {
     }
 }
 
-/// A group that is durable.
-struct Group {
-    first_seq: u64,
-    records: Vec<(Draft, Reply)>,
-}
-
-struct Committer {
-    shared: Arc<Shared>,
-    groups: SyncSender<Group>,
-    file: LogFile,
-    offset: u32,
-    durable: u64,
-    /// The file is new: its first record is a mark with what the file before held.
-    first_mark: Option<Vec<OrgSpan>>,
-    spans: BTreeMap<OrgId, OrgSpan>,
-    buffer: Vec<u8>,
-    /// A record says that the last group is durable.
-    vouched: bool,
-    since_file: Stopwatch,
-    since_space: Stopwatch,
+/// The log's own thread: what callers leave, marks, syncs, the end.
+fn run(shared: &Shared, committer: &Mutex<Committer>) {
+    let how = loop {
+        match shared.next() {
+            Next::Write => shared.guarded(|| lock(committer).write_group()),
+            Next::Mark => shared.guarded(|| lock(committer).mark()),
+            Next::Sync => shared.guarded(|| lock(committer).sync_if_due()),
+            Next::Settle(done) => {
+                shared.guarded(|| lock(committer).settle());
+                // Who stopped waiting needs no answer.
+                let _ = done.send(());
+            }
+            Next::End(how) => break how,
+        }
+    };
+    if how == Closing::Drain {
+        shared.guarded(|| {
+            let mut committer = lock(committer);
+            while committer.write_group() {}
+            if !shared.vouched.load(Ordering::Acquire) {
+                committer.mark();
+            }
+        });
+    }
+    shared.refuse_all(Vec::new(), &AppendError::Closed);
+    let spare = std::mem::replace(&mut *lock(&shared.spare), Spare::Over);
+    shared.spare_changed.notify_all();
+    if let (Closing::Drain, Spare::Ready(file)) = (how, spare) {
+        // An empty spare is harmless; the next start removes it if this does not.
+        let _ = disk::remove_file(&file.path).and_then(|()| disk::sync_dir(&shared.dir));
+    }
 }
 
 enum Next {
-    Write(Vec<(Draft, Reply)>),
+    Write,
     Mark,
+    Sync,
     Settle(Sender<()>),
     End(Closing),
 }
 
-impl Committer {
-    fn run(mut self) {
-        let how = loop {
-            match self.next() {
-                Next::Write(group) => self.write(group),
-                Next::Mark => self.mark(),
-                Next::Settle(done) => {
-                    self.settle();
-                    // Who stopped waiting needs no answer.
-                    let _ = done.send(());
-                }
-                Next::End(how) => break how,
-            }
-        };
-        if how == Closing::Drain && !self.vouched {
-            self.mark();
-        }
-        self.shared.refuse_all(Vec::new(), &AppendError::Closed);
-        let spare = std::mem::replace(&mut *lock(&self.shared.spare), Spare::Over);
-        self.shared.spare_changed.notify_all();
-        if let (Closing::Drain, Spare::Ready(file)) = (how, spare) {
-            // An empty spare is harmless; the next start removes it if this does not.
-            let _ = disk::remove_file(&file.path).and_then(|()| disk::sync_dir(&self.shared.dir));
+impl Shared {
+    /// Does something with the log; a panic closes it, since nobody may wait for what will never come.
+    fn guarded<T>(&self, work: impl FnOnce() -> T) {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            self.refuse_all(Vec::new(), &AppendError::Fenced("writing the log has panicked".to_owned()));
         }
     }
 
-    /// Waits for what to do.
+    /// Waits for what the log's own thread is to do.
     fn next(&self) -> Next {
-        let mut queue = lock(&self.shared.queue);
+        // A quarter of the interval: half of it may pass until a sync is begun.
+        let check_after = match self.durability {
+            Durability::Synced => MARK_AFTER,
+            Durability::Interval(interval) => MARK_AFTER.min(interval / 4),
+        };
+        let mut groups = self.groups.load(Ordering::Acquire);
+        let mut quiet = Duration::ZERO;
+        let mut queue = lock(&self.queue);
         loop {
             if queue.closing == Closing::Abandon
                 || (queue.closing == Closing::Drain && queue.drafts.is_empty())
@@ -495,23 +530,77 @@ impl Committer {
                 return Next::End(queue.closing);
             }
             if !queue.drafts.is_empty() {
-                break;
+                return Next::Write;
             }
             if let Some(done) = queue.settle.take() {
                 return Next::Settle(done);
             }
-            if self.vouched || !matches!(queue.writes, Writes::Open | Writes::DiskFull { .. }) {
-                queue = self.shared.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            let vouched = self.vouched.load(Ordering::Acquire);
+            if vouched || !matches!(queue.writes, Writes::Open | Writes::DiskFull { .. }) {
+                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                (groups, quiet) = (self.groups.load(Ordering::Acquire), Duration::ZERO);
                 continue;
             }
-            let waited = self.shared.work.wait_timeout(queue, MARK_AFTER);
+            let waited = self.work.wait_timeout(queue, check_after);
             let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             queue = again;
-            if timeout.timed_out() && queue.drafts.is_empty() && queue.closing == Closing::No {
+            if !timeout.timed_out() || !queue.drafts.is_empty() || queue.closing != Closing::No {
+                continue;
+            }
+            let written = self.groups.load(Ordering::Acquire);
+            quiet = if written == groups { quiet + check_after } else { Duration::ZERO };
+            groups = written;
+            if quiet >= MARK_AFTER {
                 return Next::Mark;
             }
+            if matches!(self.durability, Durability::Interval(_)) {
+                return Next::Sync;
+            }
         }
-        let mut group = Vec::new();
+    }
+}
+
+/// What has been written and not synced.
+#[derive(Debug)]
+struct Unsynced {
+    since: Stopwatch,
+    bytes: u64,
+}
+
+/// Numbers, writes, syncs and applies. Whoever holds it is the only one.
+struct Committer {
+    shared: Arc<Shared>,
+    apply: Apply,
+    file: LogFile,
+    offset: u32,
+    /// The last number written,
+    written: u64,
+    /// and the last one synced.
+    durable: u64,
+    unsynced: Option<Unsynced>,
+    /// The file is new: its first record is a mark with what the file before held.
+    first_mark: Option<Vec<OrgSpan>>,
+    spans: BTreeMap<OrgId, OrgSpan>,
+    buffer: Vec<u8>,
+    since_file: Stopwatch,
+    since_space: Stopwatch,
+}
+
+impl std::fmt::Debug for Committer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Committer")
+            .field("file", &self.file)
+            .field("written", &self.written)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Committer {
+    /// Takes what waits, up to a group, and writes it; false where nothing waits.
+    fn write_group(&mut self) -> bool {
+        let mut queue = lock(&self.shared.queue);
+        let mut group = Vec::with_capacity(queue.drafts.len().min(GROUP_RECORDS_MAX));
+        let crowded = queue.bytes > QUEUE_BYTES_MAX;
         let mut bytes = 0;
         while let Some((draft, _)) = queue.drafts.front() {
             bytes += record_bytes(draft.body.len());
@@ -522,8 +611,14 @@ impl Committer {
             group.extend(queue.drafts.pop_front());
         }
         drop(queue);
-        self.shared.room.notify_all();
-        Next::Write(group)
+        if group.is_empty() {
+            return false;
+        }
+        if crowded {
+            self.shared.room.notify_all();
+        }
+        self.write(group);
+        true
     }
 
     /// Makes a group durable, in as many writes as it touches files.
@@ -545,7 +640,7 @@ impl Committer {
                 return self.shared.refuse_all(left.collect(), &why);
             }
             self.buffer.clear();
-            let mut seq = self.durable;
+            let mut seq = self.written;
             if let Some(orgs) = self.first_mark.take() {
                 seq += 1;
                 let mark = Mark { durable: self.durable, orgs }.encode();
@@ -565,22 +660,51 @@ impl Committer {
                 span.last_seq = seq;
                 records.push((draft, reply));
             }
-            if let Err(why) = self.sync_buffer(seq) {
+            let at_once = records.iter().any(|(draft, _): &(Draft, Reply)| draft.kind.is_synced_at_once());
+            if let Err(why) = self.write_buffer(seq, at_once) {
                 return self.shared.refuse_all(records.into_iter().chain(left).collect(), &why);
             }
             self.shared.counters.records.fetch_add(records.len() as u64, Ordering::Relaxed);
-            self.vouched = false;
-            if let Err(mpsc::SendError(group)) = self.groups.send(Group { first_seq, records }) {
-                let why = AppendError::Fenced("the applying thread has ended".to_owned());
-                return self.shared.refuse_all(group.records.into_iter().chain(left).collect(), &why);
+            self.shared.groups.fetch_add(1, Ordering::Release);
+            if self.shared.vouched.swap(false, Ordering::AcqRel) {
+                // The log's own thread begins to count the time until the mark. It looks and waits under this lock.
+                let _looking = lock(&self.shared.queue);
+                self.shared.work.notify_one();
+            }
+            if let Err(why) = self.apply(first_seq, records) {
+                return self.shared.refuse_all(left.collect(), &why);
             }
             self.prepare_spare();
         }
     }
 
+    /// Puts records into the head, in their order, and answers.
+    fn apply(&mut self, first_seq: u64, records: Vec<(Draft, Reply)>) -> Result<(), AppendError> {
+        let mut records = (first_seq..).zip(records);
+        while let Some((seq, (draft, reply))) = records.next() {
+            match (self.apply)(seq, draft.org, draft.kind, &draft.body) {
+                Ok(outcome) => {
+                    self.shared.counters.applied_seq.store(seq, Ordering::Release);
+                    // A caller that stopped waiting needs no answer.
+                    drop(reply.send(Ok(outcome)));
+                }
+                Err(e) => {
+                    let why = AppendError::Fenced(format!("record {seq} cannot be applied: {e}"));
+                    let left = records.map(|(_, record)| record);
+                    self.shared.refuse_all(std::iter::once((draft, reply)).chain(left).collect(), &why);
+                    return Err(why);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Says that everything so far is durable. Where the file has no room the next file's first mark says it.
     fn mark(&mut self) {
-        self.vouched = true;
+        self.shared.vouched.store(true, Ordering::Release);
+        if let Err(why) = self.sync() {
+            return self.shared.refuse_all(Vec::new(), &why);
+        }
         let mark = Mark { durable: self.durable, orgs: Vec::new() }.encode();
         if self.room() < record_bytes(mark.len()) {
             return;
@@ -590,9 +714,9 @@ impl Committer {
 
     fn put_mark(&mut self, mark: &[u8]) {
         self.buffer.clear();
-        let seq = self.durable + 1;
+        let seq = self.written + 1;
         put_record(&mut self.buffer, seq, OrgId(0), Kind::Mark, self.durable, mark);
-        if let Err(why) = self.sync_buffer(seq) {
+        if let Err(why) = self.write_buffer(seq, true) {
             self.shared.refuse_all(Vec::new(), &why);
         }
     }
@@ -602,24 +726,59 @@ impl Committer {
         (self.file.bytes.saturating_sub(self.offset) as usize).saturating_sub(SWITCH_BYTES)
     }
 
-    /// One write, one sync.
-    fn sync_buffer(&mut self, last_seq: u64) -> Result<(), AppendError> {
-        let disk = &self.shared.disk;
+    /// One write, and in the usual mode one sync. `at_once`: in every mode.
+    fn write_buffer(&mut self, last_seq: u64, at_once: bool) -> Result<(), AppendError> {
         if self.offset == FIRST_OFFSET {
-            self.shared.counters.file_first_seq.store(self.durable + 1, Ordering::Release);
+            self.shared.counters.file_first_seq.store(self.written + 1, Ordering::Release);
         }
-        let failed = |what: &str, e: std::io::Error| {
-            AppendError::Fenced(format!("{what} {} at byte {}: {e}", self.file.path.display(), self.offset))
-        };
-        disk.write_log(&self.file.file, &self.file.path, &self.buffer, u64::from(self.offset))
-            .map_err(|e| failed("write", e))?;
-        disk.sync_log(&self.file.file, &self.file.path).map_err(|e| failed("sync", e))?;
-        self.offset = self.offset.saturating_add(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
-        self.durable = last_seq;
+        let disk = &self.shared.disk;
+        let (file, path, bytes) = (&self.file.file, &self.file.path, self.buffer.len());
+        disk.write_log(file, path, &self.buffer, u64::from(self.offset))
+            .map_err(|e| self.failed("write", &e))?;
         let counters = &self.shared.counters;
-        counters.syncs.fetch_add(1, Ordering::Relaxed);
-        counters.written_bytes.fetch_add(self.buffer.len() as u64, Ordering::Relaxed);
+        counters.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         counters.last_seq.store(last_seq, Ordering::Relaxed);
+        self.written = last_seq;
+        let unsynced = self.unsynced.get_or_insert_with(|| Unsynced { since: Stopwatch::start(), bytes: 0 });
+        unsynced.bytes += bytes as u64;
+        let synced = if at_once { self.sync() } else { self.sync_if_needed() };
+        // A failure has named the place where these bytes begin.
+        self.offset = self.offset.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        synced
+    }
+
+    fn failed(&self, what: &str, e: &std::io::Error) -> AppendError {
+        AppendError::Fenced(format!("{what} {} at byte {}: {e}", self.file.path.display(), self.offset))
+    }
+
+    fn sync_if_needed(&mut self) -> Result<(), AppendError> {
+        match (self.shared.durability, &self.unsynced) {
+            // Half of the interval is left for the sync itself, and for a thread that is late.
+            (Durability::Interval(interval), Some(unsynced))
+                if unsynced.since.elapsed() < interval / 2 && unsynced.bytes < UNSYNCED_BYTES_MAX =>
+            {
+                Ok(())
+            }
+            _ => self.sync(),
+        }
+    }
+
+    /// For the log's own thread, when nobody else comes by.
+    fn sync_if_due(&mut self) {
+        if let Err(why) = self.sync_if_needed() {
+            self.shared.refuse_all(Vec::new(), &why);
+        }
+    }
+
+    /// Makes what is written durable.
+    fn sync(&mut self) -> Result<(), AppendError> {
+        if self.unsynced.is_none() {
+            return Ok(());
+        }
+        self.shared.disk.sync_log(&self.file.file, &self.file.path).map_err(|e| self.failed("sync", &e))?;
+        self.unsynced = None;
+        self.durable = self.written;
+        self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -657,7 +816,7 @@ impl Committer {
                 let orgs = self.first_mark.take().unwrap_or_default();
                 let mark = Mark { durable: self.durable, orgs }.encode();
                 self.put_mark(&mark);
-                self.vouched = true;
+                self.shared.vouched.store(true, Ordering::Release);
             }
             Err(why @ AppendError::Fenced(_)) => self.shared.refuse_all(Vec::new(), &why),
             // Nothing waits for this file: it is tried again when one is needed, and told then.
@@ -688,12 +847,12 @@ impl Committer {
     /// bytes, has no room to say so.
     fn leave_for(&mut self, next: u64) -> Result<(), AppendError> {
         if (self.file.bytes.saturating_sub(self.offset) as usize) < SWITCH_BYTES {
-            return Ok(());
+            return self.sync();
         }
         self.buffer.clear();
-        let seq = self.durable + 1;
+        let seq = self.written + 1;
         put_record(&mut self.buffer, seq, OrgId(0), Kind::Switch, self.durable, &encode_switch(next));
-        self.sync_buffer(seq)
+        self.write_buffer(seq, true)
     }
 
     /// Goes on in the next file.
@@ -720,7 +879,7 @@ impl Committer {
                     path: before.path,
                     bytes: u64::from(before.bytes),
                     first_seq,
-                    last_seq: self.durable,
+                    last_seq: self.written,
                     spans: Some(spans.clone()),
                 });
                 self.offset = FIRST_OFFSET;
@@ -753,24 +912,6 @@ fn make_spares(shared: &Shared) {
                 shared.spare_changed.notify_all();
             }
             _ => spare = shared.spare_changed.wait(spare).unwrap_or_else(PoisonError::into_inner),
-        }
-    }
-}
-
-/// The thread that puts durable records into the head and answers.
-fn apply_groups(shared: &Shared, groups: &Receiver<Group>, mut apply: Apply) {
-    while let Ok(group) = groups.recv() {
-        for (seq, (draft, reply)) in (group.first_seq..).zip(group.records) {
-            let outcome = match apply(seq, draft.org, draft.kind, &draft.body) {
-                Ok(outcome) => outcome,
-                Err(e) => {
-                    let why = AppendError::Fenced(format!("record {seq} cannot be applied: {e}"));
-                    return shared.refuse_all(vec![(draft, reply)], &why);
-                }
-            };
-            shared.counters.applied_seq.store(seq, Ordering::Release);
-            // A caller that stopped waiting needs no answer.
-            drop(reply.send(Ok(outcome)));
         }
     }
 }

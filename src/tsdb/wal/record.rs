@@ -96,6 +96,11 @@ impl Kind {
         }
     }
 
+    /// Synced whatever the mode: others count on it being there, with everything before it.
+    pub(in crate::tsdb) const fn is_synced_at_once(self) -> bool {
+        !matches!(self, Kind::Samples | Kind::Series | Kind::Metadata)
+    }
+
     /// None: written by a newer version.
     const fn of(code: u8, version: u8) -> Option<Kind> {
         match (code, version) {
@@ -427,6 +432,7 @@ mod tests {
         assert!(parse_switch(&body[..7]).is_err() && parse_switch(&[0; 9]).is_err());
     }
 
+    #[test]
     fn the_seal_is_the_drawing() {
         let bytes = seal_body(-2);
         assert_eq!(hex(&bytes), "feffffffffffffff");

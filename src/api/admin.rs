@@ -1,0 +1,75 @@
+//! What instance administrators do to the whole server (API.md C8).
+
+use std::sync::Mutex;
+use std::sync::{Arc, TryLockError};
+use std::time::Duration;
+
+use axum::extract::State;
+use serde_json::{Value, json};
+
+use super::body::Json;
+use super::callers::Cabinet;
+use super::error::{ApiError, ApiResult, Code};
+use super::lanes::{Lane, Lanes};
+use super::routes::{Auth, Routes};
+use crate::clock::Clock;
+use crate::identity::Identity;
+use crate::tsdb::Tsdb;
+
+/// When to ask again while a seal runs.
+const SEAL_RETRY: Duration = Duration::from_secs(10);
+
+/// What these routes need.
+#[derive(Clone, Debug)]
+pub struct AdminDeps {
+    /// Who is an administrator.
+    pub identity: Arc<Identity>,
+    /// What is sealed.
+    pub tsdb: Arc<Tsdb>,
+    /// Where it blocks.
+    pub lanes: Lanes,
+    /// What time it is.
+    pub clock: Clock,
+    /// One seal at a time.
+    pub sealing: Arc<Mutex<()>>,
+}
+
+/// Relative to `/api/v1`.
+pub fn routes() -> Routes<AdminDeps> {
+    Routes::new().post(
+        "/admin/seal",
+        Auth::Session,
+        "Seal every organisation's open window now, trim the log, give spare log files back",
+        seal,
+    )
+}
+
+impl AdminDeps {
+    fn require_admin(&self, cabinet: &Cabinet) -> ApiResult<()> {
+        match self.identity.user(cabinet.user())? {
+            Some(user) if user.is_admin => Ok(()),
+            _ => Err(ApiError::new(Code::Forbidden, "this is for the administrator of the server")),
+        }
+    }
+}
+
+async fn seal(State(deps): State<AdminDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
+    deps.require_admin(&cabinet)?;
+    let (tsdb, sealing, now) = (Arc::clone(&deps.tsdb), Arc::clone(&deps.sealing), deps.clock.now());
+    let sealed = deps
+        .lanes
+        .run(Lane::Account, move || {
+            let _one = match sealing.try_lock() {
+                Err(TryLockError::WouldBlock) => return Err(ApiError::busy(SEAL_RETRY)),
+                Ok(one) => one,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            };
+            tsdb.seal(now).map_err(|error| {
+                tracing::error!("not everything was sealed: {}", crate::kv::with_sources(&error));
+                ApiError::new(Code::StorageDegraded, "not everything could be sealed; nothing is lost")
+                    .with_retry_after(SEAL_RETRY)
+            })
+        })
+        .await??;
+    Ok(Json(json!({ "segments": sealed.segments, "samples": sealed.samples })))
+}

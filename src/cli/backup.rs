@@ -1,0 +1,88 @@
+//! `promlet backup` and `promlet restore`.
+
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+
+use super::progress::{Line, number, size};
+use crate::clock::Clock;
+use crate::server::{AskError, Asking, OpenStore, Question, Staged};
+use crate::upkeep::{self, BackupReport};
+
+/// Makes a backup of the running server's folder, or of a stopped one.
+pub(super) fn run(dir: &Path, out: &Path, with_key: bool) -> anyhow::Result<()> {
+    // Both are resolved now: the server, which has a working directory of its own, is told neither.
+    let out = std::path::absolute(out).with_context(|| format!("cannot find {}", out.display()))?;
+    if out.starts_with(std::path::absolute(dir).unwrap_or_default()) {
+        return Err(anyhow!(
+            "a backup inside of the data folder would be lost with it: name a folder elsewhere"
+        ));
+    }
+    let (staged, report) = match Asking::connect(dir) {
+        Ok(mut asking) => {
+            let staged: Staged = asking.ask(&Question::StageBackup { with_key })?;
+            let report = copy(&staged, &out, with_key)?;
+            // Ends the connection, and with it what the server had set aside.
+            drop(asking);
+            (staged, report)
+        }
+        Err(AskError::NotRunning { .. }) => {
+            let store = OpenStore::open(dir, Clock::System)
+                .context("no server runs here, and the folder cannot be opened")?;
+            let copied = store.with_stage(with_key, |staged| {
+                Ok::<_, Words>((staged.clone(), copy(staged, &out, with_key).map_err(Words)?))
+            });
+            store.close().context("the folder was not closed in order; the next start checks everything")?;
+            copied.map_err(|words| words.0)?
+        }
+        Err(error) => return Err(error.into()),
+    };
+    println!("backed up {} files, {}, to {}", number(report.files), size(report.bytes), out.display());
+    println!(
+        "  everything answered before {}: account changes to {}, log records to {}",
+        staged.made_at, staged.account_changes, staged.log_records
+    );
+    if !with_key {
+        println!(
+            "  without master.key: keep a copy of it elsewhere (or --with-key); the backup is of no use without it"
+        );
+    }
+    Ok(())
+}
+
+/// An error on its way through a closure that also speaks in words.
+struct Words(anyhow::Error);
+
+impl From<String> for Words {
+    fn from(words: String) -> Words {
+        Words(anyhow!(words))
+    }
+}
+
+fn copy(staged: &Staged, out: &Path, with_key: bool) -> anyhow::Result<BackupReport> {
+    let mut line = Line::new("backing up");
+    upkeep::finish_backup(&staged.dir, out, &staged.facts(with_key), &mut |progress| line.show(progress))
+        .context("the backup was not finished; remove it and try again")
+}
+
+/// Makes a data folder from a backup.
+pub(super) fn restore(dir: &Path, from: &Path) -> anyhow::Result<()> {
+    let mut line = Line::new("restoring");
+    let report = upkeep::restore(dir, from, &mut |progress| line.show(progress))?;
+    drop(line);
+    println!(
+        "restored {} files, {}, of {} to {}",
+        number(report.files),
+        size(report.bytes),
+        report.made_at,
+        dir.display()
+    );
+    if !report.with_key {
+        println!("  the backup holds no master.key: put yours into {} before the first start", dir.display());
+    }
+    println!(
+        "  the first start builds the accounts from their export: promlet serve --data-dir {}",
+        dir.display()
+    );
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! `promlet check`.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::progress::{Line, number};
+use crate::identity::USERS_TABLE;
+use crate::upkeep::{self, CheckOptions, CheckReport, Finding, Weight};
+
+/// Checks a folder or a backup.
+pub(super) fn run(dir: &Path, deep: bool, json: bool, scratch: &Path) -> anyhow::Result<ExitCode> {
+    let options = CheckOptions { deep, users_table: USERS_TABLE, scratch: scratch.to_owned() };
+    let mut line = Line::new("checking");
+    let report = upkeep::check(dir, &options, &mut |progress| line.show(progress))?;
+    drop(line);
+    let text = if json { format!("{:#}\n", as_json(dir, &report)) } else { as_text(dir, deep, &report) };
+    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    Ok(code(report.weight()))
+}
+
+fn code(weight: Weight) -> ExitCode {
+    ExitCode::from(match weight {
+        Weight::Note => 0,
+        Weight::Repairable => 1,
+        Weight::Loss => 2,
+    })
+}
+
+fn word(weight: Weight) -> &'static str {
+    match weight {
+        Weight::Note => "note",
+        Weight::Repairable => "repairable",
+        Weight::Loss => "loss",
+    }
+}
+
+fn as_json(dir: &Path, report: &CheckReport) -> Value {
+    let findings = report.findings.iter().map(|finding| {
+        json!({
+            "weight": word(finding.weight),
+            "file": finding.file,
+            "offset": finding.offset,
+            "org": finding.org.map(|org| org.0),
+            "range": finding.range.map(|(from, to)| [from.to_rfc3339(), to.to_rfc3339()]),
+            "count": finding.count,
+            "what": finding.what,
+        })
+    });
+    json!({
+        "dir": dir,
+        "kind": if report.is_backup { "backup" } else { "data folder" },
+        "store": report.store,
+        "result": word(report.weight()),
+        "seen": report.seen.iter().map(|seen| json!({"part": seen.part, "what": seen.what})).collect::<Vec<_>>(),
+        "findings": findings.collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(dir: &Path, deep: bool, report: &CheckReport) -> String {
+    let kind = if report.is_backup { "backup" } else { "data folder" };
+    let mut text = format!("{} · {kind} of store {}\n", dir.display(), report.store);
+    let width = report.seen.iter().map(|seen| seen.part.len()).max().unwrap_or_default();
+    for seen in &report.seen {
+        text.push_str(&format!("  {:width$}  {}\n", seen.part, seen.what));
+    }
+    let colours = std::io::stdout().is_terminal();
+    for weight in [Weight::Loss, Weight::Repairable, Weight::Note] {
+        let of_it: Vec<_> = report.findings.iter().filter(|finding| finding.weight == weight).collect();
+        let (title, colour) = match weight {
+            Weight::Loss => ("Lost", "31"),
+            Weight::Repairable => ("Put right by the next start, nothing that was answered is lost", "33"),
+            Weight::Note => ("Worth knowing", "36"),
+        };
+        if of_it.is_empty() {
+            continue;
+        }
+        let title = if colours { format!("\x1b[1;{colour}m{title}\x1b[0m") } else { title.to_owned() };
+        text.push_str(&format!("\n{title}\n"));
+        of_it.iter().for_each(|finding| text.push_str(&describe(finding)));
+    }
+    text.push('\n');
+    text.push_str(match report.weight() {
+        Weight::Note if deep => "Everything is whole: every block and every checksum was read.\n",
+        Weight::Note => "Everything that was looked at is whole. --deep reads every block of every segment, too.\n",
+        Weight::Repairable => "Start the server: it puts this right by itself.\n",
+        Weight::Loss if report.is_backup => "This backup is damaged: use another one.\n",
+        Weight::Loss => {
+            "Restore a backup (promlet restore), or save what is good into a new folder: promlet repair DIR --to NEW\n"
+        }
+    });
+    text
+}
+
+/// Two lines at most: where, and what.
+fn describe(finding: &Finding) -> String {
+    let mut place = finding.file.display().to_string();
+    if let Some(offset) = finding.offset {
+        place.push_str(&format!(", byte {}", number(offset)));
+    }
+    if let Some(org) = finding.org {
+        place.push_str(&format!(", organisation {org}"));
+    }
+    if let Some((from, to)) = finding.range {
+        place.push_str(&format!(", {} to {}", from.to_rfc3339(), to.to_rfc3339()));
+    }
+    if let Some(count) = finding.count {
+        place.push_str(&format!(" ({})", number(count)));
+    }
+    format!("  {place}\n      {}\n", finding.what)
+}

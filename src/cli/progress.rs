@@ -1,0 +1,91 @@
+//! How far a long work is, on one line of a terminal; nothing where nobody watches.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use crate::clock::Stopwatch;
+use crate::upkeep::Progress;
+
+/// How often the line changes.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// The line.
+pub(super) struct Line {
+    doing: &'static str,
+    shown: Option<Stopwatch>,
+    is_terminal: bool,
+}
+
+impl Line {
+    pub(super) fn new(doing: &'static str) -> Line {
+        Line { doing, shown: None, is_terminal: std::io::stderr().is_terminal() }
+    }
+
+    pub(super) fn show(&mut self, progress: Progress) {
+        if !self.is_terminal || self.shown.is_some_and(|shown| shown.elapsed() < PERIOD) {
+            return;
+        }
+        self.shown = Some(Stopwatch::start());
+        let Progress { files, files_all, bytes, bytes_all } = progress;
+        let (bytes, all) = (size(bytes), size(bytes_all));
+        // A line that cannot be shown is missed by nobody.
+        let _ = write!(
+            std::io::stderr(),
+            "\r\x1b[K{} {files} of {files_all} files, {bytes} of {all}",
+            self.doing
+        );
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.shown.is_some() {
+            // As above.
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// Bytes for people.
+pub(super) fn size(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let mut scaled = bytes as f64;
+    let mut unit = "bytes";
+    for next in units {
+        if scaled < 1_024.0 {
+            break;
+        }
+        scaled /= 1_024.0;
+        unit = next;
+    }
+    if unit == "bytes" { format!("{bytes} {unit}") } else { format!("{scaled:.1} {unit}") }
+}
+
+/// A number with thin groups of three: `1 234 567`.
+pub(super) fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_numbers_read_well() {
+        let sizes = [(0, "0 bytes"), (1_023, "1023 bytes"), (1_536, "1.5 KiB"), (3 << 30, "3.0 GiB")];
+        for (bytes, text) in sizes {
+            assert_eq!(size(bytes), text);
+        }
+        for (n, text) in [(0, "0"), (999, "999"), (1_000, "1 000"), (1_234_567, "1 234 567")] {
+            assert_eq!(number(n), text);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The samples' part of a backup, set aside in a moment: links to what nobody writes to any more (segments, full log
+//! files), copies of what still grows (the log's last file, registries).
+//!
+//! Nothing is sealed, compacted, trimmed or unlinked meanwhile, so that the list of segments that the caller copies from
+//! control in between is that of the files (STORAGE.md section 13). Writes go on: a record that was durable before this
+//! began is in the copy, later ones may be. Checkpoints and `head.snap` are left out, the log has what they have.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::disk;
+use super::error::DiskError;
+use super::wal::file;
+use super::wal::record::{FILE_HEADER_BYTES, FileHeader, Found, Kind, MAGIC_WAL, find_record, parse_switch};
+use super::{Sink, Tsdb};
+
+/// A log file at most.
+const LOG_FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Why nothing was set aside.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    /// The store has no folder.
+    #[error("this store has no folder")]
+    Closed,
+    /// The file system refused.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The caller's part failed.
+    #[error("{0}")]
+    Between(String),
+    /// A log file is not what was written: a backup of it would be none.
+    #[error("{} is damaged at byte {offset}: run `promlet check` on the stopped folder", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+    },
+}
+
+impl Tsdb {
+    /// Sets the store aside in the folder `to`, which is on the same file system; `between` copies control while
+    /// nothing moves. The last record of the log in it. Nothing is synced.
+    ///
+    /// # Errors
+    /// [`StageError`]; what was made stays, for the caller to remove.
+    pub fn stage_backup(
+        &self,
+        to: &Path,
+        between: &mut dyn FnMut() -> Result<(), String>,
+    ) -> Result<u64, StageError> {
+        let folder = self.folder.as_ref().ok_or(StageError::Closed)?;
+        // Everything up to here was answered, or will be in spite of this.
+        let promised = match &self.log {
+            Sink::Log(log) => Some(log.counters().applied_seq.load(Ordering::Acquire)),
+            Sink::Memory(_) | Sink::ReadOnly { .. } => None,
+        };
+        let _still = self.standing_still();
+        between().map_err(StageError::Between)?;
+        let root = folder.series.parent().unwrap_or(Path::new("."));
+        copy_registries(&folder.series, &to.join("series"))?;
+        link_segments(&root.join("segments"), &to.join("segments"))?;
+        stage_log(&root.join("wal"), &to.join("wal"), promised)
+    }
+
+    /// While these are held nothing is sealed, unlinked or checkpointed; a seal that is under way ends first, at once.
+    fn standing_still(&self) -> impl Sized + '_ {
+        let sealer = self.sealer_at_once();
+        let removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+        let checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        (sealer, removal, checkpoints)
+    }
+}
+
+fn make_dir(dir: &Path) -> Result<(), DiskError> {
+    DirBuilder::new().mode(0o700).create(dir).map_err(DiskError::at("create directory", dir))
+}
+
+fn names(dir: &Path) -> Result<Vec<String>, DiskError> {
+    if dir.is_dir() { disk::names(dir) } else { Ok(Vec::new()) }
+}
+
+/// A second name for the same bytes; a copy where the file system has none.
+fn link(from: &Path, to: &Path) -> Result<(), DiskError> {
+    match fs::hard_link(from, to) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => {
+            fs::copy(from, to).map(drop).map_err(DiskError::at("copy", from))
+        }
+        other => other.map_err(DiskError::at("link", from)),
+    }
+}
+
+fn copy_registries(from: &Path, to: &Path) -> Result<(), DiskError> {
+    make_dir(to)?;
+    for name in names(from)?.iter().filter(|name| name.ends_with(".reg")) {
+        let path = from.join(name);
+        fs::copy(&path, to.join(name)).map_err(DiskError::at("copy", &path))?;
+    }
+    Ok(())
+}
+
+fn link_segments(from: &Path, to: &Path) -> Result<(), DiskError> {
+    make_dir(to)?;
+    for org in names(from)? {
+        let dir = from.join(&org);
+        let segments: Vec<_> = names(&dir)?.into_iter().filter(|name| name.ends_with(".seg")).collect();
+        if !segments.is_empty() {
+            make_dir(&to.join(&org))?;
+        }
+        for name in segments {
+            link(&dir.join(&name), &to.join(&org).join(&name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Full files by name, the last one up to its last record, which must not come before `promised`; in a store that takes
+/// no writes (none promised) every file by name.
+fn stage_log(from: &Path, to: &Path, promised: Option<u64>) -> Result<u64, StageError> {
+    make_dir(to)?;
+    let mut numbers: Vec<u64> = names(from)?.iter().filter_map(|name| file::number_of(name)).collect();
+    numbers.sort_unstable();
+    let mut full = numbers.len();
+    while let Some(number) = full.checked_sub(1).and_then(|place| numbers.get(place)) {
+        // From the newest back to the first that holds a record: those before it were left for it.
+        if promised.is_none() {
+            break;
+        }
+        full -= 1;
+        if holds_a_record(&file::path_of(from, *number))? {
+            break;
+        }
+    }
+    for number in numbers.iter().take(full) {
+        link(&file::path_of(from, *number), &file::path_of(to, *number))?;
+    }
+    let (Some(mut number), Some(promised)) = (numbers.get(full).copied(), promised) else { return Ok(0) };
+    let mut last_seq = 0;
+    loop {
+        let path = file::path_of(from, number);
+        let prefix = copy_prefix(&path, &file::path_of(to, number))?;
+        last_seq = last_seq.max(prefix.last_seq);
+        // Left for the next file since: that one belongs to it, with or without records.
+        match prefix.next {
+            Some(next) => number = next,
+            None if last_seq < promised => {
+                return Err(StageError::Damaged { path, offset: prefix.end as u64 });
+            }
+            None => return Ok(last_seq),
+        }
+    }
+}
+
+fn holds_a_record(path: &Path) -> Result<bool, DiskError> {
+    let content = disk::read_file(path, LOG_FILE_BYTES_MAX)?;
+    let first = content.get(FILE_HEADER_BYTES..).unwrap_or_default();
+    Ok(matches!(find_record(first), Found::Record(..)))
+}
+
+struct Prefix {
+    end: usize,
+    last_seq: u64,
+    /// The file that its last record leaves it for.
+    next: Option<u64>,
+}
+
+/// Copies a log file up to its last whole record, as long as the file is. Reading began after whatever is promised was
+/// written, so what is half written or seen out of order comes behind it.
+fn copy_prefix(from: &Path, to: &Path) -> Result<Prefix, StageError> {
+    let content = disk::read_file(from, LOG_FILE_BYTES_MAX)?;
+    let damaged = |offset: usize| StageError::Damaged { path: from.to_owned(), offset: offset as u64 };
+    if FileHeader::parse(&content, MAGIC_WAL).is_err() {
+        return Err(damaged(0));
+    }
+    let mut prefix = Prefix { end: 0, last_seq: 0, next: None };
+    let mut end = FILE_HEADER_BYTES;
+    while let Found::Record(header, body, bytes) = find_record(content.get(end..).unwrap_or_default()) {
+        if prefix.last_seq != 0 && header.seq != prefix.last_seq + 1 {
+            return Err(damaged(end));
+        }
+        prefix.last_seq = header.seq;
+        prefix.next = if header.kind == Some(Kind::Switch) { parse_switch(body).ok() } else { None };
+        end += bytes;
+    }
+    let copy = disk::create_file(to)?;
+    // Behind it are zeros, which need no blocks.
+    copy.write_all_at(content.get(..end).unwrap_or_default(), 0)
+        .and_then(|()| copy.set_len(content.len() as u64))
+        .map_err(DiskError::at("write", to))?;
+    prefix.end = end;
+    Ok(prefix)
+}

@@ -1,0 +1,327 @@
+//! The samples' part of a check: every file that counts is read, nothing is changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::disk;
+use super::error::OpenError;
+use super::manifest::{self, Listed};
+use super::report::SampleColumns;
+use super::segment::{Segment, SegmentDamage, SegmentError, SegmentMeta};
+use super::series::registry::{self, ReadRegistry};
+use super::wal::record::Kind;
+use super::wal::replay::{self, Begin, LogEnd};
+use super::wal::samples;
+use crate::kv::{Finding, OfflineControl, Weight, with_sources};
+use crate::model::{OrgId, StoreId, Timestamp};
+
+/// Damaged blocks of one segment that are told one by one.
+const BLOCKS_TOLD_MAX: u64 = 100;
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckProgress {
+    /// Files that are done.
+    pub files: u64,
+    /// Files in all.
+    pub files_all: u64,
+    /// Bytes that are done.
+    pub bytes: u64,
+    /// Bytes in all.
+    pub bytes_all: u64,
+}
+
+/// What was read and found.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// What was read: the part, and how much in words.
+    pub seen: Vec<(&'static str, String)>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// Checks the samples of the stopped folder or backup `dir`, whose accounts were read already. `deep`: every block.
+///
+/// # Errors
+/// [`OpenError`] where a file cannot be read, is another store's or a newer version's. Damage is no error.
+pub fn check(
+    dir: &Path,
+    control: &OfflineControl,
+    deep: bool,
+    watch: &mut dyn FnMut(CheckProgress),
+) -> Result<Checked, OpenError> {
+    let mut walk = Walk {
+        dir,
+        store: control.store_id(),
+        deep,
+        watch,
+        progress: CheckProgress::default(),
+        checked: Checked::default(),
+    };
+    let (listed, begin) = match manifest::offline(control) {
+        Ok(read) => read,
+        Err(bad) => {
+            walk.find(Finding::new(
+                Weight::Loss,
+                "control",
+                format!("the list of segments cannot be read: {bad}"),
+            ));
+            (BTreeMap::new(), Begin::default())
+        }
+    };
+    let all = listed.values().flat_map(|listed| &listed.segments);
+    walk.progress.files_all = all.clone().count() as u64;
+    walk.progress.bytes_all = all.map(|meta| meta.file_bytes).sum();
+    walk.segments(&listed)?;
+    walk.log(begin, &listed)?;
+    walk.registries(&listed)?;
+    walk.generations()?;
+    Ok(walk.checked)
+}
+
+struct Walk<'w> {
+    dir: &'w Path,
+    store: StoreId,
+    deep: bool,
+    watch: &'w mut dyn FnMut(CheckProgress),
+    progress: CheckProgress,
+    checked: Checked,
+}
+
+impl Walk<'_> {
+    fn find(&mut self, finding: Finding) {
+        self.checked.findings.push(finding);
+    }
+
+    fn relative(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(self.dir).unwrap_or(path).to_owned()
+    }
+
+    fn segments(&mut self, listed: &BTreeMap<OrgId, Listed>) -> Result<(), OpenError> {
+        let (mut files, mut samples, mut bytes) = (0_u64, 0_u64, 0_u64);
+        for (org, listed) in listed {
+            let dir = self.dir.join("segments").join(org.0.to_string());
+            for meta in &listed.segments {
+                self.segment(&dir, meta)?;
+                files += 1;
+                samples += meta.samples;
+                bytes += meta.file_bytes;
+                self.progress.files += 1;
+                self.progress.bytes += meta.file_bytes;
+                (self.watch)(self.progress);
+            }
+            self.unlisted(&dir, listed)?;
+        }
+        let how = if self.deep { "every block was read" } else { "opened, not read through" };
+        self.checked
+            .seen
+            .push(("segments", format!("{files} files, {samples} samples, {bytes} bytes; {how}")));
+        Ok(())
+    }
+
+    fn segment(&mut self, dir: &Path, meta: &SegmentMeta) -> Result<(), OpenError> {
+        let file = self.relative(&dir.join(meta.file_name()));
+        let lost = |what: String| Finding {
+            org: Some(meta.org),
+            range: Some((Timestamp::from_ms(meta.min_ms), Timestamp::from_ms(meta.max_ms))),
+            count: Some(meta.samples),
+            ..Finding::new(Weight::Loss, file.clone(), what)
+        };
+        match Segment::open(dir, self.store, meta) {
+            Err(SegmentError::Newer { path, version, known }) => {
+                let what = format!("segment of version {version}, {known} is the newest known");
+                Err(OpenError::Foreign { path, what })
+            }
+            Err(SegmentError::Disk(e)) => Err(e.into()),
+            Err(SegmentError::Damaged(damage)) => {
+                self.find(lost(format!("the segment cannot be opened: {}", damage.what)).at(damage.offset));
+                Ok(())
+            }
+            Err(e) => {
+                self.find(lost(with_sources(&e)));
+                Ok(())
+            }
+            Ok(segment) => {
+                if self.deep
+                    && let Err(damage) = segment.verify(true)
+                {
+                    self.blocks(&segment, &file, &damage);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Which blocks of a damaged segment cannot be read.
+    fn blocks(&mut self, segment: &Segment, file: &Path, first: &SegmentDamage) {
+        let org = segment.meta().org;
+        let mut told = 0;
+        each_bad_block(segment, &mut |bad| {
+            told += 1;
+            if told <= BLOCKS_TOLD_MAX {
+                let what = match &bad.series {
+                    Some(series) => format!("a block of {series} is damaged: {}", bad.damage.what),
+                    None => format!("a series cannot be read: {}", bad.damage.what),
+                };
+                let finding = Finding::new(Weight::Loss, file, what).at(bad.damage.offset);
+                self.checked.findings.push(Finding {
+                    org: Some(org),
+                    range: bad.range.map(|(from, to)| (Timestamp::from_ms(from), Timestamp::from_ms(to))),
+                    count: bad.samples,
+                    ..finding
+                });
+            }
+        });
+        if told == 0 {
+            let what = format!("a part that no block is in is damaged: {}", first.what);
+            self.find(Finding { org: Some(org), ..Finding::new(Weight::Loss, file, what).at(first.offset) });
+        } else if told > BLOCKS_TOLD_MAX {
+            let what = "more damaged blocks";
+            self.find(Finding::new(Weight::Loss, file, what).counting(told - BLOCKS_TOLD_MAX));
+        }
+    }
+
+    /// Files of segments that no list knows.
+    fn unlisted(&mut self, dir: &Path, listed: &Listed) -> Result<(), OpenError> {
+        if !dir.is_dir() {
+            return Ok(());
+        }
+        let known: BTreeSet<String> = listed.segments.iter().map(SegmentMeta::file_name).collect();
+        for name in disk::names(dir)?.into_iter().filter(|name| !known.contains(name)) {
+            let going = listed.obsolete.iter().any(|(_, obsolete)| obsolete.file == name);
+            let what = if going {
+                "listed no more; the next start removes it"
+            } else {
+                "not listed; the next start removes it if its samples are elsewhere, else puts it into quarantine"
+            };
+            let weight = if going { Weight::Note } else { Weight::Repairable };
+            self.find(Finding::new(weight, self.relative(&dir.join(name)), what));
+        }
+        Ok(())
+    }
+
+    fn log(&mut self, begin: Begin, listed: &BTreeMap<OrgId, Listed>) -> Result<(), OpenError> {
+        let wal = self.dir.join("wal");
+        if !wal.is_dir() {
+            self.find(Finding::new(Weight::Loss, "wal", "there is no log: what was only there is lost"));
+            return Ok(());
+        }
+        let (mut samples, mut scratch) = (0_u64, Vec::new());
+        let mut undecodable = Vec::new();
+        let end: LogEnd = replay::replay(&wal, self.store, begin, 0, &mut |header, body| {
+            if header.kind != Some(Kind::Samples) {
+                return;
+            }
+            match samples::decode(body, &mut scratch) {
+                Ok(()) => samples += scratch.len() as u64,
+                Err(damage) => undecodable.push((header.seq, header.org, damage)),
+            }
+        })?;
+        if let Some(damage) = &end.damage {
+            let file = damage.files.first().map_or_else(|| PathBuf::from("wal"), |path| self.relative(path));
+            self.find(Finding::new(Weight::Loss, file, damage.text.clone()));
+        }
+        for (seq, org, damage) in undecodable.into_iter().take(100) {
+            let what = format!("record {seq} cannot be understood: {}", damage.what);
+            self.find(Finding { org: Some(org), ..Finding::new(Weight::Loss, "wal", what) });
+        }
+        for path in end.tail.iter().map(|tail| &tail.path).chain(&end.spares) {
+            if let Some(text) = replay::cut_short(path)? {
+                self.find(Finding::new(Weight::Loss, self.relative(path), text));
+            }
+        }
+        if let Some(tail) = end.tail.as_ref().filter(|tail| tail.torn_bytes > 0) {
+            let what = "a record that was being written when the machine stopped; it was never answered";
+            let finding = Finding::new(Weight::Repairable, self.relative(&tail.path), what);
+            self.find(finding.at(tail.offset as u64).counting(tail.torn_bytes as u64));
+        }
+        let sealed = listed.values().map(|listed| listed.state.seq).max().unwrap_or(0);
+        if end.files == 0 {
+            self.find(Finding::new(Weight::Loss, "wal", "the log has no file: what was only there is lost"));
+        } else if end.last_seq < sealed {
+            let what = format!("it ends at record {}, segments go to record {sealed}", end.last_seq);
+            self.find(Finding::new(Weight::Loss, "wal", what));
+        }
+        let (files, records, last) = (end.files, end.records, end.last_seq);
+        self.checked
+            .seen
+            .push(("log", format!("{files} files, {records} records to number {last}, {samples} samples")));
+        Ok(())
+    }
+
+    fn registries(&mut self, listed: &BTreeMap<OrgId, Listed>) -> Result<(), OpenError> {
+        let dir = self.dir.join("series");
+        let names = if dir.is_dir() { disk::names(&dir)? } else { Vec::new() };
+        let mut seen = 0;
+        for name in &names {
+            let Some(org) = registry::org_of(name) else { continue };
+            seen += 1;
+            let path = dir.join(name);
+            let file = self.relative(&path);
+            let needed = listed.get(&org).map_or(0, |listed| listed.state.registry_bytes);
+            let found = match registry::read(&path, self.store, org, &mut |_, _| true)? {
+                ReadRegistry::Valid(end) if end.bytes < needed => {
+                    Some(format!("{} valid bytes of {needed}", end.bytes))
+                }
+                ReadRegistry::Valid(_) => None,
+                ReadRegistry::Damaged(what) => Some(what.to_owned()),
+            };
+            if let Some(what) = found {
+                let what = format!("{what}; the names come from segments and the log");
+                self.find(Finding { org: Some(org), ..Finding::new(Weight::Repairable, file, what) });
+            }
+        }
+        self.checked.seen.push(("series", format!("{seen} registries")));
+        Ok(())
+    }
+
+    /// Checkpoints are copies: whatever is wrong with them costs time alone.
+    fn generations(&mut self) -> Result<(), OpenError> {
+        let dir = self.dir.join("head");
+        if !dir.is_dir() {
+            return Ok(());
+        }
+        for name in disk::names(&dir)? {
+            let file = self.relative(&dir.join(&name));
+            if name.ends_with(".new") {
+                let what = "a checkpoint that was not finished; the next start removes it";
+                self.find(Finding::new(Weight::Repairable, file, what));
+            } else if !dir.join(&name).join("DONE").is_file() {
+                let what = "a checkpoint without DONE; the next start takes longer";
+                self.find(Finding::new(Weight::Repairable, file, what));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A block that cannot be read, or a series.
+pub(super) struct BadBlock {
+    pub(super) series: Option<String>,
+    pub(super) range: Option<(i64, i64)>,
+    pub(super) samples: Option<u64>,
+    pub(super) damage: SegmentDamage,
+}
+
+/// Decodes every block of a segment and tells those that cannot be.
+pub(super) fn each_bad_block(segment: &Segment, act: &mut dyn FnMut(BadBlock)) {
+    for family in 0..segment.families() {
+        for row in 0..segment.ids(family).map_or(0, |ids| ids.len()) {
+            let name = || {
+                let labels = segment.series_labels(family, row).ok()?;
+                let pairs = labels.iter().map(|(name, value)| format!("{name}={value:?}"));
+                Some(format!("{{{}}}", pairs.collect::<Vec<_>>().join(", ")))
+            };
+            let walked = segment.each_block(family, row, |id, block| {
+                if let Err(damage) = segment.decode(id, &block, &mut SampleColumns::default()) {
+                    let (range, samples) = (Some((block.first, block.last)), Some(block.count as u64));
+                    act(BadBlock { series: name(), range, samples, damage });
+                }
+                Ok(true)
+            });
+            if let Err(damage) = walked {
+                act(BadBlock { series: name(), range: None, samples: None, damage });
+            }
+        }
+    }
+}

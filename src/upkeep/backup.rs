@@ -1,0 +1,57 @@
+//! The second half of a backup: what a server set aside becomes a folder with a manifest.
+//!
+//! The server makes the first half in a moment: links to sealed segments and full log files, copies of what still grows
+//! (STORAGE.md section 13). Everything in it stays as it is from then on, so this half takes its time.
+
+use std::path::Path;
+
+use super::manifest::{self, Entry, Facts, Manifest};
+use super::tree::{self, TreeError};
+use super::{Progress, Watch};
+
+/// A finished backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackupReport {
+    /// Its files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Makes the backup `out`, which must not exist or be empty, from `staged`; durable when this answers.
+///
+/// # Errors
+/// [`TreeError`]; a folder without `MANIFEST.json` is left, which is no backup.
+pub fn finish_backup(
+    staged: &Path,
+    out: &Path,
+    facts: &Facts,
+    watch: Watch<'_>,
+) -> Result<BackupReport, TreeError> {
+    tree::make_new(out)?;
+    let files = tree::files(staged)?;
+    let mut progress = Progress {
+        files_all: files.len() as u64,
+        bytes_all: files.iter().map(|(_, bytes)| bytes).sum(),
+        ..Progress::default()
+    };
+    let mut entries = Vec::new();
+    for (path, bytes) in files {
+        let to = out.join(&path);
+        tree::make_way(out, &path)?;
+        tree::link_or_copy(&staged.join(&path), &to)?;
+        let sha256 = tree::hash(&to, |more| {
+            progress.bytes += more;
+            watch(progress);
+        })?;
+        // A copy that the server made is durable from here on; a link was all the time.
+        std::fs::File::open(&to).and_then(|file| file.sync_all()).map_err(tree::at("sync", &to))?;
+        progress.files += 1;
+        watch(progress);
+        entries.push(Entry { path, bytes, sha256 });
+    }
+    tree::sync_dirs(out, entries.iter().map(|entry| entry.path.clone()))?;
+    let report = BackupReport { files: entries.len() as u64, bytes: progress.bytes_all };
+    tree::write_whole(&out.join(manifest::NAME), Manifest::new(facts, entries).encode().as_bytes())?;
+    Ok(report)
+}

@@ -1,0 +1,341 @@
+//! What an operator does to a folder: seal, backup, restore, check; through the built binary.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use promlet::clock::Clock;
+use promlet::model::{Labels, Sample, Timestamp};
+use serde_json::Value as Json;
+
+use crate::harness::{ORG, Server};
+
+const SERIES: usize = 8;
+
+/// The binary without any of this process's settings.
+fn promlet(args: &[&str], paths: &[&Path]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
+    command.env_clear().args(args).args(paths);
+    command.output().expect("the binary starts")
+}
+
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
+}
+
+fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}", said(output));
+    said(output)
+}
+
+fn seal(dir: &Path) -> String {
+    succeeded(&promlet(&["seal", "--data-dir"], &[dir]))
+}
+
+/// What `check` says, and its exit code.
+fn check(deep: bool, dir: &Path) -> (Json, i32) {
+    let args: &[&str] = if deep { &["check", "--json", "--deep"] } else { &["check", "--json"] };
+    let output = promlet(args, &[dir]);
+    let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
+    // For people it comes to the same.
+    let human = promlet(&["check", "--deep"][..if deep { 2 } else { 1 }], &[dir]);
+    assert_eq!(human.status.code(), output.status.code(), "{}", said(&human));
+    (json, output.status.code().expect("an exit code"))
+}
+
+fn now() -> Timestamp {
+    Clock::System.now()
+}
+
+fn value(series: usize, step: i64) -> f64 {
+    series as f64 * 1e6 + step as f64 + 0.25
+}
+
+/// One sample of each series, `step` seconds after `base`.
+fn write(server: &Server, secret: &str, base: Timestamp, step: i64) -> bool {
+    let one = |series: usize| {
+        let pairs = [("__name__".to_owned(), "upkeep".to_owned()), ("series".to_owned(), series.to_string())];
+        let sample = Sample { at: base.plus_ms(step * 1_000), value: value(series, step) };
+        (Labels::from_pairs(pairs), vec![sample])
+    };
+    let batch: Vec<_> = (0..SERIES).map(one).collect();
+    matches!(server.write(secret, &batch).status, 200 | 204)
+}
+
+/// Every sample of the last two hours, by series and second after `base`.
+fn samples(server: &Server, cookie: &str, base: Timestamp) -> BTreeMap<(usize, i64), f64> {
+    let data = server.ask(cookie, "upkeep[2h]", &now().as_s().to_string());
+    let mut found = BTreeMap::new();
+    for series in data["result"].as_array().expect("a matrix") {
+        let number: usize = series["metric"]["series"].as_str().expect("a label").parse().expect("a number");
+        for pair in series["values"].as_array().expect("values") {
+            #[expect(clippy::cast_possible_truncation, reason = "a second of this century")]
+            let at = pair[0].as_f64().expect("a time").round() as i64 - base.as_s();
+            let value = pair[1].as_str().expect("a text").parse().expect("a number");
+            assert!(found.insert((number, at), value).is_none(), "one sample a time");
+        }
+    }
+    found
+}
+
+fn expected(steps: impl Iterator<Item = i64>) -> BTreeMap<(usize, i64), f64> {
+    steps.flat_map(|step| (0..SERIES).map(move |series| ((series, step), value(series, step)))).collect()
+}
+
+fn key_ids(server: &Server, cookie: &str) -> Vec<String> {
+    let listed = server.get(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", cookie)]).json();
+    let keys = listed["data"].as_array().expect("a list").iter();
+    keys.map(|key| key["id"].as_str().expect("id").to_owned()).collect()
+}
+
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("read").path()) {
+        if entry.is_dir() { found.extend(files_below(&entry)) } else { found.push(entry) }
+    }
+    found.sort();
+    found
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("made");
+    for entry in std::fs::read_dir(from).expect("listed").map(|entry| entry.expect("read").path()) {
+        let target = to.join(entry.file_name().expect("a name"));
+        if entry.is_dir() {
+            copy_tree(&entry, &target);
+        } else if entry.is_file() {
+            std::fs::copy(&entry, target).expect("copied");
+        }
+    }
+}
+
+/// An hour ago, at a whole second.
+fn an_hour_ago() -> Timestamp {
+    Timestamp::from_s(now().as_s() - 3_600)
+}
+
+/// A stopped folder with two segments, later samples in the log, and an account with a key.
+fn stopped(dir: &Path) -> Timestamp {
+    let base = an_hour_ago();
+    let server = Server::serve(dir);
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    for steps in [0..100, 100..200] {
+        steps.for_each(|step| assert!(write(&server, &secret, base, step)));
+        assert!(seal(dir).starts_with("sealed 800 samples into 1 segments"), "{}", server.log());
+    }
+    (200..250).for_each(|step| assert!(write(&server, &secret, base, step)));
+    server.kill();
+    base
+}
+
+#[test]
+fn seal_works_on_a_running_server_over_its_socket_by_http_and_on_a_stopped_folder() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let base = an_hour_ago();
+    let server = Server::serve(dir.path());
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    (0..50).for_each(|step| assert!(write(&server, &secret, base, step)));
+    assert!(seal(dir.path()).starts_with("sealed 400 samples into 1 segments"));
+    assert!(seal(dir.path()).starts_with("sealed 0 samples into 0 segments"), "there is nothing left");
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(dir.path().join("admin.sock")).expect("there").permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+    (50..60).for_each(|step| assert!(write(&server, &secret, base, step)));
+    let sealed = server.post_json("/api/v1/admin/seal", &[("Cookie", &cookie)], &serde_json::json!({}));
+    assert_eq!((sealed.status, sealed.json()), (200, serde_json::json!({"segments": 1, "samples": 80})));
+    let refused = server.post_json("/api/v1/admin/seal", &[], &serde_json::json!({}));
+    assert_eq!(refused.status, 401, "{}", refused.body);
+    (60..70).for_each(|step| assert!(write(&server, &secret, base, step)));
+    server.kill();
+    assert!(seal(dir.path()).starts_with("sealed 80 samples into 1 segments"), "on the stopped folder");
+    let server = Server::serve(dir.path());
+    assert_eq!(samples(&server, &cookie, base), expected(0..70));
+    assert!(server.terminate().success());
+    assert!(!dir.path().join("admin.sock").exists());
+    let nothing = promlet(&["seal", "--data-dir"], &[&dir.path().join("nothing")]);
+    assert!(
+        !nothing.status.success() && said(&nothing).contains("holds no promlet store"),
+        "{}",
+        said(&nothing)
+    );
+    assert!(!dir.path().join("nothing").exists(), "and none is made");
+}
+
+#[test]
+fn a_backup_taken_while_writes_go_on_holds_all_that_was_answered_before_and_is_restored_with_the_same_answers()
+ {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = tempfile::tempdir().expect("a folder");
+    let (backup, restored) = (out.path().join("backup"), out.path().join("restored"));
+    let base = an_hour_ago();
+    let server = Server::serve(dir.path());
+    let cookie = server.sign_in();
+    let (kept, secret) = server.api_key(&cookie);
+    for step in 0..300 {
+        assert!(write(&server, &secret, base, step));
+        if step == 150 {
+            seal(dir.path());
+        }
+    }
+    let (done, answered) = (AtomicBool::new(false), AtomicUsize::new(300));
+    let before = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for step in 300.. {
+                if done.load(Ordering::SeqCst) {
+                    break;
+                }
+                assert!(write(&server, &secret, base, step), "writes go on");
+                answered.store(usize::try_from(step).expect("positive") + 1, Ordering::SeqCst);
+            }
+        });
+        while answered.load(Ordering::SeqCst) < 320 {
+            std::thread::yield_now();
+        }
+        let before = answered.load(Ordering::SeqCst);
+        let text = succeeded(&promlet(&["backup", "--data-dir"], &[dir.path(), &backup]));
+        assert!(text.contains("without master.key"), "{text}");
+        done.store(true, Ordering::SeqCst);
+        writer.join().expect("the writer");
+        before
+    });
+    let (late, _) = server.api_key(&cookie);
+    assert!(!dir.path().join("backup.new").exists(), "what was set aside is gone");
+    let all = samples(&server, &cookie, base);
+    server.kill();
+
+    let (report, code) = check(true, &backup);
+    assert_eq!((code, &report["kind"]), (0, &Json::from("backup")), "{report:#}");
+    let names: Vec<_> = files_below(&backup).iter().map(|path| path.display().to_string()).collect();
+    assert!(!names.iter().any(|name| name.contains("master.key") || name.contains("/control/")), "{names:?}");
+    assert!(succeeded(&promlet(&["restore"], &[&restored, &backup])).contains("put yours into"));
+    std::fs::copy(dir.path().join("master.key"), restored.join("master.key")).expect("copied");
+    let (report, code) = check(true, &restored);
+    assert_eq!(code, 0, "{report:#}");
+    let server = Server::serve(&restored);
+    let found = samples(&server, &cookie, base);
+    let promised = expected(0..i64::try_from(before).expect("few"));
+    assert!(promised.iter().all(|(place, value)| found.get(place) == Some(value)), "{} samples", found.len());
+    assert!(found.iter().all(|(place, value)| all.get(place) == Some(value)), "and nothing was invented");
+    let keys = key_ids(&server, &server.sign_in());
+    assert!(keys.contains(&kept) && !keys.contains(&late), "{keys:?}");
+    assert!(write(&server, &secret, base, 3_000), "the restored store goes on");
+    assert!(server.terminate().success());
+    let again = promlet(&["restore"], &[&restored, &backup]);
+    assert!(!again.status.success() && said(&again).contains("is not empty"), "{}", said(&again));
+}
+
+#[test]
+fn a_damaged_backup_is_never_restored_and_check_names_every_file() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = tempfile::tempdir().expect("a folder");
+    let backup = out.path().join("backup");
+    stopped(dir.path());
+    // On a stopped folder it works as well, and with the key.
+    let text = succeeded(&promlet(&["backup", "--with-key", "--data-dir"], &[dir.path(), &backup]));
+    assert!(!text.contains("without master.key"), "{text}");
+    for (number, victim) in files_below(&backup).into_iter().enumerate() {
+        let whole = std::fs::read(&victim).expect("read");
+        for cut in [false, true] {
+            let mut bytes = whole.clone();
+            if cut {
+                bytes.pop();
+            } else {
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+            }
+            std::fs::write(&victim, &bytes).expect("written");
+            let target = out.path().join(format!("restored-{number}-{cut}"));
+            let refused = promlet(&["restore"], &[&target, &backup]);
+            let name = victim.file_name().expect("a name").to_string_lossy().into_owned();
+            assert!(!refused.status.success() && said(&refused).contains(&name), "{}", said(&refused));
+            assert!(!target.exists(), "nothing was written");
+        }
+        std::fs::write(&victim, &whole).expect("written");
+    }
+    std::fs::remove_file(backup.join("MANIFEST.json")).expect("removed");
+    let unfinished = promlet(&["restore"], &[&out.path().join("x"), &backup]);
+    assert!(said(&unfinished).contains("never finished"), "{}", said(&unfinished));
+}
+
+#[test]
+fn check_tells_what_is_whole_what_mends_itself_and_what_is_lost() {
+    let dir = tempfile::tempdir().expect("a folder");
+    stopped(dir.path());
+    let (report, code) = check(true, dir.path());
+    assert_eq!((code, &report["result"]), (0, &Json::from("note")), "{report:#}");
+    let path_of = |part: &str, ending: &str| {
+        let found = files_below(&dir.path().join(part));
+        found.into_iter().find(|path| path.to_string_lossy().ends_with(ending)).expect("there")
+    };
+    let segment = path_of("segments", ".seg");
+    let log = path_of("wal", ".wal");
+    let damaged = |name: &str, damage: &dyn Fn(&Path)| {
+        let copy = tempfile::tempdir().expect("a folder");
+        copy_tree(dir.path(), copy.path());
+        damage(copy.path());
+        let before: Vec<_> =
+            files_below(copy.path()).iter().map(|p| std::fs::read(p).expect("read")).collect();
+        let (report, code) = check(true, copy.path());
+        let after: Vec<_> =
+            files_below(copy.path()).iter().map(|p| std::fs::read(p).expect("read")).collect();
+        assert!(before == after, "{name}: check changes nothing");
+        let first = report["findings"][0].clone();
+        (code, first, report)
+    };
+    let inside = |copy: &Path, path: &Path| copy.join(path.strip_prefix(dir.path()).expect("inside"));
+    let flip = |path: &Path, offset: usize| {
+        let mut bytes = std::fs::read(path).expect("read");
+        bytes[offset] ^= 1;
+        std::fs::write(path, bytes).expect("written");
+    };
+    // A block of a segment.
+    let (code, first, report) = damaged("block", &|copy| flip(&inside(copy, &segment), 70));
+    assert_eq!((code, &first["weight"]), (2, &Json::from("loss")), "{report:#}");
+    assert!(first["file"].as_str().is_some_and(|file| file.ends_with(".seg")), "{first}");
+    assert!(first["offset"].is_u64() && first["org"].is_u64(), "{first}");
+    // A segment that is gone: whose, from when to when, how many.
+    let (code, first, _) =
+        damaged("segment", &|copy| std::fs::remove_file(inside(copy, &segment)).expect("removed"));
+    assert_eq!((code, &first["count"]), (2, &Json::from(800)), "{first}");
+    assert!(first["range"][0].is_string() && first["org"].is_u64(), "{first}");
+    // The log, in the middle.
+    let (code, first, _) = damaged("log", &|copy| flip(&inside(copy, &log), 200));
+    assert_eq!(code, 2, "{first}");
+    assert!(first["what"].as_str().is_some_and(|what| what.contains("unreadable")), "{first}");
+    // Half a record at its end.
+    let (code, first, _) = damaged("tail", &|copy| {
+        let path = inside(copy, &log);
+        let bytes = std::fs::read(&path).expect("read");
+        let end = bytes.iter().rposition(|b| *b != 0).expect("written");
+        flip(&path, (end + 64).next_multiple_of(8));
+    });
+    assert_eq!((code, &first["weight"]), (1, &Json::from("repairable")), "{first}");
+    // Accounts: whatever else holds them is enough, until nothing does.
+    let (code, first, _) =
+        damaged("control", &|copy| std::fs::write(copy.join("control/db"), b"").expect("written"));
+    assert_eq!(code, 1, "{first}");
+    let (code, first, report) = damaged("journal", &|copy| {
+        std::fs::write(copy.join("control/db"), b"").expect("written");
+        flip(&copy.join("journal/00000001.jnl"), 300);
+        std::fs::remove_dir_all(copy.join("exports")).expect("removed");
+    });
+    assert_eq!((code, &first["weight"]), (2, &Json::from("loss")), "{first}");
+    assert!(report.to_string().contains("are missing"), "{report:#}");
+}
+
+#[test]
+fn a_folder_in_use_is_not_checked_and_says_who_uses_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(dir.path());
+    let refused = promlet(&["check"], &[dir.path()]);
+    assert!(said(&refused).contains(&format!("pid {}", server.pid())), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(1));
+    let foreign = tempfile::tempdir().expect("a folder");
+    let refused = promlet(&["check"], &[foreign.path()]);
+    assert!(said(&refused).contains("holds no promlet store"), "{}", said(&refused));
+}
