@@ -280,6 +280,14 @@ impl Tsdb {
         }
     }
 
+    /// Makes everything durable that is applied.
+    fn flush(&self) -> Result<(), AppendError> {
+        match &self.log {
+            Sink::Log(log) => log.flush().map(drop),
+            Sink::Memory(_) | Sink::ReadOnly { .. } => Ok(()),
+        }
+    }
+
     /// When an append is answered.
     pub fn durability(&self) -> Durability {
         self.options.durability

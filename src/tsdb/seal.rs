@@ -259,6 +259,8 @@ impl Tsdb {
         pace: Pace<'_>,
         written: &mut Vec<SegmentMeta>,
     ) -> Result<(), SealError> {
+        // What control says of S must not be beyond what the log holds after a power cut.
+        parts.log.flush().map_err(SealError::Log)?;
         let before = store.segments();
         let step = || if self.options.disk.seal_goes_on() { Ok(()) } else { Err(SealError::Stopped) };
         step()?;
