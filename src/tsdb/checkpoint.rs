@@ -129,6 +129,16 @@ pub(super) fn write(
     Ok(report)
 }
 
+/// The record up to which the newest checkpoint that says so has everything; 0 where there is none.
+pub(super) fn newest_replay_seq(head: &Path, store: StoreId) -> u64 {
+    let done = |generation: u64| {
+        let bytes = disk::read_file(&head.join(generation.to_string()).join("DONE"), DONE_BYTES_MAX).ok()?;
+        Done::parse(&String::from_utf8(bytes).ok()?, store).ok()
+    };
+    let generations = if head.is_dir() { generations(head).unwrap_or_default() } else { Vec::new() };
+    generations.into_iter().find_map(done).map_or(0, |done| done.replay_seq)
+}
+
 /// Numbers of the generations there are, newest first.
 pub(super) fn generations(head: &Path) -> Result<Vec<u64>, DiskError> {
     let mut found: Vec<u64> = disk::names(head)?.iter().filter_map(|name| name.parse().ok()).collect();
@@ -361,7 +371,7 @@ pub(super) fn load(
     if done.generation != generation {
         return Err(GenerationError::Done(format!("it is that of generation {}", done.generation)));
     }
-    for (org, noted) in &done.registries {
+    for (org, noted) in done.registries.iter().filter(|(org, _)| !stores.is_dropped(*org)) {
         let have = stores.org(*org).map_or(0, |store| store.registry().bytes);
         if have < *noted {
             let what = format!("the registry of organisation {org} has {have} valid bytes of {noted}");
@@ -384,6 +394,9 @@ fn load_row(
     body: &[u8],
 ) -> Result<(), Damage> {
     let mut reader = Reader::new(body);
+    if stores.is_dropped(org) {
+        return Ok(());
+    }
     let (row_seq, first, _least) = (reader.u64()?, reader.u32()?, reader.i64()?);
     let store = stores.org(org).ok_or_else(|| reader.damage("an organisation without a registry"))?;
     let table = store.table();

@@ -197,13 +197,16 @@ impl Tsdb {
         Ok(masked as u64)
     }
 
-    /// Removes everything that an organisation stored: its record first, then its rows in control, then its files. What a
-    /// crash leaves of it is removed after the next start. Its number must not be used again.
+    /// Removes everything that an organisation stored: control notes that it is dropped, its record ends it in memory, then
+    /// its rows and its files go. What a crash leaves of it is removed after the next start. Its number must not be used
+    /// again; what still comes for it is thrown away.
     ///
     /// # Errors
-    /// [`UpkeepError`]; once the record is durable the organisation is gone, and [`Tsdb::maintain`] removes the rest.
+    /// [`UpkeepError`]; once control has the note the organisation is gone, at the latest with the next start, and
+    /// [`Tsdb::maintain`] removes the rest.
     pub fn drop_org(&self, org: OrgId, now: Timestamp) -> Result<(), UpkeepError> {
         let place = self.place()?;
+        place.manifest.set_dropped(org)?;
         let draft = Draft { org, kind: Kind::Dropped, body: vec![0], greatest_ms: i64::MIN };
         self.commit(vec![draft], now).map_err(UpkeepError::Log)?;
         let _alone = self.compactor.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,9 +9,10 @@
 //! 0x22 key org, number         a deletion (Tombstone)
 //! 0x23 key org, segment seq    a segment that is not listed any more and whose file is to go (Obsolete)
 //! 0x24 no key                  where the log begins: committed before anything before it is unlinked (LogBegin)
+//! 0x25 key org                 an organisation that was dropped (DroppedOrg)
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
@@ -191,6 +192,17 @@ impl Record for LogBegin {
     type Key = ();
 }
 
+/// An organisation that was dropped: whatever is found of it is to go. Stays, since its number is not used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct DroppedOrg {}
+
+impl Record for DroppedOrg {
+    const TABLE: u8 = 0x25;
+    const KIND: u8 = 0x25;
+    const VERSION: u8 = 1;
+    type Key = OrgId;
+}
+
 /// Everything that control knows of one organisation's samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listed {
@@ -269,6 +281,19 @@ pub(super) fn offline(control: &OfflineControl) -> Result<(BTreeMap<OrgId, Liste
     }
     let begin = control.scan::<LogBegin>(&())?.pop();
     Ok((all, begin.map_or_else(Begin::default, |((), LogBegin { file, seq })| Begin { file, seq })))
+}
+
+/// Takes a segment out of the list of a repaired store.
+pub(super) fn unlist(control: &mut OfflineControl, meta: &SegmentMeta) {
+    control.remove::<SegmentRow>(&(meta.org, meta.seq));
+}
+
+/// Puts a segment into the list of a repaired store.
+///
+/// # Errors
+/// Why the row cannot be stored.
+pub(super) fn list(control: &mut OfflineControl, meta: &SegmentMeta) -> Result<(), String> {
+    control.put(&(meta.org, meta.seq), &SegmentRow::of(meta))
 }
 
 /// The store's part of control.
@@ -356,6 +381,23 @@ impl Manifest {
         })
     }
 
+    /// The organisations that were dropped.
+    pub(super) fn dropped(&self) -> Result<BTreeSet<OrgId>, ManifestError> {
+        Ok(self.control()?.scan::<DroppedOrg>(&())?.into_iter().map(|(org, _)| org).collect())
+    }
+
+    /// Notes that an organisation is dropped.
+    pub(super) fn set_dropped(&self, org: OrgId) -> Result<(), ManifestError> {
+        let committed = self.control()?.commit(move |tx| {
+            tx.put(&org, &DroppedOrg {});
+            Ok::<_, std::convert::Infallible>(())
+        });
+        committed.map_err(|e| match e {
+            CommitError::Refused(never) => match never {},
+            CommitError::Failed(failure) => ManifestError::Commit(failure),
+        })
+    }
+
     /// Removes rows of an organisation that was dropped; answers whether there may be more.
     pub(super) fn forget(&self, org: OrgId) -> Result<bool, ManifestError> {
         let control = self.control()?;
@@ -378,11 +420,6 @@ impl Manifest {
             CommitError::Failed(failure) => ManifestError::Commit(failure),
         })?;
         Ok(all > FORGET_AT_ONCE)
-    }
-
-    /// Whether control takes changes.
-    pub(super) fn is_open(&self) -> bool {
-        self.control().is_ok_and(|control| control.health().is_ok())
     }
 }
 

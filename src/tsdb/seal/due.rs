@@ -46,6 +46,8 @@ struct Watch {
     below_at: Option<Timestamp>,
     /// When one beyond it was seen first.
     beyond_since: Option<Timestamp>,
+    /// The end of the last window that is sealed.
+    done: Option<i64>,
     failure: Option<(Timestamp, String)>,
 }
 
@@ -69,11 +71,19 @@ impl Sealer {
             if rests {
                 continue;
             }
-            let until = if early { forced_until(&store, now) } else { end };
-            // Asked of what is committed: a window that was closed by a seal that failed is still due.
-            let is_new = store.segments().sealed_until < until || early;
-            if (early || is_ripe) && is_new && has_work(&store, until, log) {
-                due.push((store, until));
+            if early {
+                let until = forced_until(&store, now);
+                if has_work(&store, until, log) {
+                    due.push((store, until));
+                }
+            } else if is_ripe && watch.done != Some(end) {
+                let until = end_for(&store, end);
+                if has_work(&store, until, log) {
+                    due.push((store, until));
+                } else {
+                    // What comes for it from now on waits for the next one.
+                    watch.done = Some(end);
+                }
             }
         }
         due
@@ -101,7 +111,8 @@ impl Sealer {
 
     pub(super) fn made(&mut self, org: OrgId) {
         self.last_made = Some(Stopwatch::start());
-        self.orgs.entry(org).or_default().failure = None;
+        let watch = self.orgs.entry(org).or_default();
+        (watch.failure, watch.done) = (None, Some(watch.end));
     }
 
     pub(super) fn failed(&mut self, org: OrgId, now: Timestamp, why: String) {
@@ -142,9 +153,19 @@ impl Watch {
     }
 }
 
+/// How far an organisation is sealed when the window that ends at `end` closes: not beyond the window of its newest
+/// sample, so that a clock that was wrong for a while does not make everything after it late.
+fn end_for(store: &OrgStore, end: i64) -> i64 {
+    let newest = store
+        .head
+        .greatest_ms()
+        .map_or(end, |newest| newest.div_euclid(WINDOW_MS).saturating_add(1).saturating_mul(WINDOW_MS));
+    end.min(newest).max(store.segments().sealed_until)
+}
+
 /// Whether there is anything to move, or a log file waits for this organisation alone.
 fn has_work(store: &OrgStore, until: i64, log: &Log) -> bool {
-    if store.head.least_ms().is_some_and(|least| least < until) {
+    if store.least_ms().is_some_and(|least| least < until) {
         return true;
     }
     let set = store.segments();

@@ -154,6 +154,37 @@ fn a_backfill_is_waited_for_but_not_for_ever() {
 }
 
 #[test]
+fn a_clock_that_is_wrong_for_a_while_makes_nothing_late_that_comes_later() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    fill(&tsdb, ORG);
+    let in_2099 = NOW.plus_ms(73 * 365 * 86_400_000);
+    tsdb.seal_if_due(in_2099).expect("asked");
+    assert_eq!(tsdb.seal_if_due(in_2099.plus_ms(10_000)).expect("sealed").samples, 1_200);
+    let until = NOW.as_ms().div_euclid(1_800_000) * 1_800_000 + 1_800_000;
+    assert_eq!(tsdb.stores.org(ORG).expect("there").head.barrier(), until);
+    assert_eq!(tsdb.seal(in_2099).expect("asked").orgs, 0);
+}
+
+#[test]
+fn late_samples_wait_for_the_end_of_a_window() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    fill(&tsdb, ORG);
+    tsdb.seal(NOW).expect("sealed");
+    let end = NOW.as_ms().div_euclid(1_800_000) * 1_800_000 + 1_800_000 + 120_000;
+    let mut sealed = 0;
+    for (place, at) in (NOW.as_ms()..end + 60_000).step_by(10_000).enumerate() {
+        write(&tsdb, ORG, &up("job-1"), &[ago(3_600_000 + place as i64, 1.0)]);
+        tsdb.seal_if_due(Timestamp::from_ms(at)).expect("asked");
+        let quiet = tsdb.seal_if_due(Timestamp::from_ms(at).plus_ms(10_000)).expect("asked");
+        sealed += quiet.segments;
+        assert!(sealed <= 2, "once for the window that had ended, once for this one");
+    }
+    assert!(sealed >= 1);
+}
+
+#[test]
 fn much_memory_or_a_long_log_make_it_sooner() {
     for limit in [
         |options: &mut Options| options.seal_head_bytes = 1,

@@ -1,4 +1,5 @@
-//! Blocks of native histograms of one series: 1 to 1,024 of them, and at most 65,536 cells in all (counts, spans, bounds).
+//! Native histograms of one series, in two blocks back to back: their times, then 1 to 1,024 of them, at most 65,536
+//! cells in all (counts, spans, bounds).
 //!
 //! ```text
 //! histogram block   0 u32 crc of {u32 series id, u32 samples, 4..end}   4 runs to the end: samples of one shape each
@@ -17,8 +18,8 @@
 use std::sync::Arc;
 
 use super::integers::{self, FLAG_BITS, Reading};
-use super::{BLOCK_SAMPLES, set_crc, value_crc, values, verified};
-use crate::model::{BucketSpan, CounterReset, Histogram, HistogramCounts, HistogramShape};
+use super::{BLOCK_SAMPLES, put_times, set_crc, times_of, value_crc, values, verified};
+use crate::model::{BucketSpan, CounterReset, Histogram, HistogramColumns, HistogramCounts, HistogramShape};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
@@ -30,40 +31,45 @@ fn cells(shape: &HistogramShape) -> usize {
     4 + shape.buckets() + spans + shape.custom_values().len()
 }
 
-/// How many of these histograms, the first ones, one block takes: at least one, if there is one.
-pub(crate) fn fitting(histograms: &[Histogram]) -> usize {
+/// How many of these samples, the first ones, one block takes: at least one, if there is one.
+fn fitting(samples: &[(i64, &Histogram)]) -> usize {
     let mut left = CELLS_MAX;
-    let fits = |histogram: &&Histogram| match left.checked_sub(cells(histogram.shape())) {
+    let fits = |sample: &&(i64, &Histogram)| match left.checked_sub(cells(sample.1.shape())) {
         Some(rest) => {
             left = rest;
             true
         }
         None => false,
     };
-    histograms.iter().take(BLOCK_SAMPLES).take_while(fits).count()
+    samples.iter().take(BLOCK_SAMPLES).take_while(fits).count()
 }
 
 const fn is_float(histogram: &Histogram) -> bool {
     matches!(histogram.counts(), HistogramCounts::Float { .. })
 }
 
-/// Appends a block of as many histograms of the series as [`fitting`] says; more, or none, are not written.
-pub(crate) fn put(out: &mut Vec<u8>, series: u32, histograms: &[Histogram]) {
-    if histograms.is_empty() || fitting(histograms) < histograms.len() {
-        return;
+/// Appends a time block and a histogram block of the first samples of a series, ascending in time, as many as one block
+/// takes; answers how many those are.
+pub(crate) fn put(out: &mut Vec<u8>, series: u32, samples: &[(i64, &Histogram)]) -> usize {
+    let count = fitting(samples);
+    let (times, histograms): (Vec<i64>, Vec<&Histogram>) = samples.iter().take(count).copied().unzip();
+    if count == 0 {
+        return 0;
     }
+    put_times(out, &times);
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    let alike = |a: &Histogram, b: &Histogram| {
+    let alike = |a: &&Histogram, b: &&Histogram| {
         is_float(a) == is_float(b) && (Arc::ptr_eq(a.shape(), b.shape()) || a.shape() == b.shape())
     };
     for run in histograms.chunk_by(alike) {
         put_run(out, run);
     }
-    set_crc(out, start, |rest| value_crc(series, histograms.len(), rest));
+    set_crc(out, start, |rest| value_crc(series, count, rest));
+    count
 }
 
-fn put_run(out: &mut Vec<u8>, run: &[Histogram]) {
+fn put_run(out: &mut Vec<u8>, run: &[&Histogram]) {
     let Some(first) = run.first() else { return };
     put_varint(out, run.len() as u64);
     put_shape(out, first.shape(), is_float(first));
@@ -135,26 +141,32 @@ fn put_values(out: &mut Vec<u8>, patterns: impl Iterator<Item = u64>) {
     out.append(&mut body);
 }
 
-/// Appends the histograms of a block to `out`. `count` is the number of its times.
+/// Appends the samples of the two blocks that these bytes are to `out`.
 ///
 /// # Errors
-/// [`Damage`] where the bytes are not a block of so many histograms of that series, wrong checksums included; `out` is
-/// then as it was.
-pub(crate) fn of(block: &[u8], series: u32, count: usize, out: &mut Vec<Histogram>) -> Result<(), Damage> {
-    let mut reader = Reader::new(verified(block, series, count)?);
-    reader.u32()?;
+/// [`Damage`] where the bytes are not those of this series, wrong checksums included; `out` is then as it was.
+pub(crate) fn of(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Result<(), Damage> {
     let before = out.len();
-    let taken = take_runs(&mut reader, count, out);
+    let taken = take(blocks, series, out);
     if taken.is_err() {
-        out.truncate(before);
+        out.times.truncate(before);
+        out.histograms.truncate(before);
     }
     taken
 }
 
+fn take(blocks: &[u8], series: u32, out: &mut HistogramColumns) -> Result<(), Damage> {
+    let before = out.len();
+    let times = times_of(blocks, &mut out.times)?;
+    let count = out.times.len() - before;
+    let within = |damage: Damage| Damage { offset: damage.offset + times as u64, ..damage };
+    let block = verified(blocks.get(times..).unwrap_or_default(), series, count).map_err(within)?;
+    let mut reader = Reader::new(block);
+    reader.u32()?;
+    take_runs(&mut reader, count, &mut out.histograms).map_err(within)
+}
+
 fn take_runs(reader: &mut Reader<'_>, count: usize, out: &mut Vec<Histogram>) -> Result<(), Damage> {
-    if count == 0 || count > BLOCK_SAMPLES {
-        return Err(reader.damage("a histogram block of 0 or over 1,024 samples"));
-    }
     let (mut left, mut cells_left) = (count, CELLS_MAX);
     while left > 0 {
         let rows = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
@@ -272,15 +284,21 @@ mod tests {
 
     use super::*;
 
-    fn block(series: u32, histograms: &[Histogram]) -> Vec<u8> {
+    /// The histogram block, behind a time block of a known length.
+    fn blocks(series: u32, histograms: &[Histogram]) -> (Vec<u8>, usize) {
+        let samples: Vec<(i64, &Histogram)> = (0..).step_by(15_000).zip(histograms).collect();
         let mut out = Vec::new();
-        put(&mut out, series, histograms);
-        out
+        assert_eq!(put(&mut out, series, &samples), histograms.len());
+        let times = times_of(&out, &mut Vec::new()).expect("a time block");
+        (out, times)
     }
 
-    fn back(block: &[u8], series: u32, count: usize) -> Result<Vec<Histogram>, Damage> {
-        let mut out = Vec::new();
-        of(block, series, count, &mut out).map(|()| out)
+    fn back(blocks: &[u8], series: u32) -> Result<Vec<Histogram>, Damage> {
+        let mut out = HistogramColumns::default();
+        of(blocks, series, &mut out).map(|()| {
+            assert!(out.times.iter().copied().eq((0..).step_by(15_000).take(out.histograms.len())));
+            out.histograms
+        })
     }
 
     fn shape(schema: i32, offset: i32, lengths: &[u32]) -> Arc<HistogramShape> {
@@ -329,34 +347,33 @@ mod tests {
     proptest! {
         #[test]
         fn histograms_come_back_to_the_bit(histograms in histograms(), series: u32) {
-            let block = block(series, &histograms);
-            prop_assert_eq!(fitting(&histograms), histograms.len());
-            prop_assert_eq!(back(&block, series, histograms.len()), Ok(histograms.clone()));
-            prop_assert!(back(&block, series ^ 1, histograms.len()).is_err());
-            prop_assert!(back(&block, series, histograms.len() + 1).is_err());
+            let (blocks, _) = blocks(series, &histograms);
+            prop_assert_eq!(back(&blocks, series), Ok(histograms));
+            prop_assert!(back(&blocks, series ^ 1).is_err());
         }
 
         #[test]
         fn hostile_bytes_are_an_answer(
             histograms in histograms(), at: prop::sample::Index, with: u8, cut: prop::sample::Index,
         ) {
-            let count = histograms.len();
-            let mut block = block(3, &histograms);
-            let at = 4 + at.index(block.len() - 4);
-            block[at] ^= with;
-            block.truncate(block.len() - cut.index(block.len() - 4) / 8);
-            set_crc(&mut block, 0, |rest| value_crc(3, count, rest));
-            if let Ok(histograms) = back(&block, 3, count) {
-                prop_assert_eq!(histograms.len(), count);
+            let (mut blocks, times) = blocks(3, &histograms);
+            let length = blocks.len() - times - 4;
+            blocks[times + 4 + at.index(length)] ^= with;
+            blocks.truncate(blocks.len() - cut.index(length) / 8);
+            set_crc(&mut blocks, times, |rest| value_crc(3, histograms.len(), rest));
+            if let Ok(found) = back(&blocks, 3) {
+                prop_assert_eq!(found.len(), histograms.len());
             }
         }
 
         #[test]
-        fn any_bytes_are_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..300), count in 1usize..=BLOCK_SAMPLES) {
-            let mut block = [vec![0; 4], bytes].concat();
-            set_crc(&mut block, 0, |rest| value_crc(3, count, rest));
-            if let Ok(histograms) = back(&block, 3, count) {
-                prop_assert_eq!(histograms.len(), count);
+        fn any_bytes_are_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..300), count in 1usize..30) {
+            let (mut blocks, times) = blocks(3, &vec![Histogram::stale(); count]);
+            blocks.truncate(times + 4);
+            blocks.extend_from_slice(&bytes);
+            set_crc(&mut blocks, times, |rest| value_crc(3, count, rest));
+            if let Ok(found) = back(&blocks, 3) {
+                prop_assert_eq!(found.len(), count);
             }
         }
     }
@@ -382,22 +399,27 @@ mod tests {
             0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x09, 0x00, 0x7f, 0xf0, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02,
             0x00, 0x00, 0x00, 0x00,
         ];
-        let block = block(7, &small());
+        let (blocks, times) = blocks(7, &small());
+        let block = &blocks[times..];
         assert_eq!(block[4..], drawn, "{:#04x?}", &block[4..]);
         assert_eq!(block[..4], value_crc(7, 4, &drawn).to_le_bytes());
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_noticed() {
-        let block = block(7, &small());
-        for bit in 0..block.len() * 8 {
-            let mut damaged = block.clone();
+        let (blocks, _) = blocks(7, &small());
+        for bit in 0..blocks.len() * 8 {
+            let mut damaged = blocks.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(back(&damaged, 7, 4).is_err(), "bit {bit}");
+            assert!(back(&damaged, 7).is_err(), "bit {bit}");
         }
-        for cut in 0..block.len() {
-            assert!(back(&block[..cut], 7, 4).is_err(), "cut at {cut}");
+        for cut in 0..blocks.len() {
+            assert!(back(&blocks[..cut], 7).is_err(), "cut at {cut}");
         }
+        let mut out = HistogramColumns::default();
+        out.push(1, Histogram::stale());
+        assert!(of(&blocks[..40], 7, &mut out).is_err());
+        assert_eq!(out.len(), 1, "what was there stays");
     }
 
     #[test]
@@ -405,13 +427,14 @@ mod tests {
         let wide = shape(8, 0, &[1_000]);
         let counts = HistogramCounts::Integer { count: 0, zero: 0, buckets: vec![0; wide.buckets()] };
         let one = Histogram::new(wide, CounterReset::Gauge, 0.0, counts).expect("valid");
-        let many = vec![one; 100];
-        assert_eq!(fitting(&many), CELLS_MAX / 2_006);
-        assert!(block(1, &many).is_empty());
-        let first = &many[..fitting(&many)];
-        assert_eq!(back(&block(1, first), 1, first.len()).as_deref(), Ok(first));
-        assert_eq!(fitting(&vec![Histogram::stale(); 2_000]), BLOCK_SAMPLES);
-        assert!(block(1, &[]).is_empty());
+        let dated = |histogram| (0i64..2_000).map(|at| (at, histogram)).collect::<Vec<(i64, &Histogram)>>();
+        let mut out = Vec::new();
+        assert_eq!(put(&mut out, 1, &dated(&one)), CELLS_MAX / 2_006);
+        let mut columns = HistogramColumns::default();
+        assert_eq!(of(&out, 1, &mut columns), Ok(()));
+        assert_eq!(columns.histograms, vec![one.clone(); CELLS_MAX / 2_006]);
+        assert_eq!(put(&mut out, 1, &dated(&Histogram::stale())), BLOCK_SAMPLES);
+        assert_eq!(put(&mut out, 1, &[]), 0);
     }
 
     /// A service's latency for an hour: forty buckets, most of them moving now and then.
@@ -431,7 +454,7 @@ mod tests {
                 Histogram::new(Arc::clone(&shape), CounterReset::NotReset, sum, counts).expect("valid"),
             );
         }
-        let bytes = block(1, &rows).len();
+        let bytes = blocks(1, &rows).0.len();
         assert!(bytes < 240 * 24, "{bytes} bytes for {} counts", 240 * 42);
     }
 }

@@ -325,16 +325,8 @@ pub(super) fn take(
         }
         return Ok(None);
     }
-    let mut gaps = [0; MINI];
-    let mut odd = [0; MINI];
     let errors = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
-    let (Some(gaps), Some(odd)) = (gaps.get_mut(..errors), odd.get_mut(..errors)) else {
-        return Err(reader.damage("over 128 errors in a sparse column"));
-    };
-    if errors > 0 {
-        take_mini(reader, gaps)?;
-        take_mini(reader, odd)?;
-    } else if order == DIFFERENCE {
+    if errors == 0 && order == DIFFERENCE {
         let mut x = first;
         while left > enough {
             let mini = slots.get_mut(..left.min(MINI)).unwrap_or_default();
@@ -346,6 +338,14 @@ pub(super) fn take(
             left -= mini.len();
         }
         return Ok(Some(centre));
+    }
+    let (mut gaps, mut odd) = ([0; MINI], [0; MINI]);
+    let (Some(gaps), Some(odd)) = (gaps.get_mut(..errors), odd.get_mut(..errors)) else {
+        return Err(reader.damage("over 128 errors in a sparse column"));
+    };
+    if errors > 0 {
+        take_mini(reader, gaps)?;
+        take_mini(reader, odd)?;
     }
     let mut errors = gaps.iter().zip(odd.iter());
     // Integers up to the next error.
