@@ -16,6 +16,7 @@ use super::disk;
 use super::error::{DiskError, OpenError};
 use super::manifest::{Listed, Manifest};
 use super::options::Options;
+use super::repair;
 use super::report::{RecoveryMode, RecoveryReport};
 use super::segment::{Segment, SegmentError, SegmentMeta};
 use super::segments::{Bad, Obsolete, Part, SegmentSet};
@@ -54,6 +55,7 @@ pub(super) fn recover(
     let made = make_folder(dir, store, options, now)?;
     let folder = Folder { head: at("head"), series: at("series"), segments: at("segments"), store };
     remove_unfinished(&folder.head)?;
+    remove_unfinished(&folder.series)?;
     let mut listed = manifest.read()?;
     let dropped = manifest.dropped()?;
     listed.retain(|org, _| !dropped.contains(org));
@@ -95,6 +97,7 @@ pub(super) fn recover(
 /// them is a log that was lost and never a store that is still empty.
 fn make_folder(dir: &Path, store: StoreId, options: &Options, now: Timestamp) -> Result<bool, OpenError> {
     let wal = dir.join("wal");
+    repair::finish_mending(dir)?;
     let is_new = !dir.join("series").exists() && !dir.join("head").exists();
     disk::create_dir(dir)?;
     disk::create_dir(&wal)?;
@@ -214,7 +217,7 @@ impl Recovery {
                         Timestamp::from_ms(meta.min_ms).to_rfc3339(),
                         Timestamp::from_ms(meta.max_ms).to_rfc3339(),
                     ));
-                    bad.push(Bad { meta: meta.clone(), why });
+                    bad.push(Bad { meta: meta.clone() });
                 }
             }
         }

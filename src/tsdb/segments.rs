@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::manifest::Tombstone;
-use super::segment::{HISTOGRAMS, LATE, Segment, SegmentMeta};
+use super::segment::{HISTOGRAMS, Segment, SegmentMeta};
 use super::series::table::Table;
 use crate::model::TimeRange;
 
@@ -44,11 +44,6 @@ impl Part {
         self.meta().flags & HISTOGRAMS != 0
     }
 
-    /// Whether it holds late samples, whose times overlap with other segments'.
-    pub(super) fn is_late(&self) -> bool {
-        self.meta().flags & LATE != 0
-    }
-
     /// The segment's number of a family of the table.
     pub(super) fn family(&self, table_family: u32) -> Option<usize> {
         let place = self.families.binary_search_by_key(&table_family, |(family, _)| *family).ok()?;
@@ -68,7 +63,6 @@ fn overlaps(meta: &SegmentMeta, range: TimeRange) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Bad {
     pub(super) meta: SegmentMeta,
-    pub(super) why: String,
 }
 
 /// What is beside the head of one organisation, at one moment.
