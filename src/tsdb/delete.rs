@@ -108,6 +108,7 @@ impl Deletion {
         for (first, last) in &self.series {
             for id in *first..=(*last).min(end.saturating_sub(1)) {
                 store.head.delete(id, self.range());
+                store.side.delete(id, self.range());
             }
         }
     }
