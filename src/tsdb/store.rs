@@ -158,6 +158,32 @@ impl OrgStore {
         Ok(())
     }
 
+    // What a seal asks of a window: of floats, and of what is beside them.
+
+    pub(super) fn close_window(&self, until_ms: i64) {
+        self.head.close_window(until_ms);
+        self.side.close_window(until_ms);
+    }
+
+    pub(super) fn release_closed(&self) {
+        self.head.release_closed();
+        self.side.release_closed();
+    }
+
+    pub(super) fn reopen(&self) {
+        self.head.reopen();
+        self.side.reopen();
+    }
+
+    pub(super) fn least_ms(&self) -> Option<i64> {
+        let beside = self.side.extent().map(|(least, _)| least);
+        self.head.least_ms().into_iter().chain(beside).min()
+    }
+
+    pub(super) fn greatest_ms(&self) -> Option<i64> {
+        self.head.greatest_ms().max(self.side.extent().map(|(_, greatest)| greatest))
+    }
+
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -409,8 +435,7 @@ impl Stores {
                 let until_ms = parse_seal(body)?;
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
-                store.head.close_window(until_ms);
-                store.side.close_window(until_ms);
+                store.close_window(until_ms);
                 // What was logged before is in segments soon, and the log is trimmed after them.
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
                 Ok(Outcome { record_seq: seq, ..Outcome::default() })

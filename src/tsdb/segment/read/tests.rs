@@ -212,7 +212,7 @@ proptest! {
         let meta = write(dir.path(), &content, 0);
         let path = dir.path().join(meta.file_name());
         let mut bytes = fs::read(&path).expect("read");
-        let Footer { mut sections, .. } = Footer::decode(&bytes, STORE, meta.org).expect("whole");
+        let Footer { mut sections, .. } = Footer::decode(&bytes, STORE, meta.org, meta.flags).expect("whole");
         let start = usize::try_from(sections[COLUMNS].offset).expect("small");
         let end = usize::try_from(sections[DICTIONARIES].offset + sections[DICTIONARIES].bytes).expect("small");
         for (place, bits) in flips {
