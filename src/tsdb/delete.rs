@@ -145,7 +145,7 @@ impl Tsdb {
             return Err(DeleteError::NoSelector);
         }
         match &self.log {
-            Sink::Log(log) => log.admit()?,
+            Sink::Log(log) => log.admit_giving_space()?,
             Sink::Memory(_) => {}
             Sink::ReadOnly { why, .. } => return Err(AppendError::ReadOnly(why.clone()).into()),
         }
