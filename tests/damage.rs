@@ -175,7 +175,7 @@ fn copy_tree(from: &Path, to: &Path) {
         if path.is_dir() {
             copy_tree(&path, &target)
         } else {
-            drop(fs::copy(&path, &target).expect("copied"))
+            fs::copy(&path, &target).map(|_| ()).expect("copied")
         }
     }
 }

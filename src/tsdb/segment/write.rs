@@ -349,6 +349,11 @@ impl SegmentWriter {
         Ok(())
     }
 
+    /// Series written so far.
+    pub(in crate::tsdb) fn series_count(&self) -> u32 {
+        self.directory.rows()
+    }
+
     /// Bytes written so far, without the directory.
     pub(in crate::tsdb) fn data_bytes(&self) -> u64 {
         // The header is not data.
