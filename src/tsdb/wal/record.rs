@@ -104,6 +104,11 @@ impl Kind {
         )
     }
 
+    /// Whether it is a step on the way to more room on the disk: written though the disk is full.
+    pub(in crate::tsdb) const fn gives_space(self) -> bool {
+        matches!(self, Kind::Delete | Kind::Dropped | Kind::Seal)
+    }
+
     /// None: written by a newer version.
     const fn of(code: u8, version: u8) -> Option<Kind> {
         match (code, version) {
