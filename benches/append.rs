@@ -145,6 +145,24 @@ fn told(what: &str, samples: f64, watch: Stopwatch) {
     println!("{:>8.2}  {:>8.0}  {what}", samples / seconds / 1e6, seconds * 1e3);
 }
 
+/// Everything into segments, and out of them again.
+fn sealed(store: &Tsdb) {
+    let watch = Stopwatch::start();
+    let report = store.seal(START.plus_ms(600_000)).expect("sealed");
+    told("sealed", report.samples as f64, watch);
+    println!("{:>27.3} bytes a sample in segments", report.bytes as f64 / report.samples as f64);
+    let snapshot = store.snapshot(&Access::whole(ORG));
+    let watch = Stopwatch::start();
+    let selected = snapshot.select(&[], TimeRange::ALL);
+    told("series selected and sorted, sealed", selected.len() as f64, watch);
+    let mut out = SampleColumns::default();
+    let watch = Stopwatch::start();
+    for series in &selected {
+        snapshot.read(series.id, TimeRange::ALL, &mut out);
+    }
+    told("read from segments", report.samples as f64, watch);
+}
+
 /// Rounds stay within ten minutes of the clock.
 const ALL: f64 = SERIES as f64 * (ROUNDS - 1) as f64;
 
@@ -225,8 +243,10 @@ fn main() {
             println!("{:>27.2} bytes a sample in rows", made.bytes as f64 / made.samples as f64);
             drop((store, folder));
             let watch = Stopwatch::start();
-            let (_, report) = open();
+            let ((store, folder), report) = open();
             told("loaded from the checkpoint", report.checkpoint_samples as f64, watch);
+            sealed(&store);
+            drop((store, folder));
         }
         Err(e) => println!("{:>18}  no checkpoint: {e}", ""),
     }

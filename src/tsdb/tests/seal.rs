@@ -609,3 +609,27 @@ fn files_of_segments_that_nobody_lists_are_explained_or_kept() {
     drop(tsdb);
     assert_eq!(open(dir.path()).1.notes, Vec::<String>::new());
 }
+
+#[test]
+fn a_seal_makes_durable_what_is_only_written() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = faults();
+    let hour = std::time::Duration::from_secs(3_600);
+    let (tsdb, _) =
+        open_with(dir.path(), Options { durability: Durability::Interval(hour), ..options(&faults) });
+    write(&tsdb, ORG, &up("a"), &[ago(5, 1.0)]);
+    let before = tsdb.stats().wal_syncs;
+    faults.seal_steps_left.store(0, Ordering::SeqCst);
+    assert!(matches!(tsdb.seal(NOW), Err(SealError::Stopped)));
+    assert!(tsdb.stats().wal_syncs > before, "before anything says that it is in a segment");
+}
+
+#[test]
+fn a_closed_store_seals_nothing_and_waits_for_nobody() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    fill(&tsdb, ORG);
+    tsdb.close();
+    assert!(matches!(tsdb.seal(NOW), Err(SealError::Log(AppendError::Closed))));
+    assert_eq!(samples(&content(&tsdb, ORG)), 1_200);
+}
