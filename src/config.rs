@@ -51,6 +51,15 @@ pub enum Invocation {
         /// Where copies may lie for a moment.
         scratch: PathBuf,
     },
+    /// `promlet repair`.
+    Repair {
+        /// The damaged folder.
+        dir: PathBuf,
+        /// The folder to make.
+        to: PathBuf,
+        /// Where copies may lie for a moment.
+        scratch: PathBuf,
+    },
 }
 
 /// Everything the server can be told, resolved.
@@ -98,6 +107,8 @@ pub struct Settings {
     pub query_max_samples: u64,
     /// Queries running at once.
     pub query_concurrency: Option<usize>,
+    /// Whether a damaged log is written anew without what cannot be read.
+    pub accept_loss: bool,
     /// Who may read `/metrics` from elsewhere than loopback.
     pub metrics_token: Option<Secret>,
     /// Whether the API document is served.
@@ -265,6 +276,14 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Make a new data folder with what is provably good in a damaged one, and say what is lost
+    Repair {
+        /// The damaged data folder; it is not changed
+        dir: PathBuf,
+        /// The folder to make; it must not exist yet, or be empty
+        #[arg(long, value_name = "NEW")]
+        to: PathBuf,
+    },
 }
 
 /// Which data folder.
@@ -347,6 +366,9 @@ struct Flags {
     /// How often checkpoints are made
     #[arg(long, env = "PROMLET_CHECKPOINT_EVERY", value_name = "DURATION", hide = true, value_parser = duration)]
     checkpoint_every: Option<Duration>,
+    /// End a read-only start: write a damaged log anew without the records that cannot be read, keep the old one in quarantine/
+    #[arg(long)]
+    accept_loss: bool,
     /// Serve the UI's files from this folder (editing)
     #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
     ui_dir: Option<PathBuf>,
@@ -470,6 +492,7 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         Some(Command::Check { dir, deep, json }) => {
             Ok(Invocation::Check { dir, deep, json, scratch: scratch() })
         }
+        Some(Command::Repair { dir, to }) => Ok(Invocation::Repair { dir, to, scratch: scratch() }),
     }
 }
 
@@ -526,6 +549,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         query_timeout: flags.query_timeout,
         query_max_samples: flags.query_max_samples,
         query_concurrency: flags.query_concurrency,
+        accept_loss: flags.accept_loss,
         metrics_token: secret("PROMLET_METRICS_TOKEN")?,
         docs: flags.docs,
         ui_dir: flags.ui_dir,

@@ -1,9 +1,10 @@
 //! A power cut loses nothing that was answered and brings back nothing that was revoked.
 //!
-//! The data folder lies on an ext4 of its own in a file, mounted through a loop device. For a cut the process is stopped
-//! (SIGSTOP), in half of the rounds some of its dirty pages are written back at random, as a kernel would, and the
-//! file system is shut down with what its journal and device hold at that moment. Then it is mounted again and the
-//! binary started on it. Needs root and loop devices, and fails without them.
+//! The data folder lies on an ext4, and then on an xfs, of its own in a file, mounted through a loop device. While samples
+//! and account changes come, checkpoints, seals and merges are made all the time, and a backup now and then. For a cut
+//! the process is stopped (SIGSTOP), in half of the rounds some of its dirty pages are written back at random, as a
+//! kernel would, and the file system is shut down with what its journal and device hold at that moment. Then it is mounted
+//! again and the binary started on it. Needs root and loop devices, and fails without them.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -17,14 +18,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use harness::{ORG, Server, percent, request};
+use harness::{ORG, Server, Start, bootstrap, percent, request};
 use promlet::clock::Clock;
 use promlet::entropy::Entropy;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::json;
 
-/// As many as fit a minute.
-const CUTS: usize = 8;
+/// On each file system; some fall into the first moments after a start.
+const CUTS: usize = 15;
 
 /// Stops every thread of the process, writes some pages back if told to, and shuts the file system down without
 /// flushing its journal (`EXT4_IOC_SHUTDOWN`, flag 2: no log flush).
@@ -53,27 +54,42 @@ os.kill(pid, signal.SIGKILL)
 os.kill(pid, signal.SIGCONT)
 "#;
 
+/// A file system in a file.
+#[derive(Clone, Copy, Debug)]
+struct FileSystem {
+    name: &'static str,
+    make: &'static [&'static str],
+    mount_options: &'static str,
+}
+
+/// Without auto_da_alloc ext4 forgives nothing: a rename orders no data by itself.
+const EXT4: FileSystem =
+    FileSystem { name: "ext4", make: &["mkfs.ext4", "-q", "-F"], mount_options: "loop,noauto_da_alloc" };
+const XFS: FileSystem = FileSystem { name: "xfs", make: &["mkfs.xfs", "-q"], mount_options: "loop" };
+
 /// The file system; unmounted when dropped.
 struct LoopDisk {
+    kind: FileSystem,
     image: PathBuf,
     mount: PathBuf,
 }
 
 impl LoopDisk {
-    fn make(dir: &Path) -> LoopDisk {
-        let disk = LoopDisk { image: dir.join("image"), mount: dir.join("mount") };
+    fn make(dir: &Path, kind: FileSystem) -> LoopDisk {
+        let disk = LoopDisk { kind, image: dir.join("image"), mount: dir.join("mount") };
         std::fs::create_dir(&disk.mount).expect("made");
         let image = std::fs::File::create(&disk.image).expect("made");
         image.set_len(2 << 30).expect("sparse");
-        done(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&disk.image));
+        let (program, options) = kind.make.split_first().expect("a program");
+        done(Command::new(program).args(options).arg(&disk.image));
         disk.mount();
         disk
     }
 
     fn mount(&self) {
-        // Without auto_da_alloc ext4 forgives nothing: a rename orders no data by itself.
-        let options = "loop,noauto_da_alloc";
-        done(Command::new("mount").args(["-t", "ext4", "-o", options]).arg(&self.image).arg(&self.mount));
+        let FileSystem { name, mount_options, .. } = self.kind;
+        let options = ["-t", name, "-o", mount_options];
+        done(Command::new("mount").args(options).arg(&self.image).arg(&self.mount));
     }
 
     /// The power goes. With a `seed` other than 0 some dirty pages reached the disk before.
@@ -103,6 +119,37 @@ fn done(command: &mut Command) {
         "{command:?} (this test needs root and loop devices): {}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+fn serve(store: &Path) -> Server {
+    Server::start(&Start { args: &["serve", "--checkpoint-every", "200ms"], dir: store, env: &bootstrap() })
+}
+
+/// Seals and merges, and makes a backup now and then, until the end; answers how often each was done.
+fn keep_house(server: &Server, cookie: &str, store: &Path, dying: &AtomicBool) -> (usize, usize) {
+    let (mut sealed, mut backups) = (0, 0);
+    for n in 0.. {
+        if dying.load(Ordering::SeqCst) {
+            break;
+        }
+        let answer = server.post_json("/api/v1/admin/seal", &[("Cookie", cookie)], &json!({}));
+        sealed += usize::from(answer.status == 200);
+        if n % 4 == 3 {
+            let to = store.with_file_name(format!("backup-{}-{n}", server.pid()));
+            let made = Command::new(env!("CARGO_BIN_EXE_promlet"))
+                .arg("backup")
+                .arg(&to)
+                .arg("--data-dir")
+                .arg(store)
+                .output()
+                .expect("the binary starts");
+            backups += usize::from(made.status.success());
+            // It may be half made, or its file system gone.
+            let _ = std::fs::remove_dir_all(&to);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (sealed, backups)
 }
 
 #[derive(Default)]
@@ -221,14 +268,27 @@ fn check_accounts(server: &Server, oracle: &Accounts, round: usize) {
 }
 
 #[test]
-fn a_power_cut_at_any_moment_loses_nothing_answered_and_brings_nothing_back() {
+fn a_power_cut_at_any_moment_loses_nothing_answered_and_brings_nothing_back_on_ext4() {
+    cuts(EXT4);
+}
+
+#[test]
+fn a_power_cut_at_any_moment_loses_nothing_answered_and_brings_nothing_back_on_xfs() {
+    if Command::new("mkfs.xfs").arg("-V").output().is_err() {
+        done(Command::new("apt-get").args(["install", "-y", "--no-install-recommends", "xfsprogs"]));
+    }
+    cuts(XFS);
+}
+
+fn cuts(kind: FileSystem) {
     let mut rng = Entropy::seeded(20_261_121);
     let dir = tempfile::tempdir().expect("a folder");
-    let disk = LoopDisk::make(dir.path());
+    let disk = LoopDisk::make(dir.path(), kind);
     let store = disk.mount.join("store");
     let base = Timestamp::from_s(Clock::System.now().as_s() - 1_800);
     let (mut samples, mut accounts) = (Samples::default(), Accounts::default());
-    let mut server = Server::serve(&store);
+    let (mut sealed, mut backups) = (0, 0);
+    let mut server = serve(&store);
     let cookie = server.sign_in();
     let (_, secret) = server.api_key(&cookie);
     for round in 0..CUTS {
@@ -236,24 +296,29 @@ fn a_power_cut_at_any_moment_loses_nothing_answered_and_brings_nothing_back() {
         std::thread::scope(|scope| {
             scope.spawn(|| write(&server, &secret, base, &mut samples, &dying));
             scope.spawn(|| change_accounts(&server, &cookie, &mut accounts, &dying));
-            std::thread::sleep(Duration::from_millis(300).mul_f64(1.0 + 3.0 * rng.unit()));
-            // Both still send while everything stops; what was answered by then counts.
+            let house = scope.spawn(|| keep_house(&server, &cookie, &store, &dying));
+            std::thread::sleep(Duration::from_millis(1_400).mul_f64(rng.unit()));
+            // All still send while everything stops; what was answered by then counts.
             disk.cut(&server, if round % 2 == 0 { 0 } else { round });
             dying.store(true, Ordering::SeqCst);
+            let done = house.join().expect("the keeper");
+            (sealed, backups) = (sealed + done.0, backups + done.1);
         });
         server.kill();
         disk.mount_again();
-        server = Server::serve(&store);
+        server = serve(&store);
         check_samples(&server, &cookie, base, &samples, round);
         check_accounts(&server, &accounts, round);
     }
     println!(
-        "{CUTS} cuts, {} samples, {} keys, {} revoked, {} sessions ended",
+        "{}: {CUTS} cuts, {} samples, {sealed} seals, {backups} backups, {} keys, {} revoked, {} sessions ended",
+        kind.name,
         samples.stored.len(),
         accounts.live.len(),
         accounts.revoked.len(),
         accounts.ended.len()
     );
     assert!(samples.stored.len() > 20 * CUTS && accounts.revoked.len() > CUTS && !accounts.ended.is_empty());
+    assert!(sealed > CUTS && backups > 0);
     assert!(server.terminate().success(), "and it still ends in order");
 }

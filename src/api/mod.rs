@@ -47,6 +47,7 @@ use host::{AllowedHosts, Network, TrustedProxies};
 use lanes::Lanes;
 use limits::{Limits, LimitsOptions};
 use orgs::OrgDeps;
+use orgs::delete_series::DeleteDeps;
 use orgs::query::{ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
 use own_metrics::{Counters, OwnMetrics};
@@ -159,6 +160,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::delete_series::routes().with(deps.delete(rooms)).below("/api/v1"))
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
         .merge(admin::routes().with(deps.admin.clone()).below("/api/v1"))
         .merge(health::routes().with(deps.health(rooms)));
@@ -253,6 +255,10 @@ impl Deps {
             limits: Arc::clone(&self.limits),
             uptime: self.uptime,
         }
+    }
+
+    fn delete(&self, rooms: &Rooms) -> DeleteDeps {
+        DeleteDeps { read: self.read.clone(), identity: Arc::clone(&rooms.identity) }
     }
 
     fn health(&self, rooms: &Rooms) -> HealthDeps {

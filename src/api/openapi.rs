@@ -219,6 +219,20 @@ fn schemas() -> Value {
         ),
         "PrometheusQuery": object(json!({ "status": status, "data": { "$ref": "#/components/schemas/Result" }, "warnings": texts, "infos": texts }), &["status", "data"]),
         "PrometheusData": object(json!({ "status": status, "data": {}, "warnings": texts }), &["status", "data"]),
+        "Rejects": object(
+            json!({
+                "data": { "type": "array", "description": "Newest first, 100 at most; the same again is counted", "items": object(
+                    json!({
+                        "at": text, "first_at": text, "count": { "type": "integer" }, "code": text, "reason": text,
+                        "series": { "type": ["string", "null"], "description": "null: the whole request" },
+                        "sender": object(json!({ "type": { "enum": ["api_key", "user"] }, "id": text, "name": text }), &["type", "id"]),
+                    }),
+                    &["at", "first_at", "count", "code", "reason", "series", "sender"],
+                ) },
+                "refused": { "type": "object", "description": "Samples by code, since the start of the process", "additionalProperties": { "type": "integer" } },
+            }),
+            &["data", "refused"],
+        ),
         "Metrics": object(
             json!({
                 "status": status,

@@ -240,6 +240,11 @@ impl OwnMetrics {
             counter("promlet_wal_syncs_total", "Syncs of the log.", stats.wal_syncs),
             counter("promlet_checkpoints_total", "Checkpoints made.", stats.checkpoints),
             counter("promlet_checkpoints_failed_total", "Checkpoints that failed.", stats.checkpoints_failed),
+            gauge("promlet_segments", "Segments listed.", stats.segments),
+            gauge("promlet_segment_samples", "Samples in segments.", stats.sealed_samples),
+            gauge("promlet_segment_bytes", "Bytes of the segments' files.", stats.segment_bytes),
+            counter("promlet_seals_total", "Organisations sealed, each time counted.", stats.seals),
+            counter("promlet_seals_failed_total", "Seals that failed.", stats.seals_failed),
             gauge(
                 "promlet_store_writable",
                 "1 while the store takes samples.",

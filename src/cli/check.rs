@@ -1,4 +1,4 @@
-//! `promlet check`.
+//! `promlet check` and `promlet repair`.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -111,4 +111,26 @@ fn describe(finding: &Finding) -> String {
         place.push_str(&format!(" ({})", number(count)));
     }
     format!("  {place}\n      {}\n", finding.what)
+}
+
+/// Saves what is good of a damaged folder.
+pub(super) fn repair(dir: &Path, to: &Path, scratch: &Path) -> anyhow::Result<()> {
+    let mut line = Line::new("repairing");
+    let report = upkeep::repair(dir, to, scratch, &mut |progress| line.show(progress))?;
+    drop(line);
+    println!("saved to {}", to.display());
+    for seen in &report.saved {
+        println!("  {:9} {}", seen.part, seen.what);
+    }
+    if report.lost.is_empty() {
+        println!("nothing is lost");
+    } else {
+        println!("\nLost");
+        report.lost.iter().for_each(|finding| print!("{}", describe(finding)));
+    }
+    println!(
+        "\nLook at it (promlet check --deep {0}), then serve it: promlet serve --data-dir {0}",
+        to.display()
+    );
+    Ok(())
 }

@@ -28,6 +28,7 @@ pub fn main() -> ExitCode {
         Invocation::Backup { dir, out, with_key } => done(backup::run(&dir, &out, with_key)),
         Invocation::Restore { dir, from } => done(backup::restore(&dir, &from)),
         Invocation::Check { dir, deep, json, scratch } => check::run(&dir, deep, json, &scratch),
+        Invocation::Repair { dir, to, scratch } => done(check::repair(&dir, &to, &scratch)),
     };
     match outcome {
         Ok(code) => code,

@@ -211,6 +211,21 @@ impl Identity {
         Ok(())
     }
 
+    /// Notes that somebody deletes samples of an organisation, and which. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn note_deletion(
+        &self,
+        actor: UserId,
+        org: OrgId,
+        which: &str,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let event = Event::by(actor, "series.deleted").of(org).detail(which);
+        self.change(move |txn| note(txn, &event, now))
+    }
+
     /// The newest entries of an organisation, newest first; of the instance itself (logins) for `None`.
     ///
     /// # Errors

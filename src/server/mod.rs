@@ -72,6 +72,9 @@ pub enum ServerError {
     /// Samples on disk.
     #[error("the samples cannot be opened")]
     Tsdb(#[from] tsdb::OpenError),
+    /// A damaged log could not be written anew.
+    #[error("the damaged log could not be written anew")]
+    AcceptLoss(#[from] tsdb::RepairError),
     /// The address.
     #[error("cannot listen on {0}: {1}; is another program using it? (--listen takes another address)")]
     Listen(SocketAddr, std::io::Error),
@@ -156,6 +159,11 @@ impl Server {
         let watch = Stopwatch::start();
         let options = tsdb_options(&settings);
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
+        if settings.accept_loss {
+            for lost in tsdb::accept_loss(&home, now)? {
+                tracing::warn!(count = lost.count, "accepted as lost: {}", lost.what);
+            }
+        }
         let (tsdb, report) = Tsdb::open(home, options, &mut rng, now)?;
         tracing::info!(
             mode = ?report.mode, series = report.series, records = report.records, samples = report.samples,

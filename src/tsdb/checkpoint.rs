@@ -129,6 +129,16 @@ pub(super) fn write(
     Ok(report)
 }
 
+/// The record up to which the newest checkpoint that says so has everything; 0 where there is none.
+pub(super) fn newest_replay_seq(head: &Path, store: StoreId) -> u64 {
+    let done = |generation: u64| {
+        let bytes = disk::read_file(&head.join(generation.to_string()).join("DONE"), DONE_BYTES_MAX).ok()?;
+        Done::parse(&String::from_utf8(bytes).ok()?, store).ok()
+    };
+    let generations = if head.is_dir() { generations(head).unwrap_or_default() } else { Vec::new() };
+    generations.into_iter().find_map(done).map_or(0, |done| done.replay_seq)
+}
+
 /// Numbers of the generations there are, newest first.
 pub(super) fn generations(head: &Path) -> Result<Vec<u64>, DiskError> {
     let mut found: Vec<u64> = disk::names(head)?.iter().filter_map(|name| name.parse().ok()).collect();

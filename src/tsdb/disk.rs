@@ -247,3 +247,12 @@ pub(super) fn open_to_read(path: &Path) -> Result<Option<File>, DiskError> {
 pub(super) fn length(file: &File, path: &Path) -> Result<u64, DiskError> {
     file.metadata().map(|found| found.len()).map_err(DiskError::at("look at", path))
 }
+
+/// Fills a new file with `content` and zeros up to `bytes`, durably.
+pub(super) fn write_file(file: &File, path: &Path, content: &[u8], bytes: u64) -> Result<(), DiskError> {
+    let length = content.len() as u64;
+    ops::write_at(file, path, content, 0)
+        .and_then(|()| write_zeros(file, path, length, bytes.saturating_sub(length)))
+        .map_err(DiskError::at("write", path))?;
+    sync_file(file, path)
+}

@@ -283,6 +283,19 @@ pub(super) fn offline(control: &OfflineControl) -> Result<(BTreeMap<OrgId, Liste
     Ok((all, begin.map_or_else(Begin::default, |((), LogBegin { file, seq })| Begin { file, seq })))
 }
 
+/// Takes a segment out of the list of a repaired store.
+pub(super) fn unlist(control: &mut OfflineControl, meta: &SegmentMeta) {
+    control.remove::<SegmentRow>(&(meta.org, meta.seq));
+}
+
+/// Puts a segment into the list of a repaired store.
+///
+/// # Errors
+/// Why the row cannot be stored.
+pub(super) fn list(control: &mut OfflineControl, meta: &SegmentMeta) -> Result<(), String> {
+    control.put(&(meta.org, meta.seq), &SegmentRow::of(meta))
+}
+
 /// The store's part of control.
 pub(super) struct Manifest {
     /// None once the store is closed: control can then be closed by its owner.
@@ -407,11 +420,6 @@ impl Manifest {
             CommitError::Failed(failure) => ManifestError::Commit(failure),
         })?;
         Ok(all > FORGET_AT_ONCE)
-    }
-
-    /// Whether control takes changes.
-    pub(super) fn is_open(&self) -> bool {
-        self.control().is_ok_and(|control| control.health().is_ok())
     }
 }
 

@@ -25,6 +25,7 @@ mod manifest;
 mod options;
 mod quota;
 mod recovery;
+mod repair;
 mod report;
 mod retain;
 mod seal;
@@ -49,10 +50,11 @@ pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;
 pub use options::{Durability, Options, OrgLimits};
+pub use repair::{RepairError, Repaired, accept_loss, repair};
 pub use report::{
-    AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing, Metric,
-    MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts, SeriesExemplars,
-    SeriesId, Stats, Tally, Writes,
+    AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing,
+    Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts,
+    SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
 pub use snapshot::{SelectedSeries, Snapshot};
@@ -148,7 +150,7 @@ impl Tsdb {
         stores.uncovered.store(report.samples, Ordering::Relaxed);
         for store in stores.all() {
             let sealed_ms = store.segments().metas().iter().map(|meta| meta.max_ms).max();
-            store.usage.saw(store.head.greatest_ms().max(sealed_ms).unwrap_or(i64::MIN));
+            store.usage.saw(store.greatest_ms().max(sealed_ms).unwrap_or(i64::MIN));
         }
         let log = match resume {
             Some(resume) => {

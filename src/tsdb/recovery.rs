@@ -16,10 +16,12 @@ use super::disk;
 use super::error::{DiskError, OpenError};
 use super::manifest::{Listed, Manifest};
 use super::options::Options;
+use super::repair;
 use super::report::{RecoveryMode, RecoveryReport};
 use super::segment::{Segment, SegmentError, SegmentMeta};
 use super::segments::{Bad, Obsolete, Part, SegmentSet};
 use super::series::registry::{self, ReadRegistry};
+use super::side::sealed;
 use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
@@ -53,6 +55,7 @@ pub(super) fn recover(
     let made = make_folder(dir, store, options, now)?;
     let folder = Folder { head: at("head"), series: at("series"), segments: at("segments"), store };
     remove_unfinished(&folder.head)?;
+    remove_unfinished(&folder.series)?;
     let mut listed = manifest.read()?;
     let dropped = manifest.dropped()?;
     listed.retain(|org, _| !dropped.contains(org));
@@ -65,7 +68,7 @@ pub(super) fn recover(
     let end = walk.log(&log, &stores, &rows)?;
     for store in stores.all() {
         // A seal that was under way is over.
-        store.head.reopen();
+        store.reopen();
     }
     walk.count(&stores);
     if made {
@@ -94,6 +97,7 @@ pub(super) fn recover(
 /// them is a log that was lost and never a store that is still empty.
 fn make_folder(dir: &Path, store: StoreId, options: &Options, now: Timestamp) -> Result<bool, OpenError> {
     let wal = dir.join("wal");
+    repair::finish_mending(dir)?;
     let is_new = !dir.join("series").exists() && !dir.join("head").exists();
     disk::create_dir(dir)?;
     disk::create_dir(&wal)?;
@@ -213,7 +217,7 @@ impl Recovery {
                         Timestamp::from_ms(meta.min_ms).to_rfc3339(),
                         Timestamp::from_ms(meta.max_ms).to_rfc3339(),
                     ));
-                    bad.push(Bad { meta: meta.clone(), why });
+                    bad.push(Bad { meta: meta.clone() });
                 }
             }
         }
@@ -231,7 +235,7 @@ impl Recovery {
         let state = listed.state;
         store.next_segment.store(state.next_segment, Ordering::Relaxed);
         store.last_seq.store(state.seq, Ordering::Relaxed);
-        store.head.close_window(state.until_ms);
+        store.close_window(state.until_ms);
         let mut set = SegmentSet {
             seal_seq: state.seq,
             sealed_until: state.until_ms,
@@ -240,8 +244,24 @@ impl Recovery {
             tombstones: listed.tombstones.iter().map(|(n, t)| (*n, Arc::new(t.clone()))).collect(),
         };
         set.order();
+        self.beside(store, &set);
         store.begin_with(set);
         Ok(())
+    }
+
+    /// Puts the newest exemplars back into the rings, and notes whether there are histograms at all.
+    fn beside(&mut self, store: &OrgStore, set: &SegmentSet) {
+        for part in set.beside() {
+            store.side.note_sealed(part.meta().samples);
+            let loaded = part.segment.beside(sealed::EXEMPLARS_ID).and_then(|run| {
+                let hidden = |series, at_ms| set.tombstones_of(part, series).any(|t| t.hides(series, at_ms));
+                let load = |run| store.side.load_exemplars(run, hidden);
+                run.map_or(Ok(()), |run| load(run).map_err(|damage| part.segment.beside_damage(damage)))
+            });
+            if let Err(damage) = loaded {
+                self.note(format!("exemplars of organisation {} are missing: {damage}", store.org));
+            }
+        }
     }
 
     /// Defines the series of segments that the registry does not know any more.

@@ -245,7 +245,7 @@ impl Tsdb {
             if !listed {
                 self.throw_away(parts, store, &written);
             }
-            store.head.reopen();
+            store.reopen();
         }
         moved.map(|()| written)
     }
@@ -301,7 +301,7 @@ impl Tsdb {
             return Err(SealError::Stopped);
         }
         step()?;
-        store.head.release_closed();
+        store.release_closed();
         step()
     }
 
@@ -381,13 +381,13 @@ impl Tsdb {
 
 /// Where a seal ends that takes everything: behind the last sample, but for those ahead of the clock.
 fn forced_until(store: &OrgStore, now: Timestamp) -> i64 {
-    let greatest = store.head.greatest_ms().unwrap_or(i64::MIN).min(now.as_ms());
+    let greatest = store.greatest_ms().unwrap_or(i64::MIN).min(now.as_ms());
     greatest.saturating_add(1).max(store.head.barrier())
 }
 
 /// Whether a seal up to `until` would move samples, or let go of records.
 fn has_news(store: &OrgStore, until: i64) -> bool {
-    store.head.least_ms().is_some_and(|least| least < until)
+    store.least_ms().is_some_and(|least| least < until)
         || store.last_seq.load(Ordering::Acquire) > store.segments().seal_seq
 }
 

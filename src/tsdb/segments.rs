@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::manifest::Tombstone;
-use super::segment::{LATE, Segment, SegmentMeta};
+use super::segment::{HISTOGRAMS, Segment, SegmentMeta};
 use super::series::table::Table;
 use crate::model::TimeRange;
 
@@ -39,9 +39,9 @@ impl Part {
         self.segment.meta()
     }
 
-    /// Whether it holds late samples, whose times overlap with other segments'.
-    pub(super) fn is_late(&self) -> bool {
-        self.meta().flags & LATE != 0
+    /// Whether its rows are of histograms: their times, and how many observations each counts.
+    pub(super) fn has_histograms(&self) -> bool {
+        self.meta().flags & HISTOGRAMS != 0
     }
 
     /// The segment's number of a family of the table.
@@ -63,7 +63,6 @@ fn overlaps(meta: &SegmentMeta, range: TimeRange) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Bad {
     pub(super) meta: SegmentMeta,
-    pub(super) why: String,
 }
 
 /// What is beside the head of one organisation, at one moment.
@@ -139,6 +138,11 @@ impl SegmentSet {
         let last = part.meta().last_log_seq;
         let about = move |tombstone: &&Tombstone| last <= tombstone.upto_seq && tombstone.names(series);
         self.tombstones.iter().map(|(_, tombstone)| &**tombstone).filter(about)
+    }
+
+    /// The segments that have histograms and what else stands beside the rows, those that win last.
+    pub(super) fn beside(&self) -> impl Iterator<Item = &Arc<Part>> {
+        self.parts.iter().filter(|part| part.has_histograms())
     }
 
     /// List entries of everything that is listed, in order of number.

@@ -13,7 +13,7 @@ use super::quota::Usage;
 use super::segments::{Obsolete, SegmentSet};
 use super::series::identity::Secret;
 use super::series::table::Table;
-use super::series::{definition, metadata, registry};
+use super::series::{metadata, registry};
 use super::side::Side;
 use super::wal::log::Outcome;
 use super::wal::record::{Kind, parse_seal, record_bytes};
@@ -156,6 +156,32 @@ impl OrgStore {
         let next = Arc::new(next(&self.segments()));
         *self.segments.write().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(())
+    }
+
+    // What a seal asks of a window: of floats, and of what is beside them.
+
+    pub(super) fn close_window(&self, until_ms: i64) {
+        self.head.close_window(until_ms);
+        self.side.close_window(until_ms);
+    }
+
+    pub(super) fn release_closed(&self) {
+        self.head.release_closed();
+        self.side.release_closed();
+    }
+
+    pub(super) fn reopen(&self) {
+        self.head.reopen();
+        self.side.reopen();
+    }
+
+    pub(super) fn least_ms(&self) -> Option<i64> {
+        let beside = self.side.extent().map(|(least, _)| least);
+        self.head.least_ms().into_iter().chain(beside).min()
+    }
+
+    pub(super) fn greatest_ms(&self) -> Option<i64> {
+        self.head.greatest_ms().max(self.side.extent().map(|(_, greatest)| greatest))
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
@@ -390,16 +416,11 @@ impl Stores {
                     store.last_seq.store(seq, Ordering::Release);
                 }
                 let mut table = store.table_mut();
-                let mut wrong = None;
-                definition::decode(body, &mut |id, pairs| {
-                    if let Err(what) = table.define(id, pairs, kind == Kind::RegistrySeries) {
-                        wrong.get_or_insert(what);
-                    }
-                })?;
+                let defined = table.define_all(body, kind == Kind::RegistrySeries);
                 store.usage.set_names(&table);
                 drop(table);
                 self.settle_names(&store);
-                wrong.map_or_else(|| Ok(Outcome::default()), |what| Err(Damage::new(0, what)))
+                defined.map(|()| Outcome::default())
             }
             Kind::Metadata | Kind::RegistryMetadata => {
                 let store = self.org_or_new(org);
@@ -414,8 +435,7 @@ impl Stores {
                 let until_ms = parse_seal(body)?;
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
-                store.head.close_window(until_ms);
-                store.side.close_window(until_ms);
+                store.close_window(until_ms);
                 // What was logged before is in segments soon, and the log is trimmed after them.
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
                 Ok(Outcome { record_seq: seq, ..Outcome::default() })

@@ -3,16 +3,19 @@
 //! * [`finish_backup`]: from the links and copies that a server sets aside to a folder with `MANIFEST.json`.
 //! * [`restore`]: from such a folder to a data folder, every hash verified first.
 //! * [`check`]: reads everything and changes nothing.
+//! * [`repair`]: a new folder with what is provably good.
 
 mod backup;
 mod check;
 mod manifest;
+mod repair;
 mod restore;
 mod tree;
 
 pub use backup::{BackupReport, finish_backup};
 pub use check::{CheckError, CheckOptions, CheckReport, Seen, check};
 pub use manifest::{Facts, ManifestError};
+pub use repair::{RepairError, RepairReport, repair};
 pub use restore::{RestoreError, RestoreReport, restore};
 pub use tree::TreeError;
 

@@ -9,7 +9,7 @@ use promlet::clock::Clock;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::Value as Json;
 
-use crate::harness::{ORG, Server};
+use crate::harness::{ORG, Server, Start, bootstrap};
 
 const SERIES: usize = 8;
 
@@ -93,7 +93,12 @@ fn key_ids(server: &Server, cookie: &str) -> Vec<String> {
 fn files_below(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("read").path()) {
-        if entry.is_dir() { found.extend(files_below(&entry)) } else { found.push(entry) }
+        match entry.is_dir() {
+            true => found.extend(files_below(&entry)),
+            // Not the socket that a killed server leaves.
+            false if entry.is_file() => found.push(entry),
+            false => {}
+        }
     }
     found.sort();
     found
@@ -338,4 +343,86 @@ fn a_folder_in_use_is_not_checked_and_says_who_uses_it() {
     let foreign = tempfile::tempdir().expect("a folder");
     let refused = promlet(&["check"], &[foreign.path()]);
     assert!(said(&refused).contains("holds no promlet store"), "{}", said(&refused));
+}
+
+/// Flips a bit in the middle of what is written of the log's newest file with records.
+fn damage_log(dir: &Path) {
+    let mut logs = files_below(&dir.join("wal"));
+    logs.retain(|path| path.to_string_lossy().ends_with(".wal"));
+    let ends = logs.iter().map(|path| {
+        let bytes = std::fs::read(path).expect("read");
+        bytes.iter().rposition(|b| *b != 0).unwrap_or(0)
+    });
+    let (end, path) = ends.zip(&logs).max().expect("a log");
+    let mut bytes = std::fs::read(path).expect("read");
+    bytes[end / 2] ^= 1;
+    std::fs::write(path, bytes).expect("written");
+}
+
+#[test]
+fn repair_saves_what_is_good_into_a_new_folder_and_says_what_is_lost() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = tempfile::tempdir().expect("a folder");
+    let base = stopped(dir.path());
+    let whole = out.path().join("whole");
+    let text = succeeded(&promlet(&["repair", "--to"], &[&whole, dir.path()]));
+    assert!(text.contains("nothing is lost"), "{text}");
+    let segments: Vec<_> = files_below(&dir.path().join("segments"));
+    let mut bytes = std::fs::read(&segments[0]).expect("read");
+    bytes[70] ^= 1;
+    std::fs::write(&segments[0], bytes).expect("written");
+    damage_log(dir.path());
+    std::fs::write(dir.path().join("control/db"), b"").expect("written");
+    let before: Vec<_> = files_below(dir.path()).iter().map(|p| std::fs::read(p).expect("read")).collect();
+    let saved = out.path().join("saved");
+    let text = succeeded(&promlet(&["repair", "--to"], &[&saved, dir.path()]));
+    let after: Vec<_> = files_below(dir.path()).iter().map(|p| std::fs::read(p).expect("read")).collect();
+    assert!(before == after, "never in place");
+    assert!(text.contains("written anew") && text.contains("is lost"), "{text}");
+    let (report, code) = check(true, &saved);
+    assert_eq!(code, 0, "{report:#}");
+    let all = expected(0..250);
+    for (folder, is_whole) in [(&whole, true), (&saved, false)] {
+        let server = Server::serve(folder);
+        let cookie = server.sign_in();
+        let found = samples(&server, &cookie, base);
+        assert!(found.iter().all(|(place, value)| all.get(place) == Some(value)), "nothing is invented");
+        match is_whole {
+            true => assert_eq!(found, all),
+            // One block of a series and one record of the log.
+            false => assert!((1_800..2_000).contains(&found.len()), "{} samples", found.len()),
+        }
+        let (_, secret) = server.api_key(&cookie);
+        assert!(write(&server, &secret, base, 3_000), "it goes on");
+        assert!(server.terminate().success());
+        let server = Server::serve(folder);
+        assert_eq!(samples(&server, &cookie, base).len(), found.len() + SERIES);
+    }
+}
+
+#[test]
+fn accept_loss_ends_a_read_only_start_and_keeps_the_old_log() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let base = stopped(dir.path());
+    damage_log(dir.path());
+    let start = |args| Server::start(&Start { args, dir: dir.path(), env: &bootstrap() });
+    let server = start(&["serve", "--accept-loss"]);
+    assert!(server.log().contains("accepted as lost"), "{}", server.log());
+    let cookie = server.sign_in();
+    let found = samples(&server, &cookie, base);
+    let all = expected(0..250);
+    assert!(found.iter().all(|(place, value)| all.get(place) == Some(value)), "nothing is invented");
+    assert_eq!(found.len(), all.len() - SERIES, "one record, one sample of each series");
+    let (_, secret) = server.api_key(&cookie);
+    assert!(write(&server, &secret, base, 3_000), "it takes samples");
+    server.kill();
+    let kept = std::fs::read_dir(dir.path().join("quarantine")).expect("there");
+    let kept: Vec<_> =
+        kept.map(|entry| entry.expect("read").file_name().to_string_lossy().into_owned()).collect();
+    assert!(kept.iter().any(|name| name.ends_with("-wal")), "{kept:?}");
+    let server = start(&["serve"]);
+    assert_eq!(samples(&server, &cookie, base).len(), found.len() + SERIES);
+    assert!(server.terminate().success());
+    let server = start(&["serve", "--accept-loss"]);
+    assert!(!server.log().contains("accepted as lost"), "nothing is lost any more: {}", server.log());
 }

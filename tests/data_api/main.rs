@@ -5,6 +5,7 @@
 mod house;
 mod wire;
 
+mod deleting;
 mod listings;
 mod mount;
 mod questions;

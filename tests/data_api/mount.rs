@@ -4,7 +4,7 @@ use axum::body::Body;
 use serde_json::{Value, json};
 
 use crate::house::{Reply, Who, ask};
-use crate::wire::{NOW, Stage, describe, encode, escaped, post_block, snappy};
+use crate::wire::{NOW, Stage, describe, encode, encode_labels, escaped, nested, post_block, snappy, varint};
 
 const MOUNT: &str = "prometheus/api/v1";
 
@@ -208,6 +208,81 @@ async fn listings_list() {
     // Windows that end in the future, as promtool sends them.
     let wide = format!("series?match[]=up&start={}&end={}.1234567", NOW - 31_536_000, NOW + 31_536_000);
     assert_eq!(ask_mount(&stage, &who, &wide).await["data"].as_array().expect("a list").len(), 2);
+}
+
+#[tokio::test]
+async fn what_makes_the_series_is_told_within_the_scope() {
+    let stage = Stage::with_shop().await;
+    let who = reader(&stage).await;
+    let of = |name: &str, value: u64| json!({ "name": name, "value": value });
+    let data = ask_mount(&stage, &who, "status/tsdb").await["data"].clone();
+    let head = json!({ "numSeries": 5, "numLabelPairs": 6, "chunkCount": 5, "minTime": (NOW - 900) * 1_000, "maxTime": NOW * 1_000 });
+    assert_eq!(data["headStats"], head);
+    assert_eq!(data["seriesCountByMetricName"], json!([of("http_requests_total", 3), of("up", 2)]));
+    let values = json!([of("__name__", 2), of("job", 2), of("tenant", 2)]);
+    assert_eq!(data["labelValueCountByLabelName"], values);
+    assert_eq!(data["memoryInBytesByLabelName"][0], of("__name__", 21));
+    assert_eq!(data["seriesCountByLabelValuePair"][0], of("__name__=http_requests_total", 3));
+    assert_eq!(data["seriesCountByLabelValuePair"].as_array().expect("a list").len(), 6);
+    let one = ask_mount(&stage, &who, "status/tsdb?limit=1").await;
+    assert_eq!(one["data"]["labelValueCountByLabelName"], json!([of("__name__", 2)]));
+    let token = stage.embed(json!({ "match": ["tenant=\"b\""] })).await;
+    let scoped = ask_mount(&stage, &token, "status/tsdb").await;
+    let (data, pairs) = (&scoped["data"], &scoped["data"]["seriesCountByLabelValuePair"]);
+    assert_eq!((&data["headStats"]["numSeries"], pairs.as_array().expect("a list").len()), (&json!(1), 3));
+    assert!(!scoped.to_string().contains("web") && !scoped.to_string().contains("up\""), "{scoped}");
+    assert_eq!(stage.get_as(&who, &format!("{MOUNT}/status/tsdb?limit=0")).await.status, 400);
+    assert_eq!(stage.get_as(&Who::Nobody, &format!("{MOUNT}/status/tsdb")).await.status, 401);
+    let blind = stage.embed(json!({ "endpoints": ["range"] })).await;
+    assert_eq!(stage.get_as(&blind, &format!("{MOUNT}/status/tsdb")).await.status, 403);
+}
+
+#[tokio::test]
+async fn exemplars_are_those_of_what_an_expression_selects() {
+    let stage = Stage::new().await;
+    let who = reader(&stage).await;
+    let series = |job: &str, trace: &str| {
+        let mut message = encode_labels(&[("__name__", "requests_total"), ("job", job)]);
+        let mut exemplar = encode_labels(&[("trace_id", trace)]);
+        exemplar.push(2 << 3 | 1);
+        exemplar.extend_from_slice(&1.5f64.to_le_bytes());
+        exemplar.push(3 << 3);
+        varint(u64::try_from(NOW * 1_000 - 500).expect("after 1970"), &mut exemplar);
+        nested(3, &exemplar, &mut message);
+        let mut sample = vec![1 << 3 | 1];
+        sample.extend_from_slice(&7.0f64.to_le_bytes());
+        sample.push(2 << 3);
+        varint(u64::try_from(NOW * 1_000).expect("after 1970"), &mut sample);
+        nested(2, &sample, &mut message);
+        message
+    };
+    let mut body = Vec::new();
+    nested(1, &series("api", "abc"), &mut body);
+    nested(1, &series("web", "def"), &mut body);
+    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    assert_eq!(reply.status, 204, "{}", reply.body);
+    let ask = |query: &str, more: &str| format!("query_exemplars?query={}{more}", escaped(query));
+    let one = |job: &str, trace: &str| {
+        json!({
+            "seriesLabels": { "__name__": "requests_total", "job": job },
+            "exemplars": [{ "labels": { "trace_id": trace }, "value": "1.5", "timestamp": 1_799_999_999.5 }],
+        })
+    };
+    let (api, web) = (one("api", "abc"), one("web", "def"));
+    let api_only = "sum(rate(requests_total{job=\"api\"}[5m])) / 2";
+    for (path, expected) in [
+        (ask("requests_total", ""), json!([api, web])),
+        (ask(api_only, ""), json!([api])),
+        (ask("requests_total{job=\"web\"} or requests_total{job=\"api\"}", ""), json!([api, web])),
+        (ask("requests_total", "&start=1&end=2"), json!([])),
+        (ask("1 + 1", ""), json!([])),
+    ] {
+        assert_eq!(ask_mount(&stage, &who, &path).await["data"], expected, "{path}");
+        stage.house.pass(std::time::Duration::from_millis(10));
+    }
+    let token = stage.embed(json!({ "match": ["job=\"web\""] })).await;
+    assert_eq!(ask_mount(&stage, &token, &ask("requests_total", "")).await["data"], json!([web]));
+    assert_eq!(stage.get_as(&who, &format!("{MOUNT}/query_exemplars")).await.status, 400);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use crate::api::prom_json::BodyTooLarge;
 use crate::ingest::DecodeError;
 use crate::promql::QueryError;
 use crate::promql::syntax::SyntaxError;
-use crate::tsdb::{AppendError, Capacity};
+use crate::tsdb::{AppendError, Capacity, DeleteError};
 
 /// Prometheus answers the same kinds with 400 (bad data), 422 (execution) and 503 (timeout).
 impl From<QueryError> for ApiError {
@@ -59,6 +59,20 @@ impl From<AppendError> for ApiError {
                     .with_retry_after(jittered_retry())
             }
             AppendError::Closed => ApiError::shutting_down(),
+        }
+    }
+}
+
+impl From<DeleteError> for ApiError {
+    fn from(error: DeleteError) -> ApiError {
+        match error {
+            DeleteError::NoSelector => ApiError::new(Code::InvalidParameter, error.to_string()),
+            DeleteError::Log(refused) => refused.into(),
+            DeleteError::Manifest(_) => {
+                tracing::error!("samples were not deleted: {error}");
+                ApiError::new(Code::StorageDegraded, "the deletion could not be made durable")
+                    .with_retry_after(jittered_retry())
+            }
         }
     }
 }

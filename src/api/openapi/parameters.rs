@@ -157,14 +157,23 @@ const MOUNT_BETWEEN: &[Parameter] = &[
     p("end", Kind::Time, "Only what has data up to here"),
     p("limit", Kind::Count(0, u32::MAX as u64), "Items at most; 0 is no limit"),
 ];
+const MOUNT_DELETE: &[Parameter] = &[
+    p("match[]", Kind::RepeatedRequired, "Selectors; a series loses samples if it passes any"),
+    p("start", Kind::Time, "The first sample to go; from the beginning by default"),
+    p("end", Kind::Time, "The last sample to go; up to the end by default"),
+];
 const MOUNT_STATUS: &[Parameter] = &[p("limit", Kind::Count(1, 10_000), "Items of each list; 10 by default")];
 const MOUNT_METADATA: &[Parameter] = &[
     p("metric", Kind::Text, "Only this metric"),
     p("limit", Kind::Count(0, u32::MAX as u64), "Metrics at most; 0 is no limit"),
 ];
 
+/// In place of a schema: the answer has no body.
+const NOTHING: &str = "";
+
 /// What below `/api/v1/orgs/{slug}/` answers with which schema to which parameters.
 const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
+    ("ingest/rejects", "Rejects", &[]),
     ("metrics", "Metrics", &[METRICS, WITHIN, PAGED]),
     ("metrics/{name}/labels", "MetricLabels", &[VALUES, WITHIN]),
     ("labels/{label}/values", "LabelValues", &[WITHIN, PAGED]),
@@ -180,6 +189,7 @@ const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
     ("prometheus/api/v1/metadata", "PrometheusData", &[MOUNT_METADATA]),
     ("prometheus/api/v1/format_query", "PrometheusData", &[MOUNT_QUERY]),
     ("prometheus/api/v1/status/buildinfo", "PrometheusData", &[]),
+    ("prometheus/api/v1/admin/tsdb/delete_series", NOTHING, &[MOUNT_DELETE]),
     ("prometheus/api/v1/status/tsdb", "PrometheusData", &[MOUNT_STATUS]),
     ("prometheus/api/v1/query_exemplars", "PrometheusData", &[MOUNT_QUERY, MOUNT_BETWEEN]),
     ("prometheus/api/v1/rules", "PrometheusData", &[]),
@@ -198,5 +208,5 @@ pub(super) fn of(path: &str) -> Vec<Parameter> {
 
 /// The name of the schema of its answer.
 pub(super) fn answer(path: &str) -> Option<&'static str> {
-    endpoint(path).map(|(_, schema, _)| *schema)
+    endpoint(path).map(|(_, schema, _)| *schema).filter(|schema| *schema != NOTHING)
 }

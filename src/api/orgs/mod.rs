@@ -1,6 +1,7 @@
 //! Everything below `/orgs/{slug}`, one file per resource.
 
 pub mod api_keys;
+pub mod delete_series;
 pub mod embed_tokens;
 pub mod metrics;
 pub mod organisations;

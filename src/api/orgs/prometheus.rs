@@ -90,7 +90,7 @@ fn both<H: Handler<T, ReadDeps>, T: 'static>(
 }
 
 /// URL and form parameters, merged.
-struct Given(Params);
+pub(super) struct Given(pub(super) Params);
 
 impl<S: Send + Sync> FromRequest<S> for Given {
     type Rejection = ApiError;
@@ -124,7 +124,7 @@ async fn healthy() -> &'static str {
 }
 
 /// Puts the parameter's name in front, as upstream does.
-fn in_parameter(name: &'static str) -> impl Fn(ApiError) -> ApiError {
+pub(super) fn in_parameter(name: &'static str) -> impl Fn(ApiError) -> ApiError {
     move |error| match error.code() {
         Code::BadExpr => {
             ApiError::new(Code::BadExpr, format!("invalid parameter {name:?}: {}", error.detail()))

@@ -4,6 +4,7 @@
 //! Memory: one series' samples of the time at hand, the directory of the segment being written, 1 MiB of buffer.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::clock::Stopwatch;
-use crate::model::StoreId;
+use crate::model::{Exemplar, Histogram, HistogramColumns, StoreId, TimeRange, Timestamp};
 use crate::tsdb::error::DiskError;
 use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::options::Rest;
@@ -21,6 +22,7 @@ use crate::tsdb::segment::{
     SegmentWriter,
 };
 use crate::tsdb::segments::Part;
+use crate::tsdb::side::{exemplars, sealed};
 
 /// Blocks of fewer samples are joined with their neighbours: a quarter of the 1,024 that a block may have.
 const BLOCK_SMALL: usize = 256;
@@ -172,13 +174,15 @@ pub(super) fn merge(
         part.segment.read_through();
     }
     let Some(width) = merge.cut_ms else {
-        return Window { merge, from: i64::MIN, to: i64::MAX, writer: None, pace, written }.run();
+        let ends = (true, true);
+        return Window { merge, from: i64::MIN, to: i64::MAX, ends, writer: None, pace, written }.run();
     };
     // As many as the planner counted: a few.
     for number in least.div_euclid(width)..=most.div_euclid(width) {
         let from = number.saturating_mul(width);
         let to = from.saturating_add(width - 1);
-        Window { merge, from, to, writer: None, pace: &mut *pace, written: &mut *written }.run()?;
+        let ends = (number == least.div_euclid(width), number == most.div_euclid(width));
+        Window { merge, from, to, ends, writer: None, pace: &mut *pace, written: &mut *written }.run()?;
     }
     Ok(())
 }
@@ -188,6 +192,8 @@ struct Window<'t, 'm, 'p> {
     merge: &'t Merge<'t>,
     from: i64,
     to: i64,
+    /// Whether it is the first, and the last.
+    ends: (bool, bool),
     writer: Option<SegmentWriter>,
     pace: &'m mut Pace<'p>,
     written: &'m mut Vec<SegmentMeta>,
@@ -195,7 +201,7 @@ struct Window<'t, 'm, 'p> {
 
 impl<'t> Window<'t, '_, '_> {
     fn run(mut self) -> Result<(), MergeError> {
-        let done = self.families();
+        let done = self.families().and_then(|()| self.beside());
         match (done, self.writer) {
             (Ok(()), Some(writer)) => {
                 self.written.push(writer.finish()?);
@@ -235,6 +241,77 @@ impl<'t> Window<'t, '_, '_> {
             cursor.segment.intact().map_err(|damage| damaged(cursor.segment, damage))?;
         }
         Ok(())
+    }
+
+    /// What stands beside the rows: in the last of the window's segments.
+    fn beside(&mut self) -> Result<(), MergeError> {
+        let sources = self.merge.sources;
+        let ids: BTreeSet<u32> = sources.iter().flat_map(|part| part.segment.beside_ids()).collect();
+        let most = sources.iter().map(|part| part.meta().max_ms).max().unwrap_or(self.to).min(self.to);
+        for id in ids {
+            let (run, span) =
+                if id == sealed::EXEMPLARS_ID { self.exemplars()? } else { self.beside_of(id)? };
+            if run.is_empty() {
+                continue;
+            }
+            let mut writer = match self.writer.take() {
+                Some(writer) => writer,
+                None => self.create()?,
+            };
+            let put = writer.beside(id, &run, span.unwrap_or((most, most)));
+            self.writer = Some(writer);
+            put?;
+            self.pace.wrote(run.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// The run of a series, and the time of its histograms.
+    fn beside_of(&self, id: u32) -> Result<(Vec<u8>, Option<(i64, i64)>), MergeError> {
+        let range = TimeRange::new(Timestamp::from_ms(self.from), Timestamp::from_ms(self.to));
+        let (mut histograms, mut starts) = (HistogramColumns::default(), Vec::new());
+        for part in self.merge.sources {
+            let segment = &part.segment;
+            let run = segment.beside(id).map_err(|damage| damaged(segment, damage))?.unwrap_or_default();
+            let mut here = HistogramColumns::default();
+            sealed::read_histograms(run, range, &mut here)
+                .and_then(|()| sealed::read_starts(run, &mut starts))
+                .map_err(|damage| damaged(segment, segment.beside_damage(damage)))?;
+            let kept = |at: i64| !self.deleted(segment, id).any(|tombstone| tombstone.hides(id, at));
+            histograms.extend(here.times.into_iter().zip(here.histograms).filter(|(at, _)| kept(*at)));
+        }
+        sealed::settle(&mut histograms);
+        // A start that is older than everything goes with the first window.
+        starts.retain(|(at, _)| *at <= self.to && (self.from <= *at || self.ends.0));
+        sealed::settle_starts(&mut starts);
+        let samples: Vec<(i64, &Histogram)> =
+            histograms.times.iter().copied().zip(&histograms.histograms).collect();
+        let mut run = Vec::new();
+        sealed::put_histograms(&mut run, &samples);
+        sealed::put_starts(&mut run, &starts);
+        Ok((run, histograms.times.first().copied().zip(histograms.times.last().copied())))
+    }
+
+    /// The newest exemplars of all sources, in the last window.
+    fn exemplars(&self) -> Result<(Vec<u8>, Option<(i64, i64)>), MergeError> {
+        let mut all: VecDeque<(u32, Exemplar)> = VecDeque::new();
+        for part in self.merge.sources.iter().filter(|_| self.ends.1) {
+            let segment = &part.segment;
+            let run = segment.beside(sealed::EXEMPLARS_ID).map_err(|damage| damaged(segment, damage))?;
+            let read = sealed::read_exemplars(run.unwrap_or_default(), |series, exemplar| {
+                let at = exemplar.at.as_ms();
+                if !self.deleted(segment, series).any(|tombstone| tombstone.hides(series, at)) {
+                    all.push_back((series, exemplar));
+                    if all.len() > exemplars::ORG_MAX {
+                        all.pop_front();
+                    }
+                }
+            });
+            read.map_err(|damage| damaged(segment, segment.beside_damage(damage)))?;
+        }
+        let mut run = Vec::new();
+        sealed::put_exemplars(&mut run, all.iter().map(|(series, exemplar)| (*series, exemplar)));
+        Ok((run, None))
     }
 
     fn family(&mut self, key: &Key, rows: &mut [Rows<'t>], arena: &mut Arena) -> Result<(), MergeError> {

@@ -374,8 +374,14 @@ pub(super) fn retire(store: &OrgStore, folder: &Folder, parts: &[Arc<Part>], rea
 }
 
 fn next_job(store: &OrgStore, compactor: &Compactor, zeal: Zeal) -> Option<Job> {
+    // Floats and histograms are never in one segment.
+    job_among(store, compactor, zeal, 0).or_else(|| job_among(store, compactor, zeal, HISTOGRAMS))
+}
+
+fn job_among(store: &OrgStore, compactor: &Compactor, zeal: Zeal, kind: u8) -> Option<Job> {
     let set = store.segments();
-    let segments = set.metas();
+    let mut segments = set.metas();
+    segments.retain(|meta| meta.flags & HISTOGRAMS == kind);
     let mut avoid: BTreeSet<u64> = set.bad.iter().map(|bad| bad.meta.seq).collect();
     avoid.extend(compactor.failed.iter().filter(|(org, _)| *org == store.org).map(|(_, seq)| *seq));
     let tombstones: Vec<&Tombstone> = set.tombstones.iter().map(|(_, tombstone)| &**tombstone).collect();
@@ -388,11 +394,12 @@ fn what_comes_out(org: OrgId, job: &Job, set: &SegmentSet, sources: &[Arc<Part>]
     let metas = || sources.iter().map(|part| part.meta());
     let least = metas().map(|meta| meta.min_ms).min().unwrap_or(i64::MAX);
     let most = metas().map(|meta| meta.max_ms).max().unwrap_or(i64::MIN);
-    let others = set.metas();
+    let histograms = metas().fold(0, |flags, meta| flags | meta.flags & HISTOGRAMS);
+    let mut others = set.metas();
+    others.retain(|meta| meta.flags & HISTOGRAMS == histograms);
     let mixed = others
         .iter()
         .any(|meta| !job.sources.contains(&meta.seq) && meta.min_ms <= most && least <= meta.max_ms);
-    let histograms = metas().fold(0, |flags, meta| flags | meta.flags & HISTOGRAMS);
     NewSegment {
         org,
         seq: 0,

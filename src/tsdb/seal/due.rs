@@ -165,7 +165,7 @@ fn end_for(store: &OrgStore, end: i64) -> i64 {
 
 /// Whether there is anything to move, or a log file waits for this organisation alone.
 fn has_work(store: &OrgStore, until: i64, log: &Log) -> bool {
-    if store.head.least_ms().is_some_and(|least| least < until) {
+    if store.least_ms().is_some_and(|least| least < until) {
         return true;
     }
     let set = store.segments();

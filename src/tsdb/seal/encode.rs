@@ -13,10 +13,11 @@ use std::time::Duration;
 use super::SealError;
 use crate::clock::Stopwatch;
 use crate::kv::with_sources;
-use crate::model::{Labels, OrgId, StoreId};
+use crate::model::{Histogram, HistogramColumns, Labels, OrgId, StoreId};
 use crate::tsdb::options::Rest;
 use crate::tsdb::report::SampleColumns;
-use crate::tsdb::segment::{LATE, NewSegment, SegmentMeta, SegmentWriteError, SegmentWriter};
+use crate::tsdb::segment::{HISTOGRAMS, LATE, NewSegment, SegmentMeta, SegmentWriteError, SegmentWriter};
+use crate::tsdb::side::sealed;
 use crate::tsdb::store::OrgStore;
 
 /// Not cut: a window, and the one after it that waited.
@@ -113,7 +114,25 @@ pub(super) fn write(
     pace: Pace<'_>,
     written: &mut Vec<SegmentMeta>,
 ) -> Result<(), SealError> {
-    let Some(least) = store.head.least_ms().filter(|least| *least < window.until) else { return Ok(()) };
+    if let Some(least) = store.head.least_ms().filter(|least| *least < window.until) {
+        write_kind(store, (dir, id, false), window, least, &pace, written)?;
+    }
+    let beside = store.side.extent().map_or(window.until, |(least, _)| least);
+    if store.side.has_closed() {
+        write_kind(store, (dir, id, true), window, beside.min(window.until - 1), &pace, written)?;
+    }
+    Ok(())
+}
+
+/// The floats, or what is beside them.
+fn write_kind(
+    store: &OrgStore,
+    (dir, id, beside): (&Path, StoreId, bool),
+    window: &Window,
+    least: i64,
+    pace: &Pace<'_>,
+    written: &mut Vec<SegmentMeta>,
+) -> Result<(), SealError> {
     let last = window.until - 1;
     let cuts = Cuts {
         since: window.since,
@@ -126,13 +145,15 @@ pub(super) fn write(
             store,
             dir,
             id,
+            beside,
             window,
             cuts: &cuts,
             wanted,
             open: BTreeMap::new(),
             later: BTreeSet::new(),
         };
-        let later = match pass.run(&pace) {
+        let run = if beside { pass.run_beside(pace) } else { pass.run(pace) };
+        let later = match run {
             Ok(()) => pass.finish(written)?,
             Err(e) => {
                 pass.abandon(written);
@@ -151,6 +172,8 @@ struct Pass<'t> {
     store: &'t OrgStore,
     dir: &'t Path,
     id: StoreId,
+    /// Whether it is about histograms, start timestamps and exemplars.
+    beside: bool,
     window: &'t Window,
     cuts: &'t Cuts,
     /// None: whatever there is.
@@ -189,6 +212,66 @@ impl Pass<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The same for what is beside the floats: rows of how many observations each histogram counts, and runs of the rest.
+    fn run_beside(&mut self, pace: &Pace<'_>) -> Result<(), SealError> {
+        let mut watch = Stopwatch::start();
+        let closed = self.store.side.closed_series();
+        let (mut histograms, mut starts, mut bits) = (HistogramColumns::default(), Vec::new(), Vec::new());
+        let families = self.store.table().families.len();
+        for family in 0..families {
+            for id in self.ids(family).into_iter().filter(|id| closed.binary_search(id).is_ok()) {
+                histograms.clear();
+                starts.clear();
+                bits.clear();
+                self.store.side.copy_closed(id, &mut histograms, &mut starts);
+                let Some(labels) = self.store.table().labels(id) else { continue };
+                bits.extend(histograms.histograms.iter().map(|histogram| histogram.count().to_bits()));
+                self.series(family, id, &labels, &histograms.times, &bits)?;
+                for (piece, span, run) in self.runs(&histograms, &starts) {
+                    self.put_run(piece, id, &run, span)?;
+                }
+                pace.rest(&mut watch);
+            }
+        }
+        let mut run = Vec::new();
+        sealed::put_exemplars(&mut run, self.store.side.exemplars().closed());
+        if !run.is_empty() {
+            let last = self.window.until - 1;
+            self.put_run(self.cuts.piece(last), sealed::EXEMPLARS_ID, &run, (last, last))?;
+        }
+        Ok(())
+    }
+
+    /// The runs of a series by piece; start timestamps go with the newest, since they hold until others come.
+    fn runs(
+        &self,
+        histograms: &HistogramColumns,
+        starts: &[(i64, i64)],
+    ) -> Vec<(Piece, (i64, i64), Vec<u8>)> {
+        let last = self.window.until - 1;
+        let mut runs: BTreeMap<Piece, ((i64, i64), Vec<u8>)> = BTreeMap::new();
+        let all: Vec<(i64, &Histogram)> =
+            histograms.times.iter().copied().zip(&histograms.histograms).collect();
+        for group in all.chunk_by(|a, b| self.cuts.piece(a.0) == self.cuts.piece(b.0)) {
+            let (Some((first, _)), Some((end, _))) = (group.first(), group.last()) else { continue };
+            let run = runs.entry(self.cuts.piece(*first)).or_insert(((*first, *end), Vec::new()));
+            sealed::put_histograms(&mut run.1, group);
+        }
+        if !starts.is_empty() {
+            let run = runs.entry(self.cuts.piece(last)).or_insert(((last, last), Vec::new()));
+            sealed::put_starts(&mut run.1, starts);
+        }
+        runs.into_iter().map(|(piece, (span, run))| (piece, span, run)).collect()
+    }
+
+    fn put_run(&mut self, piece: Piece, id: u32, run: &[u8], span: (i64, i64)) -> Result<(), SealError> {
+        let org = self.store.org;
+        match self.writer_of(piece)? {
+            Some(open) => open.writer.beside(id, run, span).map_err(|e| failed(org, e)),
+            None => Ok(()),
+        }
     }
 
     /// The series of a family, ascending.
@@ -231,25 +314,8 @@ impl Pass<'_> {
         labels: &Labels,
         (times, bits): (&[i64], &[u64]),
     ) -> Result<(), SealError> {
-        let is_wanted = self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&piece));
-        if !is_wanted {
-            return Ok(());
-        }
-        if !self.open.contains_key(&piece) && self.open.len() == OPEN_MAX {
-            self.later.insert(piece);
-            return Ok(());
-        }
         let org = self.store.org;
-        let open = match self.open.remove(&piece) {
-            Some(open) if open.writer.is_full() => {
-                let mut finished = open.finished;
-                finished.push(open.writer.finish().map_err(|e| failed(org, e))?);
-                Open { writer: self.create(piece)?, family: None, finished }
-            }
-            Some(open) => open,
-            None => Open { writer: self.create(piece)?, family: None, finished: Vec::new() },
-        };
-        let open = self.open.entry(piece).or_insert(open);
+        let Some(open) = self.writer_of(piece)? else { return Ok(()) };
         let mut write = || {
             if open.family.replace(family) != Some(family) {
                 let names: Vec<&str> = labels.iter().map(|label| &*label.name).collect();
@@ -261,12 +327,35 @@ impl Pass<'_> {
         write().map_err(|e| failed(org, e))
     }
 
+    /// The writer of a piece; none where the piece is for another pass.
+    fn writer_of(&mut self, piece: Piece) -> Result<Option<&mut Open>, SealError> {
+        let is_wanted = self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&piece));
+        if !is_wanted {
+            return Ok(None);
+        }
+        if !self.open.contains_key(&piece) && self.open.len() == OPEN_MAX {
+            self.later.insert(piece);
+            return Ok(None);
+        }
+        let org = self.store.org;
+        let open = match self.open.remove(&piece) {
+            Some(open) if open.writer.is_full() => {
+                let mut finished = open.finished;
+                finished.push(open.writer.finish().map_err(|e| failed(org, e))?);
+                Open { writer: self.create(piece)?, family: None, finished }
+            }
+            Some(open) => open,
+            None => Open { writer: self.create(piece)?, family: None, finished: Vec::new() },
+        };
+        Ok(Some(self.open.entry(piece).or_insert(open)))
+    }
+
     fn create(&self, piece: Piece) -> Result<SegmentWriter, SealError> {
         let new = NewSegment {
             org: self.store.org,
             seq: self.store.next_segment.fetch_add(1, Ordering::Relaxed),
             level: 0,
-            flags: if piece.late { LATE } else { 0 },
+            flags: if piece.late { LATE } else { 0 } | if self.beside { HISTOGRAMS } else { 0 },
             first_log_seq: self.window.first_log_seq,
             last_log_seq: self.window.last_log_seq,
             replaces: Vec::new(),

@@ -12,7 +12,8 @@
 //!    4 FAMILIES      below
 //!    5 DICTIONARIES  u32 n; (n + 1) x u32 where each begins and the last one ends, from the start of the section;
 //!                    n dictionaries ([`super::dictionary`]): of label names; then of the values of each of them in turn
-//!   footer   5 x { u32 section id, u32 crc, u64 offset, u64 bytes }, in order of id and of place
+//!    6 BESIDE        only where the flag says histograms: [`super::beside`]
+//!   footer   5 or 6 x { u32 section id, u32 crc, u64 offset, u64 bytes }, in order of id and of place
 //!            list entry: u8 level, u8 flags (1 late samples, 2 histograms), u16 replaced n, u32 series,
 //!              i64 least time, i64 greatest time, u64 file bytes, u64 samples, u64 first log seq, u64 last log seq,
 //!              n x u64 segment seq replaced
@@ -37,7 +38,7 @@
 //! ```
 //! The list itself is control's (`tsdb::manifest`): the entry here lets it be checked, and made again if it is lost.
 
-use super::SegmentMeta;
+use super::{HISTOGRAMS, SegmentMeta};
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::bytes::Reader;
 use crate::tsdb::error::Damage;
@@ -56,7 +57,7 @@ pub(super) const LOCAL: u8 = 1;
 
 const MAGIC: &[u8; 8] = b"PROMSEG1";
 const END_MAGIC: &[u8; 8] = b"PROMSEGE";
-const SECTIONS: usize = 5;
+pub(super) const SECTIONS: usize = 6;
 const SECTION_BYTES: usize = 24;
 /// A footer at most: the sections, an entry, 65,535 replaced segments.
 const FOOTER_BYTES_MAX: usize = 1 << 20;
@@ -67,6 +68,7 @@ pub(super) const TIMES: usize = 1;
 pub(super) const COLUMNS: usize = 2;
 pub(super) const FAMILIES: usize = 3;
 pub(super) const DICTIONARIES: usize = 4;
+pub(super) const BESIDE: usize = 5;
 
 /// The first 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,10 +161,11 @@ impl Footer {
     pub(super) fn encode(&mut self, store: StoreId, start: u64) -> Vec<u8> {
         let replaced = u16::try_from(self.meta.replaces.len()).unwrap_or(u16::MAX);
         self.meta.replaces.truncate(usize::from(replaced));
-        let bytes = SECTIONS * SECTION_BYTES + self.meta.entry_bytes();
+        let count = sections_of(self.meta.flags);
+        let bytes = count * SECTION_BYTES + self.meta.entry_bytes();
         self.meta.file_bytes = start + (bytes + TAIL_BYTES) as u64;
         let mut out = Vec::with_capacity(bytes + TAIL_BYTES);
-        for (id, section) in (1u32..).zip(&self.sections) {
+        for (id, section) in (1u32..).zip(self.sections.iter().take(count)) {
             out.extend_from_slice(&id.to_le_bytes());
             out.extend_from_slice(&section.crc.to_le_bytes());
             out.extend_from_slice(&section.offset.to_le_bytes());
@@ -182,7 +185,7 @@ impl Footer {
     }
 
     /// The footer of a whole file; damage names its place in the file.
-    pub(super) fn decode(file: &[u8], store: StoreId, org: OrgId) -> Result<Footer, Damage> {
+    pub(super) fn decode(file: &[u8], store: StoreId, org: OrgId, flags: u8) -> Result<Footer, Damage> {
         let tail_at = file.len().saturating_sub(TAIL_BYTES);
         let at_tail = |what| Damage::new(tail_at, what);
         let mut tail = Reader::new(file.get(tail_at..).unwrap_or_default());
@@ -206,7 +209,7 @@ impl Footer {
         }
         let place = |damage: Damage| Damage { offset: damage.offset + start as u64, what: damage.what };
         let mut reader = Reader::new(bytes);
-        let sections = sections(&mut reader, start as u64).map_err(place)?;
+        let sections = sections(&mut reader, start as u64, sections_of(flags)).map_err(place)?;
         let mut meta = SegmentMeta::take_entry(&mut reader, org, seq).map_err(place)?;
         reader.end().map_err(place)?;
         meta.footer_crc = crc;
@@ -214,10 +217,15 @@ impl Footer {
     }
 }
 
-fn sections(reader: &mut Reader<'_>, end: u64) -> Result<[Section; SECTIONS], Damage> {
+/// How many sections a segment has.
+const fn sections_of(flags: u8) -> usize {
+    if flags & HISTOGRAMS == 0 { SECTIONS - 1 } else { SECTIONS }
+}
+
+fn sections(reader: &mut Reader<'_>, end: u64, count: usize) -> Result<[Section; SECTIONS], Damage> {
     let mut sections = [Section::default(); SECTIONS];
     let mut free = HEADER_BYTES as u64;
-    for (id, section) in (1u32..).zip(&mut sections) {
+    for (id, section) in (1u32..).zip(sections.iter_mut().take(count)) {
         if reader.u32()? != id {
             return Err(reader.damage("another section than expected"));
         }

@@ -4,6 +4,7 @@
 //! one in a single pass with bounded memory; [`read`] opens one through [`map`]. The file is drawn in [`format`], its
 //! blocks in [`block`].
 
+mod beside;
 mod block;
 mod dictionary;
 mod directory;

@@ -6,15 +6,16 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::beside::Beside;
 use super::block::{TimeHeader, time_header, times_of, values_within};
 use super::dictionary::Dictionary;
 use super::format::{
-    COLUMNS, DATA, DICTIONARIES, DIRECT, FAMILIES, Footer, Found, HEADER_BYTES, Header, LOCAL, Section,
-    TAIL_BYTES, TIMES, VERSION,
+    BESIDE, COLUMNS, DATA, DICTIONARIES, DIRECT, FAMILIES, Footer, Found, HEADER_BYTES, Header, LOCAL,
+    SECTIONS, Section, TAIL_BYTES, TIMES, VERSION,
 };
 use super::map::{Advice, Map};
 use super::packed::Packed;
-use super::{SegmentDamage, SegmentError, SegmentMeta};
+use super::{HISTOGRAMS, SegmentDamage, SegmentError, SegmentMeta};
 use crate::model::{StoreId, TimeRange};
 use crate::tsdb::bytes::Reader;
 use crate::tsdb::disk;
@@ -27,7 +28,7 @@ pub(in crate::tsdb) struct Segment {
     meta: SegmentMeta,
     path: PathBuf,
     map: Map,
-    sections: [Section; 5],
+    sections: [Section; SECTIONS],
     families: usize,
     timelines: Timelines,
 }
@@ -165,13 +166,20 @@ impl Segment {
         if listed.is_some_and(|listed| listed.file_bytes != length) {
             return Err(damaged(length, "another length than the list says").into());
         }
-        let Footer { sections, meta } = Footer::decode(map.bytes(), store, header.org).map_err(unread)?;
+        let Footer { sections, meta } =
+            Footer::decode(map.bytes(), store, header.org, header.flags).map_err(unread)?;
         let (seq, level, flags) = (header.seq, header.level, header.flags);
         if (meta.seq, meta.level, meta.flags) != (seq, level, flags) {
             return Err(damaged(0, "header and footer are of different segments").into());
         }
         for section in [COLUMNS, FAMILIES, DICTIONARIES] {
             checked(&map, &sections, section).map_err(unread)?;
+        }
+        if meta.flags & HISTOGRAMS != 0 {
+            let bytes = section_of(&map, &sections, BESIDE);
+            Beside::new(bytes)
+                .and_then(|beside| beside.verify(bytes))
+                .map_err(|e| unread(Damage { offset: sections[BESIDE].offset + e.offset, ..e }))?;
         }
         let bytes = section_of(&map, &sections, FAMILIES);
         let (families, timelines) = directory(bytes).map_err(|damage| {
@@ -357,6 +365,25 @@ impl Segment {
         self.intact()
     }
 
+    /// The series that have something beside their rows, ascending.
+    pub(in crate::tsdb) fn beside_ids(&self) -> impl Iterator<Item = u32> + '_ {
+        Beside::new(self.section(BESIDE)).into_iter().flat_map(|beside| beside.ids())
+    }
+
+    /// What stands beside the row of a series; verified.
+    pub(in crate::tsdb) fn beside(&self, id: u32) -> Result<Option<&[u8]>, SegmentDamage> {
+        if self.sections[BESIDE].bytes == 0 {
+            return Ok(None);
+        }
+        let found = Beside::new(self.section(BESIDE)).and_then(|beside| beside.run(id));
+        found.map_err(|damage| self.at(BESIDE, damage))
+    }
+
+    /// Damage of what stands beside, found by somebody who read it.
+    pub(in crate::tsdb) fn beside_damage(&self, damage: Damage) -> SegmentDamage {
+        self.at(BESIDE, damage)
+    }
+
     /// The sorted labels of a series, the metric name among them.
     pub(in crate::tsdb) fn series_labels(
         &self,
@@ -420,7 +447,7 @@ impl Segment {
     }
 
     fn verify_sections(&self) -> Result<(), SegmentDamage> {
-        for section in [DATA, TIMES, COLUMNS, FAMILIES, DICTIONARIES] {
+        for section in [DATA, TIMES, COLUMNS, FAMILIES, DICTIONARIES, BESIDE] {
             checked(&self.map, &self.sections, section).map_err(|damage| self.unread(damage))?;
         }
         self.intact()
@@ -453,9 +480,17 @@ impl Segment {
                 series += 1;
             }
         }
+        for id in self.beside_ids() {
+            self.beside(id)?;
+        }
         let meta = &self.meta;
-        if (series, samples, least, most) != (u64::from(meta.series), meta.samples, meta.min_ms, meta.max_ms)
-        {
+        let spans = if meta.flags & HISTOGRAMS == 0 {
+            (least, most) == (meta.min_ms, meta.max_ms)
+        } else {
+            // What stands beside the rows may reach further.
+            samples == 0 || (meta.min_ms <= least && most <= meta.max_ms)
+        };
+        if !spans || (series, samples) != (u64::from(meta.series), meta.samples) {
             return Err(wrong("series, samples or times are not those of the footer"));
         }
         Ok(())
@@ -522,7 +557,7 @@ impl Spans<'_> {
     }
 }
 
-fn section_of<'a>(map: &'a Map, sections: &[Section; 5], section: usize) -> &'a [u8] {
+fn section_of<'a>(map: &'a Map, sections: &[Section; SECTIONS], section: usize) -> &'a [u8] {
     let range = sections.get(section).and_then(|section| {
         let start = usize::try_from(section.offset).ok()?;
         Some(start..start.checked_add(usize::try_from(section.bytes).ok()?)?)
@@ -531,13 +566,14 @@ fn section_of<'a>(map: &'a Map, sections: &[Section; 5], section: usize) -> &'a 
 }
 
 /// Verifies the checksum over a section; damage names the section's place in the file.
-fn checked(map: &Map, sections: &[Section; 5], section: usize) -> Result<(), Damage> {
-    const WRONG: [&str; 5] = [
+fn checked(map: &Map, sections: &[Section; SECTIONS], section: usize) -> Result<(), Damage> {
+    const WRONG: [&str; SECTIONS] = [
         "wrong checksum of the value blocks",
         "wrong checksum of the time blocks",
         "wrong checksum of the columns",
         "wrong checksum of the families",
         "wrong checksum of the dictionaries",
+        "wrong checksum of what stands beside the rows",
     ];
     let found = crc32c::crc32c(section_of(map, sections, section));
     match (sections.get(section), WRONG.get(section)) {

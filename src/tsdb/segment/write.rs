@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+use super::beside::{Entry, encode_index, run_crc};
 use super::block::{BLOCK_SAMPLES, put_values, verified};
 use super::directory::{Directory, Times};
-use super::format::{ALIGNMENT, COLUMNS, DATA, DICTIONARIES, FAMILIES, Footer, Header, Section, TIMES};
-use super::{FILE_BYTES_MAX, SegmentMeta, SegmentWriteError};
+use super::format::{
+    ALIGNMENT, BESIDE, COLUMNS, DATA, DICTIONARIES, FAMILIES, Footer, Header, SECTIONS, Section, TIMES,
+};
+use super::{FILE_BYTES_MAX, HISTOGRAMS, SegmentMeta, SegmentWriteError};
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::bytes::put_varint;
 use crate::tsdb::disk;
@@ -65,6 +68,14 @@ pub(in crate::tsdb) struct SegmentWriter {
     times: Times,
     data_crc: u32,
     series: Scratch,
+    beside: Option<BesideRuns>,
+}
+
+/// What stands beside the rows, in a file of its own until they are all written.
+#[derive(Debug)]
+struct BesideRuns {
+    out: Stream,
+    entries: Vec<Entry>,
 }
 
 /// What becomes of one series.
@@ -153,6 +164,36 @@ impl Stream {
     }
 }
 
+/// The runs and their index, copied behind everything else.
+fn beside_section(out: &mut Stream, runs: Option<BesideRuns>) -> Result<Section, SegmentWriteError> {
+    let offset = out.align()?;
+    let mut crc = 0;
+    let mut entries = Vec::new();
+    if let Some(mut runs) = runs {
+        runs.out.flush()?;
+        let mut piece = vec![0; BUFFER_BYTES];
+        let mut at = 0;
+        while at < runs.out.written {
+            let left = usize::try_from(runs.out.written - at).unwrap_or(BUFFER_BYTES);
+            let piece = piece.get_mut(..left.min(BUFFER_BYTES)).unwrap_or_default();
+            std::os::unix::fs::FileExt::read_exact_at(&runs.out.file, piece, at)
+                .map_err(DiskError::at("read", &runs.out.path))?;
+            crc = crc32c::crc32c_append(crc, piece);
+            out.put(piece)?;
+            at += piece.len() as u64;
+        }
+        disk::remove_file(&runs.out.path)?;
+        entries = runs.entries;
+    }
+    entries.sort_unstable_by_key(|entry| entry.id);
+    if !entries.is_sorted_by(|a, b| a.id < b.id) {
+        return Err(SegmentWriteError::Shape("histograms of a series twice"));
+    }
+    let index = encode_index(&entries);
+    out.put(&index)?;
+    Ok(Section { crc: crc32c::crc32c_append(crc, &index), offset, bytes: out.at() - offset })
+}
+
 impl SegmentWriter {
     /// Begins the file `<name>.new`; `dir` is `segments/<org>` and exists.
     pub(in crate::tsdb) fn create(
@@ -201,6 +242,7 @@ impl SegmentWriter {
             times: Times::default(),
             data_crc: 0,
             series: Scratch::default(),
+            beside: None,
         })
     }
 
@@ -276,6 +318,42 @@ impl SegmentWriter {
         Ok(())
     }
 
+    /// Puts a run of bytes beside the row of a series, once for each; of a segment that has [`super::HISTOGRAMS`]. The
+    /// segment's time reaches over `span`.
+    pub(in crate::tsdb) fn beside(
+        &mut self,
+        id: u32,
+        run: &[u8],
+        (first, last): (i64, i64),
+    ) -> Result<(), SegmentWriteError> {
+        let mut runs = match self.beside.take() {
+            Some(runs) => runs,
+            None => {
+                let path = self.dir.join(format!("{}.beside.new", self.meta.file_name()));
+                let file = disk::create_file(&path)?;
+                let out = Stream { file, path, buffer: Vec::new(), written: 0, hash: Sha256::new() };
+                BesideRuns { out, entries: Vec::new() }
+            }
+        };
+        let bytes = u32::try_from(run.len()).map_err(|_| SegmentWriteError::TooLarge {
+            what: "bytes of one series' histograms",
+            found: run.len() as u64,
+            allowed: u64::from(u32::MAX),
+        })?;
+        runs.entries.push(Entry { id, crc: run_crc(id, run), offset: runs.out.at(), bytes });
+        let put = runs.out.put(run);
+        self.beside = Some(runs);
+        put?;
+        self.meta.min_ms = self.meta.min_ms.min(first);
+        self.meta.max_ms = self.meta.max_ms.max(last);
+        Ok(())
+    }
+
+    /// Series written so far.
+    pub(in crate::tsdb) fn series_count(&self) -> u32 {
+        self.directory.rows()
+    }
+
     /// Bytes written so far, without the directory.
     pub(in crate::tsdb) fn data_bytes(&self) -> u64 {
         // The header is not data.
@@ -294,17 +372,20 @@ impl SegmentWriter {
     /// Writes the directory, syncs the file, gives it its name and syncs the directory it lies in. A segment without
     /// samples is an error of shape: [`SegmentWriter::abandon`] it.
     pub(in crate::tsdb) fn finish(mut self) -> Result<SegmentMeta, SegmentWriteError> {
-        if self.meta.samples == 0 {
+        if self.meta.samples == 0 && self.beside.is_none() {
             return Err(SegmentWriteError::Shape("a segment without samples"));
         }
         self.meta.series = self.directory.rows();
-        let mut sections = [Section::default(); 5];
+        let mut sections = [Section::default(); SECTIONS];
         sections[DATA] = Section { crc: self.data_crc, offset: ALIGNMENT, bytes: self.data_bytes() };
         sections[TIMES] = self.out.section(self.times.bytes())?;
         let encoded = self.directory.encode()?;
         sections[COLUMNS] = self.out.section(&encoded.columns)?;
         sections[FAMILIES] = self.out.section(&encoded.families)?;
         sections[DICTIONARIES] = self.out.section(&encoded.dictionaries)?;
+        if self.meta.flags & HISTOGRAMS != 0 {
+            sections[BESIDE] = beside_section(&mut self.out, self.beside.take())?;
+        }
         let start = self.out.align()?;
         let mut footer = Footer { sections, meta: self.meta };
         let bytes = footer.encode(self.store, start);
@@ -322,6 +403,9 @@ impl SegmentWriter {
 
     /// Removes what was written.
     pub(in crate::tsdb) fn abandon(self) -> Result<(), DiskError> {
+        if let Some(runs) = &self.beside {
+            disk::remove_file(&runs.out.path)?;
+        }
         disk::remove_file(&self.out.path)
     }
 }

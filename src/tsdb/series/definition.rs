@@ -84,49 +84,63 @@ impl Definitions {
     }
 }
 
-/// Takes a series: id and sorted pairs.
-pub(in crate::tsdb) type OnSeries<'a> = &'a mut dyn FnMut(u32, &[(&str, &str)]);
+/// A body whose texts and shapes were read; the rows come one by one, as numbers of texts.
+pub(in crate::tsdb) struct Body<'a> {
+    pub(in crate::tsdb) texts: Vec<&'a str>,
+    /// Numbers of the label names, which ascend.
+    pub(in crate::tsdb) shapes: Vec<Vec<u32>>,
+    reader: Reader<'a>,
+    id: i64,
+    rows: usize,
+}
 
-/// Hands out the series of a body.
-///
-/// # Errors
-/// [`Damage`] where it is none; series before it were handed out.
-pub(in crate::tsdb) fn decode(body: &[u8], on_series: OnSeries<'_>) -> Result<(), Damage> {
-    let mut reader = Reader::new(body);
-    let count = reader.count(1)?;
-    let mut strings = Vec::with_capacity(count);
-    for _ in 0..count {
-        strings.push(reader.text()?);
-    }
-    let string = |reader: &mut Reader<'_>| {
-        let number = reader.varint()?;
-        let found = usize::try_from(number).ok().and_then(|n| strings.get(n));
-        found.copied().ok_or_else(|| reader.damage("no such string"))
-    };
-    let count = reader.count(1)?;
-    let mut shapes: Vec<Vec<&str>> = Vec::with_capacity(count);
-    for _ in 0..count {
-        let labels = reader.count(1)?;
-        let shape = (0..labels).map(|_| string(&mut reader)).collect::<Result<Vec<_>, _>>()?;
-        if !shape.is_sorted_by(|a, b| a < b) {
-            return Err(reader.damage("label names do not ascend"));
+impl<'a> Body<'a> {
+    /// Reads texts and shapes.
+    ///
+    /// # Errors
+    /// [`Damage`] where they are none.
+    pub(in crate::tsdb) fn open(body: &'a [u8]) -> Result<Body<'a>, Damage> {
+        let mut reader = Reader::new(body);
+        let count = reader.count(1)?;
+        let texts = (0..count).map(|_| reader.text()).collect::<Result<Vec<_>, _>>()?;
+        let count = reader.count(1)?;
+        let mut shapes: Vec<Vec<u32>> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let labels = reader.count(1)?;
+            let number = |_| text_number(&mut reader, texts.len());
+            let shape = (0..labels).map(number).collect::<Result<Vec<_>, _>>()?;
+            if !shape.iter().map(|number| texts.get(*number as usize)).is_sorted_by(|a, b| a < b) {
+                return Err(reader.damage("label names do not ascend"));
+            }
+            shapes.push(shape);
         }
-        shapes.push(shape);
+        let rows = reader.count(2)?;
+        Ok(Body { texts, shapes, reader, id: 0, rows })
     }
-    let mut id = 0i64;
-    let mut pairs = Vec::new();
-    for _ in 0..reader.count(2)? {
-        id = id.wrapping_add(reader.zigzag()?);
-        let number = u32::try_from(id).map_err(|_| reader.damage("series id over 32 bits"))?;
-        let shape = usize::try_from(reader.varint()?).ok().and_then(|n| shapes.get(n));
-        let shape = shape.ok_or_else(|| reader.damage("no such shape"))?;
-        pairs.clear();
-        for name in shape {
-            pairs.push((*name, string(&mut reader)?));
+
+    /// The next series: its id, the number of its shape; `values` becomes the numbers of its values.
+    ///
+    /// # Errors
+    /// [`Damage`] where there is no such row, or something comes after the last.
+    pub(in crate::tsdb) fn next(&mut self, values: &mut Vec<u32>) -> Result<Option<(u32, usize)>, Damage> {
+        let Some(left) = self.rows.checked_sub(1) else { return self.reader.end().map(|()| None) };
+        self.rows = left;
+        self.id = self.id.wrapping_add(self.reader.zigzag()?);
+        let id = u32::try_from(self.id).map_err(|_| self.reader.damage("series id over 32 bits"))?;
+        let number = usize::try_from(self.reader.varint()?).unwrap_or(usize::MAX);
+        let shape = self.shapes.get(number).ok_or_else(|| self.reader.damage("no such shape"))?;
+        values.clear();
+        for _ in shape {
+            values.push(text_number(&mut self.reader, self.texts.len())?);
         }
-        on_series(number, &pairs);
+        Ok(Some((id, number)))
     }
-    reader.end()
+}
+
+fn text_number(reader: &mut Reader<'_>, texts: usize) -> Result<u32, Damage> {
+    let number = reader.varint()?;
+    let known = usize::try_from(number).is_ok_and(|number| number < texts);
+    u32::try_from(number).ok().filter(|_| known).ok_or_else(|| reader.damage("no such string"))
 }
 
 #[cfg(test)]
@@ -143,6 +157,17 @@ mod tests {
             definitions.add(*id, pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())));
         }
         definitions.finish()
+    }
+
+    fn decode(body: &[u8], on_series: &mut dyn FnMut(u32, &[(&str, &str)])) -> Result<(), Damage> {
+        let mut body = Body::open(body)?;
+        let mut values = Vec::new();
+        while let Some((id, shape)) = body.next(&mut values)? {
+            let text = |number: &u32| body.texts[*number as usize];
+            let pairs: Vec<_> = body.shapes[shape].iter().map(text).zip(values.iter().map(text)).collect();
+            on_series(id, &pairs);
+        }
+        Ok(())
     }
 
     fn all(body: &[u8]) -> Result<Vec<Series>, Damage> {

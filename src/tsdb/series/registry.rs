@@ -114,15 +114,21 @@ pub(in crate::tsdb) fn append(
         seq += 1;
         put_record(&mut bytes, seq, org, *kind, seq, body);
     }
-    // Without a valid header there is no registry: what lies there under its name is replaced.
-    let file = if end.bytes == 0 { disk::create_file(&path)? } else { disk::open_file(&path)? };
-    disk::write_at(&file, &path, &bytes, end.bytes)?;
     let length = end.bytes + bytes.len() as u64;
+    if end.bytes == 0 {
+        // The first records come with the file, whole: half a header is then damage and no crash.
+        let new = path.with_extension("reg.new");
+        let file = disk::create_file(&new)?;
+        disk::write_at(&file, &new, &bytes, 0)?;
+        disk::sync_file(&file, &new)?;
+        disk::rename(&new, &path)?;
+        disk::sync_dir(dir)?;
+        return Ok(End { bytes: length, seq });
+    }
+    let file = disk::open_file(&path)?;
+    disk::write_at(&file, &path, &bytes, end.bytes)?;
     ops::set_len(&file, &path, length)
         .and_then(|()| ops::sync_all(&file, &path))
         .map_err(DiskError::at("sync", &path))?;
-    if end.bytes == 0 {
-        disk::sync_dir(dir)?;
-    }
     Ok(End { bytes: length, seq })
 }

@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 pub(in crate::tsdb) use super::columns::Column;
 use super::columns::{Codes, make_room};
+use super::definition::Body;
 pub(in crate::tsdb) use super::dictionary::Dictionary;
 use super::identity::{Ids, Key, Rows, Secret, TextHash};
 use super::metadata::Metadata;
 use crate::model::{Label, Labels, METRIC_NAME};
+use crate::tsdb::error::Damage;
 
 /// The series limit, with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,21 +43,21 @@ impl Family {
         self.columns.get(self.names.iter().position(|have| *have == name)?)
     }
 
-    /// Adds a row. Ids mostly come ascending; a late one goes where it belongs.
-    fn insert(&mut self, id: u32, codes: &[u32]) {
+    /// Adds a row; answers by how many bytes it grew. Ids mostly come ascending; a late one goes where it belongs.
+    fn insert(&mut self, id: u32, codes: &[u32]) -> usize {
         let rows = self.ids.len();
         let is_last = self.ids.last().is_none_or(|last| *last < id);
         let row = if is_last { rows } else { self.ids.partition_point(|have| *have < id) };
+        let mut grown = 0;
         for (column, code) in self.columns.iter_mut().zip(codes) {
+            let before = column.bytes();
             column.insert(rows, row, *code);
+            grown += column.bytes() - before;
         }
+        let before = self.ids.capacity();
         make_room(&mut self.ids);
         self.ids.insert(row, id);
-    }
-
-    /// Memory of codes and ids.
-    fn bytes(&self) -> usize {
-        self.ids.capacity() * 4 + self.columns.iter().map(Column::bytes).sum::<usize>()
+        grown + (self.ids.capacity() - before) * 4
     }
 }
 
@@ -79,9 +81,64 @@ impl Shape {
     }
 
     fn hash(&self, hash: &TextHash, family: u32) -> u32 {
-        let numbers = std::iter::once(&family).chain(&self.codes);
-        let bytes: Vec<u8> = numbers.flat_map(|number| number.to_le_bytes()).collect();
-        hash.of(&bytes)
+        hash_row(hash, family, &self.codes, &mut Vec::new())
+    }
+}
+
+/// The hash of a row; `bytes` is used for it.
+fn hash_row(hash: &TextHash, family: u32, codes: &[u32], bytes: &mut Vec<u8>) -> u32 {
+    bytes.clear();
+    bytes.extend_from_slice(&family.to_le_bytes());
+    for code in codes {
+        bytes.extend_from_slice(&code.to_le_bytes());
+    }
+    hash.of(bytes)
+}
+
+/// What is known of the texts of a body while its rows are defined.
+struct Known {
+    /// By shape: codes of the label names, and the place of the metric name's value.
+    shapes: Vec<(Vec<u32>, Option<usize>)>,
+    /// By text: the label name it was last a value of, and its code there. Hardly a text is the value of two labels.
+    values: Vec<(u32, u32)>,
+    /// By shape and code of the metric name's value.
+    families: HashMap<(usize, u32), u32>,
+    /// Those of the row at hand.
+    codes: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+impl Known {
+    fn new(table: &mut Table, body: &Body<'_>) -> Known {
+        let text = |number: &u32| body.texts.get(*number as usize).copied().unwrap_or_default();
+        let mut shape = |numbers: &Vec<u32>| {
+            let names = numbers.iter().map(|number| table.intern_name(text(number))).collect();
+            (names, numbers.iter().position(|number| text(number) == METRIC_NAME))
+        };
+        let shapes = body.shapes.iter().map(&mut shape).collect();
+        let values = vec![(UNKNOWN, UNKNOWN); body.texts.len()];
+        Known { shapes, values, families: HashMap::new(), codes: Vec::new(), bytes: Vec::new() }
+    }
+
+    /// Sets `codes` to those of a row; answers its family.
+    fn codes(&mut self, table: &mut Table, body: &Body<'_>, shape: usize, values: &[u32]) -> Option<u32> {
+        let (names, metric) = self.shapes.get(shape)?;
+        self.codes.clear();
+        for (name, value) in names.iter().zip(values) {
+            let known = self.values.get_mut(*value as usize)?;
+            if known.0 != *name {
+                *known = (*name, table.intern_value(*name, body.texts.get(*value as usize)?));
+            }
+            self.codes.push(known.1);
+        }
+        let metric = metric.and_then(|place| self.codes.get(place).copied());
+        let key = (shape, metric.unwrap_or(UNKNOWN));
+        if let Some(number) = self.families.get(&key) {
+            return Some(*number);
+        }
+        let number = table.family(metric, &Shape { names: names.clone(), codes: self.codes.clone() });
+        self.families.insert(key, number);
+        Some(number)
     }
 }
 
@@ -209,27 +266,63 @@ impl Table {
         pairs: &[(&str, &str)],
         registered: bool,
     ) -> Result<(), &'static str> {
-        let codes = match self.find(pairs) {
-            Ok(known) if known == id => {
+        let (known, shape) = match self.find(pairs) {
+            Ok(known) => (Some(known), None),
+            Err(shape) => (None, Some(shape)),
+        };
+        if self.may_define(id, known)?
+            && let Some(shape) = shape
+        {
+            self.add(id, shape, pairs);
+            if !registered {
+                self.unregistered.push(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this id is to be given to a label set; `known`: the series that has it.
+    fn may_define(&mut self, id: u32, known: Option<u32>) -> Result<bool, &'static str> {
+        match known {
+            Some(known) if known == id => {
                 if self.pending.remove(&id) {
                     self.unregistered.push(id);
                 }
-                return Ok(());
+                Ok(false)
             }
-            Ok(_) => return Err("its labels are those of another series"),
-            Err(codes) => codes,
-        };
-        if self.knows(id) {
-            return Err("its id is that of another series");
+            Some(_) => Err("its labels are those of another series"),
+            None if self.knows(id) => Err("its id is that of another series"),
+            None if id as usize > self.places.len() + GAP_MAX || id == u32::MAX => {
+                Err("its id is out of all proportion")
+            }
+            None => Ok(true),
         }
-        if id as usize > self.places.len() + GAP_MAX || id == u32::MAX {
-            return Err("its id is out of all proportion");
+    }
+
+    /// Takes over the definitions of a whole body, the texts of which are looked up once each; as [`Table::define`].
+    ///
+    /// # Errors
+    /// [`Damage`] where it is none, or the first thing that is wrong with a series; the others are defined.
+    pub(in crate::tsdb) fn define_all(&mut self, body: &[u8], registered: bool) -> Result<(), Damage> {
+        let mut body = Body::open(body)?;
+        let mut known = Known::new(self, &body);
+        let (mut values, mut wrong) = (Vec::new(), None);
+        while let Some((id, shape)) = body.next(&mut values)? {
+            let Some(number) = known.codes(self, &body, shape, &values) else { continue };
+            let hash = hash_row(&self.hash, number, &known.codes, &mut known.bytes);
+            let have = self.find_row(number, &known.codes, hash);
+            match self.may_define(id, have) {
+                Ok(true) => {
+                    self.place(id, number, &known.codes, hash);
+                    if !registered {
+                        self.unregistered.push(id);
+                    }
+                }
+                Ok(false) => {}
+                Err(what) => _ = wrong.get_or_insert(what),
+            }
         }
-        self.add(id, codes, pairs);
-        if !registered {
-            self.unregistered.push(id);
-        }
-        Ok(())
+        wrong.map_or(Ok(()), |what| Err(Damage::new(0, what)))
     }
 
     /// The series with these pairs, or what is known of their texts.
@@ -251,17 +344,17 @@ impl Table {
         let Some(family) = self.by_shape.get(shape.key(metric).as_slice()).copied() else {
             return Err(shape);
         };
+        self.find_row(family, &shape.codes, shape.hash(&self.hash, family)).ok_or(shape)
+    }
+
+    fn find_row(&self, family: u32, codes: &[u32], hash: u32) -> Option<u32> {
         let same = |id: u32| {
             self.family_of(id) == Some(family)
                 && self.row_of(id).is_some_and(|(family, row)| {
-                    family
-                        .columns
-                        .iter()
-                        .zip(&shape.codes)
-                        .all(|(column, code)| column.code(row) == Some(*code))
+                    family.columns.iter().zip(codes).all(|(column, code)| column.code(row) == Some(*code))
                 })
         };
-        self.rows.find(shape.hash(&self.hash, family), same).ok_or(shape)
+        self.rows.find(hash, same)
     }
 
     fn add(&mut self, id: u32, mut shape: Shape, pairs: &[(&str, &str)]) {
@@ -270,18 +363,10 @@ impl Table {
             pairs.iter().zip(shape.names.iter_mut().zip(&mut shape.codes))
         {
             if *name_code == UNKNOWN {
-                let before = self.names.bytes();
-                *name_code = self.names.intern(name);
-                self.column_bytes += self.names.bytes() - before;
-                let hash = &self.hash;
-                self.values.resize_with(self.names.len(), || Dictionary::new(hash.clone()));
+                *name_code = self.intern_name(name);
             }
-            if *code == UNKNOWN
-                && let Some(dictionary) = self.values.get_mut(*name_code as usize)
-            {
-                let before = dictionary.bytes();
-                *code = dictionary.intern(value);
-                self.column_bytes += dictionary.bytes() - before;
+            if *code == UNKNOWN {
+                *code = self.intern_value(*name_code, value);
             }
             if *name == METRIC_NAME {
                 metric = Some(*code);
@@ -289,10 +374,30 @@ impl Table {
         }
         let number = self.family(metric, &shape);
         let hash = shape.hash(&self.hash, number);
+        self.place(id, number, &shape.codes, hash);
+    }
+
+    fn intern_name(&mut self, name: &str) -> u32 {
+        let before = self.names.bytes();
+        let code = self.names.intern(name);
+        self.column_bytes += self.names.bytes() - before;
+        let hash = &self.hash;
+        self.values.resize_with(self.names.len(), || Dictionary::new(hash.clone()));
+        code
+    }
+
+    fn intern_value(&mut self, name: u32, value: &str) -> u32 {
+        let Some(dictionary) = self.values.get_mut(name as usize) else { return UNKNOWN };
+        let before = dictionary.bytes();
+        let code = dictionary.intern(value);
+        self.column_bytes += dictionary.bytes() - before;
+        code
+    }
+
+    /// Gives a series its row.
+    fn place(&mut self, id: u32, number: u32, codes: &[u32], hash: u32) {
         let Some(family) = self.families.get_mut(number as usize) else { return };
-        let before = family.bytes();
-        family.insert(id, &shape.codes);
-        self.column_bytes += family.bytes() - before;
+        self.column_bytes += family.insert(id, codes);
         self.places.set(id as usize, number + 1);
         self.rows.insert(hash, id);
         self.live += 1;

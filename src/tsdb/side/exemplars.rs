@@ -18,10 +18,11 @@ pub(in crate::tsdb) struct Exemplars {
     /// In the order they came; those that their own ring has let go of are passed over.
     order: VecDeque<(u64, u32)>,
     next: u64,
+    /// Those below are in segments; those below `closing` are on their way there.
+    sealed: u64,
+    closing: u64,
     count: usize,
     bytes: u64,
-    /// Counts every change, so that what is unchanged is not written again.
-    changes: u64,
 }
 
 impl Exemplars {
@@ -40,7 +41,6 @@ impl Exemplars {
         self.order.push_back((self.next, series));
         self.next += 1;
         self.count += 1;
-        self.changes += 1;
         if ring.len() > SERIES_MAX {
             self.drop_oldest(series);
         }
@@ -99,6 +99,27 @@ impl Exemplars {
         all.into_iter().map(|(_, series, exemplar)| (series, exemplar)).collect()
     }
 
+    /// What came until now goes with the next seal.
+    pub(in crate::tsdb) fn close(&mut self) {
+        self.closing = self.next;
+    }
+
+    /// What a seal takes, in the order it came.
+    pub(in crate::tsdb) fn closed(&self) -> Vec<(u32, &Exemplar)> {
+        let mut closed: Vec<(u64, u32, &Exemplar)> = Vec::new();
+        for (series, ring) in &self.by_series {
+            let unsealed = ring.iter().filter(|(stamp, _)| (self.sealed..self.closing).contains(stamp));
+            closed.extend(unsealed.map(|(stamp, exemplar)| (*stamp, *series, exemplar)));
+        }
+        closed.sort_unstable_by_key(|(stamp, ..)| *stamp);
+        closed.into_iter().map(|(_, series, exemplar)| (series, exemplar)).collect()
+    }
+
+    /// What a seal took is in segments now; the rings keep it.
+    pub(in crate::tsdb) fn release(&mut self) {
+        self.sealed = self.closing;
+    }
+
     /// Removes those of a series in a range.
     pub(in crate::tsdb) fn delete(&mut self, series: u32, start: i64, end: i64) {
         let Some(ring) = self.by_series.get_mut(&series) else { return };
@@ -109,7 +130,6 @@ impl Exemplars {
             !gone
         });
         self.count -= before - ring.len();
-        self.changes += (before - ring.len()) as u64;
         self.bytes = self.bytes.saturating_sub(freed);
         if ring.is_empty() {
             self.by_series.remove(&series);
@@ -122,10 +142,6 @@ impl Exemplars {
 
     pub(in crate::tsdb) const fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    pub(in crate::tsdb) const fn changes(&self) -> u64 {
-        self.changes
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! * [`histograms`]: chunks of [`chunk`]s, late ones beside them; closed by a seal as the head's floats are.
 //! * [`starts`]: change points.
-//! * [`exemplars`]: a ring for each series. They are never sealed: they live here, in the log and beside the checkpoints,
-//!   and go when newer ones come.
+//! * [`exemplars`]: a ring for each series. Segments have them, too, so that a start finds them; readers are told of those
+//!   in the rings alone.
+//! * [`sealed`]: all of these in segments.
 //! * [`record`]: the bodies of their log records; [`admit`]: from a request to those; [`rows`]: checkpoints.
 //!
 //! **One value a time.** Floats and histograms of a series keep to their own order; where both have the same time, the
@@ -15,6 +16,7 @@ pub(super) mod exemplars;
 pub(super) mod histograms;
 pub(super) mod record;
 pub(super) mod rows;
+pub(super) mod sealed;
 pub(super) mod starts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,13 +26,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use exemplars::Exemplars;
 use histograms::{Histograms, PutHistogram};
 use record::LogStart;
-use starts::{Starts, push_changes};
+use starts::Starts;
 
 use super::error::Damage;
 use super::head::stripe::Span;
 use super::wal::log::Outcome;
 use super::wal::record::Kind;
-use crate::model::{HistogramColumns, StartChange, TimeRange};
+use crate::model::{HistogramColumns, TimeRange};
 
 /// Series of a stripe, as many as in the head's: ids of one are locked together.
 const STRIPE_SERIES: u32 = super::head::STRIPE_SERIES;
@@ -63,19 +65,11 @@ pub(super) struct SideCounters {
 }
 
 /// Neighbouring series.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Stripe {
     /// The last record that touched it.
     pub(super) applied_seq: u64,
-    /// Histograms before this time were let go of: they are in segments.
-    pub(super) released_until: i64,
     series: BTreeMap<u32, Series>,
-}
-
-impl Default for Stripe {
-    fn default() -> Stripe {
-        Stripe { applied_seq: 0, released_until: i64::MIN, series: BTreeMap::new() }
-    }
 }
 
 /// One series.
@@ -264,21 +258,19 @@ impl Side {
         })
     }
 
-    /// Appends the histograms of a series in a range to `out`; answers up to where histograms are in segments alone.
-    pub(super) fn read_histograms(&self, id: u32, range: TimeRange, out: &mut HistogramColumns) -> i64 {
-        let Some(stripe) = self.stripe(id) else { return i64::MIN };
-        let stripe = read(&stripe);
-        if let Some(series) = stripe.series.get(&id) {
-            series.histograms.read(range.start.as_ms(), range.end.as_ms(), out);
-        }
-        stripe.released_until
-    }
-
-    /// Appends the start timestamps of a series that matter in a range.
-    pub(super) fn starts(&self, id: u32, range: TimeRange, out: &mut Vec<StartChange>) {
+    /// Appends the histograms of a series in a range to `out`.
+    pub(super) fn read_histograms(&self, id: u32, range: TimeRange, out: &mut HistogramColumns) {
         let Some(stripe) = self.stripe(id) else { return };
         if let Some(series) = read(&stripe).series.get(&id) {
-            push_changes(series.starts.within(range.start.as_ms(), range.end.as_ms()), out);
+            series.histograms.read(range.start.as_ms(), range.end.as_ms(), out);
+        }
+    }
+
+    /// Appends the changes of start timestamps of a series.
+    pub(super) fn starts(&self, id: u32, out: &mut Vec<(i64, i64)>) {
+        let Some(stripe) = self.stripe(id) else { return };
+        if let Some(series) = read(&stripe).series.get(&id) {
+            out.extend_from_slice(series.starts.all());
         }
     }
 
@@ -295,7 +287,11 @@ impl Side {
     /// Raises the barrier; sets the late histograms aside.
     pub(super) fn close_window(&self, until_ms: i64) {
         self.barrier.fetch_max(until_ms, Ordering::Relaxed);
-        self.each_series(|_, series, _| series.histograms.freeze());
+        self.each_series(|_, series, _| {
+            series.histograms.freeze();
+            series.starts.close();
+        });
+        self.exemplars().close();
     }
 
     fn each_series(&self, change: impl Fn(u32, &mut Series, i64)) {
@@ -323,6 +319,32 @@ impl Side {
         found.into_iter().collect()
     }
 
+    /// There are so many histograms in a segment.
+    pub(super) fn note_sealed(&self, histograms: u64) {
+        if histograms > 0 {
+            self.any.store(true, Ordering::Release);
+        }
+    }
+
+    /// Takes exemplars over from a segment.
+    pub(super) fn load_exemplars(&self, run: &[u8], hidden: impl Fn(u32, i64) -> bool) -> Result<(), Damage> {
+        self.change_exemplars(|exemplars| {
+            let loaded = sealed::read_exemplars(run, |series, exemplar| {
+                if !hidden(series, exemplar.at.as_ms()) {
+                    exemplars.put(series, exemplar);
+                }
+            });
+            exemplars.close();
+            exemplars.release();
+            loaded
+        })
+    }
+
+    /// Whether a seal has anything to take.
+    pub(super) fn has_closed(&self) -> bool {
+        !self.closed_series().is_empty() || !self.exemplars().closed().is_empty()
+    }
+
     /// Appends what a seal takes of one series: histograms and start timestamps before the barrier.
     pub(super) fn copy_closed(
         &self,
@@ -343,13 +365,13 @@ impl Side {
         let barrier = self.barrier.load(Ordering::Relaxed);
         for stripe in self.all() {
             let mut stripe = write(&stripe);
-            stripe.released_until = stripe.released_until.max(barrier);
             for series in stripe.series.values_mut() {
                 series.histograms.release(barrier);
                 series.starts.release(barrier);
                 self.count(series);
             }
         }
+        self.exemplars().release();
     }
 
     /// The seal failed: late histograms go back; the barrier stays.

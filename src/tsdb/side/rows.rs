@@ -222,7 +222,7 @@ impl Starts {
             changes.push((at, at.wrapping_sub(reader.zigzag()?)));
         }
         reader.end()?;
-        Ok(Starts { changes, last_at })
+        Ok(Starts { changes, last_at, news: true, closing: false })
     }
 }
 
@@ -235,13 +235,11 @@ mod tests {
     use crate::model::{Exemplar, HistogramColumns, Labels, TimeRange, Timestamp};
     use crate::tsdb::wal::record::Kind;
 
-    fn content(
-        side: &Side,
-    ) -> (Vec<HistogramColumns>, Vec<Vec<crate::model::StartChange>>, Vec<(u32, Exemplar)>) {
+    fn content(side: &Side) -> (Vec<HistogramColumns>, Vec<Vec<(i64, i64)>>, Vec<(u32, Exemplar)>) {
         let of = |id| {
             let (mut histograms, mut starts) = (HistogramColumns::default(), Vec::new());
             side.read_histograms(id, TimeRange::ALL, &mut histograms);
-            side.starts(id, TimeRange::ALL, &mut starts);
+            side.starts(id, &mut starts);
             (histograms, starts)
         };
         let (histograms, starts) = (0..3000).step_by(999).map(of).unzip();

@@ -1,19 +1,20 @@
 //! Start (created) timestamps of one series: change points, since a counter's start changes only when its process does.
 
-use crate::model::StartChange;
-use crate::model::Timestamp;
-
 /// Ascending by time: from each on, counts run since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::tsdb) struct Starts {
     pub(super) changes: Vec<(i64, i64)>,
     /// The greatest time of a sample that said one.
     pub(super) last_at: Option<i64>,
+    /// Whether anything was said since the last seal began, and since the one before it.
+    pub(super) news: bool,
+    pub(super) closing: bool,
 }
 
 impl Starts {
     /// What the sample at `at` says. Samples after it that said something else go on saying it.
     pub(in crate::tsdb) fn put(&mut self, at: i64, start: i64) {
+        self.news = true;
         let newest = self.last_at.is_none_or(|last| at >= last);
         self.last_at = self.last_at.max(Some(at));
         let place = self.changes.partition_point(|(from, _)| *from <= at);
@@ -36,6 +37,15 @@ impl Starts {
         }
     }
 
+    /// Those that were put together from several places, ascending.
+    pub(in crate::tsdb) fn of(changes: Vec<(i64, i64)>) -> Starts {
+        Starts { changes, ..Starts::default() }
+    }
+
+    pub(in crate::tsdb) fn all(&self) -> &[(i64, i64)] {
+        &self.changes
+    }
+
     /// The changes that matter for samples in a range: the last one before it, too.
     pub(in crate::tsdb) fn within(&self, start: i64, end: i64) -> &[(i64, i64)] {
         let first = self.changes.partition_point(|(at, _)| *at <= start).saturating_sub(1);
@@ -43,16 +53,28 @@ impl Starts {
         self.changes.get(first..after).unwrap_or_default()
     }
 
-    /// Those that a seal takes: before the barrier.
+    /// Those that a seal takes: before the barrier, if anything was said since the one before.
     pub(in crate::tsdb) fn closed(&self, barrier: i64) -> &[(i64, i64)] {
+        if self.closing { self.before(barrier) } else { &[] }
+    }
+
+    fn before(&self, barrier: i64) -> &[(i64, i64)] {
         let end = self.changes.partition_point(|(at, _)| *at < barrier);
         self.changes.get(..end).unwrap_or_default()
     }
 
     /// Lets go of those before the barrier, but for the last: what comes is compared with it.
     pub(in crate::tsdb) fn release(&mut self, barrier: i64) {
-        let gone = self.closed(barrier).len().saturating_sub(1);
+        let gone = self.before(barrier).len().saturating_sub(1);
         self.changes.drain(..gone);
+        // What lies after the barrier is for the next seal.
+        self.news |= self.changes.last().is_some_and(|(at, _)| *at >= barrier);
+        self.closing = false;
+    }
+
+    /// A seal begins.
+    pub(in crate::tsdb) fn close(&mut self) {
+        self.closing |= std::mem::take(&mut self.news);
     }
 
     pub(in crate::tsdb) fn is_empty(&self) -> bool {
@@ -61,16 +83,6 @@ impl Starts {
 
     pub(in crate::tsdb) fn memory(&self) -> u64 {
         (16 * self.changes.capacity()) as u64
-    }
-}
-
-/// Appends changes to an answer; of neighbours that say the same, the first.
-pub(in crate::tsdb) fn push_changes(changes: &[(i64, i64)], out: &mut Vec<StartChange>) {
-    for (at, start) in changes {
-        let (at, start) = (Timestamp::from_ms(*at), Timestamp::from_ms(*start));
-        if out.last().is_none_or(|last| last.start != start) {
-            out.push(StartChange { at, start });
-        }
     }
 }
 

@@ -61,7 +61,7 @@ fn read_segments(
     set.bad_in(range).for_each(|bad| warnings.bad(bad));
     let Some(family) = family else { return false };
     let mut sources: Vec<Source<'_>> = Vec::new();
-    for part in set.overlapping(range) {
+    for part in set.overlapping(range).filter(|part| !part.has_histograms()) {
         let Some(number) = part.family(family) else { continue };
         let Some(row) = part.segment.row_of(number, series) else { continue };
         let Some((first, last)) = part.segment.span(number, row) else { continue };

@@ -1,8 +1,13 @@
 //! Reading what few series have: native histograms, start timestamps, exemplars.
 
+use std::sync::Arc;
+
 use super::Snapshot;
-use crate::model::{HistogramColumns, Matcher, StartChange, TimeRange};
+use crate::model::{HistogramColumns, Matcher, StartChange, TimeRange, Timestamp};
 use crate::tsdb::report::{Listing, SampleColumns, SeriesExemplars, SeriesId};
+use crate::tsdb::segments::SegmentSet;
+use crate::tsdb::side::sealed;
+use crate::tsdb::side::starts::Starts;
 use crate::tsdb::store::OrgStore;
 
 impl Snapshot {
@@ -12,17 +17,61 @@ impl Snapshot {
     pub fn read_histograms(&self, id: SeriesId, range: TimeRange, out: &mut HistogramColumns) {
         out.clear();
         let Some(store) = self.readable(id) else { return };
-        store.side.read_histograms(id.0, self.within(range), out);
+        let range = self.within(range);
+        let mut set = store.segments();
+        loop {
+            self.read_sealed(&set, id.0, range, out);
+            store.side.read_histograms(id.0, range, out);
+            let after = store.segments();
+            if Arc::ptr_eq(&set, &after) {
+                return sealed::settle(out);
+            }
+            // The head may have let go of what only the newer set has. Sets change with seals and compactions alone.
+            set = after;
+            out.clear();
+        }
+    }
+
+    fn read_sealed(&self, set: &SegmentSet, id: u32, range: TimeRange, out: &mut HistogramColumns) {
+        set.bad_in(range).for_each(|bad| self.warnings.bad(bad));
+        for part in set.beside().filter(|part| part.overlaps(range)) {
+            let mut here = HistogramColumns::default();
+            let read = part.segment.beside(id).and_then(|run| {
+                let read = run.map_or(Ok(()), |run| sealed::read_histograms(run, range, &mut here));
+                read.map_err(|damage| part.segment.beside_damage(damage))
+            });
+            if let Err(damage) = read {
+                self.warnings.damage(part, &damage);
+            }
+            let shown = here.times.into_iter().zip(here.histograms);
+            out.extend(shown.filter(|(at, _)| !set.tombstones_of(part, id).any(|t| t.hides(id, *at))));
+        }
     }
 
     /// The start timestamps that samples of `id` inside `range` and the scope's time have, as changes: each holds until
     /// the next. The first may be at a time before the range. None where no sender gave one.
     pub fn starts(&self, id: SeriesId, range: TimeRange) -> Vec<StartChange> {
-        let mut out = Vec::new();
-        if let Some(store) = self.readable(id) {
-            store.side.starts(id.0, self.within(range), &mut out);
+        let Some(store) = self.readable(id) else { return Vec::new() };
+        let range = self.within(range);
+        let mut changes = Vec::new();
+        // Whatever their time: a start holds until the next.
+        let set = store.segments();
+        for part in set.beside() {
+            let read = part.segment.beside(id.0).and_then(|run| {
+                let read = run.map_or(Ok(()), |run| sealed::read_starts(run, &mut changes));
+                read.map_err(|damage| part.segment.beside_damage(damage))
+            });
+            if let Err(damage) = read {
+                self.warnings.damage(part, &damage);
+            }
         }
-        out
+        store.side.starts(id.0, &mut changes);
+        sealed::settle_starts(&mut changes);
+        let changes = Starts::of(changes);
+        let within = changes.within(range.start.as_ms(), range.end.as_ms()).iter();
+        within
+            .map(|(at, start)| StartChange { at: Timestamp::from_ms(*at), start: Timestamp::from_ms(*start) })
+            .collect()
     }
 
     /// The exemplars inside `range` and the scope's time of the series that pass all matchers of any selector, by series

@@ -1,6 +1,8 @@
 //! The log on a disk that loses power at any moment: every state that a cut can leave opens, with everything that was
 //! answered and nothing that was never sent; and each sync is needed, since without it some cut loses something.
 
+mod sealing;
+
 use std::collections::BTreeSet;
 
 use super::*;
@@ -58,7 +60,12 @@ fn judge(cut: &Cut, control: &Arc<Control>) -> Option<String> {
     if let Some(why) = report.read_only {
         return Some(format!("after {} operations it is read-only: {why}", cut.at));
     }
-    let found: BTreeMap<String, BTreeSet<(i64, u64)>> = content(&tsdb, ORG)
+    judge_content(cut, &tsdb)
+}
+
+/// What is lost, or invented.
+fn judge_content(cut: &Cut, tsdb: &Tsdb) -> Option<String> {
+    let found: BTreeMap<String, BTreeSet<(i64, u64)>> = content(tsdb, ORG)
         .into_iter()
         .map(|(series, samples)| (series, samples.into_iter().collect()))
         .collect();

@@ -1,0 +1,561 @@
+//! What is provably good of a damaged store: put into a new folder, or, for the log alone, into its place.
+//!
+//! The log is written anew from the records that a start would apply. In the place of each one that cannot be read stands
+//! a mark with its number, so that the numbers go on without a gap and nothing looks damaged any more; what is lost is
+//! told. A segment is copied where every block of it can be read, else written anew without the blocks that cannot. In
+//! place the new log is built as `wal.mending`, named `wal.mended`, and takes the place of `wal`, which goes to
+//! `quarantine/`: a start that finds `wal.mended` and no `wal` finishes that.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use super::check::each_bad_block;
+use super::checkpoint;
+use super::disk;
+use super::error::{DiskError, OpenError};
+use super::manifest::{self, Listed, Manifest, ManifestError};
+use super::options::OrgLimits;
+use super::report::SampleColumns;
+use super::segment::{NewSegment, Segment, SegmentError, SegmentMeta, SegmentWriteError, SegmentWriter};
+use super::series::registry;
+use super::store::{Record, Stores};
+use super::wal::file::{self, LARGE_BYTES, SMALL_BYTES};
+use super::wal::record::{
+    FILE_HEADER_BYTES, FileHeader, Header, Kind, MAGIC_WAL, Mark, put_record, record_bytes,
+};
+use super::wal::replay::{self, Begin};
+use super::wal::samples::{self, LogSample};
+use super::{CheckProgress, Home};
+use crate::kv::{DamagedRow, Finding, OfflineControl, Weight, with_sources};
+use crate::model::{OrgId, StoreId, Timestamp};
+
+/// Lost records that are replaced by marks at most: 4 GiB of them.
+const MARKS_MAX: u64 = 100_000_000;
+/// Ranges of lost records that are told one by one.
+const TOLD_MAX: usize = 100;
+
+/// Why nothing was repaired.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// The file system refused.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A file is another store's or a newer version's.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The list of segments cannot be read.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// A row of the accounts is not what was written.
+    #[error("the list of segments cannot be read")]
+    Row(#[from] DamagedRow),
+    /// A segment could not be written anew.
+    #[error("a segment cannot be written anew")]
+    Segment(#[from] SegmentWriteError),
+    /// So much is missing that the log cannot be continued behind it.
+    #[error("{missing} records are missing, {MARKS_MAX} at most can be replaced by marks")]
+    TooManyMissing {
+        /// How many.
+        missing: u64,
+    },
+    /// A changed row cannot be stored.
+    #[error("the list of segments cannot be changed: {0}")]
+    List(String),
+}
+
+/// What was saved, and what was not.
+#[derive(Clone, Debug, Default)]
+pub struct Repaired {
+    /// The part, and how much in words.
+    pub saved: Vec<(&'static str, String)>,
+    /// What is lost, or was not copied.
+    pub lost: Vec<Finding>,
+}
+
+/// Puts what is good of the samples in `dir` into the new folder `to`. Takes what it cannot save out of `control`'s list.
+///
+/// # Errors
+/// [`RepairError`]; what was made in `to` stays.
+pub fn repair(
+    dir: &Path,
+    to: &Path,
+    control: &mut OfflineControl,
+    watch: &mut dyn FnMut(CheckProgress),
+) -> Result<Repaired, RepairError> {
+    let (listed, begin) = manifest::offline(control)?;
+    let mut repaired = Repaired::default();
+    copy_registries(dir, to)?;
+    for name in ["wal", "segments", "head", "quarantine"] {
+        disk::create_dir(&to.join(name))?;
+    }
+    let mut saving = Saving { dir, to, control, repaired: &mut repaired, files: 0, samples: 0, bytes: 0 };
+    let mut progress = CheckProgress::default();
+    let all = listed.values().flat_map(|listed| &listed.segments);
+    progress.files_all = all.clone().count() as u64;
+    progress.bytes_all = all.map(|meta| meta.file_bytes).sum();
+    for (org, listed) in &listed {
+        for meta in &listed.segments {
+            saving.segment(*org, meta)?;
+            progress.files += 1;
+            progress.bytes += meta.file_bytes;
+            watch(progress);
+        }
+    }
+    let Saving { files, samples, bytes, .. } = saving;
+    repaired.saved.push(("segments", format!("{files} files, {samples} samples, {bytes} bytes")));
+    let mended = Log::new(dir, control.store_id(), begin, &listed)?.mend(&to.join("wal"))?;
+    repaired.saved.push(("log", format!("{} files, {} records", mended.files, mended.records)));
+    repaired.lost.extend(mended.lost);
+    disk::sync_dir(to)?;
+    Ok(repaired)
+}
+
+/// Ends a read-only start: the log of the store is written anew without what cannot be read, the old one is kept in
+/// `quarantine/`. Answers what is lost; nothing is changed where nothing is. The folder is locked by the caller.
+///
+/// # Errors
+/// [`RepairError`]; the log is as it was, or as it will be.
+pub fn accept_loss(home: &Home<'_>, now: Timestamp) -> Result<Vec<Finding>, RepairError> {
+    let dir = home.dir;
+    finish_mending(dir)?;
+    let manifest = Manifest::new(std::sync::Arc::clone(&home.control));
+    let (listed, begin) = (manifest.read()?, manifest.log_begin()?);
+    let mending = dir.join("wal.mending");
+    if mending.exists() {
+        disk::remove_dir_all(&mending)?;
+    }
+    disk::create_dir(&mending)?;
+    let mended = Log::new(dir, home.store, begin, &listed)?.mend(&mending)?;
+    if mended.lost.is_empty() {
+        disk::remove_dir_all(&mending)?;
+        return Ok(Vec::new());
+    }
+    let quarantine = dir.join("quarantine");
+    disk::create_dir(&quarantine)?;
+    disk::rename(&mending, &dir.join("wal.mended"))?;
+    disk::sync_dir(dir)?;
+    disk::rename(&dir.join("wal"), &quarantine.join(format!("{}-wal", now.as_ms())))?;
+    disk::sync_dir(&quarantine)?;
+    finish_mending(dir)?;
+    Ok(mended.lost)
+}
+
+/// Gives a mended log its name, if a crash came before that.
+pub(super) fn finish_mending(dir: &Path) -> Result<(), DiskError> {
+    let (wal, mended) = (dir.join("wal"), dir.join("wal.mended"));
+    if mended.exists() {
+        if wal.exists() {
+            // The old log was not moved away: nothing was accepted yet.
+            disk::remove_dir_all(&mended)?;
+        } else {
+            disk::rename(&mended, &wal)?;
+        }
+        disk::sync_dir(dir)?;
+    }
+    Ok(())
+}
+
+fn copy_registries(dir: &Path, to: &Path) -> Result<(), DiskError> {
+    let (from, to) = (dir.join("series"), to.join("series"));
+    disk::create_dir(&to)?;
+    if from.is_dir() {
+        for name in disk::names(&from)?.iter().filter(|name| registry::org_of(name).is_some()) {
+            // The next start cuts what is not valid and takes those names from segments and log.
+            copy(&from.join(name), &to.join(name))?;
+        }
+    }
+    disk::sync_dir(&to)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), DiskError> {
+    fs::copy(from, to).map_err(DiskError::at("copy", from))?;
+    File::open(to).and_then(|file| file.sync_all()).map_err(DiskError::at("sync", to))
+}
+
+struct Saving<'s> {
+    dir: &'s Path,
+    to: &'s Path,
+    control: &'s mut OfflineControl,
+    repaired: &'s mut Repaired,
+    files: u64,
+    samples: u64,
+    bytes: u64,
+}
+
+impl Saving<'_> {
+    fn segment(&mut self, org: OrgId, meta: &SegmentMeta) -> Result<(), RepairError> {
+        let name = org.0.to_string();
+        let (from, to) = (self.dir.join("segments").join(&name), self.to.join("segments").join(&name));
+        disk::create_dir(&to)?;
+        let file = Path::new("segments").join(&name).join(meta.file_name());
+        let lost = |count: u64, what: String| Finding {
+            org: Some(org),
+            range: Some((Timestamp::from_ms(meta.min_ms), Timestamp::from_ms(meta.max_ms))),
+            count: Some(count),
+            ..Finding::new(Weight::Loss, file.clone(), what)
+        };
+        let segment = match Segment::open(&from, self.control.store_id(), meta) {
+            Ok(segment) => segment,
+            Err(SegmentError::Newer { path, .. }) => {
+                let what = "written by a newer version".to_owned();
+                return Err(OpenError::Foreign { path, what }.into());
+            }
+            Err(e) => {
+                self.repaired.lost.push(lost(meta.samples, with_sources(&e)));
+                manifest::unlist(self.control, meta);
+                return Ok(());
+            }
+        };
+        if segment.verify(true).is_ok() {
+            copy(&from.join(meta.file_name()), &to.join(meta.file_name()))?;
+            disk::sync_dir(&to)?;
+            self.count(meta);
+            return Ok(());
+        }
+        let written = write_readable(&segment, &to, self.control.store_id())?;
+        manifest::unlist(self.control, meta);
+        let (kept, what) = match &written {
+            Some(new) => (new.samples, "written anew without the blocks that cannot be read"),
+            None => (0, "no block of it can be read"),
+        };
+        self.repaired.lost.push(lost(meta.samples.saturating_sub(kept), what.to_owned()));
+        each_bad_block(&segment, &mut |bad| {
+            if self.repaired.lost.len() < TOLD_MAX {
+                let series = bad.series.unwrap_or_else(|| "a series that cannot be named".to_owned());
+                let finding = Finding::new(Weight::Loss, file.clone(), format!("a block of {series}"));
+                self.repaired.lost.push(Finding {
+                    org: Some(org),
+                    range: bad.range.map(|(from, to)| (Timestamp::from_ms(from), Timestamp::from_ms(to))),
+                    count: bad.samples,
+                    ..finding.at(bad.damage.offset)
+                });
+            }
+        });
+        if let Some(new) = written {
+            manifest::list(self.control, &new).map_err(RepairError::List)?;
+            self.count(&new);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, meta: &SegmentMeta) {
+        self.files += 1;
+        self.samples += meta.samples;
+        self.bytes += meta.file_bytes;
+    }
+}
+
+/// A segment of the same place in the list with every block that can be read; none if there is none.
+fn write_readable(segment: &Segment, to: &Path, store: StoreId) -> Result<Option<SegmentMeta>, RepairError> {
+    let SegmentMeta { org, seq, level, flags, first_log_seq, last_log_seq, .. } = *segment.meta();
+    let replaces = segment.meta().replaces.clone();
+    let new = NewSegment { org, seq, level, flags, first_log_seq, last_log_seq, replaces };
+    let mut writer = SegmentWriter::create(to, store, new)?;
+    for family in 0..segment.families() {
+        let (Ok(names), Some(ids)) = (segment.names(family), segment.ids(family)) else { continue };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut begun = false;
+        for row in 0..ids.len() {
+            let (Some(id), Ok(values)) = (ids.get(row), segment.series_values(family, row)) else { continue };
+            let mut columns = SampleColumns::default();
+            // What cannot be walked ends the series; what cannot be decoded is left out.
+            let _ = segment.each_block(family, row, |id, block| {
+                let _ = segment.decode(id, &block, &mut columns);
+                Ok(true)
+            });
+            let ascending = columns.times.is_sorted_by(|a, b| a < b);
+            if columns.times.is_empty() || !ascending || columns.times.len() != columns.values.len() {
+                continue;
+            }
+            if !begun {
+                writer.family(&names)?;
+                begun = true;
+            }
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            let bits: Vec<u64> = columns.values.iter().map(|value| value.to_bits()).collect();
+            writer.series(id, &values, &columns.times, &bits)?;
+        }
+    }
+    if writer.series_count() == 0 {
+        writer.abandon()?;
+        return Ok(None);
+    }
+    Ok(Some(writer.finish()?))
+}
+
+/// A log to be written anew.
+struct Log<'l> {
+    from: PathBuf,
+    store: StoreId,
+    begin: Begin,
+    listed: &'l BTreeMap<OrgId, Listed>,
+    /// Whose series are defined.
+    stores: Stores,
+    /// The log must go at least that far: checkpoints or segments know of such a record.
+    upto: u64,
+}
+
+struct Mended {
+    files: u64,
+    records: u64,
+    lost: Vec<Finding>,
+}
+
+impl<'l> Log<'l> {
+    fn new(
+        dir: &Path,
+        store: StoreId,
+        begin: Begin,
+        listed: &'l BTreeMap<OrgId, Listed>,
+    ) -> Result<Log<'l>, RepairError> {
+        let stores = Stores::new([0; 32], OrgLimits::default());
+        define_registered(&stores, dir, store)?;
+        for (org, listed) in listed {
+            define_sealed(&stores, &dir.join("segments").join(org.0.to_string()), store, listed);
+        }
+        let sealed = listed.values().map(|listed| listed.state.seq).max().unwrap_or(0);
+        let upto = sealed.max(checkpoint::newest_replay_seq(&dir.join("head"), store));
+        Ok(Log { from: dir.join("wal"), store, begin, listed, stores, upto })
+    }
+
+    /// Writes it into the directory `to`.
+    fn mend(self, to: &Path) -> Result<Mended, RepairError> {
+        let mut out = Out::new(to, self.store, self.begin);
+        let mut lost = Lost::default();
+        let mut scratch = Vec::new();
+        let mut failed: Option<RepairError> = None;
+        let damage = if self.from.is_dir() {
+            let end = replay::replay(&self.from, self.store, self.begin, 0, &mut |header, body| {
+                if failed.is_none() {
+                    failed = self.take(header, body, &mut scratch, &mut out, &mut lost).err();
+                }
+            })?;
+            let mut texts: Vec<String> = end.damage.into_iter().map(|damage| damage.text).collect();
+            for path in end.tail.iter().map(|tail| &tail.path).chain(&end.spares) {
+                texts.extend(replay::cut_short(path)?);
+            }
+            if end.files == 0 {
+                texts.push("the log has no file".to_owned());
+            }
+            texts
+        } else {
+            vec!["there is no log".to_owned()]
+        };
+        if let Some(e) = failed {
+            return Err(e);
+        }
+        if out.next <= self.upto {
+            lost.records(out.next, self.upto);
+            out.marks_until(self.upto + 1)?;
+        }
+        let (files, records) = out.finish()?;
+        Ok(Mended { files, records, lost: lost.findings(damage) })
+    }
+
+    fn take(
+        &self,
+        header: &Header,
+        body: &[u8],
+        scratch: &mut Vec<LogSample>,
+        out: &mut Out<'_>,
+        lost: &mut Lost,
+    ) -> Result<(), RepairError> {
+        let Header { seq, org, kind: Some(kind), .. } = *header else { return Ok(()) };
+        if seq > out.next {
+            lost.records(out.next, seq - 1);
+            out.marks_until(seq)?;
+        }
+        match kind {
+            // It names a file of the old log.
+            Kind::Switch => out.marks_until(seq + 1),
+            Kind::Samples => {
+                if samples::decode(body, scratch).is_err() {
+                    lost.records(seq, seq);
+                    return out.marks_until(seq + 1);
+                }
+                let orphans = self.drop_orphans(seq, org, scratch);
+                lost.orphans += orphans;
+                let mut filtered = Vec::new();
+                match (orphans, scratch.is_empty()) {
+                    (0, _) => out.record(seq, org, kind, body),
+                    (_, true) => out.marks_until(seq + 1),
+                    (_, false) => {
+                        samples::encode(&mut filtered, scratch);
+                        out.record(seq, org, kind, &filtered)
+                    }
+                }
+            }
+            Kind::Series => {
+                if self.stores.apply(Record { seq, org, kind, body }, scratch, None).is_err() {
+                    lost.records(seq, seq);
+                    return out.marks_until(seq + 1);
+                }
+                out.record(seq, org, kind, body)
+            }
+            _ => out.record(seq, org, kind, body),
+        }
+    }
+
+    /// Takes out the samples of series that nothing defines, but for those that segments have anyway.
+    fn drop_orphans(&self, seq: u64, org: OrgId, samples: &mut Vec<LogSample>) -> u64 {
+        let state = self.listed.get(&org).map(|listed| listed.state).unwrap_or_default();
+        let store = self.stores.org_or_new(org);
+        let table = store.table();
+        let all = samples.len();
+        samples.retain(|sample| {
+            (seq <= state.seq && sample.at_ms < state.until_ms) || table.knows(sample.series)
+        });
+        (all - samples.len()) as u64
+    }
+}
+
+fn define_registered(stores: &Stores, dir: &Path, store: StoreId) -> Result<(), RepairError> {
+    let series = dir.join("series");
+    if !series.is_dir() {
+        return Ok(());
+    }
+    let mut scratch = Vec::new();
+    for name in disk::names(&series)? {
+        let Some(org) = registry::org_of(&name) else { continue };
+        registry::read(&series.join(&name), store, org, &mut |kind, body| {
+            stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()
+        })?;
+    }
+    Ok(())
+}
+
+/// The series of segments that can be opened: a start takes their names from there if it must.
+fn define_sealed(stores: &Stores, dir: &Path, store: StoreId, listed: &Listed) {
+    for meta in &listed.segments {
+        let Ok(segment) = Segment::open(dir, store, meta) else { continue };
+        let org = stores.org_or_new(meta.org);
+        let mut table = org.table_mut();
+        for family in 0..segment.families() {
+            for row in 0..segment.ids(family).map_or(0, |ids| ids.len()) {
+                let Some(id) = segment.ids(family).and_then(|ids| ids.get(row)) else { continue };
+                if table.knows(id) {
+                    continue;
+                }
+                let Ok(labels) = segment.series_labels(family, row) else { continue };
+                let pairs: Vec<(&str, &str)> = labels.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+                // A name that does not fit defines nothing: its samples are orphans then, as at a start.
+                let _ = table.define(id, &pairs, false);
+            }
+        }
+    }
+}
+
+/// What was lost of a log.
+#[derive(Default)]
+struct Lost {
+    ranges: Vec<(u64, u64)>,
+    orphans: u64,
+}
+
+impl Lost {
+    fn records(&mut self, first: u64, last: u64) {
+        match self.ranges.last_mut().filter(|range| range.1 + 1 == first) {
+            Some(range) => range.1 = last,
+            None => self.ranges.push((first, last)),
+        }
+    }
+
+    fn findings(self, damage: Vec<String>) -> Vec<Finding> {
+        let about = |what: String| Finding::new(Weight::Loss, "wal", what);
+        let mut found: Vec<Finding> = damage.into_iter().map(about).collect();
+        let told = self.ranges.iter().take(TOLD_MAX).map(|(first, last)| {
+            let what = if first == last {
+                format!("record {first} is lost")
+            } else {
+                format!("records {first}-{last} are lost")
+            };
+            about(what).counting(last - first + 1)
+        });
+        found.extend(told);
+        if let Some((_, rest)) = self.ranges.split_at_checked(TOLD_MAX).filter(|(_, rest)| !rest.is_empty()) {
+            let count = rest.iter().map(|(first, last)| last - first + 1).sum();
+            found.push(about("more records are lost".to_owned()).counting(count));
+        }
+        if self.orphans > 0 {
+            found.push(
+                about("samples of series that nothing defines any more".to_owned()).counting(self.orphans),
+            );
+        }
+        found
+    }
+}
+
+/// A log being written: file after file, all bytes of each written.
+struct Out<'o> {
+    dir: &'o Path,
+    store: StoreId,
+    /// The number of the file at hand.
+    number: u64,
+    buffer: Vec<u8>,
+    /// The number of the next record.
+    next: u64,
+    marks: u64,
+    records: u64,
+    files: u64,
+}
+
+impl Out<'_> {
+    fn new(dir: &Path, store: StoreId, begin: Begin) -> Out<'_> {
+        let buffer = vec![0; FILE_HEADER_BYTES];
+        Out { dir, store, number: begin.file, buffer, next: begin.seq, marks: 0, records: 0, files: 0 }
+    }
+
+    fn record(&mut self, seq: u64, org: OrgId, kind: Kind, body: &[u8]) -> Result<(), RepairError> {
+        let room = LARGE_BYTES as usize;
+        if self.buffer.len() + record_bytes(body.len()) > room && self.buffer.len() > FILE_HEADER_BYTES {
+            self.end_file(LARGE_BYTES)?;
+        }
+        put_record(&mut self.buffer, seq, org, kind, seq.saturating_sub(1), body);
+        self.next = seq + 1;
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Marks in the place of what is not there, up to and without `seq`.
+    fn marks_until(&mut self, seq: u64) -> Result<(), RepairError> {
+        self.marks += seq.saturating_sub(self.next);
+        if self.marks > MARKS_MAX {
+            return Err(RepairError::TooManyMissing { missing: self.marks });
+        }
+        while self.next < seq {
+            let next = self.next;
+            let body = Mark { durable: next.saturating_sub(1), orgs: Vec::new() }.encode();
+            self.record(next, OrgId(0), Kind::Mark, &body)?;
+        }
+        Ok(())
+    }
+
+    fn end_file(&mut self, at_least: u32) -> Result<(), RepairError> {
+        let bytes = self.buffer.len().max(at_least as usize);
+        let file_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let number = self.number;
+        let header = FileHeader {
+            file_bytes,
+            store: self.store,
+            number,
+            created_ms: 0,
+            before: number.saturating_sub(1),
+        };
+        let head = header.encode(MAGIC_WAL);
+        self.buffer.iter_mut().zip(head).for_each(|(to, from)| *to = from);
+        let path: PathBuf = file::path_of(self.dir, number);
+        let file = disk::create_file(&path)?;
+        disk::write_file(&file, &path, &self.buffer, u64::from(file_bytes))?;
+        self.buffer.truncate(FILE_HEADER_BYTES);
+        self.number += 1;
+        self.files += 1;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(u64, u64), RepairError> {
+        self.end_file(SMALL_BYTES)?;
+        disk::sync_dir(self.dir)?;
+        Ok((self.files, self.records))
+    }
+}

@@ -1,0 +1,127 @@
+//! What stands beside the rows of a segment that has histograms: for a series, a run of bytes that this room does not read.
+//!
+//! Section BESIDE:
+//! ```text
+//! runs, one for each series, back to back
+//! index, ascending by series id: n x { u32 series id, u32 crc of {series id, run}, u64 where the run begins, u32 bytes }
+//! last 16: u64 n, u32 crc of the index, u32 zero
+//! ```
+//! The rows of such a segment have the histograms' times, and as values how many observations each of them counts: a
+//! series is found by its names and its time as everywhere.
+
+use crate::tsdb::error::Damage;
+
+pub(super) const ENTRY_BYTES: usize = 20;
+pub(super) const TAIL_BYTES: usize = 16;
+
+/// A series' place in the section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) id: u32,
+    pub(super) crc: u32,
+    pub(super) offset: u64,
+    pub(super) bytes: u32,
+}
+
+impl Entry {
+    fn decode(bytes: &[u8]) -> Option<Entry> {
+        let (id, rest) = bytes.split_first_chunk()?;
+        let (crc, rest) = rest.split_first_chunk()?;
+        let (offset, rest) = rest.split_first_chunk()?;
+        Some(Entry {
+            id: u32::from_le_bytes(*id),
+            crc: u32::from_le_bytes(*crc),
+            offset: u64::from_le_bytes(*offset),
+            bytes: u32::from_le_bytes(*rest.first_chunk()?),
+        })
+    }
+}
+
+/// The checksum of a run.
+pub(super) fn run_crc(id: u32, run: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&id.to_le_bytes()), run)
+}
+
+/// What stands behind the runs.
+pub(super) fn encode_index(entries: &[Entry]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(entries.len() * ENTRY_BYTES + TAIL_BYTES);
+    for entry in entries {
+        out.extend_from_slice(&entry.id.to_le_bytes());
+        out.extend_from_slice(&entry.crc.to_le_bytes());
+        out.extend_from_slice(&entry.offset.to_le_bytes());
+        out.extend_from_slice(&entry.bytes.to_le_bytes());
+    }
+    let crc = crc32c::crc32c(&out);
+    out.extend_from_slice(&(entries.len() as u64).to_le_bytes());
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out
+}
+
+/// The section, taken apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside<'a> {
+    runs: &'a [u8],
+    index: &'a [u8],
+}
+
+impl<'a> Beside<'a> {
+    /// Where the index lies; whether it is whole is for [`Beside::verify`].
+    pub(super) fn new(section: &'a [u8]) -> Result<Beside<'a>, Damage> {
+        let damage = |what| Damage::new(section.len().saturating_sub(TAIL_BYTES), what);
+        let (rest, tail) = section.split_last_chunk::<TAIL_BYTES>().ok_or_else(|| damage("no index"))?;
+        let count = tail.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
+        let bytes = usize::try_from(count).ok().and_then(|count| count.checked_mul(ENTRY_BYTES));
+        let runs = bytes.and_then(|bytes| rest.len().checked_sub(bytes));
+        let (runs, index) = runs
+            .and_then(|runs| rest.split_at_checked(runs))
+            .ok_or_else(|| damage("an index larger than its section"))?;
+        Ok(Beside { runs, index })
+    }
+
+    /// Whether the index is what was written.
+    pub(super) fn verify(&self, section: &[u8]) -> Result<(), Damage> {
+        let crc = section.last_chunk::<TAIL_BYTES>().and_then(|tail| tail.get(8..12)?.first_chunk().copied());
+        if crc.map(u32::from_le_bytes) != Some(crc32c::crc32c(self.index)) {
+            return Err(Damage::new(self.runs.len(), "wrong checksum of the index of histograms"));
+        }
+        let ids: Vec<u32> = self.ids().collect();
+        if !ids.is_sorted_by(|a, b| a < b) {
+            return Err(Damage::new(self.runs.len(), "the index of histograms does not ascend"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.index.len() / ENTRY_BYTES
+    }
+
+    fn entry(&self, place: usize) -> Option<Entry> {
+        Entry::decode(self.index.get(place.checked_mul(ENTRY_BYTES)?..)?)
+    }
+
+    /// Ascending.
+    pub(super) fn ids(self) -> impl Iterator<Item = u32> + use<'a> {
+        (0..self.len()).map_while(move |place| self.entry(place)).map(|entry| entry.id)
+    }
+
+    /// The run of a series, verified.
+    pub(super) fn run(&self, id: u32) -> Result<Option<&'a [u8]>, Damage> {
+        let (mut start, mut end) = (0, self.len());
+        while start < end {
+            let middle = usize::midpoint(start, end);
+            match self.entry(middle) {
+                Some(entry) if entry.id < id => start = middle + 1,
+                _ => end = middle,
+            }
+        }
+        let Some(entry) = self.entry(start).filter(|entry| entry.id == id) else { return Ok(None) };
+        let place = usize::try_from(entry.offset).unwrap_or(usize::MAX);
+        let run = place.checked_add(entry.bytes as usize).and_then(|after| self.runs.get(place..after));
+        let run = run.ok_or_else(|| Damage::new(place, "a run beyond its section"))?;
+        if run_crc(id, run) != entry.crc {
+            return Err(Damage::new(place, "wrong checksum of histograms"));
+        }
+        Ok(Some(run))
+    }
+}

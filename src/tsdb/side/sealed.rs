@@ -1,0 +1,245 @@
+//! What few series have, in segments: the runs of bytes that stand beside their rows (`segment`, section BESIDE).
+//!
+//! A run is a series of items, in order of time where they are of one kind:
+//! ```text
+//! u8 kind, zigzag first time, varint last time - first, varint entries, varint bytes, bytes
+//! kind 0 histograms         a chunk, as drawn in `chunk`
+//!      2 start timestamps   entries x {zigzag time, zigzag time - start}
+//!      3 exemplars          as in their log record; in the run of series 4,294,967,295, which no series is
+//! ```
+
+use super::chunk::{self, Decoder};
+use super::record::{self, Body};
+use crate::model::{Exemplar, Histogram, HistogramColumns, TimeRange};
+use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
+use crate::tsdb::error::Damage;
+
+/// The run of the exemplars.
+pub(in crate::tsdb) const EXEMPLARS_ID: u32 = u32::MAX;
+
+const HISTOGRAMS: u8 = 0;
+const STARTS: u8 = 2;
+const EXEMPLARS: u8 = 3;
+/// Bytes of exemplars of one item before it is closed.
+const EXEMPLARS_SOFT: usize = 64 << 10;
+
+struct Item<'a> {
+    kind: u8,
+    first: i64,
+    last: i64,
+    entries: u64,
+    bytes: &'a [u8],
+}
+
+fn put_item(out: &mut Vec<u8>, kind: u8, (first, last): (i64, i64), entries: u64, bytes: &[u8]) {
+    out.push(kind);
+    put_zigzag(out, first);
+    put_varint(out, last.wrapping_sub(first).cast_unsigned());
+    put_varint(out, entries);
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn next_item<'a>(reader: &mut Reader<'a>) -> Result<Option<Item<'a>>, Damage> {
+    if reader.left() == 0 {
+        return Ok(None);
+    }
+    let kind = reader.u8()?;
+    let first = reader.zigzag()?;
+    let last = first.wrapping_add(reader.varint()?.cast_signed());
+    let entries = reader.varint()?;
+    let bytes = reader.count(1)?;
+    Ok(Some(Item { kind, first, last, entries, bytes: reader.take(bytes)? }))
+}
+
+/// Appends histograms, ascending in time.
+pub(in crate::tsdb) fn put_histograms(out: &mut Vec<u8>, samples: &[(i64, &Histogram)]) {
+    chunk::encode(samples.iter().copied(), |first, last, rows, chunk| {
+        put_item(out, HISTOGRAMS, (first, last), u64::from(rows), &chunk);
+    });
+}
+
+/// Appends start timestamps, ascending in time.
+pub(in crate::tsdb) fn put_starts(out: &mut Vec<u8>, changes: &[(i64, i64)]) {
+    let (Some((first, _)), Some((last, _))) = (changes.first(), changes.last()) else { return };
+    let mut bytes = Vec::new();
+    for (at, start) in changes {
+        put_zigzag(&mut bytes, *at);
+        put_zigzag(&mut bytes, at.wrapping_sub(*start));
+    }
+    put_item(out, STARTS, (*first, *last), changes.len() as u64, &bytes);
+}
+
+/// Appends exemplars, in the order they came.
+pub(in crate::tsdb) fn put_exemplars<'e>(
+    out: &mut Vec<u8>,
+    exemplars: impl IntoIterator<Item = (u32, &'e Exemplar)>,
+) {
+    let mut close = |body: &mut Body, entries: &mut u64, least: i64| {
+        let (bytes, greatest) = std::mem::take(body).finish();
+        put_item(out, EXEMPLARS, (least, greatest), std::mem::take(entries), &bytes);
+    };
+    let (mut body, mut entries, mut least) = (Body::default(), 0, i64::MAX);
+    for (series, exemplar) in exemplars {
+        body.exemplar(series, exemplar);
+        entries += 1;
+        least = least.min(exemplar.at.as_ms());
+        if body.bytes() >= EXEMPLARS_SOFT {
+            close(&mut body, &mut entries, least);
+            least = i64::MAX;
+        }
+    }
+    if !body.is_empty() {
+        close(&mut body, &mut entries, least);
+    }
+}
+
+/// Appends the histograms of a run inside `range`.
+///
+/// # Errors
+/// [`Damage`]; what came before it is in `out`.
+pub(in crate::tsdb) fn read_histograms(
+    run: &[u8],
+    range: TimeRange,
+    out: &mut HistogramColumns,
+) -> Result<(), Damage> {
+    let (start, end) = (range.start.as_ms(), range.end.as_ms());
+    let mut reader = Reader::new(run);
+    while let Some(item) = next_item(&mut reader)? {
+        if item.kind != HISTOGRAMS || item.last < start || end < item.first {
+            continue;
+        }
+        let mut decoder = Decoder::new(item.bytes)?;
+        let mut entries = 0;
+        while let Some(at) = decoder.advance()? {
+            entries += 1;
+            if (start..=end).contains(&at) {
+                out.push(at, decoder.histogram()?);
+            }
+        }
+        if entries != item.entries {
+            return Err(reader.damage("another number of histograms"));
+        }
+    }
+    Ok(())
+}
+
+/// Appends the start timestamps of a run.
+///
+/// # Errors
+/// [`Damage`] where it is none.
+pub(in crate::tsdb) fn read_starts(run: &[u8], out: &mut Vec<(i64, i64)>) -> Result<(), Damage> {
+    let mut reader = Reader::new(run);
+    while let Some(item) = next_item(&mut reader)? {
+        if item.kind != STARTS {
+            continue;
+        }
+        let mut changes = Reader::new(item.bytes);
+        for _ in 0..item.entries {
+            let at = changes.zigzag()?;
+            out.push((at, at.wrapping_sub(changes.zigzag()?)));
+        }
+        changes.end()?;
+    }
+    Ok(())
+}
+
+/// Calls `each` with the exemplars of a run.
+///
+/// # Errors
+/// [`Damage`] where it is none.
+pub(in crate::tsdb) fn read_exemplars(run: &[u8], mut each: impl FnMut(u32, Exemplar)) -> Result<(), Damage> {
+    let mut reader = Reader::new(run);
+    while let Some(item) = next_item(&mut reader)? {
+        if item.kind == EXEMPLARS {
+            record::decode_exemplars(item.bytes, &mut each)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ascending, each time once, the later of equals staying.
+pub(in crate::tsdb) fn settle(columns: &mut HistogramColumns) {
+    if columns.times.is_sorted_by(|a, b| a < b) {
+        return;
+    }
+    let HistogramColumns { times, histograms } = std::mem::take(columns);
+    let mut all: Vec<(i64, Histogram)> = times.into_iter().zip(histograms).collect();
+    all.sort_by_key(|(at, _)| *at);
+    for (at, histogram) in all {
+        if columns.times.last() == Some(&at) {
+            columns.times.pop();
+            columns.histograms.pop();
+        }
+        columns.push(at, histogram);
+    }
+}
+
+/// The same of start timestamps; of neighbours that say the same, the first stays.
+pub(in crate::tsdb) fn settle_starts(changes: &mut Vec<(i64, i64)>) {
+    changes.sort_by_key(|(at, _)| *at);
+    let mut settled: Vec<(i64, i64)> = Vec::with_capacity(changes.len());
+    for change in changes.drain(..) {
+        settled.pop_if(|last| last.0 == change.0);
+        if settled.last().is_none_or(|last| last.1 != change.1) {
+            settled.push(change);
+        }
+    }
+    *changes = settled;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::{any_histogram, exponential};
+    use super::*;
+    use crate::model::{Labels, Timestamp};
+
+    proptest! {
+        #[test]
+        fn what_was_put_is_read(
+            histograms in prop::collection::btree_map(-100i64..100, any_histogram(), 0..30),
+            starts in prop::collection::btree_map(any::<i64>(), any::<i64>(), 0..9),
+            traces in prop::collection::vec((any::<u32>(), any::<i64>(), "[a-z]{0,9}"), 0..9),
+            ends in (-120i64..120, -120i64..120),
+        ) {
+            let mut run = Vec::new();
+            put_starts(&mut run, &starts.iter().map(|(at, start)| (*at, *start)).collect::<Vec<_>>());
+            put_histograms(&mut run, &histograms.iter().map(|(at, h)| (*at, h)).collect::<Vec<_>>());
+            let exemplar = |at: i64, text: &str| Exemplar {
+                labels: Labels::from_pairs([("id", text)]), value: 1.0, at: Timestamp::from_ms(at),
+            };
+            let exemplars: Vec<(u32, Exemplar)> = traces.iter().map(|(s, at, text)| (*s, exemplar(*at, text))).collect();
+            put_exemplars(&mut run, exemplars.iter().map(|(s, e)| (*s, e)));
+            let (mut found, mut changes, mut back) = (HistogramColumns::default(), Vec::new(), Vec::new());
+            let range = TimeRange::new(Timestamp::from_ms(ends.0), Timestamp::from_ms(ends.1));
+            read_histograms(&run, range, &mut found).expect("reads");
+            let found: Vec<(i64, Histogram)> = found.times.into_iter().zip(found.histograms).collect();
+            let within = histograms.into_iter().filter(|(at, _)| ends.0 <= *at && *at <= ends.1);
+            prop_assert_eq!(found, within.collect::<Vec<_>>());
+            read_starts(&run, &mut changes).expect("reads");
+            prop_assert_eq!(changes, starts.into_iter().collect::<Vec<_>>());
+            read_exemplars(&run, |series, exemplar| back.push((series, exemplar))).expect("reads");
+            prop_assert_eq!(back, exemplars);
+        }
+
+        #[test]
+        fn a_reader_never_panics(run in prop::collection::vec(any::<u8>(), 0..100), kind in 0u8..4) {
+            let run = [vec![kind], run].concat();
+            let _ = read_histograms(&run, TimeRange::ALL, &mut HistogramColumns::default());
+            let _ = read_starts(&run, &mut Vec::new());
+            let _ = read_exemplars(&run, |_, _| ());
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_the_drawing() {
+        let mut run = Vec::new();
+        put_histograms(&mut run, &[(1, &exponential(0, 0.0, &[], &[], 0.0, 3, &[]))]);
+        put_starts(&mut run, &[(-1, -2), (5, 4)]);
+        let chunk = "0000 0000000000000000 00 00 00 02 00 00 06 06";
+        let drawn = format!("00 02 00 01 12 {chunk} 02 01 06 02 04 01 02 0a 02");
+        assert_eq!(data_encoding::HEXLOWER.encode(&run), drawn.replace(' ', ""));
+    }
+}

@@ -1,0 +1,101 @@
+//! A new folder with what is provably good in a damaged one. The damaged one is not changed.
+
+use std::path::{Path, PathBuf};
+
+use super::tree::{self, TreeError};
+use super::{Progress, Seen, Watch};
+use crate::kv::{self, ExportError, Finding, FolderError, OfflineControl, OfflineError, Weight};
+use crate::tsdb;
+
+/// Why nothing was repaired.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// A server runs on it.
+    #[error("{} is in use ({holder}): stop the server first", dir.display())]
+    InUse {
+        /// The folder.
+        dir: PathBuf,
+        /// Who.
+        holder: String,
+    },
+    /// It is no store, or a newer program's.
+    #[error(transparent)]
+    Offline(#[from] OfflineError),
+    /// Its lock cannot be looked at.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The file system refused.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The accounts could not be written.
+    #[error("the accounts cannot be saved")]
+    Export(#[from] ExportError),
+    /// The samples could not be saved.
+    #[error("the samples cannot be saved")]
+    Samples(#[from] tsdb::RepairError),
+}
+
+/// What was saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepairReport {
+    /// What is in the new folder.
+    pub saved: Vec<Seen>,
+    /// What is not.
+    pub lost: Vec<Finding>,
+}
+
+/// Makes the data folder `to`, which must not exist or be empty, of what is good in `dir`. `scratch` as for a check.
+///
+/// # Errors
+/// [`RepairError`]; what is left in `to` is no data folder: `STORE` comes last.
+pub fn repair(dir: &Path, to: &Path, scratch: &Path, watch: Watch<'_>) -> Result<RepairReport, RepairError> {
+    if let Some(holder) = kv::holder(dir)? {
+        return Err(RepairError::InUse { dir: dir.to_owned(), holder });
+    }
+    let mut control = OfflineControl::read(dir, scratch)?;
+    let mut lost: Vec<Finding> = control.findings().to_vec();
+    lost.retain(|finding| finding.weight == Weight::Loss);
+    if !lost.is_empty() {
+        let seq = control.facts().seq;
+        let what = format!(
+            "the accounts are those of change {seq}: keys, sessions and members that were removed later are back; look through them"
+        );
+        lost.push(Finding::new(Weight::Loss, "exports", what));
+    }
+    tree::make_new(to)?;
+    let samples = tsdb::repair(dir, to, &mut control, &mut |done| {
+        watch(Progress {
+            files: done.files,
+            files_all: done.files_all,
+            bytes: done.bytes,
+            bytes_all: done.bytes_all,
+        });
+    })?;
+    copy_checkpoints(dir, to)?;
+    let export = control.export(to)?;
+    let accounts = format!("{} rows after change {}", export.rows, export.seq);
+    let mut saved = vec![Seen { part: "accounts", what: accounts }];
+    saved.extend(samples.saved.into_iter().map(|(part, what)| Seen { part, what }));
+    lost.extend(samples.lost);
+    for name in ["INITIALISED", "master.key", "STORE"] {
+        if dir.join(name).exists() {
+            tree::copy(&dir.join(name), &to.join(name), |_| ())?;
+        }
+    }
+    tree::sync_dirs(to, tree::files(to)?.into_iter().map(|(path, _)| path))?;
+    Ok(RepairReport { saved, lost })
+}
+
+/// Checkpoints have sums of their own: a start uses one only if it is whole, and it may hold what the log has lost.
+fn copy_checkpoints(dir: &Path, to: &Path) -> Result<(), TreeError> {
+    let head = dir.join("head");
+    if !head.is_dir() {
+        return Ok(());
+    }
+    for (path, _) in tree::files(&head)? {
+        let below = Path::new("head").join(path);
+        tree::make_way(to, &below)?;
+        tree::copy(&dir.join(&below), &to.join(&below), |_| ())?;
+    }
+    Ok(())
+}
