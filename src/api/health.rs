@@ -54,7 +54,7 @@ async fn readyz(State(deps): State<HealthDeps>) -> Response {
     let storage = match health.writes {
         Writes::Open => Ok(()),
         Writes::DiskFull { free, needed } => {
-            Err(format!("{free} bytes are free on the disk, {needed} are needed"))
+            Err(format!("no samples are taken: {free} bytes are free on the disk, {needed} are needed"))
         }
         Writes::Fenced(_) => Err("a write to the log failed; restart".to_owned()),
         Writes::ReadOnly(_) => Err("the log is damaged; repair".to_owned()),

@@ -50,7 +50,7 @@ use orgs::OrgDeps;
 use orgs::delete_series::DeleteDeps;
 use orgs::query::{ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
-use own_metrics::{Counters, OwnMetrics};
+use own_metrics::{Counters, OwnMetrics, Slugs};
 use routes::Routes;
 
 use crate::clock::{Clock, Stopwatch};
@@ -253,6 +253,7 @@ impl Deps {
             counters: Arc::clone(&rooms.counters),
             lanes: rooms.lanes.clone(),
             limits: Arc::clone(&self.limits),
+            slugs: Slugs(Arc::clone(&rooms.identity)),
             uptime: self.uptime,
         }
     }

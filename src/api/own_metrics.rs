@@ -3,6 +3,7 @@
 //!
 //! The labels of requests are bounded: the matched pattern, known methods, the class of the status.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -14,8 +15,9 @@ use axum::http::{Method, StatusCode};
 use super::lanes::Lanes;
 use super::limits::Limits;
 use crate::clock::Stopwatch;
-use crate::model::{BatchBuilder, Labels, MetricKind, Sample, Timestamp};
-use crate::tsdb::{Tsdb, Writes};
+use crate::identity::Identity;
+use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
+use crate::tsdb::{OrgStats, Stats, Tsdb, Writes};
 
 /// Counters of the edge.
 #[derive(Debug, Default)]
@@ -94,8 +96,20 @@ pub struct OwnMetrics {
     pub lanes: Lanes,
     /// The edge's limits.
     pub limits: Arc<Limits>,
+    /// What organisations are called.
+    pub slugs: Slugs,
     /// Since the start of the process.
     pub uptime: Stopwatch,
+}
+
+/// Names of organisations.
+#[derive(Clone)]
+pub struct Slugs(pub Arc<Identity>);
+
+impl Slugs {
+    fn of(&self, org: OrgId) -> Option<String> {
+        self.0.org(org).ok().flatten().map(|org| org.slug.as_str().to_owned())
+    }
 }
 
 /// A lane, work running, work waiting, work refused.
@@ -223,8 +237,42 @@ impl OwnMetrics {
         ]
     }
 
+    /// What each organisation uses and was refused: the greatest, so that no number of organisations makes this long.
+    fn organisations(&self, mut orgs: Vec<OrgStats>) -> Vec<Family> {
+        const ORGS_MAX: usize = 200;
+        orgs.sort_by_key(|org| (Reverse(org.series), org.org));
+        orgs.truncate(ORGS_MAX);
+        let gauge = |name, help| Family::new(name, MetricKind::Gauge, help);
+        let mut series = gauge("promlet_org_series", "Series of an organisation.");
+        let mut memory = gauge("promlet_org_memory_bytes", "Estimated memory of an organisation.");
+        let mut disk = gauge("promlet_org_disk_bytes", "Bytes on the disk that are an organisation's own.");
+        let mut refused = Family::new(
+            "promlet_org_refused_samples_total",
+            MetricKind::Counter,
+            "Samples refused, by reason; those at capacity wait with their sender.",
+        );
+        for org in orgs {
+            let Some(slug) = self.slugs.of(org.org) else { continue };
+            let label = || vec![("org", slug.clone())];
+            series.row(label(), count(org.series));
+            memory.row(label(), count(org.memory_bytes));
+            disk.row(label(), count(org.disk_bytes));
+            for (code, samples) in org.refused_by_code {
+                refused.row(vec![("org", slug.clone()), ("reason", code.to_owned())], count(samples));
+            }
+        }
+        vec![series, memory, disk, refused]
+    }
+
     fn store(&self) -> Vec<Family> {
-        let stats = self.tsdb.stats();
+        let mut stats = self.tsdb.stats();
+        let orgs = std::mem::take(&mut stats.orgs);
+        let mut families = self.store_itself(&stats);
+        families.extend(self.organisations(orgs));
+        families
+    }
+
+    fn store_itself(&self, stats: &Stats) -> Vec<Family> {
         let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
         let counter = |name, help, value| single(name, MetricKind::Counter, help, count(value));
         vec![
@@ -233,6 +281,7 @@ impl OwnMetrics {
             gauge("promlet_head_bytes", "Bytes of the head.", stats.head_bytes),
             counter("promlet_samples_stored_total", "Samples stored.", stats.stored_total),
             counter("promlet_samples_refused_total", "Samples refused.", stats.refused_total),
+            gauge("promlet_disk_free_bytes", "Bytes free on the disk.", stats.disk_free_bytes),
             gauge("promlet_wal_files", "Files of the log.", stats.wal_files),
             gauge("promlet_wal_file_bytes", "Bytes of the log's files.", stats.wal_file_bytes),
             counter("promlet_wal_written_bytes_total", "Bytes written to the log.", stats.wal_written_bytes),

@@ -326,6 +326,14 @@ impl Identity {
         }
     }
 
+    /// One organisation: for the server's own figures; not for callers.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn org(&self, id: OrgId) -> Result<Option<Org>, StoreError> {
+        self.row::<OrgRow>(&id)?.map(|row| row.view(id)).transpose()
+    }
+
     /// All organisations: for the store's retention and limits, and the command line; not for callers.
     ///
     /// # Errors

@@ -254,6 +254,15 @@ impl Server {
             }
         })?;
         let tsdb = Arc::clone(&self.tsdb);
+        self.keep_going("upkeep", STORE_PERIOD, move |now| {
+            if let Err(error) = tsdb.maintain(now) {
+                tracing::warn!(
+                    "segments were not merged or removed; nothing is lost: {}",
+                    kv::with_sources(&error)
+                );
+            }
+        })?;
+        let tsdb = Arc::clone(&self.tsdb);
         let period = self.settings.checkpoint_every.map_or(STORE_PERIOD, |every| every.min(STORE_PERIOD));
         self.keep_going("checkpoint", period, move |now| {
             if !tsdb.checkpoint_due() {

@@ -108,6 +108,7 @@ impl Deletion {
         for (first, last) in &self.series {
             for id in *first..=(*last).min(end.saturating_sub(1)) {
                 store.head.delete(id, self.range());
+                store.side.delete(id, self.range());
             }
         }
     }
@@ -144,7 +145,7 @@ impl Tsdb {
             return Err(DeleteError::NoSelector);
         }
         match &self.log {
-            Sink::Log(log) => log.admit()?,
+            Sink::Log(log) => log.admit_giving_space()?,
             Sink::Memory(_) => {}
             Sink::ReadOnly { why, .. } => return Err(AppendError::ReadOnly(why.clone()).into()),
         }

@@ -129,8 +129,8 @@ impl Space {
         (self.total / 50).clamp(256 << 20, 1 << 30)
     }
 
-    /// Checkpoints stop below this: 5 %, at least 1 and at most 4 GiB.
-    pub(super) fn checkpoint_floor(self) -> u64 {
+    /// Checkpoints and compactions stop below this: 5 %, at least 1 and at most 4 GiB.
+    pub(super) fn growth_floor(self) -> u64 {
         (self.total / 20).clamp(1 << 30, 4 << 30)
     }
 }

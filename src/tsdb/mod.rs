@@ -311,8 +311,8 @@ impl Tsdb {
         let mut checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         let covered = self.stores.uncovered.load(Ordering::Relaxed);
         let space = self.options.disk.space(&folder.head)?;
-        let result = if space.free < space.checkpoint_floor() {
-            Err(CheckpointError::DiskFull { free: space.free, needed: space.checkpoint_floor() })
+        let result = if space.free < space.growth_floor() {
+            Err(CheckpointError::DiskFull { free: space.free, needed: space.growth_floor() })
         } else {
             let flush = || log.flush().map_err(|e| CheckpointError::Closed(e.to_string()));
             flush().and_then(|replay_seq| {
@@ -392,6 +392,9 @@ impl Tsdb {
             Sink::ReadOnly { last_seq, .. } => stats.last_seq = *last_seq,
         }
         stats.samples_since_checkpoint = load(&self.stores.uncovered);
+        if let Some(space) = self.space() {
+            (stats.disk_free_bytes, stats.disk_bytes) = (space.free, space.total);
+        }
         let checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         stats.checkpoint_age = checkpoints.since.elapsed();
         stats.checkpoints = checkpoints.made;
@@ -413,7 +416,22 @@ impl Tsdb {
         if let Ok(sealer) = self.sealer.try_lock() {
             notes.extend(sealer.failures());
         }
+        if let Some(space) = self.space()
+            && space.free < space.growth_floor()
+        {
+            notes.push(format!(
+                "{} bytes are free on the disk: checkpoints and compactions wait until {} are; samples stop below {}",
+                space.free,
+                space.growth_floor(),
+                space.samples_floor()
+            ));
+        }
         Health { writes, notes }
+    }
+
+    /// What is left on the disk; none where the store has none, or it does not say.
+    fn space(&self) -> Option<disk::Space> {
+        self.options.disk.space(&self.folder.as_ref()?.head).ok()
     }
 
     /// Ends writing: what waits is made durable and applied, the threads end. Reads go on. A second call does nothing.

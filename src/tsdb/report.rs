@@ -360,6 +360,10 @@ pub struct Stats {
     pub wal_syncs: u64,
     /// The last record's number.
     pub last_seq: u64,
+    /// Bytes free on the disk; 0 where the store has none.
+    pub disk_free_bytes: u64,
+    /// Bytes of the disk.
+    pub disk_bytes: u64,
     /// Samples that no checkpoint covers.
     pub samples_since_checkpoint: u64,
     /// Time since the last checkpoint of this process or, without one, since its start.

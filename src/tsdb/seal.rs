@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::checkpoint::{Folder, append_registry};
+use super::compact::UpkeepError;
 use super::disk;
 use super::error::{AppendError, DiskError};
 use super::manifest::{CHANGE_SEGMENTS_MAX, Change, Manifest, ManifestError, SealState};
@@ -80,6 +81,9 @@ pub enum SealError {
     /// The list of segments was not changed.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// Everything is sealed, and the segments were not merged.
+    #[error(transparent)]
+    Upkeep(#[from] UpkeepError),
     /// A test stopped it here, as if the process had ended.
     #[error("stopped by a test")]
     Stopped,
@@ -126,6 +130,16 @@ impl Tsdb {
             (Some(e), _) | (None, Err(e)) => Err(e),
             (None, Ok(())) => Ok(report),
         }
+    }
+
+    /// As [`Tsdb::seal`], and then merges the segments of each day into one: `promlet seal`.
+    ///
+    /// # Errors
+    /// [`SealError`]; what is sealed stays sealed.
+    pub fn seal_and_merge(&self, now: Timestamp) -> Result<SealReport, SealError> {
+        let report = self.seal(now)?;
+        self.compact(now)?;
+        Ok(report)
     }
 
     /// Seals what is due; to be asked every ten seconds. A store without a folder has nothing due.

@@ -110,3 +110,49 @@ fn a_full_head_refuses() {
     }
     panic!("never full");
 }
+
+/// STORAGE.md section 12, row by row.
+#[test]
+fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = faults();
+    faults.log_file_bytes.store(4_096, Ordering::SeqCst);
+    let (tsdb, _) = open_with(dir.path(), options(&faults));
+    let free = |bytes: u64| faults.free_bytes.store(bytes, Ordering::SeqCst);
+    let total = tsdb.stats().disk_bytes;
+    let (growth, samples) = ((total / 20).clamp(1 << 30, 4 << 30), (total / 50).clamp(256 << 20, 1 << 30));
+    write(&tsdb, ORG, &up("a"), &[ago(20, 1.0), ago(10, 2.0)]);
+    assert_eq!(tsdb.health(), Health::default());
+
+    free(growth - 1);
+    assert!(matches!(tsdb.checkpoint(NOW), Err(CheckpointError::DiskFull { .. })));
+    let health = tsdb.health();
+    assert_eq!((health.writes, health.notes.len()), (Writes::Open, 1), "it goes on, and says so");
+    assert!(health.notes[0].contains("checkpoints and compactions wait"), "{:?}", health.notes);
+    assert_eq!(tsdb.stats().disk_free_bytes, growth - 1);
+
+    free(samples - 1);
+    let full = (0..1_000).find_map(|n| try_write(&tsdb, ORG, &up(&n.to_string()), &[ago(0, 1.0)]).err());
+    assert_eq!(full, Some(AppendError::DiskFull { free: samples - 1, needed: samples }), "no new file");
+    assert!(matches!(tsdb.health().writes, Writes::DiskFull { .. }));
+    assert!(content(&tsdb, ORG).len() > 1, "questions go on");
+    for n in 0..100 {
+        let one = [vec![crate::model::Matcher::equal("job", &n.to_string())]];
+        tsdb.delete(ORG, &one, TimeRange::ALL, NOW).expect("deleted, though it takes more than one file");
+    }
+    assert!(content(&tsdb, ORG).contains_key(r#"{__name__="up", job="a"}"#));
+
+    free(samples + samples / 10 - 1);
+    assert!(try_write(&tsdb, ORG, &up("a"), &[ago(5, 3.0)]).is_err(), "not yet");
+    free(samples + samples / 10);
+    write(&tsdb, ORG, &up("a"), &[ago(5, 3.0)]);
+    free(growth);
+    tsdb.checkpoint(NOW).expect("made");
+    assert_eq!(tsdb.health(), Health::default());
+    drop(tsdb);
+    let (tsdb, report) = open(dir.path());
+    assert_eq!(report.read_only, None);
+    let found = content(&tsdb, ORG);
+    assert_eq!(found[r#"{__name__="up", job="a"}"#].len(), 3);
+    assert!(!found.contains_key(r#"{__name__="up", job="7"}"#), "what was deleted stays so");
+}

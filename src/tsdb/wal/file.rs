@@ -31,7 +31,12 @@ pub(in crate::tsdb) struct NewFile {
     pub(in crate::tsdb) before: u64,
     pub(in crate::tsdb) bytes: u32,
     pub(in crate::tsdb) created_ms: i64,
+    /// For what gives space back: made while there is any room at all.
+    pub(in crate::tsdb) urgent: bool,
 }
+
+/// Below this not even an urgent file is made: room for itself and for account changes.
+const URGENT_FLOOR: u64 = 32 << 20;
 
 /// Why there is no new file.
 #[derive(Debug)]
@@ -71,7 +76,7 @@ pub(in crate::tsdb) fn make(
     new: NewFile,
 ) -> Result<LogFile, MakeError> {
     let space = disk.space(dir).map_err(MakeError::Disk)?;
-    let needed = space.samples_floor();
+    let needed = if new.urgent { URGENT_FLOOR } else { space.samples_floor() };
     if space.free < needed {
         return Err(MakeError::Full { free: space.free, needed });
     }
@@ -84,7 +89,7 @@ pub(in crate::tsdb) fn make(
     let path = path_of(dir, new.number);
     let fresh = path.with_extension("wal.new");
     let file = disk::create_file(&fresh).map_err(full)?;
-    let NewFile { number, before, bytes, created_ms } = new;
+    let NewFile { number, before, bytes, created_ms, .. } = new;
     let bytes = disk.log_file_bytes(bytes);
     let header = FileHeader { file_bytes: bytes, store, number, created_ms, before }.encode(MAGIC_WAL);
     ops::write_at(&file, &fresh, &header, 0)

@@ -289,12 +289,13 @@ impl Log {
     ) -> Result<Vec<Outcome>, AppendError> {
         let count = drafts.len();
         let (reply, outcomes) = mpsc::channel();
+        let gives_space = drafts.iter().all(|draft| draft.kind.gives_space());
         let mut queue = lock(&self.shared.queue);
-        self.shared.admit(&mut queue)?;
+        self.shared.admit(&mut queue, gives_space)?;
         while queue.bytes > QUEUE_BYTES_MAX && queue.writes == Writes::Open {
             queue = self.shared.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        self.shared.admit(&mut queue)?;
+        self.shared.admit(&mut queue, gives_space)?;
         queue.now_ms = queue.now_ms.max(now.as_ms());
         for draft in drafts {
             queue.bytes += draft.body.len();
@@ -338,16 +339,21 @@ impl Log {
         Ok(committer.durable)
     }
 
-    /// Whether a record would be taken now; asks for space again if there was none.
+    /// Whether a record of samples would be taken now; asks for space again if there was none.
     pub(in crate::tsdb) fn admit(&self) -> Result<(), AppendError> {
-        self.shared.admit(&mut lock(&self.shared.queue))
+        self.shared.admit(&mut lock(&self.shared.queue), false)
+    }
+
+    /// Whether a record that gives space back would be taken now.
+    pub(in crate::tsdb) fn admit_giving_space(&self) -> Result<(), AppendError> {
+        self.shared.admit(&mut lock(&self.shared.queue), true)
     }
 
     /// Whether writes are open now. Asks for space again if there was none: nobody sends to a store that says full.
     pub(in crate::tsdb) fn writes(&self) -> Writes {
         let mut queue = lock(&self.shared.queue);
         // The refusal is what the state says, too.
-        drop(self.shared.admit(&mut queue));
+        drop(self.shared.admit(&mut queue, false));
         queue.writes.clone()
     }
 
@@ -428,7 +434,7 @@ impl Drop for Log {
 }
 
 impl Shared {
-    fn admit(&self, queue: &mut Queue) -> Result<(), AppendError> {
+    fn admit(&self, queue: &mut Queue, gives_space: bool) -> Result<(), AppendError> {
         if let Writes::DiskFull { needed, .. } = queue.writes {
             // Resume only a tenth above the floor, so that writes do not flicker.
             match self.disk.space(&self.dir) {
@@ -439,6 +445,7 @@ impl Shared {
         }
         match &queue.writes {
             Writes::Open => Ok(()),
+            Writes::DiskFull { .. } if gives_space => Ok(()),
             Writes::DiskFull { free, needed } => Err(AppendError::DiskFull { free: *free, needed: *needed }),
             Writes::Fenced(why) => Err(AppendError::Fenced(why.clone())),
             Writes::ReadOnly(why) => Err(AppendError::ReadOnly(why.clone())),
@@ -631,7 +638,8 @@ impl Committer {
 
     /// Makes a group durable, in as many writes as it touches files.
     fn write(&mut self, group: Vec<(Draft, Reply)>) {
-        if self.since_space.elapsed() >= SPACE_EVERY {
+        let gives_space = group.iter().all(|(draft, _)| draft.kind.gives_space());
+        if !gives_space && self.since_space.elapsed() >= SPACE_EVERY {
             self.since_space = Stopwatch::start();
             if let Ok(space) = self.shared.disk.space(&self.shared.dir)
                 && space.free < space.samples_floor()
@@ -643,7 +651,7 @@ impl Committer {
         let mut left = group.into_iter().peekable();
         while let Some((draft, _)) = left.peek() {
             if self.room() < record_bytes(draft.body.len())
-                && let Err(why) = self.switch()
+                && let Err(why) = self.switch(draft.kind.gives_space())
             {
                 return self.shared.refuse_all(left.collect(), &why);
             }
@@ -818,7 +826,7 @@ impl Committer {
                 self.shared.spare_changed.notify_all();
             }
         }
-        match self.switch() {
+        match self.switch(false) {
             Ok(()) => {
                 // A file is never the log's only one without a record that says how far the log was.
                 let orgs = self.first_mark.take().unwrap_or_default();
@@ -836,7 +844,8 @@ impl Committer {
         let fast = self.since_file.elapsed() < FAST_HALF;
         let created_ms = lock(&self.shared.queue).now_ms;
         let bytes = if fast { LARGE_BYTES } else { SMALL_BYTES };
-        NewFile { number: self.file.number + 1, before: self.file.number, bytes, created_ms }
+        let number = self.file.number;
+        NewFile { number: number + 1, before: number, bytes, created_ms, urgent: false }
     }
 
     /// Has the next file made ready once this one is half full.
@@ -864,10 +873,12 @@ impl Committer {
     }
 
     /// Goes on in the next file.
-    fn switch(&mut self) -> Result<(), AppendError> {
+    fn switch(&mut self, urgent: bool) -> Result<(), AppendError> {
         let mut spare = lock(&self.shared.spare);
-        if matches!(*spare, Spare::None) {
-            *spare = Spare::Wanted(self.next_file());
+        if matches!(*spare, Spare::None) || (urgent && matches!(*spare, Spare::Failed(_))) {
+            let next = self.next_file();
+            let bytes = if urgent { SMALL_BYTES } else { next.bytes };
+            *spare = Spare::Wanted(NewFile { bytes, urgent, ..next });
             self.shared.spare_changed.notify_all();
         }
         while matches!(*spare, Spare::Wanted(_)) {
