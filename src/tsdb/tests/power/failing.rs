@@ -9,10 +9,20 @@ const ENOSPC: i32 = 28;
 /// Every so manieth operation is tried, beginning with another for each kind of failure.
 const STEP: usize = 4;
 
+/// A start that may fail at any operation.
+fn start(dir: &Path) -> Option<Opened> {
+    let folder = DataFolder::open(&dir.join("accounts"), NOW, &mut Entropy::seeded(2)).ok()?;
+    let (control, _) = Control::open(&folder, &ControlOptions { now: NOW, users_table: 1 }).ok()?;
+    let control = Arc::new(control);
+    let home = Home { dir, store: STORE, control: Arc::clone(&control) };
+    let (tsdb, _) = Tsdb::open(home, small_files(), &mut Entropy::seeded(1), NOW).ok()?;
+    Some(Opened { tsdb, _control: control, _folder: folder })
+}
+
 /// Everything that writes, whatever it is told; answers which batches were stored.
 fn live(dir: &Path) -> Vec<usize> {
     let mut stored = Vec::new();
-    let Ok((tsdb, _)) = try_open(dir, STORE, small_files()) else { return stored };
+    let Some(tsdb) = start(dir) else { return stored };
     for (number, (series, samples)) in batches().iter().enumerate() {
         if try_write(&tsdb, ORG, series, samples).is_ok() {
             stored.push(number);
