@@ -17,10 +17,11 @@ mod side;
 mod warnings;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::report::{SampleColumns, SeriesId};
 use super::store::OrgStore;
-use crate::model::{Labels, Matcher, Scope, TimeRange};
+use crate::model::{Labels, Matcher, Scope, TimeRange, Timestamp};
 use warnings::Warnings;
 
 /// One organisation within one scope. The only way to read.
@@ -93,11 +94,10 @@ impl Snapshot {
             && self.scope.admits_name(labels.metric_name())
     }
 
-    /// The range without what the scope's time hides.
+    /// The range without what the scope's time hides, and what is older than the organisation keeps.
     fn within(&self, range: TimeRange) -> TimeRange {
-        match self.scope.min_time {
-            Some(min) => TimeRange::new(range.start.max(min), range.end),
-            None => range,
-        }
+        let kept = self.store.as_ref().map_or(i64::MIN, |store| store.kept_from_ms.load(Ordering::Relaxed));
+        let start = range.start.max(Timestamp::from_ms(kept));
+        TimeRange::new(self.scope.min_time.map_or(start, |min| start.max(min)), range.end)
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct OrgStore {
     changing: Mutex<()>,
     /// The number that the next segment gets.
     pub(super) next_segment: AtomicU64,
+    /// Samples before this are older than retention keeps: they are not shown, though their segment may be there still.
+    pub(super) kept_from_ms: AtomicI64,
     /// The last applied record of any kind.
     pub(super) last_seq: AtomicU64,
     pub(super) arrivals: Arrivals,
@@ -288,6 +290,7 @@ impl Stores {
                 registry: Mutex::default(),
                 changing: Mutex::default(),
                 next_segment: AtomicU64::new(1),
+                kept_from_ms: AtomicI64::new(i64::MIN),
                 last_seq: AtomicU64::new(0),
                 arrivals: Arrivals::default(),
             })
