@@ -19,7 +19,7 @@ mod slots;
 pub(super) mod stripe;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use stripe::{Put, Span, Stripe};
 
@@ -219,27 +219,14 @@ pub(super) struct Spans {
 }
 
 impl Spans {
+    /// All of them, in order.
+    pub(super) fn stripes(&self) -> impl Iterator<Item = &RwLock<Stripe>> {
+        self.stripes.iter().map(|stripe| &**stripe)
+    }
+
     /// The stripe of this number, if any of its series has samples.
     pub(super) fn stripe(&self, number: u32) -> Option<&RwLock<Stripe>> {
         self.stripes.get(number as usize).map(|stripe| &**stripe)
-    }
-
-    /// Calls `found` for each of the series that has samples between its ends in `range`; ids in any order, runs of
-    /// one stripe under one lock.
-    pub(super) fn overlapping(&self, series: &[u32], range: TimeRange, mut found: impl FnMut(usize, Span)) {
-        let mut held: Option<(u32, RwLockReadGuard<'_, Stripe>)> = None;
-        for (place, id) in series.iter().enumerate() {
-            let number = id / STRIPE_SERIES;
-            if held.as_ref().is_none_or(|(have, _)| *have != number) {
-                drop(held.take());
-                let Some(stripe) = self.stripes.get(number as usize) else { continue };
-                held = Some((number, stripe.read().unwrap_or_else(PoisonError::into_inner)));
-            }
-            let span = held.as_ref().and_then(|(_, stripe)| stripe.span(slot(*id)));
-            if let Some(span) = span.filter(|span| span.overlaps(range)) {
-                found(place, span);
-            }
-        }
     }
 }
 
