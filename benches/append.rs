@@ -2,13 +2,15 @@
 //!
 //! Data: 100,000 series (10 labels each, 1,000 targets), one sample each 15 s, requests of 2,000 series, labels seen
 //! before; values counters, one-decimal gauges and constants in equal parts. Told, per wall clock: millions of samples
-//! per second, and bytes per sample where bytes are made. The log goes to a temporary folder.
+//! per second, and bytes per sample where bytes are made. The log goes to a temporary folder. What begins with "remote
+//! write" is told per second of CPU time, of all threads and of the kernel for them: whole requests, snappy and protobuf.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use promlet::clock::Stopwatch;
 use promlet::entropy::Entropy;
+use promlet::ingest::{self, PROTOCOLS};
 use promlet::kv::{Control, ControlOptions, DataFolder};
 use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, TimeRange, Timestamp, WriteBatch};
 use promlet::tsdb::{Home, Options, SampleColumns, Tsdb};
@@ -68,9 +70,97 @@ fn round(store: &Tsdb, batches: &mut [WriteBatch<'_>], round: i64) {
     }
 }
 
+/// CPU time of the threads that live, in seconds.
+fn cpu() -> f64 {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
+    let ns = tasks.filter_map(|task| {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    ns.sum::<u64>() as f64 / 1e9
+}
+
+fn put_varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
+        value >>= 7;
+    }
+    out.push(u8::try_from(value).expect("seven bits"));
+}
+
+fn put_bytes(tag: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(tag);
+    put_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// A round as its sender would send it: `WriteRequest` messages, each a snappy block.
+fn bodies(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
+    let request = |batch: &mut WriteBatch<'_>| {
+        age(batch, round);
+        let mut message = Vec::new();
+        for series in &batch.series {
+            let (mut one, mut pairs) = (Vec::new(), Vec::new());
+            (batch.parse_labels)(series.raw_labels, &mut pairs).expect("labels");
+            for (name, value) in pairs {
+                let mut label = Vec::new();
+                put_bytes(0x0a, name, &mut label);
+                put_bytes(0x12, value, &mut label);
+                put_bytes(0x0a, &label, &mut one);
+            }
+            for sample in &batch.samples[series.samples.clone()] {
+                let mut bytes = vec![0x09];
+                bytes.extend_from_slice(&sample.value.to_le_bytes());
+                bytes.push(0x10);
+                put_varint(sample.at.as_ms().cast_unsigned(), &mut bytes);
+                put_bytes(0x12, &bytes, &mut one);
+            }
+            put_bytes(0x0a, &one, &mut message);
+        }
+        snap::raw::Encoder::new().compress_vec(&message).expect("compresses")
+    };
+    batches.iter_mut().map(request).collect()
+}
+
+/// Takes whole requests in, and tells the samples per second of CPU time.
+fn remote_write(what: &str, store: &Tsdb, rounds: &[Vec<Vec<u8>>]) {
+    let (limits, mut scratch) = (ingest::Limits::default(), Vec::new());
+    let mut take = |bodies: &[Vec<u8>]| {
+        for body in bodies {
+            let batch = (PROTOCOLS[0].decode)(body, &limits, &mut scratch).expect("valid");
+            store.append(ORG, &batch, START).expect("stored");
+        }
+    };
+    // The first round meets these bytes for the first time.
+    take(&rounds[0]);
+    let before = cpu();
+    rounds[1..].iter().for_each(|bodies| take(bodies));
+    let seconds = cpu() - before;
+    let samples = f64::from(SERIES) * (rounds.len() - 1) as f64;
+    println!("{:>8.2}  {:>8.0}  {what}, per CPU second", samples / seconds / 1e6, seconds * 1e3);
+}
+
 fn told(what: &str, samples: f64, watch: Stopwatch) {
     let seconds = watch.elapsed().as_secs_f64();
     println!("{:>8.2}  {:>8.0}  {what}", samples / seconds / 1e6, seconds * 1e3);
+}
+
+/// Everything into segments, and out of them again.
+fn sealed(store: &Tsdb) {
+    let watch = Stopwatch::start();
+    let report = store.seal(START.plus_ms(600_000)).expect("sealed");
+    told("sealed", report.samples as f64, watch);
+    println!("{:>27.3} bytes a sample in segments", report.bytes as f64 / report.samples as f64);
+    let snapshot = store.snapshot(&Access::whole(ORG));
+    let watch = Stopwatch::start();
+    let selected = snapshot.select(&[], TimeRange::ALL);
+    told("series selected and sorted, sealed", selected.len() as f64, watch);
+    let mut out = SampleColumns::default();
+    let watch = Stopwatch::start();
+    for series in &selected {
+        snapshot.read(series.id, TimeRange::ALL, &mut out);
+    }
+    told("read from segments", report.samples as f64, watch);
 }
 
 /// Rounds stay within ten minutes of the clock.
@@ -137,6 +227,11 @@ fn main() {
         stats.wal_syncs
     );
 
+    // Within ten minutes of the clock, and after all rounds before.
+    let rounds: Vec<_> = (0..ROUNDS / 2).map(|n| bodies(&mut batches, n + ROUNDS)).collect();
+    remote_write("remote write: parse, look up, encode, decode, apply; in memory", &memory, &rounds);
+    remote_write("remote write: parse, look up, log, sync, apply; one caller", &store, &rounds);
+
     drop((store, folder));
     let watch = Stopwatch::start();
     let ((store, folder), report) = open();
@@ -148,8 +243,10 @@ fn main() {
             println!("{:>27.2} bytes a sample in rows", made.bytes as f64 / made.samples as f64);
             drop((store, folder));
             let watch = Stopwatch::start();
-            let (_, report) = open();
+            let ((store, folder), report) = open();
             told("loaded from the checkpoint", report.checkpoint_samples as f64, watch);
+            sealed(&store);
+            drop((store, folder));
         }
         Err(e) => println!("{:>18}  no checkpoint: {e}", ""),
     }

@@ -41,7 +41,9 @@ else: sys.exit("it does not stop")
 rnd, libc = random.Random(seed), ctypes.CDLL(None, use_errno=True)
 for folder, _, names in os.walk(mount) if seed else ():
     for name in names:
-        file = os.open(os.path.join(folder, name), os.O_RDWR)
+        path = os.path.join(folder, name)
+        if not os.path.isfile(path): continue
+        file = os.open(path, os.O_RDWR)
         pages = os.fstat(file).st_size >> 12
         for _ in range(rnd.randrange(4) if pages else 0):
             offset, length = rnd.randrange(pages) << 12, rnd.randrange(1, 6) << 12

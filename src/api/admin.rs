@@ -64,7 +64,7 @@ async fn seal(State(deps): State<AdminDeps>, cabinet: Cabinet) -> ApiResult<Json
                 Ok(one) => one,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             };
-            tsdb.seal(now).map_err(|error| {
+            tsdb.seal_and_merge(now).map_err(|error| {
                 tracing::error!("not everything was sealed: {}", crate::kv::with_sources(&error));
                 ApiError::new(Code::StorageDegraded, "not everything could be sealed; nothing is lost")
                     .with_retry_after(SEAL_RETRY)

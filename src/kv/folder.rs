@@ -43,7 +43,7 @@ pub enum FolderError {
         holder: String,
     },
     /// There is something in it, but not a store; left alone.
-    #[error("{} is not empty and holds no promlet store (found {found:?})", path.display())]
+    #[error("{} is not empty and holds no promlet store: STORE is missing beside {found:?}", path.display())]
     Foreign {
         /// The folder.
         path: PathBuf,

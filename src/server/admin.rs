@@ -339,7 +339,7 @@ fn answer_line(mut stream: &UnixStream, answer: &Value) -> bool {
 }
 
 fn seal(answering: &Answering) -> Value {
-    match answering.tsdb.seal(answering.clock.now()) {
+    match answering.tsdb.seal_and_merge(answering.clock.now()) {
         Ok(done) => json!(Sealed { segments: done.segments, samples: done.samples }),
         Err(error) => json!({ "error": with_sources(&error) }),
     }

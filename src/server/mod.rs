@@ -254,6 +254,15 @@ impl Server {
             }
         })?;
         let tsdb = Arc::clone(&self.tsdb);
+        self.keep_going("upkeep", STORE_PERIOD, move |now| {
+            if let Err(error) = tsdb.maintain(now) {
+                tracing::warn!(
+                    "segments were not merged or removed; nothing is lost: {}",
+                    kv::with_sources(&error)
+                );
+            }
+        })?;
+        let tsdb = Arc::clone(&self.tsdb);
         let period = self.settings.checkpoint_every.map_or(STORE_PERIOD, |every| every.min(STORE_PERIOD));
         self.keep_going("checkpoint", period, move |now| {
             if !tsdb.checkpoint_due() {
@@ -365,12 +374,13 @@ impl Server {
             Writes::Fenced(why) | Writes::ReadOnly(why) => Some(why),
             Writes::Open | Writes::DiskFull { .. } | Writes::Closed => None,
         };
-        // With everything in segments, or else in a checkpoint, the next start replays nothing.
+        // With everything in segments, or else in a checkpoint, the next start replays nothing. The checkpoint of an empty
+        // head is empty, and spares that start the reading of an older one.
         if let Err(error) = tsdb.seal(now) {
             tracing::warn!("not everything was sealed: {}", kv::with_sources(&error));
-            if let Err(error) = tsdb.checkpoint(now) {
-                tracing::warn!(%error, "no last checkpoint was made; the next start replays the log instead");
-            }
+        }
+        if let Err(error) = tsdb.checkpoint(now) {
+            tracing::warn!(%error, "no last checkpoint was made; the next start replays the log instead");
         }
         tsdb.close();
         identity.close(now)?;

@@ -41,7 +41,8 @@ impl OpenStore {
     /// # Errors
     /// In words.
     pub fn seal(&self) -> Result<Sealed, String> {
-        let done = self.answering.tsdb.seal(self.answering.clock.now()).map_err(|e| with_sources(&e))?;
+        let done =
+            self.answering.tsdb.seal_and_merge(self.answering.clock.now()).map_err(|e| with_sources(&e))?;
         Ok(Sealed { segments: done.segments, samples: done.samples })
     }
 

@@ -108,6 +108,7 @@ impl Deletion {
         for (first, last) in &self.series {
             for id in *first..=(*last).min(end.saturating_sub(1)) {
                 store.head.delete(id, self.range());
+                store.side.delete(id, self.range());
             }
         }
     }
@@ -178,10 +179,14 @@ impl Tsdb {
             self.commit(vec![draft], now)?;
             return Ok(0);
         };
+        // A seal at work may have copied what is deleted here and not named its segment yet.
+        let _no_seal = self.sealer_at_once();
         // No segment may be listed between the record and its tombstone: one merged from older and newer ones would be
         // taken for new.
         let alone = store.changing();
         let outcomes = self.commit(vec![draft], now)?;
+        // A tombstone beyond what the log holds after a power cut would mask what comes then.
+        self.flush()?;
         let upto_seq = outcomes.first().map_or(0, |outcome: &Outcome| outcome.record_seq);
         let clean_from = store.next_segment.load(Ordering::SeqCst);
         let Deletion { from_ms, to_ms, series } = deletion;

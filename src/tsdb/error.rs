@@ -116,7 +116,7 @@ pub enum CheckpointError {
 }
 
 /// Bytes that are not what their drawing says.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset}: {what}")]
 pub struct Damage {
     /// Where, from the start of the body or file at hand.

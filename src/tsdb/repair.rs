@@ -51,8 +51,8 @@ pub enum RepairError {
     #[error("the list of segments cannot be read")]
     Row(#[from] DamagedRow),
     /// A segment could not be written anew.
-    #[error("a segment cannot be written anew")]
-    Segment(#[from] SegmentWriteError),
+    #[error("a segment cannot be written anew: {0}")]
+    Segment(String),
     /// So much is missing that the log cannot be continued behind it.
     #[error("{missing} records are missing, {MARKS_MAX} at most can be replaced by marks")]
     TooManyMissing {
@@ -62,6 +62,12 @@ pub enum RepairError {
     /// A changed row cannot be stored.
     #[error("the list of segments cannot be changed: {0}")]
     List(String),
+}
+
+impl From<SegmentWriteError> for RepairError {
+    fn from(error: SegmentWriteError) -> RepairError {
+        RepairError::Segment(with_sources(&error))
+    }
 }
 
 /// What was saved, and what was not.

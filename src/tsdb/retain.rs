@@ -70,17 +70,20 @@ impl Tsdb {
             }
             let numbers: Vec<u64> = gone.iter().map(|(seq, _)| *seq).collect();
             let metas = set.metas();
-            let drop = metas
+            let dropped = metas
                 .iter()
                 .filter_map(|meta| {
                     gone.iter().find(|(seq, _)| *seq == meta.seq).map(|(_, why)| ((*meta).clone(), *why))
                 })
                 .collect();
             let mut goes_on = true;
-            store.change_segments(place.manifest, Change { drop, ..Change::default() }, |now| {
+            // A backup sets list and files aside under this lock.
+            let still = self.removal.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            store.change_segments(place.manifest, Change { drop: dropped, ..Change::default() }, |now| {
                 goes_on = self.options.disk.upkeep_goes_on();
                 if goes_on { now.with(&numbers, Vec::new()) } else { now.clone() }
             })?;
+            drop(still);
             if !goes_on {
                 return Err(UpkeepError::Stopped);
             }

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::checkpoint::{Folder, append_registry};
+use super::compact::UpkeepError;
 use super::disk;
 use super::error::{AppendError, DiskError};
 use super::manifest::{CHANGE_SEGMENTS_MAX, Change, Manifest, ManifestError, SealState};
@@ -80,6 +81,9 @@ pub enum SealError {
     /// The list of segments was not changed.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// Everything is sealed, and the segments were not merged.
+    #[error(transparent)]
+    Upkeep(#[from] UpkeepError),
     /// A test stopped it here, as if the process had ended.
     #[error("stopped by a test")]
     Stopped,
@@ -126,6 +130,16 @@ impl Tsdb {
             (Some(e), _) | (None, Err(e)) => Err(e),
             (None, Ok(())) => Ok(report),
         }
+    }
+
+    /// As [`Tsdb::seal`], and then merges the segments of each day into one: `promlet seal`.
+    ///
+    /// # Errors
+    /// [`SealError`]; what is sealed stays sealed.
+    pub fn seal_and_merge(&self, now: Timestamp) -> Result<SealReport, SealError> {
+        let report = self.seal(now)?;
+        self.compact(now)?;
+        Ok(report)
     }
 
     /// Seals what is due; to be asked every ten seconds. A store without a folder has nothing due.
@@ -245,6 +259,8 @@ impl Tsdb {
         pace: Pace<'_>,
         written: &mut Vec<SegmentMeta>,
     ) -> Result<(), SealError> {
+        // What control says of S must not be beyond what the log holds after a power cut.
+        parts.log.flush().map_err(SealError::Log)?;
         let before = store.segments();
         let step = || if self.options.disk.seal_goes_on() { Ok(()) } else { Err(SealError::Stopped) };
         step()?;
@@ -259,10 +275,6 @@ impl Tsdb {
         };
         encode::write(store, &dir, parts.folder.store, &window, pace, written)?;
         step()?;
-        if written.len() > CHANGE_SEGMENTS_MAX {
-            let what = format!("{} segments, {CHANGE_SEGMENTS_MAX} fit one change", written.len());
-            return Err(SealError::Segment { org: store.org, what });
-        }
         let registry_bytes = append_registry(parts.folder, store)?.bytes;
         let opened = self.open_written(parts, store, written)?;
         step()?;
@@ -272,23 +284,47 @@ impl Tsdb {
             registry_bytes,
             next_segment: store.next_segment.load(Ordering::Relaxed),
         };
-        let change = Change { state: Some(state), add: written.clone(), ..Change::default() };
-        let mut goes_on = true;
-        store.change_segments(parts.manifest, change, |now| {
-            goes_on = self.options.disk.seal_goes_on();
-            if !goes_on {
-                return now.clone();
-            }
-            let mut next = now.with(&[], opened);
-            (next.seal_seq, next.sealed_until) = (seal_seq, until);
-            next
-        })?;
-        if !goes_on {
-            return Err(SealError::Stopped);
-        }
+        self.list(parts, store, state, (written, opened))?;
         step()?;
         store.release_closed();
         step()
+    }
+
+    /// Steps 4 and 5 for what was written. More segments than fit one change are listed before the others: their samples
+    /// are in the head, too, until the last change notes that they have moved, and where both have them they agree.
+    fn list(
+        &self,
+        parts: &Parts<'_>,
+        store: &OrgStore,
+        state: SealState,
+        (written, mut opened): (&[SegmentMeta], Vec<Arc<Part>>),
+    ) -> Result<(), SealError> {
+        let mut left = written;
+        loop {
+            let (some, rest) = left.split_at(left.len().min(CHANGE_SEGMENTS_MAX));
+            left = rest;
+            let is_last = left.is_empty();
+            let change = Change { state: is_last.then_some(state), add: some.to_vec(), ..Change::default() };
+            let parts_of_it: Vec<Arc<Part>> = opened.drain(..some.len().min(opened.len())).collect();
+            let mut goes_on = true;
+            store.change_segments(parts.manifest, change, |now| {
+                goes_on = self.options.disk.seal_goes_on();
+                if !goes_on {
+                    return now.clone();
+                }
+                let mut next = now.with(&[], parts_of_it);
+                if is_last {
+                    (next.seal_seq, next.sealed_until) = (state.seq, state.until_ms);
+                }
+                next
+            })?;
+            if !goes_on {
+                return Err(SealError::Stopped);
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
     }
 
     /// What was just written, read back.
@@ -307,10 +343,12 @@ impl Tsdb {
         Ok(segments.into_iter().map(|segment| Arc::new(Part::new(segment, &table))).collect())
     }
 
-    /// Removes the files of a seal that failed. What cannot be removed is unlisted: the next start does it.
+    /// Removes the files of a seal that failed, but for those that are listed. What cannot be removed is unlisted: the next start does it.
     fn throw_away(&self, parts: &Parts<'_>, store: &OrgStore, written: &[SegmentMeta]) {
         let dir = parts.folder.segments_of(store.org);
-        for meta in written {
+        let set = store.segments();
+        let is_listed = |meta: &SegmentMeta| set.parts.iter().any(|part| part.meta().seq == meta.seq);
+        for meta in written.iter().filter(|meta| !is_listed(meta)) {
             let path = dir.join(meta.file_name());
             match disk::remove_file(&path) {
                 Ok(()) => {

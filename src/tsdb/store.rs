@@ -299,7 +299,9 @@ impl Stores {
     fn drop_org(&self, org: OrgId) {
         let gone = self.orgs.write().unwrap_or_else(PoisonError::into_inner).remove(&org);
         if let Some(store) = gone {
-            self.head_bytes.fetch_sub(store.head.counters.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+            let bytes = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let freed = bytes(&store.head.counters.bytes) + bytes(&store.side.counters.bytes);
+            self.head_bytes.fetch_sub(freed, Ordering::Relaxed);
         }
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, false);
     }

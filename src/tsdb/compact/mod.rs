@@ -99,6 +99,13 @@ pub(super) struct Place<'t> {
     pub(super) manifest: &'t Manifest,
 }
 
+/// One organisation's part of it.
+#[derive(Clone, Copy)]
+struct Shelf<'t> {
+    place: Place<'t>,
+    store: &'t Arc<OrgStore>,
+}
+
 impl Tsdb {
     pub(super) fn place(&self) -> Result<Place<'_>, UpkeepError> {
         match (&self.folder, &self.log, &self.manifest) {
@@ -125,7 +132,8 @@ impl Tsdb {
         for store in self.stores.all() {
             if let Some(job) = next_job(&store, &compactor, Zeal::Due) {
                 let mut pace = Pace::new(Some(&self.options.rest));
-                self.run_job(place, &store, &job, &mut compactor, &mut pace, &mut report)?;
+                let shelf = Shelf { place, store: &store };
+                self.run_job(shelf, &job, &mut compactor, &mut pace, &mut report)?;
                 self.forget_tombstones(place, &store)?;
                 self.sweep(place, &store, &mut report)?;
                 break;
@@ -162,7 +170,7 @@ impl Tsdb {
         self.expire(place, store, now, report)?;
         for _ in 0..JOBS_MAX {
             let Some(job) = next_job(store, compactor, Zeal::All) else { break };
-            self.run_job(place, store, &job, compactor, &mut Pace::new(None), report)?;
+            self.run_job(Shelf { place, store }, &job, compactor, &mut Pace::new(None), report)?;
         }
         self.forget_tombstones(place, store)?;
         self.sweep(place, store, report)
@@ -170,13 +178,13 @@ impl Tsdb {
 
     fn run_job(
         &self,
-        place: Place<'_>,
-        store: &Arc<OrgStore>,
+        shelf: Shelf<'_>,
         job: &Job,
         compactor: &mut Compactor,
         pace: &mut Pace<'_>,
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
+        let Shelf { place, store } = shelf;
         let before = store.segments();
         let sources: Vec<Arc<Part>> = job
             .sources
@@ -190,7 +198,7 @@ impl Tsdb {
             return Err(UpkeepError::DiskFull { free: space.free, needed });
         }
         let mut written = Vec::new();
-        let done = self.merge_and_list(place, store, job, (&before, &sources), pace, &mut written);
+        let done = self.merge_and_list(shelf, job, (&before, &sources), pace, &mut written);
         match &done {
             Ok(()) => {
                 report.jobs += 1;
@@ -223,8 +231,7 @@ impl Tsdb {
     /// Steps 2 to 4; `written` has the files even where it fails.
     fn merge_and_list(
         &self,
-        place: Place<'_>,
-        store: &Arc<OrgStore>,
+        Shelf { place, store }: Shelf<'_>,
         job: &Job,
         (before, sources): (&SegmentSet, &[Arc<Part>]),
         pace: &mut Pace<'_>,
@@ -263,10 +270,13 @@ impl Tsdb {
         let mut goes_on = true;
         let known: Vec<u64> = before.tombstones.iter().map(|(number, _)| *number).collect();
         let fits = |now: &SegmentSet| now.tombstones.iter().all(|(number, _)| known.contains(number));
+        // A backup sets list and files aside under this lock.
+        let still = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
         let listed = store.change_segments_if(place.manifest, fits, change, |now| {
             goes_on = self.options.disk.upkeep_goes_on();
             if goes_on { now.with(&job.sources, parts) } else { now.clone() }
         })?;
+        drop(still);
         if !goes_on {
             return Err(UpkeepError::Stopped);
         }

@@ -60,10 +60,6 @@ impl<'a> Dictionary<'a> {
         Ok(Dictionary { len, index, groups })
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     /// The text of a number.
     pub(super) fn text(&self, number: usize) -> Result<String, Damage> {
         if number >= self.len {
@@ -134,7 +130,7 @@ mod tests {
         let mut bytes = Vec::new();
         put(&mut bytes, &texts).expect("small");
         let found = Dictionary::new(&bytes).expect("whole");
-        assert_eq!(found.len(), texts.len());
+        assert_eq!(found.len, texts.len());
         for (number, text) in texts.iter().enumerate() {
             assert_eq!(found.text(number).as_deref(), Ok(*text));
             assert_eq!(found.find(text), Ok(Some(number)));

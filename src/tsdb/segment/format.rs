@@ -292,12 +292,6 @@ impl SegmentMeta {
         };
         Ok((meta, replaced))
     }
-
-    /// Whether a footer's entry is that of this list entry.
-    pub(super) fn agrees(&self, footer: &SegmentMeta) -> bool {
-        let listed = SegmentMeta { sha256: [0; 16], ..self.clone() };
-        listed == *footer
-    }
 }
 
 fn take_replaced(reader: &mut Reader<'_>, count: u16) -> Result<Vec<u64>, Damage> {

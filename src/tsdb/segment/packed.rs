@@ -224,7 +224,7 @@ mod tests {
             assert_eq!(check(&[column]), 0);
         }
         let uneven: Vec<i64> = (0..800).map(|n| n * n % 16).collect();
-        assert_eq!(check(&[uneven.clone()]), 400);
+        assert_eq!(check(std::slice::from_ref(&uneven)), 400);
         let higher = uneven.iter().map(|n| n + 1_000_000).collect();
         assert_eq!(check(&[uneven, higher]), 400, "only the bases differ");
         assert!(check(&[(0..3_600).map(|n| n / 36).collect()]) <= 3_600 / 4);

@@ -192,36 +192,9 @@ impl Segment {
         &self.meta
     }
 
-    pub(in crate::tsdb) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Families, numbered from 0, ascending by metric name and then by label names.
     pub(in crate::tsdb) fn families(&self) -> usize {
         self.families
-    }
-
-    /// The family of a metric name with exactly these label names (ascending, the metric name's among them). A few
-    /// comparisons of text: to be asked once a query and family, not once a series.
-    pub(in crate::tsdb) fn family_of(&self, metric: &str, names: &[&str]) -> Option<usize> {
-        let dictionary = self.dictionary(0).ok()?;
-        let mut numbers = Vec::with_capacity(names.len());
-        for name in names {
-            numbers.push(dictionary.find(name).ok()?? as u64);
-        }
-        let metric_name = dictionary.find(crate::model::METRIC_NAME).ok()??;
-        let metric = self.dictionary(metric_name + 1).ok()?.find(metric).ok()?? as u64 + 1;
-        let Range { mut start, mut end } = 0..self.families;
-        while start < end {
-            let middle = usize::midpoint(start, end);
-            let (found, found_names) = self.key(middle).ok()?;
-            match (found, found_names.as_slice()).cmp(&(metric, &numbers)) {
-                std::cmp::Ordering::Less => start = middle + 1,
-                std::cmp::Ordering::Equal => return Some(middle),
-                std::cmp::Ordering::Greater => end = middle,
-            }
-        }
-        None
     }
 
     fn key(&self, family: usize) -> Result<(u64, Vec<u64>), SegmentDamage> {

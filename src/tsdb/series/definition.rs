@@ -159,7 +159,9 @@ mod tests {
         definitions.finish()
     }
 
-    fn decode(body: &[u8], on_series: &mut dyn FnMut(u32, &[(&str, &str)])) -> Result<(), Damage> {
+    type OnSeries<'a> = &'a mut dyn FnMut(u32, &[(&str, &str)]);
+
+    fn decode(body: &[u8], on_series: OnSeries<'_>) -> Result<(), Damage> {
         let mut body = Body::open(body)?;
         let mut values = Vec::new();
         while let Some((id, shape)) = body.next(&mut values)? {

@@ -13,9 +13,8 @@ pub(in crate::tsdb) struct Key([u32; 3]);
 
 /// The place of a hash in a table of so many slots; hashes and places are in the same order.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "below the number of slots")]
 pub(super) const fn home(hash: u32, slots: usize) -> usize {
-    (hash as u64 * slots as u64 >> 32) as usize
+    ((hash as u64 * slots as u64) >> 32) as usize
 }
 
 /// No series has this id.
@@ -157,14 +156,6 @@ impl Rows {
         self.len += 1;
     }
 
-    /// Makes room for so many more at once.
-    pub(super) fn reserve(&mut self, more: usize) {
-        let wanted = (self.len + more) / 4 * 5 + 16;
-        if wanted > self.slots.len() {
-            self.resize(wanted);
-        }
-    }
-
     fn resize(&mut self, slots: usize) {
         let old = std::mem::replace(&mut self.slots, vec![u64::MAX; slots]);
         for slot in old.into_iter().filter(|slot| *slot & u64::from(NO_ID) != u64::from(NO_ID)) {
@@ -172,7 +163,6 @@ impl Rows {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the high half is the hash")]
     fn put(&mut self, new: u64) {
         let mut place = home((new >> 32) as u32, self.slots.len());
         while let Some(slot) = self.slots.get_mut(place) {
@@ -317,7 +307,6 @@ mod tests {
         for id in 0..5_000 {
             rows.insert(id % 50 * 80_000_000, id);
         }
-        rows.reserve(1_000);
         for id in 0..5_000 {
             assert_eq!(rows.find(id % 50 * 80_000_000, |have| have == id), Some(id));
         }

@@ -213,12 +213,6 @@ impl Table {
         u32::try_from(self.places.len()).unwrap_or(u32::MAX)
     }
 
-    /// The series with these raw bytes, if they were seen.
-    #[inline]
-    pub(in crate::tsdb) fn by_raw(&self, key: Key) -> Option<u32> {
-        self.raw.get(key)
-    }
-
     /// Appends the series of each key, if its raw bytes were seen.
     pub(in crate::tsdb) fn by_raw_many(&self, keys: &[Key], out: &mut Vec<Option<u32>>) {
         self.raw.get_many(keys, out);
@@ -526,6 +520,6 @@ mod tests {
             table.remember_raw(domain.key(&n.to_le_bytes()), n);
         }
         assert!(table.raw.len() <= 4_096);
-        assert_eq!(table.by_raw(domain.key(&9_999u32.to_le_bytes())), Some(9_999));
+        assert_eq!(table.raw.get(domain.key(&9_999u32.to_le_bytes())), Some(9_999));
     }
 }

@@ -41,19 +41,15 @@ impl Histograms {
     /// Takes a histogram; what becomes of it depends on those before it, and the barrier, alone.
     pub(in crate::tsdb) fn put(&mut self, at: i64, histogram: Histogram, barrier: i64) -> PutHistogram {
         if at >= barrier && self.last.is_none_or(|last| at > last) {
+            // A deletion may have left a late one behind where nothing is in order any more.
+            self.late.remove(&at);
+            self.frozen.remove(&at);
             self.append(at, &histogram);
             return PutHistogram::Stored;
         }
         if at >= barrier && self.last == Some(at) {
-            return match self.in_order_at(at) {
-                Some(have) if have != histogram => PutHistogram::Refused,
-                Some(_) => PutHistogram::Stored,
-                // It was deleted since.
-                None => {
-                    self.append(at, &histogram);
-                    PutHistogram::Stored
-                }
-            };
+            let same = self.in_order_at(at).is_none_or(|have| have == histogram);
+            return if same { PutHistogram::Stored } else { PutHistogram::Refused };
         }
         let known = self.late.get(&at).or_else(|| self.frozen.get(&at));
         let same = match known {
@@ -192,6 +188,8 @@ impl Histograms {
     pub(in crate::tsdb) fn delete(&mut self, start: i64, end: i64) {
         let outside = |at: i64| !(start..=end).contains(&at);
         self.keep(outside);
+        // As a checkpoint would find it. What was released lies before the barrier, where nothing is in order any more.
+        self.last = self.chunks().map(|(_, last, ..)| last).last();
         self.late.retain(|at, _| outside(*at));
         self.frozen.retain(|at, _| outside(*at));
     }

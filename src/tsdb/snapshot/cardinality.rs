@@ -90,7 +90,7 @@ impl Snapshot {
     /// The least and the greatest time of any sample, as far as the scope shows time.
     fn reach(&self) -> (Option<Timestamp>, Option<Timestamp>) {
         let Some(store) = &self.store else { return (None, None) };
-        let head = (store.head.least_ms(), store.head.greatest_ms());
+        let head = (store.least_ms(), store.greatest_ms());
         let set = store.segments();
         let metas = set.metas();
         let first = metas.iter().map(|meta| meta.min_ms).chain(head.0).min();

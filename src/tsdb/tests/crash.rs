@@ -271,7 +271,7 @@ fn a_full_file_is_followed_by_the_next_and_a_missing_one_is_damage() {
     drop(tsdb);
     std::fs::remove_file(dir.path().join("wal/0000000002.wal")).expect("removed");
     let (tsdb, report) = open(dir.path());
-    assert!(report.read_only.is_some_and(|why| why.contains("log files 2 to 2 are missing")));
+    assert!(report.read_only.is_some_and(|why| why.contains("wal/0000000002.wal is missing")));
     assert!(tsdb.stats().samples < 2_200_000);
 }
 
@@ -319,7 +319,7 @@ fn the_newest_file_deleted_is_damage_with_the_range() {
 fn a_file_that_a_checkpoint_covers_is_missed_all_the_same() {
     type Damage = (&'static str, fn(&Path));
     let damages: [Damage; 5] = [
-        ("log files 1 to 1 are missing", |file| std::fs::remove_file(file).expect("removed")),
+        ("wal/0000000001.wal is missing", |file| std::fs::remove_file(file).expect("removed")),
         ("bytes of 1048576: records behind", |file| cut(file, 1_000_000)),
         ("file header checksum differs", |file| flip(file, 20)),
         ("record checksum differs", |file| flip(file, 90)),

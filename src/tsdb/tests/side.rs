@@ -53,6 +53,11 @@ enum Step {
     Append { org: u32, series: usize, samples: Vec<(i64, Histogram)>, start: Option<i64>, exemplar: bool },
     Checkpoint,
     EarlyCheckpoint,
+    Seal,
+    SealDue,
+    FailedSeal,
+    StoppedSeal(u8),
+    Compact,
     CloseAndOpen,
     DropAndOpen,
 }
@@ -65,6 +70,11 @@ fn step() -> impl Strategy<Value = Step> {
         8 => append.prop_map(|(org, series, samples, start, exemplar)| Step::Append { org, series, samples, start, exemplar }),
         1 => Just(Step::Checkpoint),
         1 => Just(Step::EarlyCheckpoint),
+        2 => Just(Step::Seal),
+        2 => Just(Step::SealDue),
+        1 => Just(Step::FailedSeal),
+        1 => (0u8..12).prop_map(Step::StoppedSeal),
+        1 => Just(Step::Compact),
         1 => Just(Step::CloseAndOpen),
         1 => Just(Step::DropAndOpen),
     ]
@@ -77,7 +87,11 @@ struct Series {
 }
 
 impl Series {
-    fn put(&mut self, at: i64, histogram: &Histogram) -> bool {
+    fn put(&mut self, at: i64, histogram: &Histogram, barrier: i64) -> bool {
+        if at < barrier {
+            self.samples.insert(at, histogram.clone());
+            return true;
+        }
         if self.last == Some(at) && self.samples.get(&at) != Some(histogram) {
             return false;
         }
@@ -93,6 +107,8 @@ proptest! {
     #[test]
     fn histograms_equal_a_map_through_restarts_and_what_is_beside_them_stays(steps in prop::collection::vec(step(), 1..30)) {
         let dir = tempfile::tempdir().expect("made");
+        let faults = faults();
+        let open = |dir| open_with(dir, options(&faults));
         let mut tsdb = open(dir.path()).0;
         let mut model: BTreeMap<(u32, usize), Series> = BTreeMap::new();
         for step in &steps {
@@ -110,9 +126,10 @@ proptest! {
                         let labels = labels(&[("trace_id", &samples[0].0.to_string())]);
                         batch.exemplar(Exemplar { labels, value: 0.5, at: time(samples[0].0) });
                     }
+                    let barrier = tsdb.stores.org(OrgId(*org)).map_or(i64::MIN, |store| store.head.barrier());
                     let report = tsdb.append(OrgId(*org), &batch.batch(), NOW).expect("stored");
                     let known = model.entry((*org, *series)).or_default();
-                    let stored = samples.iter().filter(|(ago_s, h)| known.put(time(*ago_s).as_ms(), h)).count();
+                    let stored = samples.iter().filter(|(ago_s, h)| known.put(time(*ago_s).as_ms(), h, barrier)).count();
                     prop_assert_eq!((report.stored, report.histograms), (stored as u64, stored as u64));
                     prop_assert_eq!(report.refused, (samples.len() - stored) as u64);
                 }
@@ -122,7 +139,20 @@ proptest! {
                     let early = tsdb.stats().last_seq.saturating_sub(5);
                     checkpoint::write(&folder, &tsdb.stores, early, || Ok(())).expect("made");
                 }
-                Step::CloseAndOpen | Step::DropAndOpen => {
+                Step::Seal => drop(tsdb.seal(NOW).expect("sealed")),
+                Step::SealDue => {
+                    for later in [0, 10_000] {
+                        tsdb.seal_if_due(NOW.plus_ms(later)).expect("sealed");
+                    }
+                }
+                Step::FailedSeal => seal::without_room_for_segments(dir.path(), || drop(tsdb.seal(NOW))),
+                Step::Compact => drop(tsdb.compact(NOW).expect("merged")),
+                Step::StoppedSeal(_) | Step::CloseAndOpen | Step::DropAndOpen => {
+                    if let Step::StoppedSeal(after) = step {
+                        faults.seal_steps_left.store(i64::from(*after), Ordering::SeqCst);
+                        drop(tsdb.seal(NOW));
+                        faults.seal_steps_left.store(-1, Ordering::SeqCst);
+                    }
                     if matches!(step, Step::CloseAndOpen) {
                         tsdb.close();
                     }
@@ -274,4 +304,106 @@ fn start_timestamps_are_changes_that_samples_of_either_kind_may_bring() {
     assert_eq!(snapshot.starts(id, TimeRange::ALL), [change(at(90), at(1_000)), change(at(40), at(45))]);
     assert_eq!(snapshot.starts(id, TimeRange::new(at(20), at(0))), [change(at(40), at(45))]);
     assert_eq!(snapshot.starts(id, TimeRange::new(at(60), at(60))), [change(at(90), at(1_000))]);
+}
+
+/// Everything beside the floats, in segments of both orders, then in one.
+#[test]
+fn what_was_sealed_is_read_merged_deleted_and_verified_like_floats() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    let write_all = |from: i64, count: i64, start: i64| {
+        let mut batch = BatchBuilder::default();
+        for job in ["a", "b"] {
+            batch.series(&native(job), []);
+            batch.histograms((0..count).map(|n| (at(from - n * 10), histogram(n.cast_unsigned()))));
+            for n in 0..count {
+                batch.start(at(from - n * 10), at(start));
+            }
+            let labels = labels(&[("trace_id", &from.to_string())]);
+            batch.exemplar(Exemplar { labels, value: 0.5, at: at(from) });
+        }
+        batch.series(&up("a"), (0..count).map(|n| ago(from - n * 10, n as f64)));
+        batch.start(at(from), at(start));
+        tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
+    };
+    write_all(50_000, 500, 60_000);
+    let report = tsdb.seal(NOW).expect("sealed");
+    assert_eq!((report.segments, report.samples), (2, 1_500), "floats and histograms apart");
+    write_all(40_005, 100, 41_000);
+    write_all(30_000, 200, 31_000);
+    let before = (beside(&tsdb, ORG), content(&tsdb, ORG));
+    let native_a = native("a").to_string();
+    assert_eq!(
+        (before.0[&native_a].0.len(), before.0[&native_a].1.len(), before.0[&native_a].2.len()),
+        (800, 3, 3)
+    );
+    assert_eq!(before.0[&up("a").to_string()].1.len(), 3, "floats have start timestamps, too");
+    assert!(content(&tsdb, ORG)[&native_a].is_empty(), "no count is taken for a sample");
+    let report = tsdb.seal(NOW).expect("sealed");
+    assert_eq!(report.samples, 900);
+    assert_eq!((beside(&tsdb, ORG), content(&tsdb, ORG)), before);
+    let stats = tsdb.stats();
+    assert_eq!((stats.samples, stats.orgs[0].histograms), (0, 0), "the head let go");
+    let merged = tsdb.compact(NOW).expect("merged");
+    assert_eq!((merged.jobs, merged.made), (2, 2), "{merged:?}");
+    assert_eq!((beside(&tsdb, ORG), content(&tsdb, ORG)), before);
+    for part in &tsdb.stores.org(ORG).expect("there").segments().parts {
+        part.segment.verify(true).expect("whole");
+    }
+    tsdb.close();
+    drop(tsdb);
+    let (tsdb, report) = open(dir.path());
+    assert_eq!((report.read_only, report.notes, report.samples), (None, Vec::new(), 0));
+    assert_eq!((beside(&tsdb, ORG), content(&tsdb, ORG)), before);
+    let (from, to) = (at(41_000), at(29_900));
+    let selector = vec![Matcher::equal("job", "a")];
+    tsdb.delete(ORG, &[selector], TimeRange::new(from, to), NOW).expect("deleted");
+    let check = |tsdb: &Tsdb| {
+        let found = beside(tsdb, ORG);
+        let left = found[&native_a].0.iter().all(|(at, _)| *at < from.as_ms() || to.as_ms() < *at);
+        assert!(left && found[&native_a].0.len() > 500, "{}", found[&native_a].0.len());
+        assert_eq!(found[&native_a].2.len(), 1, "its exemplars too");
+        assert_eq!(found[&native("b").to_string()], before.0[&native("b").to_string()]);
+    };
+    check(&tsdb);
+    tsdb.compact(NOW).expect("merged");
+    check(&tsdb);
+    drop(tsdb);
+    check(&open(dir.path()).0);
+}
+
+#[test]
+fn damaged_histograms_are_told_of_and_the_rest_is_read() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    for job in ["a", "b"] {
+        write_native(&tsdb, ORG, &native(job), (0..50).map(|n| (at(5_000 - n * 10), histogram(3))));
+    }
+    tsdb.seal(NOW).expect("sealed");
+    let before = beside(&tsdb, ORG);
+    let (path, place) = {
+        let set = tsdb.stores.org(ORG).expect("there").segments();
+        let part = set.beside().next().expect("one");
+        let id = part.segment.beside_ids().next().expect("one");
+        let run = part.segment.beside(id).expect("whole").expect("there").to_vec();
+        let path = dir.path().join("segments").join(ORG.to_string()).join(part.meta().file_name());
+        let bytes = std::fs::read(&path).expect("read");
+        let place = bytes.windows(run.len()).position(|window| window == run).expect("in the file");
+        (path, place)
+    };
+    drop(tsdb);
+    let mut bytes = std::fs::read(&path).expect("read");
+    bytes[place + 20] ^= 1;
+    std::fs::write(&path, &bytes).expect("written");
+    let (tsdb, _) = open(dir.path());
+    let snapshot = tsdb.snapshot(&Access::whole(ORG));
+    let found = snapshot.select(&[Matcher::equal("__name__", "native")], TimeRange::ALL);
+    let mut lens = Vec::new();
+    for series in &found {
+        let mut out = HistogramColumns::default();
+        snapshot.read_histograms(series.id, TimeRange::ALL, &mut out);
+        lens.push((out.len(), before[&series.labels.to_string()].0.len()));
+    }
+    assert_eq!(lens, [(0, 50), (50, 50)]);
+    assert_eq!(snapshot.warnings().len(), 1, "{:?}", snapshot.warnings());
 }

@@ -361,9 +361,15 @@ impl Log {
     /// Waits for it; does nothing where writes are closed.
     pub(in crate::tsdb) fn settle(&self) {
         let (done, settled) = mpsc::channel();
-        lock(&self.shared.queue).settle = Some(done);
+        {
+            let mut queue = lock(&self.shared.queue);
+            if queue.closing != Closing::No {
+                return;
+            }
+            queue.settle = Some(done);
+        }
         self.shared.work.notify_all();
-        // The committer drops it unanswered where it ends first.
+        // The log's thread drops it unanswered where it ends first.
         let _ = settled.recv();
     }
 
@@ -496,6 +502,8 @@ fn run(shared: &Shared, committer: &Mutex<Committer>) {
         });
     }
     shared.refuse_all(Vec::new(), &AppendError::Closed);
+    // Nobody may wait for what will never come.
+    lock(&shared.queue).settle = None;
     let spare = std::mem::replace(&mut *lock(&shared.spare), Spare::Over);
     shared.spare_changed.notify_all();
     if let (Closing::Drain, Spare::Ready(file)) = (how, spare) {

@@ -98,7 +98,10 @@ impl Kind {
 
     /// Synced whatever the mode: others count on it being there, with everything before it.
     pub(in crate::tsdb) const fn is_synced_at_once(self) -> bool {
-        !matches!(self, Kind::Samples | Kind::Series | Kind::Metadata)
+        !matches!(
+            self,
+            Kind::Samples | Kind::Series | Kind::Histograms | Kind::Metadata | Kind::Exemplars | Kind::Starts
+        )
     }
 
     /// Whether it is a step on the way to more room on the disk: written though the disk is full.

@@ -169,7 +169,11 @@ impl Walk<'_> {
             let bytes = std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
             self.end.file_bytes += bytes;
             if let Some(before) = before.filter(|before| before + 1 != *number) {
-                let text = format!("log files {} to {} are missing", before + 1, number - 1);
+                let missing = file::path_of(self.dir, before + 1);
+                let text = match number - before - 1 {
+                    1 => format!("log file {} is missing", missing.display()),
+                    more => format!("{more} log files are missing from {} on", missing.display()),
+                };
                 self.note_damage(path, text);
             }
             before = Some(*number);

@@ -186,7 +186,7 @@ fn a_long_time_is_cut_into_few_files() {
         list.push(late(Row(3, 3, 0, 0, 40 * 1_440, kib)));
         list
     };
-    check(find(&list(100 * MIB >> 10), 40 * DAY_MS, Zeal::All), Some((&[2, 3], 2, Some(1))));
-    check(find(&list(4 * MIB >> 10), 40 * DAY_MS, Zeal::All), Some((&[2, 3], 2, Some(6))));
+    check(find(&list((100 * MIB) >> 10), 40 * DAY_MS, Zeal::All), Some((&[2, 3], 2, Some(1))));
+    check(find(&list((4 * MIB) >> 10), 40 * DAY_MS, Zeal::All), Some((&[2, 3], 2, Some(6))));
     check(find(&list(1), 40 * DAY_MS, Zeal::All), Some((&[2, 3], 2, None)));
 }
