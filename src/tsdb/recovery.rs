@@ -105,7 +105,8 @@ fn make_folder(dir: &Path, store: StoreId, options: &Options, now: Timestamp) ->
     remove_unfinished(&wal)?;
     let made = is_new && !disk::names(&wal)?.iter().any(|name| file::number_of(name).is_some());
     if made {
-        let first = NewFile { number: 1, before: 0, bytes: SMALL_BYTES, created_ms: now.as_ms(), urgent: false };
+        let first =
+            NewFile { number: 1, before: 0, bytes: SMALL_BYTES, created_ms: now.as_ms(), urgent: false };
         file::make(&options.disk, &wal, store, first).map_err(|e| match e {
             MakeError::Full { free, needed } => OpenError::DiskFull { free, needed },
             MakeError::Disk(e) => e.into(),
