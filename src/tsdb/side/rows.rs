@@ -235,7 +235,6 @@ mod tests {
     use crate::model::{Exemplar, HistogramColumns, Labels, TimeRange, Timestamp};
     use crate::tsdb::wal::record::Kind;
 
-    /// Histograms and starts of some series, and all exemplars.
     type Content = (Vec<HistogramColumns>, Vec<Vec<(i64, i64)>>, Vec<(u32, Exemplar)>);
 
     fn content(side: &Side) -> Content {
