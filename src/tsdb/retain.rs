@@ -61,6 +61,8 @@ impl Tsdb {
             let limits = store.limits();
             Keep { age: limits.retention, bytes: limits.retention_bytes }
         };
+        let oldest = keep.age.map_or(i64::MIN, |age| now.minus(age).as_ms());
+        store.kept_from.store(oldest, std::sync::atomic::Ordering::Relaxed);
         loop {
             let set = store.segments();
             let mut gone = expired(&set.metas(), keep, now);

@@ -228,6 +228,8 @@ impl Tsdb {
         now: Timestamp,
         pace: Pace<'_>,
     ) -> Result<Vec<SegmentMeta>, SealError> {
+        // Files of which it is not known whether they are listed stay: a store that tries on would fill the disk.
+        parts.manifest.admit()?;
         let space = self.options.disk.space(&parts.folder.segments)?;
         let needed = space.samples_floor() + store.head.counters.bytes.load(Ordering::Relaxed);
         if space.free < needed {
@@ -267,13 +269,22 @@ impl Tsdb {
         let dir = parts.folder.segments_of(store.org);
         disk::create_dir(&dir)?;
         disk::sync_dir(&parts.folder.segments)?;
-        let window = Window {
+        let mut window = Window {
             since: before.sealed_until,
             until,
+            pieces: 1,
             first_log_seq: first_unsealed(parts.log, store.org, before.seal_seq, before.sealed_until),
             last_log_seq: seal_seq,
         };
-        encode::write(store, &dir, parts.folder.store, &window, pace, written)?;
+        for pieces in encode::PIECES {
+            window.pieces = pieces;
+            encode::write(store, &dir, parts.folder.store, &window, &pace, written)?;
+            if written.len() <= CHANGE_SEGMENTS_MAX || pieces == 1 {
+                break;
+            }
+            self.throw_away(parts, store, written);
+            written.clear();
+        }
         step()?;
         if written.len() > CHANGE_SEGMENTS_MAX {
             let what = format!("{} segments, {CHANGE_SEGMENTS_MAX} fit one change", written.len());

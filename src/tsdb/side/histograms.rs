@@ -29,7 +29,7 @@ struct Closed {
 /// In order: closed chunks, then the open one. Beside them the late ones, and those that a seal has set aside.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Histograms {
-    /// The greatest time that came in order; what is released is not forgotten here.
+    /// The greatest time that came in order and was not deleted; what is released is not forgotten here.
     last: Option<i64>,
     closed: Vec<Closed>,
     open: Option<Encoder>,
@@ -47,12 +47,7 @@ impl Histograms {
         if at >= barrier && self.last == Some(at) {
             return match self.in_order_at(at) {
                 Some(have) if have != histogram => PutHistogram::Refused,
-                Some(_) => PutHistogram::Stored,
-                // It was deleted since.
-                None => {
-                    self.append(at, &histogram);
-                    PutHistogram::Stored
-                }
+                _ => PutHistogram::Stored,
             };
         }
         let known = self.late.get(&at).or_else(|| self.frozen.get(&at));
@@ -192,6 +187,8 @@ impl Histograms {
     pub(in crate::tsdb) fn delete(&mut self, start: i64, end: i64) {
         let outside = |at: i64| !(start..=end).contains(&at);
         self.keep(outside);
+        // As after a start from a checkpoint, which has no more than this.
+        self.last = self.chunks().last().map(|(_, last, ..)| last);
         self.late.retain(|at, _| outside(*at));
         self.frozen.retain(|at, _| outside(*at));
     }
