@@ -123,6 +123,9 @@ impl Tsdb {
                 failed.get_or_insert(e);
             }
         }
+        if let Some(stopped @ SealError::Stopped) = failed {
+            return Err(stopped);
+        }
         // Its last seal records go with the file at hand.
         parts.log.settle();
         let trimmed = self.trim(&parts, &mut report);

@@ -42,6 +42,9 @@ impl Histograms {
     pub(in crate::tsdb) fn put(&mut self, at: i64, histogram: Histogram, barrier: i64) -> PutHistogram {
         if at >= barrier && self.last.is_none_or(|last| at > last) {
             self.append(at, &histogram);
+            // Late ones that are newer than the newest are there where that was deleted: the last write wins.
+            self.late.remove(&at);
+            self.frozen.remove(&at);
             return PutHistogram::Stored;
         }
         if at >= barrier && self.last == Some(at) {

@@ -723,3 +723,23 @@ fn a_clock_that_goes_back_holds_no_seal_up() {
     without_room_for_segments(dir.path(), || assert!(tsdb.seal_if_due(ahead).is_err()));
     assert_eq!(tsdb.seal_if_due(NOW).expect("sealed").samples, 1, "neither the failure nor the early seal");
 }
+
+#[test]
+fn what_comes_in_order_after_a_deletion_wins_over_what_was_late_before_it() {
+    let dir = tempfile::tempdir().expect("made");
+    let (mut tsdb, _) = open(dir.path());
+    write(&tsdb, ORG, &up("a"), &[ago(1_000, 1.0), ago(5_000, 2.0), ago(4_000, 2.5)]);
+    let matcher = crate::model::Matcher::new("job", MatchOp::Equal, "a").expect("one");
+    let range = TimeRange::new(ago(2_000, 0.0).at, NOW);
+    tsdb.delete(ORG, &[vec![matcher]], range, NOW).expect("deleted");
+    for (ms, value) in [(5_000, 3.0), (4_000, 3.5)] {
+        assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(ms, value)]).stored, 1);
+        let bits: Vec<u64> = content(&tsdb, ORG).into_values().flatten().map(|(_, bits)| bits).collect();
+        assert!(bits.contains(&f64::to_bits(value)), "{value}: {bits:?}");
+        tsdb.checkpoint(NOW).expect("made");
+        drop(tsdb);
+        tsdb = open(dir.path()).0;
+        let again: Vec<u64> = content(&tsdb, ORG).into_values().flatten().map(|(_, bits)| bits).collect();
+        assert_eq!(again, bits);
+    }
+}
