@@ -5,8 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argon2::password_hash::phc::PasswordHash;
-use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
+use argon2::password_hash::phc::{Output, PasswordHash};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 
 use crate::entropy::Entropy;
 
@@ -94,7 +94,7 @@ pub struct BadHash;
 /// Hashes and verifies at one cost.
 #[derive(Debug)]
 pub(super) struct Passwords {
-    argon2: Argon2<'static>,
+    params: Params,
     /// Verified when there is nothing else to verify, so that an unknown address takes the same work.
     dummy: String,
     /// Verifications run, against the dummy and against real hashes.
@@ -111,23 +111,17 @@ impl Passwords {
             .ok()
             .filter(|_| within)
             .ok_or(CostError(cost))?;
-        let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
         // Random bytes in the place of a hash: no password is known to have it, and none has to be hashed at every start.
-        let text = |bytes: &[u8]| data_encoding::BASE64_NOPAD.encode(bytes);
-        let Argon2Cost { memory_kib, passes, lanes } = cost;
-        let (salt, hash) = (text(&rng.bytes::<16>()), text(&rng.bytes::<32>()));
-        let dummy = format!("$argon2id$v=19$m={memory_kib},t={passes},p={lanes}${salt}${hash}");
-        Ok(Passwords { argon2, dummy, verified: AtomicU64::new(0) })
+        let dummy = phc(&params, &rng.bytes::<16>(), &rng.bytes::<32>());
+        Ok(Passwords { params, dummy, verified: AtomicU64::new(0) })
     }
 
     /// The PHC string of a password, with a fresh salt of 16 bytes.
     pub(super) fn hash(&self, password: Password<'_>, rng: &mut Entropy) -> String {
         let salt: [u8; 16] = rng.bytes();
-        let hash: PasswordHash = self
-            .argon2
-            .hash_password_with_salt(password.0.as_bytes(), &salt)
+        let hash = output(&self.params, password.0.as_bytes(), &salt, OUTPUT_BYTES)
             .expect("the cost was checked by Passwords::new and the password's length by the policy");
-        hash.to_string()
+        phc(&self.params, &salt, &hash)
     }
 
     /// Whether `password` is the one behind `stored`; without one, does the same work and says no.
@@ -139,20 +133,24 @@ impl Passwords {
         let dear = params.m_cost() > COST_MAX.memory_kib
             || params.t_cost() > COST_MAX.passes
             || params.p_cost() > COST_MAX.lanes;
-        if dear || hash.algorithm.as_str() != "argon2id" {
+        let (Some(salt), Some(expected)) = (&hash.salt, &hash.hash) else { return Err(BadHash) };
+        if dear || hash.algorithm.as_str() != "argon2id" || hash.version.is_some_and(|version| version != 19)
+        {
             return Err(BadHash);
         }
         // An empty or over-long password is refused after the work, like any wrong one.
         let bytes = password.0.as_bytes();
         let bytes = bytes.get(..PASSWORD_BYTES_MAX).unwrap_or(bytes);
-        let right = self.argon2.verify_password(bytes, &hash).is_ok();
+        let found = output(&params, bytes, salt, expected.len()).ok_or(BadHash)?;
+        // Compared in constant time.
+        let right = Output::new(&found).is_ok_and(|found| found == *expected);
         Ok(right && stored.is_some() && password.0.len() <= PASSWORD_BYTES_MAX)
     }
 
     /// Whether `stored` was made at another cost than today's.
     pub(super) fn is_outdated(&self, stored: &str) -> bool {
         let params = PasswordHash::new(stored).ok().and_then(|hash| Params::try_from(&hash).ok());
-        let today = self.argon2.params();
+        let today = &self.params;
         params.is_none_or(|p| {
             (p.m_cost(), p.t_cost(), p.p_cost()) != (today.m_cost(), today.t_cost(), today.p_cost())
         })
@@ -162,6 +160,31 @@ impl Passwords {
     pub(super) fn verified(&self) -> u64 {
         self.verified.load(Ordering::Relaxed)
     }
+}
+
+/// Bytes of a hash that is made today.
+const OUTPUT_BYTES: usize = 32;
+/// Blocks of 1 KiB from which on an allocator asks the system for each allocation by itself, and gives it back at once:
+/// glibc keeps up to 32 MiB otherwise, and a process that has seen one login would be twice as large ever after.
+const OWN_MAPPING_BLOCKS: usize = 33 << 10;
+
+/// Argon2id of a password; none where its inputs are out of bounds.
+fn output(params: &Params, password: &[u8], salt: &[u8], bytes: usize) -> Option<Vec<u8>> {
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params.clone());
+    let blocks = params.block_count();
+    // What is reserved beyond the blocks is never touched, so it costs an address and no memory.
+    let mut memory = Vec::with_capacity(blocks.max(OWN_MAPPING_BLOCKS));
+    memory.resize(blocks, Block::default());
+    let mut out = vec![0; bytes];
+    argon2.hash_password_into_with_memory(password, salt, &mut out, &mut memory).ok()?;
+    Some(out)
+}
+
+/// The string form of a hash.
+fn phc(params: &Params, salt: &[u8], hash: &[u8]) -> String {
+    let text = |bytes: &[u8]| data_encoding::BASE64_NOPAD.encode(bytes);
+    let (memory_kib, passes, lanes) = (params.m_cost(), params.t_cost(), params.p_cost());
+    format!("$argon2id$v=19$m={memory_kib},t={passes},p={lanes}${}${}", text(salt), text(hash))
 }
 
 #[cfg(test)]

@@ -374,12 +374,13 @@ impl Server {
             Writes::Fenced(why) | Writes::ReadOnly(why) => Some(why),
             Writes::Open | Writes::DiskFull { .. } | Writes::Closed => None,
         };
-        // With everything in segments, or else in a checkpoint, the next start replays nothing.
+        // With everything in segments, or else in a checkpoint, the next start replays nothing. The checkpoint of an empty
+        // head is empty, and spares that start the reading of an older one.
         if let Err(error) = tsdb.seal(now) {
             tracing::warn!("not everything was sealed: {}", kv::with_sources(&error));
-            if let Err(error) = tsdb.checkpoint(now) {
-                tracing::warn!(%error, "no last checkpoint was made; the next start replays the log instead");
-            }
+        }
+        if let Err(error) = tsdb.checkpoint(now) {
+            tracing::warn!(%error, "no last checkpoint was made; the next start replays the log instead");
         }
         tsdb.close();
         identity.close(now)?;

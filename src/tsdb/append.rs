@@ -45,8 +45,8 @@ pub(super) struct Prepared {
 pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked) -> Prepared {
     let limits = store.limits();
     let mut report = AppendReport::default();
-    let ids = resolve(store, batch, &limits, clocked.now, &mut report);
     let window = Window::new(clocked, &limits, store.usage.newest());
+    let ids = resolve(store, batch, &limits, &window, &mut report);
     let mut admitted = Vec::with_capacity(batch.samples.len());
     for (series, id) in batch.series.iter().zip(&ids) {
         let Some(id) = *id else { continue };
@@ -114,7 +114,7 @@ fn resolve(
     store: &OrgStore,
     batch: &WriteBatch<'_>,
     limits: &OrgLimits,
-    now: Timestamp,
+    window: &Window,
     report: &mut AppendReport,
 ) -> Vec<Option<u32>> {
     let domain = store.table().secret.domain(batch.encoding, &batch.forced_labels);
@@ -135,12 +135,20 @@ fn resolve(
     for place in missing {
         let Some(series) = batch.series.get(place) else { continue };
         match labels::parse(batch, series.raw_labels, limits).and_then(whole) {
+            // A series of which nothing can be stored takes no memory for its name.
+            Ok(pairs) if window.refuses_all(batch, place) => {
+                for sample in batch.samples.get(series.samples.clone()).unwrap_or_default() {
+                    let Some((code, reason)) = window.refusal(sample.at) else { continue };
+                    let text = || series_text(pairs.iter().copied());
+                    report.refuse(1, code, || Refusal { series: text(), code, reason });
+                }
+            }
             Ok(pairs) => parsed.push((place, pairs)),
             Err(refusal) => report.refuse(samples_of(batch, place), refusal.code, || refusal),
         }
     }
     let mut table = store.table_mut();
-    let mut gate = Gate::open(&store.usage, limits, now);
+    let mut gate = Gate::open(&store.usage, limits, window.now);
     for (place, pairs) in parsed {
         let (known, series_max) = (table.live(), gate.series_max(&table));
         let found = table.find_or_add(&pairs, series_max);
@@ -169,9 +177,13 @@ fn resolve(
 /// How many samples a series of the batch has, histograms among them.
 fn samples_of(batch: &WriteBatch<'_>, place: usize) -> u64 {
     let floats = batch.series.get(place).map_or(0, |series| series.samples.len());
+    (floats + histograms_of(batch, place)) as u64
+}
+
+fn histograms_of(batch: &WriteBatch<'_>, place: usize) -> usize {
     let first = batch.histograms.partition_point(|sample| sample.series < place);
     let after = batch.histograms.partition_point(|sample| sample.series <= place);
-    (floats + after - first) as u64
+    after - first
 }
 
 fn whole<'a>(pairs: labels::Pairs<'a>) -> Result<labels::Pairs<'a>, Refusal> {
@@ -207,6 +219,15 @@ impl Window {
             last: ahead_max.map_or(Timestamp::MAX, |ahead| now.plus(ahead)),
             now,
         }
+    }
+
+    /// Whether a series of the batch has samples, and none of them is taken.
+    fn refuses_all(&self, batch: &WriteBatch<'_>, place: usize) -> bool {
+        let samples = batch.series.get(place).and_then(|series| batch.samples.get(series.samples.clone()));
+        let samples = samples.unwrap_or_default();
+        !samples.is_empty()
+            && samples.iter().all(|sample| !(self.first..=self.last).contains(&sample.at))
+            && histograms_of(batch, place) == 0
     }
 
     pub(super) fn refusal(&self, at: Timestamp) -> Option<(&'static str, String)> {

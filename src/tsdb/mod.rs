@@ -1,7 +1,8 @@
 //! Samples in, snapshots out.
 //!
 //! A batch comes in through [`Tsdb::append`]: its series are resolved to ids ([`append`], [`series`]), it becomes
-//! records of the log ([`wal`]), durable before it is answered and applied to the [`head`] in the log's order. Reading
+//! records of the log ([`wal`]), durable before it is answered and applied to the [`head`] in the log's order; native
+//! histograms, start timestamps and exemplars lie beside it ([`side`]). Reading
 //! is [`Tsdb::snapshot`] and nothing else: one organisation within one scope ([`snapshot`]). [`checkpoint`]s keep
 //! starts short; [`recovery`] brings everything back. Formats are drawn in [`wal`]'s records and samples,
 //! [`series`]' definitions and registry, [`block`], [`checkpoint`].

@@ -272,27 +272,14 @@ impl Tsdb {
         let dir = parts.folder.segments_of(store.org);
         disk::create_dir(&dir)?;
         disk::sync_dir(&parts.folder.segments)?;
-        let mut window = Window {
+        let window = Window {
             since: before.sealed_until,
             until,
-            pieces: 1,
             first_log_seq: first_unsealed(parts.log, store.org, before.seal_seq, before.sealed_until),
             last_log_seq: seal_seq,
         };
-        for pieces in encode::PIECES {
-            window.pieces = pieces;
-            encode::write(store, &dir, parts.folder.store, &window, &pace, written)?;
-            if written.len() <= CHANGE_SEGMENTS_MAX || pieces == 1 {
-                break;
-            }
-            self.throw_away(parts, store, written);
-            written.clear();
-        }
+        encode::write(store, &dir, parts.folder.store, &window, pace, written)?;
         step()?;
-        if written.len() > CHANGE_SEGMENTS_MAX {
-            let what = format!("{} segments, {CHANGE_SEGMENTS_MAX} fit one change", written.len());
-            return Err(SealError::Segment { org: store.org, what });
-        }
         let registry_bytes = append_registry(parts.folder, store)?.bytes;
         let opened = self.open_written(parts, store, written)?;
         step()?;
@@ -302,23 +289,47 @@ impl Tsdb {
             registry_bytes,
             next_segment: store.next_segment.load(Ordering::Relaxed),
         };
-        let change = Change { state: Some(state), add: written.clone(), ..Change::default() };
-        let mut goes_on = true;
-        store.change_segments(parts.manifest, change, |now| {
-            goes_on = self.options.disk.seal_goes_on();
-            if !goes_on {
-                return now.clone();
-            }
-            let mut next = now.with(&[], opened);
-            (next.seal_seq, next.sealed_until) = (seal_seq, until);
-            next
-        })?;
-        if !goes_on {
-            return Err(SealError::Stopped);
-        }
+        self.list(parts, store, state, (written, opened))?;
         step()?;
         store.release_closed();
         step()
+    }
+
+    /// Steps 4 and 5 for what was written. More segments than fit one change are listed before the others: their samples
+    /// are in the head, too, until the last change notes that they have moved, and where both have them they agree.
+    fn list(
+        &self,
+        parts: &Parts<'_>,
+        store: &OrgStore,
+        state: SealState,
+        (written, mut opened): (&[SegmentMeta], Vec<Arc<Part>>),
+    ) -> Result<(), SealError> {
+        let mut left = written;
+        loop {
+            let (some, rest) = left.split_at(left.len().min(CHANGE_SEGMENTS_MAX));
+            left = rest;
+            let is_last = left.is_empty();
+            let change = Change { state: is_last.then_some(state), add: some.to_vec(), ..Change::default() };
+            let parts_of_it: Vec<Arc<Part>> = opened.drain(..some.len().min(opened.len())).collect();
+            let mut goes_on = true;
+            store.change_segments(parts.manifest, change, |now| {
+                goes_on = self.options.disk.seal_goes_on();
+                if !goes_on {
+                    return now.clone();
+                }
+                let mut next = now.with(&[], parts_of_it);
+                if is_last {
+                    (next.seal_seq, next.sealed_until) = (state.seq, state.until_ms);
+                }
+                next
+            })?;
+            if !goes_on {
+                return Err(SealError::Stopped);
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
     }
 
     /// What was just written, read back.
@@ -337,10 +348,12 @@ impl Tsdb {
         Ok(segments.into_iter().map(|segment| Arc::new(Part::new(segment, &table))).collect())
     }
 
-    /// Removes the files of a seal that failed. What cannot be removed is unlisted: the next start does it.
+    /// Removes the files of a seal that failed, but for those that are listed. What cannot be removed is unlisted: the next start does it.
     fn throw_away(&self, parts: &Parts<'_>, store: &OrgStore, written: &[SegmentMeta]) {
         let dir = parts.folder.segments_of(store.org);
-        for meta in written {
+        let set = store.segments();
+        let is_listed = |meta: &SegmentMeta| set.parts.iter().any(|part| part.meta().seq == meta.seq);
+        for meta in written.iter().filter(|meta| !is_listed(meta)) {
             let path = dir.join(meta.file_name());
             match disk::remove_file(&path) {
                 Ok(()) => {

@@ -101,11 +101,11 @@ impl Snapshot {
             && self.scope.admits_name(labels.metric_name())
     }
 
-    /// The range without what the scope's time and retention hide.
+    /// The range without what the scope's time hides, and what is older than the organisation keeps.
     fn within(&self, range: TimeRange) -> TimeRange {
-        let kept = self.store.as_ref().filter(|_| !self.too_old_too).map(|store| &store.kept_from);
-        let kept = kept.map(|from| Timestamp::from_ms(from.load(Ordering::Relaxed)));
-        let start = range.start.max(self.scope.min_time.max(kept).unwrap_or(range.start));
-        TimeRange::new(start, range.end)
+        let kept = self.store.as_ref().filter(|_| !self.too_old_too);
+        let kept = kept.map_or(i64::MIN, |store| store.kept_from_ms.load(Ordering::Relaxed));
+        let start = range.start.max(Timestamp::from_ms(kept));
+        TimeRange::new(self.scope.min_time.map_or(start, |min| start.max(min)), range.end)
     }
 }

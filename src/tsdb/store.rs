@@ -43,11 +43,11 @@ pub(super) struct OrgStore {
     changing: Mutex<()>,
     /// The number that the next segment gets.
     pub(super) next_segment: AtomicU64,
+    /// Samples before this are older than retention keeps: they are not shown, though their segment may be there still.
+    pub(super) kept_from_ms: AtomicI64,
     /// The last applied record of any kind.
     pub(super) last_seq: AtomicU64,
     pub(super) arrivals: Arrivals,
-    /// What is before this, in ms, retention hides; segments go when all of them is.
-    pub(super) kept_from: AtomicI64,
 }
 
 /// Which times came, for what is due to be sealed.
@@ -276,7 +276,6 @@ impl Stores {
         let mut orgs = self.orgs.write().unwrap_or_else(PoisonError::into_inner);
         let fresh = || {
             Arc::new(OrgStore {
-                kept_from: AtomicI64::new(i64::MIN),
                 org,
                 table: RwLock::new(Table::new(Secret::of(&self.secret, org.0))),
                 head: Head::new(Arc::clone(&self.head_bytes)),
@@ -291,6 +290,7 @@ impl Stores {
                 registry: Mutex::default(),
                 changing: Mutex::default(),
                 next_segment: AtomicU64::new(1),
+                kept_from_ms: AtomicI64::new(i64::MIN),
                 last_seq: AtomicU64::new(0),
                 arrivals: Arrivals::default(),
             })
@@ -308,7 +308,9 @@ impl Stores {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, false);
         let gone = self.orgs.write().unwrap_or_else(PoisonError::into_inner).remove(&org);
         if let Some(store) = gone {
-            self.head_bytes.fetch_sub(store.head.counters.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+            let bytes = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let freed = bytes(&store.head.counters.bytes) + bytes(&store.side.counters.bytes);
+            self.head_bytes.fetch_sub(freed, Ordering::Relaxed);
         }
     }
 

@@ -306,7 +306,9 @@ fn check_tells_what_is_whole_what_mends_itself_and_what_is_lost() {
     // A segment that is gone: whose, from when to when, how many.
     let (code, first, _) =
         damaged("segment", &|copy| std::fs::remove_file(inside(copy, &segment)).expect("removed"));
-    assert_eq!((code, &first["count"]), (2, &Json::from(800)), "{first}");
+    // All that was sealed, unless a day began meanwhile.
+    let count = first["count"].as_u64().expect("a count");
+    assert!(code == 2 && (100..=1_600).contains(&count), "{first}");
     assert!(first["range"][0].is_string() && first["org"].is_u64(), "{first}");
     // The log, in the middle.
     let (code, first, _) = damaged("log", &|copy| flip(&inside(copy, &log), 200));
@@ -389,8 +391,8 @@ fn repair_saves_what_is_good_into_a_new_folder_and_says_what_is_lost() {
         assert!(found.iter().all(|(place, value)| all.get(place) == Some(value)), "nothing is invented");
         match is_whole {
             true => assert_eq!(found, all),
-            // One block of a series and one record of the log.
-            false => assert!((1_800..2_000).contains(&found.len()), "{} samples", found.len()),
+            // One block of a series, at most 200 samples, and one record of the log.
+            false => assert!((1_750..2_000).contains(&found.len()), "{} samples", found.len()),
         }
         let (_, secret) = server.api_key(&cookie);
         assert!(write(&server, &secret, base, 3_000), "it goes on");

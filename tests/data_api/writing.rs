@@ -186,6 +186,19 @@ async fn native_histograms_and_exemplars_are_taken_beside_floats() {
         );
     }
     assert_eq!(stored(&stage).await.as_array().expect("a list").len(), 1, "evaluation is for floats");
+    let reply = stage.get(&format!("prometheus/api/v1/query?query=native&time={NOW}")).await;
+    assert_eq!(reply.value()["data"]["result"], json!([]));
+    assert!(
+        reply.value()["warnings"][0].as_str().is_some_and(|w| w.contains("native histograms")),
+        "{}",
+        reply.body
+    );
+    let reply = stage.get(&format!("prometheus/api/v1/query_exemplars?query=native&start=0&end={NOW}")).await;
+    let expected = json!([{
+        "seriesLabels": { "__name__": "native" },
+        "exemplars": [{ "labels": { "trace_id": "abc" }, "value": "0.5", "timestamp": NOW }],
+    }]);
+    assert_eq!(reply.value()["data"], expected, "{}", reply.body);
     let reply = stage.get("prometheus/api/v1/series?match[]=native&start=0").await;
     assert_eq!(reply.value()["data"], json!([{ "__name__": "native" }]), "{}", reply.body);
     let reply = stage.get("prometheus/api/v1/labels?start=0").await;

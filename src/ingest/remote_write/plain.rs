@@ -18,20 +18,21 @@ const BEFORE_TIME: usize = 10;
 /// Where the run of labels at the start of `message` ends.
 #[inline]
 pub(super) fn labels_end(message: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some([LABEL_TAG, length, ..]) = message.get(at..) {
-        let mut next = at + 2 + usize::from(*length);
-        if *length >= 0x80 {
+    let mut rest = message;
+    loop {
+        let after = match *rest {
+            [LABEL_TAG, length @ ..0x80, ref after @ ..] => after.get(usize::from(length)..),
             // Up to 16 KiB: two bytes. A longer label is rare enough.
-            let Some(high) = message.get(at + 2).filter(|high| **high < 0x80) else { break };
-            next = at + 3 + (usize::from(*length & 0x7f) | usize::from(*high) << 7);
+            [LABEL_TAG, low, high @ ..0x80, ref after @ ..] => {
+                after.get((usize::from(low & 0x7f) | (usize::from(high) << 7))..)
+            }
+            _ => None,
+        };
+        match after {
+            Some(after) => rest = after,
+            None => return message.len().saturating_sub(rest.len()),
         }
-        if next > message.len() {
-            break;
-        }
-        at = next;
     }
-    at
 }
 
 /// Appends the samples of `run`; false, and nothing is appended, where it is not samples alone or more than `allowed`.
@@ -60,10 +61,11 @@ fn sample(body: &[u8]) -> Option<Sample> {
     };
     // The time's bytes are the last of the body: the eight bytes there, without those of the value before it.
     let last = body.last_chunk::<8>()?;
-    let spare = 8_usize.checked_sub(time.len()).filter(|spare| *spare < 8)?;
-    let bytes = u64::from_le_bytes(*last) >> (8 * spare);
+    let spare = 8_u32.checked_sub(u32::try_from(time.len()).ok()?)?;
+    let spare_bits = spare.wrapping_mul(8);
+    let bytes = u64::from_le_bytes(*last).checked_shr(spare_bits)?;
     let ends = bytes & 0x8080_8080_8080_8080;
-    if ends != 0x0080_8080_8080_8080 >> (8 * spare) {
+    if ends != 0x0080_8080_8080_8080_u64.checked_shr(spare_bits)? {
         return None;
     }
     let at = Timestamp::from_ms(gather(bytes).cast_signed());
@@ -96,7 +98,7 @@ mod tests {
     fn label(length: usize, out: &mut Vec<u8>) {
         out.push(LABEL_TAG);
         varint(length as u64, out);
-        out.resize(out.len() + length, b'x');
+        out.extend(std::iter::repeat_n(b'x', length));
     }
 
     fn sample_field(bits: u64, at: i64, out: &mut Vec<u8>) {

@@ -219,6 +219,11 @@ pub(super) struct Spans {
 }
 
 impl Spans {
+    /// All of them, in order.
+    pub(super) fn stripes(&self) -> impl Iterator<Item = &RwLock<Stripe>> {
+        self.stripes.iter().map(|stripe| &**stripe)
+    }
+
     /// The stripe of this number, if any of its series has samples.
     pub(super) fn stripe(&self, number: u32) -> Option<&RwLock<Stripe>> {
         self.stripes.get(number as usize).map(|stripe| &**stripe)

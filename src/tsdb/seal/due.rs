@@ -162,7 +162,6 @@ impl Watch {
 /// sample, so that a clock that was wrong for a while does not make everything after it late.
 fn end_for(store: &OrgStore, end: i64) -> i64 {
     let newest = store
-        .head
         .greatest_ms()
         .map_or(end, |newest| newest.div_euclid(WINDOW_MS).saturating_add(1).saturating_mul(WINDOW_MS));
     end.min(newest).max(store.segments().sealed_until)

@@ -23,9 +23,8 @@ use crate::tsdb::store::OrgStore;
 /// Not cut: a window, and the one after it that waited.
 const WHOLE_MS: i64 = 2 * 3_600_000;
 const DAY_MS: i64 = 24 * 3_600_000;
-/// Pieces at most of what is late and of what is not, of floats and of what is beside them: twice the first fit one
-/// change of the list, four times the second; a seal that makes too many begins again with the next.
-pub(super) const PIECES: [i64; 3] = [31, 15, 1];
+/// Pieces of either kind at most; twice as many fit one change of the list.
+const PIECES_MAX: i64 = 31;
 /// Segments that are written at a time.
 const OPEN_MAX: usize = 8;
 /// Work between rests.
@@ -36,8 +35,6 @@ pub(super) struct Window {
     /// Samples before this are late: the time before it was sealed earlier.
     pub(super) since: i64,
     pub(super) until: i64,
-    /// Pieces of each kind at most.
-    pub(super) pieces: i64,
     pub(super) first_log_seq: u64,
     pub(super) last_log_seq: u64,
 }
@@ -79,13 +76,13 @@ struct Cut {
 }
 
 impl Cut {
-    fn of(first: i64, last: i64, pieces: i64) -> Cut {
+    fn of(first: i64, last: i64) -> Cut {
         let span = last.saturating_sub(first);
-        if span <= WHOLE_MS || pieces <= 1 {
+        if span <= WHOLE_MS {
             return Cut { width: None };
         }
         // One more piece than widths may be touched.
-        let days = (span / DAY_MS / (pieces - 1)).saturating_add(1);
+        let days = (span / DAY_MS / (PIECES_MAX - 1)).saturating_add(1);
         Cut { width: Some(days.saturating_mul(DAY_MS)) }
     }
 
@@ -114,15 +111,15 @@ pub(super) fn write(
     dir: &Path,
     id: StoreId,
     window: &Window,
-    pace: &Pace<'_>,
+    pace: Pace<'_>,
     written: &mut Vec<SegmentMeta>,
 ) -> Result<(), SealError> {
     if let Some(least) = store.head.least_ms().filter(|least| *least < window.until) {
-        write_kind(store, (dir, id, false), window, least, pace, written)?;
+        write_kind(store, (dir, id, false), window, least, &pace, written)?;
     }
     let beside = store.side.extent().map_or(window.until, |(least, _)| least);
     if store.side.has_closed() {
-        write_kind(store, (dir, id, true), window, beside.min(window.until - 1), pace, written)?;
+        write_kind(store, (dir, id, true), window, beside.min(window.until - 1), &pace, written)?;
     }
     Ok(())
 }
@@ -139,8 +136,8 @@ fn write_kind(
     let last = window.until - 1;
     let cuts = Cuts {
         since: window.since,
-        late: Cut::of(least, last.min(window.since.saturating_sub(1)), window.pieces),
-        main: Cut::of(least.max(window.since), last, window.pieces),
+        late: Cut::of(least, last.min(window.since.saturating_sub(1))),
+        main: Cut::of(least.max(window.since), last),
     };
     let mut wanted = None;
     loop {
@@ -414,11 +411,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_long_the_time_the_pieces_are_few(first: i64, span in 0i64..i64::MAX, at in 0.0f64..1.0, place in 0usize..3) {
-            let pieces = PIECES[place];
+        fn however_long_the_time_the_pieces_are_few(first: i64, span in 0i64..i64::MAX, at in 0.0f64..1.0) {
             let last = first.saturating_add(span);
-            let cut = Cut::of(first, last, pieces);
-            prop_assert!(cut.number(last) - cut.number(first) < pieces);
+            let cut = Cut::of(first, last);
+            prop_assert!(cut.number(last) - cut.number(first) < PIECES_MAX);
             #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "any moment will do")]
             let moment = first.saturating_add(((last.saturating_sub(first)) as f64 * at) as i64).min(last);
             prop_assert!((cut.number(first)..=cut.number(last)).contains(&cut.number(moment)));
@@ -428,10 +424,10 @@ mod tests {
     #[test]
     fn two_hours_stay_whole_and_longer_times_are_cut_at_days() {
         let noon = 12 * 3_600_000;
-        assert_eq!(Cut::of(noon + 11 * 3_600_000, noon + 13 * 3_600_000, 31).width, None);
-        let cut = Cut::of(noon, noon + 3 * DAY_MS, 31);
+        assert_eq!(Cut::of(noon + 11 * 3_600_000, noon + 13 * 3_600_000).width, None);
+        let cut = Cut::of(noon, noon + 3 * DAY_MS);
         assert_eq!((cut.number(DAY_MS - 1), cut.number(DAY_MS), cut.number(-1)), (0, 1, -1));
-        assert_eq!(Cut::of(0, 30 * DAY_MS - 1, 31).width, Some(DAY_MS));
-        assert_eq!(Cut::of(0, 300 * DAY_MS, 31).width, Some(11 * DAY_MS));
+        assert_eq!(Cut::of(0, 30 * DAY_MS - 1).width, Some(DAY_MS));
+        assert_eq!(Cut::of(0, 300 * DAY_MS).width, Some(11 * DAY_MS));
     }
 }

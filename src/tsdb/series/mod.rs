@@ -8,7 +8,7 @@
 //! * [`metadata`]: types, help texts, units.
 //! * [`registry`]: the file `series/<org>.reg`.
 
-mod columns;
+pub(in crate::tsdb) mod columns;
 pub(super) mod definition;
 mod dictionary;
 pub(super) mod identity;

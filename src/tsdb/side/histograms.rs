@@ -29,7 +29,7 @@ struct Closed {
 /// In order: closed chunks, then the open one. Beside them the late ones, and those that a seal has set aside.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Histograms {
-    /// The greatest time that came in order and was not deleted; what is released is not forgotten here.
+    /// The greatest time that came in order; what is released is not forgotten here.
     last: Option<i64>,
     closed: Vec<Closed>,
     open: Option<Encoder>,
@@ -41,17 +41,15 @@ impl Histograms {
     /// Takes a histogram; what becomes of it depends on those before it, and the barrier, alone.
     pub(in crate::tsdb) fn put(&mut self, at: i64, histogram: Histogram, barrier: i64) -> PutHistogram {
         if at >= barrier && self.last.is_none_or(|last| at > last) {
-            self.append(at, &histogram);
-            // Late ones that are newer than the newest are there where that was deleted: the last write wins.
+            // A deletion may have left a late one behind where nothing is in order any more.
             self.late.remove(&at);
             self.frozen.remove(&at);
+            self.append(at, &histogram);
             return PutHistogram::Stored;
         }
         if at >= barrier && self.last == Some(at) {
-            return match self.in_order_at(at) {
-                Some(have) if have != histogram => PutHistogram::Refused,
-                _ => PutHistogram::Stored,
-            };
+            let same = self.in_order_at(at).is_none_or(|have| have == histogram);
+            return if same { PutHistogram::Stored } else { PutHistogram::Refused };
         }
         let known = self.late.get(&at).or_else(|| self.frozen.get(&at));
         let same = match known {
@@ -190,8 +188,8 @@ impl Histograms {
     pub(in crate::tsdb) fn delete(&mut self, start: i64, end: i64) {
         let outside = |at: i64| !(start..=end).contains(&at);
         self.keep(outside);
-        // As after a start from a checkpoint, which has no more than this.
-        self.last = self.chunks().last().map(|(_, last, ..)| last);
+        // As a checkpoint would find it. What was released lies before the barrier, where nothing is in order any more.
+        self.last = self.chunks().map(|(_, last, ..)| last).last();
         self.late.retain(|at, _| outside(*at));
         self.frozen.retain(|at, _| outside(*at));
     }

@@ -3,19 +3,23 @@
 //! A run is a series of items, in order of time where they are of one kind:
 //! ```text
 //! u8 kind, zigzag first time, varint last time - first, varint entries, varint bytes, bytes
-//! kind 0 histograms         a chunk, as drawn in `chunk`
+//! kind 0 histograms         a time block and a histogram block, as drawn in `segment::block::histograms`, of series 0:
+//!                           whose they are is in the run's checksum
 //!      2 start timestamps   entries x {zigzag time, zigzag time - start}
 //!      3 exemplars          as in their log record; in the run of series 4,294,967,295, which no series is
 //! ```
 
-use super::chunk::{self, Decoder};
 use super::record::{self, Body};
 use crate::model::{Exemplar, Histogram, HistogramColumns, TimeRange};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
+use crate::tsdb::segment;
 
 /// The run of the exemplars.
 pub(in crate::tsdb) const EXEMPLARS_ID: u32 = u32::MAX;
+
+/// The series that blocks say they are of.
+const OWNER: u32 = 0;
 
 const HISTOGRAMS: u8 = 0;
 const STARTS: u8 = 2;
@@ -54,9 +58,15 @@ fn next_item<'a>(reader: &mut Reader<'a>) -> Result<Option<Item<'a>>, Damage> {
 
 /// Appends histograms, ascending in time.
 pub(in crate::tsdb) fn put_histograms(out: &mut Vec<u8>, samples: &[(i64, &Histogram)]) {
-    chunk::encode(samples.iter().copied(), |first, last, rows, chunk| {
-        put_item(out, HISTOGRAMS, (first, last), u64::from(rows), &chunk);
-    });
+    let mut left = samples;
+    let mut blocks = Vec::new();
+    while let Some((first, _)) = left.first() {
+        blocks.clear();
+        let (taken, rest) = left.split_at(segment::put_histograms(&mut blocks, OWNER, left));
+        let Some((last, _)) = taken.last() else { return };
+        put_item(out, HISTOGRAMS, (*first, *last), taken.len() as u64, &blocks);
+        left = rest;
+    }
 }
 
 /// Appends start timestamps, ascending in time.
@@ -105,21 +115,18 @@ pub(in crate::tsdb) fn read_histograms(
 ) -> Result<(), Damage> {
     let (start, end) = (range.start.as_ms(), range.end.as_ms());
     let mut reader = Reader::new(run);
+    let mut item_of = HistogramColumns::default();
     while let Some(item) = next_item(&mut reader)? {
         if item.kind != HISTOGRAMS || item.last < start || end < item.first {
             continue;
         }
-        let mut decoder = Decoder::new(item.bytes)?;
-        let mut entries = 0;
-        while let Some(at) = decoder.advance()? {
-            entries += 1;
-            if (start..=end).contains(&at) {
-                out.push(at, decoder.histogram()?);
-            }
-        }
-        if entries != item.entries {
+        item_of.clear();
+        segment::histograms_of(item.bytes, OWNER, &mut item_of)?;
+        if item_of.len() as u64 != item.entries {
             return Err(reader.damage("another number of histograms"));
         }
+        let samples = item_of.times.drain(..).zip(item_of.histograms.drain(..));
+        out.extend(samples.filter(|(at, _)| (start..=end).contains(at)));
     }
     Ok(())
 }
@@ -238,8 +245,9 @@ mod tests {
         let mut run = Vec::new();
         put_histograms(&mut run, &[(1, &exponential(0, 0.0, &[], &[], 0.0, 3, &[]))]);
         put_starts(&mut run, &[(-1, -2), (5, 4)]);
-        let chunk = "0000 0000000000000000 00 00 00 02 00 00 06 06";
-        let drawn = format!("00 02 00 01 12 {chunk} 02 01 06 02 04 01 02 0a 02");
+        let times = "ca124999 04 01 00 00 02";
+        let histograms = "484b36a7 01 00 00 0000000000000000 00 00 00 0000 0100 0006 0000";
+        let drawn = format!("00 02 00 01 23 {times} {histograms} 02 01 06 02 04 01 02 0a 02");
         assert_eq!(data_encoding::HEXLOWER.encode(&run), drawn.replace(' ', ""));
     }
 }

@@ -67,7 +67,6 @@ pub(in crate::tsdb) fn any_histogram() -> impl Strategy<Value = Histogram> {
 /// The rules in their simplest form.
 #[derive(Default)]
 struct Model {
-    /// Times of those that came in order and were not deleted.
     in_order: BTreeSet<i64>,
     samples: BTreeMap<i64, Histogram>,
 }
@@ -142,7 +141,7 @@ proptest! {
                     // Mostly ascending, sometimes not.
                     let at = if at > 0 { now } else { now + at };
                     let expected = model.put(at, histogram.clone(), barrier);
-                    prop_assert_eq!(histograms.put(at, histogram.clone(), barrier), expected);
+                    prop_assert_eq!(histograms.put(at, histogram, barrier), expected);
                 }
             }
             let mut all = sealed.clone();

@@ -3,6 +3,7 @@
 use super::Snapshot;
 use super::presence::look;
 use crate::model::{METRIC_NAME, MatchOp, Matcher, TimeRange};
+use crate::tsdb::series::columns::{Codes, Column};
 use crate::tsdb::series::table::{Family, Table};
 use crate::tsdb::store::OrgStore;
 
@@ -89,13 +90,13 @@ impl<'m> Test<'m> {
             }
             return;
         };
-        match column.same() {
-            Some(code) => {
-                if !self.passes(table, code) {
+        match column {
+            Column::Same(code) => {
+                if !self.passes(table, *code) {
                     *rows = Rows::Some(Vec::new());
                 }
             }
-            None => rows.retain(|row| column.code(row).is_some_and(|code| self.passes(table, code))),
+            Column::Each(codes) => rows.retain(codes, |code| self.passes(table, code)),
         }
     }
 }
@@ -107,10 +108,10 @@ pub(super) enum Rows {
 }
 
 impl Rows {
-    fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+    fn retain(&mut self, codes: &Codes, mut keep: impl FnMut(u32) -> bool) {
         match self {
-            Rows::All(count) => *self = Rows::Some((0..*count).filter(|row| keep(*row as usize)).collect()),
-            Rows::Some(rows) => rows.retain(|row| keep(*row as usize)),
+            Rows::All(_) => *self = Rows::Some(codes.rows_where(keep)),
+            Rows::Some(rows) => rows.retain(|row| codes.get(*row as usize).is_some_and(&mut keep)),
         }
     }
 

@@ -217,9 +217,12 @@ impl Snapshot {
                 by_name.entry(name).or_default().push(one);
             }
         }
+        let everything =
+            filter.selectors.is_empty() && self.scope.matchers.is_empty() && by_name.len() <= limit;
         look(self, store, range, |presence| {
+            let counted = if everything { Counted::of(&table, presence) } else { Counted::default() };
             let metrics = by_name.iter().filter_map(|(name, families)| {
-                let (series, last_seen) = count(families, presence)?;
+                let (series, last_seen) = counted.finish(families, presence)?;
                 Some(described(&table, name, series, last_seen))
             });
             // One more than asked for tells whether there is more.
@@ -261,19 +264,55 @@ impl Snapshot {
     }
 }
 
-/// How many series of these families have samples, and the time of the newest; nothing where none has.
-fn count(families: &[Found<'_>], presence: &mut Presence<'_>) -> Option<(u64, i64)> {
-    let (mut series, mut last_seen) = (0, i64::MIN);
-    for one in families {
-        one.while_true(|_, id| {
-            if let Some(newest) = presence.newest(one.number, id) {
-                series += 1;
-                last_seen = newest.max(last_seen);
+/// What was counted in one pass over the head.
+#[derive(Default)]
+struct Counted {
+    /// Series and the time of the newest sample, by number of the family.
+    families: Vec<(u64, i64)>,
+    /// A bit for each series that was counted.
+    series: Vec<u64>,
+}
+
+impl Counted {
+    fn of(table: &Table, presence: &Presence<'_>) -> Counted {
+        let mut counted = Counted {
+            families: vec![(0, i64::MIN); table.families.len()],
+            series: vec![0; (table.ids_end() as usize).div_ceil(64)],
+        };
+        presence.each_in_head(|id, newest| {
+            let family = table.family_of(id).and_then(|number| counted.families.get_mut(number as usize));
+            if let (Some((series, last)), Some(word)) = (family, counted.series.get_mut(id as usize / 64)) {
+                *series += 1;
+                *last = newest.max(*last);
+                *word |= 1 << (id % 64);
             }
-            true
         });
+        counted
     }
-    (series > 0).then_some((series, last_seen))
+
+    /// How many series of these families have samples, and the time of the newest; nothing where none has. Looks for
+    /// those that were not counted.
+    fn finish(&self, families: &[Found<'_>], presence: &mut Presence<'_>) -> Option<(u64, i64)> {
+        let (mut series, mut last_seen) = (0, i64::MIN);
+        for one in families {
+            let (before, newest) = self.families.get(one.number as usize).copied().unwrap_or((0, i64::MIN));
+            series += before;
+            last_seen = newest.max(last_seen);
+            if before == one.family.ids.len() as u64 {
+                continue;
+            }
+            one.while_true(|_, id| {
+                let is_counted =
+                    self.series.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1);
+                if !is_counted && let Some(newest) = presence.newest(one.number, id) {
+                    series += 1;
+                    last_seen = newest.max(last_seen);
+                }
+                true
+            });
+        }
+        (series > 0).then_some((series, last_seen))
+    }
 }
 
 fn described(table: &Table, name: &Arc<str>, series: u64, last_seen: i64) -> Metric {

@@ -101,6 +101,22 @@ impl<'s> Presence<'s> {
         Some(newest)
     }
 
+    /// Calls `each` with the series whose head reaches into the range and has their newest samples, and the time of the
+    /// newest; in order of ids. One lock for every 1,024 series, where [`Presence::newest`] may take one for each.
+    pub(super) fn each_in_head(&self, mut each: impl FnMut(u32, i64)) {
+        let sealed = self.parts.first().map_or(i64::MIN, |part| part.meta().max_ms);
+        for (number, stripe) in (0u32..).zip(self.head.spans.stripes()) {
+            let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
+            for place in 0..STRIPE_SERIES {
+                let id = number * STRIPE_SERIES + place;
+                let span = stripe.span(slot(id));
+                if let Some(span) = span.filter(|span| span.overlaps(self.range) && span.last >= sealed) {
+                    each(id, span.last);
+                }
+            }
+        }
+    }
+
     fn is_sealed(&mut self, family: u32, id: u32) -> bool {
         let (set, range) = (self.set, self.range);
         self.rows_of(family).iter_mut().any(|rows| {

@@ -132,7 +132,8 @@ impl Snapshot {
         (!hidden).then_some(store)
     }
 
-    /// At a time that has a histogram too, the histogram is what the series has: takes such floats out.
+    /// At a time that has a histogram too, the histogram is what the series has: takes such floats out. Says so where that
+    /// leaves nothing, since expressions are evaluated over floats alone.
     #[cold]
     pub(super) fn yield_to_histograms(&self, id: SeriesId, range: TimeRange, out: &mut SampleColumns) {
         let mut histograms = HistogramColumns::default();
@@ -140,14 +141,14 @@ impl Snapshot {
         if histograms.is_empty() {
             return;
         }
-        let mut keep =
-            out.times.iter().map(|at| histograms.times.binary_search(at).is_err()).collect::<Vec<_>>();
-        if keep.iter().all(|keep| *keep) {
-            return;
+        let SampleColumns { times, values } = std::mem::take(out);
+        let floats = times.into_iter().zip(values);
+        for (at, value) in floats.filter(|(at, _)| histograms.times.binary_search(at).is_err()) {
+            out.times.push(at);
+            out.values.push(value);
         }
-        let mut keep_too = keep.clone().into_iter();
-        out.values.retain(|_| keep_too.next().unwrap_or(true));
-        let mut keep = keep.drain(..);
-        out.times.retain(|_| keep.next().unwrap_or(true));
+        if out.times.is_empty() {
+            self.warnings.histograms_alone();
+        }
     }
 }

@@ -37,6 +37,17 @@ fn samples_outside_the_window_are_refused_one_by_one() {
 }
 
 #[test]
+fn a_series_of_which_nothing_is_stored_is_not_registered() {
+    let tsdb = Tsdb::in_memory(Options::default(), [0; 32]);
+    let report = write(&tsdb, ORG, &up("a"), &[ago(-3_600_000, 1.0), ago(-3_600_001, 1.0)]);
+    assert_eq!((report.refused, report.refused_by_code.as_slice()), (2, &[("too_far_in_future", 2)][..]));
+    assert_eq!(report.refusals[0].series, r#"{__name__="up", job="a"}"#);
+    assert_eq!(tsdb.stats().series, 0);
+    write(&tsdb, ORG, &up("a"), &[ago(-3_600_000, 1.0), ago(0, 1.0)]);
+    assert_eq!(tsdb.stats().series, 1);
+}
+
+#[test]
 fn a_duplicate_is_fine_with_the_same_bits_and_refused_with_others() {
     let tsdb = Tsdb::scaffold();
     let stale = f64::from_bits(STALE_NAN_BITS);

@@ -743,3 +743,37 @@ fn what_comes_in_order_after_a_deletion_wins_over_what_was_late_before_it() {
         assert_eq!(again, bits);
     }
 }
+
+#[test]
+fn a_seal_of_many_segments_may_end_between_its_changes() {
+    let week: Vec<Sample> =
+        (0..7 * 24).rev().map(|hour| ago(1_000 + hour * 3_600_000, hour as f64)).collect();
+    let mut ends = 0;
+    for after in 0..20 {
+        let dir = tempfile::tempdir().expect("made");
+        let faults = faults();
+        let (tsdb, _) = open_with(dir.path(), options(&faults));
+        write(&tsdb, ORG, &up("a"), &week);
+        let before = content(&tsdb, ORG);
+        faults.seal_steps_left.store(after, Ordering::SeqCst);
+        let sealed = tsdb.seal(NOW);
+        faults.seal_steps_left.store(-1, Ordering::SeqCst);
+        assert_eq!(content(&tsdb, ORG), before, "live, stopped after {after}");
+        drop(tsdb);
+        for start in 0..2 {
+            let (tsdb, report) = open_with(dir.path(), options(&faults));
+            assert_eq!((report.read_only, report.notes, report.quarantined), (None, Vec::new(), 0));
+            assert_eq!(content(&tsdb, ORG), before, "start {start} after step {after}");
+            assert_eq!(segment_files(dir.path(), ORG).len() as u64, tsdb.stats().segments);
+        }
+        let (tsdb, _) = open_with(dir.path(), options(&faults));
+        tsdb.seal(NOW).expect("sealed");
+        assert_eq!((tsdb.stats().samples, content(&tsdb, ORG)), (0, before));
+        if sealed.is_ok() {
+            assert!(ends > 6, "{ends}");
+            return;
+        }
+        ends += 1;
+    }
+    panic!("a seal has fewer steps");
+}

@@ -12,8 +12,7 @@
 //! Nothing of a block is believed before its checksum held, at every read; damage that keeps the checksum is answered
 //! all the same, never a panic, and no more than 1,024 samples are ever made of a block.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "segments do not hold native histograms in blocks yet"))]
-mod histograms;
+pub(super) mod histograms;
 mod integers;
 mod pack;
 #[cfg_attr(

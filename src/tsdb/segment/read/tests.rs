@@ -378,3 +378,33 @@ fn a_segment_that_is_not_finished_has_no_name_yet() {
     writer.finish().expect("finished");
     assert_eq!(names(), ["0000000012-L1-ooo.seg"]);
 }
+
+/// Two families and four series, one of them over a block long: what version 1 looks like for ever.
+fn small() -> Content {
+    let mut content = Content::new();
+    let regular = |id: i64, n: i64| (1_700_000_000_000 + n * 15_000, (id * 10 + n).unsigned_abs());
+    for (metric, id, count) in [("up", 1, 3), ("up", 5, 1_030), ("up", 9, 3), ("down", 2, 1)] {
+        #[expect(clippy::cast_precision_loss, reason = "small")]
+        let samples =
+            (0..count).map(|n| regular(id, n)).map(|(at, value)| (at, (value as f64 / 4.0).to_bits()));
+        let rows = content.entry((metric.to_owned(), vec!["job".to_owned(), "zone".to_owned()])).or_default();
+        let values = vec![format!("job-{id}"), "a".to_owned()];
+        rows.insert(u32::try_from(id).expect("small"), (values, samples.collect()));
+    }
+    content
+}
+
+/// The fixture is what the first version wrote; it is never written anew.
+#[test]
+fn version_1_is_written_and_read_as_ever() {
+    const FIXTURE: &[u8] = include_bytes!("v1.seg");
+    let dir = TempDir::new().expect("a folder");
+    let meta = write(dir.path(), &small(), 0);
+    let written = fs::read(dir.path().join(meta.file_name())).expect("read");
+    assert!(written == FIXTURE, "the format changed: a new version, or a mistake");
+    let path = dir.path().join("fixture.seg");
+    fs::write(&path, FIXTURE).expect("written");
+    let segment = Segment::open_unlisted(&path, STORE, None).expect("opened");
+    segment.verify(true).expect("whole");
+    check(&segment, &small(), &[TimeRange::ALL]).expect("whole");
+}
