@@ -278,7 +278,7 @@ impl Tsdb {
             first_log_seq: first_unsealed(parts.log, store.org, before.seal_seq, before.sealed_until),
             last_log_seq: seal_seq,
         };
-        encode::write(store, &dir, parts.folder.store, &window, &pace, written)?;
+        encode::write(store, &dir, parts.folder.store, &window, pace, written)?;
         step()?;
         let registry_bytes = append_registry(parts.folder, store)?.bytes;
         let opened = self.open_written(parts, store, written)?;
