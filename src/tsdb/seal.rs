@@ -119,7 +119,7 @@ impl Tsdb {
             if !has_news(&store, until) {
                 continue;
             }
-            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, Pace::Full, &mut report) {
+            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, &Pace::Full, &mut report) {
                 failed.get_or_insert(e);
             }
         }
@@ -157,7 +157,7 @@ impl Tsdb {
         let mut failed = None;
         for (store, until) in due {
             let pace = Pace::Half { rest: &self.options.rest, hurry: &self.seals_waiting };
-            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, pace, &mut report) {
+            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, &pace, &mut report) {
                 failed.get_or_insert(e);
             }
         }
@@ -198,7 +198,7 @@ impl Tsdb {
         until: i64,
         now: Timestamp,
         sealer: &mut Sealer,
-        pace: Pace<'_>,
+        pace: &Pace<'_>,
         report: &mut SealReport,
     ) -> Result<(), SealError> {
         let watch = Stopwatch::start();
@@ -229,7 +229,7 @@ impl Tsdb {
         store: &Arc<OrgStore>,
         until: i64,
         now: Timestamp,
-        pace: Pace<'_>,
+        pace: &Pace<'_>,
     ) -> Result<Vec<SegmentMeta>, SealError> {
         // Files of which it is not known whether they are listed stay: a store that tries on would fill the disk.
         parts.manifest.admit()?;
@@ -261,7 +261,7 @@ impl Tsdb {
         parts: &Parts<'_>,
         store: &Arc<OrgStore>,
         (seal_seq, until): (u64, i64),
-        pace: Pace<'_>,
+        pace: &Pace<'_>,
         written: &mut Vec<SegmentMeta>,
     ) -> Result<(), SealError> {
         // What control says of S must not be beyond what the log holds after a power cut.
@@ -278,7 +278,7 @@ impl Tsdb {
             first_log_seq: first_unsealed(parts.log, store.org, before.seal_seq, before.sealed_until),
             last_log_seq: seal_seq,
         };
-        encode::write(store, &dir, parts.folder.store, &window, pace, written)?;
+        encode::write(store, &dir, parts.folder.store, &window, &pace, written)?;
         step()?;
         let registry_bytes = append_registry(parts.folder, store)?.bytes;
         let opened = self.open_written(parts, store, written)?;

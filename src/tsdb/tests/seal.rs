@@ -753,6 +753,7 @@ fn a_seal_of_many_segments_may_end_between_its_changes() {
     let week: Vec<Sample> =
         (0..7 * 24).rev().map(|hour| ago(1_000 + hour * 3_600_000, hour as f64)).collect();
     let mut ends = 0;
+    #[expect(clippy::explicit_counter_loop, reason = "it counts the stops, which end before the loop does")]
     for after in 0..20 {
         let dir = tempfile::tempdir().expect("made");
         let faults = faults();
