@@ -252,7 +252,7 @@ impl<'a> Field<'a> {
 
 /// What a sint32 or sint64 means: small numbers of either sign are short.
 pub(super) const fn unzigzag(value: u64) -> i64 {
-    (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
+    (value >> 1).cast_signed() ^ (value & 1).cast_signed().wrapping_neg()
 }
 
 #[cfg(test)]

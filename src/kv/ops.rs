@@ -11,6 +11,8 @@ use std::path::Path;
 
 /// Creates a directory of mode 0700.
 pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    recording::fault(dir)?;
     DirBuilder::new().mode(0o700).create(dir)?;
     #[cfg(test)]
     recording::note(|| recording::Op::CreateDir(dir.to_owned()));
@@ -19,6 +21,8 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
 
 /// A new file of mode 0600 for reading and writing; one of that name is replaced.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
+    #[cfg(test)]
+    recording::fault(path)?;
     let file =
         OpenOptions::new().write(true).read(true).create(true).truncate(true).mode(0o600).open(path)?;
     #[cfg(test)]
@@ -33,6 +37,8 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 
 /// Writes all of `bytes` at `offset`.
 pub(crate) fn write_at(file: &File, path: &Path, bytes: &[u8], offset: u64) -> io::Result<()> {
+    #[cfg(test)]
+    recording::fault(path)?;
     file.write_all_at(bytes, offset)?;
     #[cfg(test)]
     recording::note(|| recording::Op::Write { path: path.to_owned(), offset, bytes: bytes.to_vec() });
@@ -42,6 +48,8 @@ pub(crate) fn write_at(file: &File, path: &Path, bytes: &[u8], offset: u64) -> i
 
 /// Cuts or lengthens a file.
 pub(crate) fn set_len(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
+    #[cfg(test)]
+    recording::fault(path)?;
     file.set_len(bytes)?;
     #[cfg(test)]
     recording::note(|| recording::Op::SetLen { path: path.to_owned(), bytes });
@@ -51,6 +59,8 @@ pub(crate) fn set_len(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
 
 /// Makes a file's bytes and its length durable.
 pub(crate) fn sync_all(file: &File, path: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    recording::fault(path)?;
     file.sync_all()?;
     #[cfg(test)]
     recording::note(|| recording::Op::Sync(path.to_owned()));
@@ -60,6 +70,8 @@ pub(crate) fn sync_all(file: &File, path: &Path) -> io::Result<()> {
 
 /// Makes the bytes of a file durable whose length did not change.
 pub(crate) fn sync_data(file: &File, path: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    recording::fault(path)?;
     file.sync_data()?;
     #[cfg(test)]
     recording::note(|| recording::Op::Sync(path.to_owned()));
@@ -69,6 +81,8 @@ pub(crate) fn sync_data(file: &File, path: &Path) -> io::Result<()> {
 
 /// Makes the names in a directory durable.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    recording::fault(dir)?;
     File::open(dir)?.sync_all()?;
     #[cfg(test)]
     recording::note(|| recording::Op::SyncDir(dir.to_owned()));
@@ -77,6 +91,8 @@ pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
 
 /// Renames a file or directory; the caller syncs the directory.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    recording::fault(from)?;
     fs::rename(from, to)?;
     #[cfg(test)]
     recording::note(|| recording::Op::Rename(from.to_owned(), to.to_owned()));
@@ -85,6 +101,8 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Unlinks a file; the caller syncs the directory.
 pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    recording::fault(path)?;
     fs::remove_file(path)?;
     #[cfg(test)]
     recording::note(|| recording::Op::Remove(path.to_owned()));
@@ -93,6 +111,8 @@ pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
 
 /// Unlinks a directory and everything in it; the caller syncs its parent.
 pub(crate) fn remove_dir_all(dir: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    recording::fault(dir)?;
     fs::remove_dir_all(dir)?;
     #[cfg(test)]
     recording::note(|| recording::Op::Remove(dir.to_owned()));

@@ -2,6 +2,7 @@
 //! keep, the oldest first. A segment that is partly too old stays; what is too old in it is masked at reading.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Tsdb;
@@ -61,6 +62,8 @@ impl Tsdb {
             let limits = store.limits();
             Keep { age: limits.retention, bytes: limits.retention_bytes }
         };
+        let oldest = keep.age.map_or(i64::MIN, |age| now.minus(age).as_ms());
+        store.kept_from_ms.store(oldest, Ordering::Relaxed);
         loop {
             let set = store.segments();
             let mut gone = expired(&set.metas(), keep, now);

@@ -119,9 +119,12 @@ impl Tsdb {
             if !has_news(&store, until) {
                 continue;
             }
-            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, Pace::Full, &mut report) {
+            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, &Pace::Full, &mut report) {
                 failed.get_or_insert(e);
             }
+        }
+        if let Some(stopped @ SealError::Stopped) = failed {
+            return Err(stopped);
         }
         // Its last seal records go with the file at hand.
         parts.log.settle();
@@ -154,7 +157,7 @@ impl Tsdb {
         let mut failed = None;
         for (store, until) in due {
             let pace = Pace::Half { rest: &self.options.rest, hurry: &self.seals_waiting };
-            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, pace, &mut report) {
+            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, &pace, &mut report) {
                 failed.get_or_insert(e);
             }
         }
@@ -195,7 +198,7 @@ impl Tsdb {
         until: i64,
         now: Timestamp,
         sealer: &mut Sealer,
-        pace: Pace<'_>,
+        pace: &Pace<'_>,
         report: &mut SealReport,
     ) -> Result<(), SealError> {
         let watch = Stopwatch::start();
@@ -226,8 +229,10 @@ impl Tsdb {
         store: &Arc<OrgStore>,
         until: i64,
         now: Timestamp,
-        pace: Pace<'_>,
+        pace: &Pace<'_>,
     ) -> Result<Vec<SegmentMeta>, SealError> {
+        // Files of which it is not known whether they are listed stay: a store that tries on would fill the disk.
+        parts.manifest.admit()?;
         let space = self.options.disk.space(&parts.folder.segments)?;
         let needed = space.samples_floor() + store.head.counters.bytes.load(Ordering::Relaxed);
         if space.free < needed {
@@ -256,7 +261,7 @@ impl Tsdb {
         parts: &Parts<'_>,
         store: &Arc<OrgStore>,
         (seal_seq, until): (u64, i64),
-        pace: Pace<'_>,
+        pace: &Pace<'_>,
         written: &mut Vec<SegmentMeta>,
     ) -> Result<(), SealError> {
         // What control says of S must not be beyond what the log holds after a power cut.

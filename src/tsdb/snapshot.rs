@@ -17,10 +17,11 @@ mod side;
 mod warnings;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::report::{SampleColumns, SeriesId};
 use super::store::OrgStore;
-use crate::model::{Labels, Matcher, Scope, TimeRange};
+use crate::model::{Labels, Matcher, Scope, TimeRange, Timestamp};
 use warnings::Warnings;
 
 /// One organisation within one scope. The only way to read.
@@ -28,6 +29,8 @@ use warnings::Warnings;
 pub struct Snapshot {
     store: Option<Arc<OrgStore>>,
     scope: Scope,
+    /// Whether what retention hides is seen.
+    too_old_too: bool,
     warnings: Warnings,
 }
 
@@ -42,7 +45,12 @@ pub struct SelectedSeries {
 
 impl Snapshot {
     pub(super) fn new(store: Option<Arc<OrgStore>>, scope: Scope) -> Snapshot {
-        Snapshot { store, scope, warnings: Warnings::default() }
+        Snapshot { store, scope, too_old_too: false, warnings: Warnings::default() }
+    }
+
+    /// One that sees what retention hides, too.
+    pub(super) fn with_what_is_too_old(store: Arc<OrgStore>, scope: Scope) -> Snapshot {
+        Snapshot { too_old_too: true, ..Snapshot::new(Some(store), scope) }
     }
 
     /// Whether a scope may have hidden something: answers carry a warning then.
@@ -93,11 +101,11 @@ impl Snapshot {
             && self.scope.admits_name(labels.metric_name())
     }
 
-    /// The range without what the scope's time hides.
+    /// The range without what the scope's time hides, and what is older than the organisation keeps.
     fn within(&self, range: TimeRange) -> TimeRange {
-        match self.scope.min_time {
-            Some(min) => TimeRange::new(range.start.max(min), range.end),
-            None => range,
-        }
+        let kept = self.store.as_ref().filter(|_| !self.too_old_too);
+        let kept = kept.map_or(i64::MIN, |store| store.kept_from_ms.load(Ordering::Relaxed));
+        let start = range.start.max(Timestamp::from_ms(kept));
+        TimeRange::new(self.scope.min_time.map_or(start, |min| start.max(min)), range.end)
     }
 }

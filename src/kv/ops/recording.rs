@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::entropy::Entropy;
@@ -72,6 +72,61 @@ pub(super) fn note(op: impl FnOnce() -> Op) {
             ops.lock().unwrap_or_else(PoisonError::into_inner).push(op.clone());
         }
     }
+}
+
+/// The n-th operation below a folder fails: once, or from then on, until this is dropped.
+pub(crate) struct Failing {
+    fault: Arc<Fault>,
+}
+
+#[derive(Debug)]
+struct Fault {
+    root: PathBuf,
+    left: AtomicIsize,
+    lasting: bool,
+    os_error: i32,
+}
+
+static FAULTS: Mutex<Vec<Arc<Fault>>> = Mutex::new(Vec::new());
+
+impl Failing {
+    /// After `left` operations the next one answers `os_error` (5 EIO, 28 ENOSPC), and if `lasting` so do all others.
+    pub(crate) fn after(root: &Path, left: usize, os_error: i32, lasting: bool) -> Failing {
+        let left = AtomicIsize::new(isize::try_from(left).expect("small"));
+        let fault = Arc::new(Fault { root: root.to_owned(), left, lasting, os_error });
+        FAULTS.lock().expect("unpoisoned").push(Arc::clone(&fault));
+        RUNNING.fetch_add(1, Ordering::SeqCst);
+        Failing { fault }
+    }
+
+    /// Whether it was met.
+    pub(crate) fn was_met(&self) -> bool {
+        self.fault.left.load(Ordering::SeqCst) < 0
+    }
+}
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Ordering::SeqCst);
+        let mut faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.retain(|fault| !Arc::ptr_eq(fault, &self.fault));
+    }
+}
+
+/// What an operation on this path meets.
+pub(super) fn fault(path: &Path) -> std::io::Result<()> {
+    if RUNNING.load(Ordering::SeqCst) == 0 {
+        return Ok(());
+    }
+    for fault in FAULTS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        if path.starts_with(&fault.root) {
+            let left = fault.left.fetch_sub(1, Ordering::SeqCst);
+            if left == 0 || (left < 0 && fault.lasting) {
+                return Err(std::io::Error::from_raw_os_error(fault.os_error));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Records what is done below a folder until it is finished.

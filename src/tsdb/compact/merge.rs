@@ -153,6 +153,9 @@ enum Run<'t> {
     Block(Range<usize>, &'t Segment, Block<'t>),
 }
 
+/// A run of bytes beside the rows, and the time that it reaches over.
+type Beside = (Vec<u8>, Option<(i64, i64)>);
+
 /// Reused between series.
 #[derive(Default)]
 struct Arena {
@@ -267,7 +270,7 @@ impl<'t> Window<'t, '_, '_> {
     }
 
     /// The run of a series, and the time of its histograms.
-    fn beside_of(&self, id: u32) -> Result<(Vec<u8>, Option<(i64, i64)>), MergeError> {
+    fn beside_of(&self, id: u32) -> Result<Beside, MergeError> {
         let range = TimeRange::new(Timestamp::from_ms(self.from), Timestamp::from_ms(self.to));
         let (mut histograms, mut starts) = (HistogramColumns::default(), Vec::new());
         for part in self.merge.sources {
@@ -293,7 +296,7 @@ impl<'t> Window<'t, '_, '_> {
     }
 
     /// The newest exemplars of all sources, in the last window.
-    fn exemplars(&self) -> Result<(Vec<u8>, Option<(i64, i64)>), MergeError> {
+    fn exemplars(&self) -> Result<Beside, MergeError> {
         let mut all: VecDeque<(u32, Exemplar)> = VecDeque::new();
         for part in self.merge.sources.iter().filter(|_| self.ends.1) {
             let segment = &part.segment;

@@ -27,6 +27,11 @@ const PATIENCE_MS: i64 = 15 * 60_000;
 /// A seal that failed is tried again, and an early one repeated, after this.
 const AGAIN_MS: i64 = 60_000;
 
+/// Whether so much time has passed. A moment ahead of the clock is of a clock that was wrong: it holds nothing up.
+fn passed(since: Timestamp, now: Timestamp, ms: i64) -> bool {
+    !(0..ms).contains(&now.ms_since(since))
+}
+
 /// What sealing remembers; one seal at a time.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Sealer {
@@ -69,7 +74,7 @@ impl Sealer {
         for store in all {
             let watch = self.orgs.entry(store.org).or_default();
             let is_ripe = watch.is_ripe(&store, end, now);
-            let rests = watch.failure.as_ref().is_some_and(|(at, _)| now.ms_since(*at) < AGAIN_MS);
+            let rests = watch.failure.as_ref().is_some_and(|(at, _)| !passed(*at, now, AGAIN_MS));
             if rests {
                 continue;
             }
@@ -104,7 +109,7 @@ impl Sealer {
         let asked = stores.head_bytes.load(Ordering::Relaxed) > options.seal_head_bytes
             || log.counters().file_bytes.load(Ordering::Relaxed) > options.seal_log_bytes
             || late > options.seal_late_samples;
-        let again = self.early_at.is_none_or(|at| now.ms_since(at) >= AGAIN_MS);
+        let again = self.early_at.is_none_or(|at| passed(at, now, AGAIN_MS));
         if asked && again {
             self.early_at = Some(now);
         }
@@ -160,8 +165,8 @@ impl Watch {
         if store.arrivals.greatest() >= end {
             self.beyond_since.get_or_insert(now);
         }
-        let quiet = self.below_at.is_none_or(|at| now.ms_since(at) >= QUIET_MS);
-        quiet || self.beyond_since.is_some_and(|since| now.ms_since(since) >= PATIENCE_MS)
+        let quiet = self.below_at.is_none_or(|at| passed(at, now, QUIET_MS));
+        quiet || self.beyond_since.is_some_and(|since| passed(since, now, PATIENCE_MS))
     }
 }
 

@@ -111,15 +111,15 @@ pub(super) fn write(
     dir: &Path,
     id: StoreId,
     window: &Window,
-    pace: Pace<'_>,
+    pace: &Pace<'_>,
     written: &mut Vec<SegmentMeta>,
 ) -> Result<(), SealError> {
     if let Some(least) = store.head.least_ms().filter(|least| *least < window.until) {
-        write_kind(store, (dir, id, false), window, least, &pace, written)?;
+        write_kind(store, (dir, id, false), window, least, pace, written)?;
     }
     let beside = store.side.extent().map_or(window.until, |(least, _)| least);
     if store.side.has_closed() {
-        write_kind(store, (dir, id, true), window, beside.min(window.until - 1), &pace, written)?;
+        write_kind(store, (dir, id, true), window, beside.min(window.until - 1), pace, written)?;
     }
     Ok(())
 }

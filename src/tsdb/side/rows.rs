@@ -235,7 +235,9 @@ mod tests {
     use crate::model::{Exemplar, HistogramColumns, Labels, TimeRange, Timestamp};
     use crate::tsdb::wal::record::Kind;
 
-    fn content(side: &Side) -> (Vec<HistogramColumns>, Vec<Vec<(i64, i64)>>, Vec<(u32, Exemplar)>) {
+    type Content = (Vec<HistogramColumns>, Vec<Vec<(i64, i64)>>, Vec<(u32, Exemplar)>);
+
+    fn content(side: &Side) -> Content {
         let of = |id| {
             let (mut histograms, mut starts) = (HistogramColumns::default(), Vec::new());
             side.read_histograms(id, TimeRange::ALL, &mut histograms);

@@ -16,6 +16,7 @@ fn spans(pairs: &[(i32, u32)]) -> Vec<BucketSpan> {
 }
 
 /// An integer histogram of an exponential schema.
+#[expect(clippy::too_many_arguments, reason = "a histogram has so many parts")]
 pub(in crate::tsdb) fn exponential(
     schema: i32,
     zero_threshold: f64,

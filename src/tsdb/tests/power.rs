@@ -1,6 +1,7 @@
 //! The log on a disk that loses power at any moment: every state that a cut can leave opens, with everything that was
 //! answered and nothing that was never sent; and each sync is needed, since without it some cut loses something.
 
+mod failing;
 mod sealing;
 
 use std::collections::BTreeSet;
@@ -65,6 +66,11 @@ fn judge(cut: &Cut, control: &Arc<Control>) -> Option<String> {
 
 /// What is lost, or invented.
 fn judge_content(cut: &Cut, tsdb: &Tsdb) -> Option<String> {
+    judge_stored(&cut.answered, tsdb).map(|what| format!("after {} operations {what}", cut.at))
+}
+
+/// The same, by the batches that were answered.
+fn judge_stored(answered: &BTreeSet<usize>, tsdb: &Tsdb) -> Option<String> {
     let found: BTreeMap<String, BTreeSet<(i64, u64)>> = content(tsdb, ORG)
         .into_iter()
         .map(|(series, samples)| (series, samples.into_iter().collect()))
@@ -73,14 +79,14 @@ fn judge_content(cut: &Cut, tsdb: &Tsdb) -> Option<String> {
     for (number, (series, samples)) in batches().iter().enumerate() {
         let pairs: BTreeSet<_> = samples.iter().map(|s| (s.at.as_ms(), s.value.to_bits())).collect();
         let have = found.get(&series.to_string());
-        if cut.answered.contains(&number) && !have.is_some_and(|have| pairs.is_subset(have)) {
-            return Some(format!("after {} operations batch {number} is lost", cut.at));
+        if answered.contains(&number) && !have.is_some_and(|have| pairs.is_subset(have)) {
+            return Some(format!("batch {number} is lost"));
         }
         sent.entry(series.to_string()).or_default().extend(pairs);
     }
     let strange =
         found.iter().find(|(series, have)| !sent.get(*series).is_some_and(|sent| have.is_subset(sent)));
-    strange.map(|(series, _)| format!("after {} operations {series} holds what was never sent", cut.at))
+    strange.map(|(series, _)| format!("{series} holds what was never sent"))
 }
 
 #[test]

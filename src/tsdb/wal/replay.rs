@@ -163,6 +163,10 @@ impl Walk<'_> {
         // Of the first files those are skipped behind which another begins that still comes in time.
         let in_time = |start: &&FileStart| start.first_seq.is_some_and(|first| first <= self.from_seq + 1);
         let skipped = starts.iter().skip(1).take_while(in_time).count();
+        if files.first().is_some_and(|(number, _)| *number == self.begin.file) {
+            // A file that was left for before its first record came: the numbers go on where the log begins.
+            self.end.last_seq = self.begin.seq.saturating_sub(1);
+        }
         let mut before: Option<u64> = self.begin.file.checked_sub(1);
         for (place, (number, path)) in files.iter().enumerate() {
             self.end.files += 1;
