@@ -54,6 +54,8 @@ struct Watch {
     /// The end of the last window that is sealed.
     done: Option<i64>,
     failure: Option<(Timestamp, String)>,
+    /// When it was sealed early for its own memory.
+    pressed_at: Option<Timestamp>,
 }
 
 impl Sealer {
@@ -76,7 +78,7 @@ impl Sealer {
             if rests {
                 continue;
             }
-            if early {
+            if early || watch.is_pressed(&store, now) {
                 let until = forced_until(&store, now);
                 if has_work(&store, until, log) {
                     due.push((store, until));
@@ -142,6 +144,16 @@ impl Sealer {
 }
 
 impl Watch {
+    /// Whether its memory is used up, and a seal of its own is to make room.
+    fn is_pressed(&mut self, store: &OrgStore, now: Timestamp) -> bool {
+        let again = self.pressed_at.is_none_or(|at| now.ms_since(at) >= AGAIN_MS);
+        let pressed = again && store.usage.take_pressed();
+        if pressed {
+            self.pressed_at = Some(now);
+        }
+        pressed
+    }
+
     /// Takes note of what came, and says whether the window may be closed.
     fn is_ripe(&mut self, store: &OrgStore, end: i64, now: Timestamp) -> bool {
         if end != self.end {
