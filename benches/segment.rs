@@ -14,6 +14,7 @@ use promlet::model;
 mod block;
 #[path = "../src/tsdb/bytes.rs"]
 #[expect(dead_code, reason = "the log and the registry read more kinds of pieces")]
+#[cfg_attr(test, expect(unused_imports, reason = "a bench runs no tests"))]
 mod bytes;
 #[path = "../src/tsdb/block/mod.rs"]
 #[expect(dead_code, reason = "the head also encodes by parts")]

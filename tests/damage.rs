@@ -4,8 +4,6 @@
 //! Whatever the word in the table: no sample is ever another than the one that was sent, nothing is missing that no
 //! sentence names, and a second start says the same as the first.
 
-#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

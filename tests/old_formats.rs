@@ -8,8 +8,6 @@
 //! ```
 //! It holds what [`expected`] says, in the organisations 1 (`acme`) and 2 (`beta`).
 
-#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

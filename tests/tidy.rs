@@ -34,7 +34,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "config", "server", "telemetry", "tasks", "api", "identity", "tsdb", "upkeep", "model", "clock",
+            "config",
+            "server",
+            "telemetry",
+            "tasks",
+            "api",
+            "identity",
+            "tsdb",
+            "upkeep",
+            "model",
+            "clock",
             "entropy",
         ],
     ),

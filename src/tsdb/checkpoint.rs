@@ -19,6 +19,7 @@
 //! replay_seq <R: every record up to it is in the rows>
 //! late_from <R, since rows hold late samples too>
 //! registry <org> <bytes>                                            for each organisation
+//! barrier <org> <ms>                                                for each one that has one
 //! part <name> <rows> <bytes> <crc over all row crcs, hex> <org> <row> <org> <row>     first and last key
 //! crc <CRC32C of everything before this line, hex>
 //! ```
@@ -76,16 +77,26 @@ pub(super) struct Done {
     pub(super) generation: u64,
     pub(super) replay_seq: u64,
     pub(super) registries: Vec<(OrgId, u64)>,
+    /// What counted as late after `replay_seq`: a seal that failed has raised it, and its record is not replayed.
+    pub(super) barriers: Vec<(OrgId, i64)>,
     pub(super) parts: Vec<(String, PartSummary)>,
 }
 
-/// Writes a generation. `replay_seq`: every record up to it is in the head. `log_is_durable` makes the log durable up to
+/// The barriers of all heads, in order of organisation.
+pub(super) fn barriers(stores: &Stores) -> Vec<(OrgId, i64)> {
+    let all = stores.all();
+    let known = all.iter().map(|store| (store.org, store.head.barrier()));
+    known.filter(|(_, barrier)| *barrier > i64::MIN).collect()
+}
+
+/// Writes a generation. `replay_seq`: every record up to it is in the head; `barriers`: as they were then.
+/// `log_is_durable` makes the log durable up to
 /// what the rows hold, or says why not: rows of records that a power cut then takes would hide those that get their
 /// numbers after it.
 pub(super) fn write(
     folder: &Folder,
     stores: &Stores,
-    replay_seq: u64,
+    (replay_seq, barriers): (u64, Vec<(OrgId, i64)>),
     log_is_durable: impl FnOnce() -> Result<(), CheckpointError>,
 ) -> Result<CheckpointReport, CheckpointError> {
     let orgs = stores.all();
@@ -106,7 +117,7 @@ pub(super) fn write(
         write_side(store, &mut parts, &mut report)?;
     }
     parts.finish()?;
-    let done = Done { generation, replay_seq, registries, parts: parts.done };
+    let done = Done { generation, replay_seq, registries, barriers, parts: parts.done };
     for (_, part) in &done.parts {
         report.parts += 1;
         report.rows += part.rows;
@@ -383,6 +394,9 @@ pub(super) fn load(
         read_part(&dir.join(name), part, |key, body| load_row(stores, rows, &mut joiner, key.org, body))?;
     }
     joiner.end().map_err(|e| GenerationError::Done(e.to_string()))?;
+    for (org, until_ms) in done.barriers.iter().filter(|(org, _)| !stores.is_dropped(*org)) {
+        stores.org_or_new(*org).close_window(*until_ms);
+    }
     Ok(done)
 }
 
@@ -448,6 +462,9 @@ impl Done {
         for (org, bytes) in &self.registries {
             let _ = writeln!(text, "registry {org} {bytes}");
         }
+        for (org, until_ms) in &self.barriers {
+            let _ = writeln!(text, "barrier {org} {until_ms}");
+        }
         for (name, part) in &self.parts {
             let _ = write!(text, "part {name} {} {} {:08x}", part.rows, part.bytes, part.crc);
             for key in [part.first_key, part.last_key].into_iter().flatten() {
@@ -479,6 +496,9 @@ impl Done {
                 ["replay_seq", n] => done.replay_seq = numeral(n)?,
                 ["late_from", n] if numeral(n)? == done.replay_seq => {}
                 ["registry", org, bytes] => done.registries.push((OrgId(small(org)?), numeral(bytes)?)),
+                ["barrier", org, until_ms] => {
+                    done.barriers.push((OrgId(small(org)?), until_ms.parse().map_err(|_| wrong())?));
+                }
                 ["part", name, rows, bytes, crc, first_org, first_row, last_org, last_row]
                     if name.bytes().all(|b| b.is_ascii_digit()) =>
                 {
@@ -516,12 +536,13 @@ mod tests {
             generation: 3,
             replay_seq: 77,
             registries: vec![(OrgId(1), 640), (OrgId(2), 64)],
+            barriers: vec![(OrgId(2), -9)],
             parts: vec![("00".to_owned(), part)],
         };
         let store = StoreId([0x5a; 16]);
         let text = done.encode(store);
         let drawn = "promlet head 1\nstore 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\ngeneration 3\nreplay_seq 77\nlate_from 77\n\
-                     registry 1 640\nregistry 2 64\npart 00 12 345 00000abc 1 0 2 9\ncrc ";
+                     registry 1 640\nregistry 2 64\nbarrier 2 -9\npart 00 12 345 00000abc 1 0 2 9\ncrc ";
         assert_eq!(text, format!("{drawn}{:08x}\n", crc32c::crc32c(&text.as_bytes()[..text.len() - 13])));
         assert_eq!(Done::parse(&text, store), Ok(done));
         assert!(Done::parse(&text, StoreId([0; 16])).is_err());

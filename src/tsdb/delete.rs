@@ -2,8 +2,9 @@
 //!
 //! A deletion is a record of the log, so that its order among the writes is known: samples of earlier records are gone,
 //! those of later ones are new. Applying it removes samples from the head; a tombstone in control hides those in segments
-//! from then on, and in replay those of earlier records; the next compactions leave them out. Answered when the tombstone
-//! is durable. One that was not answered may have removed what the head alone had, until the next start.
+//! from then on; the next compactions leave them out. Replay does the same to the head, so that what becomes of the samples
+//! around it is decided as it was. Answered when the tombstone is durable. One that was not answered may have removed what
+//! the head alone had.
 //!
 //! Body of the record (type 8):
 //! ```text
@@ -23,8 +24,8 @@ use super::series::registry;
 use super::store::OrgStore;
 use super::wal::log::{Draft, Outcome};
 use super::wal::record::Kind;
-use super::{Sink, Tsdb, disk};
-use crate::model::{Access, Matcher, OrgId, Scope, TimeRange, Timestamp};
+use super::{Sink, Snapshot, Tsdb, disk};
+use crate::model::{Matcher, OrgId, Scope, TimeRange, Timestamp};
 
 /// What a deletion did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,13 +103,17 @@ impl Deletion {
         TimeRange::new(Timestamp::from_ms(self.from_ms), Timestamp::from_ms(self.to_ms))
     }
 
-    /// Removes from the head what it has.
-    pub(super) fn apply(&self, store: &OrgStore) {
+    /// Removes from the head what it has, but for series whose rows of a checkpoint (`floats`, `beside`) tell of it.
+    pub(super) fn apply(&self, store: &OrgStore, floats: impl Fn(u32) -> bool, beside: impl Fn(u32) -> bool) {
         let end = store.table().ids_end();
         for (first, last) in &self.series {
-            for id in *first..=(*last).min(end.saturating_sub(1)) {
-                store.head.delete(id, self.range());
-                store.side.delete(id, self.range());
+            for id in *first..(*last).saturating_add(1).min(end) {
+                if !floats(id) {
+                    store.head.delete(id, self.range());
+                }
+                if !beside(id) {
+                    store.side.delete(id, self.range());
+                }
             }
         }
     }
@@ -151,7 +156,8 @@ impl Tsdb {
         }
         let mut report = DeleteReport::default();
         let Some(store) = self.stores.org(org) else { return Ok(report) };
-        let snapshot = self.snapshot(&Access { org, scope: Scope::default() });
+        // What retention hides goes as well: it would be seen again if more were kept.
+        let snapshot = Snapshot::with_what_is_too_old(Arc::clone(&store), Scope::default());
         let mut ids = Vec::new();
         for matchers in selectors {
             ids.extend(snapshot.select(matchers, range).iter().map(|series| series.id.0));
@@ -221,6 +227,8 @@ impl Tsdb {
     /// Removes rows and files of organisations that were dropped.
     pub(super) fn finish_drops(&self, place: Place<'_>) -> Result<(), UpkeepError> {
         for org in self.stores.dropped_unfinished() {
+            // A seal of it that is under way would list and make what is removed here.
+            let _no_seal = self.sealer_at_once();
             while place.manifest.forget(org)? {}
             let removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
             if removal.pins > 0 {

@@ -321,6 +321,18 @@ impl Manifest {
         Manifest { control: RwLock::new(Some(control)) }
     }
 
+    /// Whether control is fenced, so that a change would not be taken before the next start.
+    ///
+    /// # Errors
+    /// [`ManifestError::Commit`].
+    pub(super) fn admit(&self) -> Result<(), ManifestError> {
+        match self.control() {
+            Ok(control) => control.health().map_err(|fenced| ManifestError::Commit(fenced.into())),
+            // Whoever closed it closed the log before, which says so.
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Lets go of control.
     pub(super) fn close(&self) {
         *self.control.write().unwrap_or_else(PoisonError::into_inner) = None;

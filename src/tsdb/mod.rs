@@ -316,9 +316,8 @@ impl Tsdb {
             Err(CheckpointError::DiskFull { free: space.free, needed: space.growth_floor() })
         } else {
             let flush = || log.flush().map_err(|e| CheckpointError::Closed(e.to_string()));
-            flush().and_then(|replay_seq| {
-                checkpoint::write(folder, &self.stores, replay_seq, || flush().map(drop))
-            })
+            self.covered(flush)
+                .and_then(|covered| checkpoint::write(folder, &self.stores, covered, || flush().map(drop)))
         };
         if result.is_ok() {
             self.stores.uncovered.fetch_sub(covered, Ordering::Relaxed);
@@ -328,6 +327,21 @@ impl Tsdb {
             checkpoints.failed += 1;
         }
         result
+    }
+
+    /// A record that everything up to is applied, and the barriers as they were after it.
+    fn covered(
+        &self,
+        flush: impl Fn() -> Result<u64, CheckpointError>,
+    ) -> Result<(u64, Vec<(OrgId, i64)>), CheckpointError> {
+        loop {
+            let before = checkpoint::barriers(&self.stores);
+            let replay_seq = flush()?;
+            // No seal record came in between, so that none is missed or counted twice. They are minutes apart.
+            if checkpoint::barriers(&self.stores) == before {
+                return Ok((replay_seq, before));
+            }
+        }
     }
 
     /// Whether a checkpoint is due: the last one is old and something came since, or many samples came.

@@ -11,7 +11,7 @@
 //! **New series** come out of a bucket that holds ten seconds' worth: a sender's first scrape fits, a flood does not.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::AppendError;
@@ -44,6 +44,8 @@ pub(super) struct Usage {
     pub(super) log_bytes: AtomicU64,
     /// The greatest time of any sample; the least possible while there is none.
     newest_ms: AtomicI64,
+    /// Samples were refused for want of memory: a seal would help.
+    pressed: AtomicBool,
     bucket: Mutex<Bucket>,
     refused: Mutex<BTreeMap<&'static str, u64>>,
     today: Mutex<Today>,
@@ -57,6 +59,7 @@ impl Default for Usage {
             names_allowed: AtomicU64::new(u64::MAX),
             log_bytes: AtomicU64::new(0),
             newest_ms: AtomicI64::new(i64::MIN),
+            pressed: AtomicBool::new(false),
             bucket: Mutex::default(),
             refused: Mutex::default(),
             today: Mutex::default(),
@@ -77,6 +80,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Usage {
+    /// Whether samples were refused for want of memory since this was asked last.
+    pub(super) fn take_pressed(&self) -> bool {
+        self.pressed.swap(false, Ordering::Relaxed)
+    }
+
     /// Notes that a sample of this time is there.
     pub(super) fn saw(&self, at_ms: i64) {
         self.newest_ms.fetch_max(at_ms, Ordering::Relaxed);
@@ -162,7 +170,10 @@ pub(super) fn admit(stores: &Stores, store: &OrgStore, budget: u64) -> Result<()
     let names_share = share(budget / NAMES_PART, names).min(own / NAMES_PART);
     store.usage.names_allowed.store(names_share, Ordering::Relaxed);
 
-    let refuse = |what, used, allowed| Err(AppendError::AtCapacity { what, used, allowed });
+    let refuse = |what, used, allowed| {
+        store.usage.pressed.fetch_or(what != Capacity::Disk, Ordering::Relaxed);
+        Err(AppendError::AtCapacity { what, used, allowed })
+    };
     let used = store.memory_bytes();
     if used >= own {
         return refuse(Capacity::Memory, used, own);

@@ -12,9 +12,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::checkpoint::{self, Folder};
+use super::delete::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
-use super::manifest::{Listed, Manifest};
+use super::manifest::{Listed, Manifest, Tombstone};
 use super::options::Options;
 use super::repair;
 use super::report::{RecoveryMode, RecoveryReport};
@@ -25,10 +26,10 @@ use super::side::sealed;
 use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
-use super::wal::record::FILE_HEADER_BYTES;
+use super::wal::record::{FILE_HEADER_BYTES, Kind};
 use super::wal::replay::{self, Begin, LogEnd};
 use crate::kv::with_sources;
-use crate::model::{OrgId, StoreId, TimeRange, Timestamp};
+use crate::model::{OrgId, StoreId, Timestamp};
 
 /// Sentences about what was found; more of them would be the same trouble again.
 const NOTES_MAX: usize = 1_000;
@@ -105,7 +106,8 @@ fn make_folder(dir: &Path, store: StoreId, options: &Options, now: Timestamp) ->
     remove_unfinished(&wal)?;
     let made = is_new && !disk::names(&wal)?.iter().any(|name| file::number_of(name).is_some());
     if made {
-        let first = NewFile { number: 1, before: 0, bytes: SMALL_BYTES, created_ms: now.as_ms(), urgent: false };
+        let first =
+            NewFile { number: 1, before: 0, bytes: SMALL_BYTES, created_ms: now.as_ms(), urgent: false };
         file::make(&options.disk, &wal, store, first).map_err(|e| match e {
             MakeError::Full { free, needed } => OpenError::DiskFull { free, needed },
             MakeError::Disk(e) => e.into(),
@@ -163,9 +165,6 @@ impl Recovery {
                 Ok(done) => {
                     self.report.mode = RecoveryMode::Checkpoint;
                     let heads = stores.all();
-                    for store in &heads {
-                        hide_deleted(store, &rows);
-                    }
                     let samples = heads.iter().map(|s| s.head.counters.samples.load(Ordering::Relaxed));
                     self.report.checkpoint_samples = samples.sum();
                     return Ok((stores, Some(done), rows, cuts));
@@ -405,9 +404,12 @@ impl Recovery {
         let (store, from_seq) = (*store, *from_seq);
         let (mut samples, mut orphans) = (0, 0);
         let mut scratch = Vec::new();
-        let mut unreadable = Vec::new();
+        let (mut unreadable, mut deletions) = (Vec::new(), BTreeSet::new());
         let mut end = replay::replay(wal, store, *begin, from_seq, &mut |header, body| {
             let Some(kind) = header.kind else { return };
+            if kind == Kind::Delete {
+                deletions.insert(header.seq);
+            }
             match stores.apply(
                 Record { seq: header.seq, org: header.org, kind, body },
                 &mut scratch,
@@ -421,6 +423,7 @@ impl Recovery {
                 Err(_) => {}
             }
         })?;
+        delete_unmet(stores, from_seq.max(begin.seq.saturating_sub(1)), &deletions);
         self.report.records = end.records;
         self.report.samples = samples;
         self.report.orphans = orphans;
@@ -536,20 +539,14 @@ fn is_repeated(meta: &SegmentMeta, listed: &Listed, in_log: &std::ops::RangeIncl
     if from_segments { meta.replaces.iter().all(listed) } else { from_log }
 }
 
-/// Removes from a head what a checkpoint has of samples that were deleted after they came.
-fn hide_deleted(store: &OrgStore, rows: &RowSeqs) {
-    for (_, tombstone) in &store.segments().tombstones {
-        let range =
-            TimeRange::new(Timestamp::from_ms(tombstone.from_ms), Timestamp::from_ms(tombstone.to_ms));
-        for (series, row_seq) in (0u32..).zip(rows.of(store.org)) {
-            if *row_seq <= tombstone.upto_seq && tombstone.names(series) {
-                store.head.delete(series, range);
-            }
-        }
-        for (series, row_seq) in (0u32..).zip(rows.side_of(store.org)) {
-            if *row_seq <= tombstone.upto_seq && tombstone.names(series) {
-                store.side.delete(series, range);
-            }
+/// Removes from the heads what tombstones hide whose records the replay did not meet, in a log that is damaged.
+fn delete_unmet(stores: &Stores, from_seq: u64, met: &BTreeSet<u64>) {
+    for store in stores.all() {
+        let unmet = |seq: u64| seq > from_seq && !met.contains(&seq);
+        let set = store.segments();
+        for (_, tombstone) in set.tombstones.iter().filter(|(_, tombstone)| unmet(tombstone.upto_seq)) {
+            let Tombstone { from_ms, to_ms, series, .. } = (**tombstone).clone();
+            Deletion { from_ms, to_ms, series }.apply(&store, |_| false, |_| false);
         }
     }
 }

@@ -123,6 +123,9 @@ impl Tsdb {
                 failed.get_or_insert(e);
             }
         }
+        if let Some(stopped @ SealError::Stopped) = failed {
+            return Err(stopped);
+        }
         // Its last seal records go with the file at hand.
         parts.log.settle();
         let trimmed = self.trim(&parts, &mut report);
@@ -228,6 +231,8 @@ impl Tsdb {
         now: Timestamp,
         pace: &Pace<'_>,
     ) -> Result<Vec<SegmentMeta>, SealError> {
+        // Files of which it is not known whether they are listed stay: a store that tries on would fill the disk.
+        parts.manifest.admit()?;
         let space = self.options.disk.space(&parts.folder.segments)?;
         let needed = space.samples_floor() + store.head.counters.bytes.load(Ordering::Relaxed);
         if space.free < needed {

@@ -93,13 +93,9 @@ impl Default for SegmentSet {
 }
 
 impl SegmentSet {
-    /// Whether a sample of this record is in a segment already, or was deleted since.
-    pub(super) fn has_record(&self, seq: u64, series: u32, at_ms: i64) -> bool {
-        (seq <= self.seal_seq && at_ms < self.sealed_until)
-            || self
-                .tombstones
-                .iter()
-                .any(|(_, tombstone)| seq <= tombstone.upto_seq && tombstone.hides(series, at_ms))
+    /// Whether a sample of this record is in a segment already.
+    pub(super) fn has_record(&self, seq: u64, at_ms: i64) -> bool {
+        seq <= self.seal_seq && at_ms < self.sealed_until
     }
 
     /// The segments that may hold samples of this range, those that win last.

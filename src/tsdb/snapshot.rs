@@ -29,6 +29,8 @@ use warnings::Warnings;
 pub struct Snapshot {
     store: Option<Arc<OrgStore>>,
     scope: Scope,
+    /// Whether what retention hides is seen.
+    too_old_too: bool,
     warnings: Warnings,
 }
 
@@ -43,7 +45,12 @@ pub struct SelectedSeries {
 
 impl Snapshot {
     pub(super) fn new(store: Option<Arc<OrgStore>>, scope: Scope) -> Snapshot {
-        Snapshot { store, scope, warnings: Warnings::default() }
+        Snapshot { store, scope, too_old_too: false, warnings: Warnings::default() }
+    }
+
+    /// One that sees what retention hides, too.
+    pub(super) fn with_what_is_too_old(store: Arc<OrgStore>, scope: Scope) -> Snapshot {
+        Snapshot { too_old_too: true, ..Snapshot::new(Some(store), scope) }
     }
 
     /// Whether a scope may have hidden something: answers carry a warning then.
@@ -96,7 +103,8 @@ impl Snapshot {
 
     /// The range without what the scope's time hides, and what is older than the organisation keeps.
     fn within(&self, range: TimeRange) -> TimeRange {
-        let kept = self.store.as_ref().map_or(i64::MIN, |store| store.kept_from_ms.load(Ordering::Relaxed));
+        let kept = self.store.as_ref().filter(|_| !self.too_old_too);
+        let kept = kept.map_or(i64::MIN, |store| store.kept_from_ms.load(Ordering::Relaxed));
         let start = range.start.max(Timestamp::from_ms(kept));
         TimeRange::new(self.scope.min_time.map_or(start, |min| start.max(min)), range.end)
     }

@@ -295,18 +295,23 @@ impl Stores {
                 arrivals: Arrivals::default(),
             })
         };
+        if self.is_dropped(org) {
+            // What still comes for it is thrown away: among the others it would keep the log from being trimmed.
+            return fresh();
+        }
         Arc::clone(orgs.entry(org).or_insert_with(fresh))
     }
 
     /// Lets go of an organisation; those who read it go on with what they have.
     fn drop_org(&self, org: OrgId) {
+        // First, so that nobody makes it anew.
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, false);
         let gone = self.orgs.write().unwrap_or_else(PoisonError::into_inner).remove(&org);
         if let Some(store) = gone {
             let bytes = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let freed = bytes(&store.head.counters.bytes) + bytes(&store.side.counters.bytes);
             self.head_bytes.fetch_sub(freed, Ordering::Relaxed);
         }
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, false);
     }
 
     /// What the start found dropped.
@@ -347,10 +352,10 @@ impl Stores {
         let knows = |series| table.as_ref().is_none_or(|table| table.knows(series));
         let have = rows.map_or(&[][..], |rows| rows.side_of(org));
         let sealed = rows.map(|_| store.segments());
-        // What segments have, and what was deleted from them, is not loaded again; nor is what a checkpoint has.
+        // What segments have is not loaded again; nor is what a checkpoint has.
         let skip = |series: u32, at_ms| {
             have.get(series as usize).is_some_and(|have| seq <= *have)
-                || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, series, at_ms))
+                || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, at_ms))
         };
         store.last_seq.store(seq, Ordering::Release);
         let outcome =
@@ -396,9 +401,9 @@ impl Stores {
                 let store = self.org_or_new(org);
                 let mut orphans = 0;
                 if rows.is_some() {
-                    // What segments have, and what was deleted from them, is not loaded again.
+                    // What segments have is not loaded again.
                     let sealed = store.segments();
-                    scratch.retain(|sample| !sealed.has_record(seq, sample.series, sample.at_ms));
+                    scratch.retain(|sample| !sealed.has_record(seq, sample.at_ms));
                     let table = store.table();
                     let all = scratch.len();
                     scratch.retain(|sample| table.knows(sample.series));
@@ -449,10 +454,12 @@ impl Stores {
                 let deletion = Deletion::decode(body)?;
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
-                // In replay the tombstones do it: a deletion without one was never answered.
-                if rows.is_none() {
-                    deletion.apply(&store);
-                }
+                // A row of a checkpoint from after it tells of it, and may have newer samples in its place.
+                let knows =
+                    |have: &[u64], series: u32| have.get(series as usize).is_some_and(|have| seq <= *have);
+                let floats = rows.map_or(&[][..], |rows| rows.of(org));
+                let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
+                deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series));
                 Ok(Outcome { record_seq: seq, ..Outcome::default() })
             }
             Kind::Mark | Kind::Switch | Kind::Dropped => Ok(Outcome::default()),

@@ -380,12 +380,12 @@ async fn exemplars((State(deps), reader, PathOf(slug), Given(mut params)): Asked
     let work = move |running: &mut Running| {
         let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
         let found = running.snapshot.exemplars(&expr.selectors(), range, limit);
-        list(running, found, write_exemplars)
+        list(running, found, |series, out| write_exemplars(&series, out))
     };
     Ok(asking::json(deps.ask(entered, timeout, work).await?))
 }
 
-fn write_exemplars(series: SeriesExemplars, out: &mut Vec<u8>) {
+fn write_exemplars(series: &SeriesExemplars, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"seriesLabels":"#);
     prom_json::labels(&series.labels, out);
     out.extend_from_slice(br#","exemplars":"#);

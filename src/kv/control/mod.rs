@@ -224,6 +224,12 @@ impl Control {
         }
     }
 
+    /// Whether the journal's syncs fail from now on.
+    #[cfg(test)]
+    pub(crate) fn fail_syncs(&self, on: bool) {
+        self.faults.journal_sync.store(on, std::sync::atomic::Ordering::SeqCst);
+    }
+
     /// Compares the mark of the master key, HMAC(key, store id), with the one that this store was bound to.
     ///
     /// # Errors

@@ -185,6 +185,8 @@ impl Tsdb {
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
         let Shelf { place, store } = shelf;
+        // Files of which it is not known whether they are listed stay: a store that tries on would fill the disk.
+        place.manifest.admit()?;
         let before = store.segments();
         let sources: Vec<Arc<Part>> = job
             .sources

@@ -84,6 +84,8 @@ pub(in crate::tsdb) struct Stripe {
     late: Late,
     /// Late samples that a seal at work takes.
     frozen: Late,
+    /// A late sample may be newer than its series' newest in order, since that was deleted.
+    late_ahead: bool,
     in_order: u64,
     /// Of blocks.
     block_bytes: usize,
@@ -183,6 +185,9 @@ impl Stripe {
             };
             if is_in_order {
                 self.in_order += 1;
+                if self.late_ahead {
+                    self.supersede(slot, at);
+                }
                 return Put::Stored;
             }
         }
@@ -210,6 +215,15 @@ impl Stripe {
         let (block, place) = self.block_mut(slot)?;
         block.restart(place, at, bits, Some(written));
         Some(())
+    }
+
+    /// Takes out the late sample of a time at which one came in order after it: the last write wins.
+    #[cold]
+    fn supersede(&mut self, slot: usize, at: i64) {
+        let key = late_key(slot, at);
+        self.late.remove(&key);
+        self.frozen.remove(&key);
+        self.late_ahead = !(self.late.is_empty() && self.frozen.is_empty());
     }
 
     fn put_late(&mut self, slot: usize, at: i64, bits: u64) {
@@ -390,6 +404,7 @@ impl Stripe {
         self.read_in_order(slot, NEVER, i64::MAX, &mut all);
         if all.times.iter().any(|at| start <= *at && *at <= end) {
             self.rebuild(slot, &all, |at| at < start || end < at);
+            self.late_ahead = !(self.late.is_empty() && self.frozen.is_empty());
             // A page goes when all of it is old; many deletes between two seals must not fill the memory.
             if self.dead_bytes > 64 << 10 && self.dead_bytes > self.arena.bytes() / 2 {
                 self.compact();
@@ -405,9 +420,12 @@ impl Stripe {
         // About: 3 B a sample is more than most take.
         self.dead_bytes += in_chain as usize * 3;
         self.in_order -= all.times.len() as u64;
+        // They came before what is late.
+        let late_ahead = std::mem::take(&mut self.late_ahead);
         for (at, value) in all.times.iter().zip(&all.values).filter(|(at, _)| keep(**at)) {
             self.put(slot, *at, value.to_bits(), NEVER);
         }
+        self.late_ahead = late_ahead;
     }
 
     /// Writes all series anew.
@@ -507,7 +525,11 @@ impl Stripe {
             for (at, bits) in mini.times().iter().zip(mini.values()).filter(|(at, _)| **at >= from_ms) {
                 match order {
                     Order::InOrder => _ = self.put(slot, *at, *bits, NEVER),
-                    Order::Late => self.put_late(slot, *at, *bits),
+                    Order::Late => {
+                        self.put_late(slot, *at, *bits);
+                        let newest = self.block(slot).and_then(|(block, place)| block.last_at(place));
+                        self.late_ahead |= newest.is_none_or(|newest| newest < *at);
+                    }
                 }
             }
         }

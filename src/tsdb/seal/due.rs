@@ -27,6 +27,11 @@ const PATIENCE_MS: i64 = 15 * 60_000;
 /// A seal that failed is tried again, and an early one repeated, after this.
 const AGAIN_MS: i64 = 60_000;
 
+/// Whether so much time has passed. A moment ahead of the clock is of a clock that was wrong: it holds nothing up.
+fn passed(since: Timestamp, now: Timestamp, ms: i64) -> bool {
+    !(0..ms).contains(&now.ms_since(since))
+}
+
 /// What sealing remembers; one seal at a time.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Sealer {
@@ -49,6 +54,8 @@ struct Watch {
     /// The end of the last window that is sealed.
     done: Option<i64>,
     failure: Option<(Timestamp, String)>,
+    /// When it was sealed early for its own memory.
+    pressed_at: Option<Timestamp>,
 }
 
 impl Sealer {
@@ -67,11 +74,11 @@ impl Sealer {
         for store in all {
             let watch = self.orgs.entry(store.org).or_default();
             let is_ripe = watch.is_ripe(&store, end, now);
-            let rests = watch.failure.as_ref().is_some_and(|(at, _)| now.ms_since(*at) < AGAIN_MS);
+            let rests = watch.failure.as_ref().is_some_and(|(at, _)| !passed(*at, now, AGAIN_MS));
             if rests {
                 continue;
             }
-            if early {
+            if early || watch.is_pressed(&store, now) {
                 let until = forced_until(&store, now);
                 if has_work(&store, until, log) {
                     due.push((store, until));
@@ -102,7 +109,7 @@ impl Sealer {
         let asked = stores.head_bytes.load(Ordering::Relaxed) > options.seal_head_bytes
             || log.counters().file_bytes.load(Ordering::Relaxed) > options.seal_log_bytes
             || late > options.seal_late_samples;
-        let again = self.early_at.is_none_or(|at| now.ms_since(at) >= AGAIN_MS);
+        let again = self.early_at.is_none_or(|at| passed(at, now, AGAIN_MS));
         if asked && again {
             self.early_at = Some(now);
         }
@@ -137,6 +144,16 @@ impl Sealer {
 }
 
 impl Watch {
+    /// Whether its memory is used up, and a seal of its own is to make room.
+    fn is_pressed(&mut self, store: &OrgStore, now: Timestamp) -> bool {
+        let again = self.pressed_at.is_none_or(|at| now.ms_since(at) >= AGAIN_MS);
+        let pressed = again && store.usage.take_pressed();
+        if pressed {
+            self.pressed_at = Some(now);
+        }
+        pressed
+    }
+
     /// Takes note of what came, and says whether the window may be closed.
     fn is_ripe(&mut self, store: &OrgStore, end: i64, now: Timestamp) -> bool {
         if end != self.end {
@@ -148,8 +165,8 @@ impl Watch {
         if store.arrivals.greatest() >= end {
             self.beyond_since.get_or_insert(now);
         }
-        let quiet = self.below_at.is_none_or(|at| now.ms_since(at) >= QUIET_MS);
-        quiet || self.beyond_since.is_some_and(|since| now.ms_since(since) >= PATIENCE_MS)
+        let quiet = self.below_at.is_none_or(|at| passed(at, now, QUIET_MS));
+        quiet || self.beyond_since.is_some_and(|since| passed(since, now, PATIENCE_MS))
     }
 }
 

@@ -54,18 +54,27 @@ impl Snapshot {
         let Some(store) = self.readable(id) else { return Vec::new() };
         let range = self.within(range);
         let mut changes = Vec::new();
-        // Whatever their time: a start holds until the next.
-        let set = store.segments();
-        for part in set.beside() {
-            let read = part.segment.beside(id.0).and_then(|run| {
-                let read = run.map_or(Ok(()), |run| sealed::read_starts(run, &mut changes));
-                read.map_err(|damage| part.segment.beside_damage(damage))
-            });
-            if let Err(damage) = read {
-                self.warnings.damage(part, &damage);
+        let mut set = store.segments();
+        loop {
+            // Whatever their time: a start holds until the next.
+            for part in set.beside() {
+                let read = part.segment.beside(id.0).and_then(|run| {
+                    let read = run.map_or(Ok(()), |run| sealed::read_starts(run, &mut changes));
+                    read.map_err(|damage| part.segment.beside_damage(damage))
+                });
+                if let Err(damage) = read {
+                    self.warnings.damage(part, &damage);
+                }
             }
+            store.side.starts(id.0, &mut changes);
+            let after = store.segments();
+            if Arc::ptr_eq(&set, &after) {
+                break;
+            }
+            // The head may have let go of what only the newer set has. Sets change with seals and compactions alone.
+            set = after;
+            changes.clear();
         }
-        store.side.starts(id.0, &mut changes);
         sealed::settle_starts(&mut changes);
         let changes = Starts::of(changes);
         let within = changes.within(range.start.as_ms(), range.end.as_ms()).iter();

@@ -42,7 +42,7 @@ fn sorted(texts: BTreeSet<String>) -> Vec<String> {
     texts.into_iter().collect()
 }
 
-fn texts(listing: Listing<Arc<str>>) -> Vec<String> {
+fn texts(listing: &Listing<Arc<str>>) -> Vec<String> {
     assert!(!listing.truncated);
     listing.items.iter().map(|text| text.to_string()).collect()
 }
@@ -60,7 +60,7 @@ fn check(snapshot: &Snapshot, selectors: &[Vec<Matcher>], range: TimeRange) -> R
     prop_assert_eq!(&listed.items, &series.keys().cloned().collect::<Vec<_>>());
     prop_assert_eq!(snapshot.exists(selectors, range), !series.is_empty());
     let names: BTreeSet<String> = series.keys().flatten().map(|label| label.name.to_string()).collect();
-    prop_assert_eq!(texts(snapshot.label_names(selectors, range, all)), sorted(names.clone()));
+    prop_assert_eq!(texts(&snapshot.label_names(selectors, range, all)), sorted(names.clone()));
     let summaries = snapshot.label_summaries(selectors, range, 2);
     for name in names.iter().map(String::as_str).chain(["absent"]) {
         let values: BTreeSet<String> = series
@@ -69,7 +69,7 @@ fn check(snapshot: &Snapshot, selectors: &[Vec<Matcher>], range: TimeRange) -> R
             .filter(|value| !value.is_empty())
             .collect();
         let values = sorted(values);
-        prop_assert_eq!(&texts(snapshot.label_values(name, selectors, range, all)), &values);
+        prop_assert_eq!(&texts(&snapshot.label_values(name, selectors, range, all)), &values);
         let cut = snapshot.label_values(name, selectors, range, 1);
         prop_assert_eq!((cut.items.len(), cut.truncated), (values.len().min(1), values.len() > 1));
         let summary = summaries.iter().find(|summary| &*summary.name == name);

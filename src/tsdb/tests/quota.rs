@@ -143,3 +143,29 @@ fn what_was_stored_today_is_counted_from_midnight() {
     many(&tsdb, ORG, 0..2, tomorrow);
     assert_eq!(tsdb.stored_today(ORG, tomorrow), 2);
 }
+
+#[test]
+fn an_organisation_out_of_memory_is_sealed_and_goes_on() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    tsdb.set_limits(ORG, OrgLimits { memory_bytes_max: Some(1 << 20), ..OrgLimits::default() });
+    write(&tsdb, OrgId(4), &up("a"), &[ago(0, 1.0)]);
+    let mut at = NOW.plus_ms(-60_000_000);
+    let mut refused = None;
+    for _ in 0..100 {
+        let samples =
+            (0..5_000i32).map(|n| Sample { at: at.plus_ms(i64::from(n)), value: f64::from(n).sqrt() });
+        let samples: Vec<Sample> = samples.collect();
+        at = at.plus_ms(5_000);
+        if let Err(why) = try_write(&tsdb, ORG, &up("a"), &samples) {
+            refused = Some(why);
+            break;
+        }
+    }
+    assert!(matches!(refused, Some(AppendError::AtCapacity { what: Capacity::Memory, .. })), "{refused:?}");
+    let before = content(&tsdb, ORG);
+    let report = tsdb.seal_if_due(NOW).expect("sealed");
+    assert_eq!(report.orgs, 1, "its own memory is no reason to seal another's");
+    assert_eq!(content(&tsdb, ORG), before);
+    write(&tsdb, ORG, &up("a"), &[ago(0, 1.0)]);
+}

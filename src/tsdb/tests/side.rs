@@ -137,7 +137,8 @@ proptest! {
                 Step::EarlyCheckpoint => {
                     let folder = tsdb.folder.clone().expect("on disk");
                     let early = tsdb.stats().last_seq.saturating_sub(5);
-                    checkpoint::write(&folder, &tsdb.stores, early, || Ok(())).expect("made");
+                    let covered = (early, checkpoint::barriers(&tsdb.stores));
+                    checkpoint::write(&folder, &tsdb.stores, covered, || Ok(())).expect("made");
                 }
                 Step::Seal => drop(tsdb.seal(NOW).expect("sealed")),
                 Step::SealDue => {
@@ -406,4 +407,44 @@ fn damaged_histograms_are_told_of_and_the_rest_is_read() {
     }
     assert_eq!(lens, [(0, 50), (50, 50)]);
     assert_eq!(snapshot.warnings().len(), 1, "{:?}", snapshot.warnings());
+}
+
+#[test]
+fn two_months_that_come_late_with_histograms_are_sealed() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    let day = 86_400_000;
+    let both = |from: i64, count: i64| {
+        for n in 0..count {
+            write(&tsdb, ORG, &up("a"), &[ago(from - n * day, 1.0)]);
+            write_native(&tsdb, ORG, &native("a"), [(at(from - n * day), histogram(9))]);
+        }
+    };
+    both(0, 1);
+    tsdb.seal(NOW).expect("sealed");
+    both(60 * day, 60);
+    both(-1_000, 1);
+    let (floats, histograms) = (content(&tsdb, ORG), beside(&tsdb, ORG));
+    let report = tsdb.seal(NOW.plus_ms(2_000)).expect("sealed");
+    assert!((10..=124).contains(&report.segments), "{report:?}");
+    assert_eq!((content(&tsdb, ORG), beside(&tsdb, ORG)), (floats.clone(), histograms.clone()));
+    drop(tsdb);
+    let (tsdb, _) = open(dir.path());
+    assert_eq!((content(&tsdb, ORG), beside(&tsdb, ORG)), (floats, histograms));
+}
+
+#[test]
+fn what_comes_after_a_deletion_of_the_newest_histogram_is_decided_alike_after_a_start() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    let put =
+        |ms: i64, count: u64| write_native(&tsdb, ORG, &native("a"), [(at(ms), histogram(count))]).stored;
+    assert_eq!((put(9_000, 1), put(1_000, 2)), (1, 1));
+    let matcher = Matcher::new("job", crate::model::MatchOp::Equal, "a").expect("one");
+    tsdb.delete(ORG, &[vec![matcher]], TimeRange::new(at(2_000), NOW), NOW).expect("deleted");
+    tsdb.checkpoint(NOW).expect("made");
+    assert_eq!((put(5_000, 3), put(5_000, 4)), (1, 0), "in order, and then refused: the newest is gone");
+    let before = beside(&tsdb, ORG);
+    drop(tsdb);
+    assert_eq!(beside(&open(dir.path()).0, ORG), before);
 }

@@ -400,3 +400,37 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_too_old_is_not_seen_though_its_segment_stays() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (tsdb, _) = open_with(dir.path(), patient(&faults()));
+    minutes(&tsdb, "a", MIDNIGHT - 3 * HOUR, 60);
+    tsdb.seal(NOW).expect("sealed");
+    minutes(&tsdb, "a", MIDNIGHT - 2 * HOUR, 60);
+    let keep = |from: i64| {
+        let retention = Some(Duration::from_millis((NOW.as_ms() - from).unsigned_abs()));
+        tsdb.set_limits(ORG, OrgLimits { retention, ..OrgLimits::default() });
+        assert_eq!(tsdb.maintain(NOW).expect("done").expired, 0);
+        content(&tsdb, ORG).values().map(Vec::len).sum::<usize>()
+    };
+    assert_eq!(keep(MIDNIGHT - 3 * HOUR + 20 * 60_000), 100);
+    assert_eq!(keep(MIDNIGHT - 3 * HOUR + 59 * 60_000), 61);
+    // What is deleted while it is hidden does not come back.
+    tsdb.delete(ORG, &[job_is("a")], TimeRange::new(at(0), at(MIDNIGHT - 3 * HOUR + 9 * 60_000)), NOW)
+        .expect("deleted");
+    assert_eq!(keep(MIDNIGHT - 4 * HOUR), 110);
+}
+
+#[test]
+fn what_comes_for_a_dropped_organisation_keeps_no_log_file() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (tsdb, _) = open_with(dir.path(), patient(&faults()));
+    minutes(&tsdb, "a", MIDNIGHT - 3 * HOUR, 60);
+    tsdb.drop_org(ORG, NOW).expect("dropped");
+    let report = write(&tsdb, ORG, &up("a"), &[ago(1_000, 1.0)]);
+    assert_eq!((report.stored, content(&tsdb, ORG)), (0, Content::new()));
+    write(&tsdb, OrgId(4), &up("other"), &[ago(1_000, 1.0)]);
+    assert!(tsdb.seal(NOW).expect("sealed").log_files_removed > 0);
+    assert_eq!(seal::log_files(dir.path()).len(), 1);
+}

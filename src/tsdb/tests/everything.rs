@@ -1,0 +1,381 @@
+//! The store of several organisations against a map, through everything at once, by seed: a long walk and not a small
+//! counterexample. `PROMLET_WALK=<first seed>,<seeds>,<steps>` makes it longer.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use super::*;
+use crate::model::{MatchOp, Matcher};
+use crate::tsdb::options::Rest;
+
+const MINUTE: i64 = 60_000;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+const SERIES: usize = 5;
+
+/// One series by the rules of the head.
+#[derive(Clone, Debug, Default)]
+struct Series {
+    /// What came in order and was not deleted.
+    in_order: BTreeMap<i64, u64>,
+    samples: BTreeMap<i64, u64>,
+}
+
+impl Series {
+    fn put(&mut self, at: i64, bits: u64, barrier: i64) -> bool {
+        if at >= barrier {
+            match self.in_order.range(barrier..).next_back() {
+                Some((last, have)) if *last == at && *have != bits => return false,
+                Some((last, _)) if *last == at => {
+                    return true;
+                }
+                Some((last, _)) if *last > at => {}
+                _ => drop(self.in_order.insert(at, bits)),
+            }
+        }
+        self.samples.insert(at, bits);
+        true
+    }
+}
+
+#[derive(Debug)]
+struct Org {
+    id: OrgId,
+    barrier: i64,
+    series: Vec<Series>,
+}
+
+impl Org {
+    fn new(id: u32) -> Org {
+        Org { id: OrgId(id), barrier: i64::MIN, series: vec![Series::default(); SERIES] }
+    }
+}
+
+struct Walk {
+    rng: StdRng,
+    dir: tempfile::TempDir,
+    faults: Arc<Faults>,
+    tsdb: Option<Opened>,
+    now: i64,
+    orgs: Vec<Org>,
+    next_org: u32,
+    retention: Option<i64>,
+    gone: BTreeSet<OrgId>,
+}
+
+fn name(series: usize) -> Labels {
+    if series.is_multiple_of(2) {
+        up(&format!("job-{series}"))
+    } else {
+        labels(&[("__name__", "down"), ("n", &series.to_string())])
+    }
+}
+
+impl Walk {
+    fn new(seed: u64) -> Walk {
+        let faults = faults();
+        faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
+        let mut walk = Walk {
+            rng: StdRng::seed_from_u64(seed),
+            dir: tempfile::tempdir().expect("made"),
+            faults,
+            tsdb: None,
+            now: NOW.as_ms(),
+            orgs: vec![Org::new(1), Org::new(2)],
+            next_org: 3,
+            retention: None,
+            gone: BTreeSet::new(),
+        };
+        walk.open();
+        walk
+    }
+
+    fn tsdb(&self) -> &Opened {
+        self.tsdb.as_ref().expect("open")
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_ms(self.now)
+    }
+
+    fn open(&mut self) {
+        self.tsdb = None;
+        let options = Options { rest: Rest::by(|_| {}), ahead_max: None, ..options(&self.faults) };
+        let (tsdb, report) = open_with(self.dir.path(), options);
+        assert_eq!((report.read_only, report.notes), (None, Vec::new()));
+        self.tsdb = Some(tsdb);
+        self.limits();
+        for org in &self.orgs {
+            let barrier = self.barrier(org.id);
+            assert_eq!(barrier, org.barrier, "the barrier of {} after a start", org.id);
+        }
+    }
+
+    fn limits(&self) {
+        let retention = self.retention.map(|ms| Duration::from_millis(ms.unsigned_abs()));
+        for org in &self.orgs {
+            self.tsdb().set_limits(org.id, OrgLimits { retention, ..OrgLimits::default() });
+        }
+        self.tsdb().maintain(self.now()).expect("done");
+    }
+
+    fn barrier(&self, org: OrgId) -> i64 {
+        self.tsdb().stores.org(org).map_or(i64::MIN, |store| store.head.barrier())
+    }
+
+    fn note_barriers(&mut self) {
+        for place in 0..self.orgs.len() {
+            let barrier = self.barrier(self.orgs[place].id);
+            let org = &mut self.orgs[place];
+            assert!(barrier >= org.barrier, "a barrier fell");
+            org.barrier = barrier;
+        }
+    }
+
+    fn time(&mut self) -> i64 {
+        let barrier = self.orgs[self.rng.random_range(0..self.orgs.len())].barrier;
+        match self.rng.random_range(0..10) {
+            0..5 => self.now - self.rng.random_range(0..20) * 15_000,
+            5 => self.now - self.rng.random_range(0..40) * 5 * MINUTE,
+            6 => self.now - self.rng.random_range(0..6) * DAY - self.rng.random_range(0..30) * HOUR,
+            7 if barrier > i64::MIN => barrier + self.rng.random_range(-1..2),
+            8 if self.rng.random_range(0..40) == 0 => self.now + self.rng.random_range(0..3) * HOUR,
+            9 if self.retention.is_none() && self.rng.random_range(0..40) == 0 => {
+                [-62_135_596_800_000, -1, 0, -5_000 * DAY][self.rng.random_range(0..4usize)]
+            }
+            _ => self.now,
+        }
+    }
+
+    fn append(&mut self) {
+        let place = self.rng.random_range(0..self.orgs.len());
+        let mut wanted = Vec::new();
+        for _ in 0..self.rng.random_range(1..4) {
+            let series = self.rng.random_range(0..SERIES);
+            let start = self.time();
+            let count = if self.rng.random_range(0..6) == 0 {
+                self.rng.random_range(1..400)
+            } else {
+                self.rng.random_range(1..5)
+            };
+            let step = [1i64, 1_000, 15_000, 61_000, 3 * HOUR][self.rng.random_range(0..5usize)];
+            let step = if count > 10 { step.min(15_000) } else { step };
+            let backwards = self.rng.random_range(0..4) == 0;
+            for n in 0..count {
+                let at = if backwards {
+                    start.saturating_sub(n * step)
+                } else {
+                    start.saturating_add((n - count) * step)
+                };
+                wanted.push((series, at.max(-62_135_596_800_000), f64::from(self.rng.random_range(0..3))));
+            }
+        }
+        let mut batch = BatchBuilder::default();
+        for (series, at, value) in &wanted {
+            batch.series(&name(*series), [Sample { at: Timestamp::from_ms(*at), value: *value }]);
+        }
+        if told("PROMLET_WALK_TELL").is_some() {
+            eprintln!("to {}: {wanted:?}", self.orgs[place].id);
+        }
+        let barrier = self.orgs[place].barrier;
+        let report = self.tsdb().append(self.orgs[place].id, &batch.batch(), self.now()).expect("stored");
+        let oldest = self.retention.map_or(i64::MIN, |age| self.now - age);
+        let org = &mut self.orgs[place];
+        let mut stored = 0;
+        // The records of a request hold its series in order of id; within a series the order of the request.
+        for (series, at, value) in wanted {
+            stored += u64::from(at >= oldest && org.series[series].put(at, value.to_bits(), barrier));
+        }
+        assert_eq!(report.stored, stored, "stored");
+    }
+
+    fn delete(&mut self) {
+        let place = self.rng.random_range(0..self.orgs.len());
+        let (a, b) = (self.time(), self.time());
+        let (from, to) = if self.rng.random_range(0..3) == 0 { (a, a) } else { (a.min(b), a.max(b)) };
+        let range = TimeRange::new(Timestamp::from_ms(from), Timestamp::from_ms(to));
+        let down = self.rng.random_bool(0.5);
+        let matcher =
+            Matcher::new("__name__", MatchOp::Equal, if down { "down" } else { "up" }).expect("one");
+        let id = self.orgs[place].id;
+        self.tsdb().delete(id, &[vec![matcher]], range, self.now()).expect("deleted");
+        for (number, series) in self.orgs[place].series.iter_mut().enumerate() {
+            if number.is_multiple_of(2) != down {
+                series.samples.retain(|at, _| *at < from || to < *at);
+                series.in_order.retain(|at, _| *at < from || to < *at);
+            }
+        }
+    }
+
+    fn seal(&mut self) {
+        let now = self.now();
+        match self.rng.random_range(0..8) {
+            0..3 => drop(self.tsdb().seal(now).expect("sealed")),
+            3..6 => {
+                for later in [0, 10_000] {
+                    self.tsdb().seal_if_due(now.plus_ms(later)).expect("sealed");
+                }
+            }
+            6 => seal::without_room_for_segments(self.dir.path(), || drop(self.tsdb().seal(now))),
+            _ => {
+                let steps = self.rng.random_range(0..12);
+                self.faults.seal_steps_left.store(steps, Ordering::SeqCst);
+                drop(self.tsdb().seal(now));
+                self.faults.seal_steps_left.store(-1, Ordering::SeqCst);
+                self.note_barriers();
+                self.open();
+            }
+        }
+        self.note_barriers();
+    }
+
+    fn upkeep(&mut self) {
+        let now = self.now();
+        match self.rng.random_range(0..4) {
+            0 => drop(self.tsdb().compact(now).expect("compacted")),
+            1 | 2 => drop(self.tsdb().maintain(now).expect("done")),
+            _ => {
+                let steps = self.rng.random_range(0..9);
+                self.faults.upkeep_steps_left.store(steps, Ordering::SeqCst);
+                drop(self.tsdb().compact(now));
+                self.faults.upkeep_steps_left.store(-1, Ordering::SeqCst);
+                self.open();
+            }
+        }
+    }
+
+    fn drop_one(&mut self) {
+        let place = self.rng.random_range(0..self.orgs.len());
+        let id = self.orgs[place].id;
+        self.tsdb().drop_org(id, self.now()).expect("dropped");
+        self.gone.insert(id);
+        self.orgs[place] = Org::new(self.next_org);
+        self.next_org += 1;
+        self.limits();
+    }
+
+    fn step(&mut self) -> &'static str {
+        match self.rng.random_range(0..1_000) {
+            0..600 => {
+                self.append();
+                "append"
+            }
+            600..680 => {
+                let span =
+                    [15_000, 15 * MINUTE, 40 * MINUTE, 5 * HOUR, -HOUR][self.rng.random_range(0..5usize)];
+                // Where the clock goes back, retention shows again what is not gone yet.
+                self.now += if self.retention.is_some() { span.abs() } else { span };
+                "time"
+            }
+            680..780 => {
+                self.seal();
+                "seal"
+            }
+            780..840 => {
+                self.upkeep();
+                "upkeep"
+            }
+            840..890 => {
+                self.delete();
+                "delete"
+            }
+            890..940 => {
+                self.tsdb().checkpoint(self.now()).expect("made");
+                "checkpoint"
+            }
+            940..985 => {
+                if self.rng.random_bool(0.5) {
+                    self.tsdb().close();
+                }
+                self.open();
+                "start"
+            }
+            985..990 => {
+                self.drop_one();
+                "drop"
+            }
+            990..993 => {
+                let days = self.rng.random_range(3..9);
+                self.retention = Some(self.retention.unwrap_or(i64::MAX).min(days * DAY));
+                self.limits();
+                "retention"
+            }
+            _ => {
+                self.now += 20 * HOUR;
+                "a day"
+            }
+        }
+    }
+
+    fn check(&mut self, what: &str) {
+        if let Some(age) = self.retention {
+            self.tsdb().maintain(self.now()).expect("done");
+            let oldest = self.now - age;
+            for series in self.orgs.iter_mut().flat_map(|org| &mut org.series) {
+                series.samples.retain(|at, _| *at >= oldest);
+            }
+        }
+        for org in &self.orgs {
+            let mut found = content(self.tsdb(), org.id);
+            found.retain(|_, samples| !samples.is_empty());
+            for (number, series) in org.series.iter().enumerate() {
+                let found = found.remove(&name(number).to_string()).unwrap_or_default();
+                let expected: Vec<(i64, u64)> =
+                    series.samples.iter().map(|(at, bits)| (*at, *bits)).collect();
+                if found != expected {
+                    let a: BTreeSet<_> = found.iter().copied().collect();
+                    let b: BTreeSet<_> = expected.iter().copied().collect();
+                    let more: Vec<_> = a.difference(&b).take(5).collect();
+                    let less: Vec<_> = b.difference(&a).take(5).collect();
+                    panic!(
+                        "{what}: {} {}: too many {more:?}, missing {less:?}, barrier {}, now {}",
+                        org.id,
+                        name(number),
+                        org.barrier,
+                        self.now
+                    );
+                }
+            }
+            assert!(found.is_empty(), "series that nobody wrote");
+        }
+        for org in &self.gone {
+            assert_eq!(content(self.tsdb(), *org), Content::new());
+        }
+    }
+}
+
+fn walk(seed: u64, steps: usize) {
+    let mut walk = Walk::new(seed);
+    for number in 0..steps {
+        let what = walk.step();
+        if told("PROMLET_WALK_TELL").is_some() {
+            eprintln!(
+                "{number}: {what} now {} barriers {:?}",
+                walk.now,
+                walk.orgs.iter().map(|o| o.barrier).collect::<Vec<_>>()
+            );
+        }
+        walk.check(&format!("seed {seed}, step {number}, {what}"));
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a longer walk is asked for by hand")]
+fn told(variable: &str) -> Option<String> {
+    std::env::var(variable).ok()
+}
+
+#[test]
+fn organisations_equal_maps_through_everything() {
+    let told = told("PROMLET_WALK").unwrap_or_default();
+    let numbers: Vec<u64> = told.split(',').filter_map(|n| n.parse().ok()).collect();
+    let (first, seeds, steps) = match *numbers.as_slice() {
+        [first, seeds, steps] => (first, seeds, steps),
+        _ => (1, 2, 150),
+    };
+    for seed in first..first + seeds {
+        walk(seed, usize::try_from(steps).expect("few"));
+    }
+}
