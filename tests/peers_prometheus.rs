@@ -206,6 +206,55 @@ fn prometheus_config(node_port: u16, own_port: u16, write_url: &str, secret: &st
     )
 }
 
+/// A Prometheus that scrapes itself, native histograms and all, and sends what it has.
+#[test]
+fn native_histograms_of_a_real_prometheus_are_taken() {
+    let programs = peers();
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(&dir.path().join("store"));
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    let port = free_port();
+    let config = dir.path().join("prometheus.yml");
+    let write_url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/write", server.url);
+    let text = format!(
+        "global:\n  scrape_interval: 1s\nscrape_configs:\n\
+         - job_name: prometheus\n  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n\
+         remote_write:\n- url: {write_url}\n  send_native_histograms: true\n  send_exemplars: true\n  \
+         authorization: {{credentials: {secret}}}\n  queue_config: {{batch_send_deadline: 1s}}\n"
+    );
+    std::fs::write(&config, text).expect("written");
+    let _prometheus = start(
+        "prometheus",
+        Command::new(programs.join("prometheus"))
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", dir.path().join("prometheus").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg("--enable-feature=native-histograms,exemplar-storage")
+            .arg("--log.level=warn"),
+    );
+    let upstream = |expr: &str| {
+        let url = format!("http://127.0.0.1:{port}/api/v1/query?query={}", percent(expr));
+        let answer = request("GET", &url, &[], None);
+        if answer.status == 200 { first_value(&answer) } else { None }
+    };
+    wait_for("Prometheus to have sent 50 native histograms", || {
+        upstream("sum(prometheus_remote_storage_histograms_total)").is_some_and(|sent| sent > 50.0)
+    });
+    let failed = upstream("sum(prometheus_remote_storage_histograms_failed_total)");
+    assert_eq!(failed, Some(0.0), "promlet refused some");
+    let mount = format!("/api/v1/orgs/{ORG}/prometheus/api/v1");
+    let ask = |path: &str| server.get(&format!("{mount}/{path}"), &[("Cookie", &cookie)]).json();
+    // Series of histograms are listed; expressions say that they look at floats alone.
+    let name = "prometheus_http_request_duration_seconds";
+    let native = ask(&format!("series?match[]={name}"))["data"].as_array().map_or(0, Vec::len);
+    assert!(native > 0, "no series of native histograms");
+    let answer = ask(&format!("query?query={name}"));
+    let warning = answer["warnings"][0].as_str().unwrap_or_default();
+    assert!(warning.contains("native histograms"), "{answer}");
+    println!("{native} series of native histograms");
+}
+
 /// HS256 with the key's secret, as API.md C4 says a customer's backend may do it.
 fn offline_token(key: &str, secret: &str) -> String {
     let now = Clock::System.now().as_s();
