@@ -230,10 +230,7 @@ impl Tsdb {
             // A seal of it that is under way would list and make what is removed here.
             let _no_seal = self.sealer_at_once();
             while place.manifest.forget(org)? {}
-            let removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
-            if removal.pins > 0 {
-                return Ok(());
-            }
+            let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
             disk::remove_dir_if_there(&place.folder.segments_of(org))?;
             disk::sync_dir(&place.folder.segments)?;
             disk::remove_if_there(&registry::path_of(&place.folder.series, org))?;

@@ -118,11 +118,9 @@ enum Sink {
 /// A checkpoint so soon after a seal would hold little.
 const RECENT_SEAL: Duration = Duration::from_secs(180);
 
-/// Who keeps files from being removed.
+/// Held by who removes files, and by a backup while it takes them along.
 #[derive(Debug, Default)]
-struct Removal {
-    pins: u32,
-}
+struct Removal;
 
 #[derive(Debug)]
 struct Checkpoints {
