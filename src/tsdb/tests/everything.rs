@@ -4,12 +4,45 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
-
 use super::*;
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::options::Rest;
+
+/// Numbers by chance, the same for the same seed.
+struct Dice(Entropy);
+
+/// What [`Dice`] has sides of.
+trait Side: Copy {
+    fn wide(self) -> i64;
+    fn narrow(wide: i64) -> Self;
+}
+
+macro_rules! sides {
+    ($($number:ty),*) => {$(
+        impl Side for $number {
+            fn wide(self) -> i64 {
+                i64::try_from(self).expect("small")
+            }
+
+            fn narrow(wide: i64) -> $number {
+                <$number>::try_from(wide).expect("within the range")
+            }
+        }
+    )*};
+}
+sides!(i32, i64, u8, u32, u64, usize);
+
+impl Dice {
+    fn random_range<T: Side>(&mut self, range: std::ops::Range<T>) -> T {
+        let (start, end) = (range.start.wide(), range.end.wide());
+        let drawn = u64::from_le_bytes(self.0.bytes()) % (end - start).cast_unsigned();
+        T::narrow(start + drawn.cast_signed())
+    }
+
+    fn random_bool(&mut self, chance: f64) -> bool {
+        self.0.unit() < chance
+    }
+}
 
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
@@ -55,7 +88,7 @@ impl Org {
 }
 
 struct Walk {
-    rng: StdRng,
+    rng: Dice,
     dir: tempfile::TempDir,
     faults: Arc<Faults>,
     tsdb: Option<Opened>,
@@ -79,7 +112,7 @@ impl Walk {
         let faults = faults();
         faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
         let mut walk = Walk {
-            rng: StdRng::seed_from_u64(seed),
+            rng: Dice(Entropy::seeded(seed)),
             dir: tempfile::tempdir().expect("made"),
             faults,
             tsdb: None,
