@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use harness::{Answer, ORG, Server, percent, request};
@@ -43,6 +44,9 @@ fn start(name: &'static str, command: &mut Command) -> Peer {
 
 /// The folder that the peers' programs were unpacked into.
 fn peers() -> PathBuf {
+    // One test fetches, the others wait for it.
+    static FETCHING: Mutex<()> = Mutex::new(());
+    let _fetching = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prometheus");
     let status = Command::new("sh")

@@ -254,8 +254,9 @@ impl Server {
             }
         })?;
         let tsdb = Arc::clone(&self.tsdb);
+        let mut steady = Steady::new(self.clock.now());
         self.keep_going("upkeep", STORE_PERIOD, move |now| {
-            if let Err(error) = tsdb.maintain(now) {
+            if let Err(error) = tsdb.maintain(steady.now(now)) {
                 tracing::warn!(
                     "segments were not merged or removed; nothing is lost: {}",
                     kv::with_sources(&error)
@@ -477,6 +478,32 @@ fn tsdb_options(settings: &Settings) -> tsdb::Options {
     options
 }
 
+/// A clock that drops nothing by mistake: retention is for good, so a clock that is set ahead while the server runs is
+/// believed after a restart alone. It never is more than an hour ahead of the time that has passed since the start.
+struct Steady {
+    start: Timestamp,
+    passed: Stopwatch,
+    told: bool,
+}
+
+impl Steady {
+    fn new(start: Timestamp) -> Steady {
+        Steady { start, passed: Stopwatch::start(), told: false }
+    }
+
+    fn now(&mut self, clock: Timestamp) -> Timestamp {
+        let latest = self.start.plus(self.passed.elapsed()).plus(Duration::from_secs(3_600));
+        if clock > latest && !self.told {
+            self.told = true;
+            tracing::warn!(
+                "the clock is {} s ahead of the time since the start (it was set, or the machine slept): retention follows after a restart",
+                clock.ms_since(latest) / 1_000
+            );
+        }
+        clock.min(latest)
+    }
+}
+
 /// Reads addresses and networks.
 fn trusted_proxies(texts: &[String]) -> Result<Vec<Network>, api::OptionsError> {
     let read =
@@ -568,5 +595,21 @@ async fn ctrl_c() {
     if let Err(error) = signal::ctrl_c().await {
         tracing::warn!(%error, "Ctrl-C cannot be heard; kill ends the process");
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_set_a_year_ahead_moves_retention_by_an_hour_at_most() {
+        let start = Timestamp::from_s(1_795_000_000);
+        let mut steady = Steady::new(start);
+        assert_eq!(steady.now(start.plus_ms(-5)), start.plus_ms(-5));
+        let ahead = steady.now(start.plus(Duration::from_secs(365 * 86_400)));
+        // The test itself may be slow, but no year.
+        assert!(ahead >= start.plus_ms(3_600_000) && ahead < start.plus_ms(86_400_000));
+        assert!(steady.told);
     }
 }
