@@ -1,5 +1,5 @@
 //! The changes of files that everything durable is made of: one function each, so that a test can record what was done
-//! and try every state that a power cut could have left ([`recording`]).
+//! and try every state that a power cut could have left (`recording`).
 //!
 //! Who writes a file of the data folder without these, writes one that no such test sees. sled's own files are not
 //! seen: they are never the only place of anything.

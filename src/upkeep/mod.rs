@@ -1,9 +1,9 @@
 //! What is done to whole data folders: backups and their way back, checks, repair.
 //!
 //! * [`finish_backup`]: from the links and copies that a server sets aside to a folder with `MANIFEST.json`.
-//! * [`restore`]: from such a folder to a data folder, every hash verified first.
-//! * [`check`]: reads everything and changes nothing.
-//! * [`repair`]: a new folder with what is provably good.
+//! * [`restore()`]: from such a folder to a data folder, every hash verified first.
+//! * [`check()`]: reads everything and changes nothing.
+//! * [`repair()`]: a new folder with what is provably good.
 
 mod backup;
 mod check;

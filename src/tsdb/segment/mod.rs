@@ -1,7 +1,7 @@
 //! Segments: immutable, mapped, self-verifying files of sealed samples.
 //!
-//! One segment belongs to one organisation and holds, family by family, the samples of a window of time. [`write`] makes
-//! one in a single pass with bounded memory; [`read`] opens one through [`map`]. The file is drawn in [`format`], its
+//! One segment belongs to one organisation and holds, family by family, the samples of a window of time. [`mod@write`] makes
+//! one in a single pass with bounded memory; [`read`] opens one through [`map`]. The file is drawn in [`mod@format`], its
 //! blocks in [`block`].
 
 mod beside;
