@@ -262,24 +262,45 @@ pub enum ManifestError {
     Closed,
 }
 
+/// The store's rows, from a control that is open or from one that nobody has open.
+struct Rows {
+    states: Vec<(OrgId, SealState)>,
+    segments: Vec<((OrgId, u64), SegmentRow)>,
+    tombstones: Vec<((OrgId, u64), Tombstone)>,
+    obsolete: Vec<((OrgId, u64), Obsolete)>,
+}
+
+impl Rows {
+    fn by_org(self) -> BTreeMap<OrgId, Listed> {
+        let mut all: BTreeMap<OrgId, Listed> = BTreeMap::new();
+        for (org, state) in self.states {
+            all.entry(org).or_default().state = state;
+        }
+        for ((org, seq), row) in self.segments {
+            all.entry(org).or_default().segments.push(row.into_meta(org, seq));
+        }
+        for ((org, number), tombstone) in self.tombstones {
+            all.entry(org).or_default().tombstones.push((number, tombstone));
+        }
+        for ((org, seq), obsolete) in self.obsolete {
+            all.entry(org).or_default().obsolete.push((seq, obsolete));
+        }
+        all
+    }
+}
+
 /// What a control that nobody has open knows: everything by organisation, and where the log begins.
 ///
 /// # Errors
 /// A row that is not what was written.
 pub(super) fn offline(control: &OfflineControl) -> Result<(BTreeMap<OrgId, Listed>, Begin), DamagedRow> {
-    let mut all: BTreeMap<OrgId, Listed> = BTreeMap::new();
-    for (org, state) in control.scan::<SealState>(&())? {
-        all.entry(org).or_default().state = state;
+    let all = Rows {
+        states: control.scan(&())?,
+        segments: control.scan(&())?,
+        tombstones: control.scan(&())?,
+        obsolete: control.scan(&())?,
     }
-    for ((org, seq), row) in control.scan::<SegmentRow>(&())? {
-        all.entry(org).or_default().segments.push(row.into_meta(org, seq));
-    }
-    for ((org, number), tombstone) in control.scan::<Tombstone>(&())? {
-        all.entry(org).or_default().tombstones.push((number, tombstone));
-    }
-    for ((org, seq), obsolete) in control.scan::<Obsolete>(&())? {
-        all.entry(org).or_default().obsolete.push((seq, obsolete));
-    }
+    .by_org();
     let begin = control.scan::<LogBegin>(&())?.pop();
     Ok((all, begin.map_or_else(Begin::default, |((), LogBegin { file, seq })| Begin { file, seq })))
 }
@@ -346,20 +367,13 @@ impl Manifest {
     /// Everything, by organisation.
     pub(super) fn read(&self) -> Result<BTreeMap<OrgId, Listed>, ManifestError> {
         let control = self.control()?;
-        let mut all: BTreeMap<OrgId, Listed> = BTreeMap::new();
-        for (org, state) in control.scan::<SealState>(&())? {
-            all.entry(org).or_default().state = state;
+        Ok(Rows {
+            states: control.scan(&())?,
+            segments: control.scan(&())?,
+            tombstones: control.scan(&())?,
+            obsolete: control.scan(&())?,
         }
-        for ((org, seq), row) in control.scan::<SegmentRow>(&())? {
-            all.entry(org).or_default().segments.push(row.into_meta(org, seq));
-        }
-        for ((org, number), tombstone) in control.scan::<Tombstone>(&())? {
-            all.entry(org).or_default().tombstones.push((number, tombstone));
-        }
-        for ((org, seq), obsolete) in control.scan::<Obsolete>(&())? {
-            all.entry(org).or_default().obsolete.push((seq, obsolete));
-        }
-        Ok(all)
+        .by_org())
     }
 
     /// Where the log begins: its first file and record until something was trimmed.
