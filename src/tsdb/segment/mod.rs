@@ -16,7 +16,9 @@ mod write;
 
 use std::path::PathBuf;
 
-pub(in crate::tsdb) use block::histograms::{of as histograms_of, put as put_histograms};
+pub(in crate::tsdb) use block::histograms::{
+    is_float, of as histograms_of, put as put_histograms, put_shape, take_shape,
+};
 pub(in crate::tsdb) use read::{Block, Ids, Segment, Spans};
 pub(in crate::tsdb) use write::{NewSegment, Piece, PieceError, SegmentWriter};
 

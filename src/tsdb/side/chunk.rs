@@ -17,9 +17,10 @@
 
 use std::sync::Arc;
 
-use crate::model::{BucketSpan, CounterReset, Histogram, HistogramCounts, HistogramShape};
+use crate::model::{CounterReset, Histogram, HistogramCounts, HistogramShape};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, unzigzag, zigzag};
 use crate::tsdb::error::Damage;
+use crate::tsdb::segment::{is_float, put_shape, take_shape};
 
 /// Rows of a chunk at most.
 pub(in crate::tsdb) const ROWS_MAX: u16 = 128;
@@ -126,28 +127,6 @@ impl Encoder {
     }
 }
 
-const fn is_float(histogram: &Histogram) -> bool {
-    matches!(histogram.counts(), HistogramCounts::Float { .. })
-}
-
-fn put_shape(out: &mut Vec<u8>, shape: &HistogramShape, float: bool) {
-    out.push(u8::from(float));
-    // Every schema fits: -53 to 8.
-    out.push(i8::try_from(shape.schema()).unwrap_or_default().cast_unsigned());
-    out.extend_from_slice(&shape.zero_threshold().to_bits().to_le_bytes());
-    put_varint(out, shape.custom_values().len() as u64);
-    for bound in shape.custom_values() {
-        out.extend_from_slice(&bound.to_bits().to_le_bytes());
-    }
-    for spans in [shape.positive(), shape.negative()] {
-        put_varint(out, spans.len() as u64);
-        for span in spans {
-            put_zigzag(out, i64::from(span.offset));
-            put_varint(out, u64::from(span.length));
-        }
-    }
-}
-
 /// How one pattern differs from the one before; 0 where it does not.
 const fn difference(float: bool, before: u64, now: u64) -> u64 {
     if float { (now ^ before).reverse_bits() } else { zigzag(now.wrapping_sub(before).cast_signed()) }
@@ -212,31 +191,7 @@ impl<'a> Decoder<'a> {
     /// [`Damage`] where it is none.
     pub(in crate::tsdb) fn new(chunk: &'a [u8]) -> Result<Decoder<'a>, Damage> {
         let mut reader = Reader::new(chunk);
-        let float = match reader.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(reader.damage("unknown kind of histogram")),
-        };
-        let schema = i32::from(reader.u8()?.cast_signed());
-        let zero_threshold = f64::from_bits(reader.u64()?);
-        let mut custom = Vec::new();
-        for _ in 0..reader.count(8)? {
-            custom.push(f64::from_bits(reader.u64()?));
-        }
-        let mut sides = [Vec::new(), Vec::new()];
-        for side in &mut sides {
-            for _ in 0..reader.count(2)? {
-                let offset = i32::try_from(reader.zigzag()?);
-                let length = u32::try_from(reader.varint()?);
-                let (Ok(offset), Ok(length)) = (offset, length) else {
-                    return Err(reader.damage("a span over 32 bits"));
-                };
-                side.push(BucketSpan { offset, length });
-            }
-        }
-        let [positive, negative] = sides;
-        let shape = HistogramShape::new(schema, zero_threshold, custom, positive, negative)
-            .map_err(|_| reader.damage("no valid histogram shape"))?;
+        let (shape, float) = take_shape(&mut reader)?;
         let row = Row { buckets: vec![0; shape.buckets()], ..Row::default() };
         Ok(Decoder { reader, shape: Arc::new(shape), float, reset: CounterReset::Unknown, row, rows: 0 })
     }

@@ -44,7 +44,7 @@ fn fitting(samples: &[(i64, &Histogram)]) -> usize {
     samples.iter().take(BLOCK_SAMPLES).take_while(fits).count()
 }
 
-const fn is_float(histogram: &Histogram) -> bool {
+pub(crate) const fn is_float(histogram: &Histogram) -> bool {
     matches!(histogram.counts(), HistogramCounts::Float { .. })
 }
 
@@ -109,7 +109,8 @@ fn within(zero: u64, buckets: &[u64]) -> u64 {
     buckets.iter().fold(zero, |all, bucket| all.wrapping_add(*bucket))
 }
 
-fn put_shape(out: &mut Vec<u8>, shape: &HistogramShape, float: bool) {
+/// Appends a shape and the kind of its counts, as blocks and the head's chunks write them.
+pub(crate) fn put_shape(out: &mut Vec<u8>, shape: &HistogramShape, float: bool) {
     out.push(u8::from(float));
     // Every schema fits: -53 to 8.
     out.push(i8::try_from(shape.schema()).unwrap_or_default().cast_unsigned());
@@ -184,7 +185,11 @@ fn take_runs(reader: &mut Reader<'_>, count: usize, out: &mut Vec<Histogram>) ->
     reader.end()
 }
 
-fn take_shape(reader: &mut Reader<'_>) -> Result<(HistogramShape, bool), Damage> {
+/// Reads what [`put_shape`] wrote.
+///
+/// # Errors
+/// [`Damage`] where it is no shape.
+pub(crate) fn take_shape(reader: &mut Reader<'_>) -> Result<(HistogramShape, bool), Damage> {
     let float = match reader.u8()? {
         0 => false,
         1 => true,
