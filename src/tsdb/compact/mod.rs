@@ -27,6 +27,7 @@ use super::{Sink, Tsdb};
 use crate::kv::with_sources;
 use crate::model::{OrgId, Timestamp};
 use merge::{Merge, MergeError, Pace};
+pub(super) use plan::rank;
 use plan::{Job, View, Zeal};
 
 /// Jobs of one call at most, so that a plan that never ends is noticed and not followed.

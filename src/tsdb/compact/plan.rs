@@ -178,7 +178,7 @@ fn job(view: View<'_>, members: &[&SegmentMeta], level: u8, why: &'static str) -
 }
 
 /// Who wins over whom.
-const fn rank(meta: &SegmentMeta) -> (u64, u64) {
+pub(in crate::tsdb) const fn rank(meta: &SegmentMeta) -> (u64, u64) {
     (meta.last_log_seq, meta.seq)
 }
 
