@@ -197,7 +197,11 @@ impl Server {
     /// # Errors
     /// [`ServerError::Listen`] or [`ServerError::Thread`].
     pub fn listen(&mut self) -> Result<(), ServerError> {
+        // The edge is thin: all work of length is the lanes'. With a thread of it on each of two cores, requests wake one
+        // after the other for nothing: 7 % of ingestion's CPU time.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(cores.div_ceil(4).clamp(1, 8))
             .enable_all()
             .thread_name("edge")
             .build()
