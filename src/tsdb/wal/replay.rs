@@ -129,8 +129,7 @@ pub(in crate::tsdb) fn replay(
     let end = LogEnd::default();
     let place = Place::default();
     let (expected, next_file, broken) = (None, None, None);
-    let mut walk =
-        Walk { dir, store, begin, from_seq, on_record, end, place, expected, next_file, broken };
+    let mut walk = Walk { dir, store, begin, from_seq, on_record, end, place, expected, next_file, broken };
     walk.files()?;
     Ok(walk.end)
 }
