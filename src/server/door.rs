@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -24,7 +25,7 @@ use crate::tsdb::{Go, Onlooker};
 
 /// A start that was told to stop ends at its next step. One that does not get there, because the disk does not answer,
 /// is ended after this.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// How long requests may go on after a start was stopped; they are answered at once, so only a slow reader waits.
 const DRAIN: Duration = Duration::from_secs(1);
 /// How often it is asked how far the start is.
@@ -68,7 +69,11 @@ impl Door {
             ..EdgeOptions::default()
         };
         let (tell, stop) = watch::channel(false);
-        runtime.spawn(hear_signals(tell, front.clone()));
+        let signals = {
+            let _inside = runtime.enter();
+            Signals::hear()
+        };
+        runtime.spawn(heed_signals(signals, tell, front.clone()));
         let mut told = stop.clone();
         let shutdown = async move {
             // An error means that nobody hears signals any more, which ends nothing.
@@ -166,11 +171,11 @@ impl Drop for Teller {
 }
 
 /// Tells the server to stop; said again, the process ends at once, which every start knows how to read.
-async fn hear_signals(tell: watch::Sender<bool>, front: Front) {
-    stop_signal().await;
-    tracing::info!("stopping: open requests are finished first; a second signal ends it at once");
+async fn heed_signals(mut signals: Signals, tell: watch::Sender<bool>, front: Front) {
+    signals.next().await;
     // Nobody left to tell: the process is at its end.
     let _ = tell.send(true);
+    tracing::info!("stopping: open requests are finished first; a second signal ends it at once");
     let overdue = async {
         tokio::time::sleep(STOP_PATIENCE).await;
         if front.is_open() {
@@ -178,38 +183,56 @@ async fn hear_signals(tell: watch::Sender<bool>, front: Front) {
         }
     };
     tokio::select! {
-        () = stop_signal() => tracing::warn!("told to stop again: ending at once; the next start checks everything"),
+        () = signals.next() => tracing::warn!("told to stop again: ending at once; the next start checks everything"),
         () = overdue => tracing::warn!("the start does not come to an end: ending at once; nothing was changed that the next start does not know of"),
     }
     std::process::exit(1);
 }
 
+/// What asks the process to end, heard from the making of this on.
 #[cfg(unix)]
-async fn stop_signal() {
-    match signal::unix::signal(signal::unix::SignalKind::terminate()) {
-        Ok(mut terminate) => {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                () = ctrl_c() => {}
-            }
-        }
-        Err(error) => {
-            tracing::warn!(%error, "SIGTERM cannot be heard; Ctrl-C can");
-            ctrl_c().await;
-        }
+struct Signals(Vec<signal::unix::Signal>);
+
+#[cfg(unix)]
+impl Signals {
+    /// SIGTERM, and SIGINT, which is Ctrl-C. To be called within the runtime.
+    fn hear() -> Signals {
+        let kinds = [signal::unix::SignalKind::terminate(), signal::unix::SignalKind::interrupt()];
+        let heard = kinds.into_iter().filter_map(|kind| {
+            signal::unix::signal(kind)
+                .inspect_err(|error| {
+                    tracing::warn!(%error, "signal {} cannot be heard", kind.as_raw_value());
+                })
+                .ok()
+        });
+        Signals(heard.collect())
+    }
+
+    /// Waits for one; for ever where none can be heard, so that a server is not stopped by that.
+    async fn next(&mut self) {
+        let any = |cx: &mut Context<'_>| match self.0.iter_mut().any(|one| one.poll_recv(cx).is_ready()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        };
+        std::future::poll_fn(any).await;
     }
 }
 
+/// As above, on systems without signals: Ctrl-C.
 #[cfg(not(unix))]
-async fn stop_signal() {
-    ctrl_c().await;
-}
+struct Signals;
 
-/// Waits for ever where Ctrl-C cannot be heard, so that a server is not stopped by that.
-async fn ctrl_c() {
-    if let Err(error) = signal::ctrl_c().await {
-        tracing::warn!(%error, "Ctrl-C cannot be heard; kill ends the process");
-        std::future::pending::<()>().await;
+#[cfg(not(unix))]
+impl Signals {
+    fn hear() -> Signals {
+        Signals
+    }
+
+    async fn next(&mut self) {
+        if let Err(error) = signal::ctrl_c().await {
+            tracing::warn!(%error, "Ctrl-C cannot be heard; ending the process by force ends it");
+            std::future::pending::<()>().await;
+        }
     }
 }
 

@@ -434,6 +434,7 @@ impl Recovery {
         let mut scratch = Vec::new();
         let (mut unreadable, mut deletions) = (Vec::new(), BTreeSet::new());
         let onlooker = self.onlooker.clone();
+        onlooker.see(&Step { phase: Phase::Log, ..Step::default() })?;
         let mut end = replay::replay(wal, store, *begin, from_seq, &mut |header, body, place| {
             let Some(kind) = header.kind else { return Ok(()) };
             if kind == Kind::Delete {
