@@ -403,7 +403,7 @@ impl Recovery {
             let mut on_record = |kind, body: &[u8]| {
                 step.done += record_bytes(body.len()) as u64;
                 seen = onlooker.see(&step);
-                seen.is_ok() && stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()
+                seen.is_ok() && stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
             };
             let read = registry::read(&path, folder.store, org, &mut on_record)?;
             seen?;
@@ -441,7 +441,7 @@ impl Recovery {
                 deletions.insert(header.seq);
             }
             match stores.apply(
-                Record { seq: header.seq, org: header.org, kind, body },
+                Record::read(header.seq, header.org, kind, body),
                 &mut scratch,
                 Some(rows),
             ) {
