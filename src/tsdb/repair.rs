@@ -332,10 +332,11 @@ impl<'l> Log<'l> {
         let mut scratch = Vec::new();
         let mut failed: Option<RepairError> = None;
         let damage = if self.from.is_dir() {
-            let end = replay::replay(&self.from, self.store, self.begin, 0, &mut |header, body| {
+            let end = replay::replay(&self.from, self.store, self.begin, 0, &mut |header, body, _| {
                 if failed.is_none() {
                     failed = self.take(header, body, &mut scratch, &mut out, &mut lost).err();
                 }
+                Ok(())
             })?;
             let mut texts: Vec<String> = end.damage.into_iter().map(|damage| damage.text).collect();
             for path in end.tail.iter().map(|tail| &tail.path).chain(&end.spares) {
