@@ -453,6 +453,7 @@ fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options 
 
 /// A clock that drops nothing by mistake: retention is for good, so a clock that is set ahead while the server runs is
 /// believed after a restart alone. It never is more than an hour ahead of the time that has passed since the start.
+/// Retention counts from the newest sample anyway, but a sender on this machine stamps it by the same wrong clock.
 struct Steady {
     start: Timestamp,
     passed: Stopwatch,

@@ -167,8 +167,7 @@ pub(super) fn append_registry(folder: &Folder, store: &OrgStore) -> Result<regis
         let table = store.table();
         let mut definitions = Definitions::default();
         for id in &table.unregistered {
-            let Some(labels) = table.labels(*id) else { continue };
-            definitions.add(*id, labels.iter().map(|label| (&*label.name, &*label.value)));
+            definitions.add_known(*id, &table);
             if definitions.bytes() >= REGISTRY_BODY_SOFT {
                 records.push((Kind::RegistrySeries, std::mem::take(&mut definitions).finish()));
             }
