@@ -102,12 +102,13 @@ mod tests {
             (AppendError::DiskFull { free: 1, needed: 2 }, Code::StorageDegraded),
             (AppendError::AtCapacity { what: Capacity::MemoryShare, used: 2, allowed: 1 }, Code::AtCapacity),
             (AppendError::Closed, Code::ShuttingDown),
-            (AppendError::Guessed, Code::Internal),
         ];
         for (error, code) in cases {
             let error = ApiError::from(error);
             assert_eq!((error.code(), error.code().status().as_u16()), (code, 503));
         }
+        // Never sent, and nothing that a sender would drop samples for if it were.
+        assert_eq!(ApiError::from(AppendError::Guessed).code().status().as_u16(), 500);
     }
 
     #[test]
