@@ -463,27 +463,21 @@ impl<'t> Window<'t, '_, '_> {
                 self.written.push(writer.finish()?);
                 begun = false;
             }
-            let is_new = self.writer.is_none();
-            let mut writer = match self.writer.take() {
-                Some(writer) => writer,
-                None => self.create()?,
-            };
-            if is_new {
+            if self.writer.is_none() {
                 self.numbers = Numbers::default();
+                self.writer = Some(self.create()?);
             }
+            // A writer is large: it stays where it is.
+            let Some(writer) = &mut self.writer else { continue };
             let before = writer.data_bytes();
             if !std::mem::replace(&mut begun, true) {
                 writer.family(&names)?;
             }
-            let numbered = rows.get(named.walked).map_or(Ok(()), |rows| {
-                self.numbers
-                    .set(&mut writer, rows, named.row)
-                    .map_err(|damage| damaged(named.segment, damage))
-            });
-            let put = numbered.and_then(|()| put(&mut writer, id, &self.numbers.row, &mut runs, arena));
+            if let Some(rows) = rows.get(named.walked) {
+                self.numbers.set(writer, rows, named.row).map_err(|damage| damaged(named.segment, damage))?;
+            }
+            put(writer, id, &self.numbers.row, &mut runs, arena)?;
             let bytes = writer.data_bytes() - before;
-            self.writer = Some(writer);
-            put?;
             self.pace.wrote(bytes);
         }
         Ok(())
