@@ -11,6 +11,7 @@ mod cookies;
 mod cors;
 mod csrf;
 pub mod edge;
+pub mod encoding;
 pub mod error;
 pub mod health;
 pub mod host;
@@ -57,6 +58,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
 use crate::outbound::MailQueue;
+use crate::promql::MemoryPool;
 use crate::tsdb::Tsdb;
 
 /// The rooms behind the edge.
@@ -159,6 +161,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::query::active::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::delete_series::routes().with(deps.delete(rooms)).below("/api/v1"))
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
@@ -213,6 +216,8 @@ impl Deps {
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             options: Arc::new(options.read.clone()),
+            active: Arc::default(),
+            memory: MemoryPool::new(options.read.memory_bytes_max),
         };
         let write = WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -253,6 +258,7 @@ impl Deps {
             counters: Arc::clone(&rooms.counters),
             lanes: rooms.lanes.clone(),
             limits: Arc::clone(&self.limits),
+            memory: Arc::clone(&self.read.memory),
             slugs: Slugs(Arc::clone(&rooms.identity)),
             uptime: self.uptime,
         }

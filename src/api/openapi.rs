@@ -120,7 +120,7 @@ fn tag(path: &str) -> &'static str {
         _ if below("/auth/") => "Authentication",
         _ if path.ends_with("/write") => "Ingestion",
         _ if below("/prometheus") => "Prometheus",
-        _ if below("{slug}/query") || below("{slug}/metrics") || below("{slug}/labels") => {
+        _ if below("{slug}/quer") || below("{slug}/metrics") || below("{slug}/labels") => {
             "Discover and query"
         }
         _ if below("/orgs") => "Organisations",
@@ -187,6 +187,10 @@ fn schemas() -> Value {
         }),
         &["resultType", "result"],
     );
+    let cost = object(
+        json!({ "series": { "type": "integer" }, "samples": { "type": "integer" }, "memory_bytes": { "type": "integer" } }),
+        &["series", "samples", "memory_bytes"],
+    );
     let error =
         object(json!({ "field": text, "code": text, "message": text }), &["field", "code", "message"]);
     json!({
@@ -213,9 +217,30 @@ fn schemas() -> Value {
             json!({
                 "status": status, "data": { "$ref": "#/components/schemas/Result" }, "warnings": texts, "infos": texts,
                 "query": { "type": "object", "description": "The PromQL that was evaluated, and when" },
+                "explain": { "$ref": "#/components/schemas/PlanNode" },
                 "stats": object(json!({ "series": { "type": "integer" }, "samples": { "type": "integer" }, "elapsed_ms": { "type": "number" } }), &[]),
             }),
             &["status", "data", "query", "stats", "warnings"],
+        ),
+        "PlanNode": object(
+            json!({
+                "node": text, "estimated": cost.clone(),
+                "actual": object(json!({ "series": { "type": "integer" }, "samples": { "type": "integer" }, "elapsed_ms": { "type": "number" } }), &[]),
+                "inputs": { "type": "array", "items": { "$ref": "#/components/schemas/PlanNode" } },
+            }),
+            &["node", "estimated", "inputs"],
+        ),
+        "Estimate": object(json!({ "status": status, "data": cost, "warnings": texts }), &["status", "data", "warnings"]),
+        "Queries": object(
+            json!({ "status": status, "data": { "type": "array", "description": "In order of arrival", "items": object(
+                json!({
+                    "id": text, "query": text, "user": text, "started_at": text, "elapsed_ms": { "type": "number" },
+                    "samples": { "type": "integer" }, "memory_bytes": { "type": "integer" },
+                    "progress": { "type": "number", "minimum": 0, "maximum": 1 },
+                }),
+                &["id", "query", "user", "started_at", "elapsed_ms", "samples", "memory_bytes", "progress"],
+            ) } }),
+            &["status", "data"],
         ),
         "PrometheusQuery": object(json!({ "status": status, "data": { "$ref": "#/components/schemas/Result" }, "warnings": texts, "infos": texts }), &["status", "data"]),
         "PrometheusData": object(json!({ "status": status, "data": {}, "warnings": texts }), &["status", "data"]),

@@ -7,7 +7,7 @@
 //!   scalar or a string is a plain number, `1.5`.
 
 use crate::model::{Labels, Timestamp};
-use crate::promql::Value;
+use crate::promql::{MatrixSeries, Value};
 
 /// A body that grew beyond what one answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,12 +18,95 @@ pub struct BodyTooLarge {
 }
 
 /// Appends `"resultType":"...","result":...`, the inside of `data`. `bytes_max` bounds what `out` may become; it is
-/// checked after every series.
+/// checked after every few thousand points.
 ///
 /// # Errors
 /// [`BodyTooLarge`]; `out` then holds a part and is of no use.
 pub fn result(value: &Value, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), BodyTooLarge> {
-    let within = |out: &Vec<u8>| if out.len() > bytes_max { Err(BodyTooLarge { bytes_max }) } else { Ok(()) };
+    let mut cursor = Cursor::default();
+    while !cursor.fill(value, out.len().saturating_add(POINTS_AT_ONCE * 26), out) {
+        if out.len() > bytes_max {
+            return Err(BodyTooLarge { bytes_max });
+        }
+    }
+    if out.len() > bytes_max { Err(BodyTooLarge { bytes_max }) } else { Ok(()) }
+}
+
+/// Points written between two looks at a body's length.
+const POINTS_AT_ONCE: usize = 1_024;
+
+/// How much of a result is written: it goes on where it stopped, so that a large body need never be whole in memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cursor {
+    begun: bool,
+    series: usize,
+    point: usize,
+}
+
+impl Cursor {
+    /// Writes on until `out` has `length` bytes or some more; whether the result is whole then.
+    pub fn fill(&mut self, value: &Value, length: usize, out: &mut Vec<u8>) -> bool {
+        if !std::mem::replace(&mut self.begun, true) {
+            begin(value, out);
+        }
+        match value {
+            Value::Scalar { .. } | Value::Text { .. } => return true,
+            Value::Vector(series) => {
+                while let Some(sample) = series.get(self.series) {
+                    if out.len() >= length {
+                        return false;
+                    }
+                    separate(self.series, out);
+                    out.extend_from_slice(br#"{"metric":"#);
+                    labels(&sample.labels, out);
+                    out.extend_from_slice(br#","value":["#);
+                    point(sample.at, sample.value, out);
+                    out.extend_from_slice(b"]}");
+                    self.series += 1;
+                }
+            }
+            Value::Matrix(series) => {
+                while let Some(series) = series.get(self.series) {
+                    if out.len() >= length || !self.series(series, length, out) {
+                        return false;
+                    }
+                    out.extend_from_slice(b"]}");
+                    (self.series, self.point) = (self.series + 1, 0);
+                }
+            }
+        }
+        out.push(b']');
+        true
+    }
+
+    /// The points of one series; whether they are all written.
+    fn series(&mut self, series: &MatrixSeries, length: usize, out: &mut Vec<u8>) -> bool {
+        if self.point == 0 {
+            separate(self.series, out);
+            out.extend_from_slice(br#"{"metric":"#);
+            labels(&series.labels, out);
+            out.extend_from_slice(br#","values":["#);
+        }
+        while let Some(rest) = series.samples.get(self.point..).filter(|rest| !rest.is_empty()) {
+            if out.len() >= length && self.point > 0 {
+                return false;
+            }
+            let some = &rest[..rest.len().min(POINTS_AT_ONCE)];
+            // A point is 16 to 40 bytes; most are near 26: `[1795222800,"1234.567"],`.
+            out.reserve(some.len() * 26);
+            for (place, sample) in some.iter().enumerate() {
+                out.extend_from_slice(if self.point + place == 0 { b"[" } else { b",[" });
+                point(sample.at, sample.value, out);
+                out.push(b']');
+            }
+            self.point += some.len();
+        }
+        true
+    }
+}
+
+/// Up to the first series; the whole of a scalar or a text.
+fn begin(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Scalar { at, value } => {
             out.extend_from_slice(br#""resultType":"scalar","result":["#);
@@ -39,40 +122,9 @@ pub fn result(value: &Value, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), 
             text(value, out);
             out.push(b']');
         }
-        Value::Vector(series) => {
-            out.extend_from_slice(br#""resultType":"vector","result":["#);
-            for (place, sample) in series.iter().enumerate() {
-                separate(place, out);
-                out.extend_from_slice(br#"{"metric":"#);
-                labels(&sample.labels, out);
-                out.extend_from_slice(br#","value":["#);
-                point(sample.at, sample.value, out);
-                out.extend_from_slice(b"]}");
-                within(out)?;
-            }
-            out.push(b']');
-        }
-        Value::Matrix(series) => {
-            out.extend_from_slice(br#""resultType":"matrix","result":["#);
-            for (place, series) in series.iter().enumerate() {
-                separate(place, out);
-                out.extend_from_slice(br#"{"metric":"#);
-                labels(&series.labels, out);
-                out.extend_from_slice(br#","values":["#);
-                // A point is 16 to 40 bytes; most are near 26: `[1795222800,"1234.567"],`.
-                out.reserve(series.samples.len().saturating_mul(26));
-                for (place, sample) in series.samples.iter().enumerate() {
-                    out.extend_from_slice(if place == 0 { b"[" } else { b",[" });
-                    point(sample.at, sample.value, out);
-                    out.push(b']');
-                }
-                out.extend_from_slice(b"]}");
-                within(out)?;
-            }
-            out.push(b']');
-        }
+        Value::Vector(_) => out.extend_from_slice(br#""resultType":"vector","result":["#),
+        Value::Matrix(_) => out.extend_from_slice(br#""resultType":"matrix","result":["#),
     }
-    within(out)
 }
 
 fn separate(place: usize, out: &mut Vec<u8>) {
@@ -133,6 +185,11 @@ pub fn texts<'a>(all: impl IntoIterator<Item = &'a str>, out: &mut Vec<u8>) {
         text(one, out);
     }
     out.push(b']');
+}
+
+/// A whole number.
+pub fn count(value: u64, out: &mut Vec<u8>) {
+    integer(value, out);
 }
 
 /// Seconds with exactly three decimals where there is a fraction, none otherwise: `1.500`, `2`.
@@ -315,7 +372,7 @@ fn scientific(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::model::Sample;
-    use crate::promql::{MatrixSeries, VectorSample};
+    use crate::promql::VectorSample;
     use proptest::prelude::*;
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -432,10 +489,50 @@ mod tests {
     fn a_result_stops_growing_at_its_limit() {
         let at = Timestamp::from_ms(0);
         let one = VectorSample { labels: Labels::default(), at, value: 1.0 };
-        let mut out = Vec::new();
-        let found = result(&Value::Vector(vec![one; 1_000]), 200, &mut out);
-        assert_eq!(found, Err(BodyTooLarge { bytes_max: 200 }));
-        assert!(out.len() < 300, "{}", out.len());
+        let long =
+            MatrixSeries { labels: Labels::default(), samples: vec![Sample { at, value: 1.0 }; 20_000] };
+        for value in [Value::Vector(vec![one; 10_000]), Value::Matrix(vec![long])] {
+            let mut out = Vec::new();
+            assert_eq!(result(&value, 200, &mut out), Err(BodyTooLarge { bytes_max: 200 }));
+            assert!(out.len() < 60_000, "{}", out.len());
+        }
+    }
+
+    #[test]
+    fn a_result_in_pieces_is_the_same_result() {
+        let at = Timestamp::from_ms(0);
+        let series = |n: usize| MatrixSeries {
+            labels: Labels::from_pairs([("n", n.to_string().as_str())]),
+            samples: (0..n)
+                .map(|i| Sample { at: at.plus_ms(i as i64 * 15_500), value: i as f64 / 8.0 })
+                .collect(),
+        };
+        let vector = |n: usize| VectorSample { labels: series(n).labels, at, value: n as f64 };
+        let values = [
+            Value::Matrix([0, 1, 2, 1_023, 1_024, 1_025, 3_000].map(series).into()),
+            Value::Matrix(Vec::new()),
+            Value::Vector((0..100).map(vector).collect()),
+            Value::Scalar { at, value: 1.0 },
+            Value::Text { at, text: "a".into() },
+        ];
+        for value in &values {
+            let whole = written(|out| result(value, usize::MAX, out).expect("bounded by nothing"));
+            for piece in [1, 100, 30_000] {
+                let (mut cursor, mut found, mut pieces) = (Cursor::default(), Vec::new(), 0);
+                loop {
+                    let mut out = Vec::new();
+                    let done = cursor.fill(value, piece, &mut out);
+                    assert!(done || out.len() >= piece && out.len() < piece + 40_000, "{}", out.len());
+                    found.extend(out);
+                    pieces += 1;
+                    if done {
+                        break;
+                    }
+                }
+                assert_eq!(String::from_utf8(found).expect("UTF-8"), whole);
+                assert!(pieces > 1 || whole.len() <= piece + 40_000);
+            }
+        }
     }
 
     /// Doubles as they come: any bits, whole numbers, few decimals.
