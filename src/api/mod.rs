@@ -58,7 +58,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
 use crate::outbound::MailQueue;
-use crate::promql::MemoryPool;
+use crate::promql::{MemoryPool, RangeCache};
 use crate::tsdb::Tsdb;
 
 /// The rooms behind the edge.
@@ -218,6 +218,7 @@ impl Deps {
             options: Arc::new(options.read.clone()),
             active: Arc::default(),
             memory: MemoryPool::new(options.read.memory_bytes_max),
+            cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
         };
         let write = WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -259,6 +260,7 @@ impl Deps {
             lanes: rooms.lanes.clone(),
             limits: Arc::clone(&self.limits),
             memory: Arc::clone(&self.read.memory),
+            cache: Arc::clone(&self.read.cache),
             slugs: Slugs(Arc::clone(&rooms.identity)),
             uptime: self.uptime,
         }

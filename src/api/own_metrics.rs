@@ -17,7 +17,7 @@ use super::limits::Limits;
 use crate::clock::Stopwatch;
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
-use crate::promql::MemoryPool;
+use crate::promql::{MemoryPool, RangeCache};
 use crate::tsdb::{OrgStats, Stats, Tsdb, Writes};
 
 /// Counters of the edge.
@@ -99,6 +99,8 @@ pub struct OwnMetrics {
     pub limits: Arc<Limits>,
     /// What queries hold together.
     pub memory: Arc<MemoryPool>,
+    /// Answers that may be used again.
+    pub cache: Arc<RangeCache>,
     /// What organisations are called.
     pub slugs: Slugs,
     /// Since the start of the process.
@@ -243,8 +245,26 @@ impl OwnMetrics {
 
     fn questions(&self) -> Vec<Family> {
         let memory = self.memory.usage();
+        let cache = self.cache.usage();
         let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
+        let mut found = Family::new(
+            "promlet_query_cache_requests_total",
+            MetricKind::Counter,
+            "Range queries by what was kept of their answer: all, a part, nothing.",
+        );
+        for (result, times) in [("hit", cache.hits), ("extended", cache.extended), ("miss", cache.misses)] {
+            found.row(vec![("result", result.to_owned())], count(times));
+        }
         vec![
+            found,
+            gauge("promlet_query_cache_bytes", "Bytes of answers that are kept.", cache.bytes),
+            gauge("promlet_query_cache_entries", "Answers that are kept.", cache.entries as u64),
+            single(
+                "promlet_query_cache_evicted_total",
+                MetricKind::Counter,
+                "Kept answers that made room for others.",
+                count(cache.evicted),
+            ),
             gauge("promlet_query_memory_bytes", "Bytes that queries hold together.", memory.bytes),
             gauge("promlet_query_memory_limit_bytes", "Bytes that they may hold.", memory.bytes_max),
             single(

@@ -2,10 +2,11 @@
 //!
 //! `syntax` reads text into a tree, `plan` resolves the tree into typed nodes, `eval` runs the nodes over one
 //! organisation's snapshot: labels first, then series by series over all steps at once. `explain` tells what a plan will
-//! cost, and what each of its nodes did cost.
+//! cost, and what each of its nodes did cost. `cache` keeps answers of range queries for as long as they are true.
 
 mod annotations;
 mod budget;
+mod cache;
 mod error;
 mod eval;
 pub mod explain;
@@ -17,6 +18,7 @@ mod value;
 
 pub use annotations::Annotations;
 pub use budget::{Budget, Limits, Progress, QueryStats};
+pub use cache::{CacheUse, RangeCache};
 pub use error::QueryError;
 pub use functions::{FUNCTIONS, Function, function};
 pub use memory::{Lease, MemoryPool, MemoryUse, NoRoom};

@@ -10,9 +10,9 @@ use axum::response::Response;
 use serde_json::json;
 
 use super::metrics::{array, range, selectors};
-use super::query::ReadDeps;
 use super::query::answer::Answer;
-use super::query::asking::{Running, Style, TRUNCATED, admit_steps, timeout};
+use super::query::asking::{How, Running, Style, TRUNCATED, admit_steps, timeout};
+use super::query::{ReadDeps, flag};
 use crate::api::body;
 use crate::api::callers::{Endpoint, Entered, MountReader};
 use crate::api::encoding::Coding;
@@ -179,7 +179,7 @@ struct Question {
     steps: Steps,
     instant: bool,
     limit: Option<usize>,
-    lookback_ms: Option<i64>,
+    how: How,
 }
 
 impl Question {
@@ -189,7 +189,8 @@ impl Question {
             return Err(ApiError::invalid_parameter("lookback_delta", "a lookback must be positive"));
         }
         let text = params.one(&["query"])?.unwrap_or_default();
-        Ok(Question { text, steps, instant, limit: limit(params)?, lookback_ms })
+        let how = How { lookback_ms, nocache: flag(params, "nocache")? };
+        Ok(Question { text, steps, instant, limit: limit(params)?, how })
     }
 
     async fn ask(self, deps: &ReadDeps, entered: Entered, timeout: Option<Duration>) -> ApiResult<Response> {
@@ -201,7 +202,7 @@ impl Question {
     fn run(self, running: &mut Running) -> ApiResult<Answer> {
         let expr = running.expression("query", &self.text).map_err(in_parameter("query"))?;
         let query = Query { expr, text: self.text, steps: self.steps, instant: self.instant };
-        let answer = running.evaluate(&query, self.lookback_ms).map_err(in_parameter("query"))?;
+        let answer = running.evaluate(&query, self.how).map_err(in_parameter("query"))?;
         let infos = running.annotate(answer.annotations);
         let mut value = answer.value;
         running.truncate(&mut value, self.limit);

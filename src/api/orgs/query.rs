@@ -12,8 +12,8 @@ use axum::extract::{RawQuery, State};
 use axum::response::Response;
 
 use answer::Answer;
+use asking::{How, Running, Style, admit_steps, series_count, timeout};
 pub use asking::{ReadDeps, ReadOptions};
-use asking::{Running, Style, admit_steps, series_count, timeout};
 use structured::Shape;
 
 use crate::api::callers::{Endpoint, Grant, Reader};
@@ -86,6 +86,7 @@ struct Question {
     ask: Ask,
     mode: Mode,
     explain: bool,
+    how: How,
 }
 
 enum Ask {
@@ -117,7 +118,9 @@ struct When {
 async fn answer(asked: Asked, mode: Mode, form: Form) -> ApiResult<Response> {
     let (State(deps), reader, PathOf(slug), RawQuery(query)) = asked;
     let mut params = Params::of_query(query.as_deref())?;
-    let question = Question { ask: ask(&mut params, form)?, mode, explain: flag(&mut params, "explain")? };
+    let how = How { lookback_ms: None, nocache: flag(&mut params, "nocache")? };
+    let question =
+        Question { ask: ask(&mut params, form)?, mode, explain: flag(&mut params, "explain")?, how };
     let endpoint = match (&question.ask, question.mode) {
         (Ask::Expression(_), _) => Endpoint::Expr,
         (Ask::Structured(_), Mode::Range) => Endpoint::Range,
@@ -207,7 +210,7 @@ fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Answ
     let query = Query { expr, text, steps: when.steps, instant };
     let (answer, plan) = match question.explain {
         true => running.explain(&query).map(|(answer, plan)| (answer, Some(plan)))?,
-        false => (running.evaluate(&query, None)?, None),
+        false => (running.evaluate(&query, question.how)?, None),
     };
     let infos = running.annotate(answer.annotations);
     let mut value = answer.value;

@@ -153,10 +153,7 @@ impl<'a> Estimator<'a> {
                 Ok((Rows::of(labels), tree))
             }
             MatrixSource::Subquery { expr, step_ms } => {
-                let step_ms = (*step_ms).max(1);
-                let steps = usize::try_from(last.saturating_sub(first) / step_ms).unwrap_or(usize::MAX);
-                let inner =
-                    Span { first_ms: first.saturating_add(1), last_ms: last, steps: steps.saturating_add(1) };
+                let inner = inner_span(first, last, (*step_ms).max(1));
                 let (rows, tree) = self.vector(expr, inner)?;
                 Ok((rows.clone(), over(Node::Matrix(node), rows.count, 0, vec![tree])))
             }
@@ -241,7 +238,9 @@ impl<'a> Estimator<'a> {
                 (Rows::unknown(groups.count.saturating_mul(times)), inputs)
             }
         };
-        let bytes = rows_bytes(rows.count, span.steps);
+        // A sum keeps a correction and a count beside each value, a mean and a variance as much.
+        let columns = if matches!(node, VectorNode::Aggregate(_)) { 4 } else { 1 };
+        let bytes = rows_bytes(rows.count, span.steps).saturating_mul(columns);
         let tree = over(Node::Vector(node), rows.count, bytes, inputs);
         Ok((rows, tree))
     }
@@ -268,6 +267,17 @@ impl<'a> Estimator<'a> {
         };
         Ok((out, inputs))
     }
+}
+
+/// A subquery's steps: the absolute multiples of its step in `(after, until]`.
+fn inner_span(after: i64, until: i64, step_ms: i64) -> Span {
+    let first_ms = after.div_euclid(step_ms).saturating_add(1).saturating_mul(step_ms);
+    if first_ms > until {
+        return Span { first_ms, last_ms: first_ms, steps: 0 };
+    }
+    let further = until.saturating_sub(first_ms) / step_ms;
+    let last_ms = first_ms.saturating_add(further.saturating_mul(step_ms));
+    Span { first_ms, last_ms, steps: usize::try_from(further).unwrap_or(usize::MAX).saturating_add(1) }
 }
 
 /// The groups that rows fall into by the labels that `keep` keeps.

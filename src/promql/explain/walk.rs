@@ -2,8 +2,8 @@
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 use crate::promql::plan::{
-    AggregateNode, HistogramWhat, Join, MatrixNode, MatrixSource, Param, Relabel, ScalarNode,
-    Selector, VectorNode, When,
+    AggregateNode, HistogramWhat, Join, MatrixNode, MatrixSource, Param, Relabel, ScalarNode, Selector,
+    VectorNode, When,
 };
 use crate::promql::syntax::tree::{BinaryOp, Cardinality, Grouping, Matching};
 

@@ -20,7 +20,9 @@ use crate::model::{Access, MatchOp, Matcher, Steps};
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
 use crate::promql::syntax::{self, Caps};
-use crate::promql::{self, Annotations, Answer, Budget, Lease, MemoryPool, Query, QueryError, Value};
+use crate::promql::{
+    self, Annotations, Answer, Budget, Lease, MemoryPool, Query, QueryError, RangeCache, Value,
+};
 use crate::tsdb::{Snapshot, Tsdb};
 
 /// What the discover and query endpoints need, the Prometheus mount included.
@@ -38,6 +40,8 @@ pub struct ReadDeps {
     pub active: Arc<Active>,
     /// What they hold together.
     pub memory: Arc<MemoryPool>,
+    /// Answers that may be used again.
+    pub cache: Arc<RangeCache>,
 }
 
 /// What one question may cost (API.md C5, E).
@@ -56,10 +60,13 @@ pub struct ReadOptions {
     pub body_bytes_max: usize,
     /// Bytes of values that all questions hold together; half of them for one organisation.
     pub memory_bytes_max: u64,
+    /// Bytes of answers that are kept to be used again; half of them for one organisation. Zero keeps none.
+    pub cache_bytes_max: u64,
 }
 
 impl Default for ReadOptions {
     /// 30 seconds, a year, 256 MiB, a GiB: room for two of the largest questions of one organisation, and as much beside.
+    /// 64 MiB of kept answers are four million points.
     fn default() -> ReadOptions {
         ReadOptions {
             promql: promql::Options::default(),
@@ -68,6 +75,7 @@ impl Default for ReadOptions {
             range_ms_max: 365 * 86_400_000,
             body_bytes_max: 256 << 20,
             memory_bytes_max: 1 << 30,
+            cache_bytes_max: 64 << 20,
         }
     }
 }
@@ -89,6 +97,7 @@ pub(in crate::api::orgs) struct Running {
     cancelled: Arc<AtomicBool>,
     coding: Coding,
     lease: Arc<Lease>,
+    cache: Arc<RangeCache>,
     /// Its place among the questions under way, if it is one that takes long.
     listed: Option<Listed>,
 }
@@ -156,6 +165,7 @@ impl ReadDeps {
             self.active.list(org, entry)
         });
         let lease = Arc::new(self.memory.lease(org));
+        let cache = Arc::clone(&self.cache);
         let work = move || {
             let snapshot = tsdb.snapshot(&access);
             let warnings = Vec::new();
@@ -171,6 +181,7 @@ impl ReadDeps {
                 cancelled,
                 coding,
                 lease,
+                cache,
                 listed,
             };
             if running.grant.embed && running.snapshot.is_scoped() {
@@ -242,17 +253,18 @@ impl Running {
         Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this expression"))
     }
 
-    /// Evaluates within the deadline.
+    /// Evaluates within the deadline, or takes what is kept of an earlier answer as far as it is still true.
     ///
     /// # Errors
     /// As [`promql::QueryError`] maps; 503 `query_timeout` also where the question waited too long for its turn.
-    pub(in crate::api::orgs) fn evaluate(
-        &self,
-        query: &Query,
-        lookback_ms: Option<i64>,
-    ) -> ApiResult<Answer> {
-        let options = self.evaluation(lookback_ms);
-        self.within(|budget| promql::run(query, &self.snapshot, &options, budget))
+    pub(in crate::api::orgs) fn evaluate(&self, query: &Query, how: How) -> ApiResult<Answer> {
+        let options = self.evaluation(how.lookback_ms);
+        self.within(|budget| {
+            if how.nocache {
+                return promql::run(query, &self.snapshot, &options, budget);
+            }
+            self.cache.run(query, (&self.access, &self.snapshot), &options, budget)
+        })
     }
 
     /// Evaluates, and tells what each part cost.
@@ -382,6 +394,15 @@ fn at_most_ten(mut texts: Vec<String>, kind: &str) -> Vec<String> {
     texts
 }
 
+/// What a request says of its evaluation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::api::orgs) struct How {
+    /// Another lookback than the server's.
+    pub(in crate::api::orgs) lookback_ms: Option<i64>,
+    /// Everything is computed anew, and nothing is kept.
+    pub(in crate::api::orgs) nocache: bool,
+}
+
 /// Whose bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::api::orgs) enum Style {
@@ -445,6 +466,7 @@ mod tests {
             options: Arc::new(ReadOptions::default()),
             active: Arc::default(),
             memory: MemoryPool::new(1 << 30),
+            cache: Arc::new(RangeCache::new(0)),
         }
     }
 
