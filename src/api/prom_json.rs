@@ -247,52 +247,88 @@ fn write_number(value: f64, form: Form, out: &mut Vec<u8>) {
     }
     let magnitude = value.abs();
     if magnitude < EXACT_MAX {
-        if let Some(whole) = exact(magnitude) {
+        let whole = whole_part(magnitude);
+        if same(whole, magnitude) {
             integer(whole, out);
             return;
         }
         // A decimal of at most 15 digits belongs to one double only, so one that reads back is the shortest there is.
-        let scaled = (magnitude * 1_000.0).round();
-        if scaled < 1e15
-            && scaled / 1_000.0 == magnitude
-            && let Some(thousandths) = exact(scaled)
-        {
-            thousands(thousandths, out);
-            return;
+        if magnitude < 1e12 {
+            let thousandths = whole_part(magnitude * 1_000.0 + 0.5);
+            if same_quotient(thousandths, magnitude) {
+                thousands(thousandths, out);
+                return;
+            }
         }
     }
     let mut buffer = zmij::Buffer::new();
-    let mut room = [0; 32];
-    let (digits, exponent) = digits(buffer.format_finite(magnitude), &mut room);
+    let shortest = buffer.format_finite(magnitude).as_bytes();
+    // An exponent has three digits and a sign at most. Without one the digits are in their places already.
+    let last = shortest.len().saturating_sub(5);
+    let Some(place) = shortest[last..].iter().position(|byte| *byte == b'e') else {
+        out.extend_from_slice(shortest.strip_suffix(b".0").unwrap_or(shortest));
+        return;
+    };
+    let (mantissa, exponent) = (&shortest[..last + place], exponent_of(&shortest[last + place + 1..]));
     if form == Form::Fixed || (1e-6..1e21).contains(&magnitude) {
+        let mut room = [0; 32];
+        let (digits, exponent) = digits(mantissa, exponent, &mut room);
         plain(digits, exponent, out);
     } else {
-        scientific(digits, exponent, out);
+        out.extend_from_slice(mantissa.strip_suffix(b".0").unwrap_or(mantissa));
+        write_exponent(exponent, out);
     }
 }
 
-/// The whole number that `value` is, if it is one; `value` is neither negative nor beyond [`EXACT_MAX`].
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, and within 53 bits")]
-fn exact(value: f64) -> Option<u64> {
-    (value.trunc() == value).then_some(value as u64)
+/// The whole part of a number that is neither negative nor beyond [`EXACT_MAX`].
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "that is what is asked for, within 53 bits")]
+fn whole_part(value: f64) -> u64 {
+    value as i64 as u64
+}
+
+/// Whether a number of at most 53 bits is that double.
+#[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "within 53 bits the cast is exact, and so is the question")]
+fn same(whole: u64, value: f64) -> bool {
+    whole as f64 == value
+}
+
+/// Whether a thousandth of a number of at most 53 bits rounds to that double.
+#[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "the question is whether it is the same double")]
+fn same_quotient(thousandths: u64, value: f64) -> bool {
+    thousandths as f64 / 1_000.0 == value
 }
 
 fn ascii(digit: u64) -> u8 {
     b'0' + u8::try_from(digit % 10).unwrap_or(0)
 }
 
+/// `00` to `99`.
+const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849\
+    5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+
 fn integer(mut value: u64, out: &mut Vec<u8>) {
     let mut digits = [0_u8; 20];
     let mut first = digits.len();
-    loop {
+    while value >= 100 {
+        first -= 2;
+        digits[first..first + 2].copy_from_slice(pair(value % 100));
+        value /= 100;
+    }
+    if value >= 10 {
+        first -= 2;
+        digits[first..first + 2].copy_from_slice(pair(value));
+    } else {
         first -= 1;
         digits[first] = ascii(value);
-        value /= 10;
-        if value == 0 {
-            break;
-        }
     }
     out.extend_from_slice(&digits[first..]);
+}
+
+/// The two digits of a number below 100.
+#[expect(clippy::cast_possible_truncation, reason = "below 100")]
+fn pair(value: u64) -> &'static [u8] {
+    let at = (value % 100) as usize * 2;
+    &PAIRS[at..at + 2]
 }
 
 /// `n / 1000` with the zeros at its end left out; `n` is no multiple of 1000.
@@ -305,30 +341,31 @@ fn thousands(n: u64, out: &mut Vec<u8>) {
 }
 
 /// The significant digits without zeros at either end, into `digits` (17 at most, zeros before them aside), and the power
-/// of ten of the first: `1.25e-7` is `125` and -7.
-fn digits<'d>(shortest: &str, digits: &'d mut [u8; 32]) -> (&'d [u8], i32) {
-    let (mut length, mut zeros, mut whole) = (0, 0, 0);
-    let (mut exponent, mut after_point) = (0, false);
-    for (place, byte) in shortest.bytes().enumerate() {
-        match byte {
-            b'.' => after_point = true,
-            b'e' | b'E' => {
-                exponent = shortest[place + 1..].parse().unwrap_or(0);
-                break;
-            }
-            digit => {
-                whole += i32::from(!after_point);
-                if length == 0 && digit == b'0' {
-                    zeros += 1;
-                } else if let Some(slot) = digits.get_mut(length) {
-                    *slot = digit;
-                    length += 1;
-                }
-            }
+/// of ten of the first: `1.25` and -7 are `125` and -7.
+fn digits<'d>(mantissa: &[u8], exponent: i32, digits: &'d mut [u8; 32]) -> (&'d [u8], i32) {
+    let (mut length, mut zeros, mut whole, mut after_point) = (0, 0, 0, false);
+    for byte in mantissa {
+        if *byte == b'.' {
+            after_point = true;
+            continue;
+        }
+        whole += i32::from(!after_point);
+        if length == 0 && *byte == b'0' {
+            zeros += 1;
+        } else if let Some(slot) = digits.get_mut(length) {
+            *slot = *byte;
+            length += 1;
         }
     }
     let length = digits[..length].iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1);
     (&digits[..length], exponent + whole - zeros - 1)
+}
+
+/// `-7`, `21`, `+21`.
+fn exponent_of(text: &[u8]) -> i32 {
+    let digits = text.iter().filter(|byte| byte.is_ascii_digit());
+    let magnitude = digits.fold(0, |value: i32, digit| value * 10 + i32::from(digit - b'0'));
+    if text.first() == Some(&b'-') { -magnitude } else { magnitude }
 }
 
 fn plain(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
@@ -353,13 +390,8 @@ fn plain(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
     }
 }
 
-fn scientific(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
-    let (first, rest) = digits.split_at(digits.len().min(1));
-    out.extend_from_slice(first);
-    if !rest.is_empty() {
-        out.push(b'.');
-        out.extend_from_slice(rest);
-    }
+/// `e-07`, `e+21`: two digits at least.
+fn write_exponent(exponent: i32, out: &mut Vec<u8>) {
     out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
     let exponent = u64::from(exponent.unsigned_abs());
     if exponent < 10 {
