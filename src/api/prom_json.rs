@@ -281,19 +281,31 @@ fn write_number(value: f64, form: Form, out: &mut Vec<u8>) {
 }
 
 /// The whole part of a number that is neither negative nor beyond [`EXACT_MAX`].
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "that is what is asked for, within 53 bits")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "that is what is asked for, within 53 bits"
+)]
 fn whole_part(value: f64) -> u64 {
     value as i64 as u64
 }
 
 /// Whether a number of at most 53 bits is that double.
-#[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "within 53 bits the cast is exact, and so is the question")]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    reason = "within 53 bits the cast is exact, and so is the question"
+)]
 fn same(whole: u64, value: f64) -> bool {
     whole as f64 == value
 }
 
 /// Whether a thousandth of a number of at most 53 bits rounds to that double.
-#[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "the question is whether it is the same double")]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    reason = "the question is whether it is the same double"
+)]
 fn same_quotient(thousandths: u64, value: f64) -> bool {
     thousandths as f64 / 1_000.0 == value
 }
@@ -303,7 +315,8 @@ fn ascii(digit: u64) -> u8 {
 }
 
 /// `00` to `99`.
-const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849\
+const PAIRS: &[u8; 200] =
+    b"0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849\
     5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
 
 fn integer(mut value: u64, out: &mut Vec<u8>) {

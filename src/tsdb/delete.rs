@@ -180,7 +180,7 @@ impl Tsdb {
         now: Timestamp,
     ) -> Result<u64, DeleteError> {
         let draft =
-            Draft { org: store.org, kind: Kind::Delete, body: deletion.encode(), greatest_ms: i64::MIN };
+            Draft::new(store.org, Kind::Delete, deletion.encode());
         let Some(manifest) = &self.manifest else {
             self.commit(vec![draft], now)?;
             return Ok(0);
@@ -220,7 +220,7 @@ impl Tsdb {
     pub fn drop_org(&self, org: OrgId, now: Timestamp) -> Result<(), UpkeepError> {
         let place = self.place()?;
         place.manifest.set_dropped(org)?;
-        let draft = Draft { org, kind: Kind::Dropped, body: vec![0], greatest_ms: i64::MIN };
+        let draft = Draft::new(org, Kind::Dropped, vec![0]);
         self.commit(vec![draft], now).map_err(UpkeepError::Log)?;
         let _alone = self.compactor.lock().unwrap_or_else(PoisonError::into_inner);
         self.finish_drops(place)

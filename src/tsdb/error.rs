@@ -36,6 +36,9 @@ pub enum AppendError {
     /// The store is closing.
     #[error("the store is closed")]
     Closed,
+    /// Nothing was stored: the batch was split by its looks, and they deceive.
+    #[error("the batch must be decoded without guessing")]
+    Guessed,
 }
 
 /// What the file system answered, to what, where.

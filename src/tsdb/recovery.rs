@@ -377,7 +377,7 @@ impl Recovery {
             };
             let path = folder.series.join(&name);
             let mut on_record = |kind, body: &[u8]| {
-                stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()
+                stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
             };
             match registry::read(&path, folder.store, org, &mut on_record)? {
                 ReadRegistry::Valid(end) => {
@@ -411,7 +411,7 @@ impl Recovery {
                 deletions.insert(header.seq);
             }
             match stores.apply(
-                Record { seq: header.seq, org: header.org, kind, body },
+                Record::read(header.seq, header.org, kind, body),
                 &mut scratch,
                 Some(rows),
             ) {

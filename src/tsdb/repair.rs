@@ -393,7 +393,7 @@ impl<'l> Log<'l> {
                 }
             }
             Kind::Series => {
-                if self.stores.apply(Record { seq, org, kind, body }, scratch, None).is_err() {
+                if self.stores.apply(Record::read(seq, org, kind, body), scratch, None).is_err() {
                     lost.records(seq, seq);
                     return out.marks_until(seq + 1);
                 }
@@ -425,7 +425,7 @@ fn define_registered(stores: &Stores, dir: &Path, store: StoreId) -> Result<(), 
     for name in disk::names(&series)? {
         let Some(org) = registry::org_of(&name) else { continue };
         registry::read(&series.join(&name), store, org, &mut |kind, body| {
-            stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()
+            stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
         })?;
     }
     Ok(())

@@ -238,7 +238,7 @@ impl Tsdb {
         if space.free < needed {
             return Err(SealError::DiskFull { free: space.free, needed });
         }
-        let draft = Draft { org: store.org, kind: Kind::Seal, body: seal_body(until), greatest_ms: i64::MIN };
+        let draft = Draft::new(store.org, Kind::Seal, seal_body(until));
         let outcomes = parts.log.commit(vec![draft], now).map_err(SealError::Log)?;
         let seal_seq = outcomes.first().map_or(0, |outcome| outcome.record_seq);
         let mut written = Vec::new();

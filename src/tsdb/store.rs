@@ -18,7 +18,7 @@ use super::series::table::Table;
 use super::series::{metadata, registry};
 use super::side::Side;
 use super::side::record::decode_starts;
-use super::wal::log::Outcome;
+use super::wal::log::{Draft, Outcome};
 use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
@@ -239,6 +239,21 @@ pub(super) struct Record<'b> {
     pub(super) org: OrgId,
     pub(super) kind: Kind,
     pub(super) body: &'b [u8],
+    /// What a body of [`Kind::Samples`] says, where that is known.
+    pub(super) samples: Option<&'b [LogSample]>,
+}
+
+impl<'b> Record<'b> {
+    /// What was read.
+    pub(super) const fn read(seq: u64, org: OrgId, kind: Kind, body: &'b [u8]) -> Record<'b> {
+        Record { seq, org, kind, body, samples: None }
+    }
+
+    /// What has just been logged.
+    pub(super) fn of(seq: u64, draft: &'b Draft) -> Record<'b> {
+        let Draft { org, kind, body, samples, .. } = draft;
+        Record { seq, org: *org, kind: *kind, body, samples: Some(samples) }
+    }
 }
 
 /// All organisations.
@@ -352,7 +367,7 @@ impl Stores {
 
     /// As [`Stores::apply`], for what few series have.
     fn apply_side(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
-        let Record { seq, org, kind, body } = record;
+        let Record { seq, org, kind, body, .. } = record;
         let store = self.org_or_new(org);
         let table = rows.map(|_| store.table());
         let knows = |series| table.as_ref().is_none_or(|table| table.knows(series));
@@ -400,7 +415,7 @@ impl Stores {
         scratch: &mut Vec<LogSample>,
         rows: Option<&RowSeqs>,
     ) -> Result<Outcome, Damage> {
-        let Record { seq, org, kind, body } = record;
+        let Record { seq, org, kind, body, samples } = record;
         if kind == Kind::Dropped {
             self.drop_org(org);
             return Ok(Outcome { record_seq: seq, ..Outcome::default() });
@@ -416,7 +431,13 @@ impl Stores {
         }
         match kind {
             Kind::Samples => {
-                samples::decode(body, scratch)?;
+                if samples.is_none() || cfg!(debug_assertions) {
+                    samples::decode(body, scratch)?;
+                }
+                debug_assert!(
+                    samples.is_none_or(|samples| samples == &**scratch),
+                    "another record was logged"
+                );
                 let store = self.org_or_new(org);
                 let mut orphans = 0;
                 if rows.is_some() {
@@ -428,8 +449,9 @@ impl Stores {
                     scratch.retain(|sample| table.knows(sample.series));
                     orphans = (all - scratch.len()) as u64;
                 }
-                store.arrivals.note(scratch);
-                let least_ms = scratch.iter().map(|sample| sample.at_ms).min();
+                let samples = samples.unwrap_or(scratch);
+                store.arrivals.note(samples);
+                let least_ms = samples.iter().map(|sample| sample.at_ms).min();
                 if let Some(least_ms) = least_ms {
                     store.changes.note(least_ms);
                 }
@@ -437,7 +459,7 @@ impl Stores {
                 let skip = rows.map_or(&[][..], |rows| rows.of(org));
                 let mut outcome = store
                     .head
-                    .apply(seq, scratch, |series| skip.get(series as usize).is_some_and(|have| seq <= *have));
+                    .apply(seq, samples, |series| skip.get(series as usize).is_some_and(|have| seq <= *have));
                 outcome.orphans = orphans;
                 if let Some(least_ms) = least_ms {
                     store.changes.note(least_ms);

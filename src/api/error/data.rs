@@ -62,6 +62,8 @@ impl From<AppendError> for ApiError {
                     .with_retry_after(jittered_retry())
             }
             AppendError::Closed => ApiError::shutting_down(),
+            // Its caller decodes again.
+            AppendError::Guessed => ApiError::internal("a batch was decoded by guessing alone"),
         }
     }
 }
@@ -100,6 +102,7 @@ mod tests {
             (AppendError::DiskFull { free: 1, needed: 2 }, Code::StorageDegraded),
             (AppendError::AtCapacity { what: Capacity::MemoryShare, used: 2, allowed: 1 }, Code::AtCapacity),
             (AppendError::Closed, Code::ShuttingDown),
+            (AppendError::Guessed, Code::Internal),
         ];
         for (error, code) in cases {
             let error = ApiError::from(error);
