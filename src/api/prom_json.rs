@@ -338,7 +338,6 @@ fn integer(mut value: u64, out: &mut Vec<u8>) {
 }
 
 /// The two digits of a number below 100.
-#[expect(clippy::cast_possible_truncation, reason = "below 100")]
 fn pair(value: u64) -> &'static [u8] {
     let at = (value % 100) as usize * 2;
     &PAIRS[at..at + 2]

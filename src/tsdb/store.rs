@@ -398,6 +398,22 @@ impl Stores {
         Ok(outcome)
     }
 
+    /// As [`Stores::apply`], for a deletion.
+    fn apply_deletion(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
+        let Record { seq, org, body, .. } = record;
+        let deletion = Deletion::decode(body)?;
+        let store = self.org_or_new(org);
+        store.last_seq.store(seq, Ordering::Release);
+        // A row of a checkpoint from after it tells of it, and may have newer samples in its place.
+        let knows = |have: &[u64], series: u32| have.get(series as usize).is_some_and(|have| seq <= *have);
+        let floats = rows.map_or(&[][..], |rows| rows.of(org));
+        let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
+        store.changes.note(deletion.from_ms);
+        deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series));
+        store.changes.note(deletion.from_ms);
+        Ok(Outcome { record_seq: seq, ..Outcome::default() })
+    }
+
     pub(super) fn set_limits(&self, org: OrgId, limits: OrgLimits) {
         *self.org_or_new(org).limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
     }
@@ -498,20 +514,7 @@ impl Stores {
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
                 Ok(Outcome { record_seq: seq, ..Outcome::default() })
             }
-            Kind::Delete => {
-                let deletion = Deletion::decode(body)?;
-                let store = self.org_or_new(org);
-                store.last_seq.store(seq, Ordering::Release);
-                // A row of a checkpoint from after it tells of it, and may have newer samples in its place.
-                let knows =
-                    |have: &[u64], series: u32| have.get(series as usize).is_some_and(|have| seq <= *have);
-                let floats = rows.map_or(&[][..], |rows| rows.of(org));
-                let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
-                store.changes.note(deletion.from_ms);
-                deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series));
-                store.changes.note(deletion.from_ms);
-                Ok(Outcome { record_seq: seq, ..Outcome::default() })
-            }
+            Kind::Delete => self.apply_deletion(record, rows),
             Kind::Mark | Kind::Switch | Kind::Dropped => Ok(Outcome::default()),
         }
     }

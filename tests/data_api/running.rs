@@ -226,3 +226,58 @@ async fn a_range_asked_for_again_reads_nothing_unless_something_came_or_it_is_re
         assert!(page.contains(line), "{line}\n{page}");
     }
 }
+
+#[tokio::test]
+async fn a_large_answer_comes_in_pieces_and_is_the_same() {
+    let stage = Stage::with_shop().await;
+    // 61 series of eleven thousand points each.
+    let ones: Vec<(i64, f64)> = vec![((NOW - 11_000) * 1_000, 1.5)];
+    let names: Vec<String> = (0..61).map(|n| n.to_string()).collect();
+    let labels: Vec<[(&str, &str); 2]> =
+        names.iter().map(|n| [("__name__", "wide"), ("n", n.as_str())]).collect();
+    let series: Vec<(&[(&str, &str)], &[(i64, f64)])> =
+        labels.iter().map(|labels| (labels.as_slice(), ones.as_slice())).collect();
+    stage.write(&series).await;
+    let expr = escaped("sum_over_time(wide[4h])");
+    let path =
+        format!("/api/v1/orgs/acme/query/expr-range?expr={expr}&start={}&end={NOW}&step=1", NOW - 10_999);
+    for accept in ["identity", "gzip"] {
+        let request = ask("GET", &path, &stage.cabinet).header("accept-encoding", accept);
+        let request = request.body(Body::empty()).expect("a request");
+        let response = stage.house.router.clone().oneshot(request).await.expect("infallible");
+        assert_eq!(response.status(), 200);
+        assert!(response.headers().get("content-length").is_none(), "nobody knows it yet");
+        let mut body = response.into_body();
+        let (mut pieces, mut all) = (0, Vec::new());
+        while let Some(frame) = body.frame().await {
+            pieces += 1;
+            all.extend_from_slice(&frame.expect("no error").into_data().expect("data"));
+        }
+        if accept == "gzip" {
+            let mut text = Vec::new();
+            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&all[..]), &mut text).expect("gzip");
+            all = text;
+        }
+        assert!(pieces > 20, "{pieces}");
+        let value: Value = serde_json::from_slice(&all).expect("JSON, whole");
+        let result = value["data"]["result"].as_array().expect("a list");
+        assert_eq!(result.len(), 61);
+        for series in result {
+            let points = series["values"].as_array().expect("a list");
+            assert_eq!((points.len(), &points[10_999]), (11_000, &json!([NOW, "1.5"])));
+        }
+        assert_eq!((&value["stats"]["series"], &value["warnings"]), (&json!(61), &json!([])));
+    }
+    // What the answer held is given back with it.
+    let page = stage.house.get("/metrics", &Who::Nobody).await.body;
+    assert!(page.contains("promlet_query_memory_bytes 0\n"), "{page}");
+}
+
+#[tokio::test]
+async fn memory_that_no_query_may_have_is_refused_with_the_numbers() {
+    let stage = Stage::with_shop().await;
+    let expr = escaped("max_over_time(vector(time())[100y:1ms])");
+    let reply = stage.get(&format!("query/expr-instant?expr={expr}")).await;
+    reply.is(422, "query_too_expensive");
+    assert!(reply.text("detail").contains("more than the 268435456 a query may use"), "{}", reply.body);
+}

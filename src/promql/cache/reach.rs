@@ -39,6 +39,7 @@ impl Reach {
     }
 
     /// The newest sample that the step at `step_ms` may depend on; none if it depends on none.
+    #[cfg(test)]
     pub(super) fn newest(&self, step_ms: i64) -> Option<i64> {
         let of_step = self.steps.map(|(_, newest)| step_ms.saturating_add(newest));
         of_step.max(self.pinned.map(|(_, newest)| newest))

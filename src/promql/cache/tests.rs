@@ -10,7 +10,7 @@ const ORG: OrgId = OrgId(7);
 const ROOM: u64 = 1 << 20;
 
 fn labels(name: &str, i: usize) -> Labels {
-    let job = if i % 2 == 0 { "a" } else { "b" };
+    let job = if i.is_multiple_of(2) { "a" } else { "b" };
     Labels::from_pairs([("__name__", name), ("job", job), ("i", i.to_string().as_str())])
 }
 

@@ -107,6 +107,7 @@ struct Seen {
 }
 
 /// How things stood before a node was evaluated.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     stats: QueryStats,
     watch: Stopwatch,
