@@ -1,3 +1,5 @@
+//! Kept answers against evaluations: the laws, and what is kept for how long.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Plans as their readers see them: words, expectations, what came of them.
+
 use super::*;
 use crate::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps, Timestamp};
 use crate::promql::syntax::{Caps, parse};
