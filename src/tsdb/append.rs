@@ -7,6 +7,7 @@ use super::error::AppendError;
 use super::options::OrgLimits;
 use super::quota::Gate;
 use super::report::AppendReport;
+use super::retain;
 use super::series::definition::Definitions;
 use super::series::labels::{self, series_text};
 use super::series::{metadata, table::SeriesLimit};
@@ -53,7 +54,7 @@ pub(super) fn prepare(
 ) -> Result<Prepared, AppendError> {
     let limits = store.limits();
     let mut report = AppendReport::default();
-    let window = Window::new(clocked, &limits, store.usage.newest());
+    let window = Window::new(clocked, &limits, store.usage.newest(), batch);
     let ids = resolve(store, batch, &limits, &window, &mut report)?;
     let mut admitted = Vec::with_capacity(batch.samples.len());
     for (series, id) in batch.series.iter().zip(&ids) {
@@ -231,18 +232,25 @@ pub(super) struct Window {
 
 impl Window {
     /// `newest` is the organisation's newest sample before this request; one that is ahead of the clock counts as now.
-    fn new(Clocked { now, ahead_max }: Clocked, limits: &OrgLimits, newest: Option<Timestamp>) -> Window {
-        let oldest = limits.retention.map_or(Timestamp::MIN, |retention| now.minus(retention));
-        let oldest = oldest.max(Timestamp::from_ms(YEAR_1_MS));
+    /// Retention counts the request's own newest, too, so that nothing is taken that would be hidden at once.
+    fn new(
+        Clocked { now, ahead_max }: Clocked,
+        limits: &OrgLimits,
+        newest: Option<Timestamp>,
+        batch: &WriteBatch<'_>,
+    ) -> Window {
+        let last = ahead_max.map_or(Timestamp::MAX, |ahead| now.plus(ahead));
+        let kept_from = limits.retention.and_then(|age| {
+            let floats = batch.samples.iter().map(|sample| sample.at);
+            let own =
+                floats.chain(batch.histograms.iter().map(|sample| sample.at)).filter(|at| *at <= last).max();
+            retain::horizon(Some(age), newest.max(own), now)
+        });
+        let oldest = kept_from.unwrap_or(Timestamp::MIN).max(Timestamp::from_ms(YEAR_1_MS));
         let newest = newest.map(|newest| newest.min(now));
         let late = newest.zip(limits.ooo_window).map(|(newest, window)| (newest.minus(window), newest));
         let late = late.filter(|(first, _)| *first > oldest);
-        Window {
-            first: late.map_or(oldest, |(first, _)| first),
-            late,
-            last: ahead_max.map_or(Timestamp::MAX, |ahead| now.plus(ahead)),
-            now,
-        }
+        Window { first: late.map_or(oldest, |(first, _)| first), late, last, now }
     }
 
     /// Whether a series of the batch has samples, and none of them is taken.

@@ -24,6 +24,7 @@ mod disk;
 mod error;
 mod head;
 mod manifest;
+mod opening;
 mod options;
 mod quota;
 mod recovery;
@@ -51,6 +52,7 @@ pub use delete::{DeleteError, DeleteReport};
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;
+pub use opening::{Go, Onlooker, Phase, Step};
 pub use options::{Durability, Options, OrgLimits};
 pub use repair::{RepairError, Repaired, accept_loss, repair};
 pub use report::{

@@ -44,6 +44,8 @@ pub(super) struct OrgStore {
     registry: Mutex<registry::End>,
     /// Held while control and the published set are changed together.
     changing: Mutex<()>,
+    /// Held by a seal of this organisation, and by whom its segments must not come in between. Taken before `changing`.
+    sealing: Mutex<()>,
     /// The number that the next segment gets.
     pub(super) next_segment: AtomicU64,
     /// Samples before this are older than retention keeps: they are not shown, though their segment may be there still.
@@ -149,6 +151,11 @@ impl OrgStore {
     /// Keeps everybody else from changing the list of segments.
     pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps this organisation from being sealed; waits for a seal of it that is under way.
+    pub(super) fn sealing(&self) -> MutexGuard<'_, ()> {
+        self.sealing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`OrgStore::change_segments`], by whom nobody can come in between.
@@ -309,6 +316,7 @@ impl Stores {
                 metadata_dropped_total: AtomicU64::new(0),
                 registry: Mutex::default(),
                 changing: Mutex::default(),
+                sealing: Mutex::default(),
                 next_segment: AtomicU64::new(1),
                 kept_from_ms: AtomicI64::new(i64::MIN),
                 last_seq: AtomicU64::new(0),
@@ -411,6 +419,8 @@ impl Stores {
         store.changes.note(deletion.from_ms);
         deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series));
         store.changes.note(deletion.from_ms);
+        // The rows of the last checkpoint have what was deleted: another one is due.
+        self.uncovered.fetch_add(1, Ordering::Relaxed);
         Ok(Outcome { record_seq: seq, ..Outcome::default() })
     }
 

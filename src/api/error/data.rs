@@ -72,6 +72,9 @@ impl From<DeleteError> for ApiError {
     fn from(error: DeleteError) -> ApiError {
         match error {
             DeleteError::NoSelector => ApiError::new(Code::InvalidParameter, error.to_string()),
+            DeleteError::TooMany { .. } => ApiError::new(Code::AtCapacity, error.to_string())
+                .with("limit", "deletions")
+                .with_retry_after(jittered_retry()),
             DeleteError::Log(refused) => refused.into(),
             DeleteError::Manifest(_) => {
                 tracing::error!("samples were not deleted: {error}");

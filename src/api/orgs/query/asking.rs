@@ -98,6 +98,7 @@ pub(in crate::api::orgs) struct Running {
     coding: Coding,
     lease: Arc<Lease>,
     cache: Arc<RangeCache>,
+    lanes: Lanes,
     /// Its place among the questions under way, if it is one that takes long.
     listed: Option<Listed>,
 }
@@ -165,7 +166,7 @@ impl ReadDeps {
             self.active.list(org, entry)
         });
         let lease = Arc::new(self.memory.lease(org));
-        let cache = Arc::clone(&self.cache);
+        let (cache, lanes) = (Arc::clone(&self.cache), self.lanes.clone());
         let work = move || {
             let snapshot = tsdb.snapshot(&access);
             let warnings = Vec::new();
@@ -182,6 +183,7 @@ impl ReadDeps {
                 coding,
                 lease,
                 cache,
+                lanes,
                 listed,
             };
             if running.grant.embed && running.snapshot.is_scoped() {
@@ -338,7 +340,8 @@ impl Running {
         self.remarks(infos, style, &mut tail);
         let document = Document { head, value, tail };
         let lease = Some(Arc::clone(&self.lease));
-        Ok(Body::of(document, self.coding, self.options.body_bytes_max, lease)?)
+        let bytes_max = self.options.body_bytes_max;
+        Ok(Body::of(document, self.coding, bytes_max, (&self.lanes, self.access.org), lease)?)
     }
 
     fn remarks(&self, infos: &[String], style: Style, out: &mut Vec<u8>) {
