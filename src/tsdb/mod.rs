@@ -15,6 +15,7 @@ mod append;
 mod backup;
 mod block;
 mod bytes;
+mod changes;
 mod check;
 mod checkpoint;
 mod compact;
