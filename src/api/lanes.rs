@@ -1,4 +1,4 @@
-//! The one bridge from async to the synchronous core: four bounded sets of our own threads with bounded queues.
+//! The one bridge from async to the synchronous core: five bounded sets of our own threads with bounded queues.
 //!
 //! A full queue, or a wait that lasts too long, is 503 `busy` with `Retry-After`, never a longer queue. A caller that
 //! goes away while its work still waits takes the work along. On the query lane one organisation never holds more than
@@ -23,6 +23,8 @@ pub enum Lane {
     Ingest,
     /// Parsing and evaluating, charged to an organisation.
     Query(OrgId),
+    /// Writing and coding the next piece of a large answer, charged to an organisation.
+    Answer(OrgId),
     /// Password hashes.
     Password,
     /// Account changes that end in a disk sync: the rest of sign-in, sessions, keys. Apart from hashing, so that a flood
@@ -50,6 +52,8 @@ pub struct LanesOptions {
     pub ingest: LaneOptions,
     /// [`Lane::Query`].
     pub query: LaneOptions,
+    /// [`Lane::Answer`].
+    pub answer: LaneOptions,
     /// [`Lane::Password`].
     pub password: LaneOptions,
     /// [`Lane::Account`].
@@ -70,6 +74,8 @@ impl LanesOptions {
             // One of these sleeps in disk syncs; meanwhile the others read what becomes the next group.
             ingest: lane(cores.saturating_add(1).max(2), 64, 2_000),
             query: LaneOptions { threads_per_org: (queries / 2).max(1), ..lane(queries, 32, 1_000) },
+            // Each connection has one piece of a millisecond here at most: the queue holds all connections there are.
+            answer: LaneOptions { threads_per_org: cores.div_ceil(2), ..lane(cores.max(2), 1_024, 60_000) },
             password: lane(cores.clamp(1, 4), 32, 2_000),
             // These threads sleep in disk syncs, which the committer groups: more of them make larger groups.
             account: lane(8, 256, 10_000),
@@ -82,11 +88,12 @@ impl LanesOptions {
     }
 }
 
-/// The four lanes. Cheap to clone; the threads end when the last clone is gone.
+/// The five lanes. Cheap to clone; the threads end when the last clone is gone.
 #[derive(Clone, Debug)]
 pub struct Lanes {
     ingest: Arc<Pool>,
     query: Arc<Pool>,
+    answer: Arc<Pool>,
     password: Arc<Pool>,
     account: Arc<Pool>,
 }
@@ -100,6 +107,7 @@ impl Lanes {
         Ok(Lanes {
             ingest: Arc::new(Pool::start("ingest", options.ingest)?),
             query: Arc::new(Pool::start("query", options.query)?),
+            answer: Arc::new(Pool::start("answer", options.answer)?),
             password: Arc::new(Pool::start("password", options.password)?),
             account: Arc::new(Pool::start("account", options.account)?),
         })
@@ -118,6 +126,7 @@ impl Lanes {
         let (pool, org) = match lane {
             Lane::Ingest => (&self.ingest, None),
             Lane::Query(org) => (&self.query, Some(org)),
+            Lane::Answer(org) => (&self.answer, Some(org)),
             Lane::Password => (&self.password, None),
             Lane::Account => (&self.account, None),
         };
@@ -139,8 +148,8 @@ impl Lanes {
     }
 
     /// What the lanes hold now, for `/metrics`: name, running, waiting, refused so far.
-    pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 4] {
-        [&self.ingest, &self.query, &self.password, &self.account].map(|pool| pool.gauges())
+    pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 5] {
+        [&self.ingest, &self.query, &self.answer, &self.password, &self.account].map(|pool| pool.gauges())
     }
 }
 

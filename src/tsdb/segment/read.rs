@@ -419,6 +419,11 @@ impl Segment {
         found.map_err(|damage| self.at(BESIDE, damage))
     }
 
+    /// The same, not verified: for those who look for what is good in it.
+    pub(in crate::tsdb) fn beside_unverified(&self, id: u32) -> Option<&[u8]> {
+        Beside::new(self.section(BESIDE)).ok()?.unverified(id)
+    }
+
     /// Damage of what stands beside, found by somebody who read it.
     pub(in crate::tsdb) fn beside_damage(&self, damage: Damage) -> SegmentDamage {
         self.at(BESIDE, damage)

@@ -408,8 +408,24 @@ impl SegmentWriter {
     }
 
     /// Writes the directory, syncs the file, gives it its name and syncs the directory it lies in. A segment without
-    /// samples is an error of shape: [`SegmentWriter::abandon`] it.
-    pub(in crate::tsdb) fn finish(mut self) -> Result<SegmentMeta, SegmentWriteError> {
+    /// samples is an error of shape: [`SegmentWriter::abandon`] it. What was written is removed on an error: on a full disk
+    /// it would take the room that the next try needs.
+    pub(in crate::tsdb) fn finish(self) -> Result<SegmentMeta, SegmentWriteError> {
+        let runs = self.beside.as_ref().map(|runs| runs.out.path.clone());
+        let paths: Vec<PathBuf> = runs.into_iter().chain([self.out.path.clone()]).collect();
+        let finished = self.write_rest();
+        if finished.is_err() {
+            for path in paths {
+                // Why nothing was written says more; what is left here goes with the next start.
+                if let Err(left) = disk::remove_if_there(&path) {
+                    tracing::warn!("{}", left.line());
+                }
+            }
+        }
+        finished
+    }
+
+    fn write_rest(mut self) -> Result<SegmentMeta, SegmentWriteError> {
         if self.meta.samples == 0 && self.beside.is_none() {
             return Err(SegmentWriteError::Shape("a segment without samples"));
         }
