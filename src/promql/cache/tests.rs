@@ -231,6 +231,27 @@ fn how_far_a_step_looks() {
     }
 }
 
+/// Who asks while somebody writes may see a part of it; who asks afterwards sees all, whatever was kept meanwhile.
+#[test]
+fn what_is_written_while_an_answer_is_computed_is_not_forgotten() {
+    let (store, cache, options) = (filled(), RangeCache::new(ROOM), Options::default());
+    let query = ask("sum(n_total)", (300, 1_500, 60));
+    std::thread::scope(|threads| {
+        let writer = threads.spawn(|| {
+            for n in 0..300_i64 {
+                let i = 10 + usize::from(n % 2 == 0);
+                write(&store, "n_total", i, [(300 + (n * 37) % 1_200, n as f64)]);
+            }
+        });
+        while !writer.is_finished() {
+            let snapshot = store.snapshot(&whole());
+            cache.run(&query, (&whole(), &snapshot), &options, &Budget::default()).expect("answers");
+        }
+    });
+    check(&cache, &store, &whole(), &query, &options);
+    assert_eq!(check(&cache, &store, &whole(), &query, &options), 0);
+}
+
 /// A change of the store, or a question.
 #[derive(Clone, Debug)]
 enum Act {
