@@ -23,6 +23,7 @@ mod disk;
 mod error;
 mod head;
 mod manifest;
+mod names;
 mod options;
 mod quota;
 mod recovery;

@@ -16,6 +16,7 @@ use super::delete::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
 use super::manifest::{Listed, Manifest, Tombstone};
+use super::names;
 use super::options::Options;
 use super::repair;
 use super::report::{RecoveryMode, RecoveryReport};
@@ -369,17 +370,14 @@ impl Recovery {
     ) -> Result<(Stores, Cuts), OpenError> {
         let stores = Stores::new(secret, options.limits.clone());
         stores.set_dropped(&self.dropped);
+        let org_of = |name: &String| registry::org_of(name).filter(|org| !self.dropped.contains(org));
+        let files = disk::names(&folder.series)?;
+        let registries: Vec<names::Registry> =
+            files.iter().filter_map(|name| Some((org_of(name)?, folder.series.join(name)))).collect();
         let mut cuts = Vec::new();
-        let mut scratch = Vec::new();
-        for name in disk::names(&folder.series)? {
-            let Some(org) = registry::org_of(&name).filter(|org| !self.dropped.contains(org)) else {
-                continue;
-            };
-            let path = folder.series.join(&name);
-            let mut on_record = |kind, body: &[u8]| {
-                stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()
-            };
-            match registry::read(&path, folder.store, org, &mut on_record)? {
+        let read = names::load(folder, &stores, &registries)?;
+        for ((org, path), read) in registries.into_iter().zip(read) {
+            match read {
                 ReadRegistry::Valid(end) => {
                     *stores.org_or_new(org).registry() = end;
                     let bytes = std::fs::metadata(&path).map_err(DiskError::at("look at", &path))?.len();
