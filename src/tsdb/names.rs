@@ -8,12 +8,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::checkpoint::Folder;
-use super::error::OpenError;
+use super::error::{DiskError, OpenError};
+use super::opening::{Onlooker, Phase, Step};
 use super::series::registry::{self, ReadRegistry};
 use super::series::sheet::Sheet;
 use super::series::table::load::{GivesUp, Loading};
 use super::store::{Record, Stores};
-use super::wal::record::{FILE_HEADER_BYTES, Kind};
+use super::wal::record::{FILE_HEADER_BYTES, Kind, record_bytes};
 use crate::model::{OrgId, StoreId};
 
 /// Bodies between the threads; each has some 256 KiB, and a few times that as columns.
@@ -24,23 +25,29 @@ pub(super) type Registry = (OrgId, PathBuf);
 
 /// What the reading thread found.
 enum Piece {
-    Series(Box<Sheet>),
+    /// And how many bytes it was.
+    Series(Box<Sheet>, usize),
     Metadata(Vec<u8>),
     /// The file is read; none: it is not as the store writes it.
     End(Option<Result<ReadRegistry, OpenError>>),
 }
 
-/// Reads registries into stores that are empty yet; answers what was found of each.
+/// Reads registries into stores that are empty yet; answers what was found of each. The onlooker hears of each record.
 ///
 /// # Errors
-/// [`OpenError`] where a file cannot be read, or is another store's or a newer version's.
+/// [`OpenError`] where a file cannot be read, or is another store's or a newer version's, or the onlooker ends it.
 pub(super) fn load(
     folder: &Folder,
     stores: &Stores,
     registries: &[Registry],
+    onlooker: &Onlooker,
 ) -> Result<Vec<ReadRegistry>, OpenError> {
     if registries.is_empty() {
         return Ok(Vec::new());
+    }
+    let mut step = Step { phase: Phase::Names, files: registries.len() as u64, ..Step::default() };
+    for (_, path) in registries {
+        step.all += std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
     }
     let (pieces, read) = sync_channel(AHEAD_MAX);
     let (back, used) = sync_channel(AHEAD_MAX);
@@ -54,7 +61,7 @@ pub(super) fn load(
                 let _ = registries.iter().try_for_each(|(org, path)| reader.send(*org, path));
             })
             .map_err(OpenError::Thread)?;
-        let taker = Taker { store: folder.store, stores, read, back };
+        let mut taker = Taker { store: folder.store, stores, read, back, onlooker, step };
         registries.iter().map(|(org, path)| taker.take(*org, path)).collect()
     })
 }
@@ -83,7 +90,7 @@ impl Reader {
         match kind {
             Kind::RegistrySeries => {
                 let mut sheet = self.used.try_recv().unwrap_or_default();
-                sheet.read(body).ok().map(|()| Piece::Series(sheet))
+                sheet.read(body).ok().map(|()| Piece::Series(sheet, body.len()))
             }
             Kind::RegistryMetadata => Some(Piece::Metadata(body.to_vec())),
             _ => None,
@@ -97,21 +104,28 @@ struct Taker<'s> {
     stores: &'s Stores,
     read: Receiver<Piece>,
     back: SyncSender<Box<Sheet>>,
+    onlooker: &'s Onlooker,
+    step: Step,
 }
 
 impl Taker<'_> {
     /// Takes one registry.
-    fn take(&self, org: OrgId, path: &Path) -> Result<ReadRegistry, OpenError> {
+    fn take(&mut self, org: OrgId, path: &Path) -> Result<ReadRegistry, OpenError> {
+        self.step.file += 1;
         let mut loading = Loading::new(self.stores.secret_of(org));
         let mut held = Ok(());
         let read = loop {
             match self.read.recv() {
-                Ok(Piece::Series(mut sheet)) => {
+                Ok(Piece::Series(mut sheet, bytes)) => {
+                    self.see(bytes)?;
                     held = held.and_then(|()| loading.add(&mut sheet));
                     // Where there are enough of them it goes.
                     let _ = self.back.try_send(sheet);
                 }
-                Ok(Piece::Metadata(body)) => held = held.and_then(|()| loading.describe(&body)),
+                Ok(Piece::Metadata(body)) => {
+                    self.see(body.len())?;
+                    held = held.and_then(|()| loading.describe(&body));
+                }
                 Ok(Piece::End(Some(read))) => break read?,
                 // A reader that ended without a word has panicked, which the scope says.
                 Ok(Piece::End(None)) | Err(_) => return self.one_by_one(org, path),
@@ -134,11 +148,20 @@ impl Taker<'_> {
         }
     }
 
+    /// Tells the onlooker of a record that is about to be taken.
+    fn see(&mut self, body_bytes: usize) -> Result<(), OpenError> {
+        self.step.done = self.step.all.min(self.step.done + record_bytes(body_bytes) as u64);
+        Ok(self.onlooker.see(&self.step)?)
+    }
+
     /// Reads a registry record by record, as the log is read: what is wrong with one ends it there.
-    fn one_by_one(&self, org: OrgId, path: &Path) -> Result<ReadRegistry, OpenError> {
-        let mut scratch = Vec::new();
-        registry::read(path, self.store, org, &mut |kind, body| {
-            self.stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()
-        })
+    fn one_by_one(&mut self, org: OrgId, path: &Path) -> Result<ReadRegistry, OpenError> {
+        let (store, stores) = (self.store, self.stores);
+        let (mut scratch, mut seen) = (Vec::new(), Ok(()));
+        let read = registry::read(path, store, org, &mut |kind, body| {
+            seen = self.see(body.len());
+            seen.is_ok() && stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
+        })?;
+        seen.map(|()| read)
     }
 }

@@ -59,10 +59,10 @@ fn both(dir: &Path, path: &Path) -> [(String, Option<Known>, Stores); 2] {
     let stores = || Stores::new([5; 32], OrgLimits::default());
     let (all, one) = (stores(), stores());
     let files = [(ORG, path.to_owned())];
-    let found = load(&folder(dir), &all, &files).map(|mut read| read.remove(0));
+    let found = load(&folder(dir), &all, &files, &Onlooker::default()).map(|mut read| read.remove(0));
     let mut scratch = Vec::new();
     let expected = registry::read(path, STORE, ORG, &mut |kind, body| {
-        one.apply(Record { seq: 0, org: ORG, kind, body }, &mut scratch, None).is_ok()
+        one.apply(Record::read(0, ORG, kind, body), &mut scratch, None).is_ok()
     });
     if matches!(expected, Ok(ReadRegistry::Valid(_))) {
         one.org_or_new(ORG);
@@ -186,5 +186,41 @@ fn a_large_registry_is_read_as_one_record_after_the_other() {
     for (id, pairs) in &series {
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         assert_eq!(table.find_or_add(&pairs, 0), Ok(*id));
+    }
+}
+
+#[test]
+fn who_looks_on_hears_of_every_record_and_may_end_it_at_any() {
+    let series = |id: u32, job: &str| {
+        vec![(id, vec![("__name__".to_owned(), "up".to_owned()), ("job".to_owned(), job.to_owned())])]
+    };
+    let ordinary = vec![body(&series(0, "a")), body(&series(1, "b")), body(&series(2, "c"))];
+    // The same labels again: such a registry is read one record after the other, too.
+    let odd = [ordinary.clone(), vec![body(&series(3, "a"))]].concat();
+    for bodies in [ordinary, odd] {
+        let dir = tempfile::tempdir().expect("made");
+        let records: Vec<_> = bodies.into_iter().map(|body| (Kind::RegistrySeries, body)).collect();
+        registry::append(dir.path(), STORE, ORG, End::default(), &records).expect("written");
+        let files = [(ORG, registry::path_of(dir.path(), ORG))];
+        let start = |stop_at: usize| {
+            let heard: Arc<Mutex<Vec<Step>>> = Arc::default();
+            let hearing = Arc::clone(&heard);
+            let onlooker = Onlooker::by(move |step| {
+                let mut heard = hearing.lock().expect("no panic");
+                heard.push(*step);
+                if heard.len() > stop_at { Go::No } else { Go::On }
+            });
+            let stores = Stores::new([5; 32], OrgLimits::default());
+            let read = load(&folder(dir.path()), &stores, &files, &onlooker);
+            (read, std::mem::take(&mut *heard.lock().expect("no panic")))
+        };
+        let (read, heard) = start(usize::MAX);
+        assert!(read.is_ok() && heard.len() >= records.len(), "{heard:?}");
+        assert!(heard.iter().all(|step| (step.file, step.files) == (1, 1) && step.done <= step.all));
+        assert!(heard.is_sorted_by_key(|step| step.done));
+        for stop_at in 0..heard.len() {
+            let (read, _) = start(stop_at);
+            assert!(matches!(read, Err(OpenError::Stopped)), "{stop_at}: {read:?}");
+        }
     }
 }
