@@ -9,6 +9,7 @@ mod model;
 mod power;
 mod quota;
 mod reading;
+mod replaying;
 mod seal;
 mod side;
 mod upkeep;
