@@ -358,6 +358,10 @@ impl Stores {
                 || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, at_ms))
         };
         store.last_seq.store(seq, Ordering::Release);
+        if kind == Kind::Exemplars && sealed.as_ref().is_some_and(|sealed| seq <= sealed.seal_seq) {
+            // A seal takes every exemplar that came before it, whatever its time.
+            return Ok(Outcome::default());
+        }
         let outcome =
             store.side.apply((seq, kind, body), knows, skip, |at_ms| store.arrivals.note_time(at_ms))?;
         self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
@@ -459,7 +463,14 @@ impl Stores {
                     |have: &[u64], series: u32| have.get(series as usize).is_some_and(|have| seq <= *have);
                 let floats = rows.map_or(&[][..], |rows| rows.of(org));
                 let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
-                deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series));
+                // What the rings have of segments is what earlier deletions have left of it, and may be newer than this one.
+                let exemplars = rows.is_none() || seq > store.segments().seal_seq;
+                deletion.apply(
+                    &store,
+                    |series| knows(floats, series),
+                    |series| knows(beside, series),
+                    exemplars,
+                );
                 Ok(Outcome { record_seq: seq, ..Outcome::default() })
             }
             Kind::Mark | Kind::Switch | Kind::Dropped => Ok(Outcome::default()),

@@ -297,7 +297,11 @@ impl Tsdb {
         let set = store.segments();
         let begin = place.manifest.log_begin()?.seq;
         let idle = |tombstone: &Tombstone| {
-            tombstone.upto_seq < begin && !set.metas().iter().any(|meta| tombstone.masks(meta))
+            let has = |meta: &&SegmentMeta| match meta.flags & HISTOGRAMS {
+                0 => tombstone.masks(meta),
+                _ => tombstone.masks_any_time(meta),
+            };
+            tombstone.upto_seq < begin && !set.metas().iter().any(has)
         };
         let numbers: Vec<u64> = set
             .tombstones
