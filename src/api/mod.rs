@@ -26,6 +26,7 @@ pub mod prom_json;
 mod request_id;
 pub mod routes;
 mod security_headers;
+pub mod starting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -282,15 +283,7 @@ pub fn router(
     options: &ApiOptions,
 ) -> Result<Router, OptionsError> {
     let csrf = CookieCsrf::new(&options.trusted_origins).map_err(OptionsError::TrustedOrigin)?;
-    let host = public_host(&options.public_url)?;
-    let gate = layers::Gate {
-        hosts: Arc::new(AllowedHosts::new(options.allowed_hosts.iter().cloned().chain([host]))),
-        trusted_origins: options.trusted_origins.clone().into(),
-        deadlines: options.body_deadlines,
-        ingest_bytes: Arc::new(IngestBytes::new(options.ingest_bytes_max)),
-        drains: Drains::new(options.body_deadlines),
-        counters: Arc::clone(&rooms.counters),
-    };
+    let gate = gate(options, Arc::clone(&rooms.counters))?;
     let callers = Callers {
         identity: Arc::clone(&rooms.identity),
         lanes: rooms.lanes.clone(),
@@ -310,6 +303,18 @@ pub fn router(
         })
         .fallback(move |request: Request| fallback(pages.clone(), request));
     Ok(layers::wrap(routes, gate, csrf, callers))
+}
+
+fn gate(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::Gate, OptionsError> {
+    let host = public_host(&options.public_url)?;
+    Ok(layers::Gate {
+        hosts: Arc::new(AllowedHosts::new(options.allowed_hosts.iter().cloned().chain([host]))),
+        trusted_origins: options.trusted_origins.clone().into(),
+        deadlines: options.body_deadlines,
+        ingest_bytes: Arc::new(IngestBytes::new(options.ingest_bytes_max)),
+        drains: Drains::new(options.body_deadlines),
+        counters,
+    })
 }
 
 async fn fallback(pages: Option<Router>, request: Request) -> Response {

@@ -199,14 +199,15 @@ impl Walk<'_> {
         }
         let (mut samples, mut scratch) = (0_u64, Vec::new());
         let mut undecodable = Vec::new();
-        let end: LogEnd = replay::replay(&wal, self.store, begin, 0, &mut |header, body| {
+        let end: LogEnd = replay::replay(&wal, self.store, begin, 0, &mut |header, body, _| {
             if header.kind != Some(Kind::Samples) {
-                return;
+                return Ok(());
             }
             match samples::decode(body, &mut scratch) {
                 Ok(()) => samples += scratch.len() as u64,
                 Err(damage) => undecodable.push((header.seq, header.org, damage)),
             }
+            Ok(())
         })?;
         if let Some(damage) = &end.damage {
             let file = damage.files.first().map_or_else(|| PathBuf::from("wal"), |path| self.relative(path));

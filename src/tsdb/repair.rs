@@ -234,10 +234,11 @@ impl<'l> Log<'l> {
         let mut scratch = Vec::new();
         let mut failed: Option<RepairError> = None;
         let damage = if self.from.is_dir() {
-            let end = replay::replay(&self.from, self.store, self.begin, 0, &mut |header, body| {
+            let end = replay::replay(&self.from, self.store, self.begin, 0, &mut |header, body, _| {
                 if failed.is_none() {
                     failed = self.take(header, body, &mut scratch, &mut out, &mut lost).err();
                 }
+                Ok(())
             })?;
             let mut texts: Vec<String> = end.damage.into_iter().map(|damage| damage.text).collect();
             for path in end.tail.iter().map(|tail| &tail.path).chain(&end.spares) {
@@ -312,7 +313,7 @@ impl<'l> Log<'l> {
                 }
             }
             Kind::Series | Kind::Metadata => {
-                if self.stores.apply(Record { seq, org, kind, body }, scratch, None).is_err() {
+                if self.stores.apply(Record::read(seq, org, kind, body), scratch, None).is_err() {
                     lost.records(seq, seq);
                     return out.marks_until(seq + 1);
                 }
@@ -355,7 +356,7 @@ fn define_registered(stores: &Stores, dir: &Path, store: StoreId) -> Result<(), 
     for name in disk::names(&series)? {
         let Some(org) = registry::org_of(&name) else { continue };
         registry::read(&series.join(&name), store, org, &mut |kind, body| {
-            stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()
+            stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
         })?;
     }
     Ok(())

@@ -59,6 +59,8 @@ impl From<AppendError> for ApiError {
                     .with_retry_after(jittered_retry())
             }
             AppendError::Closed => ApiError::shutting_down(),
+            // Its caller decodes again.
+            AppendError::Guessed => ApiError::internal("a batch was decoded by guessing alone"),
         }
     }
 }
@@ -67,6 +69,9 @@ impl From<DeleteError> for ApiError {
     fn from(error: DeleteError) -> ApiError {
         match error {
             DeleteError::NoSelector => ApiError::new(Code::InvalidParameter, error.to_string()),
+            DeleteError::TooMany { .. } => ApiError::new(Code::AtCapacity, error.to_string())
+                .with("limit", "deletions")
+                .with_retry_after(jittered_retry()),
             DeleteError::Log(refused) => refused.into(),
             DeleteError::Manifest(_) => {
                 tracing::error!("samples were not deleted: {error}");
@@ -102,6 +107,8 @@ mod tests {
             let error = ApiError::from(error);
             assert_eq!((error.code(), error.code().status().as_u16()), (code, 503));
         }
+        // Never sent, and nothing that a sender would drop samples for if it were.
+        assert_eq!(ApiError::from(AppendError::Guessed).code().status().as_u16(), 500);
     }
 
     #[test]

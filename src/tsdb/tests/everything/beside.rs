@@ -18,7 +18,7 @@ const RING: usize = 100;
 pub(super) struct Beside {
     pub(super) histograms: Series,
     pub(super) exemplars: VecDeque<(i64, u64)>,
-    /// Those that the ring let go of: a start may find them in segments, where a deletion has made room.
+    /// Those that the ring let go of, or that were too old: a start may find them in segments where there is room again.
     old_exemplars: Vec<(i64, u64)>,
     /// What samples said since when they count.
     pub(super) starts: BTreeMap<i64, i64>,
@@ -63,11 +63,12 @@ impl Beside {
         self.old_exemplars.retain(|(at, _)| *at < from || to < *at);
     }
 
-    pub(super) fn forget_before(&mut self, oldest: i64) {
-        self.histograms.samples.retain(|at, _| *at >= oldest);
-        self.exemplars.retain(|(at, _)| *at >= oldest);
-        self.old_exemplars.retain(|(at, _)| *at >= oldest);
-        self.starts.retain(|at, _| *at >= oldest);
+    pub(super) fn hide(&mut self, kept_from: i64) {
+        self.histograms.hide(kept_from);
+        self.starts.retain(|at, _| *at >= kept_from);
+        while let Some(old) = self.exemplars.pop_front_if(|(at, _)| *at < kept_from) {
+            self.old_exemplars.push(old);
+        }
     }
 
     /// Whether a sample at this time may say a start: one about an earlier time is about that time alone, and what comes
@@ -107,7 +108,11 @@ pub(super) fn complaint(
     }
     for (number, expected) in all.iter().enumerate() {
         let name = name(number).to_string();
-        let histograms = found.get(&name).map_or(&[][..], |found| &found.histograms);
+        let mut histograms = found.get(&name).map_or_else(Vec::new, |found| found.histograms.clone());
+        histograms.retain(|(at, have)| {
+            let old = expected.histograms.hidden.get(at);
+            expected.histograms.samples.contains_key(at) || old.is_none_or(|old| histogram(*old) != *have)
+        });
         let times: BTreeSet<i64> = histograms.iter().map(|(at, _)| *at).collect();
         let lost = expected.histograms.samples.keys().filter(|at| !times.contains(at)).take(3);
         let lost: Vec<&i64> = lost.collect();
@@ -121,12 +126,12 @@ pub(super) fn complaint(
         let exemplars = found.get(&name).map_or(&[][..], |found| &found.exemplars);
         let kept: Vec<Exemplar> =
             expected.exemplars.iter().map(|(at, number)| exemplar(*at, *number)).collect();
-        // What stands in a segment goes with it, an hour or two before its time.
-        let older = exemplars.len().saturating_sub(kept.len());
+        // Some older ones may be back. What stands in a segment goes with it, an hour or two before its time.
+        let older = exemplars.iter().take_while(|one| !kept.contains(one)).count();
         let is_old =
             |one: &Exemplar| expected.old_exemplars.iter().any(|(at, number)| exemplar(*at, *number) == *one);
-        let is_right = (exemplars.ends_with(&kept) && exemplars[..older].iter().all(is_old))
-            || (!keeps_all && kept.ends_with(exemplars));
+        let (old, new) = exemplars.split_at(older);
+        let is_right = old.iter().all(is_old) && (new == kept || (!keeps_all && kept.ends_with(new)));
         if !is_right {
             let times = |some: &[Exemplar], others: &[Exemplar]| {
                 let only = some.iter().filter(|one| !others.contains(one)).take(5);
