@@ -25,6 +25,7 @@ use super::report::{RecoveryMode, RecoveryReport};
 use super::segment::{Segment, SegmentError, SegmentMeta};
 use super::segments::{Bad, Obsolete, Part, SegmentSet};
 use super::series::registry::{self, ReadRegistry};
+use super::side::exemplars::Newest;
 use super::side::sealed;
 use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
@@ -32,7 +33,7 @@ use super::wal::log::Resume;
 use super::wal::record::{FILE_HEADER_BYTES, Kind};
 use super::wal::replay::{self, Begin, LogEnd, Place};
 use crate::kv::with_sources;
-use crate::model::{OrgId, StoreId, Timestamp};
+use crate::model::{Exemplar, OrgId, StoreId, Timestamp};
 
 /// Sentences about what was found; more of them would be the same trouble again.
 const NOTES_MAX: usize = 1_000;
@@ -270,17 +271,25 @@ impl Recovery {
 
     /// Puts the newest exemplars back into the rings, and notes whether there are histograms at all.
     fn beside(&mut self, store: &OrgStore, set: &SegmentSet) {
+        // A segment that was merged is newer than another and may hold what is older.
+        let mut newest = Newest::default();
         for part in set.beside() {
             store.side.note_sealed(part.meta().samples);
             let loaded = part.segment.beside(sealed::EXEMPLARS_ID).and_then(|run| {
                 let hidden = |series, at_ms| set.tombstones_of(part, series).any(|t| t.hides(series, at_ms));
-                let load = |run| store.side.load_exemplars(run, hidden);
-                run.map_or(Ok(()), |run| load(run).map_err(|damage| part.segment.beside_damage(damage)))
+                let load = |series, exemplar: Exemplar| {
+                    if !hidden(series, exemplar.at.as_ms()) {
+                        newest.push(series, exemplar);
+                    }
+                };
+                let read = sealed::read_exemplars(run.unwrap_or_default(), load);
+                read.map_err(|damage| part.segment.beside_damage(damage))
             });
             if let Err(damage) = loaded {
                 self.note(format!("exemplars of organisation {} are missing: {damage}", store.org));
             }
         }
+        store.side.load_exemplars(newest);
     }
 
     /// Defines the series of segments that the registry does not know any more.
@@ -572,7 +581,8 @@ fn delete_unmet(stores: &Stores, from_seq: u64, met: &BTreeSet<u64>) {
         let set = store.segments();
         for (_, tombstone) in set.tombstones.iter().filter(|(_, tombstone)| unmet(tombstone.upto_seq)) {
             let Tombstone { from_ms, to_ms, series, .. } = (**tombstone).clone();
-            Deletion { from_ms, to_ms, series }.apply(&store, |_| false, |_| false);
+            let exemplars = tombstone.upto_seq > set.seal_seq;
+            Deletion { from_ms, to_ms, series }.apply(&store, |_| false, |_| false, exemplars);
         }
     }
 }

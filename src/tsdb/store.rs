@@ -421,6 +421,10 @@ impl Stores {
                 || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, at_ms))
         };
         store.last_seq.store(seq, Ordering::Release);
+        if kind == Kind::Exemplars && sealed.as_ref().is_some_and(|sealed| seq <= sealed.seal_seq) {
+            // A seal takes every exemplar that came before it, whatever its time.
+            return Ok(Outcome::default());
+        }
         // Its times are known only when it is applied.
         let _open = (kind != Kind::Exemplars).then(|| store.changes.open());
         let least_ms = Cell::new(i64::MAX);
@@ -451,7 +455,9 @@ impl Stores {
         let floats = rows.map_or(&[][..], |rows| rows.of(org));
         let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
         store.changes.note(deletion.from_ms);
-        deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series));
+        // What the rings have of segments is what earlier deletions have left of it, and may be newer than this one.
+        let exemplars = rows.is_none() || seq > store.segments().seal_seq;
+        deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series), exemplars);
         store.changes.note(deletion.from_ms);
         // The rows of the last checkpoint have what was deleted: another one is due.
         self.uncovered.fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 //! Memory: one series' samples of the time at hand, the directory of the segment being written, 1 MiB of buffer.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::known::{Numbers, SharedTimes};
 use crate::clock::Stopwatch;
-use crate::model::{Exemplar, Histogram, HistogramColumns, StoreId, TimeRange, Timestamp};
+use crate::model::{Histogram, HistogramColumns, StoreId, TimeRange, Timestamp};
 use crate::tsdb::error::DiskError;
 use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::options::Rest;
@@ -23,7 +23,8 @@ use crate::tsdb::segment::{
     SegmentWriter, Walk,
 };
 use crate::tsdb::segments::Part;
-use crate::tsdb::side::{exemplars, sealed};
+use crate::tsdb::side::exemplars::Newest;
+use crate::tsdb::side::sealed;
 
 /// Blocks of fewer samples are joined with their neighbours: a quarter of the 1,024 that a block may have.
 const BLOCK_SMALL: usize = 256;
@@ -324,23 +325,24 @@ impl<'t> Window<'t, '_, '_> {
 
     /// The newest exemplars of all sources, in the last window.
     fn exemplars(&self) -> Result<Beside, MergeError> {
-        let mut all: VecDeque<(u32, Exemplar)> = VecDeque::new();
+        let mut newest = Newest::default();
         for part in self.merge.sources.iter().filter(|_| self.ends.1) {
             let segment = &part.segment;
             let run = segment.beside(sealed::EXEMPLARS_ID).map_err(|damage| damaged(segment, damage))?;
             let read = sealed::read_exemplars(run.unwrap_or_default(), |series, exemplar| {
                 let at = exemplar.at.as_ms();
-                if !self.deleted(segment, series).any(|tombstone| tombstone.hides(series, at)) {
-                    all.push_back((series, exemplar));
-                    if all.len() > exemplars::ORG_MAX {
-                        all.pop_front();
-                    }
+                let mut about = self.merge.tombstones.iter().filter(|t| t.masks_any_time(segment.meta()));
+                if !about.any(|tombstone| tombstone.hides(series, at)) {
+                    newest.push(series, exemplar);
                 }
             });
             read.map_err(|damage| damaged(segment, segment.beside_damage(damage)))?;
         }
         let mut run = Vec::new();
-        sealed::put_exemplars(&mut run, all.iter().map(|(series, exemplar)| (*series, exemplar)));
+        sealed::put_exemplars(
+            &mut run,
+            newest.into_sorted().iter().map(|(series, exemplar)| (*series, exemplar)),
+        );
         Ok((run, None))
     }
 
