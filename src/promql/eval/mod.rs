@@ -6,12 +6,14 @@
 mod aggregate;
 mod hash;
 mod histogram;
+mod info;
 mod join;
 mod operators;
 mod relabel;
 mod rows;
 mod select;
 mod sort;
+mod starts;
 mod windows;
 
 use std::cell::RefCell;
@@ -90,12 +92,8 @@ impl Context<'_> {
     fn raw(&self, node: &MatrixNode, grid: Grid) -> Result<Vec<MatrixSeries>, QueryError> {
         let mut found: Vec<(Head, Vec<Sample>)> = Vec::new();
         let mut charge = self.meter.charge();
-        self.each_series(node, grid, &mut |head, times, values| {
-            let to = node.when.look(grid.start_ms);
-            let from = to.saturating_sub(node.range_ms);
-            let inside = times.iter().zip(values).filter(|(at, _)| **at > from && **at <= to);
-            let samples: Vec<Sample> =
-                inside.map(|(at, value)| Sample { at: Timestamp::from_ms(*at), value: *value }).collect();
+        self.each_series(node, grid, &mut |series| {
+            let (head, samples) = (series.head, windows::samples(node, grid.start_ms, series));
             charge.add_samples(samples.len())?;
             charge.add_bytes((samples.len() as u64).saturating_mul(16))?;
             if !samples.is_empty() {
@@ -174,7 +172,8 @@ impl Context<'_> {
             return Ok(Rows::new(&self.meter, 0));
         }
         match node {
-            VectorNode::Select { selector, times } => self.select(selector, *times, grid),
+            VectorNode::Select(selector) => self.select(selector, grid),
+            VectorNode::Info(node) => self.info(node, grid),
             VectorNode::From(scalar) => {
                 let scalars = self.scalar(scalar, grid)?;
                 let mut rows = Rows::with_room(&self.meter, 1, grid.len)?;

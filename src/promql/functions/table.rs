@@ -36,7 +36,12 @@ const fn window(name: &'static str, run: fn(&super::Window<'_>) -> Option<f64>) 
 }
 
 const fn kernel(run: fn(&super::Window<'_>) -> Option<f64>) -> WindowKernel {
-    WindowKernel { run, vet: None, keeps_name: false, counts: false, needs_resets: false }
+    WindowKernel { run, vet: None, keeps_name: false, counts: false, needs_resets: false, uses_starts: false }
+}
+
+/// One that looks at resets.
+const fn counted(run: fn(&super::Window<'_>) -> Option<f64>) -> WindowKernel {
+    WindowKernel { needs_resets: true, uses_starts: true, ..kernel(run) }
 }
 
 impl Function {
@@ -100,8 +105,7 @@ pub static FUNCTIONS: &[Function] = &[
         &[Matrix],
         Vector,
         Kernel::Window(WindowKernel { keeps_name: true, ..kernel(over_time::first) }),
-    )
-    .experimental(),
+    ),
     map("floor", f64::floor),
     row("histogram_avg", &[Vector], Vector, NATIVE),
     row("histogram_count", &[Vector], Vector, NATIVE),
@@ -119,12 +123,10 @@ pub static FUNCTIONS: &[Function] = &[
         "increase",
         &[Matrix],
         Vector,
-        Kernel::Window(WindowKernel { counts: true, needs_resets: true, ..kernel(counter::increase) }),
+        Kernel::Window(WindowKernel { counts: true, ..counted(counter::increase) }),
     ),
-    row("info", &[Vector, Vector], Vector, Kernel::NotYet("label_join and group_left do its work"))
-        .optional(1)
-        .experimental(),
-    window("irate", counter::irate),
+    special("info", &[Vector, Vector], Vector, Special::Info).optional(1).experimental(),
+    row("irate", &[Matrix], Vector, Kernel::Window(counted(counter::irate))),
     special("label_join", &[Vector, Text, Text, Text], Vector, Special::LabelJoin).any(),
     special("label_replace", &[Vector, Text, Text, Text, Text], Vector, Special::LabelReplace),
     row(
@@ -158,14 +160,9 @@ pub static FUNCTIONS: &[Function] = &[
         "rate",
         &[Matrix],
         Vector,
-        Kernel::Window(WindowKernel { counts: true, needs_resets: true, ..kernel(counter::rate) }),
+        Kernel::Window(WindowKernel { counts: true, ..counted(counter::rate) }),
     ),
-    row(
-        "resets",
-        &[Matrix],
-        Vector,
-        Kernel::Window(WindowKernel { needs_resets: true, ..kernel(counter::resets) }),
-    ),
+    row("resets", &[Matrix], Vector, Kernel::Window(counted(counter::resets))),
     row("round", &[Vector, Scalar], Vector, Kernel::MapWith(math::round)).optional(1),
     special("scalar", &[Vector], Scalar, Special::Scalar),
     map("sgn", math::sgn),
@@ -177,8 +174,7 @@ pub static FUNCTIONS: &[Function] = &[
     special("sort_desc", &[Vector], Vector, Special::SortDesc),
     map("sqrt", f64::sqrt),
     special("start", &[], Scalar, Special::Start).experimental(),
-    row("start_timestamp", &[Vector], Vector, Kernel::NotYet("start timestamps are not stored"))
-        .experimental(),
+    special("start_timestamp", &[Vector], Vector, Special::StartTimestamp).experimental(),
     window("stddev_over_time", over_time::stddev),
     window("stdvar_over_time", over_time::stdvar),
     special("step", &[], Scalar, Special::Step).experimental(),
