@@ -4,9 +4,9 @@ use crate::model::{TimeRange, Timestamp, is_stale};
 use crate::promql::QueryError;
 use crate::promql::functions::seconds;
 use crate::promql::plan::Selector;
-use crate::tsdb::SampleColumns;
 
 use super::Context;
+use super::native::Readings;
 use super::rows::{Grid, Head, Rows};
 
 impl Context<'_> {
@@ -21,12 +21,17 @@ impl Context<'_> {
         let found = self.snapshot.select(&selector.matchers, range);
         self.meter.found_series(found.len())?;
         let mut rows = Rows::with_room(&self.meter, found.len(), grid.len)?;
-        let mut columns = SampleColumns::default();
+        let mut readings = Readings::default();
         for series in found {
             self.budget.check()?;
-            self.snapshot.read(series.id, range, &mut columns);
-            self.meter.read_samples(columns.times.len());
+            self.read(series.id, range, selector.counts_alone, &mut readings);
             let row = rows.push_absent(Head { labels: series.labels, drops_name: false });
+            if readings.has_histograms() {
+                self.select_native(selector, times, grid, &readings, &mut rows)?;
+                rows.settle_last()?;
+                continue;
+            }
+            let columns = &readings.floats;
             let mut next = 0;
             for (step, out) in row.iter_mut().enumerate() {
                 let look = selector.when.look(grid.at(step));

@@ -7,13 +7,14 @@ use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
 use crate::tsdb::SampleColumns;
 
 use super::Context;
+use super::native::{Native, Readings, Samples};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent};
 
-/// What is done with one series' samples: its head, times and values, no staleness markers.
-type VisitSeries<'v> = dyn FnMut(&Head, &[i64], &[f64]) -> Result<(), QueryError> + 'v;
+/// What is done with one series' samples; no staleness markers.
+type VisitSeries<'v> = dyn FnMut(&Head, Samples<'_>) -> Result<(), QueryError> + 'v;
 
-/// What is done with one window that has samples: its series, the step, and where the window lies.
-type VisitWindow<'v> = dyn FnMut(&Head, usize, std::ops::Range<usize>) -> Result<(), QueryError> + 'v;
+/// What is done with one window that has samples: its series and the step.
+type VisitWindow<'v> = dyn FnMut(&Head, usize) -> Result<(), QueryError> + 'v;
 
 /// Long windows at many steps take long for one series too: the deadline is looked at after this many samples.
 const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
@@ -40,23 +41,24 @@ impl Context<'_> {
                     TimeRange::new(Timestamp::from_ms(first.saturating_add(1)), Timestamp::from_ms(last));
                 let found = self.snapshot.select(matchers, range);
                 self.meter.found_series(found.len())?;
-                let mut columns = SampleColumns::default();
+                let mut readings = Readings::default();
                 for series in found {
                     self.budget.check()?;
-                    self.snapshot.read(series.id, range, &mut columns);
-                    self.meter.read_samples(columns.times.len());
-                    drop_stale(&mut columns);
+                    self.read(series.id, range, node.counts_alone, &mut readings);
+                    drop_stale(&mut readings.floats);
                     let mut held = self.meter.charge();
-                    held.add_samples(columns.times.len())?;
+                    held.add_samples(readings.floats.times.len() + readings.native.samples())?;
+                    held.add_bytes(readings.native.bytes() as u64)?;
                     let head = Head { labels: series.labels, drops_name: false };
-                    visit(&head, &columns.times, &columns.values)?;
+                    visit(&head, readings.samples())?;
                 }
             }
             MatrixSource::Subquery { expr, step_ms } => {
                 let inner = subquery_grid(first, last, *step_ms);
                 let rows = self.vector(expr, inner)?;
                 let mut columns = SampleColumns::default();
-                for (head, row) in rows.iter() {
+                let mut native = Native::default();
+                for (number, (head, row)) in rows.iter().enumerate() {
                     self.budget.check()?;
                     columns.times.clear();
                     columns.values.clear();
@@ -64,7 +66,9 @@ impl Context<'_> {
                         columns.times.push(inner.at(i));
                         columns.values.push(*value);
                     }
-                    visit(head, &columns.times, &columns.values)?;
+                    self.native_of_row(&rows, number, inner, &mut native);
+                    let (times, values) = (&columns.times[..], &columns.values[..]);
+                    visit(head, Samples { times, values, native: &native })?;
                 }
             }
         }
@@ -78,13 +82,16 @@ impl Context<'_> {
         grid: Grid,
         visit: &mut VisitWindow<'_>,
     ) -> Result<(), QueryError> {
-        self.each_series(node, grid, &mut |head, times, _| {
+        self.each_series(node, grid, &mut |head, samples| {
             let mut places = Places::default();
+            let mut native = Places::default();
             for step in 0..grid.len {
                 let end = node.when.look(grid.at(step));
-                let inside = places.advance(times, end.saturating_sub(node.range_ms), end);
-                if !inside.is_empty() {
-                    visit(head, step, inside)?;
+                let start = end.saturating_sub(node.range_ms);
+                let floats = places.advance(samples.times, start, end);
+                let histograms = native.advance(&samples.native.times, start, end);
+                if !floats.is_empty() || !histograms.is_empty() {
+                    visit(head, step)?;
                 }
             }
             Ok(())
@@ -96,14 +103,20 @@ impl Context<'_> {
         let params = self.params(&node.params, grid)?;
         let mut rows = Rows::new(&self.meter, grid.len);
         let kernel = &node.kernel;
-        self.each_series(&node.arg, grid, &mut |head, times, values| {
+        self.each_series(&node.arg, grid, &mut |head, samples| {
+            let Samples { times, values, native } = samples;
             let drops_name = head.drops_name;
             let row = rows.push_paid(Head { labels: head.labels.clone(), drops_name })?;
             self.fill_row(node, grid, (times, values), &params, row)?;
+            let name = head.labels.metric_name();
+            if !native.is_empty() {
+                self.fill_native(node, grid, name, samples, &mut rows)?;
+            }
+            let any_float = native.is_empty() || Self::has_floats(&rows, rows.len() - 1);
             let before = rows.len();
             rows.settle_last()?;
-            if kernel.counts && rows.len() == before {
-                self.doubt_counter(node, head.labels.metric_name());
+            if kernel.counts && any_float && rows.len() == before {
+                self.doubt_counter(node, name);
             }
             Ok(())
         })?;

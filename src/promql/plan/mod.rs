@@ -7,6 +7,7 @@ pub(super) use build::build;
 
 use crate::model::{Labels, Matcher, Pattern};
 
+use super::FloatHistogram;
 use super::functions::WindowKernel;
 use super::syntax::tree::{AggregateOp, BinaryOp, Grouping, Matching, Span};
 
@@ -71,6 +72,11 @@ pub(super) enum VectorNode {
         params: Vec<ScalarNode>,
     },
     Window(Box<WindowNode>),
+    /// One number out of each native histogram.
+    OfHistograms {
+        run: fn(&FloatHistogram) -> f64,
+        arg: Box<VectorNode>,
+    },
     Absent {
         arg: Box<VectorNode>,
         labels: Labels,
@@ -109,6 +115,8 @@ pub(super) struct MatrixNode {
     pub(super) source: MatrixSource,
     pub(super) range_ms: i64,
     pub(super) when: When,
+    /// Only counts and sums of native histograms are asked for.
+    pub(super) counts_alone: bool,
 }
 
 #[derive(Debug)]
@@ -122,6 +130,8 @@ pub(super) enum MatrixSource {
 pub(super) struct Selector {
     pub(super) matchers: Vec<Matcher>,
     pub(super) when: When,
+    /// Only counts and sums of native histograms are asked for.
+    pub(super) counts_alone: bool,
 }
 
 /// From the evaluation time to the time looked at.
@@ -158,6 +168,8 @@ pub(super) struct WithScalar {
     pub(super) scalar: ScalarNode,
     pub(super) scalar_is_left: bool,
     pub(super) returns_bool: bool,
+    /// Of the whole operation.
+    pub(super) span: Span,
 }
 
 /// Two vectors: arithmetic, comparison or set operator.
@@ -168,6 +180,8 @@ pub(super) struct Join {
     pub(super) rhs: VectorNode,
     pub(super) returns_bool: bool,
     pub(super) matching: Matching,
+    /// Of the whole operation.
+    pub(super) span: Span,
 }
 
 #[derive(Debug)]
@@ -177,6 +191,10 @@ pub(super) struct AggregateNode {
     pub(super) param: Param,
     pub(super) grouping: Grouping,
     pub(super) param_span: Span,
+    /// Of what is aggregated.
+    pub(super) arg_span: Span,
+    /// Of the whole.
+    pub(super) span: Span,
 }
 
 #[derive(Debug)]
