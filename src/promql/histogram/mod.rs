@@ -202,9 +202,4 @@ impl FloatHistogram {
         let positive = self.cells.positive.iter().map(|slot| self.bucket(slot, false));
         negative.chain(zero).chain(positive)
     }
-
-    /// Its bounds, where they are its own.
-    fn bounds(&self) -> Option<&Arc<[f64]>> {
-        self.is_custom().then_some(&self.cells.bounds)
-    }
 }
