@@ -7,7 +7,7 @@
 //!   scalar or a string is a plain number, `1.5`.
 
 use crate::model::{Labels, Timestamp};
-use crate::promql::Value;
+use crate::promql::{FloatHistogram, Value};
 
 /// A body that grew beyond what one answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,8 +45,13 @@ pub fn result(value: &Value, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), 
                 separate(place, out);
                 out.extend_from_slice(br#"{"metric":"#);
                 labels(&sample.labels, out);
-                out.extend_from_slice(br#","value":["#);
-                point(sample.at, sample.value, out);
+                if let Some(histogram) = &sample.histogram {
+                    out.extend_from_slice(br#","histogram":["#);
+                    histogram_point(sample.at, histogram, out);
+                } else {
+                    out.extend_from_slice(br#","value":["#);
+                    point(sample.at, sample.value, out);
+                }
                 out.extend_from_slice(b"]}");
                 within(out)?;
             }
@@ -58,15 +63,28 @@ pub fn result(value: &Value, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), 
                 separate(place, out);
                 out.extend_from_slice(br#"{"metric":"#);
                 labels(&series.labels, out);
-                out.extend_from_slice(br#","values":["#);
-                // A point is 16 to 40 bytes; most are near 26: `[1795222800,"1234.567"],`.
-                out.reserve(series.samples.len().saturating_mul(26));
-                for (place, sample) in series.samples.iter().enumerate() {
-                    out.extend_from_slice(if place == 0 { b"[" } else { b",[" });
-                    point(sample.at, sample.value, out);
+                if !series.samples.is_empty() {
+                    out.extend_from_slice(br#","values":["#);
+                    // A point is 16 to 40 bytes; most are near 26: `[1795222800,"1234.567"],`.
+                    out.reserve(series.samples.len().saturating_mul(26));
+                    for (place, sample) in series.samples.iter().enumerate() {
+                        out.extend_from_slice(if place == 0 { b"[" } else { b",[" });
+                        point(sample.at, sample.value, out);
+                        out.push(b']');
+                    }
                     out.push(b']');
                 }
-                out.extend_from_slice(b"]}");
+                if !series.histograms.is_empty() {
+                    out.extend_from_slice(br#","histograms":["#);
+                    for (place, sample) in series.histograms.iter().enumerate() {
+                        out.extend_from_slice(if place == 0 { b"[" } else { b",[" });
+                        histogram_point(sample.at, &sample.value, out);
+                        out.push(b']');
+                        within(out)?;
+                    }
+                    out.push(b']');
+                }
+                out.push(b'}');
                 within(out)?;
             }
             out.push(b']');
@@ -86,6 +104,35 @@ fn point(at: Timestamp, value: f64, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"");
     number(value, out);
     out.push(b'"');
+}
+
+/// `1.5,{"count":"4","sum":"5.5","buckets":[[0,"1","2","4"]]}`: a bucket tells which of its bounds it holds (0 the upper,
+/// 1 the lower, 2 none, 3 both), the bounds, and its count; one that counts nothing is left out.
+fn histogram_point(at: Timestamp, histogram: &FloatHistogram, out: &mut Vec<u8>) {
+    time(at, out);
+    out.extend_from_slice(br#",{"count":""#);
+    number(histogram.count(), out);
+    out.extend_from_slice(br#"","sum":""#);
+    number(histogram.sum(), out);
+    out.push(b'"');
+    let mut any = false;
+    for bucket in histogram.buckets().filter(|bucket| bucket.count != 0.0) {
+        out.extend_from_slice(if any { b",[" } else { br#","buckets":[["# });
+        any = true;
+        out.push(match (bucket.holds_lower, bucket.holds_upper) {
+            (false, true) => b'0',
+            (true, false) => b'1',
+            (false, false) => b'2',
+            (true, true) => b'3',
+        });
+        for value in [bucket.lower, bucket.upper, bucket.count] {
+            out.extend_from_slice(b",\"");
+            number(value, out);
+            out.push(b'"');
+        }
+        out.push(b']');
+    }
+    out.extend_from_slice(if any { b"]}" } else { b"}" });
 }
 
 /// `{"__name__":"up","job":"api"}`, in the order of names.
@@ -403,8 +450,8 @@ mod tests {
     fn the_four_kinds_of_results_are_written_as_prometheus_writes_them() {
         let at = Timestamp::from_ms(1_500);
         let up = Labels::from_pairs([("__name__", "up"), ("path", "C:\\ \"x\"\n\u{1}<ä>")]);
-        let sample = VectorSample { labels: up, at, value: 0.5 };
-        let series = |samples| MatrixSeries { labels: Labels::default(), samples };
+        let sample = VectorSample { labels: up, at, value: 0.5, histogram: None };
+        let series = |samples| MatrixSeries { labels: Labels::default(), samples, histograms: Vec::new() };
         let samples = vec![Sample { at, value: 1.0 }, Sample { at: at.plus_ms(500), value: f64::NAN }];
         let cases = [
             (
@@ -431,7 +478,7 @@ mod tests {
     #[test]
     fn a_result_stops_growing_at_its_limit() {
         let at = Timestamp::from_ms(0);
-        let one = VectorSample { labels: Labels::default(), at, value: 1.0 };
+        let one = VectorSample { labels: Labels::default(), at, value: 1.0, histogram: None };
         let mut out = Vec::new();
         let found = result(&Value::Vector(vec![one; 1_000]), 200, &mut out);
         assert_eq!(found, Err(BodyTooLarge { bytes_max: 200 }));

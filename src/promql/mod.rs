@@ -8,6 +8,7 @@ mod budget;
 mod error;
 mod eval;
 mod functions;
+mod histogram;
 mod plan;
 pub mod syntax;
 mod value;
@@ -16,7 +17,8 @@ pub use annotations::Annotations;
 pub use budget::{Budget, Limits, QueryStats};
 pub use error::QueryError;
 pub use functions::{FUNCTIONS, Function, function};
-pub use value::{MatrixSeries, Value, VectorSample};
+pub use histogram::{FloatHistogram, ShownBucket};
+pub use value::{HistogramPoint, MatrixSeries, Value, VectorSample};
 
 use crate::model::Steps;
 use crate::tsdb::Snapshot;

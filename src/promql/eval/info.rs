@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::model::{Labels, METRIC_NAME};
 use crate::promql::QueryError;
 use crate::promql::plan::{InfoNode, Look, Selector};
+use crate::promql::syntax::tree::Span;
 
 use super::Context;
 use super::rows::{Duplicates, Grid, Head, Rows, is_absent};
@@ -73,7 +74,13 @@ impl Context<'_> {
             return Ok(Rows::new(&self.meter, grid.len));
         }
         let matchers = node.names.iter().chain(&node.data).cloned().collect();
-        let selector = Selector { matchers, when: node.when, look: Look::Time };
+        let selector = Selector {
+            matchers,
+            when: node.when,
+            look: Look::Time,
+            counts_alone: false,
+            span: Span::default(),
+        };
         self.select_where(&selector, grid, &|labels| {
             let mut tests = IDENTIFYING.into_iter().zip(&known);
             tests.all(|(name, known)| known.is_empty() || known.contains(labels.value(name)))

@@ -5,6 +5,7 @@ use crate::promql::plan::{WithScalar, is_comparison};
 use crate::promql::syntax::tree::BinaryOp;
 
 use super::Context;
+use super::native::trims;
 use super::rows::{ABSENT, Grid, Rows, is_absent};
 
 /// Arithmetic; a comparison answers 0 or 1.
@@ -43,6 +44,9 @@ impl Context<'_> {
         let scalars = self.scalar(&node.scalar, grid)?;
         let filters = is_comparison(node.op) && !node.returns_bool;
         let op = node.op;
+        if trims(op).is_some() {
+            return self.trim_by_scalar(node, &scalars, rows);
+        }
         for i in 0..rows.len() {
             self.budget.check()?;
             for (value, scalar) in rows.row_mut(i).iter_mut().zip(&scalars.values) {
@@ -56,6 +60,9 @@ impl Context<'_> {
                     *value = ABSENT;
                 }
             }
+        }
+        if rows.has_histograms() {
+            self.native_with_scalar(node, &scalars, &mut rows)?;
         }
         rows.drop_empty();
         if filters || op.is_trim() { Ok(rows) } else { self.unnamed(rows) }

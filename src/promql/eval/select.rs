@@ -5,12 +5,11 @@ use crate::promql::QueryError;
 use crate::promql::functions::extended::on_the_line;
 use crate::promql::functions::seconds;
 use crate::promql::plan::{Look, Selector};
-use crate::tsdb::SampleColumns;
 
 use super::Context;
+use super::native::{Readings, Samples};
 use super::rows::{Grid, Head, Rows};
 use super::starts::Starts;
-use super::windows::Series;
 
 impl Context<'_> {
     /// One row for each series that has a sample for any step.
@@ -40,30 +39,31 @@ impl Context<'_> {
         found.retain(|series| admit(&series.labels));
         self.meter.found_series(found.len())?;
         let mut rows = Rows::with_room(&self.meter, found.len(), grid.len)?;
-        let mut columns = SampleColumns::default();
+        let mut readings = Readings::default();
         for series in found {
             self.budget.check()?;
-            self.snapshot.read(series.id, range, &mut columns);
-            self.meter.read_samples(columns.times.len());
+            self.read(series.id, range, selector.counts_alone, &mut readings);
             let head = Head { labels: series.labels, drops_name: false };
-            let (times, values) = (&columns.times[..], &columns.values[..]);
-            let samples = Series { head: &head, times, values, id: Some(series.id) };
-            let row = rows.push_absent(head.clone());
-            match selector.look {
-                Look::Smoothed => self.smooth(selector, grid, &samples, row),
-                _ => self.newest(selector, grid, &samples, row),
+            let row = rows.push_absent(head);
+            let samples = readings.samples(Some(series.id));
+            if readings.has_histograms() {
+                self.select_native(selector, grid, series.id, &readings, &mut rows)?;
+            } else if selector.look == Look::Smoothed {
+                self.smooth(selector, grid, &samples, row);
+            } else {
+                self.newest(selector, grid, &samples, row);
             }
             rows.settle_last()?;
         }
         Ok(rows)
     }
 
-    fn newest(&self, selector: &Selector, grid: Grid, series: &Series<'_>, row: &mut [f64]) {
+    fn newest(&self, selector: &Selector, grid: Grid, series: &Samples<'_>, row: &mut [f64]) {
         // Where start timestamps are not looked at, nothing has one.
         if selector.look == Look::Start && !self.options.use_start_timestamps {
             return;
         }
-        let starts = if selector.look == Look::Start { self.starts_of(series) } else { Starts::default() };
+        let starts = if selector.look == Look::Start { self.starts_of(series.id, series.times) } else { Starts::default() };
         let lookback = self.options.lookback_ms;
         let mut next = 0;
         for (step, out) in row.iter_mut().enumerate() {
@@ -83,7 +83,7 @@ impl Context<'_> {
     }
 
     /// Markers hide nothing here, as upstream has it.
-    fn smooth(&self, selector: &Selector, grid: Grid, series: &Series<'_>, row: &mut [f64]) {
+    fn smooth(&self, selector: &Selector, grid: Grid, series: &Samples<'_>, row: &mut [f64]) {
         let lookback = self.options.lookback_ms;
         let samples = series.times.iter().copied().zip(series.values.iter().copied());
         let samples: Vec<(i64, f64)> = samples.filter(|(_, value)| !is_stale(*value)).collect();

@@ -1,9 +1,9 @@
 //! Start timestamps: since when the counts of each sample run, where its sender said so and the server looks at it.
 
 use crate::model::{TimeRange, Timestamp};
+use crate::tsdb::SeriesId;
 
 use super::Context;
-use super::windows::Series;
 
 /// The start timestamps of one series' samples.
 #[derive(Debug, Default)]
@@ -15,9 +15,9 @@ pub(super) struct Starts {
 }
 
 impl Context<'_> {
-    /// What is known of a series' samples; what was computed has lost it.
-    pub(super) fn starts_of(&self, series: &Series<'_>) -> Starts {
-        let (Some(id), Some(first), Some(last)) = (series.id, series.times.first(), series.times.last()) else {
+    /// What is known of a series' samples at those times; what was computed has lost it.
+    pub(super) fn starts_of(&self, id: Option<SeriesId>, times: &[i64]) -> Starts {
+        let (Some(id), Some(first), Some(last)) = (id, times.first(), times.last()) else {
             return Starts::default();
         };
         if !self.options.use_start_timestamps {
@@ -30,8 +30,8 @@ impl Context<'_> {
         }
         let mut next = 0;
         let mut start = 0;
-        let mut of = Vec::with_capacity(series.times.len());
-        for at in series.times {
+        let mut of = Vec::with_capacity(times.len());
+        for at in times {
             while let Some(change) = changes.get(next).filter(|change| change.at.as_ms() <= *at) {
                 start = change.start.as_ms();
                 next += 1;
@@ -39,7 +39,7 @@ impl Context<'_> {
             of.push(start);
         }
         let mut starts = Starts { of, overlaps: Vec::new() };
-        starts.overlaps = (1..series.times.len()).filter(|i| starts.overlap(series.times, *i)).collect();
+        starts.overlaps = (1..times.len()).filter(|i| starts.overlap(times, *i)).collect();
         starts
     }
 }

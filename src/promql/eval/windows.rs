@@ -5,26 +5,18 @@ use crate::promql::QueryError;
 use crate::promql::functions::{Vet, Window, WindowKernel, extended};
 use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
 use crate::promql::syntax::tree::Extension;
-use crate::tsdb::{SampleColumns, SeriesId};
+use crate::tsdb::SampleColumns;
 
 use super::Context;
+use super::native::{Native, Readings, Samples};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent};
 use super::starts::Starts;
 
-/// One series' samples, no staleness markers.
-pub(super) struct Series<'s> {
-    pub(super) head: &'s Head,
-    pub(super) times: &'s [i64],
-    pub(super) values: &'s [f64],
-    /// Who it is in the store; samples that were computed are nobody's.
-    pub(super) id: Option<SeriesId>,
-}
+/// What is done with one series' samples; no staleness markers.
+type VisitSeries<'v> = dyn FnMut(&Head, Samples<'_>) -> Result<(), QueryError> + 'v;
 
-/// What is done with one series.
-type VisitSeries<'v> = dyn FnMut(&Series<'_>) -> Result<(), QueryError> + 'v;
-
-/// What is done with one window that has samples: its series, the step, and where the window lies.
-type VisitWindow<'v> = dyn FnMut(&Head, usize, std::ops::Range<usize>) -> Result<(), QueryError> + 'v;
+/// What is done with one window that has samples: its series and the step.
+type VisitWindow<'v> = dyn FnMut(&Head, usize) -> Result<(), QueryError> + 'v;
 
 /// Long windows at many steps take long for one series too: the deadline is looked at after this many samples.
 const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
@@ -52,24 +44,24 @@ impl Context<'_> {
                     TimeRange::new(Timestamp::from_ms(first.saturating_add(1)), Timestamp::from_ms(last));
                 let found = self.snapshot.select(matchers, range);
                 self.meter.found_series(found.len())?;
-                let mut columns = SampleColumns::default();
+                let mut readings = Readings::default();
                 for series in found {
                     self.budget.check()?;
-                    self.snapshot.read(series.id, range, &mut columns);
-                    self.meter.read_samples(columns.times.len());
-                    drop_stale(&mut columns);
+                    self.read(series.id, range, node.counts_alone, &mut readings);
+                    drop_stale(&mut readings.floats);
                     let mut held = self.meter.charge();
-                    held.add_samples(columns.times.len())?;
+                    held.add_samples(readings.floats.times.len() + readings.native.samples())?;
+                    held.add_bytes(readings.native.bytes() as u64)?;
                     let head = Head { labels: series.labels, drops_name: false };
-                    let (times, values) = (&columns.times[..], &columns.values[..]);
-                    visit(&Series { head: &head, times, values, id: Some(series.id) })?;
+                    visit(&head, readings.samples(Some(series.id)))?;
                 }
             }
             MatrixSource::Subquery { expr, step_ms } => {
                 let inner = subquery_grid(first, last, *step_ms);
                 let rows = self.vector(expr, inner)?;
                 let mut columns = SampleColumns::default();
-                for (head, row) in rows.iter() {
+                let mut native = Native::default();
+                for (number, (head, row)) in rows.iter().enumerate() {
                     self.budget.check()?;
                     columns.times.clear();
                     columns.values.clear();
@@ -77,7 +69,9 @@ impl Context<'_> {
                         columns.times.push(inner.at(i));
                         columns.values.push(*value);
                     }
-                    visit(&Series { head, times: &columns.times, values: &columns.values, id: None })?;
+                    self.native_of_row(&rows, number, inner, &mut native);
+                    let (times, values) = (&columns.times[..], &columns.values[..]);
+                    visit(head, Samples { times, values, native: &native, id: None })?;
                 }
             }
         }
@@ -85,7 +79,7 @@ impl Context<'_> {
     }
 
     /// How far before and after a window its function looks, milliseconds.
-    fn around(&self, node: &MatrixNode) -> (i64, i64) {
+    pub(super) fn around(&self, node: &MatrixNode) -> (i64, i64) {
         match node.extension {
             None => (0, 0),
             Some(Extension::Anchored) => (self.options.lookback_ms, 0),
@@ -100,13 +94,15 @@ impl Context<'_> {
         grid: Grid,
         visit: &mut VisitWindow<'_>,
     ) -> Result<(), QueryError> {
-        self.each_series(node, grid, &mut |series| {
+        self.each_series(node, grid, &mut |head, samples| {
             let mut places = Places::default();
+            let mut native = Places::default();
             for step in 0..grid.len {
-                let end = node.when.look(grid.at(step));
-                let inside = places.advance(series.times, end.saturating_sub(node.range_ms), end);
-                if !inside.is_empty() {
-                    visit(series.head, step, inside)?;
+                let (start, end) = node.edges(grid.at(step));
+                let floats = places.advance(samples.times, start, end);
+                let histograms = native.advance(&samples.native.times, start, end);
+                if !floats.is_empty() || !histograms.is_empty() {
+                    visit(head, step)?;
                 }
             }
             Ok(())
@@ -118,13 +114,18 @@ impl Context<'_> {
         let params = self.params(&node.params, grid)?;
         let mut rows = Rows::new(&self.meter, grid.len);
         let kernel = &node.kernel;
-        self.each_series(&node.arg, grid, &mut |series| {
-            let row = rows.push_paid(series.head.clone())?;
-            self.fill_row(node, grid, series, &params, row)?;
+        self.each_series(&node.arg, grid, &mut |head, samples| {
+            let row = rows.push_paid(head.clone())?;
+            let name = head.labels.metric_name();
+            self.fill_row(node, grid, name, &samples, &params, row)?;
+            if !samples.native.is_empty() {
+                self.fill_native(node, grid, name, samples, &mut rows)?;
+            }
+            let any_float = samples.native.is_empty() || Self::has_floats(&rows, rows.len() - 1);
             let before = rows.len();
             rows.settle_last()?;
-            if kernel.counts && rows.len() == before {
-                self.doubt_counter(node, series.head.labels.metric_name());
+            if kernel.counts && any_float && rows.len() == before {
+                self.doubt_counter(node, name);
             }
             Ok(())
         })?;
@@ -138,13 +139,14 @@ impl Context<'_> {
         &self,
         node: &WindowNode,
         grid: Grid,
-        series: &Series<'_>,
+        name: &str,
+        series: &Samples<'_>,
         params: &[Scalars],
         row: &mut [f64],
     ) -> Result<(), QueryError> {
         let WindowKernel { run, vet, needs_resets, uses_starts, .. } = node.kernel;
         let (times, values) = (series.times, series.values);
-        let starts = if uses_starts { self.starts_of(series) } else { Starts::default() };
+        let starts = if uses_starts { self.starts_of(series.id, times) } else { Starts::default() };
         let resets = if needs_resets { drops(times, values, &starts) } else { Vec::new() };
         let (before_ms, after_ms) = self.around(&node.arg);
         let mut overlap_places = Places::default();
@@ -154,8 +156,7 @@ impl Context<'_> {
         let mut looked_at = 0;
         for (step, out) in row.iter_mut().enumerate() {
             let at_ms = grid.at(step);
-            let end_ms = node.arg.when.look(at_ms);
-            let start_ms = end_ms.saturating_sub(node.arg.range_ms);
+            let (start_ms, end_ms) = node.arg.edges(at_ms);
             let (from_ms, to_ms) = (start_ms.saturating_sub(before_ms), end_ms.saturating_add(after_ms));
             let inside = places.advance(times, from_ms, to_ms);
             if inside.is_empty() {
@@ -192,7 +193,7 @@ impl Context<'_> {
             };
             let overlaps = overlap_places.between(&starts.overlaps, inside.start + 1, inside.end);
             if node.kernel.counts && node.arg.extension.is_none() && !overlaps.is_empty() {
-                self.doubt_starts(node, series.head.labels.metric_name());
+                self.doubt_starts(node, name);
             }
             if let Some(value) = run(&window) {
                 *out = value;
@@ -220,9 +221,8 @@ impl Context<'_> {
 }
 
 /// The samples of the one window that an instant query asks for.
-pub(super) fn samples(node: &MatrixNode, step_ms: i64, series: &Series<'_>) -> Vec<Sample> {
-    let end_ms = node.when.look(step_ms);
-    let start_ms = end_ms.saturating_sub(node.range_ms);
+pub(super) fn samples(node: &MatrixNode, step_ms: i64, series: &Samples<'_>) -> Vec<Sample> {
+    let (start_ms, end_ms) = node.edges(step_ms);
     let sample = |at, value| Sample { at: Timestamp::from_ms(at), value };
     let (times, values) = (series.times, series.values);
     if node.extension.is_none() {

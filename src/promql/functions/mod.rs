@@ -14,6 +14,7 @@ mod table;
 
 pub use table::{FUNCTIONS, function};
 
+use super::FloatHistogram;
 use super::syntax::tree::{Extension, ValueType};
 
 /// One function of the language.
@@ -76,6 +77,8 @@ pub(super) enum Kernel {
     Date(fn(f64) -> f64),
     /// Window by window.
     Window(WindowKernel),
+    /// Of native histograms, one by one; floats have no result.
+    Native(fn(&FloatHistogram) -> f64),
     /// The planner and the evaluator know it by itself.
     Special(Special),
     /// It needs something that is not there yet.
@@ -97,6 +100,32 @@ pub(super) struct WindowKernel {
     pub(super) needs_resets: bool,
     /// Start timestamps tell of resets, and where counts began.
     pub(super) uses_starts: bool,
+    /// What is done in a window that has native histograms.
+    pub(super) native: NativeWork,
+}
+
+/// What a function of windows does with native histograms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NativeWork {
+    /// Floats alone count; it is said where there are both.
+    PassOver,
+    Changes,
+    Count,
+    Delta,
+    First,
+    FirstTime,
+    Increase,
+    Last,
+    /// `idelta`.
+    LastDelta,
+    /// `irate`.
+    LastRate,
+    LastTime,
+    Mean,
+    Present,
+    Rate,
+    Resets,
+    Sum,
 }
 
 /// What is to be said about scalar arguments.

@@ -1,5 +1,7 @@
 //! Tree to plan.
 
+use std::cell::Cell;
+
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, Pattern, Steps};
 use crate::promql::functions::{Function, Kernel, Special, function};
 use crate::promql::syntax::tree::{
@@ -23,8 +25,12 @@ const DEPTH_MAX: usize = 400;
 /// # Errors
 /// [`QueryError::BadQuery`] for what cannot be evaluated at all, [`QueryError::Execution`] for a bad constant.
 pub(in crate::promql) fn build(query: &Query, options: &Options) -> Result<Plan, QueryError> {
-    let builder =
-        Builder { steps: query.steps, instant: query.instant, subquery_step_ms: options.subquery_step_ms };
+    let builder = Builder {
+        steps: query.steps,
+        instant: query.instant,
+        subquery_step_ms: options.subquery_step_ms,
+        asked: Cell::new(Asked::default()),
+    };
     let (any, once) = builder.any(&query.expr, 0)?;
     Ok(match any {
         Any::Scalar(node) => Plan::Scalar(once_scalar(node, once)),
@@ -44,6 +50,31 @@ pub(super) struct Builder {
     steps: Steps,
     instant: bool,
     subquery_step_ms: i64,
+    /// What the functions around the place that is built ask of native histograms.
+    asked: Cell<Asked>,
+}
+
+/// What is asked of native histograms: counts and sums alone can be had without their buckets.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    counts: bool,
+    buckets: bool,
+}
+
+impl Asked {
+    /// By a function or operator, of its arguments.
+    fn by_function(self, name: &str) -> Asked {
+        match name {
+            "histogram_count" | "histogram_sum" | "histogram_avg" => Asked { counts: true, ..self },
+            "histogram_quantile" | "histogram_quantiles" | "histogram_fraction" => self.by_buckets(),
+            _ => self,
+        }
+    }
+
+    /// By something that needs buckets: a subquery to find resets, trimming.
+    fn by_buckets(self) -> Asked {
+        Asked { buckets: true, ..self }
+    }
 }
 
 enum Any {
@@ -146,6 +177,20 @@ impl Builder {
         })
     }
 
+    /// Whether only counts and sums of native histograms are asked for here.
+    fn counts_alone(&self) -> bool {
+        let asked = self.asked.get();
+        asked.counts && !asked.buckets
+    }
+
+    /// Builds something of which other things are asked.
+    fn asking<T>(&self, asked: Asked, build: impl FnOnce() -> T) -> T {
+        let outside = self.asked.replace(asked);
+        let built = build();
+        self.asked.set(outside);
+        built
+    }
+
     pub(super) fn vector(&self, expr: &Expr, depth: usize) -> Built<VectorNode> {
         match self.any(expr, depth)? {
             (Any::Vector(node), once) => Ok((node, once)),
@@ -188,8 +233,9 @@ impl Builder {
     }
 
     fn select(&self, selector: &VectorSelector, look: Look) -> Result<VectorNode, QueryError> {
-        let when = self.when(&selector.offset, selector.at)?;
-        Ok(VectorNode::Select(Selector { matchers: selector.matchers.clone(), when, look }))
+        let (when, counts_alone) = (self.when(&selector.offset, selector.at)?, self.counts_alone());
+        let (matchers, span) = (selector.matchers.clone(), selector.span);
+        Ok(VectorNode::Select(Selector { matchers, when, look, counts_alone, span }))
     }
 
     fn matrix_selector(&self, matrix: &MatrixSelector) -> Result<MatrixNode, QueryError> {
@@ -198,11 +244,13 @@ impl Builder {
             range_ms: self.positive_ms(&matrix.range)?,
             when: self.when(&matrix.selector.offset, matrix.selector.at)?,
             extension: matrix.selector.extension,
+            counts_alone: self.counts_alone(),
         })
     }
 
     fn subquery(&self, subquery: &Subquery, depth: usize) -> Result<MatrixNode, QueryError> {
-        let (expr, once) = self.vector(&subquery.expr, depth)?;
+        let asked = self.asked.get().by_buckets();
+        let (expr, once) = self.asking(asked, || self.vector(&subquery.expr, depth))?;
         let step_ms = match &subquery.step {
             Some(step) => self.positive_ms(step)?,
             None => 0,
@@ -214,14 +262,18 @@ impl Builder {
             range_ms: self.positive_ms(&subquery.range)?,
             when: self.when(&subquery.offset, subquery.at)?,
             extension: None,
+            counts_alone: false,
         })
     }
 
     fn binary(&self, binary: &Binary, depth: usize) -> Built<Any> {
         let op = binary.op;
         let returns_bool = binary.returns_bool;
-        let (lhs, lhs_once) = self.any(&binary.lhs, depth)?;
-        let (rhs, rhs_once) = self.any(&binary.rhs, depth)?;
+        let asked = self.asked.get();
+        let asked = if op.is_trim() { asked.by_buckets() } else { asked };
+        let (lhs, lhs_once) = self.asking(asked, || self.any(&binary.lhs, depth))?;
+        let (rhs, rhs_once) = self.asking(asked, || self.any(&binary.rhs, depth))?;
+        let span = span_or(&binary.lhs, binary.span);
         let all = lhs_once && rhs_once;
         let (lhs_once, rhs_once) = (lhs_once && !all, rhs_once && !all);
         let node = match (lhs, rhs) {
@@ -248,6 +300,7 @@ impl Builder {
                     scalar: once_scalar(scalar, rhs_once),
                     scalar_is_left: false,
                     returns_bool,
+                    span,
                 })))
             }
             (Any::Scalar(scalar), Any::Vector(vector)) => {
@@ -257,6 +310,7 @@ impl Builder {
                     scalar: once_scalar(scalar, lhs_once),
                     scalar_is_left: true,
                     returns_bool,
+                    span,
                 })))
             }
             (Any::Vector(lhs), Any::Vector(rhs)) => {
@@ -265,7 +319,7 @@ impl Builder {
                     matching.cardinality = Cardinality::ManyToMany;
                 }
                 let (lhs, rhs) = (once_vector(lhs, lhs_once), once_vector(rhs, rhs_once));
-                Any::Vector(VectorNode::Join(Box::new(Join { op, lhs, rhs, returns_bool, matching })))
+                Any::Vector(VectorNode::Join(Box::new(Join { op, lhs, rhs, returns_bool, matching, span })))
             }
             (other @ (Any::Text(_) | Any::Matrix(_)), _) | (_, other) => {
                 return Err(mismatch("scalar or instant vector", &other));
@@ -296,8 +350,10 @@ impl Builder {
         };
         let param_span =
             aggregate.param.as_ref().map_or(aggregate.span, |param| span_or(param, aggregate.span));
-        let (op, grouping) = (aggregate.op, aggregate.grouping.clone());
-        Ok((VectorNode::Aggregate(Box::new(AggregateNode { op, arg, param, grouping, param_span })), once))
+        let (op, grouping, span) = (aggregate.op, aggregate.grouping.clone(), aggregate.span);
+        let arg_span = span_or(&aggregate.expr, span);
+        let node = AggregateNode { op, arg, param, grouping, param_span, arg_span, span };
+        Ok((VectorNode::Aggregate(Box::new(node)), once))
     }
 
     fn call(&self, call: &Call, depth: usize) -> Built<Any> {
@@ -308,6 +364,11 @@ impl Builder {
             let (min, name) = (row.args_min(), row.name);
             return Err(QueryError::BadQuery(format!("{name} takes {min} argument(s) or more, got {given}")));
         }
+        let asked = self.asked.get().by_function(row.name);
+        self.asking(asked, || self.call_of(row, call, depth))
+    }
+
+    fn call_of(&self, row: &'static Function, call: &Call, depth: usize) -> Built<Any> {
         let built = match row.kernel {
             Kernel::Map(run) => {
                 let (arg, once) = self.vector(self.arg(call, 0)?, depth)?;
@@ -336,6 +397,10 @@ impl Builder {
                 (VectorNode::MapWith { run, arg: Box::new(arg), params }, once)
             }
             Kernel::Window(_) => self.window(row, call, depth)?,
+            Kernel::Native(run) => {
+                let (arg, once) = self.vector(self.arg(call, 0)?, depth)?;
+                (VectorNode::OfHistograms { run, arg: Box::new(arg) }, once)
+            }
             Kernel::Special(special) => return self.special(special, call, depth),
             Kernel::NotYet(why) => {
                 return Err(QueryError::execution(format!("{}() is not supported yet: {why}", row.name)));

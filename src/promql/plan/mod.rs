@@ -8,6 +8,7 @@ pub(super) use build::build;
 
 use crate::model::{Labels, Matcher, Pattern};
 
+use super::FloatHistogram;
 use super::functions::WindowKernel;
 use super::syntax::tree::{AggregateOp, BinaryOp, Extension, Grouping, Matching, Span};
 
@@ -70,6 +71,11 @@ pub(super) enum VectorNode {
         params: Vec<ScalarNode>,
     },
     Window(Box<WindowNode>),
+    /// One number out of each native histogram.
+    OfHistograms {
+        run: fn(&FloatHistogram) -> f64,
+        arg: Box<VectorNode>,
+    },
     Absent {
         arg: Box<VectorNode>,
         labels: Labels,
@@ -110,6 +116,16 @@ pub(super) struct MatrixNode {
     pub(super) when: When,
     /// Never of a subquery.
     pub(super) extension: Option<Extension>,
+    /// Only counts and sums of native histograms are asked for.
+    pub(super) counts_alone: bool,
+}
+
+impl MatrixNode {
+    /// The open and the closed end of the window at a step.
+    pub(super) fn edges(&self, step_ms: i64) -> (i64, i64) {
+        let end_ms = self.when.look(step_ms);
+        (end_ms.saturating_sub(self.range_ms), end_ms)
+    }
 }
 
 #[derive(Debug)]
@@ -124,6 +140,9 @@ pub(super) struct Selector {
     pub(super) matchers: Vec<Matcher>,
     pub(super) when: When,
     pub(super) look: Look,
+    /// Only counts and sums of native histograms are asked for.
+    pub(super) counts_alone: bool,
+    pub(super) span: Span,
 }
 
 /// What is looked at for each step.
@@ -185,6 +204,8 @@ pub(super) struct WithScalar {
     pub(super) scalar: ScalarNode,
     pub(super) scalar_is_left: bool,
     pub(super) returns_bool: bool,
+    /// Of the whole operation.
+    pub(super) span: Span,
 }
 
 /// Two vectors: arithmetic, comparison or set operator.
@@ -195,6 +216,8 @@ pub(super) struct Join {
     pub(super) rhs: VectorNode,
     pub(super) returns_bool: bool,
     pub(super) matching: Matching,
+    /// Of the whole operation.
+    pub(super) span: Span,
 }
 
 #[derive(Debug)]
@@ -204,6 +227,10 @@ pub(super) struct AggregateNode {
     pub(super) param: Param,
     pub(super) grouping: Grouping,
     pub(super) param_span: Span,
+    /// Of what is aggregated.
+    pub(super) arg_span: Span,
+    /// Of the whole.
+    pub(super) span: Span,
 }
 
 #[derive(Debug)]

@@ -74,8 +74,11 @@ impl Run<'_> {
             return Err("as a range: the series are not sorted by labels".into());
         }
         let points = matrix.iter().filter_map(|series| {
-            let sample = series.samples.iter().find(|sample| sample.at == at)?;
-            Some(VectorSample { labels: series.labels.clone(), at, value: sample.value })
+            let float = series.samples.iter().find(|sample| sample.at == at);
+            let histogram = series.histograms.iter().find(|sample| sample.at == at);
+            let value = float.map(|sample| sample.value).or(histogram.map(|_| f64::NAN))?;
+            let histogram = histogram.map(|sample| sample.value.clone());
+            Some(VectorSample { labels: series.labels.clone(), at, value, histogram })
         });
         let points: Vec<VectorSample> = points.collect();
         let result = match (expected.scalar, &points[..]) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use promlet::model::{Labels, Timestamp, parse_duration};
 
 use super::Mode;
+use super::classic::made_native;
 use super::expect::{Expected, Rule};
 use super::series::{self, SeriesLine, unquote};
 
@@ -79,9 +80,11 @@ fn duration(text: &str) -> Result<i64, String> {
 
 fn load(number: usize, line: &str, body: &[&str], mode: Mode) -> Result<Command, String> {
     let (command, interval) = line.split_once([' ', '\t']).ok_or("load has no interval")?;
-    if command != "load" && !mode.leaves_out {
-        return Err("histograms cannot be loaded".into());
-    }
+    let twice = match command {
+        "load" => false,
+        "load_with_nhcb" => true,
+        other => return Err(format!("unknown command {other:?}")),
+    };
     let interval_ms = duration(interval.trim())?;
     let mut found: BTreeMap<Labels, SeriesLine> = BTreeMap::new();
     for line in body {
@@ -90,15 +93,10 @@ fn load(number: usize, line: &str, body: &[&str], mode: Mode) -> Result<Command,
             continue;
         }
         let series = series::parse(line)?;
-        if series.has_histogram() {
-            if !mode.leaves_out {
-                return Err("histograms cannot be loaded".into());
-            }
-            continue;
-        }
         found.insert(series.labels.clone(), series);
     }
-    Ok(Command::Load { line: number, interval_ms, series: found.into_values().collect() })
+    let native = if twice { made_native(&found)? } else { Vec::new() };
+    Ok(Command::Load { line: number, interval_ms, series: found.into_values().chain(native).collect() })
 }
 
 fn eval(number: usize, line: &str, body: &[&str]) -> Result<Eval, String> {

@@ -1,16 +1,20 @@
 //! Series descriptions: `name{label="value"} 1 2+3x4 _ stale`.
 
-use promlet::model::{Labels, LabelsBuilder, METRIC_NAME, stale_nan};
+use promlet::model::{Labels, LabelsBuilder, METRIC_NAME};
+
+use super::native::Literal;
 
 /// One position of a series.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Item {
     /// No sample here.
     Missing,
     /// A sample.
     Value(f64),
-    /// A native histogram, which is not kept.
-    Histogram,
+    /// A native histogram.
+    Histogram(Box<Literal>),
+    /// The series ends here; a histogram says so where the one before is one.
+    Stale,
 }
 
 /// A described series.
@@ -18,12 +22,6 @@ pub(crate) enum Item {
 pub(crate) struct SeriesLine {
     pub(crate) labels: Labels,
     pub(crate) items: Vec<Item>,
-}
-
-impl SeriesLine {
-    pub(crate) fn has_histogram(&self) -> bool {
-        self.items.iter().any(|item| matches!(item, Item::Histogram))
-    }
 }
 
 /// Reads one line.
@@ -137,14 +135,7 @@ fn items(text: &str) -> Result<Vec<Item>, String> {
     while !rest.is_empty() {
         // A histogram has spaces inside its braces, and may be added to another.
         if rest.starts_with("{{") {
-            let mut end = rest.find("}}").ok_or("a histogram has no end")? + 2;
-            while rest[end..].starts_with(['+', '-']) {
-                end += rest[end..].find("}}").ok_or("a histogram has no end")? + 2;
-            }
-            let tail = rest[end..].split([' ', '\t']).next().unwrap_or_default();
-            let times = tail.strip_prefix('x').map_or(Ok(1), |n| n.parse::<usize>().map(|n| n + 1));
-            items.extend(std::iter::repeat_n(Item::Histogram, times.map_err(|e| e.to_string())?));
-            rest = rest[end + tail.len()..].trim_start();
+            rest = histograms(rest, &mut items)?;
             continue;
         }
         let end = rest.find([' ', '\t']).unwrap_or(rest.len());
@@ -152,6 +143,35 @@ fn items(text: &str) -> Result<Vec<Item>, String> {
         rest = rest[end..].trim_start();
     }
     Ok(items)
+}
+
+/// Reads `{{...}}`, `{{...}}xN`, `{{...}}+{{...}}xN`; answers what follows.
+fn histograms<'t>(text: &'t str, items: &mut Vec<Item>) -> Result<&'t str, String> {
+    let one = |text: &'t str| -> Result<(Literal, &'t str), String> {
+        let inside = text.strip_prefix("{{").ok_or(format!("no histogram in {text:?}"))?;
+        let (inside, rest) = inside.split_once("}}").ok_or("a histogram has no end")?;
+        Ok((Literal::parse(inside)?, rest))
+    };
+    let (mut literal, mut rest) = one(text)?;
+    let mut step = None;
+    if rest.starts_with(['+', '-']) {
+        let sign = if rest.starts_with('+') { 1.0 } else { -1.0 };
+        let (other, after) = one(&rest[1..])?;
+        step = Some((other, sign));
+        rest = after;
+    }
+    let tail = rest.split([' ', '\t']).next().unwrap_or_default();
+    let times = tail.strip_prefix('x').map_or(Ok(0), str::parse::<usize>).map_err(|e| e.to_string())?;
+    if let Some((other, _)) = &step {
+        literal.tell_as(other);
+    }
+    for i in 0..=times {
+        items.push(Item::Histogram(Box::new(literal.clone())));
+        if let Some((other, sign)) = step.as_ref().filter(|_| i < times) {
+            literal.step(other, *sign)?;
+        }
+    }
+    Ok(rest[tail.len()..].trim_start())
 }
 
 fn item(text: &str, items: &mut Vec<Item>) -> Result<(), String> {
@@ -162,11 +182,11 @@ fn item(text: &str, items: &mut Vec<Item>) -> Result<(), String> {
         } else {
             rest.strip_prefix('x').and_then(|n| n.parse().ok()).ok_or_else(bad)?
         };
-        items.extend(std::iter::repeat_n(Item::Missing, times));
+        items.extend(std::iter::repeat_with(|| Item::Missing).take(times));
         return Ok(());
     }
     if text == "stale" {
-        items.push(Item::Value(stale_nan()));
+        items.push(Item::Stale);
         return Ok(());
     }
     if let Some(value) = number(text) {
