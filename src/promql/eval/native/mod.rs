@@ -219,6 +219,21 @@ impl Context<'_> {
     }
 }
 
+/// Numbers in place of histograms, by the step.
+pub(super) fn numbered(mut rows: Rows, number: impl Fn(usize) -> f64) -> Rows {
+    if !rows.has_histograms() {
+        return rows;
+    }
+    for row in 0..rows.len() {
+        for step in 0..rows.steps() {
+            if rows.take_histogram(row, step).is_some() {
+                rows.row_mut(row)[step] = number(step);
+            }
+        }
+    }
+    rows.without_empty()
+}
+
 /// Writes a one wherever a row has a value of either kind: what counts samples, and not what they are.
 pub(super) fn presence(mut rows: Rows) -> Rows {
     for row in 0..rows.len() {

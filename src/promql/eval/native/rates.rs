@@ -49,7 +49,7 @@ pub(super) fn extrapolated(
     per_second: bool,
     remarks: &mut Remarks,
 ) -> Option<FloatHistogram> {
-    let (first, last) = (window.histograms.first()?, window.histograms.last()?);
+    let first = window.histograms.first()?;
     let change = change(window, counter, remarks)?;
     let times = window.times;
     let (first_at, last_at) = (times.first()?, times.last()?);
@@ -68,7 +68,6 @@ pub(super) fn extrapolated(
     if to_end >= threshold {
         to_end = between / 2.0;
     }
-    debug_assert!(!Arc::ptr_eq(first, last), "a change needs two samples");
     let mut factor = if sampled == 0.0 { 1.0 } else { (sampled + to_start + to_end) / sampled };
     if per_second {
         factor /= seconds(window.end_ms.saturating_sub(window.start_ms));
@@ -129,7 +128,7 @@ pub(super) fn last_change(
     if counter && (before.is_gauge() || last.is_gauge()) {
         remarks.push(Remark::NotCounter);
     }
-    if !counter && !(before.is_gauge() && last.is_gauge()) {
+    if !(counter || before.is_gauge() && last.is_gauge()) {
         remarks.push(Remark::NotGauge);
     }
     let change = if counter && last.is_reset_since(before) {
