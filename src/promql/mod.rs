@@ -47,6 +47,8 @@ pub struct Options {
     pub subquery_step_ms: i64,
     /// Keeps `__name__` until the end of the query (upstream's `promql-delayed-name-removal`).
     pub delayed_name_removal: bool,
+    /// Counters are read with the start timestamps of their samples (upstream's `use-start-timestamps`).
+    pub use_start_timestamps: bool,
     /// What one query may cost.
     pub limits: Limits,
 }
@@ -57,6 +59,7 @@ impl Default for Options {
             lookback_ms: 300_000,
             subquery_step_ms: 60_000,
             delayed_name_removal: false,
+            use_start_timestamps: false,
             limits: Limits::default(),
         }
     }

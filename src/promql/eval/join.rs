@@ -54,7 +54,7 @@ impl Sides<'_> {
     /// What a pair is called.
     fn labels(&self, many: &Labels, one: &Labels) -> Labels {
         let matching = self.matching;
-        let drops_name = !is_comparison(self.op) && trims(self.op).is_none();
+        let drops_name = !is_comparison(self.op) && !self.op.is_trim();
         let listed = |name: &str| matching.labels.iter().any(|label| label == name);
         let kept = many.filtered(|name| {
             if drops_name && is_metadata(name) {

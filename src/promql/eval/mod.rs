@@ -6,6 +6,7 @@
 mod aggregate;
 mod hash;
 mod histogram;
+mod info;
 mod join;
 mod native;
 mod operators;
@@ -13,6 +14,7 @@ mod relabel;
 mod rows;
 mod select;
 mod sort;
+mod starts;
 mod windows;
 
 use std::cell::RefCell;
@@ -28,7 +30,6 @@ use super::functions::seconds;
 use super::plan::{self, MatrixNode, Plan, ScalarNode, VectorNode};
 use super::{Answer, Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
 
-use native::Samples;
 use rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
 
 /// What every part of an evaluation needs.
@@ -97,16 +98,18 @@ impl Context<'_> {
     fn raw(&self, node: &MatrixNode, grid: Grid) -> Result<Vec<MatrixSeries>, QueryError> {
         let mut found: Vec<(Head, Vec<Sample>, Vec<HistogramPoint>)> = Vec::new();
         let mut charge = self.meter.charge();
-        self.each_series(node, grid, &mut |head, Samples { times, values, native }| {
-            let to = node.when.look(grid.start_ms);
-            let from = to.saturating_sub(node.range_ms);
-            let inside = times.iter().zip(values).filter(|(at, _)| **at > from && **at <= to);
-            let samples: Vec<Sample> =
-                inside.map(|(at, value)| Sample { at: Timestamp::from_ms(*at), value: *value }).collect();
+        self.each_series(node, grid, &mut |series| {
+            let (head, samples) = (series.head, windows::samples(node, grid.start_ms, series));
             charge.add_samples(samples.len())?;
             charge.add_bytes((samples.len() as u64).saturating_mul(16))?;
-            let inside = native.times.iter().zip(&native.histograms);
+            let to = node.when.look(grid.start_ms);
+            let from = to.saturating_sub(node.range_ms);
+            let inside = series.native.times.iter().zip(&series.native.histograms);
             let inside = inside.filter(|(at, _)| **at > from && **at <= to);
+            if let Some(extension) = node.extension.filter(|_| !series.native.is_empty()) {
+                let (name, why) = (extension.as_str(), "modifier is not supported with histograms");
+                return Err(QueryError::execution(format!("{name} {why}")));
+            }
             let mut histograms = Vec::new();
             for (at, histogram) in inside {
                 charge.add_samples(rows::samples_of(histogram))?;
@@ -192,7 +195,8 @@ impl Context<'_> {
             return Ok(Rows::new(&self.meter, 0));
         }
         match node {
-            VectorNode::Select { selector, times } => self.select(selector, *times, grid),
+            VectorNode::Select(selector) => self.select(selector, grid),
+            VectorNode::Info(node) => self.info(node, grid),
             VectorNode::From(scalar) => {
                 let scalars = self.scalar(scalar, grid)?;
                 let mut rows = Rows::with_room(&self.meter, 1, grid.len)?;

@@ -19,6 +19,8 @@ pub(super) fn scalar(op: BinaryOp, a: f64, b: f64) -> f64 {
         BinaryOp::Mod => a % b,
         BinaryOp::Pow => a.powf(b),
         BinaryOp::Atan2 => a.atan2(b),
+        // Only histograms have observations to keep.
+        BinaryOp::TrimUpper | BinaryOp::TrimLower => ABSENT,
         _ => f64::from(u8::from(holds(op, a, b))),
     }
 }
@@ -63,6 +65,6 @@ impl Context<'_> {
             self.native_with_scalar(node, &scalars, &mut rows)?;
         }
         rows.drop_empty();
-        if filters { Ok(rows) } else { self.unnamed(rows) }
+        if filters || op.is_trim() { Ok(rows) } else { self.unnamed(rows) }
     }
 }

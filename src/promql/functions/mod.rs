@@ -4,6 +4,7 @@
 
 pub(super) mod counter;
 pub(super) mod date;
+pub(super) mod extended;
 pub(super) mod histogram;
 pub(super) mod math;
 pub(super) mod over_time;
@@ -14,7 +15,7 @@ mod table;
 pub use table::{FUNCTIONS, function};
 
 use super::FloatHistogram;
-use super::syntax::tree::ValueType;
+use super::syntax::tree::{Extension, ValueType};
 
 /// One function of the language.
 #[derive(Debug)]
@@ -97,6 +98,8 @@ pub(super) struct WindowKernel {
     pub(super) counts: bool,
     /// [`Window::resets`] must be filled in.
     pub(super) needs_resets: bool,
+    /// Start timestamps tell of resets, and where counts began.
+    pub(super) uses_starts: bool,
     /// What is done in a window that has native histograms.
     pub(super) native: NativeWork,
 }
@@ -145,6 +148,7 @@ pub(super) enum Special {
     HistogramFraction,
     HistogramQuantile,
     HistogramQuantiles,
+    Info,
     LabelJoin,
     LabelReplace,
     MaxOf,
@@ -157,13 +161,15 @@ pub(super) enum Special {
     SortByLabel,
     SortByLabelDesc,
     Start,
+    StartTimestamp,
     Step,
     Time,
     Timestamp,
     Vector,
 }
 
-/// One series' samples in `(start_ms, end_ms]`, staleness markers left out.
+/// One series' samples in `(start_ms, end_ms]`, staleness markers left out; of an extended window also those up to one
+/// lookback outside.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window<'a> {
     /// Ascending; never empty.
@@ -182,6 +188,10 @@ pub(super) struct Window<'a> {
     pub(super) resets: &'a [usize],
     /// The place of `values[0]` among all of the series' samples.
     pub(super) first: usize,
+    /// The samples' start timestamps, zero where unknown; none at all where they are not looked at.
+    pub(super) starts: &'a [i64],
+    /// Whether samples outside of the window are there, and what for.
+    pub(super) extension: Option<Extension>,
 }
 
 impl Window<'_> {

@@ -39,8 +39,20 @@ const fn window(name: &'static str, run: fn(&super::Window<'_>) -> Option<f64>) 
 }
 
 const fn kernel(run: fn(&super::Window<'_>) -> Option<f64>) -> WindowKernel {
-    let native = NativeWork::PassOver;
-    WindowKernel { run, vet: None, keeps_name: false, counts: false, needs_resets: false, native }
+    WindowKernel {
+        run,
+        vet: None,
+        keeps_name: false,
+        counts: false,
+        needs_resets: false,
+        uses_starts: false,
+        native: NativeWork::PassOver,
+    }
+}
+
+/// One that looks at resets.
+const fn counted(run: fn(&super::Window<'_>) -> Option<f64>) -> WindowKernel {
+    WindowKernel { needs_resets: true, uses_starts: true, ..kernel(run) }
 }
 
 impl Function {
@@ -112,8 +124,7 @@ pub static FUNCTIONS: &[Function] = &[
         Vector,
         Kernel::Window(WindowKernel { keeps_name: true, ..kernel(over_time::first) }),
     )
-    .with_native(NativeWork::First)
-    .experimental(),
+    .with_native(NativeWork::First),
     map("floor", f64::floor),
     row("histogram_avg", &[Vector], Vector, Kernel::Native(|h| h.sum() / h.count())),
     row("histogram_count", &[Vector], Vector, Kernel::Native(FloatHistogram::count)),
@@ -131,13 +142,12 @@ pub static FUNCTIONS: &[Function] = &[
         "increase",
         &[Matrix],
         Vector,
-        Kernel::Window(WindowKernel { counts: true, needs_resets: true, ..kernel(counter::increase) }),
+        Kernel::Window(WindowKernel { counts: true, ..counted(counter::increase) }),
     )
     .with_native(NativeWork::Increase),
-    row("info", &[Vector, Vector], Vector, Kernel::NotYet("label_join and group_left do its work"))
-        .optional(1)
-        .experimental(),
-    window("irate", counter::irate).with_native(NativeWork::LastRate),
+    special("info", &[Vector, Vector], Vector, Special::Info).optional(1).experimental(),
+    row("irate", &[Matrix], Vector, Kernel::Window(counted(counter::irate)))
+        .with_native(NativeWork::LastRate),
     special("label_join", &[Vector, Text, Text, Text], Vector, Special::LabelJoin).any(),
     special("label_replace", &[Vector, Text, Text, Text, Text], Vector, Special::LabelReplace),
     row(
@@ -168,20 +178,10 @@ pub static FUNCTIONS: &[Function] = &[
     ),
     map("rad", math::rad),
     special("range", &[], Scalar, Special::Range).experimental(),
-    row(
-        "rate",
-        &[Matrix],
-        Vector,
-        Kernel::Window(WindowKernel { counts: true, needs_resets: true, ..kernel(counter::rate) }),
-    )
-    .with_native(NativeWork::Rate),
-    row(
-        "resets",
-        &[Matrix],
-        Vector,
-        Kernel::Window(WindowKernel { needs_resets: true, ..kernel(counter::resets) }),
-    )
-    .with_native(NativeWork::Resets),
+    row("rate", &[Matrix], Vector, Kernel::Window(WindowKernel { counts: true, ..counted(counter::rate) }))
+        .with_native(NativeWork::Rate),
+    row("resets", &[Matrix], Vector, Kernel::Window(counted(counter::resets)))
+        .with_native(NativeWork::Resets),
     row("round", &[Vector, Scalar], Vector, Kernel::MapWith(math::round)).optional(1),
     special("scalar", &[Vector], Scalar, Special::Scalar),
     map("sgn", math::sgn),
@@ -193,8 +193,7 @@ pub static FUNCTIONS: &[Function] = &[
     special("sort_desc", &[Vector], Vector, Special::SortDesc),
     map("sqrt", f64::sqrt),
     special("start", &[], Scalar, Special::Start).experimental(),
-    row("start_timestamp", &[Vector], Vector, Kernel::NotYet("start timestamps are not stored"))
-        .experimental(),
+    special("start_timestamp", &[Vector], Vector, Special::StartTimestamp).experimental(),
     window("stddev_over_time", over_time::stddev),
     window("stdvar_over_time", over_time::stdvar),
     special("step", &[], Scalar, Special::Step).experimental(),

@@ -5,13 +5,13 @@ use std::cell::Cell;
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, Pattern, Steps};
 use crate::promql::functions::{Function, Kernel, Special, function};
 use crate::promql::syntax::tree::{
-    Aggregate, AggregateOp, AtModifier, Binary, Call, Cardinality, Expr, MatrixSelector, Span, Subquery,
-    VectorSelector,
+    Aggregate, AggregateOp, AtModifier, Binary, Call, Cardinality, Expr, Extension, Length, MatrixSelector,
+    QueryTimes, Span, Subquery, VectorSelector,
 };
 use crate::promql::{Options, Query, QueryError};
 
 use super::{
-    AggregateNode, Extreme, HistogramNode, HistogramWhat, Join, MatrixNode, MatrixSource, Param, Plan,
+    AggregateNode, Extreme, HistogramNode, HistogramWhat, Join, Look, MatrixNode, MatrixSource, Param, Plan,
     Relabel, ScalarBinary, ScalarNode, Selector, VectorNode, When, WindowNode, WithScalar, is_comparison,
     is_set,
 };
@@ -46,7 +46,7 @@ pub(in crate::promql) fn build(query: &Query, options: &Options) -> Result<Plan,
     })
 }
 
-struct Builder {
+pub(super) struct Builder {
     steps: Steps,
     instant: bool,
     subquery_step_ms: i64,
@@ -85,7 +85,7 @@ enum Any {
 }
 
 /// A node, and whether it yields the same at every step.
-type Built<T> = Result<(T, bool), QueryError>;
+pub(super) type Built<T> = Result<(T, bool), QueryError>;
 
 fn once_scalar(node: ScalarNode, once: bool) -> ScalarNode {
     match node {
@@ -95,7 +95,7 @@ fn once_scalar(node: ScalarNode, once: bool) -> ScalarNode {
     }
 }
 
-fn once_vector(node: VectorNode, once: bool) -> VectorNode {
+pub(super) fn once_vector(node: VectorNode, once: bool) -> VectorNode {
     match node {
         VectorNode::Once(_) => node,
         node if once => VectorNode::Once(Box::new(node)),
@@ -155,10 +155,13 @@ impl Builder {
             Expr::Number(value) => (Any::Scalar(ScalarNode::Number(*value)), true),
             Expr::Text(text) => (Any::Text(text.clone()), true),
             Expr::Vector(selector) => {
-                let once = selector.at.is_some();
-                (Any::Vector(VectorNode::Select { selector: self.selector(selector), times: false }), once)
+                let smoothed = selector.extension == Some(Extension::Smoothed);
+                let look = if smoothed { Look::Smoothed } else { Look::Value };
+                (Any::Vector(self.select(selector, look)?), selector.at.is_some())
             }
-            Expr::Matrix(matrix) => (Any::Matrix(self.matrix_selector(matrix)), matrix.selector.at.is_some()),
+            Expr::Matrix(matrix) => {
+                (Any::Matrix(self.matrix_selector(matrix)?), matrix.selector.at.is_some())
+            }
             Expr::Subquery(subquery) => (Any::Matrix(self.subquery(subquery, depth)?), subquery.at.is_some()),
             Expr::Negate(inner) => match self.any(inner, depth)? {
                 (Any::Scalar(node), once) => (Any::Scalar(ScalarNode::Negate(Box::new(node))), once),
@@ -188,7 +191,7 @@ impl Builder {
         built
     }
 
-    fn vector(&self, expr: &Expr, depth: usize) -> Built<VectorNode> {
+    pub(super) fn vector(&self, expr: &Expr, depth: usize) -> Built<VectorNode> {
         match self.any(expr, depth)? {
             (Any::Vector(node), once) => Ok((node, once)),
             (other, _) => Err(mismatch("instant vector", &other)),
@@ -209,40 +212,57 @@ impl Builder {
         }
     }
 
-    fn when(&self, offset_ms: i64, at: Option<AtModifier>) -> When {
+    /// What formulas of lengths may ask for.
+    fn times(&self) -> QueryTimes {
+        let step_ms = if self.instant { 0 } else { self.steps.step_ms() };
+        QueryTimes { step_ms, range_ms: self.steps.end().ms_since(self.steps.start()) }
+    }
+
+    fn positive_ms(&self, length: &Length) -> Result<i64, QueryError> {
+        length.positive_ms(self.times()).map_err(|e| QueryError::BadQuery(e.to_string()))
+    }
+
+    pub(super) fn when(&self, offset: &Length, at: Option<AtModifier>) -> Result<When, QueryError> {
+        let offset_ms = offset.offset_ms(self.times()).map_err(|e| QueryError::BadQuery(e.to_string()))?;
         let at_ms = at.map(|at| match at {
             AtModifier::Time(time) => time.as_ms(),
             AtModifier::Start => self.steps.start().as_ms(),
             AtModifier::End => self.steps.end().as_ms(),
         });
-        When { offset_ms, at_ms }
+        Ok(When { offset_ms, at_ms })
     }
 
-    fn selector(&self, selector: &VectorSelector) -> Selector {
-        Selector {
-            matchers: selector.matchers.clone(),
-            when: self.when(selector.offset_ms, selector.at),
-            counts_alone: self.counts_alone(),
-        }
+    fn select(&self, selector: &VectorSelector, look: Look) -> Result<VectorNode, QueryError> {
+        let when = self.when(&selector.offset, selector.at)?;
+        let (matchers, counts_alone) = (selector.matchers.clone(), self.counts_alone());
+        let span = selector.span;
+        Ok(VectorNode::Select(Selector { matchers, when, look, counts_alone, span }))
     }
 
-    fn matrix_selector(&self, matrix: &MatrixSelector) -> MatrixNode {
-        MatrixNode {
+    fn matrix_selector(&self, matrix: &MatrixSelector) -> Result<MatrixNode, QueryError> {
+        Ok(MatrixNode {
             source: MatrixSource::Select(matrix.selector.matchers.clone()),
-            range_ms: matrix.range_ms,
-            when: self.when(matrix.selector.offset_ms, matrix.selector.at),
+            range_ms: self.positive_ms(&matrix.range)?,
+            when: self.when(&matrix.selector.offset, matrix.selector.at)?,
+            extension: matrix.selector.extension,
             counts_alone: self.counts_alone(),
-        }
+        })
     }
 
     fn subquery(&self, subquery: &Subquery, depth: usize) -> Result<MatrixNode, QueryError> {
         let asked = self.asked.get().by_buckets();
         let (expr, once) = self.asking(asked, || self.vector(&subquery.expr, depth))?;
-        let step_ms = subquery.step_ms.unwrap_or(self.subquery_step_ms).max(1);
+        let step_ms = match &subquery.step {
+            Some(step) => self.positive_ms(step)?,
+            None => 0,
+        };
+        // A formula that yields less than a millisecond says nothing, as upstream has it.
+        let step_ms = if step_ms > 0 { step_ms } else { self.subquery_step_ms.max(1) };
         Ok(MatrixNode {
             source: MatrixSource::Subquery { expr: Box::new(once_vector(expr, once)), step_ms },
-            range_ms: subquery.range_ms,
-            when: self.when(subquery.offset_ms, subquery.at),
+            range_ms: self.positive_ms(&subquery.range)?,
+            when: self.when(&subquery.offset, subquery.at)?,
+            extension: None,
             counts_alone: false,
         })
     }
@@ -251,7 +271,7 @@ impl Builder {
         let op = binary.op;
         let returns_bool = binary.returns_bool;
         let asked = self.asked.get();
-        let asked = if matches!(op.as_str(), "</" | ">/") { asked.by_buckets() } else { asked };
+        let asked = if op.is_trim() { asked.by_buckets() } else { asked };
         let (lhs, lhs_once) = self.asking(asked, || self.any(&binary.lhs, depth))?;
         let (rhs, rhs_once) = self.asking(asked, || self.any(&binary.rhs, depth))?;
         let span = span_or(&binary.lhs, binary.span);
@@ -266,6 +286,10 @@ impl Builder {
                     return Err(QueryError::BadQuery(
                         "comparisons between scalars must use BOOL modifier".into(),
                     ));
+                }
+                if op.is_trim() {
+                    let text = format!("operator {:?} not allowed for Scalar operations", op.as_str());
+                    return Err(QueryError::execution(text));
                 }
                 let (lhs, rhs) = (once_scalar(lhs, lhs_once), once_scalar(rhs, rhs_once));
                 Any::Scalar(ScalarNode::Binary(Box::new(ScalarBinary { op, lhs, rhs })))
@@ -386,7 +410,7 @@ impl Builder {
         Ok((Any::Vector(built.0), built.1))
     }
 
-    fn arg<'c>(&self, call: &'c Call, i: usize) -> Result<&'c Expr, QueryError> {
+    pub(super) fn arg<'c>(&self, call: &'c Call, i: usize) -> Result<&'c Expr, QueryError> {
         call.args.get(i).ok_or_else(|| QueryError::BadQuery(format!("{} lacks an argument", call.name)))
     }
 
@@ -411,6 +435,7 @@ impl Builder {
         let Some((arg, arg_once, arg_span)) = matrix else {
             return Err(QueryError::BadQuery(format!("{} lacks a range vector", row.name)));
         };
+        check_extension(row.name, arg.extension)?;
         // The only windowed function that looks at the evaluation time itself.
         let safe = row.name != "predict_linear";
         let all = safe && arg_once && params.iter().all(|(_, once)| *once);
@@ -450,6 +475,8 @@ impl Builder {
                 vector((VectorNode::From(Box::new(arg)), once))
             }
             Special::Timestamp => vector(self.timestamp(self.arg(call, 0)?, depth)?),
+            Special::StartTimestamp => vector(self.start_timestamp(self.arg(call, 0)?, depth)?),
+            Special::Info => vector(self.info(call, depth)?),
             Special::Absent => {
                 let arg = self.arg(call, 0)?;
                 let (node, once) = self.vector(arg, depth)?;
@@ -458,6 +485,7 @@ impl Builder {
             Special::AbsentOverTime => {
                 let arg = self.arg(call, 0)?;
                 let (node, once) = self.matrix(arg, depth)?;
+                check_extension("absent_over_time", node.extension)?;
                 vector((VectorNode::AbsentOverTime { arg: Box::new(node), labels: absent_labels(arg) }, once))
             }
             Special::Sort | Special::SortDesc | Special::SortByLabel | Special::SortByLabelDesc => {
@@ -477,11 +505,20 @@ impl Builder {
     /// Of a selector the samples' own times, of anything else the evaluation time.
     fn timestamp(&self, arg: &Expr, depth: usize) -> Built<VectorNode> {
         if let Expr::Vector(selector) = arg {
-            let once = selector.at.is_some();
-            return Ok((VectorNode::Select { selector: self.selector(selector), times: true }, once));
+            return Ok((self.select(selector, Look::Time)?, selector.at.is_some()));
         }
         let (arg, once) = self.vector(arg, depth)?;
         Ok((VectorNode::StepTimes(Box::new(once_vector(arg, once))), false))
+    }
+
+    /// Of a selector the samples' start timestamps, of anything else nothing.
+    fn start_timestamp(&self, arg: &Expr, depth: usize) -> Built<VectorNode> {
+        if let Expr::Vector(selector) = arg {
+            return Ok((self.select(selector, Look::Start)?, selector.at.is_some()));
+        }
+        let (arg, once) = self.vector(arg, depth)?;
+        let nothing: fn(f64, &[f64]) -> Option<f64> = |_, _| None;
+        Ok((VectorNode::MapWith { run: nothing, arg: Box::new(arg), params: Vec::new() }, once))
     }
 
     fn sort(&self, special: Special, call: &Call, depth: usize) -> Built<VectorNode> {
@@ -565,6 +602,23 @@ impl Builder {
 fn needs_param(op: AggregateOp) -> bool {
     use AggregateOp::{Bottomk, CountValues, LimitRatio, Limitk, Quantile, Topk};
     matches!(op, Topk | Bottomk | Quantile | CountValues | Limitk | LimitRatio)
+}
+
+/// Refuses `anchored` and `smoothed` where samples beyond the window would be taken for some of it.
+fn check_extension(function: &str, extension: Option<Extension>) -> Result<(), QueryError> {
+    let Some(extension) = extension else { return Ok(()) };
+    let safe: &[&str] = match extension {
+        Extension::Anchored => &["changes", "delta", "increase", "rate", "resets"],
+        Extension::Smoothed => &["delta", "increase", "rate"],
+    };
+    if safe.contains(&function) {
+        return Ok(());
+    }
+    Err(QueryError::execution(format!(
+        "{} modifier can only be used with: {} - not with {function}",
+        extension.as_str(),
+        safe.join(", ")
+    )))
 }
 
 /// What an absent selector would have been called: its `=` matchers; a later matcher of the same label takes it back.

@@ -2,6 +2,7 @@
 //! compiled, every node typed, and what does not change from step to step wrapped so that it is evaluated once.
 
 mod build;
+mod info;
 
 pub(super) use build::build;
 
@@ -9,7 +10,7 @@ use crate::model::{Labels, Matcher, Pattern};
 
 use super::FloatHistogram;
 use super::functions::WindowKernel;
-use super::syntax::tree::{AggregateOp, BinaryOp, Grouping, Matching, Span};
+use super::syntax::tree::{AggregateOp, BinaryOp, Extension, Grouping, Matching, Span};
 
 /// A whole query.
 #[derive(Debug)]
@@ -53,11 +54,9 @@ pub(super) struct Extreme {
 /// Yields series with at most one value for each step.
 #[derive(Debug)]
 pub(super) enum VectorNode {
-    /// The newest sample within the lookback; with `times` its time in seconds instead of its value.
-    Select {
-        selector: Selector,
-        times: bool,
-    },
+    Select(Selector),
+    /// `info`: labels of info series are added.
+    Info(Box<InfoNode>),
     /// `vector(s)`.
     From(Box<ScalarNode>),
     /// The evaluation time of each value: `timestamp` of anything but a selector.
@@ -117,6 +116,8 @@ pub(super) struct MatrixNode {
     pub(super) when: When,
     /// Only counts and sums of native histograms are asked for.
     pub(super) counts_alone: bool,
+    /// Never of a subquery.
+    pub(super) extension: Option<Extension>,
 }
 
 #[derive(Debug)]
@@ -125,13 +126,40 @@ pub(super) enum MatrixSource {
     Subquery { expr: Box<VectorNode>, step_ms: i64 },
 }
 
-/// Which series, and when relative to the step.
+/// Which series, when relative to the step, and what of them.
 #[derive(Debug)]
 pub(super) struct Selector {
     pub(super) matchers: Vec<Matcher>,
     pub(super) when: When,
+    pub(super) look: Look,
     /// Only counts and sums of native histograms are asked for.
     pub(super) counts_alone: bool,
+    pub(super) span: Span,
+}
+
+/// What is looked at for each step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// The newest sample within the lookback: its value.
+    Value,
+    /// Its time in seconds.
+    Time,
+    /// Its start timestamp in seconds, zero where it is not known.
+    Start,
+    /// The value on the line between the samples around the step.
+    Smoothed,
+}
+
+/// A vector whose series are told more about by info series.
+#[derive(Debug)]
+pub(super) struct InfoNode {
+    pub(super) arg: VectorNode,
+    /// Tests on the names of info series; all must pass.
+    pub(super) names: Vec<Matcher>,
+    /// Tests on their other labels; where there are any, labels without one are not added.
+    pub(super) data: Vec<Matcher>,
+    /// When info series are looked at.
+    pub(super) when: When,
 }
 
 /// From the evaluation time to the time looked at.

@@ -2,7 +2,7 @@
 
 use promlet::model::{Steps, Timestamp};
 use promlet::promql::syntax::tree::{AtModifier, Expr};
-use promlet::promql::syntax::{Caps, parse};
+use promlet::promql::syntax::{Caps, Features, parse};
 use promlet::promql::{Answer, Budget, Options, Query, QueryError, Value, VectorSample, run};
 use promlet::tsdb::Snapshot;
 
@@ -13,7 +13,8 @@ use super::script::{Eval, EvalKind};
 /// Evaluates and compares; the error says which run was wrong, and how.
 pub(crate) fn check(eval: &Eval, snapshot: &Snapshot, mode: Mode) -> Result<(), String> {
     let run = Run { snapshot, mode };
-    let expr = match (parse(&eval.query, &Caps::default()), &eval.expected.fail) {
+    let caps = Caps { features: Features::ALL, ..Caps::default() };
+    let expr = match (parse(&eval.query, &caps), &eval.expected.fail) {
         (Ok(parsed), _) => parsed.expr,
         (Err(e), Some(rule)) if rule.allows(&e.to_string()) => return Ok(()),
         (Err(e), _) => return Err(format!("does not parse: {e}")),
@@ -89,7 +90,11 @@ impl Run<'_> {
 
     fn ask(&self, expr: &Expr, text: &str, steps: Steps, instant: bool) -> Result<Answer, QueryError> {
         let query = Query { expr: expr.clone(), text: text.to_owned(), steps, instant };
-        let options = Options { delayed_name_removal: self.mode.delayed_name_removal, ..Options::default() };
+        let options = Options {
+            delayed_name_removal: self.mode.delayed_name_removal,
+            use_start_timestamps: true,
+            ..Options::default()
+        };
         run(&query, self.snapshot, &options, &Budget::default())
     }
 }

@@ -5,6 +5,7 @@
 //! counts and sums are asked for (`histogram_count` and its kin), one that does not go on says that it began anew.
 
 mod aggregate;
+mod edges;
 mod functions;
 mod operators;
 mod rates;
@@ -17,22 +18,14 @@ use std::sync::Arc;
 
 use crate::model::{CounterReset, Histogram, HistogramColumns, TimeRange, is_stale};
 use crate::promql::functions::seconds;
-use crate::promql::plan::Selector;
+use crate::promql::plan::{Look, Selector};
 use crate::promql::{FloatHistogram, QueryError};
 use crate::tsdb::{SampleColumns, SeriesId};
 
 use super::Context;
-use super::rows::{Grid, Rows, is_absent, samples_of};
-
-/// One series' samples: floats, and histograms at other times.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Samples<'s> {
-    /// Ascending.
-    pub(super) times: &'s [i64],
-    /// As many.
-    pub(super) values: &'s [f64],
-    pub(super) native: &'s Native,
-}
+use super::rows::{Grid, Head, Rows, is_absent, samples_of};
+use super::starts::Starts;
+use super::windows::Series;
 
 /// One series' native histograms.
 #[derive(Clone, Debug, Default)]
@@ -144,8 +137,9 @@ impl Readings {
         !self.stored.is_empty()
     }
 
-    pub(super) fn samples(&self) -> Samples<'_> {
-        Samples { times: &self.floats.times, values: &self.floats.values, native: &self.native }
+    /// What was read, of a series.
+    pub(super) fn series<'s>(&'s self, head: &'s Head, id: Option<SeriesId>) -> Series<'s> {
+        Series { head, times: &self.floats.times, values: &self.floats.values, native: &self.native, id }
     }
 }
 
@@ -169,53 +163,69 @@ impl Context<'_> {
     pub(super) fn select_native(
         &self,
         selector: &Selector,
-        times: bool,
         grid: Grid,
         readings: &Readings,
+        series: &Series<'_>,
         rows: &mut Rows,
     ) -> Result<(), QueryError> {
         let Readings { floats, native, markers, .. } = readings;
         let row = rows.len() - 1;
         rows.pay_for(native.bytes())?;
-        let newest = |times: &[i64], look: i64| times.partition_point(|at| *at <= look).checked_sub(1);
+        let float_starts = self.starts_at(series.id, series.times);
+        let native_starts = self.starts_at(series.id, &native.times);
+        let start = |starts: &Starts, i: usize| seconds(starts.of.get(i).copied().unwrap_or(0));
         for step in 0..grid.len {
             let look = selector.when.look(grid.at(step));
+            if selector.look == Look::Smoothed {
+                self.smooth_native(selector, look, (series, step), rows)?;
+                continue;
+            }
             let oldest = look.saturating_sub(self.options.lookback_ms);
             let float = newest(&floats.times, look).map(|i| (floats.times[i], i));
             let histogram = newest(&native.times, look).map(|i| (native.times[i], i));
             let marker = newest(markers, look).map_or(i64::MIN, |i| markers[i]);
             let Some(at) = float.map(|(at, _)| at).max(histogram.map(|(at, _)| at)) else { continue };
+            let float = float.filter(|(time, _)| *time == at).map(|(_, i)| i);
             // A marker hides everything before it.
-            if at <= oldest || marker > at {
+            let stale = float.is_some_and(|i| is_stale(floats.values[i]));
+            if at <= oldest || marker > at || stale {
                 continue;
             }
-            match (float, histogram) {
-                (Some((time, i)), _) if time == at => {
-                    if !is_stale(floats.values[i]) {
-                        rows.row_mut(row)[step] = if times { seconds(at) } else { floats.values[i] };
-                    }
+            let value = match (selector.look, float, histogram) {
+                (Look::Time, ..) => seconds(at),
+                (Look::Start, ..) if !self.options.use_start_timestamps => continue,
+                (Look::Start, Some(i), _) => start(&float_starts, i),
+                (Look::Start, None, Some((_, i))) => start(&native_starts, i),
+                (_, Some(i), _) => floats.values[i],
+                (_, None, Some((_, i))) => {
+                    rows.put_histogram(row, step, Arc::clone(&native.histograms[i]))?;
+                    continue;
                 }
-                (_, Some((_, _))) if times => rows.row_mut(row)[step] = seconds(at),
-                (_, Some((_, i))) => rows.put_histogram(row, step, Arc::clone(&native.histograms[i]))?,
-                (_, None) => {}
-            }
+                (_, None, None) => continue,
+            };
+            rows.row_mut(row)[step] = value;
         }
         Ok(())
     }
+}
 
-    /// The samples a row of a subquery has: what it knew of resets is about its neighbours in the series, which are not
-    /// its neighbours any more.
-    pub(super) fn native_of_row(&self, rows: &Rows, row: usize, grid: Grid, into: &mut Native) {
-        into.clear();
-        for (step, histogram) in rows.row_histograms(row) {
-            let known = matches!(histogram.reset(), CounterReset::Reset | CounterReset::NotReset);
-            let histogram = if known {
-                Arc::new(FloatHistogram::clone(histogram).with_reset(CounterReset::Unknown))
-            } else {
-                Arc::clone(histogram)
-            };
-            into.push(grid.at(step), histogram);
-        }
+/// The place of the newest time that is not after `look`.
+fn newest(times: &[i64], look: i64) -> Option<usize> {
+    times.partition_point(|at| *at <= look).checked_sub(1)
+}
+
+/// The samples a row of a subquery has: what it knew of resets is about its neighbours in the series, which are not
+/// its neighbours any more.
+pub(super) fn native_of_row(rows: &Rows, row: usize, grid: Grid, into: &mut Native) {
+    into.clear();
+    for (step, histogram) in rows.row_histograms(row) {
+        let known = matches!(histogram.reset(), CounterReset::Reset | CounterReset::NotReset);
+        let histogram = if known {
+            Arc::new(FloatHistogram::clone(histogram).with_reset(CounterReset::Unknown))
+        } else {
+            Arc::clone(histogram)
+        };
+        into.push(grid.at(step), histogram);
     }
 }
 

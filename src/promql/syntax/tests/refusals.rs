@@ -1,10 +1,11 @@
 //! What is no PromQL, in which words and where.
 
 use super::super::{Caps, parse, parse_matcher, parse_selector};
+use super::everything;
 use crate::model::MatchOp;
 
 fn refusal(text: &str) -> String {
-    match parse(text, &Caps::default()) {
+    match parse(text, &everything()) {
         Ok(parsed) => panic!("{text:?} was accepted as {}", parsed.expr),
         Err(error) => error.to_string(),
     }
@@ -226,9 +227,14 @@ fn wrong_selectors_literals_and_modifiers_are_refused() {
         "\"\\",
         "\"abc\\\"",
         "label_replace(up, \"a\")",
-        "a </ b",
-        "up[5m] anchored",
-        "up[step()]",
+        "a </ bool b",
+        "1 anchored",
+        "(up) smoothed",
+        "up[5m:1m] anchored",
+        "up anchored smoothed",
+        "up[step(1)]",
+        "up[step]",
+        "up[min_of(1)]",
         "@ 5",
         "offset 5m up",
         "}",
