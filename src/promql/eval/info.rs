@@ -5,7 +5,6 @@
 //! the groups say together is added to a row's labels.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use crate::model::{Labels, METRIC_NAME};
 use crate::promql::QueryError;
@@ -75,8 +74,13 @@ impl Context<'_> {
             return Ok(Rows::new(&self.meter, grid.len));
         }
         let matchers = node.names.iter().chain(&node.data).cloned().collect();
-        let (span, counts_alone) = (Span::default(), true);
-        let selector = Selector { matchers, when: node.when, look: Look::Time, counts_alone, span };
+        let selector = Selector {
+            matchers,
+            when: node.when,
+            look: Look::Time,
+            counts_alone: true,
+            span: Span::default(),
+        };
         self.select_where(&selector, grid, &|labels| {
             let mut tests = IDENTIFYING.into_iter().zip(&known);
             tests.all(|(name, known)| known.is_empty() || known.contains(labels.value(name)))
@@ -96,11 +100,7 @@ impl Context<'_> {
         let head = &base.heads[i];
         // Who spoke last, and the row it led to: that changes rarely.
         let mut last: Option<(Vec<Option<usize>>, usize)> = None;
-        for (step, value) in base.row(i).iter().enumerate() {
-            let histogram = base.histogram(i, step);
-            if is_absent(*value) && histogram.is_none() {
-                continue;
-            }
+        for (step, value) in base.row(i).iter().enumerate().filter(|(_, value)| !is_absent(**value)) {
             let speakers: Vec<Option<usize>> = groups.iter().map(|group| group.speaker(step)).collect();
             if !optional && speakers.iter().all(Option::is_none) {
                 continue;
@@ -123,12 +123,8 @@ impl Context<'_> {
                     place
                 }
             };
-            if out.point(place, step).is_some() {
+            if !is_absent(std::mem::replace(&mut out.row_mut(place)[step], *value)) {
                 return Err(super::rows::same_labelset());
-            }
-            match histogram {
-                None => out.row_mut(place)[step] = *value,
-                Some(histogram) => out.put_histogram(place, step, Arc::clone(histogram))?,
             }
         }
         Ok(())
@@ -138,7 +134,11 @@ impl Context<'_> {
 /// Steps at which any row has a value: nothing is asked of info series at others.
 fn present(rows: &Rows) -> Vec<bool> {
     let mut present = vec![false; rows.steps()];
-    (0..rows.len()).for_each(|i| rows.mark_present(i, &mut present));
+    for (_, row) in rows.iter() {
+        for (value, present) in row.iter().zip(&mut present) {
+            *present |= !is_absent(*value);
+        }
+    }
     present
 }
 

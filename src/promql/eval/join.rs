@@ -54,7 +54,7 @@ impl Sides<'_> {
     /// What a pair is called.
     fn labels(&self, many: &Labels, one: &Labels) -> Labels {
         let matching = self.matching;
-        let drops_name = !is_comparison(self.op) && !self.op.is_trim();
+        let drops_name = !is_comparison(self.op) && trims(self.op).is_none();
         let listed = |name: &str| matching.labels.iter().any(|label| label == name);
         let kept = many.filtered(|name| {
             if drops_name && is_metadata(name) {
@@ -105,9 +105,16 @@ fn groups(many: &Rows, one: &Rows, matching: &Matching) -> Vec<Group> {
 fn any_present(rows: &Rows) -> Vec<bool> {
     let mut present = vec![false; rows.steps()];
     for i in 0..rows.len() {
-        rows.mark_present(i, &mut present);
+        mark_present(rows, i, &mut present);
     }
     present
+}
+
+fn mark_present(rows: &Rows, i: usize, present: &mut [bool]) {
+    for (value, present) in rows.row(i).iter().zip(present.iter_mut()) {
+        *present |= !is_absent(*value);
+    }
+    rows.row_histograms(i).for_each(|(step, _)| present[step] = true);
 }
 
 impl Context<'_> {
@@ -281,7 +288,7 @@ impl Context<'_> {
                 self.budget.check()?;
                 mask.fill(false);
                 for left in hidden[i].iter().flat_map(|place| &all[*place].many) {
-                    lhs.mark_present(*left, &mut mask);
+                    mark_present(&lhs, *left, &mut mask);
                 }
                 let target = out.push_paid(head.clone())?;
                 for ((value, hidden), target) in row.iter().zip(&mask).zip(target) {
@@ -296,7 +303,7 @@ impl Context<'_> {
             self.budget.check()?;
             mask.fill(false);
             for right in &group.one {
-                rhs.mark_present(*right, &mut mask);
+                mark_present(rhs, *right, &mut mask);
             }
             for left in &group.many {
                 for (value, there) in lhs.row_mut(*left).iter_mut().zip(&mask) {

@@ -98,18 +98,18 @@ impl Context<'_> {
     fn raw(&self, node: &MatrixNode, grid: Grid) -> Result<Vec<MatrixSeries>, QueryError> {
         let mut found: Vec<(Head, Vec<Sample>, Vec<HistogramPoint>)> = Vec::new();
         let mut charge = self.meter.charge();
-        self.each_series(node, grid, &mut |series| {
-            let (head, samples) = (series.head, windows::samples(node, grid.start_ms, series));
+        self.each_series(node, grid, &mut |head, all| {
+            let samples = windows::samples(node, grid.start_ms, &all);
+            let native = all.native;
+            let (from, to) = node.edges(grid.start_ms);
+            if node.extension.is_some() && !native.is_empty() {
+                let text = "anchored and smoothed modifiers are not supported with histograms here";
+                return Err(QueryError::execution(text));
+            }
             charge.add_samples(samples.len())?;
             charge.add_bytes((samples.len() as u64).saturating_mul(16))?;
-            let to = node.when.look(grid.start_ms);
-            let from = to.saturating_sub(node.range_ms);
-            let inside = series.native.times.iter().zip(&series.native.histograms);
+            let inside = native.times.iter().zip(&native.histograms);
             let inside = inside.filter(|(at, _)| **at > from && **at <= to);
-            if let Some(extension) = node.extension.filter(|_| !series.native.is_empty()) {
-                let (name, why) = (extension.as_str(), "modifier is not supported with histograms");
-                return Err(QueryError::execution(format!("{name} {why}")));
-            }
             let mut histograms = Vec::new();
             for (at, histogram) in inside {
                 charge.add_samples(rows::samples_of(histogram))?;
@@ -214,7 +214,16 @@ impl Context<'_> {
                         }
                     }
                 }
-                let rows = native::numbered(rows, |step| seconds(grid.at(step)));
+                if rows.has_histograms() {
+                    for i in 0..rows.len() {
+                        for step in 0..grid.len {
+                            if rows.take_histogram(i, step).is_some() {
+                                rows.row_mut(i)[step] = seconds(grid.at(step));
+                            }
+                        }
+                    }
+                    rows = rows.without_empty();
+                }
                 self.unnamed(rows)
             }
             VectorNode::Map { run, arg } => {
@@ -235,7 +244,12 @@ impl Context<'_> {
             VectorNode::Absent { arg, labels } => {
                 let rows = self.vector(arg, grid)?;
                 self.where_absent(labels, grid, |present| {
-                    (0..rows.len()).for_each(|i| rows.mark_present(i, present));
+                    for (i, (_, row)) in rows.iter().enumerate() {
+                        for (value, present) in row.iter().zip(present.iter_mut()) {
+                            *present |= !is_absent(*value);
+                        }
+                        rows.row_histograms(i).for_each(|(step, _)| present[step] = true);
+                    }
                     Ok(())
                 })
             }

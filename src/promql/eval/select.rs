@@ -7,10 +7,9 @@ use crate::promql::functions::seconds;
 use crate::promql::plan::{Look, Selector};
 
 use super::Context;
-use super::native::Readings;
+use super::native::{Readings, Samples};
 use super::rows::{Grid, Head, Rows};
 use super::starts::Starts;
-use super::windows::Series;
 
 impl Context<'_> {
     /// One row for each series that has a sample for any step.
@@ -45,28 +44,30 @@ impl Context<'_> {
             self.budget.check()?;
             self.read(series.id, range, selector.counts_alone, &mut readings);
             let head = Head { labels: series.labels, drops_name: false };
-            let samples = readings.series(&head, Some(series.id));
-            let row = rows.push_absent(head.clone());
+            let row = rows.push_absent(head);
+            let samples = readings.samples(Some(series.id));
             if readings.has_histograms() {
-                self.select_native(selector, grid, &readings, &samples, &mut rows)?;
-                rows.settle_last()?;
-                continue;
-            }
-            match selector.look {
-                Look::Smoothed => self.smooth(selector, grid, &samples, row),
-                _ => self.newest(selector, grid, &samples, row),
+                self.select_native(selector, grid, series.id, &readings, &mut rows)?;
+            } else if selector.look == Look::Smoothed {
+                self.smooth(selector, grid, &samples, row);
+            } else {
+                self.newest(selector, grid, &samples, row);
             }
             rows.settle_last()?;
         }
         Ok(rows)
     }
 
-    fn newest(&self, selector: &Selector, grid: Grid, series: &Series<'_>, row: &mut [f64]) {
+    fn newest(&self, selector: &Selector, grid: Grid, series: &Samples<'_>, row: &mut [f64]) {
         // Where start timestamps are not looked at, nothing has one.
         if selector.look == Look::Start && !self.options.use_start_timestamps {
             return;
         }
-        let starts = if selector.look == Look::Start { self.starts_of(series) } else { Starts::default() };
+        let starts = if selector.look == Look::Start {
+            self.starts_of(series.id, series.times)
+        } else {
+            Starts::default()
+        };
         let lookback = self.options.lookback_ms;
         let mut next = 0;
         for (step, out) in row.iter_mut().enumerate() {
@@ -86,7 +87,7 @@ impl Context<'_> {
     }
 
     /// Markers hide nothing here, as upstream has it.
-    fn smooth(&self, selector: &Selector, grid: Grid, series: &Series<'_>, row: &mut [f64]) {
+    fn smooth(&self, selector: &Selector, grid: Grid, series: &Samples<'_>, row: &mut [f64]) {
         let lookback = self.options.lookback_ms;
         let samples = series.times.iter().copied().zip(series.values.iter().copied());
         let samples: Vec<(i64, f64)> = samples.filter(|(_, value)| !is_stale(*value)).collect();

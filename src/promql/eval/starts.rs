@@ -4,7 +4,6 @@ use crate::model::{TimeRange, Timestamp};
 use crate::tsdb::SeriesId;
 
 use super::Context;
-use super::windows::Series;
 
 /// The start timestamps of one series' samples.
 #[derive(Debug, Default)]
@@ -16,13 +15,8 @@ pub(super) struct Starts {
 }
 
 impl Context<'_> {
-    /// What is known of a series' samples; what was computed has lost it.
-    pub(super) fn starts_of(&self, series: &Series<'_>) -> Starts {
-        self.starts_at(series.id, series.times)
-    }
-
-    /// The same of samples at these times.
-    pub(super) fn starts_at(&self, id: Option<SeriesId>, times: &[i64]) -> Starts {
+    /// What is known of a series' samples at those times; what was computed has lost it.
+    pub(super) fn starts_of(&self, id: Option<SeriesId>, times: &[i64]) -> Starts {
         let (Some(id), Some(first), Some(last)) = (id, times.first(), times.last()) else {
             return Starts::default();
         };

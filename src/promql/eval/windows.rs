@@ -5,26 +5,15 @@ use crate::promql::QueryError;
 use crate::promql::functions::{Vet, Window, WindowKernel, extended};
 use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
 use crate::promql::syntax::tree::Extension;
-use crate::tsdb::{SampleColumns, SeriesId};
+use crate::tsdb::SampleColumns;
 
 use super::Context;
-use super::native::{Native, Readings, native_of_row};
+use super::native::{Native, Readings, Samples, native_of_row};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent};
 use super::starts::Starts;
 
-/// One series' samples, no staleness markers.
-pub(super) struct Series<'s> {
-    pub(super) head: &'s Head,
-    pub(super) times: &'s [i64],
-    pub(super) values: &'s [f64],
-    /// Its histograms, at other times.
-    pub(super) native: &'s Native,
-    /// Who it is in the store; samples that were computed are nobody's.
-    pub(super) id: Option<SeriesId>,
-}
-
-/// What is done with one series.
-type VisitSeries<'v> = dyn FnMut(&Series<'_>) -> Result<(), QueryError> + 'v;
+/// What is done with one series' samples; no staleness markers.
+type VisitSeries<'v> = dyn FnMut(&Head, Samples<'_>) -> Result<(), QueryError> + 'v;
 
 /// What is done with one window that has samples: its series and the step.
 type VisitWindow<'v> = dyn FnMut(&Head, usize) -> Result<(), QueryError> + 'v;
@@ -64,7 +53,7 @@ impl Context<'_> {
                     held.add_samples(readings.floats.times.len() + readings.native.samples())?;
                     held.add_bytes(readings.native.bytes() as u64)?;
                     let head = Head { labels: series.labels, drops_name: false };
-                    visit(&readings.series(&head, Some(series.id)))?;
+                    visit(&head, readings.samples(Some(series.id)))?;
                 }
             }
             MatrixSource::Subquery { expr, step_ms } => {
@@ -82,7 +71,7 @@ impl Context<'_> {
                     }
                     native_of_row(&rows, number, inner, &mut native);
                     let (times, values) = (&columns.times[..], &columns.values[..]);
-                    visit(&Series { head, times, values, native: &native, id: None })?;
+                    visit(head, Samples { times, values, native: &native, id: None })?;
                 }
             }
         }
@@ -105,16 +94,15 @@ impl Context<'_> {
         grid: Grid,
         visit: &mut VisitWindow<'_>,
     ) -> Result<(), QueryError> {
-        self.each_series(node, grid, &mut |series| {
+        self.each_series(node, grid, &mut |head, samples| {
             let mut places = Places::default();
             let mut native = Places::default();
             for step in 0..grid.len {
-                let end = node.when.look(grid.at(step));
-                let start = end.saturating_sub(node.range_ms);
-                let floats = places.advance(series.times, start, end);
-                let histograms = native.advance(&series.native.times, start, end);
+                let (start, end) = node.edges(grid.at(step));
+                let floats = places.advance(samples.times, start, end);
+                let histograms = native.advance(&samples.native.times, start, end);
                 if !floats.is_empty() || !histograms.is_empty() {
-                    visit(series.head, step)?;
+                    visit(head, step)?;
                 }
             }
             Ok(())
@@ -126,17 +114,18 @@ impl Context<'_> {
         let params = self.params(&node.params, grid)?;
         let mut rows = Rows::new(&self.meter, grid.len);
         let kernel = &node.kernel;
-        self.each_series(&node.arg, grid, &mut |series| {
-            let row = rows.push_paid(series.head.clone())?;
-            self.fill_row(node, grid, series, &params, row)?;
-            if !series.native.is_empty() {
-                self.fill_native(node, grid, series, &mut rows)?;
+        self.each_series(&node.arg, grid, &mut |head, samples| {
+            let row = rows.push_paid(head.clone())?;
+            let name = head.labels.metric_name();
+            self.fill_row(node, grid, name, &samples, &params, row)?;
+            if !samples.native.is_empty() {
+                self.fill_native(node, grid, name, samples, &mut rows)?;
             }
-            let any_float = series.native.is_empty() || Self::has_floats(&rows, rows.len() - 1);
+            let any_float = samples.native.is_empty() || Self::has_floats(&rows, rows.len() - 1);
             let before = rows.len();
             rows.settle_last()?;
             if kernel.counts && any_float && rows.len() == before {
-                self.doubt_counter(node, series.head.labels.metric_name());
+                self.doubt_counter(node, name);
             }
             Ok(())
         })?;
@@ -150,13 +139,14 @@ impl Context<'_> {
         &self,
         node: &WindowNode,
         grid: Grid,
-        series: &Series<'_>,
+        name: &str,
+        series: &Samples<'_>,
         params: &[Scalars],
         row: &mut [f64],
     ) -> Result<(), QueryError> {
         let WindowKernel { run, vet, needs_resets, uses_starts, .. } = node.kernel;
         let (times, values) = (series.times, series.values);
-        let starts = if uses_starts { self.starts_of(series) } else { Starts::default() };
+        let starts = if uses_starts { self.starts_of(series.id, times) } else { Starts::default() };
         let resets = if needs_resets { drops(times, values, &starts) } else { Vec::new() };
         let (before_ms, after_ms) = self.around(&node.arg);
         let mut overlap_places = Places::default();
@@ -166,8 +156,7 @@ impl Context<'_> {
         let mut looked_at = 0;
         for (step, out) in row.iter_mut().enumerate() {
             let at_ms = grid.at(step);
-            let end_ms = node.arg.when.look(at_ms);
-            let start_ms = end_ms.saturating_sub(node.arg.range_ms);
+            let (start_ms, end_ms) = node.arg.edges(at_ms);
             let (from_ms, to_ms) = (start_ms.saturating_sub(before_ms), end_ms.saturating_add(after_ms));
             let inside = places.advance(times, from_ms, to_ms);
             if inside.is_empty() {
@@ -204,7 +193,7 @@ impl Context<'_> {
             };
             let overlaps = overlap_places.between(&starts.overlaps, inside.start + 1, inside.end);
             if node.kernel.counts && node.arg.extension.is_none() && !overlaps.is_empty() {
-                self.doubt_starts(node, series.head.labels.metric_name());
+                self.doubt_starts(node, name);
             }
             if let Some(value) = run(&window) {
                 *out = value;
@@ -232,9 +221,8 @@ impl Context<'_> {
 }
 
 /// The samples of the one window that an instant query asks for.
-pub(super) fn samples(node: &MatrixNode, step_ms: i64, series: &Series<'_>) -> Vec<Sample> {
-    let end_ms = node.when.look(step_ms);
-    let start_ms = end_ms.saturating_sub(node.range_ms);
+pub(super) fn samples(node: &MatrixNode, step_ms: i64, series: &Samples<'_>) -> Vec<Sample> {
+    let (start_ms, end_ms) = node.edges(step_ms);
     let sample = |at, value| Sample { at: Timestamp::from_ms(at), value };
     let (times, values) = (series.times, series.values);
     if node.extension.is_none() {

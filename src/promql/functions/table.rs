@@ -39,15 +39,9 @@ const fn window(name: &'static str, run: fn(&super::Window<'_>) -> Option<f64>) 
 }
 
 const fn kernel(run: fn(&super::Window<'_>) -> Option<f64>) -> WindowKernel {
-    WindowKernel {
-        run,
-        vet: None,
-        keeps_name: false,
-        counts: false,
-        needs_resets: false,
-        uses_starts: false,
-        native: NativeWork::PassOver,
-    }
+    let native = NativeWork::PassOver;
+    let (needs_resets, uses_starts) = (false, false);
+    WindowKernel { run, vet: None, keeps_name: false, counts: false, needs_resets, uses_starts, native }
 }
 
 /// One that looks at resets.
@@ -146,8 +140,7 @@ pub static FUNCTIONS: &[Function] = &[
     )
     .with_native(NativeWork::Increase),
     special("info", &[Vector, Vector], Vector, Special::Info).optional(1).experimental(),
-    row("irate", &[Matrix], Vector, Kernel::Window(counted(counter::irate)))
-        .with_native(NativeWork::LastRate),
+    row("irate", &[Matrix], Vector, Kernel::Window(counted(counter::irate))).with_native(NativeWork::LastRate),
     special("label_join", &[Vector, Text, Text, Text], Vector, Special::LabelJoin).any(),
     special("label_replace", &[Vector, Text, Text, Text, Text], Vector, Special::LabelReplace),
     row(
@@ -178,10 +171,14 @@ pub static FUNCTIONS: &[Function] = &[
     ),
     map("rad", math::rad),
     special("range", &[], Scalar, Special::Range).experimental(),
-    row("rate", &[Matrix], Vector, Kernel::Window(WindowKernel { counts: true, ..counted(counter::rate) }))
-        .with_native(NativeWork::Rate),
-    row("resets", &[Matrix], Vector, Kernel::Window(counted(counter::resets)))
-        .with_native(NativeWork::Resets),
+    row(
+        "rate",
+        &[Matrix],
+        Vector,
+        Kernel::Window(WindowKernel { counts: true, ..counted(counter::rate) }),
+    )
+    .with_native(NativeWork::Rate),
+    row("resets", &[Matrix], Vector, Kernel::Window(counted(counter::resets))).with_native(NativeWork::Resets),
     row("round", &[Vector, Scalar], Vector, Kernel::MapWith(math::round)).optional(1),
     special("scalar", &[Vector], Scalar, Special::Scalar),
     map("sgn", math::sgn),

@@ -233,9 +233,8 @@ impl Builder {
     }
 
     fn select(&self, selector: &VectorSelector, look: Look) -> Result<VectorNode, QueryError> {
-        let when = self.when(&selector.offset, selector.at)?;
-        let (matchers, counts_alone) = (selector.matchers.clone(), self.counts_alone());
-        let span = selector.span;
+        let (when, counts_alone) = (self.when(&selector.offset, selector.at)?, self.counts_alone());
+        let (matchers, span) = (selector.matchers.clone(), selector.span);
         Ok(VectorNode::Select(Selector { matchers, when, look, counts_alone, span }))
     }
 

@@ -114,10 +114,18 @@ pub(super) struct MatrixNode {
     pub(super) source: MatrixSource,
     pub(super) range_ms: i64,
     pub(super) when: When,
-    /// Only counts and sums of native histograms are asked for.
-    pub(super) counts_alone: bool,
     /// Never of a subquery.
     pub(super) extension: Option<Extension>,
+    /// Only counts and sums of native histograms are asked for.
+    pub(super) counts_alone: bool,
+}
+
+impl MatrixNode {
+    /// The open and the closed end of the window at a step.
+    pub(super) fn edges(&self, step_ms: i64) -> (i64, i64) {
+        let end_ms = self.when.look(step_ms);
+        (end_ms.saturating_sub(self.range_ms), end_ms)
+    }
 }
 
 #[derive(Debug)]

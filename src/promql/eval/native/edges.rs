@@ -11,9 +11,8 @@ use crate::promql::syntax::tree::Extension;
 use crate::promql::{FloatHistogram, QueryError};
 
 use super::rates::{NativeWindow, Remark, Remarks, added, taken};
-use super::{Context, Rows};
+use super::{Context, Rows, Samples};
 use crate::model::CounterReset;
-use crate::promql::eval::windows::Series;
 
 /// A histogram and its time.
 type At<'h> = (i64, &'h FloatHistogram);
@@ -104,23 +103,22 @@ impl Context<'_> {
         &self,
         selector: &Selector,
         look: i64,
-        (series, step): (&Series<'_>, usize),
+        (samples, step): (&Samples<'_>, usize),
         rows: &mut Rows,
     ) -> Result<(), QueryError> {
         let lookback = self.options.lookback_ms;
         let (from, to) = (look.saturating_sub(lookback), look.saturating_add(lookback));
-        let native = series.native;
+        let native = samples.native;
         let inside =
             native.times.partition_point(|at| *at <= from)..native.times.partition_point(|at| *at <= to);
-        let floats: Vec<(i64, f64)> = series
+        let floats: Vec<(i64, f64)> = samples
             .times
             .iter()
             .copied()
-            .zip(series.values.iter().copied())
+            .zip(samples.values.iter().copied())
             .filter(|(at, value)| *at > from && *at <= to && !is_stale(*value))
             .collect();
         let row = rows.len() - 1;
-        let name = series.head.labels.metric_name();
         if inside.is_empty() {
             let place = floats.partition_point(|(at, _)| *at < look);
             let value = match (place.checked_sub(1).map(|i| floats[i]), floats.get(place)) {
@@ -157,7 +155,7 @@ impl Context<'_> {
             (None, _) => None,
         };
         for remark in remarks {
-            self.remark(remark, selector.span, name);
+            self.remark(remark, selector.span, rows.heads[row].labels.metric_name());
         }
         match found {
             Some(histogram) => rows.put_histogram(row, step, histogram),

@@ -23,9 +23,20 @@ use crate::promql::{FloatHistogram, QueryError};
 use crate::tsdb::{SampleColumns, SeriesId};
 
 use super::Context;
-use super::rows::{Grid, Head, Rows, is_absent, samples_of};
+use super::rows::{Grid, Rows, is_absent, samples_of};
 use super::starts::Starts;
-use super::windows::Series;
+
+/// One series' samples: floats, and histograms at other times.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Samples<'s> {
+    /// Ascending.
+    pub(super) times: &'s [i64],
+    /// As many.
+    pub(super) values: &'s [f64],
+    pub(super) native: &'s Native,
+    /// Who it is in the store; samples that were computed are nobody's.
+    pub(super) id: Option<SeriesId>,
+}
 
 /// One series' native histograms.
 #[derive(Clone, Debug, Default)]
@@ -137,9 +148,8 @@ impl Readings {
         !self.stored.is_empty()
     }
 
-    /// What was read, of a series.
-    pub(super) fn series<'s>(&'s self, head: &'s Head, id: Option<SeriesId>) -> Series<'s> {
-        Series { head, times: &self.floats.times, values: &self.floats.values, native: &self.native, id }
+    pub(super) fn samples(&self, id: Option<SeriesId>) -> Samples<'_> {
+        Samples { times: &self.floats.times, values: &self.floats.values, native: &self.native, id }
     }
 }
 
@@ -164,20 +174,26 @@ impl Context<'_> {
         &self,
         selector: &Selector,
         grid: Grid,
+        id: SeriesId,
         readings: &Readings,
-        series: &Series<'_>,
         rows: &mut Rows,
     ) -> Result<(), QueryError> {
         let Readings { floats, native, markers, .. } = readings;
         let row = rows.len() - 1;
         rows.pay_for(native.bytes())?;
-        let float_starts = self.starts_at(series.id, series.times);
-        let native_starts = self.starts_at(series.id, &native.times);
+        if selector.look == Look::Start && !self.options.use_start_timestamps {
+            return Ok(());
+        }
+        let (mut float_starts, mut native_starts) = (Starts::default(), Starts::default());
+        if selector.look == Look::Start {
+            float_starts = self.starts_of(Some(id), &floats.times);
+            native_starts = self.starts_of(Some(id), &native.times);
+        }
         let start = |starts: &Starts, i: usize| seconds(starts.of.get(i).copied().unwrap_or(0));
         for step in 0..grid.len {
             let look = selector.when.look(grid.at(step));
             if selector.look == Look::Smoothed {
-                self.smooth_native(selector, look, (series, step), rows)?;
+                self.smooth_native(selector, look, (&readings.samples(Some(id)), step), rows)?;
                 continue;
             }
             let oldest = look.saturating_sub(self.options.lookback_ms);
@@ -193,7 +209,6 @@ impl Context<'_> {
             }
             let value = match (selector.look, float, histogram) {
                 (Look::Time, ..) => seconds(at),
-                (Look::Start, ..) if !self.options.use_start_timestamps => continue,
                 (Look::Start, Some(i), _) => start(&float_starts, i),
                 (Look::Start, None, Some((_, i))) => start(&native_starts, i),
                 (_, Some(i), _) => floats.values[i],

@@ -9,10 +9,9 @@ use crate::promql::plan::WindowNode;
 use crate::promql::{FloatHistogram, QueryError};
 
 use super::rates::{NativeWindow, Remark, last_change, rate};
-use super::{Context, Grid, Rows, Starts};
+use super::{Context, Grid, Rows, Samples, Starts};
 use crate::promql::eval::rows::{ABSENT, is_absent};
 use crate::promql::eval::starts::began_between;
-use crate::promql::eval::windows::Series;
 use crate::promql::syntax::tree::{Extension, Span};
 
 /// What a window yields.
@@ -168,23 +167,22 @@ impl Context<'_> {
         &self,
         node: &WindowNode,
         grid: Grid,
-        series: &Series<'_>,
+        name: &str,
+        samples: Samples<'_>,
         rows: &mut Rows,
     ) -> Result<(), QueryError> {
         let row = rows.len() - 1;
-        let name = series.head.labels.metric_name();
-        let (times, native_times) = (series.times, &series.native.times[..]);
+        let (times, native_times) = (samples.times, &samples.native.times[..]);
         let (mut float_starts, mut starts) = (Starts::default(), Starts::default());
         if node.kernel.uses_starts {
-            float_starts = self.starts_at(series.id, times);
-            starts = self.starts_at(series.id, native_times);
+            float_starts = self.starts_of(samples.id, times);
+            starts = self.starts_of(samples.id, native_times);
         }
         let (before_ms, after_ms) = self.around(&node.arg);
         let mut remarks = Vec::new();
         for step in 0..grid.len {
             self.budget.check()?;
-            let end_ms = node.arg.when.look(grid.at(step));
-            let start_ms = end_ms.saturating_sub(node.arg.range_ms);
+            let (start_ms, end_ms) = node.arg.edges(grid.at(step));
             let inside = |times: &[i64]| -> Range<usize> {
                 let (from, to) = (start_ms.saturating_sub(before_ms), end_ms.saturating_add(after_ms));
                 times.partition_point(|at| *at <= from)..times.partition_point(|at| *at <= to)
@@ -195,11 +193,11 @@ impl Context<'_> {
             }
             let window = Mixed {
                 times: &times[floats.clone()],
-                values: &series.values[floats.clone()],
+                values: &samples.values[floats.clone()],
                 starts: float_starts.of.get(floats).unwrap_or_default(),
                 native: NativeWindow {
                     times: &native_times[native.clone()],
-                    histograms: &series.native.histograms[native.clone()],
+                    histograms: &samples.native.histograms[native.clone()],
                     starts: starts.of.get(native.clone()).unwrap_or_default(),
                     start_ms,
                     end_ms,
