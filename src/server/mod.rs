@@ -412,6 +412,8 @@ impl Server {
         options.link_ttl = settings.magic_link_ttl;
         options.read.timeout = settings.query_timeout;
         options.read.promql.limits.samples_max = settings.query_max_samples;
+        settings.switches.apply(&mut options.read.promql);
+        options.read.caps.features = settings.switches.syntax;
         options.metrics_token = settings.metrics_token.as_ref().map(|token| token.reveal().into());
         options.limits.cabinet_rps = settings.rate_cabinet_rps;
         options.embed_rps_default = settings.rate_embed_default_rps;

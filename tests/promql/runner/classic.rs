@@ -53,7 +53,7 @@ pub(crate) fn made_native(series: &BTreeMap<Labels, SeriesLine>) -> Result<Vec<S
             items.resize_with(place, || Item::Missing);
             items.push(Item::Histogram(Box::new(literal)));
         }
-        lines.push(SeriesLine { labels, items });
+        lines.push(SeriesLine { labels, items, starts: Vec::new() });
     }
     Ok(lines)
 }

@@ -18,9 +18,6 @@ use series::{Item, SeriesLine};
 /// How a script is run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mode {
-    /// Leaves out start timestamps, which upstream's scripts have; evaluations that need them fail, and are counted.
-    /// Otherwise they are an error of the script.
-    pub(crate) leaves_out: bool,
     /// Upstream's scripts expect names to be removed at the end of a query; its server removes them at once.
     pub(crate) delayed_name_removal: bool,
 }
@@ -44,7 +41,7 @@ pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<Outcome>, ScriptError> {
     let org = OrgId(1);
     let mut store = Tsdb::scaffold();
     let mut outcomes = Vec::new();
-    for command in parse(text, mode)? {
+    for command in parse(text)? {
         match command {
             Command::Clear => store = Tsdb::scaffold(),
             Command::Load { line, interval_ms, series } => {
@@ -54,6 +51,11 @@ pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<Outcome>, ScriptError> {
                     let (samples, histograms) = samples(&line, interval_ms).map_err(broken)?;
                     batch.series(&line.labels, samples);
                     batch.histograms(histograms);
+                    for (start, i) in line.starts.iter().zip(0i64..) {
+                        // Zero is unknown; it has to be said, or the start before would go on.
+                        let at = Timestamp::from_ms(i * interval_ms);
+                        batch.start(at, start.map_or(Timestamp::from_ms(0), |offset| at.plus_ms(offset)));
+                    }
                 }
                 let report = store.append(org, &batch.batch(), LATE).map_err(|e| broken(e.to_string()))?;
                 if report.refused > 0 {

@@ -22,6 +22,8 @@ pub(crate) enum Item {
 pub(crate) struct SeriesLine {
     pub(crate) labels: Labels,
     pub(crate) items: Vec<Item>,
+    /// From each sample to its start timestamp, milliseconds; none at all where no line told them.
+    pub(crate) starts: Vec<Option<i64>>,
 }
 
 /// Reads one line.
@@ -29,7 +31,7 @@ pub(crate) fn parse(line: &str) -> Result<SeriesLine, String> {
     let mut reader = Reader { rest: line.trim() };
     let labels = reader.metric()?;
     let items = items(reader.rest)?;
-    Ok(SeriesLine { labels, items })
+    Ok(SeriesLine { labels, items, starts: Vec::new() })
 }
 
 struct Reader<'t> {
@@ -211,6 +213,41 @@ fn item(text: &str, items: &mut Vec<Item>) -> Result<(), String> {
         value += step;
     }
     Ok(())
+}
+
+/// The items of a line of start timestamps: `_`, `_x3`, `-30s`, `0x2`, `-30s-1mx2`.
+pub(crate) fn starts(text: &str) -> Result<Vec<Option<i64>>, String> {
+    let mut starts = Vec::new();
+    for item in text.split([' ', '\t']).filter(|item| !item.is_empty()) {
+        let bad = || format!("not a start time: {item:?}");
+        let (what, times) = match item.rsplit_once('x') {
+            Some((what, times)) => (what, Some(times.parse::<usize>().map_err(|_| bad())?)),
+            None => (item, None),
+        };
+        if what == "_" {
+            starts.extend(std::iter::repeat_n(None, times.unwrap_or(1)));
+            continue;
+        }
+        let sign = what.char_indices().skip(1).find(|(_, c)| "+-".contains(*c)).map(|(at, _)| at);
+        let (first, step) = what.split_at(sign.unwrap_or(what.len()));
+        let mut offset = signed_duration(first).ok_or_else(bad)?;
+        let step = if step.is_empty() { 0 } else { signed_duration(step).ok_or_else(bad)? };
+        for _ in 0..=times.unwrap_or(0) {
+            starts.push(Some(offset));
+            offset += step;
+        }
+    }
+    Ok(starts)
+}
+
+/// Milliseconds of `-30s`; a bare zero has no unit.
+fn signed_duration(text: &str) -> Option<i64> {
+    let (sign, rest) = match text.as_bytes().first()? {
+        b'-' => (-1, text.get(1..)?),
+        b'+' => (1, text.get(1..)?),
+        _ => (1, text),
+    };
+    if rest == "0" { Some(0) } else { promlet::model::parse_duration(rest).ok().map(|ms| sign * ms) }
 }
 
 /// A number as series descriptions write one.
