@@ -361,9 +361,10 @@ fn scientific(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Sample;
-    use crate::promql::{MatrixSeries, VectorSample};
+    use crate::model::{CounterReset, Histogram, HistogramCounts, HistogramShape, Sample};
+    use crate::promql::{HistogramPoint, MatrixSeries, VectorSample};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
@@ -473,6 +474,40 @@ mod tests {
         for (value, expected) in cases {
             assert_eq!(written(|out| result(&value, 1_000, out).expect("small")), expected);
         }
+    }
+
+    #[test]
+    fn native_histograms_are_written_with_their_buckets() {
+        let spans = |offset, length| vec![crate::model::BucketSpan { offset, length }];
+        let shape = HistogramShape::new(0, 0.5, vec![], spans(1, 3), spans(0, 1)).expect("valid");
+        let counts = HistogramCounts::Float { count: 9.5, zero: 3.0, buckets: vec![1.5, 0.0, 2.0, 3.0] };
+        let stored = Histogram::new(Arc::new(shape), CounterReset::Unknown, 1e21, counts).expect("valid");
+        let value = Arc::new(FloatHistogram::from(&stored));
+        let at = Timestamp::from_ms(1_500);
+        let json = concat!(
+            r#"[1.500,{"count":"9.5","sum":"1e+21","buckets":[[1,"-1","-0.5","3"],[3,"-0.5","0.5","3"],"#,
+            r#"[0,"1","2","1.5"],[0,"4","8","2"]]}]"#
+        );
+        let sample = VectorSample {
+            labels: Labels::default(),
+            at,
+            value: f64::NAN,
+            histogram: Some(Arc::clone(&value)),
+        };
+        let written = |value: &Value| written(|out| result(value, 1_000, out).expect("small"));
+        let expected = format!(r#""resultType":"vector","result":[{{"metric":{{}},"histogram":{json}}}]"#);
+        assert_eq!(written(&Value::Vector(vec![sample])), expected);
+        let point = |value| HistogramPoint { at, value };
+        let series = |samples, histograms| MatrixSeries { labels: Labels::default(), samples, histograms };
+        let empty = Histogram::stale();
+        let empty = Arc::new(FloatHistogram::from(&empty));
+        let mixed = series(vec![Sample { at, value: 1.0 }], vec![point(value)]);
+        let alone = series(Vec::new(), vec![point(empty)]);
+        let expected = format!(
+            r#""resultType":"matrix","result":[{{"metric":{{}},"values":[[1.500,"1"]],"histograms":[{json}]}},{}]"#,
+            r#"{"metric":{},"histograms":[[1.500,{"count":"0","sum":"NaN"}]]}"#
+        );
+        assert_eq!(written(&Value::Matrix(vec![mixed, alone])), expected);
     }
 
     #[test]

@@ -115,6 +115,11 @@ impl Snapshot {
         }
     }
 
+    /// Whether any series of the organisation has native histograms.
+    pub fn has_histograms(&self) -> bool {
+        self.store.as_ref().is_some_and(|store| store.side.has_histograms())
+    }
+
     /// What could not be read so far, through this snapshot and its clones, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.all()

@@ -78,13 +78,22 @@ impl Context<'_> {
             matchers,
             when: node.when,
             look: Look::Time,
-            counts_alone: false,
+            counts_alone: true,
             span: Span::default(),
         };
-        self.select_where(&selector, grid, &|labels| {
+        let admit = |labels: &Labels| {
             let mut tests = IDENTIFYING.into_iter().zip(&known);
             tests.all(|(name, known)| known.is_empty() || known.contains(labels.value(name)))
-        })
+        };
+        if self.snapshot.has_histograms() {
+            let values = Selector { look: Look::Value, ..selector };
+            let rows = self.select_where(&values, grid, &admit)?;
+            if rows.has_histograms() {
+                return Err(QueryError::execution("info sample should be float"));
+            }
+            return self.select_where(&Selector { look: Look::Time, ..values }, grid, &admit);
+        }
+        self.select_where(&selector, grid, &admit)
     }
 
     /// Adds one row, under as many label sets as info series say different things over time.

@@ -166,6 +166,14 @@ impl Rows {
         places.filter_map(|(step, histogram)| Some((step, histogram.as_ref()?)))
     }
 
+    /// Marks the steps at which a row has a value of either kind.
+    pub(super) fn mark_present(&self, row: usize, present: &mut [bool]) {
+        for (value, present) in self.row(row).iter().zip(present.iter_mut()) {
+            *present |= !is_absent(*value);
+        }
+        self.row_histograms(row).for_each(|(step, _)| present[step] = true);
+    }
+
     /// What stands at a place, of either kind.
     pub(super) fn point(&self, row: usize, step: usize) -> Option<Point<'_>> {
         let value = self.row(row)[step];

@@ -63,7 +63,11 @@ impl Context<'_> {
         if selector.look == Look::Start && !self.options.use_start_timestamps {
             return;
         }
-        let starts = if selector.look == Look::Start { self.starts_of(series.id, series.times) } else { Starts::default() };
+        let starts = if selector.look == Look::Start {
+            self.starts_of(series.id, series.times)
+        } else {
+            Starts::default()
+        };
         let lookback = self.options.lookback_ms;
         let mut next = 0;
         for (step, out) in row.iter_mut().enumerate() {

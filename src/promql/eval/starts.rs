@@ -44,17 +44,21 @@ impl Context<'_> {
     }
 }
 
+/// Whether counts began between two samples, each with its own start.
+pub(super) fn began_between((previous, before): (i64, i64), (at, start): (i64, i64)) -> bool {
+    // A start at or after its own sample is none that could be known.
+    if start == 0 || start >= at || start < previous {
+        return false;
+    }
+    // One that is the sample before it means deltas, or that nobody knows: then that sample's own says so.
+    start > previous || (before != 0 && before < previous)
+}
+
 impl Starts {
     /// Whether the counts of the sample at `i` began after the sample before it.
     pub(super) fn reset(&self, times: &[i64], i: usize) -> bool {
         let (Some(start), Some(before)) = (self.of.get(i), self.of.get(i - 1)) else { return false };
-        let (at, previous) = (times[i], times[i - 1]);
-        // A start at or after its own sample is none that could be known.
-        if *start == 0 || *start >= at || *start < previous {
-            return false;
-        }
-        // One that is the sample before it means deltas, or that nobody knows: then that sample's own says so.
-        *start > previous || (*before != 0 && *before < previous)
+        began_between((times[i - 1], *before), (times[i], *start))
     }
 
     fn overlap(&self, times: &[i64], i: usize) -> bool {

@@ -8,7 +8,7 @@ use crate::promql::syntax::tree::Extension;
 use crate::tsdb::SampleColumns;
 
 use super::Context;
-use super::native::{Native, Readings, Samples};
+use super::native::{Native, Readings, Samples, native_of_row};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent};
 use super::starts::Starts;
 
@@ -69,7 +69,7 @@ impl Context<'_> {
                         columns.times.push(inner.at(i));
                         columns.values.push(*value);
                     }
-                    self.native_of_row(&rows, number, inner, &mut native);
+                    native_of_row(&rows, number, inner, &mut native);
                     let (times, values) = (&columns.times[..], &columns.values[..]);
                     visit(head, Samples { times, values, native: &native, id: None })?;
                 }
@@ -203,7 +203,7 @@ impl Context<'_> {
     }
 
     /// Says so where counts are said to have begun before other counts had ended.
-    fn doubt_starts(&self, node: &WindowNode, name: &str) {
+    pub(super) fn doubt_starts(&self, node: &WindowNode, name: &str) {
         let text =
             format!("sample has start time that overlaps with previous sample timestamp for metric {name:?}");
         self.notes.borrow_mut().warn(node.arg_span, text);
@@ -230,8 +230,18 @@ pub(super) fn samples(node: &MatrixNode, step_ms: i64, series: &Samples<'_>) -> 
         return inside.map(|(at, value)| sample(*at, *value)).collect();
     }
     let (resets, starts, extension) = (&[], &[], node.extension);
-    let window =
-        Window { times, values, start_ms, end_ms, at_ms: step_ms, params: &[], resets, first: 0, starts, extension };
+    let window = Window {
+        times,
+        values,
+        start_ms,
+        end_ms,
+        at_ms: step_ms,
+        params: &[],
+        resets,
+        first: 0,
+        starts,
+        extension,
+    };
     extended::samples(&window).into_iter().map(|(at, value)| sample(at, value)).collect()
 }
 

@@ -20,8 +20,6 @@ pub(super) use mean::{HistogramMean, HistogramSum};
 pub(super) use quantile::{SeenNan, sees_nan};
 pub(super) use trim::Keep;
 
-use std::sync::Arc;
-
 use crate::model::{CUSTOM_BUCKETS_SCHEMA, CounterReset, Histogram, HistogramCounts, HistogramShape};
 
 use bounds::upper_bound;

@@ -5,6 +5,7 @@
 //! counts and sums are asked for (`histogram_count` and its kin), one that does not go on says that it began anew.
 
 mod aggregate;
+mod edges;
 mod functions;
 mod operators;
 mod rates;
@@ -23,6 +24,7 @@ use crate::tsdb::{SampleColumns, SeriesId};
 
 use super::Context;
 use super::rows::{Grid, Rows, is_absent, samples_of};
+use super::starts::Starts;
 
 /// One series' samples: floats, and histograms at other times.
 #[derive(Clone, Copy, Debug)]
@@ -178,58 +180,83 @@ impl Context<'_> {
     ) -> Result<(), QueryError> {
         let Readings { floats, native, markers, .. } = readings;
         let row = rows.len() - 1;
-        // What of a sample is asked for; nothing where its value is.
-        let of_sample = |at: i64| match selector.look {
-            Look::Value | Look::Smoothed => None,
-            Look::Time => Some(seconds(at)),
-            Look::Start => Some(self.starts_of(Some(id), &[at]).of.first().map_or(0.0, |start| seconds(*start))),
-        };
+        rows.pay_for(native.bytes())?;
         if selector.look == Look::Start && !self.options.use_start_timestamps {
             return Ok(());
         }
-        rows.pay_for(native.bytes())?;
-        let newest = |times: &[i64], look: i64| times.partition_point(|at| *at <= look).checked_sub(1);
+        let (mut float_starts, mut native_starts) = (Starts::default(), Starts::default());
+        if selector.look == Look::Start {
+            float_starts = self.starts_of(Some(id), &floats.times);
+            native_starts = self.starts_of(Some(id), &native.times);
+        }
+        let start = |starts: &Starts, i: usize| seconds(starts.of.get(i).copied().unwrap_or(0));
         for step in 0..grid.len {
             let look = selector.when.look(grid.at(step));
+            if selector.look == Look::Smoothed {
+                self.smooth_native(selector, look, (&readings.samples(Some(id)), step), rows)?;
+                continue;
+            }
             let oldest = look.saturating_sub(self.options.lookback_ms);
             let float = newest(&floats.times, look).map(|i| (floats.times[i], i));
             let histogram = newest(&native.times, look).map(|i| (native.times[i], i));
             let marker = newest(markers, look).map_or(i64::MIN, |i| markers[i]);
             let Some(at) = float.map(|(at, _)| at).max(histogram.map(|(at, _)| at)) else { continue };
+            let float = float.filter(|(time, _)| *time == at).map(|(_, i)| i);
             // A marker hides everything before it.
-            if at <= oldest || marker > at {
+            let stale = float.is_some_and(|i| is_stale(floats.values[i]));
+            if at <= oldest || marker > at || stale {
                 continue;
             }
-            match (float, histogram) {
-                (Some((time, i)), _) if time == at => {
-                    if !is_stale(floats.values[i]) {
-                        rows.row_mut(row)[step] = of_sample(at).unwrap_or(floats.values[i]);
-                    }
+            let value = match (selector.look, float, histogram) {
+                (Look::Time, ..) => seconds(at),
+                (Look::Start, Some(i), _) => start(&float_starts, i),
+                (Look::Start, None, Some((_, i))) => start(&native_starts, i),
+                (_, Some(i), _) => floats.values[i],
+                (_, None, Some((_, i))) => {
+                    rows.put_histogram(row, step, Arc::clone(&native.histograms[i]))?;
+                    continue;
                 }
-                (_, Some((_, i))) => match of_sample(at) {
-                    Some(value) => rows.row_mut(row)[step] = value,
-                    None => rows.put_histogram(row, step, Arc::clone(&native.histograms[i]))?,
-                },
-                (_, None) => {}
-            }
+                (_, None, None) => continue,
+            };
+            rows.row_mut(row)[step] = value;
         }
         Ok(())
     }
+}
 
-    /// The samples a row of a subquery has: what it knew of resets is about its neighbours in the series, which are not
-    /// its neighbours any more.
-    pub(super) fn native_of_row(&self, rows: &Rows, row: usize, grid: Grid, into: &mut Native) {
-        into.clear();
-        for (step, histogram) in rows.row_histograms(row) {
-            let known = matches!(histogram.reset(), CounterReset::Reset | CounterReset::NotReset);
-            let histogram = if known {
-                Arc::new(FloatHistogram::clone(histogram).with_reset(CounterReset::Unknown))
-            } else {
-                Arc::clone(histogram)
-            };
-            into.push(grid.at(step), histogram);
+/// The place of the newest time that is not after `look`.
+fn newest(times: &[i64], look: i64) -> Option<usize> {
+    times.partition_point(|at| *at <= look).checked_sub(1)
+}
+
+/// The samples a row of a subquery has: what it knew of resets is about its neighbours in the series, which are not
+/// its neighbours any more.
+pub(super) fn native_of_row(rows: &Rows, row: usize, grid: Grid, into: &mut Native) {
+    into.clear();
+    for (step, histogram) in rows.row_histograms(row) {
+        let known = matches!(histogram.reset(), CounterReset::Reset | CounterReset::NotReset);
+        let histogram = if known {
+            Arc::new(FloatHistogram::clone(histogram).with_reset(CounterReset::Unknown))
+        } else {
+            Arc::clone(histogram)
+        };
+        into.push(grid.at(step), histogram);
+    }
+}
+
+/// Numbers in place of histograms, by the step.
+pub(super) fn numbered(mut rows: Rows, number: impl Fn(usize) -> f64) -> Rows {
+    if !rows.has_histograms() {
+        return rows;
+    }
+    for row in 0..rows.len() {
+        for step in 0..rows.steps() {
+            if rows.take_histogram(row, step).is_some() {
+                rows.row_mut(row)[step] = number(step);
+            }
         }
     }
+    rows.without_empty()
 }
 
 /// Writes a one wherever a row has a value of either kind: what counts samples, and not what they are.

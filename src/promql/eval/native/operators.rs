@@ -156,9 +156,9 @@ impl Context<'_> {
 
 /// Which side of a value an operator keeps, where it trims.
 pub(in crate::promql::eval) fn trims(op: BinaryOp) -> Option<Keep> {
-    match op.as_str() {
-        "</" => Some(Keep::Below),
-        ">/" => Some(Keep::Above),
+    match op {
+        BinaryOp::TrimUpper => Some(Keep::Below),
+        BinaryOp::TrimLower => Some(Keep::Above),
         _ => None,
     }
 }

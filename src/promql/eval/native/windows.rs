@@ -8,9 +8,11 @@ use crate::promql::histogram::{HistogramMean, HistogramSum};
 use crate::promql::plan::WindowNode;
 use crate::promql::{FloatHistogram, QueryError};
 
-use super::rates::{NativeWindow, Remark, extrapolated, last_change};
-use super::{Context, Grid, Rows, Samples};
+use super::rates::{NativeWindow, Remark, last_change, rate};
+use super::{Context, Grid, Rows, Samples, Starts};
 use crate::promql::eval::rows::{ABSENT, is_absent};
+use crate::promql::eval::starts::began_between;
+use crate::promql::syntax::tree::{Extension, Span};
 
 /// What a window yields.
 enum Found {
@@ -29,6 +31,8 @@ impl From<Option<FloatHistogram>> for Found {
 struct Mixed<'w> {
     times: &'w [i64],
     values: &'w [f64],
+    /// As in [`NativeWindow::starts`].
+    starts: &'w [i64],
     native: NativeWindow<'w>,
 }
 
@@ -40,59 +44,85 @@ enum Sample<'w> {
 }
 
 impl<'w> Mixed<'w> {
-    /// All samples in order of time.
+    /// All samples in order of time, with their times.
     fn all(&self) -> impl Iterator<Item = (i64, Sample<'w>)> {
-        let mut floats = self.times.iter().zip(self.values).peekable();
-        let mut histograms = self.native.times.iter().zip(self.native.histograms).peekable();
+        self.with_starts().map(|(at, _, sample)| (at, sample))
+    }
+
+    /// The same with start timestamps.
+    fn with_starts(&self) -> impl Iterator<Item = (i64, i64, Sample<'w>)> {
+        let (times, values, starts, native) = (self.times, self.values, self.starts, self.native);
+        let (mut float, mut histogram) = (0, 0);
         std::iter::from_fn(move || {
-            let float_is_next = match (floats.peek(), histograms.peek()) {
-                (Some((float, _)), Some((histogram, _))) => float < histogram,
+            let float_is_next = match (times.get(float), native.times.get(histogram)) {
+                (Some(float), Some(histogram)) => float < histogram,
                 (float, _) => float.is_some(),
             };
             if float_is_next {
-                floats.next().map(|(at, value)| (*at, Sample::Float(*value)))
-            } else {
-                histograms.next().map(|(at, histogram)| (*at, Sample::Histogram(histogram)))
+                let (at, value) = (times.get(float)?, values.get(float)?);
+                let start = starts.get(float).copied().unwrap_or(0);
+                float += 1;
+                return Some((*at, start, Sample::Float(*value)));
             }
+            let (at, start) = (native.times.get(histogram)?, native.start(histogram));
+            let found = native.histograms.get(histogram)?;
+            histogram += 1;
+            Some((*at, start, Sample::Histogram(found)))
         })
+    }
+
+    /// The samples that an anchored window looks at: from the last one at or before its start, if any is inside. All of
+    /// any other window.
+    fn anchored(&self) -> Vec<(i64, i64, Sample<'w>)> {
+        let all: Vec<_> = self.with_starts().collect();
+        if self.native.extension != Some(Extension::Anchored) {
+            return all;
+        }
+        let before = all.partition_point(|(at, ..)| *at <= self.native.start_ms);
+        if before == all.len() { Vec::new() } else { all[before.saturating_sub(1)..].to_vec() }
     }
 
     fn is_mixed(&self) -> bool {
         !self.times.is_empty()
     }
 
-    /// How often two neighbours differ in a way that counts.
+    /// How often two neighbours differ in a way that counts; of resets, those that start timestamps tell of too.
     fn count_pairs(
         &self,
+        resets: bool,
         floats: fn(f64, f64) -> bool,
         histograms: fn(&FloatHistogram, &FloatHistogram) -> bool,
-    ) -> f64 {
-        let mut found = 0;
-        let mut before: Option<Sample<'_>> = None;
-        for (_, sample) in self.all() {
-            let differs = match (before, sample) {
-                (None, _) => false,
-                (Some(Sample::Float(a)), Sample::Float(b)) => floats(a, b),
-                (Some(Sample::Histogram(a)), Sample::Histogram(b)) => histograms(a, b),
-                _ => true,
-            };
-            found += usize::from(differs);
-            before = Some(sample);
+    ) -> Found {
+        let samples = self.anchored();
+        if samples.is_empty() {
+            return Found::Nothing;
         }
-        count(found)
+        let differ = |pair: &&[(i64, i64, Sample<'_>)]| {
+            let [(then, before_start, before), (at, start, now)] = **pair else { return false };
+            let began = resets && began_between((then, before_start), (at, start));
+            match (before, now) {
+                (Sample::Float(a), Sample::Float(b)) => began || floats(a, b),
+                (Sample::Histogram(a), Sample::Histogram(b)) => began || histograms(a, b),
+                _ => true,
+            }
+        };
+        Found::Float(count(samples.windows(2).filter(differ).count()))
     }
 
     /// `irate` and `idelta`: nothing is said of two floats, which are computed as such.
     fn last_two(&self, counter: bool, remarks: &mut Vec<Remark>) -> Option<Found> {
-        let mut last: [Option<(i64, Sample<'_>)>; 2] = [None, None];
-        for sample in self.all() {
+        let mut last: [Option<(i64, i64, Sample<'_>)>; 2] = [None, None];
+        for sample in self.with_starts() {
             last = [last[1], Some(sample)];
         }
-        let [Some((then, before)), Some((now, last))] = last else { return Some(Found::Nothing) };
+        let [Some((then, before_start, before)), Some((now, start, last))] = last else {
+            return Some(Found::Nothing);
+        };
+        let began = began_between((then, before_start), (now, start));
         match (before, last) {
             (Sample::Float(_), Sample::Float(_)) => None,
             (Sample::Histogram(before), Sample::Histogram(last)) => {
-                Some(last_change(before, last, now - then, counter, remarks).into())
+                Some(last_change(before, last, (now - then, began), counter, remarks).into())
             }
             _ => {
                 remarks.push(Remark::Mixed);
@@ -142,31 +172,45 @@ impl Context<'_> {
         rows: &mut Rows,
     ) -> Result<(), QueryError> {
         let row = rows.len() - 1;
+        let (times, native_times) = (samples.times, &samples.native.times[..]);
+        let (mut float_starts, mut starts) = (Starts::default(), Starts::default());
+        if node.kernel.uses_starts {
+            float_starts = self.starts_of(samples.id, times);
+            starts = self.starts_of(samples.id, native_times);
+        }
+        let (before_ms, after_ms) = self.around(&node.arg);
         let mut remarks = Vec::new();
         for step in 0..grid.len {
             self.budget.check()?;
-            let end_ms = node.arg.when.look(grid.at(step));
-            let start_ms = end_ms.saturating_sub(node.arg.range_ms);
+            let (start_ms, end_ms) = node.arg.edges(grid.at(step));
             let inside = |times: &[i64]| -> Range<usize> {
-                times.partition_point(|at| *at <= start_ms)..times.partition_point(|at| *at <= end_ms)
+                let (from, to) = (start_ms.saturating_sub(before_ms), end_ms.saturating_add(after_ms));
+                times.partition_point(|at| *at <= from)..times.partition_point(|at| *at <= to)
             };
-            let (floats, native) = (inside(samples.times), inside(&samples.native.times));
+            let (floats, native) = (inside(times), inside(native_times));
             if native.is_empty() {
                 continue;
             }
             let window = Mixed {
-                times: &samples.times[floats.clone()],
-                values: &samples.values[floats],
+                times: &times[floats.clone()],
+                values: &samples.values[floats.clone()],
+                starts: float_starts.of.get(floats).unwrap_or_default(),
                 native: NativeWindow {
-                    times: &samples.native.times[native.clone()],
-                    histograms: &samples.native.histograms[native],
+                    times: &native_times[native.clone()],
+                    histograms: &samples.native.histograms[native.clone()],
+                    starts: starts.of.get(native.clone()).unwrap_or_default(),
                     start_ms,
                     end_ms,
+                    extension: node.arg.extension,
                 },
             };
+            let overlaps = starts.overlaps.iter().any(|i| *i > native.start && *i < native.end);
+            if overlaps && node.kernel.counts && node.arg.extension.is_none() {
+                self.doubt_starts(node, name);
+            }
             let Some(found) = self.native_window(node, name, &window, &mut remarks) else { continue };
             for remark in remarks.drain(..) {
-                self.remark(remark, node, name);
+                self.remark(remark, node.arg_span, name);
             }
             rows.row_mut(row)[step] = ABSENT;
             match found {
@@ -222,24 +266,24 @@ impl Context<'_> {
             NativeWork::LastTime => time(window.all().last()),
             NativeWork::Sum => window.sum(remarks).into(),
             NativeWork::Mean => window.mean(remarks).into(),
-            NativeWork::Rate => extrapolated(&window.native, true, true, remarks).into(),
-            NativeWork::Increase => extrapolated(&window.native, true, false, remarks).into(),
-            NativeWork::Delta => extrapolated(&window.native, false, false, remarks).into(),
+            NativeWork::Rate => rate(&window.native, true, true, remarks).into(),
+            NativeWork::Increase => rate(&window.native, true, false, remarks).into(),
+            NativeWork::Delta => rate(&window.native, false, false, remarks).into(),
             NativeWork::LastRate => return window.last_two(true, remarks),
             NativeWork::LastDelta => return window.last_two(false, remarks),
             NativeWork::Resets => {
-                Found::Float(window.count_pairs(|a, b| b < a, |before, now| now.is_reset_since(before)))
+                window.count_pairs(true, |a, b| b < a, |before, now| now.is_reset_since(before))
             }
             NativeWork::Changes => {
                 let differ = |a: f64, b: f64| a != b && !(a.is_nan() && b.is_nan());
-                Found::Float(window.count_pairs(differ, |before, now| !now.equals(before)))
+                window.count_pairs(false, differ, |before, now| !now.equals(before))
             }
         })
     }
 
-    fn remark(&self, remark: Remark, node: &WindowNode, name: &str) {
+    /// Says what is to be said, of the metric `name`.
+    pub(super) fn remark(&self, remark: Remark, span: Span, name: &str) {
         let mut notes = self.notes.borrow_mut();
-        let span = node.arg_span;
         match remark {
             Remark::Mixed => notes
                 .warn(span, format!("encountered a mix of histograms and floats for metric name {name:?}")),
