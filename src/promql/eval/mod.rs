@@ -214,16 +214,7 @@ impl Context<'_> {
                         }
                     }
                 }
-                if rows.has_histograms() {
-                    for i in 0..rows.len() {
-                        for step in 0..grid.len {
-                            if rows.take_histogram(i, step).is_some() {
-                                rows.row_mut(i)[step] = seconds(grid.at(step));
-                            }
-                        }
-                    }
-                    rows = rows.without_empty();
-                }
+                let rows = native::numbered(rows, |step| seconds(grid.at(step)));
                 self.unnamed(rows)
             }
             VectorNode::Map { run, arg } => {
@@ -244,12 +235,7 @@ impl Context<'_> {
             VectorNode::Absent { arg, labels } => {
                 let rows = self.vector(arg, grid)?;
                 self.where_absent(labels, grid, |present| {
-                    for (i, (_, row)) in rows.iter().enumerate() {
-                        for (value, present) in row.iter().zip(present.iter_mut()) {
-                            *present |= !is_absent(*value);
-                        }
-                        rows.row_histograms(i).for_each(|(step, _)| present[step] = true);
-                    }
+                    (0..rows.len()).for_each(|i| rows.mark_present(i, present));
                     Ok(())
                 })
             }

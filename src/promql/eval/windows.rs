@@ -117,7 +117,7 @@ impl Context<'_> {
         self.each_series(&node.arg, grid, &mut |head, samples| {
             let row = rows.push_paid(head.clone())?;
             let name = head.labels.metric_name();
-            self.fill_row(node, grid, name, &samples, &params, row)?;
+            self.fill_row(node, grid, (name, &samples), &params, row)?;
             if !samples.native.is_empty() {
                 self.fill_native(node, grid, name, samples, &mut rows)?;
             }
@@ -139,8 +139,7 @@ impl Context<'_> {
         &self,
         node: &WindowNode,
         grid: Grid,
-        name: &str,
-        series: &Samples<'_>,
+        (name, series): (&str, &Samples<'_>),
         params: &[Scalars],
         row: &mut [f64],
     ) -> Result<(), QueryError> {

@@ -402,9 +402,6 @@ impl Builder {
                 (VectorNode::OfHistograms { run, arg: Box::new(arg) }, once)
             }
             Kernel::Special(special) => return self.special(special, call, depth),
-            Kernel::NotYet(why) => {
-                return Err(QueryError::execution(format!("{}() is not supported yet: {why}", row.name)));
-            }
         };
         Ok((Any::Vector(built.0), built.1))
     }
