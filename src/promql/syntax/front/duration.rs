@@ -16,11 +16,12 @@ enum Binding {
 }
 
 const PLACE: &str = " in duration expression";
-const EXPECTED: &str = "number, duration, step(), or range()";
+pub(super) const EXPECTED: &str = "number, duration, step(), or range()";
 
 impl Front<'_> {
-    /// A range or step: more than zero.
-    pub(super) fn positive_duration(&mut self) -> Result<Length, Fault> {
+    /// A range or step, more than zero; where none stands, the error says so of `place`.
+    pub(super) fn positive_duration(&mut self, place: &str, expected: &str) -> Result<Length, Fault> {
+        self.expect_formula(place, expected)?;
         let start = self.next;
         let term = self.formula(0, Binding::Sum)?;
         let span = term.span;
@@ -41,12 +42,23 @@ impl Front<'_> {
         if matches!(self.peek_kind(0), Some(TokenKind::Add | TokenKind::Sub)) {
             return Err(self.unexpected(" in offset", EXPECTED));
         }
+        self.expect_formula(" in offset", EXPECTED)?;
         let operand = self.formula_operand(0)?;
         let term = match sign {
             Some(sign) => negated(sign, operand),
             None => operand,
         };
         self.length(term, start)
+    }
+
+    /// Refuses what begins no formula.
+    fn expect_formula(&self, place: &str, expected: &str) -> Result<(), Fault> {
+        match self.peek_kind(0) {
+            Some(
+                TokenKind::Number | TokenKind::Word | TokenKind::LeftParen | TokenKind::Add | TokenKind::Sub,
+            ) => Ok(()),
+            _ => Err(self.unexpected(place, expected)),
+        }
     }
 
     /// A lone literal is rounded to the millisecond here; the plan computes everything else.

@@ -6,6 +6,7 @@ use super::super::Fault;
 use super::super::lex::{Token, TokenKind};
 use super::super::literal;
 use super::super::tree::{AtModifier, Extension, Span};
+use super::duration::EXPECTED;
 use super::{Front, Last, Window, is_number_word, number_word};
 
 impl Front<'_> {
@@ -13,14 +14,21 @@ impl Front<'_> {
     pub(super) fn window(&mut self, open: Token) -> Result<(), Fault> {
         self.check_depth(1, open.span)?;
         self.next += 1;
-        let range = self.positive_duration()?;
+        let range = self.positive_duration(" in subquery or range selector", EXPECTED)?;
         let is_subquery = self.take(TokenKind::Colon).is_some();
         let step = match self.peek_kind(0) {
             Some(TokenKind::RightBracket) => None,
-            _ if is_subquery => Some(self.positive_duration()?),
+            _ if is_subquery => Some(self.positive_duration(
+                " in subquery selector",
+                "number, duration, step(), range(), or \"]\"",
+            )?),
             _ => None,
         };
-        let close = self.expect(TokenKind::RightBracket, " inside brackets", "\"]\"")?;
+        let (place, expected) = match is_subquery {
+            true => (" in subquery selector", "\"]\""),
+            false => (" in subquery or range", "\":\" or \"]\""),
+        };
+        let close = self.expect(TokenKind::RightBracket, place, expected)?;
         let span = Span { start: open.span.start, end: close.span.end };
         self.coded.windows.push(Window { range, step, span });
         let place = self.coded.windows.len();
