@@ -13,7 +13,7 @@ use promlet::entropy::Entropy;
 use promlet::ingest::{self, PROTOCOLS};
 use promlet::kv::{Control, ControlOptions, DataFolder};
 use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, TimeRange, Timestamp, WriteBatch};
-use promlet::tsdb::{Home, Options, SampleColumns, Tsdb};
+use promlet::tsdb::{AppendError, Home, Options, SampleColumns, Tsdb};
 
 const SERIES: u32 = 100_000;
 const REQUEST: u32 = 2_000;
@@ -127,8 +127,14 @@ fn remote_write(what: &str, store: &Tsdb, rounds: &[Vec<Vec<u8>>]) {
     let (limits, mut scratch) = (ingest::Limits::default(), Vec::new());
     let mut take = |bodies: &[Vec<u8>]| {
         for body in bodies {
-            let batch = (PROTOCOLS[0].decode)(body, &limits, &mut scratch).expect("valid");
-            store.append(ORG, &batch, START).expect("stored");
+            let batch = (PROTOCOLS[0].guess)(body, &limits, &mut scratch).expect("valid");
+            let said = store.append(ORG, &batch, START);
+            if let Err(AppendError::Guessed) = said {
+                let batch = (PROTOCOLS[0].decode)(body, &limits, &mut scratch).expect("valid");
+                store.append(ORG, &batch, START).expect("stored");
+            } else {
+                said.expect("stored");
+            }
         }
     };
     // The first round meets these bytes for the first time.

@@ -125,12 +125,13 @@ fn sealed(times: &[i64], values: &[u64], samples: usize) -> Figures {
     let blocks = || times.chunks(samples).zip(values.chunks(samples));
     let (mut data, mut times_data) = (Vec::new(), Vec::new());
     let mut ends = Vec::new();
+    let mut codec = block::Codec::default();
     let encode = best(|| {
         (data, times_data) = (Vec::new(), Vec::new());
         ends.clear();
         for (times, values) in blocks() {
             block::put_times(&mut times_data, times);
-            block::put_values(&mut data, 7, values);
+            codec.put_values(&mut data, 7, values);
             ends.push((times_data.len(), data.len()));
         }
     });

@@ -110,6 +110,10 @@ pub struct Settings {
     pub query_concurrency: Option<usize>,
     /// What of the query language is switched on.
     pub switches: Switches,
+    /// Bytes of values that all queries hold together.
+    pub query_memory_bytes: u64,
+    /// Bytes of answers that are kept to be used again.
+    pub query_cache_bytes: u64,
     /// Whether a damaged log is written anew without what cannot be read.
     pub accept_loss: bool,
     /// Who may read `/metrics` from elsewhere than loopback.
@@ -360,6 +364,12 @@ struct Flags {
     /// promql-extended-range-selectors, promql-binop-fill-modifiers, use-start-timestamps
     #[arg(long, env = "PROMLET_ENABLE_FEATURE", value_name = "NAME,..", value_delimiter = ',')]
     enable_feature: Vec<String>,
+    /// Bytes of values that all queries hold together; one organisation's at most half of them
+    #[arg(long, env = "PROMLET_QUERY_MEMORY_BYTES", value_name = "N", default_value = "1073741824")]
+    query_memory_bytes: u64,
+    /// Bytes of answers to range queries that are kept to be used again; 0 keeps none
+    #[arg(long, env = "PROMLET_QUERY_CACHE_BYTES", value_name = "N", default_value = "67108864")]
+    query_cache_bytes: u64,
     /// `off` hides the API document
     #[arg(long, env = "PROMLET_DOCS", value_name = "on|off", default_value = "on", value_parser = on_off)]
     docs: bool,
@@ -557,6 +567,8 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         query_max_samples: flags.query_max_samples,
         query_concurrency: flags.query_concurrency,
         switches: switches(flags.enable_feature)?,
+        query_memory_bytes: flags.query_memory_bytes,
+        query_cache_bytes: flags.query_cache_bytes,
         accept_loss: flags.accept_loss,
         metrics_token: secret("PROMLET_METRICS_TOKEN")?,
         docs: flags.docs,

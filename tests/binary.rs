@@ -13,5 +13,7 @@ mod first_run;
 mod hostile;
 #[path = "binary/kill_loop.rs"]
 mod kill_loop;
+#[path = "binary/starting.rs"]
+mod starting;
 #[path = "binary/upkeep.rs"]
 mod upkeep;

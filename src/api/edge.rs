@@ -39,6 +39,7 @@ use super::error::ApiError;
 use super::host::{Peer, TrustedProxies};
 use super::limits::network;
 use super::own_metrics::Counters;
+use super::starting::Front;
 
 /// How connections are treated.
 #[derive(Clone, Debug)]
@@ -82,15 +83,16 @@ impl Default for EdgeOptions {
     }
 }
 
-/// Serves `router` until `shutdown` ends; then accepts no more, lets requests finish for `drain_timeout`, and drops what
+/// Serves what `front` answers until `shutdown` ends; then accepts no more, lets requests finish for `drain_timeout`, and drops what
 /// is left. Answers how many connections were dropped.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
+    front: impl Into<Front>,
     options: EdgeOptions,
     counters: Arc<Counters>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> usize {
+    let front = front.into();
     let door = Arc::new(Door {
         open: Arc::new(Semaphore::new(options.connections_max.max(1))),
         per_ip: Mutex::new(HashMap::new()),
@@ -107,7 +109,7 @@ pub async fn serve(
         };
         while tasks.try_join_next().is_some() {}
         if let Some((stream, place)) = accepted {
-            let connection = connection(&door, stream, place, router.clone());
+            let connection = connection(&door, stream, place, front.clone());
             let watcher = graceful.watcher();
             tasks.spawn(async move { connection(watcher).await });
         }
@@ -130,7 +132,7 @@ fn connection(
     door: &Arc<Door>,
     stream: TcpStream,
     place: Place,
-    router: Router,
+    front: Front,
 ) -> impl FnOnce(hyper_util::server::graceful::Watcher) -> Served + Send + 'static {
     let door = Arc::clone(door);
     move |watcher| {
@@ -141,7 +143,7 @@ fn connection(
         let clocks = Clocked::new(stream, Arc::clone(&phase), options);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             phase.set(Phase::BUSY);
-            let (router, phase) = (router.clone(), Arc::clone(&phase));
+            let (router, phase) = (front.router(), Arc::clone(&phase));
             async move {
                 let response = answer(router, request, peer, reserved).await;
                 phase.set(Phase::IDLE);

@@ -136,6 +136,8 @@ codes! {
         QueryCancelled "query_cancelled" "Query cancelled",
         StorageDegraded "storage_degraded" "Storage degraded",
         ShuttingDown "shutting_down" "Shutting down",
+        // Not in B2: nothing but health is answered before the store is open.
+        Starting "starting" "Starting",
         IngestThrottled "ingest_throttled" "Ingestion throttled",
         // Not in B2: an organisation has used up its memory or disk space; the server itself is well.
         AtCapacity "at_capacity" "The organisation is at capacity",

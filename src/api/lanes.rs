@@ -1,4 +1,4 @@
-//! The one bridge from async to the synchronous core: four bounded sets of our own threads with bounded queues.
+//! The one bridge from async to the synchronous core: five bounded sets of our own threads with bounded queues.
 //!
 //! A full queue, or a wait that lasts too long, is 503 `busy` with `Retry-After`, never a longer queue. A caller that
 //! goes away while its work still waits takes the work along. On the query lane one organisation never holds more than
@@ -23,6 +23,8 @@ pub enum Lane {
     Ingest,
     /// Parsing and evaluating, charged to an organisation.
     Query(OrgId),
+    /// Writing and coding the next piece of a large answer, charged to an organisation.
+    Answer(OrgId),
     /// Password hashes.
     Password,
     /// Account changes that end in a disk sync: the rest of sign-in, sessions, keys. Apart from hashing, so that a flood
@@ -50,6 +52,8 @@ pub struct LanesOptions {
     pub ingest: LaneOptions,
     /// [`Lane::Query`].
     pub query: LaneOptions,
+    /// [`Lane::Answer`].
+    pub answer: LaneOptions,
     /// [`Lane::Password`].
     pub password: LaneOptions,
     /// [`Lane::Account`].
@@ -67,9 +71,11 @@ impl LanesOptions {
         };
         let queries = cores.saturating_mul(2).max(2);
         LanesOptions {
-            // These sleep in disk syncs half of the time; while one syncs, the others' requests become the next group.
-            ingest: lane(cores.saturating_mul(2).max(4), 64, 2_000),
+            // One of these sleeps in disk syncs; meanwhile the others read what becomes the next group.
+            ingest: lane(cores.saturating_add(1).max(2), 64, 2_000),
             query: LaneOptions { threads_per_org: (queries / 2).max(1), ..lane(queries, 32, 1_000) },
+            // Each connection has one piece of a millisecond here at most: the queue holds all connections there are.
+            answer: LaneOptions { threads_per_org: cores.div_ceil(2), ..lane(cores.max(2), 1_024, 60_000) },
             password: lane(cores.clamp(1, 4), 32, 2_000),
             // These threads sleep in disk syncs, which the committer groups: more of them make larger groups.
             account: lane(8, 256, 10_000),
@@ -82,11 +88,12 @@ impl LanesOptions {
     }
 }
 
-/// The four lanes. Cheap to clone; the threads end when the last clone is gone.
+/// The five lanes. Cheap to clone; the threads end when the last clone is gone.
 #[derive(Clone, Debug)]
 pub struct Lanes {
     ingest: Arc<Pool>,
     query: Arc<Pool>,
+    answer: Arc<Pool>,
     password: Arc<Pool>,
     account: Arc<Pool>,
 }
@@ -100,6 +107,7 @@ impl Lanes {
         Ok(Lanes {
             ingest: Arc::new(Pool::start("ingest", options.ingest)?),
             query: Arc::new(Pool::start("query", options.query)?),
+            answer: Arc::new(Pool::start("answer", options.answer)?),
             password: Arc::new(Pool::start("password", options.password)?),
             account: Arc::new(Pool::start("account", options.account)?),
         })
@@ -118,15 +126,44 @@ impl Lanes {
         let (pool, org) = match lane {
             Lane::Ingest => (&self.ingest, None),
             Lane::Query(org) => (&self.query, Some(org)),
+            Lane::Answer(org) => (&self.answer, Some(org)),
             Lane::Password => (&self.password, None),
             Lane::Account => (&self.account, None),
         };
-        pool.run(org, work).await
+        // Who has gone away needs no answer.
+        let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
+        pool.run(org, work).await?.map_err(|panic| pool.panicked(panic.as_ref()))
+    }
+
+    /// Runs ingest work that answers when it likes, also after it has ended: on another thread, say, once a disk has
+    /// synced. The lane's thread is free for others then.
+    ///
+    /// # Errors
+    /// As [`Lanes::run`]; 500 too where the work drops its [`Reply`].
+    pub async fn run_ingest<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Reply<T>) + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.ingest.run(None, work).await
     }
 
     /// What the lanes hold now, for `/metrics`: name, running, waiting, refused so far.
-    pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 4] {
-        [&self.ingest, &self.query, &self.password, &self.account].map(|pool| pool.gauges())
+    pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 5] {
+        [&self.ingest, &self.query, &self.answer, &self.password, &self.account].map(|pool| pool.gauges())
+    }
+}
+
+/// Where a lane's work puts its result.
+#[derive(Debug)]
+pub struct Reply<T>(oneshot::Sender<T>);
+
+impl<T> Reply<T> {
+    /// Wakes the caller.
+    ///
+    /// # Errors
+    /// The result, where the caller has gone away.
+    pub fn send(self, result: T) -> Result<(), T> {
+        self.0.send(result)
     }
 }
 
@@ -263,7 +300,7 @@ impl Pool {
     async fn run<T: Send + 'static>(
         &self,
         org: Option<OrgId>,
-        work: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce(Reply<T>) + Send + 'static,
     ) -> Result<T, ApiError> {
         let state = Arc::new(AtomicU8::new(WAITING));
         let (done_tx, mut done) = oneshot::channel();
@@ -272,7 +309,14 @@ impl Pool {
             org,
             state: Arc::clone(&state),
             work: Box::new(move || {
-                let _ = done_tx.send(span.in_scope(|| catch_unwind(AssertUnwindSafe(work))));
+                let run = || span.in_scope(|| work(Reply(done_tx)));
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+                    let said = panic_text(panic.as_ref());
+                    tracing::error!(
+                        said,
+                        "work panicked; its caller is told that it ended without an answer"
+                    );
+                }
             }),
         };
         let wake = {
@@ -302,15 +346,14 @@ impl Pool {
                 done.await
             }
         };
-        match outcome {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(panic)) => Err(ApiError::internal(format!(
-                "work on the {} lane panicked: {}",
-                self.name,
-                panic_text(panic.as_ref())
-            ))),
-            Err(_closed) => Err(ApiError::shutting_down()),
-        }
+        outcome.map_err(|_dropped| match place.state.load(Ordering::SeqCst) {
+            STARTED => ApiError::internal(format!("work on the {} lane ended without an answer", self.name)),
+            _ => ApiError::shutting_down(),
+        })
+    }
+
+    fn panicked(&self, panic: &(dyn std::any::Any + Send)) -> ApiError {
+        ApiError::internal(format!("work on the {} lane panicked: {}", self.name, panic_text(panic)))
     }
 
     fn refuse(&self) -> ApiError {

@@ -38,10 +38,13 @@ pub(super) struct Gate {
 
 /// Puts all layers around the routes.
 pub(super) fn wrap(routes: Router, gate: Gate, csrf: CookieCsrf, callers: Callers) -> Router {
+    around(routes.layer(from_fn_with_state(callers, callers::credential)).layer(csrf), gate)
+}
+
+/// Puts those layers around the routes that need no room.
+pub(super) fn around(routes: Router, gate: Gate) -> Router {
     let counters = Arc::clone(&gate.counters);
     let inner = routes
-        .layer(from_fn_with_state(callers, callers::credential))
-        .layer(csrf)
         .layer(from_fn_with_state(gate.clone(), admit))
         .layer(CatchPanicLayer::custom(move |panic: Box<dyn Any + Send>| {
             counters.panicked();
@@ -84,7 +87,9 @@ async fn outermost(State(gate): State<Gate>, mut request: Request, next: Next) -
             .into_response(),
         false => next.run(request).instrument(span.clone()).await,
     };
+    let mut is_starting = false;
     if let Some(error) = response.extensions_mut().remove::<ApiError>() {
+        is_starting = error.code() == Code::Starting;
         let mut body = error.render(Form::of_path(&path), Some(id.as_str()));
         // The layers below may have added headers, a renewed cookie first of all; they stay.
         for name in response.headers().keys().filter(|name| *name != header::CONTENT_LENGTH) {
@@ -107,7 +112,8 @@ async fn outermost(State(gate): State<Gate>, mut request: Request, next: Next) -
     span.in_scope(|| {
         let (status, duration_ms) = (response.status().as_u16(), watch.elapsed_ms());
         match status {
-            500.. => tracing::warn!(status, duration_ms, "answered {status}"),
+            // Said once by the start itself, and asked for again and again meanwhile.
+            500.. if !is_starting => tracing::warn!(status, duration_ms, "answered {status}"),
             _ => tracing::debug!(status, duration_ms, "answered {status}"),
         }
     });

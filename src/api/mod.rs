@@ -11,6 +11,7 @@ mod cookies;
 mod cors;
 mod csrf;
 pub mod edge;
+pub mod encoding;
 pub mod error;
 pub mod health;
 pub mod host;
@@ -26,6 +27,7 @@ pub mod prom_json;
 mod request_id;
 pub mod routes;
 mod security_headers;
+pub mod starting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +59,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
 use crate::outbound::MailQueue;
+use crate::promql::{MemoryPool, RangeCache};
 use crate::tsdb::Tsdb;
 
 /// The rooms behind the edge.
@@ -159,6 +162,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::query::active::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::delete_series::routes().with(deps.delete(rooms)).below("/api/v1"))
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
@@ -213,6 +217,9 @@ impl Deps {
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             options: Arc::new(options.read.clone()),
+            active: Arc::default(),
+            memory: MemoryPool::new(options.read.memory_bytes_max),
+            cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
         };
         let write = WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -253,6 +260,8 @@ impl Deps {
             counters: Arc::clone(&rooms.counters),
             lanes: rooms.lanes.clone(),
             limits: Arc::clone(&self.limits),
+            memory: Arc::clone(&self.read.memory),
+            cache: Arc::clone(&self.read.cache),
             slugs: Slugs(Arc::clone(&rooms.identity)),
             uptime: self.uptime,
         }
@@ -282,15 +291,7 @@ pub fn router(
     options: &ApiOptions,
 ) -> Result<Router, OptionsError> {
     let csrf = CookieCsrf::new(&options.trusted_origins).map_err(OptionsError::TrustedOrigin)?;
-    let host = public_host(&options.public_url)?;
-    let gate = layers::Gate {
-        hosts: Arc::new(AllowedHosts::new(options.allowed_hosts.iter().cloned().chain([host]))),
-        trusted_origins: options.trusted_origins.clone().into(),
-        deadlines: options.body_deadlines,
-        ingest_bytes: Arc::new(IngestBytes::new(options.ingest_bytes_max)),
-        drains: Drains::new(options.body_deadlines),
-        counters: Arc::clone(&rooms.counters),
-    };
+    let gate = gate(options, Arc::clone(&rooms.counters))?;
     let callers = Callers {
         identity: Arc::clone(&rooms.identity),
         lanes: rooms.lanes.clone(),
@@ -310,6 +311,18 @@ pub fn router(
         })
         .fallback(move |request: Request| fallback(pages.clone(), request));
     Ok(layers::wrap(routes, gate, csrf, callers))
+}
+
+fn gate(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::Gate, OptionsError> {
+    let host = public_host(&options.public_url)?;
+    Ok(layers::Gate {
+        hosts: Arc::new(AllowedHosts::new(options.allowed_hosts.iter().cloned().chain([host]))),
+        trusted_origins: options.trusted_origins.clone().into(),
+        deadlines: options.body_deadlines,
+        ingest_bytes: Arc::new(IngestBytes::new(options.ingest_bytes_max)),
+        drains: Drains::new(options.body_deadlines),
+        counters,
+    })
 }
 
 async fn fallback(pages: Option<Router>, request: Request) -> Response {

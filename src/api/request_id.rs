@@ -25,7 +25,7 @@ impl RequestId {
 
     /// 80 random bits in hexadecimal.
     fn random(rng: &mut Entropy) -> RequestId {
-        let text: String = rng.bytes::<10>().iter().map(|b| format!("{b:02x}")).collect();
+        let text = data_encoding::HEXLOWER.encode(&rng.bytes::<10>());
         RequestId(HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("none")))
     }
 

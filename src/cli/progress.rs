@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use crate::clock::Stopwatch;
+use crate::server::Show;
 use crate::upkeep::Progress;
 
 /// How often the line changes.
@@ -44,6 +45,16 @@ impl Drop for Line {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
+}
+
+/// A line of the terminal for a start that takes long.
+pub(super) fn start_line() -> Option<Show> {
+    std::io::stderr().is_terminal().then(|| -> Show {
+        Box::new(|text| {
+            // As above.
+            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+        })
+    })
 }
 
 /// Bytes for people.

@@ -4,16 +4,20 @@ use std::io::{IsTerminal, Write};
 
 use anyhow::Context;
 
+use super::progress;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::entropy::Entropy;
-use crate::server::{FirstAccount, Server};
+use crate::server::{FirstAccount, Server, ServerError};
 use crate::telemetry;
 
 /// Serves until told to stop.
 pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
     telemetry::start(&settings.log, settings.log_format)?;
-    let mut server = Server::open(settings, Clock::System).context("cannot open the data folder")?;
+    let mut server = match Server::open(settings, Clock::System, progress::start_line()) {
+        Err(ServerError::Stopped) => return Ok(()),
+        opened => opened.context("cannot open the data folder")?,
+    };
     let first = server.first_account(&mut Entropy::system()).context("cannot make the first account")?;
     server.listen()?;
     banner(&server, &first)?;

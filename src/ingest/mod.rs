@@ -104,6 +104,8 @@ pub struct Protocol {
     pub wanted: &'static str,
     /// Reads a body.
     pub decode: Decode,
+    /// As `decode`, and may guess ([`WriteBatch::guessed`]): faster for what its store knows already.
+    pub guess: Decode,
 }
 
 /// Every wire format that is understood.
@@ -115,4 +117,5 @@ pub const PROTOCOLS: &[Protocol] = &[Protocol {
     accepts_encoding: remote_write::accepts_encoding,
     wanted: "Content-Type: application/x-protobuf and Content-Encoding: snappy",
     decode: remote_write::decode,
+    guess: remote_write::guess,
 }];

@@ -67,12 +67,35 @@ pub fn decode<'a>(
     limits: &Limits,
     scratch: &'a mut Vec<u8>,
 ) -> Result<WriteBatch<'a>, DecodeError> {
+    read::<false>(body, limits, scratch)
+}
+
+/// As [`decode`], but a series that ends as those with one sample do is split there, unread: [`WriteBatch::guessed`].
+/// Reading the labels of a scrape label by label takes longer than hashing them.
+///
+/// # Errors
+/// As of [`decode`]; a body that is wrong inside such a series is refused by whoever asks `is_labels`.
+pub fn guess<'a>(
+    body: &[u8],
+    limits: &Limits,
+    scratch: &'a mut Vec<u8>,
+) -> Result<WriteBatch<'a>, DecodeError> {
+    read::<true>(body, limits, scratch)
+}
+
+fn read<'a, const GUESS: bool>(
+    body: &[u8],
+    limits: &Limits,
+    scratch: &'a mut Vec<u8>,
+) -> Result<WriteBatch<'a>, DecodeError> {
     snappy::decompress(body, limits, scratch)?;
     // As many as a usual request of this size has; it grows where there are more.
     let likely = (scratch.len() / LIKELY_SERIES_BYTES).min(LIKELY_SERIES_MAX);
     let mut batch = WriteBatch {
         encoding: ENCODING,
         parse_labels,
+        is_labels,
+        guessed: GUESS,
         series: Vec::with_capacity(likely),
         samples: Vec::with_capacity(likely),
         metadata: Vec::new(),
@@ -94,7 +117,9 @@ pub fn decode<'a>(
                     return Err(DecodeError::TooLarge { what: "series", found: sent, allowed });
                 }
                 let message = field.bytes(REQUEST)?;
-                if !add_plain_series(&mut batch, message, limits) {
+                let added = (GUESS && add_by_looks(&mut batch, message, limits))
+                    || add_plain_series(&mut batch, message, limits);
+                if !added {
                     add_series(&mut batch, message, limits, &mut buckets)?;
                 }
             }
@@ -103,6 +128,23 @@ pub fn decode<'a>(
         }
     }
     Ok(batch)
+}
+
+/// Adds a series that looks like labels and one sample; false, and nothing is added, where it does not.
+#[inline]
+fn add_by_looks<'a>(batch: &mut WriteBatch<'a>, message: &'a [u8], limits: &Limits) -> bool {
+    let first = batch.samples.len();
+    let Some((raw_labels, sample)) = plain::looks(message).filter(|_| first < limits.samples_max) else {
+        return false;
+    };
+    batch.samples.push(sample);
+    batch.series.push(WriteSeries { raw_labels, samples: first..batch.samples.len() });
+    true
+}
+
+/// Whether these bytes are a run of `Label` fields.
+fn is_labels(raw: &[u8]) -> bool {
+    plain::labels_end(raw) == raw.len()
 }
 
 /// Adds a series of labels and samples alone; false, and nothing is added, where there is more to it.

@@ -30,6 +30,26 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// As [`create`], where there is none of that name yet.
+pub(crate) fn create_new(path: &Path) -> io::Result<File> {
+    #[cfg(test)]
+    recording::fault(path)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::Create(path.to_owned()));
+    Ok(file)
+}
+
+/// A second name for the same bytes; the caller syncs the directory.
+pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    recording::fault(to)?;
+    fs::hard_link(from, to)?;
+    #[cfg(test)]
+    recording::note(|| recording::Op::Link(from.to_owned(), to.to_owned()));
+    Ok(())
+}
+
 /// An existing file, for reading and writing.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)

@@ -35,6 +35,12 @@ impl Scope {
         self.matchers.is_empty() && self.names.is_empty() && self.min_time.is_none()
     }
 
+    /// Which series it shows, as a text: two scopes of one text show the same, as far as time does not decide.
+    pub fn series_key(&self) -> String {
+        let matchers: Vec<String> = self.matchers.iter().map(ToString::to_string).collect();
+        format!("{matchers:?} {:?}", self.names)
+    }
+
     /// Whether series of this metric name may be seen, as far as names decide.
     pub fn admits_name(&self, name: &str) -> bool {
         self.names.iter().all(|any| any.iter().any(|glob| glob.matches(name)))

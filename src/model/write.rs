@@ -17,6 +17,11 @@ pub struct WriteBatch<'a> {
     pub encoding: u8,
     /// Takes `raw_labels` apart, for a series seen for the first time.
     pub parse_labels: ParseLabels,
+    /// Whether these bytes are labels and nothing else; only such are remembered.
+    pub is_labels: fn(&[u8]) -> bool,
+    /// `raw_labels` were split off by their looks. Bytes that the store remembers are what they look like; of others it
+    /// must ask `is_labels`, and where they are not, the body must be decoded without guessing.
+    pub guessed: bool,
     /// In the sender's order.
     pub series: Vec<WriteSeries<'a>>,
     /// The samples of all series, one after another; [`WriteSeries::samples`] points in here.
@@ -246,6 +251,8 @@ impl BatchBuilder {
         WriteBatch {
             encoding: BatchBuilder::ENCODING,
             parse_labels: parse_built_labels,
+            is_labels: |_| true,
+            guessed: false,
             series: series
                 .map(|(raw, samples)| WriteSeries {
                     raw_labels: &self.bytes[raw.clone()],

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod admin;
+mod door;
 mod mail;
 mod store;
 
@@ -10,16 +11,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
-use tokio::signal;
-
-use crate::api::edge::{self, EdgeOptions};
 use crate::api::health::Check;
-use crate::api::host::{Network, TrustedProxies};
+use crate::api::host::Network;
 use crate::api::lanes::{Lanes, LanesOptions};
 use crate::api::orgs::settings::apply_settings;
 use crate::api::own_metrics::{Counters, OwnMetrics};
+use crate::api::starting::Stage;
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
 use crate::config::{
@@ -40,6 +37,8 @@ use crate::ui::Ui;
 pub use accounts::{DemoAccount, FirstAccount};
 use admin::{Admin, Answering};
 pub use admin::{AskError, Asking, Question, Sealed, Staged};
+use door::Door;
+pub use door::Show;
 pub use store::OpenStore;
 
 /// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
@@ -87,6 +86,9 @@ pub enum ServerError {
     /// The mail setting.
     #[error(transparent)]
     Mail(#[from] crate::outbound::SmtpError),
+    /// Told to stop before the store was open: everything was closed in order.
+    #[error("stopped before the store was open")]
+    Stopped,
     /// The log of samples took no writes any more: this is no clean stop, the next start checks everything.
     #[error("the log of samples was closed to writes: {0}")]
     Fenced(String),
@@ -112,23 +114,20 @@ pub struct Server {
     counters: Arc<Counters>,
     tasks: Vec<Task>,
     admin: Option<Admin>,
-    listening: Option<Listening>,
+    door: Door,
+    /// What answers requests; given up before the rooms themselves are closed.
+    answering: Option<(Rooms, Arc<MailQueue>)>,
     watching: Option<(OrgId, Duration)>,
 }
 
-/// What exists once an address is bound.
-struct Listening {
-    runtime: Runtime,
-    listener: TcpListener,
-    address: SocketAddr,
-}
-
 impl Server {
-    /// Opens the folder and every room that stores something. Nothing listens yet.
+    /// Locks the folder, binds the address, and opens every room that stores something. Until [`Server::listen`] only
+    /// health is answered. `show` is told how far it is, where it takes more than a second.
     ///
     /// # Errors
     /// [`ServerError`]; the folder is left as a crash would leave it, which every start knows how to read.
-    pub fn open(settings: Settings, clock: Clock) -> Result<Server, ServerError> {
+    /// [`ServerError::Stopped`]: it is left in order.
+    pub fn open(settings: Settings, clock: Clock, show: Option<Show>) -> Result<Server, ServerError> {
         let uptime = Stopwatch::start();
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
@@ -136,6 +135,9 @@ impl Server {
         let mut rng = Entropy::system();
         let now = clock.now();
         let folder = Arc::new(DataFolder::open(&settings.data_dir, now, &mut rng)?);
+        let counters: Arc<Counters> = Arc::default();
+        let door = Door::open(&settings, Arc::clone(&counters))?;
+        let teller = door.tell(clock.clone(), show)?;
         let (control, report) = Control::open(&folder, &ControlOptions { now, users_table: USERS_TABLE })?;
         let (changes, rows, torn_bytes) = (report.seq, report.rows, report.torn_bytes);
         match &report.start {
@@ -157,14 +159,24 @@ impl Server {
         let control = Arc::new(control);
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
-        let options = tsdb_options(&settings);
+        let options = tsdb_options(&settings, door.onlooker());
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
         if settings.accept_loss {
             for lost in tsdb::accept_loss(&home, now)? {
                 tracing::warn!(count = lost.count, "accepted as lost: {}", lost.what);
             }
         }
-        let (tsdb, report) = Tsdb::open(home, options, &mut rng, now)?;
+        let (tsdb, report) = match Tsdb::open(home, options, &mut rng, now) {
+            Err(tsdb::OpenError::Stopped) => {
+                drop(teller);
+                door.close_soon();
+                close_accounts(identity, control, now)?;
+                close_folder(folder, now)?;
+                return Err(ServerError::Stopped);
+            }
+            opened => opened?,
+        };
+        door.note(Stage::Rest);
         tracing::info!(
             mode = ?report.mode, series = report.series, records = report.records, samples = report.samples,
             trimmed_bytes = report.trimmed_bytes, quarantined = report.quarantined,
@@ -175,6 +187,7 @@ impl Server {
         }
         let tsdb = Arc::new(tsdb);
         apply_settings(&identity, &tsdb)?;
+        drop(teller);
         let server = Server {
             settings,
             clock,
@@ -183,32 +196,44 @@ impl Server {
             control,
             identity,
             tsdb,
-            counters: Arc::default(),
+            counters,
             tasks: Vec::new(),
             admin: None,
-            listening: None,
+            door,
+            answering: None,
             watching: None,
         };
         Ok(server)
     }
 
-    /// Binds the address and starts the work that repeats. From here on connections wait; [`Server::run`] answers them.
+    /// Starts the work that repeats, and answers requests from here on.
     ///
     /// # Errors
-    /// [`ServerError::Listen`] or [`ServerError::Thread`].
+    /// [`ServerError`].
     pub fn listen(&mut self) -> Result<(), ServerError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .thread_name("edge")
-            .build()
-            .map_err(ServerError::Thread)?;
-        let wanted = self.settings.listen;
-        let listener =
-            runtime.block_on(TcpListener::bind(wanted)).map_err(|e| ServerError::Listen(wanted, e))?;
-        let address = listener.local_addr().map_err(|e| ServerError::Listen(wanted, e))?;
-        self.listening = Some(Listening { runtime, listener, address });
         self.answer_commands();
-        self.start_tasks()
+        self.start_tasks()?;
+        let lanes = Lanes::start(&self.lanes_options()).map_err(ServerError::Thread)?;
+        let mail =
+            Arc::new(MailQueue::start(mail::mailer(&self.settings.mail)?).map_err(ServerError::Thread)?);
+        let rooms = Rooms {
+            identity: Arc::clone(&self.identity),
+            tsdb: Arc::clone(&self.tsdb),
+            lanes,
+            clock: self.clock.clone(),
+            mail: Arc::clone(&mail),
+            checks: self.checks(),
+            counters: Arc::clone(&self.counters),
+            pages: Some(pages::router(self.settings.ui_dir.clone().map_or_else(Ui::default, Ui::from_dir))),
+        };
+        let options = &self.door.options;
+        let deps = Deps::new(&rooms, options);
+        let router = api::router(api::table(&rooms, &deps), &rooms, &deps, options)?;
+        self.start_watching(deps.own_metrics(&rooms))?;
+        self.keep_going("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
+        self.door.let_in(|front| front.open(router));
+        self.answering = Some((rooms, mail));
+        Ok(())
     }
 
     /// Answers the command line over the folder's socket. A file system without sockets costs these commands alone.
@@ -319,51 +344,19 @@ impl Server {
         Ok(())
     }
 
-    /// Answers requests until SIGTERM, SIGINT or Ctrl-C; then drains, stops the tasks, and closes every room in order.
+    /// Goes on until SIGTERM, SIGINT or Ctrl-C; then drains, stops the tasks, and closes every room in order.
     ///
     /// # Errors
     /// [`ServerError`] of the closing; what was acknowledged is on disk whatever it says.
     pub fn run(mut self) -> Result<(), ServerError> {
-        if self.listening.is_none() {
+        if self.answering.is_none() {
             self.listen()?;
         }
-        let Some(Listening { runtime, listener, address }) = self.listening.take() else { return Ok(()) };
-        let options = self.api_options(address)?;
-        let lanes = Lanes::start(&self.lanes_options()).map_err(ServerError::Thread)?;
-        let mail =
-            Arc::new(MailQueue::start(mail::mailer(&self.settings.mail)?).map_err(ServerError::Thread)?);
-        let rooms = Rooms {
-            identity: Arc::clone(&self.identity),
-            tsdb: Arc::clone(&self.tsdb),
-            lanes,
-            clock: self.clock.clone(),
-            mail: Arc::clone(&mail),
-            checks: self.checks(),
-            counters: Arc::clone(&self.counters),
-            pages: Some(pages::router(self.settings.ui_dir.clone().map_or_else(Ui::default, Ui::from_dir))),
-        };
-        let deps = Deps::new(&rooms, &options);
-        let router = api::router(api::table(&rooms, &deps), &rooms, &deps, &options)?;
-        self.start_watching(deps.own_metrics(&rooms))?;
-        self.keep_going("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
-        tracing::info!("listening on http://{address}");
-        let counters = Arc::clone(&self.counters);
-        let at_the_door = EdgeOptions {
-            proxies: TrustedProxies(options.trusted_proxies.clone()),
-            ..EdgeOptions::default()
-        };
-        let dropped = runtime.block_on(edge::serve(listener, router, at_the_door, counters, told_to_stop()));
-        if dropped > 0 {
-            tracing::warn!(dropped, "connections were still busy after the grace period");
-        }
-        drop((runtime, rooms));
+        tracing::info!("listening on http://{}", self.door.address);
+        let Server { clock, folder, control, identity, tsdb, tasks, admin, door, answering, .. } = self;
+        door.wait();
         // What was queued is sent before the end.
-        drop(mail);
-        self.close()
-    }
-
-    fn close(self) -> Result<(), ServerError> {
-        let Server { clock, folder, control, identity, tsdb, tasks, admin, .. } = self;
+        drop(answering);
         if let Some(admin) = admin {
             admin.stop();
         }
@@ -371,57 +364,15 @@ impl Server {
             task.stop();
         }
         let now = clock.now();
-        let fenced = match tsdb.health().writes {
-            Writes::Fenced(why) | Writes::ReadOnly(why) => Some(why),
-            Writes::Open | Writes::DiskFull { .. } | Writes::Closed => None,
-        };
-        // With everything in segments, or else in a checkpoint, the next start replays nothing. The checkpoint of an empty
-        // head is empty, and spares that start the reading of an older one.
-        if let Err(error) = tsdb.seal(now) {
-            tracing::warn!("not everything was sealed: {}", kv::with_sources(&error));
-        }
-        if let Err(error) = tsdb.checkpoint(now) {
-            tracing::warn!(%error, "no last checkpoint was made; the next start replays the log instead");
-        }
-        tsdb.close();
-        identity.close(now)?;
-        drop(identity);
+        let fenced = close_samples(&tsdb, now);
+        drop(tsdb);
         // Whoever still held one of them would make this no clean stop; the next start then reads it as after a crash.
-        let control = Arc::try_unwrap(control).map_err(|_| ServerError::StillInUse("accounts"))?;
-        control.close()?;
-        let folder = Arc::try_unwrap(folder).map_err(|_| ServerError::StillInUse("the data folder"))?;
+        close_accounts(identity, control, now)?;
         if let Some(why) = fenced {
             return Err(ServerError::Fenced(why));
         }
-        folder.close_clean(now)?;
-        tracing::info!("ended in order");
-        Ok(())
+        close_folder(folder, now)
     }
-
-    fn api_options(&self, address: SocketAddr) -> Result<ApiOptions, api::OptionsError> {
-        let settings = &self.settings;
-        let url = settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
-        let mut options = ApiOptions::new(&url);
-        options.allowed_hosts.clone_from(&settings.allowed_hosts);
-        options.trusted_origins.clone_from(&settings.trusted_origins);
-        options.cookie_secure = match settings.cookie_secure {
-            CookieSecure::Auto => None,
-            CookieSecure::Always => Some(true),
-            CookieSecure::Never => Some(false),
-        };
-        options.link_ttl = settings.magic_link_ttl;
-        options.read.timeout = settings.query_timeout;
-        options.read.promql.limits.samples_max = settings.query_max_samples;
-        settings.switches.apply(&mut options.read.promql);
-        options.read.caps.features = settings.switches.syntax;
-        options.metrics_token = settings.metrics_token.as_ref().map(|token| token.reveal().into());
-        options.limits.cabinet_rps = settings.rate_cabinet_rps;
-        options.embed_rps_default = settings.rate_embed_default_rps;
-        options.docs = settings.docs;
-        options.trusted_proxies = trusted_proxies(&settings.trusted_proxies)?;
-        Ok(options)
-    }
-
     fn lanes_options(&self) -> LanesOptions {
         let mut options = LanesOptions::for_this_machine();
         if let Some(threads) = self.settings.query_concurrency {
@@ -439,8 +390,7 @@ impl Server {
 
     /// How people reach it: `--public-url`, or the address it listens on.
     pub fn public_url(&self) -> String {
-        let address = self.listening.as_ref().map_or(self.settings.listen, |listening| listening.address);
-        self.settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"))
+        self.settings.public_url.clone().unwrap_or_else(|| format!("http://{}", self.door.address))
     }
 
     /// The data folder.
@@ -469,8 +419,33 @@ impl Server {
     }
 }
 
-fn tsdb_options(settings: &Settings) -> tsdb::Options {
-    let mut options = tsdb::Options::default();
+fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, api::OptionsError> {
+    let url = settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    let mut options = ApiOptions::new(&url);
+    options.allowed_hosts.clone_from(&settings.allowed_hosts);
+    options.trusted_origins.clone_from(&settings.trusted_origins);
+    options.cookie_secure = match settings.cookie_secure {
+        CookieSecure::Auto => None,
+        CookieSecure::Always => Some(true),
+        CookieSecure::Never => Some(false),
+    };
+    options.link_ttl = settings.magic_link_ttl;
+    options.read.timeout = settings.query_timeout;
+    options.read.promql.limits.samples_max = settings.query_max_samples;
+    settings.switches.apply(&mut options.read.promql);
+    options.read.caps.features = settings.switches.syntax;
+    options.read.memory_bytes_max = settings.query_memory_bytes;
+    options.read.cache_bytes_max = settings.query_cache_bytes;
+    options.metrics_token = settings.metrics_token.as_ref().map(|token| token.reveal().into());
+    options.limits.cabinet_rps = settings.rate_cabinet_rps;
+    options.embed_rps_default = settings.rate_embed_default_rps;
+    options.docs = settings.docs;
+    options.trusted_proxies = trusted_proxies(&settings.trusted_proxies)?;
+    Ok(options)
+}
+
+fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options {
+    let mut options = tsdb::Options { onlooker, ..tsdb::Options::default() };
     options.limits.retention = settings.retention;
     options.durability = match settings.durability {
         Durability::Synced => tsdb::Durability::Synced,
@@ -482,6 +457,7 @@ fn tsdb_options(settings: &Settings) -> tsdb::Options {
 
 /// A clock that drops nothing by mistake: retention is for good, so a clock that is set ahead while the server runs is
 /// believed after a restart alone. It never is more than an hour ahead of the time that has passed since the start.
+/// Retention counts from the newest sample anyway, but a sender on this machine stamps it by the same wrong clock.
 struct Steady {
     start: Timestamp,
     passed: Stopwatch,
@@ -504,6 +480,38 @@ impl Steady {
         }
         clock.min(latest)
     }
+}
+
+/// Ends writing; why the log takes none, if it took none before this.
+fn close_samples(tsdb: &Tsdb, now: Timestamp) -> Option<String> {
+    let fenced = match tsdb.health().writes {
+        Writes::Fenced(why) | Writes::ReadOnly(why) => Some(why),
+        Writes::Open | Writes::DiskFull { .. } | Writes::Closed => None,
+    };
+    // With everything in segments, or else in a checkpoint, the next start replays nothing. The checkpoint of an empty
+    // head is empty, and spares that start the reading of an older one.
+    if let Err(error) = tsdb.seal(now) {
+        tracing::warn!("not everything was sealed: {}", kv::with_sources(&error));
+    }
+    if let Err(error) = tsdb.checkpoint(now) {
+        tracing::warn!(%error, "no last checkpoint was made; the next start replays the log instead");
+    }
+    tsdb.close();
+    fenced
+}
+
+fn close_accounts(identity: Arc<Identity>, control: Arc<Control>, now: Timestamp) -> Result<(), ServerError> {
+    identity.close(now)?;
+    drop(identity);
+    let control = Arc::try_unwrap(control).map_err(|_| ServerError::StillInUse("accounts"))?;
+    Ok(control.close()?)
+}
+
+fn close_folder(folder: Arc<DataFolder>, now: Timestamp) -> Result<(), ServerError> {
+    let folder = Arc::try_unwrap(folder).map_err(|_| ServerError::StillInUse("the data folder"))?;
+    folder.close_clean(now)?;
+    tracing::info!("ended in order");
+    Ok(())
 }
 
 /// Reads addresses and networks.
@@ -558,46 +566,6 @@ fn open_identity(
         },
     };
     Ok(Identity::open(foundation, options, now, rng)?)
-}
-
-/// Ends when the operator says so; said again, the process ends at once, which every start knows how to read.
-async fn told_to_stop() {
-    stop_signal().await;
-    tracing::info!("stopping: open requests are finished first; a second signal ends it at once");
-    tokio::spawn(async {
-        stop_signal().await;
-        tracing::warn!("told to stop again: ending at once; the next start checks everything");
-        std::process::exit(1);
-    });
-}
-
-#[cfg(unix)]
-async fn stop_signal() {
-    match signal::unix::signal(signal::unix::SignalKind::terminate()) {
-        Ok(mut terminate) => {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                () = ctrl_c() => {}
-            }
-        }
-        Err(error) => {
-            tracing::warn!(%error, "SIGTERM cannot be heard; Ctrl-C can");
-            ctrl_c().await;
-        }
-    }
-}
-
-#[cfg(not(unix))]
-async fn stop_signal() {
-    ctrl_c().await;
-}
-
-/// Waits for ever where Ctrl-C cannot be heard, so that a server is not stopped by that.
-async fn ctrl_c() {
-    if let Err(error) = signal::ctrl_c().await {
-        tracing::warn!(%error, "Ctrl-C cannot be heard; kill ends the process");
-        std::future::pending::<()>().await;
-    }
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::error::AppendError;
 use super::options::OrgLimits;
 use super::quota::Gate;
 use super::report::AppendReport;
+use super::retain;
 use super::series::definition::Definitions;
 use super::series::labels::{self, series_text};
 use super::series::{metadata, table::SeriesLimit};
@@ -42,11 +44,18 @@ pub(super) struct Prepared {
 }
 
 /// Resolves and admits a batch; what is left to do is to log it.
-pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked) -> Prepared {
+///
+/// # Errors
+/// [`AppendError::Guessed`].
+pub(super) fn prepare(
+    store: &OrgStore,
+    batch: &WriteBatch<'_>,
+    clocked: Clocked,
+) -> Result<Prepared, AppendError> {
     let limits = store.limits();
     let mut report = AppendReport::default();
-    let window = Window::new(clocked, &limits, store.usage.newest());
-    let ids = resolve(store, batch, &limits, &window, &mut report);
+    let window = Window::new(clocked, &limits, store.usage.newest(), batch);
+    let ids = resolve(store, batch, &limits, &window, &mut report)?;
     let mut admitted = Vec::with_capacity(batch.samples.len());
     for (series, id) in batch.series.iter().zip(&ids) {
         let Some(id) = *id else { continue };
@@ -61,8 +70,10 @@ pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked
             }
         }
     }
-    // Stable: samples of one series keep their sender's order.
-    if !admitted.is_sorted_by_key(|sample| sample.series) {
+    // A sender's order is usually that in which its series got their numbers, but where one scrape ends and the next
+    // begins. Otherwise neighbours in the head are brought together. Stable: samples of one series keep their order.
+    let breaks = admitted.windows(2).filter(|pair| pair[0].series > pair[1].series).count();
+    if breaks > admitted.len() / 64 {
         admitted.sort_by_key(|sample| sample.series);
     }
     let side = side::admit::concerns(batch).then(|| {
@@ -73,18 +84,20 @@ pub(super) fn prepare(store: &OrgStore, batch: &WriteBatch<'_>, clocked: Clocked
     let beside = side.as_ref().map_or(&[][..], |side| &side.series).iter().copied();
     let mut drafts = definitions(store, admitted.iter().map(|sample| sample.series).chain(beside));
     drafts.extend(descriptions(store, &batch.metadata, &limits));
-    for piece in admitted.chunks(RECORD_SAMPLES_MAX) {
-        let mut body = Vec::with_capacity(piece.len() * 5 + 32);
-        samples::encode(&mut body, piece);
-        let greatest_ms = piece.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
-        drafts.push(Draft { org: store.org, kind: Kind::Samples, body, greatest_ms });
+    while !admitted.is_empty() {
+        let after = admitted.split_off(admitted.len().min(RECORD_SAMPLES_MAX));
+        let samples = std::mem::replace(&mut admitted, after);
+        let mut body = Vec::with_capacity(samples.len() * 5 + 32);
+        samples::encode(&mut body, &samples);
+        let greatest_ms = samples.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
+        drafts.push(Draft { org: store.org, kind: Kind::Samples, body, samples, greatest_ms });
     }
     drafts.extend(side.into_iter().flat_map(|side| side.drafts));
-    Prepared { drafts, report }
+    Ok(Prepared { drafts, report })
 }
 
-/// Adds what the head said.
-pub(super) fn conclude(store: &OrgStore, mut report: AppendReport, outcomes: &[Outcome]) -> AppendReport {
+/// Counts what the head said.
+pub(super) fn count(store: &OrgStore, report: &mut AppendReport, outcomes: &[Outcome]) {
     for outcome in outcomes {
         report.stored += outcome.stored;
         if outcome.refused > 0 {
@@ -92,6 +105,14 @@ pub(super) fn conclude(store: &OrgStore, mut report: AppendReport, outcomes: &[O
         }
         report.histograms += outcome.histograms;
         report.exemplars += outcome.exemplars;
+    }
+    store.stored_total.fetch_add(report.stored, Ordering::Relaxed);
+    store.refused_total.fetch_add(report.refused, Ordering::Relaxed);
+}
+
+/// Names what the head refused.
+pub(super) fn name(store: &OrgStore, report: &mut AppendReport, outcomes: &[Outcome]) {
+    for outcome in outcomes {
         for refused in &outcome.first {
             if report.refusals.len() < AppendReport::REFUSALS_MAX {
                 report.refusals.push(duplicate(store, refused));
@@ -104,9 +125,6 @@ pub(super) fn conclude(store: &OrgStore, mut report: AppendReport, outcomes: &[O
             }
         }
     }
-    store.stored_total.fetch_add(report.stored, Ordering::Relaxed);
-    store.refused_total.fetch_add(report.refused, Ordering::Relaxed);
-    report
 }
 
 /// The id of each series of the batch; none where it is refused.
@@ -116,7 +134,7 @@ fn resolve(
     limits: &OrgLimits,
     window: &Window,
     report: &mut AppendReport,
-) -> Vec<Option<u32>> {
+) -> Result<Vec<Option<u32>>, AppendError> {
     let domain = store.table().secret.domain(batch.encoding, &batch.forced_labels);
     let keys: Vec<_> = batch.series.iter().map(|series| domain.key(series.raw_labels)).collect();
     let mut ids: Vec<Option<u32>> = {
@@ -128,7 +146,11 @@ fn resolve(
     let missing: Vec<usize> =
         ids.iter().enumerate().filter(|(_, id)| id.is_none()).map(|(place, _)| place).collect();
     if missing.is_empty() {
-        return ids;
+        return Ok(ids);
+    }
+    let raw = |place: usize| batch.series.get(place).map_or(&[][..], |series| series.raw_labels);
+    if batch.guessed && !missing.iter().all(|place| (batch.is_labels)(raw(*place))) {
+        return Err(AppendError::Guessed);
     }
     // Parsed before the lock is taken: hostile labels cost their sender's time alone.
     let mut parsed = Vec::with_capacity(missing.len());
@@ -160,7 +182,10 @@ fn resolve(
                 if table.live() > known {
                     gate.pass();
                 }
-                table.remember_raw(*key, id);
+                // Fields that stand between labels change from request to request; nor must a guess ever find them.
+                if (batch.is_labels)(raw(place)) {
+                    table.remember_raw(*key, id);
+                }
                 *slot = Some(id);
             }
             Err(SeriesLimit { .. }) => {
@@ -171,7 +196,7 @@ fn resolve(
         }
     }
     store.usage.set_names(&table);
-    ids
+    Ok(ids)
 }
 
 /// How many samples a series of the batch has, histograms among them.
@@ -207,18 +232,25 @@ pub(super) struct Window {
 
 impl Window {
     /// `newest` is the organisation's newest sample before this request; one that is ahead of the clock counts as now.
-    fn new(Clocked { now, ahead_max }: Clocked, limits: &OrgLimits, newest: Option<Timestamp>) -> Window {
-        let oldest = limits.retention.map_or(Timestamp::MIN, |retention| now.minus(retention));
-        let oldest = oldest.max(Timestamp::from_ms(YEAR_1_MS));
+    /// Retention counts the request's own newest, too, so that nothing is taken that would be hidden at once.
+    fn new(
+        Clocked { now, ahead_max }: Clocked,
+        limits: &OrgLimits,
+        newest: Option<Timestamp>,
+        batch: &WriteBatch<'_>,
+    ) -> Window {
+        let last = ahead_max.map_or(Timestamp::MAX, |ahead| now.plus(ahead));
+        let kept_from = limits.retention.and_then(|age| {
+            let floats = batch.samples.iter().map(|sample| sample.at);
+            let own =
+                floats.chain(batch.histograms.iter().map(|sample| sample.at)).filter(|at| *at <= last).max();
+            retain::horizon(Some(age), newest.max(own), now)
+        });
+        let oldest = kept_from.unwrap_or(Timestamp::MIN).max(Timestamp::from_ms(YEAR_1_MS));
         let newest = newest.map(|newest| newest.min(now));
         let late = newest.zip(limits.ooo_window).map(|(newest, window)| (newest.minus(window), newest));
         let late = late.filter(|(first, _)| *first > oldest);
-        Window {
-            first: late.map_or(oldest, |(first, _)| first),
-            late,
-            last: ahead_max.map_or(Timestamp::MAX, |ahead| now.plus(ahead)),
-            now,
-        }
+        Window { first: late.map_or(oldest, |(first, _)| first), late, last, now }
     }
 
     /// Whether a series of the batch has samples, and none of them is taken.
@@ -303,7 +335,7 @@ fn definitions(store: &OrgStore, admitted: impl Iterator<Item = u32>) -> Vec<Dra
 }
 
 fn draft(store: &OrgStore, kind: Kind, body: Vec<u8>) -> Draft {
-    Draft { org: store.org, kind, body, greatest_ms: i64::MIN }
+    Draft::new(store.org, kind, body)
 }
 
 /// Records of what is new about metrics.

@@ -7,13 +7,14 @@ use super::disk;
 use super::error::OpenError;
 use super::manifest::{self, Listed};
 use super::report::SampleColumns;
-use super::segment::{Segment, SegmentDamage, SegmentError, SegmentMeta};
+use super::segment::{HISTOGRAMS, Segment, SegmentDamage, SegmentError, SegmentMeta};
 use super::series::registry::{self, ReadRegistry};
+use super::side::sealed;
 use super::wal::record::Kind;
 use super::wal::replay::{self, Begin, LogEnd};
 use super::wal::samples;
 use crate::kv::{Finding, OfflineControl, Weight, with_sources};
-use crate::model::{OrgId, StoreId, Timestamp};
+use crate::model::{HistogramColumns, OrgId, StoreId, Timestamp};
 
 /// Damaged blocks of one segment that are told one by one.
 const BLOCKS_TOLD_MAX: u64 = 100;
@@ -159,17 +160,7 @@ impl Walk<'_> {
         each_bad_block(segment, &mut |bad| {
             told += 1;
             if told <= BLOCKS_TOLD_MAX {
-                let what = match &bad.series {
-                    Some(series) => format!("a block of {series} is damaged: {}", bad.damage.what),
-                    None => format!("a series cannot be read: {}", bad.damage.what),
-                };
-                let finding = Finding::new(Weight::Loss, file, what).at(bad.damage.offset);
-                self.checked.findings.push(Finding {
-                    org: Some(org),
-                    range: bad.range.map(|(from, to)| (Timestamp::from_ms(from), Timestamp::from_ms(to))),
-                    count: bad.samples,
-                    ..finding
-                });
+                self.checked.findings.push(bad.finding(org, file));
             }
         });
         if told == 0 {
@@ -208,14 +199,15 @@ impl Walk<'_> {
         }
         let (mut samples, mut scratch) = (0_u64, Vec::new());
         let mut undecodable = Vec::new();
-        let end: LogEnd = replay::replay(&wal, self.store, begin, 0, &mut |header, body| {
+        let end: LogEnd = replay::replay(&wal, self.store, begin, 0, &mut |header, body, _| {
             if header.kind != Some(Kind::Samples) {
-                return;
+                return Ok(());
             }
             match samples::decode(body, &mut scratch) {
                 Ok(()) => samples += scratch.len() as u64,
                 Err(damage) => undecodable.push((header.seq, header.org, damage)),
             }
+            Ok(())
         })?;
         if let Some(damage) = &end.damage {
             let file = damage.files.first().map_or_else(|| PathBuf::from("wal"), |path| self.relative(path));
@@ -295,33 +287,104 @@ impl Walk<'_> {
     }
 }
 
-/// A block that cannot be read, or a series.
+/// A block that cannot be read, or a series, or what stands beside it.
 pub(super) struct BadBlock {
-    pub(super) series: Option<String>,
-    pub(super) range: Option<(i64, i64)>,
-    pub(super) samples: Option<u64>,
-    pub(super) damage: SegmentDamage,
+    /// What it is, in words.
+    what: String,
+    range: Option<(i64, i64)>,
+    samples: Option<u64>,
+    damage: SegmentDamage,
+    /// Whether anything is lost by it.
+    pub(super) weight: Weight,
 }
 
-/// Decodes every block of a segment and tells those that cannot be.
+impl BadBlock {
+    pub(super) fn finding(self, org: OrgId, file: &Path) -> Finding {
+        let what = format!("{}: {}", self.what, self.damage.what);
+        Finding {
+            org: Some(org),
+            range: self.range.map(|(from, to)| (Timestamp::from_ms(from), Timestamp::from_ms(to))),
+            count: self.samples,
+            ..Finding::new(self.weight, file, what).at(self.damage.offset)
+        }
+    }
+}
+
+/// Decodes every block of a segment, and what stands beside the rows, and tells those that cannot be.
 pub(super) fn each_bad_block(segment: &Segment, act: &mut dyn FnMut(BadBlock)) {
+    // The rows of histograms repeat what stands beside them.
+    let (weight, of) = if segment.meta().flags & HISTOGRAMS == 0 {
+        (Weight::Loss, "a block of")
+    } else {
+        // Nothing that was answered is lost by that.
+        (Weight::Repairable, "how many observations there are (repair counts the histograms again) of")
+    };
     for family in 0..segment.families() {
         for row in 0..segment.ids(family).map_or(0, |ids| ids.len()) {
-            let name = || {
-                let labels = segment.series_labels(family, row).ok()?;
-                let pairs = labels.iter().map(|(name, value)| format!("{name}={value:?}"));
-                Some(format!("{{{}}}", pairs.collect::<Vec<_>>().join(", ")))
-            };
+            let name = || named(segment, family, row);
             let walked = segment.each_block(family, row, |id, block| {
                 if let Err(damage) = segment.decode(id, &block, &mut SampleColumns::default()) {
                     let (range, samples) = (Some((block.first, block.last)), Some(block.count as u64));
-                    act(BadBlock { series: name(), range, samples, damage });
+                    act(BadBlock {
+                        what: format!("{of} {} is damaged", name()),
+                        range,
+                        samples,
+                        damage,
+                        weight,
+                    });
                 }
                 Ok(true)
             });
             if let Err(damage) = walked {
-                act(BadBlock { series: name(), range: None, samples: None, damage });
+                let what = format!("{} cannot be read", name());
+                act(BadBlock { what, range: None, samples: None, damage, weight });
             }
         }
+    }
+    for id in segment.beside_ids() {
+        let read = segment.beside(id).and_then(|run| {
+            let read = run.map_or(Ok(()), |run| sealed::verify(id, run));
+            read.map_err(|damage| segment.beside_damage(damage))
+        });
+        if let Err(damage) = read {
+            act(bad_run(segment, id, damage));
+        }
+    }
+}
+
+/// What is lost of a damaged run: the histograms whose own blocks do not hold, and all that has no checksum but the run's.
+fn bad_run(segment: &Segment, id: u32, damage: SegmentDamage) -> BadBlock {
+    let weight = Weight::Loss;
+    if id == sealed::EXEMPLARS_ID {
+        return BadBlock { what: "exemplars".to_owned(), range: None, samples: None, damage, weight };
+    }
+    let place = (0..segment.families()).find_map(|family| Some((family, segment.row_of(family, id)?)));
+    let Some((family, row)) = place else {
+        let what = format!("start timestamps of series {id}");
+        return BadBlock { what, range: None, samples: None, damage, weight };
+    };
+    let mut left = HistogramColumns::default();
+    if let Some(run) = segment.beside_unverified(id) {
+        sealed::salvage_histograms(run, &mut left);
+    }
+    let mut all = 0;
+    let walked = segment.each_block(family, row, |_, block| {
+        all += block.count as u64;
+        Ok(true)
+    });
+    let what =
+        format!("histograms of {}, and their start timestamps if they had any", named(segment, family, row));
+    let samples = walked.is_ok().then(|| all.saturating_sub(left.len() as u64));
+    BadBlock { what, range: segment.span(family, row), samples, damage, weight }
+}
+
+/// The labels of a series, or words for it.
+fn named(segment: &Segment, family: usize, row: usize) -> String {
+    match segment.series_labels(family, row) {
+        Ok(labels) => {
+            let pairs: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+            format!("{{{}}}", pairs.join(", "))
+        }
+        Err(_) => "a series that cannot be named".to_owned(),
     }
 }

@@ -29,9 +29,10 @@ use std::sync::PoisonError;
 
 use super::bytes::Reader;
 use super::disk;
-use super::error::{CheckpointError, Damage, DiskError, GenerationError};
+use super::error::{CheckpointError, Damage, DiskError, GenerationError, RowError};
 use super::head::slot;
 use super::head::stripe::Order;
+use super::opening::{Onlooker, Phase, Step};
 use super::report::CheckpointReport;
 use super::series::definition::Definitions;
 use super::series::{metadata, registry};
@@ -166,8 +167,7 @@ pub(super) fn append_registry(folder: &Folder, store: &OrgStore) -> Result<regis
         let table = store.table();
         let mut definitions = Definitions::default();
         for id in &table.unregistered {
-            let Some(labels) = table.labels(*id) else { continue };
-            definitions.add(*id, labels.iter().map(|label| (&*label.name, &*label.value)));
+            definitions.add_known(*id, &table);
             if definitions.bytes() >= REGISTRY_BODY_SOFT {
                 records.push((Kind::RegistrySeries, std::mem::take(&mut definitions).finish()));
             }
@@ -374,6 +374,7 @@ pub(super) fn load(
     generation: u64,
     stores: &Stores,
     rows: &mut RowSeqs,
+    onlooker: &Onlooker,
 ) -> Result<Done, GenerationError> {
     let dir = folder.head.join(generation.to_string());
     let bytes = disk::read_file(&dir.join("DONE"), DONE_BYTES_MAX)?;
@@ -390,8 +391,15 @@ pub(super) fn load(
         }
     }
     let mut joiner = Joiner::default();
+    let (files, all) = (done.parts.len() as u64, done.parts.iter().map(|(_, part)| part.rows).sum());
+    let mut step = Step { phase: Phase::Checkpoint, files, all, ..Step::default() };
     for (name, part) in &done.parts {
-        read_part(&dir.join(name), part, |key, body| load_row(stores, rows, &mut joiner, key.org, body))?;
+        step.file += 1;
+        read_part(&dir.join(name), part, |key, body| -> Result<(), RowError> {
+            step.done += 1;
+            onlooker.see(&step)?;
+            Ok(load_row(stores, rows, &mut joiner, key.org, body)?)
+        })?;
     }
     joiner.end().map_err(|e| GenerationError::Done(e.to_string()))?;
     for (org, until_ms) in done.barriers.iter().filter(|(org, _)| !stores.is_dropped(*org)) {

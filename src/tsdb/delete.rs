@@ -6,6 +6,9 @@
 //! around it is decided as it was. Answered when the tombstone is durable. One that was not answered may have removed what
 //! the head alone had.
 //!
+//! Deletions that wait to be carried out are bounded in number; one that covers an earlier one replaces it. The samples are
+//! gone from the disk within a day (`compact::deletions`).
+//!
 //! Body of the record (type 8):
 //! ```text
 //! i64 first ms, i64 last ms, both included;   varint ranges n;
@@ -19,13 +22,18 @@ use std::sync::{Arc, PoisonError};
 use super::bytes::{Reader, put_varint};
 use super::compact::{Place, UpkeepError};
 use super::error::{AppendError, Damage};
-use super::manifest::{Change, ManifestError, TOMBSTONE_RANGES_MAX, Tombstone};
+use super::manifest::{
+    Change, ManifestError, TOMBSTONE_RANGES_MAX, TOMBSTONES_MAX, TOMBSTONES_RANGES_MAX, Tombstone,
+};
 use super::series::registry;
 use super::store::OrgStore;
 use super::wal::log::{Draft, Outcome};
 use super::wal::record::Kind;
 use super::{Sink, Snapshot, Tsdb, disk};
 use crate::model::{Matcher, OrgId, Scope, TimeRange, Timestamp};
+
+/// Earlier deletions that one commit of 64 rows replaces.
+const COVERED_AT_ONCE: usize = 48;
 
 /// What a deletion did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +50,16 @@ pub enum DeleteError {
     /// No selector: that would be everything.
     #[error("a deletion needs a selector")]
     NoSelector,
+    /// Earlier deletions are to be carried out first: [`Tsdb::seal_and_merge`] does so at once, upkeep by itself.
+    #[error(
+        "{waiting} deletions of {ranges} ranges of series wait to be carried out, which is as many as may: wait for them, or seal (`promlet seal`), which carries them out"
+    )]
+    TooMany {
+        /// Deletions.
+        waiting: usize,
+        /// Ranges of series in them.
+        ranges: usize,
+    },
     /// The record was not made durable.
     #[error("the deletion was not written")]
     Log(#[from] AppendError),
@@ -180,31 +198,48 @@ impl Tsdb {
         now: Timestamp,
     ) -> Result<u64, DeleteError> {
         let draft =
-            Draft { org: store.org, kind: Kind::Delete, body: deletion.encode(), greatest_ms: i64::MIN };
+            Draft::new(store.org, Kind::Delete, deletion.encode());
         let Some(manifest) = &self.manifest else {
             self.commit(vec![draft], now)?;
             return Ok(0);
         };
         // A seal at work may have copied what is deleted here and not named its segment yet.
-        let _no_seal = self.sealer_at_once();
+        let _no_seal = self.no_seal_of(store);
         // No segment may be listed between the record and its tombstone: one merged from older and newer ones would be
         // taken for new.
         let alone = store.changing();
+        let set = store.segments();
+        let clean_from = store.next_segment.load(Ordering::SeqCst);
+        let Deletion { from_ms, to_ms, series } = deletion;
+        // Later than every record there is, until its own number is known.
+        let mut tombstone = Tombstone { from_ms, to_ms, upto_seq: u64::MAX, clean_from, series };
+        let (covered, left): (Vec<_>, Vec<_>) =
+            set.tombstones.iter().partition(|(_, earlier)| tombstone.covers(earlier));
+        let ranges = left.iter().map(|(_, earlier)| earlier.series.len()).sum::<usize>();
+        if left.len() >= TOMBSTONES_MAX || ranges + tombstone.series.len() > TOMBSTONES_RANGES_MAX {
+            return Err(DeleteError::TooMany { waiting: left.len(), ranges });
+        }
+        let covered: Vec<u64> = covered.iter().map(|(number, _)| *number).take(COVERED_AT_ONCE).collect();
         let outcomes = self.commit(vec![draft], now)?;
         // A tombstone beyond what the log holds after a power cut would mask what comes then.
         self.flush()?;
         let upto_seq = outcomes.first().map_or(0, |outcome: &Outcome| outcome.record_seq);
-        let clean_from = store.next_segment.load(Ordering::SeqCst);
-        let Deletion { from_ms, to_ms, series } = deletion;
-        let tombstone = Arc::new(Tombstone { from_ms, to_ms, upto_seq, clean_from, series });
-        let set = store.segments();
+        tombstone.upto_seq = upto_seq;
+        let tombstone = Arc::new(tombstone);
         let masked = set.metas().iter().filter(|meta| tombstone.masks(meta)).count();
-        let change = Change { add_tombstones: vec![(upto_seq, (*tombstone).clone())], ..Change::default() };
+        let change = Change {
+            add_tombstones: vec![(upto_seq, (*tombstone).clone())],
+            remove_tombstones: covered.clone(),
+            ..Change::default()
+        };
         store.change_held(&alone, manifest, change, |now| {
             let mut next = now.clone();
+            next.tombstones.retain(|(number, _)| !covered.contains(number));
             next.tombstones.push((upto_seq, tombstone));
             next
         })?;
+        // The head has noted it; what segments have goes only now.
+        store.changes.note(from_ms);
         Ok(masked as u64)
     }
 
@@ -218,7 +253,7 @@ impl Tsdb {
     pub fn drop_org(&self, org: OrgId, now: Timestamp) -> Result<(), UpkeepError> {
         let place = self.place()?;
         place.manifest.set_dropped(org)?;
-        let draft = Draft { org, kind: Kind::Dropped, body: vec![0], greatest_ms: i64::MIN };
+        let draft = Draft::new(org, Kind::Dropped, vec![0]);
         self.commit(vec![draft], now).map_err(UpkeepError::Log)?;
         let _alone = self.compactor.lock().unwrap_or_else(PoisonError::into_inner);
         self.finish_drops(place)

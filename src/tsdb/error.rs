@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::opening::Stopped;
 use super::report::Capacity;
 use crate::kv::{HeadError, ReadPartError};
 
@@ -36,6 +37,9 @@ pub enum AppendError {
     /// The store is closing.
     #[error("the store is closed")]
     Closed,
+    /// Nothing was stored: the batch was split by its looks, and they deceive.
+    #[error("the batch must be decoded without guessing")]
+    Guessed,
 }
 
 /// What the file system answered, to what, where.
@@ -91,6 +95,9 @@ pub enum OpenError {
     /// A thread could not be started.
     #[error("could not start a thread")]
     Thread(#[source] io::Error),
+    /// Who looked on has ended it ([`super::Options::onlooker`]).
+    #[error("stopped before the store was open")]
+    Stopped,
 }
 
 /// Why a checkpoint was not made; the one before it still holds and the log has everything.
@@ -139,5 +146,27 @@ pub(super) enum GenerationError {
     #[error("DONE: {0}")]
     Done(String),
     #[error(transparent)]
-    Part(#[from] ReadPartError<Damage>),
+    Part(#[from] ReadPartError<RowError>),
+}
+
+impl GenerationError {
+    /// Whether there is nothing wrong with the generation: who looks on has ended the start.
+    pub(super) fn is_stop(&self) -> bool {
+        matches!(self, GenerationError::Part(ReadPartError::Row(RowError::Stopped(_))))
+    }
+}
+
+/// Why a row of a generation was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RowError {
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+impl From<Stopped> for OpenError {
+    fn from(_: Stopped) -> OpenError {
+        OpenError::Stopped
+    }
 }

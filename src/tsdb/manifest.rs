@@ -31,6 +31,10 @@ pub(super) const CHANGE_SEGMENTS_MAX: usize = if cfg!(test) { 3 } else { 62 };
 const FORGET_AT_ONCE: usize = 20;
 /// Rows of a tombstone's series ids are split beyond this: 20,000 ranges of at most 10 bytes are below 192 KiB.
 pub(super) const TOMBSTONE_RANGES_MAX: usize = 16_000;
+/// Deletions of an organisation that wait to be carried out at most: every read of a segment looks at all of them.
+pub(super) const TOMBSTONES_MAX: usize = 256;
+/// Ranges of series ids in all of them at most: 8 MiB of memory.
+pub(super) const TOMBSTONES_RANGES_MAX: usize = 1 << 20;
 
 /// A listed segment, as stored. What its key says is not repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +152,19 @@ impl Tombstone {
             && meta.last_log_seq <= self.upto_seq
             && meta.min_ms <= self.to_ms
             && self.from_ms <= meta.max_ms
+    }
+
+    /// Whether it hides all that an earlier one hides.
+    pub(super) fn covers(&self, earlier: &Tombstone) -> bool {
+        let covered = |(first, last): &(u32, u32)| {
+            let place = self.series.partition_point(|(_, end)| end < first);
+            self.series.get(place).is_some_and(|(start, end)| start <= first && last <= end)
+        };
+        self.from_ms <= earlier.from_ms
+            && earlier.to_ms <= self.to_ms
+            && earlier.upto_seq <= self.upto_seq
+            && earlier.clean_from <= self.clean_from
+            && earlier.series.iter().all(covered)
     }
 
     /// Whether it hides a sample, if that came early enough.

@@ -15,6 +15,7 @@ mod append;
 mod backup;
 mod block;
 mod bytes;
+mod changes;
 mod check;
 mod checkpoint;
 mod compact;
@@ -23,6 +24,7 @@ mod disk;
 mod error;
 mod head;
 mod manifest;
+mod opening;
 mod options;
 mod quota;
 mod recovery;
@@ -50,6 +52,7 @@ pub use delete::{DeleteError, DeleteReport};
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use manifest::ManifestError;
+pub use opening::{Go, Onlooker, Phase, Step};
 pub use options::{Durability, Options, OrgLimits};
 pub use repair::{RepairError, Repaired, accept_loss, repair};
 pub use report::{
@@ -66,7 +69,7 @@ use compact::Compactor;
 use manifest::Manifest;
 use recovery::Recovered;
 use seal::Sealer;
-use store::{Record, Stores};
+use store::{OrgStore, Record, Stores};
 use wal::log::{Apply, Draft, Log, Outcome};
 
 use crate::clock::Stopwatch;
@@ -102,6 +105,49 @@ pub struct Tsdb {
     removal: Mutex<Removal>,
     compactor: Mutex<Compactor>,
     seals: seal::Counts,
+}
+
+/// A batch that is ready to be stored.
+#[derive(Debug)]
+pub struct Appending {
+    drafts: Vec<Draft>,
+    concerns: Concerns,
+}
+
+/// Whom the outcome of a batch concerns.
+#[derive(Debug)]
+struct Concerns {
+    store: Arc<OrgStore>,
+    report: AppendReport,
+    newest_ms: i64,
+    now: Timestamp,
+}
+
+impl Concerns {
+    /// Counts what came of it.
+    fn applied(mut self, outcomes: Vec<Outcome>) -> Appended {
+        let Concerns { store, report, newest_ms, now } = &mut self;
+        append::count(store, report, &outcomes);
+        store.usage.saw(*newest_ms);
+        store.usage.count(report.stored, &report.refused_by_code, *now);
+        Appended { concerns: self, outcomes }
+    }
+}
+
+/// A batch whose records are applied, and durable as [`Durability`] says.
+#[derive(Debug)]
+pub struct Appended {
+    concerns: Concerns,
+    outcomes: Vec<Outcome>,
+}
+
+impl Appended {
+    /// What was stored and what was refused. Reads the names of refused series; otherwise next to nothing.
+    pub fn report(self) -> AppendReport {
+        let Concerns { store, mut report, .. } = self.concerns;
+        append::name(&store, &mut report, &self.outcomes);
+        report
+    }
 }
 
 /// Where records go before they are applied.
@@ -218,13 +264,53 @@ impl Tsdb {
     /// The organisation is made on its first write. Blocks for one sync of the disk.
     ///
     /// # Errors
-    /// [`AppendError`] where nothing is acknowledged, for reasons that are not the sender's.
+    /// [`AppendError`] where nothing is acknowledged, for reasons that are not the sender's; [`AppendError::Guessed`] for
+    /// batches that were.
     pub fn append(
         &self,
         org: OrgId,
         batch: &WriteBatch<'_>,
         now: Timestamp,
     ) -> Result<AppendReport, AppendError> {
+        let Appending { drafts, concerns } = self.prepare(org, batch, now)?;
+        let outcomes = if drafts.is_empty() { Vec::new() } else { self.commit(drafts, now)? };
+        Ok(concerns.applied(outcomes).report())
+    }
+
+    /// The second half of [`Tsdb::append`], without waiting for the disk: `done` hears what came of it, on whatever thread
+    /// writes the log then, perhaps before this returns. It must be short: [`Appended::report`] is the rest of the work.
+    ///
+    /// This thread may write the log for others meanwhile, as long as something waits.
+    pub fn commit_then(
+        &self,
+        appending: Appending,
+        done: impl FnOnce(Result<Appended, AppendError>) + Send + 'static,
+    ) {
+        let Appending { drafts, concerns } = appending;
+        if drafts.is_empty() {
+            return done(Ok(concerns.applied(Vec::new())));
+        }
+        let now = concerns.now;
+        let said = move |said: Result<Vec<Outcome>, AppendError>| {
+            done(said.map(|outcomes| concerns.applied(outcomes)));
+        };
+        match &self.log {
+            Sink::Log(log) => log.commit_then(drafts, now, Box::new(said)),
+            Sink::Memory(_) | Sink::ReadOnly { .. } => said(self.commit(drafts, now)),
+        }
+    }
+
+    /// The first half of [`Tsdb::append`]: finds or makes the series, refuses what may not be stored. Nothing is stored
+    /// yet.
+    ///
+    /// # Errors
+    /// As of [`Tsdb::append`].
+    pub fn prepare(
+        &self,
+        org: OrgId,
+        batch: &WriteBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Appending, AppendError> {
         match &self.log {
             Sink::Log(log) => log.admit()?,
             Sink::Memory(_) => {}
@@ -238,14 +324,10 @@ impl Tsdb {
             return Err(refused);
         }
         let append::Prepared { drafts, report } =
-            append::prepare(&store, batch, Clocked { now, ahead_max: self.options.ahead_max });
+            append::prepare(&store, batch, Clocked { now, ahead_max: self.options.ahead_max })?;
         self.stores.settle_names(&store);
         let newest_ms = drafts.iter().map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
-        let outcomes = if drafts.is_empty() { Vec::new() } else { self.commit(drafts, now)? };
-        let report = append::conclude(&store, report, &outcomes);
-        store.usage.saw(newest_ms);
-        store.usage.count(report.stored, &report.refused_by_code, now);
-        Ok(report)
+        Ok(Appending { drafts, concerns: Concerns { store, report, newest_ms, now } })
     }
 
     /// What an organisation may store that has no limits of its own.
@@ -263,14 +345,9 @@ impl Tsdb {
             Sink::Log(log) => log.commit(drafts, now),
             Sink::Memory(last) => {
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut scratch = Vec::new();
                 let mut apply = |draft: Draft| {
                     *last += 1;
-                    let applied = self.stores.apply(
-                        Record { seq: *last, org: draft.org, kind: draft.kind, body: &draft.body },
-                        &mut scratch,
-                        None,
-                    );
+                    let applied = self.stores.apply(Record::of(*last, &draft), &mut Vec::new(), None);
                     applied.map_err(|e| AppendError::Fenced(e.to_string()))
                 };
                 drafts.into_iter().map(&mut apply).collect()
@@ -469,8 +546,7 @@ impl Default for Checkpoints {
 /// What the applying thread does with a durable record.
 fn applier(stores: &Arc<Stores>) -> Apply {
     let stores = Arc::clone(stores);
-    let mut scratch = Vec::new();
-    Box::new(move |seq, org, kind, body| stores.apply(Record { seq, org, kind, body }, &mut scratch, None))
+    Box::new(move |seq, draft| stores.apply(Record::of(seq, draft), &mut Vec::new(), None))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::disk::Disk;
+use super::opening::Onlooker;
 
 /// When an append is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub struct Options {
     pub seal_late_samples: u64,
     /// How a seal in the background rests.
     pub rest: Rest,
+    /// Who is told how far the start is.
+    pub onlooker: Onlooker,
     /// How the file system answers; tests put faults in.
     pub disk: Disk,
 }
@@ -86,6 +89,7 @@ impl Default for Options {
             // 64 MiB of 32 bytes each.
             seal_late_samples: 2 << 20,
             rest: Rest::default(),
+            onlooker: Onlooker::default(),
             disk: Disk::default(),
         }
     }

@@ -16,6 +16,7 @@ use super::delete::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
 use super::manifest::{Listed, Manifest, Tombstone};
+use super::opening::{Onlooker, Phase, Step};
 use super::options::Options;
 use super::repair;
 use super::report::{RecoveryMode, RecoveryReport};
@@ -26,8 +27,8 @@ use super::side::sealed;
 use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
-use super::wal::record::{FILE_HEADER_BYTES, Kind};
-use super::wal::replay::{self, Begin, LogEnd};
+use super::wal::record::{FILE_HEADER_BYTES, Kind, record_bytes};
+use super::wal::replay::{self, Begin, LogEnd, Place};
 use crate::kv::with_sources;
 use crate::model::{OrgId, StoreId, Timestamp};
 
@@ -61,8 +62,8 @@ pub(super) fn recover(
     let dropped = manifest.dropped()?;
     listed.retain(|org, _| !dropped.contains(org));
     let begin = manifest.log_begin()?;
-    let report = RecoveryReport::default();
-    let mut walk = Recovery { quarantine: at("quarantine"), now, listed, dropped, report };
+    let (report, onlooker) = (RecoveryReport::default(), options.onlooker.clone());
+    let mut walk = Recovery { quarantine: at("quarantine"), now, listed, dropped, report, onlooker };
     let (stores, done, rows, cuts) = walk.checkpoint(&folder, secret, options)?;
     let from_seq = done.map_or(0, |done| done.replay_seq);
     let log = LogFrom { dir: at("wal"), store, begin, from_seq };
@@ -148,6 +149,7 @@ struct Recovery {
     /// What is found of these is not looked at; the first upkeep removes it.
     dropped: BTreeSet<OrgId>,
     report: RecoveryReport,
+    onlooker: Onlooker,
 }
 
 impl Recovery {
@@ -161,7 +163,8 @@ impl Recovery {
         let (mut stores, mut cuts) = self.base(folder, secret, options)?;
         for generation in checkpoint::generations(&folder.head)? {
             let mut rows = RowSeqs::default();
-            match checkpoint::load(folder, generation, &stores, &mut rows) {
+            self.onlooker.see(&Step { phase: Phase::Checkpoint, ..Step::default() })?;
+            match checkpoint::load(folder, generation, &stores, &mut rows, &self.onlooker) {
                 Ok(done) => {
                     self.report.mode = RecoveryMode::Checkpoint;
                     let heads = stores.all();
@@ -169,6 +172,7 @@ impl Recovery {
                     self.report.checkpoint_samples = samples.sum();
                     return Ok((stores, Some(done), rows, cuts));
                 }
+                Err(e) if e.is_stop() => return Err(OpenError::Stopped),
                 Err(e) => {
                     self.note(format!("generation {generation} cannot be used: {}", with_sources(&e)));
                     // Its rows are in the heads: begin anew.
@@ -187,19 +191,30 @@ impl Recovery {
         options: &Options,
     ) -> Result<(Stores, Cuts), OpenError> {
         let (stores, cuts) = self.registries(folder, secret, options)?;
+        let files = self.listed.values().map(|listed| listed.segments.len() as u64).sum();
+        let mut step = Step { phase: Phase::Segments, files, all: files, ..Step::default() };
         for (org, listed) in std::mem::take(&mut self.listed) {
-            self.segments(folder, &stores.org_or_new(org), &listed)?;
+            self.segments(folder, &stores.org_or_new(org), &listed, &mut step)?;
             self.listed.insert(org, listed);
         }
         Ok((stores, cuts))
     }
 
     /// Opens the listed segments of an organisation.
-    fn segments(&mut self, folder: &Folder, store: &OrgStore, listed: &Listed) -> Result<(), OpenError> {
+    fn segments(
+        &mut self,
+        folder: &Folder,
+        store: &OrgStore,
+        listed: &Listed,
+        step: &mut Step,
+    ) -> Result<(), OpenError> {
         let dir = folder.segments_of(store.org);
         let mut opened = Vec::with_capacity(listed.segments.len());
         let mut bad = Vec::new();
         for meta in &listed.segments {
+            step.file += 1;
+            self.onlooker.see(step)?;
+            step.done += 1;
             match Segment::open(&dir, folder.store, meta) {
                 Ok(segment) => opened.push(segment),
                 Err(SegmentError::Newer { path, version, known }) => {
@@ -371,15 +386,28 @@ impl Recovery {
         stores.set_dropped(&self.dropped);
         let mut cuts = Vec::new();
         let mut scratch = Vec::new();
-        for name in disk::names(&folder.series)? {
+        let names = disk::names(&folder.series)?;
+        let onlooker = self.onlooker.clone();
+        let mut step = Step { phase: Phase::Names, files: names.len() as u64, ..Step::default() };
+        for name in &names {
+            let path = folder.series.join(name);
+            step.all += std::fs::metadata(&path).map_err(DiskError::at("look at", &path))?.len();
+        }
+        for name in names {
+            step.file += 1;
+            let mut seen = Ok(());
             let Some(org) = registry::org_of(&name).filter(|org| !self.dropped.contains(org)) else {
                 continue;
             };
             let path = folder.series.join(&name);
             let mut on_record = |kind, body: &[u8]| {
-                stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()
+                step.done += record_bytes(body.len()) as u64;
+                seen = onlooker.see(&step);
+                seen.is_ok() && stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
             };
-            match registry::read(&path, folder.store, org, &mut on_record)? {
+            let read = registry::read(&path, folder.store, org, &mut on_record)?;
+            seen?;
+            match read {
                 ReadRegistry::Valid(end) => {
                     *stores.org_or_new(org).registry() = end;
                     let bytes = std::fs::metadata(&path).map_err(DiskError::at("look at", &path))?.len();
@@ -405,13 +433,15 @@ impl Recovery {
         let (mut samples, mut orphans) = (0, 0);
         let mut scratch = Vec::new();
         let (mut unreadable, mut deletions) = (Vec::new(), BTreeSet::new());
-        let mut end = replay::replay(wal, store, *begin, from_seq, &mut |header, body| {
-            let Some(kind) = header.kind else { return };
+        let onlooker = self.onlooker.clone();
+        onlooker.see(&Step { phase: Phase::Log, ..Step::default() })?;
+        let mut end = replay::replay(wal, store, *begin, from_seq, &mut |header, body, place| {
+            let Some(kind) = header.kind else { return Ok(()) };
             if kind == Kind::Delete {
                 deletions.insert(header.seq);
             }
             match stores.apply(
-                Record { seq: header.seq, org: header.org, kind, body },
+                Record::read(header.seq, header.org, kind, body),
                 &mut scratch,
                 Some(rows),
             ) {
@@ -422,6 +452,8 @@ impl Recovery {
                 Err(e) if unreadable.len() < 10 => unreadable.push(format!("record {}: {e}", header.seq)),
                 Err(_) => {}
             }
+            onlooker.see(&of_the_log(place, samples))?;
+            Ok(())
         })?;
         delete_unmet(stores, from_seq.max(begin.seq.saturating_sub(1)), &deletions);
         self.report.records = end.records;
@@ -529,6 +561,12 @@ impl Recovery {
         let file_bytes = end.file_bytes;
         Ok(Some(Resume { file, offset, first_mark, last_seq, spans, first_seq, full, files, file_bytes }))
     }
+}
+
+/// How far the log is read.
+fn of_the_log(place: &Place, samples: u64) -> Step {
+    let Place { file, files, bytes, bytes_all, records } = *place;
+    Step { phase: Phase::Log, file, files, done: bytes, all: bytes_all, records, samples }
 }
 
 /// Whether what a segment holds is still where it came from: in listed segments, or in the log.

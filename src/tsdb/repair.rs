@@ -2,33 +2,37 @@
 //!
 //! The log is written anew from the records that a start would apply. In the place of each one that cannot be read stands
 //! a mark with its number, so that the numbers go on without a gap and nothing looks damaged any more; what is lost is
-//! told. A segment is copied where every block of it can be read, else written anew without the blocks that cannot. In
+//! told. A segment is copied where every block of it can be read, else written anew without what cannot ([`segments`]). In
 //! place the new log is built as `wal.mending`, named `wal.mended`, and takes the place of `wal`, which goes to
 //! `quarantine/`: a start that finds `wal.mended` and no `wal` finishes that.
 
+mod segments;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::check::each_bad_block;
 use super::checkpoint;
+use super::delete::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
 use super::manifest::{self, Listed, Manifest, ManifestError};
 use super::options::OrgLimits;
-use super::report::SampleColumns;
-use super::segment::{NewSegment, Segment, SegmentError, SegmentMeta, SegmentWriteError, SegmentWriter};
+use super::segment::{Segment, SegmentWriteError};
 use super::series::registry;
+use super::side::record;
 use super::store::{Record, Stores};
 use super::wal::file::{self, LARGE_BYTES, SMALL_BYTES};
 use super::wal::record::{
-    FILE_HEADER_BYTES, FileHeader, Header, Kind, MAGIC_WAL, Mark, put_record, record_bytes,
+    FILE_HEADER_BYTES, FileHeader, Header, Kind, MAGIC_WAL, Mark, parse_seal, put_record, record_bytes,
 };
 use super::wal::replay::{self, Begin};
 use super::wal::samples::{self, LogSample};
 use super::{CheckProgress, Home};
 use crate::kv::{DamagedRow, Finding, OfflineControl, Weight, with_sources};
 use crate::model::{OrgId, StoreId, Timestamp};
+use segments::Saving;
 
 /// Lost records that are replaced by marks at most: 4 GiB of them.
 const MARKS_MAX: u64 = 100_000_000;
@@ -95,7 +99,7 @@ pub fn repair(
     for name in ["wal", "segments", "head", "quarantine"] {
         disk::create_dir(&to.join(name))?;
     }
-    let mut saving = Saving { dir, to, control, repaired: &mut repaired, files: 0, samples: 0, bytes: 0 };
+    let mut saving = Saving::new(dir, to, control, &mut repaired);
     let mut progress = CheckProgress::default();
     let all = listed.values().flat_map(|listed| &listed.segments);
     progress.files_all = all.clone().count() as u64;
@@ -108,8 +112,8 @@ pub fn repair(
             watch(progress);
         }
     }
-    let Saving { files, samples, bytes, .. } = saving;
-    repaired.saved.push(("segments", format!("{files} files, {samples} samples, {bytes} bytes")));
+    let saved = saving.in_words();
+    repaired.saved.push(("segments", saved));
     let mended = Log::new(dir, control.store_id(), begin, &listed)?.mend(&to.join("wal"))?;
     repaired.saved.push(("log", format!("{} files, {} records", mended.files, mended.records)));
     repaired.lost.extend(mended.lost);
@@ -141,7 +145,8 @@ pub fn accept_loss(home: &Home<'_>, now: Timestamp) -> Result<Vec<Finding>, Repa
     disk::create_dir(&quarantine)?;
     disk::rename(&mending, &dir.join("wal.mended"))?;
     disk::sync_dir(dir)?;
-    disk::rename(&dir.join("wal"), &quarantine.join(format!("{}-wal", now.as_ms())))?;
+    let free = (now.as_ms()..).map(|ms| quarantine.join(format!("{ms}-wal"))).find(|path| !path.exists());
+    disk::rename(&dir.join("wal"), &free.unwrap_or_else(|| quarantine.join("wal")))?;
     disk::sync_dir(&quarantine)?;
     finish_mending(dir)?;
     Ok(mended.lost)
@@ -175,119 +180,16 @@ fn copy_registries(dir: &Path, to: &Path) -> Result<(), DiskError> {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), DiskError> {
-    fs::copy(from, to).map_err(DiskError::at("copy", from))?;
-    File::open(to).and_then(|file| file.sync_all()).map_err(DiskError::at("sync", to))
-}
-
-struct Saving<'s> {
-    dir: &'s Path,
-    to: &'s Path,
-    control: &'s mut OfflineControl,
-    repaired: &'s mut Repaired,
-    files: u64,
-    samples: u64,
-    bytes: u64,
-}
-
-impl Saving<'_> {
-    fn segment(&mut self, org: OrgId, meta: &SegmentMeta) -> Result<(), RepairError> {
-        let name = org.0.to_string();
-        let (from, to) = (self.dir.join("segments").join(&name), self.to.join("segments").join(&name));
-        disk::create_dir(&to)?;
-        let file = Path::new("segments").join(&name).join(meta.file_name());
-        let lost = |count: u64, what: String| Finding {
-            org: Some(org),
-            range: Some((Timestamp::from_ms(meta.min_ms), Timestamp::from_ms(meta.max_ms))),
-            count: Some(count),
-            ..Finding::new(Weight::Loss, file.clone(), what)
-        };
-        let segment = match Segment::open(&from, self.control.store_id(), meta) {
-            Ok(segment) => segment,
-            Err(SegmentError::Newer { path, .. }) => {
-                let what = "written by a newer version".to_owned();
-                return Err(OpenError::Foreign { path, what }.into());
-            }
-            Err(e) => {
-                self.repaired.lost.push(lost(meta.samples, with_sources(&e)));
-                manifest::unlist(self.control, meta);
-                return Ok(());
-            }
-        };
-        if segment.verify(true).is_ok() {
-            copy(&from.join(meta.file_name()), &to.join(meta.file_name()))?;
-            disk::sync_dir(&to)?;
-            self.count(meta);
-            return Ok(());
-        }
-        let written = write_readable(&segment, &to, self.control.store_id())?;
-        manifest::unlist(self.control, meta);
-        let (kept, what) = match &written {
-            Some(new) => (new.samples, "written anew without the blocks that cannot be read"),
-            None => (0, "no block of it can be read"),
-        };
-        self.repaired.lost.push(lost(meta.samples.saturating_sub(kept), what.to_owned()));
-        each_bad_block(&segment, &mut |bad| {
-            if self.repaired.lost.len() < TOLD_MAX {
-                let series = bad.series.unwrap_or_else(|| "a series that cannot be named".to_owned());
-                let finding = Finding::new(Weight::Loss, file.clone(), format!("a block of {series}"));
-                self.repaired.lost.push(Finding {
-                    org: Some(org),
-                    range: bad.range.map(|(from, to)| (Timestamp::from_ms(from), Timestamp::from_ms(to))),
-                    count: bad.samples,
-                    ..finding.at(bad.damage.offset)
-                });
-            }
-        });
-        if let Some(new) = written {
-            manifest::list(self.control, &new).map_err(RepairError::List)?;
-            self.count(&new);
-        }
-        Ok(())
+    let mut source = File::open(from).map_err(DiskError::at("open", from))?;
+    let target = disk::create_file(to)?;
+    let (mut piece, mut place) = (vec![0; 1 << 20], 0);
+    loop {
+        let n = source.read(&mut piece).map_err(DiskError::at("read", from))?;
+        let Some(bytes) = piece.get(..n).filter(|bytes| !bytes.is_empty()) else { break };
+        disk::write_at(&target, to, bytes, place)?;
+        place += n as u64;
     }
-
-    fn count(&mut self, meta: &SegmentMeta) {
-        self.files += 1;
-        self.samples += meta.samples;
-        self.bytes += meta.file_bytes;
-    }
-}
-
-/// A segment of the same place in the list with every block that can be read; none if there is none.
-fn write_readable(segment: &Segment, to: &Path, store: StoreId) -> Result<Option<SegmentMeta>, RepairError> {
-    let SegmentMeta { org, seq, level, flags, first_log_seq, last_log_seq, .. } = *segment.meta();
-    let replaces = segment.meta().replaces.clone();
-    let new = NewSegment { org, seq, level, flags, first_log_seq, last_log_seq, replaces };
-    let mut writer = SegmentWriter::create(to, store, new)?;
-    for family in 0..segment.families() {
-        let (Ok(names), Some(ids)) = (segment.names(family), segment.ids(family)) else { continue };
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let mut begun = false;
-        for row in 0..ids.len() {
-            let (Some(id), Ok(values)) = (ids.get(row), segment.series_values(family, row)) else { continue };
-            let mut columns = SampleColumns::default();
-            // What cannot be walked ends the series; what cannot be decoded is left out.
-            let _ = segment.each_block(family, row, |id, block| {
-                let _ = segment.decode(id, &block, &mut columns);
-                Ok(true)
-            });
-            let ascending = columns.times.is_sorted_by(|a, b| a < b);
-            if columns.times.is_empty() || !ascending || columns.times.len() != columns.values.len() {
-                continue;
-            }
-            if !begun {
-                writer.family(&names)?;
-                begun = true;
-            }
-            let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            let bits: Vec<u64> = columns.values.iter().map(|value| value.to_bits()).collect();
-            writer.series(id, &values, &columns.times, &bits)?;
-        }
-    }
-    if writer.series_count() == 0 {
-        writer.abandon()?;
-        return Ok(None);
-    }
-    Ok(Some(writer.finish()?))
+    disk::sync_file(&target, to)
 }
 
 /// A log to be written anew.
@@ -332,10 +234,11 @@ impl<'l> Log<'l> {
         let mut scratch = Vec::new();
         let mut failed: Option<RepairError> = None;
         let damage = if self.from.is_dir() {
-            let end = replay::replay(&self.from, self.store, self.begin, 0, &mut |header, body| {
+            let end = replay::replay(&self.from, self.store, self.begin, 0, &mut |header, body, _| {
                 if failed.is_none() {
                     failed = self.take(header, body, &mut scratch, &mut out, &mut lost).err();
                 }
+                Ok(())
             })?;
             let mut texts: Vec<String> = end.damage.into_iter().map(|damage| damage.text).collect();
             for path in end.tail.iter().map(|tail| &tail.path).chain(&end.spares) {
@@ -392,12 +295,37 @@ impl<'l> Log<'l> {
                     }
                 }
             }
-            Kind::Series => {
-                if self.stores.apply(Record { seq, org, kind, body }, scratch, None).is_err() {
+            Kind::Histograms | Kind::Exemplars | Kind::Starts => {
+                let has = self.has(seq, org);
+                match record::keep(kind, body, has) {
+                    Err(_) => {
+                        lost.records(seq, seq);
+                        out.marks_until(seq + 1)
+                    }
+                    Ok((_, 0)) => out.record(seq, org, kind, body),
+                    Ok((kept, orphans)) => {
+                        lost.orphans += orphans;
+                        match kept {
+                            Some(kept) => out.record(seq, org, kind, &kept),
+                            None => out.marks_until(seq + 1),
+                        }
+                    }
+                }
+            }
+            Kind::Series | Kind::Metadata => {
+                if self.stores.apply(Record::read(seq, org, kind, body), scratch, None).is_err() {
                     lost.records(seq, seq);
                     return out.marks_until(seq + 1);
                 }
                 out.record(seq, org, kind, body)
+            }
+            Kind::Seal if parse_seal(body).is_err() => {
+                lost.records(seq, seq);
+                out.marks_until(seq + 1)
+            }
+            Kind::Delete if Deletion::decode(body).is_err() => {
+                lost.records(seq, seq);
+                out.marks_until(seq + 1)
             }
             _ => out.record(seq, org, kind, body),
         }
@@ -405,14 +333,17 @@ impl<'l> Log<'l> {
 
     /// Takes out the samples of series that nothing defines, but for those that segments have anyway.
     fn drop_orphans(&self, seq: u64, org: OrgId, samples: &mut Vec<LogSample>) -> u64 {
+        let has = self.has(seq, org);
+        let all = samples.len();
+        samples.retain(|sample| has(sample.series, sample.at_ms));
+        (all - samples.len()) as u64
+    }
+
+    /// Whether something defines a series of a record, or segments have what it says of that time anyway.
+    fn has(&self, seq: u64, org: OrgId) -> impl Fn(u32, i64) -> bool + use<> {
         let state = self.listed.get(&org).map(|listed| listed.state).unwrap_or_default();
         let store = self.stores.org_or_new(org);
-        let table = store.table();
-        let all = samples.len();
-        samples.retain(|sample| {
-            (seq <= state.seq && sample.at_ms < state.until_ms) || table.knows(sample.series)
-        });
-        (all - samples.len()) as u64
+        move |series, at_ms| (seq <= state.seq && at_ms < state.until_ms) || store.table().knows(series)
     }
 }
 
@@ -425,7 +356,7 @@ fn define_registered(stores: &Stores, dir: &Path, store: StoreId) -> Result<(), 
     for name in disk::names(&series)? {
         let Some(org) = registry::org_of(&name) else { continue };
         registry::read(&series.join(&name), store, org, &mut |kind, body| {
-            stores.apply(Record { seq: 0, org, kind, body }, &mut scratch, None).is_ok()
+            stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
         })?;
     }
     Ok(())

@@ -181,6 +181,28 @@ impl Tsdb {
         self.sealer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Keeps one organisation from being sealed: asks a seal of it that is under way not to rest, and waits for that one
+    /// alone.
+    pub(super) fn no_seal_of<'s>(&self, store: &'s OrgStore) -> MutexGuard<'s, ()> {
+        self.seals_waiting.fetch_add(1, Ordering::SeqCst);
+        let alone = store.sealing();
+        self.seals_waiting.fetch_sub(1, Ordering::SeqCst);
+        alone
+    }
+
+    /// Begins a new log file if the one at hand has a record up to `seq`, and removes the files before whose samples are
+    /// all in segments.
+    ///
+    /// # Errors
+    /// [`SealError`]; nothing is lost.
+    pub(super) fn let_records_go(&self, seq: u64) -> Result<(), SealError> {
+        let parts = self.parts()?;
+        if parts.log.counters().file_first_seq.load(Ordering::Acquire) <= seq {
+            parts.log.settle();
+        }
+        self.trim(&parts, &mut SealReport::default())
+    }
+
     /// Asks a seal under way not to rest, and waits for it.
     pub(super) fn sealer_at_once(&self) -> MutexGuard<'_, Sealer> {
         self.seals_waiting.fetch_add(1, Ordering::SeqCst);
@@ -202,7 +224,9 @@ impl Tsdb {
         report: &mut SealReport,
     ) -> Result<(), SealError> {
         let watch = Stopwatch::start();
+        let alone = store.sealing();
         let sealed = self.try_seal(parts, store, until.max(store.head.barrier()), now, pace);
+        drop(alone);
         match &sealed {
             Ok(metas) => {
                 sealer.made(store.org);
@@ -238,7 +262,7 @@ impl Tsdb {
         if space.free < needed {
             return Err(SealError::DiskFull { free: space.free, needed });
         }
-        let draft = Draft { org: store.org, kind: Kind::Seal, body: seal_body(until), greatest_ms: i64::MIN };
+        let draft = Draft::new(store.org, Kind::Seal, seal_body(until));
         let outcomes = parts.log.commit(vec![draft], now).map_err(SealError::Log)?;
         let seal_seq = outcomes.first().map_or(0, |outcome| outcome.record_seq);
         let mut written = Vec::new();

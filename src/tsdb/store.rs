@@ -1,9 +1,11 @@
 //! What the store holds in memory: one [`OrgStore`] for each organisation, and the one function that changes it.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::changes::Changes;
 use super::delete::Deletion;
 use super::error::Damage;
 use super::head::Head;
@@ -15,7 +17,8 @@ use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{metadata, registry};
 use super::side::Side;
-use super::wal::log::Outcome;
+use super::side::record::decode_starts;
+use super::wal::log::{Draft, Outcome};
 use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
 use crate::model::OrgId;
@@ -41,6 +44,8 @@ pub(super) struct OrgStore {
     registry: Mutex<registry::End>,
     /// Held while control and the published set are changed together.
     changing: Mutex<()>,
+    /// Held by a seal of this organisation, and by whom its segments must not come in between. Taken before `changing`.
+    sealing: Mutex<()>,
     /// The number that the next segment gets.
     pub(super) next_segment: AtomicU64,
     /// Samples before this are older than retention keeps: they are not shown, though their segment may be there still.
@@ -48,6 +53,8 @@ pub(super) struct OrgStore {
     /// The last applied record of any kind.
     pub(super) last_seq: AtomicU64,
     pub(super) arrivals: Arrivals,
+    /// For those who keep answers.
+    pub(super) changes: Changes,
 }
 
 /// Which times came, for what is due to be sealed.
@@ -146,6 +153,11 @@ impl OrgStore {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Keeps this organisation from being sealed; waits for a seal of it that is under way.
+    pub(super) fn sealing(&self) -> MutexGuard<'_, ()> {
+        self.sealing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// As [`OrgStore::change_segments`], by whom nobody can come in between.
     pub(super) fn change_held(
         &self,
@@ -234,6 +246,21 @@ pub(super) struct Record<'b> {
     pub(super) org: OrgId,
     pub(super) kind: Kind,
     pub(super) body: &'b [u8],
+    /// What a body of [`Kind::Samples`] says, where that is known.
+    pub(super) samples: Option<&'b [LogSample]>,
+}
+
+impl<'b> Record<'b> {
+    /// What was read.
+    pub(super) const fn read(seq: u64, org: OrgId, kind: Kind, body: &'b [u8]) -> Record<'b> {
+        Record { seq, org, kind, body, samples: None }
+    }
+
+    /// What has just been logged.
+    pub(super) fn of(seq: u64, draft: &'b Draft) -> Record<'b> {
+        let Draft { org, kind, body, samples, .. } = draft;
+        Record { seq, org: *org, kind: *kind, body, samples: Some(samples) }
+    }
 }
 
 /// All organisations.
@@ -289,10 +316,12 @@ impl Stores {
                 metadata_dropped_total: AtomicU64::new(0),
                 registry: Mutex::default(),
                 changing: Mutex::default(),
+                sealing: Mutex::default(),
                 next_segment: AtomicU64::new(1),
                 kept_from_ms: AtomicI64::new(i64::MIN),
                 last_seq: AtomicU64::new(0),
                 arrivals: Arrivals::default(),
+                changes: Changes::default(),
             })
         };
         if self.is_dropped(org) {
@@ -346,7 +375,7 @@ impl Stores {
 
     /// As [`Stores::apply`], for what few series have.
     fn apply_side(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
-        let Record { seq, org, kind, body } = record;
+        let Record { seq, org, kind, body, .. } = record;
         let store = self.org_or_new(org);
         let table = rows.map(|_| store.table());
         let knows = |series| table.as_ref().is_none_or(|table| table.knows(series));
@@ -358,10 +387,41 @@ impl Stores {
                 || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, at_ms))
         };
         store.last_seq.store(seq, Ordering::Release);
-        let outcome =
-            store.side.apply((seq, kind, body), knows, skip, |at_ms| store.arrivals.note_time(at_ms))?;
+        // Its times are known only when it is applied.
+        let _open = (kind != Kind::Exemplars).then(|| store.changes.open());
+        let least_ms = Cell::new(i64::MAX);
+        if kind == Kind::Starts {
+            decode_starts(body, |start| least_ms.set(least_ms.get().min(start.at_ms)))?;
+        }
+        let applied = store.side.apply((seq, kind, body), knows, skip, |at_ms| {
+            least_ms.set(least_ms.get().min(at_ms));
+            store.arrivals.note_time(at_ms);
+        });
+        if kind != Kind::Exemplars {
+            // Of what is damaged in the middle a part may have been applied.
+            store.changes.note(if applied.is_ok() { least_ms.get() } else { i64::MIN });
+        }
+        let outcome = applied?;
         self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
         Ok(outcome)
+    }
+
+    /// As [`Stores::apply`], for a deletion.
+    fn apply_deletion(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
+        let Record { seq, org, body, .. } = record;
+        let deletion = Deletion::decode(body)?;
+        let store = self.org_or_new(org);
+        store.last_seq.store(seq, Ordering::Release);
+        // A row of a checkpoint from after it tells of it, and may have newer samples in its place.
+        let knows = |have: &[u64], series: u32| have.get(series as usize).is_some_and(|have| seq <= *have);
+        let floats = rows.map_or(&[][..], |rows| rows.of(org));
+        let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
+        store.changes.note(deletion.from_ms);
+        deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series));
+        store.changes.note(deletion.from_ms);
+        // The rows of the last checkpoint have what was deleted: another one is due.
+        self.uncovered.fetch_add(1, Ordering::Relaxed);
+        Ok(Outcome { record_seq: seq, ..Outcome::default() })
     }
 
     pub(super) fn set_limits(&self, org: OrgId, limits: OrgLimits) {
@@ -381,7 +441,7 @@ impl Stores {
         scratch: &mut Vec<LogSample>,
         rows: Option<&RowSeqs>,
     ) -> Result<Outcome, Damage> {
-        let Record { seq, org, kind, body } = record;
+        let Record { seq, org, kind, body, samples } = record;
         if kind == Kind::Dropped {
             self.drop_org(org);
             return Ok(Outcome { record_seq: seq, ..Outcome::default() });
@@ -397,7 +457,13 @@ impl Stores {
         }
         match kind {
             Kind::Samples => {
-                samples::decode(body, scratch)?;
+                if samples.is_none() || cfg!(debug_assertions) {
+                    samples::decode(body, scratch)?;
+                }
+                debug_assert!(
+                    samples.is_none_or(|samples| samples == &**scratch),
+                    "another record was logged"
+                );
                 let store = self.org_or_new(org);
                 let mut orphans = 0;
                 if rows.is_some() {
@@ -409,13 +475,21 @@ impl Stores {
                     scratch.retain(|sample| table.knows(sample.series));
                     orphans = (all - scratch.len()) as u64;
                 }
-                store.arrivals.note(scratch);
+                let samples = samples.unwrap_or(scratch);
+                store.arrivals.note(samples);
+                let least_ms = samples.iter().map(|sample| sample.at_ms).min();
+                if let Some(least_ms) = least_ms {
+                    store.changes.note(least_ms);
+                }
                 store.last_seq.store(seq, Ordering::Release);
                 let skip = rows.map_or(&[][..], |rows| rows.of(org));
                 let mut outcome = store
                     .head
-                    .apply(seq, scratch, |series| skip.get(series as usize).is_some_and(|have| seq <= *have));
+                    .apply(seq, samples, |series| skip.get(series as usize).is_some_and(|have| seq <= *have));
                 outcome.orphans = orphans;
+                if let Some(least_ms) = least_ms {
+                    store.changes.note(least_ms);
+                }
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
@@ -450,18 +524,7 @@ impl Stores {
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
                 Ok(Outcome { record_seq: seq, ..Outcome::default() })
             }
-            Kind::Delete => {
-                let deletion = Deletion::decode(body)?;
-                let store = self.org_or_new(org);
-                store.last_seq.store(seq, Ordering::Release);
-                // A row of a checkpoint from after it tells of it, and may have newer samples in its place.
-                let knows =
-                    |have: &[u64], series: u32| have.get(series as usize).is_some_and(|have| seq <= *have);
-                let floats = rows.map_or(&[][..], |rows| rows.of(org));
-                let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
-                deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series));
-                Ok(Outcome { record_seq: seq, ..Outcome::default() })
-            }
+            Kind::Delete => self.apply_deletion(record, rows),
             Kind::Mark | Kind::Switch | Kind::Dropped => Ok(Outcome::default()),
         }
     }

@@ -45,7 +45,7 @@ pub fn finish_backup(
             watch(progress);
         })?;
         // A copy that the server made is durable from here on; a link was all the time.
-        std::fs::File::open(&to).and_then(|file| file.sync_all()).map_err(tree::at("sync", &to))?;
+        tree::sync(&to)?;
         progress.files += 1;
         watch(progress);
         entries.push(Entry { path, bytes, sha256 });

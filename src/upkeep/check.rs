@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::manifest::{Manifest, ManifestError};
 use super::tree::{self, TreeError};
-use super::{Progress, Watch, restore};
-use crate::kv::{self, Finding, FolderError, OfflineControl, OfflineError, Weight};
+use super::{LookError, Progress, Watch, look, restore};
+use crate::kv::{Finding, OfflineControl, Weight};
 use crate::tsdb;
 
 /// How to check.
@@ -51,26 +51,12 @@ impl CheckReport {
 /// Why nothing can be said.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// A server runs on it: what is read would change meanwhile.
-    #[error("{} is in use ({holder}): stop the server, or check a backup of it", dir.display())]
-    InUse {
-        /// The folder.
-        dir: PathBuf,
-        /// Who.
-        holder: String,
-    },
-    /// It is no store, or a newer program's.
+    /// The folder.
     #[error(transparent)]
-    Offline(#[from] OfflineError),
-    /// Its lock cannot be looked at.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
+    Look(#[from] LookError),
     /// A manifest that cannot be used.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The file system refused.
-    #[error(transparent)]
-    Tree(#[from] TreeError),
     /// The samples cannot be looked at.
     #[error(transparent)]
     Samples(#[from] tsdb::OpenError),
@@ -81,9 +67,7 @@ pub enum CheckError {
 /// # Errors
 /// [`CheckError`] where nothing can be said. Damage is no error.
 pub fn check(dir: &Path, options: &CheckOptions, watch: Watch<'_>) -> Result<CheckReport, CheckError> {
-    if let Some(holder) = kv::holder(dir)? {
-        return Err(CheckError::InUse { dir: dir.to_owned(), holder });
-    }
+    look::nobody_uses(dir)?;
     let mut findings = Vec::new();
     let manifest = read_manifest(dir, &mut findings)?;
     let is_backup = manifest.is_some();
@@ -99,12 +83,14 @@ pub fn check(dir: &Path, options: &CheckOptions, watch: Watch<'_>) -> Result<Che
                 bytes_all: manifest.files.iter().map(|file| file.bytes).sum(),
                 ..Progress::default()
             };
-            for (path, what) in restore::verify(manifest, dir, &mut progress, watch)? {
+            for (path, what) in
+                restore::verify(manifest, dir, &mut progress, watch).map_err(LookError::Tree)?
+            {
                 findings.push(Finding::new(Weight::Loss, path, what));
             }
         }
     }
-    let control = OfflineControl::read(dir, &options.scratch)?;
+    let control = OfflineControl::read(dir, &options.scratch).map_err(LookError::Offline)?;
     let facts = control.facts();
     seen.push(Seen {
         part: "accounts",
@@ -125,7 +111,7 @@ pub fn check(dir: &Path, options: &CheckOptions, watch: Watch<'_>) -> Result<Che
     })?;
     seen.extend(samples.seen.into_iter().map(|(part, what)| Seen { part, what }));
     findings.extend(samples.findings);
-    leftovers(dir, &mut findings)?;
+    leftovers(dir, &mut findings).map_err(LookError::Tree)?;
     findings.sort_by(|a, b| {
         b.weight.cmp(&a.weight).then_with(|| a.file.cmp(&b.file)).then(a.offset.cmp(&b.offset))
     });

@@ -7,6 +7,7 @@
 
 mod backup;
 mod check;
+mod look;
 mod manifest;
 mod repair;
 mod restore;
@@ -14,6 +15,7 @@ mod tree;
 
 pub use backup::{BackupReport, finish_backup};
 pub use check::{CheckError, CheckOptions, CheckReport, Seen, check};
+pub use look::LookError;
 pub use manifest::{Facts, ManifestError};
 pub use repair::{RepairError, RepairReport, repair};
 pub use restore::{RestoreError, RestoreReport, restore};
@@ -36,3 +38,6 @@ pub struct Progress {
 
 /// Is told how far it is; called often, so it must be quick.
 pub type Watch<'w> = &'w mut dyn FnMut(Progress);
+
+#[cfg(test)]
+mod tests;

@@ -1,32 +1,18 @@
 //! A new folder with what is provably good in a damaged one. The damaged one is not changed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::tree::{self, TreeError};
-use super::{Progress, Seen, Watch};
-use crate::kv::{self, ExportError, Finding, FolderError, OfflineControl, OfflineError, Weight};
+use super::{LookError, Progress, Seen, Watch, look};
+use crate::kv::{ExportError, Finding, OfflineControl, Weight};
 use crate::tsdb;
 
 /// Why nothing was repaired.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
-    /// A server runs on it.
-    #[error("{} is in use ({holder}): stop the server first", dir.display())]
-    InUse {
-        /// The folder.
-        dir: PathBuf,
-        /// Who.
-        holder: String,
-    },
-    /// It is no store, or a newer program's.
+    /// The folder.
     #[error(transparent)]
-    Offline(#[from] OfflineError),
-    /// Its lock cannot be looked at.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    /// The file system refused.
-    #[error(transparent)]
-    Tree(#[from] TreeError),
+    Look(#[from] LookError),
     /// The accounts could not be written.
     #[error("the accounts cannot be saved")]
     Export(#[from] ExportError),
@@ -49,10 +35,8 @@ pub struct RepairReport {
 /// # Errors
 /// [`RepairError`]; what is left in `to` is no data folder: `STORE` comes last.
 pub fn repair(dir: &Path, to: &Path, scratch: &Path, watch: Watch<'_>) -> Result<RepairReport, RepairError> {
-    if let Some(holder) = kv::holder(dir)? {
-        return Err(RepairError::InUse { dir: dir.to_owned(), holder });
-    }
-    let mut control = OfflineControl::read(dir, scratch)?;
+    look::nobody_uses(dir)?;
+    let mut control = OfflineControl::read(dir, scratch).map_err(LookError::Offline)?;
     let mut lost: Vec<Finding> = control.findings().to_vec();
     lost.retain(|finding| finding.weight == Weight::Loss);
     if !lost.is_empty() {
@@ -62,7 +46,7 @@ pub fn repair(dir: &Path, to: &Path, scratch: &Path, watch: Watch<'_>) -> Result
         );
         lost.push(Finding::new(Weight::Loss, "exports", what));
     }
-    tree::make_new(to)?;
+    tree::make_new(to).map_err(LookError::Tree)?;
     let samples = tsdb::repair(dir, to, &mut control, &mut |done| {
         watch(Progress {
             files: done.files,
@@ -71,18 +55,20 @@ pub fn repair(dir: &Path, to: &Path, scratch: &Path, watch: Watch<'_>) -> Result
             bytes_all: done.bytes_all,
         });
     })?;
-    copy_checkpoints(dir, to)?;
+    copy_checkpoints(dir, to).map_err(LookError::Tree)?;
     let export = control.export(to)?;
     let accounts = format!("{} rows after change {}", export.rows, export.seq);
     let mut saved = vec![Seen { part: "accounts", what: accounts }];
     saved.extend(samples.saved.into_iter().map(|(part, what)| Seen { part, what }));
     lost.extend(samples.lost);
-    for name in ["INITIALISED", "master.key", "STORE"] {
-        if dir.join(name).exists() {
-            tree::copy(&dir.join(name), &to.join(name), |_| ())?;
+    for names in [&["INITIALISED", "master.key"][..], &["STORE"]] {
+        for name in names.iter().filter(|name| dir.join(name).exists()) {
+            tree::copy(&dir.join(name), &to.join(name), |_| ()).map_err(LookError::Tree)?;
         }
+        // All names are durable before the one that makes it a data folder.
+        let files = tree::files(to).map_err(LookError::Tree)?;
+        tree::sync_dirs(to, files.into_iter().map(|(path, _)| path)).map_err(LookError::Tree)?;
     }
-    tree::sync_dirs(to, tree::files(to)?.into_iter().map(|(path, _)| path))?;
     Ok(RepairReport { saved, lost })
 }
 

@@ -1,11 +1,13 @@
 //! Files of a folder and its subfolders: listed, linked or copied, hashed, made durable; the path in every error.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
+
+use crate::kv::ops;
 
 /// Files of a folder at most: segments, log files, exports; more is no data folder.
 const FILES_MAX: usize = 1_000_000;
@@ -83,7 +85,7 @@ pub(super) fn is_inside(path: &Path) -> bool {
 
 /// A new folder (0700) that does not exist yet or is empty; its parents must exist.
 pub(super) fn make_new(dir: &Path) -> Result<(), TreeError> {
-    match DirBuilder::new().mode(0o700).create(dir) {
+    match ops::create_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             let mut names = fs::read_dir(dir).map_err(at("list", dir))?;
             let only_lost_and_found = names.all(|entry| entry.is_ok_and(|e| e.file_name() == "lost+found"));
@@ -99,7 +101,7 @@ pub(super) fn make_way(dir: &Path, path: &Path) -> Result<(), TreeError> {
     let mut way = dir.to_owned();
     for part in parent.components() {
         way.push(part);
-        match DirBuilder::new().mode(0o700).create(&way) {
+        match ops::create_dir(&way) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             other => other.map_err(at("create folder", &way))?,
         }
@@ -120,9 +122,14 @@ pub(super) fn sync_dirs(dir: &Path, files: impl Iterator<Item = PathBuf>) -> Res
     let absolute = std::path::absolute(dir).map_err(at("find", dir))?;
     dirs.extend(absolute.parent().map(Path::to_owned));
     for dir in dirs {
-        File::open(&dir).and_then(|d| d.sync_all()).map_err(at("sync", &dir))?;
+        ops::sync_dir(&dir).map_err(at("sync", &dir))?;
     }
     Ok(())
+}
+
+/// Makes a file durable.
+pub(super) fn sync(path: &Path) -> Result<(), TreeError> {
+    File::open(path).and_then(|file| ops::sync_all(&file, path)).map_err(at("sync", path))
 }
 
 /// SHA-256 of a file in hex; `each` is told the bytes of each piece.
@@ -144,7 +151,7 @@ pub(super) fn hash(path: &Path, mut each: impl FnMut(u64)) -> Result<String, Tre
 /// Puts a file at `to` as a second name for the same bytes, or as a copy where the file system has no such names.
 /// For files that nobody writes to any more.
 pub(super) fn link_or_copy(from: &Path, to: &Path) -> Result<(), TreeError> {
-    if fs::hard_link(from, to).is_ok() {
+    if ops::link(from, to).is_ok() {
         return Ok(());
     }
     copy(from, to, |_| ())
@@ -154,34 +161,33 @@ pub(super) fn link_or_copy(from: &Path, to: &Path) -> Result<(), TreeError> {
 pub(super) fn copy(from: &Path, to: &Path, mut each: impl FnMut(u64)) -> Result<(), TreeError> {
     let mut source = File::open(from).map_err(at("open", from))?;
     let length = source.metadata().map_err(at("look at", from))?.size();
-    let mut options = OpenOptions::new();
-    let mut target = options.write(true).create_new(true).mode(0o600).open(to).map_err(at("create", to))?;
+    let target = ops::create_new(to).map_err(at("create", to))?;
     let mut piece = vec![0; PIECE_BYTES];
-    let mut is_hole = false;
+    let (mut place, mut is_hole) = (0, false);
     loop {
         let n = source.read(&mut piece).map_err(at("read", from))?;
         let Some(bytes) = piece.get(..n).filter(|bytes| !bytes.is_empty()) else { break };
         // Log files are zeros to their end: they need no blocks until they are written.
         is_hole = bytes.iter().all(|b| *b == 0);
-        let put =
-            if is_hole { io::Seek::seek_relative(&mut target, n as i64) } else { target.write_all(bytes) };
-        put.map_err(at("write", to))?;
+        if !is_hole {
+            ops::write_at(&target, to, bytes, place).map_err(at("write", to))?;
+        }
+        place += n as u64;
         each(n as u64);
     }
     if is_hole {
-        target.set_len(length).map_err(at("write", to))?;
+        ops::set_len(&target, to, length).map_err(at("write", to))?;
     }
-    target.sync_all().map_err(at("sync", to))
+    ops::sync_all(&target, to).map_err(at("sync", to))
 }
 
 /// Writes a small file so that it is there whole or not at all.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TreeError> {
     let new = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&new);
-    let mut file = opened.map_err(at("create", &new))?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(at("write", &new))?;
-    fs::rename(&new, path).map_err(at("rename", &new))?;
+    let file = ops::create(&new).map_err(at("create", &new))?;
+    ops::write_at(&file, &new, bytes, 0).map_err(at("write", &new))?;
+    ops::sync_all(&file, &new).map_err(at("write", &new))?;
+    ops::rename(&new, path).map_err(at("rename", &new))?;
     let parent = path.parent().unwrap_or(Path::new("."));
-    File::open(parent).and_then(|d| d.sync_all()).map_err(at("sync", parent))
+    ops::sync_dir(parent).map_err(at("sync", parent))
 }

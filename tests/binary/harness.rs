@@ -41,12 +41,18 @@ impl Server {
 
     /// Starts and waits until `/readyz` answers 200.
     pub(crate) fn start(start: &Start<'_>) -> Server {
-        let mut server = Server::spawn(start);
+        let server = Server::spawn(start, "listening on ");
         server.wait_ready();
         server
     }
 
-    fn spawn(start: &Start<'_>) -> Server {
+    /// Starts and waits until its address is bound, which is before the store is open.
+    pub(crate) fn start_early(start: &Start<'_>) -> Server {
+        Server::spawn(start, "health is answered on ")
+    }
+
+    /// `words` stand before the address in the line of the log that is waited for.
+    fn spawn(start: &Start<'_>, words: &'static str) -> Server {
         let mut child =
             command(start).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let stderr = Arc::new(Mutex::new(String::new()));
@@ -55,7 +61,7 @@ impl Server {
         let pipe = child.stderr.take().expect("piped");
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                if let Some((_, url)) = line.split_once("listening on ") {
+                if let Some((_, url)) = line.split_once(words) {
                     let _ = heard.send(url.split_whitespace().next().unwrap_or_default().to_owned());
                 }
                 let mut log = log.lock().expect("unpoisoned");
@@ -76,7 +82,7 @@ impl Server {
         Server { child, url, stdout: Mutex::new(stdout), stderr }
     }
 
-    fn wait_ready(&mut self) {
+    pub(crate) fn wait_ready(&self) {
         let begun = Stopwatch::start();
         loop {
             if self.get("/readyz", &[]).status == 200 {
@@ -135,14 +141,19 @@ impl Server {
     }
 
     /// SIGTERM; answers its exit status.
-    pub(crate) fn terminate(mut self) -> ExitStatus {
+    pub(crate) fn terminate(self) -> ExitStatus {
         self.signal("TERM");
+        self.ended()
+    }
+
+    /// Waits for an end that was asked for; answers its exit status.
+    pub(crate) fn ended(mut self) -> ExitStatus {
         let begun = Stopwatch::start();
         loop {
             if let Some(status) = self.child.try_wait().expect("ours") {
                 return status;
             }
-            assert!(begun.elapsed() < PATIENCE, "SIGTERM did not end it:\n{}", self.log());
+            assert!(begun.elapsed() < PATIENCE, "it did not end:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -15,6 +15,9 @@ impl From<QueryError> for ApiError {
             QueryError::TooManySamples { .. }
             | QueryError::TooManySeries { .. }
             | QueryError::TooMuchMemory { .. } => Code::QueryTooExpensive,
+            QueryError::MemoryBusy { .. } => {
+                return ApiError::new(Code::Busy, error.to_string()).with_retry_after(jittered_retry());
+            }
             QueryError::Timeout => Code::QueryTimeout,
             QueryError::Cancelled => Code::QueryCancelled,
             QueryError::BadQuery(_) => Code::BadExpr,
@@ -59,6 +62,8 @@ impl From<AppendError> for ApiError {
                     .with_retry_after(jittered_retry())
             }
             AppendError::Closed => ApiError::shutting_down(),
+            // Its caller decodes again.
+            AppendError::Guessed => ApiError::internal("a batch was decoded by guessing alone"),
         }
     }
 }
@@ -67,6 +72,9 @@ impl From<DeleteError> for ApiError {
     fn from(error: DeleteError) -> ApiError {
         match error {
             DeleteError::NoSelector => ApiError::new(Code::InvalidParameter, error.to_string()),
+            DeleteError::TooMany { .. } => ApiError::new(Code::AtCapacity, error.to_string())
+                .with("limit", "deletions")
+                .with_retry_after(jittered_retry()),
             DeleteError::Log(refused) => refused.into(),
             DeleteError::Manifest(_) => {
                 tracing::error!("samples were not deleted: {error}");
@@ -102,6 +110,8 @@ mod tests {
             let error = ApiError::from(error);
             assert_eq!((error.code(), error.code().status().as_u16()), (code, 503));
         }
+        // Never sent, and nothing that a sender would drop samples for if it were.
+        assert_eq!(ApiError::from(AppendError::Guessed).code().status().as_u16(), 500);
     }
 
     #[test]
@@ -110,6 +120,7 @@ mod tests {
             (QueryError::TooManySamples { allowed: 1 }, 422, "execution"),
             (QueryError::TooManySeries { found: 2, allowed: 1 }, 422, "execution"),
             (QueryError::TooMuchMemory { needed: 2, allowed: 1 }, 422, "execution"),
+            (QueryError::MemoryBusy { needed: 2, held: 1, allowed: 2 }, 503, "internal"),
             (QueryError::Timeout, 503, "timeout"),
             (QueryError::Cancelled, 503, "internal"),
             (QueryError::BadQuery("x".into()), 400, "bad_data"),

@@ -17,13 +17,13 @@ use super::rejects::Rejects;
 use crate::api::body;
 use crate::api::callers::{Machine, Writing};
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::lanes::{Lane, Lanes};
+use crate::api::lanes::{Lanes, Reply};
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::clock::Clock;
 use crate::ingest::{self, PROTOCOLS, Protocol};
-use crate::model::{Refusal, Timestamp};
-use crate::tsdb::{AppendReport, Durability, Tsdb};
+use crate::model::{Refusal, WriteBatch};
+use crate::tsdb::{AppendError, AppendReport, Appended, Appending, Durability, Tsdb};
 
 /// What writing needs.
 #[derive(Clone, Debug)]
@@ -64,22 +64,15 @@ async fn write(
     let (parts, body) = request.into_parts();
     admit_media(protocol, &parts.headers)?;
     let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;
-    let lanes = deps.lanes.clone();
-    let said = said_durability(&deps.tsdb);
-    let work = move || with_scratch(|scratch| Storing { deps, protocol, writing }.store(&bytes, scratch));
-    lanes.run(Lane::Ingest, work).await??;
-    Ok((StatusCode::NO_CONTENT, [(DURABILITY, said)], Body::empty()).into_response())
+    let storing = Arc::new(Storing { deps, protocol, writing });
+    let begun = Arc::clone(&storing);
+    let work = move |reply| with_scratch(|scratch| begun.begin(&bytes, scratch, reply));
+    let outcome = storing.deps.lanes.run_ingest(work).await?;
+    storing.conclude(outcome)?;
+    Ok((StatusCode::NO_CONTENT, [(DURABILITY, storing.said_durability())], Body::empty()).into_response())
 }
 
 const DURABILITY: HeaderName = HeaderName::from_static("durability");
-
-/// What a 2xx means, in the answer's header.
-fn said_durability(tsdb: &Tsdb) -> HeaderValue {
-    HeaderValue::from_static(match tsdb.durability() {
-        Durability::Interval(_) => "buffered",
-        _ => "synced",
-    })
-}
 
 /// A sender that is told 415 tries another encoding or another version; 400 would make it drop the batch.
 fn admit_media(protocol: &Protocol, headers: &HeaderMap) -> ApiResult<()> {
@@ -108,52 +101,87 @@ fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     })
 }
 
-/// One request on the ingest lane.
+/// One request, from the ingest lane's thread to whichever writes the log, and back.
 struct Storing {
     deps: WriteDeps,
     protocol: &'static Protocol,
     writing: Writing,
 }
 
+type Outcome = Result<Appended, ApiError>;
+
 impl Storing {
-    /// Decodes and appends; remembers what was refused.
-    fn store(mut self, body: &[u8], scratch: &mut Vec<u8>) -> ApiResult<()> {
-        let now = self.deps.clock.now();
-        let Err(Refused { error, series }) = self.try_store(body, scratch, now) else { return Ok(()) };
+    /// Decodes and appends; answers once that is durable, which is after this returns if another thread sees to it.
+    fn begin(self: &Arc<Self>, body: &[u8], scratch: &mut Vec<u8>, reply: Reply<Outcome>) {
+        let appending = match self.prepare(body, scratch) {
+            Ok(appending) => appending,
+            Err(error) => return self.answer(reply, Err(error)),
+        };
+        let storing = Arc::clone(self);
+        let done = move |said: Result<Appended, AppendError>| storing.answer(reply, said.map_err(Into::into));
+        self.deps.tsdb.commit_then(appending, done);
+    }
+
+    fn prepare(&self, body: &[u8], scratch: &mut Vec<u8>) -> ApiResult<Appending> {
+        let Storing { deps, protocol, writing } = self;
+        let ready = |mut batch: WriteBatch<'_>, charged: usize| {
+            let samples = batch.samples.len().saturating_add(batch.histograms.len());
+            writing.charge_samples(samples.saturating_sub(charged))?;
+            batch.forced_labels.clone_from(&writing.forced_labels);
+            Ok((deps.tsdb.prepare(writing.org, &batch, deps.clock.now()), samples))
+        };
+        guess_or_decode(protocol, &deps.limits, body, scratch, ready)
+    }
+
+    fn answer(&self, reply: Reply<Outcome>, outcome: Outcome) {
+        // Nobody waits any more: what was refused is remembered all the same.
+        if let Err(outcome) = reply.send(outcome) {
+            drop(self.conclude(outcome));
+        }
+    }
+
+    /// Remembers what was refused.
+    fn conclude(&self, outcome: Outcome) -> ApiResult<()> {
+        let (error, series) = match outcome.map(Appended::report) {
+            Ok(report) if report.refused == 0 && report.refusals.is_empty() => return Ok(()),
+            Ok(report) => (partly(&report, self.said_durability()), report.refusals),
+            Err(error) => (error, Vec::new()),
+        };
         if let Some(sender) = self.writing.sender() {
             let whole = || {
                 let (code, reason) = (error.code().as_str(), error.detail().to_owned());
                 vec![Refusal { series: String::new(), code, reason }]
             };
             let series = if series.is_empty() { whole() } else { series };
-            self.deps.rejects.note(self.writing.org, &sender, series, now);
+            self.deps.rejects.note(self.writing.org, &sender, series, self.deps.clock.now());
         }
         Err(error)
     }
 
-    fn try_store(&mut self, body: &[u8], scratch: &mut Vec<u8>, now: Timestamp) -> Result<(), Refused> {
-        let Storing { deps, protocol, writing } = self;
-        let mut batch = (protocol.decode)(body, &deps.limits, scratch)?;
-        writing.charge_samples(batch.samples.len().saturating_add(batch.histograms.len()))?;
-        batch.forced_labels = std::mem::take(&mut writing.forced_labels);
-        let report = deps.tsdb.append(writing.org, &batch, now)?;
-        if report.refused == 0 && report.refusals.is_empty() {
-            return Ok(());
-        }
-        Err(Refused { error: partly(&report, said_durability(&deps.tsdb)), series: report.refusals })
+    /// What a 2xx means, in the answer's header.
+    fn said_durability(&self) -> HeaderValue {
+        HeaderValue::from_static(match self.deps.tsdb.durability() {
+            Durability::Interval(_) => "buffered",
+            _ => "synced",
+        })
     }
 }
 
-/// A request that was refused: as a whole, or these of its series.
-struct Refused {
-    error: ApiError,
-    series: Vec<Refusal>,
-}
-
-impl<E: Into<ApiError>> From<E> for Refused {
-    fn from(error: E) -> Refused {
-        Refused { error: error.into(), series: Vec::new() }
-    }
+/// Decodes by guessing, and again without where `prepare` says so. It is told how many samples it was given before, and
+/// answers how many it was given.
+fn guess_or_decode<T>(
+    protocol: &Protocol,
+    limits: &ingest::Limits,
+    body: &[u8],
+    scratch: &mut Vec<u8>,
+    prepare: impl Fn(WriteBatch<'_>, usize) -> ApiResult<(Result<T, AppendError>, usize)>,
+) -> ApiResult<T> {
+    let (prepared, samples) = prepare((protocol.guess)(body, limits, scratch)?, 0)?;
+    let prepared = match prepared {
+        Err(AppendError::Guessed) => prepare((protocol.decode)(body, limits, scratch)?, samples)?.0,
+        prepared => prepared,
+    };
+    Ok(prepared?)
 }
 
 /// 400 for what was refused, with the first of it in the first line: that line is what senders log.
@@ -171,3 +199,6 @@ fn partly(report: &AppendReport, said: HeaderValue) -> ApiError {
         error.with_field(refusal.series.clone(), refusal.code, refusal.reason.clone())
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::progress;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::entropy::Entropy;
-use crate::server::Server;
+use crate::server::{Server, ServerError};
 use crate::telemetry;
 
 use history::Feed;
@@ -47,7 +48,10 @@ const QUESTIONS: [(&str, &str); 4] = [
 pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
     telemetry::start(&settings.log, settings.log_format)?;
     let mut rng = Entropy::system();
-    let mut server = Server::open(settings, Clock::System).context("cannot open the data folder")?;
+    let mut server = match Server::open(settings, Clock::System, progress::start_line()) {
+        Err(ServerError::Stopped) => return Ok(()),
+        opened => opened.context("cannot open the data folder")?,
+    };
     let demo = server.demo_account(EMAIL, ORG, &mut rng).context("cannot make the demo's account")?;
     let feed = Feed::start(server.tsdb(), demo.org, server.clock().now())
         .context("cannot generate the demo's history")?;

@@ -35,6 +35,29 @@ pub(super) fn labels_end(message: &[u8]) -> usize {
     }
 }
 
+/// A sample with a time between 1971 and 2109, as all are sent that were taken lately: 18 bytes.
+const USUAL_BYTES: usize = 18;
+
+/// Splits a message that ends as one with such a sample does into what is before it, and the sample.
+///
+/// What is before it need not be labels, nor the end be a sample: both might be the text of a label. Where what is before
+/// it *is* a run of labels, the next field begins there, and it is this sample, to the end of the message.
+#[inline]
+pub(super) fn looks(message: &[u8]) -> Option<(&[u8], Sample)> {
+    let (before, end) = message.split_last_chunk::<USUAL_BYTES>()?;
+    let &[SAMPLE_TAG, 16, VALUE_TAG, v0, v1, v2, v3, v4, v5, v6, v7, TIME_TAG, ref time @ ..] = end else {
+        return None;
+    };
+    let &[t0, t1, t2, t3, t4, t5] = time;
+    let bytes = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, 0, 0]);
+    // Several samples of one series: all of them are read the other way.
+    let alone =
+        before.last_chunk::<USUAL_BYTES>().is_none_or(|end| !end.starts_with(&[SAMPLE_TAG, 16, VALUE_TAG]));
+    let at = Timestamp::from_ms(gather(bytes).cast_signed());
+    let value = f64::from_le_bytes([v0, v1, v2, v3, v4, v5, v6, v7]);
+    (alone && bytes & 0x8080_8080_8080 == 0x0080_8080_8080).then_some((before, Sample { at, value }))
+}
+
 /// Appends the samples of `run`; false, and nothing is appended, where it is not samples alone or more than `allowed`.
 #[inline]
 pub(super) fn take_samples(run: &[u8], samples: &mut Vec<Sample>, allowed: usize) -> bool {
@@ -164,7 +187,45 @@ mod tests {
         assert!(!take_samples(&message[labels..], &mut samples, 0) && samples.is_empty());
     }
 
+    #[test]
+    fn a_scrape_looks_like_what_it_is_and_two_samples_do_not() {
+        let mut message = Vec::new();
+        label(5, &mut message);
+        let labels = message.len();
+        sample_field(1.5f64.to_bits(), 1_795_000_000_000, &mut message);
+        let (before, sample) = looks(&message).expect("it does");
+        assert_eq!((before.len(), sample.at.as_ms(), sample.value), (labels, 1_795_000_000_000, 1.5));
+        for at in [0, -1, (1 << 35) - 1, 1 << 42] {
+            let mut other = message[..labels].to_vec();
+            sample_field(1.5f64.to_bits(), at, &mut other);
+            assert!(looks(&other).is_none(), "{at}");
+        }
+        sample_field(2.5f64.to_bits(), 1_795_000_015_000, &mut message);
+        assert!(looks(&message).is_none());
+    }
+
     proptest! {
+        #[test]
+        fn where_labels_are_before_it_the_looks_do_not_deceive(
+            labels in prop::collection::vec(0usize..40, 0..4),
+            samples in prop::collection::vec((any::<u64>(), (1i64 << 35)..(1 << 42)), 0..3),
+            change in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+        ) {
+            let mut message = Vec::new();
+            labels.into_iter().for_each(|length| label(length, &mut message));
+            samples.into_iter().for_each(|(bits, at)| sample_field(bits, at, &mut message));
+            if let Some((at, to)) = change.filter(|_| !message.is_empty()) {
+                let at = at.index(message.len());
+                message[at] = to;
+            }
+            if let Some((before, sample)) = looks(&message)
+                && labels_end(before) == before.len()
+            {
+                let samples = vec![(sample.at.as_ms(), sample.value.to_bits())];
+                prop_assert_eq!(general(&message), Ok(Some((before.len(), samples))));
+            }
+        }
+
         #[test]
         fn what_is_read_as_plain_is_what_the_general_reader_reads(
             labels in prop::collection::vec(0usize..300, 0..6),

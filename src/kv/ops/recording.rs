@@ -39,6 +39,8 @@ pub(crate) enum Op {
     /// The names in a directory are durable.
     SyncDir(PathBuf),
     Rename(PathBuf, PathBuf),
+    /// A second name, the latter, for a file.
+    Link(PathBuf, PathBuf),
     /// A file, or a directory with all in it.
     Remove(PathBuf),
     /// The test was answered: from here on this is promised.
@@ -64,6 +66,7 @@ pub(super) fn note(op: impl FnOnce() -> Op) {
         | Op::Sync(path)
         | Op::SyncDir(path)
         | Op::Rename(path, _)
+        | Op::Link(_, path)
         | Op::Remove(path) => path,
         Op::Answered(_) => return,
     };
@@ -426,6 +429,11 @@ impl Disk {
                 } else if let Some(node) = self.seen(a).get(&from).copied() {
                     self.names(b, Naming::Link(to, node));
                     self.names(a, Naming::Unlink(from));
+                }
+            }
+            Op::Link(from, to) => {
+                if let (Some(node), Some((parent, name))) = (self.node(root, from), self.parent(root, to)) {
+                    self.names(parent, Naming::Link(name, node));
                 }
             }
             Op::Remove(path) => {

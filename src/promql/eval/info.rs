@@ -5,6 +5,7 @@
 //! the groups say together is added to a row's labels.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::model::{Labels, METRIC_NAME};
 use crate::promql::QueryError;
@@ -12,7 +13,7 @@ use crate::promql::plan::{InfoNode, Look, Selector};
 use crate::promql::syntax::tree::Span;
 
 use super::Context;
-use super::rows::{Duplicates, Grid, Head, Rows, is_absent};
+use super::rows::{Duplicates, Grid, Head, Point, Rows, is_absent};
 
 /// What identifies a target; upstream knows no others either.
 const IDENTIFYING: [&str; 2] = ["instance", "job"];
@@ -47,7 +48,7 @@ impl Context<'_> {
             let known = groups.get(&target(&head.labels)).filter(|_| !is_info[i]);
             let known = known.map_or(&[][..], |groups| &groups[..]);
             let optional = optional || is_info[i];
-            self.tell(node, &base, i, (&info, known), optional, (&mut out, &mut places))?;
+            self.tell(node, (&base, i), (&info, known, optional), (&mut out, &mut places))?;
         }
         out.settle_all()?;
         out.merged(Duplicates::Merge)
@@ -100,16 +101,15 @@ impl Context<'_> {
     fn tell(
         &self,
         node: &InfoNode,
-        base: &Rows,
-        i: usize,
-        (info, groups): (&Rows, &[Group]),
-        optional: bool,
+        (base, i): (&Rows, usize),
+        (info, groups, optional): (&Rows, &[Group], bool),
         (out, places): (&mut Rows, &mut HashMap<Labels, usize>),
     ) -> Result<(), QueryError> {
         let head = &base.heads[i];
         // Who spoke last, and the row it led to: that changes rarely.
         let mut last: Option<(Vec<Option<usize>>, usize)> = None;
-        for (step, value) in base.row(i).iter().enumerate().filter(|(_, value)| !is_absent(**value)) {
+        for step in 0..base.steps() {
+            let Some(point) = base.point(i, step) else { continue };
             let speakers: Vec<Option<usize>> = groups.iter().map(|group| group.speaker(step)).collect();
             if !optional && speakers.iter().all(Option::is_none) {
                 continue;
@@ -132,8 +132,12 @@ impl Context<'_> {
                     place
                 }
             };
-            if !is_absent(std::mem::replace(&mut out.row_mut(place)[step], *value)) {
+            if out.point(place, step).is_some() {
                 return Err(super::rows::same_labelset());
+            }
+            match point {
+                Point::Float(value) => out.row_mut(place)[step] = value,
+                Point::Histogram(histogram) => out.put_histogram(place, step, Arc::clone(histogram))?,
             }
         }
         Ok(())
@@ -143,11 +147,7 @@ impl Context<'_> {
 /// Steps at which any row has a value: nothing is asked of info series at others.
 fn present(rows: &Rows) -> Vec<bool> {
     let mut present = vec![false; rows.steps()];
-    for (_, row) in rows.iter() {
-        for (value, present) in row.iter().zip(&mut present) {
-            *present |= !is_absent(*value);
-        }
-    }
+    (0..rows.len()).for_each(|i| rows.mark_present(i, &mut present));
     present
 }
 

@@ -105,16 +105,9 @@ fn groups(many: &Rows, one: &Rows, matching: &Matching) -> Vec<Group> {
 fn any_present(rows: &Rows) -> Vec<bool> {
     let mut present = vec![false; rows.steps()];
     for i in 0..rows.len() {
-        mark_present(rows, i, &mut present);
+        rows.mark_present(i, &mut present);
     }
     present
-}
-
-fn mark_present(rows: &Rows, i: usize, present: &mut [bool]) {
-    for (value, present) in rows.row(i).iter().zip(present.iter_mut()) {
-        *present |= !is_absent(*value);
-    }
-    rows.row_histograms(i).for_each(|(step, _)| present[step] = true);
 }
 
 impl Context<'_> {
@@ -288,7 +281,7 @@ impl Context<'_> {
                 self.budget.check()?;
                 mask.fill(false);
                 for left in hidden[i].iter().flat_map(|place| &all[*place].many) {
-                    mark_present(&lhs, *left, &mut mask);
+                    lhs.mark_present(*left, &mut mask);
                 }
                 let target = out.push_paid(head.clone())?;
                 for ((value, hidden), target) in row.iter().zip(&mask).zip(target) {
@@ -303,7 +296,7 @@ impl Context<'_> {
             self.budget.check()?;
             mask.fill(false);
             for right in &group.one {
-                mark_present(rhs, *right, &mut mask);
+                rhs.mark_present(*right, &mut mask);
             }
             for left in &group.many {
                 for (value, there) in lhs.row_mut(*left).iter_mut().zip(&mask) {

@@ -26,8 +26,9 @@ use crate::tsdb::Snapshot;
 
 use super::annotations::Notes;
 use super::budget::Meter;
+use super::explain::Trace;
 use super::functions::seconds;
-use super::plan::{self, MatrixNode, Plan, ScalarNode, VectorNode};
+use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
 use super::{Answer, Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
 
 use rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
@@ -39,21 +40,23 @@ struct Context<'a> {
     budget: &'a Budget<'a>,
     meter: Rc<Meter>,
     notes: RefCell<Notes>,
+    /// Where an explanation is asked for: what each node did.
+    trace: Option<&'a Trace>,
 }
 
-/// Plans and evaluates.
+/// Evaluates what was planned for `query` with these options.
 pub(super) fn run(
+    plan: &Plan,
     query: &Query,
-    snapshot: &Snapshot,
-    options: &Options,
-    budget: &Budget<'_>,
+    (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
+    trace: Option<&Trace>,
 ) -> Result<Answer, QueryError> {
-    let plan = plan::build(query, options)?;
     let notes = RefCell::new(Notes::default());
-    let context = Context { snapshot, options, budget, meter: Meter::new(options.limits), notes };
+    let context =
+        Context { snapshot, options, budget, meter: Meter::new(options.limits, budget), notes, trace };
     let steps = query.steps;
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
-    let value = context.value(&plan, grid, query.instant)?;
+    let value = context.value(plan, grid, query.instant)?;
     let stats = context.meter.stats();
     let mut annotations = context.notes.into_inner().finish(&query.text);
     annotations.warnings.extend(snapshot.warnings());
@@ -98,7 +101,7 @@ impl Context<'_> {
     fn raw(&self, node: &MatrixNode, grid: Grid) -> Result<Vec<MatrixSeries>, QueryError> {
         let mut found: Vec<(Head, Vec<Sample>, Vec<HistogramPoint>)> = Vec::new();
         let mut charge = self.meter.charge();
-        self.each_series(node, grid, &mut |head, all| {
+        self.each_series(node, grid, 0, &mut |head, all| {
             let samples = windows::samples(node, grid.start_ms, &all);
             let native = all.native;
             let (from, to) = node.edges(grid.start_ms);
@@ -190,6 +193,14 @@ impl Context<'_> {
     }
 
     fn vector(&self, node: &VectorNode, grid: Grid) -> Result<Rows, QueryError> {
+        let Some(trace) = self.trace else { return self.vector_of(node, grid) };
+        let before = trace.enter(&self.meter);
+        let rows = self.vector_of(node, grid)?;
+        trace.leave(std::ptr::from_ref(node).addr(), before, rows.len(), &self.meter);
+        Ok(rows)
+    }
+
+    fn vector_of(&self, node: &VectorNode, grid: Grid) -> Result<Rows, QueryError> {
         self.budget.check()?;
         if grid.len == 0 {
             return Ok(Rows::new(&self.meter, 0));
@@ -214,19 +225,10 @@ impl Context<'_> {
                         }
                     }
                 }
-                if rows.has_histograms() {
-                    for i in 0..rows.len() {
-                        for step in 0..grid.len {
-                            if rows.take_histogram(i, step).is_some() {
-                                rows.row_mut(i)[step] = seconds(grid.at(step));
-                            }
-                        }
-                    }
-                    rows = rows.without_empty();
-                }
+                let rows = native::numbered(rows, |step| seconds(grid.at(step)));
                 self.unnamed(rows)
             }
-            VectorNode::Map { run, arg } => {
+            VectorNode::Map { run, arg, .. } => {
                 let mut rows = self.vector(arg, grid)?.without_histograms();
                 for value in rows.values_mut() {
                     if !is_absent(*value) {
@@ -235,7 +237,7 @@ impl Context<'_> {
                 }
                 self.unnamed(rows)
             }
-            VectorNode::MapWith { run, arg, params } => {
+            VectorNode::MapWith { run, arg, params, .. } => {
                 let rows = self.vector(arg, grid)?.without_histograms();
                 let params = self.params(params, grid)?;
                 self.map_with(*run, rows, &params)
@@ -244,12 +246,7 @@ impl Context<'_> {
             VectorNode::Absent { arg, labels } => {
                 let rows = self.vector(arg, grid)?;
                 self.where_absent(labels, grid, |present| {
-                    for (i, (_, row)) in rows.iter().enumerate() {
-                        for (value, present) in row.iter().zip(present.iter_mut()) {
-                            *present |= !is_absent(*value);
-                        }
-                        rows.row_histograms(i).for_each(|(step, _)| present[step] = true);
-                    }
+                    (0..rows.len()).for_each(|i| rows.mark_present(i, present));
                     Ok(())
                 })
             }
@@ -271,7 +268,7 @@ impl Context<'_> {
                 }
                 self.unnamed(rows)
             }
-            VectorNode::OfHistograms { run, arg } => self.of_histograms(*run, self.vector(arg, grid)?),
+            VectorNode::OfHistograms { run, arg, .. } => self.of_histograms(*run, self.vector(arg, grid)?),
             VectorNode::WithScalar(node) => self.with_scalar(node, grid),
             VectorNode::Join(node) => self.join(node, grid),
             VectorNode::Aggregate(node) => self.aggregate(node, grid),

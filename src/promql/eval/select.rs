@@ -38,6 +38,7 @@ impl Context<'_> {
         let mut found = self.snapshot.select(&selector.matchers, range);
         found.retain(|series| admit(&series.labels));
         self.meter.found_series(found.len())?;
+        self.meter.foresee(found.len(), grid.len, self.budget)?;
         let mut rows = Rows::with_room(&self.meter, found.len(), grid.len)?;
         let mut readings = Readings::default();
         for series in found {

@@ -25,11 +25,13 @@ const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
 const NAMES_OF_COUNTERS: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];
 
 impl Context<'_> {
-    /// Calls `visit` for every series that may have samples in any step's window.
+    /// Calls `visit` for every series that may have samples in any step's window. Of each series the caller is going to
+    /// keep `kept` values: room for them is made sure of before the first is read.
     pub(super) fn each_series(
         &self,
         node: &MatrixNode,
         grid: Grid,
+        kept: usize,
         visit: &mut VisitSeries<'_>,
     ) -> Result<(), QueryError> {
         if grid.len == 0 {
@@ -44,6 +46,9 @@ impl Context<'_> {
                     TimeRange::new(Timestamp::from_ms(first.saturating_add(1)), Timestamp::from_ms(last));
                 let found = self.snapshot.select(matchers, range);
                 self.meter.found_series(found.len())?;
+                if kept > 0 {
+                    self.meter.foresee(found.len(), kept, self.budget)?;
+                }
                 let mut readings = Readings::default();
                 for series in found {
                     self.budget.check()?;
@@ -94,7 +99,7 @@ impl Context<'_> {
         grid: Grid,
         visit: &mut VisitWindow<'_>,
     ) -> Result<(), QueryError> {
-        self.each_series(node, grid, &mut |head, samples| {
+        self.each_series(node, grid, 0, &mut |head, samples| {
             let mut places = Places::default();
             let mut native = Places::default();
             for step in 0..grid.len {
@@ -114,10 +119,10 @@ impl Context<'_> {
         let params = self.params(&node.params, grid)?;
         let mut rows = Rows::new(&self.meter, grid.len);
         let kernel = &node.kernel;
-        self.each_series(&node.arg, grid, &mut |head, samples| {
+        self.each_series(&node.arg, grid, grid.len, &mut |head, samples| {
             let row = rows.push_paid(head.clone())?;
             let name = head.labels.metric_name();
-            self.fill_row(node, grid, name, &samples, &params, row)?;
+            self.fill_row(node, grid, (name, &samples), &params, row)?;
             if !samples.native.is_empty() {
                 self.fill_native(node, grid, name, samples, &mut rows)?;
             }
@@ -139,8 +144,7 @@ impl Context<'_> {
         &self,
         node: &WindowNode,
         grid: Grid,
-        name: &str,
-        series: &Samples<'_>,
+        (name, series): (&str, &Samples<'_>),
         params: &[Scalars],
         row: &mut [f64],
     ) -> Result<(), QueryError> {

@@ -81,8 +81,6 @@ pub(super) enum Kernel {
     Native(fn(&FloatHistogram) -> f64),
     /// The planner and the evaluator know it by itself.
     Special(Special),
-    /// It needs something that is not there yet.
-    NotYet(&'static str),
 }
 
 /// A function of one series' window.

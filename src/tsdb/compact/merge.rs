@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use rapidhash::RapidHashMap;
+
 use crate::clock::Stopwatch;
 use crate::model::{Exemplar, Histogram, HistogramColumns, StoreId, TimeRange, Timestamp};
 use crate::tsdb::error::DiskError;
@@ -19,7 +21,7 @@ use crate::tsdb::options::Rest;
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{
     Block, NewSegment, Piece, PieceError, Segment, SegmentDamage, SegmentMeta, SegmentWriteError,
-    SegmentWriter,
+    SegmentWriter, Walk,
 };
 use crate::tsdb::segments::Part;
 use crate::tsdb::side::{exemplars, sealed};
@@ -127,13 +129,103 @@ fn damaged(segment: &Segment, source: SegmentDamage) -> MergeError {
 
 /// A family of one of the sources, being walked.
 struct Rows<'t> {
-    segment: &'t Segment,
+    walk: Walk<'t>,
     /// Place among the sources.
     source: usize,
     family: usize,
     row: usize,
     /// None: at the end.
     id: Option<u32>,
+}
+
+/// No number yet.
+const UNKNOWN: u32 = u32::MAX;
+
+/// By source, label name and value: the writer's number of that value. At most 16 MiB, then they are asked anew.
+#[derive(Default)]
+struct Numbers {
+    known: Vec<Vec<Vec<u32>>>,
+    /// Places for numbers in all of them.
+    places: usize,
+    /// Those of the row at hand.
+    row: Vec<u32>,
+}
+
+impl Numbers {
+    /// Sets the numbers of a row. The writer has begun its family.
+    fn set(&mut self, writer: &mut SegmentWriter, rows: &Rows<'_>, row: usize) -> Result<(), SegmentDamage> {
+        self.row.clear();
+        if self.places > NUMBERS_MAX {
+            self.known.clear();
+            self.places = 0;
+        }
+        if self.known.len() <= rows.source {
+            self.known.resize_with(rows.source + 1, Vec::new);
+        }
+        let Some(known) = self.known.get_mut(rows.source) else { return Ok(()) };
+        let mut failed = None;
+        rows.walk.numbers(row, |name, value| {
+            if known.len() <= name {
+                known.resize_with(name + 1, Vec::new);
+            }
+            let Some(values) = known.get_mut(name) else { return };
+            let place = value as usize;
+            if values.get(place).is_none_or(|number| *number == UNKNOWN) {
+                match rows.walk.segment().value(name, value) {
+                    Ok(text) => {
+                        if values.len() <= place {
+                            self.places += place + 1 - values.len();
+                            values.resize(place + 1, UNKNOWN);
+                        }
+                        if let Some(slot) = values.get_mut(place) {
+                            *slot = writer.number(self.row.len(), &text);
+                        }
+                    }
+                    Err(damage) => failed = failed.take().or(Some(damage)),
+                }
+            }
+            self.row.push(values.get(place).copied().unwrap_or(UNKNOWN));
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+const NUMBERS_MAX: usize = 4 << 20;
+
+/// The times of blocks that many series share, so that each is decoded once: 2 MiB of them, then they are read anew.
+#[derive(Default)]
+struct SharedTimes {
+    /// By source and place of the block.
+    known: RapidHashMap<(usize, u64), Range<usize>>,
+    times: Vec<i64>,
+}
+
+const SHARED_MAX: usize = 1 << 18;
+
+impl SharedTimes {
+    /// Appends the times of a block to `out`.
+    fn read(
+        &mut self,
+        (source, segment): (usize, &Segment),
+        block: &Block<'_>,
+        out: &mut Vec<i64>,
+    ) -> Result<(), SegmentDamage> {
+        let key = (source, block.time_place);
+        if let Some(times) = self.known.get(&key).and_then(|range| self.times.get(range.clone())) {
+            out.extend_from_slice(times);
+            return Ok(());
+        }
+        let start = out.len();
+        segment.times(block, out)?;
+        let times = out.get(start..).unwrap_or_default();
+        if self.times.len() + times.len() > SHARED_MAX {
+            self.known.clear();
+            self.times.clear();
+        }
+        self.known.insert(key, self.times.len()..self.times.len() + times.len());
+        self.times.extend_from_slice(times);
+        Ok(())
+    }
 }
 
 /// A series in one of the sources.
@@ -143,6 +235,8 @@ struct Place<'t> {
     source: usize,
     family: usize,
     row: usize,
+    /// Which of the rows that are walked.
+    walked: usize,
     first: i64,
     last: i64,
 }
@@ -163,6 +257,7 @@ struct Arena {
     times: Vec<i64>,
     bits: Vec<u64>,
     all: Vec<(i64, u64)>,
+    shared: SharedTimes,
 }
 
 /// Everything of the sources; `written` gets what is finished, even where it fails.
@@ -178,14 +273,34 @@ pub(super) fn merge(
     }
     let Some(width) = merge.cut_ms else {
         let ends = (true, true);
-        return Window { merge, from: i64::MIN, to: i64::MAX, ends, writer: None, pace, written }.run();
+        return Window {
+            merge,
+            from: i64::MIN,
+            to: i64::MAX,
+            ends,
+            writer: None,
+            numbers: Numbers::default(),
+            pace,
+            written,
+        }
+        .run();
     };
     // As many as the planner counted: a few.
     for number in least.div_euclid(width)..=most.div_euclid(width) {
         let from = number.saturating_mul(width);
         let to = from.saturating_add(width - 1);
         let ends = (number == least.div_euclid(width), number == most.div_euclid(width));
-        Window { merge, from, to, ends, writer: None, pace: &mut *pace, written: &mut *written }.run()?;
+        Window {
+            merge,
+            from,
+            to,
+            ends,
+            writer: None,
+            numbers: Numbers::default(),
+            pace: &mut *pace,
+            written: &mut *written,
+        }
+        .run()?;
     }
     Ok(())
 }
@@ -198,6 +313,8 @@ struct Window<'t, 'm, 'p> {
     /// Whether it is the first, and the last.
     ends: (bool, bool),
     writer: Option<SegmentWriter>,
+    /// Of the values of that writer.
+    numbers: Numbers,
     pace: &'m mut Pace<'p>,
     written: &'m mut Vec<SegmentMeta>,
 }
@@ -232,8 +349,9 @@ impl<'t> Window<'t, '_, '_> {
             for (source, cursor) in cursors.iter_mut().enumerate() {
                 if cursor.key.as_ref() == Some(&key) {
                     let (segment, family) = (cursor.segment, cursor.family);
-                    let id = segment.ids(family).and_then(|ids| ids.get(0));
-                    rows.push(Rows { segment, source, family, row: 0, id });
+                    let walk = segment.walk(family).map_err(|damage| damaged(segment, damage))?;
+                    let id = walk.id(0);
+                    rows.push(Rows { walk, source, family, row: 0, id });
                     cursor.next()?;
                 }
             }
@@ -323,23 +441,19 @@ impl<'t> Window<'t, '_, '_> {
         let mut places: Vec<Place<'t>> = Vec::new();
         while let Some(id) = rows.iter().filter_map(|row| row.id).min() {
             places.clear();
-            for rows in rows.iter_mut().filter(|rows| rows.id == Some(id)) {
-                let Rows { segment, source, family, row, .. } = *rows;
+            for (walked, rows) in rows.iter_mut().enumerate().filter(|(_, rows)| rows.id == Some(id)) {
+                let Rows { source, family, row, .. } = *rows;
+                let segment = rows.walk.segment();
                 if let Some((first, last)) =
-                    segment.span(family, row).filter(|(a, b)| *a <= self.to && self.from <= *b)
+                    rows.walk.span(row).filter(|(a, b)| *a <= self.to && self.from <= *b)
                 {
-                    places.push(Place { segment, source, family, row, first, last });
+                    places.push(Place { segment, source, family, row, walked, first, last });
                 }
                 rows.row += 1;
-                rows.id = segment.ids(family).and_then(|ids| ids.get(rows.row));
+                rows.id = rows.walk.id(rows.row);
             }
-            let Some(last) = places.last() else { continue };
-            let values = last
-                .segment
-                .series_values(last.family, last.row)
-                .map_err(|damage| damaged(last.segment, damage))?;
-            let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            let mut runs = self.runs(id, &mut places, arena)?;
+            let Some(named) = places.last().copied() else { continue };
+            let mut runs = self.runs(id, rows, &mut places, arena)?;
             if runs.is_empty() {
                 continue;
             }
@@ -349,18 +463,21 @@ impl<'t> Window<'t, '_, '_> {
                 self.written.push(writer.finish()?);
                 begun = false;
             }
-            let mut writer = match self.writer.take() {
-                Some(writer) => writer,
-                None => self.create()?,
-            };
+            if self.writer.is_none() {
+                self.numbers = Numbers::default();
+                self.writer = Some(self.create()?);
+            }
+            // A writer is large: it stays where it is.
+            let Some(writer) = &mut self.writer else { continue };
             let before = writer.data_bytes();
             if !std::mem::replace(&mut begun, true) {
                 writer.family(&names)?;
             }
-            let put = put(&mut writer, id, &values, &mut runs, arena);
+            if let Some(rows) = rows.get(named.walked) {
+                self.numbers.set(writer, rows, named.row).map_err(|damage| damaged(named.segment, damage))?;
+            }
+            put(writer, id, &self.numbers.row, &mut runs, arena)?;
             let bytes = writer.data_bytes() - before;
-            self.writer = Some(writer);
-            put?;
             self.pace.wrote(bytes);
         }
         Ok(())
@@ -373,7 +490,13 @@ impl<'t> Window<'t, '_, '_> {
     }
 
     /// What is to be written of a series, in order of time.
-    fn runs(&self, id: u32, places: &mut [Place<'t>], arena: &mut Arena) -> Result<Vec<Run<'t>>, MergeError> {
+    fn runs(
+        &self,
+        id: u32,
+        rows: &[Rows<'t>],
+        places: &mut [Place<'t>],
+        arena: &mut Arena,
+    ) -> Result<Vec<Run<'t>>, MergeError> {
         arena.times.clear();
         arena.bits.clear();
         let mut runs = Vec::new();
@@ -393,7 +516,8 @@ impl<'t> Window<'t, '_, '_> {
         }
         for place in in_time {
             let (from, to) = (self.from, self.to);
-            let walk = place.segment.each_block(place.family, place.row, |_, block| {
+            let Some(walked) = rows.get(place.walked) else { continue };
+            let walk = walked.walk.each_block(place.row, |_, block| {
                 if block.last < from {
                     return Ok(true);
                 }
@@ -409,13 +533,14 @@ impl<'t> Window<'t, '_, '_> {
                 // A few samples that wait for more take the next block with them.
                 let joins = waiting > 0 && waiting < BLOCK_SMALL && waiting + block.count <= BLOCK_SAMPLES;
                 if whole && block.count >= BLOCK_SMALL && !joins {
-                    place.segment.times(&block, &mut arena.times)?;
+                    arena.shared.read((place.source, place.segment), &block, &mut arena.times)?;
                     runs.push(Run::Block(start..arena.times.len(), place.segment, block));
                     return Ok(true);
                 }
                 arena.columns.times.clear();
                 arena.columns.values.clear();
-                place.segment.decode(id, &block, &mut arena.columns)?;
+                arena.shared.read((place.source, place.segment), &block, &mut arena.columns.times)?;
+                place.segment.values(id, &block, &mut arena.columns.values)?;
                 let SampleColumns { times, values } = &arena.columns;
                 let first = times.partition_point(|at| *at < from);
                 let end = times.partition_point(|at| *at <= to);
@@ -481,7 +606,7 @@ impl<'t> Window<'t, '_, '_> {
 fn put(
     writer: &mut SegmentWriter,
     id: u32,
-    values: &[&str],
+    numbers: &[u32],
     runs: &mut [Run<'_>],
     arena: &Arena,
 ) -> Result<(), MergeError> {
@@ -495,7 +620,7 @@ fn put(
             Run::Block(at, _, block) => Piece::Block { times: times(at), bytes: block.values },
         })
         .collect();
-    writer.pieces(id, values, &pieces).map_err(|e| match e {
+    writer.numbered(id, numbers, &pieces).map_err(|e| match e {
         PieceError::Write(e) => MergeError::Write(e),
         PieceError::Damaged { piece, damage } => match runs.get(piece) {
             Some(Run::Block(_, segment, block)) => damaged(segment, segment.value_damage(block, damage)),

@@ -11,6 +11,7 @@
 //! A crash before 3 leaves files that name the segments they replace, which are all listed: the next start removes them.
 //! After it, the next start removes the sources.
 
+mod deletions;
 mod merge;
 mod plan;
 
@@ -26,7 +27,9 @@ use super::store::OrgStore;
 use super::{Sink, Tsdb};
 use crate::kv::with_sources;
 use crate::model::{OrgId, Timestamp};
+use deletions::{Age, Waiting};
 use merge::{Merge, MergeError, Pace};
+pub(super) use plan::rank;
 use plan::{Job, View, Zeal};
 
 /// Jobs of one call at most, so that a plan that never ends is noticed and not followed.
@@ -77,6 +80,9 @@ pub enum UpkeepError {
     /// The list of segments was not changed.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// The log was not trimmed after deletions were carried out.
+    #[error("what was deleted stays in the log: {0}")]
+    Trim(String),
     /// The record of a dropped organisation was not made durable.
     #[error("the record was not written")]
     Log(#[source] AppendError),
@@ -90,6 +96,7 @@ pub enum UpkeepError {
 pub(super) struct Compactor {
     /// Segments that could not be merged: they are not tried again before the next start.
     failed: BTreeSet<(OrgId, u64)>,
+    waiting: Waiting,
 }
 
 /// What upkeep needs of a store that writes.
@@ -116,30 +123,63 @@ impl Tsdb {
     }
 
     /// Does what is due: drops what retention lets go of, removes files that nobody reads any more, and merges segments
-    /// in one job at most. To be asked every ten seconds; does nothing while another call is at work.
+    /// of each organisation in one job at most. To be asked every ten seconds; does nothing while another call is at work.
     ///
     /// # Errors
-    /// [`UpkeepError`]; what was done before it stays done.
+    /// [`UpkeepError`] of the first organisation where it failed; what is due for the others is done.
     pub fn maintain(&self, now: Timestamp) -> Result<UpkeepReport, UpkeepError> {
         let mut report = UpkeepReport::default();
         let Ok(place) = self.place() else { return Ok(report) };
         let Ok(mut compactor) = self.compactor.try_lock() else { return Ok(report) };
         self.finish_drops(place)?;
-        for store in self.stores.all() {
-            self.expire(place, &store, now, &mut report)?;
-            self.sweep(place, &store, &mut report)?;
-        }
-        for store in self.stores.all() {
-            if let Some(job) = next_job(&store, &compactor, Zeal::Due) {
-                let mut pace = Pace::new(Some(&self.options.rest));
-                let shelf = Shelf { place, store: &store };
-                self.run_job(shelf, &job, &mut compactor, &mut pace, &mut report)?;
-                self.forget_tombstones(place, &store)?;
-                self.sweep(place, &store, &mut report)?;
-                break;
+        let all = self.stores.all();
+        compactor.waiting.look(&all, now);
+        let mut failed = None;
+        // One whose disk space or control fails holds nobody else up.
+        for store in &all {
+            match self.keep_up(place, store, now, &mut report) {
+                Err(UpkeepError::Stopped) => return Err(UpkeepError::Stopped),
+                done => failed = failed.or(done.err()),
             }
         }
-        Ok(report)
+        for store in &all {
+            match self.one_job(Shelf { place, store }, now, &mut compactor, &mut report) {
+                Err(UpkeepError::Stopped) => return Err(UpkeepError::Stopped),
+                done => failed = failed.or(done.err()),
+            }
+        }
+        if let Some(seq) = compactor.waiting.in_the_log(&all, place.manifest.log_begin()?.seq, now) {
+            let gone = self.let_records_go(seq).map_err(|e| UpkeepError::Trim(with_sources(&e)));
+            failed = failed.or(gone.err());
+        }
+        failed.map_or(Ok(report), Err)
+    }
+
+    fn keep_up(
+        &self,
+        place: Place<'_>,
+        store: &Arc<OrgStore>,
+        now: Timestamp,
+        report: &mut UpkeepReport,
+    ) -> Result<(), UpkeepError> {
+        self.expire(place, store, now, report)?;
+        self.forget_tombstones(place, store)?;
+        self.sweep(place, store, report)
+    }
+
+    /// What is due for one organisation, if anything.
+    fn one_job(
+        &self,
+        shelf: Shelf<'_>,
+        now: Timestamp,
+        compactor: &mut Compactor,
+        report: &mut UpkeepReport,
+    ) -> Result<(), UpkeepError> {
+        let Some(job) = next_job(shelf.store, compactor, Zeal::Due, now) else { return Ok(()) };
+        let mut pace = Pace::new(Some(&self.options.rest));
+        self.run_job(shelf, &job, compactor, &mut pace, report)?;
+        self.forget_tombstones(shelf.place, shelf.store)?;
+        self.sweep(shelf.place, shelf.store, report)
     }
 
     /// Merges segments until each day is one, today included, as fast as it goes; waits for a job under way.
@@ -169,7 +209,7 @@ impl Tsdb {
     ) -> Result<(), UpkeepError> {
         self.expire(place, store, now, report)?;
         for _ in 0..JOBS_MAX {
-            let Some(job) = next_job(store, compactor, Zeal::All) else { break };
+            let Some(job) = next_job(store, compactor, Zeal::All, now) else { break };
             self.run_job(Shelf { place, store }, &job, compactor, &mut Pace::new(None), report)?;
         }
         self.forget_tombstones(place, store)?;
@@ -295,26 +335,24 @@ impl Tsdb {
     /// Removes tombstones that nothing needs any more: no segment holds what they hide, and the log has no record so old.
     fn forget_tombstones(&self, place: Place<'_>, store: &OrgStore) -> Result<(), UpkeepError> {
         let set = store.segments();
+        if set.tombstones.is_empty() {
+            return Ok(());
+        }
         let begin = place.manifest.log_begin()?.seq;
         let idle = |tombstone: &Tombstone| {
             tombstone.upto_seq < begin && !set.metas().iter().any(|meta| tombstone.masks(meta))
         };
-        let numbers: Vec<u64> = set
-            .tombstones
-            .iter()
-            .filter(|(_, tombstone)| idle(tombstone))
-            .map(|(number, _)| *number)
-            .take(32)
-            .collect();
-        if numbers.is_empty() {
-            return Ok(());
+        let idle = set.tombstones.iter().filter(|(_, tombstone)| idle(tombstone));
+        let numbers: Vec<u64> = idle.map(|(number, _)| *number).collect();
+        // A commit takes 64 rows.
+        for numbers in numbers.chunks(48) {
+            let change = Change { remove_tombstones: numbers.to_vec(), ..Change::default() };
+            store.change_segments(place.manifest, change, |now| {
+                let mut next = now.clone();
+                next.tombstones.retain(|(number, _)| !numbers.contains(number));
+                next
+            })?;
         }
-        let change = Change { remove_tombstones: numbers.clone(), ..Change::default() };
-        store.change_segments(place.manifest, change, |now| {
-            let mut next = now.clone();
-            next.tombstones.retain(|(number, _)| !numbers.contains(number));
-            next
-        })?;
         Ok(())
     }
 
@@ -372,21 +410,34 @@ pub(super) fn retire(store: &OrgStore, folder: &Folder, parts: &[Arc<Part>], rea
     store.obsolete.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
 }
 
-fn next_job(store: &OrgStore, compactor: &Compactor, zeal: Zeal) -> Option<Job> {
+fn next_job(store: &OrgStore, compactor: &Compactor, zeal: Zeal, now: Timestamp) -> Option<Job> {
     // Floats and histograms are never in one segment.
-    job_among(store, compactor, zeal, 0).or_else(|| job_among(store, compactor, zeal, HISTOGRAMS))
+    let mut kinds = [0, HISTOGRAMS].into_iter();
+    kinds.find_map(|kind| job_among(store, compactor, (zeal, kind), now))
 }
 
-fn job_among(store: &OrgStore, compactor: &Compactor, zeal: Zeal, kind: u8) -> Option<Job> {
+fn job_among(
+    store: &OrgStore,
+    compactor: &Compactor,
+    (zeal, kind): (Zeal, u8),
+    now: Timestamp,
+) -> Option<Job> {
     let set = store.segments();
     let mut segments = set.metas();
     segments.retain(|meta| meta.flags & HISTOGRAMS == kind);
     let mut avoid: BTreeSet<u64> = set.bad.iter().map(|bad| bad.meta.seq).collect();
     avoid.extend(compactor.failed.iter().filter(|(org, _)| *org == store.org).map(|(_, seq)| *seq));
-    let tombstones: Vec<&Tombstone> = set.tombstones.iter().map(|(_, tombstone)| &**tombstone).collect();
+    let of_age = |least: Age| -> Vec<&Tombstone> {
+        let ages = set.tombstones.iter().map(|(number, tombstone)| {
+            (compactor.waiting.age((store.org, *number), set.tombstones.len(), now), &**tombstone)
+        });
+        ages.filter(|(age, _)| *age >= least).map(|(_, tombstone)| tombstone).collect()
+    };
+    let overdue = of_age(Age::Overdue);
+    let due = of_age(if zeal == Zeal::All { Age::Fresh } else { Age::Due });
     let view =
-        View { segments: &segments, sealed_until: set.sealed_until, tombstones: &tombstones, avoid: &avoid };
-    plan::plan(view, zeal)
+        |tombstones| View { segments: &segments, sealed_until: set.sealed_until, tombstones, avoid: &avoid };
+    plan::tombstone_job(view(&overdue)).or_else(|| plan::plan(view(&due), zeal))
 }
 
 fn what_comes_out(org: OrgId, job: &Job, set: &SegmentSet, sources: &[Arc<Part>]) -> NewSegment {

@@ -32,6 +32,7 @@ pub(super) struct View<'a> {
     pub(super) segments: &'a [&'a SegmentMeta],
     /// Everything before this is sealed.
     pub(super) sealed_until: i64,
+    /// Deletions that are to be carried out.
     pub(super) tombstones: &'a [&'a Tombstone],
     /// Segments that cannot be read: they are left alone, and so is what depends on them.
     pub(super) avoid: &'a BTreeSet<u64>,
@@ -149,7 +150,7 @@ fn hours_job(view: View<'_>, day: i64) -> Option<Job> {
 }
 
 /// A segment that still holds what was deleted.
-fn tombstone_job(view: View<'_>) -> Option<Job> {
+pub(super) fn tombstone_job(view: View<'_>) -> Option<Job> {
     let masked = |meta: &&&SegmentMeta| view.tombstones.iter().any(|tombstone| tombstone.masks(meta));
     let usable = |meta: &&SegmentMeta| !view.avoid.contains(&meta.seq);
     view.segments
@@ -178,7 +179,7 @@ fn job(view: View<'_>, members: &[&SegmentMeta], level: u8, why: &'static str) -
 }
 
 /// Who wins over whom.
-const fn rank(meta: &SegmentMeta) -> (u64, u64) {
+pub(in crate::tsdb) const fn rank(meta: &SegmentMeta) -> (u64, u64) {
     (meta.last_log_seq, meta.seq)
 }
 

@@ -7,13 +7,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::SealError;
 use crate::clock::Stopwatch;
 use crate::kv::with_sources;
-use crate::model::{Histogram, HistogramColumns, Labels, OrgId, StoreId};
+use crate::model::{Histogram, HistogramColumns, OrgId, StoreId};
 use crate::tsdb::options::Rest;
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{HISTOGRAMS, LATE, NewSegment, SegmentMeta, SegmentWriteError, SegmentWriter};
@@ -151,6 +152,7 @@ fn write_kind(
             wanted,
             open: BTreeMap::new(),
             later: BTreeSet::new(),
+            numbers: Vec::new(),
         };
         let run = if beside { pass.run_beside(pace) } else { pass.run(pace) };
         let later = match run {
@@ -181,13 +183,91 @@ struct Pass<'t> {
     open: BTreeMap<Piece, Open>,
     /// Pieces that were seen and are for another pass.
     later: BTreeSet<Piece>,
+    /// Those of the values at hand.
+    numbers: Vec<u32>,
 }
 
 struct Open {
     writer: SegmentWriter,
     family: Option<usize>,
+    /// By code of the label name and code of the value: the writer's number of that value.
+    numbers: Vec<Vec<u32>>,
     /// Those that were full.
     finished: Vec<SegmentMeta>,
+}
+
+/// No number yet.
+const UNKNOWN: u32 = u32::MAX;
+
+impl Open {
+    fn new(writer: SegmentWriter, finished: Vec<SegmentMeta>) -> Open {
+        Open { writer, family: None, numbers: Vec::new(), finished }
+    }
+
+    /// The writer's numbers of a row's values, in `numbers`.
+    fn number(&mut self, store: &OrgStore, row: &Row, numbers: &mut Vec<u32>) {
+        numbers.clear();
+        for (place, (name, code)) in row.names.iter().zip(&row.codes).enumerate() {
+            let (name, code) = (*name as usize, *code as usize);
+            let known = self.numbers.get(name).and_then(|numbers| numbers.get(code)).copied();
+            if let Some(number) = known.filter(|number| *number != UNKNOWN) {
+                numbers.push(number);
+                continue;
+            }
+            let text = row.value(store, place);
+            let number = self.writer.number(place, &text);
+            if self.numbers.len() <= name {
+                self.numbers.resize_with(name + 1, Vec::new);
+            }
+            if let Some(known) = self.numbers.get_mut(name) {
+                if known.len() <= code {
+                    known.resize(code + 1, UNKNOWN);
+                }
+                if let Some(slot) = known.get_mut(code) {
+                    *slot = number;
+                }
+            }
+            numbers.push(number);
+        }
+    }
+}
+
+/// The labels of a series as the table has them.
+#[derive(Default)]
+struct Row {
+    family: usize,
+    /// Codes of the label names, ascending by their texts.
+    names: Vec<u32>,
+    /// Codes of the values.
+    codes: Vec<u32>,
+}
+
+impl Row {
+    /// Takes the labels of a series; answers whether it is in the family. `near` is the row to look at first.
+    fn set(&mut self, store: &OrgStore, (family, id): (usize, u32), near: usize) -> bool {
+        let table = store.table();
+        let Some(found) = table.families.get(family) else { return false };
+        let row = if found.ids.get(near) == Some(&id) { Ok(near) } else { found.ids.binary_search(&id) };
+        let Ok(row) = row else { return false };
+        self.family = family;
+        self.names.clear();
+        self.names.extend_from_slice(&found.names);
+        self.codes.clear();
+        self.codes.extend(found.columns.iter().filter_map(|column| column.code(row)));
+        self.names.len() == self.codes.len()
+    }
+
+    fn names(&self, store: &OrgStore) -> Vec<Arc<str>> {
+        let table = store.table();
+        self.names.iter().filter_map(|name| table.names.text(*name).map(Arc::clone)).collect()
+    }
+
+    fn value(&self, store: &OrgStore, place: usize) -> Arc<str> {
+        let table = store.table();
+        let codes = self.names.get(place).zip(self.codes.get(place));
+        let text = codes.and_then(|(name, code)| table.values(*name)?.text(*code));
+        text.map_or_else(Arc::default, Arc::clone)
+    }
 }
 
 impl Pass<'_> {
@@ -195,19 +275,22 @@ impl Pass<'_> {
         let mut watch = Stopwatch::start();
         let mut columns = SampleColumns::default();
         let mut bits = Vec::new();
+        let mut row = Row::default();
         let families = self.store.table().families.len();
         for family in 0..families {
-            for id in self.ids(family) {
+            for (near, id) in self.ids(family).into_iter().enumerate() {
                 columns.times.clear();
                 columns.values.clear();
                 self.store.head.copy_closed(id, &mut columns);
                 if columns.times.is_empty() {
                     continue;
                 }
-                let Some(labels) = self.store.table().labels(id) else { continue };
+                if !row.set(self.store, (family, id), near) {
+                    continue;
+                }
                 bits.clear();
                 bits.extend(columns.values.iter().map(|value| value.to_bits()));
-                self.series(family, id, &labels, &columns.times, &bits)?;
+                self.series(id, &row, &columns.times, &bits)?;
                 pace.rest(&mut watch);
             }
         }
@@ -219,6 +302,7 @@ impl Pass<'_> {
         let mut watch = Stopwatch::start();
         let closed = self.store.side.closed_series();
         let (mut histograms, mut starts, mut bits) = (HistogramColumns::default(), Vec::new(), Vec::new());
+        let mut row = Row::default();
         let families = self.store.table().families.len();
         for family in 0..families {
             for id in self.ids(family).into_iter().filter(|id| closed.binary_search(id).is_ok()) {
@@ -226,9 +310,11 @@ impl Pass<'_> {
                 starts.clear();
                 bits.clear();
                 self.store.side.copy_closed(id, &mut histograms, &mut starts);
-                let Some(labels) = self.store.table().labels(id) else { continue };
+                if !row.set(self.store, (family, id), 0) {
+                    continue;
+                }
                 bits.extend(histograms.histograms.iter().map(|histogram| histogram.count().to_bits()));
-                self.series(family, id, &labels, &histograms.times, &bits)?;
+                self.series(id, &row, &histograms.times, &bits)?;
                 for (piece, span, run) in self.runs(&histograms, &starts) {
                     self.put_run(piece, id, &run, span)?;
                 }
@@ -283,14 +369,7 @@ impl Pass<'_> {
         ids
     }
 
-    fn series(
-        &mut self,
-        family: usize,
-        id: u32,
-        labels: &Labels,
-        times: &[i64],
-        bits: &[u64],
-    ) -> Result<(), SealError> {
+    fn series(&mut self, id: u32, row: &Row, times: &[i64], bits: &[u64]) -> Result<(), SealError> {
         let (mut times, mut bits) = (times, bits);
         while let Some(first) = times.first() {
             let piece = self.cuts.piece(*first);
@@ -301,7 +380,7 @@ impl Pass<'_> {
                 return Ok(());
             };
             (times, bits) = (rest_times, rest_bits);
-            self.put(piece, family, id, labels, (these_times, these_bits))?;
+            self.put(piece, id, row, (these_times, these_bits))?;
         }
         Ok(())
     }
@@ -309,22 +388,25 @@ impl Pass<'_> {
     fn put(
         &mut self,
         piece: Piece,
-        family: usize,
         id: u32,
-        labels: &Labels,
+        row: &Row,
         (times, bits): (&[i64], &[u64]),
     ) -> Result<(), SealError> {
-        let org = self.store.org;
+        let (org, store) = (self.store.org, self.store);
+        let mut numbers = std::mem::take(&mut self.numbers);
         let Some(open) = self.writer_of(piece)? else { return Ok(()) };
         let mut write = || {
-            if open.family.replace(family) != Some(family) {
-                let names: Vec<&str> = labels.iter().map(|label| &*label.name).collect();
+            if open.family.replace(row.family) != Some(row.family) {
+                let names = row.names(store);
+                let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
                 open.writer.family(&names)?;
             }
-            let values: Vec<&str> = labels.iter().map(|label| &*label.value).collect();
-            open.writer.series(id, &values, times, bits)
+            open.number(store, row, &mut numbers);
+            open.writer.series_numbered(id, &numbers, times, bits)
         };
-        write().map_err(|e| failed(org, e))
+        let written = write();
+        self.numbers = numbers;
+        written.map_err(|e| failed(org, e))
     }
 
     /// The writer of a piece; none where the piece is for another pass.
@@ -338,16 +420,19 @@ impl Pass<'_> {
             return Ok(None);
         }
         let org = self.store.org;
-        let open = match self.open.remove(&piece) {
-            Some(open) if open.writer.is_full() => {
-                let mut finished = open.finished;
-                finished.push(open.writer.finish().map_err(|e| failed(org, e))?);
-                Open { writer: self.create(piece)?, family: None, finished }
-            }
-            Some(open) => open,
-            None => Open { writer: self.create(piece)?, family: None, finished: Vec::new() },
-        };
-        Ok(Some(self.open.entry(piece).or_insert(open)))
+        // A writer is large: it is moved only where another one begins.
+        if self.open.get(&piece).is_none_or(|open| open.writer.is_full()) {
+            let open = match self.open.remove(&piece) {
+                Some(open) => {
+                    let mut finished = open.finished;
+                    finished.push(open.writer.finish().map_err(|e| failed(org, e))?);
+                    Open::new(self.create(piece)?, finished)
+                }
+                None => Open::new(self.create(piece)?, Vec::new()),
+            };
+            self.open.insert(piece, open);
+        }
+        Ok(self.open.get_mut(&piece))
     }
 
     fn create(&self, piece: Piece) -> Result<SegmentWriter, SealError> {

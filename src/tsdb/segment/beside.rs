@@ -107,6 +107,20 @@ impl<'a> Beside<'a> {
 
     /// The run of a series, verified.
     pub(super) fn run(&self, id: u32) -> Result<Option<&'a [u8]>, Damage> {
+        let Some((run, crc, place)) = self.place_of(id)? else { return Ok(None) };
+        if run_crc(id, run) != crc {
+            return Err(Damage::new(place, "wrong checksum of histograms"));
+        }
+        Ok(Some(run))
+    }
+
+    /// The run of a series as it is: for those who look for what is good in a damaged one.
+    pub(super) fn unverified(&self, id: u32) -> Option<&'a [u8]> {
+        self.place_of(id).ok().flatten().map(|(run, ..)| run)
+    }
+
+    /// A run, the checksum that it should have, and where it begins.
+    fn place_of(&self, id: u32) -> Result<Option<(&'a [u8], u32, usize)>, Damage> {
         let (mut start, mut end) = (0, self.len());
         while start < end {
             let middle = usize::midpoint(start, end);
@@ -119,9 +133,6 @@ impl<'a> Beside<'a> {
         let place = usize::try_from(entry.offset).unwrap_or(usize::MAX);
         let run = place.checked_add(entry.bytes as usize).and_then(|after| self.runs.get(place..after));
         let run = run.ok_or_else(|| Damage::new(place, "a run beyond its section"))?;
-        if run_crc(id, run) != entry.crc {
-            return Err(Damage::new(place, "wrong checksum of histograms"));
-        }
-        Ok(Some(run))
+        Ok(Some((run, entry.crc, place)))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rapidhash::v3::rapidhash_v3;
+use rapidhash::RapidHashMap;
 
 use super::SegmentWriteError;
 use super::block::{put_times, times_of};
@@ -18,18 +18,18 @@ use crate::tsdb::bytes::put_varint;
 struct Texts {
     texts: Vec<Arc<str>>,
     numbers: HashMap<Arc<str>, u32>,
-    bytes: usize,
 }
 
 impl Texts {
-    fn number(&mut self, text: &str) -> u32 {
+    /// `bytes` grows by the memory of a new one.
+    fn number(&mut self, text: &str, bytes: &mut usize) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
         }
         // Memory ends long before the numbers do.
         let number = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
         let text: Arc<str> = text.into();
-        self.bytes += text.len() + 80;
+        *bytes += text.len() + 80;
         self.texts.push(Arc::clone(&text));
         self.numbers.insert(text, number);
         number
@@ -101,34 +101,69 @@ struct Family {
     columns: Vec<Column>,
 }
 
+/// Times that are kept as they are, 2 MiB: the blocks of five thousand targets of a seal.
+const PLAIN_MAX: usize = 1 << 18;
+
+/// Of whole lists of numbers: to find equal ones, compared afterwards.
+fn hash_of(numbers: &[i64]) -> u64 {
+    const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |hash: u64, number: i64| (hash ^ number.cast_unsigned()).wrapping_mul(MIX).rotate_left(29);
+    // Four at a time wait for one another less.
+    let (fours, rest) = numbers.as_chunks::<4>();
+    let mut lanes = [MIX, !MIX, MIX << 1, numbers.len() as u64];
+    for four in fours {
+        for (lane, number) in lanes.iter_mut().zip(four) {
+            *lane = mix(*lane, *number);
+        }
+    }
+    let hash = rest.iter().fold(0, |hash, number| mix(hash, *number));
+    lanes.iter().fold(hash, |hash, lane| mix(hash, lane.cast_signed()))
+}
+
 /// Time blocks, equal ones once.
 #[derive(Debug, Default)]
 pub(super) struct Times {
     bytes: Vec<u8>,
     /// By hash of the times. One of two blocks whose hashes are equal by chance is only not found again.
-    known: HashMap<u64, u32>,
-    raw: Vec<u8>,
+    known: RapidHashMap<u64, KnownTimes>,
+    /// The times of the first blocks, so that most are compared without decoding one.
+    plain: Vec<i64>,
     decoded: Vec<i64>,
+}
+
+/// A block that may come again.
+#[derive(Clone, Copy, Debug)]
+struct KnownTimes {
+    place: u32,
+    /// Where its times are kept, if they are, and how many they are.
+    plain: Option<(usize, usize)>,
 }
 
 impl Times {
     /// Where the block of these times stands; written if it is new.
     pub(super) fn place(&mut self, times: &[i64]) -> Result<u32, SegmentWriteError> {
-        self.raw.clear();
-        self.raw.extend(times.iter().flat_map(|time| time.to_le_bytes()));
-        let hash = rapidhash_v3(&self.raw);
+        let hash = hash_of(times);
         let known = self.known.get(&hash).copied();
-        if let Some(place) = known {
-            self.decoded.clear();
-            let block = self.bytes.get(place as usize..).unwrap_or_default();
-            if times_of(block, &mut self.decoded).is_ok() && self.decoded == times {
+        if let Some(KnownTimes { place, plain }) = known {
+            let is_it = if let Some((start, count)) = plain {
+                self.plain.get(start..start + count) == Some(times)
+            } else {
+                self.decoded.clear();
+                let block = self.bytes.get(place as usize..).unwrap_or_default();
+                times_of(block, &mut self.decoded).is_ok() && self.decoded == times
+            };
+            if is_it {
                 return Ok(place);
             }
         }
         let place = fits("time blocks of", self.bytes.len() as u64)?;
         put_times(&mut self.bytes, times);
         if known.is_none() {
-            self.known.insert(hash, place);
+            let plain = (self.plain.len() + times.len() <= PLAIN_MAX).then(|| {
+                self.plain.extend_from_slice(times);
+                (self.plain.len() - times.len(), times.len())
+            });
+            self.known.insert(hash, KnownTimes { place, plain });
         }
         Ok(place)
     }
@@ -145,7 +180,7 @@ struct Timelines {
     last: Vec<i64>,
     ends: Vec<i64>,
     blocks: Vec<i64>,
-    known: HashMap<u64, usize>,
+    known: RapidHashMap<u64, usize>,
 }
 
 impl Timelines {
@@ -159,8 +194,7 @@ impl Timelines {
     }
 
     fn number(&mut self, list: &[i64], first: i64, last: i64) -> i64 {
-        let raw: Vec<u8> = list.iter().flat_map(|block| block.to_le_bytes()).collect();
-        let hash = rapidhash_v3(&raw);
+        let hash = hash_of(list);
         let known = self.known.get(&hash).copied();
         let number = match known {
             Some(number) if self.list(number) == Some(list) => number,
@@ -186,6 +220,8 @@ pub(super) struct Directory {
     names: Texts,
     /// By number of the label name.
     values: Vec<Texts>,
+    /// Memory of all texts, about.
+    text_bytes: usize,
     draft: Option<Draft>,
     families: Vec<Family>,
     timelines: Timelines,
@@ -214,7 +250,7 @@ impl Directory {
             return Err(SegmentWriteError::Shape("label names do not ascend"));
         }
         self.close();
-        let numbers = names.iter().map(|name| self.names.number(name)).collect();
+        let numbers = names.iter().map(|name| self.names.number(name, &mut self.text_bytes)).collect();
         self.values.resize_with(self.names.texts.len(), Texts::default);
         self.draft = Some(Draft {
             names: numbers,
@@ -240,11 +276,18 @@ impl Directory {
         Ok(())
     }
 
+    /// The number of a value of the family's label at this place. It holds for that label in all families of the segment.
+    pub(super) fn number(&mut self, place: usize, value: &str) -> u32 {
+        let name = self.draft.as_ref().and_then(|draft| draft.names.get(place));
+        let texts = name.and_then(|name| self.values.get_mut(*name as usize));
+        texts.map_or(0, |texts| texts.number(value, &mut self.text_bytes))
+    }
+
     /// Adds a row whose blocks end at `end` in the file's data; `list` are its time blocks.
     pub(super) fn row(
         &mut self,
         id: u32,
-        values: &[&str],
+        numbers: &[u32],
         list: &[i64],
         span: (i64, i64),
         end: u64,
@@ -253,11 +296,10 @@ impl Directory {
             return Err(SegmentWriteError::Shape("a series before any family"));
         };
         let row = draft.ids.len();
-        for (place, (name, value)) in draft.names.iter().zip(values).enumerate() {
-            let number = self.values.get_mut(*name as usize).map_or(0, |texts| texts.number(value));
+        for (place, number) in numbers.iter().enumerate() {
             match draft.columns.get_mut(place) {
-                None => draft.columns.push(Column::Same(number)),
-                Some(column) => column.push(row, number),
+                None => draft.columns.push(Column::Same(*number)),
+                Some(column) => column.push(row, *number),
             }
         }
         let metric = draft.metric_place.and_then(|place| draft.columns.get(place));
@@ -278,9 +320,13 @@ impl Directory {
     /// Memory in use, about.
     pub(super) fn memory(&self) -> usize {
         let draft = self.draft.as_ref().map_or(0, |draft| draft.ids.len() * (24 + 4 * draft.names.len()));
-        let texts = self.names.bytes + self.values.iter().map(|texts| texts.bytes).sum::<usize>();
         let timelines = self.timelines.ends.len() * 64 + self.timelines.blocks.len() * 8;
-        draft + texts + timelines + self.column_bytes + self.pool.memory() + self.families.len() * 256
+        draft
+            + self.text_bytes
+            + timelines
+            + self.column_bytes
+            + self.pool.memory()
+            + self.families.len() * 256
     }
 
     fn close(&mut self) {

@@ -292,10 +292,22 @@ impl Segment {
     ) -> Result<(), SegmentDamage> {
         let before = out.times.len();
         self.times(block, &mut out.times)?;
-        values_within(block.values, id, block.count, 0..block.count, &mut out.values).map_err(|damage| {
+        let values = self.values(id, block, &mut out.values);
+        if values.is_err() {
             out.times.truncate(before);
-            self.at_place(DATA, block.values_place, damage)
-        })
+        }
+        values
+    }
+
+    /// Appends the values of a block; all of them or, on damage, none.
+    pub(in crate::tsdb) fn values(
+        &self,
+        id: u32,
+        block: &Block<'_>,
+        out: &mut Vec<f64>,
+    ) -> Result<(), SegmentDamage> {
+        values_within(block.values, id, block.count, 0..block.count, out)
+            .map_err(|damage| self.at_place(DATA, block.values_place, damage))
     }
 
     /// Appends the times of a block.
@@ -321,9 +333,37 @@ impl Segment {
         &'a self,
         family: usize,
         row: usize,
+        act: impl FnMut(u32, Block<'a>) -> Result<bool, SegmentDamage>,
+    ) -> Result<(), SegmentDamage> {
+        self.blocks_of(&self.family(family)?, row, act)
+    }
+
+    /// A family whose rows are to be walked: its record is read once.
+    pub(in crate::tsdb) fn walk(&self, family: usize) -> Result<Walk<'_>, SegmentDamage> {
+        let family = self.family(family)?;
+        let in_families = |damage| self.at(FAMILIES, damage);
+        let (mut names, mut columns) = (family.names, family.columns);
+        let mut labels = Vec::with_capacity(family.labels);
+        for _ in 0..family.labels {
+            let name = usize::try_from(names.varint().map_err(in_families)?).unwrap_or(usize::MAX);
+            labels.push((name, ValueColumn::take(&mut columns).map_err(in_families)?));
+        }
+        Ok(Walk { segment: self, family, labels })
+    }
+
+    /// The value of a number that [`Walk::numbers`] gave for a label.
+    pub(in crate::tsdb) fn value(&self, name: usize, number: u32) -> Result<String, SegmentDamage> {
+        let number = usize::try_from(number).unwrap_or(usize::MAX);
+        let text = self.dictionary(name.saturating_add(1))?.text(number);
+        text.map_err(|damage| self.at(DICTIONARIES, damage))
+    }
+
+    fn blocks_of<'a>(
+        &'a self,
+        found: &Family<'a>,
+        row: usize,
         mut act: impl FnMut(u32, Block<'a>) -> Result<bool, SegmentDamage>,
     ) -> Result<(), SegmentDamage> {
-        let found = self.family(family)?;
         let pool = self.section(COLUMNS);
         let nothing = || self.at(FAMILIES, Damage::new(0, "a row that is not there"));
         let number = |column: &Packed, place: usize| {
@@ -377,6 +417,11 @@ impl Segment {
         }
         let found = Beside::new(self.section(BESIDE)).and_then(|beside| beside.run(id));
         found.map_err(|damage| self.at(BESIDE, damage))
+    }
+
+    /// The same, not verified: for those who look for what is good in it.
+    pub(in crate::tsdb) fn beside_unverified(&self, id: u32) -> Option<&[u8]> {
+        Beside::new(self.section(BESIDE)).ok()?.unverified(id)
     }
 
     /// Damage of what stands beside, found by somebody who read it.
@@ -537,6 +582,62 @@ impl Segment {
 
 const UNREADABLE: &str = "cannot be read: the file was cut short or the disk fails";
 
+/// A family whose rows are walked.
+#[derive(Debug)]
+pub(in crate::tsdb) struct Walk<'a> {
+    segment: &'a Segment,
+    family: Family<'a>,
+    /// Number of the label name and column of its values, by place.
+    labels: Vec<(usize, ValueColumn)>,
+}
+
+impl<'a> Walk<'a> {
+    pub(in crate::tsdb) fn segment(&self) -> &'a Segment {
+        self.segment
+    }
+
+    /// The series of a row.
+    pub(in crate::tsdb) fn id(&self, row: usize) -> Option<u32> {
+        let pool = self.segment.section(COLUMNS);
+        if row >= self.family.rows {
+            return None;
+        }
+        u32::try_from(self.family.ids.get(pool, row)?).ok()
+    }
+
+    /// First and last time of a row.
+    pub(in crate::tsdb) fn span(&self, row: usize) -> Option<(i64, i64)> {
+        let pool = self.segment.section(COLUMNS);
+        let (rows, column) = (self.family.rows, self.family.timelines);
+        Spans { pool, rows, column, timelines: &self.segment.timelines }.get(row)
+    }
+
+    /// Gives the numbers of label name and value of a row to `each`, in order of the names.
+    pub(in crate::tsdb) fn numbers(
+        &self,
+        row: usize,
+        mut each: impl FnMut(usize, u32),
+    ) -> Result<(), SegmentDamage> {
+        let pool = self.segment.section(COLUMNS);
+        for (name, column) in &self.labels {
+            let number = column.get(pool, row).and_then(|number| u32::try_from(number).ok());
+            let number =
+                number.ok_or_else(|| self.segment.at(FAMILIES, Damage::new(0, "a label without a value")))?;
+            each(*name, number);
+        }
+        self.segment.intact()
+    }
+
+    /// As [`Segment::each_block`].
+    pub(in crate::tsdb) fn each_block(
+        &self,
+        row: usize,
+        act: impl FnMut(u32, Block<'a>) -> Result<bool, SegmentDamage>,
+    ) -> Result<(), SegmentDamage> {
+        self.segment.blocks_of(&self.family, row, act)
+    }
+}
+
 /// First and last times by row.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tsdb) struct Spans<'a> {
@@ -628,21 +729,39 @@ fn record(bytes: &[u8], family: usize, families: usize) -> Result<Family<'_>, Da
     Ok(Family { metric, rows, data, labels, names, ids, timelines, offsets, columns: reader })
 }
 
+/// The numbers of a label's values by row.
+#[derive(Clone, Copy, Debug)]
+struct ValueColumn {
+    column: Packed,
+    /// The numbers that the column's are places of.
+    map: Option<Packed>,
+}
+
+impl ValueColumn {
+    /// The reader stands at the label's column, and behind it afterwards.
+    fn take(reader: &mut Reader<'_>) -> Result<ValueColumn, Damage> {
+        let form = reader.u8()?;
+        let column = Packed::take(reader)?;
+        let map = match form {
+            DIRECT => None,
+            LOCAL => Some(Packed::take(reader)?),
+            _ => return Err(reader.damage("a column of no known form")),
+        };
+        Ok(ValueColumn { column, map })
+    }
+
+    fn get(&self, pool: &[u8], row: usize) -> Option<usize> {
+        let get = |column: &Packed, row: usize| {
+            column.get(pool, row).and_then(|number| usize::try_from(number).ok())
+        };
+        let number = get(&self.column, row)?;
+        self.map.map_or(Some(number), |map| get(&map, number))
+    }
+}
+
 /// The number of a row's value; the reader stands at the label's column, and behind it afterwards.
 fn value_number(reader: &mut Reader<'_>, pool: &[u8], row: usize) -> Result<usize, Damage> {
-    let form = reader.u8()?;
-    let column = Packed::take(reader)?;
-    let get =
-        |column: Packed, row: usize| column.get(pool, row).and_then(|number| usize::try_from(number).ok());
-    let number = match form {
-        DIRECT => get(column, row),
-        LOCAL => {
-            let map = Packed::take(reader)?;
-            get(column, row).and_then(|local| get(map, local))
-        }
-        _ => return Err(reader.damage("a column of no known form")),
-    };
-    number.ok_or_else(|| reader.damage("a label without a value"))
+    ValueColumn::take(reader)?.get(pool, row).ok_or_else(|| reader.damage("a label without a value"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 
 use super::beside::{Entry, encode_index, run_crc};
-use super::block::{BLOCK_SAMPLES, put_values, verified};
+use super::block::{BLOCK_SAMPLES, Codec, verified};
 use super::directory::{Directory, Times};
 use super::format::{
     ALIGNMENT, BESIDE, COLUMNS, DATA, DICTIONARIES, FAMILIES, Footer, Header, SECTIONS, Section, TIMES,
@@ -68,6 +68,7 @@ pub(in crate::tsdb) struct SegmentWriter {
     times: Times,
     data_crc: u32,
     series: Scratch,
+    codec: Codec,
     beside: Option<BesideRuns>,
 }
 
@@ -112,7 +113,7 @@ impl Scratch {
     }
 }
 
-/// A file that grows at its end, under a running hash.
+/// A file that grows at its end, under a running hash of what is written.
 #[derive(Debug)]
 struct Stream {
     file: File,
@@ -125,11 +126,11 @@ struct Stream {
 
 impl Stream {
     fn put(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
-        self.hash.update(bytes);
         if self.buffer.len() + bytes.len() > BUFFER_BYTES {
             self.flush()?;
         }
         if bytes.len() > BUFFER_BYTES {
+            self.hash.update(bytes);
             disk::write_at(&self.file, &self.path, bytes, self.written)?;
             self.written += bytes.len() as u64;
         } else {
@@ -139,6 +140,7 @@ impl Stream {
     }
 
     fn flush(&mut self) -> Result<(), DiskError> {
+        self.hash.update(&self.buffer);
         disk::write_at(&self.file, &self.path, &self.buffer, self.written)?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
@@ -194,6 +196,14 @@ fn beside_section(out: &mut Stream, runs: Option<BesideRuns>) -> Result<Section,
     Ok(Section { crc: crc32c::crc32c_append(crc, &index), offset, bytes: out.at() - offset })
 }
 
+fn without_blocks(written: Result<(), PieceError>) -> Result<(), SegmentWriteError> {
+    match written {
+        Err(PieceError::Write(error)) => Err(error),
+        // There are no blocks among the pieces.
+        Ok(()) | Err(PieceError::Damaged { .. }) => Ok(()),
+    }
+}
+
 impl SegmentWriter {
     /// Begins the file `<name>.new`; `dir` is `segments/<org>` and exists.
     pub(in crate::tsdb) fn create(
@@ -242,6 +252,7 @@ impl SegmentWriter {
             times: Times::default(),
             data_crc: 0,
             series: Scratch::default(),
+            codec: Codec::default(),
             beside: None,
         })
     }
@@ -261,14 +272,21 @@ impl SegmentWriter {
         times: &[i64],
         bits: &[u64],
     ) -> Result<(), SegmentWriteError> {
-        match self.pieces(id, values, &[Piece::Samples { times, bits }]) {
-            Err(PieceError::Write(error)) => Err(error),
-            // There are no blocks among the pieces.
-            Ok(()) | Err(PieceError::Damaged { .. }) => Ok(()),
-        }
+        without_blocks(self.pieces(id, values, &[Piece::Samples { times, bits }]))
     }
 
-    /// Adds a series in pieces, blocks of other segments among them. Nothing is written on an error.
+    /// As [`SegmentWriter::series`], with the numbers of the values.
+    pub(in crate::tsdb) fn series_numbered(
+        &mut self,
+        id: u32,
+        numbers: &[u32],
+        times: &[i64],
+        bits: &[u64],
+    ) -> Result<(), SegmentWriteError> {
+        without_blocks(self.numbered(id, numbers, &[Piece::Samples { times, bits }]))
+    }
+
+    /// Adds a series in pieces, blocks of other segments among them. No series is written on an error.
     pub(in crate::tsdb) fn pieces(
         &mut self,
         id: u32,
@@ -276,6 +294,25 @@ impl SegmentWriter {
         pieces: &[Piece<'_>],
     ) -> Result<(), PieceError> {
         self.directory.admits(id, values.len())?;
+        let numbers: Vec<u32> =
+            values.iter().enumerate().map(|(place, value)| self.directory.number(place, value)).collect();
+        self.numbered(id, &numbers, pieces)
+    }
+
+    /// The number of a value of the family's label at this place, for [`SegmentWriter::numbered`]. It holds for that label
+    /// in all families of this segment: whoever writes many series with it asks once.
+    pub(in crate::tsdb) fn number(&mut self, place: usize, value: &str) -> u32 {
+        self.directory.number(place, value)
+    }
+
+    /// As [`SegmentWriter::pieces`], with the numbers of the values.
+    pub(in crate::tsdb) fn numbered(
+        &mut self,
+        id: u32,
+        numbers: &[u32],
+        pieces: &[Piece<'_>],
+    ) -> Result<(), PieceError> {
+        self.directory.admits(id, numbers.len())?;
         self.series.clear();
         let mut span: Option<(i64, i64)> = None;
         let mut samples = 0;
@@ -290,7 +327,7 @@ impl SegmentWriter {
             match piece {
                 Piece::Samples { times, bits } if times.len() == bits.len() => {
                     for (times, bits) in times.chunks(BLOCK_SAMPLES).zip(bits.chunks(BLOCK_SAMPLES)) {
-                        put_values(&mut self.series.blocks, id, bits);
+                        self.codec.put_values(&mut self.series.blocks, id, bits);
                         self.series.end_block(self.times.place(times)?);
                     }
                 }
@@ -307,11 +344,12 @@ impl SegmentWriter {
         }
         let Some(span) = span else { return Ok(()) };
         self.series.measure();
-        for bytes in [&self.series.lengths, &self.series.blocks] {
+        for bytes in [&self.series.lengths, &self.series.blocks].into_iter().filter(|bytes| !bytes.is_empty())
+        {
             self.data_crc = crc32c::crc32c_append(self.data_crc, bytes);
             self.out.put(bytes).map_err(SegmentWriteError::Disk)?;
         }
-        self.directory.row(id, values, &self.series.list, span, self.data_bytes())?;
+        self.directory.row(id, numbers, &self.series.list, span, self.data_bytes())?;
         self.meta.samples += samples;
         self.meta.min_ms = self.meta.min_ms.min(span.0);
         self.meta.max_ms = self.meta.max_ms.max(span.1);
@@ -370,8 +408,24 @@ impl SegmentWriter {
     }
 
     /// Writes the directory, syncs the file, gives it its name and syncs the directory it lies in. A segment without
-    /// samples is an error of shape: [`SegmentWriter::abandon`] it.
-    pub(in crate::tsdb) fn finish(mut self) -> Result<SegmentMeta, SegmentWriteError> {
+    /// samples is an error of shape: [`SegmentWriter::abandon`] it. What was written is removed on an error: on a full disk
+    /// it would take the room that the next try needs.
+    pub(in crate::tsdb) fn finish(self) -> Result<SegmentMeta, SegmentWriteError> {
+        let runs = self.beside.as_ref().map(|runs| runs.out.path.clone());
+        let paths: Vec<PathBuf> = runs.into_iter().chain([self.out.path.clone()]).collect();
+        let finished = self.write_rest();
+        if finished.is_err() {
+            for path in paths {
+                // Why nothing was written says more; what is left here goes with the next start.
+                if let Err(left) = disk::remove_if_there(&path) {
+                    tracing::warn!("{}", left.line());
+                }
+            }
+        }
+        finished
+    }
+
+    fn write_rest(mut self) -> Result<SegmentMeta, SegmentWriteError> {
         if self.meta.samples == 0 && self.beside.is_none() {
             return Err(SegmentWriteError::Shape("a segment without samples"));
         }

@@ -9,6 +9,9 @@
 
 use std::collections::HashMap;
 
+use rapidhash::RapidHashMap;
+
+use super::table::Table;
 use crate::tsdb::bytes::{Reader, put_text, put_varint, put_zigzag};
 use crate::tsdb::error::Damage;
 
@@ -17,6 +20,9 @@ use crate::tsdb::error::Damage;
 pub(in crate::tsdb) struct Definitions {
     strings: HashMap<Box<str>, u64>,
     shapes: HashMap<Vec<u64>, u64>,
+    /// Of one table's rows: strings by the codes of label name and value, shapes by family.
+    by_code: RapidHashMap<(u32, u32), u64>,
+    by_family: RapidHashMap<u32, u64>,
     head: Vec<u8>,
     shape_bytes: Vec<u8>,
     rows: Vec<u8>,
@@ -32,22 +38,55 @@ impl Definitions {
         pairs: impl Iterator<Item = (&'a str, &'a str)> + Clone,
     ) {
         let shape: Vec<u64> = pairs.clone().map(|(name, _)| self.string(name)).collect();
-        let next = self.shapes.len() as u64;
-        let known = self.shapes.get(&shape).copied();
-        let shape = known.unwrap_or_else(|| {
-            put_varint(&mut self.shape_bytes, shape.len() as u64);
-            shape.iter().for_each(|name| put_varint(&mut self.shape_bytes, *name));
-            self.shapes.insert(shape, next);
-            next
-        });
-        put_zigzag(&mut self.rows, i64::from(id) - self.last_id);
-        self.last_id = i64::from(id);
-        put_varint(&mut self.rows, shape);
+        let shape = self.shape(shape);
+        self.begin_row(id, shape);
         for (_, value) in pairs {
             let value = self.string(value);
             put_varint(&mut self.rows, value);
         }
+    }
+
+    /// As [`Definitions::add`], always of the same table: a text of it is looked up once and not for each series that has
+    /// it. A series that the table does not know is left out.
+    pub(in crate::tsdb) fn add_known(&mut self, id: u32, table: &Table) {
+        let (Some((family, row)), Some(number)) = (table.row_of(id), table.family_of(id)) else { return };
+        let shape = self.by_family.get(&number).copied().unwrap_or_else(|| {
+            let names = family.names.iter().filter_map(|name| table.names.text(*name));
+            let shape = names.map(|name| self.string(name)).collect();
+            let shape = self.shape(shape);
+            self.by_family.insert(number, shape);
+            shape
+        });
+        self.begin_row(id, shape);
+        for (name, column) in family.names.iter().zip(&family.columns) {
+            let Some(code) = column.code(row) else { continue };
+            let value = self.by_code.get(&(*name, code)).copied().unwrap_or_else(|| {
+                let text = table.values(*name).and_then(|values| values.text(code));
+                let value = self.string(text.map(AsRef::as_ref).unwrap_or_default());
+                self.by_code.insert((*name, code), value);
+                value
+            });
+            put_varint(&mut self.rows, value);
+        }
+    }
+
+    fn begin_row(&mut self, id: u32, shape: u64) {
+        put_zigzag(&mut self.rows, i64::from(id) - self.last_id);
+        self.last_id = i64::from(id);
+        put_varint(&mut self.rows, shape);
         self.count += 1;
+    }
+
+    /// The number of a list of names.
+    fn shape(&mut self, shape: Vec<u64>) -> u64 {
+        let next = self.shapes.len() as u64;
+        let known = self.shapes.get(&shape).copied();
+        known.unwrap_or_else(|| {
+            put_varint(&mut self.shape_bytes, shape.len() as u64);
+            shape.iter().for_each(|name| put_varint(&mut self.shape_bytes, *name));
+            self.shapes.insert(shape, next);
+            next
+        })
     }
 
     fn string(&mut self, text: &str) -> u64 {
@@ -148,6 +187,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tsdb::series::identity::Secret;
 
     type Series = (u32, Vec<(String, String)>);
 
@@ -203,6 +243,21 @@ mod tests {
         #[test]
         fn decode_after_encode_is_identity(series in series()) {
             prop_assert_eq!(all(&encode(&series)), Ok(series));
+        }
+
+        #[test]
+        fn series_of_a_table_become_the_same_body(series in series()) {
+            let mut table = Table::new(Secret::of(&[7; 32], 1));
+            let mut ids = Vec::new();
+            for (_, pairs) in &series {
+                let pairs: Vec<(&str, &str)> = pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+                ids.push(table.find_or_add(&pairs, u32::MAX).expect("there is room"));
+            }
+            let mut known = Definitions::default();
+            ids.iter().for_each(|id| known.add_known(*id, &table));
+            known.add_known(u32::MAX, &table);
+            let series: Vec<Series> = ids.into_iter().zip(series).map(|(id, (_, pairs))| (id, pairs)).collect();
+            prop_assert_eq!(known.finish(), encode(&series));
         }
 
         #[test]

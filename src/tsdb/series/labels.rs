@@ -147,6 +147,8 @@ mod tests {
         let batch = WriteBatch {
             encoding: 9,
             parse_labels: parse_test,
+            is_labels: |_| true,
+            guessed: false,
             series,
             samples,
             metadata,

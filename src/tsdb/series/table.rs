@@ -459,7 +459,7 @@ impl Table {
     }
 
     /// Where a series stands.
-    fn row_of(&self, id: u32) -> Option<(&Family, usize)> {
+    pub(super) fn row_of(&self, id: u32) -> Option<(&Family, usize)> {
         let family = self.families.get(self.family_of(id)? as usize)?;
         Some((family, family.ids.binary_search(&id).ok()?))
     }

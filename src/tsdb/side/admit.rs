@@ -132,7 +132,7 @@ impl Records<'_> {
     fn close(&mut self, kind: Kind, body: &mut Body) {
         if !body.is_empty() {
             let (body, greatest_ms) = std::mem::take(body).finish();
-            self.drafts.push(Draft { org: self.store.org, kind, body, greatest_ms });
+            self.drafts.push(Draft { greatest_ms, ..Draft::new(self.store.org, kind, body) });
         }
     }
 }

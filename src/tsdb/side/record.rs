@@ -159,6 +159,48 @@ pub(in crate::tsdb) fn decode_starts(body: &[u8], mut each: impl FnMut(LogStart)
     reader.end()
 }
 
+/// What a body of one of these kinds holds of `kept` series and times, none if nothing, and how many things were left out.
+///
+/// # Errors
+/// [`Damage`] where the body is not of its kind.
+pub(in crate::tsdb) fn keep(
+    kind: Kind,
+    body: &[u8],
+    kept: impl Fn(u32, i64) -> bool,
+) -> Result<(Option<Vec<u8>>, u64), Damage> {
+    let (mut out, mut left_out) = (Body::default(), 0);
+    match kind {
+        Kind::Histograms => decode_histograms(body, |series, mut decoder| {
+            let mut rows = Vec::new();
+            while let Some((at, histogram)) = decoder.next()? {
+                if kept(series, at) {
+                    rows.push((at, histogram));
+                } else {
+                    left_out += 1;
+                }
+            }
+            out.histograms(series, &rows.iter().map(|(at, histogram)| (*at, histogram)).collect::<Vec<_>>());
+            Ok(())
+        })?,
+        Kind::Exemplars => decode_exemplars(body, |series, exemplar| {
+            if kept(series, exemplar.at.as_ms()) {
+                out.exemplar(series, &exemplar);
+            } else {
+                left_out += 1;
+            }
+        })?,
+        Kind::Starts => decode_starts(body, |start| {
+            if kept(start.series, start.at_ms) {
+                out.start(start);
+            } else {
+                left_out += 1;
+            }
+        })?,
+        _ => return Ok((Some(body.to_vec()), 0)),
+    }
+    Ok(((!out.is_empty()).then(|| out.finish().0), left_out))
+}
+
 /// The greatest time in a body of one of these kinds; the least possible in any other, or in one that is damaged.
 pub(in crate::tsdb) fn greatest_ms(kind: Kind, body: &[u8]) -> i64 {
     let mut greatest = i64::MIN;

@@ -131,6 +131,32 @@ pub(in crate::tsdb) fn read_histograms(
     Ok(())
 }
 
+/// Appends the histograms of a damaged run whose own blocks are whole, as far as one item leads to the next. Nothing vouches
+/// for the rest of such a run.
+pub(in crate::tsdb) fn salvage_histograms(run: &[u8], out: &mut HistogramColumns) {
+    let mut reader = Reader::new(run);
+    let mut item_of = HistogramColumns::default();
+    while let Ok(Some(item)) = next_item(&mut reader) {
+        item_of.clear();
+        if item.kind == HISTOGRAMS && segment::histograms_of(item.bytes, OWNER, &mut item_of).is_ok() {
+            out.extend(item_of.times.drain(..).zip(item_of.histograms.drain(..)));
+        }
+    }
+    settle(out);
+}
+
+/// Whether every item of a run can be read, whatever it is.
+///
+/// # Errors
+/// [`Damage`] of the first that cannot.
+pub(in crate::tsdb) fn verify(id: u32, run: &[u8]) -> Result<(), Damage> {
+    if id == EXEMPLARS_ID {
+        return read_exemplars(run, |_, _| ());
+    }
+    read_histograms(run, TimeRange::ALL, &mut HistogramColumns::default())?;
+    read_starts(run, &mut Vec::new())
+}
+
 /// Appends the start timestamps of a run.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ fn small_log() -> (tempfile::TempDir, PathBuf) {
 
 /// Bytes up to the end of the last record.
 fn log_bytes(path: &Path) -> usize {
-    let end = replay::replay(path.parent().expect("in a folder"), STORE, Begin::default(), 0, &mut |_, _| {})
+    let end = replay::replay(path.parent().expect("in a folder"), STORE, Begin::default(), 0, &mut |_, _, _| Ok(()))
         .expect("read");
     end.tail.expect("a file").offset
 }
@@ -28,8 +28,9 @@ fn log_bytes(path: &Path) -> usize {
 /// The records of a log, and whether it is damaged.
 fn replayed(dir: &Path) -> (Vec<(u64, Vec<u8>)>, bool) {
     let mut records = Vec::new();
-    let end = replay::replay(dir, STORE, Begin::default(), 0, &mut |header, body| {
-        records.push((header.seq, body.to_vec()))
+    let end = replay::replay(dir, STORE, Begin::default(), 0, &mut |header, body, _| {
+        records.push((header.seq, body.to_vec()));
+        Ok(())
     })
     .expect("read");
     (records, end.damage.is_some())
@@ -358,7 +359,7 @@ fn the_log_goes_on_in_the_file_that_a_switch_names() {
         drop(tsdb);
         // The first mark says what the file before held, as if nothing had stopped.
         let wal = dir.path().join("wal");
-        let end = replay::replay(&wal, STORE, Begin::default(), 0, &mut |_, _| {}).expect("read");
+        let end = replay::replay(&wal, STORE, Begin::default(), 0, &mut |_, _, _| Ok(())).expect("read");
         let held = end.full[0].spans.as_ref().expect("told");
         assert_eq!((end.full.len(), held.len(), held[0].org), (1, 1, ORG));
         assert!(held[0].last_seq > 10 && held[0].greatest_ms < NOW.as_ms());

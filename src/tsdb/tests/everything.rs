@@ -55,6 +55,8 @@ struct Series {
     /// What came in order and was not deleted.
     in_order: BTreeMap<i64, u64>,
     samples: BTreeMap<i64, u64>,
+    /// What was older than is kept at some time. Where less is too old again, it may be seen again, or may be gone.
+    hidden: BTreeMap<i64, u64>,
 }
 
 impl Series {
@@ -69,6 +71,7 @@ impl Series {
                 _ => drop(self.in_order.insert(at, bits)),
             }
         }
+        self.hidden.remove(&at);
         self.samples.insert(at, bits);
         true
     }
@@ -78,12 +81,26 @@ impl Series {
 struct Org {
     id: OrgId,
     barrier: i64,
+    /// The greatest time of a sample that ever came.
+    newest: Option<i64>,
     series: Vec<Series>,
 }
 
 impl Org {
     fn new(id: u32) -> Org {
-        Org { id: OrgId(id), barrier: i64::MIN, series: vec![Series::default(); SERIES] }
+        Org { id: OrgId(id), barrier: i64::MIN, newest: None, series: vec![Series::default(); SERIES] }
+    }
+
+    /// What is older is not kept.
+    fn kept_from(&self, age: Option<i64>, now: i64) -> i64 {
+        self.newest.zip(age).map_or(i64::MIN, |(newest, age)| newest.min(now) - age)
+    }
+
+    fn hide(&mut self, kept_from: i64) {
+        for series in &mut self.series {
+            let kept = series.samples.split_off(&kept_from);
+            series.hidden.append(&mut std::mem::replace(&mut series.samples, kept));
+        }
     }
 }
 
@@ -141,10 +158,35 @@ impl Walk {
         assert_eq!((report.read_only, report.notes), (None, Vec::new()));
         self.tsdb = Some(tsdb);
         self.limits();
-        for org in &self.orgs {
-            let barrier = self.barrier(org.id);
-            assert_eq!(barrier, org.barrier, "the barrier of {} after a start", org.id);
+        for place in 0..self.orgs.len() {
+            let id = self.orgs[place].id;
+            let barrier = self.barrier(id);
+            let found = self.newest(id);
+            let org = &mut self.orgs[place];
+            assert_eq!(barrier, org.barrier, "the barrier of {id} after a start");
+            // Where the newest ones were deleted, that may be forgotten.
+            let least = org.series.iter().filter_map(|series| series.samples.keys().next_back()).max();
+            assert!(
+                least.copied() <= found && found <= org.newest,
+                "{id}: {least:?}, {found:?}, {:?}",
+                org.newest
+            );
+            org.newest = found;
         }
+        self.upkeep_at(self.now);
+    }
+
+    /// What a tick at that time does to what is kept.
+    fn upkeep_at(&mut self, now: i64) {
+        self.tsdb().maintain(Timestamp::from_ms(now)).expect("done");
+        let age = self.retention;
+        for org in &mut self.orgs {
+            org.hide(org.kept_from(age, now));
+        }
+    }
+
+    fn newest(&self, org: OrgId) -> Option<i64> {
+        self.tsdb().stores.org(org)?.usage.newest().map(Timestamp::as_ms)
     }
 
     fn limits(&self) {
@@ -152,7 +194,6 @@ impl Walk {
         for org in &self.orgs {
             self.tsdb().set_limits(org.id, OrgLimits { retention, ..OrgLimits::default() });
         }
-        self.tsdb().maintain(self.now()).expect("done");
     }
 
     fn barrier(&self, org: OrgId) -> i64 {
@@ -215,8 +256,9 @@ impl Walk {
         }
         let barrier = self.orgs[place].barrier;
         let report = self.tsdb().append(self.orgs[place].id, &batch.batch(), self.now()).expect("stored");
-        let oldest = self.retention.map_or(i64::MIN, |age| self.now - age);
         let org = &mut self.orgs[place];
+        org.newest = org.newest.max(wanted.iter().map(|(_, at, _)| *at).max());
+        let oldest = org.kept_from(self.retention, self.now);
         let mut stored = 0;
         // The records of a request hold its series in order of id; within a series the order of the request.
         for (series, at, value) in wanted {
@@ -238,6 +280,7 @@ impl Walk {
         for (number, series) in self.orgs[place].series.iter_mut().enumerate() {
             if number.is_multiple_of(2) != down {
                 series.samples.retain(|at, _| *at < from || to < *at);
+                series.hidden.retain(|at, _| *at < from || to < *at);
                 series.in_order.retain(|at, _| *at < from || to < *at);
             }
         }
@@ -290,6 +333,12 @@ impl Walk {
         self.limits();
     }
 
+    /// A clock that is wrong for a while, to either side.
+    fn wrong_clock(&mut self) {
+        let wrong = self.now + [400 * DAY, -400 * DAY][self.rng.random_range(0..2usize)];
+        self.upkeep_at(wrong);
+    }
+
     fn step(&mut self) -> &'static str {
         match self.rng.random_range(0..1_000) {
             0..600 => {
@@ -299,8 +348,7 @@ impl Walk {
             600..680 => {
                 let span =
                     [15_000, 15 * MINUTE, 40 * MINUTE, 5 * HOUR, -HOUR][self.rng.random_range(0..5usize)];
-                // Where the clock goes back, retention shows again what is not gone yet.
-                self.now += if self.retention.is_some() { span.abs() } else { span };
+                self.now += span;
                 "time"
             }
             680..780 => {
@@ -336,6 +384,10 @@ impl Walk {
                 self.limits();
                 "retention"
             }
+            993..996 => {
+                self.wrong_clock();
+                "a wrong clock"
+            }
             _ => {
                 self.now += 20 * HOUR;
                 "a day"
@@ -344,18 +396,19 @@ impl Walk {
     }
 
     fn check(&mut self, what: &str) {
-        if let Some(age) = self.retention {
-            self.tsdb().maintain(self.now()).expect("done");
-            let oldest = self.now - age;
-            for series in self.orgs.iter_mut().flat_map(|org| &mut org.series) {
-                series.samples.retain(|at, _| *at >= oldest);
-            }
+        if self.retention.is_some() {
+            self.upkeep_at(self.now);
         }
         for org in &self.orgs {
             let mut found = content(self.tsdb(), org.id);
             found.retain(|_, samples| !samples.is_empty());
             for (number, series) in org.series.iter().enumerate() {
-                let found = found.remove(&name(number).to_string()).unwrap_or_default();
+                let mut found = found.remove(&name(number).to_string()).unwrap_or_default();
+                let kept_from = org.kept_from(self.retention, self.now);
+                assert!(found.first().is_none_or(|(at, _)| *at >= kept_from), "{what}: too old");
+                found.retain(|(at, bits)| {
+                    series.samples.contains_key(at) || series.hidden.get(at) != Some(bits)
+                });
                 let expected: Vec<(i64, u64)> =
                     series.samples.iter().map(|(at, bits)| (*at, *bits)).collect();
                 if found != expected {

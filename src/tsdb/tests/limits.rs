@@ -20,8 +20,9 @@ fn samples_outside_the_window_are_refused_one_by_one() {
         (1, 3_650 * day, None),
         (1, NOW.as_ms() + 62_135_596_800_000, None),
         (1, NOW.as_ms() + 62_135_596_800_001, Some("out_of_bounds")),
-        (2, day, None),
-        (2, day + 1, Some("too_old")),
+        // Before the newest sample, which is one millisecond old.
+        (2, day + 1, None),
+        (2, day + 2, Some("too_old")),
     ];
     for (place, (org, before, code)) in cases.into_iter().enumerate() {
         let series = up(&place.to_string());

@@ -195,8 +195,9 @@ fn retention_drops_whole_segments_and_says_so_after_a_restart() {
         minutes(&tsdb, "a", MIDNIGHT + hour * HOUR, 60);
         tsdb.seal(NOW).expect("sealed");
     }
+    // From so many minutes before midnight on; the newest sample is of 22:59.
     let keep = |minutes: i64| {
-        let age = NOW.as_ms() - MIDNIGHT + minutes * 60_000;
+        let age = (minutes - 61) * 60_000;
         let retention = Some(Duration::from_millis(age.unsigned_abs()));
         tsdb.set_limits(ORG, OrgLimits { retention, ..OrgLimits::default() });
     };
@@ -217,6 +218,72 @@ fn retention_drops_whole_segments_and_says_so_after_a_restart() {
     drop(tsdb);
     let (again, report) = open_with(dir.path(), patient(&faults()));
     assert_eq!((content(&again, ORG), report.notes), (Content::new(), Vec::new()));
+}
+
+#[test]
+fn a_server_started_while_the_clock_is_a_year_ahead_drops_and_refuses_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let limits = OrgLimits { retention: Some(Duration::from_secs(90 * 86_400)), ..OrgLimits::default() };
+    let options = || Options { limits: limits.clone(), ..patient(&faults()) };
+    let (tsdb, _) = open_with(dir.path(), options());
+    minutes(&tsdb, "a", MIDNIGHT - 80 * DAY, 60);
+    tsdb.seal(NOW).expect("sealed");
+    minutes(&tsdb, "a", MIDNIGHT - 2 * HOUR, 60);
+    let before = content(&tsdb, ORG);
+    tsdb.close();
+    drop(tsdb);
+    let (tsdb, _) = open_with(dir.path(), options());
+    let ahead = NOW.plus_ms(365 * DAY);
+    assert_eq!(tsdb.maintain(ahead).expect("done").expired, 0);
+    assert_eq!(content(&tsdb, ORG), before);
+    let mut batch = BatchBuilder::default();
+    batch.series(&up("b"), [ago(1_000, 1.0)]);
+    assert_eq!(tsdb.append(ORG, &batch.batch(), ahead).expect("stored").stored, 1);
+    assert_eq!(tsdb.maintain(ahead).expect("done").expired, 0, "a year in which nothing comes");
+    // What is too old by the newest sample goes as ever.
+    let mut batch = BatchBuilder::default();
+    batch.series(&up("b"), [Sample { at: at(MIDNIGHT + 11 * DAY), value: 1.0 }]);
+    assert_eq!(tsdb.append(ORG, &batch.batch(), ahead).expect("stored").stored, 1);
+    assert_eq!(tsdb.maintain(ahead).expect("done").expired, 1);
+}
+
+#[test]
+fn a_sample_from_the_future_drops_and_hides_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (tsdb, _) = open_with(dir.path(), Options { ahead_max: None, ..patient(&faults()) });
+    let retention = Some(Duration::from_secs(90 * 86_400));
+    tsdb.set_limits(ORG, OrgLimits { retention, ..OrgLimits::default() });
+    minutes(&tsdb, "a", MIDNIGHT - 2 * DAY, 60);
+    tsdb.seal(NOW).expect("sealed");
+    assert!(put(&tsdb, "future", NOW.as_ms() + 1_000 * DAY, 1.0));
+    let before = content(&tsdb, ORG);
+    assert_eq!(tsdb.maintain(NOW).expect("done").expired, 0);
+    assert_eq!(content(&tsdb, ORG), before);
+    assert!(put(&tsdb, "b", NOW.as_ms() - 80 * DAY, 1.0), "late samples are taken as before");
+}
+
+#[test]
+fn what_goes_for_want_of_bytes_brings_no_old_value_back() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (tsdb, _) = open_with(dir.path(), patient(&faults()));
+    minutes(&tsdb, "a", MIDNIGHT - 10 * HOUR, 400);
+    tsdb.seal(NOW).expect("sealed");
+    let (from, count) = (MIDNIGHT - 9 * HOUR, 20);
+    let late: Vec<Sample> = (0..count).map(|n| Sample { at: at(from + n * 60_000), value: -1.0 }).collect();
+    write(&tsdb, ORG, &up("a"), &late);
+    tsdb.seal(NOW).expect("sealed");
+    let before = content(&tsdb, ORG);
+    let bytes: u64 = tsdb.stats().segment_bytes;
+    for less in [1, bytes / 2, bytes - 1] {
+        let retention_bytes = Some(bytes - less);
+        tsdb.set_limits(ORG, OrgLimits { retention_bytes, ..OrgLimits::default() });
+        tsdb.maintain(NOW).expect("done");
+        let now = content(&tsdb, ORG);
+        for (series, samples) in &now {
+            assert!(samples.iter().all(|sample| before[series].contains(sample)), "{less} bytes less");
+        }
+        assert!(tsdb.stats().segment_bytes <= bytes - less);
+    }
 }
 
 #[test]
@@ -409,7 +476,8 @@ fn what_is_too_old_is_not_seen_though_its_segment_stays() {
     tsdb.seal(NOW).expect("sealed");
     minutes(&tsdb, "a", MIDNIGHT - 2 * HOUR, 60);
     let keep = |from: i64| {
-        let retention = Some(Duration::from_millis((NOW.as_ms() - from).unsigned_abs()));
+        let newest = MIDNIGHT - 2 * HOUR + 59 * 60_000;
+        let retention = Some(Duration::from_millis((newest - from).unsigned_abs()));
         tsdb.set_limits(ORG, OrgLimits { retention, ..OrgLimits::default() });
         assert_eq!(tsdb.maintain(NOW).expect("done").expired, 0);
         content(&tsdb, ORG).values().map(Vec::len).sum::<usize>()

@@ -7,8 +7,8 @@
 //! came meanwhile is the next group, which the log's own thread takes over. One lock holds numbering, writing and
 //! applying together: records reach the head in the order of their numbers.
 //!
-//! What is applied are the very bytes that were logged, through the function that replay uses: what a record does to the
-//! head is a function of the log alone. A failed write or sync closes the log until a restart: what a failed
+//! What is applied is what was logged, through the function that replay uses: what a record does to the head is a function
+//! of the log alone. Samples are not read back from the bytes just made of them (a dev build checks that they could be). A failed write or sync closes the log until a restart: what a failed
 //! `fdatasync` left behind is unknown, and asking again would say yes (RELIABILITY.md, fsyncgate).
 //!
 //! With [`Durability::Interval`] a group is applied and answered once it is written, which a killed process survives, and
@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use super::file::{self, LARGE_BYTES, LogFile, MakeError, NewFile, SMALL_BYTES};
 use super::record::{Kind, Mark, OrgSpan, SWITCH_BYTES, encode_switch, put_record, record_bytes};
+use super::samples::LogSample;
 use crate::clock::Stopwatch;
 use crate::model::{OrgId, StoreId, Timestamp};
 use crate::tsdb::disk::{self, Disk};
@@ -59,8 +60,17 @@ pub(in crate::tsdb) struct Draft {
     pub(in crate::tsdb) org: OrgId,
     pub(in crate::tsdb) kind: Kind,
     pub(in crate::tsdb) body: Vec<u8>,
+    /// What a body of [`Kind::Samples`] says.
+    pub(in crate::tsdb) samples: Vec<LogSample>,
     /// The greatest time of a sample in it; the least possible if it has none.
     pub(in crate::tsdb) greatest_ms: i64,
+}
+
+impl Draft {
+    /// One without samples of the usual kind.
+    pub(in crate::tsdb) fn new(org: OrgId, kind: Kind, body: Vec<u8>) -> Draft {
+        Draft { org, kind, body, samples: Vec::new(), greatest_ms: i64::MIN }
+    }
 }
 
 /// A sample that the head refused.
@@ -92,12 +102,56 @@ pub(in crate::tsdb) struct Outcome {
     pub(in crate::tsdb) exemplars: u64,
 }
 
-/// Puts a record into the head. Called by one thread at a time, in order of seq.
+/// Puts a record, with its number, into the head. Called by one thread at a time, in order of seq.
 ///
 /// A record that was just written and cannot be read is a defect: it closes the log.
-pub(in crate::tsdb) type Apply = Box<dyn FnMut(u64, OrgId, Kind, &[u8]) -> Result<Outcome, Damage> + Send>;
+pub(in crate::tsdb) type Apply = Box<dyn FnMut(u64, &Draft) -> Result<Outcome, Damage> + Send>;
 
-type Reply = Sender<Result<Outcome, AppendError>>;
+/// Takes the outcomes of a caller's records, or why nothing of them is acknowledged. Called at most once, by whoever
+/// writes the log: it must be short.
+pub(in crate::tsdb) type Done = Box<dyn FnOnce(Result<Vec<Outcome>, AppendError>) + Send>;
+
+/// Records of one caller on their way.
+struct Caller {
+    left: usize,
+    outcomes: Vec<Outcome>,
+    done: Option<Done>,
+}
+
+/// Answers the caller of a record; its records share it.
+#[derive(Clone)]
+struct Reply(Arc<Mutex<Caller>>);
+
+impl Reply {
+    fn new(records: usize, done: Done) -> Reply {
+        let outcomes = Vec::with_capacity(records);
+        Reply(Arc::new(Mutex::new(Caller { left: records, outcomes, done: Some(done) })))
+    }
+
+    /// Of one record. The caller hears of it with the last one, or at once where one failed.
+    fn send(&self, outcome: Result<Outcome, AppendError>) {
+        let mut caller = lock(&self.0);
+        let said = match outcome {
+            Ok(outcome) => {
+                caller.outcomes.push(outcome);
+                caller.left = caller.left.saturating_sub(1);
+                (caller.left == 0).then(|| Ok(std::mem::take(&mut caller.outcomes)))
+            }
+            Err(why) => Some(Err(why)),
+        };
+        let done = said.and_then(|said| Some((caller.done.take()?, said)));
+        drop(caller);
+        if let Some((done, said)) = done {
+            done(said);
+        }
+    }
+}
+
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Reply").field(&lock(&self.0).left).finish()
+    }
+}
 
 /// Where the log goes on.
 #[derive(Debug)]
@@ -287,43 +341,55 @@ impl Log {
         drafts: Vec<Draft>,
         now: Timestamp,
     ) -> Result<Vec<Outcome>, AppendError> {
-        let count = drafts.len();
-        let (reply, outcomes) = mpsc::channel();
+        let (sender, outcomes) = mpsc::channel();
+        // The receiver waits below.
+        self.submit(drafts, now, Box::new(move |said| drop(sender.send(said))));
+        if self.write_group() {
+            self.shared.work.notify_one();
+        }
+        let ended = |_| AppendError::Fenced("a thread of the log has ended".to_owned());
+        outcomes.recv().map_err(ended)?
+    }
+
+    /// As [`Log::commit`], without waiting: `done` hears what came of it, perhaps before this returns. Unless somebody
+    /// writes, what waits is written here, with what comes meanwhile: the caller should have nobody waiting for it.
+    pub(in crate::tsdb) fn commit_then(&self, drafts: Vec<Draft>, now: Timestamp, done: Done) {
+        self.submit(drafts, now, done);
+        while self.write_group() {}
+    }
+
+    /// Puts records into the queue; waits while that is full.
+    fn submit(&self, drafts: Vec<Draft>, now: Timestamp, done: Done) {
         let gives_space = drafts.iter().all(|draft| draft.kind.gives_space());
         let mut queue = lock(&self.shared.queue);
-        self.shared.admit(&mut queue, gives_space)?;
+        let mut admitted = self.shared.admit(&mut queue, gives_space);
         while queue.bytes > QUEUE_BYTES_MAX && queue.writes == Writes::Open {
             queue = self.shared.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            admitted = self.shared.admit(&mut queue, gives_space);
         }
-        self.shared.admit(&mut queue, gives_space)?;
+        if drafts.is_empty() || admitted.is_err() {
+            drop(queue);
+            return done(admitted.map(|()| Vec::new()));
+        }
         queue.now_ms = queue.now_ms.max(now.as_ms());
+        let reply = Reply::new(drafts.len(), done);
         for draft in drafts {
             queue.bytes += draft.body.len();
             queue.drafts.push_back((draft, reply.clone()));
         }
-        drop(queue);
-        drop(reply);
-        self.write_or_leave_it();
-        let mut done = Vec::with_capacity(count);
-        while done.len() < count {
-            let ended = |_| AppendError::Fenced("a thread of the log has ended".to_owned());
-            done.push(outcomes.recv().map_err(ended)??);
-        }
-        Ok(done)
     }
 
-    /// Writes a group unless somebody writes: they look at the queue again when they are done.
-    fn write_or_leave_it(&self) {
+    /// Writes a group unless somebody writes: they look at the queue again when they are done. Whether more waits then,
+    /// which is this caller's to see to.
+    fn write_group(&self) -> bool {
         let mut committer = match self.committer.try_lock() {
             Ok(committer) => committer,
-            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::WouldBlock) => return false,
             Err(TryLockError::Poisoned(ended)) => ended.into_inner(),
         };
         self.shared.guarded(|| committer.write_group());
         drop(committer);
-        if !lock(&self.shared.queue).drafts.is_empty() {
-            self.shared.work.notify_one();
-        }
+        !lock(&self.shared.queue).drafts.is_empty()
     }
 
     /// Makes everything durable that is applied; the last number of it.
@@ -471,8 +537,7 @@ impl Shared {
         };
         self.room.notify_all();
         for (_, reply) in group.into_iter().chain(waiting) {
-            // A caller that stopped waiting needs no answer.
-            drop(reply.send(Err(why.clone())));
+            reply.send(Err(why.clone()));
         }
     }
 }
@@ -698,11 +763,10 @@ impl Committer {
     fn apply(&mut self, first_seq: u64, records: Vec<(Draft, Reply)>) -> Result<(), AppendError> {
         let mut records = (first_seq..).zip(records);
         while let Some((seq, (draft, reply))) = records.next() {
-            match (self.apply)(seq, draft.org, draft.kind, &draft.body) {
+            match (self.apply)(seq, &draft) {
                 Ok(outcome) => {
                     self.shared.counters.applied_seq.store(seq, Ordering::Release);
-                    // A caller that stopped waiting needs no answer.
-                    drop(reply.send(Ok(outcome)));
+                    reply.send(Ok(outcome));
                 }
                 Err(e) => {
                     let why = AppendError::Fenced(format!("record {seq} cannot be applied: {e}"));

@@ -90,8 +90,20 @@ pub(in crate::tsdb) struct LogEnd {
     pub(in crate::tsdb) damage: Option<LogDamage>,
 }
 
-/// Takes each record.
-pub(in crate::tsdb) type OnRecord<'a> = &'a mut dyn FnMut(&Header, &[u8]);
+/// How far the reading is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::tsdb) struct Place {
+    /// The file at hand, from 1.
+    pub(in crate::tsdb) file: u64,
+    pub(in crate::tsdb) files: u64,
+    /// Bytes done, and of how many; files that are only looked at are not counted.
+    pub(in crate::tsdb) bytes: u64,
+    pub(in crate::tsdb) bytes_all: u64,
+    pub(in crate::tsdb) records: u64,
+}
+
+/// Takes each record; an error ends the reading.
+pub(in crate::tsdb) type OnRecord<'a> = &'a mut dyn FnMut(&Header, &[u8], &Place) -> Result<(), OpenError>;
 
 /// A record found after a break: file, place.
 struct Later {
@@ -104,7 +116,8 @@ struct Later {
 /// Files whose records all come before are looked at and not read: what they hold is in the checkpoint.
 ///
 /// # Errors
-/// [`OpenError`] where a file cannot be read, is another store's or a newer version's. Damage is not an error.
+/// [`OpenError`] where a file cannot be read, is another store's or a newer version's, and what `on_record` says.
+/// Damage is not an error.
 pub(in crate::tsdb) fn replay(
     dir: &Path,
     store: StoreId,
@@ -114,8 +127,9 @@ pub(in crate::tsdb) fn replay(
 ) -> Result<LogEnd, OpenError> {
     let from_seq = from_seq.max(begin.seq.saturating_sub(1));
     let end = LogEnd::default();
-    let mut walk =
-        Walk { dir, store, begin, from_seq, on_record, end, expected: None, next_file: None, broken: None };
+    let place = Place::default();
+    let (expected, next_file, broken) = (None, None, None);
+    let mut walk = Walk { dir, store, begin, from_seq, on_record, end, place, expected, next_file, broken };
     walk.files()?;
     Ok(walk.end)
 }
@@ -127,6 +141,7 @@ struct Walk<'a> {
     from_seq: u64,
     on_record: OnRecord<'a>,
     end: LogEnd,
+    place: Place,
     /// The next seq; none before the first record.
     expected: Option<u64>,
     /// The file that the last switch names.
@@ -167,9 +182,15 @@ impl Walk<'_> {
             // A file that was left for before its first record came: the numbers go on where the log begins.
             self.end.last_seq = self.begin.seq.saturating_sub(1);
         }
+        self.place.files = files.len() as u64;
+        for (_, path) in files.iter().skip(skipped) {
+            self.place.bytes_all += std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
+        }
+        let mut bytes_before = 0;
         let mut before: Option<u64> = self.begin.file.checked_sub(1);
         for (place, (number, path)) in files.iter().enumerate() {
             self.end.files += 1;
+            self.place.file = self.end.files;
             let bytes = std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
             self.end.file_bytes += bytes;
             if let Some(before) = before.filter(|before| before + 1 != *number) {
@@ -187,6 +208,8 @@ impl Walk<'_> {
             if place < skipped {
                 self.look_at(*number, path)?;
             } else {
+                self.place.bytes = bytes_before;
+                bytes_before += bytes;
                 let content = disk::read_file(path, FILE_BYTES_MAX)?;
                 self.file(*number, path, content)?;
             }
@@ -246,8 +269,9 @@ impl Walk<'_> {
             let rest = content.get(offset..).unwrap_or_default();
             match find_record(rest) {
                 Found::Record(found, body, bytes) if self.fits(&found) => {
-                    self.hand_out(&found, body, path)?;
                     offset += bytes;
+                    self.place.bytes += bytes as u64;
+                    self.hand_out(&found, body, path)?;
                 }
                 Found::Record(..) => self.break_at(path, offset, "records are missing before it"),
                 Found::Bad(what) => self.break_at(path, offset, what),
@@ -296,7 +320,8 @@ impl Walk<'_> {
             }
         }
         if found.seq > self.from_seq {
-            (self.on_record)(found, body);
+            self.place.records = self.end.records;
+            (self.on_record)(found, body, &self.place)?;
         }
         Ok(())
     }

@@ -6,8 +6,8 @@
 //! runs {zigzag time step, varint length} covering n,                       the first step is from the base time
 //! n values
 //! ```
-//! Samples are sorted by series id, those of one series in their sender's order, so that for one scrape both kinds of
-//! runs are few: gaps of 1, steps of 0. A value is `u8 tag`, then 0-8 bytes:
+//! Samples are mostly sorted by series id, those of one series in their sender's order, so that for one scrape both kinds
+//! of runs are few: gaps of 1, steps of 0. A value is `u8 tag`, then 0-8 bytes:
 //! ```text
 //! tag e << 4 | len, e 0..3   zigzag decimal mantissa m in len bytes, low first; value = m / 10^e, the same bits
 //! tag 0x80 | len             the bit pattern, big-endian, without its 8 - len low zero bytes

@@ -130,14 +130,14 @@ pub(crate) fn put_shape(out: &mut Vec<u8>, shape: &HistogramShape, float: bool) 
 
 fn put_column(out: &mut Vec<u8>, column: impl Iterator<Item = u64>) {
     let column: Vec<i64> = column.map(u64::cast_signed).collect();
-    let plan = integers::plan(&column, false);
+    let plan = integers::plan(&mut integers::Scratch::default(), &column, false);
     out.push(plan.flags);
     plan.put(out);
 }
 
 fn put_values(out: &mut Vec<u8>, patterns: impl Iterator<Item = u64>) {
     let mut body = Vec::new();
-    values::put(&mut body, &patterns.collect::<Vec<_>>());
+    values::put(&mut body, &patterns.collect::<Vec<_>>(), &mut values::Scratch::default());
     put_varint(out, body.len() as u64);
     out.append(&mut body);
 }

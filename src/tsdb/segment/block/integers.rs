@@ -35,6 +35,9 @@ const DIFFERENCE: u8 = 1;
 const CHANGE: u8 = 2;
 const GRID: u8 = 3;
 
+/// Errors that are looked at for their centre while a prediction is chosen.
+const CENTRE_OF: usize = 16;
+
 /// How a column will be written.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -48,8 +51,28 @@ pub(super) struct Plan {
     pub(super) cost: u64,
 }
 
+/// Memory that one column after the other is planned in.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    q: Vec<i64>,
+    raw: Vec<i64>,
+    chosen: Vec<i64>,
+    /// Of plans that are done with.
+    errors: Vec<Vec<u64>>,
+}
+
+impl Scratch {
+    /// Takes the memory of a plan back.
+    pub(super) fn recycle(&mut self, plan: Plan) {
+        // Three plans at a time at most.
+        if self.errors.len() < 3 {
+            self.errors.push(plan.errors);
+        }
+    }
+}
+
 /// The integers as multiples of their greatest common factor.
-fn reduced(column: &[i64]) -> (i64, u64, Vec<i64>) {
+fn reduced(column: &[i64], q: &mut Vec<i64>) -> (i64, u64) {
     let first = column.first().copied().unwrap_or_default();
     let mut factor = 0u64;
     for x in column {
@@ -66,12 +89,13 @@ fn reduced(column: &[i64]) -> (i64, u64, Vec<i64>) {
     // A greater one is no positive i64, or leaves numbers that are small anyway.
     let factor = if factor > 1 << 62 { 1 } else { factor.max(1) };
     let divisor = factor.cast_signed();
-    let q = if factor.is_power_of_two() {
-        column.iter().map(|x| x.wrapping_sub(first) >> factor.trailing_zeros()).collect()
+    q.clear();
+    if factor.is_power_of_two() {
+        q.extend(column.iter().map(|x| x.wrapping_sub(first) >> factor.trailing_zeros()));
     } else {
-        column.iter().map(|x| x.wrapping_sub(first) / divisor).collect()
-    };
-    (first, factor, q)
+        q.extend(column.iter().map(|x| x.wrapping_sub(first) / divisor));
+    }
+    (first, factor)
 }
 
 const fn divides(factor: u64, number: u64) -> bool {
@@ -104,9 +128,14 @@ fn raw_errors(q: &[i64], order: u8, step: u64, errors: &mut Vec<i64>) {
 }
 
 /// The middle one of at most so many, evenly chosen; 0 where that is common anyway.
-fn centre_of(errors: &[i64], most: usize) -> i64 {
+fn centre_of(errors: &[i64], most: usize, chosen: &mut Vec<i64>) -> i64 {
     let stride = errors.len().div_ceil(most).max(1);
-    let mut chosen: Vec<i64> = errors.iter().step_by(stride).copied().collect();
+    chosen.clear();
+    if stride == 1 {
+        chosen.extend_from_slice(errors);
+    } else {
+        chosen.extend(errors.iter().step_by(stride));
+    }
     if chosen.iter().filter(|error| **error == 0).count() * 8 > chosen.len() || chosen.is_empty() {
         return 0;
     }
@@ -114,50 +143,57 @@ fn centre_of(errors: &[i64], most: usize) -> i64 {
     *chosen.select_nth_unstable(middle).1
 }
 
-/// Errors as small numbers.
-fn folded(raw: &[i64], order: u8, centre: i64, out: &mut Vec<u64>) {
-    out.clear();
+/// Gives the errors as small numbers to `each`, in order.
+#[inline]
+fn fold_each(raw: &[i64], order: u8, centre: i64, mut each: impl FnMut(u64)) {
     if order == CHANGE {
         let mut before = centre;
-        out.extend(raw.iter().map(|difference| {
-            let error = difference.wrapping_sub(before);
+        for difference in raw {
+            each(zigzag(difference.wrapping_sub(before)));
             before = *difference;
-            zigzag(error)
-        }));
+        }
     } else {
-        out.extend(raw.iter().map(|error| zigzag(error.wrapping_sub(centre))));
+        for error in raw {
+            each(zigzag(error.wrapping_sub(centre)));
+        }
     }
 }
 
-fn cost_of(errors: &[u64]) -> u64 {
-    errors.iter().map(|error| u64::from(bits(*error)) + 1).sum()
+/// Bits that the errors take, about.
+fn cost_of(raw: &[i64], order: u8, centre: i64) -> u64 {
+    let mut cost = raw.len() as u64;
+    fold_each(raw, order, centre, |error| cost += u64::from(bits(error)));
+    cost
 }
 
 /// Chooses the prediction for a column of at least one integer; `grids`: also try regular ones.
-pub(super) fn plan(column: &[i64], grids: bool) -> Plan {
-    let (first, factor, q) = reduced(column);
-    let (mut raw, mut errors) = (Vec::with_capacity(q.len()), Vec::with_capacity(q.len()));
-    let mut best = (u64::MAX, LEVEL, 0);
+pub(super) fn plan(scratch: &mut Scratch, column: &[i64], grids: bool) -> Plan {
+    let Scratch { q, raw, chosen, errors } = scratch;
+    let (first, factor) = reduced(column, q);
+    let mut best = (u64::MAX, LEVEL, 0, 0);
     let orders = [(LEVEL, 0), (DIFFERENCE, 0), (CHANGE, 0)].into_iter();
     for (order, step) in
-        orders.chain(if grids { steps(&q) } else { Vec::new() }.into_iter().map(|step| (GRID, step)))
+        orders.chain(if grids { steps(q) } else { Vec::new() }.into_iter().map(|step| (GRID, step)))
     {
-        raw_errors(&q, order, step, &mut raw);
-        let centre = if order == CHANGE { first_of(&raw) } else { centre_of(&raw, 64) };
-        folded(&raw, order, centre, &mut errors);
-        let cost = cost_of(&errors);
+        raw_errors(q, order, step, raw);
+        let centre = if order == CHANGE { first_of(raw) } else { centre_of(raw, CENTRE_OF, chosen) };
+        let cost = cost_of(raw, order, centre);
         if cost < best.0 {
-            best = (cost, order, step);
+            best = (cost, order, step, centre);
         }
-        if cost == errors.len() as u64 {
+        if cost == raw.len() as u64 {
             // All as predicted: nothing is better.
             break;
         }
     }
-    let (cost, order, step) = best;
-    raw_errors(&q, order, step, &mut raw);
-    let centre = if order == CHANGE { first_of(&raw) } else { centre_of(&raw, BLOCK_SAMPLES) };
-    folded(&raw, order, centre, &mut errors);
+    let (cost, order, step, mut centre) = best;
+    raw_errors(q, order, step, raw);
+    if order != CHANGE && raw.len() > CENTRE_OF {
+        centre = centre_of(raw, BLOCK_SAMPLES, chosen);
+    }
+    let mut errors = errors.pop().unwrap_or_default();
+    errors.clear();
+    fold_each(raw, order, centre, |error| errors.push(error));
     let odd = errors.iter().filter(|error| **error != 0).count();
     let sparse = if odd * 10 < errors.len() && odd <= MINI { SPARSE } else { 0 };
     let flags = order | sparse | if factor == 1 { 0 } else { FACTOR };

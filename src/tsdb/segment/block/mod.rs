@@ -107,15 +107,21 @@ pub(super) fn times_of(bytes: &[u8], out: &mut Vec<i64>) -> Result<usize, Damage
     taken.map(|()| used)
 }
 
-/// Appends a block of 1 to 1,024 bit patterns of the series; others are not written.
-pub(super) fn put_values(out: &mut Vec<u8>, series: u32, values: &[u64]) {
-    if values.is_empty() || values.len() > BLOCK_SAMPLES {
-        return;
+/// Encodes blocks of values; what memory one needed serves the next.
+#[derive(Debug, Default)]
+pub(super) struct Codec(values::Scratch);
+
+impl Codec {
+    /// Appends a block of 1 to 1,024 bit patterns of the series; others are not written.
+    pub(super) fn put_values(&mut self, out: &mut Vec<u8>, series: u32, values: &[u64]) {
+        if values.is_empty() || values.len() > BLOCK_SAMPLES {
+            return;
+        }
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        values::put(out, values, &mut self.0);
+        set_crc(out, start, |rest| value_crc(series, values.len(), rest));
     }
-    let start = out.len();
-    out.extend_from_slice(&[0; 4]);
-    values::put(out, values);
-    set_crc(out, start, |rest| value_crc(series, values.len(), rest));
 }
 
 fn value_crc(series: u32, count: usize, rest: &[u8]) -> u32 {

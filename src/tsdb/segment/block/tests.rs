@@ -14,7 +14,7 @@ fn time_block(times: &[i64]) -> Vec<u8> {
 
 fn value_block(series: u32, values: &[u64]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_values(&mut out, series, values);
+    Codec::default().put_values(&mut out, series, values);
     out
 }
 

@@ -14,7 +14,7 @@ pub(super) fn put(out: &mut Vec<u8>, times: &[i64]) {
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return };
     put_varint(out, times.len() as u64);
     put_varint(out, last.wrapping_sub(*first).cast_unsigned());
-    let plan = integers::plan(times, true);
+    let plan = integers::plan(&mut integers::Scratch::default(), times, true);
     out.push(plan.flags);
     plan.put(out);
 }

@@ -52,7 +52,24 @@ fn scaled(pattern: u64, power: f64) -> Option<i64> {
         return None;
     }
     let mantissa = (wide + 0.5f64.copysign(wide)) as i64;
+    // What comes back by the division is within two roundings of it: most others are told without one.
+    if (wide - mantissa as f64).abs() > wide.abs() * f64::EPSILON * 2.0 {
+        return None;
+    }
     ((mantissa as f64 / power).to_bits() == pattern).then_some(mantissa)
+}
+
+/// As [`scaled`] by one: without a division.
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "saturates at worst, and is checked bit for bit"
+)]
+fn integer(pattern: u64) -> Option<i64> {
+    const BOUND: i64 = 1 << 53;
+    let x = f64::from_bits(pattern) as i64;
+    ((-BOUND..=BOUND).contains(&x) && (x as f64).to_bits() == pattern).then_some(x)
 }
 
 fn exponent_of(pattern: u64, from: u8) -> Option<u8> {
@@ -61,35 +78,65 @@ fn exponent_of(pattern: u64, from: u8) -> Option<u8> {
 }
 
 /// Values as integers over a power of ten, but for the odd ones: {index, pattern}.
+#[derive(Debug, Default)]
 struct Decimals {
     exponent: u8,
     column: Vec<i64>,
     odd: Vec<(usize, u64)>,
 }
 
-fn decimals(values: &[u64]) -> Option<Decimals> {
-    // Sixteen values tell whether these are decimals at all.
-    let stride = values.len().div_ceil(16).max(1);
-    let mut exponent = 0;
-    let (mut seen, mut found) = (0, 0);
-    for pattern in values.iter().step_by(stride) {
-        seen += 1;
-        if let Some(least) = exponent_of(*pattern, 0) {
-            found += 1;
-            exponent = exponent.max(least);
+/// Memory that one block after the other is encoded in.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    decimals: Decimals,
+    column: Vec<i64>,
+    integers: integers::Scratch,
+}
+
+impl Decimals {
+    /// Takes values; answers whether they are decimals, mostly.
+    fn set(&mut self, values: &[u64]) -> bool {
+        // Sixteen values tell whether these are decimals at all.
+        let stride = values.len().div_ceil(16).max(1);
+        let tried = values.len().div_ceil(stride);
+        let mut exponent = 0;
+        let mut strange = 0;
+        for pattern in values.iter().step_by(stride) {
+            // Most have as many digits as those before.
+            let known =
+                POWERS.get(usize::from(exponent)).is_some_and(|power| scaled(*pattern, *power).is_some());
+            if known {
+                continue;
+            }
+            match exponent_of(*pattern, 0) {
+                Some(least) => exponent = exponent.max(least),
+                None => strange += 1,
+            }
+            if strange * 4 > tried {
+                return false;
+            }
+        }
+        loop {
+            match self.take(values, exponent) {
+                // An odd value takes some ten bytes; one digit more takes 0.4 bytes for each value.
+                Some(higher) if self.odd.len() * 24 > values.len() => exponent = higher,
+                _ => return self.odd.len() * 8 <= values.len() + 8,
+            }
         }
     }
-    if found * 4 < seen * 3 {
-        return None;
-    }
-    loop {
+
+    /// Takes values as decimals of this exponent; answers a higher one that the first odd value that has one would need.
+    fn take(&mut self, values: &[u64], exponent: u8) -> Option<u8> {
         let power = *POWERS.get(usize::from(exponent))?;
-        let mut column = Vec::with_capacity(values.len());
-        let mut odd = Vec::new();
+        let Decimals { column, odd, .. } = self;
+        self.exponent = exponent;
+        column.clear();
+        odd.clear();
         let mut before = None;
         let mut higher = None;
         for (index, pattern) in values.iter().enumerate() {
-            if let Some(x) = scaled(*pattern, power) {
+            let x = if exponent == 0 { integer(*pattern) } else { scaled(*pattern, power) };
+            if let Some(x) = x {
                 if before.is_none() {
                     // The odd ones at the start are predicted like this one.
                     column.fill(x);
@@ -101,17 +148,12 @@ fn decimals(values: &[u64]) -> Option<Decimals> {
             }
             column.push(before.unwrap_or_default());
         }
-        // An odd value takes some ten bytes; one digit more takes 0.4 bytes for each value.
-        match higher {
-            Some(higher) if odd.len() * 24 > values.len() => exponent = higher,
-            _ if odd.len() * 8 > values.len() + 8 => return None,
-            _ => return Some(Decimals { exponent, column, odd }),
-        }
+        higher
     }
 }
 
 /// Appends the body of a block.
-pub(super) fn put(out: &mut Vec<u8>, values: &[u64]) {
+pub(super) fn put(out: &mut Vec<u8>, values: &[u64], scratch: &mut Scratch) {
     let Some(first) = values.first() else { return };
     if values.iter().all(|value| value == first) {
         out.push(SAME);
@@ -120,24 +162,24 @@ pub(super) fn put(out: &mut Vec<u8>, values: &[u64]) {
         return;
     }
     let start = out.len();
-    let decimals = decimals(values);
-    let by_decimals = decimals.map(|decimals| {
-        let plan = integers::plan(&decimals.column, false);
+    let Scratch { decimals, column, integers } = scratch;
+    let by_decimals = decimals.set(values).then(|| {
+        let plan = integers::plan(integers, &decimals.column, false);
         let cost = plan.cost + 80 * decimals.odd.len() as u64;
-        (decimals, plan, cost)
+        (plan, cost)
     });
     // Few digits are never beaten by the bits themselves.
-    let certain =
-        by_decimals.as_ref().is_some_and(|(decimals, ..)| decimals.exponent < 6 && decimals.odd.is_empty());
+    let certain = by_decimals.is_some() && decimals.exponent < 6 && decimals.odd.is_empty();
     let by_bits = (!certain).then(|| {
-        let column: Vec<i64> = values.iter().map(|pattern| ordered(pattern.cast_signed())).collect();
-        integers::plan(&column, false)
+        column.clear();
+        column.extend(values.iter().map(|pattern| ordered(pattern.cast_signed())));
+        integers::plan(integers, column, false)
     });
     let bits_cost = by_bits.as_ref().map_or(u64::MAX, |plan| plan.cost);
-    let least = by_decimals.as_ref().map_or(u64::MAX, |(.., cost)| *cost).min(bits_cost);
-    if !put_few(out, values, least) {
-        match (by_decimals, by_bits) {
-            (Some((decimals, plan, cost)), _) if cost <= bits_cost => put_decimals(out, &decimals, &plan),
+    let least = by_decimals.as_ref().map_or(u64::MAX, |(_, cost)| *cost).min(bits_cost);
+    if !put_few(out, values, least, column, integers) {
+        match (&by_decimals, &by_bits) {
+            (Some((plan, cost)), _) if *cost <= bits_cost => put_decimals(out, decimals, plan),
             (_, Some(plan)) => {
                 out.push(ORDERED | plan.flags << 3);
                 plan.put(out);
@@ -145,6 +187,9 @@ pub(super) fn put(out: &mut Vec<u8>, values: &[u64]) {
             // Without bits the decimals are certain.
             (_, None) => {}
         }
+    }
+    for plan in by_decimals.map(|(plan, _)| plan).into_iter().chain(by_bits) {
+        integers.recycle(plan);
     }
     if out.len() - start > 1 + values.len() * 8 {
         out.truncate(start);
@@ -175,44 +220,48 @@ fn put_decimals(out: &mut Vec<u8>, decimals: &Decimals, plan: &Plan) {
 }
 
 /// Writes kind 4 if the values are few and that is smaller than `cost` bits.
-fn put_few(out: &mut Vec<u8>, values: &[u64], cost: u64) -> bool {
-    let mut patterns: Vec<(u64, usize)> = Vec::with_capacity(FEW_MAX);
-    let mut last = 0;
+fn put_few(
+    out: &mut Vec<u8>,
+    values: &[u64],
+    cost: u64,
+    column: &mut Vec<i64>,
+    scratch: &mut integers::Scratch,
+) -> bool {
+    // In the order in which they come: {pattern, how often}.
+    let mut patterns = [(0u64, 0usize); FEW_MAX];
+    let (mut few, mut last) = (0, 0);
     for value in values {
-        match patterns.get_mut(last) {
-            Some((pattern, count)) if pattern == value => *count += 1,
-            _ => {
-                if let Some(place) = patterns.iter().position(|(pattern, _)| pattern == value) {
-                    last = place;
-                    if let Some((_, count)) = patterns.get_mut(place) {
-                        *count += 1;
-                    }
-                } else if patterns.len() < FEW_MAX {
-                    last = patterns.len();
-                    patterns.push((*value, 1));
-                } else {
-                    return false;
-                }
-            }
+        let known = patterns.get(..few).unwrap_or_default();
+        if known.get(last).is_none_or(|(pattern, _)| pattern != value) {
+            last = known.iter().position(|(pattern, _)| pattern == value).unwrap_or(few);
         }
+        let Some(slot) = patterns.get_mut(last) else { return false };
+        few = few.max(last + 1);
+        *slot = (*value, slot.1 + 1);
+    }
+    let patterns = patterns.get_mut(..few).unwrap_or_default();
+    // A pattern takes nine bytes, and each value at least a bit.
+    if 72 * patterns.len() as u64 + values.len() as u64 - 1 >= cost {
+        return false;
     }
     patterns.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let place = |value: &u64| patterns.iter().position(|(pattern, _)| pattern == value).unwrap_or_default();
-    let column: Vec<i64> =
-        values.iter().map(|value| i64::try_from(place(value)).unwrap_or_default()).collect();
-    let plan = integers::plan(&column, false);
-    if plan.cost + 72 * patterns.len() as u64 >= cost {
-        return false;
+    column.clear();
+    column.extend(values.iter().map(|value| i64::try_from(place(value)).unwrap_or_default()));
+    let plan = integers::plan(scratch, column, false);
+    let is_smaller = plan.cost + 72 * (patterns.len() as u64) < cost;
+    if is_smaller {
+        out.push(FEW | plan.flags << 3);
+        out.push(u8::try_from(patterns.len() - 1).unwrap_or_default());
+        for (pattern, _) in &*patterns {
+            let kept = 8 - whole_bytes(pattern.trailing_zeros());
+            out.push(kept);
+            out.extend(pattern.to_be_bytes().iter().take(usize::from(kept)));
+        }
+        plan.put(out);
     }
-    out.push(FEW | plan.flags << 3);
-    out.push(u8::try_from(patterns.len() - 1).unwrap_or_default());
-    for (pattern, _) in &patterns {
-        let kept = 8 - whole_bytes(pattern.trailing_zeros());
-        out.push(kept);
-        out.extend(pattern.to_be_bytes().iter().take(usize::from(kept)));
-    }
-    plan.put(out);
-    true
+    scratch.recycle(plan);
+    is_smaller
 }
 
 /// Appends the first `wanted` of the `count` values (1 to 1,024) of a body at whose start the reader stands. If all are

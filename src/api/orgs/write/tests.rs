@@ -1,0 +1,160 @@
+//! Guessing at a body changes nothing of what is stored.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{Access, OrgId, TimeRange, Timestamp};
+use crate::tsdb::SampleColumns;
+
+const ORG: OrgId = OrgId(1);
+const NOW: Timestamp = Timestamp::from_s(1_795_000_000);
+
+/// A field of a `TimeSeries`.
+#[derive(Clone, Debug)]
+enum Part {
+    Label(String, Vec<u8>),
+    /// A value, and seconds before [`NOW`].
+    Sample(u8, u8),
+    /// A field that nobody knows yet.
+    Unknown,
+    /// Bytes that end the message in its middle, or are no field.
+    Broken(Vec<u8>),
+}
+
+fn nested(tag: u8, message: &[u8], out: &mut Vec<u8>) {
+    out.push(tag);
+    let mut length = message.len();
+    while length >= 0x80 {
+        out.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend_from_slice(message);
+}
+
+/// A sample field as senders write it.
+fn sample(value: u8, ago: u8) -> Vec<u8> {
+    let mut message = vec![0x09];
+    message.extend_from_slice(&f64::from(value).to_le_bytes());
+    message.push(0x10);
+    let mut at = NOW.as_ms() - 1_000 * i64::from(ago);
+    while at >= 0x80 {
+        message.push((at & 0x7f) as u8 | 0x80);
+        at >>= 7;
+    }
+    message.push(at as u8);
+    let mut field = Vec::new();
+    nested(0x12, &message, &mut field);
+    field
+}
+
+fn body(series: &[Vec<Part>]) -> Vec<u8> {
+    let mut request = Vec::new();
+    for parts in series {
+        let mut message = Vec::new();
+        for part in parts {
+            match part {
+                Part::Label(name, value) => {
+                    let mut label = Vec::new();
+                    nested(0x0a, name.as_bytes(), &mut label);
+                    nested(0x12, value, &mut label);
+                    nested(0x0a, &label, &mut message);
+                }
+                Part::Sample(value, ago) => message.extend(sample(*value, *ago)),
+                Part::Unknown => message.extend_from_slice(&[0x78, 7]),
+                Part::Broken(bytes) => message.extend_from_slice(bytes),
+            }
+        }
+        nested(0x0a, &message, &mut request);
+    }
+    snap::raw::Encoder::new().compress_vec(&request).expect("compresses")
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let value = prop_oneof![
+        "[ab]{0,3}".prop_map(String::into_bytes),
+        // The text of a label that ends as a sample does, whole or in part.
+        (0u8..4, 0u8..4, 0usize..18).prop_map(|(value, ago, from)| sample(value, ago).split_off(from)),
+    ];
+    prop_oneof![
+        5 => ("[ab]{1,2}", value).prop_map(|(name, value)| Part::Label(name, value)),
+        5 => (0u8..4, 0u8..4).prop_map(|(value, ago)| Part::Sample(value, ago)),
+        1 => Just(Part::Unknown),
+        1 => (prop::collection::vec(any::<u8>(), 0..3), 0u8..4, 0u8..4)
+            .prop_map(|(mut bytes, value, ago)| { bytes.extend(sample(value, ago)); Part::Broken(bytes) }),
+    ]
+}
+
+type Series = (String, Vec<(i64, u64)>);
+
+fn stored(tsdb: &Tsdb) -> Vec<Series> {
+    let snapshot = tsdb.snapshot(&Access::whole(ORG));
+    let range = TimeRange { start: Timestamp::MIN, end: Timestamp::MAX };
+    let found = snapshot.select(&[], range);
+    let mut all: Vec<Series> = found
+        .iter()
+        .map(|series| {
+            let mut samples = SampleColumns::default();
+            snapshot.read(series.id, range, &mut samples);
+            let samples = samples.times.iter().zip(&samples.values).map(|(at, value)| (*at, value.to_bits()));
+            (format!("{:?}", series.labels), samples.collect())
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// What became of a request, and what it was charged.
+fn write(tsdb: &Tsdb, body: &[u8], guess: bool) -> (Result<(u64, u64), Code>, usize) {
+    let mut protocol = PROTOCOLS[0];
+    if !guess {
+        protocol.guess = protocol.decode;
+    }
+    let charged = std::cell::Cell::new(0);
+    let ready = |batch: WriteBatch<'_>, before: usize| {
+        charged.set(charged.get() + batch.samples.len().saturating_sub(before));
+        let samples = batch.samples.len();
+        Ok((tsdb.prepare(ORG, &batch, NOW), samples))
+    };
+    let appending = guess_or_decode(&protocol, &ingest::Limits::default(), body, &mut Vec::new(), ready);
+    let said = appending.map(|appending| {
+        let (told, hears) = std::sync::mpsc::channel();
+        tsdb.commit_then(appending, move |said| told.send(said).expect("heard"));
+        let report = hears.recv().expect("told").expect("stored").report();
+        (report.stored, report.refused)
+    });
+    (said.map_err(|error| error.code()), charged.get())
+}
+
+proptest! {
+    #[test]
+    fn a_body_that_is_guessed_at_stores_what_a_body_that_is_read_stores(
+        requests in prop::collection::vec(
+            (prop::collection::vec(prop::collection::vec(part(), 0..5), 0..4), any::<bool>()), 1..6),
+    ) {
+        let (guessed, read) = (Tsdb::scaffold(), Tsdb::scaffold());
+        for (series, twice) in &requests {
+            let body = body(series);
+            for _ in 0..=u8::from(*twice) {
+                let (by_guess, charged) = write(&guessed, &body, true);
+                let (by_reading, due) = write(&read, &body, false);
+                prop_assert_eq!(&by_guess, &by_reading);
+                prop_assert!(by_guess.is_err() || charged >= due);
+            }
+            prop_assert_eq!(stored(&guessed), stored(&read));
+        }
+    }
+}
+
+#[test]
+fn a_scrape_whose_series_are_known_is_not_read_label_by_label() {
+    let tsdb = Tsdb::scaffold();
+    let label = |value: &str| Part::Label("a".to_owned(), value.as_bytes().to_vec());
+    let body = body(&[vec![label("x"), Part::Sample(1, 0)], vec![label("y"), Part::Sample(2, 0)]]);
+    let mut scratch = Vec::new();
+    for _ in 0..2 {
+        let batch = (PROTOCOLS[0].guess)(&body, &ingest::Limits::default(), &mut scratch).expect("valid");
+        assert!(batch.guessed && batch.series.len() == 2);
+        drop(tsdb.prepare(ORG, &batch, NOW).expect("as it looks"));
+    }
+}

@@ -1,0 +1,196 @@
+//! The segments of a repaired store: copied where everything in them can be read, else written anew without what cannot.
+//!
+//! Of a segment of histograms the runs beside the rows are what counts: the rows, which say how many observations each
+//! histogram has, are made again from them. In a damaged run the histograms' blocks have checksums of their own and are
+//! saved one by one; start timestamps and exemplars have none but the run's, so those of a damaged run are lost.
+
+use std::path::Path;
+
+use super::{RepairError, Repaired, TOLD_MAX, copy};
+use crate::kv::{Finding, OfflineControl, Weight, with_sources};
+use crate::model::{Histogram, HistogramColumns, OrgId, StoreId, Timestamp};
+use crate::tsdb::check::each_bad_block;
+use crate::tsdb::disk;
+use crate::tsdb::error::OpenError;
+use crate::tsdb::manifest;
+use crate::tsdb::report::SampleColumns;
+use crate::tsdb::segment::{
+    HISTOGRAMS, NewSegment, Segment, SegmentError, SegmentMeta, SegmentWriteError, SegmentWriter,
+};
+use crate::tsdb::side::sealed;
+
+/// Segments on their way into the new folder.
+pub(super) struct Saving<'s> {
+    dir: &'s Path,
+    to: &'s Path,
+    control: &'s mut OfflineControl,
+    repaired: &'s mut Repaired,
+    files: u64,
+    samples: u64,
+    bytes: u64,
+}
+
+impl<'s> Saving<'s> {
+    pub(super) fn new(
+        dir: &'s Path,
+        to: &'s Path,
+        control: &'s mut OfflineControl,
+        repaired: &'s mut Repaired,
+    ) -> Saving<'s> {
+        Saving { dir, to, control, repaired, files: 0, samples: 0, bytes: 0 }
+    }
+
+    /// What was saved.
+    pub(super) fn in_words(&self) -> String {
+        format!("{} files, {} samples, {} bytes", self.files, self.samples, self.bytes)
+    }
+
+    /// Saves a listed segment, or takes it out of the list.
+    pub(super) fn segment(&mut self, org: OrgId, meta: &SegmentMeta) -> Result<(), RepairError> {
+        let name = org.0.to_string();
+        let (from, to) = (self.dir.join("segments").join(&name), self.to.join("segments").join(&name));
+        disk::create_dir(&to)?;
+        let file = Path::new("segments").join(&name).join(meta.file_name());
+        let lost = |count: u64, what: String| Finding {
+            org: Some(org),
+            range: Some((Timestamp::from_ms(meta.min_ms), Timestamp::from_ms(meta.max_ms))),
+            count: Some(count),
+            ..Finding::new(Weight::Loss, file.clone(), what)
+        };
+        let segment = match Segment::open(&from, self.control.store_id(), meta) {
+            Ok(segment) => segment,
+            Err(SegmentError::Newer { path, .. }) => {
+                let what = "written by a newer version".to_owned();
+                return Err(OpenError::Foreign { path, what }.into());
+            }
+            Err(e) => {
+                self.repaired.lost.push(lost(meta.samples, with_sources(&e)));
+                manifest::unlist(self.control, meta);
+                return Ok(());
+            }
+        };
+        if segment.verify(true).is_ok() {
+            copy(&from.join(meta.file_name()), &to.join(meta.file_name()))?;
+            disk::sync_dir(&to)?;
+            self.count(meta);
+            return Ok(());
+        }
+        let written = write_readable(&segment, &to, self.control.store_id())?;
+        manifest::unlist(self.control, meta);
+        let (kept, what) = match &written {
+            Some(new) => (new.samples, "written anew without what cannot be read"),
+            None => (0, "nothing of it can be read"),
+        };
+        let (gone, mut bad_ones) = (meta.samples.saturating_sub(kept), Vec::new());
+        each_bad_block(&segment, &mut |bad| {
+            if bad.weight == Weight::Loss && self.repaired.lost.len() + bad_ones.len() < TOLD_MAX {
+                bad_ones.push(bad.finding(org, &file));
+            }
+        });
+        if gone > 0 || !bad_ones.is_empty() {
+            self.repaired.lost.push(lost(gone, what.to_owned()));
+            self.repaired.lost.append(&mut bad_ones);
+        }
+        if let Some(new) = written {
+            manifest::list(self.control, &new).map_err(RepairError::List)?;
+            self.count(&new);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, meta: &SegmentMeta) {
+        self.files += 1;
+        self.samples += meta.samples;
+        self.bytes += meta.file_bytes;
+    }
+}
+
+/// A segment of the same place in the list with everything that can be read; none if there is nothing.
+fn write_readable(
+    segment: &Segment,
+    to: &Path,
+    store: StoreId,
+) -> Result<Option<SegmentMeta>, SegmentWriteError> {
+    let SegmentMeta { org, seq, level, flags, first_log_seq, last_log_seq, .. } = *segment.meta();
+    let replaces = segment.meta().replaces.clone();
+    let new = NewSegment { org, seq, level, flags, first_log_seq, last_log_seq, replaces };
+    let mut writer = SegmentWriter::create(to, store, new)?;
+    for family in 0..segment.families() {
+        let (Ok(names), Some(ids)) = (segment.names(family), segment.ids(family)) else { continue };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut begun = false;
+        for row in 0..ids.len() {
+            let (Some(id), Ok(values)) = (ids.get(row), segment.series_values(family, row)) else { continue };
+            let (times, bits) = if flags & HISTOGRAMS == 0 {
+                row_of(segment, family, row)
+            } else {
+                let histograms = histograms_of(segment, id);
+                let counts = histograms.histograms.iter().map(|histogram| histogram.count().to_bits());
+                (histograms.times, counts.collect())
+            };
+            let ascending = times.is_sorted_by(|a, b| a < b);
+            if times.is_empty() || !ascending || times.len() != bits.len() {
+                continue;
+            }
+            if !begun {
+                writer.family(&names)?;
+                begun = true;
+            }
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            writer.series(id, &values, &times, &bits)?;
+        }
+    }
+    let mut is_empty = writer.series_count() == 0;
+    for id in segment.beside_ids() {
+        let run = run_of(segment, id);
+        if !run.is_empty() {
+            // Starts and exemplars are of no time of their own: they stay where the segment ended.
+            let last = segment.meta().max_ms;
+            let times = histograms_of(segment, id).times;
+            let span = times.first().copied().zip(times.last().copied()).unwrap_or((last, last));
+            writer.beside(id, &run, span)?;
+            is_empty = false;
+        }
+    }
+    if is_empty {
+        writer.abandon()?;
+        return Ok(None);
+    }
+    Ok(Some(writer.finish()?))
+}
+
+/// What can be read of a row of floats.
+fn row_of(segment: &Segment, family: usize, row: usize) -> (Vec<i64>, Vec<u64>) {
+    let mut columns = SampleColumns::default();
+    // What cannot be walked ends the series; what cannot be decoded is left out.
+    let _ = segment.each_block(family, row, |id, block| {
+        let _ = segment.decode(id, &block, &mut columns);
+        Ok(true)
+    });
+    (columns.times, columns.values.iter().map(|value| value.to_bits()).collect())
+}
+
+/// The histograms of a series that can be read.
+fn histograms_of(segment: &Segment, id: u32) -> HistogramColumns {
+    let mut histograms = HistogramColumns::default();
+    if id != sealed::EXEMPLARS_ID
+        && let Some(run) = segment.beside_unverified(id)
+    {
+        sealed::salvage_histograms(run, &mut histograms);
+    }
+    histograms
+}
+
+/// A run as it was, or with the histograms of it that can be read.
+fn run_of(segment: &Segment, id: u32) -> Vec<u8> {
+    if let Ok(Some(run)) = segment.beside(id)
+        && sealed::verify(id, run).is_ok()
+    {
+        return run.to_vec();
+    }
+    let HistogramColumns { times, histograms } = histograms_of(segment, id);
+    let samples: Vec<(i64, &Histogram)> = times.into_iter().zip(&histograms).collect();
+    let mut run = Vec::new();
+    sealed::put_histograms(&mut run, &samples);
+    run
+}

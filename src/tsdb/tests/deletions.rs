@@ -1,0 +1,194 @@
+//! Deletions: that they are bounded, that they wait for nobody, and when they are carried out.
+
+use std::time::Duration;
+
+use super::*;
+use crate::model::{MatchOp, Matcher};
+use crate::tsdb::manifest::TOMBSTONES_MAX;
+use crate::tsdb::options::Rest;
+
+const HOUR: i64 = 3_600_000;
+const DAY: i64 = 24 * HOUR;
+/// 00:00 UTC of a day before now.
+const MIDNIGHT: i64 = NOW.as_ms().div_euclid(DAY) * DAY;
+const OTHER: OrgId = OrgId(4);
+
+fn store(dir: &Path) -> Opened {
+    open_with(dir, Options { rest: Rest::by(|_| {}), ..options(&faults()) }).0
+}
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_ms(ms)
+}
+
+/// A sample a minute for an hour.
+fn hour(tsdb: &Tsdb, org: OrgId, job: &str, from: i64) {
+    let samples: Vec<Sample> =
+        (0..60).map(|n| Sample { at: at(from + i64::from(n) * 60_000), value: f64::from(n) }).collect();
+    write(tsdb, org, &up(job), &samples);
+}
+
+fn delete(tsdb: &Tsdb, org: OrgId, job: &str, from: i64, to: i64) -> Result<DeleteReport, DeleteError> {
+    let matcher = Matcher::new("job", MatchOp::Equal, job).expect("a matcher");
+    tsdb.delete(org, &[vec![matcher]], TimeRange::new(at(from), at(to)), NOW)
+}
+
+fn waiting(tsdb: &Tsdb) -> usize {
+    tsdb.stores.org(ORG).expect("there").segments().tombstones.len()
+}
+
+fn sealed(tsdb: &Tsdb) -> u64 {
+    tsdb.stats().orgs.iter().find(|org| org.org == ORG).map_or(0, |org| org.sealed_samples)
+}
+
+#[test]
+fn a_deletion_waits_for_no_seal_of_another_organisation() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let tsdb = store(dir.path());
+    for org in [ORG, OTHER] {
+        hour(&tsdb, org, "a", MIDNIGHT - 3 * HOUR);
+    }
+    let (told, heard) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        // As while another organisation is sealed.
+        let other = tsdb.stores.org(OTHER).expect("there");
+        let (sealer, alone) = (tsdb.sealer(), other.sealing());
+        let tsdb = &tsdb;
+        scope.spawn(move || told.send(delete(tsdb, ORG, "a", 0, i64::MAX).expect("deleted").series));
+        assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(1), "it waits");
+        drop((sealer, alone));
+    });
+    assert_eq!((content(&tsdb, ORG).len(), content(&tsdb, OTHER).len()), (0, 1));
+}
+
+#[test]
+fn deletions_that_wait_are_bounded_and_a_seal_makes_room() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let tsdb = store(dir.path());
+    hour(&tsdb, ORG, "a", MIDNIGHT - 10 * HOUR);
+    for n in 0..10 {
+        hour(&tsdb, ORG, "b", MIDNIGHT - 10 * HOUR + n * HOUR);
+    }
+    tsdb.seal(NOW).expect("sealed");
+    let minute = |n: i64| MIDNIGHT - 10 * HOUR + n * 60_000;
+    for n in 0..i64::try_from(TOMBSTONES_MAX).expect("few") {
+        delete(&tsdb, ORG, "b", minute(n), minute(n)).expect("deleted");
+    }
+    let before = content(&tsdb, ORG);
+    let last = minute(400);
+    let refused = delete(&tsdb, ORG, "b", last, last);
+    let words = refused.as_ref().map_err(ToString::to_string).expect_err("too many");
+    assert!(
+        words.starts_with("256 deletions of 256 ranges of series wait") && words.contains("promlet seal"),
+        "{words}"
+    );
+    assert!(matches!(refused, Err(DeleteError::TooMany { waiting: TOMBSTONES_MAX, .. })));
+    assert_eq!(content(&tsdb, ORG), before, "nothing of it was done");
+    tsdb.seal_and_merge(NOW).expect("sealed");
+    assert_eq!(waiting(&tsdb), 0);
+    assert!(content(&tsdb, ORG) == before);
+    assert_eq!(delete(&tsdb, ORG, "b", last, last).expect("there is room").series, 1);
+    tsdb.close();
+    drop(tsdb);
+    let after = content(&store(dir.path()), ORG);
+    assert_eq!(after[&up("b").to_string()].len() + 1, before[&up("b").to_string()].len());
+}
+
+#[test]
+fn a_deletion_that_covers_earlier_ones_replaces_them() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let tsdb = store(dir.path());
+    for job in ["a", "b"] {
+        hour(&tsdb, ORG, job, MIDNIGHT - 3 * HOUR);
+    }
+    tsdb.seal(NOW).expect("sealed");
+    let start = MIDNIGHT - 3 * HOUR;
+    for n in 1..60 {
+        delete(&tsdb, ORG, "a", start, start + n * 60_000).expect("deleted");
+        assert_eq!(waiting(&tsdb), 1);
+    }
+    // Neither covers what is of another series or time.
+    delete(&tsdb, ORG, "b", start, start + 60_000).expect("deleted");
+    delete(&tsdb, ORG, "b", start + 60_000, start + 120_000).expect("deleted");
+    assert_eq!(waiting(&tsdb), 3);
+    // What came in between is new to the earlier ones alone.
+    write(&tsdb, ORG, &up("a"), &[Sample { at: at(start), value: 7.0 }]);
+    tsdb.seal(NOW).expect("sealed");
+    delete(&tsdb, ORG, "a", start, start + HOUR).expect("deleted");
+    assert_eq!(waiting(&tsdb), 3);
+    for _ in 0..2 {
+        let found = content(&tsdb, ORG);
+        assert_eq!((found.len(), found[&up("b").to_string()].len()), (1, 57));
+        tsdb.seal_and_merge(NOW).expect("merged");
+    }
+    assert_eq!(waiting(&tsdb), 0);
+}
+
+#[test]
+fn what_was_deleted_is_gone_from_the_disk_within_the_day_though_nothing_else_is_to_be_merged() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let tsdb = store(dir.path());
+    hour(&tsdb, ORG, "a", MIDNIGHT - 2 * DAY);
+    hour(&tsdb, ORG, "b", MIDNIGHT - 2 * DAY);
+    tsdb.seal_and_merge(NOW).expect("sealed");
+    hour(&tsdb, OTHER, "a", MIDNIGHT - 3 * HOUR);
+    tsdb.seal(NOW).expect("sealed");
+    assert_eq!(tsdb.maintain(NOW).expect("done").jobs, 0);
+    delete(&tsdb, ORG, "a", 0, i64::MAX).expect("deleted");
+    let expected = content(&tsdb, ORG);
+    for (minutes, jobs, left) in [(0, 0, 120), (59, 0, 120), (61, 1, 60)] {
+        let done = tsdb.maintain(NOW.plus_ms(minutes * 60_000)).expect("done");
+        assert_eq!((done.jobs, sealed(&tsdb)), (jobs, left), "after {minutes} minutes");
+    }
+    // The log file that has the record was ended; it goes with the next seal or the next look.
+    tsdb.seal(NOW.plus_ms(2 * HOUR)).expect("sealed");
+    tsdb.maintain(NOW.plus_ms(3 * HOUR)).expect("done");
+    assert_eq!((waiting(&tsdb), content(&tsdb, ORG)), (0, expected.clone()));
+    tsdb.close();
+    drop(tsdb);
+    assert_eq!(content(&store(dir.path()), ORG), expected);
+}
+
+#[test]
+fn deletions_that_a_start_finds_come_before_everything_else() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let tsdb = store(dir.path());
+    hour(&tsdb, ORG, "a", MIDNIGHT - 5 * DAY);
+    tsdb.seal_and_merge(NOW).expect("sealed");
+    for quarter in 0..5 {
+        write(&tsdb, ORG, &up("b"), &[Sample { at: at(MIDNIGHT - DAY + quarter * HOUR / 2), value: 1.0 }]);
+        tsdb.seal(at(MIDNIGHT - DAY + quarter * HOUR / 2)).expect("sealed");
+    }
+    delete(&tsdb, ORG, "a", 0, MIDNIGHT - 5 * DAY + 29 * 60_000).expect("deleted");
+    tsdb.close();
+    drop(tsdb);
+    let tsdb = store(dir.path());
+    let before = tsdb.stats().segments;
+    assert_eq!(tsdb.maintain(NOW).expect("done").jobs, 1);
+    assert_eq!((tsdb.stats().segments, sealed(&tsdb)), (before, 35), "the hours wait");
+    assert_eq!(tsdb.maintain(NOW).expect("done").jobs, 1);
+    assert!(tsdb.stats().segments < before);
+}
+
+#[test]
+fn an_organisation_whose_segments_cannot_be_merged_holds_no_other_up() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let tsdb = store(dir.path());
+    for org in [ORG, OTHER] {
+        for half in 0..5 {
+            let from = MIDNIGHT - DAY + half * HOUR / 2;
+            write(&tsdb, org, &up("a"), &[Sample { at: at(from), value: 1.0 }]);
+            tsdb.seal(at(from)).expect("sealed");
+        }
+    }
+    let folder = dir.path().join("segments").join(ORG.to_string());
+    for name in disk::names(&folder).expect("listed") {
+        let mut bytes = std::fs::read(folder.join(&name)).expect("read");
+        bytes[66] ^= 1;
+        std::fs::write(folder.join(&name), bytes).expect("written");
+    }
+    let segments = |org: OrgId| tsdb.stores.org(org).expect("there").segments().metas().len();
+    let before = segments(OTHER);
+    assert!(matches!(tsdb.maintain(NOW), Err(UpkeepError::Merge { org: ORG, .. })));
+    assert!(segments(OTHER) < before);
+}

@@ -1,0 +1,172 @@
+//! Before the store is open: what is answered, how a start is stopped, what ends it at once.
+//!
+//! A start is held up where it reads the checkpoint: a named pipe stands in place of `DONE`, and nothing comes out of it
+//! until the test lets it.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use promlet::clock::Clock;
+use promlet::model::{Labels, Sample, Timestamp};
+
+use crate::harness::{Answer, ORG, Server, Start, bootstrap, request};
+
+/// A checkpoint that is not read before it is let go.
+struct HeldUp {
+    done: PathBuf,
+    aside: PathBuf,
+}
+
+impl HeldUp {
+    /// Of a stopped store; its clean stop made a checkpoint.
+    fn new(dir: &Path) -> HeldUp {
+        let mut generations =
+            std::fs::read_dir(dir.join("head")).expect("checkpoints").map(|entry| entry.expect("one").path());
+        let done = generations.next().expect("a clean stop makes a checkpoint").join("DONE");
+        let aside = dir.join("head").join("DONE.aside");
+        std::fs::rename(&done, &aside).expect("set aside");
+        assert!(Command::new("mkfifo").arg(&done).status().expect("mkfifo runs").success());
+        HeldUp { done, aside }
+    }
+
+    /// Lets the start go on: it reads what it would have read, and finds the file in its place again.
+    fn release(self) {
+        // Waits until the start opens it, too.
+        let mut pipe = std::fs::OpenOptions::new().write(true).open(&self.done).expect("it is being read");
+        let content = std::fs::read(&self.aside).expect("read");
+        std::fs::rename(&self.aside, &self.done).expect("put back");
+        pipe.write_all(&content).expect("read by the start");
+    }
+}
+
+/// Starts and waits until it is held up.
+fn start(dir: &Path) -> (Server, Answer) {
+    let server = Server::start_early(&Start { args: &["serve"], dir, env: &bootstrap() });
+    loop {
+        let ready = server.get("/readyz", &[]);
+        assert_eq!(ready.status, 503, "{}", ready.body);
+        if ready.json()["recovery"]["phase"] == "checkpoint" {
+            return (server, ready);
+        }
+    }
+}
+
+/// A stopped store with one sample, and what its session and key are called.
+fn stopped_store(dir: &Path) -> (String, String, Timestamp) {
+    let at = Timestamp::from_s(Clock::System.now().as_s() - 60);
+    let server = Server::serve(dir);
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    assert_eq!(server.write(&secret, &one_sample(at)).status, 204);
+    assert!(server.terminate().success());
+    (cookie, secret, at)
+}
+
+fn one_sample(at: Timestamp) -> Vec<(Labels, Vec<Sample>)> {
+    let labels = Labels::from_pairs([("__name__".to_owned(), "kept".to_owned())]);
+    vec![(labels, vec![Sample { at, value: 1.5 }])]
+}
+
+#[test]
+fn while_the_store_is_read_health_answers_and_everything_else_is_told_to_come_back() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (cookie, secret, at) = stopped_store(dir.path());
+    let held_up = HeldUp::new(dir.path());
+    let (server, ready) = start(dir.path());
+
+    let alive = server.get("/healthz", &[]);
+    assert_eq!((alive.status, alive.body.as_str()), (200, "ok"));
+    let body = ready.json();
+    assert_eq!(
+        (body["status"].as_str(), body["code"].as_str()),
+        (Some("starting"), Some("starting")),
+        "{body}"
+    );
+    assert_eq!(body["checks"]["storage"], "the checkpoint is being read", "{body}");
+    assert!(body["recovery"]["elapsed_s"].is_number(), "{body}");
+    assert_eq!(ready.header("Retry-After"), Some("2"));
+    assert!(ready.header("X-Request-Id").is_some());
+
+    let bearer = format!("Bearer {secret}");
+    let long = vec![b'x'; 4 << 20];
+    let (write, login) = (format!("/api/v1/orgs/{ORG}/write"), "/api/v1/auth/login");
+    let asked = [
+        ("GET", "/", None),
+        ("GET", "/metrics", None),
+        ("GET", "/api/v1/health", None),
+        ("POST", login, Some(&b"{}"[..])),
+        ("POST", &write, Some(&long[..])),
+        ("DELETE", "/no/such/path", None),
+    ];
+    for (method, path, body) in asked {
+        let headers = [("Authorization", &*bearer)];
+        let answer = request(method, &format!("{}{path}", server.url), &headers, body);
+        assert_eq!(
+            (answer.status, answer.code().as_str()),
+            (503, "starting"),
+            "{method} {path}: {}",
+            answer.body
+        );
+        assert_eq!(answer.header("Retry-After"), Some("2"), "{method} {path}");
+    }
+    let mount = server.get(&format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query?query=up"), &[]);
+    assert_eq!((mount.status, mount.json()["status"].as_str()), (503, Some("error")), "{}", mount.body);
+    assert!(!server.log().contains("listening on"), "that is said when it is ready:\n{}", server.log());
+
+    held_up.release();
+    server.wait_ready();
+    server.log_line("listening on ");
+    let kept = server.ask(&cookie, "kept", &at.as_s().to_string());
+    assert_eq!(kept["result"][0]["value"][1], "1.5", "{kept}");
+    assert_eq!(server.write(&secret, &one_sample(at)).status, 204);
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_start_that_is_told_to_stop_ends_in_order_and_the_next_one_finds_everything() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (cookie, _, at) = stopped_store(dir.path());
+    let held_up = HeldUp::new(dir.path());
+    let (server, _) = start(dir.path());
+    server.signal("TERM");
+    server.log_line("stopping");
+    held_up.release();
+    let status = server.ended();
+    assert!(status.success(), "{status}");
+    assert!(dir.path().join("CLEAN").exists(), "it is a clean stop");
+
+    let server = Server::serve(dir.path());
+    let kept = server.ask(&cookie, "kept", &at.as_s().to_string());
+    assert_eq!(kept["result"][0]["value"][1], "1.5", "{kept}");
+}
+
+#[test]
+fn a_second_signal_ends_a_start_that_hangs() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (cookie, _, _) = stopped_store(dir.path());
+    let held_up = HeldUp::new(dir.path());
+    let (server, _) = start(dir.path());
+    server.signal("TERM");
+    server.log_line("stopping");
+    assert_eq!(server.terminate().code(), Some(1), "not the code of a clean end");
+
+    std::fs::rename(&held_up.aside, &held_up.done).expect("put back");
+    let server = Server::serve(dir.path());
+    assert_eq!(server.get("/api/v1/auth/me", &[("Cookie", &cookie)]).status, 200);
+}
+
+#[test]
+fn an_address_in_use_ends_the_start_before_anything_is_read() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
+    command.args(["serve", "--listen", &address, "--data-dir"]).arg(dir.path()).env_clear();
+    let ended = command.output().expect("it runs");
+    assert_eq!(ended.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains(&format!("cannot listen on {address}")) && said.contains("--listen"), "{said}");
+    assert!(!dir.path().join("wal").exists(), "nothing was made but the folder itself");
+}
