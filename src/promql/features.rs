@@ -15,7 +15,7 @@ pub struct Switches {
 }
 
 /// Names that have a switch.
-pub(super) const SWITCHED: [&str; 5] = [
+const SWITCHED: [&str; 5] = [
     "promql-binop-fill-modifiers",
     "promql-delayed-name-removal",
     "promql-experimental-functions",
@@ -24,7 +24,7 @@ pub(super) const SWITCHED: [&str; 5] = [
 ];
 
 /// Names of what is always on here.
-pub(super) const ALWAYS_ON: [&str; 9] = [
+const ALWAYS_ON: [&str; 9] = [
     "exemplar-storage",
     "metadata-wal-records",
     "native-histograms",
