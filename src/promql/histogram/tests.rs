@@ -359,8 +359,10 @@ proptest! {
         prop_assert!(back <= q + 1e-6 && q <= after + 1e-6, "{back} <= {q} <= {after} at {value} in {histogram}");
     }
 
+    /// Without empty buckets: to a fraction those are a side that the zero bucket reaches, to a trim they are not.
     #[test]
     fn trimming_splits_what_is_there(histogram in exponentials(), at in -20.0f64..20.0) {
+        let histogram = histogram.compacted();
         let (below, above) = (histogram.trimmed(at, Keep::Below), histogram.trimmed(at, Keep::Above));
         prop_assert!((below.count() + above.count() - histogram.count()).abs() < 1e-9);
         prop_assert!(below.trimmed(at, Keep::Below).count() <= below.count() + 1e-9);
