@@ -365,7 +365,11 @@ fn cut(series: &[MatrixSeries], first_ms: i64, last_ms: i64) -> Vec<MatrixSeries
         let from = one.samples.partition_point(|sample| sample.at.as_ms() < first_ms);
         let to = one.samples.partition_point(|sample| sample.at.as_ms() <= last_ms);
         let samples = one.samples.get(from..to).unwrap_or_default().to_vec();
-        (!samples.is_empty()).then(|| MatrixSeries { labels: one.labels.clone(), samples })
+        let from = one.histograms.partition_point(|point| point.at.as_ms() < first_ms);
+        let to = one.histograms.partition_point(|point| point.at.as_ms() <= last_ms);
+        let histograms = one.histograms.get(from..to).unwrap_or_default().to_vec();
+        let any = !samples.is_empty() || !histograms.is_empty();
+        any.then(|| MatrixSeries { labels: one.labels.clone(), samples, histograms })
     };
     series.iter().filter_map(cut_one).collect()
 }
@@ -380,8 +384,9 @@ fn join(older: Vec<MatrixSeries>, newer: Vec<MatrixSeries>) -> Vec<MatrixSeries>
         }
         if let Some(same) = newer.next_if(|next| next.labels == series.labels) {
             // Whatever a series may have beside is to be joined as well.
-            let MatrixSeries { labels: _, samples } = same;
+            let MatrixSeries { labels: _, samples, histograms } = same;
             series.samples.extend(samples);
+            series.histograms.extend(histograms);
         }
         out.push(series);
     }
@@ -394,7 +399,10 @@ fn bytes_of(key: &Key, series: &[MatrixSeries]) -> u64 {
     let labels = |one: &MatrixSeries| -> usize {
         one.labels.iter().map(|label| label.name.len() + label.value.len() + 64).sum()
     };
-    let of_series: usize = series.iter().map(|one| 64 + labels(one) + one.samples.len() * 16).sum();
+    let native =
+        |one: &MatrixSeries| -> usize { one.histograms.iter().map(|point| 16 + point.value.bytes()).sum() };
+    let of_series: usize =
+        series.iter().map(|one| 64 + labels(one) + one.samples.len() * 16 + native(one)).sum();
     (of_series + key.text.len() + key.scope.len() + key.options.len() + 256) as u64
 }
 

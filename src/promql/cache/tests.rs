@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{BatchBuilder, Labels, Sample, Scope};
-use crate::promql::syntax::{Caps, parse};
+use crate::promql::syntax::{Caps, Features, parse};
 use crate::promql::{Limits, run};
 use crate::tsdb::Tsdb;
 
@@ -24,7 +24,8 @@ fn write(store: &Tsdb, name: &str, i: usize, samples: impl IntoIterator<Item = (
 }
 
 fn ask(text: &str, (start_s, end_s, step_s): (i64, i64, i64)) -> Query {
-    let expr = parse(text, &Caps::default()).expect("parses").expr;
+    let caps = Caps { features: Features::ALL, ..Caps::default() };
+    let expr = parse(text, &caps).expect("parses").expr;
     let steps = Steps::new(Timestamp::from_s(start_s), Timestamp::from_s(end_s), step_s * 1_000);
     Query { expr, text: text.to_owned(), steps: steps.expect("a grid"), instant: false }
 }

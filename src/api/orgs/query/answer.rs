@@ -305,6 +305,7 @@ mod tests {
         let one = |n: usize| MatrixSeries {
             labels: Labels::from_pairs([("n", n.to_string().as_str())]),
             samples: samples.clone(),
+            histograms: Vec::new(),
         };
         Value::Matrix((0..series).map(one).collect())
     }
