@@ -24,6 +24,7 @@ mod disk;
 mod error;
 mod head;
 mod manifest;
+mod names;
 mod opening;
 mod options;
 mod quota;

@@ -16,6 +16,7 @@ use super::delete::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
 use super::manifest::{Listed, Manifest, Tombstone};
+use super::names;
 use super::opening::{Onlooker, Phase, Step};
 use super::options::Options;
 use super::repair;
@@ -27,7 +28,7 @@ use super::side::sealed;
 use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
-use super::wal::record::{FILE_HEADER_BYTES, Kind, record_bytes};
+use super::wal::record::{FILE_HEADER_BYTES, Kind};
 use super::wal::replay::{self, Begin, LogEnd, Place};
 use crate::kv::with_sources;
 use crate::model::{OrgId, StoreId, Timestamp};
@@ -384,29 +385,13 @@ impl Recovery {
     ) -> Result<(Stores, Cuts), OpenError> {
         let stores = Stores::new(secret, options.limits.clone());
         stores.set_dropped(&self.dropped);
+        let org_of = |name: &String| registry::org_of(name).filter(|org| !self.dropped.contains(org));
+        let files = disk::names(&folder.series)?;
+        let registries: Vec<names::Registry> =
+            files.iter().filter_map(|name| Some((org_of(name)?, folder.series.join(name)))).collect();
         let mut cuts = Vec::new();
-        let mut scratch = Vec::new();
-        let names = disk::names(&folder.series)?;
-        let onlooker = self.onlooker.clone();
-        let mut step = Step { phase: Phase::Names, files: names.len() as u64, ..Step::default() };
-        for name in &names {
-            let path = folder.series.join(name);
-            step.all += std::fs::metadata(&path).map_err(DiskError::at("look at", &path))?.len();
-        }
-        for name in names {
-            step.file += 1;
-            let mut seen = Ok(());
-            let Some(org) = registry::org_of(&name).filter(|org| !self.dropped.contains(org)) else {
-                continue;
-            };
-            let path = folder.series.join(&name);
-            let mut on_record = |kind, body: &[u8]| {
-                step.done += record_bytes(body.len()) as u64;
-                seen = onlooker.see(&step);
-                seen.is_ok() && stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
-            };
-            let read = registry::read(&path, folder.store, org, &mut on_record)?;
-            seen?;
+        let read = names::load(folder, &stores, &registries, &self.onlooker)?;
+        for ((org, path), read) in registries.into_iter().zip(read) {
             match read {
                 ReadRegistry::Valid(end) => {
                     *stores.org_or_new(org).registry() = end;
@@ -440,11 +425,7 @@ impl Recovery {
             if kind == Kind::Delete {
                 deletions.insert(header.seq);
             }
-            match stores.apply(
-                Record::read(header.seq, header.org, kind, body),
-                &mut scratch,
-                Some(rows),
-            ) {
+            match stores.apply(Record::read(header.seq, header.org, kind, body), &mut scratch, Some(rows)) {
                 Ok(outcome) => {
                     samples += outcome.stored;
                     orphans += outcome.orphans;

@@ -292,6 +292,11 @@ impl Stores {
         }
     }
 
+    /// What keys the hashes of an organisation's labels.
+    pub(super) fn secret_of(&self, org: OrgId) -> Secret {
+        Secret::of(&self.secret, org.0)
+    }
+
     pub(super) fn org(&self, org: OrgId) -> Option<Arc<OrgStore>> {
         self.orgs.read().unwrap_or_else(PoisonError::into_inner).get(&org).map(Arc::clone)
     }
@@ -304,7 +309,7 @@ impl Stores {
         let fresh = || {
             Arc::new(OrgStore {
                 org,
-                table: RwLock::new(Table::new(Secret::of(&self.secret, org.0))),
+                table: RwLock::new(Table::new(self.secret_of(org))),
                 head: Head::new(Arc::clone(&self.head_bytes)),
                 segments: RwLock::default(),
                 obsolete: Mutex::default(),

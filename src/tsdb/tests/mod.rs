@@ -7,6 +7,7 @@ mod faults;
 mod limits;
 mod listings;
 mod model;
+mod names;
 mod power;
 mod quota;
 mod reading;
