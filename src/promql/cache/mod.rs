@@ -9,7 +9,8 @@
 //!
 //! Not kept: answers with a remark (they may be about the whole range, and say where in the text), of expressions that ask
 //! for their own range, of series that carry their type as a label, and answers too large for their share. An answer that is
-//! put together may succeed where its evaluation in one go would meet a limit of cost.
+//! put together may succeed where its evaluation in one go would meet a limit of cost, and a kept one does not know of damage
+//! that was found in a file since.
 //!
 //! **Bounded.** So many bytes for all and half for one organisation; what was used longest ago goes first.
 
@@ -382,8 +383,10 @@ fn join(older: Vec<MatrixSeries>, newer: Vec<MatrixSeries>) -> Vec<MatrixSeries>
             out.push(before);
         }
         if let Some(same) = newer.next_if(|next| next.labels == series.labels) {
-            series.samples.extend(same.samples);
-            series.histograms.extend(same.histograms);
+            // Whatever a series may have beside is to be joined as well.
+            let MatrixSeries { labels: _, samples, histograms } = same;
+            series.samples.extend(samples);
+            series.histograms.extend(histograms);
         }
         out.push(series);
     }
