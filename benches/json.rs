@@ -20,6 +20,7 @@ fn matrix(mut value: impl FnMut() -> f64) -> Value {
         samples: (0..POINTS)
             .map(|i| Sample { at: Timestamp::from_s(1_795_222_800 + i * 15), value: value() })
             .collect(),
+        histograms: Vec::new(),
     };
     Value::Matrix((0..SERIES).map(series).collect())
 }

@@ -76,9 +76,10 @@ fn scripts_of_others_pass_but_for_what_is_listed() {
             }
         }
         let passes = |place: &&String| {
-            place.strip_prefix(file).and_then(|rest| rest.strip_prefix(':')).is_some_and(|line| {
-                line.parse().is_ok_and(|line: usize| !failed.contains_key(&line))
-            })
+            place
+                .strip_prefix(file)
+                .and_then(|rest| rest.strip_prefix(':'))
+                .is_some_and(|line| line.parse().is_ok_and(|line: usize| !failed.contains_key(&line)))
         };
         for place in known.iter().filter(passes) {
             wrong.push(format!("{place} passes: take it off the list of known failures"));

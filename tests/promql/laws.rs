@@ -29,7 +29,9 @@ fn store(series: &[Samples]) -> Snapshot {
 }
 
 fn ask(text: &str, steps: Steps, instant: bool, snapshot: &Snapshot) -> Result<Answer, QueryError> {
-    let expr = parse(text, &Caps { features: Features::ALL, ..Caps::default() }).unwrap_or_else(|e| panic!("{text}: {e}")).expr;
+    let expr = parse(text, &Caps { features: Features::ALL, ..Caps::default() })
+        .unwrap_or_else(|e| panic!("{text}: {e}"))
+        .expr;
     let query = Query { expr, text: text.to_owned(), steps, instant };
     run(&query, snapshot, &Options::default(), &Budget::default())
 }

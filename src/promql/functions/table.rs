@@ -140,7 +140,8 @@ pub static FUNCTIONS: &[Function] = &[
     )
     .with_native(NativeWork::Increase),
     special("info", &[Vector, Vector], Vector, Special::Info).optional(1).experimental(),
-    row("irate", &[Matrix], Vector, Kernel::Window(counted(counter::irate))).with_native(NativeWork::LastRate),
+    row("irate", &[Matrix], Vector, Kernel::Window(counted(counter::irate)))
+        .with_native(NativeWork::LastRate),
     special("label_join", &[Vector, Text, Text, Text], Vector, Special::LabelJoin).any(),
     special("label_replace", &[Vector, Text, Text, Text, Text], Vector, Special::LabelReplace),
     row(
@@ -171,14 +172,10 @@ pub static FUNCTIONS: &[Function] = &[
     ),
     map("rad", math::rad),
     special("range", &[], Scalar, Special::Range).experimental(),
-    row(
-        "rate",
-        &[Matrix],
-        Vector,
-        Kernel::Window(WindowKernel { counts: true, ..counted(counter::rate) }),
-    )
-    .with_native(NativeWork::Rate),
-    row("resets", &[Matrix], Vector, Kernel::Window(counted(counter::resets))).with_native(NativeWork::Resets),
+    row("rate", &[Matrix], Vector, Kernel::Window(WindowKernel { counts: true, ..counted(counter::rate) }))
+        .with_native(NativeWork::Rate),
+    row("resets", &[Matrix], Vector, Kernel::Window(counted(counter::resets)))
+        .with_native(NativeWork::Resets),
     row("round", &[Vector, Scalar], Vector, Kernel::MapWith(math::round)).optional(1),
     special("scalar", &[Vector], Scalar, Special::Scalar),
     map("sgn", math::sgn),

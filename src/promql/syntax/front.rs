@@ -274,7 +274,8 @@ impl<'t> Front<'t> {
         if self.coded.operators.len() + self.length_operators <= self.caps.binary_operators {
             return Ok(());
         }
-        let message = format!("too many binary operators: at most {} are allowed", self.caps.binary_operators);
+        let message =
+            format!("too many binary operators: at most {} are allowed", self.caps.binary_operators);
         Err(Fault::at(span, message))
     }
 

@@ -12,8 +12,8 @@ use promql_parser::parser::{self, Expr as Parsed, LabelModifier, VectorMatchCard
 use super::Fault;
 use super::front::{Coded, Selected, Window, coded_operator};
 use super::tree::{
-    Aggregate, AggregateOp, Binary, BinaryOp, Call, Cardinality, Expr, Grouping, Length, Matching, MatrixSelector,
-    Span, Subquery, VectorSelector,
+    Aggregate, AggregateOp, Binary, BinaryOp, Call, Cardinality, Expr, Grouping, Length, Matching,
+    MatrixSelector, Span, Subquery, VectorSelector,
 };
 
 /// Parses the coded text and decodes its tree.

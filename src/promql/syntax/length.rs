@@ -142,7 +142,9 @@ impl Term {
                     LengthOp::Div if right == 0.0 => {
                         return Err(LengthError::new(self.span, "division by zero"));
                     }
-                    LengthOp::Mod if right == 0.0 => return Err(LengthError::new(self.span, "modulo by zero")),
+                    LengthOp::Mod if right == 0.0 => {
+                        return Err(LengthError::new(self.span, "modulo by zero"));
+                    }
                     LengthOp::Div => left / right,
                     LengthOp::Mod => left % right,
                     LengthOp::Pow => left.powf(right),

@@ -1,13 +1,13 @@
 //! Where an expression begins, what is open, and the operators between expressions.
 
 use super::super::Fault;
-use crate::promql::functions::function;
 use super::super::lex::{Token, TokenKind};
 use super::super::literal;
 use super::super::tree::{BinaryOp, Extension, Span};
 use super::{
     Front, Group, Last, Open, OpenKind, State, is_aggregation, is_number_word, is_reserved, number_word,
 };
+use crate::promql::functions::function;
 
 /// The switch of functions and aggregations that upstream calls experimental.
 const EXPERIMENTAL_FUNCTIONS: &str = "promql-experimental-functions";
@@ -124,7 +124,8 @@ impl Front<'_> {
             return Err(Fault::at(token.span, format!("unknown function with name {word:?}")));
         };
         if row.experimental && !self.caps.features.experimental_functions {
-            let message = format!("function {word:?} is not enabled (--enable-feature={EXPERIMENTAL_FUNCTIONS})");
+            let message =
+                format!("function {word:?} is not enabled (--enable-feature={EXPERIMENTAL_FUNCTIONS})");
             return Err(Fault::at(token.span, message));
         }
         let coded_start = self.coded.text.len();

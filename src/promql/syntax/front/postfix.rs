@@ -16,14 +16,15 @@ impl Front<'_> {
         self.next += 1;
         let range = self.positive_duration(" in subquery or range selector", EXPECTED)?;
         let is_subquery = self.take(TokenKind::Colon).is_some();
-        let step = match self.peek_kind(0) {
-            Some(TokenKind::RightBracket) => None,
-            _ if is_subquery => Some(self.positive_duration(
-                " in subquery selector",
-                "number, duration, step(), range(), or \"]\"",
-            )?),
-            _ => None,
-        };
+        let step =
+            match self.peek_kind(0) {
+                Some(TokenKind::RightBracket) => None,
+                _ if is_subquery => Some(self.positive_duration(
+                    " in subquery selector",
+                    "number, duration, step(), range(), or \"]\"",
+                )?),
+                _ => None,
+            };
         let (place, expected) = match is_subquery {
             true => (" in subquery selector", "\"]\""),
             false => (" in subquery or range", "\":\" or \"]\""),
@@ -85,7 +86,9 @@ impl Front<'_> {
     pub(super) fn extension(&mut self, word: Token, extension: Extension) -> Result<(), Fault> {
         let name = extension.as_str();
         if !self.caps.features.extended_range_selectors {
-            let message = format!("{name} modifier is experimental and not enabled (--enable-feature=promql-extended-range-selectors)");
+            let message = format!(
+                "{name} modifier is experimental and not enabled (--enable-feature=promql-extended-range-selectors)"
+            );
             return Err(Fault::at(word.span, message));
         }
         let message = match (self.last, self.selectors.last_mut()) {

@@ -68,7 +68,8 @@ fn computed() -> BoxedStrategy<Length> {
                 Formula::Number(value) => Formula::Number(-value),
                 operand => Formula::Negate(Box::new(term(operand))),
             }),
-            (op, inner.clone(), inner).prop_map(move |(op, a, b)| Formula::Of(op, Box::new((term(a), term(b))))),
+            (op, inner.clone(), inner)
+                .prop_map(move |(op, a, b)| Formula::Of(op, Box::new((term(a), term(b))))),
         ]
     });
     formula.prop_map(move |formula| Length::Computed(Box::new(term(formula)))).boxed()
@@ -98,14 +99,14 @@ fn selector() -> BoxedStrategy<VectorSelector> {
         ])
         .prop_map(str::to_owned),
     ];
-    let extension = prop::sample::select(vec![None, None, Some(Extension::Anchored), Some(Extension::Smoothed)]);
-    (name, prop::collection::vec(matcher(), 0..3), offset(), at(), extension).prop_map(
-        |(name, mut matchers, offset, at, extension)| {
+    let extension =
+        prop::sample::select(vec![None, None, Some(Extension::Anchored), Some(Extension::Smoothed)]);
+    (name, prop::collection::vec(matcher(), 0..3), offset(), at(), extension)
+        .prop_map(|(name, mut matchers, offset, at, extension)| {
             matchers.insert(0, Matcher::equal(METRIC_NAME, &name));
             VectorSelector { matchers, offset, at, extension, span: Span::default() }
-        },
-    )
-    .boxed()
+        })
+        .boxed()
 }
 
 fn number() -> impl Strategy<Value = f64> {
@@ -216,17 +217,11 @@ fn vector() -> impl Strategy<Value = Expr> {
     selector().prop_map(Expr::Vector).prop_recursive(4, 24, 3, move |inner| {
         let between = (prop::sample::select(ops.clone()), any::<bool>())
             .prop_flat_map(|(op, bool)| (Just((op, bool)), matching(op)));
-        let subquery = (inner.clone(), window(), prop::option::of(window()), offset(), at())
-            .prop_map(|(expr, range, step, offset, at)| {
-                Expr::Subquery(Box::new(Subquery {
-                    expr,
-                    range,
-                    step,
-                    offset,
-                    at,
-                    span: Span::default(),
-                }))
-            });
+        let subquery = (inner.clone(), window(), prop::option::of(window()), offset(), at()).prop_map(
+            |(expr, range, step, offset, at)| {
+                Expr::Subquery(Box::new(Subquery { expr, range, step, offset, at, span: Span::default() }))
+            },
+        );
         let windowed = (selector(), window())
             .prop_map(|(selector, range)| Expr::Matrix(Box::new(MatrixSelector { selector, range })));
         let aggregate = (
