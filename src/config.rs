@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::model::parse_duration;
+use crate::promql::Switches;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -107,6 +108,8 @@ pub struct Settings {
     pub query_max_samples: u64,
     /// Queries running at once.
     pub query_concurrency: Option<usize>,
+    /// What of the query language is switched on.
+    pub switches: Switches,
     /// Bytes of values that all queries hold together.
     pub query_memory_bytes: u64,
     /// Bytes of answers that are kept to be used again.
@@ -357,6 +360,10 @@ struct Flags {
     /// Queries running at once [default: twice the cores, at least 2]
     #[arg(long, env = "PROMLET_QUERY_CONCURRENCY", value_name = "N")]
     query_concurrency: Option<usize>,
+    /// Parts of the query language, by Prometheus' names: promql-experimental-functions, promql-delayed-name-removal,
+    /// promql-extended-range-selectors, promql-binop-fill-modifiers, use-start-timestamps
+    #[arg(long, env = "PROMLET_ENABLE_FEATURE", value_name = "NAME,..", value_delimiter = ',')]
+    enable_feature: Vec<String>,
     /// Bytes of values that all queries hold together; one organisation's at most half of them
     #[arg(long, env = "PROMLET_QUERY_MEMORY_BYTES", value_name = "N", default_value = "1073741824")]
     query_memory_bytes: u64,
@@ -559,6 +566,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         query_timeout: flags.query_timeout,
         query_max_samples: flags.query_max_samples,
         query_concurrency: flags.query_concurrency,
+        switches: switches(flags.enable_feature)?,
         query_memory_bytes: flags.query_memory_bytes,
         query_cache_bytes: flags.query_cache_bytes,
         accept_loss: flags.accept_loss,
@@ -569,6 +577,15 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         log_format: flags.log_format,
         warnings,
     })
+}
+
+fn switches(names: Vec<String>) -> Result<Switches, ConfigError> {
+    let mut switches = Switches::default();
+    for name in tidy_list(names) {
+        let on = switches.turn_on(&name);
+        on.map_err(|e| ConfigError::Settings(format!("--enable-feature: {e}")))?;
+    }
+    Ok(switches)
 }
 
 fn tidy_list(items: Vec<String>) -> Vec<String> {

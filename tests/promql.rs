@@ -46,7 +46,7 @@ fn check(delayed_name_removal: bool) {
     let mut wrong = Vec::new();
     let mut evaluations = 0;
     for (name, text) in scripts() {
-        let mode = Mode { leaves_out: false, delayed_name_removal };
+        let mode = Mode { delayed_name_removal };
         match runner::run(&text, mode) {
             Ok(outcomes) => {
                 assert!(!outcomes.is_empty(), "{name}.test evaluates nothing");

@@ -2,7 +2,8 @@
 //!
 //! A full queue, or a wait that lasts too long, is 503 `busy` with `Retry-After`, never a longer queue. A caller that
 //! goes away while its work still waits takes the work along. On the query lane one organisation never holds more than
-//! half of the threads (API.md C5), so a flood of one leaves room for the others.
+//! half of the threads (API.md C5), and in a full queue the last work of the organisation that has most there makes room for
+//! one that has less: a flood of one leaves room for the others.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -230,6 +231,22 @@ struct State {
     closed: bool,
 }
 
+impl State {
+    /// Takes the last waiting work of the organisation that has the most of it, if `org` would still have less with one
+    /// more. The caller drops it without the lock.
+    fn make_room_for(&mut self, org: Option<OrgId>) -> Option<Job> {
+        let waiting = |org: Option<OrgId>| self.queue.iter().filter(|job| job.org == org).count();
+        // What is nobody's own is never put back for another.
+        let most =
+            self.queue.iter().map(|job| job.org).filter(Option::is_some).max_by_key(|org| waiting(*org))?;
+        if org.is_none() || waiting(most) <= waiting(org) + 1 {
+            return None;
+        }
+        let last = self.queue.iter().rposition(|job| job.org == most)?;
+        self.queue.remove(last)
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // No panic can happen inside: the work itself runs outside the lock.
@@ -319,18 +336,22 @@ impl Pool {
                 }
             }),
         };
-        let wake = {
+        let (wake, put_back) = {
             let mut shared = self.shared.lock();
             if shared.closed {
                 return Err(ApiError::shutting_down());
             }
-            if shared.queue.len() >= self.options.queue {
+            let full = shared.queue.len() >= self.options.queue;
+            let put_back = if full { shared.make_room_for(org) } else { None };
+            if full && put_back.is_none() {
                 drop(shared);
                 return Err(self.refuse());
             }
             shared.queue.push_back(job);
-            shared.idle > 0
+            (shared.idle > 0, put_back)
         };
+        // Its caller learns it from the channel that ends with it.
+        drop(put_back);
         if wake {
             self.shared.wake.notify_one();
         }
@@ -348,7 +369,9 @@ impl Pool {
         };
         outcome.map_err(|_dropped| match place.state.load(Ordering::SeqCst) {
             STARTED => ApiError::internal(format!("work on the {} lane ended without an answer", self.name)),
-            _ => ApiError::shutting_down(),
+            _ if self.shared.lock().closed => ApiError::shutting_down(),
+            // It made room for another.
+            _ => self.refuse(),
         })
     }
 
@@ -518,5 +541,36 @@ mod tests {
             let _ = release.send(1);
             done.await.expect("no panic").expect("done");
         }
+    }
+
+    #[tokio::test]
+    async fn in_a_full_queue_who_has_most_makes_room_for_who_has_less() {
+        let other = OrgId(2);
+        let lanes = lanes(LaneOptions { threads: 1, queue: 3, wait: PATIENT, threads_per_org: 1 });
+        let ask = |org, work: Box<dyn FnOnce() -> u32 + Send>| {
+            let lanes = lanes.clone();
+            tokio::spawn(async move { lanes.run(Lane::Query(org), work).await })
+        };
+        let (release, work) = held();
+        let running = ask(ORG, Box::new(work));
+        until(&lanes, 1, 0).await;
+        let mut flood = Vec::new();
+        for n in 0..3 {
+            flood.push(ask(ORG, Box::new(move || n)));
+            until(&lanes, 1, flood.len()).await;
+        }
+        let theirs = ask(other, Box::new(|| 7));
+        let put_back = flood.pop().expect("three").await.expect("no panic");
+        assert_eq!(put_back.expect_err("the last of the flood").code(), Code::Busy);
+        // One more of theirs would be as many as the flood still has: now it is full for both.
+        for org in [ORG, other] {
+            assert_eq!(lanes.run(Lane::Query(org), || 8).await.expect_err("full").code(), Code::Busy);
+        }
+        release.send(1).expect("still running");
+        assert_eq!(theirs.await.expect("no panic").expect("answered"), 7);
+        for asked in flood.into_iter().chain([running]) {
+            asked.await.expect("no panic").expect("answered");
+        }
+        assert_eq!(lanes.gauges()[1].3, 3);
     }
 }

@@ -328,7 +328,17 @@ impl OwnMetrics {
             counter("promlet_samples_refused_total", "Samples refused.", stats.refused_total),
             gauge("promlet_disk_free_bytes", "Bytes free on the disk.", stats.disk_free_bytes),
             gauge("promlet_wal_files", "Files of the log.", stats.wal_files),
+            gauge(
+                "promlet_wal_trimmed_files",
+                "Log files that are needed no more and could not be removed yet.",
+                stats.wal_trimmed_files,
+            ),
             gauge("promlet_wal_file_bytes", "Bytes of the log's files.", stats.wal_file_bytes),
+            counter(
+                "promlet_wal_unlinks_failed_total",
+                "Attempts to remove log files that failed.",
+                stats.wal_unlinks_failed,
+            ),
             counter("promlet_wal_written_bytes_total", "Bytes written to the log.", stats.wal_written_bytes),
             counter("promlet_wal_records_total", "Records written to the log.", stats.wal_records),
             counter("promlet_wal_syncs_total", "Syncs of the log.", stats.wal_syncs),

@@ -7,7 +7,7 @@
 //!   scalar or a string is a plain number, `1.5`.
 
 use crate::model::{Labels, Timestamp};
-use crate::promql::{MatrixSeries, Value};
+use crate::promql::{FloatHistogram, MatrixSeries, Value};
 
 /// A body that grew beyond what one answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,8 +59,13 @@ impl Cursor {
                     separate(self.series, out);
                     out.extend_from_slice(br#"{"metric":"#);
                     labels(&sample.labels, out);
-                    out.extend_from_slice(br#","value":["#);
-                    point(sample.at, sample.value, out);
+                    if let Some(histogram) = &sample.histogram {
+                        out.extend_from_slice(br#","histogram":["#);
+                        histogram_point(sample.at, histogram, out);
+                    } else {
+                        out.extend_from_slice(br#","value":["#);
+                        point(sample.at, sample.value, out);
+                    }
                     out.extend_from_slice(b"]}");
                     self.series += 1;
                 }
@@ -70,7 +75,7 @@ impl Cursor {
                     if out.len() >= length || !self.series(series, length, out) {
                         return false;
                     }
-                    out.extend_from_slice(b"]}");
+                    out.push(b'}');
                     (self.series, self.point) = (self.series + 1, 0);
                 }
             }
@@ -85,7 +90,9 @@ impl Cursor {
             separate(self.series, out);
             out.extend_from_slice(br#"{"metric":"#);
             labels(&series.labels, out);
-            out.extend_from_slice(br#","values":["#);
+            if !series.samples.is_empty() {
+                out.extend_from_slice(br#","values":["#);
+            }
         }
         while let Some(rest) = series.samples.get(self.point..).filter(|rest| !rest.is_empty()) {
             if out.len() >= length && self.point > 0 {
@@ -100,6 +107,22 @@ impl Cursor {
                 out.push(b']');
             }
             self.point += some.len();
+            if self.point == series.samples.len() {
+                out.push(b']');
+            }
+        }
+        while let Some(sample) = series.histograms.get(self.point - series.samples.len()) {
+            if out.len() >= length && self.point > 0 {
+                return false;
+            }
+            let first = self.point == series.samples.len();
+            out.extend_from_slice(if first { br#","histograms":[["# } else { b",[" });
+            histogram_point(sample.at, &sample.value, out);
+            out.push(b']');
+            self.point += 1;
+        }
+        if !series.histograms.is_empty() {
+            out.push(b']');
         }
         true
     }
@@ -138,6 +161,35 @@ fn point(at: Timestamp, value: f64, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"");
     number(value, out);
     out.push(b'"');
+}
+
+/// `1.5,{"count":"4","sum":"5.5","buckets":[[0,"1","2","4"]]}`: a bucket tells which of its bounds it holds (0 the upper,
+/// 1 the lower, 2 none, 3 both), the bounds, and its count; one that counts nothing is left out.
+fn histogram_point(at: Timestamp, histogram: &FloatHistogram, out: &mut Vec<u8>) {
+    time(at, out);
+    out.extend_from_slice(br#",{"count":""#);
+    number(histogram.count(), out);
+    out.extend_from_slice(br#"","sum":""#);
+    number(histogram.sum(), out);
+    out.push(b'"');
+    let mut any = false;
+    for bucket in histogram.buckets().filter(|bucket| bucket.count != 0.0) {
+        out.extend_from_slice(if any { b",[" } else { br#","buckets":[["# });
+        any = true;
+        out.push(match (bucket.holds_lower, bucket.holds_upper) {
+            (false, true) => b'0',
+            (true, false) => b'1',
+            (false, false) => b'2',
+            (true, true) => b'3',
+        });
+        for value in [bucket.lower, bucket.upper, bucket.count] {
+            out.extend_from_slice(b",\"");
+            number(value, out);
+            out.push(b'"');
+        }
+        out.push(b']');
+    }
+    out.extend_from_slice(if any { b"]}" } else { b"}" });
 }
 
 /// `{"__name__":"up","job":"api"}`, in the order of names.
@@ -415,9 +467,10 @@ fn write_exponent(exponent: i32, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Sample;
-    use crate::promql::VectorSample;
+    use crate::model::{CounterReset, Histogram, HistogramCounts, HistogramShape, Sample};
+    use crate::promql::{HistogramPoint, VectorSample};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
@@ -504,8 +557,8 @@ mod tests {
     fn the_four_kinds_of_results_are_written_as_prometheus_writes_them() {
         let at = Timestamp::from_ms(1_500);
         let up = Labels::from_pairs([("__name__", "up"), ("path", "C:\\ \"x\"\n\u{1}<ä>")]);
-        let sample = VectorSample { labels: up, at, value: 0.5 };
-        let series = |samples| MatrixSeries { labels: Labels::default(), samples };
+        let sample = VectorSample { labels: up, at, value: 0.5, histogram: None };
+        let series = |samples| MatrixSeries { labels: Labels::default(), samples, histograms: Vec::new() };
         let samples = vec![Sample { at, value: 1.0 }, Sample { at: at.plus_ms(500), value: f64::NAN }];
         let cases = [
             (
@@ -530,11 +583,48 @@ mod tests {
     }
 
     #[test]
+    fn native_histograms_are_written_with_their_buckets() {
+        let spans = |offset, length| vec![crate::model::BucketSpan { offset, length }];
+        let shape = HistogramShape::new(0, 0.5, vec![], spans(1, 3), spans(0, 1)).expect("valid");
+        let counts = HistogramCounts::Float { count: 9.5, zero: 3.0, buckets: vec![1.5, 0.0, 2.0, 3.0] };
+        let stored = Histogram::new(Arc::new(shape), CounterReset::Unknown, 1e21, counts).expect("valid");
+        let value = Arc::new(FloatHistogram::from(&stored));
+        let at = Timestamp::from_ms(1_500);
+        let json = concat!(
+            r#"[1.500,{"count":"9.5","sum":"1e+21","buckets":[[1,"-1","-0.5","3"],[3,"-0.5","0.5","3"],"#,
+            r#"[0,"1","2","1.5"],[0,"4","8","2"]]}]"#
+        );
+        let sample = VectorSample {
+            labels: Labels::default(),
+            at,
+            value: f64::NAN,
+            histogram: Some(Arc::clone(&value)),
+        };
+        let written = |value: &Value| written(|out| result(value, 1_000, out).expect("small"));
+        let expected = format!(r#""resultType":"vector","result":[{{"metric":{{}},"histogram":{json}}}]"#);
+        assert_eq!(written(&Value::Vector(vec![sample])), expected);
+        let point = |value| HistogramPoint { at, value };
+        let series = |samples, histograms| MatrixSeries { labels: Labels::default(), samples, histograms };
+        let empty = Histogram::stale();
+        let empty = Arc::new(FloatHistogram::from(&empty));
+        let mixed = series(vec![Sample { at, value: 1.0 }], vec![point(value)]);
+        let alone = series(Vec::new(), vec![point(empty)]);
+        let expected = format!(
+            r#""resultType":"matrix","result":[{{"metric":{{}},"values":[[1.500,"1"]],"histograms":[{json}]}},{}]"#,
+            r#"{"metric":{},"histograms":[[1.500,{"count":"0","sum":"NaN"}]]}"#
+        );
+        assert_eq!(written(&Value::Matrix(vec![mixed, alone])), expected);
+    }
+
+    #[test]
     fn a_result_stops_growing_at_its_limit() {
         let at = Timestamp::from_ms(0);
-        let one = VectorSample { labels: Labels::default(), at, value: 1.0 };
-        let long =
-            MatrixSeries { labels: Labels::default(), samples: vec![Sample { at, value: 1.0 }; 20_000] };
+        let one = VectorSample { labels: Labels::default(), at, value: 1.0, histogram: None };
+        let long = MatrixSeries {
+            labels: Labels::default(),
+            samples: vec![Sample { at, value: 1.0 }; 20_000],
+            histograms: Vec::new(),
+        };
         for value in [Value::Vector(vec![one; 10_000]), Value::Matrix(vec![long])] {
             let mut out = Vec::new();
             assert_eq!(result(&value, 200, &mut out), Err(BodyTooLarge { bytes_max: 200 }));
@@ -550,10 +640,17 @@ mod tests {
             samples: (0..n)
                 .map(|i| Sample { at: at.plus_ms(i as i64 * 15_500), value: i as f64 / 8.0 })
                 .collect(),
+            histograms: Vec::new(),
         };
-        let vector = |n: usize| VectorSample { labels: series(n).labels, at, value: n as f64 };
+        let native = Arc::new(FloatHistogram::from(&Histogram::stale()));
+        let point = |i: i64| HistogramPoint { at: at.plus_ms(i), value: Arc::clone(&native) };
+        let with_native =
+            |n: usize| MatrixSeries { histograms: (1..2_000).map(point).collect(), ..series(n) };
+        let vector =
+            |n: usize| VectorSample { labels: series(n).labels, at, value: n as f64, histogram: None };
         let values = [
             Value::Matrix([0, 1, 2, 1_023, 1_024, 1_025, 3_000].map(series).into()),
+            Value::Matrix([0, 1, 1_024].map(with_native).into()),
             Value::Matrix(Vec::new()),
             Value::Vector((0..100).map(vector).collect()),
             Value::Scalar { at, value: 1.0 },

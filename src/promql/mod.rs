@@ -10,7 +10,9 @@ mod cache;
 mod error;
 mod eval;
 pub mod explain;
+mod features;
 mod functions;
+mod histogram;
 mod memory;
 mod plan;
 pub mod syntax;
@@ -20,9 +22,11 @@ pub use annotations::Annotations;
 pub use budget::{Budget, Limits, Progress, QueryStats};
 pub use cache::{CacheUse, RangeCache};
 pub use error::QueryError;
+pub use features::{Switches, UnknownFeature};
 pub use functions::{FUNCTIONS, Function, function};
+pub use histogram::{FloatHistogram, ShownBucket};
 pub use memory::{Lease, MemoryPool, MemoryUse, NoRoom};
-pub use value::{MatrixSeries, Value, VectorSample};
+pub use value::{HistogramPoint, MatrixSeries, Value, VectorSample};
 
 use crate::model::Steps;
 use crate::tsdb::Snapshot;
@@ -51,6 +55,8 @@ pub struct Options {
     pub subquery_step_ms: i64,
     /// Keeps `__name__` until the end of the query (upstream's `promql-delayed-name-removal`).
     pub delayed_name_removal: bool,
+    /// Counters are read with the start timestamps of their samples (upstream's `use-start-timestamps`).
+    pub use_start_timestamps: bool,
     /// What one query may cost.
     pub limits: Limits,
 }
@@ -61,6 +67,7 @@ impl Default for Options {
             lookback_ms: 300_000,
             subquery_step_ms: 60_000,
             delayed_name_removal: false,
+            use_start_timestamps: false,
             limits: Limits::default(),
         }
     }

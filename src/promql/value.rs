@@ -1,5 +1,8 @@
 //! What a query answers.
 
+use std::sync::Arc;
+
+use super::FloatHistogram;
 use crate::model::{Labels, Sample, Timestamp};
 
 /// A result, in the four kinds of Prometheus' API.
@@ -32,8 +35,10 @@ pub struct VectorSample {
     pub labels: Labels,
     /// The evaluation time, not the sample's.
     pub at: Timestamp,
-    /// The value.
+    /// The value; nothing is to be read in it where there is a histogram.
     pub value: f64,
+    /// The value, where it is a native histogram.
+    pub histogram: Option<Arc<FloatHistogram>>,
 }
 
 /// One series' values over time.
@@ -41,6 +46,17 @@ pub struct VectorSample {
 pub struct MatrixSeries {
     /// Whose.
     pub labels: Labels,
-    /// Ascending in time; never empty.
+    /// Ascending in time.
     pub samples: Vec<Sample>,
+    /// Native histograms, ascending in time, at times without another sample. One of both has something.
+    pub histograms: Vec<HistogramPoint>,
+}
+
+/// One native histogram of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistogramPoint {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub value: Arc<FloatHistogram>,
 }

@@ -36,7 +36,7 @@ use super::opening::{Onlooker, Phase, Step};
 use super::report::CheckpointReport;
 use super::series::definition::Definitions;
 use super::series::{metadata, registry};
-use super::side::rows::Joiner;
+use super::side::rows::{Have, Joiner};
 use super::store::{OrgStore, RowSeqs, Stores};
 use super::wal::record::Kind;
 use crate::kv::{BODY_BYTES_MAX, HeadKey, HeadWriter, PartSummary, read_part};
@@ -395,10 +395,11 @@ pub(super) fn load(
     let mut step = Step { phase: Phase::Checkpoint, files, all, ..Step::default() };
     for (name, part) in &done.parts {
         step.file += 1;
+        let (rows, joiner) = (&mut *rows, &mut joiner);
         read_part(&dir.join(name), part, |key, body| -> Result<(), RowError> {
             step.done += 1;
             onlooker.see(&step)?;
-            Ok(load_row(stores, rows, &mut joiner, key.org, body)?)
+            Ok(load_row(stores, rows, joiner, (key.org, done.replay_seq), body)?)
         })?;
     }
     joiner.end().map_err(|e| GenerationError::Done(e.to_string()))?;
@@ -412,7 +413,7 @@ fn load_row(
     stores: &Stores,
     rows: &mut RowSeqs,
     joiner: &mut Joiner,
-    org: OrgId,
+    (org, replay_seq): (OrgId, u64),
     body: &[u8],
 ) -> Result<(), Damage> {
     let mut reader = Reader::new(body);
@@ -429,7 +430,9 @@ fn load_row(
         let sealed = store.segments();
         let late_from_ms = if row_seq <= sealed.seal_seq { sealed.sealed_until } else { i64::MIN };
         let from_ms = (sealed.sealed_until, late_from_ms);
-        joiner.add((org, first, row_seq, from_ms), reader.take(reader.left())?, &store.side, known)?;
+        // A seal takes every exemplar: those of older rows are in segments, or were deleted since, or are in the log.
+        let have = Have { series: known, exemplars: sealed.seal_seq >= replay_seq };
+        joiner.add((org, first, row_seq, from_ms), reader.take(reader.left())?, &store.side, have)?;
         rows.set_side(org, first, row_seq);
         return Ok(());
     }

@@ -122,7 +122,14 @@ impl Deletion {
     }
 
     /// Removes from the head what it has, but for series whose rows of a checkpoint (`floats`, `beside`) tell of it.
-    pub(super) fn apply(&self, store: &OrgStore, floats: impl Fn(u32) -> bool, beside: impl Fn(u32) -> bool) {
+    /// `exemplars`: whether those that are there came before it.
+    pub(super) fn apply(
+        &self,
+        store: &OrgStore,
+        floats: impl Fn(u32) -> bool,
+        beside: impl Fn(u32) -> bool,
+        exemplars: bool,
+    ) {
         let end = store.table().ids_end();
         for (first, last) in &self.series {
             for id in *first..(*last).saturating_add(1).min(end) {
@@ -131,6 +138,9 @@ impl Deletion {
                 }
                 if !beside(id) {
                     store.side.delete(id, self.range());
+                }
+                if exemplars {
+                    store.side.delete_exemplars(id, self.range());
                 }
             }
         }

@@ -148,10 +148,12 @@ impl Tombstone {
 
     /// Whether a segment may hold samples that it hides.
     pub(super) fn masks(&self, meta: &SegmentMeta) -> bool {
-        meta.seq < self.clean_from
-            && meta.last_log_seq <= self.upto_seq
-            && meta.min_ms <= self.to_ms
-            && self.from_ms <= meta.max_ms
+        self.masks_any_time(meta) && meta.min_ms <= self.to_ms && self.from_ms <= meta.max_ms
+    }
+
+    /// The same of exemplars: a segment holds those that came with its records, whatever their time.
+    pub(super) fn masks_any_time(&self, meta: &SegmentMeta) -> bool {
+        meta.seq < self.clean_from && meta.last_log_seq <= self.upto_seq
     }
 
     /// Whether it hides all that an earlier one hides.

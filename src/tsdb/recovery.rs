@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use super::appliers::Appliers;
 use super::checkpoint::{self, Folder};
 use super::delete::Deletion;
 use super::disk;
@@ -24,6 +25,7 @@ use super::report::{RecoveryMode, RecoveryReport};
 use super::segment::{Segment, SegmentError, SegmentMeta};
 use super::segments::{Bad, Obsolete, Part, SegmentSet};
 use super::series::registry::{self, ReadRegistry};
+use super::side::exemplars::Newest;
 use super::side::sealed;
 use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
@@ -31,7 +33,7 @@ use super::wal::log::Resume;
 use super::wal::record::{FILE_HEADER_BYTES, Kind};
 use super::wal::replay::{self, Begin, LogEnd, Place};
 use crate::kv::with_sources;
-use crate::model::{OrgId, StoreId, Timestamp};
+use crate::model::{Exemplar, OrgId, StoreId, Timestamp};
 
 /// Sentences about what was found; more of them would be the same trouble again.
 const NOTES_MAX: usize = 1_000;
@@ -64,7 +66,9 @@ pub(super) fn recover(
     listed.retain(|org, _| !dropped.contains(org));
     let begin = manifest.log_begin()?;
     let (report, onlooker) = (RecoveryReport::default(), options.onlooker.clone());
-    let mut walk = Recovery { quarantine: at("quarantine"), now, listed, dropped, report, onlooker };
+    let replay_threads = options.replay_threads;
+    let mut walk =
+        Recovery { quarantine: at("quarantine"), now, listed, dropped, report, onlooker, replay_threads };
     let (stores, done, rows, cuts) = walk.checkpoint(&folder, secret, options)?;
     let from_seq = done.map_or(0, |done| done.replay_seq);
     let log = LogFrom { dir: at("wal"), store, begin, from_seq };
@@ -151,6 +155,7 @@ struct Recovery {
     dropped: BTreeSet<OrgId>,
     report: RecoveryReport,
     onlooker: Onlooker,
+    replay_threads: usize,
 }
 
 impl Recovery {
@@ -266,17 +271,25 @@ impl Recovery {
 
     /// Puts the newest exemplars back into the rings, and notes whether there are histograms at all.
     fn beside(&mut self, store: &OrgStore, set: &SegmentSet) {
+        // A segment that was merged is newer than another and may hold what is older.
+        let mut newest = Newest::default();
         for part in set.beside() {
             store.side.note_sealed(part.meta().samples);
             let loaded = part.segment.beside(sealed::EXEMPLARS_ID).and_then(|run| {
                 let hidden = |series, at_ms| set.tombstones_of(part, series).any(|t| t.hides(series, at_ms));
-                let load = |run| store.side.load_exemplars(run, hidden);
-                run.map_or(Ok(()), |run| load(run).map_err(|damage| part.segment.beside_damage(damage)))
+                let load = |series, exemplar: Exemplar| {
+                    if !hidden(series, exemplar.at.as_ms()) {
+                        newest.push(series, exemplar);
+                    }
+                };
+                let read = sealed::read_exemplars(run.unwrap_or_default(), load);
+                read.map_err(|damage| part.segment.beside_damage(damage))
             });
             if let Err(damage) = loaded {
                 self.note(format!("exemplars of organisation {} are missing: {damage}", store.org));
             }
         }
+        store.side.load_exemplars(newest);
     }
 
     /// Defines the series of segments that the registry does not know any more.
@@ -415,26 +428,25 @@ impl Recovery {
     fn log(&mut self, log: &LogFrom, stores: &Stores, rows: &RowSeqs) -> Result<LogEnd, OpenError> {
         let LogFrom { dir: wal, store, begin, from_seq } = log;
         let (store, from_seq) = (*store, *from_seq);
-        let (mut samples, mut orphans) = (0, 0);
-        let mut scratch = Vec::new();
         let (mut unreadable, mut deletions) = (Vec::new(), BTreeSet::new());
         let onlooker = self.onlooker.clone();
         onlooker.see(&Step { phase: Phase::Log, ..Step::default() })?;
-        let mut end = replay::replay(wal, store, *begin, from_seq, &mut |header, body, place| {
-            let Some(kind) = header.kind else { return Ok(()) };
-            if kind == Kind::Delete {
-                deletions.insert(header.seq);
-            }
-            match stores.apply(Record::read(header.seq, header.org, kind, body), &mut scratch, Some(rows)) {
-                Ok(outcome) => {
-                    samples += outcome.stored;
-                    orphans += outcome.orphans;
+        let (mut end, (samples, orphans)) = std::thread::scope(|scope| -> Result<_, OpenError> {
+            let mut appliers = Appliers::start(scope, self.replay_threads, stores, rows)?;
+            let end = replay::replay(wal, store, *begin, from_seq, &mut |header, body, place| {
+                let Some(kind) = header.kind else { return Ok(()) };
+                if kind == Kind::Delete {
+                    deletions.insert(header.seq);
                 }
-                Err(e) if unreadable.len() < 10 => unreadable.push(format!("record {}: {e}", header.seq)),
-                Err(_) => {}
-            }
-            onlooker.see(&of_the_log(place, samples))?;
-            Ok(())
+                let taken = appliers.take(Record::read(header.seq, header.org, kind, body))?;
+                if let Err(damage) = taken
+                    && unreadable.len() < 10
+                {
+                    unreadable.push(format!("record {}: {damage}", header.seq));
+                }
+                Ok(onlooker.see(&of_the_log(place, appliers.stored()))?)
+            })?;
+            Ok((end, appliers.finish()?))
         })?;
         delete_unmet(stores, from_seq.max(begin.seq.saturating_sub(1)), &deletions);
         self.report.records = end.records;
@@ -518,7 +530,11 @@ impl Recovery {
     /// Where the log goes on: after its last record, the torn tail cleared, spares removed. None: there is no log.
     fn resume(&mut self, wal: &Path, end: LogEnd) -> Result<Option<Resume>, DiskError> {
         for path in &end.trimmed {
-            disk::remove_file(path)?;
+            if let Err(e) = disk::remove_file(path) {
+                // It is no part of the log any more, and no reason not to start.
+                self.note(format!("a log file that is needed no more stays: {}", e.line()));
+                continue;
+            }
             tracing::info!(path = %path.display(), reason = "its samples are in segments", "a log file was removed");
         }
         for spare in &end.spares {
@@ -530,14 +546,14 @@ impl Recovery {
         let files = end.files - end.spares.len() as u64;
         let (last_seq, first_seq, full) = (end.last_seq, end.first_seq, end.full);
         let Some(tail) = end.tail else { return Ok(None) };
-        self.report.trimmed_bytes = tail.torn_bytes as u64;
+        self.report.trimmed_bytes = tail.torn_bytes;
+        // First, so that nothing but its records is in it.
         let file = replay::resume(&tail)?;
-        let records = tail.content.get(FILE_HEADER_BYTES..tail.offset).unwrap_or_default();
-        let spans = replay::spans(records);
-        let first_mark = records.is_empty().then(|| {
-            let before = tail.content_before.get(FILE_HEADER_BYTES..).unwrap_or_default();
-            replay::spans(before).into_values().collect()
-        });
+        let spans = replay::spans_of_file(&tail.path)?;
+        let first_mark = (tail.offset <= FILE_HEADER_BYTES as u64)
+            .then(|| tail.before.as_deref().map_or_else(|| Ok(BTreeMap::new()), replay::spans_of_file))
+            .transpose()?
+            .map(|spans| spans.into_values().collect());
         let offset = u32::try_from(tail.offset).unwrap_or(u32::MAX);
         let file_bytes = end.file_bytes;
         Ok(Some(Resume { file, offset, first_mark, last_seq, spans, first_seq, full, files, file_bytes }))
@@ -565,7 +581,8 @@ fn delete_unmet(stores: &Stores, from_seq: u64, met: &BTreeSet<u64>) {
         let set = store.segments();
         for (_, tombstone) in set.tombstones.iter().filter(|(_, tombstone)| unmet(tombstone.upto_seq)) {
             let Tombstone { from_ms, to_ms, series, .. } = (**tombstone).clone();
-            Deletion { from_ms, to_ms, series }.apply(&store, |_| false, |_| false);
+            let exemplars = tombstone.upto_seq > set.seal_seq;
+            Deletion { from_ms, to_ms, series }.apply(&store, |_| false, |_| false, exemplars);
         }
     }
 }

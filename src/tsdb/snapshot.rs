@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 use super::report::{SampleColumns, SeriesId};
 use super::store::OrgStore;
-use crate::model::{Labels, Matcher, Scope, TimeRange, Timestamp};
+use crate::model::{HistogramColumns, Labels, Matcher, Scope, TimeRange, Timestamp};
 use warnings::Warnings;
 
 /// One organisation within one scope. The only way to read.
@@ -87,8 +87,37 @@ impl Snapshot {
         }
         merge::read(store, id.0, self.within(range), &self.warnings, out);
         if store.side.has_histograms() {
-            self.yield_to_histograms(id, range, out);
+            let mut histograms = HistogramColumns::default();
+            self.read_histograms(id, range, &mut histograms);
+            side::yield_to_histograms(&histograms, out);
         }
+    }
+
+    /// As [`Snapshot::read`], with the native histograms too: at a time that has one, the series has no float. Those are
+    /// read from `histograms_from` on, which may be before the range: what a histogram means depends on the one before.
+    pub fn read_both(
+        &self,
+        id: SeriesId,
+        range: TimeRange,
+        histograms_from: Timestamp,
+        out: &mut SampleColumns,
+        histograms: &mut HistogramColumns,
+    ) {
+        out.times.clear();
+        out.values.clear();
+        histograms.clear();
+        let Some(store) = self.readable(id) else { return };
+        merge::read(store, id.0, self.within(range), &self.warnings, out);
+        if store.side.has_histograms() {
+            let from = range.start.min(histograms_from);
+            self.read_histograms(id, TimeRange::new(from, range.end), histograms);
+            side::yield_to_histograms(histograms, out);
+        }
+    }
+
+    /// Whether any series of the organisation has native histograms.
+    pub fn has_histograms(&self) -> bool {
+        self.store.as_ref().is_some_and(|store| store.side.has_histograms())
     }
 
     /// What could not be read so far, through this snapshot and its clones, one sentence each.

@@ -198,6 +198,29 @@ impl OrgStore {
         self.head.greatest_ms().max(self.side.extent().map(|(_, greatest)| greatest))
     }
 
+    /// Counts a record of the log to the organisation's part of it.
+    pub(super) fn count_record(&self, body: &[u8]) {
+        self.usage.log_bytes.fetch_add(record_bytes(body.len()) as u64, Ordering::Relaxed);
+    }
+
+    /// Of the samples of a record that is read back those that the head is to take; answers how many others are of
+    /// series that nothing defines.
+    pub(super) fn keep_replayed(&self, seq: u64, samples: &mut Vec<LogSample>) -> u64 {
+        // What segments have is not loaded again.
+        let sealed = self.segments();
+        samples.retain(|sample| !sealed.has_record(seq, sample.at_ms));
+        let table = self.table();
+        let all = samples.len();
+        samples.retain(|sample| table.knows(sample.series));
+        (all - samples.len()) as u64
+    }
+
+    /// Takes note of a record of samples that the head takes.
+    pub(super) fn note_samples(&self, seq: u64, samples: &[LogSample]) {
+        self.arrivals.note(samples);
+        self.last_seq.store(seq, Ordering::Release);
+    }
+
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,6 +250,12 @@ impl RowSeqs {
     pub(super) fn of(&self, org: OrgId) -> &[u64] {
         self.by_org.get(&org).map_or(&[], Vec::as_slice)
     }
+}
+
+/// Whether the checkpoint has what a record says of a series.
+pub(super) fn skipped(rows: Option<&RowSeqs>, org: OrgId, seq: u64) -> impl Fn(u32) -> bool + '_ {
+    let rows = rows.map_or(&[][..], |rows| rows.of(org));
+    move |series| rows.get(series as usize).is_some_and(|have| seq <= *have)
 }
 
 fn set(seqs: &mut Vec<u64>, series: u32, seq: u64) {
@@ -392,6 +421,10 @@ impl Stores {
                 || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, at_ms))
         };
         store.last_seq.store(seq, Ordering::Release);
+        if kind == Kind::Exemplars && sealed.as_ref().is_some_and(|sealed| seq <= sealed.seal_seq) {
+            // A seal takes every exemplar that came before it, whatever its time.
+            return Ok(Outcome::default());
+        }
         // Its times are known only when it is applied.
         let _open = (kind != Kind::Exemplars).then(|| store.changes.open());
         let least_ms = Cell::new(i64::MAX);
@@ -422,7 +455,9 @@ impl Stores {
         let floats = rows.map_or(&[][..], |rows| rows.of(org));
         let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
         store.changes.note(deletion.from_ms);
-        deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series));
+        // What the rings have of segments is what earlier deletions have left of it, and may be newer than this one.
+        let exemplars = rows.is_none() || seq > store.segments().seal_seq;
+        deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series), exemplars);
         store.changes.note(deletion.from_ms);
         // The rows of the last checkpoint have what was deleted: another one is due.
         self.uncovered.fetch_add(1, Ordering::Relaxed);
@@ -455,10 +490,7 @@ impl Stores {
             return Ok(Outcome::default());
         }
         if kind != Kind::Mark {
-            self.org_or_new(org)
-                .usage
-                .log_bytes
-                .fetch_add(record_bytes(body.len()) as u64, Ordering::Relaxed);
+            self.org_or_new(org).count_record(body);
         }
         match kind {
             Kind::Samples => {
@@ -470,27 +502,14 @@ impl Stores {
                     "another record was logged"
                 );
                 let store = self.org_or_new(org);
-                let mut orphans = 0;
-                if rows.is_some() {
-                    // What segments have is not loaded again.
-                    let sealed = store.segments();
-                    scratch.retain(|sample| !sealed.has_record(seq, sample.at_ms));
-                    let table = store.table();
-                    let all = scratch.len();
-                    scratch.retain(|sample| table.knows(sample.series));
-                    orphans = (all - scratch.len()) as u64;
-                }
+                let orphans = if rows.is_some() { store.keep_replayed(seq, scratch) } else { 0 };
                 let samples = samples.unwrap_or(scratch);
-                store.arrivals.note(samples);
                 let least_ms = samples.iter().map(|sample| sample.at_ms).min();
                 if let Some(least_ms) = least_ms {
                     store.changes.note(least_ms);
                 }
-                store.last_seq.store(seq, Ordering::Release);
-                let skip = rows.map_or(&[][..], |rows| rows.of(org));
-                let mut outcome = store
-                    .head
-                    .apply(seq, samples, |series| skip.get(series as usize).is_some_and(|have| seq <= *have));
+                store.note_samples(seq, samples);
+                let mut outcome = store.head.apply(seq, samples, skipped(rows, org, seq));
                 outcome.orphans = orphans;
                 if let Some(least_ms) = least_ms {
                     store.changes.note(least_ms);

@@ -185,14 +185,21 @@ async fn native_histograms_and_exemplars_are_taken_beside_floats() {
             "sent again, it is there already"
         );
     }
-    assert_eq!(stored(&stage).await.as_array().expect("a list").len(), 1, "evaluation is for floats");
+    assert_eq!(stored(&stage).await.as_array().expect("a list").len(), 2);
+    let histogram =
+        json!({ "count": "3", "sum": "5", "buckets": [[0, "0.5", "1", "1"], [0, "1", "2", "2"]] });
     let reply = stage.get(&format!("prometheus/api/v1/query?query=native&time={NOW}")).await;
-    assert_eq!(reply.value()["data"]["result"], json!([]));
-    assert!(
-        reply.value()["warnings"][0].as_str().is_some_and(|w| w.contains("native histograms")),
-        "{}",
-        reply.body
-    );
+    let expected = json!([{ "metric": { "__name__": "native" }, "histogram": [NOW, histogram] }]);
+    assert_eq!(reply.value()["data"]["result"], expected, "{}", reply.body);
+    assert_eq!(reply.value()["warnings"], json!(null), "{}", reply.body);
+    let range = format!("prometheus/api/v1/query_range?query=native&start={NOW}&end={}&step=60", NOW + 60);
+    let reply = stage.get(&range).await;
+    let histograms = json!([[NOW, histogram], [NOW + 60, histogram]]);
+    let expected = json!([{ "metric": { "__name__": "native" }, "histograms": histograms }]);
+    assert_eq!(reply.value()["data"]["result"], expected, "{}", reply.body);
+    let quantile = format!("prometheus/api/v1/query?query=histogram_count(native)&time={NOW}");
+    let expected = json!([{ "metric": {}, "value": [NOW, "3"] }]);
+    assert_eq!(stage.get(&quantile).await.value()["data"]["result"], expected);
     let reply = stage.get(&format!("prometheus/api/v1/query_exemplars?query=native&start=0&end={NOW}")).await;
     let expected = json!([{
         "seriesLabels": { "__name__": "native" },

@@ -1,7 +1,7 @@
 //! Laws over random data: a range query is its instants, and windows are what their definition says.
 
 use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps, Timestamp, is_stale, stale_nan};
-use promlet::promql::syntax::{Caps, parse};
+use promlet::promql::syntax::{Caps, Features, parse};
 use promlet::promql::{Answer, Budget, Options, Query, QueryError, Value, run};
 use promlet::tsdb::{Snapshot, Tsdb};
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn store(series: &[Samples]) -> Snapshot {
 }
 
 fn ask(text: &str, steps: Steps, instant: bool, snapshot: &Snapshot) -> Result<Answer, QueryError> {
-    let expr = parse(text, &Caps::default()).unwrap_or_else(|e| panic!("{text}: {e}")).expr;
+    let expr = parse(text, &Caps { features: Features::ALL, ..Caps::default() }).unwrap_or_else(|e| panic!("{text}: {e}")).expr;
     let query = Query { expr, text: text.to_owned(), steps, instant };
     run(&query, snapshot, &Options::default(), &Budget::default())
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps, Timestamp};
 use promlet::promql::syntax::tree::{AggregateOp, Expr};
-use promlet::promql::syntax::{Caps, parse};
+use promlet::promql::syntax::{Caps, Features, parse};
 use promlet::promql::{Answer, Budget, Limits, Options, Query, QueryError, Value, run};
 use promlet::tsdb::{Snapshot, Tsdb};
 
@@ -26,7 +26,7 @@ fn ten_minutes() -> Steps {
 }
 
 fn range(text: &str) -> Query {
-    let expr = parse(text, &Caps::default()).expect("parses").expr;
+    let expr = parse(text, &Caps { features: Features::ALL, ..Caps::default() }).expect("parses").expr;
     Query { expr, text: text.to_owned(), steps: ten_minutes(), instant: false }
 }
 

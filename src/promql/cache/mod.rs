@@ -9,7 +9,8 @@
 //!
 //! Not kept: answers with a remark (they may be about the whole range, and say where in the text), of expressions that ask
 //! for their own range, of series that carry their type as a label, and answers too large for their share. An answer that is
-//! put together may succeed where its evaluation in one go would meet a limit of cost.
+//! put together may succeed where its evaluation in one go would meet a limit of cost, and a kept one does not know of damage
+//! that was found in a file since.
 //!
 //! **Bounded.** So many bytes for all and half for one organisation; what was used longest ago goes first.
 
@@ -364,7 +365,11 @@ fn cut(series: &[MatrixSeries], first_ms: i64, last_ms: i64) -> Vec<MatrixSeries
         let from = one.samples.partition_point(|sample| sample.at.as_ms() < first_ms);
         let to = one.samples.partition_point(|sample| sample.at.as_ms() <= last_ms);
         let samples = one.samples.get(from..to).unwrap_or_default().to_vec();
-        (!samples.is_empty()).then(|| MatrixSeries { labels: one.labels.clone(), samples })
+        let from = one.histograms.partition_point(|point| point.at.as_ms() < first_ms);
+        let to = one.histograms.partition_point(|point| point.at.as_ms() <= last_ms);
+        let histograms = one.histograms.get(from..to).unwrap_or_default().to_vec();
+        let any = !samples.is_empty() || !histograms.is_empty();
+        any.then(|| MatrixSeries { labels: one.labels.clone(), samples, histograms })
     };
     series.iter().filter_map(cut_one).collect()
 }
@@ -378,7 +383,10 @@ fn join(older: Vec<MatrixSeries>, newer: Vec<MatrixSeries>) -> Vec<MatrixSeries>
             out.push(before);
         }
         if let Some(same) = newer.next_if(|next| next.labels == series.labels) {
-            series.samples.extend(same.samples);
+            // Whatever a series may have beside is to be joined as well.
+            let MatrixSeries { labels: _, samples, histograms } = same;
+            series.samples.extend(samples);
+            series.histograms.extend(histograms);
         }
         out.push(series);
     }
@@ -391,7 +399,10 @@ fn bytes_of(key: &Key, series: &[MatrixSeries]) -> u64 {
     let labels = |one: &MatrixSeries| -> usize {
         one.labels.iter().map(|label| label.name.len() + label.value.len() + 64).sum()
     };
-    let of_series: usize = series.iter().map(|one| 64 + labels(one) + one.samples.len() * 16).sum();
+    let native =
+        |one: &MatrixSeries| -> usize { one.histograms.iter().map(|point| 16 + point.value.bytes()).sum() };
+    let of_series: usize =
+        series.iter().map(|one| 64 + labels(one) + one.samples.len() * 16 + native(one)).sum();
     (of_series + key.text.len() + key.scope.len() + key.options.len() + 256) as u64
 }
 

@@ -10,10 +10,10 @@
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 use crate::promql::Options;
 use crate::promql::plan::{
-    AggregateNode, HistogramWhat, MatrixNode, MatrixSource, Param, Plan, ScalarNode, Selector, VectorNode,
-    When, WindowNode, is_set,
+    AggregateNode, HistogramWhat, Look, MatrixNode, MatrixSource, Param, Plan, ScalarNode, Selector,
+    VectorNode, When, WindowNode, is_set,
 };
-use crate::promql::syntax::tree::{AggregateOp, Grouping};
+use crate::promql::syntax::tree::{AggregateOp, Extension, Grouping};
 
 /// Which samples a step's value depends on; both ends in, milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,13 @@ impl At {
         }
     }
 
+    fn ahead(self, by_ms: i64) -> At {
+        match self {
+            At::Step(oldest, newest) => At::Step(oldest, newest.saturating_add(by_ms)),
+            At::Pinned(oldest, newest) => At::Pinned(oldest, newest.saturating_add(by_ms)),
+        }
+    }
+
     fn back(self, by_ms: i64) -> At {
         match self {
             At::Step(oldest, newest) => At::Step(oldest.saturating_sub(by_ms), newest),
@@ -123,8 +130,13 @@ impl Walk {
     }
 
     fn matrix(&self, node: &MatrixNode, at: At, reach: &mut Reach) {
-        let MatrixNode { source, range_ms, when } = node;
-        let at = at.looked(*when).back(*range_ms);
+        let MatrixNode { source, range_ms, when, extension, counts_alone: _ } = node;
+        let (before_ms, after_ms) = match extension {
+            None => (0, 0),
+            Some(Extension::Anchored) => (self.lookback_ms, 0),
+            Some(Extension::Smoothed) => (self.lookback_ms, self.lookback_ms),
+        };
+        let at = at.looked(*when).back(range_ms.saturating_add(before_ms)).ahead(after_ms);
         match source {
             MatrixSource::Select(_) => reach.sees(at),
             MatrixSource::Subquery { expr, step_ms: _ } => self.vector(expr, at, reach),
@@ -133,12 +145,18 @@ impl Walk {
 
     fn vector(&self, node: &VectorNode, at: At, reach: &mut Reach) {
         match node {
-            VectorNode::Select { selector: Selector { matchers: _, when }, times: _ } => {
-                reach.sees(at.looked(*when).back(self.lookback_ms));
+            VectorNode::Select(Selector { matchers: _, when, look, counts_alone: _, span: _ }) => {
+                let ahead_ms = if *look == Look::Smoothed { self.lookback_ms } else { 0 };
+                reach.sees(at.looked(*when).back(self.lookback_ms).ahead(ahead_ms));
+            }
+            VectorNode::Info(node) => {
+                self.vector(&node.arg, at, reach);
+                reach.sees(at.looked(node.when).back(self.lookback_ms));
             }
             VectorNode::From(scalar) => self.scalar(scalar, at, reach),
             VectorNode::StepTimes(arg)
             | VectorNode::Map { arg, .. }
+            | VectorNode::OfHistograms { arg, .. }
             | VectorNode::Absent { arg, .. }
             | VectorNode::Negate(arg)
             | VectorNode::Relabel { arg, .. }
@@ -227,14 +245,18 @@ fn scalar_has_parts(node: &ScalarNode) -> bool {
 /// None where the node cannot be computed in parts.
 fn rows_of(node: &VectorNode) -> Option<Shape> {
     match node {
-        VectorNode::Select { selector, times } => {
+        VectorNode::Select(selector) => {
             let shape = Shape { ordered: true, one_name: name_of(&selector.matchers).is_some() };
-            Some(if *times { shape.unnamed() } else { shape })
+            match selector.look {
+                Look::Value | Look::Smoothed => Some(shape),
+                Look::Time | Look::Start => Some(shape.unnamed()),
+            }
         }
         VectorNode::From(scalar) => scalar_has_parts(scalar).then_some(SINGLE),
-        VectorNode::StepTimes(arg) | VectorNode::Map { arg, .. } | VectorNode::Negate(arg) => {
-            rows_of(arg).map(Shape::unnamed)
-        }
+        VectorNode::StepTimes(arg)
+        | VectorNode::Map { arg, .. }
+        | VectorNode::OfHistograms { arg, .. }
+        | VectorNode::Negate(arg) => rows_of(arg).map(Shape::unnamed),
         VectorNode::MapWith { arg, params, .. } => {
             let shape = rows_of(arg)?.unnamed();
             params.iter().all(scalar_has_parts).then_some(shape)
@@ -253,7 +275,7 @@ fn rows_of(node: &VectorNode) -> Option<Shape> {
             Some(Shape { ordered: false, one_name })
         }
         VectorNode::Aggregate(node) => aggregate_has_parts(node),
-        VectorNode::Relabel { .. } => None,
+        VectorNode::Relabel { .. } | VectorNode::Info(_) => None,
         VectorNode::Sort { arg, .. } | VectorNode::SortByLabel { arg, .. } => {
             rows_of(arg).map(Shape::disordered)
         }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{BatchBuilder, Labels, Sample, Scope};
-use crate::promql::syntax::{Caps, parse};
+use crate::promql::syntax::{Caps, Features, parse};
 use crate::promql::{Limits, run};
 use crate::tsdb::Tsdb;
 
@@ -24,7 +24,8 @@ fn write(store: &Tsdb, name: &str, i: usize, samples: impl IntoIterator<Item = (
 }
 
 fn ask(text: &str, (start_s, end_s, step_s): (i64, i64, i64)) -> Query {
-    let expr = parse(text, &Caps::default()).expect("parses").expr;
+    let caps = Caps { features: Features::ALL, ..Caps::default() };
+    let expr = parse(text, &caps).expect("parses").expr;
     let steps = Steps::new(Timestamp::from_s(start_s), Timestamp::from_s(end_s), step_s * 1_000);
     Query { expr, text: text.to_owned(), steps: steps.expect("a grid"), instant: false }
 }
@@ -168,6 +169,33 @@ fn what_is_kept_is_bounded() {
 }
 
 #[test]
+fn remarks_own_ranges_types_and_moments_are_not_kept() {
+    let (store, cache, options) = (filled(), RangeCache::new(ROOM), Options::default());
+    write(&store, "gauge", 0, (0..=100).map(|n| (n * 15, 1.0)));
+    let range = (300, 1_500, 60);
+    for text in ["rate(gauge[2m])", "n_total @ end()", "n_total > start()", "n_total + range()"] {
+        if parse(text, &Caps::default()).is_ok() {
+            check(&cache, &store, &whole(), &ask(text, range), &options);
+            assert_eq!(cache.usage().entries, 0, "{text}");
+        }
+    }
+    let moment = Query { instant: true, ..ask("n_total", (300, 300, 60)) };
+    check(&cache, &store, &whole(), &moment, &options);
+    assert_eq!(cache.usage().entries, 0);
+    check(&cache, &store, &whole(), &ask("n_total", range), &options);
+    assert_eq!(cache.usage().entries, 1);
+    let mut batch = BatchBuilder::default();
+    let typed = Labels::from_pairs([("__name__", "t"), ("__type__", "gauge")]);
+    batch.series(&typed, [Sample { at: Timestamp::from_s(900), value: 1.0 }]);
+    store.append(ORG, &batch.batch(), Timestamp::from_s(100_000)).expect("stored");
+    let before = cache.usage();
+    check(&cache, &store, &whole(), &ask("n_total", range), &options);
+    check(&cache, &store, &whole(), &ask("sum(n_total)", range), &options);
+    let after = cache.usage();
+    assert_eq!((after.entries, after.misses, after.extended), (1, before.misses + 2, before.extended));
+}
+
+#[test]
 fn which_plans_are_computed_in_parts() {
     let parts = |text: &str| {
         let query = ask(text, (300, 600, 60));
@@ -229,6 +257,27 @@ fn how_far_a_step_looks() {
     for (text, expected) in cases {
         assert_eq!(reach(text), expected, "{text}");
     }
+}
+
+/// Who asks while somebody writes may see a part of it; who asks afterwards sees all, whatever was kept meanwhile.
+#[test]
+fn what_is_written_while_an_answer_is_computed_is_not_forgotten() {
+    let (store, cache, options) = (filled(), RangeCache::new(ROOM), Options::default());
+    let query = ask("sum(n_total)", (300, 1_500, 60));
+    std::thread::scope(|threads| {
+        let writer = threads.spawn(|| {
+            for n in 0..300_i64 {
+                let i = 10 + usize::from(n % 2 == 0);
+                write(&store, "n_total", i, [(300 + (n * 37) % 1_200, n as f64)]);
+            }
+        });
+        while !writer.is_finished() {
+            let snapshot = store.snapshot(&whole());
+            cache.run(&query, (&whole(), &snapshot), &options, &Budget::default()).expect("answers");
+        }
+    });
+    check(&cache, &store, &whole(), &query, &options);
+    assert_eq!(check(&cache, &store, &whole(), &query, &options), 0);
 }
 
 /// A change of the store, or a question.

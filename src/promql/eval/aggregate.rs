@@ -11,14 +11,15 @@ use crate::promql::plan::{AggregateNode, Param};
 use crate::promql::syntax::tree::{AggregateOp, Grouping};
 
 use super::Context;
-use super::rows::{ABSENT, Duplicates, Grid, Head, Rows, Scalars, is_absent};
+use super::native::{clear, printed};
+use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
 use super::sort::by_value;
 
 /// Which group each row belongs to, in order of first appearance.
-struct Groups {
-    heads: Vec<Head>,
+pub(super) struct Groups {
+    pub(super) heads: Vec<Head>,
     /// For each row its group.
-    of_row: Vec<usize>,
+    pub(super) of_row: Vec<usize>,
 }
 
 impl Groups {
@@ -67,13 +68,16 @@ fn group_key(labels: &Labels, grouping: &Grouping) -> Labels {
 
 impl Context<'_> {
     pub(super) fn aggregate(&self, node: &AggregateNode, grid: Grid) -> Result<Rows, QueryError> {
-        let rows = self.vector(&node.arg, grid)?;
+        let mut rows = self.vector(&node.arg, grid)?;
         let param = match &node.param {
             Param::Scalar(scalar) => Some(self.scalar(scalar, grid)?),
             Param::Text(_) | Param::None => None,
         };
         if let Some(param) = &param {
             self.vet_param(node, param)?;
+        }
+        if rows.has_histograms() {
+            rows = self.before_aggregation(node, rows);
         }
         if rows.is_empty() {
             return Ok(rows);
@@ -83,8 +87,22 @@ impl Context<'_> {
         }
         let groups = Groups::of(&rows, |labels| group_key(labels, &node.grouping));
         match (node.op, param) {
-            (AggregateOp::Sum, _) => self.fold(&rows, &groups, Sum::of, Sum::add, Sum::value),
-            (AggregateOp::Avg, _) => self.fold(&rows, &groups, Mean::of, Mean::add, Mean::value),
+            (AggregateOp::Sum, _) => {
+                let floats = self.fold(&rows, &groups, Sum::of, Sum::add, Sum::value)?;
+                if rows.has_histograms() {
+                    self.fold_native(node, &rows, &groups, floats)
+                } else {
+                    Ok(floats)
+                }
+            }
+            (AggregateOp::Avg, _) => {
+                let floats = self.fold(&rows, &groups, Mean::of, Mean::add, Mean::value)?;
+                if rows.has_histograms() {
+                    self.fold_native(node, &rows, &groups, floats)
+                } else {
+                    Ok(floats)
+                }
+            }
             (AggregateOp::Stdvar, _) => {
                 self.fold(&rows, &groups, Variance::of, Variance::add, Variance::value)
             }
@@ -104,6 +122,9 @@ impl Context<'_> {
             (AggregateOp::Quantile, Some(q)) => self.quantile(&rows, &groups, &q),
             (AggregateOp::Topk, Some(k)) => self.pick(rows, &groups, &k, Pick::Greatest),
             (AggregateOp::Bottomk, Some(k)) => self.pick(rows, &groups, &k, Pick::Least),
+            (AggregateOp::Limitk, Some(k)) if rows.has_histograms() => {
+                self.limit_native(rows, &groups, |step| whole(k.values[step]))
+            }
             (AggregateOp::Limitk, Some(k)) => self.pick(rows, &groups, &k, Pick::First),
             (AggregateOp::LimitRatio, Some(ratio)) => Ok(limit_ratio(rows, &ratio)),
             (_, None) | (AggregateOp::CountValues, _) => {
@@ -282,21 +303,26 @@ impl Context<'_> {
         let told = !matches!(grouping, Grouping::Without(names) if names.iter().any(|name| name == label));
         let groups = Groups::of(rows, |labels| group_key(labels, grouping).filtered(|name| name != label));
         let mut out = Rows::new(&self.meter, rows.steps());
-        let mut places: HashMap<(usize, u64), usize> = HashMap::new();
+        let mut places: HashMap<(usize, Told), usize> = HashMap::new();
         for (i, group) in groups.of_row.iter().enumerate() {
             self.budget.check()?;
-            for (step, value) in rows.row(i).iter().enumerate().filter(|(_, value)| !is_absent(**value)) {
-                let bits = if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() };
-                let place = match places.get(&(*group, bits)) {
+            for step in 0..rows.steps() {
+                let Some(point) = rows.point(i, step) else { continue };
+                let what = match point {
+                    Point::Float(value) if value.is_nan() => Told::Bits(f64::NAN.to_bits()),
+                    Point::Float(value) => Told::Bits(value.to_bits()),
+                    Point::Histogram(histogram) => Told::Text(histogram.to_string()),
+                };
+                let place = match places.get(&(*group, what.clone())) {
                     Some(place) => *place,
                     None => {
                         let head = &groups.heads[*group];
                         let mut builder = head.labels.to_builder();
                         if told {
-                            builder.set(label, plain_float(*value));
+                            builder.set(label, printed(point, plain_float));
                         }
                         out.push_paid(Head { labels: builder.build(), drops_name: head.drops_name })?;
-                        places.insert((*group, bits), out.len() - 1);
+                        places.insert((*group, what), out.len() - 1);
                         out.len() - 1
                     }
                 };
@@ -307,6 +333,13 @@ impl Context<'_> {
         out.settle_all()?;
         if told { out.merged(Duplicates::Merge) } else { added(out) }
     }
+}
+
+/// A value that is counted.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Told {
+    Bits(u64),
+    Text(String),
 }
 
 /// Rows of equal labels are one group: their counts add up.
@@ -384,11 +417,15 @@ fn whole(k: f64) -> usize {
 fn limit_ratio(mut rows: Rows, ratio: &Scalars) -> Rows {
     for i in 0..rows.len() {
         let place = hash_place(&rows.heads[i].labels);
-        for (value, ratio) in rows.row_mut(i).iter_mut().zip(&ratio.values) {
+        let native = rows.has_histograms();
+        for (step, ratio) in ratio.values.iter().enumerate() {
             let ratio = ratio.clamp(-1.0, 1.0);
             let kept = if ratio >= 0.0 { place < ratio } else { place >= 1.0 + ratio };
             if !kept {
-                *value = ABSENT;
+                rows.row_mut(i)[step] = ABSENT;
+                if native {
+                    clear(&mut rows, i, step);
+                }
             }
         }
     }

@@ -29,13 +29,11 @@ impl Context<'_> {
         let delayed = self.options.delayed_name_removal;
         let quantiles = |q: &Scalars| {
             self.warn_of_quantile(q, node);
-            self.each_histogram(
-                &rows,
-                &histograms,
-                grid,
-                |step, buckets| quantile(q.values[step], buckets),
-                node,
-            )
+            let of = |step: usize, buckets: &mut Vec<Bucket>| quantile(q.values[step], buckets);
+            let classic = self.each_histogram(&rows, &histograms, grid, of, node)?;
+            self.add_native(node, &rows, classic, |step, histogram, head| {
+                self.native_quantile(node, q.values[step], histogram, head)
+            })
         };
         match &node.what {
             HistogramWhat::Quantile(q) => {
@@ -47,7 +45,10 @@ impl Context<'_> {
                 let of = |step: usize, buckets: &mut Vec<Bucket>| {
                     fraction(lower.values[step], upper.values[step], buckets)
                 };
-                let out = self.each_histogram(&rows, &histograms, grid, of, node)?;
+                let classic = self.each_histogram(&rows, &histograms, grid, of, node)?;
+                let out = self.add_native(node, &rows, classic, |step, histogram, head| {
+                    self.native_fraction(node, (lower.values[step], upper.values[step]), histogram, head)
+                })?;
                 out.without_names(delayed, Duplicates::Merge)
             }
             HistogramWhat::Quantiles { label, qs } => {
@@ -77,6 +78,9 @@ impl Context<'_> {
         let mut places: HashMap<Labels, usize> = HashMap::new();
         let mut histograms: Vec<Histogram> = Vec::new();
         for (i, head) in rows.heads.iter().enumerate() {
+            if rows.has_histograms() && !Self::has_floats(rows, i) {
+                continue;
+            }
             let bound = head.labels.value(BOUND);
             let Ok(le) = bound.parse::<f64>() else {
                 let name = head.labels.metric_name();

@@ -3,13 +3,15 @@
 //! That two series may not share a signature is a rule about one step: series that are never present together are fine.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::model::{Labels, METRIC_NAME};
-use crate::promql::QueryError;
 use crate::promql::plan::{Join, is_comparison, is_set};
-use crate::promql::syntax::tree::{BinaryOp, Cardinality, Matching};
+use crate::promql::syntax::tree::{BinaryOp, Cardinality, Matching, Span};
+use crate::promql::{FloatHistogram, QueryError};
 
-use super::rows::{ABSENT, Duplicates, Grid, Head, Rows, is_absent, is_metadata};
+use super::native::{Outcome, trims};
+use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, is_absent, is_metadata};
 use super::{Context, operators};
 
 /// The rows of both sides that share the values of the matching labels.
@@ -31,6 +33,9 @@ struct Sides<'n> {
     returns_bool: bool,
     fill_many: Option<f64>,
     fill_one: Option<f64>,
+    /// Either side has native histograms, or only they have an answer.
+    native: bool,
+    span: Span,
 }
 
 impl Sides<'_> {
@@ -49,7 +54,7 @@ impl Sides<'_> {
     /// What a pair is called.
     fn labels(&self, many: &Labels, one: &Labels) -> Labels {
         let matching = self.matching;
-        let drops_name = !is_comparison(self.op);
+        let drops_name = !is_comparison(self.op) && trims(self.op).is_none();
         let listed = |name: &str| matching.labels.iter().any(|label| label == name);
         let kept = many.filtered(|name| {
             if drops_name && is_metadata(name) {
@@ -99,16 +104,10 @@ fn groups(many: &Rows, one: &Rows, matching: &Matching) -> Vec<Group> {
 /// Steps at which any row has a value.
 fn any_present(rows: &Rows) -> Vec<bool> {
     let mut present = vec![false; rows.steps()];
-    for (_, row) in rows.iter() {
-        mark_present(row, &mut present);
+    for i in 0..rows.len() {
+        rows.mark_present(i, &mut present);
     }
     present
-}
-
-fn mark_present(row: &[f64], present: &mut [bool]) {
-    for (value, present) in row.iter().zip(present) {
-        *present |= !is_absent(*value);
-    }
 }
 
 impl Context<'_> {
@@ -124,8 +123,17 @@ impl Context<'_> {
         // Upstream turns the sides round for `group_right`, but not the values filled in: the left one always stands
         // for a missing sample of the many side (fill-modifier.test).
         let (fill_many, fill_one) = (matching.fill_left, matching.fill_right);
-        let sides =
-            Sides { op: node.op, matching, swapped, returns_bool: node.returns_bool, fill_many, fill_one };
+        let native = many.has_histograms() || one.has_histograms() || trims(node.op).is_some();
+        let sides = Sides {
+            op: node.op,
+            matching,
+            swapped,
+            returns_bool: node.returns_bool,
+            fill_many,
+            fill_one,
+            native,
+            span: node.span,
+        };
         let filled = fill_many.is_some() || fill_one.is_some();
         if (many.is_empty() || one.is_empty()) && !filled {
             return Ok(Rows::new(&self.meter, grid.len));
@@ -164,7 +172,8 @@ impl Context<'_> {
             // Where the row's pairs stand, by the partner it met last: partners change rarely.
             let mut last: Option<(Option<usize>, usize)> = None;
             for (step, value) in many.row(*i).iter().enumerate() {
-                if is_absent(*value) {
+                let histogram = if sides.native { many.histogram(*i, step) } else { None };
+                if is_absent(*value) && histogram.is_none() {
                     continue;
                 }
                 let (met, other) = match (partner[step], sides.fill_one) {
@@ -172,6 +181,15 @@ impl Context<'_> {
                     (None, Some(fill)) => (None, fill),
                     (None, None) => continue,
                 };
+                let mut native = None;
+                if sides.native {
+                    let left = histogram.map_or(Point::Float(*value), Point::Histogram);
+                    let right = met.and_then(|met| one.histogram(met, step));
+                    let right = right.map_or(Point::Float(other), Point::Histogram);
+                    // What has no answer has not met either.
+                    let Some(found) = self.native_pair(sides, left, right) else { continue };
+                    native = Some(found);
+                }
                 if sides.one_to_one() && many_present[step] {
                     return Err(QueryError::execution(
                         "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)",
@@ -193,7 +211,10 @@ impl Context<'_> {
                         "multiple matches for labels: grouping labels must ensure unique matches",
                     ));
                 }
-                out.row_mut(place.row)[step] = sides.compute(*value, other);
+                match native {
+                    None => out.row_mut(place.row)[step] = sides.compute(*value, other),
+                    Some(found) => found.put(out, place.row, step)?,
+                }
             }
         }
         let Some(fill) = sides.fill_many else { return Ok(()) };
@@ -202,9 +223,36 @@ impl Context<'_> {
             let head = &one.heads[met];
             let labels = sides.labels(&group.shared, &head.labels);
             let place = made.place(labels, head.drops_name, out)?;
-            out.row_mut(made.rows[place].row)[step] = sides.compute(fill, one.row(met)[step]);
+            let row = made.rows[place].row;
+            if sides.native {
+                let Some(point) = one.point(met, step) else { continue };
+                if let Some(found) = self.native_pair(sides, Point::Float(fill), point) {
+                    found.put(out, row, step)?;
+                }
+                continue;
+            }
+            out.row_mut(row)[step] = sides.compute(fill, one.row(met)[step]);
         }
         Ok(())
+    }
+
+    /// What a pair comes to of which one at least may be a histogram; nothing where the operator has no answer.
+    fn native_pair(&self, sides: &Sides<'_>, many: Point<'_>, one: Point<'_>) -> Option<Found> {
+        let (left, right) = if sides.swapped { (one, many) } else { (many, one) };
+        let told = |holds: bool| Found::Float(f64::from(u8::from(holds)));
+        let found = match self.combine(sides.op, left, right, sides.span) {
+            Outcome::Refused => return None,
+            Outcome::Dropped if sides.returns_bool => told(false),
+            Outcome::Dropped => Found::Nothing,
+            Outcome::Kept if sides.returns_bool => told(true),
+            Outcome::Kept => match left {
+                Point::Float(value) => Found::Float(value),
+                Point::Histogram(histogram) => Found::Histogram(Arc::clone(histogram)),
+            },
+            Outcome::Float(value) => Found::Float(value),
+            Outcome::Histogram(histogram) => Found::Histogram(Arc::new(histogram)),
+        };
+        Some(found)
     }
 
     fn set_operator(
@@ -225,19 +273,21 @@ impl Context<'_> {
                     hidden[*i] = Some(place);
                 }
             }
-            for (head, row) in lhs.iter() {
+            for (i, (head, row)) in lhs.iter().enumerate() {
                 out.push_paid(head.clone())?.copy_from_slice(row);
+                copy_histograms(&lhs, i, &mut out, |_| true)?;
             }
             for (i, (head, row)) in rhs.iter().enumerate() {
                 self.budget.check()?;
                 mask.fill(false);
                 for left in hidden[i].iter().flat_map(|place| &all[*place].many) {
-                    mark_present(lhs.row(*left), &mut mask);
+                    lhs.mark_present(*left, &mut mask);
                 }
                 let target = out.push_paid(head.clone())?;
                 for ((value, hidden), target) in row.iter().zip(&mask).zip(target) {
                     *target = if *hidden { ABSENT } else { *value };
                 }
+                copy_histograms(rhs, i, &mut out, |step| !mask[step])?;
             }
             out.settle_all()?;
             return out.merged(Duplicates::Merge);
@@ -246,7 +296,7 @@ impl Context<'_> {
             self.budget.check()?;
             mask.fill(false);
             for right in &group.one {
-                mark_present(rhs.row(*right), &mut mask);
+                rhs.mark_present(*right, &mut mask);
             }
             for left in &group.many {
                 for (value, there) in lhs.row_mut(*left).iter_mut().zip(&mask) {
@@ -254,11 +304,51 @@ impl Context<'_> {
                         *value = ABSENT;
                     }
                 }
+                if lhs.has_histograms() {
+                    let hidden =
+                        mask.iter().enumerate().filter(|(_, there)| **there != (op == BinaryOp::And));
+                    for (step, _) in hidden {
+                        lhs.take_histogram(*left, step);
+                    }
+                }
             }
         }
         lhs.drop_empty();
         Ok(lhs)
     }
+}
+
+/// What a pair comes to.
+enum Found {
+    /// It met, and is dropped.
+    Nothing,
+    Float(f64),
+    Histogram(Arc<FloatHistogram>),
+}
+
+impl Found {
+    fn put(self, out: &mut Rows, row: usize, step: usize) -> Result<(), QueryError> {
+        match self {
+            Found::Nothing => {}
+            Found::Float(value) => out.row_mut(row)[step] = value,
+            Found::Histogram(histogram) => out.put_histogram(row, step, histogram)?,
+        }
+        Ok(())
+    }
+}
+
+/// Gives the last row of `out` the histograms of a row, at steps that are `shown`.
+fn copy_histograms(
+    from: &Rows,
+    row: usize,
+    out: &mut Rows,
+    shown: impl Fn(usize) -> bool,
+) -> Result<(), QueryError> {
+    let last = out.len() - 1;
+    for (step, histogram) in from.row_histograms(row).filter(|(step, _)| shown(*step)) {
+        out.put_histogram(last, step, Arc::clone(histogram))?;
+    }
+    Ok(())
 }
 
 /// The rows that a group made.
@@ -302,7 +392,8 @@ fn one_side(
     let mut partner: Vec<Option<usize>> = vec![None; active.len()];
     for i in &group.one {
         for (step, value) in one.row(*i).iter().enumerate() {
-            if is_absent(*value) || !active[step] {
+            let there = !is_absent(*value) || one.histogram(*i, step).is_some();
+            if !there || !active[step] {
                 continue;
             }
             if let Some(other) = partner[step] {

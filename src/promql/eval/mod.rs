@@ -6,16 +6,20 @@
 mod aggregate;
 mod hash;
 mod histogram;
+mod info;
 mod join;
+mod native;
 mod operators;
 mod relabel;
 mod rows;
 mod select;
 mod sort;
+mod starts;
 mod windows;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::model::{Labels, Sample, Timestamp};
 use crate::tsdb::Snapshot;
@@ -25,9 +29,9 @@ use super::budget::Meter;
 use super::explain::Trace;
 use super::functions::seconds;
 use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
-use super::{Answer, Budget, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
+use super::{Answer, Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
 
-use rows::{ABSENT, Duplicates, Grid, Head, Rows, Scalars, is_absent};
+use rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
 
 /// What every part of an evaluation needs.
 struct Context<'a> {
@@ -72,15 +76,19 @@ impl Context<'_> {
                     return Ok(Value::Scalar { at, value });
                 }
                 let samples = samples(grid, &scalars.values);
-                Ok(Value::Matrix(vec![MatrixSeries { labels: Labels::default(), samples }]))
+                let histograms = Vec::new();
+                Ok(Value::Matrix(vec![MatrixSeries { labels: Labels::default(), samples, histograms }]))
             }
             Plan::Vector(node) => {
                 let rows = self.vector(node, grid)?.clean()?;
                 if instant {
-                    let present = rows.iter().filter_map(|(head, row)| Some((head, *row.first()?)));
-                    let present = present.filter(|(_, value)| !is_absent(*value));
-                    let vector =
-                        present.map(|(head, value)| VectorSample { labels: head.labels.clone(), at, value });
+                    let vector = rows.heads.iter().enumerate().filter_map(|(row, head)| {
+                        let (value, histogram) = match rows.point(row, 0)? {
+                            Point::Float(value) => (value, None),
+                            Point::Histogram(histogram) => (f64::NAN, Some(Arc::clone(histogram))),
+                        };
+                        Some(VectorSample { labels: head.labels.clone(), at, value, histogram })
+                    });
                     return Ok(Value::Vector(vector.collect()));
                 }
                 Ok(Value::Matrix(matrix(grid, &rows)))
@@ -91,24 +99,37 @@ impl Context<'_> {
 
     /// The samples of one window as they are stored, or as a subquery computes them.
     fn raw(&self, node: &MatrixNode, grid: Grid) -> Result<Vec<MatrixSeries>, QueryError> {
-        let mut found: Vec<(Head, Vec<Sample>)> = Vec::new();
+        let mut found: Vec<(Head, Vec<Sample>, Vec<HistogramPoint>)> = Vec::new();
         let mut charge = self.meter.charge();
-        self.each_series(node, grid, 0, &mut |head, times, values| {
-            let to = node.when.look(grid.start_ms);
-            let from = to.saturating_sub(node.range_ms);
-            let inside = times.iter().zip(values).filter(|(at, _)| **at > from && **at <= to);
-            let samples: Vec<Sample> =
-                inside.map(|(at, value)| Sample { at: Timestamp::from_ms(*at), value: *value }).collect();
+        self.each_series(node, grid, 0, &mut |head, all| {
+            let samples = windows::samples(node, grid.start_ms, &all);
+            let native = all.native;
+            let (from, to) = node.edges(grid.start_ms);
+            if node.extension.is_some() && !native.is_empty() {
+                let text = "anchored and smoothed modifiers are not supported with histograms here";
+                return Err(QueryError::execution(text));
+            }
             charge.add_samples(samples.len())?;
             charge.add_bytes((samples.len() as u64).saturating_mul(16))?;
-            if !samples.is_empty() {
-                found.push((head.clone(), samples));
+            let inside = native.times.iter().zip(&native.histograms);
+            let inside = inside.filter(|(at, _)| **at > from && **at <= to);
+            let mut histograms = Vec::new();
+            for (at, histogram) in inside {
+                charge.add_samples(rows::samples_of(histogram))?;
+                charge.add_bytes(histogram.bytes() as u64)?;
+                let (at, value) = (Timestamp::from_ms(*at), Arc::clone(histogram));
+                histograms.push(HistogramPoint { at, value });
+            }
+            if !samples.is_empty() || !histograms.is_empty() {
+                found.push((head.clone(), samples, histograms));
             }
             Ok(())
         })?;
         let clean = |head: Head| if head.drops_name { rows::nameless(&head.labels) } else { head.labels };
-        let mut series: Vec<MatrixSeries> =
-            found.into_iter().map(|(head, samples)| MatrixSeries { labels: clean(head), samples }).collect();
+        let mut series: Vec<MatrixSeries> = found
+            .into_iter()
+            .map(|(head, samples, histograms)| MatrixSeries { labels: clean(head), samples, histograms })
+            .collect();
         series.sort_by(|a, b| a.labels.cmp(&b.labels));
         if series.windows(2).any(|pair| pair[0].labels == pair[1].labels) {
             return Err(rows::same_labelset());
@@ -185,7 +206,8 @@ impl Context<'_> {
             return Ok(Rows::new(&self.meter, 0));
         }
         match node {
-            VectorNode::Select { selector, times } => self.select(selector, *times, grid),
+            VectorNode::Select(selector) => self.select(selector, grid),
+            VectorNode::Info(node) => self.info(node, grid),
             VectorNode::From(scalar) => {
                 let scalars = self.scalar(scalar, grid)?;
                 let mut rows = Rows::with_room(&self.meter, 1, grid.len)?;
@@ -203,10 +225,11 @@ impl Context<'_> {
                         }
                     }
                 }
+                let rows = native::numbered(rows, |step| seconds(grid.at(step)));
                 self.unnamed(rows)
             }
             VectorNode::Map { run, arg, .. } => {
-                let mut rows = self.vector(arg, grid)?;
+                let mut rows = self.vector(arg, grid)?.without_histograms();
                 for value in rows.values_mut() {
                     if !is_absent(*value) {
                         *value = run(*value);
@@ -215,7 +238,7 @@ impl Context<'_> {
                 self.unnamed(rows)
             }
             VectorNode::MapWith { run, arg, params, .. } => {
-                let rows = self.vector(arg, grid)?;
+                let rows = self.vector(arg, grid)?.without_histograms();
                 let params = self.params(params, grid)?;
                 self.map_with(*run, rows, &params)
             }
@@ -223,16 +246,12 @@ impl Context<'_> {
             VectorNode::Absent { arg, labels } => {
                 let rows = self.vector(arg, grid)?;
                 self.where_absent(labels, grid, |present| {
-                    for (_, row) in rows.iter() {
-                        for (value, present) in row.iter().zip(present.iter_mut()) {
-                            *present |= !is_absent(*value);
-                        }
-                    }
+                    (0..rows.len()).for_each(|i| rows.mark_present(i, present));
                     Ok(())
                 })
             }
             VectorNode::AbsentOverTime { arg, labels } => self.where_absent(labels, grid, |present| {
-                self.each_window(arg, grid, &mut |_, step, _| {
+                self.each_window(arg, grid, &mut |_, step| {
                     present[step] = true;
                     Ok(())
                 })
@@ -244,8 +263,12 @@ impl Context<'_> {
                         *value = -*value;
                     }
                 }
+                if rows.has_histograms() {
+                    self.negate_native(&mut rows)?;
+                }
                 self.unnamed(rows)
             }
+            VectorNode::OfHistograms { run, arg, .. } => self.of_histograms(*run, self.vector(arg, grid)?),
             VectorNode::WithScalar(node) => self.with_scalar(node, grid),
             VectorNode::Join(node) => self.join(node, grid),
             VectorNode::Aggregate(node) => self.aggregate(node, grid),
@@ -254,7 +277,7 @@ impl Context<'_> {
                 self.relabel(rows, relabel)
             }
             VectorNode::Sort { arg, descending, span } => {
-                let rows = self.vector(arg, grid)?;
+                let rows = self.vector(arg, grid)?.without_histograms();
                 Ok(self.sort(rows, *descending, *span))
             }
             VectorNode::SortByLabel { arg, names, descending, span } => {
@@ -324,10 +347,16 @@ fn samples(grid: Grid, row: &[f64]) -> Vec<Sample> {
 }
 
 fn matrix(grid: Grid, rows: &Rows) -> Vec<MatrixSeries> {
-    let series = rows
-        .iter()
-        .map(|(head, row)| MatrixSeries { labels: head.labels.clone(), samples: samples(grid, row) });
-    let mut series: Vec<MatrixSeries> = series.filter(|series| !series.samples.is_empty()).collect();
+    let series = rows.iter().enumerate().map(|(i, (head, row))| {
+        let point = |(step, value): (usize, &Arc<_>)| HistogramPoint {
+            at: Timestamp::from_ms(grid.at(step)),
+            value: Arc::clone(value),
+        };
+        let histograms = rows.row_histograms(i).map(point).collect();
+        MatrixSeries { labels: head.labels.clone(), samples: samples(grid, row), histograms }
+    });
+    let mut series: Vec<MatrixSeries> =
+        series.filter(|series| !series.samples.is_empty() || !series.histograms.is_empty()).collect();
     series.sort_by(|a, b| a.labels.cmp(&b.labels));
     series
 }

@@ -5,6 +5,7 @@ use crate::promql::plan::{WithScalar, is_comparison};
 use crate::promql::syntax::tree::BinaryOp;
 
 use super::Context;
+use super::native::trims;
 use super::rows::{ABSENT, Grid, Rows, is_absent};
 
 /// Arithmetic; a comparison answers 0 or 1.
@@ -18,6 +19,8 @@ pub(super) fn scalar(op: BinaryOp, a: f64, b: f64) -> f64 {
         BinaryOp::Mod => a % b,
         BinaryOp::Pow => a.powf(b),
         BinaryOp::Atan2 => a.atan2(b),
+        // Only histograms have observations to keep.
+        BinaryOp::TrimUpper | BinaryOp::TrimLower => ABSENT,
         _ => f64::from(u8::from(holds(op, a, b))),
     }
 }
@@ -41,6 +44,9 @@ impl Context<'_> {
         let scalars = self.scalar(&node.scalar, grid)?;
         let filters = is_comparison(node.op) && !node.returns_bool;
         let op = node.op;
+        if trims(op).is_some() {
+            return self.trim_by_scalar(node, &scalars, rows);
+        }
         for i in 0..rows.len() {
             self.budget.check()?;
             for (value, scalar) in rows.row_mut(i).iter_mut().zip(&scalars.values) {
@@ -55,7 +61,10 @@ impl Context<'_> {
                 }
             }
         }
+        if rows.has_histograms() {
+            self.native_with_scalar(node, &scalars, &mut rows)?;
+        }
         rows.drop_empty();
-        if filters { Ok(rows) } else { self.unnamed(rows) }
+        if filters || op.is_trim() { Ok(rows) } else { self.unnamed(rows) }
     }
 }

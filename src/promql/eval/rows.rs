@@ -2,11 +2,16 @@
 //!
 //! A step without a value holds [`ABSENT`]: the staleness marker's bits. No result can be that NaN: the store's markers
 //! are filtered where samples are read, and arithmetic only makes quiet NaNs, which these bits are not.
+//!
+//! Native histograms stand beside the values, in columns that only rows with histograms have: where a step has one, its
+//! value is [`ABSENT`], so that what computes floats alone passes over it and pays nothing.
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::model::{Labels, METRIC_NAME, STALE_NAN_BITS};
+use crate::promql::FloatHistogram;
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Meter};
 
@@ -58,8 +63,25 @@ pub(super) struct Rows {
     pub(super) heads: Vec<Head>,
     /// Row by row, `steps` each.
     values: Vec<f64>,
+    /// As many as rows, or none at all where no row has histograms.
+    histograms: Vec<Option<Column>>,
     steps: usize,
     charge: Charge,
+}
+
+/// The histograms of one row, one place for each step.
+type Column = Box<[Option<Arc<FloatHistogram>>]>;
+
+/// One value of either kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Point<'r> {
+    Float(f64),
+    Histogram(&'r Arc<FloatHistogram>),
+}
+
+/// The size of a histogram as samples are counted: one for what it is, one for each 16 bytes of buckets.
+pub(super) fn samples_of(histogram: &FloatHistogram) -> usize {
+    histogram.bytes() / 16 + 1
 }
 
 /// One number for each step.
@@ -90,7 +112,8 @@ pub(super) enum Duplicates {
 
 impl Rows {
     pub(super) fn new(meter: &Rc<Meter>, steps: usize) -> Rows {
-        Rows { heads: Vec::new(), values: Vec::new(), steps, charge: meter.charge() }
+        let (heads, values, histograms) = (Vec::new(), Vec::new(), Vec::new());
+        Rows { heads, values, histograms, steps, charge: meter.charge() }
     }
 
     /// Pays for and allocates up to `rows` rows; they still have to be pushed.
@@ -98,7 +121,7 @@ impl Rows {
         let mut charge = meter.charge();
         charge.add_rows(rows, steps)?;
         let values = Vec::with_capacity(rows.saturating_mul(steps));
-        Ok(Rows { heads: Vec::with_capacity(rows), values, steps, charge })
+        Ok(Rows { heads: Vec::with_capacity(rows), values, histograms: Vec::new(), steps, charge })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -127,6 +150,97 @@ impl Rows {
         self.heads.iter().enumerate().map(|(i, head)| (head, self.row(i)))
     }
 
+    /// Whether any row has histograms.
+    pub(super) fn has_histograms(&self) -> bool {
+        !self.histograms.is_empty()
+    }
+
+    pub(super) fn histogram(&self, row: usize, step: usize) -> Option<&Arc<FloatHistogram>> {
+        self.histograms.get(row)?.as_ref()?.get(step)?.as_ref()
+    }
+
+    /// The histograms of a row, by step.
+    pub(super) fn row_histograms(&self, row: usize) -> impl Iterator<Item = (usize, &Arc<FloatHistogram>)> {
+        let column = self.histograms.get(row).and_then(Option::as_ref);
+        let places = column.into_iter().flat_map(|column| column.iter().enumerate());
+        places.filter_map(|(step, histogram)| Some((step, histogram.as_ref()?)))
+    }
+
+    /// Marks the steps at which a row has a value of either kind.
+    pub(super) fn mark_present(&self, row: usize, present: &mut [bool]) {
+        for (value, present) in self.row(row).iter().zip(present.iter_mut()) {
+            *present |= !is_absent(*value);
+        }
+        self.row_histograms(row).for_each(|(step, _)| present[step] = true);
+    }
+
+    /// What stands at a place, of either kind.
+    pub(super) fn point(&self, row: usize, step: usize) -> Option<Point<'_>> {
+        let value = self.row(row)[step];
+        if !is_absent(value) {
+            return Some(Point::Float(value));
+        }
+        self.histogram(row, step).map(Point::Histogram)
+    }
+
+    /// Puts a histogram at a place and takes any float away from it. Pays for a column where the row had none, and for a
+    /// histogram that nobody else holds.
+    pub(super) fn put_histogram(
+        &mut self,
+        row: usize,
+        step: usize,
+        histogram: Arc<FloatHistogram>,
+    ) -> Result<(), QueryError> {
+        if self.histograms.is_empty() {
+            self.histograms.resize_with(self.heads.len(), || None);
+        }
+        if Arc::strong_count(&histogram) == 1 {
+            self.charge.add_bytes(histogram.bytes() as u64)?;
+        }
+        let place = &mut self.histograms[row];
+        if place.is_none() {
+            self.charge.add_values(self.steps)?;
+        }
+        let column = place.get_or_insert_with(|| vec![None; self.steps].into_boxed_slice());
+        column[step] = Some(histogram);
+        self.row_mut(row)[step] = ABSENT;
+        Ok(())
+    }
+
+    /// Takes a histogram away from its place.
+    pub(super) fn take_histogram(&mut self, row: usize, step: usize) -> Option<Arc<FloatHistogram>> {
+        self.histograms.get_mut(row)?.as_mut()?.get_mut(step)?.take()
+    }
+
+    /// Leaves the floats alone, and the rows that have any.
+    pub(super) fn without_histograms(mut self) -> Rows {
+        if self.has_histograms() {
+            self.histograms = Vec::new();
+            self.drop_empty();
+        }
+        self
+    }
+
+    /// Without rows that have nothing, once their histograms were taken one by one.
+    pub(super) fn without_empty(mut self) -> Rows {
+        self.histograms = Vec::new();
+        self.drop_empty();
+        self
+    }
+
+    /// Pays for histograms that rows of this will share with whoever read them.
+    pub(super) fn pay_for(&mut self, bytes: usize) -> Result<(), QueryError> {
+        self.charge.add_bytes(bytes as u64)
+    }
+
+    fn count_histograms(&self, row: usize) -> usize {
+        self.row_histograms(row).map(|(_, histogram)| samples_of(histogram)).sum()
+    }
+
+    fn is_row_empty(&self, row: usize) -> bool {
+        self.row(row).iter().all(|value| is_absent(*value)) && self.row_histograms(row).next().is_none()
+    }
+
     pub(super) fn values_mut(&mut self) -> &mut [f64] {
         &mut self.values
     }
@@ -139,6 +253,9 @@ impl Rows {
     /// Adds a row without values, in room that was paid for by [`Rows::with_room`].
     pub(super) fn push_absent(&mut self, head: Head) -> &mut [f64] {
         self.heads.push(head);
+        if !self.histograms.is_empty() {
+            self.histograms.push(None);
+        }
         self.values.resize(self.heads.len() * self.steps, ABSENT);
         self.row_mut(self.heads.len() - 1)
     }
@@ -152,9 +269,11 @@ impl Rows {
     /// Takes the last row back where it stayed without values; else counts its samples.
     pub(super) fn settle_last(&mut self) -> Result<(), QueryError> {
         let Some(last) = self.heads.len().checked_sub(1) else { return Ok(()) };
-        let present = self.row(last).iter().filter(|value| !is_absent(**value)).count();
+        let floats = self.row(last).iter().filter(|value| !is_absent(**value)).count();
+        let present = floats + self.count_histograms(last);
         if present == 0 {
             self.heads.pop();
+            self.histograms.truncate(last);
             self.values.truncate(last * self.steps);
         }
         self.charge.add_samples(present)
@@ -163,8 +282,9 @@ impl Rows {
     /// Counts all present samples, for rows whose rows were filled side by side.
     pub(super) fn settle_all(&mut self) -> Result<(), QueryError> {
         self.drop_empty();
-        let present = self.values.iter().filter(|value| !is_absent(**value)).count();
-        self.charge.add_samples(present)
+        let floats = self.values.iter().filter(|value| !is_absent(**value)).count();
+        let histograms: usize = (0..self.histograms.len()).map(|row| self.count_histograms(row)).sum();
+        self.charge.add_samples(floats + histograms)
     }
 
     /// Removes rows that have no value at any step.
@@ -172,16 +292,20 @@ impl Rows {
         let steps = self.steps;
         let mut kept = 0;
         for i in 0..self.heads.len() {
-            if self.row(i).iter().all(|value| is_absent(*value)) {
+            if self.is_row_empty(i) {
                 continue;
             }
             if kept != i {
                 self.heads.swap(kept, i);
+                if self.has_histograms() {
+                    self.histograms.swap(kept, i);
+                }
                 self.values.copy_within(i * steps..(i + 1) * steps, kept * steps);
             }
             kept += 1;
         }
         self.heads.truncate(kept);
+        self.histograms.truncate(kept);
         self.values.truncate(kept * steps);
     }
 
@@ -189,6 +313,9 @@ impl Rows {
     pub(super) fn reordered(mut self, places: &[usize]) -> Rows {
         let heads = places.iter().map(|i| self.heads[*i].clone()).collect();
         let values = places.iter().flat_map(|i| self.row(*i).iter().copied()).collect();
+        if self.has_histograms() {
+            self.histograms = places.iter().map(|i| self.histograms[*i].clone()).collect();
+        }
         self.heads = heads;
         self.values = values;
         self
@@ -203,6 +330,12 @@ impl Rows {
         for (i, head) in self.heads.iter().enumerate() {
             let value = self.row(i).first().copied().unwrap_or(ABSENT);
             out.push_absent(head.clone()).fill(value);
+            if let Some(histogram) = self.histogram(i, 0) {
+                let last = out.len() - 1;
+                for step in 0..steps {
+                    out.put_histogram(last, step, Arc::clone(histogram))?;
+                }
+            }
             out.settle_last()?;
         }
         Ok(out)
@@ -234,6 +367,9 @@ impl Rows {
                 }
                 *have = std::mem::replace(value, ABSENT);
             }
+            if self.has_histograms() {
+                self.merge_histograms(into, i)?;
+            }
             let drops_name = self.heads[i].drops_name;
             self.heads[into].drops_name |= drops_name;
             merged = true;
@@ -242,6 +378,22 @@ impl Rows {
             self.drop_empty();
         }
         Ok(self)
+    }
+
+    /// Moves the histograms of one row to another, where nothing may stand at their steps.
+    fn merge_histograms(&mut self, into: usize, from: usize) -> Result<(), QueryError> {
+        for step in 0..self.steps {
+            let float = !is_absent(self.row(into)[step]);
+            if float && self.histogram(into, step).is_some() {
+                return Err(same_labelset());
+            }
+            let Some(histogram) = self.take_histogram(from, step) else { continue };
+            if float || self.histogram(into, step).is_some() {
+                return Err(same_labelset());
+            }
+            self.put_histogram(into, step, histogram)?;
+        }
+        Ok(())
     }
 
     /// Takes names off: at once, or marked for the end of the query.

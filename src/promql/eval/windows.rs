@@ -1,19 +1,22 @@
 //! Functions of windows: two moving places in each series' samples, one call of the kernel for each step.
 
-use crate::model::{TimeRange, Timestamp, is_stale};
+use crate::model::{Sample, TimeRange, Timestamp, is_stale};
 use crate::promql::QueryError;
-use crate::promql::functions::{Vet, Window, WindowKernel};
+use crate::promql::functions::{Vet, Window, WindowKernel, extended};
 use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
+use crate::promql::syntax::tree::Extension;
 use crate::tsdb::SampleColumns;
 
 use super::Context;
+use super::native::{Native, Readings, Samples, native_of_row};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent};
+use super::starts::Starts;
 
-/// What is done with one series' samples: its head, times and values, no staleness markers.
-type VisitSeries<'v> = dyn FnMut(&Head, &[i64], &[f64]) -> Result<(), QueryError> + 'v;
+/// What is done with one series' samples; no staleness markers.
+type VisitSeries<'v> = dyn FnMut(&Head, Samples<'_>) -> Result<(), QueryError> + 'v;
 
-/// What is done with one window that has samples: its series, the step, and where the window lies.
-type VisitWindow<'v> = dyn FnMut(&Head, usize, std::ops::Range<usize>) -> Result<(), QueryError> + 'v;
+/// What is done with one window that has samples: its series and the step.
+type VisitWindow<'v> = dyn FnMut(&Head, usize) -> Result<(), QueryError> + 'v;
 
 /// Long windows at many steps take long for one series too: the deadline is looked at after this many samples.
 const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
@@ -34,8 +37,9 @@ impl Context<'_> {
         if grid.len == 0 {
             return Ok(());
         }
-        let first = node.when.look(grid.start_ms).saturating_sub(node.range_ms);
-        let last = node.when.look(grid.last());
+        let (before, after) = self.around(node);
+        let first = node.when.look(grid.start_ms).saturating_sub(node.range_ms).saturating_sub(before);
+        let last = node.when.look(grid.last()).saturating_add(after);
         match &node.source {
             MatrixSource::Select(matchers) => {
                 let range =
@@ -45,23 +49,24 @@ impl Context<'_> {
                 if kept > 0 {
                     self.meter.foresee(found.len(), kept, self.budget)?;
                 }
-                let mut columns = SampleColumns::default();
+                let mut readings = Readings::default();
                 for series in found {
                     self.budget.check()?;
-                    self.snapshot.read(series.id, range, &mut columns);
-                    self.meter.read_samples(columns.times.len());
-                    drop_stale(&mut columns);
+                    self.read(series.id, range, node.counts_alone, &mut readings);
+                    drop_stale(&mut readings.floats);
                     let mut held = self.meter.charge();
-                    held.add_samples(columns.times.len())?;
+                    held.add_samples(readings.floats.times.len() + readings.native.samples())?;
+                    held.add_bytes(readings.native.bytes() as u64)?;
                     let head = Head { labels: series.labels, drops_name: false };
-                    visit(&head, &columns.times, &columns.values)?;
+                    visit(&head, readings.samples(Some(series.id)))?;
                 }
             }
             MatrixSource::Subquery { expr, step_ms } => {
                 let inner = subquery_grid(first, last, *step_ms);
                 let rows = self.vector(expr, inner)?;
                 let mut columns = SampleColumns::default();
-                for (head, row) in rows.iter() {
+                let mut native = Native::default();
+                for (number, (head, row)) in rows.iter().enumerate() {
                     self.budget.check()?;
                     columns.times.clear();
                     columns.values.clear();
@@ -69,11 +74,22 @@ impl Context<'_> {
                         columns.times.push(inner.at(i));
                         columns.values.push(*value);
                     }
-                    visit(head, &columns.times, &columns.values)?;
+                    native_of_row(&rows, number, inner, &mut native);
+                    let (times, values) = (&columns.times[..], &columns.values[..]);
+                    visit(head, Samples { times, values, native: &native, id: None })?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// How far before and after a window its function looks, milliseconds.
+    pub(super) fn around(&self, node: &MatrixNode) -> (i64, i64) {
+        match node.extension {
+            None => (0, 0),
+            Some(Extension::Anchored) => (self.options.lookback_ms, 0),
+            Some(Extension::Smoothed) => (self.options.lookback_ms, self.options.lookback_ms),
+        }
     }
 
     /// Calls `visit` for every step of every series whose window has samples.
@@ -83,13 +99,15 @@ impl Context<'_> {
         grid: Grid,
         visit: &mut VisitWindow<'_>,
     ) -> Result<(), QueryError> {
-        self.each_series(node, grid, 0, &mut |head, times, _| {
+        self.each_series(node, grid, 0, &mut |head, samples| {
             let mut places = Places::default();
+            let mut native = Places::default();
             for step in 0..grid.len {
-                let end = node.when.look(grid.at(step));
-                let inside = places.advance(times, end.saturating_sub(node.range_ms), end);
-                if !inside.is_empty() {
-                    visit(head, step, inside)?;
+                let (start, end) = node.edges(grid.at(step));
+                let floats = places.advance(samples.times, start, end);
+                let histograms = native.advance(&samples.native.times, start, end);
+                if !floats.is_empty() || !histograms.is_empty() {
+                    visit(head, step)?;
                 }
             }
             Ok(())
@@ -101,14 +119,18 @@ impl Context<'_> {
         let params = self.params(&node.params, grid)?;
         let mut rows = Rows::new(&self.meter, grid.len);
         let kernel = &node.kernel;
-        self.each_series(&node.arg, grid, grid.len, &mut |head, times, values| {
-            let drops_name = head.drops_name;
-            let row = rows.push_paid(Head { labels: head.labels.clone(), drops_name })?;
-            self.fill_row(node, grid, (times, values), &params, row)?;
+        self.each_series(&node.arg, grid, grid.len, &mut |head, samples| {
+            let row = rows.push_paid(head.clone())?;
+            let name = head.labels.metric_name();
+            self.fill_row(node, grid, (name, &samples), &params, row)?;
+            if !samples.native.is_empty() {
+                self.fill_native(node, grid, name, samples, &mut rows)?;
+            }
+            let any_float = samples.native.is_empty() || Self::has_floats(&rows, rows.len() - 1);
             let before = rows.len();
             rows.settle_last()?;
-            if kernel.counts && rows.len() == before {
-                self.doubt_counter(node, head.labels.metric_name());
+            if kernel.counts && any_float && rows.len() == before {
+                self.doubt_counter(node, name);
             }
             Ok(())
         })?;
@@ -122,21 +144,25 @@ impl Context<'_> {
         &self,
         node: &WindowNode,
         grid: Grid,
-        (times, values): (&[i64], &[f64]),
+        (name, series): (&str, &Samples<'_>),
         params: &[Scalars],
         row: &mut [f64],
     ) -> Result<(), QueryError> {
-        let WindowKernel { run, vet, needs_resets, .. } = node.kernel;
-        let resets = if needs_resets { drops(values) } else { Vec::new() };
+        let WindowKernel { run, vet, needs_resets, uses_starts, .. } = node.kernel;
+        let (times, values) = (series.times, series.values);
+        let starts = if uses_starts { self.starts_of(series.id, times) } else { Starts::default() };
+        let resets = if needs_resets { drops(times, values, &starts) } else { Vec::new() };
+        let (before_ms, after_ms) = self.around(&node.arg);
+        let mut overlap_places = Places::default();
         let mut places = Places::default();
         let mut reset_places = Places::default();
         let mut at_step = vec![0.0; params.len()];
         let mut looked_at = 0;
         for (step, out) in row.iter_mut().enumerate() {
             let at_ms = grid.at(step);
-            let end_ms = node.arg.when.look(at_ms);
-            let start_ms = end_ms.saturating_sub(node.arg.range_ms);
-            let inside = places.advance(times, start_ms, end_ms);
+            let (start_ms, end_ms) = node.arg.edges(at_ms);
+            let (from_ms, to_ms) = (start_ms.saturating_sub(before_ms), end_ms.saturating_add(after_ms));
+            let inside = places.advance(times, from_ms, to_ms);
             if inside.is_empty() {
                 continue;
             }
@@ -166,12 +192,25 @@ impl Context<'_> {
                 params: &at_step,
                 resets: &resets[resets_inside],
                 first: inside.start,
+                starts: starts.of.get(inside.clone()).unwrap_or_default(),
+                extension: node.arg.extension,
             };
+            let overlaps = overlap_places.between(&starts.overlaps, inside.start + 1, inside.end);
+            if node.kernel.counts && node.arg.extension.is_none() && !overlaps.is_empty() {
+                self.doubt_starts(node, name);
+            }
             if let Some(value) = run(&window) {
                 *out = value;
             }
         }
         Ok(())
+    }
+
+    /// Says so where counts are said to have begun before other counts had ended.
+    pub(super) fn doubt_starts(&self, node: &WindowNode, name: &str) {
+        let text =
+            format!("sample has start time that overlaps with previous sample timestamp for metric {name:?}");
+        self.notes.borrow_mut().warn(node.arg_span, text);
     }
 
     /// Says so where a function for counters is used on what is not named like one.
@@ -183,6 +222,31 @@ impl Context<'_> {
             self.notes.borrow_mut().info(node.arg_span, text);
         }
     }
+}
+
+/// The samples of the one window that an instant query asks for.
+pub(super) fn samples(node: &MatrixNode, step_ms: i64, series: &Samples<'_>) -> Vec<Sample> {
+    let (start_ms, end_ms) = node.edges(step_ms);
+    let sample = |at, value| Sample { at: Timestamp::from_ms(at), value };
+    let (times, values) = (series.times, series.values);
+    if node.extension.is_none() {
+        let inside = times.iter().zip(values).filter(|(at, _)| **at > start_ms && **at <= end_ms);
+        return inside.map(|(at, value)| sample(*at, *value)).collect();
+    }
+    let (resets, starts, extension) = (&[], &[], node.extension);
+    let window = Window {
+        times,
+        values,
+        start_ms,
+        end_ms,
+        at_ms: step_ms,
+        params: &[],
+        resets,
+        first: 0,
+        starts,
+        extension,
+    };
+    extended::samples(&window).into_iter().map(|(at, value)| sample(at, value)).collect()
 }
 
 /// Two places in ascending numbers that only move forward.
@@ -218,10 +282,10 @@ impl Places {
     }
 }
 
-/// Where values are lower than the one before. A comparison with NaN is no drop.
-fn drops(values: &[f64]) -> Vec<usize> {
-    let pairs = values.windows(2).enumerate();
-    pairs.filter(|(_, pair)| pair[1] < pair[0]).map(|(i, _)| i + 1).collect()
+/// Where values are lower than the one before, or began anew. A comparison with NaN is no drop.
+fn drops(times: &[i64], values: &[f64], starts: &Starts) -> Vec<usize> {
+    let pairs = values.windows(2).zip(1..);
+    pairs.filter(|(pair, i)| pair[1] < pair[0] || starts.reset(times, *i)).map(|(_, i)| i).collect()
 }
 
 fn drop_stale(columns: &mut SampleColumns) {

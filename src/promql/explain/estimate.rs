@@ -163,7 +163,7 @@ impl<'a> Estimator<'a> {
     fn vector(&mut self, node: &VectorNode, span: Span) -> Reckoned {
         self.budget.check()?;
         let (rows, inputs) = match node {
-            VectorNode::Select { selector, times: _ } => {
+            VectorNode::Select(selector) => {
                 let first = selector
                     .when
                     .look(span.first_ms)
@@ -180,8 +180,13 @@ impl<'a> Estimator<'a> {
                 let (rows, tree) = self.vector(arg, span.once())?;
                 (rows, vec![tree])
             }
+            VectorNode::Info(info) => {
+                let (rows, tree) = self.vector(&info.arg, span)?;
+                (Rows::unknown(rows.count), vec![tree])
+            }
             VectorNode::StepTimes(arg)
             | VectorNode::Map { arg, .. }
+            | VectorNode::OfHistograms { arg, .. }
             | VectorNode::Negate(arg)
             | VectorNode::Sort { arg, .. }
             | VectorNode::SortByLabel { arg, .. } => {

@@ -2,7 +2,7 @@
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 use crate::promql::plan::{
-    AggregateNode, HistogramWhat, Join, MatrixNode, MatrixSource, Param, Relabel, ScalarNode, Selector,
+    AggregateNode, HistogramWhat, Join, Look, MatrixNode, MatrixSource, Param, Relabel, ScalarNode, Selector,
     VectorNode, When,
 };
 use crate::promql::syntax::tree::{BinaryOp, Cardinality, Grouping, Matching};
@@ -46,7 +46,7 @@ impl<'p> Node<'p> {
             Node::Text(text) => format!("{text:?}"),
             Node::Scalar(node) => scalar_words(node),
             Node::Vector(node) => vector_words(node),
-            Node::Matrix(MatrixNode { source, range_ms, when }) => match source {
+            Node::Matrix(MatrixNode { source, range_ms, when, .. }) => match source {
                 MatrixSource::Select(matchers) => {
                     format!("{}[{}]{}", selector(matchers), span(*range_ms), shift(*when))
                 }
@@ -70,10 +70,12 @@ fn of_scalar(node: &ScalarNode) -> Vec<Node<'_>> {
 
 fn of_vector(node: &VectorNode) -> Vec<Node<'_>> {
     match node {
-        VectorNode::Select { .. } => Vec::new(),
+        VectorNode::Select(_) => Vec::new(),
+        VectorNode::Info(info) => vec![Node::Vector(&info.arg)],
         VectorNode::From(scalar) => vec![Node::Scalar(scalar)],
         VectorNode::StepTimes(arg)
         | VectorNode::Map { arg, .. }
+        | VectorNode::OfHistograms { arg, .. }
         | VectorNode::Absent { arg, .. }
         | VectorNode::Negate(arg)
         | VectorNode::Relabel { arg, .. }
@@ -128,10 +130,17 @@ const ONCE: &str = "once for all steps";
 
 fn vector_words(node: &VectorNode) -> String {
     match node {
-        VectorNode::Select { selector: Selector { matchers, when }, times } => {
+        VectorNode::Select(Selector { matchers, when, look, .. }) => {
             let selected = format!("{}{}", selector(matchers), shift(*when));
-            if *times { format!("timestamp of {selected}") } else { selected }
+            match look {
+                Look::Value => selected,
+                Look::Time => format!("timestamp of {selected}"),
+                Look::Start => format!("start_timestamp of {selected}"),
+                Look::Smoothed => format!("{selected} smoothed"),
+            }
         }
+        VectorNode::Info(_) => "info".into(),
+        VectorNode::OfHistograms { name, .. } => (*name).into(),
         VectorNode::From(_) => "vector".into(),
         VectorNode::StepTimes(_) => "timestamp".into(),
         VectorNode::Map { name, .. } | VectorNode::MapWith { name, .. } => (*name).into(),

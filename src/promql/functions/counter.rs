@@ -1,16 +1,25 @@
 //! Counters and gauges over a window: how fast, how much, how often (prometheus promql/functions.go, extrapolatedRate).
 
-use super::{Window, count, seconds};
+use super::{Window, count, extended, seconds};
 
 pub(super) fn rate(window: &Window<'_>) -> Option<f64> {
+    if window.extension.is_some() {
+        return extended::change(window, true).map(|change| change / seconds(window.range_ms()));
+    }
     extrapolated(window, true).map(|(change, factor)| change * (factor / seconds(window.range_ms())))
 }
 
 pub(super) fn increase(window: &Window<'_>) -> Option<f64> {
+    if window.extension.is_some() {
+        return extended::change(window, true);
+    }
     extrapolated(window, true).map(|(change, factor)| change * factor)
 }
 
 pub(super) fn delta(window: &Window<'_>) -> Option<f64> {
+    if window.extension.is_some() {
+        return extended::change(window, false);
+    }
     extrapolated(window, false).map(|(change, factor)| change * factor)
 }
 
@@ -18,15 +27,15 @@ pub(super) fn delta(window: &Window<'_>) -> Option<f64> {
 fn extrapolated(window: &Window<'_>, counter: bool) -> Option<(f64, f64)> {
     let (times, values) = (window.times, window.values);
     let last = times.len() - 1;
+    if counter && let Some(start_ms) = start_inside(window) {
+        return Some(since_start(window, start_ms));
+    }
     if last == 0 {
         return None;
     }
     let mut change = values[last] - values[0];
     if counter {
-        // What was reached before each drop, in order: the additions of the simple definition, no others.
-        for reset in window.resets {
-            change += values[reset - 1 - window.first];
-        }
+        change = corrected(window, change);
     }
     let sampled = seconds(times[last] - times[0]);
     let between = sampled / count(last);
@@ -49,9 +58,36 @@ fn extrapolated(window: &Window<'_>, counter: bool) -> Option<(f64, f64)> {
     Some((change, (sampled + to_start + to_end) / sampled))
 }
 
+/// Adds what was reached before each drop, in order: the additions of the simple definition, no others.
+fn corrected(window: &Window<'_>, change: f64) -> f64 {
+    window.resets.iter().fold(change, |change, reset| change + window.values[reset - 1 - window.first])
+}
+
+/// The start of the first sample's counts, where it lies in the window and before the sample.
+fn start_inside(window: &Window<'_>) -> Option<i64> {
+    let start = *window.starts.first()?;
+    let (first, opens) = (*window.times.first()?, window.start_ms);
+    (start != 0 && start > opens && start < first).then_some(start)
+}
+
+/// The change since the first sample's counts began at zero, within the window: nothing is to be guessed on the left.
+fn since_start(window: &Window<'_>, start_ms: i64) -> (f64, f64) {
+    let (times, values) = (window.times, window.values);
+    let last = times.len() - 1;
+    let change = corrected(window, values[last] - values[0]) + values[0];
+    let between = if last == 0 { 0.0 } else { seconds(times[last] - times[0]) / count(last) };
+    let sampled = seconds(times[last] - start_ms);
+    let mut to_end = seconds(window.end_ms - times[last]);
+    if to_end >= between * 1.1 {
+        to_end = between / 2.0;
+    }
+    (change, (sampled + to_end) / sampled)
+}
+
 pub(super) fn irate(window: &Window<'_>) -> Option<f64> {
     let (before, last, apart_ms) = last_two(window)?;
-    let change = if last < before { last } else { last - before };
+    let reset = window.resets.last() == Some(&(window.first + window.values.len() - 1));
+    let change = if reset { last } else { last - before };
     Some(change / seconds(apart_ms))
 }
 
@@ -67,10 +103,14 @@ fn last_two(window: &Window<'_>) -> Option<(f64, f64, i64)> {
 }
 
 pub(super) fn resets(window: &Window<'_>) -> Option<f64> {
-    Some(count(window.resets.len()))
+    let first = window.first + extended::anchor(window)?;
+    // A reset is told by the later sample, so the first one tells of none.
+    let before = window.resets.partition_point(|place| *place <= first);
+    Some(count(window.resets.len() - before))
 }
 
 pub(super) fn changes(window: &Window<'_>) -> Option<f64> {
     let differ = |pair: &&[f64]| pair[0] != pair[1] && !(pair[0].is_nan() && pair[1].is_nan());
-    Some(count(window.values.windows(2).filter(differ).count()))
+    let from = extended::anchor(window)?;
+    Some(count(window.values[from..].windows(2).filter(differ).count()))
 }

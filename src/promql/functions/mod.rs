@@ -4,6 +4,7 @@
 
 pub(super) mod counter;
 pub(super) mod date;
+pub(super) mod extended;
 pub(super) mod histogram;
 pub(super) mod math;
 pub(super) mod over_time;
@@ -13,7 +14,8 @@ mod table;
 
 pub use table::{FUNCTIONS, function};
 
-use super::syntax::tree::ValueType;
+use super::FloatHistogram;
+use super::syntax::tree::{Extension, ValueType};
 
 /// One function of the language.
 #[derive(Debug)]
@@ -75,10 +77,10 @@ pub(super) enum Kernel {
     Date(fn(f64) -> f64),
     /// Window by window.
     Window(WindowKernel),
+    /// Of native histograms, one by one; floats have no result.
+    Native(fn(&FloatHistogram) -> f64),
     /// The planner and the evaluator know it by itself.
     Special(Special),
-    /// It needs something that is not there yet.
-    NotYet(&'static str),
 }
 
 /// A function of one series' window.
@@ -94,6 +96,34 @@ pub(super) struct WindowKernel {
     pub(super) counts: bool,
     /// [`Window::resets`] must be filled in.
     pub(super) needs_resets: bool,
+    /// Start timestamps tell of resets, and where counts began.
+    pub(super) uses_starts: bool,
+    /// What is done in a window that has native histograms.
+    pub(super) native: NativeWork,
+}
+
+/// What a function of windows does with native histograms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NativeWork {
+    /// Floats alone count; it is said where there are both.
+    PassOver,
+    Changes,
+    Count,
+    Delta,
+    First,
+    FirstTime,
+    Increase,
+    Last,
+    /// `idelta`.
+    LastDelta,
+    /// `irate`.
+    LastRate,
+    LastTime,
+    Mean,
+    Present,
+    Rate,
+    Resets,
+    Sum,
 }
 
 /// What is to be said about scalar arguments.
@@ -116,6 +146,7 @@ pub(super) enum Special {
     HistogramFraction,
     HistogramQuantile,
     HistogramQuantiles,
+    Info,
     LabelJoin,
     LabelReplace,
     MaxOf,
@@ -128,13 +159,15 @@ pub(super) enum Special {
     SortByLabel,
     SortByLabelDesc,
     Start,
+    StartTimestamp,
     Step,
     Time,
     Timestamp,
     Vector,
 }
 
-/// One series' samples in `(start_ms, end_ms]`, staleness markers left out.
+/// One series' samples in `(start_ms, end_ms]`, staleness markers left out; of an extended window also those up to one
+/// lookback outside.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window<'a> {
     /// Ascending; never empty.
@@ -153,6 +186,10 @@ pub(super) struct Window<'a> {
     pub(super) resets: &'a [usize],
     /// The place of `values[0]` among all of the series' samples.
     pub(super) first: usize,
+    /// The samples' start timestamps, zero where unknown; none at all where they are not looked at.
+    pub(super) starts: &'a [i64],
+    /// Whether samples outside of the window are there, and what for.
+    pub(super) extension: Option<Extension>,
 }
 
 impl Window<'_> {

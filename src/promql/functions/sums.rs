@@ -28,6 +28,37 @@ impl Sum {
         self.sum = sum;
     }
 
+    /// Adds another sum, with what its additions rounded away.
+    #[inline]
+    pub(in crate::promql) fn merge(&mut self, other: Sum) {
+        self.add(other.sum);
+        self.rest += other.rest;
+    }
+
+    /// Sum and compensation times `factor`.
+    #[inline]
+    pub(in crate::promql) fn scaled(self, factor: f64) -> Sum {
+        Sum { sum: self.sum * factor, rest: self.rest * factor }
+    }
+
+    /// Sum and compensation, each by `divisor`.
+    #[inline]
+    pub(in crate::promql) fn divided(self, divisor: f64) -> Sum {
+        Sum { sum: self.sum / divisor, rest: self.rest / divisor }
+    }
+
+    /// Whether sum and compensation are nothing.
+    #[inline]
+    pub(in crate::promql) fn is_zero(self) -> bool {
+        self.sum == 0.0 && self.rest == 0.0
+    }
+
+    /// Whether it left the finite numbers.
+    #[inline]
+    pub(in crate::promql) fn is_infinite(self) -> bool {
+        self.sum.is_infinite()
+    }
+
     /// The sum; an infinite one as it stands.
     pub(in crate::promql) fn value(&self) -> f64 {
         if self.sum.is_infinite() { self.sum } else { self.sum + self.rest }

@@ -1,6 +1,9 @@
 //! The rows, in order of name.
 
-use super::{Arity, Function, Kernel, Special, WindowKernel, counter, date, math, over_time, regression};
+use super::{
+    Arity, Function, Kernel, NativeWork, Special, WindowKernel, counter, date, math, over_time, regression,
+};
+use crate::promql::FloatHistogram;
 use crate::promql::syntax::tree::ValueType;
 use crate::promql::syntax::tree::ValueType::{Matrix, Scalar, Text, Vector};
 
@@ -36,12 +39,29 @@ const fn window(name: &'static str, run: fn(&super::Window<'_>) -> Option<f64>) 
 }
 
 const fn kernel(run: fn(&super::Window<'_>) -> Option<f64>) -> WindowKernel {
-    WindowKernel { run, vet: None, keeps_name: false, counts: false, needs_resets: false }
+    let native = NativeWork::PassOver;
+    let (needs_resets, uses_starts) = (false, false);
+    WindowKernel { run, vet: None, keeps_name: false, counts: false, needs_resets, uses_starts, native }
+}
+
+/// One that looks at resets.
+const fn counted(run: fn(&super::Window<'_>) -> Option<f64>) -> WindowKernel {
+    WindowKernel { needs_resets: true, uses_starts: true, ..kernel(run) }
 }
 
 impl Function {
     const fn optional(self, extra: u8) -> Function {
         Function { arity: Arity::Optional(extra), ..self }
+    }
+
+    /// A function of windows that knows native histograms.
+    const fn with_native(self, native: NativeWork) -> Function {
+        match self.kernel {
+            Kernel::Window(kernel) => {
+                Function { kernel: Kernel::Window(WindowKernel { native, ..kernel }), ..self }
+            }
+            _ => self,
+        }
     }
 
     const fn any(self) -> Function {
@@ -52,9 +72,6 @@ impl Function {
         Function { experimental: true, ..self }
     }
 }
-
-/// Functions of native histograms.
-const NATIVE: Kernel = Kernel::NotYet("native histograms are not stored");
 
 /// All functions of the language, in order of name.
 pub static FUNCTIONS: &[Function] = &[
@@ -67,21 +84,21 @@ pub static FUNCTIONS: &[Function] = &[
     map("asinh", f64::asinh),
     map("atan", f64::atan),
     map("atanh", f64::atanh),
-    window("avg_over_time", over_time::avg),
+    window("avg_over_time", over_time::avg).with_native(NativeWork::Mean),
     map("ceil", f64::ceil),
-    window("changes", counter::changes),
+    window("changes", counter::changes).with_native(NativeWork::Changes),
     row("clamp", &[Vector, Scalar, Scalar], Vector, Kernel::MapWith(math::clamp)),
     row("clamp_max", &[Vector, Scalar], Vector, Kernel::MapWith(math::clamp_max)),
     row("clamp_min", &[Vector, Scalar], Vector, Kernel::MapWith(math::clamp_min)),
     map("cos", f64::cos),
     map("cosh", f64::cosh),
-    window("count_over_time", over_time::count_samples),
+    window("count_over_time", over_time::count_samples).with_native(NativeWork::Count),
     date_part("day_of_month", date::day_of_month),
     date_part("day_of_week", date::day_of_week),
     date_part("day_of_year", date::day_of_year),
     date_part("days_in_month", date::days_in_month),
     map("deg", math::deg),
-    window("delta", counter::delta),
+    window("delta", counter::delta).with_native(NativeWork::Delta),
     window("deriv", regression::deriv),
     row(
         "double_exponential_smoothing",
@@ -101,30 +118,29 @@ pub static FUNCTIONS: &[Function] = &[
         Vector,
         Kernel::Window(WindowKernel { keeps_name: true, ..kernel(over_time::first) }),
     )
-    .experimental(),
+    .with_native(NativeWork::First),
     map("floor", f64::floor),
-    row("histogram_avg", &[Vector], Vector, NATIVE),
-    row("histogram_count", &[Vector], Vector, NATIVE),
+    row("histogram_avg", &[Vector], Vector, Kernel::Native(|h| h.sum() / h.count())),
+    row("histogram_count", &[Vector], Vector, Kernel::Native(FloatHistogram::count)),
     special("histogram_fraction", &[Scalar, Scalar, Vector], Vector, Special::HistogramFraction),
     special("histogram_quantile", &[Scalar, Vector], Vector, Special::HistogramQuantile),
     special("histogram_quantiles", &[Vector, Text, Scalar, Scalar], Vector, Special::HistogramQuantiles)
         .optional(9)
         .experimental(),
-    row("histogram_stddev", &[Vector], Vector, NATIVE),
-    row("histogram_stdvar", &[Vector], Vector, NATIVE),
-    row("histogram_sum", &[Vector], Vector, NATIVE),
+    row("histogram_stddev", &[Vector], Vector, Kernel::Native(|h| h.variance().sqrt())),
+    row("histogram_stdvar", &[Vector], Vector, Kernel::Native(FloatHistogram::variance)),
+    row("histogram_sum", &[Vector], Vector, Kernel::Native(FloatHistogram::sum)),
     date_part("hour", date::hour),
-    window("idelta", counter::idelta),
+    window("idelta", counter::idelta).with_native(NativeWork::LastDelta),
     row(
         "increase",
         &[Matrix],
         Vector,
-        Kernel::Window(WindowKernel { counts: true, needs_resets: true, ..kernel(counter::increase) }),
-    ),
-    row("info", &[Vector, Vector], Vector, Kernel::NotYet("label_join and group_left do its work"))
-        .optional(1)
-        .experimental(),
-    window("irate", counter::irate),
+        Kernel::Window(WindowKernel { counts: true, ..counted(counter::increase) }),
+    )
+    .with_native(NativeWork::Increase),
+    special("info", &[Vector, Vector], Vector, Special::Info).optional(1).experimental(),
+    row("irate", &[Matrix], Vector, Kernel::Window(counted(counter::irate))).with_native(NativeWork::LastRate),
     special("label_join", &[Vector, Text, Text, Text], Vector, Special::LabelJoin).any(),
     special("label_replace", &[Vector, Text, Text, Text, Text], Vector, Special::LabelReplace),
     row(
@@ -132,7 +148,8 @@ pub static FUNCTIONS: &[Function] = &[
         &[Matrix],
         Vector,
         Kernel::Window(WindowKernel { keeps_name: true, ..kernel(over_time::last) }),
-    ),
+    )
+    .with_native(NativeWork::Last),
     map("ln", f64::ln),
     map("log10", f64::log10),
     map("log2", f64::log2),
@@ -145,7 +162,7 @@ pub static FUNCTIONS: &[Function] = &[
     date_part("month", date::month),
     special("pi", &[], Scalar, Special::Pi),
     row("predict_linear", &[Matrix, Scalar], Vector, Kernel::Window(kernel(regression::predict_linear))),
-    window("present_over_time", over_time::present),
+    window("present_over_time", over_time::present).with_native(NativeWork::Present),
     row(
         "quantile_over_time",
         &[Scalar, Matrix],
@@ -158,14 +175,10 @@ pub static FUNCTIONS: &[Function] = &[
         "rate",
         &[Matrix],
         Vector,
-        Kernel::Window(WindowKernel { counts: true, needs_resets: true, ..kernel(counter::rate) }),
-    ),
-    row(
-        "resets",
-        &[Matrix],
-        Vector,
-        Kernel::Window(WindowKernel { needs_resets: true, ..kernel(counter::resets) }),
-    ),
+        Kernel::Window(WindowKernel { counts: true, ..counted(counter::rate) }),
+    )
+    .with_native(NativeWork::Rate),
+    row("resets", &[Matrix], Vector, Kernel::Window(counted(counter::resets))).with_native(NativeWork::Resets),
     row("round", &[Vector, Scalar], Vector, Kernel::MapWith(math::round)).optional(1),
     special("scalar", &[Vector], Scalar, Special::Scalar),
     map("sgn", math::sgn),
@@ -177,18 +190,17 @@ pub static FUNCTIONS: &[Function] = &[
     special("sort_desc", &[Vector], Vector, Special::SortDesc),
     map("sqrt", f64::sqrt),
     special("start", &[], Scalar, Special::Start).experimental(),
-    row("start_timestamp", &[Vector], Vector, Kernel::NotYet("start timestamps are not stored"))
-        .experimental(),
+    special("start_timestamp", &[Vector], Vector, Special::StartTimestamp).experimental(),
     window("stddev_over_time", over_time::stddev),
     window("stdvar_over_time", over_time::stdvar),
     special("step", &[], Scalar, Special::Step).experimental(),
-    window("sum_over_time", over_time::sum),
+    window("sum_over_time", over_time::sum).with_native(NativeWork::Sum),
     map("tan", f64::tan),
     map("tanh", f64::tanh),
     special("time", &[], Scalar, Special::Time),
     special("timestamp", &[Vector], Vector, Special::Timestamp),
-    window("ts_of_first_over_time", over_time::ts_of_first).experimental(),
-    window("ts_of_last_over_time", over_time::ts_of_last).experimental(),
+    window("ts_of_first_over_time", over_time::ts_of_first).with_native(NativeWork::FirstTime).experimental(),
+    window("ts_of_last_over_time", over_time::ts_of_last).with_native(NativeWork::LastTime).experimental(),
     window("ts_of_max_over_time", over_time::ts_of_max).experimental(),
     window("ts_of_min_over_time", over_time::ts_of_min).experimental(),
     special("vector", &[Scalar], Vector, Special::Vector),

@@ -1,15 +1,17 @@
 //! Tree to plan.
 
+use std::cell::Cell;
+
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, Pattern, Steps};
 use crate::promql::functions::{Function, Kernel, Special, function};
 use crate::promql::syntax::tree::{
-    Aggregate, AggregateOp, AtModifier, Binary, Call, Cardinality, Expr, MatrixSelector, Span, Subquery,
-    VectorSelector,
+    Aggregate, AggregateOp, AtModifier, Binary, Call, Cardinality, Expr, Extension, Length, MatrixSelector,
+    QueryTimes, Span, Subquery, VectorSelector,
 };
 use crate::promql::{Options, Query, QueryError};
 
 use super::{
-    AggregateNode, Extreme, HistogramNode, HistogramWhat, Join, MatrixNode, MatrixSource, Param, Plan,
+    AggregateNode, Extreme, HistogramNode, HistogramWhat, Join, Look, MatrixNode, MatrixSource, Param, Plan,
     Relabel, ScalarBinary, ScalarNode, Selector, VectorNode, When, WindowNode, WithScalar, is_comparison,
     is_set,
 };
@@ -23,8 +25,12 @@ const DEPTH_MAX: usize = 400;
 /// # Errors
 /// [`QueryError::BadQuery`] for what cannot be evaluated at all, [`QueryError::Execution`] for a bad constant.
 pub(in crate::promql) fn build(query: &Query, options: &Options) -> Result<Plan, QueryError> {
-    let builder =
-        Builder { steps: query.steps, instant: query.instant, subquery_step_ms: options.subquery_step_ms };
+    let builder = Builder {
+        steps: query.steps,
+        instant: query.instant,
+        subquery_step_ms: options.subquery_step_ms,
+        asked: Cell::new(Asked::default()),
+    };
     let (any, once) = builder.any(&query.expr, 0)?;
     Ok(match any {
         Any::Scalar(node) => Plan::Scalar(once_scalar(node, once)),
@@ -40,10 +46,35 @@ pub(in crate::promql) fn build(query: &Query, options: &Options) -> Result<Plan,
     })
 }
 
-struct Builder {
+pub(super) struct Builder {
     steps: Steps,
     instant: bool,
     subquery_step_ms: i64,
+    /// What the functions around the place that is built ask of native histograms.
+    asked: Cell<Asked>,
+}
+
+/// What is asked of native histograms: counts and sums alone can be had without their buckets.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    counts: bool,
+    buckets: bool,
+}
+
+impl Asked {
+    /// By a function or operator, of its arguments.
+    fn by_function(self, name: &str) -> Asked {
+        match name {
+            "histogram_count" | "histogram_sum" | "histogram_avg" => Asked { counts: true, ..self },
+            "histogram_quantile" | "histogram_quantiles" | "histogram_fraction" => self.by_buckets(),
+            _ => self,
+        }
+    }
+
+    /// By something that needs buckets: a subquery to find resets, trimming.
+    fn by_buckets(self) -> Asked {
+        Asked { buckets: true, ..self }
+    }
 }
 
 enum Any {
@@ -54,7 +85,7 @@ enum Any {
 }
 
 /// A node, and whether it yields the same at every step.
-type Built<T> = Result<(T, bool), QueryError>;
+pub(super) type Built<T> = Result<(T, bool), QueryError>;
 
 fn once_scalar(node: ScalarNode, once: bool) -> ScalarNode {
     match node {
@@ -64,7 +95,7 @@ fn once_scalar(node: ScalarNode, once: bool) -> ScalarNode {
     }
 }
 
-fn once_vector(node: VectorNode, once: bool) -> VectorNode {
+pub(super) fn once_vector(node: VectorNode, once: bool) -> VectorNode {
     match node {
         VectorNode::Once(_) => node,
         node if once => VectorNode::Once(Box::new(node)),
@@ -124,10 +155,13 @@ impl Builder {
             Expr::Number(value) => (Any::Scalar(ScalarNode::Number(*value)), true),
             Expr::Text(text) => (Any::Text(text.clone()), true),
             Expr::Vector(selector) => {
-                let once = selector.at.is_some();
-                (Any::Vector(VectorNode::Select { selector: self.selector(selector), times: false }), once)
+                let smoothed = selector.extension == Some(Extension::Smoothed);
+                let look = if smoothed { Look::Smoothed } else { Look::Value };
+                (Any::Vector(self.select(selector, look)?), selector.at.is_some())
             }
-            Expr::Matrix(matrix) => (Any::Matrix(self.matrix_selector(matrix)), matrix.selector.at.is_some()),
+            Expr::Matrix(matrix) => {
+                (Any::Matrix(self.matrix_selector(matrix)?), matrix.selector.at.is_some())
+            }
             Expr::Subquery(subquery) => (Any::Matrix(self.subquery(subquery, depth)?), subquery.at.is_some()),
             Expr::Negate(inner) => match self.any(inner, depth)? {
                 (Any::Scalar(node), once) => (Any::Scalar(ScalarNode::Negate(Box::new(node))), once),
@@ -143,7 +177,21 @@ impl Builder {
         })
     }
 
-    fn vector(&self, expr: &Expr, depth: usize) -> Built<VectorNode> {
+    /// Whether only counts and sums of native histograms are asked for here.
+    fn counts_alone(&self) -> bool {
+        let asked = self.asked.get();
+        asked.counts && !asked.buckets
+    }
+
+    /// Builds something of which other things are asked.
+    fn asking<T>(&self, asked: Asked, build: impl FnOnce() -> T) -> T {
+        let outside = self.asked.replace(asked);
+        let built = build();
+        self.asked.set(outside);
+        built
+    }
+
+    pub(super) fn vector(&self, expr: &Expr, depth: usize) -> Built<VectorNode> {
         match self.any(expr, depth)? {
             (Any::Vector(node), once) => Ok((node, once)),
             (other, _) => Err(mismatch("instant vector", &other)),
@@ -164,42 +212,68 @@ impl Builder {
         }
     }
 
-    fn when(&self, offset_ms: i64, at: Option<AtModifier>) -> When {
+    /// What formulas of lengths may ask for.
+    fn times(&self) -> QueryTimes {
+        let step_ms = if self.instant { 0 } else { self.steps.step_ms() };
+        QueryTimes { step_ms, range_ms: self.steps.end().ms_since(self.steps.start()) }
+    }
+
+    fn positive_ms(&self, length: &Length) -> Result<i64, QueryError> {
+        length.positive_ms(self.times()).map_err(|e| QueryError::BadQuery(e.to_string()))
+    }
+
+    pub(super) fn when(&self, offset: &Length, at: Option<AtModifier>) -> Result<When, QueryError> {
+        let offset_ms = offset.offset_ms(self.times()).map_err(|e| QueryError::BadQuery(e.to_string()))?;
         let at_ms = at.map(|at| match at {
             AtModifier::Time(time) => time.as_ms(),
             AtModifier::Start => self.steps.start().as_ms(),
             AtModifier::End => self.steps.end().as_ms(),
         });
-        When { offset_ms, at_ms }
+        Ok(When { offset_ms, at_ms })
     }
 
-    fn selector(&self, selector: &VectorSelector) -> Selector {
-        Selector { matchers: selector.matchers.clone(), when: self.when(selector.offset_ms, selector.at) }
+    fn select(&self, selector: &VectorSelector, look: Look) -> Result<VectorNode, QueryError> {
+        let (when, counts_alone) = (self.when(&selector.offset, selector.at)?, self.counts_alone());
+        let (matchers, span) = (selector.matchers.clone(), selector.span);
+        Ok(VectorNode::Select(Selector { matchers, when, look, counts_alone, span }))
     }
 
-    fn matrix_selector(&self, matrix: &MatrixSelector) -> MatrixNode {
-        MatrixNode {
+    fn matrix_selector(&self, matrix: &MatrixSelector) -> Result<MatrixNode, QueryError> {
+        Ok(MatrixNode {
             source: MatrixSource::Select(matrix.selector.matchers.clone()),
-            range_ms: matrix.range_ms,
-            when: self.when(matrix.selector.offset_ms, matrix.selector.at),
-        }
+            range_ms: self.positive_ms(&matrix.range)?,
+            when: self.when(&matrix.selector.offset, matrix.selector.at)?,
+            extension: matrix.selector.extension,
+            counts_alone: self.counts_alone(),
+        })
     }
 
     fn subquery(&self, subquery: &Subquery, depth: usize) -> Result<MatrixNode, QueryError> {
-        let (expr, once) = self.vector(&subquery.expr, depth)?;
-        let step_ms = subquery.step_ms.unwrap_or(self.subquery_step_ms).max(1);
+        let asked = self.asked.get().by_buckets();
+        let (expr, once) = self.asking(asked, || self.vector(&subquery.expr, depth))?;
+        let step_ms = match &subquery.step {
+            Some(step) => self.positive_ms(step)?,
+            None => 0,
+        };
+        // A formula that yields less than a millisecond says nothing, as upstream has it.
+        let step_ms = if step_ms > 0 { step_ms } else { self.subquery_step_ms.max(1) };
         Ok(MatrixNode {
             source: MatrixSource::Subquery { expr: Box::new(once_vector(expr, once)), step_ms },
-            range_ms: subquery.range_ms,
-            when: self.when(subquery.offset_ms, subquery.at),
+            range_ms: self.positive_ms(&subquery.range)?,
+            when: self.when(&subquery.offset, subquery.at)?,
+            extension: None,
+            counts_alone: false,
         })
     }
 
     fn binary(&self, binary: &Binary, depth: usize) -> Built<Any> {
         let op = binary.op;
         let returns_bool = binary.returns_bool;
-        let (lhs, lhs_once) = self.any(&binary.lhs, depth)?;
-        let (rhs, rhs_once) = self.any(&binary.rhs, depth)?;
+        let asked = self.asked.get();
+        let asked = if op.is_trim() { asked.by_buckets() } else { asked };
+        let (lhs, lhs_once) = self.asking(asked, || self.any(&binary.lhs, depth))?;
+        let (rhs, rhs_once) = self.asking(asked, || self.any(&binary.rhs, depth))?;
+        let span = span_or(&binary.lhs, binary.span);
         let all = lhs_once && rhs_once;
         let (lhs_once, rhs_once) = (lhs_once && !all, rhs_once && !all);
         let node = match (lhs, rhs) {
@@ -212,6 +286,10 @@ impl Builder {
                         "comparisons between scalars must use BOOL modifier".into(),
                     ));
                 }
+                if op.is_trim() {
+                    let text = format!("operator {:?} not allowed for Scalar operations", op.as_str());
+                    return Err(QueryError::execution(text));
+                }
                 let (lhs, rhs) = (once_scalar(lhs, lhs_once), once_scalar(rhs, rhs_once));
                 Any::Scalar(ScalarNode::Binary(Box::new(ScalarBinary { op, lhs, rhs })))
             }
@@ -222,6 +300,7 @@ impl Builder {
                     scalar: once_scalar(scalar, rhs_once),
                     scalar_is_left: false,
                     returns_bool,
+                    span,
                 })))
             }
             (Any::Scalar(scalar), Any::Vector(vector)) => {
@@ -231,6 +310,7 @@ impl Builder {
                     scalar: once_scalar(scalar, lhs_once),
                     scalar_is_left: true,
                     returns_bool,
+                    span,
                 })))
             }
             (Any::Vector(lhs), Any::Vector(rhs)) => {
@@ -239,7 +319,7 @@ impl Builder {
                     matching.cardinality = Cardinality::ManyToMany;
                 }
                 let (lhs, rhs) = (once_vector(lhs, lhs_once), once_vector(rhs, rhs_once));
-                Any::Vector(VectorNode::Join(Box::new(Join { op, lhs, rhs, returns_bool, matching })))
+                Any::Vector(VectorNode::Join(Box::new(Join { op, lhs, rhs, returns_bool, matching, span })))
             }
             (other @ (Any::Text(_) | Any::Matrix(_)), _) | (_, other) => {
                 return Err(mismatch("scalar or instant vector", &other));
@@ -270,8 +350,10 @@ impl Builder {
         };
         let param_span =
             aggregate.param.as_ref().map_or(aggregate.span, |param| span_or(param, aggregate.span));
-        let (op, grouping) = (aggregate.op, aggregate.grouping.clone());
-        Ok((VectorNode::Aggregate(Box::new(AggregateNode { op, arg, param, grouping, param_span })), once))
+        let (op, grouping, span) = (aggregate.op, aggregate.grouping.clone(), aggregate.span);
+        let arg_span = span_or(&aggregate.expr, span);
+        let node = AggregateNode { op, arg, param, grouping, param_span, arg_span, span };
+        Ok((VectorNode::Aggregate(Box::new(node)), once))
     }
 
     fn call(&self, call: &Call, depth: usize) -> Built<Any> {
@@ -282,6 +364,11 @@ impl Builder {
             let (min, name) = (row.args_min(), row.name);
             return Err(QueryError::BadQuery(format!("{name} takes {min} argument(s) or more, got {given}")));
         }
+        let asked = self.asked.get().by_function(row.name);
+        self.asking(asked, || self.call_of(row, call, depth))
+    }
+
+    fn call_of(&self, row: &'static Function, call: &Call, depth: usize) -> Built<Any> {
         let name = row.name;
         let built = match row.kernel {
             Kernel::Map(run) => {
@@ -311,15 +398,16 @@ impl Builder {
                 (VectorNode::MapWith { name, run, arg: Box::new(arg), params }, once)
             }
             Kernel::Window(_) => self.window(row, call, depth)?,
-            Kernel::Special(special) => return self.special(special, call, depth),
-            Kernel::NotYet(why) => {
-                return Err(QueryError::execution(format!("{}() is not supported yet: {why}", row.name)));
+            Kernel::Native(run) => {
+                let (arg, once) = self.vector(self.arg(call, 0)?, depth)?;
+                (VectorNode::OfHistograms { name, run, arg: Box::new(arg) }, once)
             }
+            Kernel::Special(special) => return self.special(special, call, depth),
         };
         Ok((Any::Vector(built.0), built.1))
     }
 
-    fn arg<'c>(&self, call: &'c Call, i: usize) -> Result<&'c Expr, QueryError> {
+    pub(super) fn arg<'c>(&self, call: &'c Call, i: usize) -> Result<&'c Expr, QueryError> {
         call.args.get(i).ok_or_else(|| QueryError::BadQuery(format!("{} lacks an argument", call.name)))
     }
 
@@ -344,6 +432,7 @@ impl Builder {
         let Some((arg, arg_once, arg_span)) = matrix else {
             return Err(QueryError::BadQuery(format!("{} lacks a range vector", row.name)));
         };
+        check_extension(row.name, arg.extension)?;
         // The only windowed function that looks at the evaluation time itself.
         let safe = row.name != "predict_linear";
         let all = safe && arg_once && params.iter().all(|(_, once)| *once);
@@ -387,6 +476,8 @@ impl Builder {
                 vector((VectorNode::From(Box::new(arg)), once))
             }
             Special::Timestamp => vector(self.timestamp(self.arg(call, 0)?, depth)?),
+            Special::StartTimestamp => vector(self.start_timestamp(self.arg(call, 0)?, depth)?),
+            Special::Info => vector(self.info(call, depth)?),
             Special::Absent => {
                 let arg = self.arg(call, 0)?;
                 let (node, once) = self.vector(arg, depth)?;
@@ -395,6 +486,7 @@ impl Builder {
             Special::AbsentOverTime => {
                 let arg = self.arg(call, 0)?;
                 let (node, once) = self.matrix(arg, depth)?;
+                check_extension("absent_over_time", node.extension)?;
                 vector((VectorNode::AbsentOverTime { arg: Box::new(node), labels: absent_labels(arg) }, once))
             }
             Special::Sort | Special::SortDesc | Special::SortByLabel | Special::SortByLabelDesc => {
@@ -414,11 +506,21 @@ impl Builder {
     /// Of a selector the samples' own times, of anything else the evaluation time.
     fn timestamp(&self, arg: &Expr, depth: usize) -> Built<VectorNode> {
         if let Expr::Vector(selector) = arg {
-            let once = selector.at.is_some();
-            return Ok((VectorNode::Select { selector: self.selector(selector), times: true }, once));
+            return Ok((self.select(selector, Look::Time)?, selector.at.is_some()));
         }
         let (arg, once) = self.vector(arg, depth)?;
         Ok((VectorNode::StepTimes(Box::new(once_vector(arg, once))), false))
+    }
+
+    /// Of a selector the samples' start timestamps, of anything else nothing.
+    fn start_timestamp(&self, arg: &Expr, depth: usize) -> Built<VectorNode> {
+        if let Expr::Vector(selector) = arg {
+            return Ok((self.select(selector, Look::Start)?, selector.at.is_some()));
+        }
+        let (arg, once) = self.vector(arg, depth)?;
+        let nothing: fn(f64, &[f64]) -> Option<f64> = |_, _| None;
+        let (name, arg) = ("start_timestamp", Box::new(arg));
+        Ok((VectorNode::MapWith { name, run: nothing, arg, params: Vec::new() }, once))
     }
 
     fn sort(&self, special: Special, call: &Call, depth: usize) -> Built<VectorNode> {
@@ -502,6 +604,23 @@ impl Builder {
 fn needs_param(op: AggregateOp) -> bool {
     use AggregateOp::{Bottomk, CountValues, LimitRatio, Limitk, Quantile, Topk};
     matches!(op, Topk | Bottomk | Quantile | CountValues | Limitk | LimitRatio)
+}
+
+/// Refuses `anchored` and `smoothed` where samples beyond the window would be taken for some of it.
+fn check_extension(function: &str, extension: Option<Extension>) -> Result<(), QueryError> {
+    let Some(extension) = extension else { return Ok(()) };
+    let safe: &[&str] = match extension {
+        Extension::Anchored => &["changes", "delta", "increase", "rate", "resets"],
+        Extension::Smoothed => &["delta", "increase", "rate"],
+    };
+    if safe.contains(&function) {
+        return Ok(());
+    }
+    Err(QueryError::execution(format!(
+        "{} modifier can only be used with: {} - not with {function}",
+        extension.as_str(),
+        safe.join(", ")
+    )))
 }
 
 /// What an absent selector would have been called: its `=` matchers; a later matcher of the same label takes it back.

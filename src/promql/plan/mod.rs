@@ -2,13 +2,15 @@
 //! compiled, every node typed, and what does not change from step to step wrapped so that it is evaluated once.
 
 mod build;
+mod info;
 
 pub(super) use build::build;
 
 use crate::model::{Labels, Matcher, Pattern};
 
+use super::FloatHistogram;
 use super::functions::WindowKernel;
-use super::syntax::tree::{AggregateOp, BinaryOp, Grouping, Matching, Span};
+use super::syntax::tree::{AggregateOp, BinaryOp, Extension, Grouping, Matching, Span};
 
 /// A whole query.
 #[derive(Debug)]
@@ -52,11 +54,9 @@ pub(super) struct Extreme {
 /// Yields series with at most one value for each step.
 #[derive(Debug)]
 pub(super) enum VectorNode {
-    /// The newest sample within the lookback; with `times` its time in seconds instead of its value.
-    Select {
-        selector: Selector,
-        times: bool,
-    },
+    Select(Selector),
+    /// `info`: labels of info series are added.
+    Info(Box<InfoNode>),
     /// `vector(s)`.
     From(Box<ScalarNode>),
     /// The evaluation time of each value: `timestamp` of anything but a selector.
@@ -73,6 +73,12 @@ pub(super) enum VectorNode {
         params: Vec<ScalarNode>,
     },
     Window(Box<WindowNode>),
+    /// One number out of each native histogram.
+    OfHistograms {
+        name: &'static str,
+        run: fn(&FloatHistogram) -> f64,
+        arg: Box<VectorNode>,
+    },
     Absent {
         arg: Box<VectorNode>,
         labels: Labels,
@@ -111,6 +117,18 @@ pub(super) struct MatrixNode {
     pub(super) source: MatrixSource,
     pub(super) range_ms: i64,
     pub(super) when: When,
+    /// Never of a subquery.
+    pub(super) extension: Option<Extension>,
+    /// Only counts and sums of native histograms are asked for.
+    pub(super) counts_alone: bool,
+}
+
+impl MatrixNode {
+    /// The open and the closed end of the window at a step.
+    pub(super) fn edges(&self, step_ms: i64) -> (i64, i64) {
+        let end_ms = self.when.look(step_ms);
+        (end_ms.saturating_sub(self.range_ms), end_ms)
+    }
 }
 
 #[derive(Debug)]
@@ -119,10 +137,39 @@ pub(super) enum MatrixSource {
     Subquery { expr: Box<VectorNode>, step_ms: i64 },
 }
 
-/// Which series, and when relative to the step.
+/// Which series, when relative to the step, and what of them.
 #[derive(Debug)]
 pub(super) struct Selector {
     pub(super) matchers: Vec<Matcher>,
+    pub(super) when: When,
+    pub(super) look: Look,
+    /// Only counts and sums of native histograms are asked for.
+    pub(super) counts_alone: bool,
+    pub(super) span: Span,
+}
+
+/// What is looked at for each step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// The newest sample within the lookback: its value.
+    Value,
+    /// Its time in seconds.
+    Time,
+    /// Its start timestamp in seconds, zero where it is not known.
+    Start,
+    /// The value on the line between the samples around the step.
+    Smoothed,
+}
+
+/// A vector whose series are told more about by info series.
+#[derive(Debug)]
+pub(super) struct InfoNode {
+    pub(super) arg: VectorNode,
+    /// Tests on the names of info series; all must pass.
+    pub(super) names: Vec<Matcher>,
+    /// Tests on their other labels; where there are any, labels without one are not added.
+    pub(super) data: Vec<Matcher>,
+    /// When info series are looked at.
     pub(super) when: When,
 }
 
@@ -162,6 +209,8 @@ pub(super) struct WithScalar {
     pub(super) scalar: ScalarNode,
     pub(super) scalar_is_left: bool,
     pub(super) returns_bool: bool,
+    /// Of the whole operation.
+    pub(super) span: Span,
 }
 
 /// Two vectors: arithmetic, comparison or set operator.
@@ -172,6 +221,8 @@ pub(super) struct Join {
     pub(super) rhs: VectorNode,
     pub(super) returns_bool: bool,
     pub(super) matching: Matching,
+    /// Of the whole operation.
+    pub(super) span: Span,
 }
 
 #[derive(Debug)]
@@ -181,6 +232,10 @@ pub(super) struct AggregateNode {
     pub(super) param: Param,
     pub(super) grouping: Grouping,
     pub(super) param_span: Span,
+    /// Of what is aggregated.
+    pub(super) arg_span: Span,
+    /// Of the whole.
+    pub(super) span: Span,
 }
 
 #[derive(Debug)]

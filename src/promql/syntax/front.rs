@@ -8,7 +8,9 @@
 //! | `up{job="a"}`                       | `s{i}`                 | [`Coded::selectors`]  |
 //! | `1.5`, `5m`, `Inf`                  | `scalar(n{i})`         | [`Coded::numbers`]    |
 //! | `"text"`                            | `"{i}"`                | [`Coded::texts`]      |
-//! | `[5m]`, `[1h:5m]`                   | `[{i}s]`, `[{i}s:]`    | [`Coded::windows`]    |
+//! | `[5m]`, `[1h:step()]`               | `[{i}s]`, `[{i}s:]`    | [`Coded::windows`]    |
+//! | `anchored`, `smoothed`              | nothing                | [`Coded::selectors`]  |
+//! | `</`, `>/`                          | `< bool`, `> bool`     | [`Coded::operators`]  |
 //! | `offset -5m`                        | `offset {i}s`, or nothing for zero | [`Coded::offsets`] |
 //! | `@ 5`, `@ end()`                    | `@ {i}`                | [`Coded::times`]      |
 //! | a label in `by`, `on`, `group_left` | `l{i}`                 | [`Coded::labels`]     |
@@ -29,21 +31,23 @@ use std::ops::Range;
 
 use crate::model::Matcher;
 
+use super::length::Length;
 use super::lex::{Token, TokenKind};
-use super::tree::{AtModifier, BinaryOp, Span};
+use super::tree::{AtModifier, BinaryOp, Extension, Span};
 use super::{Caps, Fault};
 
+pub(super) use operand::coded_operator;
 pub(super) use selector::{matcher_alone, selector_alone};
 
 /// What `grammar` needs.
 #[derive(Debug, Default)]
 pub(super) struct Coded {
     pub(super) text: String,
-    pub(super) selectors: Vec<(Vec<Matcher>, Span)>,
+    pub(super) selectors: Vec<Selected>,
     pub(super) numbers: Vec<f64>,
     pub(super) texts: Vec<String>,
     pub(super) windows: Vec<Window>,
-    pub(super) offsets: Vec<i64>,
+    pub(super) offsets: Vec<Length>,
     pub(super) times: Vec<AtModifier>,
     pub(super) labels: Vec<String>,
     /// Unary operators in the order of the text; true is a plus.
@@ -56,11 +60,19 @@ pub(super) struct Coded {
     pub(super) groups: Vec<Group>,
 }
 
+/// A selector as far as the front knows it.
+#[derive(Clone, Debug)]
+pub(super) struct Selected {
+    pub(super) matchers: Vec<Matcher>,
+    pub(super) extension: Option<Extension>,
+    pub(super) span: Span,
+}
+
 /// `[range]` or `[range:step]`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Window {
-    pub(super) range_ms: i64,
-    pub(super) step_ms: Option<i64>,
+    pub(super) range: Length,
+    pub(super) step: Option<Length>,
     pub(super) span: Span,
 }
 
@@ -106,6 +118,7 @@ enum State {
 enum Last {
     Selector,
     Window,
+    Subquery,
     Other,
 }
 
@@ -154,6 +167,8 @@ struct Front<'t> {
     coded: Coded,
     selectors: Vec<selector::Raw>,
     regex_matchers: usize,
+    /// Operators of formulas within brackets and after `offset`.
+    length_operators: usize,
     state: State,
     stack: Vec<Open>,
     /// Open parentheses and unary signs around the next token.
@@ -179,6 +194,7 @@ impl<'t> Front<'t> {
             coded: Coded::default(),
             selectors: Vec::new(),
             regex_matchers: 0,
+            length_operators: 0,
             state: State::Operand,
             stack: Vec::new(),
             depth: 0,
@@ -251,6 +267,15 @@ impl<'t> Front<'t> {
             span,
             format!("expression nested too deeply: at most {} levels are allowed", self.caps.nesting),
         ))
+    }
+
+    /// Refuses one operator too many; `span` is that one.
+    fn check_operators(&self, span: Span) -> Result<(), Fault> {
+        if self.coded.operators.len() + self.length_operators <= self.caps.binary_operators {
+            return Ok(());
+        }
+        let message = format!("too many binary operators: at most {} are allowed", self.caps.binary_operators);
+        Err(Fault::at(span, message))
     }
 
     /// Appends to the coded text; pieces are separated by a blank.

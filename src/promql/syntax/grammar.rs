@@ -10,9 +10,9 @@ use promql_parser::label::Labels;
 use promql_parser::parser::{self, Expr as Parsed, LabelModifier, VectorMatchCardinality};
 
 use super::Fault;
-use super::front::{Coded, Window};
+use super::front::{Coded, Selected, Window, coded_operator};
 use super::tree::{
-    Aggregate, AggregateOp, Binary, BinaryOp, Call, Cardinality, Expr, Grouping, Matching, MatrixSelector,
+    Aggregate, AggregateOp, Binary, BinaryOp, Call, Cardinality, Expr, Grouping, Length, Matching, MatrixSelector,
     Span, Subquery, VectorSelector,
 };
 
@@ -108,8 +108,8 @@ impl Decoder<'_> {
             Parsed::VectorSelector(selector) => Ok(Expr::Vector(self.selector(selector)?)),
             Parsed::MatrixSelector(matrix) => {
                 let selector = self.selector(&matrix.vs)?;
-                let range_ms = self.window(matrix.range)?.range_ms;
-                Ok(Expr::Matrix(MatrixSelector { selector, range_ms }))
+                let range = self.window(matrix.range)?.range;
+                Ok(Expr::Matrix(Box::new(MatrixSelector { selector, range })))
             }
             // The coded text has no bare numbers, and nobody registers extensions.
             Parsed::NumberLiteral(_) | Parsed::Extension(_) => Err(Mismatch.into()),
@@ -130,7 +130,7 @@ impl Decoder<'_> {
     fn binary(&mut self, binary: &parser::BinaryExpr) -> Result<Expr, Fault> {
         let lhs = self.expr(&binary.lhs)?;
         let (op, span) = *self.operators.next().ok_or(Mismatch)?;
-        if binary.op.to_string() != op.as_str() {
+        if binary.op.to_string() != coded_operator(op).trim_end_matches(" bool") {
             return Err(Mismatch.into());
         }
         let rhs = self.expr(&binary.rhs)?;
@@ -149,7 +149,7 @@ impl Decoder<'_> {
             op,
             lhs,
             rhs,
-            returns_bool: binary.return_bool(),
+            returns_bool: binary.return_bool() && !op.is_trim(),
             matching,
             span,
         })))
@@ -224,10 +224,10 @@ impl Decoder<'_> {
 
     fn subquery(&mut self, subquery: &parser::SubqueryExpr) -> Result<Expr, Fault> {
         let expr = self.expr(&subquery.expr)?;
-        let Window { range_ms, step_ms, span } = self.window(subquery.range)?;
-        let offset_ms = self.offset(subquery.offset.as_ref())?;
+        let Window { range, step, span } = self.window(subquery.range)?;
+        let offset = self.offset(subquery.offset.as_ref())?;
         let at = self.at(subquery.at.as_ref())?;
-        Ok(Expr::Subquery(Box::new(Subquery { expr, range_ms, step_ms, offset_ms, at, span })))
+        Ok(Expr::Subquery(Box::new(Subquery { expr, range, step, offset, at, span })))
     }
 
     fn selector(&self, selector: &parser::VectorSelector) -> Result<VectorSelector, Mismatch> {
@@ -236,19 +236,20 @@ impl Decoder<'_> {
             .as_deref()
             .and_then(|name| name.strip_prefix('s'))
             .and_then(|place| place.parse::<usize>().ok());
-        let (matchers, span) = place.and_then(|place| self.coded.selectors.get(place)).ok_or(Mismatch)?;
-        let offset_ms = self.offset(selector.offset.as_ref())?;
+        let selected = place.and_then(|place| self.coded.selectors.get(place)).cloned().ok_or(Mismatch)?;
+        let Selected { matchers, extension, span } = selected;
+        let offset = self.offset(selector.offset.as_ref())?;
         let at = self.at(selector.at.as_ref())?;
-        Ok(VectorSelector { matchers: matchers.clone(), offset_ms, at, span: *span })
+        Ok(VectorSelector { matchers, offset, at, extension, span })
     }
 
     fn window(&self, place: std::time::Duration) -> Result<Window, Mismatch> {
         lookup(&self.coded.windows, place)
     }
 
-    fn offset(&self, offset: Option<&parser::Offset>) -> Result<i64, Mismatch> {
+    fn offset(&self, offset: Option<&parser::Offset>) -> Result<Length, Mismatch> {
         match offset {
-            None => Ok(0),
+            None => Ok(Length::Fixed(0)),
             Some(parser::Offset::Pos(place)) => lookup(&self.coded.offsets, *place),
             Some(parser::Offset::Neg(_)) => Err(Mismatch),
         }
@@ -275,7 +276,7 @@ impl Decoder<'_> {
 }
 
 /// Seconds are places, counted from 1.
-fn lookup<T: Copy>(table: &[T], place: std::time::Duration) -> Result<T, Mismatch> {
+fn lookup<T: Clone>(table: &[T], place: std::time::Duration) -> Result<T, Mismatch> {
     let place = usize::try_from(place.as_secs()).ok().and_then(|place| place.checked_sub(1));
-    place.and_then(|place| table.get(place)).copied().ok_or(Mismatch)
+    place.and_then(|place| table.get(place)).cloned().ok_or(Mismatch)
 }

@@ -53,6 +53,10 @@ pub enum TokenKind {
     Greater,
     /// `>=`
     GreaterEqual,
+    /// `</`
+    TrimUpper,
+    /// `>/`
+    TrimLower,
     /// `=`
     Equal,
     /// `=~`
@@ -198,9 +202,8 @@ impl Lexer<'_> {
             (b'!', Some(b'~')) => two(TokenKind::NotRegex),
             (b'<', Some(b'=')) => two(TokenKind::LessEqual),
             (b'>', Some(b'=')) => two(TokenKind::GreaterEqual),
-            (b'<', Some(b'/')) | (b'>', Some(b'/')) => {
-                return Err(Fault::new(self.at, "the trim operators </ and >/ are not supported"));
-            }
+            (b'<', Some(b'/')) => two(TokenKind::TrimUpper),
+            (b'>', Some(b'/')) => two(TokenKind::TrimLower),
             _ => None,
         };
         let single = |kind| Some((kind, 1));

@@ -20,6 +20,7 @@
 mod check;
 mod front;
 mod grammar;
+pub(super) mod length;
 pub mod lex;
 mod literal;
 mod print;
@@ -39,7 +40,7 @@ pub struct Caps {
     pub text_bytes: usize,
     /// Open parentheses, calls, braces, brackets and unary signs around one token.
     pub nesting: usize,
-    /// Operators between two expressions.
+    /// Operators between two expressions, and those of durations.
     pub binary_operators: usize,
     /// Series selectors.
     pub selectors: usize,
@@ -49,6 +50,25 @@ pub struct Caps {
     pub regex_bytes: usize,
     /// Subqueries inside each other.
     pub subquery_nesting: usize,
+    /// The parts of the language that are understood only where a switch is on.
+    pub features: Features,
+}
+
+/// Parts of the language that Prometheus keeps behind switches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Functions and aggregations that upstream calls experimental.
+    pub experimental_functions: bool,
+    /// `anchored` and `smoothed`.
+    pub extended_range_selectors: bool,
+    /// `fill`, `fill_left` and `fill_right`.
+    pub fill_modifiers: bool,
+}
+
+impl Features {
+    /// Everything.
+    pub const ALL: Features =
+        Features { experimental_functions: true, extended_range_selectors: true, fill_modifiers: true };
 }
 
 impl Default for Caps {
@@ -61,6 +81,7 @@ impl Default for Caps {
             regex_matchers: 16,
             regex_bytes: 1 << 10,
             subquery_nesting: 4,
+            features: Features::default(),
         }
     }
 }

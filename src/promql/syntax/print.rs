@@ -5,11 +5,12 @@
 
 use std::fmt::{Display, Formatter, Result, Write};
 
-use crate::model::{METRIC_NAME, MatchOp, Matcher, format_duration};
+use crate::model::{METRIC_NAME, MatchOp, Matcher};
 
 use super::front::{is_number_word, is_reserved};
 use super::tree::{
-    Aggregate, AtModifier, Binary, BinaryOp, Cardinality, Expr, Grouping, Matching, Subquery, VectorSelector,
+    Aggregate, AtModifier, Binary, BinaryOp, Cardinality, Expr, Extension, Grouping, Length, Matching,
+    Subquery, VectorSelector,
 };
 
 /// Binding strength, low to high, as Prometheus' grammar lists it; the signs bind like `*`.
@@ -55,13 +56,15 @@ impl Display for Expr {
             Expr::Text(text) => quoted(f, text),
             Expr::Vector(selector) => {
                 matchers(f, &selector.matchers)?;
-                modifiers(f, selector.at, selector.offset_ms)
+                extension(f, selector.extension)?;
+                modifiers(f, selector.at, &selector.offset)
             }
             Expr::Matrix(matrix) => {
-                let VectorSelector { matchers: tests, offset_ms, at, .. } = &matrix.selector;
+                let VectorSelector { matchers: tests, offset, at, .. } = &matrix.selector;
                 matchers(f, tests)?;
-                write!(f, "[{}]", format_duration(matrix.range_ms))?;
-                modifiers(f, *at, *offset_ms)
+                write!(f, "[{}]", matrix.range)?;
+                extension(f, matrix.selector.extension)?;
+                modifiers(f, *at, offset)
             }
             Expr::Subquery(subquery) => print_subquery(f, subquery),
             Expr::Negate(operand) => {
@@ -83,12 +86,12 @@ impl Display for Expr {
 
 fn print_subquery(f: &mut Formatter<'_>, subquery: &Subquery) -> Result {
     within(f, &subquery.expr, strength_of(&subquery.expr) < PRIMARY)?;
-    write!(f, "[{}:", format_duration(subquery.range_ms))?;
-    if let Some(step_ms) = subquery.step_ms {
-        f.write_str(&format_duration(step_ms))?;
+    write!(f, "[{}:", subquery.range)?;
+    if let Some(step) = &subquery.step {
+        write!(f, "{step}")?;
     }
     f.write_char(']')?;
-    modifiers(f, subquery.at, subquery.offset_ms)
+    modifiers(f, subquery.at, &subquery.offset)
 }
 
 fn print_binary(f: &mut Formatter<'_>, binary: &Binary) -> Result {
@@ -157,7 +160,11 @@ fn print_aggregate(f: &mut Formatter<'_>, aggregate: &Aggregate) -> Result {
     write!(f, "{})", aggregate.expr)
 }
 
-fn modifiers(f: &mut Formatter<'_>, at: Option<AtModifier>, offset_ms: i64) -> Result {
+fn extension(f: &mut Formatter<'_>, extension: Option<Extension>) -> Result {
+    extension.map_or(Ok(()), |extension| write!(f, " {}", extension.as_str()))
+}
+
+fn modifiers(f: &mut Formatter<'_>, at: Option<AtModifier>, offset: &Length) -> Result {
     match at {
         None => {}
         Some(AtModifier::Start) => f.write_str(" @ start()")?,
@@ -171,7 +178,11 @@ fn modifiers(f: &mut Formatter<'_>, at: Option<AtModifier>, offset_ms: i64) -> R
             }
         }
     }
-    if offset_ms != 0 { write!(f, " offset {}", format_duration(offset_ms)) } else { Ok(()) }
+    match offset {
+        Length::Fixed(0) => Ok(()),
+        Length::Fixed(_) => write!(f, " offset {offset}"),
+        Length::Computed(formula) => write!(f, " offset ({formula})"),
+    }
 }
 
 fn matchers(f: &mut Formatter<'_>, matchers: &[Matcher]) -> Result {
@@ -231,7 +242,7 @@ fn label(f: &mut Formatter<'_>, name: &str) -> Result {
 }
 
 /// The shortest decimal that reads back as the same double.
-fn number(f: &mut Formatter<'_>, value: f64) -> Result {
+pub(super) fn number(f: &mut Formatter<'_>, value: f64) -> Result {
     let size = value.abs();
     if value.is_nan() {
         f.write_str("NaN")

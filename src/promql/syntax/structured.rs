@@ -2,7 +2,9 @@
 
 use crate::model::{METRIC_NAME, Matcher};
 
-use super::tree::{Aggregate, AggregateOp, Call, Expr, Grouping, MatrixSelector, Span, VectorSelector};
+use super::tree::{
+    Aggregate, AggregateOp, Call, Expr, Grouping, Length, MatrixSelector, Span, VectorSelector,
+};
 
 /// `metric`, `match`, `fn`, `window`, `agg`, `by` or `without`, `q`, `k`, `offset`.
 #[derive(Clone, Debug, Default)]
@@ -200,8 +202,8 @@ impl StructuredQuery {
         self.check_parameters()?;
         let mut matchers = vec![Matcher::equal(METRIC_NAME, &self.metric)];
         matchers.extend(self.matchers.iter().cloned());
-        let selector =
-            VectorSelector { matchers, offset_ms: self.offset_ms, at: None, span: Span::default() };
+        let offset = Length::Fixed(self.offset_ms);
+        let selector = VectorSelector { matchers, offset, at: None, extension: None, span: Span::default() };
         let inner = self.windowed(selector)?;
         let Some(aggregate) = self.aggregate else { return Ok(inner) };
         let grouping = self.grouping.clone().unwrap_or_else(|| Grouping::By(Vec::new()));
@@ -236,7 +238,7 @@ impl StructuredQuery {
             (Some(_), Some(ms)) if ms < 1000 => return Err(StructuredError::WindowTooShort(ms)),
             (Some(function), Some(ms)) => (function, ms),
         };
-        let window = Expr::Matrix(MatrixSelector { selector, range_ms });
+        let window = Expr::Matrix(Box::new(MatrixSelector { selector, range: Length::Fixed(range_ms) }));
         let args = match (function, self.q) {
             (Function::QuantileOverTime, Some(q)) => vec![Expr::Number(q), window],
             _ => vec![window],

@@ -5,12 +5,19 @@ mod laws;
 mod refusals;
 mod structured;
 
-use super::tree::{AtModifier, BinaryOp, Cardinality, Expr, Grouping, Span, ValueType};
-use super::{Caps, Parsed, parse};
+use super::tree::{
+    AtModifier, BinaryOp, Cardinality, Expr, Formula, Grouping, Length, Span, Term, ValueType,
+};
+use super::{Caps, Features, Parsed, parse};
 use crate::model::Timestamp;
 
+/// With every switch on.
+fn everything() -> Caps {
+    Caps { features: Features::ALL, ..Caps::default() }
+}
+
 fn parsed(text: &str) -> Parsed {
-    parse(text, &Caps::default()).unwrap_or_else(|error| panic!("{text:?}: {error}"))
+    parse(text, &everything()).unwrap_or_else(|error| panic!("{text:?}: {error}"))
 }
 
 /// Parses, prints, and checks that the printed form parses and prints the same.
@@ -18,6 +25,22 @@ fn check_prints(text: &str, expected: &str) {
     let printed = parsed(text).expr.to_string();
     assert_eq!(printed, expected, "of {text:?}");
     assert_eq!(parsed(&printed).expr.to_string(), expected, "printed form of {text:?}");
+}
+
+fn length(length: &Length) -> String {
+    fn formula(term: &Term) -> String {
+        match &term.formula {
+            Formula::Number(value) => format!("{value:?}"),
+            Formula::Step => "step".into(),
+            Formula::Range => "range".into(),
+            Formula::Negate(inner) => format!("(-{})", formula(inner)),
+            Formula::Of(op, sides) => format!("({op:?} {} {})", formula(&sides.0), formula(&sides.1)),
+        }
+    }
+    match length {
+        Length::Fixed(ms) => ms.to_string(),
+        Length::Computed(term) => format!("<{}>", formula(term)),
+    }
 }
 
 /// The tree in full parentheses, written independently of the printer.
@@ -29,15 +52,16 @@ fn shape(expr: &Expr) -> String {
             format!(
                 "{:?}~{}~{:?}",
                 selector.matchers.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                selector.offset_ms,
-                selector.at
+                length(&selector.offset),
+                (selector.at, selector.extension)
             )
         }
         Expr::Matrix(matrix) => {
-            format!("{}[{}]", shape(&Expr::Vector(matrix.selector.clone())), matrix.range_ms)
+            format!("{}[{}]", shape(&Expr::Vector(matrix.selector.clone())), length(&matrix.range))
         }
         Expr::Subquery(s) => {
-            format!("<{}>[{}:{:?}]~{}~{:?}", shape(&s.expr), s.range_ms, s.step_ms, s.offset_ms, s.at)
+            let (range, step) = (length(&s.range), s.step.as_ref().map(length));
+            format!("<{}>[{range}:{step:?}]~{}~{:?}", shape(&s.expr), length(&s.offset), s.at)
         }
         Expr::Negate(operand) => format!("(-{})", shape(operand)),
         Expr::Binary(b) => {
@@ -181,19 +205,28 @@ fn expressions_print_in_one_form() {
         ("up offset -5m", "up offset -5m"),
         ("up offset 0s offset 5m", "up offset 5m"),
         ("up offset 0", "up"),
-        ("up offset (5)", "up offset 5s"),
+        ("up offset (5)", "up offset (5)"),
         ("up offset 1m + 1", "up offset 1m + 1"),
         ("up @ start() offset 5m", "up @ start() offset 5m"),
         ("up @ END()", "up @ end()"),
         ("up @ -1.5", "up @ -1.500"),
         ("up @ 1m", "up @ 60"),
         ("up @ 0x10", "up @ 16"),
-        ("up[5m * 2]", "up[10m]"),
-        ("up[(1h + 30m) / 3]", "up[30m]"),
-        ("up[min_of(1h, 2m)]", "up[2m]"),
-        ("up[2 ^ 3 ^ 2]", "up[8m32s]"),
-        ("up[-1 + 2m]", "up[1m59s]"),
-        ("up offset (2 ^ 3 + max_of(1, 2))", "up offset 10s"),
+        ("up[5m * 2]", "up[300 * 2]"),
+        ("up[(1h + 30m) / 3]", "up[(3600 + 1800) / 3]"),
+        ("up[min_of(1h, 2m)]", "up[min_of(3600, 120)]"),
+        ("up[2 ^ 3 ^ 2]", "up[2 ^ 3 ^ 2]"),
+        ("up[(2 ^ 3) ^ STEP()]", "up[(2 ^ 3) ^ step()]"),
+        ("up[-step()*2]", "up[-step() * 2]"),
+        ("up[-(range() - 5)]", "up[-(range() - 5)]"),
+        ("up[1h:step()] offset -Range()", "up[1h:step()] offset (-range())"),
+        ("up[(5m)]", "up[(300)]"),
+        ("up[5m] Anchored offset 1m", "up[5m] anchored offset 1m"),
+        ("up anchored[5m]", "up[5m] anchored"),
+        ("up smoothed @ 5", "up smoothed @ 5"),
+        ("a </ 2 >/ on(x) b", "a </ 2 >/ on (x) b"),
+        ("up[-1 + 2m]", "up[-1 + 120]"),
+        ("up offset (2 ^ 3 + max_of(1, 2))", "up offset (2 ^ 3 + max_of(1, 2))"),
         ("up offset -2 ^ 2", "up offset -2s ^ 2"),
         // Subqueries.
         ("rate(up[1m])[1h:5m]", "rate(up[1m])[1h:5m]"),
@@ -283,7 +316,7 @@ fn value_types_are_told() {
 #[test]
 fn the_tree_carries_what_was_written() {
     let Expr::Vector(selector) = parsed("up offset -5m @ 12.3456").expr else { panic!("a selector") };
-    assert_eq!(selector.offset_ms, -300_000);
+    assert!(matches!(selector.offset, Length::Fixed(-300_000)));
     assert_eq!(selector.at, Some(AtModifier::Time(Timestamp::from_ms(12_346))));
 
     let Expr::Aggregate(aggregate) = parsed("quantile without (a) (0.5, up)").expr else {

@@ -3,6 +3,8 @@
 
 use crate::model::{Matcher, Timestamp};
 
+pub use super::length::{Formula, Length, LengthError, LengthOp, QueryTimes, Term};
+
 /// Where a piece of the query text stands: byte offsets, end exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
@@ -22,7 +24,7 @@ pub enum Expr {
     /// `up{job="api"} offset 5m @ end()`.
     Vector(VectorSelector),
     /// `up[5m]`.
-    Matrix(MatrixSelector),
+    Matrix(Box<MatrixSelector>),
     /// `rate(x[1m])[1h:5m]`.
     Subquery(Box<Subquery>),
     /// `-x`; a unary plus leaves nothing behind.
@@ -89,12 +91,40 @@ impl ValueType {
 pub struct VectorSelector {
     /// All tests, the one on `__name__` included.
     pub matchers: Vec<Matcher>,
-    /// Milliseconds back in time; negative looks forward.
-    pub offset_ms: i64,
+    /// Back in time; negative looks forward.
+    pub offset: Length,
     /// `@`.
     pub at: Option<AtModifier>,
+    /// `anchored` or `smoothed`.
+    pub extension: Option<Extension>,
     /// Position, where known.
     pub span: Span,
+}
+
+/// What is done with samples around a window or an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extension {
+    /// The window begins with the sample that was in force at its start; nothing is extrapolated.
+    Anchored,
+    /// Values at the edges lie on the line between the samples around them.
+    Smoothed,
+}
+
+impl Extension {
+    /// As PromQL writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Extension::Anchored => "anchored",
+            Extension::Smoothed => "smoothed",
+        }
+    }
+
+    /// The one that `word` names, in any case.
+    pub fn from_word(word: &str) -> Option<Extension> {
+        [Extension::Anchored, Extension::Smoothed]
+            .into_iter()
+            .find(|extension| extension.as_str().eq_ignore_ascii_case(word))
+    }
 }
 
 /// `@`: the evaluation time is pinned.
@@ -113,8 +143,8 @@ pub enum AtModifier {
 pub struct MatrixSelector {
     /// Which series; offset and `@` stand there.
     pub selector: VectorSelector,
-    /// The window, left-open; positive milliseconds.
-    pub range_ms: i64,
+    /// The window, left-open.
+    pub range: Length,
 }
 
 /// An instant expression evaluated over a window.
@@ -122,12 +152,12 @@ pub struct MatrixSelector {
 pub struct Subquery {
     /// What is evaluated.
     pub expr: Expr,
-    /// The window, left-open; positive milliseconds.
-    pub range_ms: i64,
+    /// The window, left-open.
+    pub range: Length,
     /// Distance of the inner steps; `None` is the server's default.
-    pub step_ms: Option<i64>,
-    /// Milliseconds back in time.
-    pub offset_ms: i64,
+    pub step: Option<Length>,
+    /// Back in time.
+    pub offset: Length,
     /// `@`.
     pub at: Option<AtModifier>,
     /// Position, where known.
@@ -168,6 +198,8 @@ pub enum BinaryOp {
     LessEqual,
     Greater,
     GreaterEqual,
+    TrimUpper,
+    TrimLower,
     And,
     Or,
     Unless,
@@ -190,6 +222,8 @@ impl BinaryOp {
             BinaryOp::LessEqual => "<=",
             BinaryOp::Greater => ">",
             BinaryOp::GreaterEqual => ">=",
+            BinaryOp::TrimUpper => "</",
+            BinaryOp::TrimLower => ">/",
             BinaryOp::And => "and",
             BinaryOp::Or => "or",
             BinaryOp::Unless => "unless",
@@ -207,6 +241,11 @@ impl BinaryOp {
                 | BinaryOp::Greater
                 | BinaryOp::GreaterEqual
         )
+    }
+
+    /// `</`, `>/`: they keep the observations of a histogram below or above a bound.
+    pub const fn is_trim(self) -> bool {
+        matches!(self, BinaryOp::TrimUpper | BinaryOp::TrimLower)
     }
 
     /// `and`, `or`, `unless`: operators on sets of series.

@@ -12,6 +12,7 @@
 //! After it, the next start removes the sources.
 
 mod deletions;
+mod known;
 mod merge;
 mod plan;
 
@@ -340,7 +341,11 @@ impl Tsdb {
         }
         let begin = place.manifest.log_begin()?.seq;
         let idle = |tombstone: &Tombstone| {
-            tombstone.upto_seq < begin && !set.metas().iter().any(|meta| tombstone.masks(meta))
+            let has = |meta: &&SegmentMeta| match meta.flags & HISTOGRAMS {
+                0 => tombstone.masks(meta),
+                _ => tombstone.masks_any_time(meta),
+            };
+            tombstone.upto_seq < begin && !set.metas().iter().any(has)
         };
         let idle = set.tombstones.iter().filter(|(_, tombstone)| idle(tombstone));
         let numbers: Vec<u64> = idle.map(|(number, _)| *number).collect();

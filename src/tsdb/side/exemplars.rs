@@ -25,6 +25,33 @@ pub(in crate::tsdb) struct Exemplars {
     bytes: u64,
 }
 
+/// Exemplars from several places, of which the newest are kept: rings take them in order of time alone.
+#[derive(Debug, Default)]
+pub(in crate::tsdb) struct Newest {
+    all: Vec<(u32, Exemplar)>,
+}
+
+impl Newest {
+    pub(in crate::tsdb) fn push(&mut self, series: u32, exemplar: Exemplar) {
+        self.all.push((series, exemplar));
+        if self.all.len() >= 2 * ORG_MAX {
+            self.settle();
+        }
+    }
+
+    /// Those of equal times stay in the order they came.
+    fn settle(&mut self) {
+        self.all.sort_by_key(|(_, exemplar)| exemplar.at);
+        self.all.drain(..self.all.len().saturating_sub(ORG_MAX));
+    }
+
+    /// In order of time.
+    pub(in crate::tsdb) fn into_sorted(mut self) -> Vec<(u32, Exemplar)> {
+        self.settle();
+        self.all
+    }
+}
+
 impl Exemplars {
     /// Takes an exemplar; whether it is there now that was not before.
     pub(in crate::tsdb) fn put(&mut self, series: u32, exemplar: Exemplar) -> bool {

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use exemplars::Exemplars;
+use exemplars::{Exemplars, Newest};
 use histograms::{Histograms, PutHistogram};
 use record::LogStart;
 use starts::Starts;
@@ -192,10 +192,13 @@ impl Side {
             Kind::Histograms => self.apply_histograms((seq, body), knows, skip, arrived, &mut outcome)?,
             Kind::Starts => record::decode_starts(body, |start| {
                 let LogStart { series, at_ms, start_ms } = start;
-                if !knows(series) {
-                    outcome.orphans += 1;
-                } else if !skip(series, at_ms) {
+                if skip(series, at_ms) {
+                    return;
+                }
+                if knows(series) {
                     self.change(seq, series, |series| series.starts.put(at_ms, start_ms));
+                } else {
+                    outcome.orphans += 1;
                 }
             })?,
             Kind::Exemplars => {
@@ -204,7 +207,7 @@ impl Side {
                     record::decode_exemplars(body, |series, exemplar| {
                         // One that is there already changes nothing: no need to know what a checkpoint has.
                         if !knows(series) {
-                            outcome.orphans += 1;
+                            outcome.orphans += u64::from(!skip(series, exemplar.at.as_ms()));
                         } else if exemplars.put(series, exemplar) {
                             outcome.exemplars += 1;
                         } else {
@@ -230,7 +233,10 @@ impl Side {
         let barrier = self.barrier.load(Ordering::Relaxed);
         record::decode_histograms(body, |id, mut decoder| {
             if !knows(id) {
-                outcome.orphans += 1;
+                // As of floats: those that segments have are nobody's loss.
+                while let Some(at) = decoder.advance()? {
+                    outcome.orphans += u64::from(!skip(id, at));
+                }
                 return Ok(());
             }
             self.any.store(true, Ordering::Release);
@@ -326,18 +332,15 @@ impl Side {
         }
     }
 
-    /// Takes exemplars over from a segment.
-    pub(super) fn load_exemplars(&self, run: &[u8], hidden: impl Fn(u32, i64) -> bool) -> Result<(), Damage> {
+    /// Takes exemplars over from segments.
+    pub(super) fn load_exemplars(&self, newest: Newest) {
         self.change_exemplars(|exemplars| {
-            let loaded = sealed::read_exemplars(run, |series, exemplar| {
-                if !hidden(series, exemplar.at.as_ms()) {
-                    exemplars.put(series, exemplar);
-                }
-            });
+            for (series, exemplar) in newest.into_sorted() {
+                exemplars.put(series, exemplar);
+            }
             exemplars.close();
             exemplars.release();
-            loaded
-        })
+        });
     }
 
     /// Whether a seal has anything to take.
@@ -388,10 +391,15 @@ impl Side {
         spans.reduce(|(first, last), (least, greatest)| (first.min(least), last.max(greatest)))
     }
 
-    /// Removes histograms and exemplars of a series in a range.
-    pub(super) fn delete(&self, id: u32, range: TimeRange) {
+    /// Removes exemplars of a series in a range.
+    pub(super) fn delete_exemplars(&self, id: u32, range: TimeRange) {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
         self.change_exemplars(|exemplars| exemplars.delete(id, start, end));
+    }
+
+    /// Removes histograms of a series in a range.
+    pub(super) fn delete(&self, id: u32, range: TimeRange) {
+        let (start, end) = (range.start.as_ms(), range.end.as_ms());
         if let Some(stripe) = self.stripe(id)
             && let Some(series) = write(&stripe).series.get_mut(&id)
         {

@@ -133,6 +133,15 @@ impl Side {
     }
 }
 
+/// What is there without a row.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tsdb) struct Have {
+    /// A definition of its series.
+    pub(in crate::tsdb) series: bool,
+    /// Whatever exemplars there are to be.
+    pub(in crate::tsdb) exemplars: bool,
+}
+
 /// Joins the pieces of a generation's rows, which come in order.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct Joiner {
@@ -158,13 +167,13 @@ impl Joiner {
         (org, id, row_seq, from_ms): (OrgId, u32, u64, (i64, i64)),
         piece: &[u8],
         side: &Side,
-        known: bool,
+        have: Have,
     ) -> Result<(), Damage> {
         let mut reader = Reader::new(piece);
         let (flags, histograms) = (reader.u8()?, reader.u16()?);
         let piece = reader.take(reader.left())?;
         let kind = flags & !GOES_ON;
-        if !known && kind != EXEMPLARS {
+        if !have.series && kind != EXEMPLARS {
             return Err(reader.damage("a series that nothing defines"));
         }
         let mut open = match self.open.take() {
@@ -180,6 +189,9 @@ impl Joiner {
         open.bytes.extend_from_slice(piece);
         if flags & GOES_ON != 0 {
             self.open = Some(open);
+            return Ok(());
+        }
+        if have.exemplars && kind == EXEMPLARS {
             return Ok(());
         }
         side.load((row_seq, from_ms), id, kind, histograms, &open.bytes)
@@ -290,7 +302,7 @@ mod tests {
             for rows in all_rows(&side, piece_max) {
                 for piece in &rows.pieces {
                     prop_assert!(piece.len() <= piece_max);
-                    prop_assert_eq!(joiner.add((OrgId(1), rows.series, rows.row_seq, (i64::MIN, i64::MIN)), piece, &again, true), Ok(()));
+                    prop_assert_eq!(joiner.add((OrgId(1), rows.series, rows.row_seq, (i64::MIN, i64::MIN)), piece, &again, Have { series: true, exemplars: false }), Ok(()));
                 }
             }
             prop_assert_eq!(joiner.end(), Ok(()));
@@ -307,7 +319,7 @@ mod tests {
                 if let Some(first) = piece.first_mut() {
                     *first = *first & GOES_ON | kind;
                 }
-                let _ = joiner.add((OrgId(1), id, 0, (0, 0)), &piece, &side, true);
+                let _ = joiner.add((OrgId(1), id, 0, (0, 0)), &piece, &side, Have { series: true, exemplars: false });
             }
         }
     }

@@ -125,30 +125,23 @@ impl Snapshot {
     }
 
     /// The store, if this series may be read.
-    fn readable(&self, id: SeriesId) -> Option<&OrgStore> {
+    pub(super) fn readable(&self, id: SeriesId) -> Option<&OrgStore> {
         let store = self.store.as_deref()?;
         let by_labels = !self.scope.matchers.is_empty() || !self.scope.names.is_empty();
         let hidden = by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels));
         (!hidden).then_some(store)
     }
+}
 
-    /// At a time that has a histogram too, the histogram is what the series has: takes such floats out. Says so where that
-    /// leaves nothing, since expressions are evaluated over floats alone.
-    #[cold]
-    pub(super) fn yield_to_histograms(&self, id: SeriesId, range: TimeRange, out: &mut SampleColumns) {
-        let mut histograms = HistogramColumns::default();
-        self.read_histograms(id, range, &mut histograms);
-        if histograms.is_empty() {
-            return;
-        }
-        let SampleColumns { times, values } = std::mem::take(out);
-        let floats = times.into_iter().zip(values);
-        for (at, value) in floats.filter(|(at, _)| histograms.times.binary_search(at).is_err()) {
-            out.times.push(at);
-            out.values.push(value);
-        }
-        if out.times.is_empty() {
-            self.warnings.histograms_alone();
-        }
+/// At a time that has a histogram too, the histogram is what the series has: takes such floats out.
+pub(super) fn yield_to_histograms(histograms: &HistogramColumns, out: &mut SampleColumns) {
+    if histograms.is_empty() {
+        return;
+    }
+    let SampleColumns { times, values } = std::mem::take(out);
+    let floats = times.into_iter().zip(values);
+    for (at, value) in floats.filter(|(at, _)| histograms.times.binary_search(at).is_err()) {
+        out.times.push(at);
+        out.values.push(value);
     }
 }

@@ -42,14 +42,6 @@ impl Warnings {
         }
     }
 
-    /// A series has native histograms in a range, and no float.
-    pub(super) fn histograms_alone(&self) {
-        self.say(
-            "native histograms are stored, and not evaluated yet: a series of them alone gives nothing"
-                .to_owned(),
-        );
-    }
-
     fn say(&self, text: String) -> bool {
         let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = texts.len() < TEXTS_MAX && !texts.contains(&text);

@@ -1,5 +1,7 @@
 //! The store of several organisations against a map, through everything at once, by seed: a long walk and not a small
-//! counterexample. `PROMLET_WALK=<first seed>,<seeds>,<steps>` makes it longer.
+//! counterexample; floats and what is [`beside`] them. `PROMLET_WALK=<first seed>,<seeds>,<steps>` makes it longer.
+
+mod beside;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,6 +9,7 @@ use std::time::Duration;
 use super::*;
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::options::Rest;
+use beside::Beside;
 
 /// Numbers by chance, the same for the same seed.
 struct Dice(Entropy);
@@ -75,6 +78,17 @@ impl Series {
         self.samples.insert(at, bits);
         true
     }
+
+    fn hide(&mut self, kept_from: i64) {
+        let kept = self.samples.split_off(&kept_from);
+        self.hidden.append(&mut std::mem::replace(&mut self.samples, kept));
+    }
+
+    fn delete(&mut self, from: i64, to: i64) {
+        self.samples.retain(|at, _| *at < from || to < *at);
+        self.hidden.retain(|at, _| *at < from || to < *at);
+        self.in_order.retain(|at, _| *at < from || to < *at);
+    }
 }
 
 #[derive(Debug)]
@@ -84,11 +98,20 @@ struct Org {
     /// The greatest time of a sample that ever came.
     newest: Option<i64>,
     series: Vec<Series>,
+    beside: Vec<Beside>,
+    descriptions: BTreeMap<String, u64>,
 }
 
 impl Org {
     fn new(id: u32) -> Org {
-        Org { id: OrgId(id), barrier: i64::MIN, newest: None, series: vec![Series::default(); SERIES] }
+        Org {
+            id: OrgId(id),
+            barrier: i64::MIN,
+            newest: None,
+            series: vec![Series::default(); SERIES],
+            beside: vec![Beside::default(); SERIES],
+            descriptions: BTreeMap::new(),
+        }
     }
 
     /// What is older is not kept.
@@ -97,11 +120,20 @@ impl Org {
     }
 
     fn hide(&mut self, kept_from: i64) {
-        for series in &mut self.series {
-            let kept = series.samples.split_off(&kept_from);
-            series.hidden.append(&mut std::mem::replace(&mut series.samples, kept));
-        }
+        self.series.iter_mut().for_each(|series| series.hide(kept_from));
+        self.beside.iter_mut().for_each(|beside| beside.hide(kept_from));
     }
+}
+
+/// What one request says of a series at a time.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    series: usize,
+    at: i64,
+    number: u64,
+    is_histogram: bool,
+    start: Option<i64>,
+    exemplar: bool,
 }
 
 struct Walk {
@@ -238,33 +270,80 @@ impl Walk {
             let step = [1i64, 1_000, 15_000, 61_000, 3 * HOUR][self.rng.random_range(0..5usize)];
             let step = if count > 10 { step.min(15_000) } else { step };
             let backwards = self.rng.random_range(0..4) == 0;
+            let is_histogram = self.rng.random_range(0..3) == 0;
             for n in 0..count {
                 let at = if backwards {
                     start.saturating_sub(n * step)
                 } else {
                     start.saturating_add((n - count) * step)
                 };
-                wanted.push((series, at.max(-62_135_596_800_000), f64::from(self.rng.random_range(0..3))));
+                let (at, number) = (at.max(-62_135_596_800_000), self.rng.random_range(0..3u64));
+                wanted.push(Said { series, at, number, is_histogram, start: None, exemplar: false });
             }
         }
+        // At the newest times, and with a sample: what is deleted with that sample goes with it.
+        let barrier = self.orgs[place].barrier;
+        for said in &mut wanted {
+            said.exemplar = self.rng.random_range(0..8) == 0;
+            if self.rng.random_range(0..4) == 0
+                && self.orgs[place].beside[said.series].may_start(said.at, barrier)
+            {
+                let start = said.at - 1_000 * self.rng.random_range(1..4);
+                said.start = (start != 0).then_some(start);
+            }
+        }
+        let described = (self.rng.random_range(0..10) == 0).then(|| self.rng.random_range(0..4u64));
+        self.send(place, &wanted, described);
+    }
+
+    fn send(&mut self, place: usize, wanted: &[Said], described: Option<u64>) {
         let mut batch = BatchBuilder::default();
-        for (series, at, value) in &wanted {
-            batch.series(&name(*series), [Sample { at: Timestamp::from_ms(*at), value: *value }]);
+        let metric = |number: u64| if number.is_multiple_of(2) { "up" } else { "down" };
+        for said in wanted {
+            let at = Timestamp::from_ms(said.at);
+            let value = said.number as f64;
+            batch.series(&name(said.series), (!said.is_histogram).then_some(Sample { at, value }));
+            if said.is_histogram {
+                batch.histograms([(at, beside::histogram(said.number))]);
+            }
+            if said.exemplar {
+                batch.exemplar(beside::exemplar(said.at, said.number));
+            }
+            if let Some(start) = said.start {
+                batch.start(at, Timestamp::from_ms(start));
+            }
+        }
+        if let Some(number) = described {
+            beside::describe(&mut batch, metric(number), number);
         }
         if told("PROMLET_WALK_TELL").is_some() {
             eprintln!("to {}: {wanted:?}", self.orgs[place].id);
         }
-        let barrier = self.orgs[place].barrier;
         let report = self.tsdb().append(self.orgs[place].id, &batch.batch(), self.now()).expect("stored");
         let org = &mut self.orgs[place];
-        org.newest = org.newest.max(wanted.iter().map(|(_, at, _)| *at).max());
-        let oldest = org.kept_from(self.retention, self.now);
-        let mut stored = 0;
+        org.newest = org.newest.max(wanted.iter().map(|said| said.at).max());
+        let (barrier, oldest) = (org.barrier, org.kept_from(self.retention, self.now));
+        let (mut stored, mut exemplars) = (0, 0);
         // The records of a request hold its series in order of id; within a series the order of the request.
-        for (series, at, value) in wanted {
-            stored += u64::from(at >= oldest && org.series[series].put(at, value.to_bits(), barrier));
+        for Said { series, at, number, is_histogram, start, exemplar } in wanted.iter().copied() {
+            if at < oldest {
+                continue;
+            }
+            let beside = &mut org.beside[series];
+            stored += u64::from(if is_histogram {
+                beside.histograms.put(at, number, barrier)
+            } else {
+                org.series[series].put(at, (number as f64).to_bits(), barrier)
+            });
+            exemplars += u64::from(exemplar && beside.put_exemplar(at, number));
+            if let Some(start) = start {
+                beside.starts.insert(at, start);
+            }
         }
-        assert_eq!(report.stored, stored, "stored");
+        if let Some(number) = described {
+            org.descriptions.insert(metric(number).to_owned(), number);
+        }
+        assert_eq!((report.stored, report.exemplars), (stored, exemplars), "stored, exemplars");
     }
 
     fn delete(&mut self) {
@@ -277,11 +356,11 @@ impl Walk {
             Matcher::new("__name__", MatchOp::Equal, if down { "down" } else { "up" }).expect("one");
         let id = self.orgs[place].id;
         self.tsdb().delete(id, &[vec![matcher]], range, self.now()).expect("deleted");
-        for (number, series) in self.orgs[place].series.iter_mut().enumerate() {
+        let Org { series, beside, .. } = &mut self.orgs[place];
+        for (number, (series, beside)) in series.iter_mut().zip(beside).enumerate() {
             if number.is_multiple_of(2) != down {
-                series.samples.retain(|at, _| *at < from || to < *at);
-                series.hidden.retain(|at, _| *at < from || to < *at);
-                series.in_order.retain(|at, _| *at < from || to < *at);
+                series.delete(from, to);
+                beside.delete(from, to);
             }
         }
     }
@@ -409,8 +488,10 @@ impl Walk {
                 found.retain(|(at, bits)| {
                     series.samples.contains_key(at) || series.hidden.get(at) != Some(bits)
                 });
-                let expected: Vec<(i64, u64)> =
-                    series.samples.iter().map(|(at, bits)| (*at, *bits)).collect();
+                // At a time that has both, the histogram is what there is.
+                let hidden = &org.beside[number].histograms.samples;
+                let floats = series.samples.iter().filter(|(at, _)| !hidden.contains_key(at));
+                let expected: Vec<(i64, u64)> = floats.map(|(at, bits)| (*at, *bits)).collect();
                 if found != expected {
                     let a: BTreeSet<_> = found.iter().copied().collect();
                     let b: BTreeSet<_> = expected.iter().copied().collect();
@@ -426,6 +507,9 @@ impl Walk {
                 }
             }
             assert!(found.is_empty(), "series that nobody wrote");
+            let keeps_all = self.retention.is_none();
+            let wrong = beside::complaint(self.tsdb(), org.id, &org.beside, &org.descriptions, keeps_all);
+            assert_eq!(wrong, None, "{what}: {}, barrier {}, now {}", org.id, org.barrier, self.now);
         }
         for org in &self.gone {
             assert_eq!(content(self.tsdb(), *org), Content::new());

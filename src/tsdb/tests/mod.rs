@@ -11,6 +11,7 @@ mod names;
 mod power;
 mod quota;
 mod reading;
+mod replaying;
 mod seal;
 mod side;
 mod upkeep;

@@ -2,7 +2,7 @@
 
 use promlet::model::{Steps, Timestamp};
 use promlet::promql::syntax::tree::{AtModifier, Expr};
-use promlet::promql::syntax::{Caps, parse};
+use promlet::promql::syntax::{Caps, Features, parse};
 use promlet::promql::{Answer, Budget, Options, Query, QueryError, Value, VectorSample, run};
 use promlet::tsdb::Snapshot;
 
@@ -13,7 +13,8 @@ use super::script::{Eval, EvalKind};
 /// Evaluates and compares; the error says which run was wrong, and how.
 pub(crate) fn check(eval: &Eval, snapshot: &Snapshot, mode: Mode) -> Result<(), String> {
     let run = Run { snapshot, mode };
-    let expr = match (parse(&eval.query, &Caps::default()), &eval.expected.fail) {
+    let caps = Caps { features: Features::ALL, ..Caps::default() };
+    let expr = match (parse(&eval.query, &caps), &eval.expected.fail) {
         (Ok(parsed), _) => parsed.expr,
         (Err(e), Some(rule)) if rule.allows(&e.to_string()) => return Ok(()),
         (Err(e), _) => return Err(format!("does not parse: {e}")),
@@ -73,8 +74,11 @@ impl Run<'_> {
             return Err("as a range: the series are not sorted by labels".into());
         }
         let points = matrix.iter().filter_map(|series| {
-            let sample = series.samples.iter().find(|sample| sample.at == at)?;
-            Some(VectorSample { labels: series.labels.clone(), at, value: sample.value })
+            let float = series.samples.iter().find(|sample| sample.at == at);
+            let histogram = series.histograms.iter().find(|sample| sample.at == at);
+            let value = float.map(|sample| sample.value).or(histogram.map(|_| f64::NAN))?;
+            let histogram = histogram.map(|sample| sample.value.clone());
+            Some(VectorSample { labels: series.labels.clone(), at, value, histogram })
         });
         let points: Vec<VectorSample> = points.collect();
         let result = match (expected.scalar, &points[..]) {
@@ -86,7 +90,11 @@ impl Run<'_> {
 
     fn ask(&self, expr: &Expr, text: &str, steps: Steps, instant: bool) -> Result<Answer, QueryError> {
         let query = Query { expr: expr.clone(), text: text.to_owned(), steps, instant };
-        let options = Options { delayed_name_removal: self.mode.delayed_name_removal, ..Options::default() };
+        let options = Options {
+            delayed_name_removal: self.mode.delayed_name_removal,
+            use_start_timestamps: true,
+            ..Options::default()
+        };
         run(&query, self.snapshot, &options, &Budget::default())
     }
 }

@@ -1,8 +1,9 @@
 //! What a script expects of a result, and whether the result is that.
 
-use promlet::model::{Timestamp, is_stale};
+use promlet::model::{Timestamp, is_stale, stale_nan};
 use promlet::promql::{Annotations, MatrixSeries, Value, VectorSample};
 
+use super::native::Literal;
 use super::series::{Item, SeriesLine};
 
 /// What is expected of an evaluation.
@@ -40,6 +41,14 @@ impl Rule {
             Rule::Exactly(text) => text == message,
             Rule::Regex(regex) => regex.is_match(message),
         }
+    }
+}
+
+/// A sample for a message.
+fn told(sample: &VectorSample) -> String {
+    match &sample.histogram {
+        Some(histogram) => format!("{histogram:?}"),
+        None => sample.value.to_string(),
     }
 }
 
@@ -116,12 +125,18 @@ impl Expected {
             let Some(found) = vector.iter().position(|sample| sample.labels == line.labels) else {
                 return Err(format!("{} is missing", line.labels));
             };
-            let [Item::Value(expected)] = line.items[..] else {
-                return Err(format!("{} is expected to be a histogram", line.labels));
-            };
             let sample = &vector[found];
-            if !almost_equal(expected, sample.value) {
-                return Err(format!("{} is {}, expected {expected}", line.labels, sample.value));
+            let [item] = &line.items[..] else {
+                return Err(format!("{} is expected to have {} values", line.labels, line.items.len()));
+            };
+            let same = match (item, &sample.histogram) {
+                (Item::Value(expected), None) => almost_equal(*expected, sample.value),
+                (Item::Histogram(expected), Some(found)) => expected.matches(found),
+                _ => false,
+            };
+            if !same {
+                let found = told(sample);
+                return Err(format!("{} is {found}, expected {item:?}", line.labels));
             }
             if sample.at != at {
                 return Err(format!("{} stands at {:?}, not at the evaluation time", line.labels, sample.at));
@@ -132,7 +147,7 @@ impl Expected {
         }
         for (i, sample) in vector.iter().enumerate() {
             if self.series.iter().all(|line| line.labels != sample.labels) {
-                return Err(format!("unexpected {} = {}", sample.labels, sample.value));
+                return Err(format!("unexpected {} = {}", sample.labels, told(sample)));
             }
             if vector[..i].iter().any(|other| other.labels == sample.labels) {
                 return Err(format!("{} stands there twice", sample.labels));
@@ -153,21 +168,28 @@ impl Expected {
         }
         // A scalar of a range query is one series without labels; scripts expect it as such.
         for line in &self.series {
-            if line.has_histogram() {
-                return Err(format!("{} is expected to have histograms", line.labels));
-            }
             let expected: Vec<(Timestamp, f64)> = line
                 .items
                 .iter()
                 .zip(0i64..)
                 .filter_map(|(item, i)| match item {
                     Item::Value(value) => Some((start.plus_ms(i * step_ms), *value)),
-                    Item::Missing | Item::Histogram => None,
+                    Item::Stale => Some((start.plus_ms(i * step_ms), stale_nan())),
+                    Item::Missing | Item::Histogram(_) => None,
+                })
+                .collect();
+            let native: Vec<(Timestamp, &Literal)> = line
+                .items
+                .iter()
+                .zip(0i64..)
+                .filter_map(|(item, i)| match item {
+                    Item::Histogram(literal) => Some((start.plus_ms(i * step_ms), &**literal)),
+                    _ => None,
                 })
                 .collect();
             let found = matrix.iter().find(|series| series.labels == line.labels);
             let Some(found) = found else {
-                if expected.is_empty() {
+                if expected.is_empty() && native.is_empty() {
                     continue;
                 }
                 return Err(format!("{} is missing", line.labels));
@@ -182,6 +204,16 @@ impl Expected {
                 let found: Vec<_> = found.samples.iter().map(|s| (s.at.as_ms(), s.value)).collect();
                 let expected: Vec<_> = expected.iter().map(|(at, value)| (at.as_ms(), *value)).collect();
                 return Err(format!("{} is\n    {found:?}, expected\n    {expected:?}", line.labels));
+            }
+            let same = found.histograms.len() == native.len()
+                && found
+                    .histograms
+                    .iter()
+                    .zip(&native)
+                    .all(|(s, (at, literal))| s.at == *at && literal.matches(&s.value));
+            if !same {
+                let found: Vec<_> = found.histograms.iter().map(|s| (s.at.as_ms(), &s.value)).collect();
+                return Err(format!("{} is\n    {found:?}, expected\n    {native:?}", line.labels));
             }
         }
         match matrix.iter().find(|series| self.series.iter().all(|line| line.labels != series.labels)) {

@@ -1,24 +1,23 @@
-//! Runs scripts in Prometheus' `load`/`eval` language over an in-memory store: floats only, histogram items are told.
+//! Runs scripts in Prometheus' `load`/`eval` language over an in-memory store.
 //!
 //! Every instant evaluation runs again pinned with `@` at other times, and again as a range query; all must agree.
 
+mod classic;
 mod evaluate;
 mod expect;
+mod native;
 mod script;
 mod series;
 
-use promlet::model::{Access, BatchBuilder, OrgId, Sample, Timestamp};
+use promlet::model::{Access, BatchBuilder, Histogram, OrgId, Sample, Timestamp, stale_nan};
 use promlet::tsdb::Tsdb;
 
 use script::{Command, ScriptError, parse};
-use series::Item;
+use series::{Item, SeriesLine};
 
 /// How a script is run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mode {
-    /// Leaves out series with histograms and start timestamps, which upstream's scripts have and the store does not;
-    /// evaluations that need them fail, and are counted. Otherwise they are an error of the script.
-    pub(crate) leaves_out: bool,
     /// Upstream's scripts expect names to be removed at the end of a query; its server removes them at once.
     pub(crate) delayed_name_removal: bool,
 }
@@ -42,21 +41,22 @@ pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<Outcome>, ScriptError> {
     let org = OrgId(1);
     let mut store = Tsdb::scaffold();
     let mut outcomes = Vec::new();
-    for command in parse(text, mode)? {
+    for command in parse(text)? {
         match command {
             Command::Clear => store = Tsdb::scaffold(),
             Command::Load { line, interval_ms, series } => {
                 let mut batch = BatchBuilder::default();
-                for line in series {
-                    let samples = line.items.iter().zip(0i64..).filter_map(|(item, i)| match item {
-                        Item::Value(value) => {
-                            Some(Sample { at: Timestamp::from_ms(i * interval_ms), value: *value })
-                        }
-                        Item::Missing | Item::Histogram => None,
-                    });
-                    batch.series(&line.labels, samples);
-                }
                 let broken = |what: String| ScriptError { line, what };
+                for line in series {
+                    let (samples, histograms) = samples(&line, interval_ms).map_err(broken)?;
+                    batch.series(&line.labels, samples);
+                    batch.histograms(histograms);
+                    for (start, i) in line.starts.iter().zip(0i64..) {
+                        // Zero is unknown; it has to be said, or the start before would go on.
+                        let at = Timestamp::from_ms(i * interval_ms);
+                        batch.start(at, start.map_or(Timestamp::from_ms(0), |offset| at.plus_ms(offset)));
+                    }
+                }
                 let report = store.append(org, &batch.batch(), LATE).map_err(|e| broken(e.to_string()))?;
                 if report.refused > 0 {
                     return Err(broken(format!("the store refuses {:?}", report.refusals)));
@@ -70,4 +70,29 @@ pub(crate) fn run(text: &str, mode: Mode) -> Result<Vec<Outcome>, ScriptError> {
         }
     }
     Ok(outcomes)
+}
+
+/// What a described series is made of.
+type Described = (Vec<Sample>, Vec<(Timestamp, Histogram)>);
+
+fn samples(line: &SeriesLine, interval_ms: i64) -> Result<Described, String> {
+    let (mut samples, mut histograms) = (Vec::new(), Vec::new());
+    let mut last_is_histogram = false;
+    for (item, i) in line.items.iter().zip(0i64..) {
+        let at = Timestamp::from_ms(i * interval_ms);
+        match item {
+            Item::Missing => {}
+            Item::Value(value) => {
+                last_is_histogram = false;
+                samples.push(Sample { at, value: *value });
+            }
+            Item::Histogram(literal) => {
+                last_is_histogram = true;
+                histograms.push((at, literal.stored()?));
+            }
+            Item::Stale if last_is_histogram => histograms.push((at, Histogram::stale())),
+            Item::Stale => samples.push(Sample { at, value: stale_nan() }),
+        }
+    }
+    Ok((samples, histograms))
 }

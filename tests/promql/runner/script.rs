@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use promlet::model::{Labels, Timestamp, parse_duration};
 
-use super::Mode;
+use super::classic::made_native;
 use super::expect::{Expected, Rule};
 use super::series::{self, SeriesLine, unquote};
 
@@ -41,7 +41,7 @@ pub(crate) enum EvalKind {
 }
 
 /// Reads a whole script.
-pub(crate) fn parse(text: &str, mode: Mode) -> Result<Vec<Command>, ScriptError> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Command>, ScriptError> {
     let lines: Vec<&str> = text.split('\n').map(|line| line.trim_matches([' ', '\t', '\r'])).collect();
     let blank = |line: &str| line.is_empty() || line.starts_with('#');
     let mut commands = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) fn parse(text: &str, mode: Mode) -> Result<Vec<Command>, ScriptError>
             commands.push(Command::Clear);
             at = from;
         } else if word.starts_with("load") {
-            commands.push(load(number, line, body, mode).map_err(fail)?);
+            commands.push(load(number, line, body).map_err(fail)?);
         } else if word.starts_with("eval") {
             commands.push(Command::Eval(Box::new(eval(number, line, body).map_err(fail)?)));
         } else {
@@ -77,28 +77,34 @@ fn duration(text: &str) -> Result<i64, String> {
     parse_duration(text).map_err(|e| e.to_string())
 }
 
-fn load(number: usize, line: &str, body: &[&str], mode: Mode) -> Result<Command, String> {
+fn load(number: usize, line: &str, body: &[&str]) -> Result<Command, String> {
     let (command, interval) = line.split_once([' ', '\t']).ok_or("load has no interval")?;
-    if command != "load" && !mode.leaves_out {
-        return Err("histograms cannot be loaded".into());
-    }
+    let twice = match command {
+        "load" => false,
+        "load_with_nhcb" => true,
+        other => return Err(format!("unknown command {other:?}")),
+    };
     let interval_ms = duration(interval.trim())?;
     let mut found: BTreeMap<Labels, SeriesLine> = BTreeMap::new();
+    let mut starts: Option<(Labels, Vec<Option<i64>>)> = None;
     for line in body {
-        let start_times = line.split([' ', '\t']).next().is_some_and(|word| word.ends_with("@st"));
-        if start_times && mode.leaves_out {
+        let metric = line.split([' ', '\t']).next().and_then(|word| word.strip_suffix("@st"));
+        if let Some(metric) = metric {
+            let items = line.get(metric.len() + "@st".len()..).unwrap_or_default();
+            starts = Some((series::parse(metric)?.labels, series::starts(items)?));
             continue;
         }
-        let series = series::parse(line)?;
-        if series.has_histogram() {
-            if !mode.leaves_out {
-                return Err("histograms cannot be loaded".into());
+        let mut series = series::parse(line)?;
+        if let Some((labels, starts)) = starts.take() {
+            if labels != series.labels || starts.len() != series.items.len() {
+                return Err(format!("the start times before {line:?} are of another series"));
             }
-            continue;
+            series.starts = starts;
         }
         found.insert(series.labels.clone(), series);
     }
-    Ok(Command::Load { line: number, interval_ms, series: found.into_values().collect() })
+    let native = if twice { made_native(&found)? } else { Vec::new() };
+    Ok(Command::Load { line: number, interval_ms, series: found.into_values().chain(native).collect() })
 }
 
 fn eval(number: usize, line: &str, body: &[&str]) -> Result<Eval, String> {

@@ -1,16 +1,20 @@
 //! Series descriptions: `name{label="value"} 1 2+3x4 _ stale`.
 
-use promlet::model::{Labels, LabelsBuilder, METRIC_NAME, stale_nan};
+use promlet::model::{Labels, LabelsBuilder, METRIC_NAME};
+
+use super::native::Literal;
 
 /// One position of a series.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Item {
     /// No sample here.
     Missing,
     /// A sample.
     Value(f64),
-    /// A native histogram, which is not kept.
-    Histogram,
+    /// A native histogram.
+    Histogram(Box<Literal>),
+    /// The series ends here; a histogram says so where the one before is one.
+    Stale,
 }
 
 /// A described series.
@@ -18,12 +22,8 @@ pub(crate) enum Item {
 pub(crate) struct SeriesLine {
     pub(crate) labels: Labels,
     pub(crate) items: Vec<Item>,
-}
-
-impl SeriesLine {
-    pub(crate) fn has_histogram(&self) -> bool {
-        self.items.iter().any(|item| matches!(item, Item::Histogram))
-    }
+    /// From each sample to its start timestamp, milliseconds; none at all where no line told them.
+    pub(crate) starts: Vec<Option<i64>>,
 }
 
 /// Reads one line.
@@ -31,7 +31,7 @@ pub(crate) fn parse(line: &str) -> Result<SeriesLine, String> {
     let mut reader = Reader { rest: line.trim() };
     let labels = reader.metric()?;
     let items = items(reader.rest)?;
-    Ok(SeriesLine { labels, items })
+    Ok(SeriesLine { labels, items, starts: Vec::new() })
 }
 
 struct Reader<'t> {
@@ -137,14 +137,7 @@ fn items(text: &str) -> Result<Vec<Item>, String> {
     while !rest.is_empty() {
         // A histogram has spaces inside its braces, and may be added to another.
         if rest.starts_with("{{") {
-            let mut end = rest.find("}}").ok_or("a histogram has no end")? + 2;
-            while rest[end..].starts_with(['+', '-']) {
-                end += rest[end..].find("}}").ok_or("a histogram has no end")? + 2;
-            }
-            let tail = rest[end..].split([' ', '\t']).next().unwrap_or_default();
-            let times = tail.strip_prefix('x').map_or(Ok(1), |n| n.parse::<usize>().map(|n| n + 1));
-            items.extend(std::iter::repeat_n(Item::Histogram, times.map_err(|e| e.to_string())?));
-            rest = rest[end + tail.len()..].trim_start();
+            rest = histograms(rest, &mut items)?;
             continue;
         }
         let end = rest.find([' ', '\t']).unwrap_or(rest.len());
@@ -152,6 +145,35 @@ fn items(text: &str) -> Result<Vec<Item>, String> {
         rest = rest[end..].trim_start();
     }
     Ok(items)
+}
+
+/// Reads `{{...}}`, `{{...}}xN`, `{{...}}+{{...}}xN`; answers what follows.
+fn histograms<'t>(text: &'t str, items: &mut Vec<Item>) -> Result<&'t str, String> {
+    let one = |text: &'t str| -> Result<(Literal, &'t str), String> {
+        let inside = text.strip_prefix("{{").ok_or(format!("no histogram in {text:?}"))?;
+        let (inside, rest) = inside.split_once("}}").ok_or("a histogram has no end")?;
+        Ok((Literal::parse(inside)?, rest))
+    };
+    let (mut literal, mut rest) = one(text)?;
+    let mut step = None;
+    if rest.starts_with(['+', '-']) {
+        let sign = if rest.starts_with('+') { 1.0 } else { -1.0 };
+        let (other, after) = one(&rest[1..])?;
+        step = Some((other, sign));
+        rest = after;
+    }
+    let tail = rest.split([' ', '\t']).next().unwrap_or_default();
+    let times = tail.strip_prefix('x').map_or(Ok(0), str::parse::<usize>).map_err(|e| e.to_string())?;
+    if let Some((other, _)) = &step {
+        literal.tell_as(other);
+    }
+    for i in 0..=times {
+        items.push(Item::Histogram(Box::new(literal.clone())));
+        if let Some((other, sign)) = step.as_ref().filter(|_| i < times) {
+            literal.step(other, *sign)?;
+        }
+    }
+    Ok(rest[tail.len()..].trim_start())
 }
 
 fn item(text: &str, items: &mut Vec<Item>) -> Result<(), String> {
@@ -162,11 +184,11 @@ fn item(text: &str, items: &mut Vec<Item>) -> Result<(), String> {
         } else {
             rest.strip_prefix('x').and_then(|n| n.parse().ok()).ok_or_else(bad)?
         };
-        items.extend(std::iter::repeat_n(Item::Missing, times));
+        items.extend(std::iter::repeat_with(|| Item::Missing).take(times));
         return Ok(());
     }
     if text == "stale" {
-        items.push(Item::Value(stale_nan()));
+        items.push(Item::Stale);
         return Ok(());
     }
     if let Some(value) = number(text) {
@@ -191,6 +213,41 @@ fn item(text: &str, items: &mut Vec<Item>) -> Result<(), String> {
         value += step;
     }
     Ok(())
+}
+
+/// The items of a line of start timestamps: `_`, `_x3`, `-30s`, `0x2`, `-30s-1mx2`.
+pub(crate) fn starts(text: &str) -> Result<Vec<Option<i64>>, String> {
+    let mut starts = Vec::new();
+    for item in text.split([' ', '\t']).filter(|item| !item.is_empty()) {
+        let bad = || format!("not a start time: {item:?}");
+        let (what, times) = match item.rsplit_once('x') {
+            Some((what, times)) => (what, Some(times.parse::<usize>().map_err(|_| bad())?)),
+            None => (item, None),
+        };
+        if what == "_" {
+            starts.extend(std::iter::repeat_n(None, times.unwrap_or(1)));
+            continue;
+        }
+        let sign = what.char_indices().skip(1).find(|(_, c)| "+-".contains(*c)).map(|(at, _)| at);
+        let (first, step) = what.split_at(sign.unwrap_or(what.len()));
+        let mut offset = signed_duration(first).ok_or_else(bad)?;
+        let step = if step.is_empty() { 0 } else { signed_duration(step).ok_or_else(bad)? };
+        for _ in 0..=times.unwrap_or(0) {
+            starts.push(Some(offset));
+            offset += step;
+        }
+    }
+    Ok(starts)
+}
+
+/// Milliseconds of `-30s`; a bare zero has no unit.
+fn signed_duration(text: &str) -> Option<i64> {
+    let (sign, rest) = match text.as_bytes().first()? {
+        b'-' => (-1, text.get(1..)?),
+        b'+' => (1, text.get(1..)?),
+        _ => (1, text),
+    };
+    if rest == "0" { Some(0) } else { promlet::model::parse_duration(rest).ok().map(|ms| sign * ms) }
 }
 
 /// A number as series descriptions write one.

@@ -21,7 +21,7 @@ use crate::api::lanes::{Lane, Lanes};
 use crate::api::prom_json::{BodyTooLarge, Cursor};
 use crate::clock::Stopwatch;
 use crate::model::OrgId;
-use crate::promql::{Lease, Value};
+use crate::promql::{Lease, QueryError, Value};
 
 /// Answers up to this length are made whole.
 const WHOLE_MAX: usize = 1 << 20;
@@ -58,31 +58,36 @@ impl Answer {
     /// A result, whole or in pieces by its size. `lease` pays for the value for as long as it is there.
     ///
     /// # Errors
-    /// [`BodyTooLarge`] where it is clear before the first byte.
+    /// 422 where it is clear before the first byte that the answer is too large, 503 where there is no memory to hold its
+    /// values until the client has them.
     pub(in crate::api::orgs) fn of(
         document: Document,
         coding: Coding,
         bytes_max: usize,
         (lanes, org): (&Lanes, OrgId),
         lease: Option<Arc<Lease>>,
-    ) -> Result<Answer, BodyTooLarge> {
+    ) -> ApiResult<Answer> {
+        let too_large = BodyTooLarge { bytes_max };
         let Document { head: mut text, value, tail } = document;
         if least_bytes(&value) > bytes_max {
-            return Err(BodyTooLarge { bytes_max });
+            return Err(too_large.into());
         }
         let mut cursor = Cursor::default();
         if cursor.fill(&value, WHOLE_MAX.min(bytes_max.saturating_add(1)), &mut text) {
             text.extend_from_slice(&tail);
             if text.len() > bytes_max {
-                return Err(BodyTooLarge { bytes_max });
+                return Err(too_large.into());
             }
             return Ok(Answer::whole(text, coding));
         }
         if text.len() > bytes_max {
-            return Err(BodyTooLarge { bytes_max });
+            return Err(too_large.into());
         }
         if let Some(lease) = &lease {
-            lease.shrink_to(value_bytes(&value));
+            // Evaluation held more; a kept answer was not paid for yet.
+            let bytes = value_bytes(&value);
+            lease.shrink_to(bytes);
+            lease.grow_to(bytes, &|| false).map_err(QueryError::from)?;
         }
         let mut stream = Pieces {
             value,
@@ -288,6 +293,7 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
+    use crate::api::error::Code;
     use crate::api::lanes::LanesOptions;
     use crate::model::{Labels, Sample, Timestamp};
     use crate::promql::{MatrixSeries, MemoryPool};
@@ -299,6 +305,7 @@ mod tests {
         let one = |n: usize| MatrixSeries {
             labels: Labels::from_pairs([("n", n.to_string().as_str())]),
             samples: samples.clone(),
+            histograms: Vec::new(),
         };
         Value::Matrix((0..series).map(one).collect())
     }
@@ -366,12 +373,23 @@ mod tests {
         assert_eq!(pool.usage().bytes, 0);
     }
 
+    #[test]
+    fn an_answer_that_nobody_can_hold_is_refused() {
+        let pool = MemoryPool::new(16 << 20);
+        let other = pool.lease(ORG);
+        other.grow_to(8 << 20, &|| false).expect("room");
+        let lease = Some(Arc::new(pool.lease(ORG)));
+        let answer =
+            Answer::of(document(matrix(10, 10_000)), Coding::Identity, usize::MAX, (&lanes(), ORG), lease);
+        assert_eq!(answer.expect_err("others hold it").code(), Code::Busy);
+    }
+
     #[tokio::test]
     async fn what_is_too_large_is_refused_before_the_first_byte_or_cut_short() {
         for (bytes_max, refused) in [(1_000, true), (2_000_000, true), (5_000_000, false)] {
             let value = matrix(40, 10_000);
             match Answer::of(document(value), Coding::Identity, bytes_max, (&lanes(), ORG), None) {
-                Err(error) => assert!(refused, "{error}"),
+                Err(error) => assert!(refused && error.code() == Code::QueryTooExpensive, "{error}"),
                 Ok(answer) => {
                     assert!(!refused);
                     let mut body = answer.body;

@@ -341,7 +341,7 @@ impl Running {
         let document = Document { head, value, tail };
         let lease = Some(Arc::clone(&self.lease));
         let bytes_max = self.options.body_bytes_max;
-        Ok(Body::of(document, self.coding, bytes_max, (&self.lanes, self.access.org), lease)?)
+        Body::of(document, self.coding, bytes_max, (&self.lanes, self.access.org), lease)
     }
 
     fn remarks(&self, infos: &[String], style: Style, out: &mut Vec<u8>) {

@@ -1,12 +1,16 @@
 //! Where an expression begins, what is open, and the operators between expressions.
 
 use super::super::Fault;
+use crate::promql::functions::function;
 use super::super::lex::{Token, TokenKind};
 use super::super::literal;
-use super::super::tree::{BinaryOp, Span};
+use super::super::tree::{BinaryOp, Extension, Span};
 use super::{
     Front, Group, Last, Open, OpenKind, State, is_aggregation, is_number_word, is_reserved, number_word,
 };
+
+/// The switch of functions and aggregations that upstream calls experimental.
+const EXPERIMENTAL_FUNCTIONS: &str = "promql-experimental-functions";
 
 impl Front<'_> {
     /// Reads one token of the beginning of an expression: a sign, something that opens, or a whole operand.
@@ -88,8 +92,16 @@ impl Front<'_> {
 
     fn aggregation(&mut self, token: Token) -> Result<(), Fault> {
         let coded_start = self.coded.text.len();
+        let name = self.word(token).to_ascii_lowercase();
+        let experimental = matches!(name.as_str(), "limitk" | "limit_ratio");
+        if experimental && !self.caps.features.experimental_functions {
+            let message = format!(
+                "{name}() is experimental and must be enabled with --enable-feature={EXPERIMENTAL_FUNCTIONS}"
+            );
+            return Err(Fault::at(token.span, message));
+        }
         self.next += 1;
-        self.write(format_args!("{}", self.word(token).to_ascii_lowercase()));
+        self.write(format_args!("{name}"));
         let has_grouping = self.is_grouping(0);
         if has_grouping {
             self.grouping()?;
@@ -107,9 +119,13 @@ impl Front<'_> {
 
     fn call(&mut self, token: Token) -> Result<(), Fault> {
         let word = self.word(token);
-        // The parser knows one function that Prometheus does not; a name with a colon is no token of a call.
-        if word == "integral" || word.contains(':') {
+        // Before the parser, which knows one function that Prometheus does not and would give no position.
+        let Some(row) = function(word) else {
             return Err(Fault::at(token.span, format!("unknown function with name {word:?}")));
+        };
+        if row.experimental && !self.caps.features.experimental_functions {
+            let message = format!("function {word:?} is not enabled (--enable-feature={EXPERIMENTAL_FUNCTIONS})");
+            return Err(Fault::at(token.span, message));
         }
         let coded_start = self.coded.text.len();
         self.next += 1;
@@ -198,21 +214,20 @@ impl Front<'_> {
             TokenKind::Word if self.word(token).eq_ignore_ascii_case("offset") => return self.offset(token),
             TokenKind::Word => {
                 let word = self.word(token);
-                if word.eq_ignore_ascii_case("anchored") || word.eq_ignore_ascii_case("smoothed") {
-                    return Err(Fault::at(token.span, format!("the modifier {word} is not supported")));
+                if let Some(extension) = Extension::from_word(word) {
+                    return self.extension(token, extension);
                 }
             }
             _ => {}
         }
         let Some(op) = self.binary_op(token) else { return Err(self.unexpected(&self.place(), "")) };
         self.next += 1;
-        if self.coded.operators.len() >= self.caps.binary_operators {
-            let message =
-                format!("too many binary operators: at most {} are allowed", self.caps.binary_operators);
-            return Err(Fault::at(token.span, message));
-        }
         self.coded.operators.push((op, token.span));
-        self.write(format_args!("{}", op.as_str()));
+        self.check_operators(token.span)?;
+        self.write(format_args!("{}", coded_operator(op)));
+        if op.is_trim() && self.is_word("bool") {
+            return Err(Fault::at(token.span, "bool modifier can only be used on comparison operators"));
+        }
         self.matching()?;
         self.fold_subqueries();
         // A sign reaches over `^` but over no other operator: -a^-b^c nests, -a * -b does not.
@@ -250,6 +265,8 @@ impl Front<'_> {
             TokenKind::LessEqual => BinaryOp::LessEqual,
             TokenKind::Greater => BinaryOp::Greater,
             TokenKind::GreaterEqual => BinaryOp::GreaterEqual,
+            TokenKind::TrimUpper => BinaryOp::TrimUpper,
+            TokenKind::TrimLower => BinaryOp::TrimLower,
             TokenKind::Word => match self.word(token).to_ascii_lowercase().as_str() {
                 "and" => BinaryOp::And,
                 "or" => BinaryOp::Or,
@@ -259,5 +276,15 @@ impl Front<'_> {
             },
             _ => return None,
         })
+    }
+}
+
+/// How the parser is told of an operator: of one it does not know, by one that binds as strongly and takes the same
+/// types; `bool` lets both sides be scalars.
+pub(in super::super) const fn coded_operator(op: BinaryOp) -> &'static str {
+    match op {
+        BinaryOp::TrimUpper => "< bool",
+        BinaryOp::TrimLower => "> bool",
+        op => op.as_str(),
     }
 }

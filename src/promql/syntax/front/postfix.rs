@@ -5,7 +5,8 @@ use crate::model::Timestamp;
 use super::super::Fault;
 use super::super::lex::{Token, TokenKind};
 use super::super::literal;
-use super::super::tree::{AtModifier, Span};
+use super::super::tree::{AtModifier, Extension, Span};
+use super::duration::EXPECTED;
 use super::{Front, Last, Window, is_number_word, number_word};
 
 impl Front<'_> {
@@ -13,16 +14,23 @@ impl Front<'_> {
     pub(super) fn window(&mut self, open: Token) -> Result<(), Fault> {
         self.check_depth(1, open.span)?;
         self.next += 1;
-        let range_ms = self.positive_duration()?;
+        let range = self.positive_duration(" in subquery or range selector", EXPECTED)?;
         let is_subquery = self.take(TokenKind::Colon).is_some();
-        let step_ms = match self.peek_kind(0) {
+        let step = match self.peek_kind(0) {
             Some(TokenKind::RightBracket) => None,
-            _ if is_subquery => Some(self.positive_duration()?),
+            _ if is_subquery => Some(self.positive_duration(
+                " in subquery selector",
+                "number, duration, step(), range(), or \"]\"",
+            )?),
             _ => None,
         };
-        let close = self.expect(TokenKind::RightBracket, " inside brackets", "\"]\"")?;
+        let (place, expected) = match is_subquery {
+            true => (" in subquery selector", "\"]\""),
+            false => (" in subquery or range", "\":\" or \"]\""),
+        };
+        let close = self.expect(TokenKind::RightBracket, place, expected)?;
         let span = Span { start: open.span.start, end: close.span.end };
-        self.coded.windows.push(Window { range_ms, step_ms, span });
+        self.coded.windows.push(Window { range, step, span });
         let place = self.coded.windows.len();
         if is_subquery {
             let subqueries = self.subqueries + 1;
@@ -34,7 +42,7 @@ impl Front<'_> {
                 return Err(Fault::at(open.span, message));
             }
             self.write(format_args!("[{place}s:]"));
-            self.operand_done(Last::Window, subqueries);
+            self.operand_done(Last::Subquery, subqueries);
             return Ok(());
         }
         match self.last {
@@ -59,18 +67,39 @@ impl Front<'_> {
             return Err(Fault::at(word.span, message));
         }
         self.next += 1;
-        let ms = self.offset_duration()?;
+        let length = self.offset_duration()?;
         // Zero counts as unset, and may be said twice (promql/parser/parse.go, addOffset).
-        if ms == 0 {
+        if length.is_zero() {
             return Ok(());
         }
         if self.last_has_offset {
             return Err(Fault::at(word.span, "offset may not be set multiple times"));
         }
         self.last_has_offset = true;
-        self.coded.offsets.push(ms);
+        self.coded.offsets.push(length);
         self.write(format_args!("offset {}s", self.coded.offsets.len()));
         Ok(())
+    }
+
+    /// `anchored` or `smoothed` after a selector or its window.
+    pub(super) fn extension(&mut self, word: Token, extension: Extension) -> Result<(), Fault> {
+        let name = extension.as_str();
+        if !self.caps.features.extended_range_selectors {
+            let message = format!("{name} modifier is experimental and not enabled (--enable-feature=promql-extended-range-selectors)");
+            return Err(Fault::at(word.span, message));
+        }
+        let message = match (self.last, self.selectors.last_mut()) {
+            (Last::Selector | Last::Window, Some(selector)) => {
+                if selector.extension.replace(extension).is_none_or(|other| other == extension) {
+                    self.next += 1;
+                    return Ok(());
+                }
+                "anchored and smoothed modifiers cannot be used together".to_owned()
+            }
+            (Last::Subquery, _) => format!("{name} modifier is not supported for subqueries"),
+            _ => format!("{name} modifier not implemented"),
+        };
+        Err(Fault::at(word.span, message))
     }
 
     pub(super) fn at(&mut self, at: Token) -> Result<(), Fault> {
@@ -163,6 +192,11 @@ impl Front<'_> {
         while self.peek_kind(1) == Some(TokenKind::LeftParen) {
             let names = ["fill", "fill_left", "fill_right"];
             let Some(name) = names.into_iter().find(|name| self.is_word(name)) else { break };
+            if !self.caps.features.fill_modifiers {
+                let span = self.peek().map(|token| token.span).unwrap_or_default();
+                let message = "binop fill modifiers are experimental and not enabled (--enable-feature=promql-binop-fill-modifiers)";
+                return Err(Fault::at(span, message));
+            }
             if seen.contains(&name) || seen.contains(&"fill") || (name == "fill" && !seen.is_empty()) {
                 return Err(self.unexpected("", ""));
             }
@@ -176,7 +210,7 @@ impl Front<'_> {
         Ok(())
     }
 
-    fn is_word(&self, word: &str) -> bool {
+    pub(super) fn is_word(&self, word: &str) -> bool {
         let token = self.peek().filter(|token| token.kind == TokenKind::Word);
         token.is_some_and(|token| self.word(token).eq_ignore_ascii_case(word))
     }

@@ -4,14 +4,15 @@ use crate::model::{METRIC_NAME, MatchOp, Matcher, Pattern, PatternError};
 
 use super::super::lex::{Token, TokenKind, lex_within};
 use super::super::literal;
-use super::super::tree::Span;
+use super::super::tree::{Extension, Span};
 use super::super::{Caps, Fault};
-use super::{Front, Last, OpenKind, is_reserved};
+use super::{Front, Last, OpenKind, Selected, is_reserved};
 
 /// A selector before its expressions are compiled.
 pub(super) struct Raw {
     matchers: Vec<RawMatcher>,
     span: Span,
+    pub(super) extension: Option<Extension>,
     /// `info`'s second argument may match everything.
     may_be_empty: bool,
 }
@@ -44,7 +45,7 @@ pub(in super::super) fn selector_alone(
         return Err(front.unexpected(" after series selector", "end of input"));
     }
     front.compile_selectors()?;
-    Ok(front.coded.selectors.pop().map(|(matchers, _)| matchers).unwrap_or_default())
+    Ok(front.coded.selectors.pop().map(|selected| selected.matchers).unwrap_or_default())
 }
 
 /// Reads `label op value`, the quotes around the value being optional.
@@ -128,7 +129,8 @@ impl Front<'_> {
             let message = format!("too many series selectors: at most {} are allowed", self.caps.selectors);
             return Err(Fault::at(first, message));
         }
-        let mut raw = Raw { matchers: Vec::new(), span: first, may_be_empty: self.is_info_selector() };
+        let may_be_empty = self.is_info_selector();
+        let mut raw = Raw { matchers: Vec::new(), span: first, extension: None, may_be_empty };
         let mut metric = name.map(|token| self.word(token).to_owned());
         if self.peek_kind(0) == Some(TokenKind::LeftBrace) {
             self.braces(&mut raw, &mut metric)?;
@@ -238,7 +240,8 @@ impl Front<'_> {
                 ));
             }
             name_first(&mut matchers);
-            self.coded.selectors.push((matchers, raw.span));
+            let (extension, span) = (raw.extension, raw.span);
+            self.coded.selectors.push(Selected { matchers, extension, span });
         }
         Ok(())
     }

@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 
 use super::super::tree::{
-    Aggregate, AggregateOp, AtModifier, Binary, BinaryOp, Call, Cardinality, Expr, Grouping, Matching,
-    MatrixSelector, Span, Subquery, VectorSelector,
+    Aggregate, AggregateOp, AtModifier, Binary, BinaryOp, Call, Cardinality, Expr, Extension, Formula,
+    Grouping, Length, LengthOp, Matching, MatrixSelector, Span, Subquery, Term, VectorSelector,
 };
-use super::super::{Caps, lex, parse, parse_matcher, parse_selector};
-use super::shape;
+use super::super::{lex, parse, parse_matcher, parse_selector};
+use super::{everything, shape};
 use crate::model::{METRIC_NAME, MatchOp, Matcher, Timestamp};
 
 fn label() -> impl Strategy<Value = String> {
@@ -40,8 +40,38 @@ fn matcher() -> impl Strategy<Value = Matcher> {
     ]
 }
 
-fn offset() -> impl Strategy<Value = i64> {
-    prop_oneof![Just(0), -100_000_000_000..100_000_000_000_i64, Just(86_400_000), Just(1)]
+fn offset() -> BoxedStrategy<Length> {
+    let literal = prop_oneof![Just(0), -100_000_000_000..100_000_000_000_i64, Just(86_400_000), Just(1)];
+    prop_oneof![4 => literal.prop_map(Length::Fixed), 1 => computed()].boxed()
+}
+
+fn computed() -> BoxedStrategy<Length> {
+    let leaf = prop_oneof![
+        prop::sample::select(vec![1.0, 0.5, 300.0, -7.0, 1e9]).prop_map(Formula::Number),
+        Just(Formula::Step),
+        Just(Formula::Range),
+    ];
+    let term = |formula| Term { formula, span: Span::default() };
+    let formula = leaf.prop_recursive(3, 8, 2, move |inner| {
+        let op = prop::sample::select(vec![
+            LengthOp::Add,
+            LengthOp::Sub,
+            LengthOp::Mul,
+            LengthOp::Div,
+            LengthOp::Mod,
+            LengthOp::Pow,
+            LengthOp::MinOf,
+            LengthOp::MaxOf,
+        ]);
+        prop_oneof![
+            inner.clone().prop_map(move |operand| match operand {
+                Formula::Number(value) => Formula::Number(-value),
+                operand => Formula::Negate(Box::new(term(operand))),
+            }),
+            (op, inner.clone(), inner).prop_map(move |(op, a, b)| Formula::Of(op, Box::new((term(a), term(b))))),
+        ]
+    });
+    formula.prop_map(move |formula| Length::Computed(Box::new(term(formula)))).boxed()
 }
 
 fn at() -> impl Strategy<Value = Option<AtModifier>> {
@@ -50,7 +80,7 @@ fn at() -> impl Strategy<Value = Option<AtModifier>> {
     prop_oneof![3 => Just(None), 1 => Just(Some(AtModifier::Start)), 1 => Just(Some(AtModifier::End)), 1 => time]
 }
 
-fn selector() -> impl Strategy<Value = VectorSelector> {
+fn selector() -> BoxedStrategy<VectorSelector> {
     let name = prop_oneof![
         "[a-z_:][a-z0-9_:]{0,4}",
         "\\PC{1,4}",
@@ -68,12 +98,14 @@ fn selector() -> impl Strategy<Value = VectorSelector> {
         ])
         .prop_map(str::to_owned),
     ];
-    (name, prop::collection::vec(matcher(), 0..3), offset(), at()).prop_map(
-        |(name, mut matchers, offset_ms, at)| {
+    let extension = prop::sample::select(vec![None, None, Some(Extension::Anchored), Some(Extension::Smoothed)]);
+    (name, prop::collection::vec(matcher(), 0..3), offset(), at(), extension).prop_map(
+        |(name, mut matchers, offset, at, extension)| {
             matchers.insert(0, Matcher::equal(METRIC_NAME, &name));
-            VectorSelector { matchers, offset_ms, at, span: Span::default() }
+            VectorSelector { matchers, offset, at, extension, span: Span::default() }
         },
     )
+    .boxed()
 }
 
 fn number() -> impl Strategy<Value = f64> {
@@ -93,8 +125,9 @@ fn number() -> impl Strategy<Value = f64> {
     prop_oneof![prop::sample::select(odd), prop::num::f64::NORMAL]
 }
 
-fn positive_ms() -> impl Strategy<Value = i64> {
-    prop_oneof![1..100_000_000_000_i64, Just(300_000), Just(31_536_000_000)]
+fn window() -> BoxedStrategy<Length> {
+    let literal = prop_oneof![1..100_000_000_000_i64, Just(300_000), Just(31_536_000_000)];
+    prop_oneof![4 => literal.prop_map(Length::Fixed), 1 => computed()].boxed()
 }
 
 fn scalar() -> impl Strategy<Value = Expr> {
@@ -174,6 +207,8 @@ fn vector() -> impl Strategy<Value = Expr> {
         BinaryOp::Equal,
         BinaryOp::NotEqual,
         BinaryOp::GreaterEqual,
+        BinaryOp::TrimUpper,
+        BinaryOp::TrimLower,
         BinaryOp::And,
         BinaryOp::Or,
         BinaryOp::Unless,
@@ -181,19 +216,19 @@ fn vector() -> impl Strategy<Value = Expr> {
     selector().prop_map(Expr::Vector).prop_recursive(4, 24, 3, move |inner| {
         let between = (prop::sample::select(ops.clone()), any::<bool>())
             .prop_flat_map(|(op, bool)| (Just((op, bool)), matching(op)));
-        let subquery = (inner.clone(), positive_ms(), prop::option::of(positive_ms()), offset(), at())
-            .prop_map(|(expr, range_ms, step_ms, offset_ms, at)| {
+        let subquery = (inner.clone(), window(), prop::option::of(window()), offset(), at())
+            .prop_map(|(expr, range, step, offset, at)| {
                 Expr::Subquery(Box::new(Subquery {
                     expr,
-                    range_ms,
-                    step_ms,
-                    offset_ms,
+                    range,
+                    step,
+                    offset,
                     at,
                     span: Span::default(),
                 }))
             });
-        let window = (selector(), positive_ms())
-            .prop_map(|(selector, range_ms)| Expr::Matrix(MatrixSelector { selector, range_ms }));
+        let windowed = (selector(), window())
+            .prop_map(|(selector, range)| Expr::Matrix(Box::new(MatrixSelector { selector, range })));
         let aggregate = (
             prop::sample::select(AggregateOp::ALL.to_vec()),
             scalar(),
@@ -212,7 +247,7 @@ fn vector() -> impl Strategy<Value = Expr> {
             )),
             (scalar(), inner.clone()).prop_map(|(lhs, rhs)| binary(lhs, BinaryOp::Pow, rhs, false, None)),
             (inner.clone(), scalar()).prop_map(|(lhs, rhs)| binary(lhs, BinaryOp::Mul, rhs, false, None)),
-            prop_oneof![subquery, window].prop_map(|matrix| call("rate", vec![matrix])),
+            prop_oneof![subquery, windowed].prop_map(|matrix| call("rate", vec![matrix])),
             (inner, "\\PC{0,4}").prop_map(|(vector, text)| call(
                 "label_join",
                 vec![vector, Expr::Text(text.clone()), Expr::Text(text.clone()), Expr::Text(text)]
@@ -234,7 +269,7 @@ fn vector() -> impl Strategy<Value = Expr> {
 }
 
 fn check_never_panics(text: &str) {
-    let caps = Caps::default();
+    let caps = everything();
     if let Ok(parsed) = parse(text, &caps) {
         let printed = parsed.expr.to_string();
         let again =
@@ -266,7 +301,7 @@ proptest! {
     fn any_row_of_tokens_is_an_expression_or_an_error(
         pieces in prop::collection::vec(prop::sample::select(vec![
             "up", "a", "sum", "rate", "by", "on", "or", "and", "offset", "bool", "inf", "nan", "start", "end", "step", "ignoring",
-            "group_left", "fill", "min_of", "info", "1", "5m", "0x1F", "1e300", "1e1000", ".5", "'x'", "\"\\xff\"", "`\\`", "(", ")",
+            "group_left", "fill", "min_of", "info", "anchored", "smoothed", "range", "max_of", "</", ">/", "1", "5m", "0x1F", "1e300", "1e1000", ".5", "'x'", "\"\\xff\"", "`\\`", "(", ")",
             "()", "{", "}", "{}", "[", "]", "[5m]", "[1h:]", "[5m:1m]", ":", ",", "=", "=~", "!=", "!~", "==", "<", ">=", "+", "-", "*",
             "/", "%", "^", "@", "#\n", "é", "\"[\"", "a=~\"x.y\"", "time()", "(a)", "(1)",
         ]), 0..14),
@@ -283,7 +318,7 @@ fn a_printed_tree_parses_to_itself() {
     let law = || {
         proptest!(|(tree in prop_oneof![3 => vector(), 1 => scalar()])| {
             let printed = tree.to_string();
-            match parse(&printed, &Caps::default()) {
+            match parse(&printed, &everything()) {
                 Ok(parsed) => {
                     prop_assert_eq!(shape(&parsed.expr), shape(&tree), "{}", &printed);
                     prop_assert_eq!(parsed.expr.to_string(), printed);

@@ -1,10 +1,11 @@
 //! What is no PromQL, in which words and where.
 
 use super::super::{Caps, parse, parse_matcher, parse_selector};
+use super::everything;
 use crate::model::MatchOp;
 
 fn refusal(text: &str) -> String {
-    match parse(text, &Caps::default()) {
+    match parse(text, &everything()) {
         Ok(parsed) => panic!("{text:?} was accepted as {}", parsed.expr),
         Err(error) => error.to_string(),
     }
@@ -26,9 +27,12 @@ fn errors_say_where_and_why() {
         ("up{a=b}", "1:6: parse error: unexpected identifier \"b\" in label matching, expected string"),
         ("up{,}", "1:4: parse error: unexpected \",\" in label matching"),
         ("up{a=\"b\" c=\"d\"}", "1:10: parse error: unexpected identifier \"c\" in label matching"),
-        ("up[", "1:4: parse error: unexpected end of input in duration expression, expected duration"),
-        ("up[]", "1:4: parse error: unexpected \"]\" in duration expression, expected duration"),
-        ("up[5m", "1:6: parse error: unexpected end of input inside brackets"),
+        (
+            "up[",
+            "1:4: parse error: unexpected end of input in subquery or range selector, expected number, duration, step(), or range()",
+        ),
+        ("up[]", "1:4: parse error: unexpected \"]\" in subquery or range selector, expected number"),
+        ("up[5m", "1:6: parse error: unexpected end of input in subquery or range, expected \":\" or \"]\""),
         ("up[5]m", "1:6: parse error: unexpected identifier \"m\""),
         ("up[5x]", "1:4: parse error: bad number or duration syntax: \"5x\""),
         ("\"abc", "1:1: parse error: unterminated quoted string"),
@@ -39,7 +43,7 @@ fn errors_say_where_and_why() {
         ("sum(up,)", "1:8: parse error: trailing commas not allowed in function call args"),
         ("on + 1", "1:1: parse error: unexpected <on>"),
         ("a + group_left(x) b", "1:5: parse error: unexpected <group_left>"),
-        ("1 + unknown(up)", "1:5: parse error: unknown function with name 'unknown'"),
+        ("1 + unknown(up)", "1:5: parse error: unknown function with name \"unknown\""),
         (
             "1 + rate(up)",
             "1:5: parse error: expected type range vector in call to function 'rate', got instant vector",
@@ -226,9 +230,14 @@ fn wrong_selectors_literals_and_modifiers_are_refused() {
         "\"\\",
         "\"abc\\\"",
         "label_replace(up, \"a\")",
-        "a </ b",
-        "up[5m] anchored",
-        "up[step()]",
+        "a </ bool b",
+        "1 anchored",
+        "(up) smoothed",
+        "up[5m:1m] anchored",
+        "up anchored smoothed",
+        "up[step(1)]",
+        "up[step]",
+        "up[min_of(1)]",
         "@ 5",
         "offset 5m up",
         "}",
@@ -331,5 +340,64 @@ fn messages_are_short_however_long_the_token() {
     ] {
         let error = parse(&text, &Caps::default()).expect_err("no expression");
         assert!(error.message.len() <= 404, "{} bytes", error.message.len());
+    }
+}
+
+#[test]
+fn what_is_switched_off_is_refused_and_names_its_switch() {
+    let cases = [
+        (
+            "info(up)",
+            "1:1: parse error: function \"info\" is not enabled (--enable-feature=promql-experimental-functions)",
+        ),
+        (
+            "1 + step()",
+            "1:5: parse error: function \"step\" is not enabled (--enable-feature=promql-experimental-functions)",
+        ),
+        (
+            "limitk(1, up)",
+            "1:1: parse error: limitk() is experimental and must be enabled with --enable-feature=promql-experimental-functions",
+        ),
+        (
+            "rate(up[5m] anchored)",
+            "1:13: parse error: anchored modifier is experimental and not enabled (--enable-feature=promql-extended-range-selectors)",
+        ),
+        (
+            "up smoothed",
+            "1:4: parse error: smoothed modifier is experimental and not enabled (--enable-feature=promql-extended-range-selectors)",
+        ),
+        (
+            "a + fill(0) b",
+            "1:5: parse error: binop fill modifiers are experimental and not enabled (--enable-feature=promql-binop-fill-modifiers)",
+        ),
+    ];
+    for (text, expected) in cases {
+        let error = parse(text, &Caps::default()).expect_err(text);
+        assert_eq!(error.to_string(), expected, "{text:?}");
+        assert!(parse(text, &everything()).is_ok(), "{text:?}");
+    }
+    // Names and arithmetic on durations have no switch.
+    for text in
+        ["info", "anchored + smoothed", "fill + limitk", "up[step() * 2]", "up offset -min_of(1m, range())"]
+    {
+        assert!(parse(text, &Caps::default()).is_ok(), "{text:?}");
+    }
+}
+
+#[test]
+fn operators_of_durations_count_and_their_nesting_is_bounded() {
+    let chain = |n: usize| format!("up[{}]", vec!["step()"; n].join(" + "));
+    assert!(parse(&chain(257), &everything()).is_ok());
+    let error = parse(&chain(258), &everything()).expect_err("one too many");
+    assert!(error.message.contains("too many binary operators"), "{error}");
+    for text in [
+        format!("up[{}1{}]", "(".repeat(100), ")".repeat(100)),
+        format!("up[{}1]", "-".repeat(10_000)),
+        format!("up[{}1]", "1^".repeat(30_000)),
+        format!("up offset {}step(){}", "min_of(1, ".repeat(3_000), ")".repeat(3_000)),
+    ] {
+        let error = parse(&text, &everything()).expect_err("too deep or too many");
+        let capped = ["too many", "too deeply"].iter().any(|cap| error.message.contains(cap));
+        assert!(capped, "{error}");
     }
 }
