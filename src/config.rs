@@ -107,6 +107,10 @@ pub struct Settings {
     pub query_max_samples: u64,
     /// Queries running at once.
     pub query_concurrency: Option<usize>,
+    /// Bytes of values that all queries hold together.
+    pub query_memory_bytes: u64,
+    /// Bytes of answers that are kept to be used again.
+    pub query_cache_bytes: u64,
     /// Whether a damaged log is written anew without what cannot be read.
     pub accept_loss: bool,
     /// Who may read `/metrics` from elsewhere than loopback.
@@ -353,6 +357,12 @@ struct Flags {
     /// Queries running at once [default: twice the cores, at least 2]
     #[arg(long, env = "PROMLET_QUERY_CONCURRENCY", value_name = "N")]
     query_concurrency: Option<usize>,
+    /// Bytes of values that all queries hold together; one organisation's at most half of them
+    #[arg(long, env = "PROMLET_QUERY_MEMORY_BYTES", value_name = "N", default_value = "1073741824")]
+    query_memory_bytes: u64,
+    /// Bytes of answers to range queries that are kept to be used again; 0 keeps none
+    #[arg(long, env = "PROMLET_QUERY_CACHE_BYTES", value_name = "N", default_value = "67108864")]
+    query_cache_bytes: u64,
     /// `off` hides the API document
     #[arg(long, env = "PROMLET_DOCS", value_name = "on|off", default_value = "on", value_parser = on_off)]
     docs: bool,
@@ -549,6 +559,8 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         query_timeout: flags.query_timeout,
         query_max_samples: flags.query_max_samples,
         query_concurrency: flags.query_concurrency,
+        query_memory_bytes: flags.query_memory_bytes,
+        query_cache_bytes: flags.query_cache_bytes,
         accept_loss: flags.accept_loss,
         metrics_token: secret("PROMLET_METRICS_TOKEN")?,
         docs: flags.docs,

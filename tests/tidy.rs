@@ -68,6 +68,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("tower_http", &["api"]),
     ("cookie", &["api"]),
     ("form_urlencoded", &["api"]),
+    ("flate2", &["api"]),
     ("lettre", &["outbound"]),
     ("clap", &["config"]),
     ("tokio", &["api", "outbound", "server"]),

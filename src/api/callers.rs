@@ -18,6 +18,7 @@ use data_encoding::BASE64;
 
 use super::cookies::{self, Cookies};
 use super::cors::AllowedOrigins;
+use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, TrustedProxies};
 use super::lanes::{Lane, Lanes};
@@ -57,6 +58,7 @@ struct Identified {
     /// An address for whom to charge and to write into lists.
     client: Client,
     local: bool,
+    coding: Coding,
     charge: OnceLock<Charge>,
 }
 
@@ -105,6 +107,10 @@ pub struct Entered {
     pub grant: Grant,
     /// What the organisation lets one question cost.
     pub quota: Quota,
+    /// A user's or a key's id, for the list of questions under way.
+    pub asker: Box<str>,
+    /// How the answer may be coded.
+    pub coding: Coding,
 }
 
 /// An organisation's own limits of one question (API.md C3). The default leaves both to the server.
@@ -203,10 +209,18 @@ impl Reader {
     /// `embed_restricted` where the token does not grant the endpoint.
     pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<Entered> {
         let quota = |org| Quota::of(&self.0.callers.identity.org_settings(org));
-        let whole = |org| Entered { access: Access::whole(org), grant: Grant::default(), quota: quota(org) };
+        let coding = self.0.coding;
+        let whole = |org, asker: String| Entered {
+            access: Access::whole(org),
+            grant: Grant::default(),
+            quota: quota(org),
+            asker: asker.into(),
+            coding,
+        };
         match self.0.who()? {
             Who::Session { session, .. } => {
-                self.0.membership(session.user, slug, Role::Viewer).map(|member| whole(member.org.id))
+                let member = self.0.membership(session.user, slug, Role::Viewer)?;
+                Ok(whole(member.org.id, session.user.to_string()))
             }
             // The token was verified for the slug in the path; a handler cannot enter another one with it.
             Who::Token { slug: verified, .. } if verified != slug => Err(org_mismatch()),
@@ -222,8 +236,10 @@ impl Reader {
                     min_step_ms: grant.min_step_s.map(ms),
                 },
                 quota: quota(grant.org),
+                asker: grant.key.to_string().into(),
+                coding,
             }),
-            Who::Key(key) => key_enters(key, slug).map(whole),
+            Who::Key(key) => key_enters(key, slug).map(|org| whole(org, key.id.to_string())),
         }
     }
 }
@@ -604,7 +620,8 @@ impl Callers {
             self.cookie(&parts.headers, now).await
         };
         let local = host::is_local(peer, &parts.headers);
-        Identified { callers: self.clone(), who, sent_jwt, client, local, charge: OnceLock::new() }
+        let coding = Coding::of(&parts.headers);
+        Identified { callers: self.clone(), who, sent_jwt, client, local, coding, charge: OnceLock::new() }
     }
 
     fn key(&self, secret: &str, id: Option<&str>, now: Timestamp) -> ApiResult<Who> {

@@ -1,8 +1,9 @@
-//! The one bridge from async to the synchronous core: four bounded sets of our own threads with bounded queues.
+//! The one bridge from async to the synchronous core: five bounded sets of our own threads with bounded queues.
 //!
 //! A full queue, or a wait that lasts too long, is 503 `busy` with `Retry-After`, never a longer queue. A caller that
 //! goes away while its work still waits takes the work along. On the query lane one organisation never holds more than
-//! half of the threads (API.md C5), so a flood of one leaves room for the others.
+//! half of the threads (API.md C5), and in a full queue the last work of the organisation that has most there makes room for
+//! one that has less: a flood of one leaves room for the others.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +24,8 @@ pub enum Lane {
     Ingest,
     /// Parsing and evaluating, charged to an organisation.
     Query(OrgId),
+    /// Writing and coding the next piece of a large answer, charged to an organisation.
+    Answer(OrgId),
     /// Password hashes.
     Password,
     /// Account changes that end in a disk sync: the rest of sign-in, sessions, keys. Apart from hashing, so that a flood
@@ -50,6 +53,8 @@ pub struct LanesOptions {
     pub ingest: LaneOptions,
     /// [`Lane::Query`].
     pub query: LaneOptions,
+    /// [`Lane::Answer`].
+    pub answer: LaneOptions,
     /// [`Lane::Password`].
     pub password: LaneOptions,
     /// [`Lane::Account`].
@@ -70,6 +75,8 @@ impl LanesOptions {
             // One of these sleeps in disk syncs; meanwhile the others read what becomes the next group.
             ingest: lane(cores.saturating_add(1).max(2), 64, 2_000),
             query: LaneOptions { threads_per_org: (queries / 2).max(1), ..lane(queries, 32, 1_000) },
+            // Each connection has one piece of a millisecond here at most: the queue holds all connections there are.
+            answer: LaneOptions { threads_per_org: cores.div_ceil(2), ..lane(cores.max(2), 1_024, 60_000) },
             password: lane(cores.clamp(1, 4), 32, 2_000),
             // These threads sleep in disk syncs, which the committer groups: more of them make larger groups.
             account: lane(8, 256, 10_000),
@@ -82,11 +89,12 @@ impl LanesOptions {
     }
 }
 
-/// The four lanes. Cheap to clone; the threads end when the last clone is gone.
+/// The five lanes. Cheap to clone; the threads end when the last clone is gone.
 #[derive(Clone, Debug)]
 pub struct Lanes {
     ingest: Arc<Pool>,
     query: Arc<Pool>,
+    answer: Arc<Pool>,
     password: Arc<Pool>,
     account: Arc<Pool>,
 }
@@ -100,6 +108,7 @@ impl Lanes {
         Ok(Lanes {
             ingest: Arc::new(Pool::start("ingest", options.ingest)?),
             query: Arc::new(Pool::start("query", options.query)?),
+            answer: Arc::new(Pool::start("answer", options.answer)?),
             password: Arc::new(Pool::start("password", options.password)?),
             account: Arc::new(Pool::start("account", options.account)?),
         })
@@ -118,6 +127,7 @@ impl Lanes {
         let (pool, org) = match lane {
             Lane::Ingest => (&self.ingest, None),
             Lane::Query(org) => (&self.query, Some(org)),
+            Lane::Answer(org) => (&self.answer, Some(org)),
             Lane::Password => (&self.password, None),
             Lane::Account => (&self.account, None),
         };
@@ -139,8 +149,8 @@ impl Lanes {
     }
 
     /// What the lanes hold now, for `/metrics`: name, running, waiting, refused so far.
-    pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 4] {
-        [&self.ingest, &self.query, &self.password, &self.account].map(|pool| pool.gauges())
+    pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 5] {
+        [&self.ingest, &self.query, &self.answer, &self.password, &self.account].map(|pool| pool.gauges())
     }
 }
 
@@ -219,6 +229,22 @@ struct State {
     /// Threads that sleep: waking one is a call into the kernel, made only where there is one.
     idle: usize,
     closed: bool,
+}
+
+impl State {
+    /// Takes the last waiting work of the organisation that has the most of it, if `org` would still have less with one
+    /// more. The caller drops it without the lock.
+    fn make_room_for(&mut self, org: Option<OrgId>) -> Option<Job> {
+        let waiting = |org: Option<OrgId>| self.queue.iter().filter(|job| job.org == org).count();
+        // What is nobody's own is never put back for another.
+        let most =
+            self.queue.iter().map(|job| job.org).filter(Option::is_some).max_by_key(|org| waiting(*org))?;
+        if org.is_none() || waiting(most) <= waiting(org) + 1 {
+            return None;
+        }
+        let last = self.queue.iter().rposition(|job| job.org == most)?;
+        self.queue.remove(last)
+    }
 }
 
 impl Shared {
@@ -310,18 +336,22 @@ impl Pool {
                 }
             }),
         };
-        let wake = {
+        let (wake, put_back) = {
             let mut shared = self.shared.lock();
             if shared.closed {
                 return Err(ApiError::shutting_down());
             }
-            if shared.queue.len() >= self.options.queue {
+            let full = shared.queue.len() >= self.options.queue;
+            let put_back = if full { shared.make_room_for(org) } else { None };
+            if full && put_back.is_none() {
                 drop(shared);
                 return Err(self.refuse());
             }
             shared.queue.push_back(job);
-            shared.idle > 0
+            (shared.idle > 0, put_back)
         };
+        // Its caller learns it from the channel that ends with it.
+        drop(put_back);
         if wake {
             self.shared.wake.notify_one();
         }
@@ -339,7 +369,9 @@ impl Pool {
         };
         outcome.map_err(|_dropped| match place.state.load(Ordering::SeqCst) {
             STARTED => ApiError::internal(format!("work on the {} lane ended without an answer", self.name)),
-            _ => ApiError::shutting_down(),
+            _ if self.shared.lock().closed => ApiError::shutting_down(),
+            // It made room for another.
+            _ => self.refuse(),
         })
     }
 
@@ -509,5 +541,36 @@ mod tests {
             let _ = release.send(1);
             done.await.expect("no panic").expect("done");
         }
+    }
+
+    #[tokio::test]
+    async fn in_a_full_queue_who_has_most_makes_room_for_who_has_less() {
+        let other = OrgId(2);
+        let lanes = lanes(LaneOptions { threads: 1, queue: 3, wait: PATIENT, threads_per_org: 1 });
+        let ask = |org, work: Box<dyn FnOnce() -> u32 + Send>| {
+            let lanes = lanes.clone();
+            tokio::spawn(async move { lanes.run(Lane::Query(org), work).await })
+        };
+        let (release, work) = held();
+        let running = ask(ORG, Box::new(work));
+        until(&lanes, 1, 0).await;
+        let mut flood = Vec::new();
+        for n in 0..3 {
+            flood.push(ask(ORG, Box::new(move || n)));
+            until(&lanes, 1, flood.len()).await;
+        }
+        let theirs = ask(other, Box::new(|| 7));
+        let put_back = flood.pop().expect("three").await.expect("no panic");
+        assert_eq!(put_back.expect_err("the last of the flood").code(), Code::Busy);
+        // One more of theirs would be as many as the flood still has: now it is full for both.
+        for org in [ORG, other] {
+            assert_eq!(lanes.run(Lane::Query(org), || 8).await.expect_err("full").code(), Code::Busy);
+        }
+        release.send(1).expect("still running");
+        assert_eq!(theirs.await.expect("no panic").expect("answered"), 7);
+        for asked in flood.into_iter().chain([running]) {
+            asked.await.expect("no panic").expect("answered");
+        }
+        assert_eq!(lanes.gauges()[1].3, 3);
     }
 }

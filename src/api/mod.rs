@@ -11,6 +11,7 @@ mod cookies;
 mod cors;
 mod csrf;
 pub mod edge;
+pub mod encoding;
 pub mod error;
 pub mod health;
 pub mod host;
@@ -58,6 +59,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
 use crate::outbound::MailQueue;
+use crate::promql::{MemoryPool, RangeCache};
 use crate::tsdb::Tsdb;
 
 /// The rooms behind the edge.
@@ -160,6 +162,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::query::active::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::delete_series::routes().with(deps.delete(rooms)).below("/api/v1"))
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
@@ -214,6 +217,9 @@ impl Deps {
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             options: Arc::new(options.read.clone()),
+            active: Arc::default(),
+            memory: MemoryPool::new(options.read.memory_bytes_max),
+            cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
         };
         let write = WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -254,6 +260,8 @@ impl Deps {
             counters: Arc::clone(&rooms.counters),
             lanes: rooms.lanes.clone(),
             limits: Arc::clone(&self.limits),
+            memory: Arc::clone(&self.read.memory),
+            cache: Arc::clone(&self.read.cache),
             slugs: Slugs(Arc::clone(&rooms.identity)),
             uptime: self.uptime,
         }

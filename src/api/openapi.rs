@@ -48,7 +48,7 @@ pub fn describe(rows: &[RouteDoc]) -> Value {
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "paths": paths,
-        "components": { "securitySchemes": security_schemes(), "schemas": schemas() },
+        "components": { "securitySchemes": security_schemes(), "schemas": merged(schemas(), cost_schemas()) },
     })
 }
 
@@ -120,7 +120,7 @@ fn tag(path: &str) -> &'static str {
         _ if below("/auth/") => "Authentication",
         _ if path.ends_with("/write") => "Ingestion",
         _ if below("/prometheus") => "Prometheus",
-        _ if below("{slug}/query") || below("{slug}/metrics") || below("{slug}/labels") => {
+        _ if below("{slug}/quer") || below("{slug}/metrics") || below("{slug}/labels") => {
             "Discover and query"
         }
         _ if below("/orgs") => "Organisations",
@@ -173,12 +173,56 @@ fn responses(row: &RouteDoc) -> Value {
     json!({ status: good, "default": refused })
 }
 
+fn merged(mut all: Value, more: Value) -> Value {
+    if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
+        all.extend(more);
+    }
+    all
+}
+
+/// What queries cost, and those that run.
+fn cost_schemas() -> Value {
+    let (text, status) = (json!({ "type": "string" }), json!({ "const": "success" }));
+    let texts = json!({ "type": "array", "items": text });
+    let cost = object(
+        json!({ "series": { "type": "integer" }, "samples": { "type": "integer" }, "memory_bytes": { "type": "integer" } }),
+        &["series", "samples", "memory_bytes"],
+    );
+    json!({
+        "PlanNode": object(
+            json!({
+                "node": text, "estimated": cost.clone(),
+                "actual": object(json!({ "series": { "type": "integer" }, "samples": { "type": "integer" }, "elapsed_ms": { "type": "number" } }), &[]),
+                "inputs": { "type": "array", "items": { "$ref": "#/components/schemas/PlanNode" } },
+            }),
+            &["node", "estimated", "inputs"],
+        ),
+        "Estimate": object(json!({ "status": status, "data": cost, "warnings": texts }), &["status", "data", "warnings"]),
+        "Queries": object(
+            json!({ "status": status, "data": { "type": "array", "description": "In order of arrival", "items": object(
+                json!({
+                    "id": text, "query": text, "user": text, "started_at": text, "elapsed_ms": { "type": "number" },
+                    "samples": { "type": "integer" }, "memory_bytes": { "type": "integer" },
+                    "progress": { "type": "number", "minimum": 0, "maximum": 1 },
+                }),
+                &["id", "query", "user", "started_at", "elapsed_ms", "samples", "memory_bytes", "progress"],
+            ) } }),
+            &["status", "data"],
+        )
+    })
+}
+
+fn object(properties: Value, required: &[&str]) -> Value {
+    let mut object = json!({ "type": "object", "required": required });
+    object["properties"] = properties;
+    object
+}
+
 fn schemas() -> Value {
     let text = json!({ "type": "string" });
     let texts = json!({ "type": "array", "items": { "type": "string" } });
     let point = json!({ "type": "array", "prefixItems": [{ "type": "number" }, { "type": "string" }], "minItems": 2, "maxItems": 2 });
     let labels = json!({ "type": "object", "additionalProperties": { "type": "string" } });
-    let object = |properties: Value, required: &[&str]| json!({ "type": "object", "properties": properties, "required": required });
     let status = json!({ "const": "success" });
     let data = object(
         json!({
@@ -213,6 +257,7 @@ fn schemas() -> Value {
             json!({
                 "status": status, "data": { "$ref": "#/components/schemas/Result" }, "warnings": texts, "infos": texts,
                 "query": { "type": "object", "description": "The PromQL that was evaluated, and when" },
+                "explain": { "$ref": "#/components/schemas/PlanNode" },
                 "stats": object(json!({ "series": { "type": "integer" }, "samples": { "type": "integer" }, "elapsed_ms": { "type": "number" } }), &[]),
             }),
             &["status", "data", "query", "stats", "warnings"],

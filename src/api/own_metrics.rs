@@ -17,6 +17,7 @@ use super::limits::Limits;
 use crate::clock::Stopwatch;
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
+use crate::promql::{MemoryPool, RangeCache};
 use crate::tsdb::{OrgStats, Stats, Tsdb, Writes};
 
 /// Counters of the edge.
@@ -96,6 +97,10 @@ pub struct OwnMetrics {
     pub lanes: Lanes,
     /// The edge's limits.
     pub limits: Arc<Limits>,
+    /// What queries hold together.
+    pub memory: Arc<MemoryPool>,
+    /// Answers that may be used again.
+    pub cache: Arc<RangeCache>,
     /// What organisations are called.
     pub slugs: Slugs,
     /// Since the start of the process.
@@ -202,6 +207,7 @@ impl OwnMetrics {
         ];
         all.extend(self.counters.read());
         all.extend(self.edge());
+        all.extend(self.questions());
         all.extend(self.store());
         all
     }
@@ -234,6 +240,45 @@ impl OwnMetrics {
                 |lane| count(lane.3),
             ),
             entries,
+        ]
+    }
+
+    fn questions(&self) -> Vec<Family> {
+        let memory = self.memory.usage();
+        let cache = self.cache.usage();
+        let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
+        let mut found = Family::new(
+            "promlet_query_cache_requests_total",
+            MetricKind::Counter,
+            "Range queries by what was kept of their answer: all, a part, nothing.",
+        );
+        for (result, times) in [("hit", cache.hits), ("extended", cache.extended), ("miss", cache.misses)] {
+            found.row(vec![("result", result.to_owned())], count(times));
+        }
+        vec![
+            found,
+            gauge("promlet_query_cache_bytes", "Bytes of answers that are kept.", cache.bytes),
+            gauge("promlet_query_cache_entries", "Answers that are kept.", cache.entries as u64),
+            single(
+                "promlet_query_cache_evicted_total",
+                MetricKind::Counter,
+                "Kept answers that made room for others.",
+                count(cache.evicted),
+            ),
+            gauge("promlet_query_memory_bytes", "Bytes that queries hold together.", memory.bytes),
+            gauge("promlet_query_memory_limit_bytes", "Bytes that they may hold.", memory.bytes_max),
+            single(
+                "promlet_query_memory_waiting",
+                MetricKind::Gauge,
+                "Queries that wait for memory.",
+                size(memory.waiting),
+            ),
+            single(
+                "promlet_query_memory_refused_total",
+                MetricKind::Counter,
+                "Queries refused because others held the memory.",
+                count(memory.refused),
+            ),
         ]
     }
 
@@ -283,7 +328,17 @@ impl OwnMetrics {
             counter("promlet_samples_refused_total", "Samples refused.", stats.refused_total),
             gauge("promlet_disk_free_bytes", "Bytes free on the disk.", stats.disk_free_bytes),
             gauge("promlet_wal_files", "Files of the log.", stats.wal_files),
+            gauge(
+                "promlet_wal_trimmed_files",
+                "Log files that are needed no more and could not be removed yet.",
+                stats.wal_trimmed_files,
+            ),
             gauge("promlet_wal_file_bytes", "Bytes of the log's files.", stats.wal_file_bytes),
+            counter(
+                "promlet_wal_unlinks_failed_total",
+                "Attempts to remove log files that failed.",
+                stats.wal_unlinks_failed,
+            ),
             counter("promlet_wal_written_bytes_total", "Bytes written to the log.", stats.wal_written_bytes),
             counter("promlet_wal_records_total", "Records written to the log.", stats.wal_records),
             counter("promlet_wal_syncs_total", "Syncs of the log.", stats.wal_syncs),

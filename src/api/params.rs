@@ -95,6 +95,11 @@ impl Params {
         Ok(found.filter(|value| !value.is_empty()))
     }
 
+    /// Whether a parameter is given, be it empty. It is not taken.
+    pub fn has(&self, name: &str) -> bool {
+        self.pairs.iter().any(|(given, _)| given == name)
+    }
+
     /// Takes all values of a repeatable parameter, in the order they were given.
     pub fn many(&mut self, names: &[&'static str]) -> Vec<String> {
         let mut found = Vec::new();

@@ -7,7 +7,7 @@
 //!   scalar or a string is a plain number, `1.5`.
 
 use crate::model::{Labels, Timestamp};
-use crate::promql::Value;
+use crate::promql::{MatrixSeries, Value};
 
 /// A body that grew beyond what one answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,12 +18,95 @@ pub struct BodyTooLarge {
 }
 
 /// Appends `"resultType":"...","result":...`, the inside of `data`. `bytes_max` bounds what `out` may become; it is
-/// checked after every series.
+/// checked after every few thousand points.
 ///
 /// # Errors
 /// [`BodyTooLarge`]; `out` then holds a part and is of no use.
 pub fn result(value: &Value, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), BodyTooLarge> {
-    let within = |out: &Vec<u8>| if out.len() > bytes_max { Err(BodyTooLarge { bytes_max }) } else { Ok(()) };
+    let mut cursor = Cursor::default();
+    while !cursor.fill(value, out.len().saturating_add(POINTS_AT_ONCE * 26), out) {
+        if out.len() > bytes_max {
+            return Err(BodyTooLarge { bytes_max });
+        }
+    }
+    if out.len() > bytes_max { Err(BodyTooLarge { bytes_max }) } else { Ok(()) }
+}
+
+/// Points written between two looks at a body's length.
+const POINTS_AT_ONCE: usize = 1_024;
+
+/// How much of a result is written: it goes on where it stopped, so that a large body need never be whole in memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cursor {
+    begun: bool,
+    series: usize,
+    point: usize,
+}
+
+impl Cursor {
+    /// Writes on until `out` has `length` bytes or some more; whether the result is whole then.
+    pub fn fill(&mut self, value: &Value, length: usize, out: &mut Vec<u8>) -> bool {
+        if !std::mem::replace(&mut self.begun, true) {
+            begin(value, out);
+        }
+        match value {
+            Value::Scalar { .. } | Value::Text { .. } => return true,
+            Value::Vector(series) => {
+                while let Some(sample) = series.get(self.series) {
+                    if out.len() >= length {
+                        return false;
+                    }
+                    separate(self.series, out);
+                    out.extend_from_slice(br#"{"metric":"#);
+                    labels(&sample.labels, out);
+                    out.extend_from_slice(br#","value":["#);
+                    point(sample.at, sample.value, out);
+                    out.extend_from_slice(b"]}");
+                    self.series += 1;
+                }
+            }
+            Value::Matrix(series) => {
+                while let Some(series) = series.get(self.series) {
+                    if out.len() >= length || !self.series(series, length, out) {
+                        return false;
+                    }
+                    out.extend_from_slice(b"]}");
+                    (self.series, self.point) = (self.series + 1, 0);
+                }
+            }
+        }
+        out.push(b']');
+        true
+    }
+
+    /// The points of one series; whether they are all written.
+    fn series(&mut self, series: &MatrixSeries, length: usize, out: &mut Vec<u8>) -> bool {
+        if self.point == 0 {
+            separate(self.series, out);
+            out.extend_from_slice(br#"{"metric":"#);
+            labels(&series.labels, out);
+            out.extend_from_slice(br#","values":["#);
+        }
+        while let Some(rest) = series.samples.get(self.point..).filter(|rest| !rest.is_empty()) {
+            if out.len() >= length && self.point > 0 {
+                return false;
+            }
+            let some = &rest[..rest.len().min(POINTS_AT_ONCE)];
+            // A point is 16 to 40 bytes; most are near 26: `[1795222800,"1234.567"],`.
+            out.reserve(some.len() * 26);
+            for (place, sample) in some.iter().enumerate() {
+                out.extend_from_slice(if self.point + place == 0 { b"[" } else { b",[" });
+                point(sample.at, sample.value, out);
+                out.push(b']');
+            }
+            self.point += some.len();
+        }
+        true
+    }
+}
+
+/// Up to the first series; the whole of a scalar or a text.
+fn begin(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Scalar { at, value } => {
             out.extend_from_slice(br#""resultType":"scalar","result":["#);
@@ -39,40 +122,9 @@ pub fn result(value: &Value, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), 
             text(value, out);
             out.push(b']');
         }
-        Value::Vector(series) => {
-            out.extend_from_slice(br#""resultType":"vector","result":["#);
-            for (place, sample) in series.iter().enumerate() {
-                separate(place, out);
-                out.extend_from_slice(br#"{"metric":"#);
-                labels(&sample.labels, out);
-                out.extend_from_slice(br#","value":["#);
-                point(sample.at, sample.value, out);
-                out.extend_from_slice(b"]}");
-                within(out)?;
-            }
-            out.push(b']');
-        }
-        Value::Matrix(series) => {
-            out.extend_from_slice(br#""resultType":"matrix","result":["#);
-            for (place, series) in series.iter().enumerate() {
-                separate(place, out);
-                out.extend_from_slice(br#"{"metric":"#);
-                labels(&series.labels, out);
-                out.extend_from_slice(br#","values":["#);
-                // A point is 16 to 40 bytes; most are near 26: `[1795222800,"1234.567"],`.
-                out.reserve(series.samples.len().saturating_mul(26));
-                for (place, sample) in series.samples.iter().enumerate() {
-                    out.extend_from_slice(if place == 0 { b"[" } else { b",[" });
-                    point(sample.at, sample.value, out);
-                    out.push(b']');
-                }
-                out.extend_from_slice(b"]}");
-                within(out)?;
-            }
-            out.push(b']');
-        }
+        Value::Vector(_) => out.extend_from_slice(br#""resultType":"vector","result":["#),
+        Value::Matrix(_) => out.extend_from_slice(br#""resultType":"matrix","result":["#),
     }
-    within(out)
 }
 
 fn separate(place: usize, out: &mut Vec<u8>) {
@@ -135,6 +187,11 @@ pub fn texts<'a>(all: impl IntoIterator<Item = &'a str>, out: &mut Vec<u8>) {
     out.push(b']');
 }
 
+/// A whole number.
+pub fn count(value: u64, out: &mut Vec<u8>) {
+    integer(value, out);
+}
+
 /// Seconds with exactly three decimals where there is a fraction, none otherwise: `1.500`, `2`.
 pub fn time(at: Timestamp, out: &mut Vec<u8>) {
     let ms = at.as_ms();
@@ -190,52 +247,100 @@ fn write_number(value: f64, form: Form, out: &mut Vec<u8>) {
     }
     let magnitude = value.abs();
     if magnitude < EXACT_MAX {
-        if let Some(whole) = exact(magnitude) {
+        let whole = whole_part(magnitude);
+        if same(whole, magnitude) {
             integer(whole, out);
             return;
         }
         // A decimal of at most 15 digits belongs to one double only, so one that reads back is the shortest there is.
-        let scaled = (magnitude * 1_000.0).round();
-        if scaled < 1e15
-            && scaled / 1_000.0 == magnitude
-            && let Some(thousandths) = exact(scaled)
-        {
-            thousands(thousandths, out);
-            return;
+        if magnitude < 1e12 {
+            let thousandths = whole_part(magnitude * 1_000.0 + 0.5);
+            if same_quotient(thousandths, magnitude) {
+                thousands(thousandths, out);
+                return;
+            }
         }
     }
     let mut buffer = zmij::Buffer::new();
-    let mut room = [0; 32];
-    let (digits, exponent) = digits(buffer.format_finite(magnitude), &mut room);
+    let shortest = buffer.format_finite(magnitude).as_bytes();
+    // An exponent has three digits and a sign at most. Without one the digits are in their places already.
+    let last = shortest.len().saturating_sub(5);
+    let Some(place) = shortest[last..].iter().position(|byte| *byte == b'e') else {
+        out.extend_from_slice(shortest.strip_suffix(b".0").unwrap_or(shortest));
+        return;
+    };
+    let (mantissa, exponent) = (&shortest[..last + place], exponent_of(&shortest[last + place + 1..]));
     if form == Form::Fixed || (1e-6..1e21).contains(&magnitude) {
+        let mut room = [0; 32];
+        let (digits, exponent) = digits(mantissa, exponent, &mut room);
         plain(digits, exponent, out);
     } else {
-        scientific(digits, exponent, out);
+        out.extend_from_slice(mantissa.strip_suffix(b".0").unwrap_or(mantissa));
+        write_exponent(exponent, out);
     }
 }
 
-/// The whole number that `value` is, if it is one; `value` is neither negative nor beyond [`EXACT_MAX`].
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, and within 53 bits")]
-fn exact(value: f64) -> Option<u64> {
-    (value.trunc() == value).then_some(value as u64)
+/// The whole part of a number that is neither negative nor beyond [`EXACT_MAX`].
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "that is what is asked for, within 53 bits"
+)]
+fn whole_part(value: f64) -> u64 {
+    value as i64 as u64
+}
+
+/// Whether a number of at most 53 bits is that double.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    reason = "within 53 bits the cast is exact, and so is the question"
+)]
+fn same(whole: u64, value: f64) -> bool {
+    whole as f64 == value
+}
+
+/// Whether a thousandth of a number of at most 53 bits rounds to that double.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    reason = "the question is whether it is the same double"
+)]
+fn same_quotient(thousandths: u64, value: f64) -> bool {
+    thousandths as f64 / 1_000.0 == value
 }
 
 fn ascii(digit: u64) -> u8 {
     b'0' + u8::try_from(digit % 10).unwrap_or(0)
 }
 
+/// `00` to `99`.
+const PAIRS: &[u8; 200] =
+    b"0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849\
+    5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+
 fn integer(mut value: u64, out: &mut Vec<u8>) {
     let mut digits = [0_u8; 20];
     let mut first = digits.len();
-    loop {
+    while value >= 100 {
+        first -= 2;
+        digits[first..first + 2].copy_from_slice(pair(value % 100));
+        value /= 100;
+    }
+    if value >= 10 {
+        first -= 2;
+        digits[first..first + 2].copy_from_slice(pair(value));
+    } else {
         first -= 1;
         digits[first] = ascii(value);
-        value /= 10;
-        if value == 0 {
-            break;
-        }
     }
     out.extend_from_slice(&digits[first..]);
+}
+
+/// The two digits of a number below 100.
+fn pair(value: u64) -> &'static [u8] {
+    let at = (value % 100) as usize * 2;
+    &PAIRS[at..at + 2]
 }
 
 /// `n / 1000` with the zeros at its end left out; `n` is no multiple of 1000.
@@ -248,30 +353,31 @@ fn thousands(n: u64, out: &mut Vec<u8>) {
 }
 
 /// The significant digits without zeros at either end, into `digits` (17 at most, zeros before them aside), and the power
-/// of ten of the first: `1.25e-7` is `125` and -7.
-fn digits<'d>(shortest: &str, digits: &'d mut [u8; 32]) -> (&'d [u8], i32) {
-    let (mut length, mut zeros, mut whole) = (0, 0, 0);
-    let (mut exponent, mut after_point) = (0, false);
-    for (place, byte) in shortest.bytes().enumerate() {
-        match byte {
-            b'.' => after_point = true,
-            b'e' | b'E' => {
-                exponent = shortest[place + 1..].parse().unwrap_or(0);
-                break;
-            }
-            digit => {
-                whole += i32::from(!after_point);
-                if length == 0 && digit == b'0' {
-                    zeros += 1;
-                } else if let Some(slot) = digits.get_mut(length) {
-                    *slot = digit;
-                    length += 1;
-                }
-            }
+/// of ten of the first: `1.25` and -7 are `125` and -7.
+fn digits<'d>(mantissa: &[u8], exponent: i32, digits: &'d mut [u8; 32]) -> (&'d [u8], i32) {
+    let (mut length, mut zeros, mut whole, mut after_point) = (0, 0, 0, false);
+    for byte in mantissa {
+        if *byte == b'.' {
+            after_point = true;
+            continue;
+        }
+        whole += i32::from(!after_point);
+        if length == 0 && *byte == b'0' {
+            zeros += 1;
+        } else if let Some(slot) = digits.get_mut(length) {
+            *slot = *byte;
+            length += 1;
         }
     }
     let length = digits[..length].iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1);
     (&digits[..length], exponent + whole - zeros - 1)
+}
+
+/// `-7`, `21`, `+21`.
+fn exponent_of(text: &[u8]) -> i32 {
+    let digits = text.iter().filter(|byte| byte.is_ascii_digit());
+    let magnitude = digits.fold(0, |value: i32, digit| value * 10 + i32::from(digit - b'0'));
+    if text.first() == Some(&b'-') { -magnitude } else { magnitude }
 }
 
 fn plain(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
@@ -296,13 +402,8 @@ fn plain(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
     }
 }
 
-fn scientific(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
-    let (first, rest) = digits.split_at(digits.len().min(1));
-    out.extend_from_slice(first);
-    if !rest.is_empty() {
-        out.push(b'.');
-        out.extend_from_slice(rest);
-    }
+/// `e-07`, `e+21`: two digits at least.
+fn write_exponent(exponent: i32, out: &mut Vec<u8>) {
     out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
     let exponent = u64::from(exponent.unsigned_abs());
     if exponent < 10 {
@@ -315,7 +416,7 @@ fn scientific(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::model::Sample;
-    use crate::promql::{MatrixSeries, VectorSample};
+    use crate::promql::VectorSample;
     use proptest::prelude::*;
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -432,10 +533,50 @@ mod tests {
     fn a_result_stops_growing_at_its_limit() {
         let at = Timestamp::from_ms(0);
         let one = VectorSample { labels: Labels::default(), at, value: 1.0 };
-        let mut out = Vec::new();
-        let found = result(&Value::Vector(vec![one; 1_000]), 200, &mut out);
-        assert_eq!(found, Err(BodyTooLarge { bytes_max: 200 }));
-        assert!(out.len() < 300, "{}", out.len());
+        let long =
+            MatrixSeries { labels: Labels::default(), samples: vec![Sample { at, value: 1.0 }; 20_000] };
+        for value in [Value::Vector(vec![one; 10_000]), Value::Matrix(vec![long])] {
+            let mut out = Vec::new();
+            assert_eq!(result(&value, 200, &mut out), Err(BodyTooLarge { bytes_max: 200 }));
+            assert!(out.len() < 60_000, "{}", out.len());
+        }
+    }
+
+    #[test]
+    fn a_result_in_pieces_is_the_same_result() {
+        let at = Timestamp::from_ms(0);
+        let series = |n: usize| MatrixSeries {
+            labels: Labels::from_pairs([("n", n.to_string().as_str())]),
+            samples: (0..n)
+                .map(|i| Sample { at: at.plus_ms(i as i64 * 15_500), value: i as f64 / 8.0 })
+                .collect(),
+        };
+        let vector = |n: usize| VectorSample { labels: series(n).labels, at, value: n as f64 };
+        let values = [
+            Value::Matrix([0, 1, 2, 1_023, 1_024, 1_025, 3_000].map(series).into()),
+            Value::Matrix(Vec::new()),
+            Value::Vector((0..100).map(vector).collect()),
+            Value::Scalar { at, value: 1.0 },
+            Value::Text { at, text: "a".into() },
+        ];
+        for value in &values {
+            let whole = written(|out| result(value, usize::MAX, out).expect("bounded by nothing"));
+            for piece in [1, 100, 30_000] {
+                let (mut cursor, mut found, mut pieces) = (Cursor::default(), Vec::new(), 0);
+                loop {
+                    let mut out = Vec::new();
+                    let done = cursor.fill(value, piece, &mut out);
+                    assert!(done || out.len() >= piece && out.len() < piece + 40_000, "{}", out.len());
+                    found.extend(out);
+                    pieces += 1;
+                    if done {
+                        break;
+                    }
+                }
+                assert_eq!(String::from_utf8(found).expect("UTF-8"), whole);
+                assert!(pieces > 1 || whole.len() <= piece + 40_000);
+            }
+        }
     }
 
     /// Doubles as they come: any bits, whole numbers, few decimals.

@@ -35,6 +35,15 @@ impl Scope {
         self.matchers.is_empty() && self.names.is_empty() && self.min_time.is_none()
     }
 
+    /// Which series it shows, as a text: two scopes of one text show the same, as far as time does not decide.
+    pub fn series_key(&self) -> String {
+        // Each part quoted by itself: a name may hold what elsewhere is an operator.
+        let parts =
+            |matcher: &Matcher| format!("{:?} {:?} {:?}", matcher.name(), matcher.op(), matcher.value());
+        let matchers: Vec<String> = self.matchers.iter().map(parts).collect();
+        format!("{matchers:?} {:?}", self.names)
+    }
+
     /// Whether series of this metric name may be seen, as far as names decide.
     pub fn admits_name(&self, name: &str) -> bool {
         self.names.iter().all(|any| any.iter().any(|glob| glob.matches(name)))
@@ -76,6 +85,41 @@ impl NameGlob {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scopes_that_show_other_series_have_other_keys() {
+        use crate::model::MatchOp;
+        let scope = |matchers: &[(&str, MatchOp, &str)], names: &[&[&str]]| {
+            let matchers = matchers.iter().map(|(name, op, value)| Matcher::new(name, *op, value));
+            let names = names.iter().map(|list| list.iter().map(|text| NameGlob::new(text)).collect());
+            Scope {
+                matchers: matchers.collect::<Result<_, _>>().expect("valid"),
+                names: names.collect(),
+                min_time: None,
+            }
+        };
+        use MatchOp::{Equal, NotEqual, Regex};
+        let mut keys: Vec<String> = [
+            scope(&[], &[]),
+            scope(&[("a", NotEqual, "x")], &[]),
+            scope(&[("a!", Equal, "x")], &[]),
+            scope(&[("a", Equal, "~x")], &[]),
+            scope(&[("a", Regex, "x")], &[]),
+            scope(&[("a", Equal, "x"), ("b", Equal, "y")], &[]),
+            scope(&[("a", Equal, "x\" Equal \"b")], &[]),
+            scope(&[], &[&["a", "b"]]),
+            scope(&[], &[&["a"], &["b"]]),
+            scope(&[], &[&["a, b"]]),
+        ]
+        .iter()
+        .map(Scope::series_key)
+        .collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), 10, "{keys:?}");
+        let later = Scope { min_time: Some(Timestamp::from_s(1)), ..Scope::default() };
+        assert_eq!(later.series_key(), Scope::default().series_key(), "time is looked at apart");
+    }
 
     #[test]
     fn a_glob_matches_the_whole_name() {

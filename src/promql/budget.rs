@@ -2,9 +2,11 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::QueryError;
+use super::memory::{Lease, NoRoom};
 
 /// What one query may cost.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +27,52 @@ impl Default for Limits {
     }
 }
 
-/// How a running query learns that it should stop. The default never stops.
-#[derive(Clone, Copy, Default)]
+/// How a running query learns that it should stop, and whom it tells how far it is. The default never stops, tells nobody
+/// and shares no memory.
+#[derive(Clone, Default)]
 pub struct Budget<'a> {
     /// Set by whoever no longer wants the answer.
     pub cancel: Option<&'a AtomicBool>,
     /// Whether the deadline has passed; asked once per series and every few thousand values.
     pub expired: Option<&'a dyn Fn() -> bool>,
+    /// Who looks on.
+    pub progress: Option<Arc<Progress>>,
+    /// What it may take of the memory that all queries share.
+    pub lease: Option<Arc<Lease>>,
+}
+
+/// How far a query is, for who looks on from another thread. Every number is what was true a moment ago.
+#[derive(Debug, Default)]
+pub struct Progress {
+    samples: AtomicU64,
+    memory_bytes: AtomicU64,
+    selections: AtomicU64,
+    series: AtomicU64,
+    read: AtomicU64,
+}
+
+impl Progress {
+    /// Samples read from the store.
+    pub fn samples(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of values held now.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// From 0 to 1: of `selectors` all but the last are done, of the last one so much as series are read.
+    #[expect(clippy::cast_precision_loss, reason = "a share of few digits")]
+    pub fn share(&self, selectors: usize) -> f64 {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        let (begun, series, read) = (load(&self.selections), load(&self.series), load(&self.read));
+        if begun == 0.0 {
+            return 0.0;
+        }
+        let of_last = if series == 0.0 { 1.0 } else { (read / series).min(1.0) };
+        ((begun - 1.0 + of_last) / (selectors.max(1) as f64)).clamp(0.0, 1.0)
+    }
 }
 
 impl std::fmt::Debug for Budget<'_> {
@@ -39,6 +80,8 @@ impl std::fmt::Debug for Budget<'_> {
         f.debug_struct("Budget")
             .field("cancel", &self.cancel)
             .field("expired", &self.expired.map(|_| "a deadline"))
+            .field("progress", &self.progress)
+            .field("lease", &self.lease)
             .finish()
     }
 }
@@ -73,6 +116,8 @@ pub struct QueryStats {
 #[derive(Debug)]
 pub(super) struct Meter {
     limits: Limits,
+    progress: Option<Arc<Progress>>,
+    lease: Option<Arc<Lease>>,
     held_samples: Cell<u64>,
     held_bytes: Cell<u64>,
     stats: Cell<QueryStats>,
@@ -87,9 +132,11 @@ pub(super) struct Charge {
 }
 
 impl Meter {
-    pub(super) fn new(limits: Limits) -> Rc<Meter> {
+    pub(super) fn new(limits: Limits, budget: &Budget<'_>) -> Rc<Meter> {
         Rc::new(Meter {
             limits,
+            progress: budget.progress.clone(),
+            lease: budget.lease.clone(),
             held_samples: Cell::new(0),
             held_bytes: Cell::new(0),
             stats: Cell::new(QueryStats::default()),
@@ -111,6 +158,11 @@ impl Meter {
         let mut stats = self.stats.get();
         stats.series += found;
         self.stats.set(stats);
+        if let Some(progress) = &self.progress {
+            progress.read.store(0, Ordering::Relaxed);
+            progress.series.store(found, Ordering::Relaxed);
+            progress.selections.fetch_add(1, Ordering::Relaxed);
+        }
         let allowed = self.limits.series_max;
         if found > allowed { Err(QueryError::TooManySeries { found, allowed }) } else { Ok(()) }
     }
@@ -120,7 +172,57 @@ impl Meter {
         let mut stats = self.stats.get();
         stats.samples += read as u64;
         self.stats.set(stats);
+        if let Some(progress) = &self.progress {
+            progress.samples.store(stats.samples, Ordering::Relaxed);
+            progress.read.fetch_add(1, Ordering::Relaxed);
+        }
     }
+
+    /// Admits a query before it reads anything: that `rows` rows of `steps` values will fit beside what is held, and
+    /// takes them out of the shared memory. Who holds nothing yet may wait for that.
+    pub(super) fn foresee(&self, rows: usize, steps: usize, budget: &Budget<'_>) -> Result<(), QueryError> {
+        let held = self.held_bytes.get();
+        let needed = held.saturating_add(rows_bytes(rows, steps));
+        let allowed = self.limits.memory_bytes_max;
+        if needed > allowed {
+            return Err(QueryError::TooMuchMemory { needed, allowed });
+        }
+        let Some(lease) = &self.lease else { return Ok(()) };
+        match lease.grow_to(needed, &|| budget.check().is_ok()) {
+            Ok(()) => Ok(()),
+            // Whoever waited in vain says what ended the waiting.
+            Err(no_room) => budget.check().and(Err(no_room.into())),
+        }
+    }
+
+    /// Takes `needed` bytes in all out of the shared memory; never waits.
+    fn share(&self, needed: u64) -> Result<(), QueryError> {
+        match &self.lease {
+            Some(lease) if needed > lease.bytes() => Ok(lease.grow_to(needed, &|| false)?),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell_memory(&self, held: u64) {
+        if let Some(progress) = &self.progress {
+            progress.memory_bytes.store(held, Ordering::Relaxed);
+        }
+    }
+}
+
+impl From<NoRoom> for QueryError {
+    fn from(no_room: NoRoom) -> QueryError {
+        let NoRoom { needed, held, allowed } = no_room;
+        if needed > allowed {
+            return QueryError::TooMuchMemory { needed, allowed };
+        }
+        QueryError::MemoryBusy { needed, held, allowed }
+    }
+}
+
+/// A row's labels are shared with the store; what is its own is about 64 bytes of bookkeeping.
+pub(super) fn rows_bytes(rows: usize, steps: usize) -> u64 {
+    (rows as u64).saturating_mul((steps as u64).saturating_mul(8).saturating_add(64))
 }
 
 impl Charge {
@@ -131,8 +233,7 @@ impl Charge {
 
     /// Takes room for `rows` rows of `steps` values.
     pub(super) fn add_rows(&mut self, rows: usize, steps: usize) -> Result<(), QueryError> {
-        // A row's labels are shared with the store; what is its own is about 64 bytes of bookkeeping.
-        self.add_bytes((rows as u64).saturating_mul((steps as u64).saturating_mul(8).saturating_add(64)))
+        self.add_bytes(rows_bytes(rows, steps))
     }
 
     pub(super) fn add_bytes(&mut self, bytes: u64) -> Result<(), QueryError> {
@@ -141,8 +242,10 @@ impl Charge {
         if needed > allowed {
             return Err(QueryError::TooMuchMemory { needed, allowed });
         }
+        self.meter.share(needed)?;
         self.bytes += bytes;
         self.meter.held_bytes.set(needed);
+        self.meter.tell_memory(needed);
         let mut stats = self.meter.stats.get();
         stats.peak_memory_bytes = stats.peak_memory_bytes.max(needed);
         self.meter.stats.set(stats);
@@ -168,6 +271,8 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.meter.held_samples.set(self.meter.held_samples.get() - self.samples);
-        self.meter.held_bytes.set(self.meter.held_bytes.get() - self.bytes);
+        let held = self.meter.held_bytes.get() - self.bytes;
+        self.meter.held_bytes.set(held);
+        self.meter.tell_memory(held);
     }
 }

@@ -25,6 +25,18 @@ pub enum QueryError {
         /// The limit.
         allowed: u64,
     },
+    /// The memory that queries share is taken; it may be free in a moment.
+    #[error(
+        "the query needs {needed} bytes of memory; others hold {held} of the {allowed} that they may hold together"
+    )]
+    MemoryBusy {
+        /// What it would hold at once.
+        needed: u64,
+        /// What others hold.
+        held: u64,
+        /// What all may hold, or all of one organisation.
+        allowed: u64,
+    },
     /// The deadline passed.
     #[error("query timed out in expression evaluation")]
     Timeout,

@@ -1,21 +1,27 @@
 //! PromQL: text to value.
 //!
 //! `syntax` reads text into a tree, `plan` resolves the tree into typed nodes, `eval` runs the nodes over one
-//! organisation's snapshot: labels first, then series by series over all steps at once.
+//! organisation's snapshot: labels first, then series by series over all steps at once. `explain` tells what a plan will
+//! cost, and what each of its nodes did cost. `cache` keeps answers of range queries for as long as they are true.
 
 mod annotations;
 mod budget;
+mod cache;
 mod error;
 mod eval;
+pub mod explain;
 mod functions;
+mod memory;
 mod plan;
 pub mod syntax;
 mod value;
 
 pub use annotations::Annotations;
-pub use budget::{Budget, Limits, QueryStats};
+pub use budget::{Budget, Limits, Progress, QueryStats};
+pub use cache::{CacheUse, RangeCache};
 pub use error::QueryError;
 pub use functions::{FUNCTIONS, Function, function};
+pub use memory::{Lease, MemoryPool, MemoryUse, NoRoom};
 pub use value::{MatrixSeries, Value, VectorSample};
 
 use crate::model::Steps;
@@ -82,5 +88,6 @@ pub fn run(
     options: &Options,
     budget: &Budget<'_>,
 ) -> Result<Answer, QueryError> {
-    eval::run(query, snapshot, options, budget)
+    let plan = plan::build(query, options)?;
+    eval::run(&plan, query, (snapshot, options, budget), None)
 }

@@ -432,6 +432,8 @@ fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, a
     options.link_ttl = settings.magic_link_ttl;
     options.read.timeout = settings.query_timeout;
     options.read.promql.limits.samples_max = settings.query_max_samples;
+    options.read.memory_bytes_max = settings.query_memory_bytes;
+    options.read.cache_bytes_max = settings.query_cache_bytes;
     options.metrics_token = settings.metrics_token.as_ref().map(|token| token.reveal().into());
     options.limits.cabinet_rps = settings.rate_cabinet_rps;
     options.embed_rps_default = settings.rate_embed_default_rps;

@@ -82,10 +82,14 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub(super) fn varint(&mut self) -> Result<u64, Damage> {
-        match self.rest.split_first() {
-            Some((&byte @ ..0x80, rest)) => {
+        match *self.rest {
+            [byte @ ..0x80, ref rest @ ..] => {
                 self.rest = rest;
                 Ok(u64::from(byte))
+            }
+            [low, high @ ..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Ok(u64::from(low & 0x7f) | u64::from(high) << 7)
             }
             _ => self.long_varint(),
         }

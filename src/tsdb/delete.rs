@@ -248,6 +248,8 @@ impl Tsdb {
             next.tombstones.push((upto_seq, tombstone));
             next
         })?;
+        // The head has noted it; what segments have goes only now.
+        store.changes.note(from_ms);
         Ok(masked as u64)
     }
 

@@ -2,7 +2,7 @@
 //! tests put in.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -208,6 +208,16 @@ pub(super) fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, DiskErro
         return Err(DiskError::at("read", path)(why));
     }
     fs::read(path).map_err(DiskError::at("read", path))
+}
+
+/// Appends the next bytes of a file to `out`, at most so many; answers how many there were.
+pub(super) fn read_on(
+    file: &mut File,
+    path: &Path,
+    bytes: u64,
+    out: &mut Vec<u8>,
+) -> Result<usize, DiskError> {
+    file.take(bytes).read_to_end(out).map_err(DiskError::at("read", path))
 }
 
 /// The names in a directory, sorted. At most 1 M, so that a strange folder cannot eat the memory.

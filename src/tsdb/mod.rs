@@ -12,9 +12,11 @@
 //! in it are removed.
 
 mod append;
+mod appliers;
 mod backup;
 mod block;
 mod bytes;
+mod changes;
 mod check;
 mod checkpoint;
 mod compact;
@@ -23,6 +25,7 @@ mod disk;
 mod error;
 mod head;
 mod manifest;
+mod names;
 mod opening;
 mod options;
 mod quota;
@@ -472,6 +475,7 @@ impl Tsdb {
                 let counters = log.counters();
                 stats.wal_files = load(&counters.files);
                 stats.wal_file_bytes = load(&counters.file_bytes);
+                (stats.wal_trimmed_files, stats.wal_trimmed_bytes) = log.trimmed().size();
                 stats.wal_written_bytes = load(&counters.written_bytes);
                 stats.wal_records = load(&counters.records);
                 stats.wal_syncs = load(&counters.syncs);
@@ -489,6 +493,7 @@ impl Tsdb {
         stats.checkpoints = checkpoints.made;
         stats.checkpoints_failed = checkpoints.failed;
         stats.seals = self.seals.made.load(Ordering::Relaxed);
+        stats.wal_unlinks_failed = self.seals.unlinks_failed.load(Ordering::Relaxed);
         stats.seals_failed = self.seals.failed.load(Ordering::Relaxed);
         stats
     }
@@ -504,6 +509,13 @@ impl Tsdb {
         // A seal under way is not waited for.
         if let Ok(sealer) = self.sealer.try_lock() {
             notes.extend(sealer.failures());
+        }
+        if let Sink::Log(log) = &self.log
+            && let (files @ 1.., bytes) = log.trimmed().size()
+        {
+            notes.push(format!(
+                "{files} log files that are needed no more could not be removed; {bytes} bytes of the disk wait for it"
+            ));
         }
         if let Some(space) = self.space()
             && space.free < space.growth_floor()

@@ -69,6 +69,8 @@ pub struct Options {
     pub seal_late_samples: u64,
     /// How a seal in the background rests.
     pub rest: Rest,
+    /// Threads beside the one that reads the log at a start: they put its samples into the heads; 0: it does so itself.
+    pub replay_threads: usize,
     /// Who is told how far the start is.
     pub onlooker: Onlooker,
     /// How the file system answers; tests put faults in.
@@ -89,9 +91,19 @@ impl Default for Options {
             // 64 MiB of 32 bytes each.
             seal_late_samples: 2 << 20,
             rest: Rest::default(),
+            replay_threads: replay_threads(),
             onlooker: Onlooker::default(),
             disk: Disk::default(),
         }
+    }
+}
+
+/// As many as there are cores, where there is more than one: reading takes a third of the work. Beyond four they would
+/// wait for what is read.
+fn replay_threads() -> usize {
+    match std::thread::available_parallelism().map_or(1, usize::from) {
+        1 => 0,
+        cores => cores.min(4),
     }
 }
 

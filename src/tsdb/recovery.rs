@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use super::appliers::Appliers;
 use super::checkpoint::{self, Folder};
 use super::delete::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
 use super::manifest::{Listed, Manifest, Tombstone};
+use super::names;
 use super::opening::{Onlooker, Phase, Step};
 use super::options::Options;
 use super::repair;
@@ -28,7 +30,7 @@ use super::side::sealed;
 use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
-use super::wal::record::{FILE_HEADER_BYTES, Kind, record_bytes};
+use super::wal::record::{FILE_HEADER_BYTES, Kind};
 use super::wal::replay::{self, Begin, LogEnd, Place};
 use crate::kv::with_sources;
 use crate::model::{Exemplar, OrgId, StoreId, Timestamp};
@@ -64,7 +66,9 @@ pub(super) fn recover(
     listed.retain(|org, _| !dropped.contains(org));
     let begin = manifest.log_begin()?;
     let (report, onlooker) = (RecoveryReport::default(), options.onlooker.clone());
-    let mut walk = Recovery { quarantine: at("quarantine"), now, listed, dropped, report, onlooker };
+    let replay_threads = options.replay_threads;
+    let mut walk =
+        Recovery { quarantine: at("quarantine"), now, listed, dropped, report, onlooker, replay_threads };
     let (stores, done, rows, cuts) = walk.checkpoint(&folder, secret, options)?;
     let from_seq = done.map_or(0, |done| done.replay_seq);
     let log = LogFrom { dir: at("wal"), store, begin, from_seq };
@@ -151,6 +155,7 @@ struct Recovery {
     dropped: BTreeSet<OrgId>,
     report: RecoveryReport,
     onlooker: Onlooker,
+    replay_threads: usize,
 }
 
 impl Recovery {
@@ -393,29 +398,13 @@ impl Recovery {
     ) -> Result<(Stores, Cuts), OpenError> {
         let stores = Stores::new(secret, options.limits.clone());
         stores.set_dropped(&self.dropped);
+        let org_of = |name: &String| registry::org_of(name).filter(|org| !self.dropped.contains(org));
+        let files = disk::names(&folder.series)?;
+        let registries: Vec<names::Registry> =
+            files.iter().filter_map(|name| Some((org_of(name)?, folder.series.join(name)))).collect();
         let mut cuts = Vec::new();
-        let mut scratch = Vec::new();
-        let names = disk::names(&folder.series)?;
-        let onlooker = self.onlooker.clone();
-        let mut step = Step { phase: Phase::Names, files: names.len() as u64, ..Step::default() };
-        for name in &names {
-            let path = folder.series.join(name);
-            step.all += std::fs::metadata(&path).map_err(DiskError::at("look at", &path))?.len();
-        }
-        for name in names {
-            step.file += 1;
-            let mut seen = Ok(());
-            let Some(org) = registry::org_of(&name).filter(|org| !self.dropped.contains(org)) else {
-                continue;
-            };
-            let path = folder.series.join(&name);
-            let mut on_record = |kind, body: &[u8]| {
-                step.done += record_bytes(body.len()) as u64;
-                seen = onlooker.see(&step);
-                seen.is_ok() && stores.apply(Record::read(0, org, kind, body), &mut scratch, None).is_ok()
-            };
-            let read = registry::read(&path, folder.store, org, &mut on_record)?;
-            seen?;
+        let read = names::load(folder, &stores, &registries, &self.onlooker)?;
+        for ((org, path), read) in registries.into_iter().zip(read) {
             match read {
                 ReadRegistry::Valid(end) => {
                     *stores.org_or_new(org).registry() = end;
@@ -439,30 +428,25 @@ impl Recovery {
     fn log(&mut self, log: &LogFrom, stores: &Stores, rows: &RowSeqs) -> Result<LogEnd, OpenError> {
         let LogFrom { dir: wal, store, begin, from_seq } = log;
         let (store, from_seq) = (*store, *from_seq);
-        let (mut samples, mut orphans) = (0, 0);
-        let mut scratch = Vec::new();
         let (mut unreadable, mut deletions) = (Vec::new(), BTreeSet::new());
         let onlooker = self.onlooker.clone();
         onlooker.see(&Step { phase: Phase::Log, ..Step::default() })?;
-        let mut end = replay::replay(wal, store, *begin, from_seq, &mut |header, body, place| {
-            let Some(kind) = header.kind else { return Ok(()) };
-            if kind == Kind::Delete {
-                deletions.insert(header.seq);
-            }
-            match stores.apply(
-                Record::read(header.seq, header.org, kind, body),
-                &mut scratch,
-                Some(rows),
-            ) {
-                Ok(outcome) => {
-                    samples += outcome.stored;
-                    orphans += outcome.orphans;
+        let (mut end, (samples, orphans)) = std::thread::scope(|scope| -> Result<_, OpenError> {
+            let mut appliers = Appliers::start(scope, self.replay_threads, stores, rows)?;
+            let end = replay::replay(wal, store, *begin, from_seq, &mut |header, body, place| {
+                let Some(kind) = header.kind else { return Ok(()) };
+                if kind == Kind::Delete {
+                    deletions.insert(header.seq);
                 }
-                Err(e) if unreadable.len() < 10 => unreadable.push(format!("record {}: {e}", header.seq)),
-                Err(_) => {}
-            }
-            onlooker.see(&of_the_log(place, samples))?;
-            Ok(())
+                let taken = appliers.take(Record::read(header.seq, header.org, kind, body))?;
+                if let Err(damage) = taken
+                    && unreadable.len() < 10
+                {
+                    unreadable.push(format!("record {}: {damage}", header.seq));
+                }
+                Ok(onlooker.see(&of_the_log(place, appliers.stored()))?)
+            })?;
+            Ok((end, appliers.finish()?))
         })?;
         delete_unmet(stores, from_seq.max(begin.seq.saturating_sub(1)), &deletions);
         self.report.records = end.records;
@@ -546,7 +530,11 @@ impl Recovery {
     /// Where the log goes on: after its last record, the torn tail cleared, spares removed. None: there is no log.
     fn resume(&mut self, wal: &Path, end: LogEnd) -> Result<Option<Resume>, DiskError> {
         for path in &end.trimmed {
-            disk::remove_file(path)?;
+            if let Err(e) = disk::remove_file(path) {
+                // It is no part of the log any more, and no reason not to start.
+                self.note(format!("a log file that is needed no more stays: {}", e.line()));
+                continue;
+            }
             tracing::info!(path = %path.display(), reason = "its samples are in segments", "a log file was removed");
         }
         for spare in &end.spares {
@@ -558,14 +546,14 @@ impl Recovery {
         let files = end.files - end.spares.len() as u64;
         let (last_seq, first_seq, full) = (end.last_seq, end.first_seq, end.full);
         let Some(tail) = end.tail else { return Ok(None) };
-        self.report.trimmed_bytes = tail.torn_bytes as u64;
+        self.report.trimmed_bytes = tail.torn_bytes;
+        // First, so that nothing but its records is in it.
         let file = replay::resume(&tail)?;
-        let records = tail.content.get(FILE_HEADER_BYTES..tail.offset).unwrap_or_default();
-        let spans = replay::spans(records);
-        let first_mark = records.is_empty().then(|| {
-            let before = tail.content_before.get(FILE_HEADER_BYTES..).unwrap_or_default();
-            replay::spans(before).into_values().collect()
-        });
+        let spans = replay::spans_of_file(&tail.path)?;
+        let first_mark = (tail.offset <= FILE_HEADER_BYTES as u64)
+            .then(|| tail.before.as_deref().map_or_else(|| Ok(BTreeMap::new()), replay::spans_of_file))
+            .transpose()?
+            .map(|spans| spans.into_values().collect());
         let offset = u32::try_from(tail.offset).unwrap_or(u32::MAX);
         let file_bytes = end.file_bytes;
         Ok(Some(Resume { file, offset, first_mark, last_seq, spans, first_seq, full, files, file_bytes }))

@@ -352,6 +352,12 @@ pub struct Stats {
     pub wal_files: u64,
     /// Bytes of the log's files, zeroed room included.
     pub wal_file_bytes: u64,
+    /// Files from before the log's beginning that could not be unlinked yet.
+    pub wal_trimmed_files: u64,
+    /// Bytes of theirs.
+    pub wal_trimmed_bytes: u64,
+    /// Attempts to unlink them that failed since the start of the process.
+    pub wal_unlinks_failed: u64,
     /// Bytes of records written since the start of the process.
     pub wal_written_bytes: u64,
     /// Records written since the start of the process.

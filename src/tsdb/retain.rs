@@ -130,6 +130,11 @@ impl Tsdb {
                 if goes_on { now.with(&numbers, Vec::new()) } else { now.clone() }
             })?;
             drop(still);
+            // What is too old is hidden already; what goes for its bytes was there to be read.
+            let shown = metas.iter().filter(|meta| numbers.contains(&meta.seq) && meta.max_ms >= oldest);
+            if let Some(least_ms) = shown.map(|meta| meta.min_ms).min() {
+                store.changes.note(least_ms);
+            }
             if !goes_on {
                 return Err(UpkeepError::Stopped);
             }

@@ -28,6 +28,7 @@ use super::store::OrgStore;
 use super::wal::log::{Draft, FullFile, Log};
 use super::wal::record::{Kind, seal_body};
 use super::wal::replay::{self, Begin};
+use super::wal::trimmed::Removed;
 use super::{Sink, Tsdb};
 use crate::clock::Stopwatch;
 use crate::kv::with_sources;
@@ -94,6 +95,8 @@ pub enum SealError {
 pub(super) struct Counts {
     pub(super) made: AtomicU64,
     pub(super) failed: AtomicU64,
+    /// Attempts to unlink log files that the file system refused.
+    pub(super) unlinks_failed: AtomicU64,
 }
 
 /// What sealing needs of a store that writes.
@@ -152,6 +155,7 @@ impl Tsdb {
     pub fn seal_if_due(&self, now: Timestamp) -> Result<SealReport, SealError> {
         let mut report = SealReport::default();
         let Ok(parts) = self.parts() else { return Ok(report) };
+        self.remove_trimmed(&parts, &mut report);
         let mut sealer = self.sealer();
         let due = sealer.due(&self.stores, &self.options, parts.log, now);
         let mut failed = None;
@@ -399,18 +403,37 @@ impl Tsdb {
             }
             end = Some(Begin { file: file.number + 1, seq: file.last_seq + 1 });
         }
-        let Some(begin) = end else { return Ok(()) };
-        parts.manifest.set_log_begin(begin)?;
-        if !self.options.disk.seal_goes_on() {
-            return Err(SealError::Stopped);
+        let mut first = 0;
+        if let Some(begin) = end {
+            parts.manifest.set_log_begin(begin)?;
+            if !self.options.disk.seal_goes_on() {
+                return Err(SealError::Stopped);
+            }
+            first = begin.file;
         }
-        for file in parts.log.remove_before(begin.file)? {
+        self.note_removed(parts.log.remove_before(first), report);
+        Ok(())
+    }
+
+    /// Tries those log files again that could not be unlinked.
+    fn remove_trimmed(&self, parts: &Parts<'_>, report: &mut SealReport) {
+        if parts.log.trimmed().size() != (0, 0) {
+            let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+            self.note_removed(parts.log.remove_before(0), report);
+        }
+    }
+
+    fn note_removed(&self, removed: Removed, report: &mut SealReport) {
+        for file in removed.gone {
             let FullFile { path, first_seq, last_seq, .. } = &file;
             let reason = "its samples are in segments";
             tracing::info!(path = %path.display(), first_seq, last_seq, reason, "a log file was removed");
             report.log_files_removed += 1;
         }
-        Ok(())
+        if let Some(refused) = removed.refused {
+            self.seals.unlinks_failed.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!("a log file that is needed no more stays for now: {}", refused.line());
+        }
     }
 
     /// Whether a log file holds nothing that is not in segments and registries too.

@@ -96,6 +96,22 @@ impl Snapshot {
         self.warnings.all()
     }
 
+    /// What to remember beside an answer that is kept; see [`Snapshot::unchanged_before`]. None where there is nothing to
+    /// remember, or just now something is changing.
+    pub fn version(&self) -> Option<u64> {
+        self.store.as_ref().and_then(|store| store.changes.version())
+    }
+
+    /// Everything before this time is as it was at `version`, but for what [`Snapshot::floor`] hides.
+    pub fn unchanged_before(&self, version: u64) -> Timestamp {
+        Timestamp::from_ms(self.store.as_ref().map_or(i64::MIN, |store| store.changes.least_since(version)))
+    }
+
+    /// No sample before this time is shown: of what the organisation keeps, and what the scope admits.
+    pub fn floor(&self) -> Timestamp {
+        self.within(TimeRange::ALL).start
+    }
+
     fn admits(&self, labels: &Labels) -> bool {
         self.scope.matchers.iter().all(|matcher| matcher.admits(labels))
             && self.scope.admits_name(labels.metric_name())

@@ -1,9 +1,11 @@
 //! What the store holds in memory: one [`OrgStore`] for each organisation, and the one function that changes it.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::changes::Changes;
 use super::delete::Deletion;
 use super::error::Damage;
 use super::head::Head;
@@ -15,6 +17,7 @@ use super::series::identity::Secret;
 use super::series::table::Table;
 use super::series::{metadata, registry};
 use super::side::Side;
+use super::side::record::decode_starts;
 use super::wal::log::{Draft, Outcome};
 use super::wal::record::{Kind, parse_seal, record_bytes};
 use super::wal::samples::{self, LogSample};
@@ -50,6 +53,8 @@ pub(super) struct OrgStore {
     /// The last applied record of any kind.
     pub(super) last_seq: AtomicU64,
     pub(super) arrivals: Arrivals,
+    /// For those who keep answers.
+    pub(super) changes: Changes,
 }
 
 /// Which times came, for what is due to be sealed.
@@ -193,6 +198,29 @@ impl OrgStore {
         self.head.greatest_ms().max(self.side.extent().map(|(_, greatest)| greatest))
     }
 
+    /// Counts a record of the log to the organisation's part of it.
+    pub(super) fn count_record(&self, body: &[u8]) {
+        self.usage.log_bytes.fetch_add(record_bytes(body.len()) as u64, Ordering::Relaxed);
+    }
+
+    /// Of the samples of a record that is read back those that the head is to take; answers how many others are of
+    /// series that nothing defines.
+    pub(super) fn keep_replayed(&self, seq: u64, samples: &mut Vec<LogSample>) -> u64 {
+        // What segments have is not loaded again.
+        let sealed = self.segments();
+        samples.retain(|sample| !sealed.has_record(seq, sample.at_ms));
+        let table = self.table();
+        let all = samples.len();
+        samples.retain(|sample| table.knows(sample.series));
+        (all - samples.len()) as u64
+    }
+
+    /// Takes note of a record of samples that the head takes.
+    pub(super) fn note_samples(&self, seq: u64, samples: &[LogSample]) {
+        self.arrivals.note(samples);
+        self.last_seq.store(seq, Ordering::Release);
+    }
+
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,6 +250,12 @@ impl RowSeqs {
     pub(super) fn of(&self, org: OrgId) -> &[u64] {
         self.by_org.get(&org).map_or(&[], Vec::as_slice)
     }
+}
+
+/// Whether the checkpoint has what a record says of a series.
+pub(super) fn skipped(rows: Option<&RowSeqs>, org: OrgId, seq: u64) -> impl Fn(u32) -> bool + '_ {
+    let rows = rows.map_or(&[][..], |rows| rows.of(org));
+    move |series| rows.get(series as usize).is_some_and(|have| seq <= *have)
 }
 
 fn set(seqs: &mut Vec<u64>, series: u32, seq: u64) {
@@ -287,6 +321,11 @@ impl Stores {
         }
     }
 
+    /// What keys the hashes of an organisation's labels.
+    pub(super) fn secret_of(&self, org: OrgId) -> Secret {
+        Secret::of(&self.secret, org.0)
+    }
+
     pub(super) fn org(&self, org: OrgId) -> Option<Arc<OrgStore>> {
         self.orgs.read().unwrap_or_else(PoisonError::into_inner).get(&org).map(Arc::clone)
     }
@@ -299,7 +338,7 @@ impl Stores {
         let fresh = || {
             Arc::new(OrgStore {
                 org,
-                table: RwLock::new(Table::new(Secret::of(&self.secret, org.0))),
+                table: RwLock::new(Table::new(self.secret_of(org))),
                 head: Head::new(Arc::clone(&self.head_bytes)),
                 segments: RwLock::default(),
                 obsolete: Mutex::default(),
@@ -316,6 +355,7 @@ impl Stores {
                 kept_from_ms: AtomicI64::new(i64::MIN),
                 last_seq: AtomicU64::new(0),
                 arrivals: Arrivals::default(),
+                changes: Changes::default(),
             })
         };
         if self.is_dropped(org) {
@@ -385,10 +425,43 @@ impl Stores {
             // A seal takes every exemplar that came before it, whatever its time.
             return Ok(Outcome::default());
         }
-        let outcome =
-            store.side.apply((seq, kind, body), knows, skip, |at_ms| store.arrivals.note_time(at_ms))?;
+        // Its times are known only when it is applied.
+        let _open = (kind != Kind::Exemplars).then(|| store.changes.open());
+        let least_ms = Cell::new(i64::MAX);
+        if kind == Kind::Starts {
+            decode_starts(body, |start| least_ms.set(least_ms.get().min(start.at_ms)))?;
+        }
+        let applied = store.side.apply((seq, kind, body), knows, skip, |at_ms| {
+            least_ms.set(least_ms.get().min(at_ms));
+            store.arrivals.note_time(at_ms);
+        });
+        if kind != Kind::Exemplars {
+            // Of what is damaged in the middle a part may have been applied.
+            store.changes.note(if applied.is_ok() { least_ms.get() } else { i64::MIN });
+        }
+        let outcome = applied?;
         self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
         Ok(outcome)
+    }
+
+    /// As [`Stores::apply`], for a deletion.
+    fn apply_deletion(&self, record: Record<'_>, rows: Option<&RowSeqs>) -> Result<Outcome, Damage> {
+        let Record { seq, org, body, .. } = record;
+        let deletion = Deletion::decode(body)?;
+        let store = self.org_or_new(org);
+        store.last_seq.store(seq, Ordering::Release);
+        // A row of a checkpoint from after it tells of it, and may have newer samples in its place.
+        let knows = |have: &[u64], series: u32| have.get(series as usize).is_some_and(|have| seq <= *have);
+        let floats = rows.map_or(&[][..], |rows| rows.of(org));
+        let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
+        // What the rings have of segments is what earlier deletions have left of it, and may be newer than this one.
+        let exemplars = rows.is_none() || seq > store.segments().seal_seq;
+        store.changes.note(deletion.from_ms);
+        deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series), exemplars);
+        store.changes.note(deletion.from_ms);
+        // The rows of the last checkpoint have what was deleted: another one is due.
+        self.uncovered.fetch_add(1, Ordering::Relaxed);
+        Ok(Outcome { record_seq: seq, ..Outcome::default() })
     }
 
     pub(super) fn set_limits(&self, org: OrgId, limits: OrgLimits) {
@@ -417,10 +490,7 @@ impl Stores {
             return Ok(Outcome::default());
         }
         if kind != Kind::Mark {
-            self.org_or_new(org)
-                .usage
-                .log_bytes
-                .fetch_add(record_bytes(body.len()) as u64, Ordering::Relaxed);
+            self.org_or_new(org).count_record(body);
         }
         match kind {
             Kind::Samples => {
@@ -432,24 +502,18 @@ impl Stores {
                     "another record was logged"
                 );
                 let store = self.org_or_new(org);
-                let mut orphans = 0;
-                if rows.is_some() {
-                    // What segments have is not loaded again.
-                    let sealed = store.segments();
-                    scratch.retain(|sample| !sealed.has_record(seq, sample.at_ms));
-                    let table = store.table();
-                    let all = scratch.len();
-                    scratch.retain(|sample| table.knows(sample.series));
-                    orphans = (all - scratch.len()) as u64;
-                }
+                let orphans = if rows.is_some() { store.keep_replayed(seq, scratch) } else { 0 };
                 let samples = samples.unwrap_or(scratch);
-                store.arrivals.note(samples);
-                store.last_seq.store(seq, Ordering::Release);
-                let skip = rows.map_or(&[][..], |rows| rows.of(org));
-                let mut outcome = store
-                    .head
-                    .apply(seq, samples, |series| skip.get(series as usize).is_some_and(|have| seq <= *have));
+                let least_ms = samples.iter().map(|sample| sample.at_ms).min();
+                if let Some(least_ms) = least_ms {
+                    store.changes.note(least_ms);
+                }
+                store.note_samples(seq, samples);
+                let mut outcome = store.head.apply(seq, samples, skipped(rows, org, seq));
                 outcome.orphans = orphans;
+                if let Some(least_ms) = least_ms {
+                    store.changes.note(least_ms);
+                }
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
@@ -484,27 +548,7 @@ impl Stores {
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
                 Ok(Outcome { record_seq: seq, ..Outcome::default() })
             }
-            Kind::Delete => {
-                let deletion = Deletion::decode(body)?;
-                let store = self.org_or_new(org);
-                store.last_seq.store(seq, Ordering::Release);
-                // A row of a checkpoint from after it tells of it, and may have newer samples in its place.
-                let knows =
-                    |have: &[u64], series: u32| have.get(series as usize).is_some_and(|have| seq <= *have);
-                let floats = rows.map_or(&[][..], |rows| rows.of(org));
-                let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
-                // What the rings have of segments is what earlier deletions have left of it, and may be newer than this one.
-                let exemplars = rows.is_none() || seq > store.segments().seal_seq;
-                deletion.apply(
-                    &store,
-                    |series| knows(floats, series),
-                    |series| knows(beside, series),
-                    exemplars,
-                );
-                // The rows of the last checkpoint have what was deleted: another one is due.
-                self.uncovered.fetch_add(1, Ordering::Relaxed);
-                Ok(Outcome { record_seq: seq, ..Outcome::default() })
-            }
+            Kind::Delete => self.apply_deletion(record, rows),
             Kind::Mark | Kind::Switch | Kind::Dropped => Ok(Outcome::default()),
         }
     }

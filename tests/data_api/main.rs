@@ -10,6 +10,7 @@ mod listings;
 mod mount;
 mod questions;
 mod rejects;
+mod running;
 mod scope;
 mod settings;
 mod table;

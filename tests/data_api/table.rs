@@ -62,5 +62,5 @@ async fn the_data_endpoints_are_documented_in_full() {
     ids.dedup();
     assert_eq!(ids.len(), count, "operation ids are unique");
     let range = &document["paths"]["/api/v1/orgs/{slug}/query/range"]["get"];
-    assert_eq!(range["parameters"].as_array().expect("a list").len(), 17);
+    assert_eq!(range["parameters"].as_array().expect("a list").len(), 19);
 }

@@ -15,6 +15,9 @@ impl From<QueryError> for ApiError {
             QueryError::TooManySamples { .. }
             | QueryError::TooManySeries { .. }
             | QueryError::TooMuchMemory { .. } => Code::QueryTooExpensive,
+            QueryError::MemoryBusy { .. } => {
+                return ApiError::new(Code::Busy, error.to_string()).with_retry_after(jittered_retry());
+            }
             QueryError::Timeout => Code::QueryTimeout,
             QueryError::Cancelled => Code::QueryCancelled,
             QueryError::BadQuery(_) => Code::BadExpr,
@@ -117,6 +120,7 @@ mod tests {
             (QueryError::TooManySamples { allowed: 1 }, 422, "execution"),
             (QueryError::TooManySeries { found: 2, allowed: 1 }, 422, "execution"),
             (QueryError::TooMuchMemory { needed: 2, allowed: 1 }, 422, "execution"),
+            (QueryError::MemoryBusy { needed: 2, held: 1, allowed: 2 }, 503, "internal"),
             (QueryError::Timeout, 503, "timeout"),
             (QueryError::Cancelled, 503, "internal"),
             (QueryError::BadQuery("x".into()), 400, "bad_data"),

@@ -121,6 +121,11 @@ const COSTS: &[Parameter] = &[
     p("limit", Kind::Count(1, 10_000), "Series at most; 1,000 by default"),
     p("timeout", Kind::Duration, "At most the server's, which is the default"),
 ];
+const EXPLAIN: &[Parameter] =
+    &[p("explain", Kind::OneOf(&["true", "false"]), "Adds the plan: expected and actual cost of each node")];
+const NOCACHE: &[Parameter] =
+    &[p("nocache", Kind::OneOf(&["0", "1"]), "1 computes everything anew, and keeps nothing for later")];
+const TIMEOUT: &[Parameter] = &[p("timeout", Kind::Duration, "At most the server's, which is the default")];
 const WITHIN: &[Parameter] = &[
     p("match", Kind::Repeated, "Selectors; a series counts if it passes any"),
     p("start", Kind::Time, "Only what has data from here"),
@@ -177,12 +182,14 @@ const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
     ("metrics", "Metrics", &[METRICS, WITHIN, PAGED]),
     ("metrics/{name}/labels", "MetricLabels", &[VALUES, WITHIN]),
     ("labels/{label}/values", "LabelValues", &[WITHIN, PAGED]),
-    ("query/range", "Query", &[STRUCTURED, OVER_RANGE, COSTS]),
-    ("query/instant", "Query", &[STRUCTURED, AT_TIME, COSTS]),
-    ("query/expr-instant", "Query", &[EXPR, AT_TIME, COSTS]),
-    ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS]),
+    ("query/range", "Query", &[STRUCTURED, OVER_RANGE, COSTS, EXPLAIN, NOCACHE]),
+    ("query/instant", "Query", &[STRUCTURED, AT_TIME, COSTS, EXPLAIN]),
+    ("query/expr-instant", "Query", &[EXPR, AT_TIME, COSTS, EXPLAIN]),
+    ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS, EXPLAIN, NOCACHE]),
+    ("query/estimate", "Estimate", &[EXPR, OVER_RANGE, AT_TIME, TIMEOUT]),
+    ("queries", "Queries", &[]),
     ("prometheus/api/v1/query", "PrometheusQuery", &[MOUNT_QUERY, AT_TIME, MOUNT_COSTS]),
-    ("prometheus/api/v1/query_range", "PrometheusQuery", &[MOUNT_QUERY, MOUNT_RANGE, MOUNT_COSTS]),
+    ("prometheus/api/v1/query_range", "PrometheusQuery", &[MOUNT_QUERY, MOUNT_RANGE, MOUNT_COSTS, NOCACHE]),
     ("prometheus/api/v1/series", "PrometheusData", &[MOUNT_SERIES, MOUNT_BETWEEN]),
     ("prometheus/api/v1/labels", "PrometheusData", &[MOUNT_MATCH, MOUNT_BETWEEN]),
     ("prometheus/api/v1/label/{label}/values", "PrometheusData", &[MOUNT_MATCH, MOUNT_BETWEEN]),

@@ -44,7 +44,7 @@ async fn delete(
     Given(mut params): Given,
 ) -> ApiResult<StatusCode> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
-    let DeleteDeps { read: ReadDeps { tsdb, lanes, clock, options }, identity } = deps;
+    let DeleteDeps { read: ReadDeps { tsdb, lanes, clock, options, .. }, identity } = deps;
     let now = clock.now();
     let texts = params.many(&["match[]"]);
     if texts.is_empty() {

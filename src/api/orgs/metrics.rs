@@ -7,7 +7,7 @@ use axum::response::Response;
 use data_encoding::BASE64URL_NOPAD;
 
 use super::query::ReadDeps;
-use super::query::asking::{Running, Style, json, patterns, timeout};
+use super::query::asking::{Running, Style, patterns, timeout};
 use crate::api::callers::{Endpoint, Reader};
 use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -138,7 +138,7 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
             Ok(())
         })
     };
-    Ok(json(deps.ask(entered, timeout, work).await?))
+    deps.answer(entered, timeout, work).await
 }
 
 /// `[a,b]`, each written by `write`.
@@ -218,7 +218,7 @@ async fn metric_labels(
             Ok(())
         })
     };
-    Ok(json(deps.ask(entered, timeout, work).await?))
+    deps.answer(entered, timeout, work).await
 }
 
 async fn label_values(
@@ -252,5 +252,5 @@ async fn label_values(
             Ok(())
         })
     };
-    Ok(json(deps.ask(entered, timeout, work).await?))
+    deps.answer(entered, timeout, work).await
 }

@@ -2,16 +2,20 @@
 //!
 //! URL and form are one list of parameters whatever content type was claimed; unknown ones are ignored.
 
+use std::time::Duration;
+
 use axum::extract::{FromRequest, Request, State};
 use axum::handler::Handler;
 use axum::response::Response;
 use serde_json::json;
 
 use super::metrics::{array, range, selectors};
-use super::query::ReadDeps;
-use super::query::asking::{self, Running, Style, TRUNCATED, admit_steps, timeout};
+use super::query::answer::Answer;
+use super::query::asking::{How, Running, Style, TRUNCATED, admit_steps, timeout};
+use super::query::{ReadDeps, flag};
 use crate::api::body;
-use crate::api::callers::{Endpoint, MountReader};
+use crate::api::callers::{Endpoint, Entered, MountReader};
+use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::{Params, PathOf, unescape_name};
 use crate::api::prom_json;
@@ -148,7 +152,7 @@ async fn query((State(deps), reader, PathOf(slug), Given(mut params)): Asked) ->
     let now = deps.clock.now();
     let at = params.time("time", now)?.unwrap_or(now);
     let question = Question::take(&mut params, Steps::once(at), true)?;
-    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, move |running| question.run(running)).await?))
+    question.ask(&deps, entered, timeout(&mut params)?).await
 }
 
 async fn query_range((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
@@ -167,7 +171,7 @@ async fn query_range((State(deps), reader, PathOf(slug), Given(mut params)): Ask
     })?;
     admit_steps(&entered.grant, &steps)?;
     let question = Question::take(&mut params, steps, false)?;
-    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, move |running| question.run(running)).await?))
+    question.ask(&deps, entered, timeout(&mut params)?).await
 }
 
 struct Question {
@@ -175,7 +179,7 @@ struct Question {
     steps: Steps,
     instant: bool,
     limit: Option<usize>,
-    lookback_ms: Option<i64>,
+    how: How,
 }
 
 impl Question {
@@ -185,24 +189,24 @@ impl Question {
             return Err(ApiError::invalid_parameter("lookback_delta", "a lookback must be positive"));
         }
         let text = params.one(&["query"])?.unwrap_or_default();
-        Ok(Question { text, steps, instant, limit: limit(params)?, lookback_ms })
+        let how = How { lookback_ms, nocache: flag(params, "nocache")? };
+        Ok(Question { text, steps, instant, limit: limit(params)?, how })
+    }
+
+    async fn ask(self, deps: &ReadDeps, entered: Entered, timeout: Option<Duration>) -> ApiResult<Response> {
+        let text = self.text.clone();
+        deps.answer_listed(entered, timeout, text, move |running| self.run(running)).await
     }
 
     /// Runs on the query lane.
-    fn run(self, running: &mut Running) -> ApiResult<Vec<u8>> {
+    fn run(self, running: &mut Running) -> ApiResult<Answer> {
         let expr = running.expression("query", &self.text).map_err(in_parameter("query"))?;
         let query = Query { expr, text: self.text, steps: self.steps, instant: self.instant };
-        let answer = running.evaluate(&query, self.lookback_ms).map_err(in_parameter("query"))?;
+        let answer = running.evaluate(&query, self.how).map_err(in_parameter("query"))?;
         let infos = running.annotate(answer.annotations);
         let mut value = answer.value;
         running.truncate(&mut value, self.limit);
-        let bytes_max = running.options.body_bytes_max;
-        running.body(&infos, Style::Prometheus, |out| {
-            out.extend_from_slice(br#""data":{"#);
-            prom_json::result(&value, bytes_max, out)?;
-            out.push(b'}');
-            Ok(())
-        })
+        running.result(value, &infos, Style::Prometheus, |_| {})
     }
 }
 
@@ -250,7 +254,7 @@ async fn series((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -
         let found = running.snapshot.series(&filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |labels, out| prom_json::labels(&labels, out))
     };
-    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, work).await?))
+    deps.answer(entered, timeout(&mut params)?, work).await
 }
 
 async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
@@ -260,7 +264,7 @@ async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -
         let found = running.snapshot.label_names(&filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |name, out| prom_json::text(&name, out))
     };
-    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, work).await?))
+    deps.answer(entered, timeout(&mut params)?, work).await
 }
 
 type AskedOfLabel = (State<ReadDeps>, MountReader, PathOf<(String, String)>, Given);
@@ -276,7 +280,7 @@ async fn label_values(
             running.snapshot.label_values(&name, &filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |value, out| prom_json::text(&value, out))
     };
-    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, work).await?))
+    deps.answer(entered, timeout(&mut params)?, work).await
 }
 
 async fn metadata((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
@@ -304,7 +308,7 @@ async fn metadata((State(deps), reader, PathOf(slug), Given(mut params)): Asked)
             Ok(())
         })
     };
-    Ok(asking::json(deps.ask(entered, timeout(&mut params)?, work).await?))
+    deps.answer(entered, timeout(&mut params)?, work).await
 }
 
 async fn format_query((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
@@ -318,7 +322,7 @@ async fn format_query((State(deps), reader, PathOf(slug), Given(mut params)): As
             Ok(())
         })
     };
-    Ok(asking::json(deps.ask(entered, None, work).await?))
+    deps.answer(entered, None, work).await
 }
 
 /// Clients choose what to send by this: the version whose bodies these are. There is no `features` member, because
@@ -366,7 +370,7 @@ async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Ask
             Ok(())
         })
     };
-    Ok(asking::json(deps.ask(entered, timeout, work).await?))
+    deps.answer(entered, timeout, work).await
 }
 
 /// Of every selector in the expression; what the expression makes of the series does not matter.
@@ -382,7 +386,7 @@ async fn exemplars((State(deps), reader, PathOf(slug), Given(mut params)): Asked
         let found = running.snapshot.exemplars(&expr.selectors(), range, limit);
         list(running, found, |series, out| write_exemplars(&series, out))
     };
-    Ok(asking::json(deps.ask(entered, timeout, work).await?))
+    deps.answer(entered, timeout, work).await
 }
 
 fn write_exemplars(series: &SeriesExemplars, out: &mut Vec<u8>) {
@@ -412,5 +416,6 @@ async fn alerts((_, reader, PathOf(slug), _): Asked) -> ApiResult<Response> {
 }
 
 fn success(data: &serde_json::Value) -> Response {
-    asking::json(json!({ "status": "success", "data": data }).to_string().into_bytes())
+    let body = json!({ "status": "success", "data": data }).to_string().into_bytes();
+    Answer::whole(body, Coding::Identity).into_response()
 }

@@ -1,15 +1,19 @@
-//! The specification's questions: `query/range`, `query/instant`, `query/expr-instant`, and `query/expr-range` (API.md C5).
+//! The specification's questions: `query/range`, `query/instant`, `query/expr-instant`, and `query/expr-range` (API.md C5);
+//! and what one would cost: `query/estimate`.
 //!
 //! What a caller needs to be granted depends on whether an expression is asked for, not on the path it is asked on.
 
+pub mod active;
+pub(super) mod answer;
 pub(super) mod asking;
 mod structured;
 
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
 
+use answer::Answer;
+use asking::{How, Running, Style, admit_steps, series_count, timeout};
 pub use asking::{ReadDeps, ReadOptions};
-use asking::{Running, Style, admit_steps, json, series_count, timeout};
 use structured::Shape;
 
 use crate::api::callers::{Endpoint, Grant, Reader};
@@ -18,6 +22,7 @@ use crate::api::params::{Params, PathOf};
 use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{METRIC_NAME, Matcher, Steps, StepsError, TimeRange, Timestamp};
+use crate::promql::explain::{Estimate, PlanNode};
 use crate::promql::{Query, Value};
 
 /// The routes below `/orgs/{slug}`.
@@ -42,6 +47,7 @@ pub fn routes() -> Routes<ReadDeps> {
             "Evaluate PromQL over a range of time",
             expr_range,
         )
+        .get("/orgs/{slug}/query/estimate", Auth::Reader, "Reckon what an expression would cost", estimate)
 }
 
 /// Series in one answer (API.md C5).
@@ -79,6 +85,8 @@ enum Form {
 struct Question {
     ask: Ask,
     mode: Mode,
+    explain: bool,
+    how: How,
 }
 
 enum Ask {
@@ -110,7 +118,9 @@ struct When {
 async fn answer(asked: Asked, mode: Mode, form: Form) -> ApiResult<Response> {
     let (State(deps), reader, PathOf(slug), RawQuery(query)) = asked;
     let mut params = Params::of_query(query.as_deref())?;
-    let question = Question { ask: ask(&mut params, form)?, mode };
+    let how = How { lookback_ms: None, nocache: flag(&mut params, "nocache")? };
+    let question =
+        Question { ask: ask(&mut params, form)?, mode, explain: flag(&mut params, "explain")?, how };
     let endpoint = match (&question.ask, question.mode) {
         (Ask::Expression(_), _) => Endpoint::Expr,
         (Ask::Structured(_), Mode::Range) => Endpoint::Range,
@@ -125,19 +135,66 @@ async fn answer(asked: Asked, mode: Mode, form: Form) -> ApiResult<Response> {
     let limit = params.count("limit", 1, SERIES_MAX)?.unwrap_or(SERIES_DEFAULT);
     let timeout = timeout(&mut params)?;
     let unknown = params.unknown();
-    let body = deps
-        .ask(entered, timeout, move |running| {
-            for name in unknown {
-                running.warn(format!("the parameter {name:?} was not used"));
-            }
-            run(running, &question, When { steps, limit })
+    let listed = match &question.ask {
+        Ask::Expression(text) => text.clone(),
+        Ask::Structured(shape) => shape.metric().to_owned(),
+    };
+    let work = move |running: &mut Running| {
+        unused(running, unknown);
+        run(running, &question, When { steps, limit })
+    };
+    deps.answer_listed(entered, timeout, listed, work).await
+}
+
+fn unused(running: &mut Running, unknown: Vec<String>) {
+    for name in unknown {
+        running.warn(format!("the parameter {name:?} was not used"));
+    }
+}
+
+/// Takes a yes or no; not given is no.
+pub(super) fn flag(params: &mut Params, name: &'static str) -> ApiResult<bool> {
+    match params.one(&[name])?.as_deref() {
+        None | Some("0" | "false") => Ok(false),
+        Some("1" | "true") => Ok(true),
+        Some(_) => Err(ApiError::invalid_parameter(name, "true or false is expected")),
+    }
+}
+
+/// What an expression would cost: over a range where `start`, `end` or `step` is given, else at one moment.
+async fn estimate(asked: Asked) -> ApiResult<Response> {
+    let (State(deps), reader, PathOf(slug), RawQuery(query)) = asked;
+    let mut params = Params::of_query(query.as_deref())?;
+    let text = params.one(&["expr", "query"])?;
+    let text = text.ok_or_else(|| ApiError::invalid_parameter("expr", "an expression is required"))?;
+    let entered = reader.enter(&slug, Endpoint::Expr)?;
+    let now = deps.clock.now();
+    let at = params.time("time", now)?;
+    let instant = !["start", "end", "step"].iter().any(|name| params.has(name));
+    let steps = match at {
+        Some(_) if !instant => {
+            return Err(ApiError::invalid_parameter("time", "time and a range exclude each other"));
+        }
+        _ if instant => Steps::once(at.unwrap_or(now)),
+        _ => range_steps(&mut params, now, deps.options.range_ms_max, &entered.grant)?,
+    };
+    let timeout = timeout(&mut params)?;
+    let unknown = params.unknown();
+    let work = move |running: &mut Running| {
+        unused(running, unknown);
+        let expr = running.expression("expr", &text)?;
+        let found = running.estimate(&Query { expr, text, steps, instant })?;
+        running.body(&[], Style::Specified, |out| {
+            out.extend_from_slice(br#""data":"#);
+            write_estimate(&found, out);
+            Ok(())
         })
-        .await?;
-    Ok(json(body))
+    };
+    deps.answer(entered, timeout, work).await
 }
 
 /// Runs on the query lane.
-fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Vec<u8>> {
+fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Answer> {
     let instant = question.mode == Mode::Instant;
     let (expr, text) = match &question.ask {
         Ask::Expression(text) => (running.expression("expr", text)?, text.clone()),
@@ -151,7 +208,10 @@ fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Vec<
     };
     let printed = expr.to_string();
     let query = Query { expr, text, steps: when.steps, instant };
-    let answer = running.evaluate(&query, None)?;
+    let (answer, plan) = match question.explain {
+        true => running.explain(&query).map(|(answer, plan)| (answer, Some(plan)))?,
+        false => (running.evaluate(&query, question.how)?, None),
+    };
     let infos = running.annotate(answer.annotations);
     let mut value = answer.value;
     let series = series_count(&value);
@@ -159,22 +219,65 @@ fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Vec<
     if let Ask::Structured(shape) = &question.ask {
         warn_of_unknown(running, shape.metric(), &value);
     }
-    let bytes_max = running.options.body_bytes_max;
-    running.body(&infos, Style::Specified, |out| {
-        out.extend_from_slice(br#""data":{"#);
-        prom_json::result(&value, bytes_max, out)?;
-        out.extend_from_slice(br#"},"query":{"expr":"#);
+    running.result(value, &infos, Style::Specified, |out| {
+        out.extend_from_slice(br#","query":{"expr":"#);
         prom_json::text(&printed, out);
         write_steps(&when.steps, instant, out);
         out.extend_from_slice(br#"},"stats":{"series":"#);
-        out.extend_from_slice(series.to_string().as_bytes());
+        prom_json::count(series as u64, out);
         out.extend_from_slice(br#","samples":"#);
-        out.extend_from_slice(answer.stats.samples.to_string().as_bytes());
+        prom_json::count(answer.stats.samples, out);
         out.extend_from_slice(br#","elapsed_ms":"#);
-        prom_json::number((running.elapsed_ms() * 1_000.0).round() / 1_000.0, out);
+        milliseconds(running.elapsed_ms(), out);
         out.push(b'}');
-        Ok(())
+        if let Some(plan) = &plan {
+            out.extend_from_slice(br#","explain":"#);
+            write_plan(plan, out);
+        }
     })
+}
+
+/// To the microsecond.
+fn milliseconds(ms: f64, out: &mut Vec<u8>) {
+    prom_json::number((ms * 1_000.0).round() / 1_000.0, out);
+}
+
+fn write_estimate(found: &Estimate, out: &mut Vec<u8>) {
+    for (name, value) in [
+        (&br#"{"series":"#[..], found.series),
+        (br#","samples":"#, found.samples),
+        (br#","memory_bytes":"#, found.memory_bytes),
+    ] {
+        out.extend_from_slice(name);
+        prom_json::count(value, out);
+    }
+    out.push(b'}');
+}
+
+/// What a node was expected to cost, what it did cost (no numbers where it was not evaluated by itself), its inputs.
+fn write_plan(plan: &PlanNode, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"node":"#);
+    prom_json::text(&plan.node, out);
+    out.extend_from_slice(br#","estimated":"#);
+    let PlanNode { series, samples, memory_bytes, .. } = *plan;
+    write_estimate(&Estimate { series, samples, memory_bytes }, out);
+    if let Some(actual) = &plan.actual {
+        out.extend_from_slice(br#","actual":{"series":"#);
+        prom_json::count(actual.series, out);
+        out.extend_from_slice(br#","samples":"#);
+        prom_json::count(actual.samples, out);
+        out.extend_from_slice(br#","elapsed_ms":"#);
+        milliseconds(actual.ms, out);
+        out.push(b'}');
+    }
+    out.extend_from_slice(br#","inputs":["#);
+    for (place, input) in plan.inputs.iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        write_plan(input, out);
+    }
+    out.extend_from_slice(b"]}");
 }
 
 fn write_steps(steps: &Steps, instant: bool, out: &mut Vec<u8>) {

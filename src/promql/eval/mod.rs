@@ -22,8 +22,9 @@ use crate::tsdb::Snapshot;
 
 use super::annotations::Notes;
 use super::budget::Meter;
+use super::explain::Trace;
 use super::functions::seconds;
-use super::plan::{self, MatrixNode, Plan, ScalarNode, VectorNode};
+use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
 use super::{Answer, Budget, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
 
 use rows::{ABSENT, Duplicates, Grid, Head, Rows, Scalars, is_absent};
@@ -35,21 +36,23 @@ struct Context<'a> {
     budget: &'a Budget<'a>,
     meter: Rc<Meter>,
     notes: RefCell<Notes>,
+    /// Where an explanation is asked for: what each node did.
+    trace: Option<&'a Trace>,
 }
 
-/// Plans and evaluates.
+/// Evaluates what was planned for `query` with these options.
 pub(super) fn run(
+    plan: &Plan,
     query: &Query,
-    snapshot: &Snapshot,
-    options: &Options,
-    budget: &Budget<'_>,
+    (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
+    trace: Option<&Trace>,
 ) -> Result<Answer, QueryError> {
-    let plan = plan::build(query, options)?;
     let notes = RefCell::new(Notes::default());
-    let context = Context { snapshot, options, budget, meter: Meter::new(options.limits), notes };
+    let context =
+        Context { snapshot, options, budget, meter: Meter::new(options.limits, budget), notes, trace };
     let steps = query.steps;
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
-    let value = context.value(&plan, grid, query.instant)?;
+    let value = context.value(plan, grid, query.instant)?;
     let stats = context.meter.stats();
     let mut annotations = context.notes.into_inner().finish(&query.text);
     annotations.warnings.extend(snapshot.warnings());
@@ -90,7 +93,7 @@ impl Context<'_> {
     fn raw(&self, node: &MatrixNode, grid: Grid) -> Result<Vec<MatrixSeries>, QueryError> {
         let mut found: Vec<(Head, Vec<Sample>)> = Vec::new();
         let mut charge = self.meter.charge();
-        self.each_series(node, grid, &mut |head, times, values| {
+        self.each_series(node, grid, 0, &mut |head, times, values| {
             let to = node.when.look(grid.start_ms);
             let from = to.saturating_sub(node.range_ms);
             let inside = times.iter().zip(values).filter(|(at, _)| **at > from && **at <= to);
@@ -169,6 +172,14 @@ impl Context<'_> {
     }
 
     fn vector(&self, node: &VectorNode, grid: Grid) -> Result<Rows, QueryError> {
+        let Some(trace) = self.trace else { return self.vector_of(node, grid) };
+        let before = trace.enter(&self.meter);
+        let rows = self.vector_of(node, grid)?;
+        trace.leave(std::ptr::from_ref(node).addr(), before, rows.len(), &self.meter);
+        Ok(rows)
+    }
+
+    fn vector_of(&self, node: &VectorNode, grid: Grid) -> Result<Rows, QueryError> {
         self.budget.check()?;
         if grid.len == 0 {
             return Ok(Rows::new(&self.meter, 0));
@@ -194,7 +205,7 @@ impl Context<'_> {
                 }
                 self.unnamed(rows)
             }
-            VectorNode::Map { run, arg } => {
+            VectorNode::Map { run, arg, .. } => {
                 let mut rows = self.vector(arg, grid)?;
                 for value in rows.values_mut() {
                     if !is_absent(*value) {
@@ -203,7 +214,7 @@ impl Context<'_> {
                 }
                 self.unnamed(rows)
             }
-            VectorNode::MapWith { run, arg, params } => {
+            VectorNode::MapWith { run, arg, params, .. } => {
                 let rows = self.vector(arg, grid)?;
                 let params = self.params(params, grid)?;
                 self.map_with(*run, rows, &params)

@@ -20,6 +20,7 @@ impl Context<'_> {
         let range = TimeRange::new(Timestamp::from_ms(oldest), Timestamp::from_ms(last));
         let found = self.snapshot.select(&selector.matchers, range);
         self.meter.found_series(found.len())?;
+        self.meter.foresee(found.len(), grid.len, self.budget)?;
         let mut rows = Rows::with_room(&self.meter, found.len(), grid.len)?;
         let mut columns = SampleColumns::default();
         for series in found {

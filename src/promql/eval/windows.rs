@@ -22,11 +22,13 @@ const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
 const NAMES_OF_COUNTERS: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];
 
 impl Context<'_> {
-    /// Calls `visit` for every series that may have samples in any step's window.
+    /// Calls `visit` for every series that may have samples in any step's window. Of each series the caller is going to
+    /// keep `kept` values: room for them is made sure of before the first is read.
     pub(super) fn each_series(
         &self,
         node: &MatrixNode,
         grid: Grid,
+        kept: usize,
         visit: &mut VisitSeries<'_>,
     ) -> Result<(), QueryError> {
         if grid.len == 0 {
@@ -40,6 +42,9 @@ impl Context<'_> {
                     TimeRange::new(Timestamp::from_ms(first.saturating_add(1)), Timestamp::from_ms(last));
                 let found = self.snapshot.select(matchers, range);
                 self.meter.found_series(found.len())?;
+                if kept > 0 {
+                    self.meter.foresee(found.len(), kept, self.budget)?;
+                }
                 let mut columns = SampleColumns::default();
                 for series in found {
                     self.budget.check()?;
@@ -78,7 +83,7 @@ impl Context<'_> {
         grid: Grid,
         visit: &mut VisitWindow<'_>,
     ) -> Result<(), QueryError> {
-        self.each_series(node, grid, &mut |head, times, _| {
+        self.each_series(node, grid, 0, &mut |head, times, _| {
             let mut places = Places::default();
             for step in 0..grid.len {
                 let end = node.when.look(grid.at(step));
@@ -96,7 +101,7 @@ impl Context<'_> {
         let params = self.params(&node.params, grid)?;
         let mut rows = Rows::new(&self.meter, grid.len);
         let kernel = &node.kernel;
-        self.each_series(&node.arg, grid, &mut |head, times, values| {
+        self.each_series(&node.arg, grid, grid.len, &mut |head, times, values| {
             let drops_name = head.drops_name;
             let row = rows.push_paid(Head { labels: head.labels.clone(), drops_name })?;
             self.fill_row(node, grid, (times, values), &params, row)?;

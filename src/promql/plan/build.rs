@@ -282,20 +282,21 @@ impl Builder {
             let (min, name) = (row.args_min(), row.name);
             return Err(QueryError::BadQuery(format!("{name} takes {min} argument(s) or more, got {given}")));
         }
+        let name = row.name;
         let built = match row.kernel {
             Kernel::Map(run) => {
                 let (arg, once) = self.vector(self.arg(call, 0)?, depth)?;
-                (VectorNode::Map { run, arg: Box::new(arg) }, once)
+                (VectorNode::Map { name, run, arg: Box::new(arg) }, once)
             }
             Kernel::Date(run) => match call.args.first() {
                 Some(arg) => {
                     // Not even a pinned argument makes a date safe to hoist; the argument is hoisted by itself.
                     let (arg, once) = self.vector(arg, depth)?;
-                    (VectorNode::Map { run, arg: Box::new(once_vector(arg, once)) }, false)
+                    (VectorNode::Map { name, run, arg: Box::new(once_vector(arg, once)) }, false)
                 }
                 None => {
                     let now = VectorNode::From(Box::new(ScalarNode::Time));
-                    (VectorNode::Map { run, arg: Box::new(now) }, false)
+                    (VectorNode::Map { name, run, arg: Box::new(now) }, false)
                 }
             },
             Kernel::MapWith(run) => {
@@ -307,7 +308,7 @@ impl Builder {
                     .map(|param| self.scalar(param, depth))
                     .collect::<Result<_, _>>()?;
                 let (arg, params, once) = settle(arg, params, true);
-                (VectorNode::MapWith { run, arg: Box::new(arg), params }, once)
+                (VectorNode::MapWith { name, run, arg: Box::new(arg), params }, once)
             }
             Kernel::Window(_) => self.window(row, call, depth)?,
             Kernel::Special(special) => return self.special(special, call, depth),
@@ -348,7 +349,11 @@ impl Builder {
         let all = safe && arg_once && params.iter().all(|(_, once)| *once);
         let params = params.into_iter().map(|(node, once)| once_scalar(node, once && !all)).collect();
         let param_span = call.args.first().map_or(call.span, |first| span_or(first, call.span));
-        Ok((VectorNode::Window(Box::new(WindowNode { kernel, arg, params, arg_span, param_span })), all))
+        let name = row.name;
+        Ok((
+            VectorNode::Window(Box::new(WindowNode { name, kernel, arg, params, arg_span, param_span })),
+            all,
+        ))
     }
 
     fn special(&self, special: Special, call: &Call, depth: usize) -> Built<Any> {

@@ -62,10 +62,12 @@ pub(super) enum VectorNode {
     /// The evaluation time of each value: `timestamp` of anything but a selector.
     StepTimes(Box<VectorNode>),
     Map {
+        name: &'static str,
         run: fn(f64) -> f64,
         arg: Box<VectorNode>,
     },
     MapWith {
+        name: &'static str,
         run: fn(f64, &[f64]) -> Option<f64>,
         arg: Box<VectorNode>,
         params: Vec<ScalarNode>,
@@ -141,6 +143,8 @@ impl When {
 
 #[derive(Debug)]
 pub(super) struct WindowNode {
+    /// The function's.
+    pub(super) name: &'static str,
     pub(super) kernel: WindowKernel,
     pub(super) arg: MatrixNode,
     pub(super) params: Vec<ScalarNode>,

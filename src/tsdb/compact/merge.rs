@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use rapidhash::RapidHashMap;
-
+use super::known::{Numbers, SharedTimes};
 use crate::clock::Stopwatch;
 use crate::model::{Histogram, HistogramColumns, StoreId, TimeRange, Timestamp};
 use crate::tsdb::error::DiskError;
@@ -137,96 +136,6 @@ struct Rows<'t> {
     row: usize,
     /// None: at the end.
     id: Option<u32>,
-}
-
-/// No number yet.
-const UNKNOWN: u32 = u32::MAX;
-
-/// By source, label name and value: the writer's number of that value. At most 16 MiB, then they are asked anew.
-#[derive(Default)]
-struct Numbers {
-    known: Vec<Vec<Vec<u32>>>,
-    /// Places for numbers in all of them.
-    places: usize,
-    /// Those of the row at hand.
-    row: Vec<u32>,
-}
-
-impl Numbers {
-    /// Sets the numbers of a row. The writer has begun its family.
-    fn set(&mut self, writer: &mut SegmentWriter, rows: &Rows<'_>, row: usize) -> Result<(), SegmentDamage> {
-        self.row.clear();
-        if self.places > NUMBERS_MAX {
-            self.known.clear();
-            self.places = 0;
-        }
-        if self.known.len() <= rows.source {
-            self.known.resize_with(rows.source + 1, Vec::new);
-        }
-        let Some(known) = self.known.get_mut(rows.source) else { return Ok(()) };
-        let mut failed = None;
-        rows.walk.numbers(row, |name, value| {
-            if known.len() <= name {
-                known.resize_with(name + 1, Vec::new);
-            }
-            let Some(values) = known.get_mut(name) else { return };
-            let place = value as usize;
-            if values.get(place).is_none_or(|number| *number == UNKNOWN) {
-                match rows.walk.segment().value(name, value) {
-                    Ok(text) => {
-                        if values.len() <= place {
-                            self.places += place + 1 - values.len();
-                            values.resize(place + 1, UNKNOWN);
-                        }
-                        if let Some(slot) = values.get_mut(place) {
-                            *slot = writer.number(self.row.len(), &text);
-                        }
-                    }
-                    Err(damage) => failed = failed.take().or(Some(damage)),
-                }
-            }
-            self.row.push(values.get(place).copied().unwrap_or(UNKNOWN));
-        })?;
-        failed.map_or(Ok(()), Err)
-    }
-}
-
-const NUMBERS_MAX: usize = 4 << 20;
-
-/// The times of blocks that many series share, so that each is decoded once: 2 MiB of them, then they are read anew.
-#[derive(Default)]
-struct SharedTimes {
-    /// By source and place of the block.
-    known: RapidHashMap<(usize, u64), Range<usize>>,
-    times: Vec<i64>,
-}
-
-const SHARED_MAX: usize = 1 << 18;
-
-impl SharedTimes {
-    /// Appends the times of a block to `out`.
-    fn read(
-        &mut self,
-        (source, segment): (usize, &Segment),
-        block: &Block<'_>,
-        out: &mut Vec<i64>,
-    ) -> Result<(), SegmentDamage> {
-        let key = (source, block.time_place);
-        if let Some(times) = self.known.get(&key).and_then(|range| self.times.get(range.clone())) {
-            out.extend_from_slice(times);
-            return Ok(());
-        }
-        let start = out.len();
-        segment.times(block, out)?;
-        let times = out.get(start..).unwrap_or_default();
-        if self.times.len() + times.len() > SHARED_MAX {
-            self.known.clear();
-            self.times.clear();
-        }
-        self.known.insert(key, self.times.len()..self.times.len() + times.len());
-        self.times.extend_from_slice(times);
-        Ok(())
-    }
 }
 
 /// A series in one of the sources.
@@ -465,27 +374,23 @@ impl<'t> Window<'t, '_, '_> {
                 self.written.push(writer.finish()?);
                 begun = false;
             }
-            let is_new = self.writer.is_none();
-            let mut writer = match self.writer.take() {
-                Some(writer) => writer,
-                None => self.create()?,
-            };
-            if is_new {
+            if self.writer.is_none() {
                 self.numbers = Numbers::default();
+                self.writer = Some(self.create()?);
             }
+            // A writer is large: it stays where it is.
+            let Some(writer) = &mut self.writer else { continue };
             let before = writer.data_bytes();
             if !std::mem::replace(&mut begun, true) {
                 writer.family(&names)?;
             }
-            let numbered = rows.get(named.walked).map_or(Ok(()), |rows| {
+            if let Some(rows) = rows.get(named.walked) {
                 self.numbers
-                    .set(&mut writer, rows, named.row)
-                    .map_err(|damage| damaged(named.segment, damage))
-            });
-            let put = numbered.and_then(|()| put(&mut writer, id, &self.numbers.row, &mut runs, arena));
+                    .set(writer, (rows.source, &rows.walk), named.row)
+                    .map_err(|damage| damaged(named.segment, damage))?;
+            }
+            put(writer, id, &self.numbers.row, &mut runs, arena)?;
             let bytes = writer.data_bytes() - before;
-            self.writer = Some(writer);
-            put?;
             self.pace.wrote(bytes);
         }
         Ok(())

@@ -12,6 +12,7 @@
 //! After it, the next start removes the sources.
 
 mod deletions;
+mod known;
 mod merge;
 mod plan;
 

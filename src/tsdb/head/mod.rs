@@ -153,6 +153,18 @@ impl Head {
 
     /// Puts the samples of one record in, in their order. `skip` says which series have this record already.
     pub(super) fn apply(&self, seq: u64, samples: &[LogSample], skip: impl Fn(u32) -> bool) -> Outcome {
+        self.apply_to(|_| true, seq, samples, skip)
+    }
+
+    /// As [`Head::apply`], to those stripes alone whose numbers `takes` takes. Stripes know nothing of each other: what
+    /// becomes of one depends on the records that it is given, in their order.
+    pub(super) fn apply_to(
+        &self,
+        takes: impl Fn(u32) -> bool,
+        seq: u64,
+        samples: &[LogSample],
+        skip: impl Fn(u32) -> bool,
+    ) -> Outcome {
         let mut outcome = Outcome::default();
         let barrier = self.barrier();
         let mut rest = samples;
@@ -161,6 +173,9 @@ impl Head {
             let count = rest.iter().take_while(|s| s.series / STRIPE_SERIES == number).count();
             let (here, after) = rest.split_at(count);
             rest = after;
+            if !takes(number) {
+                continue;
+            }
             let stripe = self.stripe_or_new(first.series);
             let mut stripe = stripe.write().unwrap_or_else(PoisonError::into_inner);
             let before = stripe.size();

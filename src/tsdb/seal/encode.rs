@@ -420,16 +420,19 @@ impl Pass<'_> {
             return Ok(None);
         }
         let org = self.store.org;
-        let open = match self.open.remove(&piece) {
-            Some(open) if open.writer.is_full() => {
-                let mut finished = open.finished;
-                finished.push(open.writer.finish().map_err(|e| failed(org, e))?);
-                Open::new(self.create(piece)?, finished)
-            }
-            Some(open) => open,
-            None => Open::new(self.create(piece)?, Vec::new()),
-        };
-        Ok(Some(self.open.entry(piece).or_insert(open)))
+        // A writer is large: it is moved only where another one begins.
+        if self.open.get(&piece).is_none_or(|open| open.writer.is_full()) {
+            let open = match self.open.remove(&piece) {
+                Some(open) => {
+                    let mut finished = open.finished;
+                    finished.push(open.writer.finish().map_err(|e| failed(org, e))?);
+                    Open::new(self.create(piece)?, finished)
+                }
+                None => Open::new(self.create(piece)?, Vec::new()),
+            };
+            self.open.insert(piece, open);
+        }
+        Ok(self.open.get_mut(&piece))
     }
 
     fn create(&self, piece: Piece) -> Result<SegmentWriter, SealError> {

@@ -18,8 +18,13 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Once, OnceLock};
 
-/// Maps of one process at most: 4,096 open segments (STORAGE.md section 15) and as many that queries still hold.
-const MAPS_MAX: usize = 8_192;
+/// Maps of one process at most: half of what Linux allows (`vm.max_map_count`, 65,530), so that other maps have room.
+///
+/// Open segments are not closed while they are not asked, since a map costs next to nothing beside its file: 24 bytes here,
+/// 200 in the kernel, and page tables for what was touched, which the kernel takes back under pressure with the pages; of
+/// 2^47 bytes of address space 2^15 files of 4 GiB, the largest, take all, and files of a day the thousandth part. 90 days
+/// of floats are some 120 files, so this is room for 270 organisations that keep so much.
+const MAPS_MAX: usize = 1 << 15;
 /// A place in the table that the handler reads. It is static and fixed, since a handler may neither lock nor allocate.
 struct Slot {
     /// Where the map begins; 0: the place is free, 1: it is being taken.
@@ -32,6 +37,8 @@ struct Slot {
 static SLOTS: [Slot; MAPS_MAX] =
     [const { Slot { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), failed: AtomicU64::new(0) } };
         MAPS_MAX];
+/// Where the next free place is looked for first.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4_096);
 static INSTALLED: Once = Once::new();
 /// What handled SIGBUS before.
@@ -76,10 +83,14 @@ impl Map {
             .filter(|bytes| *bytes > 0)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a length that cannot be mapped"))?;
         install();
-        let slot = SLOTS
-            .iter()
-            .find(|slot| slot.start.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok())
-            .ok_or_else(|| io::Error::other("too many files are mapped"))?;
+        let (before, from) = SLOTS.split_at(NEXT.fetch_add(1, Ordering::Relaxed) % MAPS_MAX);
+        let is_free =
+            |slot: &&Slot| slot.start.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let slot = from.iter().chain(before).find(is_free).ok_or_else(|| {
+            io::Error::other(format!(
+                "{MAPS_MAX} segment files are open, which is as many as may be: merge them (`promlet seal`) or keep less"
+            ))
+        })?;
         // SAFETY: asks for a new mapping anywhere; a length of at least one and a descriptor that is open.
         let found = unsafe {
             libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)

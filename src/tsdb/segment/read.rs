@@ -3,6 +3,8 @@
 //! Nothing of a segment is held in memory but where its sections are: the directory is read where it lies, a family's
 //! record in some tens of nanoseconds.
 
+mod walk;
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +12,8 @@ use super::beside::Beside;
 use super::block::{TimeHeader, time_header, times_of, values_within};
 use super::dictionary::Dictionary;
 use super::format::{
-    BESIDE, COLUMNS, DATA, DICTIONARIES, DIRECT, FAMILIES, Footer, Found, HEADER_BYTES, Header, LOCAL,
-    SECTIONS, Section, TAIL_BYTES, TIMES, VERSION,
+    BESIDE, COLUMNS, DATA, DICTIONARIES, FAMILIES, Footer, Found, HEADER_BYTES, Header, SECTIONS, Section,
+    TAIL_BYTES, TIMES, VERSION,
 };
 use super::map::{Advice, Map};
 use super::packed::Packed;
@@ -21,6 +23,8 @@ use crate::tsdb::bytes::Reader;
 use crate::tsdb::disk;
 use crate::tsdb::error::{Damage, DiskError};
 use crate::tsdb::report::SampleColumns;
+use walk::ValueColumn;
+pub(in crate::tsdb) use walk::Walk;
 
 /// An open segment. Cheap to hold: its pages are the kernel's.
 #[derive(Debug)]
@@ -338,26 +342,6 @@ impl Segment {
         self.blocks_of(&self.family(family)?, row, act)
     }
 
-    /// A family whose rows are to be walked: its record is read once.
-    pub(in crate::tsdb) fn walk(&self, family: usize) -> Result<Walk<'_>, SegmentDamage> {
-        let family = self.family(family)?;
-        let in_families = |damage| self.at(FAMILIES, damage);
-        let (mut names, mut columns) = (family.names, family.columns);
-        let mut labels = Vec::with_capacity(family.labels);
-        for _ in 0..family.labels {
-            let name = usize::try_from(names.varint().map_err(in_families)?).unwrap_or(usize::MAX);
-            labels.push((name, ValueColumn::take(&mut columns).map_err(in_families)?));
-        }
-        Ok(Walk { segment: self, family, labels })
-    }
-
-    /// The value of a number that [`Walk::numbers`] gave for a label.
-    pub(in crate::tsdb) fn value(&self, name: usize, number: u32) -> Result<String, SegmentDamage> {
-        let number = usize::try_from(number).unwrap_or(usize::MAX);
-        let text = self.dictionary(name.saturating_add(1))?.text(number);
-        text.map_err(|damage| self.at(DICTIONARIES, damage))
-    }
-
     fn blocks_of<'a>(
         &'a self,
         found: &Family<'a>,
@@ -582,62 +566,6 @@ impl Segment {
 
 const UNREADABLE: &str = "cannot be read: the file was cut short or the disk fails";
 
-/// A family whose rows are walked.
-#[derive(Debug)]
-pub(in crate::tsdb) struct Walk<'a> {
-    segment: &'a Segment,
-    family: Family<'a>,
-    /// Number of the label name and column of its values, by place.
-    labels: Vec<(usize, ValueColumn)>,
-}
-
-impl<'a> Walk<'a> {
-    pub(in crate::tsdb) fn segment(&self) -> &'a Segment {
-        self.segment
-    }
-
-    /// The series of a row.
-    pub(in crate::tsdb) fn id(&self, row: usize) -> Option<u32> {
-        let pool = self.segment.section(COLUMNS);
-        if row >= self.family.rows {
-            return None;
-        }
-        u32::try_from(self.family.ids.get(pool, row)?).ok()
-    }
-
-    /// First and last time of a row.
-    pub(in crate::tsdb) fn span(&self, row: usize) -> Option<(i64, i64)> {
-        let pool = self.segment.section(COLUMNS);
-        let (rows, column) = (self.family.rows, self.family.timelines);
-        Spans { pool, rows, column, timelines: &self.segment.timelines }.get(row)
-    }
-
-    /// Gives the numbers of label name and value of a row to `each`, in order of the names.
-    pub(in crate::tsdb) fn numbers(
-        &self,
-        row: usize,
-        mut each: impl FnMut(usize, u32),
-    ) -> Result<(), SegmentDamage> {
-        let pool = self.segment.section(COLUMNS);
-        for (name, column) in &self.labels {
-            let number = column.get(pool, row).and_then(|number| u32::try_from(number).ok());
-            let number =
-                number.ok_or_else(|| self.segment.at(FAMILIES, Damage::new(0, "a label without a value")))?;
-            each(*name, number);
-        }
-        self.segment.intact()
-    }
-
-    /// As [`Segment::each_block`].
-    pub(in crate::tsdb) fn each_block(
-        &self,
-        row: usize,
-        act: impl FnMut(u32, Block<'a>) -> Result<bool, SegmentDamage>,
-    ) -> Result<(), SegmentDamage> {
-        self.segment.blocks_of(&self.family, row, act)
-    }
-}
-
 /// First and last times by row.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tsdb) struct Spans<'a> {
@@ -727,36 +655,6 @@ fn record(bytes: &[u8], family: usize, families: usize) -> Result<Family<'_>, Da
     let timelines = Packed::take(&mut reader)?;
     let offsets = Packed::take(&mut reader)?;
     Ok(Family { metric, rows, data, labels, names, ids, timelines, offsets, columns: reader })
-}
-
-/// The numbers of a label's values by row.
-#[derive(Clone, Copy, Debug)]
-struct ValueColumn {
-    column: Packed,
-    /// The numbers that the column's are places of.
-    map: Option<Packed>,
-}
-
-impl ValueColumn {
-    /// The reader stands at the label's column, and behind it afterwards.
-    fn take(reader: &mut Reader<'_>) -> Result<ValueColumn, Damage> {
-        let form = reader.u8()?;
-        let column = Packed::take(reader)?;
-        let map = match form {
-            DIRECT => None,
-            LOCAL => Some(Packed::take(reader)?),
-            _ => return Err(reader.damage("a column of no known form")),
-        };
-        Ok(ValueColumn { column, map })
-    }
-
-    fn get(&self, pool: &[u8], row: usize) -> Option<usize> {
-        let get = |column: &Packed, row: usize| {
-            column.get(pool, row).and_then(|number| usize::try_from(number).ok())
-        };
-        let number = get(&self.column, row)?;
-        self.map.map_or(Some(number), |map| get(&map, number))
-    }
 }
 
 /// The number of a row's value; the reader stands at the label's column, and behind it afterwards.

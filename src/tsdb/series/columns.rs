@@ -7,6 +7,18 @@ pub(super) fn make_room<T>(of: &mut Vec<T>) {
     }
 }
 
+/// Makes room for so many more, a half at a time; to be followed by [`trim`] once they are all there.
+pub(super) fn make_room_for<T>(of: &mut Vec<T>, more: usize) {
+    if of.capacity() - of.len() < more {
+        of.reserve_exact((of.len() / 2).max(more));
+    }
+}
+
+/// Gives back the room that [`make_room`] would not have made.
+pub(super) fn trim<T>(of: &mut Vec<T>) {
+    of.shrink_to(of.len() + of.len() / 8);
+}
+
 /// Numbers by row.
 #[derive(Debug)]
 pub(in crate::tsdb) enum Codes {
@@ -55,6 +67,29 @@ impl Codes {
         }
     }
 
+    /// As [`trim`].
+    pub(super) fn trim(&mut self) {
+        match self {
+            Codes::Bytes(codes) => trim(codes),
+            Codes::Pairs(codes) => trim(codes),
+            Codes::Words(codes) => trim(codes),
+        }
+    }
+
+    /// Copies the codes from a row on to `out`, as far as there are any.
+    pub(super) fn copy_from(&self, row: usize, out: &mut [u32]) {
+        fn copy<T: Copy + Into<u32>>(codes: &[T], row: usize, out: &mut [u32]) {
+            for (out, code) in out.iter_mut().zip(codes.get(row..).unwrap_or_default()) {
+                *out = (*code).into();
+            }
+        }
+        match self {
+            Codes::Bytes(codes) => copy(codes, row, out),
+            Codes::Pairs(codes) => copy(codes, row, out),
+            Codes::Words(codes) => copy(codes, row, out),
+        }
+    }
+
     /// Memory.
     pub(super) fn bytes(&self) -> usize {
         match self {
@@ -84,6 +119,46 @@ impl Codes {
             Codes::Bytes(codes) => replace(codes, row, u8::try_from(code).unwrap_or_default()),
             Codes::Pairs(codes) => replace(codes, row, u16::try_from(code).unwrap_or_default()),
             Codes::Words(codes) => replace(codes, row, code),
+        }
+    }
+
+    /// Puts codes behind the last.
+    pub(super) fn extend(&mut self, more: &[u32]) {
+        self.widen(more.iter().copied().max().unwrap_or(0));
+        match self {
+            Codes::Bytes(codes) => {
+                make_room_for(codes, more.len());
+                codes.extend(more.iter().map(|code| u8::try_from(*code).unwrap_or_default()));
+            }
+            Codes::Pairs(codes) => {
+                make_room_for(codes, more.len());
+                codes.extend(more.iter().map(|code| u16::try_from(*code).unwrap_or_default()));
+            }
+            Codes::Words(codes) => {
+                make_room_for(codes, more.len());
+                codes.extend_from_slice(more);
+            }
+        }
+    }
+
+    /// Sets the codes of rows that have none, or 0, to one other than 0; false where a row has one.
+    pub(super) fn claim(&mut self, rows: &[u32], code: u32) -> bool {
+        fn claim<T: Copy + Default + PartialEq>(codes: &mut Vec<T>, rows: &[u32], code: T) -> bool {
+            let end = rows.iter().max().map_or(0, |last| *last as usize + 1);
+            if end > codes.len() {
+                make_room_for(codes, end - codes.len());
+                codes.resize(end, T::default());
+            }
+            rows.iter().all(|row| {
+                let place = codes.get_mut(*row as usize).filter(|place| **place == T::default());
+                place.map(|place| *place = code).is_some()
+            })
+        }
+        self.widen(code);
+        match self {
+            Codes::Bytes(codes) => claim(codes, rows, u8::try_from(code).unwrap_or_default()),
+            Codes::Pairs(codes) => claim(codes, rows, u16::try_from(code).unwrap_or_default()),
+            Codes::Words(codes) => claim(codes, rows, code),
         }
     }
 
@@ -151,6 +226,28 @@ impl Column {
         }
     }
 
+    /// Puts codes behind those of the `rows` there are.
+    pub(super) fn extend(&mut self, rows: usize, more: &[u32]) {
+        if let Column::Same(same) = self {
+            if more.iter().all(|code| code == same) {
+                return;
+            }
+            let mut codes = Codes::default();
+            codes.extend(&vec![*same; rows]);
+            *self = Column::Each(codes);
+        }
+        if let Column::Each(codes) = self {
+            codes.extend(more);
+        }
+    }
+
+    /// As [`trim`].
+    pub(super) fn trim(&mut self) {
+        if let Column::Each(codes) = self {
+            codes.trim();
+        }
+    }
+
     /// Memory beside the column itself.
     pub(super) fn bytes(&self) -> usize {
         match self {
@@ -165,6 +262,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_row_is_claimed_once() {
+        let mut codes = Codes::default();
+        assert!(codes.claim(&[2, 0, 5], 7) && codes.claim(&[1], 300) && codes.claim(&[], 1));
+        let all: Vec<u32> = (0..codes.len()).map_while(|row| codes.get(row)).collect();
+        assert_eq!(all, [7, 300, 7, 0, 0, 7]);
+        assert!(!codes.claim(&[3, 5], 1) && !codes.claim(&[4, 4], 1));
+    }
 
     proptest! {
         #[test]
@@ -185,6 +291,19 @@ mod tests {
                 codes.set(row, *code);
             }
             prop_assert_eq!((0..codes.len()).map_while(|row| codes.get(row)).collect::<Vec<_>>(), rows);
+        }
+
+        #[test]
+        fn many_codes_at_once_are_each_by_itself(
+            pieces in prop::collection::vec(prop::collection::vec(prop_oneof![20 => 0u32..3, 3 => 0u32..400, 1 => any::<u32>()], 1..50), 1..8),
+        ) {
+            let first = pieces[0][0];
+            let (mut column, mut rows) = (Column::Same(first), Vec::new());
+            for piece in &pieces {
+                column.extend(rows.len(), piece);
+                rows.extend_from_slice(piece);
+            }
+            prop_assert_eq!((0..rows.len()).map_while(|row| column.code(row)).collect::<Vec<_>>(), rows);
         }
     }
 }

@@ -157,7 +157,7 @@ impl<'a> Body<'a> {
         Ok(Body { texts, shapes, reader, id: 0, rows })
     }
 
-    /// The next series: its id, the number of its shape; `values` becomes the numbers of its values.
+    /// The next series: its id, the number of its shape; the numbers of its values are appended to `values`.
     ///
     /// # Errors
     /// [`Damage`] where there is no such row, or something comes after the last.
@@ -168,7 +168,6 @@ impl<'a> Body<'a> {
         let id = u32::try_from(self.id).map_err(|_| self.reader.damage("series id over 32 bits"))?;
         let number = usize::try_from(self.reader.varint()?).unwrap_or(usize::MAX);
         let shape = self.shapes.get(number).ok_or_else(|| self.reader.damage("no such shape"))?;
-        values.clear();
         for _ in shape {
             values.push(text_number(&mut self.reader, self.texts.len())?);
         }
@@ -176,6 +175,7 @@ impl<'a> Body<'a> {
     }
 }
 
+#[inline]
 fn text_number(reader: &mut Reader<'_>, texts: usize) -> Result<u32, Damage> {
     let number = reader.varint()?;
     let known = usize::try_from(number).is_ok_and(|number| number < texts);
@@ -205,6 +205,7 @@ mod tests {
         let mut body = Body::open(body)?;
         let mut values = Vec::new();
         while let Some((id, shape)) = body.next(&mut values)? {
+            let values = std::mem::take(&mut values);
             let text = |number: &u32| body.texts[*number as usize];
             let pairs: Vec<_> = body.shapes[shape].iter().map(text).zip(values.iter().map(text)).collect();
             on_series(id, &pairs);

@@ -152,13 +152,43 @@ impl Rows {
         }
     }
 
+    /// Adds an id, unless one with this hash is there for which `is` holds; answers whether it was added.
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is the id")]
+    pub(super) fn insert_new(&mut self, hash: u32, id: u32, mut is: impl FnMut(u32) -> bool) -> bool {
+        self.make_room();
+        let mut place = home(hash, self.slots.len());
+        while let Some(slot) = self.slots.get_mut(place) {
+            if *slot as u32 == NO_ID {
+                *slot = u64::from(hash) << 32 | u64::from(id);
+                self.len += 1;
+                return true;
+            }
+            if *slot >> 32 == u64::from(hash) && is(*slot as u32) {
+                return false;
+            }
+            place = if place + 1 < self.slots.len() { place + 1 } else { 0 };
+        }
+        false
+    }
+
     /// Adds an id that is not there.
     pub(super) fn insert(&mut self, hash: u32, id: u32) {
+        self.make_room();
+        self.put(u64::from(hash) << 32 | u64::from(id));
+        self.len += 1;
+    }
+
+    /// Rows with room for so many; another quarter may come before it is made anew.
+    pub(super) fn for_rows(len: usize) -> Rows {
+        let mut rows = Rows::default();
+        rows.resize((len + len / 2).max(16));
+        rows
+    }
+
+    fn make_room(&mut self) {
         if (self.len + 1) * 5 > self.slots.len() * 4 {
             self.resize((self.slots.len() + self.slots.len() / 4).max(16));
         }
-        self.put(u64::from(hash) << 32 | u64::from(id));
-        self.len += 1;
     }
 
     fn resize(&mut self, slots: usize) {

@@ -5,6 +5,7 @@
 //! * [`definition`]: the body that carries series in the log and in the registry.
 //! * [`dictionary`], [`columns`]: texts as codes, codes in as few bytes as they need.
 //! * [`table`]: dictionaries and families, the columnar tables that selections scan.
+//! * [`sheet`]: a body of definitions by columns, as a start reads it.
 //! * [`metadata`]: types, help texts, units.
 //! * [`registry`]: the file `series/<org>.reg`.
 
@@ -15,4 +16,5 @@ pub(super) mod identity;
 pub(super) mod labels;
 pub(super) mod metadata;
 pub(super) mod registry;
+pub(super) mod sheet;
 pub(super) mod table;

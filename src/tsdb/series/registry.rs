@@ -6,6 +6,8 @@
 //! from 1. Appended and synced by checkpoints alone. A tail that is no record was never counted on and is cut; damage
 //! before the length that a checkpoint noted means the names are taken from the log instead.
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::kv::ops;
@@ -13,7 +15,8 @@ use crate::model::{OrgId, StoreId};
 use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
 use crate::tsdb::wal::record::{
-    BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Kind, MAGIC_REGISTRY, find_record, put_record,
+    BadHeader, FILE_HEADER_BYTES, FileHeader, Found, HEADER_BYTES, Kind, MAGIC_REGISTRY, find_record,
+    promised_bytes, put_record,
 };
 
 /// 2 M series take some 110 MB (STORAGE.md section 0, point 5); more than this is not a registry.
@@ -58,8 +61,8 @@ pub(in crate::tsdb) fn read(
     on_record: &mut dyn FnMut(Kind, &[u8]) -> bool,
 ) -> Result<ReadRegistry, OpenError> {
     let foreign = |what: &str| OpenError::Foreign { path: path.to_owned(), what: what.to_owned() };
-    let content = disk::read_file(path, FILE_BYTES_MAX)?;
-    match FileHeader::parse(&content, MAGIC_REGISTRY) {
+    let mut window = Window::open(path)?;
+    match FileHeader::parse(window.at_least(FILE_HEADER_BYTES)?, MAGIC_REGISTRY) {
         Ok(header) if header.store != store => return Err(foreign("a registry of another store")),
         Ok(header) if header.number != u64::from(org.0) => {
             return Ok(ReadRegistry::Damaged("another organisation's"));
@@ -68,20 +71,62 @@ pub(in crate::tsdb) fn read(
         Err(BadHeader::Newer) => return Err(foreign("written by a newer version")),
         Err(BadHeader::Damaged(what)) => return Ok(ReadRegistry::Damaged(what)),
     }
+    window.pass(FILE_HEADER_BYTES);
     let mut end = End { bytes: FILE_HEADER_BYTES as u64, seq: 0 };
-    while let Some(rest) = content.get(usize::try_from(end.bytes).unwrap_or(usize::MAX)..) {
-        match find_record(rest) {
+    loop {
+        let bytes = promised_bytes(window.at_least(HEADER_BYTES)?);
+        match find_record(window.at_least(bytes)?) {
             Found::Record(header, body, bytes) if header.seq == end.seq + 1 && header.org == org => {
                 let Some(kind) = header.kind else { return Err(foreign("written by a newer version")) };
                 if !on_record(kind, body) {
                     break;
                 }
                 end = End { bytes: end.bytes + bytes as u64, seq: header.seq };
+                window.pass(bytes);
             }
             _ => break,
         }
     }
     Ok(ReadRegistry::Valid(end))
+}
+
+/// A file of which a piece is in memory at a time.
+struct Window<'p> {
+    file: File,
+    path: &'p Path,
+    content: Vec<u8>,
+    passed: usize,
+}
+
+/// Bytes that are read at once.
+const WINDOW_BYTES: usize = 1 << 20;
+
+impl Window<'_> {
+    fn open(path: &Path) -> Result<Window<'_>, DiskError> {
+        let file = File::open(path).map_err(DiskError::at("open", path))?;
+        let length = disk::length(&file, path)?;
+        if length > FILE_BYTES_MAX {
+            let why = format!("{length} bytes, {FILE_BYTES_MAX} allowed");
+            return Err(DiskError::at("read", path)(io::Error::new(io::ErrorKind::InvalidData, why)));
+        }
+        Ok(Window { file, path, content: Vec::new(), passed: 0 })
+    }
+
+    /// What comes next, so many bytes of it or more where the file has them.
+    fn at_least(&mut self, bytes: usize) -> Result<&[u8], DiskError> {
+        let have = self.content.len() - self.passed;
+        if have < bytes {
+            self.content.drain(..self.passed);
+            self.passed = 0;
+            let more = (bytes - have).max(WINDOW_BYTES);
+            disk::read_on(&mut self.file, self.path, more as u64, &mut self.content)?;
+        }
+        Ok(self.content.get(self.passed..).unwrap_or_default())
+    }
+
+    fn pass(&mut self, bytes: usize) {
+        self.passed = (self.passed + bytes).min(self.content.len());
+    }
 }
 
 /// Cuts what comes after the last valid record.

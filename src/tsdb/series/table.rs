@@ -2,7 +2,10 @@
 //!
 //! A family is the series with one metric name and one set of label names: a table with a column of dictionary codes
 //! for each label and a row for each series. Selections scan columns; nothing is indexed (ENGINE.md sections 3 and 8).
-//! Every text is kept once per label name, as an `Arc<str>` that rendered label sets share.
+//! Every text is kept once per label name, as an `Arc<str>` that rendered label sets share. A start fills a table by
+//! columns ([`load`]), everything else row by row.
+
+pub(in crate::tsdb) mod load;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -302,7 +305,9 @@ impl Table {
         let mut known = Known::new(self, &body);
         let (mut values, mut wrong) = (Vec::new(), None);
         while let Some((id, shape)) = body.next(&mut values)? {
-            let Some(number) = known.codes(self, &body, shape, &values) else { continue };
+            let number = known.codes(self, &body, shape, &values);
+            values.clear();
+            let Some(number) = number else { continue };
             let hash = hash_row(&self.hash, number, &known.codes, &mut known.bytes);
             let have = self.find_row(number, &known.codes, hash);
             match self.may_define(id, have) {

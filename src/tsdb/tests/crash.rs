@@ -22,7 +22,7 @@ fn small_log() -> (tempfile::TempDir, PathBuf) {
 fn log_bytes(path: &Path) -> usize {
     let end = replay::replay(path.parent().expect("in a folder"), STORE, Begin::default(), 0, &mut |_, _, _| Ok(()))
         .expect("read");
-    end.tail.expect("a file").offset
+    usize::try_from(end.tail.expect("a file").offset).expect("small")
 }
 
 /// The records of a log, and whether it is damaged.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::kv::ops::recording::Failing;
 
 fn check(fail: impl Fn(&Faults)) {
     let dir = tempfile::tempdir().expect("made");
@@ -155,4 +156,77 @@ fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room(
     let found = content(&tsdb, ORG);
     assert_eq!(found[r#"{__name__="up", job="a"}"#].len(), 3);
     assert!(!found.contains_key(r#"{__name__="up", job="7"}"#), "what was deleted stays so");
+}
+
+/// Writes several log files of 64 KiB full.
+fn fill_files(tsdb: &Tsdb) {
+    for step in 0..20_i32 {
+        let sample =
+            |n: i32| ago(i64::from(30_000 - step * 1_000 - n) * 100, f64::from(step * 1_000 + n).sqrt());
+        let samples: Vec<Sample> = (0..1_000).map(sample).collect();
+        write(tsdb, ORG, &up("a"), &samples);
+    }
+    assert!(tsdb.stats().wal_files >= 3, "{:?}", tsdb.stats());
+}
+
+#[test]
+fn a_log_file_that_cannot_be_unlinked_forces_no_seals_and_goes_as_soon_as_it_can() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = faults();
+    faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
+    // With one file more than the one at hand everything would be sealed early, each minute.
+    let (tsdb, _) = open_with(dir.path(), Options { seal_log_bytes: 64 << 10, ..options(&faults) });
+    fill_files(&tsdb);
+    let first = dir.path().join("wal").join("0000000001.wal");
+    let stuck = Failing::after(&first, 0, 5, true);
+    let sealed = tsdb.seal(NOW).expect("the seal itself is made");
+    assert!(sealed.log_files_removed >= 2, "the others go: {sealed:?}");
+    let stats = tsdb.stats();
+    assert_eq!((stats.wal_files, stats.wal_file_bytes), (1, 64 << 10), "it is no part of the log");
+    assert_eq!(
+        (stats.wal_trimmed_files, stats.wal_trimmed_bytes, stats.wal_unlinks_failed),
+        (1, 64 << 10, 1)
+    );
+    let notes = tsdb.health().notes;
+    assert!(notes.iter().any(|note| note.contains("1 log files that are needed no more")), "{notes:?}");
+
+    write(&tsdb, ORG, &up("a"), &[ago(0, 9.5)]);
+    for minute in 1..4 {
+        let due = tsdb.seal_if_due(NOW.plus_ms(minute * 60_000)).expect("asked");
+        assert_eq!((due.orgs, due.log_files_removed), (0, 0), "minute {minute}");
+    }
+    assert_eq!(tsdb.stats().wal_unlinks_failed, 4, "it is tried each time");
+    assert!(first.exists());
+    drop(stuck);
+    assert_eq!(tsdb.seal_if_due(NOW.plus_ms(300_000)).expect("asked").log_files_removed, 1);
+    assert!(!first.exists());
+    let stats = tsdb.stats();
+    assert_eq!((stats.wal_trimmed_files, stats.wal_trimmed_bytes), (0, 0));
+    assert_eq!(tsdb.health().notes, Vec::<String>::new());
+}
+
+#[test]
+fn a_log_file_that_stayed_though_it_is_trimmed_does_not_keep_a_store_from_starting() {
+    let dir = tempfile::tempdir().expect("made");
+    let first = dir.path().join("wal").join("0000000001.wal");
+    let expected = {
+        let faults = faults();
+        faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
+        let (tsdb, _) = open_with(dir.path(), options(&faults));
+        fill_files(&tsdb);
+        let _stuck = Failing::after(&first, 0, 5, true);
+        tsdb.seal(NOW).expect("sealed");
+        assert!(first.exists());
+        content(&tsdb, ORG)
+    };
+    let stuck = Failing::after(&first, 0, 5, true);
+    let (tsdb, report) = open(dir.path());
+    assert_eq!(report.read_only, None);
+    assert!(report.notes.iter().any(|note| note.contains("needed no more")), "{:?}", report.notes);
+    assert_eq!(content(&tsdb, ORG), expected);
+    drop((tsdb, stuck));
+    let (tsdb, report) = open(dir.path());
+    assert_eq!((report.read_only, report.notes), (None, Vec::new()));
+    assert_eq!(content(&tsdb, ORG), expected);
+    assert!(!first.exists());
 }

@@ -28,10 +28,11 @@ use std::time::Duration;
 use super::file::{self, LARGE_BYTES, LogFile, MakeError, NewFile, SMALL_BYTES};
 use super::record::{Kind, Mark, OrgSpan, SWITCH_BYTES, encode_switch, put_record, record_bytes};
 use super::samples::LogSample;
+use super::trimmed::{Removed, Trimmed};
 use crate::clock::Stopwatch;
 use crate::model::{OrgId, StoreId, Timestamp};
 use crate::tsdb::disk::{self, Disk};
-use crate::tsdb::error::{AppendError, Damage, DiskError};
+use crate::tsdb::error::{AppendError, Damage};
 use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
 
@@ -226,6 +227,7 @@ struct Shared {
     durability: Durability,
     /// Files before the one at hand, in order of number.
     full: Mutex<Vec<FullFile>>,
+    trimmed: Trimmed,
 }
 
 #[derive(Debug)]
@@ -303,6 +305,7 @@ impl Log {
             groups: AtomicU64::new(0),
             durability,
             full: Mutex::new(resume.full),
+            trimmed: Trimmed::default(),
         });
         let committer = Committer {
             shared: Arc::clone(&shared),
@@ -445,23 +448,22 @@ impl Log {
     }
 
     /// Unlinks the first files, up to and without number `end`; the caller has noted durably that the log begins there.
-    ///
-    /// # Errors
-    /// Where the file system refuses; what could not be unlinked is removed by the next start.
-    pub(in crate::tsdb) fn remove_before(&self, end: u64) -> Result<Vec<FullFile>, DiskError> {
+    /// From now on they are no part of it: what cannot be unlinked does not count to its size.
+    pub(in crate::tsdb) fn remove_before(&self, end: u64) -> Removed {
         let mut full = lock(&self.shared.full);
         let count = full.iter().take_while(|file| file.number < end).count();
-        let gone: Vec<FullFile> = full.drain(..count).collect();
+        let trimmed: Vec<FullFile> = full.drain(..count).collect();
         drop(full);
-        for file in &gone {
-            disk::remove_file(&file.path)?;
+        for file in &trimmed {
             self.shared.counters.files.fetch_sub(1, Ordering::Relaxed);
             self.shared.counters.file_bytes.fetch_sub(file.bytes, Ordering::Relaxed);
         }
-        if !gone.is_empty() {
-            disk::sync_dir(&self.shared.dir)?;
-        }
-        Ok(gone)
+        self.shared.trimmed.remove(&self.shared.dir, trimmed)
+    }
+
+    /// Files from before the log's beginning that could not be unlinked.
+    pub(in crate::tsdb) fn trimmed(&self) -> &Trimmed {
+        &self.shared.trimmed
     }
 
     pub(in crate::tsdb) fn counters(&self) -> &Counters {

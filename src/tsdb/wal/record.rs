@@ -190,6 +190,12 @@ pub(in crate::tsdb) enum Found<'a> {
     Bad(&'static str),
 }
 
+/// Bytes that the record at the start of `bytes` has by its header, or as many as are needed to see that it is none.
+pub(in crate::tsdb) fn promised_bytes(bytes: &[u8]) -> usize {
+    let body_bytes = bytes.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+    if body_bytes > BODY_BYTES_MAX { HEADER_BYTES } else { record_bytes(body_bytes) }
+}
+
 /// Reads the record at the start of `bytes`.
 pub(in crate::tsdb) fn find_record(bytes: &[u8]) -> Found<'_> {
     let mut reader = Reader::new(bytes);

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::{self, LogFile};
 use super::log::FullFile;
+use super::pieces::Pieces;
 use super::record::{
     BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Header, Kind, MAGIC_WAL, Mark, OrgSpan, find_record,
     parse_switch, record_bytes,
@@ -30,7 +31,7 @@ use crate::tsdb::side;
 /// A log file at most, when reading.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// A torn tail is one group: 1 MiB, or one record. More bytes than this after the break are no torn tail.
-const TORN_BYTES_MAX: usize = 4 << 20;
+const TORN_BYTES_MAX: u64 = 4 << 20;
 
 /// Where the log begins: noted durably before anything before it is unlinked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,13 +62,11 @@ pub(in crate::tsdb) struct LogDamage {
 pub(in crate::tsdb) struct Tail {
     pub(in crate::tsdb) path: PathBuf,
     pub(in crate::tsdb) header: FileHeader,
-    pub(in crate::tsdb) offset: usize,
+    pub(in crate::tsdb) offset: u64,
     /// Bytes after it that were written and never acknowledged.
-    pub(in crate::tsdb) torn_bytes: usize,
-    /// The file's records, up to `offset`.
-    pub(in crate::tsdb) content: Vec<u8>,
-    /// Of a file that has none yet: the records of the file before, which ended with a switch to it.
-    pub(in crate::tsdb) content_before: Vec<u8>,
+    pub(in crate::tsdb) torn_bytes: u64,
+    /// Of a file that has no record yet: the file before, which ended with a switch to it.
+    pub(in crate::tsdb) before: Option<PathBuf>,
 }
 
 /// How the log ended.
@@ -107,8 +106,8 @@ pub(in crate::tsdb) type OnRecord<'a> = &'a mut dyn FnMut(&Header, &[u8], &Place
 
 /// A record found after a break: file, place.
 struct Later {
-    content: usize,
-    offset: usize,
+    path: PathBuf,
+    offset: u64,
 }
 
 /// Hands out every record after `from_seq`.
@@ -128,8 +127,9 @@ pub(in crate::tsdb) fn replay(
     let from_seq = from_seq.max(begin.seq.saturating_sub(1));
     let end = LogEnd::default();
     let place = Place::default();
-    let (expected, next_file, broken) = (None, None, None);
-    let mut walk = Walk { dir, store, begin, from_seq, on_record, end, place, expected, next_file, broken };
+    let (memory, expected, next_file, broken) = (Vec::new(), None, None, None);
+    let mut walk =
+        Walk { dir, store, begin, from_seq, on_record, end, place, memory, expected, next_file, broken };
     walk.files()?;
     Ok(walk.end)
 }
@@ -142,6 +142,8 @@ struct Walk<'a> {
     on_record: OnRecord<'a>,
     end: LogEnd,
     place: Place,
+    /// For the pieces of files.
+    memory: Vec<u8>,
     /// The next seq; none before the first record.
     expected: Option<u64>,
     /// The file that the last switch names.
@@ -154,12 +156,13 @@ struct Break {
     /// The seq that is missing there.
     seq: u64,
     path: PathBuf,
-    offset: usize,
+    offset: u64,
     what: &'static str,
     /// A later record was durable after the missing one was.
     vouched: bool,
-    /// Files read since, and the valid records in them.
-    contents: Vec<Vec<u8>>,
+    /// Whether the file it is in was searched.
+    searched: bool,
+    /// The valid records since.
     later: Vec<Later>,
 }
 
@@ -210,8 +213,9 @@ impl Walk<'_> {
             } else {
                 self.place.bytes = bytes_before;
                 bytes_before += bytes;
-                let content = disk::read_file(path, FILE_BYTES_MAX)?;
-                self.file(*number, path, content)?;
+                let mut pieces = Pieces::open(path, FILE_BYTES_MAX, std::mem::take(&mut self.memory))?;
+                self.file(*number, path, &mut pieces)?;
+                self.memory = pieces.into_memory();
             }
         }
         self.judge_break()?;
@@ -260,23 +264,22 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn file(&mut self, number: u64, path: &Path, content: Vec<u8>) -> Result<(), OpenError> {
-        let header = self.header(number, path, &content)?;
+    fn file(&mut self, number: u64, path: &Path, pieces: &mut Pieces) -> Result<(), OpenError> {
+        let header = self.header(number, path, pieces.header()?)?;
         let goes_on = self.next_file == Some(number);
         let records_before = self.end.records;
-        let mut offset = FILE_HEADER_BYTES;
+        let mut offset = FILE_HEADER_BYTES as u64;
         while self.broken.is_none() {
-            let rest = content.get(offset..).unwrap_or_default();
-            match find_record(rest) {
+            match pieces.record(offset)? {
                 Found::Record(found, body, bytes) if self.fits(&found) => {
-                    offset += bytes;
+                    offset += bytes as u64;
                     self.place.bytes += bytes as u64;
                     self.hand_out(&found, body, path)?;
                 }
                 Found::Record(..) => self.break_at(path, offset, "records are missing before it"),
                 Found::Bad(what) => self.break_at(path, offset, what),
                 Found::End => {
-                    if rest.iter().any(|b| *b != 0) {
+                    if pieces.written_from(offset)? > offset {
                         self.break_at(path, offset, "bytes after the end of data");
                     }
                     break;
@@ -285,11 +288,10 @@ impl Walk<'_> {
         }
         let had_records = self.end.records > records_before;
         if self.broken.is_some() {
-            self.search(path, offset, header, content)?;
+            self.search(path, offset, header, pieces)?;
         } else if had_records || goes_on || self.end.tail.is_none() {
-            let before = self.end.tail.take().map(|tail| tail.content).filter(|_| !had_records);
-            let (path, content_before) = (path.to_owned(), before.unwrap_or_default());
-            self.end.tail = Some(Tail { path, header, offset, torn_bytes: 0, content, content_before });
+            let before = self.end.tail.take().map(|tail| tail.path).filter(|_| !had_records);
+            self.end.tail = Some(Tail { path: path.to_owned(), header, offset, torn_bytes: 0, before });
         } else {
             self.end.spares.push(path.to_owned());
         }
@@ -326,70 +328,64 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn break_at(&mut self, path: &Path, offset: usize, what: &'static str) {
+    fn break_at(&mut self, path: &Path, offset: u64, what: &'static str) {
         let seq = self.expected.unwrap_or(self.begin.seq);
-        let (contents, later) = (Vec::new(), Vec::new());
+        let path = path.to_owned();
         self.broken =
-            Some(Break { seq, path: path.to_owned(), offset, what, vouched: false, contents, later });
+            Some(Break { seq, path, offset, what, vouched: false, searched: false, later: Vec::new() });
     }
 
     /// Notes every valid record after the break in this file.
     fn search(
         &mut self,
         path: &Path,
-        from: usize,
+        from: u64,
         header: FileHeader,
-        content: Vec<u8>,
+        pieces: &mut Pieces,
     ) -> Result<(), OpenError> {
         let Some(broken) = &mut self.broken else { return Ok(()) };
-        let first = broken.contents.is_empty();
-        let mut offset = if first { from } else { FILE_HEADER_BYTES };
-        let start = offset;
-        let place = broken.contents.len();
+        let first = !std::mem::replace(&mut broken.searched, true);
+        let mut offset = if first { from } else { FILE_HEADER_BYTES as u64 };
         let seen_before = broken.later.len();
-        while let Some(rest) = content.get(offset..).filter(|rest| !rest.is_empty()) {
-            match find_record(rest) {
+        while offset < pieces.length() {
+            match pieces.record(offset)? {
                 Found::Record(found, _, bytes) if found.seq >= broken.seq => {
                     broken.vouched |= found.vouches_to().is_some_and(|durable| durable >= broken.seq);
                     // The next file is begun only when everything before it is durable.
                     broken.vouched |= !first;
-                    broken.later.push(Later { content: place, offset });
-                    offset += bytes;
+                    broken.later.push(Later { path: path.to_owned(), offset });
+                    offset += bytes as u64;
                 }
                 _ => offset += 8,
             }
         }
-        let written = content.iter().skip(start).rposition(|b| *b != 0).map_or(0, |last| last + 1);
         if first {
-            if written > TORN_BYTES_MAX {
+            let torn_bytes = pieces.written_from(from)? - from;
+            if torn_bytes > TORN_BYTES_MAX {
                 broken.vouched = true;
             }
-            let kept = content.get(..from).unwrap_or_default().to_vec();
-            let before = self.end.tail.take().map(|tail| tail.content);
-            let content_before = before.filter(|_| from <= FILE_HEADER_BYTES).unwrap_or_default();
-            let (path, content) = (path.to_owned(), kept);
-            self.end.tail =
-                Some(Tail { path, header, offset: from, torn_bytes: written, content, content_before });
+            let before = self.end.tail.take().map(|tail| tail.path);
+            let before = before.filter(|_| from <= FILE_HEADER_BYTES as u64);
+            self.end.tail = Some(Tail { path: path.to_owned(), header, offset: from, torn_bytes, before });
         } else if broken.later.len() == seen_before {
             self.end.spares.push(path.to_owned());
         }
-        broken.contents.push(content);
         Ok(())
     }
 
     /// The file before the tail where the tail has no record yet, so that nothing in it tells of that file.
     fn left_for_an_empty_file(&self, files: &[(u64, PathBuf)]) -> Result<Option<FullFile>, DiskError> {
-        let Some(tail) = self.end.tail.as_ref().filter(|tail| !tail.content_before.is_empty()) else {
+        let Some(path) = self.end.tail.as_ref().and_then(|tail| tail.before.as_ref()) else {
             return Ok(None);
         };
-        let number = tail.header.number.saturating_sub(1);
-        let Some((_, path)) = files.iter().find(|(have, _)| *have == number) else { return Ok(None) };
+        let Some((number, _)) = files.iter().find(|(_, have)| have == path) else { return Ok(None) };
         let first_seq = FileStart::read(path)?.first_seq;
-        let spans = spans(tail.content_before.get(FILE_HEADER_BYTES..).unwrap_or_default());
+        let spans = spans_of_file(path)?;
+        let bytes = std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
         Ok(first_seq.map(|first_seq| FullFile {
-            number,
+            number: *number,
             path: path.clone(),
-            bytes: tail.content_before.len() as u64,
+            bytes,
             first_seq,
             last_seq: self.end.last_seq,
             spans: Some(spans.into_values().collect()),
@@ -417,10 +413,17 @@ impl Walk<'_> {
             return Ok(());
         }
         let (mut missing, mut next) = (Vec::new(), broken.seq);
+        let mut open: Option<(&Path, Pieces)> = None;
         for later in &broken.later {
-            let content =
-                broken.contents.get(later.content).and_then(|c| c.get(later.offset..)).unwrap_or_default();
-            if let Found::Record(found, body, _) = find_record(content)
+            let pieces = match open.take() {
+                Some((path, pieces)) if path == later.path => pieces,
+                other => {
+                    let memory = other.map_or_else(Vec::new, |(_, pieces)| pieces.into_memory());
+                    Pieces::open(&later.path, FILE_BYTES_MAX, memory)?
+                }
+            };
+            let (_, pieces) = open.insert((&later.path, pieces));
+            if let Found::Record(found, body, _) = pieces.record(later.offset)?
                 && found.seq >= next
             {
                 if found.seq > next {
@@ -505,13 +508,14 @@ impl FileStart {
     }
 }
 
-/// What records hold of each organisation, for the first mark of the next file.
-pub(in crate::tsdb) fn spans(records: &[u8]) -> BTreeMap<OrgId, OrgSpan> {
+/// What a file's records hold of each organisation, for the first mark of the next file.
+pub(in crate::tsdb) fn spans_of_file(path: &Path) -> Result<BTreeMap<OrgId, OrgSpan>, DiskError> {
+    let mut pieces = Pieces::open(path, FILE_BYTES_MAX, Vec::new())?;
     let mut spans = BTreeMap::new();
     let mut scratch = Vec::new();
-    let mut rest = records;
-    while let Found::Record(header, body, bytes) = find_record(rest) {
-        rest = rest.get(bytes..).unwrap_or_default();
+    let mut offset = FILE_HEADER_BYTES as u64;
+    while let Found::Record(header, body, bytes) = pieces.record(offset)? {
+        offset += bytes as u64;
         let org = header.org;
         if matches!(header.kind, Some(Kind::Mark | Kind::Switch)) {
             continue;
@@ -525,13 +529,7 @@ pub(in crate::tsdb) fn spans(records: &[u8]) -> BTreeMap<OrgId, OrgSpan> {
             span.greatest_ms = span.greatest_ms.max(greatest.unwrap_or(i64::MIN));
         }
     }
-    spans
-}
-
-/// The same of a whole file.
-pub(in crate::tsdb) fn spans_of_file(path: &Path) -> Result<BTreeMap<OrgId, OrgSpan>, DiskError> {
-    let content = disk::read_file(path, FILE_BYTES_MAX)?;
-    Ok(spans(content.get(FILE_HEADER_BYTES..).unwrap_or_default()))
+    Ok(spans)
 }
 
 /// What to tell about a file that is shorter than its header says.
@@ -557,7 +555,7 @@ pub(in crate::tsdb) fn cut_short(path: &Path) -> Result<Option<String>, DiskErro
 pub(in crate::tsdb) fn resume(tail: &Tail) -> Result<LogFile, DiskError> {
     let file = disk::open_file(&tail.path)?;
     if tail.torn_bytes > 0 {
-        disk::write_zeros(&file, &tail.path, tail.offset as u64, tail.torn_bytes as u64)
+        disk::write_zeros(&file, &tail.path, tail.offset, tail.torn_bytes)
             .and_then(|()| ops::sync_all(&file, &tail.path))
             .map_err(DiskError::at("clear the torn tail of", &tail.path))?;
     }

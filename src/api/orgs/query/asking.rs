@@ -1,14 +1,15 @@
 //! A question on its way through the query lane: one snapshot, one deadline, one flag that stops it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{HeaderValue, header};
 use axum::response::Response;
 
+use super::active::{Active, Entry, Listed};
+use super::answer::{Answer as Body, Document};
 use crate::api::callers::{Entered, Grant};
+use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{CancelOnDrop, Lane, Lanes};
@@ -16,9 +17,12 @@ use crate::api::params::Params;
 use crate::api::prom_json;
 use crate::clock::{Clock, Stopwatch};
 use crate::model::{Access, MatchOp, Matcher, Steps};
+use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
 use crate::promql::syntax::{self, Caps};
-use crate::promql::{self, Annotations, Answer, Budget, Query, Value};
+use crate::promql::{
+    self, Annotations, Answer, Budget, Lease, MemoryPool, Query, QueryError, RangeCache, Value,
+};
 use crate::tsdb::{Snapshot, Tsdb};
 
 /// What the discover and query endpoints need, the Prometheus mount included.
@@ -32,6 +36,12 @@ pub struct ReadDeps {
     pub clock: Clock,
     /// What questions may cost.
     pub options: Arc<ReadOptions>,
+    /// Those under way.
+    pub active: Arc<Active>,
+    /// What they hold together.
+    pub memory: Arc<MemoryPool>,
+    /// Answers that may be used again.
+    pub cache: Arc<RangeCache>,
 }
 
 /// What one question may cost (API.md C5, E).
@@ -48,10 +58,15 @@ pub struct ReadOptions {
     pub range_ms_max: i64,
     /// Bytes of one answer.
     pub body_bytes_max: usize,
+    /// Bytes of values that all questions hold together; half of them for one organisation.
+    pub memory_bytes_max: u64,
+    /// Bytes of answers that are kept to be used again; half of them for one organisation. Zero keeps none.
+    pub cache_bytes_max: u64,
 }
 
 impl Default for ReadOptions {
-    /// 30 seconds, a year, 256 MiB.
+    /// 30 seconds, a year, 256 MiB, a GiB: room for two of the largest questions of one organisation, and as much beside.
+    /// 64 MiB of kept answers are four million points.
     fn default() -> ReadOptions {
         ReadOptions {
             promql: promql::Options::default(),
@@ -59,6 +74,8 @@ impl Default for ReadOptions {
             timeout: Duration::from_secs(30),
             range_ms_max: 365 * 86_400_000,
             body_bytes_max: 256 << 20,
+            memory_bytes_max: 1 << 30,
+            cache_bytes_max: 64 << 20,
         }
     }
 }
@@ -78,9 +95,38 @@ pub(in crate::api::orgs) struct Running {
     timeout: Duration,
     samples_max: u64,
     cancelled: Arc<AtomicBool>,
+    coding: Coding,
+    lease: Arc<Lease>,
+    cache: Arc<RangeCache>,
+    lanes: Lanes,
+    /// Its place among the questions under way, if it is one that takes long.
+    listed: Option<Listed>,
 }
 
 impl ReadDeps {
+    /// Runs `work` on the query lane and answers its JSON.
+    pub(in crate::api::orgs) async fn answer(
+        &self,
+        entered: Entered,
+        timeout: Option<Duration>,
+        work: impl FnOnce(&mut Running) -> ApiResult<Vec<u8>> + Send + 'static,
+    ) -> ApiResult<Response> {
+        let body = self.ask(entered, timeout, move |running| Ok(Body::whole(work(running)?, running.coding)));
+        Ok(body.await?.into_response())
+    }
+
+    /// As [`ReadDeps::answer`] for an expression, which is listed as `text` among the questions under way. What is sent
+    /// may be larger than what is ever held.
+    pub(in crate::api::orgs) async fn answer_listed(
+        &self,
+        entered: Entered,
+        timeout: Option<Duration>,
+        text: String,
+        work: impl FnOnce(&mut Running) -> ApiResult<Body> + Send + 'static,
+    ) -> ApiResult<Response> {
+        Ok(self.ask_as(entered, timeout, Some(text), work).await?.into_response())
+    }
+
     /// Runs `work` on the query lane. Dropping the future, as happens when the client hangs up, stops it.
     pub(in crate::api::orgs) async fn ask<T: Send + 'static>(
         &self,
@@ -88,7 +134,17 @@ impl ReadDeps {
         timeout: Option<Duration>,
         work: impl FnOnce(&mut Running) -> ApiResult<T> + Send + 'static,
     ) -> ApiResult<T> {
-        let Entered { access, grant, quota } = entered;
+        self.ask_as(entered, timeout, None, work).await
+    }
+
+    async fn ask_as<T: Send + 'static>(
+        &self,
+        entered: Entered,
+        timeout: Option<Duration>,
+        text: Option<String>,
+        work: impl FnOnce(&mut Running) -> ApiResult<T> + Send + 'static,
+    ) -> ApiResult<T> {
+        let Entered { access, grant, quota, asker, coding } = entered;
         let org = access.org;
         let cancelled = Arc::new(AtomicBool::new(false));
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
@@ -97,6 +153,20 @@ impl ReadDeps {
         let timeout = timeout.unwrap_or(longest).min(longest);
         let samples_max = quota.samples_max(options.promql.limits.samples_max);
         let since = Stopwatch::start();
+        let listed = text.map(|text| {
+            let entry = Entry {
+                asker,
+                text,
+                started_at: self.clock.now(),
+                since,
+                progress: Arc::default(),
+                selectors: AtomicUsize::new(1),
+                cancelled: Arc::clone(&cancelled),
+            };
+            self.active.list(org, entry)
+        });
+        let lease = Arc::new(self.memory.lease(org));
+        let (cache, lanes) = (Arc::clone(&self.cache), self.lanes.clone());
         let work = move || {
             let snapshot = tsdb.snapshot(&access);
             let warnings = Vec::new();
@@ -110,15 +180,27 @@ impl ReadDeps {
                 timeout,
                 samples_max,
                 cancelled,
+                coding,
+                lease,
+                cache,
+                lanes,
+                listed,
             };
             if running.grant.embed && running.snapshot.is_scoped() {
                 running.warn(SCOPED);
+            }
+            // It may have been ended while it waited.
+            if running.cancelled.load(Ordering::Relaxed) {
+                return Err(QueryError::Cancelled.into());
             }
             work(&mut running)
         };
         self.lanes.run(Lane::Query(org), work).await?
     }
 }
+
+/// How every good body begins.
+const SUCCESS: &[u8] = br#"{"status":"success","#;
 
 const SCOPED: &str = "this token sees a part of the series only; what is beyond it is left out";
 
@@ -154,6 +236,9 @@ impl Running {
     pub(in crate::api::orgs) fn expression(&self, parameter: &'static str, text: &str) -> ApiResult<Expr> {
         let caps = &self.options.caps;
         let parsed = syntax::parse(text, caps).map_err(|error| bad_expression(parameter, &error))?;
+        if let Some(listed) = &self.listed {
+            listed.entry.selectors.store(parsed.expr.selectors().len(), Ordering::Relaxed);
+        }
         if self.grant.exprs.is_empty() {
             return Ok(parsed.expr);
         }
@@ -170,21 +255,54 @@ impl Running {
         Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this expression"))
     }
 
-    /// Evaluates within the deadline.
+    /// Evaluates within the deadline, or takes what is kept of an earlier answer as far as it is still true.
     ///
     /// # Errors
     /// As [`promql::QueryError`] maps; 503 `query_timeout` also where the question waited too long for its turn.
-    pub(in crate::api::orgs) fn evaluate(
-        &self,
-        query: &Query,
-        lookback_ms: Option<i64>,
-    ) -> ApiResult<Answer> {
-        let expired = || self.is_late();
-        let budget = Budget { cancel: Some(&self.cancelled), expired: Some(&expired) };
+    pub(in crate::api::orgs) fn evaluate(&self, query: &Query, how: How) -> ApiResult<Answer> {
+        let options = self.evaluation(how.lookback_ms);
+        self.within(|budget| {
+            if how.nocache {
+                return promql::run(query, &self.snapshot, &options, budget);
+            }
+            self.cache.run(query, (&self.access, &self.snapshot), &options, budget)
+        })
+    }
+
+    /// Evaluates, and tells what each part cost.
+    ///
+    /// # Errors
+    /// As [`Running::evaluate`].
+    pub(in crate::api::orgs) fn explain(&self, query: &Query) -> ApiResult<(Answer, PlanNode)> {
+        let options = self.evaluation(None);
+        self.within(|budget| explain::explain(query, &self.snapshot, &options, budget))
+    }
+
+    /// Reckons what a question would cost.
+    ///
+    /// # Errors
+    /// As [`Running::evaluate`].
+    pub(in crate::api::orgs) fn estimate(&self, query: &Query) -> ApiResult<Estimate> {
+        let options = self.evaluation(None);
+        self.within(|budget| explain::estimate(query, &self.snapshot, &options, budget))
+    }
+
+    fn evaluation(&self, lookback_ms: Option<i64>) -> promql::Options {
         let mut options = self.options.promql.clone();
         options.lookback_ms = lookback_ms.unwrap_or(options.lookback_ms);
         options.limits.samples_max = self.samples_max;
-        Ok(promql::run(query, &self.snapshot, &options, &budget)?)
+        options
+    }
+
+    fn within<T>(&self, work: impl FnOnce(&Budget<'_>) -> Result<T, QueryError>) -> ApiResult<T> {
+        let expired = || self.is_late();
+        let budget = Budget {
+            cancel: Some(&self.cancelled),
+            expired: Some(&expired),
+            progress: self.listed.as_ref().map(|listed| Arc::clone(&listed.entry.progress)),
+            lease: Some(Arc::clone(&self.lease)),
+        };
+        Ok(work(&budget)?)
     }
 
     fn is_late(&self) -> bool {
@@ -199,21 +317,43 @@ impl Running {
         style: Style,
         write: impl FnOnce(&mut Vec<u8>) -> ApiResult<()>,
     ) -> ApiResult<Vec<u8>> {
-        let mut out = Vec::from(br#"{"status":"success","#);
+        let mut out = Vec::from(SUCCESS);
         write(&mut out)?;
-        if style == Style::Specified || !self.warnings.is_empty() {
-            out.extend_from_slice(br#","warnings":"#);
-            prom_json::texts(self.warnings.iter().map(String::as_str), &mut out);
-        }
-        if !infos.is_empty() {
-            out.extend_from_slice(br#","infos":"#);
-            prom_json::texts(infos.iter().map(String::as_str), &mut out);
-        }
-        out.push(b'}');
+        self.remarks(infos, style, &mut out);
         if out.len() > self.options.body_bytes_max {
             return Err(prom_json::BodyTooLarge { bytes_max: self.options.body_bytes_max }.into());
         }
         Ok(out)
+    }
+
+    /// The answer's body around a result: `write` appends the members after `data`.
+    pub(in crate::api::orgs) fn result(
+        &self,
+        value: Value,
+        infos: &[String],
+        style: Style,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> ApiResult<Body> {
+        let head = [SUCCESS, br#""data":{"#].concat();
+        let mut tail = vec![b'}'];
+        write(&mut tail);
+        self.remarks(infos, style, &mut tail);
+        let document = Document { head, value, tail };
+        let lease = Some(Arc::clone(&self.lease));
+        let bytes_max = self.options.body_bytes_max;
+        Body::of(document, self.coding, bytes_max, (&self.lanes, self.access.org), lease)
+    }
+
+    fn remarks(&self, infos: &[String], style: Style, out: &mut Vec<u8>) {
+        if style == Style::Specified || !self.warnings.is_empty() {
+            out.extend_from_slice(br#","warnings":"#);
+            prom_json::texts(self.warnings.iter().map(String::as_str), out);
+        }
+        if !infos.is_empty() {
+            out.extend_from_slice(br#","infos":"#);
+            prom_json::texts(infos.iter().map(String::as_str), out);
+        }
+        out.push(b'}');
     }
 
     /// Takes the annotations' warnings in, and answers their infos; ten of each at most, as upstream.
@@ -255,6 +395,15 @@ fn at_most_ten(mut texts: Vec<String>, kind: &str) -> Vec<String> {
         texts.push(format!("{omitted} more {kind} annotations omitted"));
     }
     texts
+}
+
+/// What a request says of its evaluation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::api::orgs) struct How {
+    /// Another lookback than the server's.
+    pub(in crate::api::orgs) lookback_ms: Option<i64>,
+    /// Everything is computed anew, and nothing is kept.
+    pub(in crate::api::orgs) nocache: bool,
 }
 
 /// Whose bodies.
@@ -303,16 +452,8 @@ pub(in crate::api::orgs) fn patterns(matchers: &[Matcher]) -> usize {
     matchers.iter().filter(|matcher| is_pattern(matcher.op()) && !is_set(matcher.value())).count()
 }
 
-/// 200 with a body that is JSON already.
-pub(in crate::api::orgs) fn json(body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
     use std::sync::mpsc;
 
     use super::*;
@@ -326,11 +467,20 @@ mod tests {
             lanes: Lanes::start(&LanesOptions::for_cores(1)).expect("threads"),
             clock: Clock::manual(Timestamp::from_s(0)),
             options: Arc::new(ReadOptions::default()),
+            active: Arc::default(),
+            memory: MemoryPool::new(1 << 30),
+            cache: Arc::new(RangeCache::new(0)),
         }
     }
 
     fn entered() -> Entered {
-        Entered { access: Access::whole(OrgId(1)), grant: Grant::default(), quota: Quota::default() }
+        Entered {
+            access: Access::whole(OrgId(1)),
+            grant: Grant::default(),
+            quota: Quota::default(),
+            asker: "usr_a".into(),
+            coding: Coding::Identity,
+        }
     }
 
     /// Far longer than anything here takes; a test that waits for it has failed.

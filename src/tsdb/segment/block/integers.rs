@@ -35,8 +35,11 @@ const DIFFERENCE: u8 = 1;
 const CHANGE: u8 = 2;
 const GRID: u8 = 3;
 
-/// Errors that are looked at for their centre while a prediction is chosen.
-const CENTRE_OF: usize = 16;
+/// How many of so many errors are looked at for their centre while a prediction is chosen: more take more time in short
+/// blocks than they save bytes. Of the one that is chosen all are.
+const fn looked_at(errors: usize) -> usize {
+    if errors > 128 { 64 } else { 16 }
+}
 
 /// How a column will be written.
 #[derive(Debug)]
@@ -110,21 +113,20 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// The errors before a centre is taken off them.
-fn raw_errors(q: &[i64], order: u8, step: u64, errors: &mut Vec<i64>) {
+/// The differences from one integer to the next: the errors of two orders before a centre is taken off.
+fn differences(q: &[i64], errors: &mut Vec<i64>) {
     errors.clear();
-    let pairs = q.iter().zip(q.iter().skip(1));
-    match order {
-        LEVEL => errors.extend(q.iter().skip(1)),
-        GRID => {
-            let mut grid = 0i64;
-            errors.extend(q.iter().skip(1).map(|x| {
-                grid = grid.wrapping_add(step.cast_signed());
-                x.wrapping_sub(grid)
-            }));
-        }
-        _ => errors.extend(pairs.map(|(a, b)| b.wrapping_sub(*a))),
-    }
+    errors.extend(q.iter().zip(q.get(1..).unwrap_or_default()).map(|(a, b)| b.wrapping_sub(*a)));
+}
+
+/// The errors of a grid before a centre is taken off.
+fn off_grid(q: &[i64], step: u64, errors: &mut Vec<i64>) {
+    errors.clear();
+    let mut grid = 0i64;
+    errors.extend(q.iter().skip(1).map(|x| {
+        grid = grid.wrapping_add(step.cast_signed());
+        x.wrapping_sub(grid)
+    }));
 }
 
 /// The middle one of at most so many, evenly chosen; 0 where that is common anyway.
@@ -166,29 +168,52 @@ fn cost_of(raw: &[i64], order: u8, centre: i64) -> u64 {
     cost
 }
 
+/// The best prediction so far.
+struct Choice {
+    cost: u64,
+    order: u8,
+    step: u64,
+    centre: i64,
+}
+
+impl Choice {
+    fn offer(&mut self, raw: &[i64], order: u8, step: u64, chosen: &mut Vec<i64>) {
+        let centre =
+            if order == CHANGE { first_of(raw) } else { centre_of(raw, looked_at(raw.len()), chosen) };
+        let cost = cost_of(raw, order, centre);
+        if cost < self.cost {
+            *self = Choice { cost, order, step, centre };
+        }
+    }
+}
+
 /// Chooses the prediction for a column of at least one integer; `grids`: also try regular ones.
 pub(super) fn plan(scratch: &mut Scratch, column: &[i64], grids: bool) -> Plan {
     let Scratch { q, raw, chosen, errors } = scratch;
     let (first, factor) = reduced(column, q);
-    let mut best = (u64::MAX, LEVEL, 0, 0);
-    let orders = [(LEVEL, 0), (DIFFERENCE, 0), (CHANGE, 0)].into_iter();
-    for (order, step) in
-        orders.chain(if grids { steps(q) } else { Vec::new() }.into_iter().map(|step| (GRID, step)))
-    {
-        raw_errors(q, order, step, raw);
-        let centre = if order == CHANGE { first_of(raw) } else { centre_of(raw, CENTRE_OF, chosen) };
-        let cost = cost_of(raw, order, centre);
-        if cost < best.0 {
-            best = (cost, order, step, centre);
-        }
-        if cost == raw.len() as u64 {
+    differences(q, raw);
+    let level = q.get(1..).unwrap_or_default();
+    let mut best = Choice { cost: u64::MAX, order: LEVEL, step: 0, centre: 0 };
+    for (order, raw) in [(LEVEL, level), (DIFFERENCE, raw.as_slice()), (CHANGE, raw.as_slice())] {
+        best.offer(raw, order, 0, chosen);
+        if best.cost == raw.len() as u64 {
             // All as predicted: nothing is better.
             break;
         }
     }
-    let (cost, order, step, mut centre) = best;
-    raw_errors(q, order, step, raw);
-    if order != CHANGE && raw.len() > CENTRE_OF {
+    if grids && best.cost > level.len() as u64 {
+        for step in steps(q) {
+            off_grid(q, step, raw);
+            best.offer(raw, GRID, step, chosen);
+        }
+        match best.order {
+            GRID => off_grid(q, best.step, raw),
+            _ => differences(q, raw),
+        }
+    }
+    let Choice { cost, order, step, mut centre } = best;
+    let raw = if order == LEVEL { level } else { raw.as_slice() };
+    if order != CHANGE && raw.len() > looked_at(raw.len()) {
         centre = centre_of(raw, BLOCK_SAMPLES, chosen);
     }
     let mut errors = errors.pop().unwrap_or_default();

@@ -241,7 +241,7 @@ fn put_few(
     }
     let patterns = patterns.get_mut(..few).unwrap_or_default();
     // A pattern takes nine bytes, and each value at least a bit.
-    if 72 * patterns.len() as u64 + values.len() as u64 - 1 >= cost {
+    if 72 * patterns.len() as u64 + values.len() as u64 > cost {
         return false;
     }
     patterns.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

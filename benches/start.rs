@@ -1,0 +1,124 @@
+//! How soon a store of 1,000,000 series is open after a clean stop: `cargo bench --bench start -- [series] [folder]`.
+//!
+//! Data: targets of 100 series, 10 labels each, four samples a series; sealed, with a last checkpoint, as the server
+//! stops. Each start is a process of its own, so that no memory is warm; the file caches are. Told: what opening the
+//! samples took, what opening the accounts took before it, and the memory then.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use promlet::clock::Stopwatch;
+use promlet::entropy::Entropy;
+use promlet::kv::{Control, ControlOptions, DataFolder};
+use promlet::model::{BatchBuilder, Labels, OrgId, Sample, Timestamp};
+use promlet::tsdb::{Home, Options, Tsdb};
+
+const ORG: OrgId = OrgId(1);
+const START: Timestamp = Timestamp::from_s(1_795_000_000);
+const REQUEST: u32 = 2_000;
+const STARTS: usize = 7;
+
+fn labels(i: u32) -> Labels {
+    let (target, metric) = (i / 100, i % 100);
+    let pairs = [
+        ("__name__", format!("shop_metric_{metric}_total")),
+        ("instance", format!("10.{}.{}.{}:9100", target / 62_500, target / 250 % 250, target % 250)),
+        ("job", format!("service-{}", target % 20)),
+        ("pod", format!("service-{}-7d9f8b6c5-{target:05}", target % 20)),
+        ("namespace", format!("team-{}", target % 8)),
+        ("node", format!("worker-{:03}", target % 500)),
+        ("cluster", "eu-central".to_owned()),
+        ("method", ["GET", "POST", "PUT", "DELETE"][metric as usize % 4].to_owned()),
+        ("code", ["200", "204", "404", "500"][metric as usize / 4 % 4].to_owned()),
+        ("handler", format!("/api/v1/resource/{}", metric / 16)),
+    ];
+    Labels::from_pairs(pairs)
+}
+
+/// Opens a folder; tells what accounts and samples took, in milliseconds.
+fn open(dir: &Path, now: Timestamp) -> (Tsdb, DataFolder, Arc<Control>, [f64; 2]) {
+    let watch = Stopwatch::start();
+    let mut rng = Entropy::system();
+    let folder = DataFolder::open(dir, now, &mut rng).expect("a folder");
+    let (control, _) = Control::open(&folder, &ControlOptions { now, users_table: 1 }).expect("accounts");
+    let control = Arc::new(control);
+    let accounts = watch.elapsed_ms();
+    let watch = Stopwatch::start();
+    let home = Home { dir, store: folder.store_id(), control: Arc::clone(&control) };
+    let options = Options { ahead_max: None, ..Options::default() };
+    let (store, report) = Tsdb::open(home, options, &mut rng, now).expect("opens");
+    let samples = watch.elapsed_ms();
+    for note in report.notes.iter().chain(&report.read_only) {
+        println!("{note}");
+    }
+    (store, folder, control, [accounts, samples])
+}
+
+/// Closes as the server does.
+fn close((store, folder, control): (Tsdb, DataFolder, Arc<Control>), now: Timestamp) {
+    store.seal(now).expect("sealed");
+    store.checkpoint(now).expect("a checkpoint");
+    store.close();
+    drop(store);
+    Arc::into_inner(control).expect("nobody else has it").close().expect("closed");
+    folder.close_clean(now).expect("closed");
+}
+
+fn fill(dir: &Path, series: u32) {
+    let (store, folder, control, _) = open(dir, START);
+    let mut stored = 0;
+    for round in 0..4 {
+        for first in (0..series).step_by(REQUEST as usize) {
+            let mut batch = BatchBuilder::default();
+            for i in first..(first + REQUEST).min(series) {
+                let sample = Sample { at: START.plus_ms(round * 15_000), value: f64::from(i % 1_000) };
+                batch.series(&labels(i), [sample]);
+            }
+            stored += store.append(ORG, &batch.batch(), START.plus_ms(60_000)).expect("stored").stored;
+        }
+    }
+    println!("{stored} samples of {series} series");
+    let watch = Stopwatch::start();
+    close((store, folder, control), START.plus_ms(86_400_000));
+    println!("closed in {:.0} ms", watch.elapsed_ms());
+}
+
+/// A field of /proc/self/status in MiB.
+fn memory(field: &str) -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
+    let digits: String = line.chars().filter(char::is_ascii_digit).collect();
+    digits.parse::<f64>().unwrap_or_default() / 1_024.0
+}
+
+fn start(dir: &Path) {
+    let now = START.plus_ms(86_500_000);
+    let (store, folder, control, [accounts, samples]) = open(dir, now);
+    let (resident, peak) = (memory("VmRSS:"), memory("VmHWM:"));
+    let series = store.stats().series;
+    println!(
+        "{samples:>8.1}  {accounts:>8.1}  {resident:>8.1}  {peak:>8.1}  ms samples, ms accounts, MiB, MiB at most; {series} series"
+    );
+    close((store, folder, control), now);
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    if let [word, dir] = words.as_slice()
+        && word == "start"
+    {
+        return start(Path::new(dir));
+    }
+    let series = words.first().and_then(|word| word.parse().ok()).unwrap_or(1_000_000);
+    let temporary = tempfile::tempdir().expect("a folder");
+    let dir = words.get(1).map_or_else(|| temporary.path().to_owned(), std::path::PathBuf::from);
+    if !dir.join("wal").exists() {
+        fill(&dir, series);
+    }
+    for _ in 0..STARTS {
+        let program = std::env::current_exe().expect("a program");
+        let status = Command::new(program).arg("start").arg(&dir).status().expect("starts");
+        assert!(status.success(), "the start failed");
+    }
+}

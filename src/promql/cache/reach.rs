@@ -1,0 +1,335 @@
+//! What decides how long an answer of a plan stays true: how far from its step each step looks, and whether the steps of a
+//! range can be computed in two parts without a bit of the answer changing.
+//!
+//! **Parts.** A step's value depends on its own samples alone, but the order in which an aggregation adds floats is the
+//! order of its rows, and an error or a remark may be about rows that are never present at one step. So a plan is computed
+//! in parts only where no range changes the order of what is added, where taking names off cannot make two rows equal, and
+//! where no remark looks at a whole range. (One gap is left: buckets of one bound that is spelled in three ways add up in
+//! the order of an aggregation's groups.) Of all others an answer is used again for the same range only.
+
+use crate::model::{METRIC_NAME, MatchOp, Matcher};
+use crate::promql::Options;
+use crate::promql::plan::{
+    AggregateNode, HistogramWhat, MatrixNode, MatrixSource, Param, Plan, ScalarNode, Selector, VectorNode,
+    When, WindowNode, is_set,
+};
+use crate::promql::syntax::tree::{AggregateOp, Grouping};
+
+/// Which samples a step's value depends on; both ends in, milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reach {
+    /// Relative to the step.
+    steps: Option<(i64, i64)>,
+    /// At pinned times.
+    pinned: Option<(i64, i64)>,
+}
+
+impl Reach {
+    /// Of a whole plan.
+    pub(super) fn of(plan: &Plan, options: &Options) -> Reach {
+        let mut reach = Reach::default();
+        let walk = Walk { lookback_ms: options.lookback_ms };
+        match plan {
+            Plan::Scalar(node) => walk.scalar(node, At::STEP, &mut reach),
+            Plan::Text(_) => {}
+            Plan::Vector(node) => walk.vector(node, At::STEP, &mut reach),
+            Plan::Matrix(node) => walk.matrix(node, At::STEP, &mut reach),
+        }
+        reach
+    }
+
+    /// The newest sample that the step at `step_ms` may depend on; none if it depends on none.
+    #[cfg(test)]
+    pub(super) fn newest(&self, step_ms: i64) -> Option<i64> {
+        let of_step = self.steps.map(|(_, newest)| step_ms.saturating_add(newest));
+        of_step.max(self.pinned.map(|(_, newest)| newest))
+    }
+
+    /// The oldest one.
+    pub(super) fn oldest(&self, step_ms: i64) -> Option<i64> {
+        let of_step = self.steps.map(|(oldest, _)| step_ms.saturating_add(oldest));
+        of_step.into_iter().chain(self.pinned.map(|(oldest, _)| oldest)).min()
+    }
+
+    /// The last step that depends on nothing from `from_ms` on; none where every step does, `i64::MAX` where none does.
+    pub(super) fn last_step_before(&self, from_ms: i64) -> Option<i64> {
+        if self.pinned.is_some_and(|(_, newest)| newest >= from_ms) {
+            return None;
+        }
+        Some(self.steps.map_or(i64::MAX, |(_, newest)| from_ms.saturating_sub(newest).saturating_sub(1)))
+    }
+
+    fn sees(&mut self, at: At) {
+        let (slot, (oldest, newest)) = match at {
+            At::Step(oldest, newest) => (&mut self.steps, (oldest, newest)),
+            At::Pinned(oldest, newest) => (&mut self.pinned, (oldest, newest)),
+        };
+        *slot = Some(slot.map_or((oldest, newest), |(a, b)| (a.min(oldest), b.max(newest))));
+    }
+}
+
+/// When a node is evaluated: times relative to the step, or fixed ones.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Step(i64, i64),
+    Pinned(i64, i64),
+}
+
+impl At {
+    const STEP: At = At::Step(0, 0);
+
+    fn looked(self, When { offset_ms, at_ms }: When) -> At {
+        let moved = |at: i64| at.saturating_sub(offset_ms);
+        match (at_ms, self) {
+            (Some(at), _) => At::Pinned(moved(at), moved(at)),
+            (None, At::Step(oldest, newest)) => At::Step(moved(oldest), moved(newest)),
+            (None, At::Pinned(oldest, newest)) => At::Pinned(moved(oldest), moved(newest)),
+        }
+    }
+
+    fn back(self, by_ms: i64) -> At {
+        match self {
+            At::Step(oldest, newest) => At::Step(oldest.saturating_sub(by_ms), newest),
+            At::Pinned(oldest, newest) => At::Pinned(oldest.saturating_sub(by_ms), newest),
+        }
+    }
+}
+
+struct Walk {
+    lookback_ms: i64,
+}
+
+impl Walk {
+    fn scalar(&self, node: &ScalarNode, at: At, reach: &mut Reach) {
+        match node {
+            ScalarNode::Number(_) | ScalarNode::Time => {}
+            ScalarNode::Of(vector) => self.vector(vector, at, reach),
+            ScalarNode::Negate(inner) | ScalarNode::Once(inner) => self.scalar(inner, at, reach),
+            ScalarNode::Binary(binary) => {
+                self.scalar(&binary.lhs, at, reach);
+                self.scalar(&binary.rhs, at, reach);
+            }
+            ScalarNode::Extreme(extreme) => {
+                self.scalar(&extreme.a, at, reach);
+                self.scalar(&extreme.b, at, reach);
+            }
+        }
+    }
+
+    fn scalars<'n>(&self, nodes: impl IntoIterator<Item = &'n ScalarNode>, at: At, reach: &mut Reach) {
+        for node in nodes {
+            self.scalar(node, at, reach);
+        }
+    }
+
+    fn matrix(&self, node: &MatrixNode, at: At, reach: &mut Reach) {
+        let MatrixNode { source, range_ms, when } = node;
+        let at = at.looked(*when).back(*range_ms);
+        match source {
+            MatrixSource::Select(_) => reach.sees(at),
+            MatrixSource::Subquery { expr, step_ms: _ } => self.vector(expr, at, reach),
+        }
+    }
+
+    fn vector(&self, node: &VectorNode, at: At, reach: &mut Reach) {
+        match node {
+            VectorNode::Select { selector: Selector { matchers: _, when }, times: _ } => {
+                reach.sees(at.looked(*when).back(self.lookback_ms));
+            }
+            VectorNode::From(scalar) => self.scalar(scalar, at, reach),
+            VectorNode::StepTimes(arg)
+            | VectorNode::Map { arg, .. }
+            | VectorNode::Absent { arg, .. }
+            | VectorNode::Negate(arg)
+            | VectorNode::Relabel { arg, .. }
+            | VectorNode::Sort { arg, .. }
+            | VectorNode::SortByLabel { arg, .. }
+            | VectorNode::Once(arg) => self.vector(arg, at, reach),
+            VectorNode::MapWith { arg, params, .. } => {
+                self.vector(arg, at, reach);
+                self.scalars(params, at, reach);
+            }
+            VectorNode::Window(window) => {
+                self.matrix(&window.arg, at, reach);
+                self.scalars(&window.params, at, reach);
+            }
+            VectorNode::AbsentOverTime { arg, .. } => self.matrix(arg, at, reach),
+            VectorNode::WithScalar(with) => {
+                self.vector(&with.vector, at, reach);
+                self.scalar(&with.scalar, at, reach);
+            }
+            VectorNode::Join(join) => {
+                self.vector(&join.lhs, at, reach);
+                self.vector(&join.rhs, at, reach);
+            }
+            VectorNode::Aggregate(node) => {
+                self.vector(&node.arg, at, reach);
+                if let Param::Scalar(scalar) = &node.param {
+                    self.scalar(scalar, at, reach);
+                }
+            }
+            VectorNode::Histogram(node) => {
+                self.vector(&node.arg, at, reach);
+                match &node.what {
+                    HistogramWhat::Quantile(q) => self.scalar(q, at, reach),
+                    HistogramWhat::Quantiles { label: _, qs } => self.scalars(qs, at, reach),
+                    HistogramWhat::Fraction { lower, upper } => self.scalars([lower, upper], at, reach),
+                }
+            }
+        }
+    }
+}
+
+/// Whether the steps of a range can be computed in parts.
+pub(super) fn has_parts(plan: &Plan, options: &Options) -> bool {
+    // Names that go at the end may make two rows equal there.
+    !options.delayed_name_removal
+        && match plan {
+            Plan::Scalar(node) => scalar_has_parts(node),
+            Plan::Vector(node) => rows_of(node).is_some(),
+            Plan::Text(_) | Plan::Matrix(_) => false,
+        }
+}
+
+/// What is known of a node's rows, whatever the range.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// Two rows never change places.
+    ordered: bool,
+    /// Taking the names off makes no two of them equal.
+    one_name: bool,
+}
+
+const SINGLE: Shape = Shape { ordered: true, one_name: true };
+
+impl Shape {
+    /// After an operation that takes names off, and makes one row of two that are equal then.
+    fn unnamed(self) -> Shape {
+        Shape { ordered: self.ordered && self.one_name, one_name: self.one_name }
+    }
+
+    fn disordered(self) -> Shape {
+        Shape { ordered: false, ..self }
+    }
+}
+
+fn scalar_has_parts(node: &ScalarNode) -> bool {
+    match node {
+        // What is pinned is the same for every range.
+        ScalarNode::Number(_) | ScalarNode::Time | ScalarNode::Once(_) => true,
+        ScalarNode::Of(vector) => rows_of(vector).is_some(),
+        ScalarNode::Negate(inner) => scalar_has_parts(inner),
+        ScalarNode::Binary(binary) => scalar_has_parts(&binary.lhs) && scalar_has_parts(&binary.rhs),
+        ScalarNode::Extreme(extreme) => scalar_has_parts(&extreme.a) && scalar_has_parts(&extreme.b),
+    }
+}
+
+/// None where the node cannot be computed in parts.
+fn rows_of(node: &VectorNode) -> Option<Shape> {
+    match node {
+        VectorNode::Select { selector, times } => {
+            let shape = Shape { ordered: true, one_name: name_of(&selector.matchers).is_some() };
+            Some(if *times { shape.unnamed() } else { shape })
+        }
+        VectorNode::From(scalar) => scalar_has_parts(scalar).then_some(SINGLE),
+        VectorNode::StepTimes(arg) | VectorNode::Map { arg, .. } | VectorNode::Negate(arg) => {
+            rows_of(arg).map(Shape::unnamed)
+        }
+        VectorNode::MapWith { arg, params, .. } => {
+            let shape = rows_of(arg)?.unnamed();
+            params.iter().all(scalar_has_parts).then_some(shape)
+        }
+        VectorNode::Window(window) => window_has_parts(window),
+        VectorNode::Absent { arg, .. } => rows_of(arg).map(|_| SINGLE),
+        VectorNode::AbsentOverTime { arg, .. } => matrix_rows(arg).map(|_| SINGLE),
+        VectorNode::WithScalar(with) => {
+            let shape = rows_of(&with.vector)?.unnamed();
+            scalar_has_parts(&with.scalar).then_some(shape)
+        }
+        VectorNode::Join(join) => {
+            let (left, right) = (rows_of(&join.lhs)?, rows_of(&join.rhs)?);
+            // The rows of `or` have the names of both sides.
+            let one_name = !is_set(join.op) && left.one_name && right.one_name;
+            Some(Shape { ordered: false, one_name })
+        }
+        VectorNode::Aggregate(node) => aggregate_has_parts(node),
+        VectorNode::Relabel { .. } => None,
+        VectorNode::Sort { arg, .. } | VectorNode::SortByLabel { arg, .. } => {
+            rows_of(arg).map(Shape::disordered)
+        }
+        VectorNode::Histogram(node) => {
+            let shape = rows_of(&node.arg)?;
+            let qs: Vec<&ScalarNode> = match &node.what {
+                HistogramWhat::Quantile(q) => vec![q],
+                HistogramWhat::Quantiles { label: _, qs } => qs.iter().collect(),
+                HistogramWhat::Fraction { lower, upper } => vec![lower, upper],
+            };
+            (shape.one_name && qs.into_iter().all(scalar_has_parts)).then_some(shape.disordered())
+        }
+        // Evaluated at times that no range moves.
+        VectorNode::Once(_) => Some(Shape { ordered: true, one_name: false }),
+    }
+}
+
+fn matrix_rows(node: &MatrixNode) -> Option<Shape> {
+    match &node.source {
+        MatrixSource::Select(matchers) => {
+            Some(Shape { ordered: true, one_name: name_of(matchers).is_some() })
+        }
+        MatrixSource::Subquery { expr, step_ms: _ } => rows_of(expr),
+    }
+}
+
+fn window_has_parts(node: &WindowNode) -> Option<Shape> {
+    let shape = matrix_rows(&node.arg)?;
+    if !node.params.iter().all(scalar_has_parts) {
+        return None;
+    }
+    if node.kernel.counts && !reads_counters(&node.arg) {
+        // Whether a series is doubted to be a counter depends on all of its windows.
+        return None;
+    }
+    // Two series that differ in their names alone are an error even if they are never there together.
+    (node.kernel.keeps_name || shape.one_name).then_some(shape)
+}
+
+/// Whether no remark about names of counters can come of it.
+fn reads_counters(node: &MatrixNode) -> bool {
+    match &node.source {
+        MatrixSource::Select(matchers) => name_of(matchers).is_some_and(|name| {
+            ["_total", "_sum", "_count", "_bucket"].iter().any(|end| name.ends_with(end))
+        }),
+        MatrixSource::Subquery { .. } => false,
+    }
+}
+
+fn aggregate_has_parts(node: &AggregateNode) -> Option<Shape> {
+    let shape = rows_of(&node.arg)?;
+    match &node.param {
+        Param::None => {}
+        Param::Scalar(scalar) if scalar_has_parts(scalar) => {}
+        Param::Scalar(_) | Param::Text(_) => return None,
+    }
+    if !shape.ordered && !matches!(node.op, AggregateOp::Count | AggregateOp::Group) {
+        return None;
+    }
+    let picks = matches!(
+        node.op,
+        AggregateOp::Topk | AggregateOp::Bottomk | AggregateOp::Limitk | AggregateOp::LimitRatio
+    );
+    if picks {
+        return Some(shape.disordered());
+    }
+    let keeps_names = match &node.grouping {
+        Grouping::By(labels) => labels.iter().any(|label| label.starts_with("__")),
+        Grouping::Without(_) => false,
+    };
+    Some(Shape { ordered: false, one_name: !keeps_names })
+}
+
+/// The one metric name that a selector finds.
+fn name_of(matchers: &[Matcher]) -> Option<&str> {
+    let equal =
+        matchers.iter().find(|matcher| matcher.name() == METRIC_NAME && matcher.op() == MatchOp::Equal);
+    equal.map(Matcher::value).filter(|name| !name.is_empty())
+}

@@ -1,0 +1,430 @@
+//! Kept answers against evaluations: the laws, and what is kept for how long.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{BatchBuilder, Labels, Sample, Scope};
+use crate::promql::syntax::{Caps, parse};
+use crate::promql::{Limits, run};
+use crate::tsdb::Tsdb;
+
+const ORG: OrgId = OrgId(7);
+const ROOM: u64 = 1 << 20;
+
+fn labels(name: &str, i: usize) -> Labels {
+    let job = if i.is_multiple_of(2) { "a" } else { "b" };
+    Labels::from_pairs([("__name__", name), ("job", job), ("i", i.to_string().as_str())])
+}
+
+fn write(store: &Tsdb, name: &str, i: usize, samples: impl IntoIterator<Item = (i64, f64)>) {
+    let mut batch = BatchBuilder::default();
+    let samples = samples.into_iter().map(|(at_s, value)| Sample { at: Timestamp::from_s(at_s), value });
+    batch.series(&labels(name, i), samples);
+    store.append(ORG, &batch.batch(), Timestamp::from_s(100_000)).expect("stored");
+}
+
+fn ask(text: &str, (start_s, end_s, step_s): (i64, i64, i64)) -> Query {
+    let expr = parse(text, &Caps::default()).expect("parses").expr;
+    let steps = Steps::new(Timestamp::from_s(start_s), Timestamp::from_s(end_s), step_s * 1_000);
+    Query { expr, text: text.to_owned(), steps: steps.expect("a grid"), instant: false }
+}
+
+/// An answer to the bit.
+fn told(answer: &Result<Answer, QueryError>) -> String {
+    match answer {
+        Err(error) => format!("{error:?}"),
+        Ok(answer) => {
+            let Value::Matrix(series) = &answer.value else { return format!("{:?}", answer.value) };
+            let bits = |one: &MatrixSeries| {
+                let points: Vec<(i64, u64)> =
+                    one.samples.iter().map(|sample| (sample.at.as_ms(), sample.value.to_bits())).collect();
+                format!("{} {points:?}", one.labels)
+            };
+            let all: Vec<String> = series.iter().map(bits).collect();
+            format!("{all:?} {:?}", answer.annotations)
+        }
+    }
+}
+
+/// Asks twice, with and without the cache, and answers how many samples the cache's evaluation read.
+fn check(cache: &RangeCache, store: &Tsdb, access: &Access, query: &Query, options: &Options) -> u64 {
+    let snapshot = store.snapshot(access);
+    let budget = Budget::default();
+    let found = cache.run(query, (access, &snapshot), options, &budget);
+    let expected = run(query, &snapshot, options, &budget);
+    assert_eq!(told(&found), told(&expected), "{} at {:?}", query.text, query.steps);
+    found.map_or(0, |answer| answer.stats.samples)
+}
+
+fn whole() -> Access {
+    Access::whole(ORG)
+}
+
+fn filled() -> Tsdb {
+    let store = Tsdb::scaffold();
+    for i in 0..4 {
+        write(&store, "n_total", i, (0..=100).map(|n| (n * 15, (n * (i as i64 + 1)) as f64 * 0.1)));
+    }
+    store
+}
+
+#[test]
+fn an_answer_is_there_the_second_time_and_grows_at_its_end() {
+    let (cache, store, options) = (RangeCache::new(ROOM), filled(), Options::default());
+    let text = "sum by (job) (rate(n_total[2m]))";
+    let read = |range| check(&cache, &store, &whole(), &ask(text, range), &options);
+    let all = read((300, 1_500, 60));
+    assert!(all > 300, "{all}");
+    assert_eq!(read((300, 1_500, 60)), 0, "nothing is read");
+    assert_eq!(read((600, 1_200, 60)), 0, "a part of it");
+    assert_eq!(read((300, 1_500, 60)), 0, "which did not take the place of the whole");
+    // Two steps more: two windows and what lies between them.
+    let tail = read((360, 1_620, 60));
+    assert!(tail > 0 && tail <= 4 * 12, "{tail}");
+    // Later than all, and then a sample comes that only the last steps see.
+    for i in 0..4 {
+        write(&store, "n_total", i, [(1_560, 99.0)]);
+    }
+    let again = read((360, 1_620, 60));
+    assert!(again > 0 && again <= 4 * 12, "{again}");
+    let uses = cache.usage();
+    assert_eq!((uses.hits, uses.extended, uses.misses, uses.entries), (3, 2, 1, 1));
+}
+
+#[test]
+fn what_changes_an_answer_makes_it_anew() {
+    let text = "n_total";
+    let range = (300, 1_500, 60);
+    let (store, cache) = (filled(), RangeCache::new(ROOM));
+    let access = whole();
+    let read = |access: &Access, options: &Options| check(&cache, &store, access, &ask(text, range), options);
+    let options = Options::default();
+    read(&access, &options);
+    assert_eq!(read(&access, &options), 0);
+    // A late sample, before everything that is looked at.
+    write(&store, "late", 0, [(5, 1.0)]);
+    assert!(read(&access, &options) > 0);
+    // A new series, at the end.
+    write(&store, "n_total", 9, [(1_499, 1.0)]);
+    assert!(read(&access, &options) > 0);
+    // A deletion of another series: what it is of is not looked at.
+    let named = |name: &str| vec![vec![Matcher::equal("__name__", name)]];
+    let at = Timestamp::from_s;
+    store.delete(ORG, &named("n_total"), TimeRange::new(at(600), at(700)), at(2_000)).expect("deleted");
+    assert!(read(&access, &options) > 0);
+    assert_eq!(read(&access, &options), 0);
+    // Another lookback, other limits, another scope.
+    assert!(read(&access, &Options { lookback_ms: 60_000, ..options.clone() }) > 0);
+    let limits = Limits { samples_max: 10, ..Limits::default() };
+    let refused = cache.run(
+        &ask(text, range),
+        (&access, &store.snapshot(&access)),
+        &Options { limits, ..options.clone() },
+        &Budget::default(),
+    );
+    assert_eq!(refused.expect_err("too many"), QueryError::TooManySamples { allowed: 10 });
+    let scoped =
+        |matchers, min_time| Access { org: ORG, scope: Scope { matchers, min_time, ..Scope::default() } };
+    assert!(read(&scoped(vec![Matcher::equal("job", "a")], None), &options) > 0);
+    assert_eq!(read(&access, &options), 0);
+    assert!(read(&scoped(Vec::new(), Some(at(400))), &options) > 0, "samples are hidden");
+    assert_eq!(read(&scoped(Vec::new(), Some(at(400))), &options), 0);
+    assert!(read(&scoped(Vec::new(), Some(at(500))), &options) > 0);
+}
+
+#[test]
+fn a_floor_that_no_step_looks_below_hides_nothing() {
+    let (store, cache, options) = (filled(), RangeCache::new(ROOM), Options::default());
+    let from = |second| Access {
+        org: ORG,
+        scope: Scope { min_time: Some(Timestamp::from_s(second)), ..Scope::default() },
+    };
+    let query = ask("sum(rate(n_total[1m]))", (300, 600, 60));
+    assert!(check(&cache, &store, &from(100), &query, &options) > 0);
+    assert_eq!(check(&cache, &store, &from(239), &query, &options), 0);
+    assert!(check(&cache, &store, &from(241), &query, &options) > 0);
+}
+
+#[test]
+fn what_is_kept_is_bounded() {
+    let (store, options) = (filled(), Options::default());
+    let one = {
+        let cache = RangeCache::new(ROOM);
+        check(&cache, &store, &whole(), &ask("n_total", (300, 1_500, 60)), &options);
+        cache.usage().bytes
+    };
+    // An answer may have an eighth: this one just fits, four are an organisation's.
+    let cache = RangeCache::new(one * 8);
+    for lookback_ms in 1..20 {
+        let options = Options { lookback_ms: lookback_ms + 300_000, ..Options::default() };
+        check(&cache, &store, &whole(), &ask("n_total", (300, 1_500, 60)), &options);
+        assert!(cache.usage().bytes <= one * 4, "{:?}", cache.usage());
+    }
+    assert_eq!((cache.usage().entries, cache.usage().evicted), (4, 15));
+    for (cache, why) in [(RangeCache::new(0), "switched off"), (RangeCache::new(one * 7), "too large")] {
+        check(&cache, &store, &whole(), &ask("n_total", (300, 1_500, 60)), &options);
+        assert_eq!(cache.usage().entries, 0, "{why}");
+    }
+}
+
+#[test]
+fn remarks_own_ranges_types_and_moments_are_not_kept() {
+    let (store, cache, options) = (filled(), RangeCache::new(ROOM), Options::default());
+    write(&store, "gauge", 0, (0..=100).map(|n| (n * 15, 1.0)));
+    let range = (300, 1_500, 60);
+    for text in ["rate(gauge[2m])", "n_total @ end()", "n_total > start()", "n_total + range()"] {
+        if parse(text, &Caps::default()).is_ok() {
+            check(&cache, &store, &whole(), &ask(text, range), &options);
+            assert_eq!(cache.usage().entries, 0, "{text}");
+        }
+    }
+    let moment = Query { instant: true, ..ask("n_total", (300, 300, 60)) };
+    check(&cache, &store, &whole(), &moment, &options);
+    assert_eq!(cache.usage().entries, 0);
+    check(&cache, &store, &whole(), &ask("n_total", range), &options);
+    assert_eq!(cache.usage().entries, 1);
+    let mut batch = BatchBuilder::default();
+    let typed = Labels::from_pairs([("__name__", "t"), ("__type__", "gauge")]);
+    batch.series(&typed, [Sample { at: Timestamp::from_s(900), value: 1.0 }]);
+    store.append(ORG, &batch.batch(), Timestamp::from_s(100_000)).expect("stored");
+    let before = cache.usage();
+    check(&cache, &store, &whole(), &ask("n_total", range), &options);
+    check(&cache, &store, &whole(), &ask("sum(n_total)", range), &options);
+    let after = cache.usage();
+    assert_eq!((after.entries, after.misses, after.extended), (1, before.misses + 2, before.extended));
+}
+
+#[test]
+fn which_plans_are_computed_in_parts() {
+    let parts = |text: &str| {
+        let query = ask(text, (300, 600, 60));
+        has_parts(&plan::build(&query, &Options::default()).expect("a plan"), &Options::default())
+    };
+    for text in [
+        "n_total",
+        "sum by (job) (rate(n_total[5m]))",
+        "sum(rate(n_total[5m])) / sum(rate(m_count[5m]))",
+        "histogram_quantile(0.9, sum by (le) (rate(m_bucket[5m])))",
+        "count({job=\"a\"})",
+        "count(sum by (job) (n_total))",
+        "max_over_time(n_total[5m:1m])",
+        "topk(3, n_total > 2)",
+        "time() + scalar(sum(n_total))",
+        "clamp_min(n_total offset 5m, 1) and n_total @ 5",
+        "absent(n_total{x=\"y\"})",
+        "avg_over_time(sum(n_total)[5m:1m])",
+    ] {
+        assert!(parts(text), "{text}");
+    }
+    for text in [
+        // The order of groups, and what is added to what, depends on the range.
+        "sum(sum by (job) (n_total))",
+        "sum(n_total / n_total)",
+        "sum(rate({job=\"a\"}[5m]))",
+        "sum(-{job=\"a\"})",
+        // Doubts about a name, and equal labels, are about the whole range.
+        "rate(n[5m])",
+        "max_over_time({job=\"a\"}[5m])",
+        "label_replace(n_total, \"x\", \"$1\", \"i\", \"(.*)\")",
+        "count_values(\"x\", n_total)",
+    ] {
+        assert!(!parts(text), "{text}");
+    }
+}
+
+#[test]
+fn how_far_a_step_looks() {
+    let reach = |text: &str| {
+        let query = ask(text, (1_000, 2_000, 60));
+        let reach =
+            Reach::of(&plan::build(&query, &Options::default()).expect("a plan"), &Options::default());
+        let s = |ms: Option<i64>| ms.map(|ms| ms / 1_000);
+        (s(reach.oldest(1_000_000)), s(reach.newest(1_000_000)))
+    };
+    let cases = [
+        ("n", (Some(700), Some(1_000))),
+        ("n offset 1m", (Some(640), Some(940))),
+        ("n offset -1m", (Some(760), Some(1_060))),
+        ("rate(n[10m])", (Some(400), Some(1_000))),
+        ("rate(n[10m] offset -1h) + n", (Some(700), Some(4_600))),
+        ("max_over_time(rate(n[1m])[10m:1m] offset 1m)", (Some(280), Some(940))),
+        ("max_over_time(n[10m:1m] @ 500)", (Some(-400), Some(500))),
+        ("n + n @ 5000", (Some(700), Some(5_000))),
+        ("scalar(n @ 100) + vector(1)", (Some(-200), Some(100))),
+        ("time() + vector(1)", (None, None)),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(reach(text), expected, "{text}");
+    }
+}
+
+/// Who asks while somebody writes may see a part of it; who asks afterwards sees all, whatever was kept meanwhile.
+#[test]
+fn what_is_written_while_an_answer_is_computed_is_not_forgotten() {
+    let (store, cache, options) = (filled(), RangeCache::new(ROOM), Options::default());
+    let query = ask("sum(n_total)", (300, 1_500, 60));
+    std::thread::scope(|threads| {
+        let writer = threads.spawn(|| {
+            for n in 0..300_i64 {
+                let i = 10 + usize::from(n % 2 == 0);
+                write(&store, "n_total", i, [(300 + (n * 37) % 1_200, n as f64)]);
+            }
+        });
+        while !writer.is_finished() {
+            let snapshot = store.snapshot(&whole());
+            cache.run(&query, (&whole(), &snapshot), &options, &Budget::default()).expect("answers");
+        }
+    });
+    check(&cache, &store, &whole(), &query, &options);
+    assert_eq!(check(&cache, &store, &whole(), &query, &options), 0);
+}
+
+/// A change of the store, or a question.
+#[derive(Clone, Debug)]
+enum Act {
+    Write {
+        name: usize,
+        i: usize,
+        at_s: i64,
+        value: f64,
+    },
+    /// What a scrape brings: all series at one time.
+    Scrape {
+        at_s: i64,
+    },
+    Delete {
+        name: usize,
+        job: bool,
+        from_s: i64,
+        for_s: i64,
+    },
+    Ask {
+        text: usize,
+        start_s: i64,
+        steps: i64,
+        step: usize,
+        floor_s: Option<i64>,
+        job: bool,
+    },
+}
+
+const NAMES: [&str; 3] = ["n_total", "m_bucket", "g"];
+const TEXTS: [&str; 28] = [
+    "n_total",
+    "{job=\"a\"}",
+    "rate(n_total[2m])",
+    "rate(g[2m])",
+    "sum by (job) (rate(n_total[2m]))",
+    "sum(sum by (i) (g))",
+    "sum(avg by (i) ({i=~\".+\"}))",
+    "avg({job=\"b\"})",
+    "topk(2, g)",
+    "limitk(2, {job=\"a\"})",
+    "limit_ratio(0.5, g)",
+    "quantile(0.3, g)",
+    "g offset 1m",
+    "g offset -1m",
+    "g @ 400",
+    "sum(g @ 900) + sum(n_total)",
+    "max_over_time(g[3m:30s])",
+    "sum_over_time({job=\"a\"}[2m])",
+    "avg_over_time(sum by (i) (g)[3m:1m])",
+    "n_total - ignoring(x) g",
+    "n_total or g",
+    "g > 0 unless n_total",
+    "absent(g{i=\"3\"})",
+    "absent_over_time(g[1m])",
+    "scalar(g{i=\"1\"}) + time()",
+    "timestamp(g)",
+    "count_values(\"v\", g)",
+    "g @ end()",
+];
+
+fn acts() -> impl Strategy<Value = Act> {
+    let value = prop_oneof![
+        (-100_i32..100).prop_map(|n| f64::from(n) * 0.1),
+        Just(f64::NAN),
+        Just(crate::model::stale_nan()),
+        Just(f64::INFINITY),
+        Just(-0.0),
+        Just(1e16),
+    ];
+    prop_oneof![
+        4 => (0..NAMES.len(), 0_usize..4, 0_i64..1_200, value)
+            .prop_map(|(name, i, at_s, value)| Act::Write { name, i, at_s, value }),
+        3 => (0_i64..80).prop_map(|n| Act::Scrape { at_s: n * 15 }),
+        1 => (0..NAMES.len(), any::<bool>(), 0_i64..1_200, 0_i64..300)
+            .prop_map(|(name, job, from_s, for_s)| Act::Delete { name, job, from_s, for_s }),
+        12 => (0..TEXTS.len(), 0_i64..20, 1_i64..20, 0_usize..2, prop::option::weighted(0.2, 0_i64..1_000), prop::bool::weighted(0.1))
+            .prop_map(|(text, start, steps, step, floor_s, job)| Act::Ask { text, start_s: start * 60, steps, step, floor_s, job }),
+    ]
+}
+
+fn play(acts: Vec<Act>, texts: &[usize]) -> CacheUse {
+    let (store, cache, options) = (Tsdb::scaffold(), RangeCache::new(ROOM), Options::default());
+    let mut scraped = 0.0;
+    for act in acts {
+        match act {
+            Act::Write { name, i, at_s, value } => write(&store, NAMES[name], i, [(at_s, value)]),
+            Act::Scrape { at_s } => {
+                for (n, name) in NAMES.iter().enumerate() {
+                    for i in 0..4 {
+                        scraped += 0.1;
+                        write(&store, name, i, [(at_s, scraped * (n + i) as f64)]);
+                    }
+                }
+            }
+            Act::Delete { name, job, from_s, for_s } => {
+                let mut matchers = vec![Matcher::equal("__name__", NAMES[name])];
+                matchers.extend(job.then(|| Matcher::equal("job", "a")));
+                let range = TimeRange::new(Timestamp::from_s(from_s), Timestamp::from_s(from_s + for_s));
+                store.delete(ORG, &[matchers], range, Timestamp::from_s(100_000)).expect("deleted");
+            }
+            Act::Ask { text, start_s, steps, step, floor_s, job } => {
+                let scope = Scope {
+                    matchers: job.then(|| Matcher::equal("job", "b")).into_iter().collect(),
+                    names: Vec::new(),
+                    min_time: floor_s.map(Timestamp::from_s),
+                };
+                let step_s = [60, 30][step];
+                let query =
+                    ask(TEXTS[texts[text % texts.len()]], (start_s, start_s + steps * step_s, step_s));
+                check(&cache, &store, &Access { org: ORG, scope }, &query, &options);
+            }
+        }
+    }
+    cache.usage()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    /// Whatever is written, deleted and asked in whatever order: the cache answers what an evaluation answers.
+    #[test]
+    fn a_kept_answer_is_the_answer(
+        acts in prop::collection::vec(acts(), 1..120),
+        // Few expressions at once, so that they are asked again.
+        texts in prop::collection::vec(0..TEXTS.len(), 1..4),
+    ) {
+        play(acts, &texts);
+    }
+}
+
+/// The law above holds also where nothing is ever kept: that it is, in the same kind of play.
+#[test]
+fn the_walk_meets_every_way_an_answer_is_found() {
+    let mut acts = Vec::new();
+    for n in 0..40 {
+        acts.push(Act::Scrape { at_s: n * 15 });
+        // The panel of a dashboard, twice: its end is ahead of the samples at first.
+        for _ in 0..2 {
+            acts.push(Act::Ask { text: 0, start_s: 0, steps: 8, step: 0, floor_s: None, job: false });
+        }
+    }
+    for text in [4, 5] {
+        let uses = play(acts.clone(), &[text]);
+        let name = TEXTS[text];
+        assert!(uses.hits >= 40, "{name}: {uses:?}");
+        assert_eq!((uses.extended > 10, uses.misses > 10), (text == 4, text == 5), "{name}: {uses:?}");
+    }
+}

@@ -1,0 +1,217 @@
+//! A start by several threads makes what one thread makes.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{MatchOp, Matcher};
+use crate::tsdb::head::{STRIPE_SERIES, slot};
+use crate::tsdb::opening::{Go, Onlooker, Phase, Step};
+
+/// Series of an organisation: in four stripes.
+const SERIES: u32 = 3 * STRIPE_SERIES + 200;
+
+/// What is done before the crash.
+#[derive(Clone, Debug)]
+enum Act {
+    /// Organisation, series, time in steps before now, value.
+    Write(u32, Vec<(u32, u16, u8)>),
+    Seal,
+    Delete(u32, u16),
+    Checkpoint,
+    Drop(u32),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let samples = prop::collection::vec((0..SERIES, 0u16..400, 0u8..4), 1..400);
+    prop_oneof![
+        12 => (1u32..4, samples).prop_map(|(org, samples)| Act::Write(org, samples)),
+        1 => Just(Act::Seal),
+        1 => (1u32..3, 0u16..400).prop_map(|(org, ago)| Act::Delete(org, ago)),
+        1 => Just(Act::Checkpoint),
+        // The third organisation comes and goes.
+        1 => Just(Act::Drop(3)),
+    ]
+}
+
+fn series(number: u32) -> Labels {
+    labels(&[("__name__", "m"), ("n", &number.to_string())])
+}
+
+fn batch(samples: impl IntoIterator<Item = (u32, Sample)>) -> BatchBuilder {
+    let mut batch = BatchBuilder::default();
+    for (number, sample) in samples {
+        batch.series(&series(number), [sample]);
+    }
+    batch
+}
+
+/// A store with all its series, whose every stripe has a sample of each.
+fn seeded(dir: &Path, faults: &Arc<Faults>) {
+    let (tsdb, _) = open_with(dir, options(faults));
+    for org in 1..3 {
+        let every = batch((0..SERIES).map(|number| (number, ago(3_600_000, 0.5))));
+        tsdb.append(OrgId(org), &every.batch(), NOW).expect("stored");
+    }
+}
+
+fn act_out(tsdb: &Tsdb, act: &Act) {
+    match act {
+        Act::Write(org, samples) => {
+            let sample = |(number, steps, value): &(u32, u16, u8)| {
+                (*number, ago(i64::from(*steps) * 5_000, f64::from(*value)))
+            };
+            tsdb.append(OrgId(*org), &batch(samples.iter().map(sample)).batch(), NOW).expect("stored");
+        }
+        Act::Seal => drop(tsdb.seal(NOW.plus_ms(-600_000)).expect("sealed")),
+        Act::Delete(org, steps) => {
+            let from = NOW.plus_ms(-i64::from(*steps) * 5_000);
+            let some = Matcher::new("n", MatchOp::Regex, ".*[37]").expect("a matcher");
+            let range = TimeRange { start: from, end: from.plus_ms(300_000) };
+            tsdb.delete(OrgId(*org), &[vec![some]], range, NOW).expect("deleted");
+        }
+        Act::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
+        Act::Drop(org) => tsdb.drop_org(OrgId(*org), NOW).expect("dropped"),
+    }
+}
+
+/// Everything that the heads hold and count, down to the bytes of chunks.
+fn heads(tsdb: &Tsdb) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::SeqCst);
+    for store in tsdb.stores.all() {
+        let counters = &store.head.counters;
+        let counted = (load(&counters.samples), load(&counters.late), load(&counters.bytes));
+        let noted =
+            (store.last_seq.load(Ordering::SeqCst), store.arrivals.take_least(), store.arrivals.greatest());
+        let _ = writeln!(
+            text,
+            "{} {counted:?} {noted:?} {} {}",
+            store.org,
+            store.head.barrier(),
+            load(&store.usage.log_bytes)
+        );
+        for stripe in store.head.spans().stripes() {
+            let stripe = stripe.read().expect("whole");
+            let _ = writeln!(
+                text,
+                "stripe {} {} {:?}",
+                stripe.applied_seq,
+                stripe.released_until(),
+                stripe.size()
+            );
+            for place in 0..slot(STRIPE_SERIES - 1) + 1 {
+                stripe.copy_chunks(place, |order, samples, least, chunk| {
+                    let _ = writeln!(text, "{place} {order:?} {samples} {least} {chunk:02x?}");
+                });
+            }
+        }
+    }
+    let _ = writeln!(text, "{} {}", load(&tsdb.stores.uncovered), load(&tsdb.stores.head_bytes));
+    text
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_replay_by_several_threads_makes_what_one_thread_makes_to_the_bit(
+        acts in prop::collection::vec(act(), 1..14),
+    ) {
+        let dir = tempfile::tempdir().expect("made");
+        let faults = faults();
+        seeded(dir.path(), &faults);
+        let (tsdb, _) = open_with(dir.path(), options(&faults));
+        acts.iter().for_each(|act| act_out(&tsdb, act));
+        // As a crash: nothing is sealed, no mark is written.
+        drop(tsdb);
+        let replayed = |threads: usize| {
+            let copy = tempfile::tempdir().expect("made");
+            copy_tree(dir.path(), copy.path());
+            let (tsdb, report) = open_with(copy.path(), Options { replay_threads: threads, ..options(&faults) });
+            assert_eq!(report.read_only, None);
+            (heads(&tsdb), report)
+        };
+        let alone = replayed(0);
+        for threads in [1, 2, 3] {
+            prop_assert!(replayed(threads) == alone, "{threads} threads make something else");
+        }
+    }
+}
+
+/// A store with a checkpoint, segments and a log of several files, not closed in order.
+fn crashed(dir: &Path, faults: &Arc<Faults>) {
+    faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
+    seeded(dir, faults);
+    let (tsdb, _) = open_with(dir, options(faults));
+    tsdb.seal(NOW.plus_ms(-1_800_000)).expect("sealed");
+    for step in 0..40 {
+        if step == 10 {
+            tsdb.checkpoint(NOW).expect("made");
+        }
+        let every =
+            batch((0..SERIES).map(|number| (number, ago(800_000 - step * 15_000, 0.25 * f64::from(number)))));
+        tsdb.append(OrgId(1), &every.batch(), NOW).expect("stored");
+    }
+}
+
+#[test]
+fn a_start_tells_how_far_it_is_and_each_phase_gets_to_its_end() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = faults();
+    crashed(dir.path(), &faults);
+    let steps: Arc<Mutex<Vec<Step>>> = Arc::default();
+    let told = Arc::clone(&steps);
+    let onlooker = Onlooker::by(move |step| {
+        told.lock().expect("whole").push(*step);
+        Go::On
+    });
+    let (_tsdb, report) = open_with(dir.path(), Options { onlooker, ..options(&faults) });
+    let steps = steps.lock().expect("whole");
+    let mut phases: Vec<Phase> = steps.iter().map(|step| step.phase).collect();
+    phases.dedup();
+    assert_eq!(phases, [Phase::Names, Phase::Segments, Phase::Checkpoint, Phase::Log]);
+    for phase in phases {
+        let of_it: Vec<&Step> = steps.iter().filter(|step| step.phase == phase && step.all > 0).collect();
+        assert!(of_it.is_sorted_by_key(|step| (step.file, step.done)), "{phase:?}");
+        let last = of_it.last().expect("told");
+        // Behind the log's last file there may be a spare one.
+        let spare = u64::from(phase == Phase::Log);
+        assert!(last.done <= last.all && (last.files - spare..=last.files).contains(&last.file), "{last:?}");
+        // The end of a registry is its header, that of the log its last file's zeros; a segment is told before it is opened.
+        assert!(last.percent() > Some(if phase == Phase::Segments { -1.0 } else { 50.0 }), "{last:?}");
+    }
+    let last = steps.last().expect("told");
+    assert!(last.files > 3 && last.records > 0 && last.samples <= report.samples, "{last:?}");
+    assert_eq!(report.samples, u64::from(SERIES) * 29, "what the checkpoint has is not replayed");
+}
+
+#[test]
+fn a_start_that_is_ended_at_any_step_leaves_everything_to_the_next_one() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = faults();
+    crashed(dir.path(), &faults);
+    let expected = {
+        let copy = tempfile::tempdir().expect("made");
+        copy_tree(dir.path(), copy.path());
+        let (tsdb, _) = open_with(copy.path(), options(&faults));
+        (heads(&tsdb), content(&tsdb, OrgId(1)).len())
+    };
+    let mut stopped = 0;
+    for steps in [0, 1, 2, 5, 20, 100, 130, 150] {
+        let left = Arc::new(std::sync::atomic::AtomicI64::new(steps));
+        let onlooker = Onlooker::by(move |_| match left.fetch_sub(1, Ordering::SeqCst) {
+            1.. => Go::On,
+            _ => Go::No,
+        });
+        match try_open(dir.path(), STORE, Options { onlooker, ..options(&faults) }) {
+            Err(OpenError::Stopped) => stopped += 1,
+            Err(e) => unreachable!("another error: {e}"),
+            Ok(_) => assert!(steps > 100, "it ended after {steps} steps"),
+        }
+    }
+    assert!(stopped >= 6, "{stopped}");
+    let (tsdb, report) = open_with(dir.path(), options(&faults));
+    assert_eq!((report.read_only, report.notes), (None, Vec::new()));
+    assert_eq!((heads(&tsdb), content(&tsdb, OrgId(1)).len()), expected);
+}

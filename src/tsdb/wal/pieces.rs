@@ -1,0 +1,142 @@
+//! A log file read from front to back, of which a piece is in memory.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use super::record::{BODY_BYTES_MAX, FILE_HEADER_BYTES, Found, HEADER_BYTES, find_record, record_bytes};
+use crate::tsdb::error::DiskError;
+
+/// Bytes read at once; a longer record is read whole.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// An open file and a piece of it.
+#[derive(Debug)]
+pub(in crate::tsdb) struct Pieces {
+    file: File,
+    path: PathBuf,
+    length: u64,
+    /// Where the piece begins.
+    start: u64,
+    piece: Vec<u8>,
+}
+
+impl Pieces {
+    /// Opens a file of at most `bytes_max` bytes. `piece` lends its memory.
+    ///
+    /// # Errors
+    /// Where the file system refuses, or the file is longer.
+    pub(in crate::tsdb) fn open(
+        path: &Path,
+        bytes_max: u64,
+        mut piece: Vec<u8>,
+    ) -> Result<Pieces, DiskError> {
+        let file = File::open(path).map_err(DiskError::at("open", path))?;
+        let length = file.metadata().map_err(DiskError::at("look at", path))?.len();
+        if length > bytes_max {
+            let why =
+                io::Error::new(io::ErrorKind::InvalidData, format!("{length} bytes, {bytes_max} allowed"));
+            return Err(DiskError::at("read", path)(why));
+        }
+        piece.clear();
+        Ok(Pieces { file, path: path.to_owned(), length, start: 0, piece })
+    }
+
+    /// The memory, for the next file.
+    pub(in crate::tsdb) fn into_memory(self) -> Vec<u8> {
+        self.piece
+    }
+
+    /// Bytes from `at` on: `wanted` of them or more, fewer where the file ends.
+    pub(in crate::tsdb) fn at(&mut self, at: u64, wanted: usize) -> Result<&[u8], DiskError> {
+        let left = self.length.saturating_sub(at);
+        let wanted = usize::try_from(left).map_or(wanted, |left| wanted.min(left));
+        let skip = at.checked_sub(self.start).and_then(|skip| usize::try_from(skip).ok());
+        let has = |skip: &usize| skip.checked_add(wanted).is_some_and(|end| end <= self.piece.len());
+        let skip = match skip.filter(has) {
+            Some(skip) => skip,
+            None => {
+                self.read(at, wanted)?;
+                0
+            }
+        };
+        Ok(self.piece.get(skip..).unwrap_or_default())
+    }
+
+    fn read(&mut self, at: u64, wanted: usize) -> Result<(), DiskError> {
+        let left = usize::try_from(self.length.saturating_sub(at)).unwrap_or(usize::MAX);
+        // More than is wanted, so that the next look a little further on finds its bytes, too.
+        self.piece.resize(wanted.saturating_add(PIECE_BYTES).min(left), 0);
+        self.start = at;
+        self.file.read_exact_at(&mut self.piece, at).map_err(DiskError::at("read", &self.path))
+    }
+
+    /// The beginning of the file, where its header stands.
+    pub(in crate::tsdb) fn header(&mut self) -> Result<&[u8], DiskError> {
+        self.at(0, FILE_HEADER_BYTES)
+    }
+
+    /// What stands at `at`.
+    pub(in crate::tsdb) fn record(&mut self, at: u64) -> Result<Found<'_>, DiskError> {
+        let length = self.at(at, HEADER_BYTES)?.first_chunk::<4>();
+        let body = length.map_or(0, |length| u32::from_le_bytes(*length) as usize);
+        // A longer one is none, whatever comes after it.
+        let whole = if body <= BODY_BYTES_MAX { record_bytes(body) } else { HEADER_BYTES };
+        Ok(find_record(self.at(at, whole)?))
+    }
+
+    /// Where the last byte from `at` on ends that is not zero; `at` where all of them are.
+    pub(in crate::tsdb) fn written_from(&mut self, at: u64) -> Result<u64, DiskError> {
+        let (mut next, mut end) = (at, at);
+        while next < self.length {
+            let piece = self.at(next, 1)?;
+            if let Some(last) = piece.iter().rposition(|byte| *byte != 0) {
+                end = next + last as u64 + 1;
+            }
+            next += piece.len() as u64;
+        }
+        Ok(end)
+    }
+
+    /// Bytes of the file.
+    pub(in crate::tsdb) fn length(&self) -> u64 {
+        self.length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::OrgId;
+    use crate::tsdb::wal::record::{Kind, put_record};
+
+    #[test]
+    fn a_file_in_pieces_says_what_the_whole_file_says_at_every_place() {
+        let mut content = vec![0; FILE_HEADER_BYTES];
+        let bodies = [1, 700, PIECE_BYTES - 24, 8, PIECE_BYTES * 2 + 5, 40];
+        for (seq, bytes) in (1..).zip(bodies) {
+            put_record(&mut content, seq, OrgId(3), Kind::Samples, seq, &vec![0xa5; bytes]);
+        }
+        content.resize(content.len() + PIECE_BYTES + 13, 0);
+        let dir = tempfile::tempdir().expect("made");
+        let path = dir.path().join("1.wal");
+        std::fs::write(&path, &content).expect("written");
+        let mut pieces = Pieces::open(&path, u64::MAX, Vec::new()).expect("opened");
+        let mut at = FILE_HEADER_BYTES;
+        let mut places = vec![1, 8, content.len() - 3, content.len(), content.len() + 9];
+        while let Found::Record(_, _, bytes) = find_record(&content[at..]) {
+            places.extend([at, at + 1, at + 8]);
+            at += bytes;
+        }
+        places.push(at);
+        assert_eq!(places.len(), 5 + 3 * bodies.len() + 1);
+        for at in places.iter().chain(places.iter().rev()) {
+            let whole = find_record(content.get(*at..).unwrap_or_default());
+            assert_eq!(pieces.record(*at as u64).expect("read"), whole, "at {at}");
+            let written = content.get(*at..).unwrap_or_default().iter().rposition(|b| *b != 0);
+            let end = at + written.map_or(0, |last| last + 1);
+            assert_eq!(pieces.written_from(*at as u64).expect("read"), end as u64, "at {at}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Log files from before the log's beginning. They are no part of it any more, whatever becomes of them: unlinked at
+//! once, or tried again where the file system refuses, at the latest by the next start.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::log::FullFile;
+use crate::tsdb::disk;
+use crate::tsdb::error::DiskError;
+
+/// Those that could not be unlinked yet.
+#[derive(Debug, Default)]
+pub(in crate::tsdb) struct Trimmed {
+    left: Mutex<Vec<FullFile>>,
+}
+
+/// What an attempt did.
+#[derive(Debug, Default)]
+pub(in crate::tsdb) struct Removed {
+    /// Unlinked.
+    pub(in crate::tsdb) gone: Vec<FullFile>,
+    /// The first refusal.
+    pub(in crate::tsdb) refused: Option<DiskError>,
+}
+
+impl Trimmed {
+    /// Unlinks `more` and what was left.
+    pub(in crate::tsdb) fn remove(&self, dir: &Path, more: Vec<FullFile>) -> Removed {
+        let mut left = self.left();
+        left.extend(more);
+        let mut removed = Removed::default();
+        for file in std::mem::take(&mut *left) {
+            // One that somebody else has removed is gone as well.
+            match disk::remove_if_there(&file.path) {
+                Ok(_) => removed.gone.push(file),
+                Err(e) => {
+                    removed.refused.get_or_insert(e);
+                    left.push(file);
+                }
+            }
+        }
+        // A name that comes back after a power cut is removed by the next start.
+        if !removed.gone.is_empty()
+            && let Err(e) = disk::sync_dir(dir)
+        {
+            removed.refused.get_or_insert(e);
+        }
+        removed
+    }
+
+    /// How many files are left, and their bytes.
+    pub(in crate::tsdb) fn size(&self) -> (u64, u64) {
+        let left = self.left();
+        (left.len() as u64, left.iter().map(|file| file.bytes).sum())
+    }
+
+    fn left(&self) -> MutexGuard<'_, Vec<FullFile>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
