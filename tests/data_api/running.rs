@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use crate::house::{Reply, Who, ask};
-use crate::wire::{NOW, Stage, escaped};
+use crate::wire::{NOW, Series, Stage, escaped};
 
 /// A question that runs until something ends it: at each of ten thousand steps it sorts a day of seconds.
 const ENDLESS: &str = "quantile_over_time(0.5, vector(time() + scalar(count(up)))[1d:1s])";
@@ -235,8 +235,7 @@ async fn a_large_answer_comes_in_pieces_and_is_the_same() {
     let names: Vec<String> = (0..61).map(|n| n.to_string()).collect();
     let labels: Vec<[(&str, &str); 2]> =
         names.iter().map(|n| [("__name__", "wide"), ("n", n.as_str())]).collect();
-    let series: Vec<(&[(&str, &str)], &[(i64, f64)])> =
-        labels.iter().map(|labels| (labels.as_slice(), ones.as_slice())).collect();
+    let series: Vec<Series<'_>> = labels.iter().map(|labels| (labels.as_slice(), ones.as_slice())).collect();
     stage.write(&series).await;
     let expr = escaped("sum_over_time(wide[4h])");
     let path =
