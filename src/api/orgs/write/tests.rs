@@ -21,15 +21,29 @@ enum Part {
     Broken(Vec<u8>),
 }
 
+fn varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
+        value >>= 7;
+    }
+    out.push(u8::try_from(value).expect("seven bits"));
+}
+
 fn nested(tag: u8, message: &[u8], out: &mut Vec<u8>) {
     out.push(tag);
-    let mut length = message.len();
-    while length >= 0x80 {
-        out.push((length & 0x7f) as u8 | 0x80);
-        length >>= 7;
-    }
-    out.push(length as u8);
+    varint(message.len() as u64, out);
     out.extend_from_slice(message);
+}
+
+/// A snappy block of nothing but literals.
+fn block(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    varint(bytes.len() as u64, &mut out);
+    for piece in bytes.chunks(60) {
+        out.push(u8::try_from(piece.len() - 1).expect("below 60") << 2);
+        out.extend_from_slice(piece);
+    }
+    out
 }
 
 /// A sample field as senders write it.
@@ -37,12 +51,7 @@ fn sample(value: u8, ago: u8) -> Vec<u8> {
     let mut message = vec![0x09];
     message.extend_from_slice(&f64::from(value).to_le_bytes());
     message.push(0x10);
-    let mut at = NOW.as_ms() - 1_000 * i64::from(ago);
-    while at >= 0x80 {
-        message.push((at & 0x7f) as u8 | 0x80);
-        at >>= 7;
-    }
-    message.push(at as u8);
+    varint((NOW.as_ms() - 1_000 * i64::from(ago)).cast_unsigned(), &mut message);
     let mut field = Vec::new();
     nested(0x12, &message, &mut field);
     field
@@ -67,7 +76,7 @@ fn body(series: &[Vec<Part>]) -> Vec<u8> {
         }
         nested(0x0a, &message, &mut request);
     }
-    snap::raw::Encoder::new().compress_vec(&request).expect("compresses")
+    block(&request)
 }
 
 fn part() -> impl Strategy<Value = Part> {
