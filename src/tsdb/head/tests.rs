@@ -55,6 +55,9 @@ impl Model {
             Some((last, have)) if at == last => return (bits != have).then_some(have),
             Some((last, _)) if at < last => {}
             _ => {
+                // Where the newest in order were deleted a late one may have this time: the last write wins.
+                self.late.remove(&at);
+                self.frozen.remove(&at);
                 self.in_order.insert(at, bits);
                 return None;
             }
