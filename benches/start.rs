@@ -1,8 +1,10 @@
-//! How soon a store of 1,000,000 series is open after a clean stop: `cargo bench --bench start -- [series] [folder]`.
+//! How soon a store of 1,000,000 series is open after a clean stop, and after it was killed:
+//! `cargo bench --bench start -- [series] [folder] [killed]`.
 //!
 //! Data: targets of 100 series, 10 labels each, four samples a series; sealed, with a last checkpoint, as the server
 //! stops. Each start is a process of its own, so that no memory is warm; the file caches are. Told: what opening the
-//! samples took, what opening the accounts took before it, and the memory then.
+//! samples took, what opening the accounts took before it, and the memory then; of a store that was killed also what it
+//! had while it ran.
 
 use std::path::Path;
 use std::process::Command;
@@ -65,7 +67,8 @@ fn close((store, folder, control): (Tsdb, DataFolder, Arc<Control>), now: Timest
     folder.close_clean(now).expect("closed");
 }
 
-fn fill(dir: &Path, series: u32) {
+/// Ends as a killed process does where `killed`.
+fn fill(dir: &Path, series: u32, killed: bool) {
     let (store, folder, control, _) = open(dir, START);
     let mut stored = 0;
     for round in 0..4 {
@@ -78,7 +81,11 @@ fn fill(dir: &Path, series: u32) {
             stored += store.append(ORG, &batch.batch(), START.plus_ms(60_000)).expect("stored").stored;
         }
     }
-    println!("{stored} samples of {series} series");
+    let (resident, peak) = (memory("VmRSS:"), memory("VmHWM:"));
+    println!("{stored} samples of {series} series, {resident:.1} MiB, {peak:.1} MiB at most");
+    if killed {
+        std::process::exit(0);
+    }
     let watch = Stopwatch::start();
     close((store, folder, control), START.plus_ms(86_400_000));
     println!("closed in {:.0} ms", watch.elapsed_ms());
@@ -92,33 +99,44 @@ fn memory(field: &str) -> f64 {
     digits.parse::<f64>().unwrap_or_default() / 1_024.0
 }
 
-fn start(dir: &Path) {
-    let now = START.plus_ms(86_500_000);
+fn start(dir: &Path, killed: bool) {
+    let now = START.plus_ms(if killed { 90_000 } else { 86_500_000 });
     let (store, folder, control, [accounts, samples]) = open(dir, now);
     let (resident, peak) = (memory("VmRSS:"), memory("VmHWM:"));
     let series = store.stats().series;
     println!(
         "{samples:>8.1}  {accounts:>8.1}  {resident:>8.1}  {peak:>8.1}  ms samples, ms accounts, MiB, MiB at most; {series} series"
     );
+    if killed {
+        std::process::exit(0);
+    }
     close((store, folder, control), now);
+}
+
+/// The same program with other words: whatever it took of memory goes with it.
+fn run(words: &[&str]) {
+    let program = std::env::current_exe().expect("a program");
+    let status = Command::new(program).args(words).status().expect("starts");
+    assert!(status.success(), "{words:?} failed");
 }
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    if let [word, dir] = words.as_slice()
-        && word == "start"
-    {
-        return start(Path::new(dir));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let killed = words.last() == Some(&"killed");
+    match words.as_slice() {
+        ["start", dir, ..] => return start(Path::new(dir), killed),
+        ["fill", dir, series, ..] => return fill(Path::new(dir), series.parse().expect("a number"), killed),
+        _ => {}
     }
-    let series = words.first().and_then(|word| word.parse().ok()).unwrap_or(1_000_000);
     let temporary = tempfile::tempdir().expect("a folder");
-    let dir = words.get(1).map_or_else(|| temporary.path().to_owned(), std::path::PathBuf::from);
-    if !dir.join("wal").exists() {
-        fill(&dir, series);
+    let series = words.first().copied().unwrap_or("1000000");
+    let dir = words.get(1).copied().unwrap_or_else(|| temporary.path().to_str().expect("UTF-8"));
+    let how = if killed { "killed" } else { "closed" };
+    if !Path::new(dir).join("wal").exists() {
+        run(&["fill", dir, series, how]);
     }
     for _ in 0..STARTS {
-        let program = std::env::current_exe().expect("a program");
-        let status = Command::new(program).arg("start").arg(&dir).status().expect("starts");
-        assert!(status.success(), "the start failed");
+        run(&["start", dir, how]);
     }
 }

@@ -5,6 +5,8 @@
 #[path = "binary/harness.rs"]
 mod harness;
 
+#[path = "binary/beside.rs"]
+mod beside;
 #[path = "binary/demo.rs"]
 mod demo;
 #[path = "binary/first_run.rs"]

@@ -12,13 +12,16 @@
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
 
+#[path = "binary/beside.rs"]
+mod beside;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use harness::{ORG, Server, Start, bootstrap, percent, request};
+use harness::{ORG, Server, Start, bootstrap, compressed, percent, request, write_request};
 use promlet::clock::Clock;
 use promlet::entropy::Entropy;
 use promlet::model::{Labels, Sample, Timestamp};
@@ -181,7 +184,9 @@ fn write(server: &Server, secret: &str, base: Timestamp, oracle: &mut Samples, d
         let step = oracle.tried;
         oracle.tried += 1;
         let sample = Sample { at: base.plus_ms(step), value: value_of(step) };
-        if server.write(secret, &[(labels.clone(), vec![sample])]).status == 204 {
+        let mut request = write_request(&[(labels.clone(), vec![sample])]);
+        beside::add(&mut request, base, step);
+        if server.write_raw(secret, &compressed(&request)).status == 204 {
             oracle.stored.insert(step);
         }
     }
@@ -323,4 +328,7 @@ fn cuts(kind: FileSystem) {
     assert!(samples.stored.len() > 20 * CUTS && accounts.revoked.len() > CUTS && !accounts.ended.is_empty());
     assert!(sealed > CUTS && backups > 0);
     assert!(server.terminate().success(), "and it still ends in order");
+    let tried = samples.tried;
+    let histograms = beside::check(&store, base, &samples.stored, |step| (0..tried).contains(&step));
+    println!("{}: {histograms} histograms", kind.name);
 }

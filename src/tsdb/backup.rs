@@ -3,7 +3,7 @@
 //!
 //! Nothing is sealed, compacted, trimmed or unlinked meanwhile, so that the list of segments that the caller copies from
 //! control in between is that of the files (STORAGE.md section 13). Writes go on: a record that was durable before this
-//! began is in the copy, later ones may be. Checkpoints and `head.snap` are left out, the log has what they have.
+//! began is in the copy, later ones may be. Checkpoints are left out, the log has what they have.
 
 use std::fs::{self, DirBuilder};
 use std::io;

@@ -225,7 +225,7 @@ impl Walk<'_> {
         if let Some(tail) = end.tail.as_ref().filter(|tail| tail.torn_bytes > 0) {
             let what = "a record that was being written when the machine stopped; it was never answered";
             let finding = Finding::new(Weight::Repairable, self.relative(&tail.path), what);
-            self.find(finding.at(tail.offset as u64).counting(tail.torn_bytes as u64));
+            self.find(finding.at(tail.offset).counting(tail.torn_bytes));
         }
         let sealed = listed.values().map(|listed| listed.state.seq).max().unwrap_or(0);
         if end.files == 0 {

@@ -454,9 +454,9 @@ impl Stores {
         let knows = |have: &[u64], series: u32| have.get(series as usize).is_some_and(|have| seq <= *have);
         let floats = rows.map_or(&[][..], |rows| rows.of(org));
         let beside = rows.map_or(&[][..], |rows| rows.side_of(org));
-        store.changes.note(deletion.from_ms);
         // What the rings have of segments is what earlier deletions have left of it, and may be newer than this one.
         let exemplars = rows.is_none() || seq > store.segments().seal_seq;
+        store.changes.note(deletion.from_ms);
         deletion.apply(&store, |series| knows(floats, series), |series| knows(beside, series), exemplars);
         store.changes.note(deletion.from_ms);
         // The rows of the last checkpoint have what was deleted: another one is due.

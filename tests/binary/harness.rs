@@ -189,7 +189,11 @@ impl Server {
 
     /// Remote write 1.0 to the bootstrap organisation.
     pub(crate) fn write(&self, secret: &str, series: &[(Labels, Vec<Sample>)]) -> Answer {
-        let body = remote_write(series);
+        self.write_raw(secret, &remote_write(series))
+    }
+
+    /// The same of a request that was encoded and compressed.
+    pub(crate) fn write_raw(&self, secret: &str, body: &[u8]) -> Answer {
         let bearer = format!("Bearer {secret}");
         let headers = [
             ("Authorization", &*bearer),
@@ -197,7 +201,7 @@ impl Server {
             ("Content-Encoding", "snappy"),
             ("X-Prometheus-Remote-Write-Version", "0.1.0"),
         ];
-        request("POST", &format!("{}/api/v1/orgs/{ORG}/write", self.url), &headers, Some(&body))
+        request("POST", &format!("{}/api/v1/orgs/{ORG}/write", self.url), &headers, Some(body))
     }
 
     /// An expression at one time, with the cookie; answers the `data` of the response.
@@ -314,6 +318,15 @@ pub(crate) fn percent(text: &str) -> String {
 
 /// Encodes a remote write 1.0 request the way its specification says, independently of our decoder, and compresses it.
 pub(crate) fn remote_write(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
+    compressed(&write_request(series))
+}
+
+pub(crate) fn compressed(request: &[u8]) -> Vec<u8> {
+    snap::raw::Encoder::new().compress_vec(request).expect("small")
+}
+
+/// The same, not compressed: fields may be added.
+pub(crate) fn write_request(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
     let mut request = Vec::new();
     for (labels, samples) in series {
         let mut one = Vec::new();
@@ -332,16 +345,17 @@ pub(crate) fn remote_write(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
         }
         field(&mut request, 1, &one);
     }
-    snap::raw::Encoder::new().compress_vec(&request).expect("small")
+    request
 }
 
-fn field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+/// A field of bytes.
+pub(crate) fn field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     out.push(number << 3 | 2);
     varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-fn varint(out: &mut Vec<u8>, mut n: u64) {
+pub(crate) fn varint(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
         out.push(u8::try_from(n & 0x7f).expect("seven bits") | 0x80);
         n >>= 7;

@@ -9,7 +9,8 @@ use promlet::entropy::Entropy;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::json;
 
-use crate::harness::{ORG, Server, Start, bootstrap};
+use crate::beside;
+use crate::harness::{ORG, Server, Start, bootstrap, compressed, write_request};
 
 /// Checkpoints every 200 ms, seals and merges again and again: kills fall into all of them.
 const KILLS: usize = 50;
@@ -90,6 +91,9 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
         "the loop did write between kills"
     );
     assert!(server.terminate().success(), "and it still ends in order");
+    let sent = |step: i64| oracle.acknowledged.contains(&step) || oracle.unanswered.contains(&step);
+    let histograms = beside::check(dir.path(), base, &oracle.acknowledged, sent);
+    println!("{histograms} histograms");
 }
 
 fn serve(dir: &std::path::Path) -> Server {
@@ -128,7 +132,9 @@ fn write_until_dead(
     let (mut acknowledged, mut unanswered) = (Vec::new(), Vec::new());
     let mut step = first;
     while unanswered.is_empty() {
-        let answer = server.write(secret, &batch(base, step));
+        let mut request = write_request(&batch(base, step));
+        beside::add(&mut request, base, step);
+        let answer = server.write_raw(secret, &compressed(&request));
         match answer.status {
             204 => {
                 assert_eq!(answer.header("Durability"), Some("synced"));

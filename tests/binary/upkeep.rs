@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use promlet::clock::Clock;
+use promlet::entropy::Entropy;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::Value as Json;
 
@@ -427,4 +429,114 @@ fn accept_loss_ends_a_read_only_start_and_keeps_the_old_log() {
     assert!(server.terminate().success());
     let server = start(&["serve", "--accept-loss"]);
     assert!(!server.log().contains("accepted as lost"), "nothing is lost any more: {}", server.log());
+}
+
+/// A command of ours that is killed after some milliseconds; whether it had ended by itself before.
+fn killed_after(ms: f64, args: &[&str], paths: &[&Path]) -> bool {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
+    command.env_clear().args(args).args(paths).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("the binary starts");
+    std::thread::sleep(Duration::from_secs_f64(ms / 1_000.0));
+    let ended = child.try_wait().expect("ours").is_some_and(|status| status.success());
+    // It may be gone already.
+    let _ = child.kill();
+    child.wait().expect("reaped");
+    ended
+}
+
+/// Whether the folder is a whole store; else it must be none, and say so.
+fn is_whole_or_none(folder: &Path, held: &BTreeMap<(usize, i64), f64>, base: Timestamp) -> bool {
+    if !folder.join("STORE").exists() {
+        let refused = promlet(&["check"], &[folder]);
+        assert!(said(&refused).contains("holds no promlet store"), "{}", said(&refused));
+        return false;
+    }
+    let (report, code) = check(true, folder);
+    assert!(code < 2, "{report:#}");
+    let server = Server::serve(folder);
+    assert_eq!(samples(&server, &server.sign_in(), base), *held);
+    assert!(server.terminate().success());
+    true
+}
+
+#[test]
+fn a_backup_a_restore_and_a_repair_that_are_killed_leave_something_whole_or_nothing_that_counts() {
+    let mut rng = Entropy::seeded(20_261_121);
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = tempfile::tempdir().expect("a folder");
+    let base = stopped(dir.path());
+    let held = expected(0..250);
+    let whole = out.path().join("whole");
+    succeeded(&promlet(&["backup", "--with-key", "--data-dir"], &[dir.path(), &whole]));
+    let mut seen = [0, 0];
+    for kill in 0..12 {
+        let to = out.path().join(format!("to-{kill}"));
+        let ms = 160.0 * rng.unit();
+        let (args, paths): (&[&str], _) = match kill % 2 {
+            0 => (&["restore"], [to.as_path(), &whole]),
+            _ => (&["repair", "--to"], [to.as_path(), dir.path()]),
+        };
+        let ended = killed_after(ms, args, &paths);
+        if !to.exists() || std::fs::read_dir(&to).expect("listed").next().is_none() {
+            assert!(!ended);
+            continue;
+        }
+        let is_whole = is_whole_or_none(&to, &held, base);
+        assert!(is_whole || !ended, "it said that it was done");
+        seen[usize::from(is_whole)] += 1;
+        let again = promlet(args, &paths);
+        assert!(said(&again).contains("is not empty"), "{}", said(&again));
+    }
+    println!("{seen:?} half made, whole");
+    // Of a running server, whose samples go on.
+    let server = Server::serve(dir.path());
+    for kill in 0..6 {
+        let to = out.path().join(format!("backup-{kill}"));
+        let ended =
+            killed_after(200.0 * rng.unit(), &["backup", "--with-key", "--data-dir"], &[dir.path(), &to]);
+        let restored = out.path().join(format!("restored-{kill}"));
+        let output = promlet(&["restore"], &[&restored, &to]);
+        if output.status.success() {
+            assert!(is_whole_or_none(&restored, &held, base));
+        } else {
+            assert!(!ended && said(&output).contains("MANIFEST.json"), "{}", said(&output));
+        }
+    }
+    // The one before was let go of.
+    let last = out.path().join("last");
+    for _ in 0..100 {
+        let output = promlet(&["backup", "--with-key", "--data-dir"], &[dir.path(), &last]);
+        if output.status.success() {
+            break;
+        }
+        assert!(said(&output).contains("another backup is under way"), "{}", said(&output));
+    }
+    assert_eq!(check(true, &last).1, 0);
+    assert!(!dir.path().join("backup.new").exists());
+    server.kill();
+}
+
+#[test]
+fn a_start_that_accepts_a_loss_and_is_killed_has_done_it_or_not() {
+    let mut rng = Entropy::seeded(7);
+    let origin = tempfile::tempdir().expect("a folder");
+    let base = stopped(origin.path());
+    damage_log(origin.path());
+    let all = expected(0..250);
+    for _ in 0..6 {
+        let dir = tempfile::tempdir().expect("a folder");
+        copy_tree(origin.path(), dir.path());
+        let args = ["serve", "--accept-loss", "--listen", "127.0.0.1:0", "--data-dir"];
+        killed_after(250.0 * rng.unit(), &args, &[dir.path()]);
+        // Whatever it had done by then: a second time leads to the end.
+        let start = |args| Server::start(&Start { args, dir: dir.path(), env: &bootstrap() });
+        let server = start(&["serve", "--accept-loss"]);
+        let cookie = server.sign_in();
+        let found = samples(&server, &cookie, base);
+        assert_eq!(found.len(), all.len() - SERIES, "one record, one sample of each series");
+        assert!(found.iter().all(|(place, value)| all.get(place) == Some(value)), "nothing is invented");
+        let (_, secret) = server.api_key(&cookie);
+        assert!(write(&server, &secret, base, 3_000), "it takes samples");
+        assert!(server.terminate().success());
+    }
 }

@@ -55,7 +55,7 @@ async fn each_limit_of_samples_is_a_400_that_names_itself_and_stores_the_rest() 
         (json!({ "max_series": 1 }), "a", 0, "series_limit"),
         (json!({ "max_new_series_per_s": 1, "max_series": null }), "", 0, "new_series_rate"),
         (json!({ "max_new_series_per_s": null, "ooo_window_s": 60 }), "b", 161, "too_late"),
-        (json!({ "ooo_window_s": null, "retention_days": 1 }), "b", 86_401, "too_old"),
+        (json!({ "ooo_window_s": null, "retention_days": 1 }), "b", 86_410, "too_old"),
     ];
     for (settings, name, age_s, code) in cases {
         set(&stage, "acme", settings.clone()).await;

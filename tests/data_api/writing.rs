@@ -186,8 +186,9 @@ async fn native_histograms_and_exemplars_are_taken_beside_floats() {
         );
     }
     assert_eq!(stored(&stage).await.as_array().expect("a list").len(), 2);
-    let histogram =
-        json!({ "count": "3", "sum": "5", "buckets": [[0, "0.5", "1", "1"], [0, "1", "2", "2"]] });
+    let root = "1.414213562373095";
+    let buckets = json!([[0, "0.7071067811865475", "1", "1"], [0, "1", root, "2"]]);
+    let histogram = json!({ "count": "3", "sum": "5", "buckets": buckets });
     let reply = stage.get(&format!("prometheus/api/v1/query?query=native&time={NOW}")).await;
     let expected = json!([{ "metric": { "__name__": "native" }, "histogram": [NOW, histogram] }]);
     assert_eq!(reply.value()["data"]["result"], expected, "{}", reply.body);

@@ -58,6 +58,9 @@ pub(super) fn encode_index(entries: &[Entry]) -> Vec<u8> {
     out
 }
 
+/// A run, the checksum that it should have, and where it begins.
+type Placed<'a> = (&'a [u8], u32, usize);
+
 /// The section, taken apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside<'a> {
@@ -120,7 +123,7 @@ impl<'a> Beside<'a> {
     }
 
     /// A run, the checksum that it should have, and where it begins.
-    fn place_of(&self, id: u32) -> Result<Option<(&'a [u8], u32, usize)>, Damage> {
+    fn place_of(&self, id: u32) -> Result<Option<Placed<'a>>, Damage> {
         let (mut start, mut end) = (0, self.len());
         while start < end {
             let middle = usize::midpoint(start, end);

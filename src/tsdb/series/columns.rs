@@ -241,6 +241,16 @@ impl Column {
         }
     }
 
+    /// Takes out the codes from a row on.
+    pub(super) fn truncate(&mut self, rows: usize) {
+        match self {
+            Column::Same(_) => {}
+            Column::Each(Codes::Bytes(codes)) => codes.truncate(rows),
+            Column::Each(Codes::Pairs(codes)) => codes.truncate(rows),
+            Column::Each(Codes::Words(codes)) => codes.truncate(rows),
+        }
+    }
+
     /// As [`trim`].
     pub(super) fn trim(&mut self) {
         if let Column::Each(codes) = self {

@@ -121,6 +121,16 @@ proptest! {
     }
 
     #[test]
+    fn a_codec_that_is_used_again_writes_what_a_new_one_does(blocks in prop::collection::vec(values(), 1..6)) {
+        let mut codec = Codec::default();
+        for values in blocks {
+            let mut block = Vec::new();
+            codec.put_values(&mut block, 7, &values);
+            prop_assert_eq!(block, value_block(7, &values));
+        }
+    }
+
+    #[test]
     fn any_bits_come_back(values in prop::collection::vec(any::<u64>(), 1..300)) {
         let block = value_block(1, &values);
         prop_assert_eq!(values_back(&block, 1, values.len()).unwrap(), values);

@@ -127,14 +127,7 @@ impl Family {
     fn extend(&mut self, ids: &[u32], cells: &[u32]) -> usize {
         let columns = cells.chunks_exact(ids.len().max(1));
         if self.ids.last() >= ids.first() {
-            // Requests that came together: some of these belong before the last ones.
-            let mut codes = Vec::with_capacity(columns.len());
-            let rows = ids.iter().enumerate().map(|(row, id)| {
-                codes.clear();
-                codes.extend(columns.clone().filter_map(|column| column.get(row).copied()));
-                self.insert(*id, &codes)
-            });
-            return rows.sum();
+            return self.extend_within(ids, columns);
         }
         let rows = self.ids.len();
         let mut grown = 0;
@@ -147,6 +140,29 @@ impl Family {
         make_room_for(&mut self.ids, ids.len());
         self.ids.extend_from_slice(ids);
         grown + (self.ids.capacity() - before) * 4
+    }
+
+    /// As [`Family::extend`], where requests came together: some of the rows belong before the last ones, which are
+    /// taken out and added again with them.
+    fn extend_within<'c>(&mut self, ids: &[u32], columns: impl Iterator<Item = &'c [u32]>) -> usize {
+        let (rows, first) = (self.ids.len(), ids.first());
+        let from = self.ids.partition_point(|have| Some(have) < first);
+        let mut last = self.ids.split_off(from);
+        last.extend_from_slice(ids);
+        let mut order: Vec<usize> = (0..last.len()).collect();
+        order.sort_by_key(|place| last.get(*place));
+        let in_order =
+            |of: &[u32]| order.iter().filter_map(|place| of.get(*place).copied()).collect::<Vec<_>>();
+        let ids = in_order(&last);
+        let mut cells = Vec::with_capacity(ids.len() * self.columns.len());
+        for (column, more) in self.columns.iter_mut().zip(columns) {
+            last.clear();
+            last.extend((from..rows).filter_map(|row| column.code(row)));
+            last.extend_from_slice(more);
+            column.truncate(from);
+            cells.extend(in_order(&last));
+        }
+        self.extend(&ids, &cells)
     }
 
     /// Gives back most of the room for more rows; answers how many bytes.

@@ -1,0 +1,108 @@
+//! What is sent beside floats, for tests that kill: each step a native histogram with an exemplar, and a description; and
+//! what a stopped folder holds of it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use promlet::clock::Clock;
+use promlet::entropy::Entropy;
+use promlet::kv::{Control, ControlOptions, DataFolder};
+use promlet::model::{Access, HistogramColumns, HistogramCounts, Matcher, OrgId, TimeRange, Timestamp};
+use promlet::tsdb::{Home, Options, Tsdb};
+
+use crate::harness::{field, varint};
+
+const NAME: &str = "beside_native";
+const HELP: &str = "counts its steps";
+/// Exemplars of a series that are kept.
+const RING: usize = 100;
+
+fn label(name: &str, value: &str) -> Vec<u8> {
+    let mut pair = Vec::new();
+    field(&mut pair, 1, name.as_bytes());
+    field(&mut pair, 2, value.as_bytes());
+    pair
+}
+
+fn time(out: &mut Vec<u8>, number: u8, at: Timestamp) {
+    out.push(number << 3);
+    varint(out, at.as_ms().cast_unsigned());
+}
+
+fn double(out: &mut Vec<u8>, number: u8, value: f64) {
+    out.push(number << 3 | 1);
+    out.extend_from_slice(&value.to_bits().to_le_bytes());
+}
+
+/// Adds a step to a remote write request: a histogram of `step + 1` observations, all of them zeros.
+pub(crate) fn add(request: &mut Vec<u8>, base: Timestamp, step: i64) {
+    let at = base.plus_ms(step);
+    let mut histogram = Vec::new();
+    for number in [1, 6] {
+        histogram.push(number << 3);
+        varint(&mut histogram, step.cast_unsigned() + 1);
+    }
+    double(&mut histogram, 3, 0.5);
+    double(&mut histogram, 5, 0.001);
+    time(&mut histogram, 15, at);
+    let mut exemplar = Vec::new();
+    field(&mut exemplar, 1, &label("trace_id", &step.to_string()));
+    double(&mut exemplar, 2, 0.5);
+    time(&mut exemplar, 3, at);
+    let mut series = Vec::new();
+    field(&mut series, 1, &label("__name__", NAME));
+    field(&mut series, 3, &exemplar);
+    field(&mut series, 4, &histogram);
+    field(request, 1, &series);
+    // A gauge histogram by its kind's number.
+    let mut described = vec![1 << 3, 4];
+    field(&mut described, 2, NAME.as_bytes());
+    field(&mut described, 4, HELP.as_bytes());
+    field(request, 3, &described);
+}
+
+/// Opens the stopped folder and compares: every acknowledged step is there, the newest exemplars and the description, too,
+/// and nothing that was never sent. Answers how many histograms there are.
+pub(crate) fn check(
+    dir: &Path,
+    base: Timestamp,
+    acknowledged: &BTreeSet<i64>,
+    sent: impl Fn(i64) -> bool,
+) -> usize {
+    let (now, mut rng) = (Clock::System.now(), Entropy::seeded(1));
+    let folder = DataFolder::open(dir, now, &mut rng).expect("opens");
+    let options = ControlOptions { now, users_table: promlet::identity::USERS_TABLE };
+    let (control, _) = Control::open(&folder, &options).expect("opens");
+    let home = Home { dir, store: folder.store_id(), control: Arc::new(control) };
+    let (tsdb, report) = Tsdb::open(home, Options::default(), &mut rng, now).expect("opens");
+    assert_eq!((report.read_only, report.notes), (None, Vec::new()));
+    let snapshot = tsdb.snapshot(&Access::whole(OrgId(1)));
+    let found = snapshot.select(&[Matcher::equal("__name__", NAME)], TimeRange::ALL);
+    assert_eq!(found.len(), 1, "the series is there");
+    let mut columns = HistogramColumns::default();
+    snapshot.read_histograms(found[0].id, TimeRange::ALL, &mut columns);
+    let mut steps = BTreeSet::new();
+    for (at, histogram) in columns.times.iter().zip(&columns.histograms) {
+        let step = at - base.as_ms();
+        let count = match histogram.counts() {
+            HistogramCounts::Integer { count, .. } => *count,
+            HistogramCounts::Float { .. } => 0,
+        };
+        assert!(sent(step) && count == step.cast_unsigned() + 1, "invented: {count} observations at {step}");
+        steps.insert(step);
+    }
+    let lost: Vec<_> = acknowledged.difference(&steps).collect();
+    assert!(lost.is_empty(), "{} acknowledged histograms are lost: {lost:?}", lost.len());
+    let listed = snapshot.exemplars(&[&[]], TimeRange::ALL, usize::MAX).items;
+    let traces: Vec<i64> =
+        listed.iter().flat_map(|series| &series.exemplars).map(|one| one.at.as_ms() - base.as_ms()).collect();
+    assert!(traces.is_sorted_by(|a, b| a < b) && traces.iter().all(|step| sent(*step)), "{traces:?}");
+    let newest = acknowledged.iter().rev().take(RING / 2);
+    let lost: Vec<_> = newest.filter(|step| !traces.contains(step)).collect();
+    assert!(lost.is_empty(), "{} of the newest exemplars are lost: {lost:?}", lost.len());
+    let known = snapshot.metadata(None, 9).items;
+    assert!(known.iter().any(|known| &*known.name == NAME && &*known.help == HELP), "{known:?}");
+    tsdb.close();
+    columns.len()
+}

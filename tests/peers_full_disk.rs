@@ -1,0 +1,227 @@
+//! A disk that is full, a real one: an ext4 of its own in a file, mounted through a loop device, that another file fills.
+//!
+//! Samples stop with 503 and a stable code, questions and account changes go on, room that is made is found without anybody's
+//! help, and nothing that was answered is lost. Needs root and loop devices, and fails without them.
+
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use harness::{Answer, ORG, Server, Start, bootstrap, request};
+use promlet::clock::{Clock, Stopwatch};
+use promlet::model::{Labels, Sample, Timestamp};
+use serde_json::json;
+
+/// How long the server may take to notice that there is room again.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Samples of a request.
+const SAMPLES: i64 = 2_000;
+
+fn done(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} (this test needs root and loop devices): {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The file system; unmounted when dropped.
+struct LoopDisk {
+    mount: PathBuf,
+}
+
+impl LoopDisk {
+    /// Without the blocks that only root may use: here root is everybody.
+    fn make(dir: &Path, bytes: u64) -> LoopDisk {
+        let (image, mount) = (dir.join("image"), dir.join("mount"));
+        std::fs::create_dir(&mount).expect("made");
+        std::fs::File::create(&image).expect("made").set_len(bytes).expect("sparse");
+        done(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image));
+        done(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(&mount));
+        LoopDisk { mount }
+    }
+
+    fn free(&self) -> u64 {
+        let said = done(Command::new("stat").args(["-f", "-c", "%a %S"]).arg(&self.mount));
+        let numbers: Vec<u64> = said.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+        numbers[0] * numbers[1]
+    }
+
+    /// Takes all but so many bytes. Others may be faster: then there is less to take.
+    fn fill(&self, left: u64) {
+        let ballast = self.mount.join("ballast");
+        let have = std::fs::metadata(&ballast).map_or(0, |found| found.len());
+        let wanted = have + self.free().saturating_sub(left);
+        let length = wanted.to_string();
+        // What it could not get in one piece it has in part.
+        let _ = Command::new("fallocate").args(["-l", &length]).arg(&ballast).output();
+        if left == 0 {
+            let mut file = std::fs::File::options().create(true).append(true).open(&ballast).expect("there");
+            while std::io::Write::write_all(&mut file, &[7; 4_096]).is_ok() {}
+        }
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(self.mount.join("ballast")).expect("it was there");
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        // After a failure the server may hold it still: lazily, and without a second panic.
+        let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
+    }
+}
+
+struct Writer {
+    base: Timestamp,
+    next: i64,
+    stored: BTreeSet<i64>,
+}
+
+fn value_of(step: i64, n: i64) -> f64 {
+    // Without a pattern: eight bytes each.
+    f64::from_bits(((step * SAMPLES + n) as u64 + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2)
+}
+
+impl Writer {
+    /// One request: a sample of each of many series at the next millisecond.
+    fn write(&mut self, server: &Server, secret: &str) -> Answer {
+        let step = self.next;
+        let series: Vec<_> = (0..SAMPLES)
+            .map(|n| {
+                let labels = Labels::from_pairs([("__name__", "full".to_owned()), ("n", n.to_string())]);
+                (labels, vec![Sample { at: self.base.plus_ms(step), value: value_of(step, n) }])
+            })
+            .collect();
+        let answer = server.write(secret, &series);
+        if answer.status == 204 {
+            self.stored.insert(step);
+        }
+        // What got no 204 is not sent again: that it may be there is fine.
+        self.next += 1;
+        answer
+    }
+
+    fn check(&self, server: &Server, cookie: &str) {
+        for n in [0, 77, SAMPLES - 1] {
+            let now = Clock::System.now().as_s().to_string();
+            let data = server.ask(cookie, &format!("full{{n=\"{n}\"}}[1h]"), &now);
+            let mut found = BTreeSet::new();
+            for pair in data["result"][0]["values"].as_array().into_iter().flatten() {
+                #[expect(clippy::cast_possible_truncation, reason = "a time of this century in milliseconds")]
+                let step = (pair[0].as_f64().expect("a time") * 1_000.0).round() as i64 - self.base.as_ms();
+                let value: f64 = pair[1].as_str().expect("a text").parse().expect("a number");
+                assert!(step < self.next && value == value_of(step, n), "invented {step}={value}");
+                found.insert(step);
+            }
+            let lost: Vec<_> = self.stored.difference(&found).collect();
+            assert!(lost.is_empty(), "{} answered samples lost: {lost:?}", lost.len());
+        }
+    }
+}
+
+fn serve(store: &Path) -> Server {
+    Server::start(&Start { args: &["serve", "--checkpoint-every", "200ms"], dir: store, env: &bootstrap() })
+}
+
+fn half_made(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("read").path()) {
+        let is_new = entry.extension().is_some_and(|ending| ending == "new");
+        if entry.is_dir() {
+            found.extend(half_made(&entry));
+        } else if is_new {
+            found.push(entry);
+        }
+    }
+    found
+}
+
+fn change_accounts(server: &Server, cookie: &str) {
+    let keys = format!("/api/v1/orgs/{ORG}/api-keys");
+    for n in 0..8 {
+        let body = json!({"name": format!("key {n}"), "scopes": ["read"]});
+        let made = server.post_json(&keys, &[("Cookie", cookie)], &body);
+        assert_eq!(made.status, 201, "account changes go on: {}", made.body);
+        let path = format!("{}{keys}/{}", server.url, made.json()["id"].as_str().expect("an id"));
+        let gone = request("DELETE", &path, &[("Cookie", cookie)], None);
+        assert_eq!(gone.status, 204, "{}", gone.body);
+    }
+}
+
+#[test]
+fn a_full_disk_stops_samples_alone_and_is_over_when_there_is_room() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let disk = LoopDisk::make(dir.path(), 3 << 30);
+    let store = disk.mount.join("store");
+    let server = serve(&store);
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    let base = Timestamp::from_s(Clock::System.now().as_s() - 1_800);
+    let mut writer = Writer { base, next: 0, stored: BTreeSet::new() };
+    for round in 0..3 {
+        for _ in 0..20 {
+            assert_eq!(writer.write(&server, &secret).status, 204);
+        }
+        // To the threshold, or to the last block, while a seal is at work.
+        std::thread::scope(|scope| {
+            let seal = scope
+                .spawn(|| server.post_json("/api/v1/admin/seal", &[("Cookie", &cookie)], &json!({})).status);
+            disk.fill(if round == 0 { 250 << 20 } else { 0 });
+            let status = seal.join().expect("answered");
+            println!("round {round}: a seal beside it says {status}, {} bytes are free", disk.free());
+        });
+        let refused = (0..3_000).map(|_| writer.write(&server, &secret)).find(|answer| answer.status != 204);
+        let refused = refused.expect("the log has no room for ever");
+        assert_eq!((refused.status, refused.code().as_str()), (503, "storage_degraded"), "{}", refused.body);
+        assert!(refused.header("Retry-After").is_some(), "{:?}", refused.headers);
+        let ready = server.get("/readyz", &[]);
+        assert!(ready.status == 503 && ready.body.contains("disk"), "{}", ready.body);
+        writer.check(&server, &cookie);
+        change_accounts(&server, &cookie);
+        disk.make_room();
+        let begun = Stopwatch::start();
+        loop {
+            let answer = writer.write(&server, &secret);
+            if answer.status == 204 {
+                break;
+            }
+            assert_eq!(answer.status, 503, "{}", answer.body);
+            assert!(begun.elapsed() < PATIENCE, "it does not notice that there is room: {}", server.log());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        println!("round {round}: {} requests stored", writer.stored.len());
+        writer.check(&server, &cookie);
+        // With the next of these, or within a minute, what is set aside for them is set aside again.
+        change_accounts(&server, &cookie);
+    }
+    assert_eq!(server.get("/readyz", &[]).status, 200);
+    let sealed = server.post_json("/api/v1/admin/seal", &[("Cookie", &cookie)], &json!({}));
+    assert_eq!(sealed.status, 200, "{}", sealed.body);
+    assert_eq!(half_made(&store.join("segments")), Vec::<PathBuf>::new());
+    disk.fill(0);
+    server.kill();
+    // A start on a full disk reads; with room it is as before.
+    disk.make_room();
+    let server = serve(&store);
+    writer.check(&server, &cookie);
+    assert_eq!(writer.write(&server, &secret).status, 204);
+    assert!(server.terminate().success());
+    let check = Command::new(env!("CARGO_BIN_EXE_promlet"))
+        .env_clear()
+        .args(["check", "--deep"])
+        .arg(&store)
+        .output()
+        .expect("runs");
+    assert_eq!(check.status.code(), Some(0), "{}", String::from_utf8_lossy(&check.stdout));
+    let listed = serve(&store);
+    let keys = listed.get(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", &cookie)]).json();
+    assert_eq!(keys["data"].as_array().map(Vec::len), Some(1), "{keys}");
+}
