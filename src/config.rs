@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::model::Switches;
 use crate::model::parse_duration;
-use crate::promql::Switches;
 
 /// What the command line asks for.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 mod access;
 mod exemplar;
+mod features;
 mod histogram;
 mod labels;
 mod matcher;
@@ -13,6 +14,7 @@ mod write;
 
 pub use access::{Access, NameGlob, Scope};
 pub use exemplar::Exemplar;
+pub use features::{Features, Switches, UnknownFeature};
 pub use histogram::{
     BucketSpan, CUSTOM_BUCKETS_SCHEMA, CounterReset, Histogram, HistogramColumns, HistogramCounts,
     HistogramError, HistogramShape, StartChange, counts_from_deltas,

@@ -432,7 +432,8 @@ fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, a
     options.link_ttl = settings.magic_link_ttl;
     options.read.timeout = settings.query_timeout;
     options.read.promql.limits.samples_max = settings.query_max_samples;
-    settings.switches.apply(&mut options.read.promql);
+    options.read.promql.delayed_name_removal = settings.switches.delayed_name_removal;
+    options.read.promql.use_start_timestamps = settings.switches.use_start_timestamps;
     options.read.caps.features = settings.switches.syntax;
     options.read.memory_bytes_max = settings.query_memory_bytes;
     options.read.cache_bytes_max = settings.query_cache_bytes;

@@ -30,6 +30,7 @@ pub mod tree;
 #[cfg(test)]
 mod tests;
 
+pub use crate::model::Features;
 use crate::model::Matcher;
 use tree::{Expr, Span, ValueType};
 
@@ -52,23 +53,6 @@ pub struct Caps {
     pub subquery_nesting: usize,
     /// The parts of the language that are understood only where a switch is on.
     pub features: Features,
-}
-
-/// Parts of the language that Prometheus keeps behind switches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Features {
-    /// Functions and aggregations that upstream calls experimental.
-    pub experimental_functions: bool,
-    /// `anchored` and `smoothed`.
-    pub extended_range_selectors: bool,
-    /// `fill`, `fill_left` and `fill_right`.
-    pub fill_modifiers: bool,
-}
-
-impl Features {
-    /// Everything.
-    pub const ALL: Features =
-        Features { experimental_functions: true, extended_range_selectors: true, fill_modifiers: true };
 }
 
 impl Default for Caps {

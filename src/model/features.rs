@@ -1,7 +1,21 @@
 //! The switches of `--enable-feature`, by the names that Prometheus gives them; the defaults are Prometheus 3's.
 
-use super::Options;
-use super::syntax::Features;
+/// Parts of the language that Prometheus keeps behind switches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Functions and aggregations that upstream calls experimental.
+    pub experimental_functions: bool,
+    /// `anchored` and `smoothed`.
+    pub extended_range_selectors: bool,
+    /// `fill`, `fill_left` and `fill_right`.
+    pub fill_modifiers: bool,
+}
+
+impl Features {
+    /// Everything.
+    pub const ALL: Features =
+        Features { experimental_functions: true, extended_range_selectors: true, fill_modifiers: true };
+}
 
 /// What of the language is switched on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,12 +78,6 @@ impl Switches {
             name => return Err(UnknownFeature { name: name.to_owned() }),
         }
         Ok(())
-    }
-
-    /// Tells the evaluation; the parser reads [`Switches::syntax`].
-    pub fn apply(&self, options: &mut Options) {
-        options.delayed_name_removal = self.delayed_name_removal;
-        options.use_start_timestamps = self.use_start_timestamps;
     }
 }
 
