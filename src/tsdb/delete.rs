@@ -207,8 +207,7 @@ impl Tsdb {
         deletion: Deletion,
         now: Timestamp,
     ) -> Result<u64, DeleteError> {
-        let draft =
-            Draft::new(store.org, Kind::Delete, deletion.encode());
+        let draft = Draft::new(store.org, Kind::Delete, deletion.encode());
         let Some(manifest) = &self.manifest else {
             self.commit(vec![draft], now)?;
             return Ok(0);

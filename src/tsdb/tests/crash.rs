@@ -20,8 +20,14 @@ fn small_log() -> (tempfile::TempDir, PathBuf) {
 
 /// Bytes up to the end of the last record.
 fn log_bytes(path: &Path) -> usize {
-    let end = replay::replay(path.parent().expect("in a folder"), STORE, Begin::default(), 0, &mut |_, _, _| Ok(()))
-        .expect("read");
+    let end = replay::replay(
+        path.parent().expect("in a folder"),
+        STORE,
+        Begin::default(),
+        0,
+        &mut |_, _, _| Ok(()),
+    )
+    .expect("read");
     usize::try_from(end.tail.expect("a file").offset).expect("small")
 }
 
