@@ -14,7 +14,9 @@
 //! With [`Durability::Interval`] a group is applied and answered once it is written, which a killed process survives, and
 //! synced at the latest within the interval, which bounds what a power cut takes. A record still says only what was
 //! *synced* when it was written (its lag), so what a cut leaves of unsynced records is a torn tail to the replay, of at most
-//! [`UNSYNCED_BYTES_MAX`] and one group. Seals, marks and switches are synced in every mode, with all that is before them.
+//! 2 MiB and one group. Seals, marks and switches are synced in every mode, with all that is before them.
+
+mod committer;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,35 +27,26 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::file::{self, LARGE_BYTES, LogFile, MakeError, NewFile, SMALL_BYTES};
-use super::record::{Kind, Mark, OrgSpan, SWITCH_BYTES, encode_switch, put_record, record_bytes};
+use committer::Committer;
+
+use super::file::{self, LogFile, MakeError, NewFile};
+use super::record::{Kind, OrgSpan};
 use super::samples::LogSample;
 use super::trimmed::{Removed, Trimmed};
-use crate::clock::Stopwatch;
 use crate::model::{OrgId, StoreId, Timestamp};
 use crate::tsdb::disk::{self, Disk};
 use crate::tsdb::error::{AppendError, Damage};
 use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
 
-/// A group: 1 MiB of records,
-const GROUP_BYTES_MAX: usize = 1 << 20;
-/// or so many.
-const GROUP_RECORDS_MAX: usize = 256;
 /// Bodies that wait at most; then submitting waits. Every waiting body has a waiting caller, and lanes bound those.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// A body at most when writing: with its header and a first mark it fits the smallest file.
 pub(in crate::tsdb) const BODY_BYTES_WRITTEN_MAX: usize = 640 << 10;
 /// Where records begin: after the file's header.
 pub(in crate::tsdb) const FIRST_OFFSET: u32 = 64;
-/// Bytes that wait for a sync at most: with a group behind them they stay below what a torn tail may have.
-const UNSYNCED_BYTES_MAX: u64 = 2 << 20;
 /// After so long without traffic a mark vouches for the last group.
 const MARK_AFTER: Duration = Duration::from_millis(100);
-/// A file that is half full within this makes the next one large: full within 10 s.
-const FAST_HALF: Duration = Duration::from_secs(5);
-/// How often free space is asked for besides before each new file.
-const SPACE_EVERY: Duration = Duration::from_secs(5);
 
 /// A record before it has a number.
 #[derive(Debug)]
@@ -274,7 +267,7 @@ impl Log {
         store: StoreId,
         disk: Disk,
         durability: Durability,
-        resume: Resume,
+        mut resume: Resume,
         apply: Apply,
     ) -> std::io::Result<Log> {
         let counters = Counters::default();
@@ -304,23 +297,10 @@ impl Log {
             vouched: AtomicBool::new(true),
             groups: AtomicU64::new(0),
             durability,
-            full: Mutex::new(resume.full),
+            full: Mutex::new(std::mem::take(&mut resume.full)),
             trimmed: Trimmed::default(),
         });
-        let committer = Committer {
-            shared: Arc::clone(&shared),
-            apply,
-            written: resume.last_seq,
-            durable: resume.last_seq,
-            unsynced: None,
-            offset: resume.offset,
-            first_mark: resume.first_mark,
-            file: resume.file,
-            spans: resume.spans,
-            buffer: Vec::new(),
-            since_file: Stopwatch::start(),
-            since_space: Stopwatch::start(),
-        };
+        let committer = Committer::new(Arc::clone(&shared), apply, resume);
         let committer = Arc::new(Mutex::new(committer));
         let for_thread = Arc::clone(&committer);
         let log = Log { shared: Arc::clone(&shared), committer, threads: Mutex::new(Vec::new()) };
@@ -405,7 +385,7 @@ impl Log {
             self.shared.refuse_all(Vec::new(), &why);
             return Err(why);
         }
-        Ok(committer.durable)
+        Ok(committer.durable())
     }
 
     /// Whether a record of samples would be taken now; asks for space again if there was none.
@@ -638,344 +618,6 @@ impl Shared {
             if matches!(self.durability, Durability::Interval(_)) {
                 return Next::Sync;
             }
-        }
-    }
-}
-
-/// What has been written and not synced.
-#[derive(Debug)]
-struct Unsynced {
-    since: Stopwatch,
-    bytes: u64,
-}
-
-/// Numbers, writes, syncs and applies. Whoever holds it is the only one.
-struct Committer {
-    shared: Arc<Shared>,
-    apply: Apply,
-    file: LogFile,
-    offset: u32,
-    /// The last number written,
-    written: u64,
-    /// and the last one synced.
-    durable: u64,
-    unsynced: Option<Unsynced>,
-    /// The file is new: its first record is a mark with what the file before held.
-    first_mark: Option<Vec<OrgSpan>>,
-    spans: BTreeMap<OrgId, OrgSpan>,
-    buffer: Vec<u8>,
-    since_file: Stopwatch,
-    since_space: Stopwatch,
-}
-
-impl std::fmt::Debug for Committer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Committer")
-            .field("file", &self.file)
-            .field("written", &self.written)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Committer {
-    /// Takes what waits, up to a group, and writes it; false where nothing waits.
-    fn write_group(&mut self) -> bool {
-        let mut queue = lock(&self.shared.queue);
-        let mut group = Vec::with_capacity(queue.drafts.len().min(GROUP_RECORDS_MAX));
-        let crowded = queue.bytes > QUEUE_BYTES_MAX;
-        let mut bytes = 0;
-        while let Some((draft, _)) = queue.drafts.front() {
-            bytes += record_bytes(draft.body.len());
-            if !group.is_empty() && (bytes > GROUP_BYTES_MAX || group.len() == GROUP_RECORDS_MAX) {
-                break;
-            }
-            queue.bytes = queue.bytes.saturating_sub(draft.body.len());
-            group.extend(queue.drafts.pop_front());
-        }
-        drop(queue);
-        if group.is_empty() {
-            return false;
-        }
-        if crowded {
-            self.shared.room.notify_all();
-        }
-        self.write(group);
-        true
-    }
-
-    /// Makes a group durable, in as many writes as it touches files.
-    fn write(&mut self, group: Vec<(Draft, Reply)>) {
-        let gives_space = group.iter().all(|(draft, _)| draft.kind.gives_space());
-        if !gives_space && self.since_space.elapsed() >= SPACE_EVERY {
-            self.since_space = Stopwatch::start();
-            if let Ok(space) = self.shared.disk.space(&self.shared.dir)
-                && space.free < space.samples_floor()
-            {
-                let why = AppendError::DiskFull { free: space.free, needed: space.samples_floor() };
-                return self.shared.refuse_all(group, &why);
-            }
-        }
-        let mut left = group.into_iter().peekable();
-        while let Some((draft, _)) = left.peek() {
-            if self.room() < record_bytes(draft.body.len())
-                && let Err(why) = self.switch(draft.kind.gives_space())
-            {
-                return self.shared.refuse_all(left.collect(), &why);
-            }
-            self.buffer.clear();
-            let mut seq = self.written;
-            if let Some(orgs) = self.first_mark.take() {
-                seq += 1;
-                let mark = Mark { durable: self.durable, orgs }.encode();
-                put_record(&mut self.buffer, seq, OrgId(0), Kind::Mark, self.durable, &mark);
-            }
-            let room = self.room();
-            let first_seq = seq + 1;
-            let mut records = Vec::new();
-            while let Some((draft, reply)) =
-                left.next_if(|(draft, _)| self.buffer.len() + record_bytes(draft.body.len()) <= room)
-            {
-                seq += 1;
-                put_record(&mut self.buffer, seq, draft.org, draft.kind, self.durable, &draft.body);
-                let fresh = OrgSpan { org: draft.org, greatest_ms: i64::MIN, last_seq: 0 };
-                let span = self.spans.entry(draft.org).or_insert(fresh);
-                span.greatest_ms = span.greatest_ms.max(draft.greatest_ms);
-                span.last_seq = seq;
-                records.push((draft, reply));
-            }
-            let at_once = records.iter().any(|(draft, _): &(Draft, Reply)| draft.kind.is_synced_at_once());
-            if let Err(why) = self.write_buffer(seq, at_once) {
-                return self.shared.refuse_all(records.into_iter().chain(left).collect(), &why);
-            }
-            self.shared.counters.records.fetch_add(records.len() as u64, Ordering::Relaxed);
-            self.shared.groups.fetch_add(1, Ordering::Release);
-            if self.shared.vouched.swap(false, Ordering::AcqRel) {
-                // The log's own thread begins to count the time until the mark. It looks and waits under this lock.
-                let _looking = lock(&self.shared.queue);
-                self.shared.work.notify_one();
-            }
-            if let Err(why) = self.apply(first_seq, records) {
-                return self.shared.refuse_all(left.collect(), &why);
-            }
-            self.prepare_spare();
-        }
-    }
-
-    /// Puts records into the head, in their order, and answers.
-    fn apply(&mut self, first_seq: u64, records: Vec<(Draft, Reply)>) -> Result<(), AppendError> {
-        let mut records = (first_seq..).zip(records);
-        while let Some((seq, (draft, reply))) = records.next() {
-            match (self.apply)(seq, &draft) {
-                Ok(outcome) => {
-                    self.shared.counters.applied_seq.store(seq, Ordering::Release);
-                    reply.send(Ok(outcome));
-                }
-                Err(e) => {
-                    let why = AppendError::Fenced(format!("record {seq} cannot be applied: {e}"));
-                    let left = records.map(|(_, record)| record);
-                    self.shared.refuse_all(std::iter::once((draft, reply)).chain(left).collect(), &why);
-                    return Err(why);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Says that everything so far is durable. Where the file has no room the next file's first mark says it.
-    fn mark(&mut self) {
-        self.shared.vouched.store(true, Ordering::Release);
-        if let Err(why) = self.sync() {
-            return self.shared.refuse_all(Vec::new(), &why);
-        }
-        let mark = Mark { durable: self.durable, orgs: Vec::new() }.encode();
-        if self.room() < record_bytes(mark.len()) {
-            return;
-        }
-        self.put_mark(&mark);
-    }
-
-    fn put_mark(&mut self, mark: &[u8]) {
-        self.buffer.clear();
-        let seq = self.written + 1;
-        put_record(&mut self.buffer, seq, OrgId(0), Kind::Mark, self.durable, mark);
-        if let Err(why) = self.write_buffer(seq, true) {
-            self.shared.refuse_all(Vec::new(), &why);
-        }
-    }
-
-    /// Bytes for records; the switch's own are kept free.
-    fn room(&self) -> usize {
-        (self.file.bytes.saturating_sub(self.offset) as usize).saturating_sub(SWITCH_BYTES)
-    }
-
-    /// One write, and in the usual mode one sync. `at_once`: in every mode.
-    fn write_buffer(&mut self, last_seq: u64, at_once: bool) -> Result<(), AppendError> {
-        if self.offset == FIRST_OFFSET {
-            self.shared.counters.file_first_seq.store(self.written + 1, Ordering::Release);
-        }
-        let disk = &self.shared.disk;
-        let (file, path, bytes) = (&self.file.file, &self.file.path, self.buffer.len());
-        disk.write_log(file, path, &self.buffer, u64::from(self.offset))
-            .map_err(|e| self.failed("write", &e))?;
-        let counters = &self.shared.counters;
-        counters.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        counters.last_seq.store(last_seq, Ordering::Relaxed);
-        self.written = last_seq;
-        let unsynced = self.unsynced.get_or_insert_with(|| Unsynced { since: Stopwatch::start(), bytes: 0 });
-        unsynced.bytes += bytes as u64;
-        let synced = if at_once { self.sync() } else { self.sync_if_needed() };
-        // A failure has named the place where these bytes begin.
-        self.offset = self.offset.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-        synced
-    }
-
-    fn failed(&self, what: &str, e: &std::io::Error) -> AppendError {
-        AppendError::Fenced(format!("{what} {} at byte {}: {e}", self.file.path.display(), self.offset))
-    }
-
-    fn sync_if_needed(&mut self) -> Result<(), AppendError> {
-        match (self.shared.durability, &self.unsynced) {
-            // Half of the interval is left for the sync itself, and for a thread that is late.
-            (Durability::Interval(interval), Some(unsynced))
-                if unsynced.since.elapsed() < interval / 2 && unsynced.bytes < UNSYNCED_BYTES_MAX =>
-            {
-                Ok(())
-            }
-            _ => self.sync(),
-        }
-    }
-
-    /// For the log's own thread, when nobody else comes by.
-    fn sync_if_due(&mut self) {
-        if let Err(why) = self.sync_if_needed() {
-            self.shared.refuse_all(Vec::new(), &why);
-        }
-    }
-
-    /// Makes what is written durable.
-    fn sync(&mut self) -> Result<(), AppendError> {
-        if self.unsynced.is_none() {
-            return Ok(());
-        }
-        self.shared.disk.sync_log(&self.file.file, &self.file.path).map_err(|e| self.failed("sync", &e))?;
-        self.unsynced = None;
-        self.durable = self.written;
-        self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Leaves a small file at hand that nothing was written to but its first mark, and no spare.
-    fn settle(&mut self) {
-        if !matches!(lock(&self.shared.queue).writes, Writes::Open) {
-            return;
-        }
-        let spare = {
-            let mut spare = lock(&self.shared.spare);
-            // One that is being made is small work; it goes with the next settling.
-            if matches!(*spare, Spare::Ready(_)) {
-                std::mem::replace(&mut *spare, Spare::None)
-            } else {
-                Spare::None
-            }
-        };
-        if let Spare::Ready(file) = spare {
-            // An empty spare is harmless; the next start removes it if this does not.
-            let _ = disk::remove_file(&file.path).and_then(|()| disk::sync_dir(&self.shared.dir));
-        }
-        if self.file.bytes == SMALL_BYTES && self.spans.is_empty() {
-            return;
-        }
-        {
-            let mut spare = lock(&self.shared.spare);
-            if matches!(*spare, Spare::None) {
-                *spare = Spare::Wanted(NewFile { bytes: SMALL_BYTES, ..self.next_file() });
-                self.shared.spare_changed.notify_all();
-            }
-        }
-        match self.switch(false) {
-            Ok(()) => {
-                // A file is never the log's only one without a record that says how far the log was.
-                let orgs = self.first_mark.take().unwrap_or_default();
-                let mark = Mark { durable: self.durable, orgs }.encode();
-                self.put_mark(&mark);
-                self.shared.vouched.store(true, Ordering::Release);
-            }
-            Err(why @ AppendError::Fenced(_)) => self.shared.refuse_all(Vec::new(), &why),
-            // Nothing waits for this file: it is tried again when one is needed, and told then.
-            Err(_) => {}
-        }
-    }
-
-    fn next_file(&self) -> NewFile {
-        let fast = self.since_file.elapsed() < FAST_HALF;
-        let created_ms = lock(&self.shared.queue).now_ms;
-        let bytes = if fast { LARGE_BYTES } else { SMALL_BYTES };
-        let number = self.file.number;
-        NewFile { number: number + 1, before: number, bytes, created_ms, urgent: false }
-    }
-
-    /// Has the next file made ready once this one is half full.
-    fn prepare_spare(&self) {
-        if self.offset < self.file.bytes / 2 {
-            return;
-        }
-        let mut spare = lock(&self.shared.spare);
-        if matches!(*spare, Spare::None) {
-            *spare = Spare::Wanted(self.next_file());
-            self.shared.spare_changed.notify_all();
-        }
-    }
-
-    /// Says, durably, that the log goes on in a file that is there. A file filled by an earlier version, to its last
-    /// bytes, has no room to say so.
-    fn leave_for(&mut self, next: u64) -> Result<(), AppendError> {
-        if (self.file.bytes.saturating_sub(self.offset) as usize) < SWITCH_BYTES {
-            return self.sync();
-        }
-        self.buffer.clear();
-        let seq = self.written + 1;
-        put_record(&mut self.buffer, seq, OrgId(0), Kind::Switch, self.durable, &encode_switch(next));
-        self.write_buffer(seq, true)
-    }
-
-    /// Goes on in the next file.
-    fn switch(&mut self, urgent: bool) -> Result<(), AppendError> {
-        let mut spare = lock(&self.shared.spare);
-        if matches!(*spare, Spare::None) || (urgent && matches!(*spare, Spare::Failed(_))) {
-            let next = self.next_file();
-            let bytes = if urgent { SMALL_BYTES } else { next.bytes };
-            *spare = Spare::Wanted(NewFile { bytes, urgent, ..next });
-            self.shared.spare_changed.notify_all();
-        }
-        while matches!(*spare, Spare::Wanted(_)) {
-            spare = self.shared.spare_changed.wait(spare).unwrap_or_else(PoisonError::into_inner);
-        }
-        let found = std::mem::replace(&mut *spare, Spare::None);
-        drop(spare);
-        match found {
-            Spare::Ready(file) => {
-                self.leave_for(file.number)?;
-                let spans: Vec<OrgSpan> = std::mem::take(&mut self.spans).into_values().collect();
-                let before = std::mem::replace(&mut self.file, file);
-                let counters = &self.shared.counters;
-                let first_seq = counters.file_first_seq.load(Ordering::Acquire);
-                lock(&self.shared.full).push(FullFile {
-                    number: before.number,
-                    path: before.path,
-                    bytes: u64::from(before.bytes),
-                    first_seq,
-                    last_seq: self.written,
-                    spans: Some(spans.clone()),
-                });
-                self.offset = FIRST_OFFSET;
-                self.first_mark = Some(spans);
-                self.since_file = Stopwatch::start();
-                self.shared.counters.files.fetch_add(1, Ordering::Relaxed);
-                self.shared.counters.file_bytes.fetch_add(u64::from(self.file.bytes), Ordering::Relaxed);
-                Ok(())
-            }
-            Spare::Failed(why) => Err(why.refusal()),
-            Spare::None | Spare::Wanted(_) | Spare::Over => Err(AppendError::Closed),
         }
     }
 }
