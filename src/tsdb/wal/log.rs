@@ -21,7 +21,7 @@ mod committer;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
@@ -217,6 +217,8 @@ struct Shared {
     vouched: AtomicBool,
     /// Groups written.
     groups: AtomicU64,
+    /// Callers of [`Log::flush`] who wait for their turn.
+    flushes: AtomicUsize,
     durability: Durability,
     /// Files before the one at hand, in order of number.
     full: Mutex<Vec<FullFile>>,
@@ -296,6 +298,7 @@ impl Log {
             spare_changed: Condvar::new(),
             vouched: AtomicBool::new(true),
             groups: AtomicU64::new(0),
+            flushes: AtomicUsize::new(0),
             durability,
             full: Mutex::new(std::mem::take(&mut resume.full)),
             trimmed: Trimmed::default(),
@@ -365,6 +368,11 @@ impl Log {
     /// Writes a group unless somebody writes: they look at the queue again when they are done. Whether more waits then,
     /// which is this caller's to see to.
     fn write_group(&self) -> bool {
+        if self.shared.flushes.load(Ordering::Acquire) > 0 {
+            // Who writes group after group would never let them in: the lock knows no order. The log's own thread waits.
+            self.shared.work.notify_one();
+            return false;
+        }
         let mut committer = match self.committer.try_lock() {
             Ok(committer) => committer,
             Err(TryLockError::WouldBlock) => return false,
@@ -380,7 +388,9 @@ impl Log {
     /// # Errors
     /// [`AppendError::Fenced`].
     pub(in crate::tsdb) fn flush(&self) -> Result<u64, AppendError> {
+        self.shared.flushes.fetch_add(1, Ordering::AcqRel);
         let mut committer = lock(&self.committer);
+        self.shared.flushes.fetch_sub(1, Ordering::AcqRel);
         if let Err(why) = committer.sync() {
             self.shared.refuse_all(Vec::new(), &why);
             return Err(why);
