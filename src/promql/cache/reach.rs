@@ -10,7 +10,7 @@
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 use crate::promql::Options;
 use crate::promql::plan::{
-    AggregateNode, HistogramWhat, Look, MatrixNode, MatrixSource, Param, Plan, ScalarNode, Selector,
+    AggregateNode, HistogramWhat, Look, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode, Selector,
     VectorNode, When, WindowNode, is_set,
 };
 use crate::promql::syntax::tree::{AggregateOp, Extension, Grouping};
@@ -30,10 +30,10 @@ impl Reach {
         let mut reach = Reach::default();
         let walk = Walk { lookback_ms: options.lookback_ms };
         match plan {
-            Plan::Scalar(node) => walk.scalar(node, At::STEP, &mut reach),
+            Plan::Scalar(node) => walk.node(Node::Scalar(node), At::STEP, &mut reach),
             Plan::Text(_) => {}
-            Plan::Vector(node) => walk.vector(node, At::STEP, &mut reach),
-            Plan::Matrix(node) => walk.matrix(node, At::STEP, &mut reach),
+            Plan::Vector(node) => walk.node(Node::Vector(node), At::STEP, &mut reach),
+            Plan::Matrix(node) => walk.node(Node::Matrix(node), At::STEP, &mut reach),
         }
         reach
     }
@@ -107,25 +107,21 @@ struct Walk {
 }
 
 impl Walk {
-    fn scalar(&self, node: &ScalarNode, at: At, reach: &mut Reach) {
+    /// A node that looks at samples says which; every other one sees what its inputs see. Whoever adds a kind of node is
+    /// asked by [`rows_of`], too.
+    fn node(&self, node: Node<'_>, at: At, reach: &mut Reach) {
         match node {
-            ScalarNode::Number(_) | ScalarNode::Time => {}
-            ScalarNode::Of(vector) => self.vector(vector, at, reach),
-            ScalarNode::Negate(inner) | ScalarNode::Once(inner) => self.scalar(inner, at, reach),
-            ScalarNode::Binary(binary) => {
-                self.scalar(&binary.lhs, at, reach);
-                self.scalar(&binary.rhs, at, reach);
+            Node::Matrix(node) => return self.matrix(node, at, reach),
+            Node::Vector(VectorNode::Select(selector)) => {
+                let Selector { matchers: _, when, look, counts_alone: _, span: _ } = selector;
+                let ahead_ms = if *look == Look::Smoothed { self.lookback_ms } else { 0 };
+                reach.sees(at.looked(*when).back(self.lookback_ms).ahead(ahead_ms));
             }
-            ScalarNode::Extreme(extreme) => {
-                self.scalar(&extreme.a, at, reach);
-                self.scalar(&extreme.b, at, reach);
-            }
+            Node::Vector(VectorNode::Info(node)) => reach.sees(at.looked(node.when).back(self.lookback_ms)),
+            Node::Vector(_) | Node::Scalar(_) | Node::Text(_) => {}
         }
-    }
-
-    fn scalars<'n>(&self, nodes: impl IntoIterator<Item = &'n ScalarNode>, at: At, reach: &mut Reach) {
-        for node in nodes {
-            self.scalar(node, at, reach);
+        for input in node.inputs() {
+            self.node(input, at, reach);
         }
     }
 
@@ -139,61 +135,7 @@ impl Walk {
         let at = at.looked(*when).back(range_ms.saturating_add(before_ms)).ahead(after_ms);
         match source {
             MatrixSource::Select(_) => reach.sees(at),
-            MatrixSource::Subquery { expr, step_ms: _ } => self.vector(expr, at, reach),
-        }
-    }
-
-    fn vector(&self, node: &VectorNode, at: At, reach: &mut Reach) {
-        match node {
-            VectorNode::Select(Selector { matchers: _, when, look, counts_alone: _, span: _ }) => {
-                let ahead_ms = if *look == Look::Smoothed { self.lookback_ms } else { 0 };
-                reach.sees(at.looked(*when).back(self.lookback_ms).ahead(ahead_ms));
-            }
-            VectorNode::Info(node) => {
-                self.vector(&node.arg, at, reach);
-                reach.sees(at.looked(node.when).back(self.lookback_ms));
-            }
-            VectorNode::From(scalar) => self.scalar(scalar, at, reach),
-            VectorNode::StepTimes(arg)
-            | VectorNode::Map { arg, .. }
-            | VectorNode::OfHistograms { arg, .. }
-            | VectorNode::Absent { arg, .. }
-            | VectorNode::Negate(arg)
-            | VectorNode::Relabel { arg, .. }
-            | VectorNode::Sort { arg, .. }
-            | VectorNode::SortByLabel { arg, .. }
-            | VectorNode::Once(arg) => self.vector(arg, at, reach),
-            VectorNode::MapWith { arg, params, .. } => {
-                self.vector(arg, at, reach);
-                self.scalars(params, at, reach);
-            }
-            VectorNode::Window(window) => {
-                self.matrix(&window.arg, at, reach);
-                self.scalars(&window.params, at, reach);
-            }
-            VectorNode::AbsentOverTime { arg, .. } => self.matrix(arg, at, reach),
-            VectorNode::WithScalar(with) => {
-                self.vector(&with.vector, at, reach);
-                self.scalar(&with.scalar, at, reach);
-            }
-            VectorNode::Join(join) => {
-                self.vector(&join.lhs, at, reach);
-                self.vector(&join.rhs, at, reach);
-            }
-            VectorNode::Aggregate(node) => {
-                self.vector(&node.arg, at, reach);
-                if let Param::Scalar(scalar) = &node.param {
-                    self.scalar(scalar, at, reach);
-                }
-            }
-            VectorNode::Histogram(node) => {
-                self.vector(&node.arg, at, reach);
-                match &node.what {
-                    HistogramWhat::Quantile(q) => self.scalar(q, at, reach),
-                    HistogramWhat::Quantiles { label: _, qs } => self.scalars(qs, at, reach),
-                    HistogramWhat::Fraction { lower, upper } => self.scalars([lower, upper], at, reach),
-                }
-            }
+            MatrixSource::Subquery { expr, step_ms: _ } => self.node(Node::Vector(expr), at, reach),
         }
     }
 }

@@ -8,14 +8,14 @@ use std::collections::{HashMap, HashSet};
 use crate::model::{Labels, METRIC_NAME, Matcher, TimeRange, Timestamp};
 use crate::promql::budget::rows_bytes;
 use crate::promql::plan::{
-    AggregateNode, HistogramWhat, MatrixNode, MatrixSource, Param, Plan, ScalarNode, VectorNode,
+    AggregateNode, HistogramWhat, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode, VectorNode,
 };
 use crate::promql::syntax::tree::{AggregateOp, BinaryOp, Cardinality, Grouping};
 use crate::promql::{Budget, Options, Query, QueryError};
 use crate::tsdb::{SampleColumns, Snapshot};
 
 use super::PlanNode;
-use super::walk::Node;
+use super::walk::words;
 
 /// So many of a selector's series are read.
 const PROBES: usize = 16;
@@ -294,7 +294,7 @@ fn grouped(rows: &Rows, mut keep: impl FnMut(&str) -> bool) -> Rows {
 
 fn leaf(node: Node<'_>, series: usize, samples: u64, memory_bytes: u64) -> PlanNode {
     let series = series as u64;
-    PlanNode { node: node.words(), series, samples, memory_bytes, actual: None, inputs: Vec::new() }
+    PlanNode { node: words(node), series, samples, memory_bytes, actual: None, inputs: Vec::new() }
 }
 
 /// A node of so many bytes of its own, made of inputs that are there beside it.
@@ -302,5 +302,5 @@ fn over(node: Node<'_>, series: usize, own_bytes: u64, inputs: Vec<PlanNode>) ->
     let samples = inputs.iter().map(|input| input.samples).sum();
     let beside: u64 = inputs.iter().map(|input| input.memory_bytes).sum();
     let memory_bytes = beside.saturating_add(own_bytes);
-    PlanNode { node: node.words(), series: series as u64, samples, memory_bytes, actual: None, inputs }
+    PlanNode { node: words(node), series: series as u64, samples, memory_bytes, actual: None, inputs }
 }

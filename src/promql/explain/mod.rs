@@ -11,13 +11,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::budget::Meter;
-use super::plan::{self, Plan};
+use super::plan::{self, Node, Plan};
 use super::{Answer, Budget, Options, Query, QueryError, QueryStats, eval};
 use crate::clock::Stopwatch;
 use crate::tsdb::Snapshot;
 
 use estimate::Estimator;
-use walk::Node;
 
 /// What a query is expected to cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,8 +3,10 @@
 
 mod build;
 mod info;
+mod node;
 
 pub(super) use build::build;
+pub(super) use node::Node;
 
 use crate::model::{Labels, Matcher, Pattern};
 

@@ -90,18 +90,9 @@ proptest! {
                     prop_assert_eq!(report.refused, (samples.len() - stored) as u64);
                 }
                 Step::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
-                Step::EarlyCheckpoint => {
-                    let folder = tsdb.folder.clone().expect("on disk");
-                    let early = tsdb.stats().last_seq.saturating_sub(5);
-                    let covered = (early, checkpoint::barriers(&tsdb.stores));
-                    checkpoint::write(&folder, &tsdb.stores, covered, || Ok(())).expect("made");
-                }
+                Step::EarlyCheckpoint => early_checkpoint(&tsdb),
                 Step::Seal => drop(tsdb.seal(NOW).expect("sealed")),
-                Step::SealDue => {
-                    for later in [0, 10_000] {
-                        tsdb.seal_if_due(NOW.plus_ms(later)).expect("sealed");
-                    }
-                }
+                Step::SealDue => seal_due(&tsdb),
                 Step::FailedSeal => seal::without_room_for_segments(dir.path(), || drop(tsdb.seal(NOW))),
                 Step::StoppedSeal(_) | Step::CloseAndOpen | Step::DropAndOpen => {
                     if let Step::StoppedSeal(after) = step {

@@ -46,6 +46,32 @@ pub(super) fn log_files(dir: &Path) -> Vec<String> {
     names
 }
 
+/// Stops a seal after so many steps and starts twice from what it left: nothing may differ, live or later, and no file be
+/// left that is not listed.
+fn stopped_seal(
+    (dir, faults): (&Path, &Arc<Faults>),
+    tsdb: Opened,
+    now: Timestamp,
+    after: i64,
+    also: impl Fn(&Stats, u32),
+) -> Result<SealReport, SealError> {
+    let before = content(&tsdb, ORG);
+    faults.seal_steps_left.store(after, Ordering::SeqCst);
+    let sealed = tsdb.seal(now);
+    faults.seal_steps_left.store(-1, Ordering::SeqCst);
+    assert_eq!(content(&tsdb, ORG), before, "live, stopped after {after}");
+    drop(tsdb);
+    for start in 0..2 {
+        let (tsdb, report) = open_with(dir, options(faults));
+        assert_eq!((report.read_only, report.notes, report.quarantined), (None, Vec::new(), 0));
+        assert_eq!(content(&tsdb, ORG), before, "start {start} after step {after}");
+        let stats = tsdb.stats();
+        also(&stats, start);
+        assert_eq!(segment_files(dir, ORG).len() as u64, stats.segments);
+    }
+    sealed
+}
+
 fn segment_files(dir: &Path, org: OrgId) -> Vec<std::path::PathBuf> {
     let mut paths: Vec<_> = std::fs::read_dir(dir.join(format!("segments/{org}")))
         .map(|entries| entries.map(|entry| entry.expect("entry").path()).collect())
@@ -237,19 +263,9 @@ fn a_seal_that_ends_anywhere_loses_and_doubles_nothing() {
         write(&tsdb, ORG, &up("job-1"), &[ago(7_000, 1.0), ago(40_000_000, 2.0)]);
         write(&tsdb, ORG, &up("job-9"), &[ago(-9, 1.0)]);
         let before = content(&tsdb, ORG);
-        faults.seal_steps_left.store(after, Ordering::SeqCst);
-        let sealed = tsdb.seal(NOW.plus_ms(10));
-        faults.seal_steps_left.store(-1, Ordering::SeqCst);
-        assert_eq!(content(&tsdb, ORG), before, "live, stopped after {after}");
-        drop(tsdb);
-        for start in 0..2 {
-            let (tsdb, report) = open_with(dir.path(), options(&faults));
-            assert_eq!((report.read_only, report.notes, report.quarantined), (None, Vec::new(), 0));
-            assert_eq!(content(&tsdb, ORG), before, "start {start} after step {after}");
-            let stats = tsdb.stats();
+        let sealed = stopped_seal((dir.path(), &faults), tsdb, NOW.plus_ms(10), after, |stats, start| {
             assert_eq!(stats.samples + stats.sealed_samples, 1_203, "start {start} after step {after}");
-            assert_eq!(segment_files(dir.path(), ORG).len() as u64, stats.segments);
-        }
+        });
         let (tsdb, _) = open_with(dir.path(), options(&faults));
         tsdb.seal(NOW.plus_ms(10)).expect("sealed");
         assert_eq!((tsdb.stats().samples, tsdb.stats().sealed_samples), (0, 1_203));
@@ -760,17 +776,7 @@ fn a_seal_of_many_segments_may_end_between_its_changes() {
         let (tsdb, _) = open_with(dir.path(), options(&faults));
         write(&tsdb, ORG, &up("a"), &week);
         let before = content(&tsdb, ORG);
-        faults.seal_steps_left.store(after, Ordering::SeqCst);
-        let sealed = tsdb.seal(NOW);
-        faults.seal_steps_left.store(-1, Ordering::SeqCst);
-        assert_eq!(content(&tsdb, ORG), before, "live, stopped after {after}");
-        drop(tsdb);
-        for start in 0..2 {
-            let (tsdb, report) = open_with(dir.path(), options(&faults));
-            assert_eq!((report.read_only, report.notes, report.quarantined), (None, Vec::new(), 0));
-            assert_eq!(content(&tsdb, ORG), before, "start {start} after step {after}");
-            assert_eq!(segment_files(dir.path(), ORG).len() as u64, tsdb.stats().segments);
-        }
+        let sealed = stopped_seal((dir.path(), &faults), tsdb, NOW, after, |_, _| {});
         let (tsdb, _) = open_with(dir.path(), options(&faults));
         tsdb.seal(NOW).expect("sealed");
         assert_eq!((tsdb.stats().samples, content(&tsdb, ORG)), (0, before));

@@ -1,0 +1,92 @@
+//! A plan as a tree of nodes that have inputs: for whoever goes over all of them.
+
+use super::{HistogramWhat, MatrixNode, MatrixSource, Param, ScalarNode, VectorNode};
+
+/// Any node of a plan.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::promql) enum Node<'p> {
+    Scalar(&'p ScalarNode),
+    Vector(&'p VectorNode),
+    Matrix(&'p MatrixNode),
+    Text(&'p str),
+}
+
+impl<'p> Node<'p> {
+    /// Where it lies, which tells it from all others of its plan.
+    pub(in crate::promql) fn place(self) -> usize {
+        match self {
+            Node::Scalar(node) => std::ptr::from_ref(node).addr(),
+            Node::Vector(node) => std::ptr::from_ref(node).addr(),
+            Node::Matrix(node) => std::ptr::from_ref(node).addr(),
+            Node::Text(text) => text.as_ptr().addr(),
+        }
+    }
+
+    /// What it takes in, in the order it is written.
+    pub(in crate::promql) fn inputs(self) -> Vec<Node<'p>> {
+        match self {
+            Node::Text(_) => Vec::new(),
+            Node::Scalar(node) => of_scalar(node),
+            Node::Vector(node) => of_vector(node),
+            Node::Matrix(node) => match &node.source {
+                MatrixSource::Select(_) => Vec::new(),
+                MatrixSource::Subquery { expr, step_ms: _ } => vec![Node::Vector(expr)],
+            },
+        }
+    }
+}
+
+fn of_scalar(node: &ScalarNode) -> Vec<Node<'_>> {
+    match node {
+        ScalarNode::Number(_) | ScalarNode::Time => Vec::new(),
+        ScalarNode::Of(vector) => vec![Node::Vector(vector)],
+        ScalarNode::Negate(inner) | ScalarNode::Once(inner) => vec![Node::Scalar(inner)],
+        ScalarNode::Binary(binary) => vec![Node::Scalar(&binary.lhs), Node::Scalar(&binary.rhs)],
+        ScalarNode::Extreme(extreme) => vec![Node::Scalar(&extreme.a), Node::Scalar(&extreme.b)],
+    }
+}
+
+fn of_vector(node: &VectorNode) -> Vec<Node<'_>> {
+    match node {
+        VectorNode::Select(_) => Vec::new(),
+        VectorNode::Info(info) => vec![Node::Vector(&info.arg)],
+        VectorNode::From(scalar) => vec![Node::Scalar(scalar)],
+        VectorNode::StepTimes(arg)
+        | VectorNode::Map { arg, .. }
+        | VectorNode::OfHistograms { arg, .. }
+        | VectorNode::Absent { arg, .. }
+        | VectorNode::Negate(arg)
+        | VectorNode::Relabel { arg, .. }
+        | VectorNode::Sort { arg, .. }
+        | VectorNode::SortByLabel { arg, .. }
+        | VectorNode::Once(arg) => vec![Node::Vector(arg)],
+        VectorNode::MapWith { arg, params, .. } => {
+            std::iter::once(Node::Vector(arg)).chain(params.iter().map(Node::Scalar)).collect()
+        }
+        VectorNode::Window(window) => {
+            std::iter::once(Node::Matrix(&window.arg)).chain(window.params.iter().map(Node::Scalar)).collect()
+        }
+        VectorNode::AbsentOverTime { arg, .. } => vec![Node::Matrix(arg)],
+        VectorNode::WithScalar(with) => {
+            let (vector, scalar) = (Node::Vector(&with.vector), Node::Scalar(&with.scalar));
+            if with.scalar_is_left { vec![scalar, vector] } else { vec![vector, scalar] }
+        }
+        VectorNode::Join(join) => vec![Node::Vector(&join.lhs), Node::Vector(&join.rhs)],
+        VectorNode::Aggregate(node) => {
+            let param = match &node.param {
+                Param::None => None,
+                Param::Scalar(scalar) => Some(Node::Scalar(scalar)),
+                Param::Text(text) => Some(Node::Text(text)),
+            };
+            param.into_iter().chain([Node::Vector(&node.arg)]).collect()
+        }
+        VectorNode::Histogram(node) => {
+            let qs: Vec<Node<'_>> = match &node.what {
+                HistogramWhat::Quantile(q) => vec![Node::Scalar(q)],
+                HistogramWhat::Quantiles { label: _, qs } => qs.iter().map(Node::Scalar).collect(),
+                HistogramWhat::Fraction { lower, upper } => vec![Node::Scalar(lower), Node::Scalar(upper)],
+            };
+            qs.into_iter().chain([Node::Vector(&node.arg)]).collect()
+        }
+    }
+}
