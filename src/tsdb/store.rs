@@ -71,7 +71,8 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    fn note(&self, samples: &[LogSample]) {
+    /// Answers the least time; `i64::MAX`: there are none.
+    fn note(&self, samples: &[LogSample]) -> i64 {
         let (mut least, mut greatest) = (i64::MAX, i64::MIN);
         for sample in samples {
             least = least.min(sample.at_ms);
@@ -79,6 +80,7 @@ impl Arrivals {
         }
         self.least_ms.fetch_min(least, Ordering::Relaxed);
         self.greatest_ms.fetch_max(greatest, Ordering::Relaxed);
+        least
     }
 
     fn note_time(&self, at_ms: i64) {
@@ -215,10 +217,11 @@ impl OrgStore {
         (all - samples.len()) as u64
     }
 
-    /// Takes note of a record of samples that the head takes.
-    pub(super) fn note_samples(&self, seq: u64, samples: &[LogSample]) {
-        self.arrivals.note(samples);
+    /// Takes note of a record of samples that the head takes. Answers the least time; `i64::MAX`: there are none.
+    pub(super) fn note_samples(&self, seq: u64, samples: &[LogSample]) -> i64 {
+        let least_ms = self.arrivals.note(samples);
         self.last_seq.store(seq, Ordering::Release);
+        least_ms
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, registry::End> {
@@ -504,16 +507,12 @@ impl Stores {
                 let store = self.org_or_new(org);
                 let orphans = if rows.is_some() { store.keep_replayed(seq, scratch) } else { 0 };
                 let samples = samples.unwrap_or(scratch);
-                let least_ms = samples.iter().map(|sample| sample.at_ms).min();
-                if let Some(least_ms) = least_ms {
-                    store.changes.note(least_ms);
-                }
-                store.note_samples(seq, samples);
+                let least_ms = store.note_samples(seq, samples);
+                let note_change = || (!samples.is_empty()).then(|| store.changes.note(least_ms));
+                note_change();
                 let mut outcome = store.head.apply(seq, samples, skipped(rows, org, seq));
                 outcome.orphans = orphans;
-                if let Some(least_ms) = least_ms {
-                    store.changes.note(least_ms);
-                }
+                note_change();
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
