@@ -180,6 +180,10 @@ pub enum SecretKind {
     PendingLogin,
     /// `sgn_`: the first account, and later sign-up links.
     Setup,
+    /// `rst_`: a link that sets a new password.
+    Reset,
+    /// `eml_`: a link that proves a new address.
+    Email,
 }
 
 impl SecretKind {
@@ -190,6 +194,8 @@ impl SecretKind {
             SecretKind::MagicLink => "mgl_",
             SecretKind::PendingLogin => "tfp_",
             SecretKind::Setup => "sgn_",
+            SecretKind::Reset => "rst_",
+            SecretKind::Email => "eml_",
         }
     }
 

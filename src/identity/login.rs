@@ -185,6 +185,13 @@ pub(super) struct Drawn {
     pub(super) pending_hash: SecretHash,
 }
 
+impl Drawn {
+    /// What [`finish_login`] stores of it.
+    pub(super) fn for_change(&self) -> (NewSession, SecretHash) {
+        (self.new.clone(), self.pending_hash)
+    }
+}
+
 /// How a login's change ended.
 #[derive(Debug)]
 pub(super) enum Finished {
@@ -196,6 +203,20 @@ pub(super) enum Finished {
 
 /// The end of every login path: an account with a second factor gets a pending login and no session, whatever its
 /// first factor was.
+///
+/// A path has three steps around its change, and this is the last thing in the change:
+///
+/// ```text
+/// let drawn = self.draw(user, client, replaces, rng);          // chance stays outside of the change
+/// let for_change = drawn.for_change();
+/// let finished = self.change(move |txn| {
+///     let row = active(txn, user)?.ok_or(..)?;                 // judge the first factor here, and use it up
+///     Ok(finish_login(txn, user, &row, AuthMethod::Oidc, &for_change, now)?)
+/// })?;
+/// self.outcome(user, drawn, finished)                          // LoggedIn or NeedsCode
+/// ```
+///
+/// `AuthDeps::outcome` makes the answer of it. An account that the change makes itself is `row` as it was put.
 pub(super) fn finish_login(
     txn: &mut Txn<'_>,
     user: UserId,
@@ -341,7 +362,7 @@ impl Identity {
         let rehashed =
             self.passwords.is_outdated(&verified).then(|| self.passwords.hash(attempt.password, rng));
         let drawn = self.draw(user, attempt.client, attempt.replaces, rng);
-        let for_change = (drawn.new.clone(), drawn.pending_hash);
+        let for_change = drawn.for_change();
         let finished = self.change(move |txn| {
             let mut row = active(txn, user)?.ok_or(LoginError::InvalidCredentials)?;
             // Changed while we hashed: what was verified is not the password any more.

@@ -297,7 +297,7 @@ impl Identity {
         let link = self.row::<LinkRow>(&hash).map_err(LinkError::Store)?.ok_or(LinkError::Invalid)?;
         let user = link.user.ok_or(LinkError::Invalid)?;
         let drawn = self.draw(user, attempt.client, attempt.replaces, rng);
-        let (for_change, proof) = ((drawn.new.clone(), drawn.pending_hash), GivenProof::of(attempt.proof));
+        let (for_change, proof) = (drawn.for_change(), GivenProof::of(attempt.proof));
         let (finished, redirect) = self.change(move |txn| consume(txn, hash, &proof, &for_change, now))??;
         Ok(LinkOutcome { login: self.outcome(user, drawn, finished)?, redirect })
     }

@@ -45,6 +45,17 @@ pub enum AuthMethod {
     MagicLink,
     /// The first account was just made.
     Setup,
+    // Stored by their place in this list: new ones come last.
+    /// Google.
+    Google,
+    /// GitHub.
+    GitHub,
+    /// The configured OpenID Connect issuer.
+    Oidc,
+    /// A mailed link that made the account.
+    Signup,
+    /// An invitation that made the account.
+    Invite,
 }
 
 impl AuthMethod {
@@ -54,6 +65,11 @@ impl AuthMethod {
             AuthMethod::Password => "password",
             AuthMethod::MagicLink => "magic_link",
             AuthMethod::Setup => "setup",
+            AuthMethod::Google => "google",
+            AuthMethod::GitHub => "github",
+            AuthMethod::Oidc => "oidc",
+            AuthMethod::Signup => "signup",
+            AuthMethod::Invite => "invite",
         }
     }
 }

@@ -21,7 +21,8 @@ use super::limits::Limits;
 use super::routes::{Auth, Routes};
 use crate::clock::Clock;
 use crate::identity::{Identity, LoggedIn, LoginOutcome, Membership, PendingLogin, Session, User};
-use crate::outbound::{MailQueue, Mailer};
+use crate::model::Timestamp;
+use crate::outbound::{Mail, MailKind, MailQueue, Mailer};
 
 /// What signing in needs.
 #[derive(Clone, Debug)]
@@ -53,6 +54,19 @@ impl AuthDeps {
     ) -> ApiResult<T> {
         let identity = Arc::clone(&self.identity);
         self.lanes.run(lane, move || change(&identity)).await?.map_err(Into::into)
+    }
+
+    /// Tells an account's owner what happened to it; nobody waits for the mail.
+    fn notice(&self, to: &str, kind: MailKind, now: Timestamp) {
+        self.send(Mail::notice(to, kind, now));
+    }
+
+    /// Hands a mail to the queue.
+    fn send(&self, mail: Mail) {
+        let kind = mail.kind.as_str();
+        if self.mail.send(mail).is_err() {
+            tracing::warn!(mail.kind = kind, "a mail was dropped: the mail queue is full");
+        }
     }
 
     /// Mails are printed on the console: no scanner opens links there, so `GET` may sign in.
