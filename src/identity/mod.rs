@@ -8,20 +8,25 @@
 //! |---|---|
 //! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
 //! | `user`, `org`, `org_settings`, `member`, `setup` | accounts, organisations and roles, the first of both |
-//! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session`, `reauth` | getting in, staying in |
+//! | `password`, `lockout`, `device`, `login`, `totp`, `link`, `magic_link`, `session`, `reauth` | getting in, staying in |
+//! | `signup`, `new_password`, `account` | making, changing and ending an account |
 //! | `api_key`, `keyring`, `rotation`, `embed_token`, `matcher_text` | machines and embedded pages |
 
+mod account;
 mod api_key;
 mod audit;
+mod device;
 mod embed_token;
 mod id;
 mod keyring;
+mod link;
 mod lockout;
 mod login;
 mod magic_link;
 mod master;
 mod matcher_text;
 mod member;
+mod new_password;
 mod org;
 mod org_settings;
 mod password;
@@ -29,6 +34,7 @@ mod reauth;
 mod rotation;
 mod session;
 mod setup;
+mod signup;
 mod store;
 mod totp;
 mod user;
@@ -44,22 +50,26 @@ use crate::entropy::Entropy;
 use crate::kv::{Control, FolderError, LastStop, MasterKey, Record};
 use crate::model::Timestamp;
 
+pub use account::{AccountChangeError, AddressChange, AddressChangeError};
 pub use api_key::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedPolicy, EmbedSettings, FieldError, IngestSettings, KeyError,
     KeyScopes, NewApiKey, TokenAlgorithm,
 };
 pub use audit::AuditEntry;
+pub use device::DEVICE_TTL;
 pub use embed_token::{
     EmbedGrant, EmbedRequest, Endpoint, MintError, MintRequest, MintedToken, TokenRefusal,
 };
 pub use id::{EventId, IdError, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId};
+pub use link::{LinkError, LinkMail, LinkProof, LinkRequest};
 pub use login::{
     CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, Password, PasswordLogin, PendingLogin,
     SecondFactor,
 };
-pub use magic_link::{IssuedLink, LinkError, LinkLogin, LinkMail, LinkOutcome, LinkProof, LinkRequest};
+pub use magic_link::{IssuedLink, LinkLogin, LinkOutcome};
 pub use master::{SealError, master_key_mark};
 pub use member::Member;
+pub use new_password::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
 pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
 pub use org_settings::{OrgChange, OrgChangeError, Setting};
 pub use password::{Argon2Cost, BadHash, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
@@ -67,6 +77,7 @@ pub use reauth::{Reauth, ReauthError};
 pub use rotation::Rotation;
 pub use session::{AuthMethod, Client, SESSION_IDLE, Session, SessionCheck};
 pub use setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
+pub use signup::{NewAccount, SignupError, SignupMail, SignupMode};
 pub use store::StoreError;
 pub use totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
 pub use user::{Email, EmailError, User};
@@ -82,6 +93,8 @@ pub struct IdentityOptions {
     pub session_absolute: Option<Duration>,
     /// `PROMLET_ORG_CREATE`.
     pub org_create: OrgCreate,
+    /// `PROMLET_SIGNUP`.
+    pub signup: SignupMode,
 }
 
 impl Default for IdentityOptions {
@@ -91,6 +104,7 @@ impl Default for IdentityOptions {
             link_ttl: Duration::from_secs(600),
             session_absolute: None,
             org_create: OrgCreate::default(),
+            signup: SignupMode::default(),
         }
     }
 }
