@@ -73,7 +73,7 @@ pub enum LinkError {
 /// Wrong addresses after which a link is burned.
 const WRONG_ADDRESSES_MAX: u8 = 5;
 /// How long links live whose time no setting says.
-pub(super) const LINK_TTL: Duration = Duration::from_secs(600);
+pub const LINK_TTL: Duration = Duration::from_secs(600);
 
 /// What a link does. One of each is outstanding, so that a stranger's request for a mail does not void another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

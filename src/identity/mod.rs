@@ -61,7 +61,7 @@ pub use embed_token::{
     EmbedGrant, EmbedRequest, Endpoint, MintError, MintRequest, MintedToken, TokenRefusal,
 };
 pub use id::{EventId, IdError, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId};
-pub use link::{LinkError, LinkMail, LinkProof, LinkRequest};
+pub use link::{LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest};
 pub use login::{
     CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, Password, PasswordLogin, PendingLogin,
     SecondFactor,

@@ -21,11 +21,12 @@ use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
 use crate::config::{
     CookieSecure, Durability, Mail as MailSetting, MasterKeySource as KeySetting,
-    OrgCreate as OrgCreateSetting, Settings,
+    OrgCreate as OrgCreateSetting, Settings, Signup as SignupSetting,
 };
 use crate::entropy::Entropy;
 use crate::identity::{
-    Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, StoreError, USERS_TABLE, master_key_mark,
+    Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, SignupMode, StoreError, USERS_TABLE,
+    master_key_mark,
 };
 use crate::kv::{self, Control, ControlOptions, DataFolder, FolderError, KeyBinding, MasterKeySource};
 use crate::model::{BatchBuilder, OrgId, Timestamp};
@@ -560,10 +561,16 @@ fn open_identity(
             lanes: settings.argon2.lanes,
         },
         link_ttl: settings.magic_link_ttl,
-        session_absolute: None,
+        session_absolute: settings.session_absolute,
         org_create: match settings.org_create {
             OrgCreateSetting::Admin => OrgCreate::Admin,
             OrgCreateSetting::Any => OrgCreate::Any,
+        },
+        signup: match settings.signup {
+            SignupSetting::First => SignupMode::First,
+            SignupSetting::Open => SignupMode::Open,
+            SignupSetting::Invite => SignupMode::Invite,
+            SignupSetting::Closed => SignupMode::Closed,
         },
     };
     Ok(Identity::open(foundation, options, now, rng)?)
