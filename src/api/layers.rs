@@ -21,6 +21,7 @@ use super::error::{ApiError, Code, Form};
 use super::host::AllowedHosts;
 use super::lanes::panic_text;
 use super::own_metrics::Counters;
+use super::prefix::Prefix;
 use super::request_id::RequestId;
 use super::security_headers;
 use crate::clock::Stopwatch;
@@ -34,6 +35,8 @@ pub(super) struct Gate {
     pub(super) ingest_bytes: Arc<IngestBytes>,
     pub(super) drains: Drains,
     pub(super) counters: Arc<Counters>,
+    /// The path of the public URL, if it has one.
+    pub(super) prefix: Prefix,
 }
 
 /// Puts all layers around the routes.
@@ -75,6 +78,7 @@ async fn outermost(State(gate): State<Gate>, mut request: Request, next: Next) -
     let watch = Stopwatch::start();
     let id = RequestId::of(request.headers().get(REQUEST_ID));
     request.extensions_mut().insert(id.clone());
+    gate.prefix.strip(request.uri_mut());
     without_trailing_slash(request.uri_mut());
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
@@ -103,6 +107,7 @@ async fn outermost(State(gate): State<Gate>, mut request: Request, next: Next) -
         *body.extensions_mut() = std::mem::take(response.extensions_mut());
         response = body;
     }
+    gate.prefix.put_back(response.headers_mut());
     response.headers_mut().insert(REQUEST_ID, id.header());
     security_headers::set(response.headers_mut());
     let route = response.extensions_mut().remove::<Route>();

@@ -1,5 +1,8 @@
 //! A whole server in one process and one temporary folder, with a clock that tests move.
 
+#[path = "contract.rs"]
+mod contract;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,12 +31,15 @@ use promlet::tsdb::Tsdb;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use contract::Contract;
+
 pub(crate) const EMAIL: &str = "ada@example.com";
 pub(crate) const PASSWORD: &str = "correct horse battery";
 
 pub(crate) struct House {
     pub(crate) router: Router,
     pub(crate) rows: Vec<RouteDoc>,
+    contract: Contract,
     pub(crate) identity: Arc<Identity>,
     pub(crate) clock: Clock,
     pub(crate) outbox: Outbox,
@@ -134,6 +140,7 @@ impl House {
         let router = api::router(table, &rooms, &deps, &plan.options).expect("options fit");
         let house = House {
             router,
+            contract: Contract::of(&rows),
             rows,
             identity: rooms.identity,
             clock,
@@ -167,14 +174,17 @@ impl House {
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
+        let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
         let response = self.router.clone().oneshot(request).await.expect("infallible");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
-        Reply {
+        let reply = Reply {
             status: parts.status,
             headers: parts.headers,
             body: String::from_utf8_lossy(&bytes).into_owned(),
-        }
+        };
+        self.contract.hold(&method, &path, &reply);
+        reply
     }
 
     pub(crate) async fn get(&self, path: &str, who: &Who) -> Reply {
