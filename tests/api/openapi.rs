@@ -124,7 +124,9 @@ fn collect_codes(value: &Value, codes: &mut BTreeSet<String>) {
 fn read_below(folder: &Path, text: &mut String) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
-        if path.is_dir() {
+        if path.ends_with("tests/api/openapi.rs") {
+            // It names codes to say that no test does.
+        } else if path.is_dir() {
             read_below(&path, text);
         } else if let Ok(source) = std::fs::read_to_string(&path) {
             let of_tests = match path.starts_with(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api")) {
