@@ -7,5 +7,7 @@ mod callers;
 mod edge;
 mod errors;
 mod limits;
+mod members;
 mod organisations;
+mod removal;
 mod security;
