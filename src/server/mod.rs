@@ -31,7 +31,7 @@ use crate::identity::{
 use crate::kv::{self, Control, ControlOptions, DataFolder, FolderError, KeyBinding, MasterKeySource};
 use crate::model::{BatchBuilder, OrgId, Timestamp};
 use crate::outbound::MailQueue;
-use crate::tasks::{HostMetrics, Task};
+use crate::tasks::{HostMetrics, Task, remove_deleted};
 use crate::tsdb::{self, Tsdb, Writes};
 use crate::ui::Ui;
 
@@ -48,6 +48,8 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(5);
 const EXPORT_PERIOD: Duration = Duration::from_secs(60);
 /// How often it is asked whether a checkpoint or a seal is due.
 const STORE_PERIOD: Duration = Duration::from_secs(10);
+/// How often it is asked whether an organisation was deleted; a look at memory.
+const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
 /// How often the limiters forget who has been quiet.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
@@ -263,6 +265,16 @@ impl Server {
         self.keep_going("session-flush", FLUSH_PERIOD, move |now| {
             if let Err(error) = identity.tick(now) {
                 tracing::error!(%error, "sessions and keys in use could not be noted on disk");
+            }
+        })?;
+        let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
+        self.keep_going("org-removal", REMOVAL_PERIOD, move |now| {
+            match remove_deleted(&identity, &tsdb, now) {
+                Ok(_) => {}
+                Err(error) => tracing::warn!(
+                    "a deleted organisation is gone for everybody and not yet from the disk: {}",
+                    kv::with_sources(&error)
+                ),
             }
         })?;
         let control = Arc::clone(&self.control);

@@ -1,5 +1,6 @@
 //! Signing in and out (API.md C1 and C2): the same routes below `/api/v1/auth` and `/auth`.
 
+mod invites;
 mod login;
 mod magic_link;
 mod sessions;
@@ -91,6 +92,8 @@ pub fn routes() -> Routes<AuthDeps> {
         .get("/config", Auth::Public, "What the login page needs to know", login::config)
         .get("/providers", Auth::Public, "The configured sign-in providers", login::providers)
         .post("/signup", Auth::Public, "Make the first account", signup::signup)
+        .post("/invites/lookup", Auth::Public, "What an invitation is for", invites::lookup)
+        .post("/invites/accept", Auth::Public, "Accept an invitation", invites::accept)
         .post("/logout", Auth::Public, "End the session", sessions::logout)
         .get(
             "/me",
