@@ -114,6 +114,35 @@ const QUESTION: &[Code] = &[
     Code::AtCapacity,
 ];
 
+const OAUTH_START: &[Code] = &[
+    Code::ProviderNotConfigured,
+    Code::IdpUnavailable,
+    Code::IdpError,
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::Unauthenticated,
+    Code::SessionInvalid,
+    Code::SessionRequired,
+    Code::ReauthRequired,
+];
+const OAUTH_BACK: &[Code] = &[
+    Code::ProviderNotConfigured,
+    Code::InvalidState,
+    Code::OauthError,
+    Code::SignupClosed,
+    Code::DomainNotAllowed,
+    Code::LinkRequired,
+    Code::IdentityInUse,
+    Code::AccountDisabled,
+    Code::IdpUnavailable,
+    Code::IdpError,
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::SessionInvalid,
+    Code::SessionRequired,
+    Code::Unauthenticated,
+];
+
 const FACTOR: &str = "{ code?: string, recovery_code?: string, password?: string }";
 
 const ACCOUNTS: &[Operation] = &[
@@ -148,12 +177,95 @@ const ACCOUNTS: &[Operation] = &[
     at("GET /auth/providers").answers(&[(200, "{ data: { id: string, name: string, start_url: string }[] }", "The configured ones")]),
     at("POST /auth/signup")
         .takes(
-            "{ setup_token?: string | null, email: string(..254), password: string, name?: string | null, \
-             org: { slug: string(1..63), name?: string | null } }",
+            "{ setup_token?: string | null, email: string(..254), password?: string | null 'Needed for the first account', \
+             name?: string | null, org?: NewOrg | null 'Needed for the first account' }",
         )
-        .answers(&[(201, "LoginResult", "The first account, and its session")])
-        .refuses(&[Code::SignupClosed, Code::SetupTokenRequired, Code::WeakPassword]),
+        .answers(&[
+            (201, "LoginResult", "The first account, and its session"),
+            (202, "Accepted", "With PROMLET_SIGNUP=open: a mail is on its way, whether there is such an account or not"),
+        ])
+        .refuses(&[Code::SignupClosed, Code::SetupTokenRequired, Code::WeakPassword, Code::MailThrottled]),
+    at("POST /auth/signup/complete")
+        .takes(
+            "{ token: string, email?: string | null, password?: string | null, name?: string | null, org?: NewOrg | null }",
+        )
+        .answers(&[(201, "LoginOutcome", "The account, and its session")])
+        .refuses(&[
+            Code::LinkInvalid,
+            Code::EmailConfirmationRequired,
+            Code::EmailTaken,
+            Code::WeakPassword,
+            Code::SignupClosed,
+            Code::SlugTaken,
+            Code::Forbidden,
+            Code::Conflict,
+        ]),
     at("POST /auth/logout").answers(&[(204, "", "Signed out, with and without a session")]),
+    at("PATCH /auth/me").takes("{ name: string(..100) }").answers(&[(200, "User", "As it is now")]),
+    at("DELETE /auth/me").answers(&[(204, "", "Gone")]).refuses(&[Code::LastOwner, Code::Conflict]),
+    at("POST /auth/password/change")
+        .takes("{ current_password?: string | null, new_password: string }")
+        .answers(&[(200, "LoginResult", "A new session; all others are over")])
+        .refuses(&[Code::InvalidCredentials, Code::WeakPassword, Code::LoginThrottled, Code::ReauthRequired]),
+    at("POST /auth/password/reset/request")
+        .takes("{ email: string(..254) }")
+        .answers(&[(202, "Accepted", "Whether there is such an account or not")])
+        .refuses(&[Code::MailThrottled]),
+    at("POST /auth/password/reset/confirm")
+        .takes("{ token: string, email?: string | null, new_password: string }")
+        .answers(&[(200, "{ status: \"password_changed\" }", "Set; all sessions are over")])
+        .refuses(&[Code::LinkInvalid, Code::EmailConfirmationRequired, Code::WeakPassword]),
+    at("POST /auth/email/change")
+        .takes("{ new_email: string(..254) }")
+        .answers(&[(202, "Accepted", "A link goes to the new address")])
+        .refuses(&[Code::MailThrottled, Code::EmailTaken]),
+    at("POST /auth/email/confirm")
+        .takes("{ token: string }")
+        .answers(&[(200, "{ status: \"email_changed\", email: string }", "Changed; the old address is told")])
+        .refuses(&[Code::LinkInvalid, Code::EmailTaken]),
+    at("POST /auth/invites/lookup")
+        .takes("{ token: string }")
+        .answers(&[(
+            200,
+            "{ org: { slug: string, name: string }, email: string, role: Role, account_exists: boolean }",
+            "What it is for; nothing is used up",
+        )])
+        .refuses(&[Code::LinkInvalid]),
+    at("POST /auth/invites/accept")
+        .takes("{ token: string, name?: string | null, password?: string | null }")
+        .answers(&[
+            (200, "LoginResult", "You are a member"),
+            (201, "LoginResult", "A new account with the invited address, and its session"),
+        ])
+        .refuses(&[
+            Code::LinkInvalid,
+            Code::LinkRequired,
+            Code::AlreadyMember,
+            Code::WeakPassword,
+            Code::AccountDisabled,
+            Code::Forbidden,
+            Code::SessionInvalid,
+        ]),
+    at("GET /auth/oauth/{provider}/start")
+        .query(&[parameters::OAUTH_START])
+        .answers(&[(302, "", "To the provider"), (303, "", "Back to the login page, which says what is wrong")])
+        .refuses(OAUTH_START),
+    at("POST /auth/oauth/{provider}/start")
+        .takes("{ redirect?: string | null 'A path of this server', mode?: \"login\" | \"link\" | null }")
+        .answers(&[(200, "{ authorize_url: string, state: string, expires_in: integer }", "Where to send the browser; the cookie ms_oauth is set")])
+        .refuses(OAUTH_START),
+    at("GET /auth/oauth/{provider}/callback")
+        .query(&[parameters::OAUTH_BACK])
+        .answers(&[(303, "", "Signed in, or a page that says what is missing")])
+        .refuses(OAUTH_BACK),
+    at("POST /auth/oauth/{provider}/callback")
+        .takes(
+            "{ code?: string | null, state?: string | null, iss?: string | null, error?: string | null, \
+             error_description?: string | null }",
+        )
+        .answers(&[(200, "LoginOutcome", "A session and its cookie, or what is needed for one")])
+        .refuses(OAUTH_BACK),
+    at("DELETE /auth/identities/{id}").answers(DONE).refuses(&[Code::NotFound, Code::Conflict]),
     at("GET /auth/me").answers(&[(
         200,
         "{ user: User, session: Session, orgs: OrgOf[], identities: any[], \
@@ -214,7 +326,7 @@ const ORGANISATIONS: &[Operation] = &[
         "Those you belong to",
     )]),
     at("POST /orgs")
-        .takes("{ slug: string(1..63) 'a to z, digits and dashes; never changes', name?: string | null }")
+        .takes("NewOrg")
         .answers(&[(201, "Organisation", "Made; you own it")])
         .refuses(&[Code::SlugTaken, Code::Conflict]),
     at("GET /orgs/{slug}").answers(&[(200, "Organisation", "The organisation")]),
@@ -222,8 +334,29 @@ const ORGANISATIONS: &[Operation] = &[
         .takes("{| name?: string | null, settings?: OrgSettings | null |}")
         .answers(&[(200, "Organisation", "As it is now")])
         .refuses(&[Code::Forbidden]),
+    at("DELETE /orgs/{slug}")
+        .takes("{ confirm: string 'The slug' }")
+        .answers(&[(202, "{ slug: string, status: \"deleting\" }", "Keys and tokens are dead; samples go in the background")]),
     at("GET /orgs/{slug}/members").answers(&[(200, "{ data: Member[] }", "Everybody")]),
-    at("GET /orgs/{slug}/api-keys").answers(&[(200, "{ data: ApiKey[], next_cursor: string | null }", "Without secrets")]),
+    at("PATCH /orgs/{slug}/members/{user_id}")
+        .takes("{| role: Role |}")
+        .answers(&[(200, "Member", "As it is now")])
+        .refuses(&[Code::NotFound, Code::LastOwner]),
+    at("DELETE /orgs/{slug}/members/{user_id}").answers(DONE).refuses(&[Code::NotFound, Code::LastOwner]),
+    at("GET /orgs/{slug}/invites").answers(&[(200, "{ data: Invite[] }", "The open ones")]),
+    at("POST /orgs/{slug}/invites")
+        .takes("{| email: string(..254), role: Role |}")
+        .answers(&[(201, "Invite", "Good for seven days, once, for this address")])
+        .refuses(&[Code::AlreadyMember, Code::MailThrottled, Code::Forbidden]),
+    at("DELETE /orgs/{slug}/invites/{id}").answers(DONE).refuses(&[Code::NotFound]),
+    at("GET /orgs/{slug}/audit")
+        .query(&[parameters::EVENTS])
+        .answers(&[(200, "Events", "Newest first")])
+        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
+    at("GET /orgs/{slug}/api-keys")
+        .query(&[parameters::PAGE])
+        .answers(&[(200, "{ data: ApiKey[], next_cursor: string | null }", "Without secrets")])
+        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("POST /orgs/{slug}/api-keys")
         .takes(KEY)
         .answers(&[(201, "ApiKey", "The key; its secret is shown this once")]),
@@ -271,6 +404,24 @@ const fn written(path: &'static str) -> Operation {
 }
 
 const SERVER: &[Operation] = &[
+    at("GET /admin/users")
+        .query(&[parameters::PAGE])
+        .answers(&[(200, "{ data: UserSummary[], next_cursor: string | null }", "Everybody")])
+        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
+    at("PATCH /admin/users/{user_id}")
+        .takes("{| disabled?: boolean | null, is_admin?: boolean | null |}")
+        .answers(&[(200, "UserSummary", "As it is now; a disabled account's sessions are over")])
+        .refuses(&[Code::NotFound, Code::Conflict]),
+    at("GET /admin/orgs").answers(&[(200, "{ data: OrgSummary[] }", "All")]),
+    at("PATCH /admin/orgs/{slug}")
+        .takes("{| settings: OrgSettings |}")
+        .answers(&[(200, "OrgSummary", "As it is now")])
+        .refuses(&[Code::OrgNotFound]),
+    at("GET /admin/stats").answers(&[(200, "map<any>", "Sums over the whole server")]),
+    at("GET /admin/audit")
+        .query(&[parameters::EVENTS])
+        .answers(&[(200, "Events", "Newest first")])
+        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("POST /admin/seal").answers(&[(200, "{ segments: integer, samples: integer }", "What was sealed")]),
     at("GET /healthz").answers(&[(200, "text", "ok")]),
     at("GET /readyz").answers(&[

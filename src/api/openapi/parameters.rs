@@ -174,6 +174,26 @@ const MOUNT_METADATA: &[Parameter] = &[
 ];
 
 pub(super) const TOKEN: &[Parameter] = &[p("token", Kind::Required, "From the link")];
+pub(super) const OAUTH_START: &[Parameter] = &[
+    p("redirect", Kind::Text, "A path of this server to go on with"),
+    p("mode", Kind::OneOf(&["login", "link"]), "link adds the identity to the account that is signed in"),
+];
+pub(super) const OAUTH_BACK: &[Parameter] = &[
+    p("code", Kind::Text, "From the provider"),
+    p("state", Kind::Text, "As it was sent there"),
+    p("iss", Kind::Text, "The issuer, where the provider says it"),
+    p("error", Kind::Text, "From the provider"),
+    p("error_description", Kind::Text, "From the provider"),
+];
+pub(super) const PAGE: &[Parameter] = &[
+    p("limit", Kind::Count(1, 1_000), "Rows at most"),
+    p("cursor", Kind::Text, "next_cursor of the page before"),
+];
+pub(super) const EVENTS: &[Parameter] = &[
+    p("limit", Kind::Count(1, 1_000), "Rows at most; 50 by default"),
+    p("cursor", Kind::Text, "next_cursor of the page before"),
+    p("action", Kind::Text, "Only this one, as in login.fail"),
+];
 pub(super) const INCLUDE_CURRENT: &[Parameter] =
     &[p("include_current", Kind::OneOf(&["true", "false"]), "true ends this session, too")];
 

@@ -57,6 +57,27 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "{ user_id: string, email: string, name: string, role: Role, joined_at: string(date-time), twofa_enabled?: boolean \
          'For administrators', last_seen_at?: string(date-time) | null 'For administrators' }",
     ),
+    ("NewOrg", "{ slug: string(1..63) 'a to z, digits and dashes; never changes', name?: string | null }"),
+    (
+        "Invite",
+        "{ id: string, email: string, role: Role, invited_by: string | null, created_at: string(date-time), \
+         expires_at: string(date-time), url?: string 'Where mail goes to the console: somebody must carry it' }",
+    ),
+    (
+        "Events",
+        "{ data: { id: string, at: string(date-time), actor: { type: string, id: string | null, email: string | null }, \
+         action: string, target: string | null, ip: string | null, request_id: string | null, result: string, meta: any }[], \
+         next_cursor: string | null }",
+    ),
+    (
+        "UserSummary",
+        "{ id: string, email: string, name: string, is_admin: boolean, disabled: boolean, twofa_enabled: boolean, \
+         has_password: boolean, created_at: string(date-time) }",
+    ),
+    (
+        "OrgSummary",
+        "{ id: string, slug: string, name: string, created_at: string(date-time), members: integer }",
+    ),
     (
         "Policy",
         "{| endpoints?: Endpoint[] | null, metrics?: string[] | null 'Globs', match?: string[] 'Label matchers, all of them', \
