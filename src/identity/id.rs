@@ -101,6 +101,8 @@ ids! {
     KeyId "ak_";
     /// An audit entry.
     EventId "evt_";
+    /// An invitation, as administrators see it; says nothing about its link.
+    InviteId "inv_";
 }
 
 /// SHA-256 of a secret's whole text: what is stored, and how it is found again.
@@ -180,6 +182,8 @@ pub enum SecretKind {
     PendingLogin,
     /// `sgn_`: the first account, and later sign-up links.
     Setup,
+    /// `ivt_`: an invitation.
+    Invite,
 }
 
 impl SecretKind {
@@ -190,6 +194,7 @@ impl SecretKind {
             SecretKind::MagicLink => "mgl_",
             SecretKind::PendingLogin => "tfp_",
             SecretKind::Setup => "sgn_",
+            SecretKind::Invite => "ivt_",
         }
     }
 

@@ -300,16 +300,22 @@ impl Identity {
         let rows = self.rows::<MembershipRow>(&user)?;
         let mut found = rows
             .into_iter()
-            .map(|((_, org), row)| self.member_of(org, row))
+            .filter_map(|((_, org), row)| self.member_of(org, row).transpose())
             .collect::<Result<Vec<_>, _>>()?;
         found.sort_by(|a, b| a.org.slug.cmp(&b.org.slug));
         Ok(found)
     }
 
-    fn member_of(&self, org: OrgId, row: MembershipRow) -> Result<Membership, StoreError> {
-        let found =
-            self.row::<OrgRow>(&org)?.ok_or(StoreError::Inconsistent("a membership of no organisation"))?;
-        Ok(Membership { org: found.view(org)?, role: row.role, joined_at: row.joined_at })
+    /// `None` for one that is being removed: its memberships go one after the other.
+    fn member_of(&self, org: OrgId, row: MembershipRow) -> Result<Option<Membership>, StoreError> {
+        match self.row::<OrgRow>(&org)? {
+            Some(found) => {
+                let org = found.view(org)?;
+                Ok(Some(Membership { org, role: row.role, joined_at: row.joined_at }))
+            }
+            None if self.is_being_removed(org) => Ok(None),
+            None => Err(StoreError::Inconsistent("a membership of no organisation")),
+        }
     }
 
     /// A user's place in the organisation of this slug; `None` both where there is no such organisation and where
@@ -321,7 +327,7 @@ impl Identity {
         let Ok(slug) = OrgSlug::parse(slug) else { return Ok(None) };
         let Some(SlugRow(org)) = self.row::<SlugRow>(&slug.as_str().to_owned())? else { return Ok(None) };
         match self.row::<MembershipRow>(&(user, org))? {
-            Some(row) => self.member_of(org, row).map(Some),
+            Some(row) => self.member_of(org, row),
             None => Ok(None),
         }
     }
@@ -332,6 +338,18 @@ impl Identity {
     /// [`StoreError`].
     pub fn org(&self, id: OrgId) -> Result<Option<Org>, StoreError> {
         self.row::<OrgRow>(&id)?.map(|row| row.view(id)).transpose()
+    }
+
+    /// The organisation of this slug: for the administrator of the server and the command line; not for callers.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn org_by_slug(&self, slug: &str) -> Result<Option<Org>, StoreError> {
+        let Ok(slug) = OrgSlug::parse(slug) else { return Ok(None) };
+        match self.row::<SlugRow>(&slug.as_str().to_owned())? {
+            Some(SlugRow(org)) => self.org(org),
+            None => Ok(None),
+        }
     }
 
     /// All organisations: for the store's retention and limits, and the command line; not for callers.

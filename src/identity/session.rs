@@ -45,6 +45,8 @@ pub enum AuthMethod {
     MagicLink,
     /// The first account was just made.
     Setup,
+    /// The account was just made by an invitation's link.
+    Invite,
 }
 
 impl AuthMethod {
@@ -54,6 +56,7 @@ impl AuthMethod {
             AuthMethod::Password => "password",
             AuthMethod::MagicLink => "magic_link",
             AuthMethod::Setup => "setup",
+            AuthMethod::Invite => "invite",
         }
     }
 }

@@ -9,6 +9,8 @@ use crate::model::Timestamp;
 pub enum MailKind {
     /// A link that signs in.
     MagicLink,
+    /// An invitation into an organisation.
+    Invite,
 }
 
 impl MailKind {
@@ -16,6 +18,7 @@ impl MailKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             MailKind::MagicLink => "magic_link",
+            MailKind::Invite => "invite",
         }
     }
 
@@ -23,6 +26,7 @@ impl MailKind {
     pub const fn subject(self) -> &'static str {
         match self {
             MailKind::MagicLink => "Your sign-in link",
+            MailKind::Invite => "You are invited to promlet",
         }
     }
 }
@@ -55,12 +59,20 @@ impl Mail {
     /// The text of the mail.
     pub fn body(&self) -> String {
         let minutes = self.expires_in.as_secs().div_ceil(60);
-        let MailKind::MagicLink = self.kind;
-        format!(
-            "Open this link to sign in to promlet. It works once and for {minutes} minutes.\n\n{}\n\n\
-             If you did not ask for it, ignore this mail: nobody can sign in without the link.\n",
-            self.url
-        )
+        match self.kind {
+            MailKind::MagicLink => format!(
+                "Open this link to sign in to promlet. It works once and for {minutes} minutes.\n\n{}\n\n\
+                 If you did not ask for it, ignore this mail: nobody can sign in without the link.\n",
+                self.url
+            ),
+            MailKind::Invite => format!(
+                "Somebody invites you to an organisation on promlet. Open this link to see which, and to accept. It works \
+                 once and for {} days.\n\n{}\n\n\
+                 If you do not know what this is about, ignore this mail.\n",
+                minutes.div_ceil(24 * 60),
+                self.url
+            ),
+        }
     }
 }
 

@@ -1,5 +1,8 @@
 //! A whole server in one process and one temporary folder, with a clock that tests move.
 
+#[path = "contract.rs"]
+mod contract;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,12 +31,15 @@ use promlet::tsdb::Tsdb;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use contract::Contract;
+
 pub(crate) const EMAIL: &str = "ada@example.com";
 pub(crate) const PASSWORD: &str = "correct horse battery";
 
 pub(crate) struct House {
     pub(crate) router: Router,
     pub(crate) rows: Vec<RouteDoc>,
+    contract: Contract,
     pub(crate) identity: Arc<Identity>,
     pub(crate) clock: Clock,
     pub(crate) outbox: Outbox,
@@ -77,10 +83,20 @@ fn probes() -> Routes {
         panic!("a probe that panics with a secret ses_AAAA");
     }
     Routes::new()
-        .get("/api/v1/orgs/{slug}/query/probe-range", Auth::Reader, "probe", read)
-        .get("/api/v1/orgs/{slug}/query/probe-expr", Auth::Reader, "probe", expr)
-        .get("/api/v1/orgs/{slug}/prometheus/api/v1/probe", Auth::MountReader, "probe", mount)
-        .post("/api/v1/orgs/{slug}/prometheus/api/v1/probe", Auth::MountReader, "probe", mount)
+        .get("/api/v1/orgs/{slug}/query/probe-range", Auth::Reader(Endpoint::Range), "probe", read)
+        .get("/api/v1/orgs/{slug}/query/probe-expr", Auth::Reader(Endpoint::Expr), "probe", expr)
+        .get(
+            "/api/v1/orgs/{slug}/prometheus/api/v1/probe",
+            Auth::MountReader(Some(Endpoint::Expr)),
+            "probe",
+            mount,
+        )
+        .post(
+            "/api/v1/orgs/{slug}/prometheus/api/v1/probe",
+            Auth::MountReader(Some(Endpoint::Expr)),
+            "probe",
+            mount,
+        )
         .post("/api/v1/orgs/{slug}/import/probe", Auth::Machine, "probe", write)
         .get("/api/v1/probe-panic", Auth::Public, "probe", panics)
 }
@@ -124,6 +140,7 @@ impl House {
         let router = api::router(table, &rooms, &deps, &plan.options).expect("options fit");
         let house = House {
             router,
+            contract: Contract::of(&rows),
             rows,
             identity: rooms.identity,
             clock,
@@ -157,14 +174,17 @@ impl House {
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
+        let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
         let response = self.router.clone().oneshot(request).await.expect("infallible");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
-        Reply {
+        let reply = Reply {
             status: parts.status,
             headers: parts.headers,
             body: String::from_utf8_lossy(&bytes).into_owned(),
-        }
+        };
+        self.contract.hold(&method, &path, &reply);
+        reply
     }
 
     pub(crate) async fn get(&self, path: &str, who: &Who) -> Reply {

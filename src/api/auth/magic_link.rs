@@ -187,7 +187,7 @@ fn form_page(token: &str, ask_address: bool) -> Response {
     let mut page =
         String::from("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Sign in</title>");
     page.push_str("<meta name=\"viewport\" content=\"width=device-width\"><h1>Sign in to promlet</h1>");
-    page.push_str("<form method=\"post\" action=\"/api/v1/auth/magic-link/verify\">");
+    page.push_str("<form method=\"post\" action=\"verify\">");
     let _ = write!(page, "<input type=\"hidden\" name=\"token\" value=\"{}\">", escaped(token));
     if ask_address {
         page.push_str("<p><label>The e-mail address this link was sent to <input type=\"email\" name=\"email\" required></label></p>");

@@ -1,5 +1,6 @@
 //! Signing in and out (API.md C1 and C2): the same routes below `/api/v1/auth` and `/auth`.
 
+mod invites;
 mod login;
 mod magic_link;
 mod sessions;
@@ -18,7 +19,7 @@ use super::cookies::Cookies;
 use super::error::ApiResult;
 use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
-use super::routes::{Auth, Routes};
+use super::routes::{Auth, Login, Routes};
 use crate::clock::Clock;
 use crate::identity::{Identity, LoggedIn, LoginOutcome, Membership, PendingLogin, Session, User};
 use crate::outbound::{MailQueue, Mailer};
@@ -91,22 +92,44 @@ pub fn routes() -> Routes<AuthDeps> {
         .get("/config", Auth::Public, "What the login page needs to know", login::config)
         .get("/providers", Auth::Public, "The configured sign-in providers", login::providers)
         .post("/signup", Auth::Public, "Make the first account", signup::signup)
+        .post("/invites/lookup", Auth::Public, "What an invitation is for", invites::lookup)
+        .post("/invites/accept", Auth::Public, "Accept an invitation", invites::accept)
         .post("/logout", Auth::Public, "End the session", sessions::logout)
-        .get("/me", Auth::Session, "The account, its organisations and this session", sessions::me)
-        .post("/reauth", Auth::Session, "Prove again who you are, for the next 15 minutes", sessions::reauth)
-        .get("/sessions", Auth::Session, "The account's live sessions", sessions::list)
-        .delete("/sessions", Auth::Session, "End all other sessions", sessions::revoke_all)
-        .delete("/sessions/{id}", Auth::Session, "End one session", sessions::revoke)
-        .get("/2fa", Auth::Session, "Whether a second factor is enabled", two_factor::status)
-        .post("/2fa/enroll", Auth::Session, "Begin enrolment of a second factor", two_factor::enroll)
+        .get(
+            "/me",
+            Auth::Account(Login::Any),
+            "The account, its organisations and this session",
+            sessions::me,
+        )
+        .post(
+            "/reauth",
+            Auth::Account(Login::Any),
+            "Prove again who you are, for the next 15 minutes",
+            sessions::reauth,
+        )
+        .get("/sessions", Auth::Account(Login::Any), "The account's live sessions", sessions::list)
+        .delete("/sessions", Auth::Account(Login::Any), "End all other sessions", sessions::revoke_all)
+        .delete("/sessions/{id}", Auth::Account(Login::Any), "End one session", sessions::revoke)
+        .get("/2fa", Auth::Account(Login::Any), "Whether a second factor is enabled", two_factor::status)
+        .post(
+            "/2fa/enroll",
+            Auth::Account(Login::Fresh),
+            "Begin enrolment of a second factor",
+            two_factor::enroll,
+        )
         .post(
             "/2fa/confirm",
-            Auth::Session,
+            Auth::Account(Login::Any),
             "Enable the second factor with its first code",
             two_factor::confirm,
         )
-        .post("/2fa/disable", Auth::Session, "Remove the second factor", two_factor::disable)
-        .post("/2fa/recovery-codes", Auth::Session, "Make ten new recovery codes", two_factor::recovery_codes)
+        .post("/2fa/disable", Auth::Account(Login::Any), "Remove the second factor", two_factor::disable)
+        .post(
+            "/2fa/recovery-codes",
+            Auth::Account(Login::Any),
+            "Make ten new recovery codes",
+            two_factor::recovery_codes,
+        )
 }
 
 fn seconds(duration: Duration) -> u64 {

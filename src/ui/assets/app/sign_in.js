@@ -1,7 +1,7 @@
 // Signing in: password, code, magic link, and the first account of a new server.
 
 import { h } from '../chart/dom.js';
-import { send } from './server.js';
+import { ROOT, send } from './server.js';
 
 /** Reasons an OAuth round trip comes back with in /login?error=. */
 const REASONS = {
@@ -71,7 +71,7 @@ function words(error) {
 
 function card(heading, intro, ...children) {
   return h('main', { class: 'gate' },
-    h('img', { class: 'mark', src: '/favicon.svg', alt: '', width: '44', height: '44' }),
+    h('img', { class: 'mark', src: `${ROOT}/favicon.svg`, alt: '', width: '44', height: '44' }),
     h('section', { class: 'card' }, h('h1', { text: heading }), intro && h('p', { class: 'intro', text: intro }), ...children),
     h('p', { class: 'foot', text: 'promlet: metrics in one place' }));
 }
@@ -103,7 +103,7 @@ export function signIn(view, config, done) {
     link.disabled = true;
     try {
       const here = `${location.pathname}${location.search}`;
-      await send('POST', '/auth/magic-link/request', { email: input.value, redirect: here.startsWith('/login') ? '/' : here });
+      await send('POST', '/auth/magic-link/request', { email: input.value, redirect: here.startsWith(`${ROOT}/login`) ? '/' : here });
       said.textContent = config.mailer === 'console'
         ? 'If that account exists, its link now stands in the server\'s output (mail goes to the console here). It is good for ten minutes.'
         : 'If that account exists, its link is on the way. Open it in this browser within ten minutes.';
@@ -114,7 +114,7 @@ export function signIn(view, config, done) {
     }
   });
   const providers = (config.providers ?? []).filter((provider) => provider.start_url?.startsWith('/'))
-    .map((provider) => h('a', { class: 'button', href: provider.start_url, text: `Continue with ${provider.name}` }));
+    .map((provider) => h('a', { class: 'button', href: `${ROOT}${provider.start_url}`, text: `Continue with ${provider.name}` }));
   document.title = 'Sign in · promlet';
   view.replaceChildren(card('Sign in', '', entry,
     (config.magic_link !== false || providers.length > 0) && h('p', { class: 'or', text: 'or' }),
@@ -156,7 +156,7 @@ export function secondFactor(view, pending, back, done) {
 export function setUp(view, config, done) {
   const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? '';
   // The token must not stay in the history of this browser.
-  if (token) history.replaceState(null, '', '/setup');
+  if (token) history.replaceState(null, '', `${ROOT}/setup`);
   const least = config.password?.min_length ?? 8;
   const org = field('Organisation', 'org', { autocomplete: 'organization', maxlength: '100' }, 'For example your team or this machine.');
   const slug = field('Short name', 'slug', { pattern: '[a-z0-9]([a-z0-9\\-]{0,61}[a-z0-9])?', spellcheck: 'false', autocapitalize: 'none' },
