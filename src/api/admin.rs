@@ -46,26 +46,26 @@ pub fn routes() -> Routes<AdminDeps> {
     Routes::new()
         .post(
             "/admin/seal",
-            Auth::Session,
+            Auth::InstanceAdmin,
             "Seal every organisation's open window now, trim the log, give spare log files back",
             seal,
         )
-        .get("/admin/users", Auth::Session, "All accounts", users::list)
+        .get("/admin/users", Auth::InstanceAdmin, "All accounts", users::list)
         .patch(
             "/admin/users/{user_id}",
-            Auth::Session,
+            Auth::InstanceAdmin,
             "Disable an account, or make it administrator of the server",
             users::change,
         )
-        .get("/admin/orgs", Auth::Session, "All organisations, and what they use", orgs::list)
+        .get("/admin/orgs", Auth::InstanceAdmin, "All organisations, and what they use", orgs::list)
         .patch(
             "/admin/orgs/{slug}",
-            Auth::Session,
+            Auth::InstanceAdmin,
             "Set an organisation's limits, also above the server's",
             orgs::change,
         )
-        .get("/admin/stats", Auth::Session, "Sums over the whole server", orgs::stats)
-        .get("/admin/audit", Auth::Session, "Logins, and what was done to the server", orgs::events)
+        .get("/admin/stats", Auth::InstanceAdmin, "Sums over the whole server", orgs::stats)
+        .get("/admin/audit", Auth::InstanceAdmin, "Logins, and what was done to the server", orgs::events)
 }
 
 impl AdminDeps {

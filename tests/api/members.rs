@@ -126,7 +126,7 @@ async fn f50_of_two_owners_demoted_at_once_one_stays() {
                 house.json("PATCH", &two, &other, demote)
             )
         } else {
-            tokio::join!(house.delete(&path(ada), &owner), house.delete(&path(other_id), &other))
+            tokio::join!(house.delete(&two, &owner), house.delete(&one, &other))
         };
         let mut codes = [first.status.as_u16(), second.status.as_u16()];
         codes.sort_unstable();

@@ -12,7 +12,7 @@ use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::{Params, PathOf};
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{AuditCursor, AuditEntry, Identity, Role, UserId};
 use crate::model::{OrgId, Timestamp};
 
@@ -20,7 +20,7 @@ use crate::model::{OrgId, Timestamp};
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new().get(
         "/orgs/{slug}/audit",
-        Auth::Session,
+        Auth::Member(Role::Admin, Login::Any),
         "What was done in an organisation, and by whom",
         list,
     )

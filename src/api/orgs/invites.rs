@@ -12,7 +12,7 @@ use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{Email, Invite, InviteError, InviteId, IssuedInvite, NewInvite, Role, SecretHash};
 use crate::outbound::{Mail, MailKind, Mailer};
@@ -20,9 +20,19 @@ use crate::outbound::{Mail, MailKind, Mailer};
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
-        .get("/orgs/{slug}/invites", Auth::Session, "The open invitations of an organisation", list)
-        .post("/orgs/{slug}/invites", Auth::Session, "Invite an address", create)
-        .delete("/orgs/{slug}/invites/{id}", Auth::Session, "Take an invitation back", revoke)
+        .get(
+            "/orgs/{slug}/invites",
+            Auth::Member(Role::Admin, Login::Any),
+            "The open invitations of an organisation",
+            list,
+        )
+        .post("/orgs/{slug}/invites", Auth::Member(Role::Admin, Login::Any), "Invite an address", create)
+        .delete(
+            "/orgs/{slug}/invites/{id}",
+            Auth::Member(Role::Admin, Login::Any),
+            "Take an invitation back",
+            revoke,
+        )
 }
 
 async fn list(

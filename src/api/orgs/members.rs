@@ -10,15 +10,30 @@ use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{Member, Role, UserId};
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
-        .get("/orgs/{slug}/members", Auth::Session, "Who belongs to an organisation", list)
-        .patch("/orgs/{slug}/members/{user_id}", Auth::Session, "Give a member another role", change)
-        .delete("/orgs/{slug}/members/{user_id}", Auth::Session, "Take a member out, or leave", remove)
+        .get(
+            "/orgs/{slug}/members",
+            Auth::Member(Role::Viewer, Login::Any),
+            "Who belongs to an organisation",
+            list,
+        )
+        .patch(
+            "/orgs/{slug}/members/{user_id}",
+            Auth::Member(Role::Admin, Login::Any),
+            "Give a member another role",
+            change,
+        )
+        .delete(
+            "/orgs/{slug}/members/{user_id}",
+            Auth::OneselfOr(Role::Admin),
+            "Take a member out, or leave",
+            remove,
+        )
 }
 
 /// Reads a role, in the field that held it.

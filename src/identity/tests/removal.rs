@@ -213,7 +213,7 @@ fn a_page_of_events_ends_where_the_next_begins() {
 #[test]
 fn an_entry_carries_the_origin_of_its_request() {
     let house = House::furnished();
-    let (org, owner, now) = (house.acme().id, house.owner().id, house.now);
+    let (org, owner, now) = (house.acme().id, house.owner().id, house.now.plus_ms(1));
     let origin = Origin { ip: "192.0.2.7".parse().ok(), request_id: Some("req-1".into()) };
     with_origin(&origin, || {
         let change = OrgChange { name: Some("A".into()), settings: Vec::new() };
