@@ -120,32 +120,36 @@ fn line(what: &str, hidden: bool) -> anyhow::Result<String> {
         eprintln!();
     }
     let text = text.strip_suffix('\n').map_or(text.as_str(), |text| text.strip_suffix('\r').unwrap_or(text));
+    if text.contains('\u{3}') {
+        bail!("interrupted; nothing was changed");
+    }
     if text.is_empty() {
         bail!("no {what}: give it on standard input, one line");
     }
     Ok(text.to_owned())
 }
 
-/// The terminal shows nothing that is typed while this lives.
+/// The terminal shows nothing that is typed while this lives. Ctrl-C is then a letter like others, since whoever ended this
+/// process by it would be left with a terminal that shows nothing.
 struct Quiet;
 
 impl Quiet {
     fn new() -> Quiet {
-        echo("-echo");
+        terminal(&["-echo", "-isig"]);
         Quiet
     }
 }
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        echo("echo");
+        terminal(&["echo", "isig"]);
     }
 }
 
-fn echo(how: &str) {
-    let done = Process::new("stty").arg(how).stdin(Stdio::inherit()).stderr(Stdio::null()).status();
-    if !done.is_ok_and(|status| status.success()) && how == "-echo" {
-        eprintln!("promlet: this terminal shows what you type");
+fn terminal(how: &[&str]) {
+    let done = Process::new("stty").args(how).stdin(Stdio::inherit()).stderr(Stdio::null()).status();
+    if !done.is_ok_and(|status| status.success()) {
+        eprintln!("promlet: stty does not work here: what you type is shown");
     }
 }
 
