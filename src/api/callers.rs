@@ -666,7 +666,7 @@ impl Callers {
 }
 
 /// The organisation in a path, as written there. A slug needs no percent-encoding, so one that has it is nobody's.
-fn slug_of(path: &str) -> Option<&str> {
+pub(super) fn slug_of(path: &str) -> Option<&str> {
     let slug = path.strip_prefix("/api/v1/orgs/")?.split('/').next()?;
     (!slug.is_empty()).then_some(slug)
 }

@@ -9,7 +9,7 @@
 //! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
 //! | `user`, `org`, `org_settings`, `member`, `setup` | accounts, organisations and roles, the first of both |
 //! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session`, `reauth` | getting in, staying in |
-//! | `api_key`, `keyring`, `rotation`, `embed_token`, `matcher_text` | machines and embedded pages |
+//! | `api_key`, `public_key`, `keyring`, `rotation`, `embed_token`, `matcher_text` | machines and embedded pages |
 
 mod api_key;
 mod audit;
@@ -25,6 +25,7 @@ mod member;
 mod org;
 mod org_settings;
 mod password;
+mod public_key;
 mod reauth;
 mod rotation;
 mod session;

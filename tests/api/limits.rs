@@ -167,7 +167,7 @@ async fn minting_is_limited_per_key() {
 #[tokio::test]
 async fn bodies_beyond_the_memory_for_them_are_told_to_come_back() {
     let mut plan = Plan::default();
-    plan.options.ingest_bytes_max = 1_000;
+    plan.options.ingest_bytes_max = 2_000;
     let house = House::build(plan);
     let cabinet = house.log_in().await;
     let send = async |bytes: usize| {

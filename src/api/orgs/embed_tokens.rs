@@ -14,7 +14,8 @@ use crate::api::callers::{Cabinet, Minter};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
-use crate::identity::{EmbedGrant, EmbedRequest, MintRequest, Role, TokenRefusal};
+use crate::identity::{EmbedGrant, EmbedRequest, KeyId, MintRequest, Role, TokenRefusal};
+use crate::model::{OrgId, Timestamp};
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
@@ -73,8 +74,11 @@ async fn mint(
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct IntrospectBody {
     token: String,
+    /// As if a page of this origin had sent it; without one, as a server sends it.
+    origin: Option<String>,
 }
 
 async fn introspect(
@@ -83,24 +87,73 @@ async fn introspect(
     PathOf(slug): PathOf<String>,
     Json(body): Json<IntrospectBody>,
 ) -> ApiResult<Json<Value>> {
-    cabinet.enter(&slug, Role::Editor)?;
-    let request = EmbedRequest { token: &body.token, slug: &slug, origin: None };
-    let verdict = deps.identity.embed(&request, deps.clock.now());
-    let (reason, effective) = match &verdict {
-        Ok(grant) => (None, Some(effective(grant))),
-        Err(TokenRefusal::Invalid { reason }) => (Some(*reason), None),
-        Err(TokenRefusal::Expired) => (Some("exp"), None),
-        Err(TokenRefusal::NotYetValid) => (Some("nbf"), None),
-        Err(TokenRefusal::OrgMismatch) => (Some("org"), None),
-        Err(TokenRefusal::OriginNotAllowed) => (Some("origin"), None),
-    };
+    let org = cabinet.enter(&slug, Role::Editor)?.org.id;
+    let request = EmbedRequest { token: &body.token, slug: &slug, origin: body.origin.as_deref() };
+    let now = deps.clock.now();
+    let verdict = deps.identity.inspect(org, &request, now);
+    let header = part(&body.token, 0);
+    let reason = verdict.as_ref().err().map(|refusal| match refusal {
+        TokenRefusal::Expired => "exp",
+        // Its key is of this organisation, its claim names another.
+        TokenRefusal::OrgMismatch => "org",
+        refusal => refusal.reason(),
+    });
+    let kid = header.as_ref().and_then(|header| header.get("kid")?.as_str()?.parse().ok());
+    let detail = reason.map(|reason| match (reason, kid) {
+        ("key", Some(kid)) => key_detail(&deps, org, kid, now),
+        (reason, _) => detail(reason),
+    });
     Ok(Json(json!({
         "valid": verdict.is_ok(),
         "reason": reason,
-        "header": part(&body.token, 0),
+        "detail": detail,
+        "header": header,
         "claims": part(&body.token, 1),
-        "effective": effective,
+        "effective": verdict.as_ref().ok().map(effective),
     })))
+}
+
+/// What is wrong with the key that a token names.
+fn key_detail(deps: &OrgDeps, org: OrgId, kid: KeyId, now: Timestamp) -> &'static str {
+    let Some(key) = deps.identity.key(org, kid) else {
+        return "the header's kid names no API key of this organisation";
+    };
+    if key.disabled {
+        "the API key is disabled"
+    } else if key.is_refused(now) {
+        "the API key has expired"
+    } else if !key.scopes.embed {
+        "the API key has not the scope embed"
+    } else {
+        "the API key's secret cannot be opened: the server has another master key, or the key is damaged"
+    }
+}
+
+/// A sentence for each word of [`TokenRefusal`].
+fn detail(reason: &str) -> &'static str {
+    match reason {
+        "size" => "a token has at most 4,096 bytes",
+        "form" => "this is not a JWT: three base64url parts between dots, the first of them a JSON object",
+        "header" => "the header may not have crit, jku, jwk, x5u, x5c, b64, zip or enc",
+        "kid" => "the header needs a kid: the id of the API key that signs, ak_ and 16 characters",
+        "key" => "the header's kid names no API key of this organisation",
+        "alg" => "the header's alg is not the one that the API key was made with",
+        "signature" => "signed with another secret or private key than the API key's",
+        "claims" => {
+            "a claim is missing or not of its type: org and aud are texts, iat and exp numbers of seconds, ms an object of known fields"
+        }
+        "aud" => "the claim aud must be ms-embed",
+        "iat" => "the claim iat lies in the future: the clocks of signer and server differ by more than 30 s",
+        "ttl" => "exp lies before iat, or further behind it than the key's max_token_ttl_s",
+        "revoked" => "made before the key's tokens were revoked",
+        "org" => "the claim org is not this organisation's slug",
+        "iss" => "the claim iss, where there is one, must be the API key's id",
+        "policy" => "a restriction does not fit, or stands beside ms instead of in it",
+        "exp" => "expired: a page fetches a fresh token before the end of the one it has",
+        "nbf" => "not valid yet",
+        "origin" => "pages of this origin may not use it: token and key must both allow an origin",
+        _ => "refused",
+    }
 }
 
 /// What a token says, verified or not; `null` where it cannot be read.
