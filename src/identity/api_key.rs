@@ -388,7 +388,9 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
             "embed.public_key",
             "HS256 signs with the key's secret and takes no public key",
         ),
-        (_, None) => found.require(false, "embed.public_key", "this algorithm needs a public key (SPKI PEM or JWK)"),
+        (_, None) => {
+            found.require(false, "embed.public_key", "this algorithm needs a public key (SPKI PEM or JWK)")
+        }
         (alg, Some(pem)) => {
             found.require(key.scopes.embed, "scopes", "a public key is of use only with the scope embed");
             if let Err(message) = super::public_key::check(alg, pem) {

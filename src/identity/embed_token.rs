@@ -580,9 +580,7 @@ fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
     let over = |own: Option<u64>, asked: Option<u64>| own.zip(asked).is_some_and(|(own, asked)| asked > own);
     let all_origins = key.embed.origins.iter().any(|origin| origin == "*");
     // No name has a star in it, so a glob that takes the other's star for a letter takes all that the other takes.
-    let covered = |asked: &String| {
-        own.metrics.iter().flatten().any(|own| NameGlob::new(own).matches(asked))
-    };
+    let covered = |asked: &String| own.metrics.iter().flatten().any(|own| NameGlob::new(own).matches(asked));
     let names = ms.metrics.as_ref().filter(|_| own.metrics.is_some());
     let checks = [
         (beyond(own.endpoints.as_deref(), ms.endpoints.as_deref()), "endpoints"),

@@ -416,11 +416,7 @@ impl Identity {
         let verified = verify(&entry, request, now);
         match &verified {
             Ok(_) => self.note_use(&entry.key, now),
-            Err(refusal) => {
-                let event =
-                    event(None, "token.rejected", entry.key.org, entry.key.id).detail(refusal.reason());
-                self.note_failure(event, now);
-            }
+            Err(refusal) => self.note_refused(entry.key.org, entry.key.id, refusal, now),
         }
         verified
     }

@@ -9,7 +9,7 @@
 //! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
 //! | `user`, `org`, `org_settings`, `member`, `setup` | accounts, organisations and roles, the first of both |
 //! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session`, `reauth` | getting in, staying in |
-//! | `api_key`, `public_key`, `keyring`, `rotation`, `embed_token`, `matcher_text` | machines and embedded pages |
+//! | `api_key`, `public_key`, `keyring`, `rotation`, `embed_token`, `token_notes`, `matcher_text` | machines and embedded pages |
 
 mod api_key;
 mod audit;
@@ -31,6 +31,7 @@ mod rotation;
 mod session;
 mod setup;
 mod store;
+mod token_notes;
 mod totp;
 mod user;
 
@@ -139,6 +140,7 @@ pub struct Identity {
     has_users: AtomicBool,
     mark_initialised: MarkInitialised,
     failures: Mutex<audit::Queue>,
+    token_notes: token_notes::TokenNotes,
     /// When the slow sweeps run next, milliseconds.
     next_sweep_ms: AtomicI64,
 }
@@ -177,6 +179,7 @@ impl Identity {
             has_users: AtomicBool::new(false),
             mark_initialised: foundation.mark_initialised,
             failures: Mutex::default(),
+            token_notes: token_notes::TokenNotes::default(),
             next_sweep_ms: AtomicI64::new(now.as_ms()),
         };
         let has_users = !identity.rows::<user::UserRow>(&())?.is_empty();

@@ -55,7 +55,7 @@ async fn mint(
         (None, None) => return Err(ApiError::invalid_field("api_key_id", "required", "say which key signs")),
     };
     if calling.is_none() {
-        deps.limits.charge_minting(key)?;
+        minter.charge(key)?;
     }
     let longest = deps.identity.key(org, key).map_or(TTL_S, |key| key.embed.max_token_ttl_s);
     let request = MintRequest {
@@ -64,7 +64,9 @@ async fn mint(
         sub: body.sub,
         ms: body.ms.as_ref().map(|sent| policy("ms", sent)).transpose()?,
     };
-    let minted = deps.identity.mint(org, &request, deps.clock.now())?;
+    let now = deps.clock.now();
+    let minted = deps.identity.mint(org, &request, now)?;
+    deps.identity.note_minted(org, key, minter.user(), now);
     let body = json!({
         "token": minted.token.expose(),
         "expires_at": minted.expires_at.to_rfc3339(),
