@@ -142,6 +142,32 @@ async fn no_way_leads_back_beyond_the_look_back() {
     assert!(count <= 21.0, "{count}");
 }
 
+/// A range that ends before the look-back begins is empty, whatever lies on both sides of it: that a series was there
+/// before is nothing that the token may know.
+#[tokio::test]
+async fn no_listing_tells_of_the_time_before_the_look_back() {
+    let stage = tenants().await;
+    let token = stage.embed(json!({ "max_lookback_s": 300 })).await;
+    let (start, end) = (NOW - 800, NOW - 400);
+    for path in [
+        format!("metrics?start={start}&end={end}"),
+        format!("labels/job/values?start={start}&end={end}"),
+        format!("metrics/http_total/labels?start={start}&end={end}"),
+        format!("prometheus/api/v1/series?match[]=http_total&start={start}&end={end}"),
+        format!("prometheus/api/v1/labels?start={start}&end={end}"),
+        format!("prometheus/api/v1/label/job/values?end={end}"),
+    ] {
+        assert_ne!(stage.get(&path).await.value()["data"], json!([]), "there is something: {path}");
+        let reply = stage.get_as(&token, &path).await;
+        match reply.status.as_u16() {
+            200 => assert_eq!(reply.value()["data"], json!([]), "{path}"),
+            _ => reply.is(404, "label_not_found"),
+        }
+    }
+    let old = format!("query/estimate?expr=http_total&time={end}");
+    assert_eq!(stage.get_as(&token, &old).await.value()["data"]["series"], 0);
+}
+
 #[tokio::test]
 async fn a_token_asks_only_on_its_endpoints() {
     let stage = tenants().await;
