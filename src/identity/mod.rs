@@ -61,6 +61,8 @@ pub use login::{
 };
 pub use magic_link::{IssuedLink, LinkError, LinkLogin, LinkMail, LinkOutcome, LinkProof, LinkRequest};
 pub use master::{SealError, master_key_mark};
+#[cfg(test)]
+pub(crate) use matcher_text::parse as read_label_test;
 pub use member::Member;
 pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
 pub use org_settings::{OrgChange, OrgChangeError, Setting};

@@ -183,3 +183,43 @@ fn effective(grant: &EmbedGrant) -> Value {
         "expires_at": grant.expires_at.to_rfc3339(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::identity::read_label_test;
+    use crate::promql::syntax::{Caps, parse_matcher};
+
+    /// Texts that are label tests, nearly so, or not at all.
+    fn texts() -> impl Strategy<Value = String> {
+        let name = prop::sample::select(vec!["tenant", "__name__", "_a1", "le", "or", "by", "1a", "a-b", ""]);
+        let op = prop::sample::select(vec!["=", "!=", "=~", "!~", "==", " = ", " =~ ", "~", ""]);
+        let piece = prop_oneof![
+            "[a-z0-9._|*+/@: -]{0,6}",
+            prop::sample::select(vec![
+                "\"", "'", "`", "\\", "\\\"", "\\'", "\\n", "\\t", "\\x41", "\\u0041", ",", " or ", "(", ")",
+                "ä", "{", "}", "#", "\n"
+            ])
+            .prop_map(str::to_owned),
+        ];
+        let inner = prop::collection::vec(piece, 0..5).prop_map(|pieces| pieces.concat());
+        let quotes = prop::sample::select(vec![("", ""), ("\"", "\""), ("'", "'"), ("\"", "'"), ("`", "`")]);
+        (name, op, quotes, inner)
+            .prop_map(|(name, op, (open, close), inner)| format!("{name}{op}{open}{inner}{close}"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+        /// Two readers, one meaning: a restriction is what a question of the same text would be.
+        #[test]
+        fn a_label_test_that_restricts_means_what_it_means_in_a_question(text in texts()) {
+            if let Ok(here) = read_label_test(&text) {
+                let there = parse_matcher(&text, &Caps::default());
+                let there = there.map_err(|error| TestCaseError::fail(format!("{text:?}: {error}")))?;
+                prop_assert_eq!((here.name(), here.op(), here.value()), (there.name(), there.op(), there.value()), "{}", text);
+            }
+        }
+    }
+}
