@@ -16,6 +16,7 @@ mod memory;
 mod plan;
 pub mod syntax;
 mod value;
+mod windows;
 
 pub use annotations::Annotations;
 pub use budget::{Budget, Limits, Progress, QueryStats};
@@ -25,6 +26,7 @@ pub use functions::{FUNCTIONS, Function, function};
 pub use histogram::{FloatHistogram, ShownBucket};
 pub use memory::{Lease, MemoryPool, MemoryUse, NoRoom};
 pub use value::{HistogramPoint, MatrixSeries, Value, VectorSample};
+pub use windows::{Window, windows};
 
 use crate::model::Steps;
 use crate::tsdb::Snapshot;

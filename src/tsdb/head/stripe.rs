@@ -48,8 +48,10 @@ impl Span {
         Span { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
+    /// Whether it shares a moment with `range`; an empty one, which ends before it begins, has none.
     pub(in crate::tsdb) const fn overlaps(self, range: TimeRange) -> bool {
-        self.first <= range.end.as_ms() && range.start.as_ms() <= self.last
+        let (start, end) = (range.start.as_ms(), range.end.as_ms());
+        start <= end && self.first <= end && start <= self.last
     }
 }
 
