@@ -102,6 +102,19 @@ pub(crate) fn sent(is_hostile: bool) -> impl Strategy<Value = Sent> {
     })
 }
 
+/// The same for more series than one thread takes at a time.
+pub(crate) fn many() -> impl Strategy<Value = Sent> {
+    let short = prop::collection::vec(hostile(), 0..12);
+    (times(), prop::collection::vec(short, 40..130)).prop_map(|(times, series)| {
+        let told = |(number, values): (usize, Vec<f64>)| {
+            let (id, group) = (number.to_string(), (number % 3).to_string());
+            let labels = Labels::from_pairs([("__name__", "m_total"), ("id", &*id), ("group", &*group)]);
+            (labels, times.iter().copied().zip(values).collect())
+        };
+        series.into_iter().enumerate().map(told).collect()
+    })
+}
+
 /// The map that the oracle looks at.
 pub(crate) fn world(sent: &Sent) -> World {
     let mut world = World::new();

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use promlet::model::{Labels, Steps, Timestamp};
 use promlet::promql::syntax::tree::Expr;
 use promlet::promql::syntax::{Caps, Features, parse};
-use promlet::promql::{Budget, Options, Query, Value, run};
+use promlet::promql::{Answer, Budget, Crew, Options, Query, Value, run};
 use promlet::tsdb::{Snapshot, Tsdb};
 use proptest::prelude::*;
 
-use super::data::{Sent, World, fill, sent, world};
+use super::data::{Sent, World, fill, many, sent, world};
 use super::expressions::{deep, flat};
-use super::oracle::{Answer, LOOKBACK_MS, Oracle, Refused};
+use super::oracle::{Answer as ByTheBook, LOOKBACK_MS, Oracle, Refused};
 
 /// Which NaN an operation makes is nobody's business; whether it is one, and whether a zero is below zero, is.
 fn bits(value: f64) -> u64 {
@@ -24,7 +24,19 @@ type Points = BTreeMap<(Labels, i64), u64>;
 fn evaluated(text: &str, expr: &Expr, steps: Steps, snapshot: &Snapshot) -> Result<Points, String> {
     let query = Query { expr: expr.clone(), text: text.to_owned(), steps, instant: false };
     let options = Options { lookback_ms: LOOKBACK_MS, ..Options::default() };
-    let answer = run(&query, snapshot, &options, &Budget::default()).map_err(|e| e.to_string())?;
+    let alone = run(&query, snapshot, &options, &Budget::default()).map_err(|e| e.to_string());
+    for cores in [2, 3] {
+        let crew = Crew::eager(cores);
+        let _hand = crew.enter();
+        let budget = Budget { crew: Some(&crew), ..Budget::default() };
+        let together = run(&query, snapshot, &options, &budget).map_err(|e| e.to_string());
+        let told = |answer: &Result<Answer, String>| match answer {
+            Ok(answer) => format!("{:?} {:?} {:?}", answer.value, answer.annotations, answer.stats),
+            Err(error) => error.clone(),
+        };
+        assert_eq!(told(&alone), told(&together), "{text}, by {cores} threads");
+    }
+    let answer = alone?;
     let Value::Matrix(matrix) = answer.value else { panic!("a range query answers a matrix") };
     let mut points = Points::new();
     for series in matrix {
@@ -42,8 +54,8 @@ fn by_the_book(expr: &Expr, steps: Steps, world: &World) -> Result<Points, Refus
     let mut points = Points::new();
     for at in times {
         let vector = match oracle.at(expr, at)? {
-            Answer::Scalar(value) => vec![(Labels::default(), value)],
-            Answer::Vector(vector) => vector,
+            ByTheBook::Scalar(value) => vec![(Labels::default(), value)],
+            ByTheBook::Vector(vector) => vector,
         };
         for (labels, value) in vector {
             points.insert((labels, at), bits(value));
@@ -91,7 +103,7 @@ fn difference(found: &Points, expected: &Points) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn hostile_values_go_through_windows_and_groups_to_the_bit(
@@ -105,6 +117,20 @@ proptest! {
 
     #[test]
     fn operators_answer_what_each_step_alone_answers(sent in sent(false), steps in steps(), text in deep()) {
+        let store = Tsdb::scaffold();
+        check(&text, steps, &sent, &fill(&store, &sent))?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn many_series_are_shared_out_and_none_is_lost(
+        sent in many(),
+        steps in steps(),
+        text in flat(),
+    ) {
         let store = Tsdb::scaffold();
         check(&text, steps, &sent, &fill(&store, &sent))?;
     }
