@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use super::error::ApiError;
 use crate::identity::{Origin, with_origin};
 use crate::model::OrgId;
+use crate::promql::Crew;
 
 tokio::task_local! {
     /// Where the request of this task comes from, for the log of events.
@@ -106,6 +107,7 @@ pub struct Lanes {
     answer: Arc<Pool>,
     password: Arc<Pool>,
     account: Arc<Pool>,
+    crew: Arc<Crew>,
 }
 
 impl Lanes {
@@ -120,7 +122,14 @@ impl Lanes {
             answer: Arc::new(Pool::start("answer", options.answer)?),
             password: Arc::new(Pool::start("password", options.password)?),
             account: Arc::new(Pool::start("account", options.account)?),
+            // Two threads of the query lane for each core.
+            crew: Arc::new(Crew::new((options.query.threads / 2).max(1))),
         })
+    }
+
+    /// Those who help with questions that have cores for themselves.
+    pub fn crew(&self) -> &Crew {
+        &self.crew
     }
 
     /// Runs `work` on a thread of `lane` and waits for its result. Dropping the future while the work still waits
