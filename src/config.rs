@@ -4,11 +4,16 @@
 //! variable counts as unset. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
 //! do not show in a process list.
 
+mod commands;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use commands::{AccountAsk, AccountCommand};
+use commands::{KeyCommand, OrgCommand, TokenCommand, Told, UserCommand};
 
 use crate::model::Switches;
 use crate::model::parse_duration;
@@ -20,6 +25,21 @@ pub enum Invocation {
     Serve(Settings),
     /// `promlet demo`.
     Demo(Settings),
+    /// `promlet user`, `org`, `key`, `token`, `login-link`: of the server that runs on the folder, or of the folder itself,
+    /// which is then opened with these settings.
+    Accounts {
+        /// As the server would have them.
+        settings: Settings,
+        /// What to do.
+        command: AccountCommand,
+    },
+    /// `promlet doctor`: what is wrong with an installation that has these settings.
+    Doctor {
+        /// As the server would have them.
+        settings: Settings,
+        /// For programs.
+        json: bool,
+    },
     /// `promlet seal`, for the server on this folder or, where none runs, the folder itself.
     Seal {
         /// The data folder.
@@ -76,6 +96,8 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// Origins of the cabinet's front end under development; they get CORS with credentials.
     pub trusted_origins: Vec<String>,
+    /// Our own TLS.
+    pub tls: Option<TlsFiles>,
     /// Addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<String>,
     /// Who may make organisations.
@@ -132,6 +154,22 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// Things said on the command line or in the environment that deserve a warning.
     pub warnings: Vec<String>,
+}
+
+impl Settings {
+    /// What the listener speaks: `http` or `https`.
+    pub const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+/// A certificate chain and its key, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The chain.
+    pub cert: PathBuf,
+    /// The key.
+    pub key: PathBuf,
 }
 
 /// A text that never shows itself.
@@ -271,6 +309,33 @@ enum Command {
     Serve(Box<Flags>),
     /// Serve with an organisation `demo`, generated history and live metrics of this machine
     Demo(Box<Flags>),
+    /// Accounts: of a running server, or of a stopped folder
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Print a link that signs an account in, once: no mail needed
+    LoginLink {
+        /// Its address
+        email: String,
+        #[command(flatten)]
+        told: Told,
+    },
+    /// Organisations and who belongs to them
+    #[command(subcommand)]
+    Org(OrgCommand),
+    /// API keys
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Embed tokens
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Say what is wrong with this installation; exit code 0 nothing, 1 something to look at, 2 something that does not work
+    Doctor {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        flags: Box<Flags>,
+    },
     /// Write what is in memory to segments now, and trim the log
     Seal(Place),
     /// Make a backup of a running server's folder, or of a stopped one
@@ -337,6 +402,12 @@ struct Flags {
     /// Origins of a front end under development
     #[arg(long, env = "PROMLET_TRUSTED_ORIGINS", value_name = "ORIGIN,..", value_delimiter = ',')]
     trusted_origins: Vec<String>,
+    /// Speak TLS with this certificate chain (PEM); SIGHUP reads it again
+    #[arg(long, env = "PROMLET_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, env = "PROMLET_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Proxies whose X-Forwarded-For is believed, as addresses or networks
     #[arg(long, env = "PROMLET_TRUSTED_PROXIES", value_name = "CIDR,..", value_delimiter = ',')]
     trusted_proxies: Vec<String>,
@@ -531,6 +602,14 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         None => Ok(Invocation::Serve(settings(line.flags, "data/store")?)),
         Some(Command::Serve(flags)) => Ok(Invocation::Serve(settings(*flags, "data/store")?)),
         Some(Command::Demo(flags)) => Ok(Invocation::Demo(settings(*flags, "data/demo-store")?)),
+        Some(Command::User(command)) => accounts(command.read()),
+        Some(Command::LoginLink { email, told }) => accounts((told, AccountAsk::LoginLink { email })),
+        Some(Command::Org(command)) => accounts(command.read()),
+        Some(Command::Key(command)) => accounts(command.read()),
+        Some(Command::Token(command)) => accounts(command.read()),
+        Some(Command::Doctor { json, flags }) => {
+            Ok(Invocation::Doctor { settings: settings(*flags, "data/store")?, json })
+        }
         Some(Command::Seal(place)) => Ok(Invocation::Seal { dir: place.data_dir }),
         Some(Command::Backup { out, with_key, place }) => {
             Ok(Invocation::Backup { dir: place.data_dir, out, with_key })
@@ -541,6 +620,21 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         }
         Some(Command::Repair { dir, to }) => Ok(Invocation::Repair { dir, to, scratch: scratch() }),
     }
+}
+
+/// A command about accounts takes the server's settings from the environment: on a stopped folder it is the server.
+fn accounts((told, ask): (Told, AccountAsk)) -> Result<Invocation, ConfigError> {
+    let line = CommandLine::try_parse_from(["promlet"])?;
+    let settings = Settings { data_dir: told.data_dir, ..settings(line.flags, "data/store")? };
+    Ok(Invocation::Accounts { settings, command: AccountCommand { ask, json: told.json } })
+}
+
+/// A password for a command: from PROMLET_PASSWORD, or from the file that PROMLET_PASSWORD_FILE names.
+///
+/// # Errors
+/// [`ConfigError::Settings`] where both are set, or the file cannot be read.
+pub fn password() -> Result<Option<Secret>, ConfigError> {
+    secret("PROMLET_PASSWORD")
 }
 
 /// A folder of this process below the system's place for such, not made yet.
@@ -564,7 +658,14 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
     if let Some(url) = &public_url {
         check_public_url(url, &mail)?;
     }
+    let tls = flags.tls_cert.zip(flags.tls_key).map(|(cert, key)| TlsFiles { cert, key });
+    if tls.is_some() && public_url.as_deref().is_some_and(|url| url.starts_with("http://")) {
+        return Err(ConfigError::Settings(
+            "PROMLET_TLS_CERT is set, but the public URL begins with http://: links would not work".into(),
+        ));
+    }
     if !flags.listen.ip().is_loopback()
+        && tls.is_none()
         && !public_url.as_deref().is_some_and(|url| url.starts_with("https://"))
     {
         warnings.push(format!(
@@ -588,6 +689,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         public_url,
         allowed_hosts: tidy_list(flags.allowed_hosts),
         trusted_origins: tidy_list(flags.trusted_origins),
+        tls,
         trusted_proxies: tidy_list(flags.trusted_proxies),
         org_create: flags.org_create,
         signup: flags.signup,
@@ -824,6 +926,8 @@ mod tests {
             (&["--public-url", "ftp://x"], "http://"),
             (&["--public-url", "https://metrics.example.com"], "PROMLET_SMTP_URL"),
             (&["--magic-link-ttl", "59"], "60"),
+            (&["--tls-cert", "a.pem"], "--tls-key"),
+            (&["--tls-cert", "a", "--tls-key", "b", "--public-url", "http://a"], "begins with http://"),
             (&["--magic-link-ttl", "3601"], "3600"),
             (&["--argon2", "8,17,1"], "passes 1 to 16"),
             (&["--signup", "maybe"], "invalid value"),

@@ -6,6 +6,7 @@ use crate::model::{OrgId, Timestamp};
 
 use super::audit::{self, Event};
 use super::link::{LINK_TTL, LinkKind, LinkRow, remove_link, remove_outstanding, store_link};
+use super::member::has_other_owner;
 use super::org::{MemberRow, MembershipRow, NAME_BYTES_MAX, OrgRow};
 use super::store::read;
 use super::totp::TotpRow;
@@ -70,17 +71,8 @@ fn solely_owned(txn: &Txn<'_>, user: UserId) -> Result<Option<OrgId>, StoreError
         if membership.role != Role::Owner {
             continue;
         }
-        let mut others = false;
-        for ((_, other), MemberRow) in txn.scan::<MemberRow>(&org)? {
-            let owns = other != user
-                && read::<MembershipRow>(txn, &(other, org))?.is_some_and(|row| row.role == Role::Owner)
-                && active(txn, other)?.is_some();
-            if owns {
-                others = true;
-                break;
-            }
-        }
-        if !others {
+        // One that is being removed needs no owner.
+        if read::<OrgRow>(txn, &org)?.is_some() && !has_other_owner(txn, org, user)? {
             return Ok(Some(org));
         }
     }

@@ -101,6 +101,8 @@ ids! {
     KeyId "ak_";
     /// An audit entry.
     EventId "evt_";
+    /// An invitation, as administrators see it; says nothing about its link.
+    InviteId "inv_";
 }
 
 /// SHA-256 of a secret's whole text: what is stored, and how it is found again.
@@ -184,6 +186,8 @@ pub enum SecretKind {
     Reset,
     /// `eml_`: a link that proves a new address.
     Email,
+    /// `ivt_`: an invitation.
+    Invite,
 }
 
 impl SecretKind {
@@ -196,6 +200,7 @@ impl SecretKind {
             SecretKind::Setup => "sgn_",
             SecretKind::Reset => "rst_",
             SecretKind::Email => "eml_",
+            SecretKind::Invite => "ivt_",
         }
     }
 

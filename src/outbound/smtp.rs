@@ -57,6 +57,14 @@ impl SmtpMailer {
         Ok(SmtpMailer { transport: builder.build(), from: from.parse().map_err(SmtpError::Address)? })
     }
 
+    /// Connects, and signs in where the URL says how; sends nothing. Blocks.
+    ///
+    /// # Errors
+    /// [`SmtpError::Refused`].
+    pub fn check(&self) -> Result<(), SmtpError> {
+        self.transport.test_connection().map(drop).map_err(SmtpError::Refused)
+    }
+
     pub(super) fn send(&self, mail: &Mail) -> Result<(), SmtpError> {
         let message = self.message(mail)?;
         self.transport.send(&message).map(|_| ()).map_err(SmtpError::Refused)

@@ -1,5 +1,8 @@
 //! A whole server in one process and one temporary folder, with a clock that tests move.
 
+#[path = "contract.rs"]
+mod contract;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +11,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::{HeaderMap, Request, StatusCode, header};
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use http_body_util::BodyExt as _;
 use promlet::api::callers::{Endpoint, Machine, MountReader, Reader};
 use promlet::api::error::ApiResult;
@@ -27,7 +31,10 @@ use promlet::model::{OrgSlug, Timestamp};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
 use promlet::tsdb::Tsdb;
 use serde_json::{Value, json};
+use sha2::Sha256;
 use tower::ServiceExt as _;
+
+use contract::Contract;
 
 pub(crate) const EMAIL: &str = "ada@example.com";
 pub(crate) const PASSWORD: &str = "correct horse battery";
@@ -35,6 +42,7 @@ pub(crate) const PASSWORD: &str = "correct horse battery";
 pub(crate) struct House {
     pub(crate) router: Router,
     pub(crate) rows: Vec<RouteDoc>,
+    contract: Contract,
     pub(crate) identity: Arc<Identity>,
     pub(crate) clock: Clock,
     pub(crate) outbox: Outbox,
@@ -145,6 +153,7 @@ impl House {
         let router = api::router(table, &rooms, &deps, &plan.options).expect("options fit");
         let house = House {
             router,
+            contract: Contract::of(&rows),
             rows,
             identity: rooms.identity,
             clock,
@@ -178,14 +187,17 @@ impl House {
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
+        let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
         let response = self.router.clone().oneshot(request).await.expect("infallible");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
-        Reply {
+        let reply = Reply {
             status: parts.status,
             headers: parts.headers,
             body: String::from_utf8_lossy(&bytes).into_owned(),
-        }
+        };
+        self.contract.hold(&method, &path, &reply);
+        reply
     }
 
     pub(crate) async fn get(&self, path: &str, who: &Who) -> Reply {
@@ -276,6 +288,15 @@ pub(crate) fn ask_from(peer: &str, method: &str, path: &str, who: &Who) -> axum:
             request.header(header::AUTHORIZATION, format!("Basic {encoded}"))
         }
     }
+}
+
+/// A JWT as a customer's own backend signs it, without asking us.
+pub(crate) fn signed(kid: &str, secret: &str, claims: &Value) -> String {
+    let part = |value: &Value| data_encoding::BASE64URL_NOPAD.encode(value.to_string().as_bytes());
+    let message = format!("{}.{}", part(&json!({ "alg": "HS256", "typ": "JWT", "kid": kid })), part(claims));
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("any length");
+    mac.update(message.as_bytes());
+    format!("{message}.{}", data_encoding::BASE64URL_NOPAD.encode(&mac.finalize().into_bytes()))
 }
 
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Signing in and out (API.md C1 and C2): the same routes below `/api/v1/auth` and `/auth`.
 
 mod account;
+mod invites;
 mod login;
 mod magic_link;
 mod mailed;
@@ -124,6 +125,8 @@ pub fn routes() -> Routes<AuthDeps> {
             signup::signup,
         )
         .post("/signup/complete", Auth::Public, "Make an account with a mailed link", signup::complete)
+        .post("/invites/lookup", Auth::Public, "What an invitation is for", invites::lookup)
+        .post("/invites/accept", Auth::Public, "Accept an invitation", invites::accept)
         .post("/logout", Auth::Public, "End the session", sessions::logout)
         .get(
             "/me",

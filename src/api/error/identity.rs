@@ -3,9 +3,10 @@
 use super::{ApiError, Code};
 use crate::api::callers::org_not_found;
 use crate::identity::{
-    AccountChangeError, AddressChangeError, CodeError, FieldError, KeyError, LinkError, LoginError,
-    MintError, OrgChangeError, OrgError, PasswordChangeError, PasswordResetError, ReauthError, SetUpError,
-    SignupError, StoreError, TokenRefusal, TwoFactorError, WeakPassword,
+    AcceptError, AccountChangeError, AddressChangeError, AdministrationError, CodeError, FieldError,
+    InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OrgChangeError, OrgError,
+    OrgRemovalError, PasswordChangeError, PasswordResetError, ReauthError, SetUpError, SignupError,
+    StoreError, TokenRefusal, TwoFactorError, WeakPassword,
 };
 use crate::model::SlugError;
 
@@ -224,6 +225,77 @@ impl From<OrgChangeError> for ApiError {
             OrgChangeError::AboveDefault(setting) => ApiError::new(Code::Forbidden, detail.clone())
                 .with_field(format!("settings.{}", setting.as_str()), "above_default", detail),
             OrgChangeError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<OrgRemovalError> for ApiError {
+    fn from(error: OrgRemovalError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            OrgRemovalError::UnknownOrg => org_not_found(),
+            OrgRemovalError::Forbidden => ApiError::new(Code::Forbidden, detail),
+            OrgRemovalError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<MemberError> for ApiError {
+    fn from(error: MemberError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            MemberError::UnknownOrg => org_not_found(),
+            MemberError::UnknownMember => ApiError::new(Code::NotFound, detail),
+            MemberError::Forbidden(_) => ApiError::new(Code::Forbidden, detail),
+            MemberError::LastOwner => ApiError::new(Code::LastOwner, detail),
+            MemberError::AlreadyMember => ApiError::new(Code::AlreadyMember, detail),
+            MemberError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<InviteError> for ApiError {
+    fn from(error: InviteError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            InviteError::UnknownOrg => org_not_found(),
+            InviteError::Forbidden(_) => ApiError::new(Code::Forbidden, detail),
+            InviteError::AlreadyMember(_) => ApiError::new(Code::AlreadyMember, detail),
+            InviteError::TooMany => ApiError::new(Code::ValidationFailed, detail),
+            InviteError::NotFound => ApiError::new(Code::NotFound, detail),
+            InviteError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<AcceptError> for ApiError {
+    fn from(error: AcceptError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            AcceptError::Invalid => ApiError::new(Code::LinkInvalid, detail),
+            AcceptError::LogInFirst => ApiError::new(Code::LinkRequired, detail),
+            AcceptError::Password(_) => {
+                ApiError::new(Code::WeakPassword, detail.clone()).with_field("password", "weak", detail)
+            }
+            AcceptError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            AcceptError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<AdministrationError> for ApiError {
+    fn from(error: AdministrationError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            AdministrationError::Forbidden => ApiError::new(Code::Forbidden, detail),
+            AdministrationError::UnknownUser => ApiError::new(Code::NotFound, detail),
+            AdministrationError::LastAdmin => ApiError::new(Code::Conflict, detail),
+            AdministrationError::EmailTaken(_) => ApiError::new(Code::EmailTaken, detail),
+            AdministrationError::Password(_) => {
+                ApiError::new(Code::WeakPassword, detail.clone()).with_field("password", "weak", detail)
+            }
+            AdministrationError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            AdministrationError::Store(error) => error.into(),
         }
     }
 }

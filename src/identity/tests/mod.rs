@@ -8,6 +8,7 @@ mod login_model;
 mod logins;
 mod new_passwords;
 mod orgs;
+mod removal;
 mod sessions;
 mod signups;
 mod stored;
