@@ -142,8 +142,7 @@ impl Identity {
             }
         }
         // Rows of sessions whose account is gone are dead at the next start, too.
-        let (_, ended) = self.kill_in_memory(user, None);
-        self.settle_epoch(user, u32::MAX, None, ended);
+        self.settle_epoch(user, u32::MAX, None, Vec::new());
         Ok(())
     }
 
