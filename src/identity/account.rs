@@ -6,7 +6,6 @@ use crate::model::{OrgId, Timestamp};
 
 use super::audit::{self, Event};
 use super::link::{LINK_TTL, LinkKind, LinkRow, remove_link, remove_outstanding, store_link};
-use super::member::has_other_owner;
 use super::member::{has_other_owner, leave};
 use super::org::{MembershipRow, NAME_BYTES_MAX, OrgRow};
 use super::store::read;
