@@ -411,7 +411,7 @@ const SERVER: &[Operation] = &[
     at("PATCH /admin/users/{user_id}")
         .takes("{| disabled?: boolean | null, is_admin?: boolean | null |}")
         .answers(&[(200, "UserSummary", "As it is now; a disabled account's sessions are over")])
-        .refuses(&[Code::NotFound, Code::Conflict]),
+        .refuses(&[Code::NotFound, Code::Conflict, Code::ReauthRequired]),
     at("GET /admin/orgs").answers(&[(200, "{ data: OrgSummary[] }", "All")]),
     at("PATCH /admin/orgs/{slug}")
         .takes("{| settings: OrgSettings |}")
