@@ -254,8 +254,8 @@ impl View {
                 "",
                 &[
                     ("Valid", "valid"),
-                    ("Why not", "reason"),
-                    ("Expires", "expires_at"),
+                    ("Why not", "detail"),
+                    ("Expires", "effective.expires_at"),
                     ("Header", "header"),
                     ("Claims", "claims"),
                 ],

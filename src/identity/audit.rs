@@ -176,6 +176,12 @@ impl Event {
         actor.map_or_else(|| Event::by_nobody(action), |actor| Event::by(actor, action))
     }
 
+    /// By an API key, where no account did it.
+    pub(super) fn by_key(mut self, key: KeyId) -> Event {
+        self.row.key = Some(key);
+        self
+    }
+
     #[cfg(test)]
     pub(super) fn into_row(self) -> AuditRow {
         self.row
