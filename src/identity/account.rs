@@ -71,8 +71,7 @@ fn solely_owned(txn: &Txn<'_>, user: UserId) -> Result<Option<OrgId>, StoreError
         if membership.role != Role::Owner {
             continue;
         }
-        // One that is being removed needs no owner.
-        if read::<OrgRow>(txn, &org)?.is_some() && !has_other_owner(txn, org, user)? {
+        if !has_other_owner(txn, org, user)? {
             return Ok(Some(org));
         }
     }
