@@ -4,6 +4,8 @@
 
 #[path = "binary/harness.rs"]
 mod harness;
+#[path = "peers/https.rs"]
+mod https;
 
 #[path = "binary/beside.rs"]
 mod beside;
@@ -15,7 +17,11 @@ mod first_run;
 mod hostile;
 #[path = "binary/kill_loop.rs"]
 mod kill_loop;
+#[path = "binary/secrets.rs"]
+mod secrets;
 #[path = "binary/starting.rs"]
 mod starting;
+#[path = "binary/tls.rs"]
+mod tls;
 #[path = "binary/upkeep.rs"]
 mod upkeep;

@@ -6,14 +6,14 @@
 //! [`Minter`] an API key that may mint or a session of an editor, [`Visitor`] anyone. None of them names an organisation
 //! yet: `enter` does, and is the only way to an [`Access`].
 
+use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
 
@@ -34,7 +34,7 @@ use crate::identity::{
 use crate::model::{Access, OrgId, Timestamp};
 
 /// What the credential layer works with.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Callers {
     /// Sessions, keys, tokens, memberships.
     pub identity: Arc<Identity>,
@@ -53,7 +53,7 @@ pub struct Callers {
 /// What the credential layer found; left with the request.
 #[derive(Debug)]
 struct Identified {
-    callers: Callers,
+    callers: Arc<Callers>,
     who: ApiResult<Who>,
     /// A JWT was sent, good or bad: on cabinet endpoints it is no session whatever it is.
     sent_jwt: bool,
@@ -542,17 +542,25 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
 
 // -- the credential layer -------------------------------------------------------------------------------------------
 
-/// Finds out who is calling, charges them, and renews the session that they used.
-pub(super) async fn credential(State(callers): State<Callers>, request: Request, next: Next) -> Response {
+/// Finds out who is calling, charges them, goes on with `next`, and renews the session that they used.
+pub(super) async fn credential<N, F>(callers: &Arc<Callers>, request: Request, next: N) -> Response
+where
+    N: FnOnce(Request) -> F,
+    F: Future<Output = Response>,
+{
     if !is_api(request.uri().path()) {
-        return next.run(request).await;
+        return next(request).await;
     }
     let (parts, body) = request.into_parts();
     let origin = callers.origin(&parts);
     lanes::ORIGIN.scope(origin, identified_and_charged(callers, parts, body, next)).await
 }
 
-async fn identified_and_charged(callers: Callers, parts: Parts, body: Body, next: Next) -> Response {
+async fn identified_and_charged<N, F>(callers: &Arc<Callers>, parts: Parts, body: Body, next: N) -> Response
+where
+    N: FnOnce(Request) -> F,
+    F: Future<Output = Response>,
+{
     let now = callers.clock.now();
     let at = Arc::new(callers.identify(&parts, now).await);
     let mut request = Request::from_parts(parts, body);
@@ -562,7 +570,7 @@ async fn identified_and_charged(callers: Callers, parts: Parts, body: Body, next
         Err(refused) if !logout => refused.into_response(),
         _ => {
             request.extensions_mut().insert(Arc::clone(&at));
-            next.run(request).await
+            next(request).await
         }
     };
     at.leave_marks(&mut response);
@@ -619,7 +627,7 @@ impl Callers {
         Origin { ip: Some(ip), request_id: id.map(|id| id.as_str().into()) }
     }
 
-    async fn identify(&self, parts: &Parts, now: Timestamp) -> Identified {
+    async fn identify(self: &Arc<Callers>, parts: &Parts, now: Timestamp) -> Identified {
         let peer = host::peer(parts);
         let user_agent =
             parts.headers.get(header::USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
@@ -643,7 +651,15 @@ impl Callers {
         };
         let local = host::is_local(peer, &parts.headers);
         let coding = Coding::of(&parts.headers);
-        Identified { callers: self.clone(), who, sent_jwt, client, local, coding, charge: OnceLock::new() }
+        Identified {
+            callers: Arc::clone(self),
+            who,
+            sent_jwt,
+            client,
+            local,
+            coding,
+            charge: OnceLock::new(),
+        }
     }
 
     fn key(&self, secret: &str, id: Option<&str>, now: Timestamp) -> ApiResult<Who> {

@@ -188,7 +188,7 @@ pub struct Deps {
     auth: AuthDeps,
     orgs: OrgDeps,
     read: ReadDeps,
-    write: WriteDeps,
+    write: Arc<WriteDeps>,
     admin: AdminDeps,
     limits: Arc<Limits>,
     metrics_token: Option<Arc<str>>,
@@ -237,13 +237,13 @@ impl Deps {
             memory: MemoryPool::new(options.read.memory_bytes_max),
             cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
         };
-        let write = WriteDeps {
+        let write = Arc::new(WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             limits: options.write,
             rejects,
-        };
+        });
         let admin = AdminDeps {
             identity: Arc::clone(&rooms.identity),
             tsdb: Arc::clone(&rooms.tsdb),
@@ -331,7 +331,7 @@ pub fn router(
             ApiError::new(Code::MethodNotAllowed, "this path does not take this method")
         })
         .fallback(move |request: Request| fallback(pages.clone(), request));
-    Ok(layers::wrap(routes, gate, csrf, callers))
+    Ok(layers::around(routes, gate, Some(layers::Entry { csrf, callers: Arc::new(callers) })))
 }
 
 /// Whether the edge can work with these.

@@ -7,6 +7,7 @@ mod callers;
 mod edge;
 mod errors;
 mod limits;
+mod malformed;
 mod matrix;
 mod members;
 mod openapi;

@@ -41,11 +41,11 @@ pub struct WriteDeps {
 }
 
 /// A route for each path of each protocol.
-pub fn routes() -> Routes<WriteDeps> {
+pub fn routes() -> Routes<Arc<WriteDeps>> {
     let rows = PROTOCOLS.iter().flat_map(|protocol| protocol.paths.iter().map(move |path| (protocol, *path)));
     rows.fold(Routes::new(), |routes, (protocol, path)| {
         let handler =
-            move |State(deps): State<WriteDeps>,
+            move |State(deps): State<Arc<WriteDeps>>,
                   machine: Machine,
                   PathOf(slug): PathOf<String>,
                   request: Request| { write(deps, protocol, machine, slug, request) };
@@ -54,7 +54,7 @@ pub fn routes() -> Routes<WriteDeps> {
 }
 
 async fn write(
-    deps: WriteDeps,
+    deps: Arc<WriteDeps>,
     protocol: &'static Protocol,
     machine: Machine,
     slug: String,
@@ -103,7 +103,7 @@ fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
 
 /// One request, from the ingest lane's thread to whichever writes the log, and back.
 struct Storing {
-    deps: WriteDeps,
+    deps: Arc<WriteDeps>,
     protocol: &'static Protocol,
     writing: Writing,
 }
