@@ -7,6 +7,8 @@ mod harness;
 #[path = "peers/https.rs"]
 mod https;
 
+#[path = "binary/admin_cli.rs"]
+mod admin_cli;
 #[path = "binary/beside.rs"]
 mod beside;
 #[path = "binary/demo.rs"]
@@ -17,6 +19,8 @@ mod first_run;
 mod hostile;
 #[path = "binary/kill_loop.rs"]
 mod kill_loop;
+#[path = "binary/logins.rs"]
+mod logins;
 #[path = "binary/secrets.rs"]
 mod secrets;
 #[path = "binary/starting.rs"]

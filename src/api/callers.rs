@@ -98,7 +98,11 @@ pub struct Cabinet {
 
 /// Anyone, with what is known about them.
 #[derive(Clone, Debug)]
-pub struct Visitor(Arc<Identified>, Option<String>);
+pub struct Visitor {
+    at: Arc<Identified>,
+    link: Option<String>,
+    device: Option<String>,
+}
 
 /// A reader inside an organisation.
 #[derive(Clone, Debug)]
@@ -351,17 +355,17 @@ impl Cabinet {
 impl Visitor {
     /// Address and browser.
     pub fn client(&self) -> &Client {
-        &self.0.client
+        &self.at.client
     }
 
     /// Whether they sit at this machine: a loopback peer, and no trace of a proxy.
     pub fn is_local(&self) -> bool {
-        self.0.local
+        self.at.local
     }
 
     /// The live session of this request, if any, and its cookie's value.
     pub fn session(&self) -> Option<(&Arc<Session>, &str)> {
-        match &self.0.who {
+        match &self.at.who {
             Ok(Who::Session { session, cookie }) => Some((session, cookie)),
             _ => None,
         }
@@ -369,7 +373,12 @@ impl Visitor {
 
     /// The value of the cookie `ms_ml`.
     pub fn magic_link_cookie(&self) -> Option<&str> {
-        self.1.as_deref()
+        self.link.as_deref()
+    }
+
+    /// The value of the cookie `ms_device`.
+    pub fn device_cookie(&self) -> Option<&str> {
+        self.device.as_deref()
     }
 }
 
@@ -532,11 +541,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Visitor> {
-        let link =
-            cookies::values(&parts.headers, cookies::MAGIC_LINK, 1).first().map(|&value| value.to_owned());
+        let cookie = |name| cookies::values(&parts.headers, name, 1).first().map(|&value| value.to_owned());
+        let (link, device) = (cookie(cookies::MAGIC_LINK), cookie(cookies::DEVICE));
         let at = identified(parts)?;
         at.charge_misplaced_key()?;
-        Ok(Visitor(at, link))
+        Ok(Visitor { at, link, device })
     }
 }
 
@@ -556,7 +565,16 @@ where
     lanes::ORIGIN.scope(origin, identified_and_charged(callers, parts, body, next)).await
 }
 
+<<<<<<< HEAD
 async fn identified_and_charged<N, F>(callers: &Arc<Callers>, parts: Parts, body: Body, next: N) -> Response
+=======
+async fn identified_and_charged<N, F>(
+    callers: &Arc<Callers>,
+    parts: Parts,
+    body: Body,
+    next: N,
+) -> Response
+>>>>>>> main
 where
     N: FnOnce(Request) -> F,
     F: Future<Output = Response>,

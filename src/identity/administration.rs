@@ -7,7 +7,7 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use super::audit::{self, Event};
-use super::magic_link::{LinkRow, remove_link};
+use super::link::remove_outstanding;
 use super::org::NAME_BYTES_MAX;
 use super::password::{WeakPassword, check_policy};
 use super::session::end_all;
@@ -256,7 +256,7 @@ impl Identity {
         self.user(id)?.ok_or(AdministrationError::UnknownUser)
     }
 
-    /// Gives an account a new password, and ends its sessions and its open sign-in links. Blocks (hash, commit).
+    /// Gives an account a new password, ends its sessions and its open links, and forgets its failed logins. Blocks (hash, commit).
     ///
     /// # Errors
     /// [`AdministrationError`]; then nothing is changed.
@@ -269,20 +269,17 @@ impl Identity {
     ) -> Result<(), AdministrationError> {
         let account = self.row::<UserRow>(&user)?.ok_or(AdministrationError::UnknownUser)?;
         check_policy(password, &[&account.email])?;
-        let hash = self.passwords.hash(password, rng);
+        let (hash, slots) = (self.passwords.hash(password, rng), self.slots(user, &account));
         let epoch = self.change(move |txn| {
             let row = read::<UserRow>(txn, &user)?.ok_or(AdministrationError::UnknownUser)?;
             let event = Event::by_nobody("admin.password_set").target(&user.to_string()).detail(&row.email);
             txn.put(&user, &UserRow { password: Some(hash), ..row });
-            for (hash, link) in txn.scan::<LinkRow>(&()).map_err(StoreError::from)? {
-                if link.user == Some(user) {
-                    remove_link(txn, hash, &link)?;
-                }
-            }
+            remove_outstanding(txn, &slots)?;
             audit::note(txn, &event, now)?;
             Ok::<_, AdministrationError>(end_all(txn, user, None)?)
         })?;
         self.end_sessions_in_memory(user, Some(epoch));
+        self.lockout().forget(&self.address_hash(&account.email));
         Ok(())
     }
 

@@ -182,6 +182,10 @@ pub enum SecretKind {
     PendingLogin,
     /// `sgn_`: the first account, and later sign-up links.
     Setup,
+    /// `rst_`: a link that sets a new password.
+    Reset,
+    /// `eml_`: a link that proves a new address.
+    Email,
     /// `ivt_`: an invitation.
     Invite,
 }
@@ -194,6 +198,8 @@ impl SecretKind {
             SecretKind::MagicLink => "mgl_",
             SecretKind::PendingLogin => "tfp_",
             SecretKind::Setup => "sgn_",
+            SecretKind::Reset => "rst_",
+            SecretKind::Email => "eml_",
             SecretKind::Invite => "ivt_",
         }
     }

@@ -8,6 +8,7 @@ use crate::model::{OrgId, Timestamp};
 use super::audit::{self, Event};
 use super::org::{MemberRow, MembershipRow, OrgRow};
 use super::store::read;
+use super::user::active;
 use super::{Identity, Role, StoreError, User, UserId};
 
 /// One of an organisation's people.
@@ -59,28 +60,13 @@ fn authority(txn: &Txn<'_>, actor: Option<UserId>, org: OrgId) -> Result<Role, M
     }
 }
 
-/// Whether somebody else than `user` owns the organisation.
-fn has_other_owner(txn: &Txn<'_>, org: OrgId, user: UserId) -> Result<bool, StoreError> {
+/// Whether somebody else than `user` owns the organisation and may log in.
+pub(super) fn has_other_owner(txn: &Txn<'_>, org: OrgId, user: UserId) -> Result<bool, StoreError> {
     for ((_, other), MemberRow) in txn.scan::<MemberRow>(&org)? {
-        let is_owner = || {
-            Ok::<_, StoreError>(
-                read::<MembershipRow>(txn, &(other, org))?.is_some_and(|row| row.role == Role::Owner),
-            )
-        };
-        if other != user && is_owner()? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Whether an organisation that is there would be without an owner if `user` were gone: who deletes an account asks.
-pub(super) fn owns_alone(txn: &Txn<'_>, user: UserId) -> Result<bool, StoreError> {
-    for ((_, org), row) in txn.scan::<MembershipRow>(&user)? {
-        if row.role == Role::Owner
-            && read::<OrgRow>(txn, &org)?.is_some()
-            && !has_other_owner(txn, org, user)?
-        {
+        let owns = other != user
+            && read::<MembershipRow>(txn, &(other, org))?.is_some_and(|row| row.role == Role::Owner)
+            && active(txn, other)?.is_some();
+        if owns {
             return Ok(true);
         }
     }

@@ -9,22 +9,27 @@
 //! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
 //! | `user`, `org`, `org_settings`, `member`, `setup` | accounts, organisations and roles, the first of both |
 //! | `invite`, `org_removal`, `administration` | how people come into an organisation, how it goes, who runs the server |
-//! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session`, `reauth` | getting in, staying in |
+//! | `password`, `lockout`, `device`, `login`, `totp`, `link`, `magic_link`, `session`, `reauth` | getting in, staying in |
+//! | `signup`, `new_password`, `account` | making, changing and ending an account |
 //! | `api_key`, `keyring`, `rotation`, `embed_token`, `matcher_text` | machines and embedded pages |
 
+mod account;
 mod administration;
 mod api_key;
 mod audit;
+mod device;
 mod embed_token;
 mod id;
 mod invite;
 mod keyring;
+mod link;
 mod lockout;
 mod login;
 mod magic_link;
 mod master;
 mod matcher_text;
 mod member;
+mod new_password;
 mod org;
 mod org_removal;
 mod org_settings;
@@ -33,6 +38,7 @@ mod reauth;
 mod rotation;
 mod session;
 mod setup;
+mod signup;
 mod store;
 mod totp;
 mod user;
@@ -48,12 +54,14 @@ use crate::entropy::Entropy;
 use crate::kv::{Control, FolderError, LastStop, MasterKey, Record};
 use crate::model::{OrgId, Timestamp};
 
+pub use account::{AccountChangeError, AddressChange, AddressChangeError};
 pub use administration::{AdministrationError, InstanceCounts, NewUser, UserChange, UserSummary};
 pub use api_key::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedPolicy, EmbedSettings, FieldError, IngestSettings, KeyError,
     KeyScopes, NewApiKey, TokenAlgorithm,
 };
 pub use audit::{AuditCursor, AuditEntry, AuditPage, Origin, with_origin};
+pub use device::DEVICE_TTL;
 pub use embed_token::{
     EmbedGrant, EmbedRequest, Endpoint, MintError, MintRequest, MintedToken, TokenRefusal,
 };
@@ -61,13 +69,15 @@ pub use id::{EventId, IdError, InviteId, KeyId, OrgKey, Secret, SecretHash, Secr
 pub use invite::{
     AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
 };
+pub use link::{LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest};
 pub use login::{
     CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, Password, PasswordLogin, PendingLogin,
     SecondFactor,
 };
-pub use magic_link::{IssuedLink, LinkError, LinkLogin, LinkMail, LinkOutcome, LinkProof, LinkRequest};
+pub use magic_link::{IssuedLink, LinkLogin, LinkOutcome};
 pub use master::{SealError, master_key_mark};
 pub use member::{Member, MemberError};
+pub use new_password::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
 pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
 pub use org_removal::OrgRemovalError;
 pub use org_settings::{OrgChange, OrgChangeError, Setting};
@@ -76,6 +86,7 @@ pub use reauth::{Reauth, ReauthError};
 pub use rotation::Rotation;
 pub use session::{AuthMethod, Client, SESSION_IDLE, Session, SessionCheck};
 pub use setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
+pub use signup::{NewAccount, SignupError, SignupMail, SignupMode};
 pub use store::StoreError;
 pub use totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
 pub use user::{Email, EmailError, User};
@@ -91,6 +102,8 @@ pub struct IdentityOptions {
     pub session_absolute: Option<Duration>,
     /// `PROMLET_ORG_CREATE`.
     pub org_create: OrgCreate,
+    /// `PROMLET_SIGNUP`.
+    pub signup: SignupMode,
 }
 
 impl Default for IdentityOptions {
@@ -100,6 +113,7 @@ impl Default for IdentityOptions {
             link_ttl: Duration::from_secs(600),
             session_absolute: None,
             org_create: OrgCreate::default(),
+            signup: SignupMode::default(),
         }
     }
 }

@@ -274,20 +274,38 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<Membership, OrgError> {
+        self.create_org_for(Some(creator), creator, org, now, rng)
+    }
+
+    /// Makes an organisation that `owner` owns; `actor` is `None` at the command line, which may everything. Blocks
+    /// (commit).
+    ///
+    /// # Errors
+    /// [`OrgError`].
+    pub fn create_org_for(
+        &self,
+        actor: Option<UserId>,
+        owner: UserId,
+        org: NewOrg,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<Membership, OrgError> {
         let key = OrgKey::random(rng);
         let anyone = self.options.org_create == OrgCreate::Any;
         self.change(move |txn| {
-            let user =
-                read::<UserRow>(txn, &creator)?.filter(|row| !row.disabled).ok_or(OrgError::UnknownUser)?;
-            if !anyone && !user.is_admin {
-                return Err(OrgError::Forbidden);
+            let active = |user| Ok::<_, OrgError>(read::<UserRow>(txn, &user)?.filter(|row| !row.disabled));
+            if active(owner)?.is_none() {
+                return Err(OrgError::UnknownUser);
             }
-            let made = create(txn, creator, &org, key, now)?;
-            audit::note(
-                txn,
-                &Event::by(creator, "org.created").of(made.org.id).target(org.slug.as_str()),
-                now,
-            )?;
+            if let Some(actor) = actor {
+                let user = active(actor)?.ok_or(OrgError::UnknownUser)?;
+                if !anyone && !user.is_admin {
+                    return Err(OrgError::Forbidden);
+                }
+            }
+            let made = create(txn, owner, &org, key, now)?;
+            let event = Event::by_actor(actor, "org.created").of(made.org.id).target(org.slug.as_str());
+            audit::note(txn, &event, now)?;
             Ok(made)
         })
     }

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::api::admin as shown;
-use crate::api::orgs::{api_keys, embed_tokens, invites};
+use crate::api::orgs::{api_keys, invites};
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::identity::{
-    Email, EmbedSettings, Identity, IngestSettings, KeyId, KeyScopes, MintRequest, NewApiKey, NewInvite,
-    NewOrg, NewUser, Org, Password, Role, User, UserChange,
+    Email, EmbedPolicy, EmbedRequest, EmbedSettings, Identity, IngestSettings, KeyId, KeyScopes, MintRequest,
+    NewApiKey, NewInvite, NewOrg, NewUser, Org, Password, Role, User, UserChange,
 };
 use crate::kv::with_sources;
 use crate::model::{OrgSlug, Timestamp};
@@ -259,7 +259,9 @@ impl Commands<'_> {
                 let link = identity.issue_login_link(user.id, None, now, rng).map_err(words)?;
                 let url = self.public_url;
                 let url = format!("{url}/api/v1/auth/magic-link/verify?token={}", link.token.expose());
-                Ok(json!({ "email": user.email.as_str(), "url": url, "expires_in": link.expires_in.as_secs() }))
+                Ok(
+                    json!({ "email": user.email.as_str(), "url": url, "expires_in": link.expires_in.as_secs() }),
+                )
             }
             other => self.of_orgs(other),
         }
@@ -376,9 +378,9 @@ impl Commands<'_> {
             }
             Command::KeyRevoke { slug, id } => {
                 let (org, key) = (self.org(&slug)?, read_key(&id)?);
-                identity.delete_key(org.id, None, key, now).map_err(|e| {
-                    format!("{}: `promlet key list {slug}` shows all", words(e))
-                })?;
+                identity
+                    .delete_key(org.id, None, key, now)
+                    .map_err(|e| format!("{}: `promlet key list {slug}` shows all", words(e)))?;
                 Ok(json!({ "id": id, "status": "revoked" }))
             }
             Command::TokenMint { slug, key, ttl_s, sub, ms } => {
@@ -386,8 +388,7 @@ impl Commands<'_> {
                 let longest = identity.key(org.id, key).map(|key| key.embed.max_token_ttl_s);
                 let longest =
                     longest.ok_or_else(|| format!("no such key: `promlet key list {slug}` shows all"))?;
-                let ms = ms.as_ref().map(|sent| api_keys::policy("ms", sent)).transpose();
-                let ms = ms.map_err(|refused| refused.detail().to_owned())?;
+                let ms = ms.as_ref().map(EmbedPolicy::from_json).transpose()?;
                 let request = MintRequest { key, ttl_s: ttl_s.unwrap_or(3_600.min(longest)), sub, ms };
                 let minted = identity.mint(org.id, &request, now).map_err(words)?;
                 Ok(json!({
@@ -397,13 +398,28 @@ impl Commands<'_> {
                 }))
             }
             Command::TokenInspect { token } => {
-                let claims = embed_tokens::part(&token.0, 1).unwrap_or_default();
+                let claims = part(&token.0, 1).unwrap_or_default();
                 let slug = claims["org"].as_str().unwrap_or_default().to_owned();
-                Ok(embed_tokens::explain(identity, &token.0, &slug, now))
+                let request = EmbedRequest { token: &token.0, slug: &slug, origin: None };
+                let verdict = identity.embed(&request, now);
+                Ok(json!({
+                    "valid": verdict.is_ok(),
+                    "reason": verdict.as_ref().err().map(|refusal| refusal.reason()),
+                    "expires_at": verdict.as_ref().ok().map(|grant| grant.expires_at.to_rfc3339()),
+                    "header": part(&token.0, 0),
+                    "claims": claims,
+                }))
             }
             other => Err(format!("not a command about keys: {other:?}")),
         }
     }
+}
+
+/// What a token says, verified or not.
+fn part(token: &str, index: usize) -> Option<Value> {
+    let encoded = token.split('.').nth(index)?;
+    let bytes = data_encoding::BASE64URL_NOPAD.decode(encoded.as_bytes()).ok()?;
+    serde_json::from_slice(&bytes).ok()
 }
 
 fn read_role(text: &str) -> Result<Role, String> {
@@ -411,5 +427,5 @@ fn read_role(text: &str) -> Result<Role, String> {
 }
 
 fn read_key(text: &str) -> Result<KeyId, String> {
-    text.parse().map_err(|e| format!("{text:?}: {}", words::<crate::identity::IdError>(e)))
+    text.parse().map_err(|e: crate::identity::IdError| format!("{text:?}: {e}"))
 }

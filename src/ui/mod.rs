@@ -7,8 +7,8 @@
 //! another host. The tests at the foot hold that.
 //!
 //! ```text
-//! /  /login  /login/2fa  /setup   index.html    one small page, the path picks the view
-//! /app.js  /app/*.js              the cabinet   sign-in, first run, explore
+//! /  /login  /login/*  /setup  /invite   index.html    one small page, the path picks the view
+//! /app.js  /app/*.js              the cabinet   sign-in, mailed links, first run, explore
 //! /docs  /docs.css  /docs.js     the API      a viewer of /api/v1/openapi.json, unless that is off
 //! /app.css  /favicon.svg
 //! /embed.js  /chart/*.js          the element   <metric-chart>, loadable from any origin
@@ -114,7 +114,7 @@ macro_rules! files {
 
 /// Every file, once. A new file is a row here; the tests compare the table with the folder.
 const FILES: &[Embedded] = files! {
-    Page   own "index.html" => ["/", "/login", "/login/2fa", "/setup"];
+    Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite"];
     Style  own "app.css" => ["/app.css"];
     Image  own "favicon.svg" => ["/favicon.svg"];
     Page   own "docs.html" => ["/docs"];
@@ -131,6 +131,7 @@ const FILES: &[Embedded] = files! {
     Module any "chart/style.js" => ["/chart/style.js"];
     Module own "app.js" => ["/app.js"];
     Module own "app/explore.js" => ["/app/explore.js"];
+    Module own "app/mailed.js" => ["/app/mailed.js"];
     Module own "app/metrics.js" => ["/app/metrics.js"];
     Module own "app/promql.js" => ["/app/promql.js"];
     Module own "app/query_input.js" => ["/app/query_input.js"];

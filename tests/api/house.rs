@@ -22,7 +22,8 @@ use promlet::api::{self, ApiOptions, Rooms};
 use promlet::clock::Clock;
 use promlet::entropy::Entropy;
 use promlet::identity::{
-    Argon2Cost, Client, Foundation, Identity, IdentityOptions, NewOrg, Password, SetUp, SetUpPeer,
+    Argon2Cost, Client, Foundation, Identity, IdentityOptions, NewOrg, OrgCreate, Password, SetUp, SetUpPeer,
+    SignupMode,
 };
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
 use promlet::model::{OrgSlug, Timestamp};
@@ -53,11 +54,19 @@ pub(crate) struct Plan {
     pub(crate) options: ApiOptions,
     pub(crate) console: bool,
     pub(crate) set_up: bool,
+    pub(crate) signup: SignupMode,
+    pub(crate) org_create: OrgCreate,
 }
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { options: ApiOptions::new("http://127.0.0.1:8095"), console: false, set_up: true }
+        Plan {
+            options: ApiOptions::new("http://127.0.0.1:8095"),
+            console: false,
+            set_up: true,
+            signup: SignupMode::First,
+            org_create: OrgCreate::Admin,
+        }
     }
 }
 
@@ -118,6 +127,8 @@ impl House {
         };
         let options = IdentityOptions {
             argon2: Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 },
+            signup: plan.signup,
+            org_create: plan.org_create,
             ..IdentityOptions::default()
         };
         let identity =
@@ -304,6 +315,13 @@ impl Reply {
 
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// `name=value` of a cookie that the answer sets.
+    pub(crate) fn cookie(&self, name: &str) -> Option<String> {
+        let set = self.headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut pairs = set.map(|text| text.split(';').next().unwrap_or_default());
+        pairs.find(|pair| pair.split('=').next() == Some(name)).map(str::to_owned)
     }
 
     /// The value that the answer gives to the session cookie.

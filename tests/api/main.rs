@@ -7,12 +7,20 @@ mod callers;
 mod edge;
 mod errors;
 mod limits;
+<<<<<<< HEAD
 mod malformed;
+=======
+mod mails;
+>>>>>>> main
 mod matrix;
 mod members;
 mod openapi;
 mod organisations;
+mod own_account;
+mod passwords;
 mod proxy;
 mod removal;
 mod security;
+mod signups;
+mod strangers;
 mod tls;

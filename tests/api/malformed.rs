@@ -21,19 +21,19 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (router, counters) = (house.router.clone(), house.counters.clone());
-        // What is half sent is closed soon; nothing here waits for it otherwise.
-        let options = EdgeOptions { header_timeout: Duration::from_millis(500), ..EdgeOptions::default() };
+        // What is half sent, and what could go on, is closed soon: everything here reads to the end.
+        let soon = Duration::from_millis(200);
+        let options = EdgeOptions { header_timeout: soon, idle_timeout: soon, ..EdgeOptions::default() };
         tokio::spawn(edge::serve(listener, router, options, counters, std::future::pending()));
         Server { address, _house: house }
     }
 
-    /// Sends `bytes`, says that nothing follows, and reads to the end.
+    /// Sends `bytes` and reads to the end.
     fn ask(&self, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.address).expect("a connection");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
         // A server that refuses early may close before all is written.
         let _ = stream.write_all(bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
         let (mut all, mut buffer) = (Vec::new(), [0; 4_096]);
         while let Ok(n) = stream.read(&mut buffer) {
             if n == 0 {

@@ -34,6 +34,16 @@ pub(super) async fn list(State(deps): State<AdminDeps>, cabinet: Cabinet) -> Api
 /// # Errors
 /// [`StoreError`].
 pub fn to_json(identity: &Identity, tsdb: &Tsdb, org: &Org, now: Timestamp) -> Result<Value, StoreError> {
+    let mut shown = without_usage(identity, org, now)?;
+    shown["usage"] = organisations::usage(tsdb, org.id, now);
+    Ok(shown)
+}
+
+/// The same where the samples are not open.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn without_usage(identity: &Identity, org: &Org, now: Timestamp) -> Result<Value, StoreError> {
     let members = identity.members(org.id, now)?;
     let owners = members.iter().filter(|member| member.role == Role::Owner);
     Ok(json!({
@@ -46,7 +56,6 @@ pub fn to_json(identity: &Identity, tsdb: &Tsdb, org: &Org, now: Timestamp) -> R
         "owners": owners.map(|owner| owner.user.email.as_str()).collect::<Vec<_>>(),
         "api_keys": identity.keys(org.id).len(),
         "settings": settings::to_json(&org.settings),
-        "usage": organisations::usage(tsdb, org.id, now),
     }))
 }
 

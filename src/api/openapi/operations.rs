@@ -242,7 +242,7 @@ const ACCOUNTS: &[Operation] = &[
             Code::LinkRequired,
             Code::AlreadyMember,
             Code::WeakPassword,
-            Code::AccountDisabled,
+
             Code::Forbidden,
             Code::SessionInvalid,
         ]),

@@ -213,7 +213,7 @@ fn a_page_of_events_ends_where_the_next_begins() {
 #[test]
 fn an_entry_carries_the_origin_of_its_request() {
     let house = House::furnished();
-    let (org, owner, now) = (house.acme().id, house.owner().id, house.now);
+    let (org, owner, now) = (house.acme().id, house.owner().id, house.now.plus_ms(1));
     let origin = Origin { ip: "192.0.2.7".parse().ok(), request_id: Some("req-1".into()) };
     with_origin(&origin, || {
         let change = OrgChange { name: Some("A".into()), settings: Vec::new() };
@@ -265,4 +265,51 @@ fn the_first_account_that_the_command_line_makes_administers_the_server() {
     assert!(matches!(taken, Err(AdministrationError::EmailTaken(_))));
     let other = NewUser { email: Email::parse("b@example.org").expect("valid"), ..new };
     assert!(!house.identity().create_user(&other, house.now, &mut house.rng).expect("made").is_admin);
+}
+
+/// API.md C3: ninety days, also while nobody asks.
+#[test]
+fn events_are_kept_for_ninety_days() {
+    let mut house = House::furnished();
+    let (org, owner) = (house.acme().id, house.owner().id);
+    let rename = |house: &House, name: &str| {
+        let change = OrgChange { name: Some(name.into()), settings: Vec::new() };
+        house
+            .identity()
+            .change_org(Some(owner), org, change, &OrgSettings::default(), house.now)
+            .expect("renamed");
+    };
+    house.advance_ms(DAY_MS);
+    rename(&house, "one");
+    house.advance_ms(89 * DAY_MS);
+    rename(&house, "two");
+    house.identity().tick(house.now).expect("swept");
+    assert_eq!(
+        house.identity().audit(Some(org), 10).expect("read").len(),
+        3,
+        "the first day is ninety days old"
+    );
+    house.advance_ms(DAY_MS);
+    house.identity().tick(house.now).expect("swept");
+    assert_eq!(house.identity().audit(Some(org), 10).expect("read").len(), 2);
+    house.advance_ms(1);
+    house.advance_ms(10 * 60 * 1_000);
+    house.identity().tick(house.now).expect("swept");
+    assert_eq!(house.identity().audit(Some(org), 10).expect("read").len(), 1);
+}
+
+/// API.md F31: an id of another organisation is none of this one's.
+#[test]
+fn f31_an_invitation_is_taken_back_by_its_own_organisation_alone() {
+    let mut house = House::furnished();
+    let (acme, owner, now) = (house.acme().id, house.owner().id, house.now);
+    let other = NewOrg { slug: slug("other"), name: String::new() };
+    let other = house.identity().create_org(owner, other, now, &mut house.rng).expect("made").org.id;
+    let wanted = NewInvite { email: Email::parse("bo@example.org").expect("valid"), role: Role::Viewer };
+    let id = house.identity().invite(None, acme, wanted, now, &mut house.rng).expect("invited").invite.id;
+    let taken = house.identity().revoke_invite(Some(owner), other, id, now);
+    assert!(matches!(taken, Err(InviteError::NotFound)));
+    assert_eq!(house.identity().invites(acme, now).expect("read").len(), 1);
+    house.identity().revoke_invite(Some(owner), acme, id, now).expect("taken back");
+    assert!(house.identity().invites(acme, now).expect("read").is_empty());
 }

@@ -3,7 +3,8 @@
 import './embed.js';
 import { h } from './chart/dom.js';
 import { explore, readAddress } from './app/explore.js';
-import { secondFactor, setUp, signIn } from './app/sign_in.js';
+import { mailed } from './app/mailed.js';
+import { invited, secondFactor, setUp, signIn } from './app/sign_in.js';
 import { ROOT, send, whoAmI } from './app/server.js';
 import { recall, remember } from './app/storage.js';
 
@@ -15,7 +16,15 @@ async function start() {
   page = null;
   const config = await send('GET', '/auth/config');
   const path = location.pathname.slice(ROOT.length).replace(/(.)\/+$/, '$1');
+  const token = new URLSearchParams(location.hash.slice(1)).get('token');
+  const opened = token && !config.needs_setup ? mailed(path) : null;
+  if (opened) {
+    // A secret must not stay in the history of this browser.
+    history.replaceState(null, '', `${ROOT}/login`);
+    return opened(view, config, token, () => start().catch(broken));
+  }
   const me = config.needs_setup ? null : await whoAmI();
+  if (path === '/invite' && !config.needs_setup) return invited(view, config, me, () => start().catch(broken));
   if (me) return cabinet(me);
   if (config.needs_setup) return setUp(view, config, start);
   const pending = new URLSearchParams(location.hash.slice(1)).get('pending');
