@@ -565,16 +565,12 @@ where
     lanes::ORIGIN.scope(origin, identified_and_charged(callers, parts, body, next)).await
 }
 
-<<<<<<< HEAD
-async fn identified_and_charged<N, F>(callers: &Arc<Callers>, parts: Parts, body: Body, next: N) -> Response
-=======
 async fn identified_and_charged<N, F>(
     callers: &Arc<Callers>,
     parts: Parts,
     body: Body,
     next: N,
 ) -> Response
->>>>>>> main
 where
     N: FnOnce(Request) -> F,
     F: Future<Output = Response>,
