@@ -307,6 +307,22 @@ impl Minter {
             Who::Token { .. } => Err(session_required()),
         }
     }
+
+    /// The person who mints, if it is one.
+    pub fn user(&self) -> Option<UserId> {
+        match self.0.who() {
+            Ok(Who::Session { session, .. }) => Some(session.user),
+            _ => None,
+        }
+    }
+
+    /// Charges a token to the key that signs it: a key that calls is charged before anything is read.
+    ///
+    /// # Errors
+    /// 429 `rate_limited`, scope `api_key`.
+    pub fn charge(&self, key: KeyId) -> ApiResult<()> {
+        self.0.callers.limits.charge_minting(key).map(drop)
+    }
 }
 
 impl Cabinet {
@@ -402,15 +418,21 @@ impl Identified {
     /// keys do, and no bucket at all would be a way around the one for strangers.
     fn charge_misplaced_key(&self) -> ApiResult<()> {
         match &self.who {
-            Ok(Who::Key(_)) => self.callers.limits.charge_address(self.client.ip),
+            Ok(Who::Key(_)) => {
+                self.callers.limits.charge_address(self.client.ip).map(|charge| self.leave(charge))
+            }
             _ => Ok(()),
         }
     }
 
+    /// What the answer's headers are to say, unless something else was charged before.
+    fn leave(&self, charge: Charge) {
+        let _ = self.charge.set(charge);
+    }
+
     /// Charges a read with an API key: the same window as its embed tokens.
     fn charge_key(&self, key: &ApiKey) -> ApiResult<()> {
-        let charge = self.callers.limits.charge_key(key.id, key.embed.rate_limit_rps)?;
-        let _ = self.charge.set(charge);
+        self.leave(self.callers.limits.charge_key(key.id, key.embed.rate_limit_rps)?);
         Ok(())
     }
 }
@@ -509,7 +531,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Minter {
             return Err(session_required());
         }
         if let Who::Key(key) = at.who()? {
-            at.callers.limits.charge_minting(key.id)?;
+            at.leave(at.callers.limits.charge_minting(key.id)?);
             if !key.scopes.embed {
                 return Err(missing_scope("embed"));
             }
@@ -605,9 +627,9 @@ impl Identified {
             Ok(Who::Token { grant, .. }) => limits.charge_key(grant.key, grant.rate_limit_rps)?,
             // What a key is charged to depends on what it does; its extractor knows.
             Ok(Who::Key(_)) => return Ok(()),
-            Err(_) => return limits.charge_address(self.client.ip),
+            Err(_) => limits.charge_address(self.client.ip)?,
         };
-        let _ = self.charge.set(charge);
+        self.leave(charge);
         Ok(())
     }
 
@@ -720,7 +742,7 @@ impl Callers {
 }
 
 /// The organisation in a path, as written there. A slug needs no percent-encoding, so one that has it is nobody's.
-fn slug_of(path: &str) -> Option<&str> {
+pub(super) fn slug_of(path: &str) -> Option<&str> {
     let slug = path.strip_prefix("/api/v1/orgs/")?.split('/').next()?;
     (!slug.is_empty()).then_some(slug)
 }

@@ -3,7 +3,9 @@
 mod house;
 
 mod accounts;
+mod api_keys;
 mod callers;
+mod cors;
 mod edge;
 mod errors;
 mod limits;

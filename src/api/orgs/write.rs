@@ -64,10 +64,11 @@ async fn write(
     let (parts, body) = request.into_parts();
     admit_media(protocol, &parts.headers)?;
     let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;
+    let org = writing.org;
     let storing = Arc::new(Storing { deps, protocol, writing });
     let begun = Arc::clone(&storing);
     let work = move |reply| with_scratch(|scratch| begun.begin(&bytes, scratch, reply));
-    let outcome = storing.deps.lanes.run_ingest(work).await?;
+    let outcome = storing.deps.lanes.run_ingest(org, work).await?;
     storing.conclude(outcome)?;
     Ok((StatusCode::NO_CONTENT, [(DURABILITY, storing.said_durability())], Body::empty()).into_response())
 }
