@@ -9,11 +9,8 @@ mod cors;
 mod edge;
 mod errors;
 mod limits;
-<<<<<<< HEAD
-mod malformed;
-=======
 mod mails;
->>>>>>> main
+mod malformed;
 mod matrix;
 mod members;
 mod openapi;
