@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use promlet::entropy::Entropy;
-use promlet::identity::{Email, LoginOutcome, NewInvite, NewUser, Password, PasswordLogin, Role, UserId};
+use promlet::identity::{Email, LoginOutcome, NewUser, Password, PasswordLogin, Role, UserId};
 use serde_json::{Value, json};
 
 use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who};
@@ -24,7 +24,13 @@ pub(crate) fn person(house: &House, email: &str, role: Option<Role>) -> (Who, Us
 pub(crate) fn session(house: &House, email: &str) -> Who {
     let client =
         promlet::identity::Client { ip: "127.0.0.1".parse().expect("an address"), user_agent: String::new() };
-    let attempt = PasswordLogin { email, password: Password(PASSWORD), client: &client, replaces: None };
+    let attempt = PasswordLogin {
+        email,
+        password: Password(PASSWORD),
+        client: &client,
+        replaces: None,
+        device: None,
+    };
     match house.identity.login(&attempt, house.clock.now(), &mut Entropy::system()).expect("in") {
         LoginOutcome::LoggedIn(login) => Who::Cookie(login.token.expose().to_owned()),
         LoginOutcome::NeedsCode(_) => unreachable!("no second factor"),
