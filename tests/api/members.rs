@@ -24,7 +24,8 @@ pub(crate) fn person(house: &House, email: &str, role: Option<Role>) -> (Who, Us
 pub(crate) fn session(house: &House, email: &str) -> Who {
     let client =
         promlet::identity::Client { ip: "127.0.0.1".parse().expect("an address"), user_agent: String::new() };
-    let attempt = PasswordLogin { email, password: Password(PASSWORD), client: &client, replaces: None, device: None };
+    let attempt =
+        PasswordLogin { email, password: Password(PASSWORD), client: &client, replaces: None, device: None };
     match house.identity.login(&attempt, house.clock.now(), &mut Entropy::system()).expect("in") {
         LoginOutcome::LoggedIn(login) => Who::Cookie(login.token.expose().to_owned()),
         LoginOutcome::NeedsCode(_) => unreachable!("no second factor"),
