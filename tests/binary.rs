@@ -5,6 +5,8 @@
 #[path = "binary/harness.rs"]
 mod harness;
 
+#[path = "binary/admin_cli.rs"]
+mod admin_cli;
 #[path = "binary/beside.rs"]
 mod beside;
 #[path = "binary/demo.rs"]
@@ -15,6 +17,8 @@ mod first_run;
 mod hostile;
 #[path = "binary/kill_loop.rs"]
 mod kill_loop;
+#[path = "binary/logins.rs"]
+mod logins;
 #[path = "binary/starting.rs"]
 mod starting;
 #[path = "binary/upkeep.rs"]

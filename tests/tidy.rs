@@ -72,6 +72,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("lettre", &["outbound"]),
     ("clap", &["config"]),
     ("tokio", &["api", "outbound", "server"]),
+    ("tokio_rustls", &["api/tls"]),
     ("snap", &["ingest"]),
     ("rapidhash", &["tsdb"]),
     ("libc", &["tsdb/segment/map"]),
