@@ -10,6 +10,7 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
@@ -21,13 +22,14 @@ use super::cors::AllowedOrigins;
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, TrustedProxies};
-use super::lanes::{Lane, Lanes};
+use super::lanes::{self, Lane, Lanes};
 use super::limits::{Charge, Limits};
+use super::request_id::RequestId;
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
-    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Limit, Membership, OrgSettings, Role, Session,
-    SessionCheck, UserId,
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Limit, Membership, OrgSettings, Origin, Role,
+    Session, SessionCheck, UserId, with_origin,
 };
 use crate::model::{Access, OrgId, Timestamp};
 
@@ -96,7 +98,11 @@ pub struct Cabinet {
 
 /// Anyone, with what is known about them.
 #[derive(Clone, Debug)]
-pub struct Visitor(Arc<Identified>, Option<String>);
+pub struct Visitor {
+    at: Arc<Identified>,
+    link: Option<String>,
+    device: Option<String>,
+}
 
 /// A reader inside an organisation.
 #[derive(Clone, Debug)]
@@ -330,6 +336,14 @@ impl Cabinet {
         self.session.user
     }
 
+    /// Whether the account administers this server.
+    ///
+    /// # Errors
+    /// 503 `storage_degraded`.
+    pub fn is_instance_admin(&self) -> ApiResult<bool> {
+        Ok(self.at.callers.identity.user(self.session.user)?.is_some_and(|user| user.is_admin))
+    }
+
     /// Enters the organisation `slug` with at least the role `needed`.
     ///
     /// # Errors
@@ -357,17 +371,17 @@ impl Cabinet {
 impl Visitor {
     /// Address and browser.
     pub fn client(&self) -> &Client {
-        &self.0.client
+        &self.at.client
     }
 
     /// Whether they sit at this machine: a loopback peer, and no trace of a proxy.
     pub fn is_local(&self) -> bool {
-        self.0.local
+        self.at.local
     }
 
     /// The live session of this request, if any, and its cookie's value.
     pub fn session(&self) -> Option<(&Arc<Session>, &str)> {
-        match &self.0.who {
+        match &self.at.who {
             Ok(Who::Session { session, cookie }) => Some((session, cookie)),
             _ => None,
         }
@@ -375,7 +389,12 @@ impl Visitor {
 
     /// The value of the cookie `ms_ml`.
     pub fn magic_link_cookie(&self) -> Option<&str> {
-        self.1.as_deref()
+        self.link.as_deref()
+    }
+
+    /// The value of the cookie `ms_device`.
+    pub fn device_cookie(&self) -> Option<&str> {
+        self.device.as_deref()
     }
 }
 
@@ -544,18 +563,18 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Visitor> {
-        let link =
-            cookies::values(&parts.headers, cookies::MAGIC_LINK, 1).first().map(|&value| value.to_owned());
+        let cookie = |name| cookies::values(&parts.headers, name, 1).first().map(|&value| value.to_owned());
+        let (link, device) = (cookie(cookies::MAGIC_LINK), cookie(cookies::DEVICE));
         let at = identified(parts)?;
         at.charge_misplaced_key()?;
-        Ok(Visitor(at, link))
+        Ok(Visitor { at, link, device })
     }
 }
 
 // -- the credential layer -------------------------------------------------------------------------------------------
 
 /// Finds out who is calling, charges them, goes on with `next`, and renews the session that they used.
-pub(super) async fn credential<N, F>(callers: &Arc<Callers>, mut request: Request, next: N) -> Response
+pub(super) async fn credential<N, F>(callers: &Arc<Callers>, request: Request, next: N) -> Response
 where
     N: FnOnce(Request) -> F,
     F: Future<Output = Response>,
@@ -563,10 +582,19 @@ where
     if !is_api(request.uri().path()) {
         return next(request).await;
     }
-    let now = callers.clock.now();
     let (parts, body) = request.into_parts();
+    let origin = callers.origin(&parts);
+    lanes::ORIGIN.scope(origin, identified_and_charged(callers, parts, body, next)).await
+}
+
+async fn identified_and_charged<N, F>(callers: &Arc<Callers>, parts: Parts, body: Body, next: N) -> Response
+where
+    N: FnOnce(Request) -> F,
+    F: Future<Output = Response>,
+{
+    let now = callers.clock.now();
     let at = Arc::new(callers.identify(&parts, now).await);
-    request = Request::from_parts(parts, body);
+    let mut request = Request::from_parts(parts, body);
     let logout = request.method() == Method::POST && request.uri().path().ends_with("/auth/logout");
     let mut response = match at.charge() {
         // A logout is counted and never refused: whoever wants out gets out.
@@ -623,6 +651,13 @@ impl Identified {
 }
 
 impl Callers {
+    /// For the log of events.
+    fn origin(&self, parts: &Parts) -> Origin {
+        let ip = self.proxies.client(host::peer(parts), &parts.headers);
+        let id = parts.extensions.get::<RequestId>();
+        Origin { ip: Some(ip), request_id: id.map(|id| id.as_str().into()) }
+    }
+
     async fn identify(self: &Arc<Callers>, parts: &Parts, now: Timestamp) -> Identified {
         let peer = host::peer(parts);
         let user_agent =
@@ -670,7 +705,9 @@ impl Callers {
     fn token(&self, token: &str, parts: &Parts, now: Timestamp) -> ApiResult<Who> {
         let Some(slug) = slug_of(parts.uri.path()) else { return Err(session_required()) };
         let origin = parts.headers.get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
-        let grant = self.identity.embed(&EmbedRequest { token, slug, origin }, now)?;
+        let from = lanes::ORIGIN.try_with(Clone::clone).unwrap_or_default();
+        let request = EmbedRequest { token, slug, origin };
+        let grant = with_origin(&from, || self.identity.embed(&request, now))?;
         Ok(Who::Token { grant: Box::new(grant), slug: slug.to_owned() })
     }
 

@@ -5,6 +5,8 @@
 //! that takes nothing for 30 s is let go. (Bodies have their own deadline, in [`body`](super::body).) hyper's own
 //! header timer cannot tell a slow header from an idle connection, so it stands behind ours, at the longer of the two.
 //!
+//! With [`Certificates`] the clocks stand below TLS: a handshake is the beginning of the first header.
+//!
 //! Of 1,024 connections the last 16 are answered only on health and logout paths, once each, and get a fifth of the time
 //! for their header, so that slow senders do not hold those as well: whatever holds the others, an operator still sees that
 //! the process lives, and people get out.
@@ -41,6 +43,7 @@ use super::host::{Peer, TrustedProxies};
 use super::limits::network;
 use super::own_metrics::Counters;
 use super::starting::Front;
+use super::tls::Certificates;
 
 /// How connections are treated.
 #[derive(Clone, Debug)]
@@ -65,6 +68,10 @@ pub struct EdgeOptions {
     pub headers_max: usize,
     /// Peers that are exempt from the limit per address.
     pub proxies: TrustedProxies,
+    /// The path of the public URL, which a proxy may hand on.
+    pub prefix: String,
+    /// Connections speak TLS with these.
+    pub tls: Option<Arc<Certificates>>,
 }
 
 impl Default for EdgeOptions {
@@ -80,6 +87,8 @@ impl Default for EdgeOptions {
             header_bytes_max: 64 * 1024,
             headers_max: 100,
             proxies: TrustedProxies::default(),
+            prefix: String::new(),
+            tls: None,
         }
     }
 }
@@ -140,33 +149,44 @@ fn connection(
         let options = &door.options;
         let phase = Arc::new(Phase::default());
         let peer = Peer(place.peer);
-        let reserved = place.reserved;
+        let reserved: Option<Arc<str>> = place.reserved.then(|| options.prefix.as_str().into());
         let mut clocks = Clocked::new(stream, Arc::clone(&phase), options);
-        if reserved {
+        if place.reserved {
             clocks.hurry();
         }
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             phase.set(Phase::BUSY);
-            let (router, phase) = (front.router(), Arc::clone(&phase));
+            let (router, phase, reserved) = (front.router(), Arc::clone(&phase), reserved.clone());
             async move {
-                let response = answer(router, request, peer, reserved).await;
+                let response = answer(router, request, peer, reserved.as_deref()).await;
                 phase.set(Phase::IDLE);
                 Ok::<_, Infallible>(response)
             }
         });
-        let served = http1::Builder::new()
-            .timer(TokioTimer::new())
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
             .header_read_timeout(options.idle_timeout.max(options.header_timeout))
             .max_buf_size(options.header_bytes_max.max(8_192))
             .max_header_size(options.header_bytes_max)
             .max_headers(options.headers_max)
-            .half_close(false)
-            .serve_connection(TokioIo::new(clocks), service);
-        let served = watcher.watch(served);
+            .half_close(false);
+        let acceptor = options.tls.as_ref().map(|certificates| certificates.acceptor());
         Box::pin(async move {
-            let ended = served.await;
+            let ended: Result<(), Box<dyn std::error::Error + Send + Sync>> = match acceptor {
+                None => watcher
+                    .watch(http.serve_connection(TokioIo::new(clocks), service))
+                    .await
+                    .map_err(Into::into),
+                Some(acceptor) => match acceptor.accept(clocks).await {
+                    Ok(stream) => watcher
+                        .watch(http.serve_connection(TokioIo::new(stream), service))
+                        .await
+                        .map_err(Into::into),
+                    Err(error) => Err(error.into()),
+                },
+            };
             if let Err(error) = ended {
-                if is_timeout(&error) {
+                if is_timeout(error.as_ref()) {
                     door.counters.connections_timed_out.fetch_add(1, Ordering::Relaxed);
                 }
                 tracing::debug!("a connection ended early: {error}");
@@ -176,8 +196,15 @@ fn connection(
     }
 }
 
-async fn answer(router: Router, request: hyper::Request<Incoming>, peer: Peer, reserved: bool) -> Response {
-    if reserved && !is_vital(request.uri().path()) {
+/// On a reserved connection (of a server below that prefix) only what is vital.
+async fn answer(
+    router: Router,
+    request: hyper::Request<Incoming>,
+    peer: Peer,
+    reserved: Option<&str>,
+) -> Response {
+    let path = request.uri().path();
+    if reserved.is_some_and(|prefix| !is_vital(path) && !path.strip_prefix(prefix).is_some_and(is_vital)) {
         let mut response = ApiError::busy(Duration::from_secs(2)).into_response();
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return response;
@@ -185,7 +212,7 @@ async fn answer(router: Router, request: hyper::Request<Incoming>, peer: Peer, r
     let mut request: Request = request.map(Body::new);
     request.extensions_mut().insert(peer);
     let Ok(mut response) = router.oneshot(request).await;
-    if reserved {
+    if reserved.is_some() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

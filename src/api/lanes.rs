@@ -18,7 +18,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::error::ApiError;
+use crate::identity::{Origin, with_origin};
 use crate::model::OrgId;
+use crate::promql::Crew;
+
+tokio::task_local! {
+    /// Where the request of this task comes from, for the log of events.
+    pub(super) static ORIGIN: Origin;
+}
 
 /// Which threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +107,7 @@ pub struct Lanes {
     answer: Arc<Pool>,
     password: Arc<Pool>,
     account: Arc<Pool>,
+    crew: Arc<Crew>,
 }
 
 impl Lanes {
@@ -114,7 +122,14 @@ impl Lanes {
             answer: Arc::new(Pool::start("answer", options.answer)?),
             password: Arc::new(Pool::start("password", options.password)?),
             account: Arc::new(Pool::start("account", options.account)?),
+            // Two threads of the query lane for each core.
+            crew: Arc::new(Crew::new((options.query.threads / 2).max(1))),
         })
+    }
+
+    /// Those who help with questions that have cores for themselves.
+    pub fn crew(&self) -> &Crew {
+        &self.crew
     }
 
     /// Runs `work` on a thread of `lane` and waits for its result. Dropping the future while the work still waits
@@ -134,6 +149,8 @@ impl Lanes {
             Lane::Password => (&self.password, None),
             Lane::Account => (&self.account, None),
         };
+        let origin = ORIGIN.try_with(Clone::clone).unwrap_or_default();
+        let work = move || with_origin(&origin, work);
         // Who has gone away needs no answer.
         let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
         pool.run(org, work).await?.map_err(|panic| pool.panicked(panic.as_ref()))
@@ -236,6 +253,8 @@ struct Shared {
     state: Mutex<State>,
     wake: Condvar,
     threads_per_org: usize,
+    /// Whether one organisation's share is less than all threads.
+    capped: bool,
 }
 
 /// What one organisation has on a lane; `None` is work that is nobody's own.
@@ -337,8 +356,9 @@ impl Shared {
             (job.work)();
             let mut state = self.lock();
             state.finished(org);
-            // An organisation at its share may have work waiting that this end admits.
-            let wake = state.idle > 0 && state.waiting > 0;
+            // An organisation at its share may have work waiting that this end admits. Without shares whatever waits is
+            // taken by this thread next, or by the one that was woken for it.
+            let wake = self.capped && state.idle > 0 && state.waiting > 0;
             drop(state);
             if wake {
                 self.wake.notify_one();
@@ -377,6 +397,7 @@ impl Pool {
             state: Mutex::default(),
             wake: Condvar::new(),
             threads_per_org: options.threads_per_org.max(1),
+            capped: options.threads_per_org < options.threads,
         });
         let pool =
             Pool { name, options, shared, refused: AtomicU64::new(0), threads: Mutex::new(Vec::new()) };

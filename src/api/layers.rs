@@ -25,6 +25,7 @@ use super::error::{ApiError, Code, Form};
 use super::host::AllowedHosts;
 use super::lanes::panic_text;
 use super::own_metrics::Counters;
+use super::prefix::Prefix;
 use super::request_id::RequestId;
 use super::security_headers;
 use crate::clock::Stopwatch;
@@ -38,6 +39,8 @@ pub(super) struct Gate {
     pub(super) ingest_bytes: Arc<IngestBytes>,
     pub(super) drains: Drains,
     pub(super) counters: Arc<Counters>,
+    /// The path of the public URL, if it has one.
+    pub(super) prefix: Prefix,
 }
 
 /// Who is let in, where there are rooms to be let into.
@@ -103,6 +106,7 @@ impl Passage {
         let noted = Noted::default();
         request.extensions_mut().insert(id.clone());
         request.extensions_mut().insert(noted.clone());
+        self.gate.prefix.strip(request.uri_mut());
         without_trailing_slash(request.uri_mut());
         let method = request.method().clone();
         let path = request.uri().path().to_owned();
@@ -132,6 +136,7 @@ impl Passage {
             *body.extensions_mut() = std::mem::take(response.extensions_mut());
             response = body;
         }
+        self.gate.prefix.put_back(response.headers_mut());
         response.headers_mut().insert(REQUEST_ID, id.header());
         security_headers::set(response.headers_mut());
         let route = noted.0.get().map_or("unmatched", MatchedPath::as_str);

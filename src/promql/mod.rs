@@ -7,6 +7,7 @@
 mod annotations;
 mod budget;
 mod cache;
+mod crew;
 mod error;
 mod eval;
 pub mod explain;
@@ -21,6 +22,7 @@ mod windows;
 pub use annotations::Annotations;
 pub use budget::{Budget, Limits, Progress, QueryStats};
 pub use cache::{CacheUse, RangeCache};
+pub use crew::{Crew, Hand};
 pub use error::QueryError;
 pub use functions::{FUNCTIONS, Function, function};
 pub use histogram::{FloatHistogram, ShownBucket};

@@ -17,7 +17,7 @@ use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::{Params, PathOf, shortened};
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{
     ApiKey, ApiKeyChange, EmbedPolicy, EmbedSettings, IngestSettings, KeyId, KeyScopes, NewApiKey, Role,
@@ -29,30 +29,40 @@ use crate::promql::syntax::{self, Caps};
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
-        .get("/orgs/{slug}/api-keys", Auth::Session, "The organisation's API keys", list)
+        .get(
+            "/orgs/{slug}/api-keys",
+            Auth::Member(Role::Admin, Login::Any),
+            "The organisation's API keys",
+            list,
+        )
         .post(
             "/orgs/{slug}/api-keys",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Fresh),
             "Make an API key; its secret is shown this once",
             create,
         )
-        .get("/orgs/{slug}/api-keys/{id}", Auth::Session, "One API key", show)
-        .patch("/orgs/{slug}/api-keys/{id}", Auth::Session, "Change an API key", change)
+        .get("/orgs/{slug}/api-keys/{id}", Auth::Member(Role::Admin, Login::Any), "One API key", show)
+        .patch(
+            "/orgs/{slug}/api-keys/{id}",
+            Auth::Member(Role::Admin, Login::Any),
+            "Change an API key",
+            change,
+        )
         .delete(
             "/orgs/{slug}/api-keys/{id}",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Any),
             "Delete an API key; it and its tokens end at once",
             delete,
         )
         .post(
             "/orgs/{slug}/api-keys/{id}/revoke-tokens",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Any),
             "Refuse every embed token made until now",
             revoke_tokens,
         )
         .post(
             "/orgs/{slug}/api-keys/{id}/rotate",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Fresh),
             "Give an API key a new secret; the one before works until the overlap ends",
             rotate,
         )
@@ -348,7 +358,10 @@ impl EmbedBody {
 
 /// `embed.policy` of a key or `ms` of a token; the whole of it replaces what was. Expressions are kept as the grammar
 /// prints them, which is how they are compared; one that it cannot read would admit nothing, and is refused here.
-pub(super) fn policy(field: &'static str, sent: &Value) -> ApiResult<EmbedPolicy> {
+///
+/// # Errors
+/// 422 `validation_failed`.
+pub fn policy(field: &'static str, sent: &Value) -> ApiResult<EmbedPolicy> {
     let refused = |message: String| ApiError::invalid_field(field, "policy", message);
     let mut policy = EmbedPolicy::from_json(sent).map_err(refused)?;
     for expr in policy.exprs.iter_mut().flatten() {
@@ -390,7 +403,8 @@ fn policy_json(policy: &EmbedPolicy) -> Value {
     })
 }
 
-fn key_json(key: &ApiKey) -> Value {
+/// A key as its administrators see it; never its secret.
+pub fn key_json(key: &ApiKey) -> Value {
     let scopes = [("ingest", key.scopes.ingest), ("read", key.scopes.read), ("embed", key.scopes.embed)];
     let scopes: Vec<&str> = scopes.into_iter().filter(|(_, held)| *held).map(|(word, _)| word).collect();
     let labels: serde_json::Map<String, Value> =

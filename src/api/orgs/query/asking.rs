@@ -299,11 +299,14 @@ impl Running {
 
     fn within<T>(&self, work: impl FnOnce(&Budget<'_>) -> Result<T, QueryError>) -> ApiResult<T> {
         let expired = || self.is_late();
+        let crew = self.lanes.crew();
+        let _hand = crew.enter();
         let budget = Budget {
             cancel: Some(&self.cancelled),
             expired: Some(&expired),
             progress: self.listed.as_ref().map(|listed| Arc::clone(&listed.entry.progress)),
             lease: Some(Arc::clone(&self.lease)),
+            crew: Some(crew),
         };
         Ok(work(&budget)?)
     }
