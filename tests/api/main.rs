@@ -10,6 +10,7 @@ mod edge;
 mod errors;
 mod limits;
 mod mails;
+mod malformed;
 mod matrix;
 mod members;
 mod openapi;

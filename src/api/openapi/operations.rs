@@ -126,6 +126,7 @@ const OAUTH_START: &[Code] = &[
     Code::ReauthRequired,
 ];
 const OAUTH_BACK: &[Code] = &[
+    Code::Conflict,
     Code::ProviderNotConfigured,
     Code::InvalidState,
     Code::OauthError,
@@ -242,7 +243,7 @@ const ACCOUNTS: &[Operation] = &[
             Code::LinkRequired,
             Code::AlreadyMember,
             Code::WeakPassword,
-            Code::AccountDisabled,
+
             Code::Forbidden,
             Code::SessionInvalid,
         ]),
@@ -379,7 +380,7 @@ const ORGANISATIONS: &[Operation] = &[
         .answers(&[(201, "{ token: string, expires_at: string(date-time), kid: string }", "The token")])
         .refuses(&[Code::NotFound, Code::KeyIsAsymmetric, Code::Forbidden]),
     at("POST /orgs/{slug}/embed/introspect")
-        .takes("{ token: string }")
+        .takes("{| token: string, origin?: string | null |}")
         .answers(&[(200, "Introspection", "Why it fails, and what it may see")]),
     at("GET /orgs/{slug}/ingest/rejects").answers(&[(200, "Rejects", "What was refused")]),
     at("GET /orgs/{slug}/queries").answers(&[(200, "Queries", "Those that run")]),
@@ -411,7 +412,7 @@ const SERVER: &[Operation] = &[
     at("PATCH /admin/users/{user_id}")
         .takes("{| disabled?: boolean | null, is_admin?: boolean | null |}")
         .answers(&[(200, "UserSummary", "As it is now; a disabled account's sessions are over")])
-        .refuses(&[Code::NotFound, Code::Conflict]),
+        .refuses(&[Code::NotFound, Code::Conflict, Code::ReauthRequired]),
     at("GET /admin/orgs").answers(&[(200, "{ data: OrgSummary[] }", "All")]),
     at("PATCH /admin/orgs/{slug}")
         .takes("{| settings: OrgSettings |}")
