@@ -38,7 +38,7 @@ pub struct AdminDeps {
 pub fn routes() -> Routes<AdminDeps> {
     Routes::new().post(
         "/admin/seal",
-        Auth::Session,
+        Auth::InstanceAdmin,
         "Seal every organisation's open window now, trim the log, give spare log files back",
         seal,
     )

@@ -314,6 +314,14 @@ impl Cabinet {
         self.session.user
     }
 
+    /// Whether the account administers this server.
+    ///
+    /// # Errors
+    /// 503 `storage_degraded`.
+    pub fn is_instance_admin(&self) -> ApiResult<bool> {
+        Ok(self.at.callers.identity.user(self.session.user)?.is_some_and(|user| user.is_admin))
+    }
+
     /// Enters the organisation `slug` with at least the role `needed`.
     ///
     /// # Errors

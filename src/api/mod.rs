@@ -3,6 +3,7 @@
 //! Every route group has its own small `Deps`; there is no application-wide state. A group is a function
 //! `routes() -> Routes<Deps>` beside its handlers; [`table`] is all of them, in the order of the specification.
 
+pub mod access;
 pub mod admin;
 pub mod auth;
 pub mod body;
@@ -13,6 +14,7 @@ mod csrf;
 pub mod edge;
 pub mod encoding;
 pub mod error;
+mod guard;
 pub mod health;
 pub mod host;
 pub mod lanes;

@@ -66,9 +66,11 @@ fn security_schemes() -> Value {
 fn security(auth: Auth) -> Value {
     let names: &[&str] = match auth {
         Auth::Public => &[],
-        Auth::Session => &["session"],
-        Auth::Reader => &["session", "embedToken"],
-        Auth::MountReader => &["session", "embedToken", "apiKey", "apiKeyBasic"],
+        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin | Auth::Founder => {
+            &["session"]
+        }
+        Auth::Reader(_) => &["session", "embedToken"],
+        Auth::MountReader(_) => &["session", "embedToken", "apiKey", "apiKeyBasic"],
         Auth::Machine | Auth::Minter => &["session", "apiKey", "apiKeyBasic"],
         Auth::Operator => &["metricsToken"],
     };
@@ -304,6 +306,7 @@ fn schemas() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Endpoint;
 
     fn row(method: &'static str, path: &str, auth: Auth) -> RouteDoc {
         RouteDoc { method, path: path.into(), auth, summary: "S" }
@@ -312,7 +315,7 @@ mod tests {
     #[test]
     fn a_row_becomes_an_operation() {
         let document = describe(&[
-            row("GET", "/api/v1/orgs/{slug}/query/range", Auth::Reader),
+            row("GET", "/api/v1/orgs/{slug}/query/range", Auth::Reader(Endpoint::Range)),
             row("POST", "/api/v1/orgs/{slug}/write", Auth::Machine),
         ]);
         let range = &document["paths"]["/api/v1/orgs/{slug}/query/range"]["get"];
@@ -357,7 +360,7 @@ mod tests {
             "prometheus/api/v1/series",
         ]
         .iter()
-        .map(|path| row("GET", &format!("/api/v1/orgs/{{slug}}/{path}"), Auth::Reader))
+        .map(|path| row("GET", &format!("/api/v1/orgs/{{slug}}/{path}"), Auth::Reader(Endpoint::Range)))
         .collect();
         let document = describe(&rows);
         let text = document.to_string();

@@ -77,10 +77,20 @@ fn probes() -> Routes {
         panic!("a probe that panics with a secret ses_AAAA");
     }
     Routes::new()
-        .get("/api/v1/orgs/{slug}/query/probe-range", Auth::Reader, "probe", read)
-        .get("/api/v1/orgs/{slug}/query/probe-expr", Auth::Reader, "probe", expr)
-        .get("/api/v1/orgs/{slug}/prometheus/api/v1/probe", Auth::MountReader, "probe", mount)
-        .post("/api/v1/orgs/{slug}/prometheus/api/v1/probe", Auth::MountReader, "probe", mount)
+        .get("/api/v1/orgs/{slug}/query/probe-range", Auth::Reader(Endpoint::Range), "probe", read)
+        .get("/api/v1/orgs/{slug}/query/probe-expr", Auth::Reader(Endpoint::Expr), "probe", expr)
+        .get(
+            "/api/v1/orgs/{slug}/prometheus/api/v1/probe",
+            Auth::MountReader(Some(Endpoint::Expr)),
+            "probe",
+            mount,
+        )
+        .post(
+            "/api/v1/orgs/{slug}/prometheus/api/v1/probe",
+            Auth::MountReader(Some(Endpoint::Expr)),
+            "probe",
+            mount,
+        )
         .post("/api/v1/orgs/{slug}/import/probe", Auth::Machine, "probe", write)
         .get("/api/v1/probe-panic", Auth::Public, "probe", panics)
 }

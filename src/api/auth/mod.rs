@@ -18,7 +18,7 @@ use super::cookies::Cookies;
 use super::error::ApiResult;
 use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
-use super::routes::{Auth, Routes};
+use super::routes::{Auth, Login, Routes};
 use crate::clock::Clock;
 use crate::identity::{Identity, LoggedIn, LoginOutcome, Membership, PendingLogin, Session, User};
 use crate::model::Timestamp;
@@ -106,21 +106,41 @@ pub fn routes() -> Routes<AuthDeps> {
         .get("/providers", Auth::Public, "The configured sign-in providers", login::providers)
         .post("/signup", Auth::Public, "Make the first account", signup::signup)
         .post("/logout", Auth::Public, "End the session", sessions::logout)
-        .get("/me", Auth::Session, "The account, its organisations and this session", sessions::me)
-        .post("/reauth", Auth::Session, "Prove again who you are, for the next 15 minutes", sessions::reauth)
-        .get("/sessions", Auth::Session, "The account's live sessions", sessions::list)
-        .delete("/sessions", Auth::Session, "End all other sessions", sessions::revoke_all)
-        .delete("/sessions/{id}", Auth::Session, "End one session", sessions::revoke)
-        .get("/2fa", Auth::Session, "Whether a second factor is enabled", two_factor::status)
-        .post("/2fa/enroll", Auth::Session, "Begin enrolment of a second factor", two_factor::enroll)
+        .get(
+            "/me",
+            Auth::Account(Login::Any),
+            "The account, its organisations and this session",
+            sessions::me,
+        )
+        .post(
+            "/reauth",
+            Auth::Account(Login::Any),
+            "Prove again who you are, for the next 15 minutes",
+            sessions::reauth,
+        )
+        .get("/sessions", Auth::Account(Login::Any), "The account's live sessions", sessions::list)
+        .delete("/sessions", Auth::Account(Login::Any), "End all other sessions", sessions::revoke_all)
+        .delete("/sessions/{id}", Auth::Account(Login::Any), "End one session", sessions::revoke)
+        .get("/2fa", Auth::Account(Login::Any), "Whether a second factor is enabled", two_factor::status)
+        .post(
+            "/2fa/enroll",
+            Auth::Account(Login::Fresh),
+            "Begin enrolment of a second factor",
+            two_factor::enroll,
+        )
         .post(
             "/2fa/confirm",
-            Auth::Session,
+            Auth::Account(Login::Any),
             "Enable the second factor with its first code",
             two_factor::confirm,
         )
-        .post("/2fa/disable", Auth::Session, "Remove the second factor", two_factor::disable)
-        .post("/2fa/recovery-codes", Auth::Session, "Make ten new recovery codes", two_factor::recovery_codes)
+        .post("/2fa/disable", Auth::Account(Login::Any), "Remove the second factor", two_factor::disable)
+        .post(
+            "/2fa/recovery-codes",
+            Auth::Account(Login::Any),
+            "Make ten new recovery codes",
+            two_factor::recovery_codes,
+        )
 }
 
 fn seconds(duration: Duration) -> u64 {

@@ -15,7 +15,7 @@ use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{
     ApiKey, ApiKeyChange, EmbedPolicy, EmbedSettings, IngestSettings, KeyId, KeyScopes, NewApiKey, Role,
@@ -26,30 +26,40 @@ use crate::model::Timestamp;
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
-        .get("/orgs/{slug}/api-keys", Auth::Session, "The organisation's API keys", list)
+        .get(
+            "/orgs/{slug}/api-keys",
+            Auth::Member(Role::Admin, Login::Any),
+            "The organisation's API keys",
+            list,
+        )
         .post(
             "/orgs/{slug}/api-keys",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Fresh),
             "Make an API key; its secret is shown this once",
             create,
         )
-        .get("/orgs/{slug}/api-keys/{id}", Auth::Session, "One API key", show)
-        .patch("/orgs/{slug}/api-keys/{id}", Auth::Session, "Change an API key", change)
+        .get("/orgs/{slug}/api-keys/{id}", Auth::Member(Role::Admin, Login::Any), "One API key", show)
+        .patch(
+            "/orgs/{slug}/api-keys/{id}",
+            Auth::Member(Role::Admin, Login::Any),
+            "Change an API key",
+            change,
+        )
         .delete(
             "/orgs/{slug}/api-keys/{id}",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Any),
             "Delete an API key; it and its tokens end at once",
             delete,
         )
         .post(
             "/orgs/{slug}/api-keys/{id}/revoke-tokens",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Any),
             "Refuse every embed token made until now",
             revoke_tokens,
         )
         .post(
             "/orgs/{slug}/api-keys/{id}/rotate",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Fresh),
             "Give an API key a new secret; the one before works until the overlap ends",
             rotate,
         )

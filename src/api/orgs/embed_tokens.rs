@@ -13,14 +13,14 @@ use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Minter};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{EmbedGrant, EmbedRequest, MintRequest, Role, TokenRefusal};
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new().post("/orgs/{slug}/embed/tokens", Auth::Minter, "Mint an embed token", mint).post(
         "/orgs/{slug}/embed/introspect",
-        Auth::Session,
+        Auth::Member(Role::Editor, Login::Any),
         "Why an embed token fails, and what it may see",
         introspect,
     )

@@ -21,14 +21,24 @@ use crate::tsdb::{Metric, MetricFilter};
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
     Routes::new()
-        .get("/orgs/{slug}/metrics", Auth::Reader, "List metrics with type, help, unit and series", metrics)
+        .get(
+            "/orgs/{slug}/metrics",
+            Auth::Reader(Endpoint::Metrics),
+            "List metrics with type, help, unit and series",
+            metrics,
+        )
         .get(
             "/orgs/{slug}/metrics/{name}/labels",
-            Auth::Reader,
+            Auth::Reader(Endpoint::Labels),
             "List a metric's labels and some of their values",
             metric_labels,
         )
-        .get("/orgs/{slug}/labels/{label}/values", Auth::Reader, "List a label's values", label_values)
+        .get(
+            "/orgs/{slug}/labels/{label}/values",
+            Auth::Reader(Endpoint::Labels),
+            "List a label's values",
+            label_values,
+        )
 }
 
 const PAGE_MAX: usize = 10_000;

@@ -13,7 +13,7 @@ use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiResult, identity::slug};
 use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{Membership, NewOrg, OrgChange, OrgChangeError, Role};
 use crate::model::OrgSlug;
@@ -21,11 +21,26 @@ use crate::model::OrgSlug;
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
-        .get("/orgs", Auth::Session, "The organisations you belong to", list)
-        .post("/orgs", Auth::Session, "Make an organisation", create)
-        .get("/orgs/{slug}", Auth::Session, "One organisation, its settings and what it uses", show)
-        .patch("/orgs/{slug}", Auth::Session, "Rename an organisation, or change its limits", change)
-        .get("/orgs/{slug}/members", Auth::Session, "Who belongs to an organisation", members)
+        .get("/orgs", Auth::Account(Login::Any), "The organisations you belong to", list)
+        .post("/orgs", Auth::Founder, "Make an organisation", create)
+        .get(
+            "/orgs/{slug}",
+            Auth::Member(Role::Viewer, Login::Any),
+            "One organisation, its settings and what it uses",
+            show,
+        )
+        .patch(
+            "/orgs/{slug}",
+            Auth::Member(Role::Admin, Login::Any),
+            "Rename an organisation, or change its limits",
+            change,
+        )
+        .get(
+            "/orgs/{slug}/members",
+            Auth::Member(Role::Viewer, Login::Any),
+            "Who belongs to an organisation",
+            members,
+        )
 }
 
 async fn list(State(deps): State<OrgDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {

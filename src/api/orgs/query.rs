@@ -30,24 +30,34 @@ pub fn routes() -> Routes<ReadDeps> {
     Routes::new()
         .get(
             "/orgs/{slug}/query/range",
-            Auth::Reader,
+            Auth::Reader(Endpoint::Range),
             "Query a range of time: structured, or an expression",
             range,
         )
         .get(
             "/orgs/{slug}/query/instant",
-            Auth::Reader,
+            Auth::Reader(Endpoint::Instant),
             "Query one moment: structured, or an expression",
             instant,
         )
-        .get("/orgs/{slug}/query/expr-instant", Auth::Reader, "Evaluate PromQL at one moment", expr_instant)
+        .get(
+            "/orgs/{slug}/query/expr-instant",
+            Auth::Reader(Endpoint::Expr),
+            "Evaluate PromQL at one moment",
+            expr_instant,
+        )
         .get(
             "/orgs/{slug}/query/expr-range",
-            Auth::Reader,
+            Auth::Reader(Endpoint::Expr),
             "Evaluate PromQL over a range of time",
             expr_range,
         )
-        .get("/orgs/{slug}/query/estimate", Auth::Reader, "Reckon what an expression would cost", estimate)
+        .get(
+            "/orgs/{slug}/query/estimate",
+            Auth::Reader(Endpoint::Expr),
+            "Reckon what an expression would cost",
+            estimate,
+        )
 }
 
 /// Series in one answer (API.md C5).
