@@ -101,6 +101,8 @@ ids! {
     KeyId "ak_";
     /// An audit entry.
     EventId "evt_";
+    /// An account elsewhere that signs in to one of ours.
+    IdentityId "idn_";
 }
 
 /// SHA-256 of a secret's whole text: what is stored, and how it is found again.

@@ -9,6 +9,7 @@
 //! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
 //! | `user`, `org`, `org_settings`, `member`, `setup` | accounts, organisations and roles, the first of both |
 //! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session`, `reauth` | getting in, staying in |
+//! | `oauth` | getting in by an account elsewhere |
 //! | `api_key`, `keyring`, `rotation`, `embed_token`, `matcher_text` | machines and embedded pages |
 
 mod api_key;
@@ -22,6 +23,7 @@ mod magic_link;
 mod master;
 mod matcher_text;
 mod member;
+mod oauth;
 mod org;
 mod org_settings;
 mod password;
@@ -52,7 +54,7 @@ pub use audit::AuditEntry;
 pub use embed_token::{
     EmbedGrant, EmbedRequest, Endpoint, MintError, MintRequest, MintedToken, TokenRefusal,
 };
-pub use id::{EventId, IdError, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId};
+pub use id::{EventId, IdError, IdentityId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId};
 pub use login::{
     CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, Password, PasswordLogin, PendingLogin,
     SecondFactor,
@@ -60,6 +62,10 @@ pub use login::{
 pub use magic_link::{IssuedLink, LinkError, LinkLogin, LinkMail, LinkOutcome, LinkProof, LinkRequest};
 pub use master::{SealError, master_key_mark};
 pub use member::Member;
+pub use oauth::{
+    Admission, ExternalAccount, IdTokenCheck, IdTokenError, LinkedIdentity, OauthAttempt, OauthError, OauthLogin,
+    OauthMode, OauthOutcome, OauthTicket, Profile, Provider, UnlinkError, admission, verify_id_token,
+};
 pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
 pub use org_settings::{OrgChange, OrgChangeError, Setting};
 pub use password::{Argon2Cost, BadHash, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
@@ -198,6 +204,7 @@ impl Identity {
         if due {
             self.next_sweep_ms.store(now.plus_ms(SWEEP_EVERY_MS).as_ms(), Ordering::Release);
             self.sweep_logins(now)?;
+            self.sweep_oauth(now)?;
             self.sweep_audit(now)?;
             self.sweep_rotations(now)?;
         }
