@@ -1,4 +1,5 @@
-//! Cookies in and out (API.md D1): `ms_session` slides, `ms_ml` binds a link to the browser that asked for it.
+//! Cookies in and out (API.md D1): `ms_session` slides, `ms_ml` binds a link to the browser that asked for it,
+//! `ms_oauth` carries a sign-in to a provider and back.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use cookie::{Cookie, SameSite, time};
@@ -8,9 +9,13 @@ pub(super) const SESSION: &str = "ms_session";
 /// Binds a sign-in link to a browser.
 pub(super) const MAGIC_LINK: &str = "ms_ml";
 
+/// Carries a sign-in to a provider and back.
+pub(super) const OAUTH: &str = "ms_oauth";
+
 /// 30 days: what the browser keeps a session for, counted anew from every answer.
 const SESSION_MAX_AGE_S: i64 = 2_592_000;
 const MAGIC_LINK_MAX_AGE_S: i64 = 600;
+const OAUTH_MAX_AGE_S: i64 = 600;
 
 /// `Set-Cookie` values for one kind of deployment.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +39,16 @@ impl Cookies {
     /// Binds a link to this browser for ten minutes.
     pub(super) fn magic_link(self, value: &str) -> HeaderValue {
         self.cookie(MAGIC_LINK, value, MAGIC_LINK_MAX_AGE_S)
+    }
+
+    /// Carries a sign-in to a provider and back, for ten minutes.
+    pub(super) fn oauth(self, ticket: &str) -> HeaderValue {
+        self.cookie(OAUTH, ticket, OAUTH_MAX_AGE_S)
+    }
+
+    /// Makes the browser forget it.
+    pub(super) fn no_oauth(self) -> HeaderValue {
+        self.cookie(OAUTH, "", 0)
     }
 
     fn cookie(self, name: &str, value: &str, max_age_s: i64) -> HeaderValue {

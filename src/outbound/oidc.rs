@@ -169,23 +169,21 @@ impl OidcClient {
         now: Timestamp,
     ) -> Result<Tokens, ProviderError> {
         let discovery = self.discovery(now).await?;
-        let mut form = Serializer::new(String::new());
-        form.append_pair("grant_type", "authorization_code")
-            .append_pair("code", code)
-            .append_pair("redirect_uri", redirect_uri)
-            .append_pair("code_verifier", verifier);
         let methods = &discovery.token_endpoint_auth_methods_supported;
         let basic = methods.is_empty() || methods.iter().any(|method| method == "client_secret_basic");
-        let authorization = if basic {
-            Some(basic_credentials(&self.options.client_id, &self.options.client_secret))
-        } else {
-            form.append_pair("client_id", &self.options.client_id)
-                .append_pair("client_secret", &self.options.client_secret);
-            None
-        };
+        let (id, secret) = (&self.options.client_id, &self.options.client_secret);
+        let credentials = [("client_id", id), ("client_secret", secret)];
+        let form = Serializer::new(String::new())
+            .append_pair("grant_type", "authorization_code")
+            .append_pair("code", code)
+            .append_pair("redirect_uri", redirect_uri)
+            .append_pair("code_verifier", verifier)
+            .extend_pairs(credentials.into_iter().filter(|_| !basic))
+            .finish();
+        let authorization = basic.then(|| basic_credentials(id, secret));
         let question = Question {
             url: &discovery.token_endpoint,
-            form: Some(form.finish()),
+            form: Some(form),
             authorization,
             accept: "application/json",
         };

@@ -3,10 +3,11 @@
 use super::{ApiError, Code};
 use crate::api::callers::org_not_found;
 use crate::identity::{
-    CodeError, FieldError, KeyError, LinkError, LoginError, MintError, OrgChangeError, OrgError, ReauthError,
-    SetUpError, StoreError, TokenRefusal, TwoFactorError,
+    CodeError, FieldError, IdTokenError, KeyError, LinkError, LoginError, MintError, OauthError,
+    OrgChangeError, OrgError, ReauthError, SetUpError, StoreError, TokenRefusal, TwoFactorError, UnlinkError,
 };
 use crate::model::SlugError;
+use crate::outbound::ProviderError;
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
@@ -67,6 +68,58 @@ pub fn reauth(error: ReauthError, throttled: Code) -> ApiError {
         }
         ReauthError::SessionOver => ApiError::new(Code::SessionInvalid, detail),
         ReauthError::Store(error) => error.into(),
+    }
+}
+
+impl From<OauthError> for ApiError {
+    fn from(error: OauthError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            OauthError::InvalidState => ApiError::new(Code::InvalidState, detail),
+            OauthError::SignupClosed(_) => ApiError::new(Code::SignupClosed, detail),
+            OauthError::DomainNotAllowed => ApiError::new(Code::DomainNotAllowed, detail),
+            OauthError::LinkRequired => ApiError::new(Code::LinkRequired, detail),
+            OauthError::IdentityInUse => ApiError::new(Code::IdentityInUse, detail),
+            OauthError::TooMany => ApiError::new(Code::Conflict, detail),
+            OauthError::Disabled => ApiError::new(Code::AccountDisabled, detail),
+            OauthError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
+            OauthError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<IdTokenError> for ApiError {
+    fn from(error: IdTokenError) -> ApiError {
+        // For the operator: it may be the settings' fault.
+        tracing::warn!("a sign-in was refused: {error}");
+        ApiError::new(Code::OauthError, error.to_string())
+    }
+}
+
+impl From<ProviderError> for ApiError {
+    fn from(error: ProviderError) -> ApiError {
+        match &error {
+            ProviderError::Refused(_) => ApiError::new(Code::OauthError, error.to_string()),
+            ProviderError::Unavailable(_) => {
+                tracing::warn!("a sign-in failed: {error}");
+                ApiError::new(Code::IdpUnavailable, "the provider cannot be reached at the moment")
+            }
+            ProviderError::Misbehaved(_) => {
+                tracing::warn!("a sign-in failed: {error}");
+                ApiError::new(Code::IdpError, "the provider's answer does not fit; the log says how")
+            }
+        }
+    }
+}
+
+impl From<UnlinkError> for ApiError {
+    fn from(error: UnlinkError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            UnlinkError::NotFound => ApiError::new(Code::NotFound, detail),
+            UnlinkError::LastWay => ApiError::new(Code::Conflict, detail),
+            UnlinkError::Store(error) => error.into(),
+        }
     }
 }
 
