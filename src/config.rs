@@ -4,6 +4,8 @@
 //! variable counts as unset. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
 //! do not show in a process list.
 
+mod oauth;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +14,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::model::Switches;
 use crate::model::parse_duration;
+
+pub use oauth::{GithubSetting, GoogleSetting, OauthClient, OauthSettings, OidcSetting};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -86,6 +90,8 @@ pub struct Settings {
     pub master_key: Option<MasterKeySource>,
     /// Where mail goes.
     pub mail: Mail,
+    /// Where people may come from to sign in.
+    pub oauth: OauthSettings,
     /// Lifetime of sign-in links.
     pub magic_link_ttl: Duration,
     /// Whether cookies carry `Secure`.
@@ -333,6 +339,8 @@ struct Flags {
     /// `console` prints mail on standard output; `smtp` needs PROMLET_SMTP_URL
     #[arg(long, env = "PROMLET_MAILER", value_name = "console|smtp")]
     mailer: Option<String>,
+    #[command(flatten)]
+    oauth: oauth::OauthFlags,
     /// Seconds a sign-in link lives, 60 to 3600
     #[arg(long, env = "PROMLET_MAGIC_LINK_TTL", value_name = "SECONDS", default_value = "600",
           value_parser = clap::value_parser!(u64).range(60..=3600))]
@@ -555,6 +563,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         bootstrap: bootstrap()?,
         master_key,
         mail,
+        oauth: oauth::settings(flags.oauth)?,
         magic_link_ttl: Duration::from_secs(flags.magic_link_ttl),
         cookie_secure: flags.cookie_secure,
         argon2: flags.argon2,
