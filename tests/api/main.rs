@@ -7,5 +7,6 @@ mod callers;
 mod edge;
 mod errors;
 mod limits;
+mod oauth;
 mod organisations;
 mod security;
