@@ -5,6 +5,8 @@
 #[path = "binary/harness.rs"]
 mod harness;
 
+#[path = "binary/admin_cli.rs"]
+mod admin_cli;
 #[path = "binary/beside.rs"]
 mod beside;
 #[path = "binary/demo.rs"]

@@ -9,6 +9,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
@@ -21,13 +22,14 @@ use super::cors::AllowedOrigins;
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, TrustedProxies};
-use super::lanes::{Lane, Lanes};
+use super::lanes::{self, Lane, Lanes};
 use super::limits::{Charge, Limits};
+use super::request_id::RequestId;
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
-    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Limit, Membership, OrgSettings, Role, Session,
-    SessionCheck, UserId,
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Limit, Membership, OrgSettings, Origin, Role,
+    Session, SessionCheck, UserId, with_origin,
 };
 use crate::model::{Access, OrgId, Timestamp};
 
@@ -96,7 +98,11 @@ pub struct Cabinet {
 
 /// Anyone, with what is known about them.
 #[derive(Clone, Debug)]
-pub struct Visitor(Arc<Identified>, Option<String>);
+pub struct Visitor {
+    at: Arc<Identified>,
+    link: Option<String>,
+    device: Option<String>,
+}
 
 /// A reader inside an organisation.
 #[derive(Clone, Debug)]
@@ -349,17 +355,17 @@ impl Cabinet {
 impl Visitor {
     /// Address and browser.
     pub fn client(&self) -> &Client {
-        &self.0.client
+        &self.at.client
     }
 
     /// Whether they sit at this machine: a loopback peer, and no trace of a proxy.
     pub fn is_local(&self) -> bool {
-        self.0.local
+        self.at.local
     }
 
     /// The live session of this request, if any, and its cookie's value.
     pub fn session(&self) -> Option<(&Arc<Session>, &str)> {
-        match &self.0.who {
+        match &self.at.who {
             Ok(Who::Session { session, cookie }) => Some((session, cookie)),
             _ => None,
         }
@@ -367,7 +373,12 @@ impl Visitor {
 
     /// The value of the cookie `ms_ml`.
     pub fn magic_link_cookie(&self) -> Option<&str> {
-        self.1.as_deref()
+        self.link.as_deref()
+    }
+
+    /// The value of the cookie `ms_device`.
+    pub fn device_cookie(&self) -> Option<&str> {
+        self.device.as_deref()
     }
 }
 
@@ -530,25 +541,30 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Visitor> {
-        let link =
-            cookies::values(&parts.headers, cookies::MAGIC_LINK, 1).first().map(|&value| value.to_owned());
+        let cookie = |name| cookies::values(&parts.headers, name, 1).first().map(|&value| value.to_owned());
+        let (link, device) = (cookie(cookies::MAGIC_LINK), cookie(cookies::DEVICE));
         let at = identified(parts)?;
         at.charge_misplaced_key()?;
-        Ok(Visitor(at, link))
+        Ok(Visitor { at, link, device })
     }
 }
 
 // -- the credential layer -------------------------------------------------------------------------------------------
 
 /// Finds out who is calling, charges them, and renews the session that they used.
-pub(super) async fn credential(State(callers): State<Callers>, mut request: Request, next: Next) -> Response {
+pub(super) async fn credential(State(callers): State<Callers>, request: Request, next: Next) -> Response {
     if !is_api(request.uri().path()) {
         return next.run(request).await;
     }
-    let now = callers.clock.now();
     let (parts, body) = request.into_parts();
+    let origin = callers.origin(&parts);
+    lanes::ORIGIN.scope(origin, identified_and_charged(callers, parts, body, next)).await
+}
+
+async fn identified_and_charged(callers: Callers, parts: Parts, body: Body, next: Next) -> Response {
+    let now = callers.clock.now();
     let at = Arc::new(callers.identify(&parts, now).await);
-    request = Request::from_parts(parts, body);
+    let mut request = Request::from_parts(parts, body);
     let logout = request.method() == Method::POST && request.uri().path().ends_with("/auth/logout");
     let mut response = match at.charge() {
         // A logout is counted and never refused: whoever wants out gets out.
@@ -605,6 +621,13 @@ impl Identified {
 }
 
 impl Callers {
+    /// For the log of events.
+    fn origin(&self, parts: &Parts) -> Origin {
+        let ip = self.proxies.client(host::peer(parts), &parts.headers);
+        let id = parts.extensions.get::<RequestId>();
+        Origin { ip: Some(ip), request_id: id.map(|id| id.as_str().into()) }
+    }
+
     async fn identify(&self, parts: &Parts, now: Timestamp) -> Identified {
         let peer = host::peer(parts);
         let user_agent =
@@ -644,7 +667,9 @@ impl Callers {
     fn token(&self, token: &str, parts: &Parts, now: Timestamp) -> ApiResult<Who> {
         let Some(slug) = slug_of(parts.uri.path()) else { return Err(session_required()) };
         let origin = parts.headers.get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
-        let grant = self.identity.embed(&EmbedRequest { token, slug, origin }, now)?;
+        let from = lanes::ORIGIN.try_with(Clone::clone).unwrap_or_default();
+        let request = EmbedRequest { token, slug, origin };
+        let grant = with_origin(&from, || self.identity.embed(&request, now))?;
         Ok(Who::Token { grant: Box::new(grant), slug: slug.to_owned() })
     }
 

@@ -15,7 +15,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::error::ApiError;
+use crate::identity::{Origin, with_origin};
 use crate::model::OrgId;
+
+tokio::task_local! {
+    /// Where the request of this task comes from, for the log of events.
+    pub(super) static ORIGIN: Origin;
+}
 
 /// Which threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +137,8 @@ impl Lanes {
             Lane::Password => (&self.password, None),
             Lane::Account => (&self.account, None),
         };
+        let origin = ORIGIN.try_with(Clone::clone).unwrap_or_default();
+        let work = move || with_origin(&origin, work);
         // Who has gone away needs no answer.
         let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
         pool.run(org, work).await?.map_err(|panic| pool.panicked(panic.as_ref()))

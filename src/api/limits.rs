@@ -314,10 +314,15 @@ impl Limits {
         self.mail_from.charge(&network(ip)).map_err(refused)
     }
 
-    /// Whether a mail to this address (given as its hash) may be sent: 3 in 15 minutes, 100 an hour for all. The one who
-    /// asks is not told.
+    /// Whether a mail to this address (given as its hash) may be sent: 3 in 15 minutes. The one who asks is not told.
     pub fn admits_mail_to(&self, address_hash: [u8; 32]) -> bool {
-        self.mail_to.charge(&address_hash).is_ok() && self.mail.charge(&()).is_ok()
+        self.mail_to.charge(&address_hash).is_ok()
+    }
+
+    /// Whether a mail that somebody asked for may be sent: 100 an hour for all. Charged by mails that leave, and not by
+    /// addresses that nobody has, or anybody could use the hour up for all others.
+    pub fn admits_mail(&self) -> bool {
+        self.mail.charge(&()).is_ok()
     }
 
     /// Charges a minted token to its key: 20 a second.

@@ -162,6 +162,9 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
     let routes = Routes::new()
         .merge(auth::routes().with(deps.auth.clone()).below("/api/v1/auth"))
         .merge(orgs::organisations::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::members::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::invites::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::audit::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
@@ -207,6 +210,7 @@ impl Deps {
             providers: options.providers.clone(),
         };
         let rejects = Arc::default();
+        let active: Arc<orgs::query::active::Active> = Arc::default();
         let orgs = OrgDeps {
             identity: Arc::clone(&rooms.identity),
             tsdb: Arc::clone(&rooms.tsdb),
@@ -215,6 +219,9 @@ impl Deps {
             limits: Arc::clone(&limits),
             defaults: Arc::new(orgs::settings::defaults(&options.read, rooms.tsdb.default_limits())),
             applying: Arc::default(),
+            active: Arc::clone(&active),
+            mail: Arc::clone(&rooms.mail),
+            public_url: options.public_url.as_str().into(),
             rejects: Arc::clone(&rejects),
             embed_rps_default: options.embed_rps_default,
         };
@@ -223,7 +230,7 @@ impl Deps {
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             options: Arc::new(options.read.clone()),
-            active: Arc::default(),
+            active,
             memory: MemoryPool::new(options.read.memory_bytes_max),
             cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
         };
@@ -240,6 +247,8 @@ impl Deps {
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             sealing: Arc::default(),
+            defaults: Arc::clone(&orgs.defaults),
+            applying: Arc::clone(&orgs.applying),
         };
         Deps {
             auth,

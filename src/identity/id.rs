@@ -103,6 +103,8 @@ ids! {
     EventId "evt_";
     /// An account elsewhere that signs in to one of ours.
     IdentityId "idn_";
+    /// An invitation, as administrators see it; says nothing about its link.
+    InviteId "inv_";
 }
 
 /// SHA-256 of a secret's whole text: what is stored, and how it is found again.
@@ -186,6 +188,8 @@ pub enum SecretKind {
     Reset,
     /// `eml_`: a link that proves a new address.
     Email,
+    /// `ivt_`: an invitation.
+    Invite,
 }
 
 impl SecretKind {
@@ -198,6 +202,7 @@ impl SecretKind {
             SecretKind::Setup => "sgn_",
             SecretKind::Reset => "rst_",
             SecretKind::Email => "eml_",
+            SecretKind::Invite => "ivt_",
         }
     }
 

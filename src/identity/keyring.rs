@@ -211,6 +211,21 @@ impl Identity {
         tokens.ok()
     }
 
+    /// Lets go of all keys of an organisation; says how many they were.
+    pub(super) fn forget_keys_of(&self, org: OrgId) -> usize {
+        let mut ring = self.keyring.write();
+        let own: Vec<KeyId> =
+            ring.by_org.get(&org).into_iter().flat_map(|own| own.keys().map(|(_, id)| *id)).collect();
+        own.iter().for_each(|id| ring.remove(*id));
+        ring.by_org.remove(&org);
+        own.len()
+    }
+
+    /// How many keys there are. Touches memory only.
+    pub(super) fn keys_count(&self) -> usize {
+        self.keyring.read().by_id.len()
+    }
+
     /// Loads every key.
     pub(super) fn load_keys(&self) -> Result<(), StoreError> {
         let slugs: HashMap<OrgId, OrgSlug> = self.orgs()?.into_iter().map(|org| (org.id, org.slug)).collect();
@@ -219,7 +234,12 @@ impl Identity {
             self.rows::<RotatedRow>(&())?.into_iter().collect();
         let mut ring = self.keyring.write();
         for ((org, id), row) in self.rows::<KeyRow>(&())? {
-            let slug = slugs.get(&org).ok_or(StoreError::Inconsistent("an API key of no organisation"))?;
+            let Some(slug) = slugs.get(&org) else {
+                if self.is_being_removed(org) {
+                    continue;
+                }
+                return Err(StoreError::Inconsistent("an API key of no organisation"));
+            };
             let usage = Arc::new(Usage::stored(used.get(&(org, id)).map(|row| row.0)));
             let rotated = rotations.remove(&(org, id));
             ring.insert(self.entry(org, slug, id, Stored { row, rotated }, usage));
@@ -237,9 +257,8 @@ impl Identity {
         let slug = match ring.by_id.get(&id) {
             Some(entry) => entry.key.slug.clone(),
             None => {
-                let row = self
-                    .row::<OrgRow>(&org)?
-                    .ok_or(StoreError::Inconsistent("an API key of no organisation"))?;
+                // Its organisation was deleted meanwhile, and the key with it.
+                let Some(row) = self.row::<OrgRow>(&org)? else { return Ok(None) };
                 OrgSlug::parse(&row.slug)
                     .map_err(|_| StoreError::Inconsistent("an organisation's slug is none"))?
             }

@@ -219,7 +219,6 @@ fn link(
 }
 
 /// Removes what is linked to an account that goes.
-#[expect(dead_code, reason = "accounts do not go yet")]
 pub(super) fn unlink_all(txn: &mut Txn<'_>, user: UserId) -> Result<(), StoreError> {
     for (key, OwnIdentityRow(identity)) in txn.scan::<OwnIdentityRow>(&user)? {
         txn.remove::<IdentityRow>(&identity);

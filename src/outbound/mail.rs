@@ -31,6 +31,8 @@ pub enum MailKind {
     TwofaFailures,
     /// Notice: an account elsewhere may sign in here now.
     IdentityLinked,
+    /// An invitation into an organisation.
+    Invite,
 }
 
 impl MailKind {
@@ -49,6 +51,7 @@ impl MailKind {
             MailKind::TwofaDisabled => "twofa_disabled",
             MailKind::TwofaFailures => "twofa_failures",
             MailKind::IdentityLinked => "identity_linked",
+            MailKind::Invite => "invite",
         }
     }
 
@@ -66,6 +69,7 @@ impl MailKind {
             MailKind::TwofaDisabled => "Your second factor was removed",
             MailKind::TwofaFailures => "Somebody may know your password",
             MailKind::IdentityLinked => "A sign-in was linked to your account",
+            MailKind::Invite => "You are invited to promlet",
         }
     }
 
@@ -103,6 +107,9 @@ impl MailKind {
             MailKind::TwofaFailures => {
                 "Somebody signed in to your promlet account as far as the second factor and then gave too many wrong codes. \
                  If it was not you, they know your password or read your mail: change the password."
+            }
+            MailKind::Invite => {
+                "Somebody invites you to an organisation on promlet. Open this link to see which, and to accept."
             }
             MailKind::IdentityLinked => {
                 "An account of another service may now sign in to your promlet account. If it was not you, remove it in your \
@@ -156,8 +163,12 @@ impl Mail {
             return format!("{text}\n");
         }
         let minutes = self.expires_in.as_secs().div_ceil(60);
+        let how_long = match minutes {
+            2_880.. => format!("{} days", minutes / 1_440),
+            _ => format!("{minutes} minutes"),
+        };
         format!(
-            "{text} It works once and for {minutes} minutes.\n\n{}\n\n\
+            "{text} It works once and for {how_long}.\n\n{}\n\n\
              If you did not ask for it, ignore this mail: nothing happens without the link.\n",
             self.url
         )

@@ -2,6 +2,8 @@
 
 mod accounts;
 mod admin;
+mod commands;
+mod doctor;
 mod door;
 mod mail;
 mod oauth;
@@ -22,25 +24,28 @@ use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
 use crate::config::{
     CookieSecure, Durability, Mail as MailSetting, MasterKeySource as KeySetting,
-    OrgCreate as OrgCreateSetting, Settings,
+    OrgCreate as OrgCreateSetting, Settings, Signup as SignupSetting,
 };
 use crate::entropy::Entropy;
 use crate::identity::{
-    Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, StoreError, USERS_TABLE, master_key_mark,
+    Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, SignupMode, StoreError, USERS_TABLE,
+    master_key_mark,
 };
 use crate::kv::{self, Control, ControlOptions, DataFolder, FolderError, KeyBinding, MasterKeySource};
 use crate::model::{BatchBuilder, OrgId, Timestamp};
 use crate::outbound::MailQueue;
-use crate::tasks::{HostMetrics, Task};
+use crate::tasks::{HostMetrics, Task, remove_deleted};
 use crate::tsdb::{self, Tsdb, Writes};
 use crate::ui::Ui;
 
 pub use accounts::{DemoAccount, FirstAccount};
 use admin::{Admin, Answering};
 pub use admin::{AskError, Asking, Question, Sealed, Staged};
+pub use commands::{Command, Hidden};
+pub use doctor::{Diagnoses, Diagnosis, Health, diagnose};
 use door::Door;
 pub use door::Show;
-pub use store::OpenStore;
+pub use store::{OpenAccounts, OpenStore};
 
 /// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
@@ -48,6 +53,8 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(5);
 const EXPORT_PERIOD: Duration = Duration::from_secs(60);
 /// How often it is asked whether a checkpoint or a seal is due.
 const STORE_PERIOD: Duration = Duration::from_secs(10);
+/// How often it is asked whether an organisation was deleted; a look at memory.
+const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
 /// How often the limiters forget who has been quiet.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
@@ -246,6 +253,9 @@ impl Server {
             folder: Arc::clone(&self.folder),
             control: Arc::clone(&self.control),
             tsdb: Arc::clone(&self.tsdb),
+            identity: Some(Arc::clone(&self.identity)),
+            public_url: self.public_url(),
+            embed_rps_default: self.settings.rate_embed_default_rps,
             clock: self.clock.clone(),
             backing_up: Mutex::default(),
         };
@@ -263,6 +273,16 @@ impl Server {
         self.keep_going("session-flush", FLUSH_PERIOD, move |now| {
             if let Err(error) = identity.tick(now) {
                 tracing::error!(%error, "sessions and keys in use could not be noted on disk");
+            }
+        })?;
+        let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
+        self.keep_going("org-removal", REMOVAL_PERIOD, move |now| {
+            match remove_deleted(&identity, &tsdb, now) {
+                Ok(_) => {}
+                Err(error) => tracing::warn!(
+                    "a deleted organisation is gone for everybody and not yet from the disk: {}",
+                    kv::with_sources(&error)
+                ),
             }
         })?;
         let control = Arc::clone(&self.control);
@@ -565,10 +585,16 @@ fn open_identity(
             lanes: settings.argon2.lanes,
         },
         link_ttl: settings.magic_link_ttl,
-        session_absolute: None,
+        session_absolute: settings.session_absolute,
         org_create: match settings.org_create {
             OrgCreateSetting::Admin => OrgCreate::Admin,
             OrgCreateSetting::Any => OrgCreate::Any,
+        },
+        signup: match settings.signup {
+            SignupSetting::First => SignupMode::First,
+            SignupSetting::Open => SignupMode::Open,
+            SignupSetting::Invite => SignupMode::Invite,
+            SignupSetting::Closed => SignupMode::Closed,
         },
     };
     Ok(Identity::open(foundation, options, now, rng)?)

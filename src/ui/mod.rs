@@ -7,7 +7,7 @@
 //! another host. The tests at the foot hold that.
 //!
 //! ```text
-//! /  /login  /login/2fa  /setup   index.html    one small page, the path picks the view
+//! /  /login  /login/2fa  /setup  /invite   index.html    one small page, the path picks the view
 //! /app.js  /app/*.js              the cabinet   sign-in, first run, explore
 //! /app.css  /favicon.svg
 //! /embed.js  /chart/*.js          the element   <metric-chart>, loadable from any origin
@@ -113,7 +113,7 @@ macro_rules! files {
 
 /// Every file, once. A new file is a row here; the tests compare the table with the folder.
 const FILES: &[Embedded] = files! {
-    Page   own "index.html" => ["/", "/login", "/login/2fa", "/setup"];
+    Page   own "index.html" => ["/", "/login", "/login/2fa", "/setup", "/invite"];
     Style  own "app.css" => ["/app.css"];
     Image  own "favicon.svg" => ["/favicon.svg"];
     Module any "embed.js" => ["/embed.js"];

@@ -7,6 +7,8 @@ mod callers;
 mod edge;
 mod errors;
 mod limits;
+mod members;
 mod oauth;
 mod organisations;
+mod removal;
 mod security;

@@ -349,7 +349,8 @@ fn policy_json(policy: &EmbedPolicy) -> Value {
     })
 }
 
-fn key_json(key: &ApiKey) -> Value {
+/// A key as its administrators see it; never its secret.
+pub fn key_json(key: &ApiKey) -> Value {
     let scopes = [("ingest", key.scopes.ingest), ("read", key.scopes.read), ("embed", key.scopes.embed)];
     let scopes: Vec<&str> = scopes.into_iter().filter(|(_, held)| *held).map(|(word, _)| word).collect();
     let labels: serde_json::Map<String, Value> =

@@ -11,7 +11,9 @@ use crate::identity::org::NAME_BYTES_MAX;
 use crate::identity::session::NewSession;
 use crate::identity::store::read;
 use crate::identity::user::{AddressRow, UserRow, active};
-use crate::identity::{Client, Email, Identity, IdentityId, LoginOutcome, SecretHash, StoreError, UserId};
+use crate::identity::{
+    Client, Email, Identity, IdentityId, LoginOutcome, SecretHash, SignupMode, StoreError, UserId,
+};
 
 use super::{
     ExternalAccount, IDENTITIES_MAX, IdentityKey, IdentityRow, OauthAttempt, OauthMode, OwnIdentityRow,
@@ -182,7 +184,8 @@ struct SignIn {
     user: UserId,
     drawn_for_new: bool,
     identity: IdentityId,
-    open_signup: bool,
+    /// An account may be made for it.
+    may_be_made: bool,
     drawn: (NewSession, SecretHash),
 }
 
@@ -211,10 +214,10 @@ impl Identity {
                 user,
                 drawn_for_new: seen.is_none(),
                 identity: IdentityId::random(rng),
-                open_signup: self.signup_is_open(),
+                may_be_made: self.may_be_made(login.account, now)?,
                 drawn: drawn.for_change(),
             };
-            let result = self.control_oauth(move |txn| sign_in(txn, &change, now));
+            let result = self.change(move |txn| sign_in(txn, &change, now));
             let (finished, target) = match result {
                 Ok(done) => done,
                 Err(Refusal::Moved) => continue,
@@ -275,16 +278,15 @@ impl Identity {
         Ok(self.row::<AddressRow>(&email.as_str().to_owned())?.map(|row| row.0))
     }
 
-    fn control_oauth<T: Send + 'static>(
-        &self,
-        change: impl FnOnce(&mut Txn<'_>) -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        self.change(change)
-    }
-
-    /// Whether everybody with an address may make an account.
-    fn signup_is_open(&self) -> bool {
-        false
+    /// Whether the operator lets somebody like this have an account.
+    fn may_be_made(&self, account: &ExternalAccount, now: Timestamp) -> Result<bool, StoreError> {
+        match (self.signup_mode(), &account.email) {
+            (SignupMode::Open, _) => Ok(true),
+            (SignupMode::Closed, _) => Ok(false),
+            (SignupMode::First | SignupMode::Invite, _) if account.welcome => Ok(true),
+            (SignupMode::First | SignupMode::Invite, Some(email)) => self.is_invited(email, now),
+            (SignupMode::First | SignupMode::Invite, None) => Ok(false),
+        }
     }
 }
 
@@ -347,7 +349,7 @@ fn new_account(txn: &mut Txn<'_>, change: &SignIn, now: Timestamp) -> Result<Use
         // It would be nobody's administrator, and set-up would be over.
         return Err(OauthError::SignupClosed("the server is not set up yet"));
     }
-    if !change.open_signup && !account.welcome && !is_invited(txn, email, now)? {
+    if !change.may_be_made {
         return Err(OauthError::SignupClosed("ask an administrator for an invitation"));
     }
     let row = UserRow {
@@ -362,11 +364,6 @@ fn new_account(txn: &mut Txn<'_>, change: &SignIn, now: Timestamp) -> Result<Use
     txn.put(&change.user, &row);
     txn.put(&row.email, &AddressRow(change.user));
     Ok(row)
-}
-
-/// Whether an invitation waits for this address.
-fn is_invited(_txn: &Txn<'_>, _email: &Email, _now: Timestamp) -> Result<bool, StoreError> {
-    Ok(false)
 }
 
 fn link_within_bounds(

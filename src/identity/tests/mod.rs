@@ -5,6 +5,7 @@ mod keys;
 mod links;
 mod logins;
 mod orgs;
+mod removal;
 mod sessions;
 mod stored;
 mod two_factor;

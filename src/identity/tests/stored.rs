@@ -3,7 +3,9 @@
 
 use std::fmt::Debug;
 
-use super::super::{api_key, audit, keyring, login, magic_link, org, rotation, session, totp, user};
+use super::super::{
+    api_key, audit, invite, keyring, login, magic_link, org, org_removal, rotation, session, totp, user,
+};
 use super::*;
 use crate::kv::decode_body;
 use crate::model::OrgId;
@@ -126,6 +128,36 @@ fn version_1_of_organisations_opens() {
 }
 
 #[test]
+fn version_1_of_invitations_and_removals_opens() {
+    check(
+        0x18,
+        concat!(
+            "0f616461406578616d706c652e6f726701020202020202020202020202020202020202020202020202020202020202",
+            "02020101010101010101010101fd00a0b83046030000fdd0a7b83046030000",
+        ),
+        &invite::InviteRow {
+            email: EMAIL.into(),
+            role: Role::Editor,
+            token: HASH,
+            invited_by: Some(USER),
+            created_at: at(0),
+            expires_at: at(1),
+        },
+    );
+    check(0x19, "0706060606060606060606", &invite::InviteTokenRow(OrgId(7), InviteId::from_bytes([6; 10])));
+    check(
+        0x1a,
+        "050505050505050505050461636d65fd00a0b8304603000000",
+        &org_removal::RemovalRow {
+            key: OrgKey::from_bytes([5; 10]),
+            slug: "acme".into(),
+            deleted_at: at(0),
+            deleted_by: None,
+        },
+    );
+}
+
+#[test]
 fn version_1_of_keys_and_audit_opens() {
     let policy = EmbedPolicy {
         endpoints: Some(vec![Endpoint::Metrics, Endpoint::Expr]),
@@ -181,5 +213,11 @@ fn version_1_of_keys_and_audit_opens() {
     );
     let event =
         audit::Event::by(USER, "login.ok").target("x").at_ip("192.0.2.1".parse().expect("ip")).detail("y");
-    check(0x10, "0101010101010101010101086c6f67696e2e6f6b01780100c00002010179", &event.into_row());
+    let bytes = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).expect("hex");
+    let row = event.into_row();
+    let first = "0101010101010101010101086c6f67696e2e6f6b01780100c00002010179";
+    assert_eq!(audit::AuditRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
+    let second = format!("{first}0000");
+    assert_eq!(decode_body::<audit::AuditRow>(&bytes(&second)).as_ref(), Ok(&row));
+    assert_eq!((audit::AuditRow::TABLE, audit::AuditRow::KIND, audit::AuditRow::VERSION), (0x10, 0x10, 2));
 }

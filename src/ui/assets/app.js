@@ -3,7 +3,7 @@
 import './embed.js';
 import { h } from './chart/dom.js';
 import { explore, readAddress } from './app/explore.js';
-import { secondFactor, setUp, signIn } from './app/sign_in.js';
+import { invited, secondFactor, setUp, signIn } from './app/sign_in.js';
 import { send, whoAmI } from './app/server.js';
 import { recall, remember } from './app/storage.js';
 
@@ -16,6 +16,7 @@ async function start() {
   const config = await send('GET', '/auth/config');
   const path = location.pathname.replace(/(.)\/+$/, '$1');
   const me = config.needs_setup ? null : await whoAmI();
+  if (path === '/invite' && !config.needs_setup) return invited(view, config, me, () => start().catch(broken));
   if (me) return cabinet(me);
   if (config.needs_setup) return setUp(view, config, start);
   const pending = new URLSearchParams(location.hash.slice(1)).get('pending');

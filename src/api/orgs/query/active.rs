@@ -101,6 +101,13 @@ impl Active {
         own.map(|((_, number), entry)| (*number, Arc::clone(entry))).collect()
     }
 
+    /// Ends all questions of an organisation.
+    pub fn end_all(&self, org: OrgId) {
+        for (_, entry) in self.of(org) {
+            entry.cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Ends a question; whether there is one.
     fn end(&self, org: OrgId, number: u64) -> bool {
         let found = self.lock().running.get(&(org, number)).map(Arc::clone);

@@ -190,3 +190,39 @@ export function setUp(view, config, done) {
   view.replaceChildren(card('Welcome', 'This server is new. Create the first account; it administers the server.', entry));
   entry.querySelector('input').focus();
 }
+
+/** What an invitation's link opens: an account of its own, or, signed in, one more organisation. `me` is who is here. */
+export async function invited(view, config, me, done) {
+  const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? '';
+  document.title = 'Invitation · promlet';
+  const leave = () => { history.replaceState(null, '', '/'); done(); };
+  let invitation;
+  try {
+    invitation = await send('POST', '/auth/invites/lookup', { token });
+  } catch (error) {
+    view.replaceChildren(card('Invitation', words(error), h('button', { type: 'button', class: 'primary', text: 'Go on', on: { click: leave } })));
+    return;
+  }
+  const org = invitation.org.name || invitation.org.slug;
+  const intro = `You are invited to ${org} as ${invitation.role}, with the address ${invitation.email}.`;
+  if (invitation.account_exists && me?.user?.email !== invitation.email) {
+    // The link stays in the address: after signing in, this page is shown again.
+    const said = me ? `You are signed in as ${me.user.email}. Sign out, and open the link again.` : 'That address has an account: sign in with it.';
+    if (me) view.replaceChildren(card('Invitation', `${intro} ${said}`, h('button', { type: 'button', class: 'primary', text: 'Go on without it', on: { click: leave } })));
+    else signIn(view, config, done);
+    return;
+  }
+  const least = config.password?.min_length ?? 8;
+  const fresh = !invitation.account_exists;
+  const entry = form({
+    submit: fresh ? 'Create account' : 'Join',
+    action: async (values) => {
+      await send('POST', '/auth/invites/accept', { token, name: values.name || undefined, password: values.password || undefined });
+      leave();
+    },
+  },
+  fresh && field('Your name', 'name', { autocomplete: 'name', required: false, maxlength: '100' }),
+  fresh && field('Password', 'password', { type: 'password', autocomplete: 'new-password', minlength: String(least), maxlength: '1024' }, `At least ${least} characters; a sentence is good.`));
+  view.replaceChildren(card('Invitation', intro, entry));
+  (entry.querySelector('input') ?? entry.querySelector('button')).focus();
+}
