@@ -99,6 +99,8 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// Origins of the cabinet's front end under development; they get CORS with credentials.
     pub trusted_origins: Vec<String>,
+    /// Our own TLS.
+    pub tls: Option<TlsFiles>,
     /// Addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<String>,
     /// Who may make organisations.
@@ -157,6 +159,22 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// Things said on the command line or in the environment that deserve a warning.
     pub warnings: Vec<String>,
+}
+
+impl Settings {
+    /// What the listener speaks: `http` or `https`.
+    pub const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+/// A certificate chain and its key, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The chain.
+    pub cert: PathBuf,
+    /// The key.
+    pub key: PathBuf,
 }
 
 /// A text that never shows itself.
@@ -389,6 +407,12 @@ struct Flags {
     /// Origins of a front end under development
     #[arg(long, env = "PROMLET_TRUSTED_ORIGINS", value_name = "ORIGIN,..", value_delimiter = ',')]
     trusted_origins: Vec<String>,
+    /// Speak TLS with this certificate chain (PEM); SIGHUP reads it again
+    #[arg(long, env = "PROMLET_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, env = "PROMLET_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Proxies whose X-Forwarded-For is believed, as addresses or networks
     #[arg(long, env = "PROMLET_TRUSTED_PROXIES", value_name = "CIDR,..", value_delimiter = ',')]
     trusted_proxies: Vec<String>,
@@ -641,7 +665,14 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
     if let Some(url) = &public_url {
         check_public_url(url, &mail)?;
     }
+    let tls = flags.tls_cert.zip(flags.tls_key).map(|(cert, key)| TlsFiles { cert, key });
+    if tls.is_some() && public_url.as_deref().is_some_and(|url| url.starts_with("http://")) {
+        return Err(ConfigError::Settings(
+            "PROMLET_TLS_CERT is set, but the public URL begins with http://: links would not work".into(),
+        ));
+    }
     if !flags.listen.ip().is_loopback()
+        && tls.is_none()
         && !public_url.as_deref().is_some_and(|url| url.starts_with("https://"))
     {
         warnings.push(format!(
@@ -665,6 +696,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         public_url,
         allowed_hosts: tidy_list(flags.allowed_hosts),
         trusted_origins: tidy_list(flags.trusted_origins),
+        tls,
         trusted_proxies: tidy_list(flags.trusted_proxies),
         org_create: flags.org_create,
         signup: flags.signup,
@@ -902,6 +934,8 @@ mod tests {
             (&["--public-url", "ftp://x"], "http://"),
             (&["--public-url", "https://metrics.example.com"], "PROMLET_SMTP_URL"),
             (&["--magic-link-ttl", "59"], "60"),
+            (&["--tls-cert", "a.pem"], "--tls-key"),
+            (&["--tls-cert", "a", "--tls-key", "b", "--public-url", "http://a"], "begins with http://"),
             (&["--magic-link-ttl", "3601"], "3600"),
             (&["--argon2", "8,17,1"], "passes 1 to 16"),
             (&["--signup", "maybe"], "invalid value"),

@@ -17,6 +17,8 @@ mod first_run;
 mod hostile;
 #[path = "binary/kill_loop.rs"]
 mod kill_loop;
+#[path = "binary/logins.rs"]
+mod logins;
 #[path = "binary/starting.rs"]
 mod starting;
 #[path = "binary/upkeep.rs"]

@@ -6,14 +6,14 @@
 //! [`Minter`] an API key that may mint or a session of an editor, [`Visitor`] anyone. None of them names an organisation
 //! yet: `enter` does, and is the only way to an [`Access`].
 
+use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
 
@@ -34,7 +34,7 @@ use crate::identity::{
 use crate::model::{Access, OrgId, Timestamp};
 
 /// What the credential layer works with.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Callers {
     /// Sessions, keys, tokens, memberships.
     pub identity: Arc<Identity>,
@@ -53,7 +53,7 @@ pub struct Callers {
 /// What the credential layer found; left with the request.
 #[derive(Debug)]
 struct Identified {
-    callers: Callers,
+    callers: Arc<Callers>,
     who: ApiResult<Who>,
     /// A JWT was sent, good or bad: on cabinet endpoints it is no session whatever it is.
     sent_jwt: bool,
@@ -307,6 +307,22 @@ impl Minter {
             Who::Token { .. } => Err(session_required()),
         }
     }
+
+    /// The person who mints, if it is one.
+    pub fn user(&self) -> Option<UserId> {
+        match self.0.who() {
+            Ok(Who::Session { session, .. }) => Some(session.user),
+            _ => None,
+        }
+    }
+
+    /// Charges a token to the key that signs it: a key that calls is charged before anything is read.
+    ///
+    /// # Errors
+    /// 429 `rate_limited`, scope `api_key`.
+    pub fn charge(&self, key: KeyId) -> ApiResult<()> {
+        self.0.callers.limits.charge_minting(key).map(drop)
+    }
 }
 
 impl Cabinet {
@@ -402,15 +418,21 @@ impl Identified {
     /// keys do, and no bucket at all would be a way around the one for strangers.
     fn charge_misplaced_key(&self) -> ApiResult<()> {
         match &self.who {
-            Ok(Who::Key(_)) => self.callers.limits.charge_address(self.client.ip),
+            Ok(Who::Key(_)) => {
+                self.callers.limits.charge_address(self.client.ip).map(|charge| self.leave(charge))
+            }
             _ => Ok(()),
         }
     }
 
+    /// What the answer's headers are to say, unless something else was charged before.
+    fn leave(&self, charge: Charge) {
+        let _ = self.charge.set(charge);
+    }
+
     /// Charges a read with an API key: the same window as its embed tokens.
     fn charge_key(&self, key: &ApiKey) -> ApiResult<()> {
-        let charge = self.callers.limits.charge_key(key.id, key.embed.rate_limit_rps)?;
-        let _ = self.charge.set(charge);
+        self.leave(self.callers.limits.charge_key(key.id, key.embed.rate_limit_rps)?);
         Ok(())
     }
 }
@@ -509,7 +531,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Minter {
             return Err(session_required());
         }
         if let Who::Key(key) = at.who()? {
-            at.callers.limits.charge_minting(key.id)?;
+            at.leave(at.callers.limits.charge_minting(key.id)?);
             if !key.scopes.embed {
                 return Err(missing_scope("embed"));
             }
@@ -551,17 +573,30 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
 
 // -- the credential layer -------------------------------------------------------------------------------------------
 
-/// Finds out who is calling, charges them, and renews the session that they used.
-pub(super) async fn credential(State(callers): State<Callers>, request: Request, next: Next) -> Response {
+/// Finds out who is calling, charges them, goes on with `next`, and renews the session that they used.
+pub(super) async fn credential<N, F>(callers: &Arc<Callers>, request: Request, next: N) -> Response
+where
+    N: FnOnce(Request) -> F,
+    F: Future<Output = Response>,
+{
     if !is_api(request.uri().path()) {
-        return next.run(request).await;
+        return next(request).await;
     }
     let (parts, body) = request.into_parts();
     let origin = callers.origin(&parts);
     lanes::ORIGIN.scope(origin, identified_and_charged(callers, parts, body, next)).await
 }
 
-async fn identified_and_charged(callers: Callers, parts: Parts, body: Body, next: Next) -> Response {
+async fn identified_and_charged<N, F>(
+    callers: &Arc<Callers>,
+    parts: Parts,
+    body: Body,
+    next: N,
+) -> Response
+where
+    N: FnOnce(Request) -> F,
+    F: Future<Output = Response>,
+{
     let now = callers.clock.now();
     let at = Arc::new(callers.identify(&parts, now).await);
     let mut request = Request::from_parts(parts, body);
@@ -571,7 +606,7 @@ async fn identified_and_charged(callers: Callers, parts: Parts, body: Body, next
         Err(refused) if !logout => refused.into_response(),
         _ => {
             request.extensions_mut().insert(Arc::clone(&at));
-            next.run(request).await
+            next(request).await
         }
     };
     at.leave_marks(&mut response);
@@ -592,9 +627,9 @@ impl Identified {
             Ok(Who::Token { grant, .. }) => limits.charge_key(grant.key, grant.rate_limit_rps)?,
             // What a key is charged to depends on what it does; its extractor knows.
             Ok(Who::Key(_)) => return Ok(()),
-            Err(_) => return limits.charge_address(self.client.ip),
+            Err(_) => limits.charge_address(self.client.ip)?,
         };
-        let _ = self.charge.set(charge);
+        self.leave(charge);
         Ok(())
     }
 
@@ -628,7 +663,7 @@ impl Callers {
         Origin { ip: Some(ip), request_id: id.map(|id| id.as_str().into()) }
     }
 
-    async fn identify(&self, parts: &Parts, now: Timestamp) -> Identified {
+    async fn identify(self: &Arc<Callers>, parts: &Parts, now: Timestamp) -> Identified {
         let peer = host::peer(parts);
         let user_agent =
             parts.headers.get(header::USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
@@ -652,7 +687,15 @@ impl Callers {
         };
         let local = host::is_local(peer, &parts.headers);
         let coding = Coding::of(&parts.headers);
-        Identified { callers: self.clone(), who, sent_jwt, client, local, coding, charge: OnceLock::new() }
+        Identified {
+            callers: Arc::clone(self),
+            who,
+            sent_jwt,
+            client,
+            local,
+            coding,
+            charge: OnceLock::new(),
+        }
     }
 
     fn key(&self, secret: &str, id: Option<&str>, now: Timestamp) -> ApiResult<Who> {
@@ -699,7 +742,7 @@ impl Callers {
 }
 
 /// The organisation in a path, as written there. A slug needs no percent-encoding, so one that has it is nobody's.
-fn slug_of(path: &str) -> Option<&str> {
+pub(super) fn slug_of(path: &str) -> Option<&str> {
     let slug = path.strip_prefix("/api/v1/orgs/")?.split('/').next()?;
     (!slug.is_empty()).then_some(slug)
 }

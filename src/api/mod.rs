@@ -25,11 +25,13 @@ pub mod orgs;
 pub mod own_metrics;
 pub mod pages;
 pub mod params;
+pub mod prefix;
 pub mod prom_json;
 mod request_id;
 pub mod routes;
 mod security_headers;
 pub mod starting;
+pub mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +57,7 @@ use orgs::delete_series::DeleteDeps;
 use orgs::query::{ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
 use own_metrics::{Counters, OwnMetrics, Slugs};
+use prefix::Prefix;
 use routes::Routes;
 
 use crate::clock::{Clock, Stopwatch};
@@ -176,7 +179,10 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
         .merge(admin::routes().with(deps.admin.clone()).below("/api/v1"))
         .merge(health::routes().with(deps.health(rooms)));
-    if deps.docs { openapi::document(routes) } else { routes }
+    match &deps.docs {
+        Some(server) => openapi::document(routes, server),
+        None => routes,
+    }
 }
 
 /// What the route groups share, made once.
@@ -185,12 +191,13 @@ pub struct Deps {
     auth: AuthDeps,
     orgs: OrgDeps,
     read: ReadDeps,
-    write: WriteDeps,
+    write: Arc<WriteDeps>,
     admin: AdminDeps,
     limits: Arc<Limits>,
     metrics_token: Option<Arc<str>>,
     uptime: Stopwatch,
-    docs: bool,
+    /// Where the API is reached, if its document is served.
+    docs: Option<Arc<str>>,
 }
 
 impl Deps {
@@ -234,13 +241,13 @@ impl Deps {
             memory: MemoryPool::new(options.read.memory_bytes_max),
             cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
         };
-        let write = WriteDeps {
+        let write = Arc::new(WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             limits: options.write,
             rejects,
-        };
+        });
         let admin = AdminDeps {
             identity: Arc::clone(&rooms.identity),
             tsdb: Arc::clone(&rooms.tsdb),
@@ -259,7 +266,7 @@ impl Deps {
             limits,
             metrics_token: options.metrics_token.clone(),
             uptime: Stopwatch::start(),
-            docs: options.docs,
+            docs: options.docs.then(|| options.public_url.as_str().into()),
         }
     }
 
@@ -305,7 +312,10 @@ pub fn router(
     deps: &Deps,
     options: &ApiOptions,
 ) -> Result<Router, OptionsError> {
-    let csrf = CookieCsrf::new(&options.trusted_origins).map_err(OptionsError::TrustedOrigin)?;
+    // A proxy may change the Host that a browser's Origin is compared with; the public URL's origin is ours whatever it does.
+    let own_origin = public_origin(&options.public_url).to_owned();
+    let origins: Vec<String> = options.trusted_origins.iter().cloned().chain([own_origin]).collect();
+    let csrf = CookieCsrf::new(&origins).map_err(OptionsError::TrustedOrigin)?;
     let gate = gate(options, Arc::clone(&rooms.counters))?;
     let callers = Callers {
         identity: Arc::clone(&rooms.identity),
@@ -325,7 +335,15 @@ pub fn router(
             ApiError::new(Code::MethodNotAllowed, "this path does not take this method")
         })
         .fallback(move |request: Request| fallback(pages.clone(), request));
-    Ok(layers::wrap(routes, gate, csrf, callers))
+    Ok(layers::around(routes, gate, Some(layers::Entry { csrf, callers: Arc::new(callers) })))
+}
+
+/// Whether the edge can work with these.
+///
+/// # Errors
+/// [`OptionsError`].
+pub fn check(options: &ApiOptions) -> Result<(), OptionsError> {
+    public_host(&options.public_url).map(|_| ())
 }
 
 fn gate(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::Gate, OptionsError> {
@@ -337,6 +355,7 @@ fn gate(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::Gate, O
         ingest_bytes: Arc::new(IngestBytes::new(options.ingest_bytes_max)),
         drains: Drains::new(options.body_deadlines),
         counters,
+        prefix: Prefix::of(&options.public_url),
     })
 }
 
@@ -350,10 +369,26 @@ async fn fallback(pages: Option<Router>, request: Request) -> Response {
     }
 }
 
+/// The URL without its path.
+fn public_origin(url: &str) -> &str {
+    url.strip_suffix(prefix::path_of(url)).unwrap_or(url)
+}
+
 fn public_host(url: &str) -> Result<String, OptionsError> {
     let refused = || OptionsError::PublicUrl(url.to_owned());
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).ok_or_else(refused)?;
     let authority = rest.split('/').next().unwrap_or_default();
     let host = host::without_port(authority);
-    if host.is_empty() || host.contains('@') { Err(refused()) } else { Ok(host.to_owned()) }
+    // It goes into pages, cookies and redirects as it is.
+    let plain = |part: &str| {
+        !matches!(part, "" | "." | "..")
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))
+    };
+    let path = prefix::path_of(url);
+    let fits = rest.strip_prefix(authority) == Some(path) && path.split('/').skip(1).all(plain);
+    if host.is_empty() || host.contains(['@', '?', '#']) || !fits {
+        Err(refused())
+    } else {
+        Ok(host.to_owned())
+    }
 }

@@ -8,7 +8,7 @@ use axum::handler::Handler;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, on};
 
-use super::guard::guard;
+use super::guard::{concerns, guard};
 use crate::identity::{Endpoint, Role};
 
 /// How long ago a session's owner must have proved who they are.
@@ -143,7 +143,11 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
             "DELETE" => MethodFilter::DELETE,
             _ => MethodFilter::GET,
         };
-        let guarded = on(filter, handler).route_layer(from_fn_with_state(auth, guard));
+        let handler = on(filter, handler);
+        let guarded = match concerns(auth) {
+            true => handler.route_layer(from_fn_with_state(auth, guard)),
+            false => handler,
+        };
         self.router = self.router.route(path, guarded);
         self.rows.push(RouteDoc { method, path: path.to_owned(), auth, summary });
         self

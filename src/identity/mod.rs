@@ -12,7 +12,7 @@
 //! | `password`, `lockout`, `device`, `login`, `totp`, `link`, `magic_link`, `session`, `reauth` | getting in, staying in |
 //! | `signup`, `new_password`, `account` | making, changing and ending an account |
 //! | `oauth` | getting in by an account elsewhere |
-//! | `api_key`, `keyring`, `rotation`, `embed_token`, `matcher_text` | machines and embedded pages |
+//! | `api_key`, `public_key`, `keyring`, `rotation`, `embed_token`, `token_notes`, `matcher_text` | machines and embedded pages |
 
 mod account;
 mod administration;
@@ -36,12 +36,14 @@ mod org;
 mod org_removal;
 mod org_settings;
 mod password;
+mod public_key;
 mod reauth;
 mod rotation;
 mod session;
 mod setup;
 mod signup;
 mod store;
+mod token_notes;
 mod totp;
 mod user;
 
@@ -80,6 +82,8 @@ pub use login::{
 };
 pub use magic_link::{IssuedLink, LinkLogin, LinkOutcome};
 pub use master::{SealError, master_key_mark};
+#[cfg(test)]
+pub(crate) use matcher_text::parse as read_label_test;
 pub use member::{Member, MemberError};
 pub use new_password::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
 pub use oauth::{
@@ -172,6 +176,7 @@ pub struct Identity {
     has_users: AtomicBool,
     mark_initialised: MarkInitialised,
     failures: Mutex<audit::Queue>,
+    token_notes: token_notes::TokenNotes,
     /// When the slow sweeps run next, milliseconds.
     next_sweep_ms: AtomicI64,
 }
@@ -211,6 +216,7 @@ impl Identity {
             has_users: AtomicBool::new(false),
             mark_initialised: foundation.mark_initialised,
             failures: Mutex::default(),
+            token_notes: token_notes::TokenNotes::default(),
             next_sweep_ms: AtomicI64::new(now.as_ms()),
         };
         let has_users = !identity.rows::<user::UserRow>(&())?.is_empty();

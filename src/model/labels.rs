@@ -35,7 +35,11 @@ impl PartialOrd for Labels {
 
 impl Ord for Labels {
     fn cmp(&self, other: &Labels) -> Ordering {
-        self.0.cmp(&other.0)
+        // Texts are interned: those that are equal mostly lie in one place, and need not be read.
+        let text = |a: &Arc<str>, b: &Arc<str>| if Arc::ptr_eq(a, b) { Ordering::Equal } else { a.cmp(b) };
+        let pairs = self.0.iter().zip(&*other.0);
+        let apart = pairs.map(|(a, b)| text(&a.name, &b.name).then_with(|| text(&a.value, &b.value)));
+        apart.into_iter().find(|order| order.is_ne()).unwrap_or_else(|| self.0.len().cmp(&other.0.len()))
     }
 }
 

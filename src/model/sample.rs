@@ -15,6 +15,7 @@ pub struct Sample {
 pub const STALE_NAN_BITS: u64 = 0x7ff0_0000_0000_0002;
 
 /// Whether `value` is the staleness marker, bit for bit.
+#[inline]
 pub fn is_stale(value: f64) -> bool {
     value.to_bits() == STALE_NAN_BITS
 }

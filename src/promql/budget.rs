@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::QueryError;
+use super::crew::Crew;
 use super::memory::{Lease, NoRoom};
 
 /// What one query may cost.
@@ -39,6 +40,8 @@ pub struct Budget<'a> {
     pub progress: Option<Arc<Progress>>,
     /// What it may take of the memory that all queries share.
     pub lease: Option<Arc<Lease>>,
+    /// Who may help to compute it; without any its own thread does everything.
+    pub crew: Option<&'a Crew>,
 }
 
 /// How far a query is, for who looks on from another thread. Every number is what was true a moment ago.
@@ -52,6 +55,12 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// One more series is read, of so many samples.
+    pub(super) fn read(&self, samples: usize) {
+        self.samples.fetch_add(samples as u64, Ordering::Relaxed);
+        self.read.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Samples read from the store.
     pub fn samples(&self) -> u64 {
         self.samples.load(Ordering::Relaxed)
@@ -82,6 +91,7 @@ impl std::fmt::Debug for Budget<'_> {
             .field("expired", &self.expired.map(|_| "a deadline"))
             .field("progress", &self.progress)
             .field("lease", &self.lease)
+            .field("crew", &self.crew)
             .finish()
     }
 }
@@ -167,15 +177,29 @@ impl Meter {
         if found > allowed { Err(QueryError::TooManySeries { found, allowed }) } else { Ok(()) }
     }
 
-    /// Counts samples that came out of the store.
+    /// Counts samples that came out of the store, of one series.
     pub(super) fn read_samples(&self, read: usize) {
-        let mut stats = self.stats.get();
-        stats.samples += read as u64;
-        self.stats.set(stats);
+        self.add_samples(read as u64);
         if let Some(progress) = &self.progress {
-            progress.samples.store(stats.samples, Ordering::Relaxed);
-            progress.read.fetch_add(1, Ordering::Relaxed);
+            progress.read(read);
         }
+    }
+
+    /// Counts samples that came out of the store, and that whoever looks on was told of.
+    pub(super) fn add_samples(&self, read: u64) {
+        let mut stats = self.stats.get();
+        stats.samples += read;
+        self.stats.set(stats);
+    }
+
+    /// How many samples may be held beside those that are.
+    pub(super) fn samples_left(&self) -> u64 {
+        self.limits.samples_max.saturating_sub(self.held_samples.get())
+    }
+
+    /// Why no more may be held.
+    pub(super) fn too_many_samples(&self) -> QueryError {
+        QueryError::TooManySamples { allowed: self.limits.samples_max }
     }
 
     /// Admits a query before it reads anything: that `rows` rows of `steps` values will fit beside what is held, and
@@ -254,17 +278,22 @@ impl Charge {
 
     /// Counts samples that are held from now on.
     pub(super) fn add_samples(&mut self, count: usize) -> Result<(), QueryError> {
-        let needed = self.meter.held_samples.get().saturating_add(count as u64);
-        let allowed = self.meter.limits.samples_max;
-        if needed > allowed {
-            return Err(QueryError::TooManySamples { allowed });
-        }
+        let needed = self.pass_samples(count)?;
         self.samples += count as u64;
         self.meter.held_samples.set(needed);
+        Ok(())
+    }
+
+    /// Counts samples that were held for a moment; answers how many were then.
+    pub(super) fn pass_samples(&mut self, count: usize) -> Result<u64, QueryError> {
+        let needed = self.meter.held_samples.get().saturating_add(count as u64);
+        if needed > self.meter.limits.samples_max {
+            return Err(self.meter.too_many_samples());
+        }
         let mut stats = self.meter.stats.get();
         stats.peak_samples = stats.peak_samples.max(needed);
         self.meter.stats.set(stats);
-        Ok(())
+        Ok(needed)
     }
 }
 

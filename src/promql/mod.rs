@@ -7,6 +7,7 @@
 mod annotations;
 mod budget;
 mod cache;
+mod crew;
 mod error;
 mod eval;
 pub mod explain;
@@ -16,15 +17,18 @@ mod memory;
 mod plan;
 pub mod syntax;
 mod value;
+mod windows;
 
 pub use annotations::Annotations;
 pub use budget::{Budget, Limits, Progress, QueryStats};
 pub use cache::{CacheUse, RangeCache};
+pub use crew::{Crew, Hand};
 pub use error::QueryError;
 pub use functions::{FUNCTIONS, Function, function};
 pub use histogram::{FloatHistogram, ShownBucket};
 pub use memory::{Lease, MemoryPool, MemoryUse, NoRoom};
 pub use value::{HistogramPoint, MatrixSeries, Value, VectorSample};
+pub use windows::{Window, windows};
 
 use crate::model::Steps;
 use crate::tsdb::Snapshot;

@@ -19,6 +19,7 @@ use crate::api::host::Network;
 use crate::api::lanes::{Lanes, LanesOptions};
 use crate::api::orgs::settings::apply_settings;
 use crate::api::own_metrics::{Counters, OwnMetrics};
+use crate::api::prefix::path_of;
 use crate::api::starting::Stage;
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
@@ -85,6 +86,9 @@ pub enum ServerError {
     /// The address.
     #[error("cannot listen on {0}: {1}; is another program using it? (--listen takes another address)")]
     Listen(SocketAddr, std::io::Error),
+    /// The certificate.
+    #[error("no TLS")]
+    Tls(#[from] api::tls::TlsError),
     /// Threads.
     #[error("the operating system gives no thread")]
     Thread(#[source] std::io::Error),
@@ -235,7 +239,7 @@ impl Server {
             mail: Arc::clone(&mail),
             checks: self.checks(),
             counters: Arc::clone(&self.counters),
-            pages: Some(pages::router(self.settings.ui_dir.clone().map_or_else(Ui::default, Ui::from_dir))),
+            pages: Some(pages::router(self.ui())),
         };
         let options = &self.door.options;
         let deps = Deps::new(&rooms, options);
@@ -376,7 +380,7 @@ impl Server {
         if self.answering.is_none() {
             self.listen()?;
         }
-        tracing::info!("listening on http://{}", self.door.address);
+        tracing::info!("listening on {}://{}", self.settings.scheme(), self.door.address);
         let Server { clock, folder, control, identity, tsdb, tasks, admin, door, answering, .. } = self;
         door.wait();
         // What was queued is sent before the end.
@@ -406,6 +410,12 @@ impl Server {
         options
     }
 
+    fn ui(&self) -> Ui {
+        let ui = self.settings.ui_dir.clone().map_or_else(Ui::default, Ui::from_dir);
+        let ui = ui.below(path_of(&self.door.options.public_url));
+        if self.settings.docs { ui } else { ui.without_docs() }
+    }
+
     fn checks(&self) -> Vec<(&'static str, Check)> {
         let control = Arc::clone(&self.control);
         let accounts: Check = Arc::new(move || control.health().map_err(|fenced| fenced.to_string()));
@@ -414,7 +424,7 @@ impl Server {
 
     /// How people reach it: `--public-url`, or the address it listens on.
     pub fn public_url(&self) -> String {
-        self.settings.public_url.clone().unwrap_or_else(|| format!("http://{}", self.door.address))
+        public_url(&self.settings, self.door.address)
     }
 
     /// The data folder.
@@ -443,9 +453,12 @@ impl Server {
     }
 }
 
+fn public_url(settings: &Settings, address: SocketAddr) -> String {
+    settings.public_url.clone().unwrap_or_else(|| format!("{}://{address}", settings.scheme()))
+}
+
 fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, ServerError> {
-    let url = settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
-    let mut options = ApiOptions::new(&url);
+    let mut options = ApiOptions::new(&public_url(settings, address));
     options.allowed_hosts.clone_from(&settings.allowed_hosts);
     options.trusted_origins.clone_from(&settings.trusted_origins);
     options.cookie_secure = match settings.cookie_secure {

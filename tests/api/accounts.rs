@@ -302,6 +302,14 @@ async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
     };
     let other_browser = house.post("/auth/magic-link/verify", &Who::Nobody, json!({ "token": token })).await;
     other_browser.is(400, "email_confirmation_required");
+    // A machine that presses the button without an address finds the question again, and the link lives.
+    let pressed = house.send(form(None, format!("token={token}&email="))).await;
+    assert_eq!((pressed.status.as_u16(), pressed.session_cookie()), (400, None));
+    assert!(
+        pressed.body.contains("type=\"email\"") && pressed.body.contains("action=\"verify\""),
+        "{}",
+        pressed.body
+    );
     let done = house.send(form(Some(&browser), format!("token={token}"))).await;
     assert_eq!((done.status.as_u16(), done.header("location")), (303, "/charts?x=1"));
     let cabinet = Who::Cookie(done.session_cookie().expect("a session"));
@@ -311,6 +319,7 @@ async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
         .await
         .is(401, "link_invalid");
     let stale = house.send(form(Some(&browser), format!("token={token}"))).await;
+    assert_eq!(stale.session_cookie(), None);
     assert_eq!((stale.status.as_u16(), stale.header("location")), (303, "/login?error=link_invalid"));
 }
 

@@ -4,9 +4,9 @@ use super::{ApiError, Code};
 use crate::api::callers::org_not_found;
 use crate::identity::{
     AcceptError, AccountChangeError, AddressChangeError, AdministrationError, CodeError, FieldError,
-    IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError, OrgChangeError, OrgError,
-    OrgRemovalError, PasswordChangeError, PasswordResetError, ReauthError, SetUpError, SignupError,
-    StoreError, TokenRefusal, TwoFactorError, UnlinkError, WeakPassword,
+    IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError,
+    OrgChangeError, OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, ReauthError,
+    SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError, UnlinkError, WeakPassword,
 };
 use crate::model::SlugError;
 use crate::outbound::ProviderError;
@@ -46,7 +46,7 @@ impl From<CodeError> for ApiError {
             CodeError::PendingInvalid => {
                 ApiError::new(Code::PendingLoginInvalid, "this login is over; start again")
             }
-            CodeError::Invalid { attempts_left } => {
+            CodeError::Invalid { attempts_left, alarm: _ } => {
                 ApiError::new(Code::InvalidCode, "this code is wrong").with("attempts_left", attempts_left)
             }
             CodeError::AlreadyUsed { retry_after } => used(retry_after),

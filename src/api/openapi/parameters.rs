@@ -173,12 +173,38 @@ const MOUNT_METADATA: &[Parameter] = &[
     p("limit", Kind::Count(0, u32::MAX as u64), "Metrics at most; 0 is no limit"),
 ];
 
+pub(super) const TOKEN: &[Parameter] = &[p("token", Kind::Required, "From the link")];
+pub(super) const OAUTH_START: &[Parameter] = &[
+    p("redirect", Kind::Text, "A path of this server to go on with"),
+    p("mode", Kind::OneOf(&["login", "link"]), "link adds the identity to the account that is signed in"),
+];
+pub(super) const OAUTH_BACK: &[Parameter] = &[
+    p("code", Kind::Text, "From the provider"),
+    p("state", Kind::Text, "As it was sent there"),
+    p("iss", Kind::Text, "The issuer, where the provider says it"),
+    p("error", Kind::Text, "From the provider"),
+    p("error_description", Kind::Text, "From the provider"),
+];
+pub(super) const PAGE: &[Parameter] = &[
+    p("limit", Kind::Count(1, 1_000), "Rows at most"),
+    p("cursor", Kind::Text, "next_cursor of the page before"),
+];
+pub(super) const EVENTS: &[Parameter] = &[
+    p("limit", Kind::Count(1, 1_000), "Rows at most; 50 by default"),
+    p("cursor", Kind::Text, "next_cursor of the page before"),
+    p("action", Kind::Text, "Only this one, as in login.fail"),
+];
+pub(super) const INCLUDE_CURRENT: &[Parameter] =
+    &[p("include_current", Kind::OneOf(&["true", "false"]), "true ends this session, too")];
+
 /// In place of a schema: the answer has no body.
 const NOTHING: &str = "";
 
+/// A path, the schema of its answer, and its parameters.
+pub(super) type Endpoint = (&'static str, &'static str, &'static [&'static [Parameter]]);
+
 /// What below `/api/v1/orgs/{slug}/` answers with which schema to which parameters.
-const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
-    ("ingest/rejects", "Rejects", &[]),
+const ENDPOINTS: &[Endpoint] = &[
     ("metrics", "Metrics", &[METRICS, WITHIN, PAGED]),
     ("metrics/{name}/labels", "MetricLabels", &[VALUES, WITHIN]),
     ("labels/{label}/values", "LabelValues", &[WITHIN, PAGED]),
@@ -187,7 +213,6 @@ const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
     ("query/expr-instant", "Query", &[EXPR, AT_TIME, COSTS, EXPLAIN]),
     ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS, EXPLAIN, NOCACHE]),
     ("query/estimate", "Estimate", &[EXPR, OVER_RANGE, AT_TIME, TIMEOUT]),
-    ("queries", "Queries", &[]),
     ("prometheus/api/v1/query", "PrometheusQuery", &[MOUNT_QUERY, AT_TIME, MOUNT_COSTS]),
     ("prometheus/api/v1/query_range", "PrometheusQuery", &[MOUNT_QUERY, MOUNT_RANGE, MOUNT_COSTS, NOCACHE]),
     ("prometheus/api/v1/series", "PrometheusData", &[MOUNT_SERIES, MOUNT_BETWEEN]),
@@ -203,17 +228,7 @@ const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
     ("prometheus/api/v1/alerts", "PrometheusData", &[]),
 ];
 
-fn endpoint(path: &str) -> Option<&'static (&'static str, &'static str, &'static [&'static [Parameter]])> {
-    let below = path.strip_prefix("/api/v1/orgs/{slug}/")?;
+/// What is below `/api/v1/orgs/{slug}/`.
+pub(super) fn endpoint(below: &str) -> Option<&'static Endpoint> {
     ENDPOINTS.iter().find(|(path, ..)| *path == below)
-}
-
-/// The query parameters of a path.
-pub(super) fn of(path: &str) -> Vec<Parameter> {
-    endpoint(path).map_or_else(Vec::new, |(_, _, groups)| groups.concat())
-}
-
-/// The name of the schema of its answer.
-pub(super) fn answer(path: &str) -> Option<&'static str> {
-    endpoint(path).map(|(_, schema, _)| *schema).filter(|schema| *schema != NOTHING)
 }

@@ -211,7 +211,7 @@ fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Answ
         Ask::Structured(shape) => {
             running.admit_metric(shape.metric())?;
             let least_window_ms = if instant { 0 } else { when.steps.step_ms() };
-            let expr = shape.build(&running.options, least_window_ms)?;
+            let expr = shape.build(&running.options, least_window_ms, running.grant.max_range_ms)?;
             // Its annotations have no place in a text that nobody wrote.
             (expr, String::new())
         }

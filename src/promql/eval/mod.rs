@@ -4,10 +4,12 @@
 //! step by step but what must compare series with one another, such as `topk`.
 
 mod aggregate;
+mod fill;
 mod hash;
 mod histogram;
 mod info;
 mod join;
+mod kernels;
 mod native;
 mod operators;
 mod relabel;

@@ -14,6 +14,7 @@ use crate::model::{Labels, METRIC_NAME, STALE_NAN_BITS};
 use crate::promql::FloatHistogram;
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Meter};
+use crate::tsdb::SelectedSeries;
 
 /// No value at this step.
 pub(super) const ABSENT: f64 = f64::from_bits(STALE_NAN_BITS);
@@ -99,6 +100,17 @@ impl Scalars {
         charge.add_samples(len)?;
         Ok(Scalars { values: vec![value; len], _charge: charge })
     }
+}
+
+/// What became of one series that was read for a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Filled {
+    /// Samples that were read.
+    pub(super) read: usize,
+    /// Those that the row was made of.
+    pub(super) held: usize,
+    /// Values of the row.
+    pub(super) present: usize,
 }
 
 /// What two rows of equal labels mean.
@@ -264,6 +276,40 @@ impl Rows {
     pub(super) fn push_paid(&mut self, head: Head) -> Result<&mut [f64], QueryError> {
         self.charge.add_rows(1, self.steps)?;
         Ok(self.push_absent(head))
+    }
+
+    /// Room for so many rows, all absent, to be filled in any order; [`Rows::settle_filled`] makes rows of it.
+    pub(super) fn all_absent(&mut self, rows: usize) -> &mut [f64] {
+        self.values.resize(rows * self.steps, ABSENT);
+        &mut self.values
+    }
+
+    /// Names the rows that were filled, leaves out those without values, and counts samples in the order of rows: those
+    /// that each is made of, where they are `held` meanwhile, and those that it has.
+    pub(super) fn settle_filled(
+        &mut self,
+        found: Vec<SelectedSeries>,
+        filled: &[Filled],
+        held: bool,
+    ) -> Result<(), QueryError> {
+        let steps = self.steps;
+        let mut kept = 0;
+        for (i, (series, filled)) in found.into_iter().zip(filled).enumerate() {
+            if held {
+                self.charge.pass_samples(filled.held)?;
+            }
+            self.charge.add_samples(filled.present)?;
+            if filled.present == 0 {
+                continue;
+            }
+            if kept != i {
+                self.values.copy_within(i * steps..(i + 1) * steps, kept * steps);
+            }
+            self.heads.push(Head { labels: series.labels, drops_name: false });
+            kept += 1;
+        }
+        self.values.truncate(kept * steps);
+        Ok(())
     }
 
     /// Takes the last row back where it stayed without values; else counts its samples.

@@ -7,6 +7,7 @@ use crate::promql::functions::seconds;
 use crate::promql::plan::{Look, Selector};
 
 use super::Context;
+use super::fill::{FillRow, Outcome, Reading};
 use super::native::{Readings, Samples};
 use super::rows::{Grid, Head, Rows};
 use super::starts::Starts;
@@ -37,8 +38,29 @@ impl Context<'_> {
         let range = TimeRange::new(Timestamp::from_ms(oldest), Timestamp::from_ms(newest));
         let mut found = self.snapshot.select(&selector.matchers, range);
         found.retain(|series| admit(&series.labels));
-        self.meter.found_series(found.len())?;
-        self.meter.foresee(found.len(), grid.len, self.budget)?;
+        if matches!(selector.look, Look::Value | Look::Time) {
+            let edges = |at_ms: i64| {
+                let look = selector.when.look(at_ms);
+                (look.saturating_sub(lookback), look)
+            };
+            let told = |at: i64, value: f64| match selector.look {
+                // A marker hides everything before it, and is no value.
+                Look::Time if !is_stale(value) => seconds(at),
+                _ => value,
+            };
+            let fill: &FillRow<'_> = &|scratch, (times, values), row, _| {
+                scratch.newest(grid, (times, values), edges, told, row);
+                Ok(())
+            };
+            let reading = Reading { range, windows: false };
+            match self.filled(found, reading, grid.len, fill)? {
+                Outcome::Rows(rows) => return Ok(rows),
+                Outcome::Native(series) => found = series,
+            }
+        } else {
+            self.meter.found_series(found.len())?;
+            self.meter.foresee(found.len(), grid.len, self.budget)?;
+        }
         let mut rows = Rows::with_room(&self.meter, found.len(), grid.len)?;
         let mut readings = Readings::default();
         for series in found {

@@ -5,9 +5,11 @@ use crate::promql::QueryError;
 use crate::promql::functions::{Vet, Window, WindowKernel, extended};
 use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
 use crate::promql::syntax::tree::Extension;
-use crate::tsdb::SampleColumns;
+use crate::tsdb::{SampleColumns, SelectedSeries};
 
 use super::Context;
+use super::fill::{FillRow, Outcome, Reading};
+use super::kernels::{Kernel, Scratch, Stopped, any_stale};
 use super::native::{Native, Readings, Samples, native_of_row};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent};
 use super::starts::Starts;
@@ -37,50 +39,75 @@ impl Context<'_> {
         if grid.len == 0 {
             return Ok(());
         }
-        let (before, after) = self.around(node);
-        let first = node.when.look(grid.start_ms).saturating_sub(node.range_ms).saturating_sub(before);
-        let last = node.when.look(grid.last()).saturating_add(after);
         match &node.source {
             MatrixSource::Select(matchers) => {
-                let range =
-                    TimeRange::new(Timestamp::from_ms(first.saturating_add(1)), Timestamp::from_ms(last));
-                let found = self.snapshot.select(matchers, range);
+                let found = self.snapshot.select(matchers, self.window_range(node, grid));
                 self.meter.found_series(found.len())?;
                 if kept > 0 {
                     self.meter.foresee(found.len(), kept, self.budget)?;
                 }
-                let mut readings = Readings::default();
-                for series in found {
-                    self.budget.check()?;
-                    self.read(series.id, range, node.counts_alone, &mut readings);
-                    drop_stale(&mut readings.floats);
-                    let mut held = self.meter.charge();
-                    held.add_samples(readings.floats.times.len() + readings.native.samples())?;
-                    held.add_bytes(readings.native.bytes() as u64)?;
-                    let head = Head { labels: series.labels, drops_name: false };
-                    visit(&head, readings.samples(Some(series.id)))?;
-                }
+                self.each_found(node, grid, found, visit)?;
             }
             MatrixSource::Subquery { expr, step_ms } => {
-                let inner = subquery_grid(first, last, *step_ms);
-                let rows = self.vector(expr, inner)?;
-                let mut columns = SampleColumns::default();
-                let mut native = Native::default();
-                for (number, (head, row)) in rows.iter().enumerate() {
-                    self.budget.check()?;
-                    columns.times.clear();
-                    columns.values.clear();
-                    for (i, value) in row.iter().enumerate().filter(|(_, value)| !is_absent(**value)) {
-                        columns.times.push(inner.at(i));
-                        columns.values.push(*value);
-                    }
-                    native_of_row(&rows, number, inner, &mut native);
-                    let (times, values) = (&columns.times[..], &columns.values[..]);
-                    visit(head, Samples { times, values, native: &native, id: None })?;
-                }
+                let inner = self.subquery_steps(node, grid, *step_ms);
+                self.each_row(&self.vector(expr, inner)?, inner, visit)?;
             }
         }
         Ok(())
+    }
+
+    /// Calls `visit` for every one of these series.
+    fn each_found(
+        &self,
+        node: &MatrixNode,
+        grid: Grid,
+        found: Vec<SelectedSeries>,
+        visit: &mut VisitSeries<'_>,
+    ) -> Result<(), QueryError> {
+        let range = self.window_range(node, grid);
+        let mut readings = Readings::default();
+        for series in found {
+            self.budget.check()?;
+            self.read(series.id, range, node.counts_alone, &mut readings);
+            drop_stale(&mut readings.floats);
+            let mut held = self.meter.charge();
+            held.add_samples(readings.floats.times.len() + readings.native.samples())?;
+            held.add_bytes(readings.native.bytes() as u64)?;
+            let head = Head { labels: series.labels, drops_name: false };
+            visit(&head, readings.samples(Some(series.id)))?;
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` for every series of a subquery, of which the rows were evaluated at those steps.
+    fn each_row(&self, rows: &Rows, inner: Grid, visit: &mut VisitSeries<'_>) -> Result<(), QueryError> {
+        let mut columns = SampleColumns::default();
+        let mut native = Native::default();
+        for (number, (head, row)) in rows.iter().enumerate() {
+            self.budget.check()?;
+            present_samples(row, inner, &mut columns);
+            native_of_row(rows, number, inner, &mut native);
+            let (times, values) = (&columns.times[..], &columns.values[..]);
+            visit(head, Samples { times, values, native: &native, id: None })?;
+        }
+        Ok(())
+    }
+
+    /// All times that the windows of all steps may look at, the first one left out.
+    fn window_span(&self, node: &MatrixNode, grid: Grid) -> (i64, i64) {
+        let (before, after) = self.around(node);
+        let first = node.when.look(grid.start_ms).saturating_sub(node.range_ms).saturating_sub(before);
+        (first, node.when.look(grid.last()).saturating_add(after))
+    }
+
+    fn window_range(&self, node: &MatrixNode, grid: Grid) -> TimeRange {
+        let (first, last) = self.window_span(node, grid);
+        TimeRange::new(Timestamp::from_ms(first.saturating_add(1)), Timestamp::from_ms(last))
+    }
+
+    fn subquery_steps(&self, node: &MatrixNode, grid: Grid, step_ms: i64) -> Grid {
+        let (first, last) = self.window_span(node, grid);
+        subquery_grid(first, last, step_ms)
     }
 
     /// How far before and after a window its function looks, milliseconds.
@@ -117,12 +144,103 @@ impl Context<'_> {
     /// A function of windows.
     pub(super) fn window(&self, node: &WindowNode, grid: Grid) -> Result<Rows, QueryError> {
         let params = self.params(&node.params, grid)?;
+        let inner = match &node.arg.source {
+            MatrixSource::Subquery { expr, step_ms } => {
+                let inner = self.subquery_steps(&node.arg, grid, *step_ms);
+                Some((self.vector(expr, inner)?, inner))
+            }
+            MatrixSource::Select(_) => None,
+        };
+        let rows = match self.plain_windows(node, grid, &params, inner.as_ref())? {
+            Some(Outcome::Rows(rows)) => rows,
+            Some(Outcome::Native(found)) => self.any_windows(node, grid, &params, &mut |visit| {
+                self.each_found(&node.arg, grid, found.clone(), visit)
+            })?,
+            None => self.any_windows(node, grid, &params, &mut |visit| match &inner {
+                Some((rows, inner)) => self.each_row(rows, *inner, visit),
+                None => self.each_series(&node.arg, grid, grid.len, visit),
+            })?,
+        };
+        if node.kernel.keeps_name {
+            return Ok(rows);
+        }
+        rows.without_names(self.options.delayed_name_removal, Duplicates::Refuse)
+    }
+
+    /// Whole rows at once, where there is nothing but floats, and nothing to be said but of names.
+    fn plain_windows(
+        &self,
+        node: &WindowNode,
+        grid: Grid,
+        params: &[Scalars],
+        inner: Option<&(Rows, Grid)>,
+    ) -> Result<Option<Outcome>, QueryError> {
+        let WindowNode { kernel, arg, .. } = node;
+        let looks_at_starts = kernel.uses_starts && self.options.use_start_timestamps;
+        let columns: Vec<&[f64]> = params.iter().map(|param| &param.values[..]).collect();
+        let is_fine = |step: usize| {
+            let at_step: Vec<f64> = columns.iter().map(|values| values[step]).collect();
+            kernel.vet.is_none_or(|vet| vet(&at_step) == Vet::Fine)
+        };
+        if arg.extension.is_some() || looks_at_starts || !(0..grid.len).all(is_fine) {
+            return Ok(None);
+        }
+        let whole = Kernel { node, params: &columns, grid };
+        let outcome = match (&arg.source, inner) {
+            (MatrixSource::Select(matchers), _) => {
+                let range = self.window_range(arg, grid);
+                let reading = Reading { range, windows: true };
+                let fill: &FillRow<'_> =
+                    &|scratch, samples, row, goes_on| whole.fill(scratch, samples, row, goes_on);
+                self.filled(self.snapshot.select(matchers, range), reading, grid.len, fill)?
+            }
+            (_, Some((rows, inner))) if !rows.has_histograms() => {
+                Outcome::Rows(self.windows_of_rows(&whole, rows, *inner)?)
+            }
+            _ => return Ok(None),
+        };
+        if let (true, Outcome::Rows(rows)) = (kernel.counts, &outcome) {
+            for head in &rows.heads {
+                self.doubt_counter(node, head.labels.metric_name());
+            }
+        }
+        Ok(Some(outcome))
+    }
+
+    /// The windows of a subquery, whose rows were evaluated at those steps.
+    fn windows_of_rows(&self, whole: &Kernel<'_>, rows: &Rows, inner: Grid) -> Result<Rows, QueryError> {
+        let mut out = Rows::new(&self.meter, whole.grid.len);
+        let mut scratch = Scratch::default();
+        let mut columns = SampleColumns::default();
+        let mut refused = None;
+        let mut goes_on = || self.budget.check().map_err(|error| refused = Some(error)).map_err(|()| Stopped);
+        for (head, row) in rows.iter() {
+            self.budget.check()?;
+            present_samples(row, inner, &mut columns);
+            let target = out.push_paid(head.clone())?;
+            let samples = (&columns.times[..], &columns.values[..]);
+            if whole.fill(&mut scratch, samples, target, &mut goes_on).is_err() {
+                break;
+            }
+            out.settle_last()?;
+        }
+        refused.map_or(Ok(out), Err)
+    }
+
+    /// Window by window, native histograms beside floats.
+    fn any_windows(
+        &self,
+        node: &WindowNode,
+        grid: Grid,
+        params: &[Scalars],
+        each: &mut dyn FnMut(&mut VisitSeries<'_>) -> Result<(), QueryError>,
+    ) -> Result<Rows, QueryError> {
         let mut rows = Rows::new(&self.meter, grid.len);
         let kernel = &node.kernel;
-        self.each_series(&node.arg, grid, grid.len, &mut |head, samples| {
+        let visit: &mut VisitSeries<'_> = &mut |head, samples| {
             let row = rows.push_paid(head.clone())?;
             let name = head.labels.metric_name();
-            self.fill_row(node, grid, (name, &samples), &params, row)?;
+            self.fill_row(node, grid, (name, &samples), params, row)?;
             if !samples.native.is_empty() {
                 self.fill_native(node, grid, name, samples, &mut rows)?;
             }
@@ -133,11 +251,9 @@ impl Context<'_> {
                 self.doubt_counter(node, name);
             }
             Ok(())
-        })?;
-        if kernel.keeps_name {
-            return Ok(rows);
-        }
-        rows.without_names(self.options.delayed_name_removal, Duplicates::Refuse)
+        };
+        each(visit)?;
+        Ok(rows)
     }
 
     fn fill_row(
@@ -288,8 +404,18 @@ fn drops(times: &[i64], values: &[f64], starts: &Starts) -> Vec<usize> {
     pairs.filter(|(pair, i)| pair[1] < pair[0] || starts.reset(times, *i)).map(|(_, i)| i).collect()
 }
 
-fn drop_stale(columns: &mut SampleColumns) {
-    if !columns.values.iter().any(|value| is_stale(*value)) {
+/// The values of a row as samples.
+fn present_samples(row: &[f64], grid: Grid, columns: &mut SampleColumns) {
+    columns.times.clear();
+    columns.values.clear();
+    for (i, value) in row.iter().enumerate().filter(|(_, value)| !is_absent(**value)) {
+        columns.times.push(grid.at(i));
+        columns.values.push(*value);
+    }
+}
+
+pub(super) fn drop_stale(columns: &mut SampleColumns) {
+    if !any_stale(&columns.values) {
         return;
     }
     let mut kept = 0;

@@ -100,6 +100,36 @@ pub(super) struct WindowKernel {
     pub(super) uses_starts: bool,
     /// What is done in a window that has native histograms.
     pub(super) native: NativeWork,
+    /// How a whole row of windows is computed, where that is not one window after the other.
+    pub(super) columnar: Columnar,
+}
+
+/// How all windows of a series are computed at once; to the bit what `run` answers for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Columnar {
+    /// Each by itself.
+    Each,
+    Changes,
+    Count,
+    Delta,
+    First,
+    FirstTime,
+    Greatest,
+    GreatestTime,
+    Increase,
+    Last,
+    /// `idelta`.
+    LastDelta,
+    /// `irate`.
+    LastRate,
+    LastTime,
+    Least,
+    LeastTime,
+    Mean,
+    Present,
+    Rate,
+    Resets,
+    Sum,
 }
 
 /// What a function of windows does with native histograms.
@@ -200,12 +230,14 @@ impl Window<'_> {
 }
 
 /// Milliseconds as seconds.
+#[inline]
 #[expect(clippy::cast_precision_loss, reason = "PromQL's own arithmetic: seconds are a double")]
 pub(super) fn seconds(ms: i64) -> f64 {
     ms as f64 / 1_000.0
 }
 
 /// A count as a value.
+#[inline]
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
 pub(super) fn count(n: usize) -> f64 {
     n as f64

@@ -5,8 +5,9 @@ use super::count;
 /// A running sum with Neumaier's compensation; the order of additions is the caller's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::promql) struct Sum {
-    sum: f64,
-    rest: f64,
+    pub(in crate::promql) sum: f64,
+    /// What the additions rounded away.
+    pub(in crate::promql) rest: f64,
 }
 
 impl Sum {
@@ -18,13 +19,11 @@ impl Sum {
     #[inline]
     pub(in crate::promql) fn add(&mut self, value: f64) {
         let sum = self.sum + value;
-        if sum.is_infinite() {
-            self.rest = 0.0;
-        } else if self.sum.abs() >= value.abs() {
-            self.rest += (self.sum - sum) + value;
-        } else {
-            self.rest += (value - sum) + self.sum;
-        }
+        // Choices, not branches: which one is the greater is not to be foreseen.
+        let (greater, less) =
+            if self.sum.abs() >= value.abs() { (self.sum, value) } else { (value, self.sum) };
+        let rest = self.rest + ((greater - sum) + less);
+        self.rest = if sum.is_infinite() { 0.0 } else { rest };
         self.sum = sum;
     }
 

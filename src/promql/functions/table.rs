@@ -1,7 +1,8 @@
 //! The rows, in order of name.
 
 use super::{
-    Arity, Function, Kernel, NativeWork, Special, WindowKernel, counter, date, math, over_time, regression,
+    Arity, Columnar, Function, Kernel, NativeWork, Special, WindowKernel, counter, date, math, over_time,
+    regression,
 };
 use crate::promql::FloatHistogram;
 use crate::promql::syntax::tree::ValueType;
@@ -39,9 +40,18 @@ const fn window(name: &'static str, run: fn(&super::Window<'_>) -> Option<f64>) 
 }
 
 const fn kernel(run: fn(&super::Window<'_>) -> Option<f64>) -> WindowKernel {
-    let native = NativeWork::PassOver;
+    let (native, columnar) = (NativeWork::PassOver, Columnar::Each);
     let (needs_resets, uses_starts) = (false, false);
-    WindowKernel { run, vet: None, keeps_name: false, counts: false, needs_resets, uses_starts, native }
+    WindowKernel {
+        run,
+        vet: None,
+        keeps_name: false,
+        counts: false,
+        needs_resets,
+        uses_starts,
+        native,
+        columnar,
+    }
 }
 
 /// One that looks at resets.
@@ -59,6 +69,16 @@ impl Function {
         match self.kernel {
             Kernel::Window(kernel) => {
                 Function { kernel: Kernel::Window(WindowKernel { native, ..kernel }), ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// A function of windows that is computed for all of them at once.
+    const fn columnar(self, columnar: Columnar) -> Function {
+        match self.kernel {
+            Kernel::Window(kernel) => {
+                Function { kernel: Kernel::Window(WindowKernel { columnar, ..kernel }), ..self }
             }
             _ => self,
         }
@@ -84,21 +104,23 @@ pub static FUNCTIONS: &[Function] = &[
     map("asinh", f64::asinh),
     map("atan", f64::atan),
     map("atanh", f64::atanh),
-    window("avg_over_time", over_time::avg).with_native(NativeWork::Mean),
+    window("avg_over_time", over_time::avg).with_native(NativeWork::Mean).columnar(Columnar::Mean),
     map("ceil", f64::ceil),
-    window("changes", counter::changes).with_native(NativeWork::Changes),
+    window("changes", counter::changes).with_native(NativeWork::Changes).columnar(Columnar::Changes),
     row("clamp", &[Vector, Scalar, Scalar], Vector, Kernel::MapWith(math::clamp)),
     row("clamp_max", &[Vector, Scalar], Vector, Kernel::MapWith(math::clamp_max)),
     row("clamp_min", &[Vector, Scalar], Vector, Kernel::MapWith(math::clamp_min)),
     map("cos", f64::cos),
     map("cosh", f64::cosh),
-    window("count_over_time", over_time::count_samples).with_native(NativeWork::Count),
+    window("count_over_time", over_time::count_samples)
+        .with_native(NativeWork::Count)
+        .columnar(Columnar::Count),
     date_part("day_of_month", date::day_of_month),
     date_part("day_of_week", date::day_of_week),
     date_part("day_of_year", date::day_of_year),
     date_part("days_in_month", date::days_in_month),
     map("deg", math::deg),
-    window("delta", counter::delta).with_native(NativeWork::Delta),
+    window("delta", counter::delta).with_native(NativeWork::Delta).columnar(Columnar::Delta),
     window("deriv", regression::deriv),
     row(
         "double_exponential_smoothing",
@@ -118,7 +140,8 @@ pub static FUNCTIONS: &[Function] = &[
         Vector,
         Kernel::Window(WindowKernel { keeps_name: true, ..kernel(over_time::first) }),
     )
-    .with_native(NativeWork::First),
+    .with_native(NativeWork::First)
+    .columnar(Columnar::First),
     map("floor", f64::floor),
     row("histogram_avg", &[Vector], Vector, Kernel::Native(|h| h.sum() / h.count())),
     row("histogram_count", &[Vector], Vector, Kernel::Native(FloatHistogram::count)),
@@ -131,17 +154,19 @@ pub static FUNCTIONS: &[Function] = &[
     row("histogram_stdvar", &[Vector], Vector, Kernel::Native(FloatHistogram::variance)),
     row("histogram_sum", &[Vector], Vector, Kernel::Native(FloatHistogram::sum)),
     date_part("hour", date::hour),
-    window("idelta", counter::idelta).with_native(NativeWork::LastDelta),
+    window("idelta", counter::idelta).with_native(NativeWork::LastDelta).columnar(Columnar::LastDelta),
     row(
         "increase",
         &[Matrix],
         Vector,
         Kernel::Window(WindowKernel { counts: true, ..counted(counter::increase) }),
     )
-    .with_native(NativeWork::Increase),
+    .with_native(NativeWork::Increase)
+    .columnar(Columnar::Increase),
     special("info", &[Vector, Vector], Vector, Special::Info).optional(1).experimental(),
     row("irate", &[Matrix], Vector, Kernel::Window(counted(counter::irate)))
-        .with_native(NativeWork::LastRate),
+        .with_native(NativeWork::LastRate)
+        .columnar(Columnar::LastRate),
     special("label_join", &[Vector, Text, Text, Text], Vector, Special::LabelJoin).any(),
     special("label_replace", &[Vector, Text, Text, Text, Text], Vector, Special::LabelReplace),
     row(
@@ -150,20 +175,23 @@ pub static FUNCTIONS: &[Function] = &[
         Vector,
         Kernel::Window(WindowKernel { keeps_name: true, ..kernel(over_time::last) }),
     )
-    .with_native(NativeWork::Last),
+    .with_native(NativeWork::Last)
+    .columnar(Columnar::Last),
     map("ln", f64::ln),
     map("log10", f64::log10),
     map("log2", f64::log2),
     window("mad_over_time", over_time::mad).experimental(),
     special("max_of", &[Scalar, Scalar], Scalar, Special::MaxOf).experimental(),
-    window("max_over_time", over_time::max),
+    window("max_over_time", over_time::max).columnar(Columnar::Greatest),
     special("min_of", &[Scalar, Scalar], Scalar, Special::MinOf).experimental(),
-    window("min_over_time", over_time::min),
+    window("min_over_time", over_time::min).columnar(Columnar::Least),
     date_part("minute", date::minute),
     date_part("month", date::month),
     special("pi", &[], Scalar, Special::Pi),
     row("predict_linear", &[Matrix, Scalar], Vector, Kernel::Window(kernel(regression::predict_linear))),
-    window("present_over_time", over_time::present).with_native(NativeWork::Present),
+    window("present_over_time", over_time::present)
+        .with_native(NativeWork::Present)
+        .columnar(Columnar::Present),
     row(
         "quantile_over_time",
         &[Scalar, Matrix],
@@ -173,9 +201,11 @@ pub static FUNCTIONS: &[Function] = &[
     map("rad", math::rad),
     special("range", &[], Scalar, Special::Range).experimental(),
     row("rate", &[Matrix], Vector, Kernel::Window(WindowKernel { counts: true, ..counted(counter::rate) }))
-        .with_native(NativeWork::Rate),
+        .with_native(NativeWork::Rate)
+        .columnar(Columnar::Rate),
     row("resets", &[Matrix], Vector, Kernel::Window(counted(counter::resets)))
-        .with_native(NativeWork::Resets),
+        .with_native(NativeWork::Resets)
+        .columnar(Columnar::Resets),
     row("round", &[Vector, Scalar], Vector, Kernel::MapWith(math::round)).optional(1),
     special("scalar", &[Vector], Scalar, Special::Scalar),
     map("sgn", math::sgn),
@@ -191,15 +221,21 @@ pub static FUNCTIONS: &[Function] = &[
     window("stddev_over_time", over_time::stddev),
     window("stdvar_over_time", over_time::stdvar),
     special("step", &[], Scalar, Special::Step).experimental(),
-    window("sum_over_time", over_time::sum).with_native(NativeWork::Sum),
+    window("sum_over_time", over_time::sum).with_native(NativeWork::Sum).columnar(Columnar::Sum),
     map("tan", f64::tan),
     map("tanh", f64::tanh),
     special("time", &[], Scalar, Special::Time),
     special("timestamp", &[Vector], Vector, Special::Timestamp),
-    window("ts_of_first_over_time", over_time::ts_of_first).with_native(NativeWork::FirstTime).experimental(),
-    window("ts_of_last_over_time", over_time::ts_of_last).with_native(NativeWork::LastTime).experimental(),
-    window("ts_of_max_over_time", over_time::ts_of_max).experimental(),
-    window("ts_of_min_over_time", over_time::ts_of_min).experimental(),
+    window("ts_of_first_over_time", over_time::ts_of_first)
+        .with_native(NativeWork::FirstTime)
+        .experimental()
+        .columnar(Columnar::FirstTime),
+    window("ts_of_last_over_time", over_time::ts_of_last)
+        .with_native(NativeWork::LastTime)
+        .experimental()
+        .columnar(Columnar::LastTime),
+    window("ts_of_max_over_time", over_time::ts_of_max).experimental().columnar(Columnar::GreatestTime),
+    window("ts_of_min_over_time", over_time::ts_of_min).experimental().columnar(Columnar::LeastTime),
     special("vector", &[Scalar], Vector, Special::Vector),
     date_part("year", date::year),
 ];

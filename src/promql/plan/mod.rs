@@ -127,6 +127,7 @@ pub(super) struct MatrixNode {
 
 impl MatrixNode {
     /// The open and the closed end of the window at a step.
+    #[inline]
     pub(super) fn edges(&self, step_ms: i64) -> (i64, i64) {
         let end_ms = self.when.look(step_ms);
         (end_ms.saturating_sub(self.range_ms), end_ms)
@@ -185,6 +186,7 @@ pub(super) struct When {
 
 impl When {
     /// The time looked at when evaluating at `step_ms`; saturates.
+    #[inline]
     pub(super) fn look(&self, step_ms: i64) -> i64 {
         self.at_ms.unwrap_or(step_ms).saturating_sub(self.offset_ms)
     }

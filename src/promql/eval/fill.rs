@@ -1,0 +1,200 @@
+//! Rows of many series, each computed from its own samples alone: in batches, by as many threads as are free.
+//!
+//! A batch is so many neighbours, whoever takes it; each row is written in its own place. So no bit of the answer depends
+//! on the number of threads. What is counted and told is so afterwards, in the order of rows, by the query's own thread.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::model::{HistogramColumns, TimeRange, Timestamp};
+use crate::promql::budget::Progress;
+use crate::promql::crew::Hand;
+use crate::promql::{Crew, QueryError};
+use crate::tsdb::{SampleColumns, SelectedSeries, Snapshot};
+
+use super::Context;
+use super::kernels::{GoesOn, Scratch, Stopped};
+use super::rows::{Filled, Rows, is_absent};
+use super::windows::drop_stale;
+
+/// Series of one batch.
+const BATCH: usize = 32;
+
+/// Computes one row from one series' times and values.
+pub(super) type FillRow<'f> =
+    dyn Fn(&mut Scratch, (&[i64], &[f64]), &mut [f64], GoesOn<'_>) -> Result<(), Stopped> + Sync + 'f;
+
+/// What is read of each series.
+#[derive(Clone, Copy)]
+pub(super) struct Reading {
+    pub(super) range: TimeRange,
+    /// Windows have no staleness markers, and their samples count as held while they are read.
+    pub(super) windows: bool,
+}
+
+/// What came of it.
+pub(super) enum Outcome {
+    Rows(Rows),
+    /// Nothing: there are native histograms among the series, which are computed another way. The series are counted.
+    Native(Vec<SelectedSeries>),
+}
+
+/// A series, and where what it comes to belongs.
+struct Part<'w> {
+    series: &'w SelectedSeries,
+    filled: &'w mut Filled,
+    values: &'w mut [f64],
+}
+
+/// What all threads share.
+struct Work<'w> {
+    snapshot: &'w Snapshot,
+    reading: Reading,
+    histograms_from: Timestamp,
+    fill: &'w FillRow<'w>,
+    batches: Mutex<std::slice::ChunksMut<'w, Part<'w>>>,
+    progress: Option<&'w Progress>,
+    cancel: Option<&'w AtomicBool>,
+    /// Somebody gave up: there will be no answer.
+    stopped: AtomicBool,
+    /// There are native histograms: there will be an answer, but not this way.
+    native: AtomicBool,
+    /// Samples that rows may still hold.
+    present_max: u64,
+    present: AtomicU64,
+}
+
+impl Context<'_> {
+    /// A row of `steps` values for each series that has any.
+    pub(super) fn filled(
+        &self,
+        found: Vec<SelectedSeries>,
+        reading: Reading,
+        steps: usize,
+        fill: &FillRow<'_>,
+    ) -> Result<Outcome, QueryError> {
+        self.meter.found_series(found.len())?;
+        self.meter.foresee(found.len(), steps, self.budget)?;
+        let mut rows = Rows::with_room(&self.meter, found.len(), steps)?;
+        let mut filled = vec![Filled::default(); found.len()];
+        let mut refused = None;
+        let mut own_check =
+            || self.budget.check().map_err(|error| refused = Some(error)).map_err(|()| Stopped);
+        let present_max = self.meter.samples_left();
+        let (stopped, native, present) = {
+            let row_by_row = rows.all_absent(found.len()).chunks_mut(steps);
+            let parts = found.iter().zip(&mut filled).zip(row_by_row);
+            let mut parts: Vec<Part<'_>> =
+                parts.map(|((series, filled), values)| Part { series, filled, values }).collect();
+            // Series that are written together have neighbouring numbers, and mostly the same times.
+            parts.sort_unstable_by_key(|part| part.series.id);
+            let work = Work {
+                snapshot: self.snapshot,
+                reading,
+                // Where no sample is before the range, what went on is unknown: a lookback's worth is enough to find one.
+                histograms_from: reading.range.start.plus_ms(self.options.lookback_ms.saturating_neg()),
+                fill,
+                batches: Mutex::new(parts.chunks_mut(BATCH)),
+                progress: self.budget.progress.as_deref(),
+                cancel: self.budget.cancel,
+                stopped: AtomicBool::new(false),
+                native: AtomicBool::new(false),
+                present_max,
+                present: AtomicU64::new(0),
+            };
+            work.run_with(self.budget.crew, cost_ns(found.len(), reading.range, steps), &mut own_check);
+            let load = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+            (load(&work.stopped), load(&work.native), work.present.load(Ordering::Relaxed))
+        };
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        if present > present_max {
+            return Err(self.meter.too_many_samples());
+        }
+        if stopped {
+            return self.budget.check().and(Err(QueryError::Cancelled));
+        }
+        if native {
+            return Ok(Outcome::Native(found));
+        }
+        self.meter.add_samples(filled.iter().map(|one| one.read as u64).sum());
+        rows.settle_filled(found, &filled, reading.windows)?;
+        Ok(Outcome::Rows(rows))
+    }
+}
+
+/// About how long it takes. A scrape each 15 s is usual; what was never scraped so long costs less.
+fn cost_ns(series: usize, range: TimeRange, steps: usize) -> u64 {
+    let samples = range.end.ms_since(range.start).max(0).unsigned_abs() / 15_000;
+    let each = 1_500 + samples.min(100_000) * 4 + steps as u64 * 4;
+    (series as u64).saturating_mul(each)
+}
+
+impl Work<'_> {
+    /// Works until nothing is left, with whoever is free.
+    fn run_with(&self, crew: Option<&Crew>, cost_ns: u64, own_check: GoesOn<'_>) {
+        std::thread::scope(|scope| {
+            let left = usize::try_from(cost_ns / 100_000).unwrap_or(usize::MAX);
+            let hands = std::iter::from_fn(|| crew?.hire(cost_ns)).take(left.min(64));
+            for hand in hands {
+                let helper = std::thread::Builder::new().name("query-hand".into());
+                // Without another thread this one does it all.
+                if helper.spawn_scoped(scope, move || self.help(&hand)).is_err() {
+                    break;
+                }
+            }
+            if self.run(own_check, &|| true).is_err() {
+                self.stopped.store(true, Ordering::Relaxed);
+            }
+        });
+    }
+
+    fn help(&self, hand: &Hand<'_>) {
+        let mut check = || {
+            let cancelled = self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
+            if cancelled || self.stopped.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
+        };
+        if self.run(&mut check, &|| !hand.is_wanted_elsewhere()).is_err() {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// One thread's part: batch after batch while it `stays`.
+    fn run(&self, check: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
+        let mut scratch = Scratch::default();
+        let mut floats = SampleColumns::default();
+        let mut histograms = HistogramColumns::default();
+        while stays() {
+            let next = self.batches.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(batch) = next else { break };
+            for Part { series, filled, values: row } in batch {
+                check()?;
+                if self.native.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let range = self.reading.range;
+                self.snapshot.read_both(series.id, range, self.histograms_from, &mut floats, &mut histograms);
+                if !histograms.is_empty() {
+                    self.native.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                if let Some(progress) = self.progress {
+                    progress.read(floats.times.len());
+                }
+                filled.read = floats.times.len();
+                if self.reading.windows {
+                    drop_stale(&mut floats);
+                }
+                filled.held = floats.times.len();
+                (self.fill)(&mut scratch, (&floats.times, &floats.values), row, check)?;
+                filled.present = row.iter().filter(|value| !is_absent(**value)).count();
+                let before = self.present.fetch_add(filled.present as u64, Ordering::Relaxed);
+                if before.saturating_add(filled.present as u64) > self.present_max {
+                    return Err(Stopped);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! Whole rows at once: one series' samples to one value for each step, at a cost for each step that does not grow with
+//! the window where equality to the bit allows it.
+//!
+//! What a row needs to know of its samples' times is known for all series that share them ([`Frames`]). Where a kernel
+//! cannot take a shortcut on the values it met, it runs the function of the one window, step by step.
+
+mod counts;
+mod extremes;
+mod frames;
+mod rates;
+mod sums;
+
+use frames::Frames;
+
+use crate::model::is_stale;
+use crate::promql::functions::{Columnar, Window, count, seconds};
+use crate::promql::plan::WindowNode;
+
+use super::rows::Grid;
+
+/// Whoever computes may be told to stop.
+pub(super) struct Stopped;
+
+/// Asked now and then.
+pub(super) type GoesOn<'g> = &'g mut dyn FnMut() -> Result<(), Stopped>;
+
+/// Long windows at many steps take long for one series too: it is asked after this many samples.
+const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
+
+/// What one row after the other is computed in.
+#[derive(Default)]
+pub(super) struct Scratch {
+    frames: Frames,
+    resets: Vec<usize>,
+    marks: Vec<u32>,
+    queue: Vec<usize>,
+    sums: sums::Prefixes,
+}
+
+impl Scratch {
+    /// Fills a row with what is `told` of the newest sample in each step's window.
+    pub(super) fn newest(
+        &mut self,
+        grid: Grid,
+        (times, values): (&[i64], &[f64]),
+        edges: impl Fn(i64) -> (i64, i64),
+        told: impl Fn(i64, f64) -> f64,
+        row: &mut [f64],
+    ) {
+        self.frames.fit_edges(grid, times, edges);
+        counts::each(&self.frames, row, |_, to| told(times[to - 1], values[to - 1]));
+    }
+}
+
+/// A window function, what its arguments are at each step, and the steps.
+pub(super) struct Kernel<'n> {
+    pub(super) node: &'n WindowNode,
+    pub(super) params: &'n [&'n [f64]],
+    pub(super) grid: Grid,
+}
+
+impl Kernel<'_> {
+    /// Fills a row of absent values; no staleness markers among the samples.
+    pub(super) fn fill(
+        &self,
+        scratch: &mut Scratch,
+        (times, values): (&[i64], &[f64]),
+        row: &mut [f64],
+        goes_on: GoesOn<'_>,
+    ) -> Result<(), Stopped> {
+        if times.is_empty() {
+            return Ok(());
+        }
+        let Scratch { frames, resets, marks, queue, sums } = scratch;
+        frames.fit(self.node, self.grid, times);
+        match self.node.kernel.columnar {
+            Columnar::Each => return self.each(frames, resets, (times, values), row, goes_on),
+            Columnar::Rate | Columnar::Increase => {
+                drops(values, resets);
+                let per_second = self.node.kernel.columnar == Columnar::Rate;
+                rates::fill(frames, values, Some(resets), per_second, row);
+            }
+            Columnar::Delta => rates::fill(frames, values, None, false, row),
+            Columnar::LastRate => counts::last_two(frames, (times, values), row, |(before, last), apart| {
+                (if last < before { last } else { last - before }) / seconds(apart)
+            }),
+            Columnar::LastDelta => {
+                counts::last_two(frames, (times, values), row, |(before, last), _| last - before);
+            }
+            Columnar::Count => counts::each(frames, row, |from, to| count(to - from)),
+            Columnar::Present => counts::each(frames, row, |_, _| 1.0),
+            Columnar::First => counts::each(frames, row, |from, _| values[from]),
+            Columnar::Last => counts::each(frames, row, |_, to| values[to - 1]),
+            Columnar::FirstTime => counts::each(frames, row, |from, _| seconds(times[from])),
+            Columnar::LastTime => counts::each(frames, row, |_, to| seconds(times[to - 1])),
+            Columnar::Resets => counts::pairs(frames, values, marks, row, |before, value| value < before),
+            Columnar::Changes => counts::pairs(frames, values, marks, row, |before, value| {
+                before != value && !(before.is_nan() && value.is_nan())
+            }),
+            Columnar::Least => extremes::fill(frames, values, queue, row, |a, b| a < b, |i| values[i]),
+            Columnar::Greatest => extremes::fill(frames, values, queue, row, |a, b| a > b, |i| values[i]),
+            Columnar::LeastTime => {
+                extremes::fill(frames, values, queue, row, |a, b| a <= b, |i| seconds(times[i]));
+            }
+            Columnar::GreatestTime => {
+                extremes::fill(frames, values, queue, row, |a, b| a >= b, |i| seconds(times[i]));
+            }
+            Columnar::Sum | Columnar::Mean => {
+                let is_mean = self.node.kernel.columnar == Columnar::Mean;
+                if !sums::fill(sums, frames, values, is_mean, row) {
+                    return self.each(frames, resets, (times, values), row, goes_on);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each window by itself.
+    fn each(
+        &self,
+        frames: &Frames,
+        resets: &mut Vec<usize>,
+        (times, values): (&[i64], &[f64]),
+        row: &mut [f64],
+        goes_on: GoesOn<'_>,
+    ) -> Result<(), Stopped> {
+        let run = self.node.kernel.run;
+        resets.clear();
+        if self.node.kernel.needs_resets {
+            drops(values, resets);
+        }
+        let mut at_step = vec![0.0; self.params.len()];
+        let mut reset_places = 0..0;
+        let mut looked_at = 0;
+        for (step, (out, frame)) in row.iter_mut().zip(frames.all()).enumerate() {
+            let (from, to) = (frame.from, frame.to);
+            if from == to {
+                continue;
+            }
+            looked_at += to - from;
+            if looked_at > SAMPLES_BETWEEN_CHECKS {
+                looked_at = 0;
+                goes_on()?;
+            }
+            for (value, values) in at_step.iter_mut().zip(self.params) {
+                *value = values[step];
+            }
+            let at_ms = self.grid.at(step);
+            let (start_ms, end_ms) = self.node.arg.edges(at_ms);
+            reset_places = rates::within(resets, reset_places, from, to);
+            let window = Window {
+                times: &times[from..to],
+                values: &values[from..to],
+                start_ms,
+                end_ms,
+                at_ms,
+                params: &at_step,
+                resets: &resets[reset_places.clone()],
+                first: from,
+                starts: &[],
+                extension: None,
+            };
+            if let Some(value) = run(&window) {
+                *out = value;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where values are lower than the one before. A comparison with NaN is no drop.
+fn drops(values: &[f64], resets: &mut Vec<usize>) {
+    resets.clear();
+    let later = values.get(1..).unwrap_or_default();
+    // Most pieces have none, and are compared without a branch for each value.
+    for (piece, (before, after)) in values.chunks(64).zip(later.chunks(64)).enumerate() {
+        if before.iter().zip(after).fold(false, |any, (before, value)| any | (value < before)) {
+            let pairs = before.iter().zip(after).enumerate();
+            let found = pairs.filter(|(_, (before, value))| value < before);
+            resets.extend(found.map(|(i, _)| piece * 64 + i + 1));
+        }
+    }
+}
+
+/// Whether any value is a staleness marker.
+pub(super) fn any_stale(values: &[f64]) -> bool {
+    values.chunks(64).any(|piece| piece.iter().fold(false, |any, value| any | is_stale(*value)))
+}

@@ -1,0 +1,134 @@
+//! Sums and means of each window, to the bit what adding its values one by one with Neumaier's compensation gives.
+//!
+//! Let E be the exponent of the greatest magnitude, e that of the lowest bit set in any value, and n the number of values.
+//! Every sum of some of them is a multiple of 2^e below 2^(E + 1 + log2 n), and what rounding takes from it, over at most n
+//! additions, is one below 2^(E + 1 + 2 log2 n - 53). Where `E + 1 + 2 ceil(log2 n) - e <= 104` that fits a double, with a
+//! bit to spare for the difference of two: so Neumaier's compensation is exact, his sum and compensation are together the
+//! true sum, and one last addition rounds it. The same holds for sums from the start of the series; the difference of two of
+//! them is the true sum of the window between, and is rounded once as well.
+//!
+//! A mean divides sum and compensation apart, so that it needs the plain sum of its window in order: one addition a value
+//! in place of seven, eight windows side by side. The compensation is what the true sum has beyond it.
+
+use crate::promql::functions::count;
+
+use super::Frames;
+
+/// Windows of fewer values on average are as soon added up.
+const WINDOW_MIN: usize = 8;
+
+/// Sums from the start up to each place: the plain one, and what its roundings took.
+#[derive(Default)]
+pub(super) struct Prefixes {
+    plain: Vec<f64>,
+    lost: Vec<f64>,
+}
+
+/// The sum of two doubles, and what its rounding took, exactly (Knuth).
+#[inline]
+fn two_sum(a: f64, b: f64) -> (f64, f64) {
+    let sum = a + b;
+    let b_part = sum - a;
+    let a_part = sum - b_part;
+    (sum, (a - a_part) + (b - b_part))
+}
+
+/// Whether the sums of any of these values are exact in two doubles.
+fn is_exact(values: &[f64]) -> bool {
+    const FRACTION: u64 = (1 << 52) - 1;
+    let (mut greatest, mut lowest) = (0u64, u64::MAX);
+    for value in values {
+        let magnitude = value.to_bits() & !(1 << 63);
+        greatest = greatest.max(magnitude);
+        // The lowest bit that may be set: that of the whole fraction would do, but fewer digits admit more.
+        let exponent = (magnitude >> 52).max(1);
+        let fraction = magnitude & FRACTION | if magnitude >> 52 == 0 { 0 } else { 1 << 52 };
+        let bit = exponent + u64::from(fraction.trailing_zeros());
+        lowest = if magnitude == 0 { lowest } else { lowest.min(bit) };
+    }
+    if greatest == 0 {
+        return true;
+    }
+    let highest = (greatest >> 52).max(1) + 52;
+    let carry = u64::from(usize::BITS - values.len().leading_zeros());
+    // Far enough from infinity, which NaN is not either.
+    highest + carry < 2_040 + 52 && highest + 1 + 2 * carry <= 104 + lowest
+}
+
+/// Fills a row; false where the values are none that this can be done with, and nothing was done.
+pub(super) fn fill(
+    prefixes: &mut Prefixes,
+    frames: &Frames,
+    values: &[f64],
+    is_mean: bool,
+    row: &mut [f64],
+) -> bool {
+    let all = frames.all();
+    let looked_at: usize = all.iter().map(|frame| frame.to - frame.from).sum();
+    if looked_at < WINDOW_MIN * all.len() || looked_at < values.len() || !is_exact(values) {
+        return false;
+    }
+    let Prefixes { plain, lost } = prefixes;
+    plain.clear();
+    lost.clear();
+    let (mut sum, mut rest) = (0.0, 0.0);
+    plain.push(sum);
+    lost.push(rest);
+    for value in values {
+        let (next, by_rounding) = two_sum(sum, *value);
+        (sum, rest) = (next, rest + by_rounding);
+        plain.push(sum);
+        lost.push(rest);
+    }
+    // The sum of a window, rounded once, and what that took.
+    let exact = |from: usize, to: usize| {
+        let (difference, by_rounding) = two_sum(plain[to], -plain[from]);
+        two_sum(difference, by_rounding + (lost[to] - lost[from]))
+    };
+    if !is_mean {
+        for (frame, out) in all.iter().zip(row).filter(|(frame, _)| frame.from < frame.to) {
+            // A sum of nothing but zeros is no zero below zero.
+            *out = exact(frame.from, frame.to).0 + 0.0;
+        }
+        return true;
+    }
+    let mean = |from: usize, to: usize, plain: f64| {
+        let (sum, rest) = exact(from, to);
+        let n = count(to - from);
+        plain / n + ((sum - plain) + rest) / n
+    };
+    for (frames, out) in all.chunks(SIDE_BY_SIDE).zip(row.chunks_mut(SIDE_BY_SIDE)) {
+        let plain = plain_sums(frames.iter().map(|frame| &values[frame.from..frame.to]));
+        for ((frame, plain), out) in frames.iter().zip(plain).zip(out) {
+            if frame.from < frame.to {
+                *out = mean(frame.from, frame.to, plain);
+            }
+        }
+    }
+    true
+}
+
+/// Windows whose additions do not wait for one another.
+const SIDE_BY_SIDE: usize = 8;
+
+/// The sums of up to eight windows, each from its first value on in order.
+fn plain_sums<'v>(windows: impl Iterator<Item = &'v [f64]>) -> [f64; SIDE_BY_SIDE] {
+    let mut all: [&[f64]; SIDE_BY_SIDE] = [&[]; SIDE_BY_SIDE];
+    for (slot, window) in all.iter_mut().zip(windows) {
+        *slot = window;
+    }
+    // From minus zero on: the first value is then what it is, were it a zero below zero.
+    let mut sums = [-0.0; SIDE_BY_SIDE];
+    let shared = all.iter().map(|window| window.len()).min().unwrap_or(0);
+    let [a, b, c, d, e, f, g, h] = all.map(|window| window.get(..shared).unwrap_or_default());
+    let pairs = a.iter().zip(b).zip(c.iter().zip(d)).zip(e.iter().zip(f).zip(g.iter().zip(h)));
+    for (((a, b), (c, d)), ((e, f), (g, h))) in pairs {
+        for (sum, value) in sums.iter_mut().zip([a, b, c, d, e, f, g, h]) {
+            *sum += value;
+        }
+    }
+    for (sum, window) in sums.iter_mut().zip(&all) {
+        *sum = window.iter().skip(shared).fold(*sum, |sum, value| sum + value);
+    }
+    sums
+}
