@@ -9,6 +9,7 @@ use crate::model::{OrgId, Timestamp};
 use super::audit::{self, Event};
 use super::link::{LINK_TTL, LinkKind, LinkRow, LinkSlot, remove_link, remove_outstanding, store_link};
 use super::member::{has_other_owner, leave};
+use super::oauth;
 use super::org::{MembershipRow, NAME_BYTES_MAX, OrgRow};
 use super::store::read;
 use super::totp::TotpRow;
@@ -70,7 +71,9 @@ const LEAVE_A_CHANGE: usize = 20;
 /// An organisation of which `user` is the only owner.
 fn solely_owned(txn: &Txn<'_>, user: UserId) -> Result<Option<OrgId>, StoreError> {
     for ((_, org), membership) in txn.scan::<MembershipRow>(&user)? {
-        if membership.role == Role::Owner && !has_other_owner(txn, org, user)? {
+        // One that is being removed needs no owner.
+        let stands = membership.role == Role::Owner && read::<OrgRow>(txn, &org)?.is_some();
+        if stands && !has_other_owner(txn, org, user)? {
             return Ok(Some(org));
         }
     }
@@ -142,6 +145,8 @@ impl Identity {
                 break;
             }
         }
+        // One whose account is gone opens nothing; a change of its own, because a change has few rows.
+        self.change(move |txn| oauth::unlink_all(txn, user))?;
         // Rows of sessions whose account is gone are dead at the next start, too.
         self.settle_epoch(user, u32::MAX, None, Vec::new());
         Ok(())

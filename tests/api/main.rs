@@ -13,6 +13,7 @@ mod mails;
 mod malformed;
 mod matrix;
 mod members;
+mod oauth;
 mod openapi;
 mod organisations;
 mod own_account;
