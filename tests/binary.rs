@@ -4,6 +4,8 @@
 
 #[path = "binary/harness.rs"]
 mod harness;
+#[path = "peers/https.rs"]
+mod https;
 
 #[path = "binary/admin_cli.rs"]
 mod admin_cli;
@@ -19,7 +21,11 @@ mod hostile;
 mod kill_loop;
 #[path = "binary/logins.rs"]
 mod logins;
+#[path = "binary/secrets.rs"]
+mod secrets;
 #[path = "binary/starting.rs"]
 mod starting;
+#[path = "binary/tls.rs"]
+mod tls;
 #[path = "binary/upkeep.rs"]
 mod upkeep;

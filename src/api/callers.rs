@@ -587,12 +587,7 @@ where
     lanes::ORIGIN.scope(origin, identified_and_charged(callers, parts, body, next)).await
 }
 
-async fn identified_and_charged<N, F>(
-    callers: &Arc<Callers>,
-    parts: Parts,
-    body: Body,
-    next: N,
-) -> Response
+async fn identified_and_charged<N, F>(callers: &Arc<Callers>, parts: Parts, body: Body, next: N) -> Response
 where
     N: FnOnce(Request) -> F,
     F: Future<Output = Response>,

@@ -220,6 +220,7 @@ const TAGS: [(&str, &str); 6] = [
 fn tag(path: &str) -> &'static str {
     let below = |part: &str| path.contains(part);
     match path {
+        _ if path.starts_with("/api/v1/admin/") => "Operations",
         _ if below("/auth/") => "Authentication",
         _ if path.ends_with("/write") || below("/import") || below("/otlp/") || below("/ingest/") => {
             "Ingestion"

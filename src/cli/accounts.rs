@@ -18,7 +18,15 @@ pub(super) fn run(settings: &Settings, command: AccountCommand) -> anyhow::Resul
     let asked = translate(ask)?;
     let answer = perform(settings, asked)?;
     let text = if json { format!("{answer:#}\n") } else { view.text(&answer) };
-    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+    // Words about it go beside it: what is piped on is the answer alone.
+    if !json {
+        eprint!("{}", view.says);
+    }
+    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    if !json {
+        eprint!("{}", view.then);
+    }
+    Ok(())
 }
 
 /// By the running server, or, where none runs, by this process.
@@ -246,8 +254,8 @@ impl View {
                 "",
                 &[
                     ("Valid", "valid"),
-                    ("Why not", "reason"),
-                    ("Expires", "expires_at"),
+                    ("Why not", "detail"),
+                    ("Expires", "effective.expires_at"),
                     ("Header", "header"),
                     ("Claims", "claims"),
                 ],
@@ -269,6 +277,6 @@ impl View {
         };
         // A link or token alone on its line, so that it can be copied and piped.
         let body = body.strip_prefix("  ").unwrap_or(&body);
-        format!("{}{body}{}", self.says, self.then)
+        body.to_owned()
     }
 }

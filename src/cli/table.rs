@@ -75,7 +75,7 @@ mod tests {
 EMAIL        ADMIN  N  IN
 a@b.c        yes    7  x (owner)
 längere@b.c  no     -  -
-\u{fffd}[31mred    -      -  p, q
+\u{fffd}[31mred     -      -  p, q
 ";
         assert_eq!(text, expected);
         assert_eq!(

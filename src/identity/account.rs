@@ -6,9 +6,9 @@ use crate::model::{OrgId, Timestamp};
 
 use super::audit::{self, Event};
 use super::link::{LINK_TTL, LinkKind, LinkRow, remove_link, remove_outstanding, store_link};
-use super::member::has_other_owner;
+use super::member::{has_other_owner, leave};
 use super::oauth;
-use super::org::{MemberRow, MembershipRow, NAME_BYTES_MAX, OrgRow};
+use super::org::{MembershipRow, NAME_BYTES_MAX, OrgRow};
 use super::store::read;
 use super::totp::TotpRow;
 use super::user::{AddressRow, UserRow, active};
@@ -66,14 +66,10 @@ impl From<StoreError> for AddressChangeError {
 /// Memberships that end in one change: two rows each, of at most 64.
 const LEAVE_A_CHANGE: usize = 20;
 
-/// An organisation of which `user` is the only owner who can log in.
+/// An organisation of which `user` is the only owner.
 fn solely_owned(txn: &Txn<'_>, user: UserId) -> Result<Option<OrgId>, StoreError> {
     for ((_, org), membership) in txn.scan::<MembershipRow>(&user)? {
-        if membership.role != Role::Owner {
-            continue;
-        }
-        // One that is being removed needs no owner.
-        if read::<OrgRow>(txn, &org)?.is_some() && !has_other_owner(txn, org, user)? {
+        if membership.role == Role::Owner && !has_other_owner(txn, org, user)? {
             return Ok(Some(org));
         }
     }
@@ -129,8 +125,7 @@ impl Identity {
                 may_go(txn, user, &row)?;
                 let orgs = txn.scan::<MembershipRow>(&user).map_err(StoreError::from)?;
                 for ((_, org), _) in orgs.iter().take(LEAVE_A_CHANGE) {
-                    txn.remove::<MembershipRow>(&(user, *org));
-                    txn.remove::<MemberRow>(&(*org, user));
+                    leave(txn, user, *org);
                 }
                 if orgs.len() > LEAVE_A_CHANGE {
                     return Ok(false);
@@ -149,8 +144,7 @@ impl Identity {
         // One whose account is gone opens nothing; a change of its own, because a change has few rows.
         self.change(move |txn| oauth::unlink_all(txn, user))?;
         // Rows of sessions whose account is gone are dead at the next start, too.
-        let (_, ended) = self.kill_in_memory(user, None);
-        self.settle_epoch(user, u32::MAX, None, ended);
+        self.settle_epoch(user, u32::MAX, None, Vec::new());
         Ok(())
     }
 

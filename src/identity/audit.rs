@@ -176,6 +176,12 @@ impl Event {
         actor.map_or_else(|| Event::by_nobody(action), |actor| Event::by(actor, action))
     }
 
+    /// By an API key, where no account did it.
+    pub(super) fn by_key(mut self, key: KeyId) -> Event {
+        self.row.key = Some(key);
+        self
+    }
+
     #[cfg(test)]
     pub(super) fn into_row(self) -> AuditRow {
         self.row
@@ -202,7 +208,7 @@ impl Event {
     }
 
     /// Where nothing more exact is known: from where this thread works.
-    pub(super) fn from_here(mut self) -> Event {
+    pub(super) fn with_origin_here(mut self) -> Event {
         let here = origin();
         self.row.ip = self.row.ip.or(here.ip);
         if self.row.request_id.is_none() {
@@ -219,7 +225,7 @@ fn cut(text: &str) -> String {
 
 /// Notes an entry in the change that it is about. Its id is made of its content, counted up where two are alike.
 pub(super) fn note(txn: &mut Txn<'_>, event: &Event, now: Timestamp) -> Result<(), StoreError> {
-    let event = event.clone().from_here();
+    let event = event.clone().with_origin_here();
     let content = format!("{event:?}");
     let mut alike = 0_u32;
     loop {

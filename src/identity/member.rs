@@ -60,8 +60,11 @@ fn authority(txn: &Txn<'_>, actor: Option<UserId>, org: OrgId) -> Result<Role, M
     }
 }
 
-/// Whether somebody else than `user` owns the organisation and may log in.
+/// Whether somebody else than `user` owns the organisation and may log in. One that is being removed needs nobody.
 pub(super) fn has_other_owner(txn: &Txn<'_>, org: OrgId, user: UserId) -> Result<bool, StoreError> {
+    if read::<OrgRow>(txn, &org)?.is_none() {
+        return Ok(true);
+    }
     for ((_, other), MemberRow) in txn.scan::<MemberRow>(&org)? {
         let owns = other != user
             && read::<MembershipRow>(txn, &(other, org))?.is_some_and(|row| row.role == Role::Owner)

@@ -272,7 +272,7 @@ impl Identity {
     }
 
     fn note_failure(&self, event: audit::Event, now: Timestamp) {
-        let event = event.from_here();
+        let event = event.with_origin_here();
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(event, now);
     }
 }

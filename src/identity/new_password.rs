@@ -150,8 +150,7 @@ impl Identity {
             audit::note(txn, &Event::by(user, "password.changed").at_ip(new.client.ip), now)?;
             Ok((session, epoch))
         })?;
-        let (_, ended) = self.kill_in_memory(user, None);
-        self.settle_epoch(user, epoch, None, ended);
+        self.settle_epoch(user, epoch, None, Vec::new());
         Ok(self.logged_in(user, drawn.session, &drawn.new, row)?)
     }
 
@@ -228,8 +227,7 @@ impl Identity {
             audit::note(txn, &Event::by(user, "password.reset").at_ip(ip), now)?;
             Ok(Ok((address, epoch)))
         })??;
-        let (_, ended) = self.kill_in_memory(user, None);
-        self.settle_epoch(user, epoch, None, ended);
+        self.settle_epoch(user, epoch, None, Vec::new());
         self.lockout().forget(&self.address_hash(&address));
         Ok(Email::parse(&address).map_err(|_| StoreError::Inconsistent("an account's address is none"))?)
     }

@@ -65,7 +65,9 @@ impl Identity {
             None => self.token_notes.admit(key, "minted", now),
         };
         if let Some(since) = since {
-            self.note_failure(told(event(actor, "token.minted", org, key), "", since), now);
+            let minted = event(actor, "token.minted", org, key);
+            let minted = if actor.is_none() { minted.by_key(key) } else { minted };
+            self.note_failure(told(minted, "", since), now);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! {"do":"seal"}                          -> {"segments":3,"samples":120000}
 //! {"do":"stage_backup","with_key":false} -> {"dir":"<folder>","store":"..","made_at":"..","account_changes":7,"log_records":9}
 //!                                           the folder is removed when the connection ends
-//! {"do":"status"}                        -> {"pid":1,"version":"0.1.0","public_url":"http://.."}
+//! {"do":"status"}                        -> {"pid":1,"version":"0.1.0","listen":"..","public_url":"http://.."}
 //! {"do":"account","command":{"what":"user_list","search":""}}  -> the command's own answer (`commands`)
 //! anything that fails                    -> {"error":"<words>"}
 //! ```
@@ -203,6 +203,8 @@ pub(super) struct Answering {
     pub(super) tsdb: Arc<Tsdb>,
     /// Accounts; none where a folder was opened for its samples alone.
     pub(super) identity: Option<Arc<Identity>>,
+    /// Where it listens; empty where it does not.
+    pub(super) listen: String,
     /// What links begin with.
     pub(super) public_url: String,
     /// Requests a second of new API keys.
@@ -332,6 +334,7 @@ fn converse(stream: &UnixStream, answering: &Answering) {
             Ok(Question::Status) => json!({
                 "pid": std::process::id(),
                 "version": env!("CARGO_PKG_VERSION"),
+                "listen": answering.listen,
                 "public_url": answering.public_url,
             }),
             Ok(Question::Account { command }) => match answering.perform(command) {

@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::api::admin as shown;
-use crate::api::orgs::{api_keys, invites};
+use crate::api::orgs::{api_keys, embed_tokens, invites};
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::identity::{
-    Email, EmbedPolicy, EmbedRequest, EmbedSettings, Identity, IngestSettings, KeyId, KeyScopes, MintRequest,
-    NewApiKey, NewInvite, NewOrg, NewUser, Org, Password, Role, User, UserChange,
+    Email, EmbedRequest, EmbedSettings, Identity, IngestSettings, KeyId, KeyScopes, MintRequest, NewApiKey,
+    NewInvite, NewOrg, NewUser, Org, Password, Role, User, UserChange,
 };
 use crate::kv::with_sources;
-use crate::model::{OrgSlug, Timestamp};
+use crate::model::{OrgId, OrgSlug, Timestamp};
 use crate::tsdb::Tsdb;
 
 /// A text on its way over the socket that never shows itself.
@@ -388,9 +388,11 @@ impl Commands<'_> {
                 let longest = identity.key(org.id, key).map(|key| key.embed.max_token_ttl_s);
                 let longest =
                     longest.ok_or_else(|| format!("no such key: `promlet key list {slug}` shows all"))?;
-                let ms = ms.as_ref().map(EmbedPolicy::from_json).transpose()?;
+                let ms = ms.as_ref().map(|sent| api_keys::policy("ms", sent)).transpose();
+                let ms = ms.map_err(|refused| refused.detail().to_owned())?;
                 let request = MintRequest { key, ttl_s: ttl_s.unwrap_or(3_600.min(longest)), sub, ms };
                 let minted = identity.mint(org.id, &request, now).map_err(words)?;
+                identity.note_minted(org.id, key, None, now);
                 Ok(json!({
                     "token": minted.token.expose(),
                     "expires_at": minted.expires_at.to_rfc3339(),
@@ -398,28 +400,16 @@ impl Commands<'_> {
                 }))
             }
             Command::TokenInspect { token } => {
-                let claims = part(&token.0, 1).unwrap_or_default();
+                let claims = embed_tokens::part(&token.0, 1).unwrap_or_default();
                 let slug = claims["org"].as_str().unwrap_or_default().to_owned();
+                // One of no organisation here is looked at, too: no key is its own then.
+                let org = identity.org_by_slug(&slug).map_err(words)?.map_or(OrgId(0), |org| org.id);
                 let request = EmbedRequest { token: &token.0, slug: &slug, origin: None };
-                let verdict = identity.embed(&request, now);
-                Ok(json!({
-                    "valid": verdict.is_ok(),
-                    "reason": verdict.as_ref().err().map(|refusal| refusal.reason()),
-                    "expires_at": verdict.as_ref().ok().map(|grant| grant.expires_at.to_rfc3339()),
-                    "header": part(&token.0, 0),
-                    "claims": claims,
-                }))
+                Ok(embed_tokens::introspection(identity, org, &request, now))
             }
             other => Err(format!("not a command about keys: {other:?}")),
         }
     }
-}
-
-/// What a token says, verified or not.
-fn part(token: &str, index: usize) -> Option<Value> {
-    let encoded = token.split('.').nth(index)?;
-    let bytes = data_encoding::BASE64URL_NOPAD.decode(encoded.as_bytes()).ok()?;
-    serde_json::from_slice(&bytes).ok()
 }
 
 fn read_role(text: &str) -> Result<Role, String> {

@@ -77,7 +77,12 @@ const FILES_MIN: u64 = 4_096;
 pub fn diagnose(settings: &Settings, now: Timestamp) -> Diagnoses {
     let mut found = Diagnoses::default();
     let dir = &settings.data_dir;
+    let mut settings = settings.clone();
     let running = server(&mut found, dir);
+    if let Some(running) = &running {
+        running.correct(&mut settings);
+    }
+    let settings = &settings;
     folder(&mut found, dir, running.is_some());
     master_key(&mut found, settings);
     clock(&mut found, dir, now);
@@ -87,14 +92,32 @@ pub fn diagnose(settings: &Settings, now: Timestamp) -> Diagnoses {
     embedding(&mut found, settings);
     mailer(&mut found, settings);
     files(&mut found);
-    if let Some(stats) = running {
-        accounts(&mut found, &stats);
+    if let Some(Running { stats: Some(stats), .. }) = &running {
+        accounts(&mut found, stats);
     }
     found
 }
 
-/// What the running server counts; none where none runs.
-fn server(found: &mut Diagnoses, dir: &Path) -> Option<Value> {
+/// What the server that runs says of itself.
+struct Running {
+    status: Value,
+    stats: Option<Value>,
+}
+
+impl Running {
+    /// Where it listens and how it is reached it knows better than the settings of this process.
+    fn correct(&self, settings: &mut Settings) {
+        if let Some(listen) = self.status["listen"].as_str().and_then(|text| text.parse().ok()) {
+            settings.listen = listen;
+        }
+        if let Some(url) = self.status["public_url"].as_str() {
+            settings.public_url = Some(url.to_owned());
+        }
+    }
+}
+
+/// The server that runs on the folder; none where none does, or where it cannot be asked.
+fn server(found: &mut Diagnoses, dir: &Path) -> Option<Running> {
     let mut asking = match Asking::connect(dir) {
         Ok(asking) => asking,
         Err(AskError::NotRunning { .. }) => {
@@ -113,7 +136,8 @@ fn server(found: &mut Diagnoses, dir: &Path) -> Option<Value> {
             return None;
         }
     };
-    match asking.ask::<Value>(&Question::Status) {
+    let status = asking.ask::<Value>(&Question::Status);
+    match &status {
         Ok(status) if status["version"] == env!("CARGO_PKG_VERSION") => {
             found.good(
                 "server",
@@ -125,9 +149,10 @@ fn server(found: &mut Diagnoses, dir: &Path) -> Option<Value> {
             format!("runs version {}, this program is {}", status["version"], env!("CARGO_PKG_VERSION")),
             "restart the server, or use its own program",
         ),
-        Err(error) => found.look("server", with_sources(&error), "restart the server"),
+        Err(error) => found.look("server", with_sources(error), "restart the server"),
     }
-    asking.ask::<Value>(&Question::Account { command: Command::Stats }).ok()
+    let stats = asking.ask::<Value>(&Question::Account { command: Command::Stats }).ok();
+    Some(Running { status: status.ok()?, stats })
 }
 
 fn folder(found: &mut Diagnoses, dir: &Path, is_running: bool) {
@@ -266,7 +291,7 @@ fn port(found: &mut Diagnoses, settings: &Settings, is_running: bool) {
             Err(why) => found.look(
                 "port",
                 format!("a server runs on this folder, but {address} does not answer as one: {why}"),
-                "say the server's own --listen here, too",
+                "look at what a firewall or another program does there",
             ),
         };
     }
@@ -356,10 +381,10 @@ fn public_url(found: &mut Diagnoses, settings: &Settings) {
         found.look("url", format!("{host} has no address"), "make a DNS entry, or correct --public-url");
     }
     if url.starts_with("http://127.") {
-        found.look(
+        found.good(
             "url",
-            "cookies of 127.0.0.1 are shared by all programs on all ports of this machine",
-            "http://metrics.localhost:PORT as --public-url keeps them apart",
+            "cookies of 127.0.0.1 are shared by all programs on all ports of this machine: http://metrics.localhost:PORT as \
+             --public-url keeps them apart",
         );
     }
 }

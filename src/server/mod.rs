@@ -258,6 +258,7 @@ impl Server {
             control: Arc::clone(&self.control),
             tsdb: Arc::clone(&self.tsdb),
             identity: Some(Arc::clone(&self.identity)),
+            listen: self.door.address.to_string(),
             public_url: self.public_url(),
             embed_rps_default: self.settings.rate_embed_default_rps,
             clock: self.clock.clone(),

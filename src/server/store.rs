@@ -37,9 +37,18 @@ impl OpenStore {
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
         let (tsdb, _) = Tsdb::open(home, tsdb::Options::default(), &mut rng, now)?;
         let (tsdb, backing_up) = (Arc::new(tsdb), Mutex::new(()));
-        let (identity, public_url, embed_rps_default) = (None, String::new(), 0);
-        let answering =
-            Answering { folder, control, tsdb, identity, public_url, embed_rps_default, clock, backing_up };
+        let (identity, listen, public_url, embed_rps_default) = (None, String::new(), String::new(), 0);
+        let answering = Answering {
+            folder,
+            control,
+            tsdb,
+            identity,
+            listen,
+            public_url,
+            embed_rps_default,
+            clock,
+            backing_up,
+        };
         Ok(OpenStore { answering })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use promlet::entropy::Entropy;
-use promlet::identity::{Email, LoginOutcome, NewInvite, NewUser, Password, PasswordLogin, Role, UserId};
+use promlet::identity::{Email, LoginOutcome, NewUser, Password, PasswordLogin, Role, UserId};
 use serde_json::{Value, json};
 
 use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who};
@@ -24,7 +24,8 @@ pub(crate) fn person(house: &House, email: &str, role: Option<Role>) -> (Who, Us
 pub(crate) fn session(house: &House, email: &str) -> Who {
     let client =
         promlet::identity::Client { ip: "127.0.0.1".parse().expect("an address"), user_agent: String::new() };
-    let attempt = PasswordLogin { email, password: Password(PASSWORD), client: &client, replaces: None };
+    let attempt =
+        PasswordLogin { email, password: Password(PASSWORD), client: &client, replaces: None, device: None };
     match house.identity.login(&attempt, house.clock.now(), &mut Entropy::system()).expect("in") {
         LoginOutcome::LoggedIn(login) => Who::Cookie(login.token.expose().to_owned()),
         LoginOutcome::NeedsCode(_) => unreachable!("no second factor"),
@@ -83,7 +84,7 @@ async fn administrators_change_roles_and_owners_change_owners() {
     let made = house.json("PATCH", &path(admin_id), &owner, role("owner")).await;
     assert_eq!(made.status, 200, "{}", made.body);
     assert_eq!(house.json("PATCH", &path(ada), &owner, role("viewer")).await.status, 200);
-    let expected = [("adam@example.com", "owner"), (EMAIL, "viewer"), ("vera@example.com", "editor")];
+    let expected = [(EMAIL, "viewer"), ("adam@example.com", "owner"), ("vera@example.com", "editor")];
     let mut found = roles(&house, &admin).await;
     found.sort();
     assert_eq!(found, expected.map(|(email, role)| (email.to_owned(), role.to_owned())));
@@ -359,6 +360,7 @@ async fn futures_of(all: impl Iterator<Item = impl Future<Output = Reply>>) -> V
 async fn what_is_done_stands_in_the_log_of_events() {
     let house = House::new();
     let owner = house.log_in().await;
+    house.pass(Duration::from_millis(1));
     let (key, secret) = house.key(&owner, json!({ "scopes": ["embed"] })).await;
     house.pass(Duration::from_millis(1));
     let invited = invite(&house, &owner, "bo@example.com", "viewer").await;

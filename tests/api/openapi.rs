@@ -91,21 +91,15 @@ async fn every_documented_code_is_met_by_a_test() {
                 && !tests.contains(&format!("Code::{variant}"))
         })
         .collect();
-    assert_eq!(
-        unmet,
-        UNMET.map(|(code, _)| code),
-        "no test meets these, or one does and the list is too long"
-    );
+    let unexcused: Vec<_> =
+        unmet.iter().filter(|code| !UNMET.iter().any(|(excused, _)| excused == *code)).collect();
+    assert!(unexcused.is_empty(), "no test meets {unexcused:?}");
+    assert!(UNMET.iter().all(|(code, _)| codes.contains(*code)), "the list names what is not documented");
 }
 
-/// Codes that no test meets, and why; it can only shrink.
-const UNMET: [(&str, &str); 5] = [
-    ("conflict", "an organisation that finds no free number: there are four thousand million"),
-    ("key_is_asymmetric", "keys with a public key"),
-    ("query_failed", "the questions' tests see it as Prometheus' execution"),
-    ("token_not_yet_valid", "tokens that others sign"),
-    ("twofa_throttled", "many wrong codes"),
-];
+/// Codes that no test names, and why.
+const UNMET: [(&str, &str); 1] =
+    [("query_failed", "the questions' tests see it on the Prometheus mount, as `execution`")];
 
 fn collect_codes(value: &Value, codes: &mut BTreeSet<String>) {
     match value {

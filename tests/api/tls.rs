@@ -1,25 +1,22 @@
 //! Our own TLS over a real loopback socket (API.md E): handshakes, a certificate that is changed while it serves, and
 //! peers that speak something else.
 
+#[path = "../peers/https.rs"]
+#[expect(dead_code, reason = "shared with tests of the binary, which use the rest")]
+mod https;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use https::{Stream, fixture};
 use promlet::api::edge::{self, EdgeOptions};
 use promlet::api::tls::Certificates;
 use tokio::net::TcpListener;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::house::House;
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tls").join(name)
-}
 
 /// A server with the pair `one` in files of its own.
 struct Server {
@@ -48,20 +45,8 @@ impl Server {
         put(name, &self.files.path().join("cert.pem"), &self.files.path().join("key.pem"));
     }
 
-    fn connect(&self, trusted: &str) -> StreamOwned<ClientConnection, TcpStream> {
-        let mut roots = RootCertStore::empty();
-        let pem = std::fs::read(fixture(&format!("{trusted}.crt"))).expect("a fixture");
-        roots.add(CertificateDer::from_pem_slice(&pem).expect("a certificate")).expect("a root");
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = "localhost".try_into().expect("a name");
-        let connection = ClientConnection::new(Arc::new(config), name).expect("a client");
-        let socket = TcpStream::connect(self.address).expect("a connection");
-        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
-        StreamOwned::new(connection, socket)
+    fn connect(&self, trusted: &str) -> Stream {
+        https::connect(self.address.port(), trusted).expect("a connection")
     }
 }
 
@@ -71,7 +56,7 @@ fn put(name: &str, cert: &Path, key: &Path) {
 }
 
 /// Asks `/healthz` and reads the answer; the connection stays.
-fn health(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> std::io::Result<String> {
+fn health(stream: &mut Stream) -> std::io::Result<String> {
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     let mut answer = String::new();
     let mut buffer = [0; 1_024];

@@ -53,10 +53,13 @@ impl AuthDeps {
         let email = address("email", email)?;
         let admitted = self.may_mail(visitor, &email)?;
         // A browser that waits for another link already goes on using that one's binding.
-        let browser = visitor
-            .magic_link_cookie()
-            .filter(|value| value.len() == 43)
-            .map_or_else(|| BASE64URL_NOPAD.encode(&Entropy::system().bytes::<32>()), str::to_owned);
+        let ours = |value: &&str| {
+            value.len() == 43 && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        };
+        let browser = match visitor.magic_link_cookie().filter(ours) {
+            Some(browser) => browser.to_owned(),
+            None => BASE64URL_NOPAD.encode(&Entropy::system().bytes::<32>()),
+        };
         Ok(Asked { email, browser, admitted })
     }
 

@@ -126,6 +126,7 @@ const OAUTH_START: &[Code] = &[
     Code::ReauthRequired,
 ];
 const OAUTH_BACK: &[Code] = &[
+    Code::Conflict,
     Code::ProviderNotConfigured,
     Code::InvalidState,
     Code::OauthError,
@@ -133,6 +134,7 @@ const OAUTH_BACK: &[Code] = &[
     Code::DomainNotAllowed,
     Code::LinkRequired,
     Code::IdentityInUse,
+    Code::Conflict,
     Code::AccountDisabled,
     Code::IdpUnavailable,
     Code::IdpError,
@@ -242,7 +244,7 @@ const ACCOUNTS: &[Operation] = &[
             Code::LinkRequired,
             Code::AlreadyMember,
             Code::WeakPassword,
-            Code::AccountDisabled,
+
             Code::Forbidden,
             Code::SessionInvalid,
         ]),
@@ -263,7 +265,7 @@ const ACCOUNTS: &[Operation] = &[
             "{ code?: string | null, state?: string | null, iss?: string | null, error?: string | null, \
              error_description?: string | null }",
         )
-        .answers(&[(200, "LoginOutcome", "A session and its cookie, or what is needed for one")])
+        .answers(&[(200, "LoginOutcome", "A session and its cookie, with created, linked and redirect; or what is needed for one")])
         .refuses(OAUTH_BACK),
     at("DELETE /auth/identities/{id}").answers(DONE).refuses(&[Code::NotFound, Code::Conflict]),
     at("GET /auth/me").answers(&[(
@@ -294,7 +296,7 @@ const ACCOUNTS: &[Operation] = &[
         "The second factor",
     )]),
     at("POST /auth/2fa/enroll")
-        .answers(&[(200, "{ secret: string, otpauth_url: string, qr_png?: string, expires_in: integer }", "What an authenticator app needs")])
+        .answers(&[(200, "{ secret: string, otpauth_url: string, qr_png: string 'A data: URL', expires_in: integer }", "What an authenticator app needs")])
         .refuses(&[Code::TwofaAlreadyEnabled]),
     at("POST /auth/2fa/confirm")
         .takes("{ code: string }")
@@ -379,7 +381,7 @@ const ORGANISATIONS: &[Operation] = &[
         .answers(&[(201, "{ token: string, expires_at: string(date-time), kid: string }", "The token")])
         .refuses(&[Code::NotFound, Code::KeyIsAsymmetric, Code::Forbidden]),
     at("POST /orgs/{slug}/embed/introspect")
-        .takes("{ token: string }")
+        .takes("{| token: string, origin?: string | null |}")
         .answers(&[(200, "Introspection", "Why it fails, and what it may see")]),
     at("GET /orgs/{slug}/ingest/rejects").answers(&[(200, "Rejects", "What was refused")]),
     at("GET /orgs/{slug}/queries").answers(&[(200, "Queries", "Those that run")]),
@@ -411,7 +413,7 @@ const SERVER: &[Operation] = &[
     at("PATCH /admin/users/{user_id}")
         .takes("{| disabled?: boolean | null, is_admin?: boolean | null |}")
         .answers(&[(200, "UserSummary", "As it is now; a disabled account's sessions are over")])
-        .refuses(&[Code::NotFound, Code::Conflict]),
+        .refuses(&[Code::NotFound, Code::Conflict, Code::ReauthRequired]),
     at("GET /admin/orgs").answers(&[(200, "{ data: OrgSummary[] }", "All")]),
     at("PATCH /admin/orgs/{slug}")
         .takes("{| settings: OrgSettings |}")

@@ -20,6 +20,8 @@ enum Kind {
     Duration,
     Number,
     Count(u64, u64),
+    /// At least so many.
+    Least(u64),
     OneOf(&'static [&'static str]),
 }
 
@@ -50,6 +52,7 @@ impl Parameter {
             Kind::Duration => json!({ "type": "string", "examples": ["15", "5m", "1h30m"] }),
             Kind::Number => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
             Kind::Count(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Kind::Least(least) => json!({ "type": "integer", "minimum": least }),
             Kind::OneOf(words) => json!({ "type": "string", "enum": words }),
         }
     }
@@ -145,7 +148,7 @@ const VALUES: &[Parameter] =
 const MOUNT_QUERY: &[Parameter] = &[p("query", Kind::Required, "PromQL")];
 const MOUNT_COSTS: &[Parameter] = &[
     p("timeout", Kind::Duration, "At most the server's, which is the default"),
-    p("limit", Kind::Count(0, u32::MAX as u64), "Series at most; 0 is no limit"),
+    p("limit", Kind::Least(0), "Series at most; 0 is no limit"),
     p("lookback_delta", Kind::Duration, "How far back an instant selector looks"),
 ];
 const MOUNT_RANGE: &[Parameter] = &[
@@ -160,7 +163,7 @@ const MOUNT_MATCH: &[Parameter] =
 const MOUNT_BETWEEN: &[Parameter] = &[
     p("start", Kind::Time, "Only what has data from here"),
     p("end", Kind::Time, "Only what has data up to here"),
-    p("limit", Kind::Count(0, u32::MAX as u64), "Items at most; 0 is no limit"),
+    p("limit", Kind::Least(0), "Items at most; 0 is no limit"),
 ];
 const MOUNT_DELETE: &[Parameter] = &[
     p("match[]", Kind::RepeatedRequired, "Selectors; a series loses samples if it passes any"),
@@ -170,7 +173,7 @@ const MOUNT_DELETE: &[Parameter] = &[
 const MOUNT_STATUS: &[Parameter] = &[p("limit", Kind::Count(1, 10_000), "Items of each list; 10 by default")];
 const MOUNT_METADATA: &[Parameter] = &[
     p("metric", Kind::Text, "Only this metric"),
-    p("limit", Kind::Count(0, u32::MAX as u64), "Metrics at most; 0 is no limit"),
+    p("limit", Kind::Least(0), "Metrics at most; 0 is no limit"),
 ];
 
 pub(super) const TOKEN: &[Parameter] = &[p("token", Kind::Required, "From the link")];

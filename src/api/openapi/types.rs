@@ -88,7 +88,7 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     ("KeyScope", "\"ingest\" | \"read\" | \"embed\""),
     (
         "EmbedSettings",
-        "{| alg?: \"HS256\" | \"EdDSA\" | \"ES256\" | \"RS256\", public_key?: string | null, rate_limit_rps?: integer(1..10000), \
+        "{| alg?: \"HS256\" | \"EdDSA\" | \"ES256\" | \"RS256\", public_key?: string | map<any> | null 'PEM, or a JWK', rate_limit_rps?: integer(1..10000), \
          max_token_ttl_s?: integer(60..86400), origins?: string[], policy?: Policy |}",
     ),
     (
@@ -104,7 +104,7 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     ),
     (
         "Introspection",
-        "{ valid: boolean, reason: string | null, header: any, claims: any, effective: any 'What the token may see' }",
+        "{ valid: boolean, reason: string | null, detail?: string | null, header: any, claims: any, effective: any 'What the token may see' }",
     ),
     // -- questions
     ("Point", "[number, string]"),

@@ -358,7 +358,10 @@ impl EmbedBody {
 
 /// `embed.policy` of a key or `ms` of a token; the whole of it replaces what was. Expressions are kept as the grammar
 /// prints them, which is how they are compared; one that it cannot read would admit nothing, and is refused here.
-pub(super) fn policy(field: &'static str, sent: &Value) -> ApiResult<EmbedPolicy> {
+///
+/// # Errors
+/// 422 `validation_failed`.
+pub fn policy(field: &'static str, sent: &Value) -> ApiResult<EmbedPolicy> {
     let refused = |message: String| ApiError::invalid_field(field, "policy", message);
     let mut policy = EmbedPolicy::from_json(sent).map_err(refused)?;
     for expr in policy.exprs.iter_mut().flatten() {

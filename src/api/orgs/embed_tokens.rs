@@ -14,7 +14,7 @@ use crate::api::callers::{Cabinet, Minter};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
-use crate::identity::{EmbedGrant, EmbedRequest, KeyId, MintRequest, Role, TokenRefusal};
+use crate::identity::{EmbedGrant, EmbedRequest, Identity, KeyId, MintRequest, Role, TokenRefusal};
 use crate::model::{OrgId, Timestamp};
 
 /// Relative to `/api/v1`.
@@ -91,9 +91,13 @@ async fn introspect(
 ) -> ApiResult<Json<Value>> {
     let org = cabinet.enter(&slug, Role::Editor)?.org.id;
     let request = EmbedRequest { token: &body.token, slug: &slug, origin: body.origin.as_deref() };
-    let now = deps.clock.now();
-    let verdict = deps.identity.inspect(org, &request, now);
-    let header = part(&body.token, 0);
+    Ok(Json(introspection(&deps.identity, org, &request, deps.clock.now())))
+}
+
+/// Why a token fails for an organisation, and what it may see.
+pub fn introspection(identity: &Identity, org: OrgId, request: &EmbedRequest<'_>, now: Timestamp) -> Value {
+    let verdict = identity.inspect(org, request, now);
+    let header = part(request.token, 0);
     let reason = verdict.as_ref().err().map(|refusal| match refusal {
         TokenRefusal::Expired => "exp",
         // Its key is of this organisation, its claim names another.
@@ -102,22 +106,22 @@ async fn introspect(
     });
     let kid = header.as_ref().and_then(|header| header.get("kid")?.as_str()?.parse().ok());
     let detail = reason.map(|reason| match (reason, kid) {
-        ("key", Some(kid)) => key_detail(&deps, org, kid, now),
+        ("key", Some(kid)) => key_detail(identity, org, kid, now),
         (reason, _) => detail(reason),
     });
-    Ok(Json(json!({
+    json!({
         "valid": verdict.is_ok(),
         "reason": reason,
         "detail": detail,
         "header": header,
-        "claims": part(&body.token, 1),
+        "claims": part(request.token, 1),
         "effective": verdict.as_ref().ok().map(effective),
-    })))
+    })
 }
 
 /// What is wrong with the key that a token names.
-fn key_detail(deps: &OrgDeps, org: OrgId, kid: KeyId, now: Timestamp) -> &'static str {
-    let Some(key) = deps.identity.key(org, kid) else {
+fn key_detail(identity: &Identity, org: OrgId, kid: KeyId, now: Timestamp) -> &'static str {
+    let Some(key) = identity.key(org, kid) else {
         return "the header's kid names no API key of this organisation";
     };
     if key.disabled {
@@ -159,7 +163,7 @@ fn detail(reason: &str) -> &'static str {
 }
 
 /// What a token says, verified or not; `null` where it cannot be read.
-fn part(token: &str, index: usize) -> Option<Value> {
+pub fn part(token: &str, index: usize) -> Option<Value> {
     let encoded = token.split('.').nth(index)?;
     let bytes = BASE64URL_NOPAD.decode(encoded.as_bytes()).ok()?;
     serde_json::from_slice(&bytes).ok()

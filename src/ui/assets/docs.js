@@ -24,7 +24,7 @@ function show(api) {
       h('h2', { id: `${id}-title` }, name, h('span', { class: 'hint', text: description })), ...own.map((one) => one.node));
     return { own, node, count, link: h('li', {}, h('a', { href: `#${id}` }, name, count)) };
   }).filter(({ own }) => own.length > 0);
-  const search = h('input', { type: 'search', id: 'search', placeholder: 'Search, for example login or rotate', 'aria-label': 'Search the API', autocomplete: 'off', spellcheck: 'false' });
+  const search = h('input', { type: 'search', id: 'search', placeholder: 'Search: login, rotate, 429', 'aria-label': 'Search the API', autocomplete: 'off', spellcheck: 'false' });
   const none = h('p', { class: 'quiet', role: 'status', hidden: true, text: 'Nothing fits.' });
   const filter = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -69,7 +69,7 @@ function operation(api, verb, path, about) {
   const node = h('details', { class: 'card operation', id: about.operationId },
     h('summary', {}, h('span', { class: `verb ${verb}`, text: verb.toUpperCase() }),
       h('span', { class: 'path' }, ...path.split(/(\{[^}]+\})/).map((part) => (part.startsWith('{') ? h('i', { text: part }) : part))),
-      h('span', { class: 'summary', text: about.summary })));
+      h('span', { class: 'summary' }, ...marked(about.summary))));
   // What is inside is made when somebody looks.
   node.addEventListener('toggle', () => {
     if (node.open && node.childElementCount === 1) node.append(inside(api, verb, path, about));

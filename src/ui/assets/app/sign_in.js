@@ -203,7 +203,7 @@ export function setUp(view, config, done) {
 export async function invited(view, config, me, done) {
   const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? '';
   document.title = 'Invitation · promlet';
-  const leave = () => { history.replaceState(null, '', '/'); done(); };
+  const leave = () => { history.replaceState(null, '', `${ROOT}/`); done(); };
   let invitation;
   try {
     invitation = await send('POST', '/auth/invites/lookup', { token });
