@@ -4,11 +4,16 @@
 //! variable counts as unset. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
 //! do not show in a process list.
 
+mod commands;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use commands::{AccountAsk, AccountCommand};
+use commands::{KeyCommand, OrgCommand, TokenCommand, Told, UserCommand};
 
 use crate::model::Switches;
 use crate::model::parse_duration;
@@ -20,6 +25,21 @@ pub enum Invocation {
     Serve(Settings),
     /// `promlet demo`.
     Demo(Settings),
+    /// `promlet user`, `org`, `key`, `token`, `login-link`: of the server that runs on the folder, or of the folder itself,
+    /// which is then opened with these settings.
+    Accounts {
+        /// As the server would have them.
+        settings: Settings,
+        /// What to do.
+        command: AccountCommand,
+    },
+    /// `promlet doctor`: what is wrong with an installation that has these settings.
+    Doctor {
+        /// As the server would have them.
+        settings: Settings,
+        /// For programs.
+        json: bool,
+    },
     /// `promlet seal`, for the server on this folder or, where none runs, the folder itself.
     Seal {
         /// The data folder.
@@ -76,10 +96,14 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// Origins of the cabinet's front end under development; they get CORS with credentials.
     pub trusted_origins: Vec<String>,
+    /// Our own TLS.
+    pub tls: Option<TlsFiles>,
     /// Addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<String>,
     /// Who may make organisations.
     pub org_create: OrgCreate,
+    /// Who may make an account.
+    pub signup: Signup,
     /// The first account, from `PROMLET_BOOTSTRAP_*`.
     pub bootstrap: Option<Bootstrap>,
     /// Where the key for secrets at rest comes from, if not from the folder.
@@ -88,6 +112,8 @@ pub struct Settings {
     pub mail: Mail,
     /// Lifetime of sign-in links.
     pub magic_link_ttl: Duration,
+    /// After which even a busy session ends.
+    pub session_absolute: Option<Duration>,
     /// Whether cookies carry `Secure`.
     pub cookie_secure: CookieSecure,
     /// Argon2id parameters.
@@ -128,6 +154,22 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// Things said on the command line or in the environment that deserve a warning.
     pub warnings: Vec<String>,
+}
+
+impl Settings {
+    /// What the listener speaks: `http` or `https`.
+    pub const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+/// A certificate chain and its key, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The chain.
+    pub cert: PathBuf,
+    /// The key.
+    pub key: PathBuf,
 }
 
 /// A text that never shows itself.
@@ -178,6 +220,8 @@ pub enum Mail {
         url: Secret,
         /// The sender.
         from: String,
+        /// Certificates to trust beside the web's, PEM.
+        ca_file: Option<PathBuf>,
     },
 }
 
@@ -188,6 +232,19 @@ pub enum OrgCreate {
     Admin,
     /// Everybody with an account.
     Any,
+}
+
+/// Who may make an account beside the first one (`PROMLET_SIGNUP`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Signup {
+    /// Nobody; people are invited.
+    First,
+    /// Everybody who can read a mail.
+    Open,
+    /// People who are invited.
+    Invite,
+    /// Nobody, not even who is invited.
+    Closed,
 }
 
 /// `PROMLET_COOKIE_SECURE`.
@@ -252,6 +309,33 @@ enum Command {
     Serve(Box<Flags>),
     /// Serve with an organisation `demo`, generated history and live metrics of this machine
     Demo(Box<Flags>),
+    /// Accounts: of a running server, or of a stopped folder
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Print a link that signs an account in, once: no mail needed
+    LoginLink {
+        /// Its address
+        email: String,
+        #[command(flatten)]
+        told: Told,
+    },
+    /// Organisations and who belongs to them
+    #[command(subcommand)]
+    Org(OrgCommand),
+    /// API keys
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Embed tokens
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Say what is wrong with this installation; exit code 0 nothing, 1 something to look at, 2 something that does not work
+    Doctor {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        flags: Box<Flags>,
+    },
     /// Write what is in memory to segments now, and trim the log
     Seal(Place),
     /// Make a backup of a running server's folder, or of a stopped one
@@ -318,18 +402,31 @@ struct Flags {
     /// Origins of a front end under development
     #[arg(long, env = "PROMLET_TRUSTED_ORIGINS", value_name = "ORIGIN,..", value_delimiter = ',')]
     trusted_origins: Vec<String>,
+    /// Speak TLS with this certificate chain (PEM); SIGHUP reads it again
+    #[arg(long, env = "PROMLET_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, env = "PROMLET_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Proxies whose X-Forwarded-For is believed, as addresses or networks
     #[arg(long, env = "PROMLET_TRUSTED_PROXIES", value_name = "CIDR,..", value_delimiter = ',')]
     trusted_proxies: Vec<String>,
     /// Who may make organisations
     #[arg(long, env = "PROMLET_ORG_CREATE", value_enum, default_value = "admin")]
     org_create: OrgCreate,
+    /// Who may make an account beside the first one: people who are invited (first, invite), everybody who can read a mail
+    /// (open), nobody (closed)
+    #[arg(long, env = "PROMLET_SIGNUP", value_enum, default_value = "first")]
+    signup: Signup,
     /// Where the master key lies, if not in the data folder
     #[arg(long, env = "PROMLET_MASTER_KEY_FILE", value_name = "FILE")]
     master_key_file: Option<PathBuf>,
     /// Sender of mail
     #[arg(long, env = "PROMLET_MAIL_FROM", value_name = "ADDRESS")]
     mail_from: Option<String>,
+    /// A file of certificates (PEM) that the mail server's may be signed with, beside the web's
+    #[arg(long, env = "PROMLET_SMTP_CA_FILE", value_name = "FILE")]
+    smtp_ca_file: Option<PathBuf>,
     /// `console` prints mail on standard output; `smtp` needs PROMLET_SMTP_URL
     #[arg(long, env = "PROMLET_MAILER", value_name = "console|smtp")]
     mailer: Option<String>,
@@ -337,6 +434,10 @@ struct Flags {
     #[arg(long, env = "PROMLET_MAGIC_LINK_TTL", value_name = "SECONDS", default_value = "600",
           value_parser = clap::value_parser!(u64).range(60..=3600))]
     magic_link_ttl: u64,
+    /// Days after which even a busy session ends; 0: sessions slide without end
+    #[arg(long, env = "PROMLET_SESSION_ABSOLUTE_DAYS", value_name = "DAYS", default_value = "0",
+          value_parser = clap::value_parser!(u32).range(0..=36_500))]
+    session_absolute_days: u32,
     /// Whether cookies carry Secure
     #[arg(long, env = "PROMLET_COOKIE_SECURE", value_enum, default_value = "auto")]
     cookie_secure: CookieSecure,
@@ -453,11 +554,11 @@ fn argon2_cost(text: &str) -> Result<Argon2Cost, String> {
         return Err("three numbers: memory in KiB, passes, lanes, as in 19456,2,1".into());
     };
     if !(8..=1_048_576).contains(&memory_kib)
-        || !(1..=64).contains(&passes)
+        || !(1..=16).contains(&passes)
         || !(1..=16).contains(&lanes)
         || memory_kib < 8 * lanes
     {
-        return Err("memory 8 to 1048576 KiB and 8 a lane at least, passes 1 to 64, lanes 1 to 16".into());
+        return Err("memory 8 to 1048576 KiB and 8 a lane at least, passes 1 to 16, lanes 1 to 16".into());
     }
     Ok(Argon2Cost { memory_kib, passes, lanes })
 }
@@ -501,6 +602,14 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         None => Ok(Invocation::Serve(settings(line.flags, "data/store")?)),
         Some(Command::Serve(flags)) => Ok(Invocation::Serve(settings(*flags, "data/store")?)),
         Some(Command::Demo(flags)) => Ok(Invocation::Demo(settings(*flags, "data/demo-store")?)),
+        Some(Command::User(command)) => accounts(command.read()),
+        Some(Command::LoginLink { email, told }) => accounts((told, AccountAsk::LoginLink { email })),
+        Some(Command::Org(command)) => accounts(command.read()),
+        Some(Command::Key(command)) => accounts(command.read()),
+        Some(Command::Token(command)) => accounts(command.read()),
+        Some(Command::Doctor { json, flags }) => {
+            Ok(Invocation::Doctor { settings: settings(*flags, "data/store")?, json })
+        }
         Some(Command::Seal(place)) => Ok(Invocation::Seal { dir: place.data_dir }),
         Some(Command::Backup { out, with_key, place }) => {
             Ok(Invocation::Backup { dir: place.data_dir, out, with_key })
@@ -513,6 +622,21 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
     }
 }
 
+/// A command about accounts takes the server's settings from the environment: on a stopped folder it is the server.
+fn accounts((told, ask): (Told, AccountAsk)) -> Result<Invocation, ConfigError> {
+    let line = CommandLine::try_parse_from(["promlet"])?;
+    let settings = Settings { data_dir: told.data_dir, ..settings(line.flags, "data/store")? };
+    Ok(Invocation::Accounts { settings, command: AccountCommand { ask, json: told.json } })
+}
+
+/// A password for a command: from PROMLET_PASSWORD, or from the file that PROMLET_PASSWORD_FILE names.
+///
+/// # Errors
+/// [`ConfigError::Settings`] where both are set, or the file cannot be read.
+pub fn password() -> Result<Option<Secret>, ConfigError> {
+    secret("PROMLET_PASSWORD")
+}
+
 /// A folder of this process below the system's place for such, not made yet.
 fn scratch() -> PathBuf {
     std::env::temp_dir().join(format!("promlet-{}", std::process::id()))
@@ -521,12 +645,27 @@ fn scratch() -> PathBuf {
 fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
     let mut warnings = Vec::new();
     let smtp_url = secret("PROMLET_SMTP_URL")?;
-    let mail = mail(flags.mailer.as_deref(), smtp_url, flags.mail_from)?;
+    if let Some(url) = &smtp_url
+        && sends_readable(url.reveal())
+    {
+        warnings.push(
+            "PROMLET_SMTP_URL asks for no TLS: sign-in links cross the network readable; add ?tls=required, or use smtps://"
+                .to_owned(),
+        );
+    }
+    let mail = mail(flags.mailer.as_deref(), smtp_url, flags.mail_from, flags.smtp_ca_file)?;
     let public_url = flags.public_url.map(|url| url.trim_end_matches('/').to_owned());
     if let Some(url) = &public_url {
         check_public_url(url, &mail)?;
     }
+    let tls = flags.tls_cert.zip(flags.tls_key).map(|(cert, key)| TlsFiles { cert, key });
+    if tls.is_some() && public_url.as_deref().is_some_and(|url| url.starts_with("http://")) {
+        return Err(ConfigError::Settings(
+            "PROMLET_TLS_CERT is set, but the public URL begins with http://: links would not work".into(),
+        ));
+    }
     if !flags.listen.ip().is_loopback()
+        && tls.is_none()
         && !public_url.as_deref().is_some_and(|url| url.starts_with("https://"))
     {
         warnings.push(format!(
@@ -550,12 +689,16 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         public_url,
         allowed_hosts: tidy_list(flags.allowed_hosts),
         trusted_origins: tidy_list(flags.trusted_origins),
+        tls,
         trusted_proxies: tidy_list(flags.trusted_proxies),
         org_create: flags.org_create,
+        signup: flags.signup,
         bootstrap: bootstrap()?,
         master_key,
         mail,
         magic_link_ttl: Duration::from_secs(flags.magic_link_ttl),
+        session_absolute: (flags.session_absolute_days > 0)
+            .then(|| Duration::from_secs(u64::from(flags.session_absolute_days) * 86_400)),
         cookie_secure: flags.cookie_secure,
         argon2: flags.argon2,
         durability: flags.durability,
@@ -579,6 +722,15 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
     })
 }
 
+/// Whether mail leaves this machine unprotected.
+fn sends_readable(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("smtp://") else { return false };
+    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let local = host.starts_with("127.") || host.starts_with("localhost") || host.starts_with("[::1]");
+    !local && !rest.contains("tls=")
+}
+
 fn switches(names: Vec<String>) -> Result<Switches, ConfigError> {
     let mut switches = Switches::default();
     for name in tidy_list(names) {
@@ -594,14 +746,20 @@ fn tidy_list(items: Vec<String>) -> Vec<String> {
 
 /// Console mail prints sign-in links; behind a public https name that would be a log full of keys (API.md K4).
 fn check_public_url(url: &str, mail: &Mail) -> Result<(), ConfigError> {
-    let host = url.strip_prefix("https://").map(|rest| rest.split(['/', ':']).next().unwrap_or_default());
+    let host = url.strip_prefix("https://").map(|rest| {
+        let authority = rest.split('/').next().unwrap_or_default();
+        match authority.find(']') {
+            Some(end) => authority.get(..=end).unwrap_or_default(),
+            None => authority.split(':').next().unwrap_or_default(),
+        }
+    });
     if host.is_none() && !url.starts_with("http://") {
         return Err(ConfigError::Settings(format!(
             "--public-url {url:?} must begin with http:// or https://"
         )));
     }
     let public = host.is_some_and(|host| {
-        host != "localhost" && !host.ends_with(".localhost") && !host.starts_with("127.")
+        host != "localhost" && !host.ends_with(".localhost") && !host.starts_with("127.") && host != "[::1]"
     });
     if public
         && matches!(mail, Mail::Console)
@@ -615,14 +773,19 @@ fn check_public_url(url: &str, mail: &Mail) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn mail(mailer: Option<&str>, url: Option<Secret>, from: Option<String>) -> Result<Mail, ConfigError> {
+fn mail(
+    mailer: Option<&str>,
+    url: Option<Secret>,
+    from: Option<String>,
+    ca_file: Option<PathBuf>,
+) -> Result<Mail, ConfigError> {
     match (mailer, url) {
         (Some("console") | None, None) | (Some("console"), Some(_)) => Ok(Mail::Console),
         (Some("smtp") | None, Some(url)) => {
             let from = from.ok_or_else(|| {
                 ConfigError::Settings("PROMLET_SMTP_URL is set: say the sender with PROMLET_MAIL_FROM".into())
             })?;
-            Ok(Mail::Smtp { url, from })
+            Ok(Mail::Smtp { url, from, ca_file })
         }
         (Some("smtp"), None) => {
             Err(ConfigError::Settings("PROMLET_MAILER=smtp needs PROMLET_SMTP_URL".into()))
@@ -763,11 +926,50 @@ mod tests {
             (&["--public-url", "ftp://x"], "http://"),
             (&["--public-url", "https://metrics.example.com"], "PROMLET_SMTP_URL"),
             (&["--magic-link-ttl", "59"], "60"),
+            (&["--tls-cert", "a.pem"], "--tls-key"),
+            (&["--tls-cert", "a", "--tls-key", "b", "--public-url", "http://a"], "begins with http://"),
+            (&["--magic-link-ttl", "3601"], "3600"),
+            (&["--argon2", "8,17,1"], "passes 1 to 16"),
+            (&["--signup", "maybe"], "invalid value"),
+            (&["--session-absolute-days", "-1"], "36500"),
         ];
         for (args, words) in cases {
             let error = parse(args).expect_err("refused");
             assert!(error.contains(words), "{args:?}: {error}");
         }
+    }
+
+    #[test]
+    fn console_mail_is_for_this_machine() {
+        for local in
+            ["https://localhost:8095", "https://metrics.localhost", "https://127.0.0.1", "https://[::1]:8095"]
+        {
+            assert!(parse(&["--public-url", local]).is_ok(), "{local}");
+        }
+        for public in ["https://metrics.example.com", "https://[2001:db8::1]:8095", "https://192.0.2.1"] {
+            assert!(parse(&["--public-url", public]).is_err(), "{public}");
+        }
+    }
+
+    #[test]
+    fn mail_that_leaves_this_machine_readable_is_warned_about() {
+        for readable in ["smtp://mail.example.org", "smtp://u:p@mail.example.org:25"] {
+            assert!(sends_readable(readable), "{readable}");
+        }
+        for fine in [
+            "smtps://mail.example.org",
+            "smtp://u:p@mail.example.org:587?tls=required",
+            "smtp://127.0.0.1:1025",
+        ] {
+            assert!(!sends_readable(fine), "{fine}");
+        }
+    }
+
+    #[test]
+    fn sessions_slide_without_end_unless_days_are_said() {
+        assert_eq!(parse(&[]).expect("valid").session_absolute, None);
+        let days = parse(&["--session-absolute-days", "90"]).expect("valid").session_absolute;
+        assert_eq!(days, Some(Duration::from_secs(90 * 86_400)));
     }
 
     #[test]

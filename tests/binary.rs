@@ -4,7 +4,11 @@
 
 #[path = "binary/harness.rs"]
 mod harness;
+#[path = "peers/https.rs"]
+mod https;
 
+#[path = "binary/admin_cli.rs"]
+mod admin_cli;
 #[path = "binary/beside.rs"]
 mod beside;
 #[path = "binary/demo.rs"]
@@ -15,7 +19,13 @@ mod first_run;
 mod hostile;
 #[path = "binary/kill_loop.rs"]
 mod kill_loop;
+#[path = "binary/logins.rs"]
+mod logins;
+#[path = "binary/secrets.rs"]
+mod secrets;
 #[path = "binary/starting.rs"]
 mod starting;
+#[path = "binary/tls.rs"]
+mod tls;
 #[path = "binary/upkeep.rs"]
 mod upkeep;

@@ -1,111 +1,30 @@
-//! The pages in a real Chromium: the demo's sign-in link and the explore page, the embed example on another origin,
-//! and the first run of an empty server. `tests/peers/browser.mjs` drives; its pictures are for looking at.
-//!
-//! Chromium comes by apt, its driver (playwright-core) by npm below `target/`; where either cannot be had the test
-//! fails and says so.
+//! The pages in a real Chromium: the demo's sign-in link and the explore page, the embed example on another origin, the
+//! first run of an empty server, the page of the API, and what a page of another origin can do to a signed-in browser
+//! (threat model rows 11, 13, 14, 48). `tests/peers/browser.mjs` drives; its pictures are for looking at.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
+#[path = "peers/chromium.rs"]
+mod chromium;
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 
-use harness::{Server, Start};
+use chromium::{root, run, target};
+use harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap};
+use promlet::clock::Clock;
+use promlet::model::{Labels, Sample};
 use serde_json::{Value as Json, json};
 
-/// The driver's major version: a new one may drop the Chromium of Debian stable.
-const PLAYWRIGHT: &str = "playwright-core@1";
-
-struct Tools {
-    chromium: PathBuf,
-    /// The folder with `node_modules`.
-    module: PathBuf,
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Cargo's target folder: `CARGO_TARGET_TMPDIR` is its `tmp`.
-fn target() -> &'static Path {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("tmp lies in the target folder")
-}
-
-/// Where `name` is on the path.
-fn program(name: &str) -> Option<PathBuf> {
-    let output = Command::new("sh").args(["-c", "command -v \"$0\"", name]).output().expect("a shell");
-    let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    (output.status.success() && !path.is_empty()).then(|| PathBuf::from(path))
-}
-
-fn run(command: &mut Command, why: &str) {
-    let shown = format!("{command:?}");
-    let status = command
-        .stdin(Stdio::null())
-        .status()
-        .unwrap_or_else(|e| panic!("{shown} does not start: {e}; {why}"));
-    assert!(status.success(), "{shown} failed: {why}");
-}
-
-/// The program `name`, installed from the Debian package of that name when it is missing.
-fn installed(name: &str, package: &str) -> PathBuf {
-    program(name).unwrap_or_else(|| {
-        let why = format!(
-            "{name} is needed and comes with Debian's package {package}; as root: apt-get install {package}"
-        );
-        let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.starts_with(b"0"));
-        for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", package]] {
-            // Without root only a password-free sudo can help; anything else would wait for a person.
-            let mut command = Command::new(if root { "apt-get" } else { "sudo" });
-            if !root {
-                command.args(["-n", "apt-get"]);
-            }
-            run(command.args(words).env("DEBIAN_FRONTEND", "noninteractive"), &why);
-        }
-        program(name).unwrap_or_else(|| panic!("apt installed {package}, but there is no {name}"))
-    })
-}
-
-/// Installs once, whichever test comes first.
-fn tools() -> &'static Tools {
-    static TOOLS: OnceLock<Tools> = OnceLock::new();
-    TOOLS.get_or_init(|| {
-        let chromium = installed("chromium", "chromium");
-        installed("node", "nodejs");
-        let module = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
-        if !module.join("node_modules/playwright-core/package.json").exists() {
-            installed("npm", "npm");
-            std::fs::create_dir_all(&module).expect("the target folder is ours");
-            let mut npm = Command::new("npm");
-            npm.args(["install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
-                .arg(&module)
-                .arg(PLAYWRIGHT);
-            run(&mut npm, "the browser's driver comes from npm");
-        }
-        Tools { chromium, module }
-    })
-}
-
-/// Runs one scenario of the driver; its words go to this test's output.
+/// Runs one scenario; its words go to this test's output.
 fn drive(scenario: &str, server: &Server, more: &Json) {
-    let tools = tools();
-    let mut given = json!({
-        "module": tools.module, "chromium": tools.chromium, "pictures": target().join("pictures"), "server": server.url,
-    });
-    let object = given.as_object_mut().expect("an object");
-    object.extend(more.as_object().expect("an object").clone());
-    let status = Command::new("node")
-        .arg(root().join("tests/peers/browser.mjs"))
-        .args([scenario, &given.to_string()])
-        .stdin(Stdio::null())
-        .status()
-        .expect("node starts");
-    assert!(status.success(), "{scenario}: see the lines above; the server said:\n{}", server.log());
+    if let Err(why) = chromium::drive(scenario, &server.url, more) {
+        panic!("{why}; the server said:\n{}", server.log());
+    }
 }
 
 /// The demo, its sign-in link and its embed token, as it prints them: whatever words stand before them on their lines.
@@ -189,4 +108,63 @@ fn an_empty_server_takes_its_first_account_in_the_browser() {
     let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &[] });
     drive("modules", &server, &json!({}));
     drive("first_run", &server, &json!({}));
+}
+
+/// A server with an account, and the same in words for the browser.
+fn served(dir: &Path) -> (Server, Json) {
+    let server = Server::start(&Start { args: &["serve"], dir, env: &bootstrap() });
+    (server, json!({ "email": EMAIL, "password": PASSWORD, "org": ORG }))
+}
+
+#[test]
+fn the_page_of_the_api_is_readable_searchable_and_tries_things() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, account) = served(dir.path());
+    drive("docs", &server, &account);
+}
+
+/// API.md F11, F12.
+#[test]
+fn f11_a_page_on_another_port_of_localhost_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, account) = served(dir.path());
+    drive("csrf", &server, &account);
+    let cookie = server.sign_in();
+    let orgs = server.get("/api/v1/orgs", &[("Cookie", &cookie)]);
+    assert!(!orgs.body.contains("evil"), "{}", orgs.body);
+}
+
+/// API.md F13.
+#[test]
+fn f13_a_name_that_was_rebound_to_this_machine_reads_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, mut account) = served(dir.path());
+    let flags = json!(["--host-resolver-rules=MAP evil.example 127.0.0.1"]);
+    account["flags"] = flags;
+    drive("rebinding", &server, &account);
+}
+
+/// API.md F14.
+#[test]
+fn f14_no_page_of_ours_is_shown_in_a_frame_of_another_origin() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, account) = served(dir.path());
+    drive("framing", &server, &account);
+}
+
+/// API.md F48: names are foreign bytes.
+#[test]
+fn f48_names_that_are_markup_stay_text() {
+    const MARKUP: &str = "<img src=x onerror=alert(document.domain)>";
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, mut account) = served(dir.path());
+    let (_, secret) = server.api_key(&server.sign_in());
+    let series = [("markup", MARKUP), ("other", "\"><script>alert(1)</script>")].map(|(name, value)| {
+        let labels = Labels::from_pairs([("__name__", name), ("where", value)]);
+        (labels, vec![Sample { at: Clock::System.now(), value: 1.0 }])
+    });
+    let written = server.write(&secret, &series);
+    assert_eq!(written.status, 204, "{}", written.body);
+    account["markup"] = MARKUP.into();
+    drive("markup", &server, &account);
 }

@@ -72,6 +72,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("lettre", &["outbound"]),
     ("clap", &["config"]),
     ("tokio", &["api", "outbound", "server"]),
+    ("tokio_rustls", &["api/tls"]),
     ("snap", &["ingest"]),
     ("rapidhash", &["tsdb"]),
     ("libc", &["tsdb/segment/map"]),
@@ -368,6 +369,32 @@ fn no_test_is_ignored_and_nothing_is_left_to_do() {
             }
         }
     }
+}
+
+/// `tests/threats.txt`: each row of the threat model has its tests, and each test named there is one.
+#[test]
+fn every_threat_has_tests_and_the_map_names_none_that_are_gone() {
+    let mut code = String::new();
+    for folder in ["src", "tests"] {
+        for path in files_below(&root().join(folder), ".rs") {
+            code.push_str(&fs::read_to_string(path).expect("UTF-8"));
+        }
+    }
+    let map = fs::read_to_string(root().join("tests/threats.txt")).expect("the map");
+    let mut rows = Vec::new();
+    for line in map.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (row, tests) = line.split_once(": ").unwrap_or_else(|| panic!("no tests in {line:?}"));
+        let (number, title) = row.split_once(' ').unwrap_or_else(|| panic!("no title in {line:?}"));
+        rows.push(number.parse::<u32>().unwrap_or_else(|e| panic!("{line:?}: {e}")));
+        assert!(!title.is_empty() && !tests.is_empty(), "{line:?}");
+        if tests.strip_prefix("- ").is_some_and(|reason| reason.len() > 20) {
+            continue;
+        }
+        for test in tests.split(", ") {
+            assert!(code.contains(&format!("fn {test}(")), "row {number} names {test}, which is no test");
+        }
+    }
+    assert_eq!(rows, (1..=51).collect::<Vec<u32>>(), "one line for each row, in order");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What instance administrators do to the whole server (API.md C8).
 
+pub mod orgs;
+pub mod users;
+
 use std::sync::Mutex;
 use std::sync::{Arc, TryLockError};
 use std::time::Duration;
@@ -13,7 +16,7 @@ use super::error::{ApiError, ApiResult, Code};
 use super::lanes::{Lane, Lanes};
 use super::routes::{Auth, Routes};
 use crate::clock::Clock;
-use crate::identity::Identity;
+use crate::identity::{Identity, OrgSettings};
 use crate::tsdb::Tsdb;
 
 /// When to ask again while a seal runs.
@@ -32,16 +35,37 @@ pub struct AdminDeps {
     pub clock: Clock,
     /// One seal at a time.
     pub sealing: Arc<Mutex<()>>,
+    /// What holds where an organisation has no settings of its own.
+    pub defaults: Arc<OrgSettings>,
+    /// As `OrgDeps::applying`.
+    pub applying: Arc<Mutex<()>>,
 }
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<AdminDeps> {
-    Routes::new().post(
-        "/admin/seal",
-        Auth::Session,
-        "Seal every organisation's open window now, trim the log, give spare log files back",
-        seal,
-    )
+    Routes::new()
+        .post(
+            "/admin/seal",
+            Auth::InstanceAdmin,
+            "Seal every organisation's open window now, trim the log, give spare log files back",
+            seal,
+        )
+        .get("/admin/users", Auth::InstanceAdmin, "All accounts", users::list)
+        .patch(
+            "/admin/users/{user_id}",
+            Auth::InstanceAdmin,
+            "Disable an account, or make it administrator of the server",
+            users::change,
+        )
+        .get("/admin/orgs", Auth::InstanceAdmin, "All organisations, and what they use", orgs::list)
+        .patch(
+            "/admin/orgs/{slug}",
+            Auth::InstanceAdmin,
+            "Set an organisation's limits, also above the server's",
+            orgs::change,
+        )
+        .get("/admin/stats", Auth::InstanceAdmin, "Sums over the whole server", orgs::stats)
+        .get("/admin/audit", Auth::InstanceAdmin, "Logins, and what was done to the server", orgs::events)
 }
 
 impl AdminDeps {

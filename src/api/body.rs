@@ -7,10 +7,11 @@
 //! make the client's system throw the answer away (a reset, RFC 9112 section 9.6), so what is left of such a body is
 //! read and thrown away, within [`DRAINED_BYTES_MAX`], [`BodyDeadlines::drain`] and [`DRAINS_MAX`].
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use super::callers::slug_of;
 use super::error::{ApiError, ApiResult, Code};
 use super::limits::jittered_retry;
 
@@ -88,17 +90,28 @@ impl Default for BodyDeadlines {
 }
 
 /// Bytes of ingest bodies in memory at once, over all requests: each is held from its arrival to its answer, and a
-/// thousand connections with 8 MiB each would be 8 GiB.
+/// thousand connections with 8 MiB each would be 8 GiB. One organisation holds at most half of them.
 #[derive(Debug)]
 pub struct IngestBytes {
-    used: AtomicU64,
     most: u64,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    all: u64,
+    /// By slug, as in the path: no body is read before its sender has entered that organisation.
+    of_org: HashMap<Box<str>, u64>,
 }
 
 impl IngestBytes {
     /// At most so many bytes.
     pub fn new(most: u64) -> IngestBytes {
-        IngestBytes { used: AtomicU64::new(0), most }
+        IngestBytes { most, used: Mutex::default() }
+    }
+
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -106,20 +119,41 @@ impl IngestBytes {
 #[derive(Debug)]
 pub(super) struct Held {
     of: Arc<IngestBytes>,
+    slug: Box<str>,
     bytes: AtomicU64,
 }
 
 impl Held {
     fn grow(&self, bytes: u64) -> bool {
-        let before = self.of.used.fetch_add(bytes, Ordering::Relaxed);
+        let mut used = self.of.used();
+        let of_org = used.of_org.get(&self.slug).copied().unwrap_or_default().saturating_add(bytes);
+        let all = used.all.saturating_add(bytes);
+        if all > self.of.most || of_org > self.of.most / 2 {
+            return false;
+        }
+        used.all = all;
+        match used.of_org.get_mut(&self.slug) {
+            Some(held) => *held = of_org,
+            None => drop(used.of_org.insert(self.slug.clone(), of_org)),
+        }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        before.saturating_add(bytes) <= self.of.most
+        true
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.of.used.fetch_sub(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        if bytes == 0 {
+            return;
+        }
+        let mut used = self.of.used();
+        used.all = used.all.saturating_sub(bytes);
+        let left = used.of_org.get(&self.slug).map_or(0, |held| held.saturating_sub(bytes));
+        match left {
+            0 => drop(used.of_org.remove(&self.slug)),
+            left => drop(used.of_org.insert(self.slug.clone(), left)),
+        }
     }
 }
 
@@ -185,8 +219,10 @@ pub(super) fn bound(
     let waits = request.headers().contains_key(header::EXPECT);
     let drains = (!waits).then(|| drains.clone());
     let within = if class == Class::Ingest { deadlines.ingest } else { deadlines.other };
-    let held =
-        (class == Class::Ingest).then(|| Arc::new(Held { of: Arc::clone(ingest), bytes: AtomicU64::new(0) }));
+    let held = (class == Class::Ingest).then(|| {
+        let slug = slug_of(request.uri().path()).unwrap_or_default().into();
+        Arc::new(Held { of: Arc::clone(ingest), slug, bytes: AtomicU64::new(0) })
+    });
     let holds = held.clone();
     let request = request.map(|body| {
         if body.is_end_stream() {
@@ -386,6 +422,21 @@ mod tests {
         for array in [&br#"["a"]"#[..], b" \n[\"a\"]"] {
             assert_eq!(parse_json::<Named>(array).expect_err("an array").code(), Code::ValidationFailed);
         }
+    }
+
+    #[test]
+    fn one_organisation_holds_at_most_half_of_the_memory_for_bodies() {
+        let bytes = Arc::new(IngestBytes::new(1_000));
+        let held = |slug: &str| Held { of: Arc::clone(&bytes), slug: slug.into(), bytes: AtomicU64::new(0) };
+        let (first, second, other) = (held("acme"), held("acme"), held("other"));
+        assert!(first.grow(300) && second.grow(200) && !second.grow(1), "half of it, over two requests");
+        assert!(other.grow(500), "the other half is there for another");
+        assert!(!other.grow(1) && !held("third").grow(1), "and that is all");
+        drop(first);
+        assert!(second.grow(300) && !second.grow(1), "what is answered is given back");
+        drop((second, other));
+        let used = bytes.used();
+        assert!(used.all == 0 && used.of_org.is_empty(), "{used:?}");
     }
 
     #[test]

@@ -6,13 +6,14 @@
 //! [`Minter`] an API key that may mint or a session of an editor, [`Visitor`] anyone. None of them names an organisation
 //! yet: `enter` does, and is the only way to an [`Access`].
 
+use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, Request, State};
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
 
@@ -21,18 +22,19 @@ use super::cors::AllowedOrigins;
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, TrustedProxies};
-use super::lanes::{Lane, Lanes};
+use super::lanes::{self, Lane, Lanes};
 use super::limits::{Charge, Limits};
+use super::request_id::RequestId;
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
-    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Limit, Membership, OrgSettings, Role, Session,
-    SessionCheck, UserId,
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Limit, Membership, OrgSettings, Origin, Role,
+    Session, SessionCheck, UserId, with_origin,
 };
 use crate::model::{Access, OrgId, Timestamp};
 
 /// What the credential layer works with.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Callers {
     /// Sessions, keys, tokens, memberships.
     pub identity: Arc<Identity>,
@@ -51,7 +53,7 @@ pub struct Callers {
 /// What the credential layer found; left with the request.
 #[derive(Debug)]
 struct Identified {
-    callers: Callers,
+    callers: Arc<Callers>,
     who: ApiResult<Who>,
     /// A JWT was sent, good or bad: on cabinet endpoints it is no session whatever it is.
     sent_jwt: bool,
@@ -96,7 +98,11 @@ pub struct Cabinet {
 
 /// Anyone, with what is known about them.
 #[derive(Clone, Debug)]
-pub struct Visitor(Arc<Identified>, Option<String>);
+pub struct Visitor {
+    at: Arc<Identified>,
+    link: Option<String>,
+    device: Option<String>,
+}
 
 /// A reader inside an organisation.
 #[derive(Clone, Debug)]
@@ -301,6 +307,22 @@ impl Minter {
             Who::Token { .. } => Err(session_required()),
         }
     }
+
+    /// The person who mints, if it is one.
+    pub fn user(&self) -> Option<UserId> {
+        match self.0.who() {
+            Ok(Who::Session { session, .. }) => Some(session.user),
+            _ => None,
+        }
+    }
+
+    /// Charges a token to the key that signs it: a key that calls is charged before anything is read.
+    ///
+    /// # Errors
+    /// 429 `rate_limited`, scope `api_key`.
+    pub fn charge(&self, key: KeyId) -> ApiResult<()> {
+        self.0.callers.limits.charge_minting(key).map(drop)
+    }
 }
 
 impl Cabinet {
@@ -312,6 +334,14 @@ impl Cabinet {
     /// Whose it is.
     pub fn user(&self) -> UserId {
         self.session.user
+    }
+
+    /// Whether the account administers this server.
+    ///
+    /// # Errors
+    /// 503 `storage_degraded`.
+    pub fn is_instance_admin(&self) -> ApiResult<bool> {
+        Ok(self.at.callers.identity.user(self.session.user)?.is_some_and(|user| user.is_admin))
     }
 
     /// Enters the organisation `slug` with at least the role `needed`.
@@ -341,17 +371,17 @@ impl Cabinet {
 impl Visitor {
     /// Address and browser.
     pub fn client(&self) -> &Client {
-        &self.0.client
+        &self.at.client
     }
 
     /// Whether they sit at this machine: a loopback peer, and no trace of a proxy.
     pub fn is_local(&self) -> bool {
-        self.0.local
+        self.at.local
     }
 
     /// The live session of this request, if any, and its cookie's value.
     pub fn session(&self) -> Option<(&Arc<Session>, &str)> {
-        match &self.0.who {
+        match &self.at.who {
             Ok(Who::Session { session, cookie }) => Some((session, cookie)),
             _ => None,
         }
@@ -359,7 +389,12 @@ impl Visitor {
 
     /// The value of the cookie `ms_ml`.
     pub fn magic_link_cookie(&self) -> Option<&str> {
-        self.1.as_deref()
+        self.link.as_deref()
+    }
+
+    /// The value of the cookie `ms_device`.
+    pub fn device_cookie(&self) -> Option<&str> {
+        self.device.as_deref()
     }
 }
 
@@ -383,15 +418,21 @@ impl Identified {
     /// keys do, and no bucket at all would be a way around the one for strangers.
     fn charge_misplaced_key(&self) -> ApiResult<()> {
         match &self.who {
-            Ok(Who::Key(_)) => self.callers.limits.charge_address(self.client.ip),
+            Ok(Who::Key(_)) => {
+                self.callers.limits.charge_address(self.client.ip).map(|charge| self.leave(charge))
+            }
             _ => Ok(()),
         }
     }
 
+    /// What the answer's headers are to say, unless something else was charged before.
+    fn leave(&self, charge: Charge) {
+        let _ = self.charge.set(charge);
+    }
+
     /// Charges a read with an API key: the same window as its embed tokens.
     fn charge_key(&self, key: &ApiKey) -> ApiResult<()> {
-        let charge = self.callers.limits.charge_key(key.id, key.embed.rate_limit_rps)?;
-        let _ = self.charge.set(charge);
+        self.leave(self.callers.limits.charge_key(key.id, key.embed.rate_limit_rps)?);
         Ok(())
     }
 }
@@ -490,7 +531,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Minter {
             return Err(session_required());
         }
         if let Who::Key(key) = at.who()? {
-            at.callers.limits.charge_minting(key.id)?;
+            at.leave(at.callers.limits.charge_minting(key.id)?);
             if !key.scopes.embed {
                 return Err(missing_scope("embed"));
             }
@@ -522,32 +563,45 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Visitor> {
-        let link =
-            cookies::values(&parts.headers, cookies::MAGIC_LINK, 1).first().map(|&value| value.to_owned());
+        let cookie = |name| cookies::values(&parts.headers, name, 1).first().map(|&value| value.to_owned());
+        let (link, device) = (cookie(cookies::MAGIC_LINK), cookie(cookies::DEVICE));
         let at = identified(parts)?;
         at.charge_misplaced_key()?;
-        Ok(Visitor(at, link))
+        Ok(Visitor { at, link, device })
     }
 }
 
 // -- the credential layer -------------------------------------------------------------------------------------------
 
-/// Finds out who is calling, charges them, and renews the session that they used.
-pub(super) async fn credential(State(callers): State<Callers>, mut request: Request, next: Next) -> Response {
+/// Finds out who is calling, charges them, goes on with `next`, and renews the session that they used.
+pub(super) async fn credential<N, F>(callers: &Arc<Callers>, request: Request, next: N) -> Response
+where
+    N: FnOnce(Request) -> F,
+    F: Future<Output = Response>,
+{
     if !is_api(request.uri().path()) {
-        return next.run(request).await;
+        return next(request).await;
     }
-    let now = callers.clock.now();
     let (parts, body) = request.into_parts();
+    let origin = callers.origin(&parts);
+    lanes::ORIGIN.scope(origin, identified_and_charged(callers, parts, body, next)).await
+}
+
+async fn identified_and_charged<N, F>(callers: &Arc<Callers>, parts: Parts, body: Body, next: N) -> Response
+where
+    N: FnOnce(Request) -> F,
+    F: Future<Output = Response>,
+{
+    let now = callers.clock.now();
     let at = Arc::new(callers.identify(&parts, now).await);
-    request = Request::from_parts(parts, body);
+    let mut request = Request::from_parts(parts, body);
     let logout = request.method() == Method::POST && request.uri().path().ends_with("/auth/logout");
     let mut response = match at.charge() {
         // A logout is counted and never refused: whoever wants out gets out.
         Err(refused) if !logout => refused.into_response(),
         _ => {
             request.extensions_mut().insert(Arc::clone(&at));
-            next.run(request).await
+            next(request).await
         }
     };
     at.leave_marks(&mut response);
@@ -568,9 +622,9 @@ impl Identified {
             Ok(Who::Token { grant, .. }) => limits.charge_key(grant.key, grant.rate_limit_rps)?,
             // What a key is charged to depends on what it does; its extractor knows.
             Ok(Who::Key(_)) => return Ok(()),
-            Err(_) => return limits.charge_address(self.client.ip),
+            Err(_) => limits.charge_address(self.client.ip)?,
         };
-        let _ = self.charge.set(charge);
+        self.leave(charge);
         Ok(())
     }
 
@@ -597,7 +651,14 @@ impl Identified {
 }
 
 impl Callers {
-    async fn identify(&self, parts: &Parts, now: Timestamp) -> Identified {
+    /// For the log of events.
+    fn origin(&self, parts: &Parts) -> Origin {
+        let ip = self.proxies.client(host::peer(parts), &parts.headers);
+        let id = parts.extensions.get::<RequestId>();
+        Origin { ip: Some(ip), request_id: id.map(|id| id.as_str().into()) }
+    }
+
+    async fn identify(self: &Arc<Callers>, parts: &Parts, now: Timestamp) -> Identified {
         let peer = host::peer(parts);
         let user_agent =
             parts.headers.get(header::USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
@@ -621,7 +682,15 @@ impl Callers {
         };
         let local = host::is_local(peer, &parts.headers);
         let coding = Coding::of(&parts.headers);
-        Identified { callers: self.clone(), who, sent_jwt, client, local, coding, charge: OnceLock::new() }
+        Identified {
+            callers: Arc::clone(self),
+            who,
+            sent_jwt,
+            client,
+            local,
+            coding,
+            charge: OnceLock::new(),
+        }
     }
 
     fn key(&self, secret: &str, id: Option<&str>, now: Timestamp) -> ApiResult<Who> {
@@ -636,7 +705,9 @@ impl Callers {
     fn token(&self, token: &str, parts: &Parts, now: Timestamp) -> ApiResult<Who> {
         let Some(slug) = slug_of(parts.uri.path()) else { return Err(session_required()) };
         let origin = parts.headers.get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
-        let grant = self.identity.embed(&EmbedRequest { token, slug, origin }, now)?;
+        let from = lanes::ORIGIN.try_with(Clone::clone).unwrap_or_default();
+        let request = EmbedRequest { token, slug, origin };
+        let grant = with_origin(&from, || self.identity.embed(&request, now))?;
         Ok(Who::Token { grant: Box::new(grant), slug: slug.to_owned() })
     }
 
@@ -666,7 +737,7 @@ impl Callers {
 }
 
 /// The organisation in a path, as written there. A slug needs no percent-encoding, so one that has it is nobody's.
-fn slug_of(path: &str) -> Option<&str> {
+pub(super) fn slug_of(path: &str) -> Option<&str> {
     let slug = path.strip_prefix("/api/v1/orgs/")?.split('/').next()?;
     (!slug.is_empty()).then_some(slug)
 }

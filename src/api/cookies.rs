@@ -1,16 +1,22 @@
-//! Cookies in and out (API.md D1): `ms_session` slides, `ms_ml` binds a link to the browser that asked for it.
+//! Cookies in and out (API.md D1, D4): `ms_session` slides, `ms_ml` binds a link to the browser that asked for it,
+//! `ms_device` tells a browser of an earlier login from strangers.
+
+use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use cookie::{Cookie, SameSite, time};
+
+use crate::identity::DEVICE_TTL;
 
 /// The session cookie; the specification fixes its name.
 pub(super) const SESSION: &str = "ms_session";
 /// Binds a sign-in link to a browser.
 pub(super) const MAGIC_LINK: &str = "ms_ml";
+/// Says that this browser logged in before.
+pub(super) const DEVICE: &str = "ms_device";
 
 /// 30 days: what the browser keeps a session for, counted anew from every answer.
 const SESSION_MAX_AGE_S: i64 = 2_592_000;
-const MAGIC_LINK_MAX_AGE_S: i64 = 600;
 
 /// `Set-Cookie` values for one kind of deployment.
 #[derive(Clone, Copy, Debug)]
@@ -31,9 +37,14 @@ impl Cookies {
         self.cookie(SESSION, "", 0)
     }
 
-    /// Binds a link to this browser for ten minutes.
-    pub(super) fn magic_link(self, value: &str) -> HeaderValue {
-        self.cookie(MAGIC_LINK, value, MAGIC_LINK_MAX_AGE_S)
+    /// Binds a link to this browser for as long as the link lives.
+    pub(super) fn magic_link(self, value: &str, ttl: Duration) -> HeaderValue {
+        self.cookie(MAGIC_LINK, value, seconds(ttl))
+    }
+
+    /// Makes this browser a known one.
+    pub(super) fn device(self, value: &str) -> HeaderValue {
+        self.cookie(DEVICE, value, seconds(DEVICE_TTL))
     }
 
     fn cookie(self, name: &str, value: &str, max_age_s: i64) -> HeaderValue {
@@ -48,6 +59,10 @@ impl Cookies {
         header.set_sensitive(true);
         header
     }
+}
+
+fn seconds(ttl: Duration) -> i64 {
+    i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// The values of all cookies `name`, in the order sent; at most `most`.

@@ -20,9 +20,14 @@ impl AllowedOrigins {
     }
 }
 
-/// Whether pages of other origins may use this path with a token.
+/// Whether pages of other origins may use this path with a token: where reading is done, the writing part of the
+/// Prometheus mount not.
 pub(super) fn is_open(path: &str) -> bool {
-    matches!(Form::of_path(path), Form::Data | Form::Prometheus)
+    let writes = || {
+        let mount = path.split_once("/prometheus/api/v1/").map(|(_, rest)| rest);
+        mount.is_some_and(|rest| matches!(rest.split('/').next(), Some("write" | "otlp" | "admin")))
+    };
+    matches!(Form::of_path(path), Form::Data | Form::Prometheus) && !writes()
 }
 
 const EXPOSED: HeaderValue =
@@ -78,7 +83,8 @@ pub(super) fn open(
     trusted: &[String],
     response: &mut Response,
 ) {
-    if is_open(path) {
+    // Also for those who sent no origin, or one that is answered without a word: a cache must not mix them up.
+    if is_open(path) || !trusted.is_empty() {
         response.headers_mut().append(header::VARY, HeaderValue::from_static("Origin"));
     }
     let Some(origin) = origin else { return };

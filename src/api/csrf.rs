@@ -6,13 +6,13 @@
 //! `Authorization` header uses no cookie, and a foreign page cannot set one without a preflight.
 
 use std::convert::Infallible;
-use std::task::{Context, Poll};
+use std::future::Future;
 
 use axum::extract::Request;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use tower::{Layer, Service};
-use tower_http::csrf::{Csrf, CsrfLayer, ProtectionError};
+use tower::{Layer as _, ServiceExt as _};
+use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 use super::error::{ApiError, Code};
 
@@ -42,41 +42,20 @@ fn reject(error: ProtectionError) -> Response {
     ApiError::new(Code::CsrfRejected, "this request came from another site").into_response()
 }
 
-impl<S: Clone> Layer<S> for CookieCsrf {
-    type Service = CookieCsrfService<S>;
-
-    fn layer(&self, inner: S) -> CookieCsrfService<S> {
-        CookieCsrfService { guarded: self.0.layer(inner.clone()), plain: inner }
-    }
-}
-
-/// [`CookieCsrf`] around a service.
-#[derive(Clone, Debug)]
-pub(super) struct CookieCsrfService<S> {
-    guarded: Csrf<S, Reject>,
-    plain: S,
-}
-
-impl<S> Service<Request> for CookieCsrfService<S>
-where
-    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Response;
-    type Error = Infallible;
-    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.plain.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
+impl CookieCsrf {
+    /// Goes on with `next`, or refuses.
+    pub(super) async fn check<N, F>(&self, request: Request, next: N) -> Response
+    where
+        N: Fn(Request) -> F,
+        F: Future<Output = Response>,
+    {
         let path = request.uri().path();
         let auth = path.starts_with("/auth/") || path.starts_with("/api/v1/auth/");
-        if auth || !request.headers().contains_key(header::AUTHORIZATION) {
-            Box::pin(self.guarded.call(request))
-        } else {
-            Box::pin(self.plain.call(request))
+        if !auth && request.headers().contains_key(header::AUTHORIZATION) {
+            return next(request).await;
         }
+        let go_on = tower::service_fn(async |request| Ok::<_, Infallible>(next(request).await));
+        let Ok(response) = self.0.layer(go_on).oneshot(request).await;
+        response
     }
 }

@@ -5,8 +5,11 @@
 //! that takes nothing for 30 s is let go. (Bodies have their own deadline, in [`body`](super::body).) hyper's own
 //! header timer cannot tell a slow header from an idle connection, so it stands behind ours, at the longer of the two.
 //!
-//! Of 1,024 connections the last 16 are answered only on health and logout paths, once each: whatever holds the others,
-//! an operator still sees that the process lives, and people get out.
+//! With [`Certificates`] the clocks stand below TLS: a handshake is the beginning of the first header.
+//!
+//! Of 1,024 connections the last 16 are answered only on health and logout paths, once each, and get a fifth of the time
+//! for their header, so that slow senders do not hold those as well: whatever holds the others, an operator still sees that
+//! the process lives, and people get out.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -40,6 +43,7 @@ use super::host::{Peer, TrustedProxies};
 use super::limits::network;
 use super::own_metrics::Counters;
 use super::starting::Front;
+use super::tls::Certificates;
 
 /// How connections are treated.
 #[derive(Clone, Debug)]
@@ -64,6 +68,10 @@ pub struct EdgeOptions {
     pub headers_max: usize,
     /// Peers that are exempt from the limit per address.
     pub proxies: TrustedProxies,
+    /// The path of the public URL, which a proxy may hand on.
+    pub prefix: String,
+    /// Connections speak TLS with these.
+    pub tls: Option<Arc<Certificates>>,
 }
 
 impl Default for EdgeOptions {
@@ -79,6 +87,8 @@ impl Default for EdgeOptions {
             header_bytes_max: 64 * 1024,
             headers_max: 100,
             proxies: TrustedProxies::default(),
+            prefix: String::new(),
+            tls: None,
         }
     }
 }
@@ -139,30 +149,44 @@ fn connection(
         let options = &door.options;
         let phase = Arc::new(Phase::default());
         let peer = Peer(place.peer);
-        let reserved = place.reserved;
-        let clocks = Clocked::new(stream, Arc::clone(&phase), options);
+        let reserved: Option<Arc<str>> = place.reserved.then(|| options.prefix.as_str().into());
+        let mut clocks = Clocked::new(stream, Arc::clone(&phase), options);
+        if place.reserved {
+            clocks.hurry();
+        }
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             phase.set(Phase::BUSY);
-            let (router, phase) = (front.router(), Arc::clone(&phase));
+            let (router, phase, reserved) = (front.router(), Arc::clone(&phase), reserved.clone());
             async move {
-                let response = answer(router, request, peer, reserved).await;
+                let response = answer(router, request, peer, reserved.as_deref()).await;
                 phase.set(Phase::IDLE);
                 Ok::<_, Infallible>(response)
             }
         });
-        let served = http1::Builder::new()
-            .timer(TokioTimer::new())
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
             .header_read_timeout(options.idle_timeout.max(options.header_timeout))
             .max_buf_size(options.header_bytes_max.max(8_192))
             .max_header_size(options.header_bytes_max)
             .max_headers(options.headers_max)
-            .half_close(false)
-            .serve_connection(TokioIo::new(clocks), service);
-        let served = watcher.watch(served);
+            .half_close(false);
+        let acceptor = options.tls.as_ref().map(|certificates| certificates.acceptor());
         Box::pin(async move {
-            let ended = served.await;
+            let ended: Result<(), Box<dyn std::error::Error + Send + Sync>> = match acceptor {
+                None => watcher
+                    .watch(http.serve_connection(TokioIo::new(clocks), service))
+                    .await
+                    .map_err(Into::into),
+                Some(acceptor) => match acceptor.accept(clocks).await {
+                    Ok(stream) => watcher
+                        .watch(http.serve_connection(TokioIo::new(stream), service))
+                        .await
+                        .map_err(Into::into),
+                    Err(error) => Err(error.into()),
+                },
+            };
             if let Err(error) = ended {
-                if is_timeout(&error) {
+                if is_timeout(error.as_ref()) {
                     door.counters.connections_timed_out.fetch_add(1, Ordering::Relaxed);
                 }
                 tracing::debug!("a connection ended early: {error}");
@@ -172,8 +196,15 @@ fn connection(
     }
 }
 
-async fn answer(router: Router, request: hyper::Request<Incoming>, peer: Peer, reserved: bool) -> Response {
-    if reserved && !is_vital(request.uri().path()) {
+/// On a reserved connection (of a server below that prefix) only what is vital.
+async fn answer(
+    router: Router,
+    request: hyper::Request<Incoming>,
+    peer: Peer,
+    reserved: Option<&str>,
+) -> Response {
+    let path = request.uri().path();
+    if reserved.is_some_and(|prefix| !is_vital(path) && !path.strip_prefix(prefix).is_some_and(is_vital)) {
         let mut response = ApiError::busy(Duration::from_secs(2)).into_response();
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return response;
@@ -181,11 +212,14 @@ async fn answer(router: Router, request: hyper::Request<Incoming>, peer: Peer, r
     let mut request: Request = request.map(Body::new);
     request.extensions_mut().insert(peer);
     let Ok(mut response) = router.oneshot(request).await;
-    if reserved {
+    if reserved.is_some() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
+
+/// How much faster a header must come on a reserved connection.
+const RESERVED_HURRY: u32 = 5;
 
 /// What the reserved connections answer.
 fn is_vital(path: &str) -> bool {
@@ -329,6 +363,12 @@ impl Clocked {
         }
     }
 
+    /// Gives the first header a fifth of its time.
+    fn hurry(&mut self) {
+        self.header_timeout /= RESERVED_HURRY;
+        self.read_by.as_mut().reset(Instant::now() + self.header_timeout);
+    }
+
     /// Notes progress or the lack of it in a write.
     fn wrote(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if written.is_ready() {
@@ -400,5 +440,55 @@ impl AsyncWrite for Clocked {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::host::Network;
+
+    fn door(options: EdgeOptions) -> Arc<Door> {
+        let open = Arc::new(Semaphore::new(options.connections_max));
+        Arc::new(Door { open, per_ip: Mutex::default(), options, counters: Arc::default() })
+    }
+
+    /// API.md B3: 128 connections of one address, an IPv6 network being one; loopback and trusted proxies are exempt.
+    #[test]
+    fn an_address_has_its_number_of_connections_and_gets_places_back() {
+        let proxy = Network::parse("10.0.0.0/8").expect("a network");
+        let options = EdgeOptions { proxies: TrustedProxies(vec![proxy]), ..EdgeOptions::default() };
+        let door = door(options);
+        let ip = |text: &str| -> IpAddr { text.parse().expect("an address") };
+        let place = |text: &str| {
+            let counted = door.count(ip(text))?;
+            let permit = Arc::clone(&door.open).try_acquire_owned().ok()?;
+            let peer = SocketAddr::new(ip(text), 1);
+            Some(Place { peer, reserved: false, counted, door: Arc::clone(&door), _permit: permit })
+        };
+        let mut held: Vec<Place> = (0..128).filter_map(|_| place("192.0.2.1")).collect();
+        assert_eq!(held.len(), 128);
+        assert!(place("192.0.2.1").is_none() && place("::ffff:192.0.2.1").is_none());
+        let v6: Vec<Place> = (0..200).filter_map(|n| place(&format!("2001:db8::{n}"))).collect();
+        assert_eq!(v6.len(), 128, "a /64 is one address");
+        for exempt in ["127.0.0.1", "127.8.9.1", "::1", "10.1.2.3"] {
+            assert_eq!((0..130).filter(|_| place(exempt).is_some()).count(), 130, "{exempt}");
+        }
+        held.pop();
+        let again = place("192.0.2.1");
+        assert!(again.is_some() && place("192.0.2.1").is_none(), "one place was given back");
+        drop((held, again, v6));
+        assert!(door.per_ip.lock().expect("no panic").is_empty(), "nobody is remembered for nothing");
+    }
+
+    #[test]
+    fn a_connection_that_was_refused_holds_no_place() {
+        let door = door(EdgeOptions { connections_per_ip: 1, ..EdgeOptions::default() });
+        let ip: IpAddr = "192.0.2.1".parse().expect("an address");
+        assert!(door.count(ip).is_some());
+        for _ in 0..1_000 {
+            assert!(door.count(ip).is_none());
+        }
+        assert_eq!(door.per_ip.lock().expect("no panic").get(&ip), Some(&1));
     }
 }

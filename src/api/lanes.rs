@@ -1,11 +1,14 @@
 //! The one bridge from async to the synchronous core: five bounded sets of our own threads with bounded queues.
 //!
 //! A full queue, or a wait that lasts too long, is 503 `busy` with `Retry-After`, never a longer queue. A caller that
-//! goes away while its work still waits takes the work along. On the query lane one organisation never holds more than
-//! half of the threads (API.md C5), and in a full queue the last work of the organisation that has most there makes room for
-//! one that has less: a flood of one leaves room for the others.
+//! goes away while its work still waits takes the work along.
+//!
+//! Organisations take turns: a free thread goes to the one that holds fewest, and among those to the one whose last turn
+//! is longest ago, so that whoever asks for one thing waits for at most one thing of each other organisation, however
+//! much they ask for. On the query lane one organisation never holds more than half of the threads (API.md C5), and in a
+//! full queue the last work of the organisation that has most there makes room for one that has less.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,14 +18,20 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::error::ApiError;
+use crate::identity::{Origin, with_origin};
 use crate::model::OrgId;
 use crate::promql::Crew;
+
+tokio::task_local! {
+    /// Where the request of this task comes from, for the log of events.
+    pub(super) static ORIGIN: Origin;
+}
 
 /// Which threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Decoding and appending.
-    Ingest,
+    /// Decoding and appending, charged to an organisation.
+    Ingest(OrgId),
     /// Parsing and evaluating, charged to an organisation.
     Query(OrgId),
     /// Writing and coding the next piece of a large answer, charged to an organisation.
@@ -134,12 +143,14 @@ impl Lanes {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let (pool, org) = match lane {
-            Lane::Ingest => (&self.ingest, None),
+            Lane::Ingest(org) => (&self.ingest, Some(org)),
             Lane::Query(org) => (&self.query, Some(org)),
             Lane::Answer(org) => (&self.answer, Some(org)),
             Lane::Password => (&self.password, None),
             Lane::Account => (&self.account, None),
         };
+        let origin = ORIGIN.try_with(Clone::clone).unwrap_or_default();
+        let work = move || with_origin(&origin, work);
         // Who has gone away needs no answer.
         let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
         pool.run(org, work).await?.map_err(|panic| pool.panicked(panic.as_ref()))
@@ -152,9 +163,10 @@ impl Lanes {
     /// As [`Lanes::run`]; 500 too where the work drops its [`Reply`].
     pub async fn run_ingest<T: Send + 'static>(
         &self,
+        org: OrgId,
         work: impl FnOnce(Reply<T>) + Send + 'static,
     ) -> Result<T, ApiError> {
-        self.ingest.run(None, work).await
+        self.ingest.run(Some(org), work).await
     }
 
     /// What the lanes hold now, for `/metrics`: name, running, waiting, refused so far.
@@ -199,7 +211,6 @@ const STARTED: u8 = 1;
 const GONE: u8 = 2;
 
 struct Job {
-    org: Option<OrgId>,
     state: Arc<AtomicU8>,
     work: Box<dyn FnOnce() + Send>,
 }
@@ -207,14 +218,26 @@ struct Job {
 /// Leaves the queue when its caller does.
 struct Place<'a> {
     pool: &'a Pool,
+    org: Option<OrgId>,
     state: Arc<AtomicU8>,
+}
+
+impl Place<'_> {
+    /// Takes the work out of the queue if it still waits there; answers whether it did.
+    fn leave(&self) -> bool {
+        if self.state.compare_exchange(WAITING, GONE, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return false;
+        }
+        let left = self.pool.shared.lock().forget_gone(self.org);
+        // Dropped without the lock: what a job holds is its caller's.
+        drop(left);
+        true
+    }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if self.state.compare_exchange(WAITING, GONE, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            self.pool.shared.lock().queue.retain(|job| job.state.load(Ordering::SeqCst) != GONE);
-        }
+        self.leave();
     }
 }
 
@@ -230,29 +253,95 @@ struct Shared {
     state: Mutex<State>,
     wake: Condvar,
     threads_per_org: usize,
+    /// Whether one organisation's share is less than all threads.
+    capped: bool,
 }
 
+/// What one organisation has on a lane; `None` is work that is nobody's own.
+#[derive(Default)]
+struct Share {
+    waiting: VecDeque<Job>,
+    running: usize,
+    /// When it had its last turn, see [`State::clock`]; one that comes anew stands behind all but the one that has just
+    /// had its turn.
+    last_turn: u64,
+}
+
+#[derive(Default)]
 struct State {
-    queue: VecDeque<Job>,
-    running: Vec<Option<OrgId>>,
+    /// Only those that have something waiting or running.
+    shares: BTreeMap<Option<OrgId>, Share>,
+    waiting: usize,
+    running: usize,
+    /// Twice the turns taken so far; a turn is stamped one later, so that it lies behind who came before the next.
+    clock: u64,
     /// Threads that sleep: waking one is a call into the kernel, made only where there is one.
     idle: usize,
     closed: bool,
 }
 
 impl State {
+    fn push(&mut self, org: Option<OrgId>, job: Job) {
+        let anew = || Share { last_turn: self.clock, ..Share::default() };
+        self.shares.entry(org).or_insert_with(anew).waiting.push_back(job);
+        self.waiting += 1;
+    }
+
+    /// The work whose turn it is, of an organisation that holds fewer than `threads_per_org`.
+    fn take(&mut self, threads_per_org: usize) -> Option<(Option<OrgId>, Job)> {
+        let may = |org: &Option<OrgId>, share: &Share| org.is_none() || share.running < threads_per_org;
+        let next = self.shares.iter().filter(|(org, share)| !share.waiting.is_empty() && may(org, share));
+        let org = *next.min_by_key(|(_, share)| (share.running, share.last_turn))?.0;
+        let share = self.shares.get_mut(&org)?;
+        let job = share.waiting.pop_front()?;
+        share.running += 1;
+        self.clock += 2;
+        share.last_turn = self.clock + 1;
+        self.waiting -= 1;
+        self.running += 1;
+        Some((org, job))
+    }
+
+    fn finished(&mut self, org: Option<OrgId>) {
+        self.running = self.running.saturating_sub(1);
+        if let Some(share) = self.shares.get_mut(&org) {
+            share.running = share.running.saturating_sub(1);
+        }
+        self.tidy(org);
+    }
+
+    /// Takes out the work of `org` whose callers have gone away.
+    fn forget_gone(&mut self, org: Option<OrgId>) -> VecDeque<Job> {
+        let Some(share) = self.shares.get_mut(&org) else { return VecDeque::new() };
+        let all = std::mem::take(&mut share.waiting);
+        let (gone, stays) = all.into_iter().partition(|job| job.state.load(Ordering::SeqCst) == GONE);
+        share.waiting = stays;
+        self.waiting -= VecDeque::len(&gone);
+        self.tidy(org);
+        gone
+    }
+
+    fn tidy(&mut self, org: Option<OrgId>) {
+        if self.shares.get(&org).is_some_and(|share| share.waiting.is_empty() && share.running == 0) {
+            self.shares.remove(&org);
+        }
+    }
+
     /// Takes the last waiting work of the organisation that has the most of it, if `org` would still have less with one
     /// more. The caller drops it without the lock.
     fn make_room_for(&mut self, org: Option<OrgId>) -> Option<Job> {
-        let waiting = |org: Option<OrgId>| self.queue.iter().filter(|job| job.org == org).count();
         // What is nobody's own is never put back for another.
-        let most =
-            self.queue.iter().map(|job| job.org).filter(Option::is_some).max_by_key(|org| waiting(*org))?;
-        if org.is_none() || waiting(most) <= waiting(org) + 1 {
+        let asks = self.shares.get(&org).map_or(0, |share| share.waiting.len());
+        let of_orgs = self.shares.iter().filter(|(org, _)| org.is_some());
+        let (most, has) =
+            of_orgs.map(|(org, share)| (*org, share.waiting.len())).max_by_key(|(_, has)| *has)?;
+        if org.is_none() || has <= asks + 1 {
             return None;
         }
-        let last = self.queue.iter().rposition(|job| job.org == most)?;
-        self.queue.remove(last)
+        let put_back = self.shares.get_mut(&most)?.waiting.pop_back()?;
+        self.waiting -= 1;
+        self.tidy(most);
+        Some(put_back)
     }
 }
 
@@ -263,14 +352,13 @@ impl Shared {
     }
 
     fn work(&self) {
-        while let Some(job) = self.next() {
+        while let Some((org, job)) = self.next() {
             (job.work)();
             let mut state = self.lock();
-            if let Some(at) = state.running.iter().position(|org| *org == job.org) {
-                state.running.swap_remove(at);
-            }
-            // An organisation at its share may have work waiting that this end admits.
-            let wake = state.idle > 0 && !state.queue.is_empty();
+            state.finished(org);
+            // An organisation at its share may have work waiting that this end admits. Without shares whatever waits is
+            // taken by this thread next, or by the one that was woken for it.
+            let wake = self.capped && state.idle > 0 && state.waiting > 0;
             drop(state);
             if wake {
                 self.wake.notify_one();
@@ -278,22 +366,22 @@ impl Shared {
         }
     }
 
-    /// The first waiting work whose organisation is below its share; blocks; `None` when the lane closes.
-    fn next(&self) -> Option<Job> {
+    /// The work whose turn it is; blocks; `None` when the lane closes.
+    fn next(&self) -> Option<(Option<OrgId>, Job)> {
         let mut state = self.lock();
         loop {
             if state.closed {
                 return None;
             }
-            let place = state.queue.iter().position(|job| {
-                job.org.is_none()
-                    || state.running.iter().filter(|org| **org == job.org).count() < self.threads_per_org
-            });
-            if let Some(job) = place.and_then(|at| state.queue.remove(at)) {
+            if let Some((org, job)) = state.take(self.threads_per_org) {
                 if job.state.compare_exchange(WAITING, STARTED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                    state.running.push(job.org);
-                    return Some(job);
+                    return Some((org, job));
                 }
+                // Its caller has just gone away.
+                state.finished(org);
+                drop(state);
+                drop(job);
+                state = self.lock();
                 continue;
             }
             state.idle += 1;
@@ -306,9 +394,10 @@ impl Shared {
 impl Pool {
     fn start(name: &'static str, options: LaneOptions) -> std::io::Result<Pool> {
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { queue: VecDeque::new(), running: Vec::new(), idle: 0, closed: false }),
+            state: Mutex::default(),
             wake: Condvar::new(),
             threads_per_org: options.threads_per_org.max(1),
+            capped: options.threads_per_org < options.threads,
         });
         let pool =
             Pool { name, options, shared, refused: AtomicU64::new(0), threads: Mutex::new(Vec::new()) };
@@ -332,7 +421,6 @@ impl Pool {
         let (done_tx, mut done) = oneshot::channel();
         let span = tracing::Span::current();
         let job = Job {
-            org,
             state: Arc::clone(&state),
             work: Box::new(move || {
                 let run = || span.in_scope(|| work(Reply(done_tx)));
@@ -350,13 +438,13 @@ impl Pool {
             if shared.closed {
                 return Err(ApiError::shutting_down());
             }
-            let full = shared.queue.len() >= self.options.queue;
+            let full = shared.waiting >= self.options.queue;
             let put_back = if full { shared.make_room_for(org) } else { None };
             if full && put_back.is_none() {
                 drop(shared);
                 return Err(self.refuse());
             }
-            shared.queue.push_back(job);
+            shared.push(org, job);
             (shared.idle > 0, put_back)
         };
         // Its caller learns it from the channel that ends with it.
@@ -364,13 +452,12 @@ impl Pool {
         if wake {
             self.shared.wake.notify_one();
         }
-        let place = Place { pool: self, state };
+        let place = Place { pool: self, org, state };
         let outcome = match tokio::time::timeout(self.options.wait, &mut done).await {
             Ok(outcome) => outcome,
             Err(_late) => {
                 // What has started is waited for.
-                if place.state.compare_exchange(WAITING, GONE, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                    self.shared.lock().queue.retain(|job| job.state.load(Ordering::SeqCst) != GONE);
+                if place.leave() {
                     return Err(self.refuse());
                 }
                 done.await
@@ -395,7 +482,7 @@ impl Pool {
 
     fn gauges(&self) -> (&'static str, usize, usize, u64) {
         let state = self.shared.lock();
-        (self.name, state.running.len(), state.queue.len(), self.refused.load(Ordering::Relaxed))
+        (self.name, state.running, state.waiting, self.refused.load(Ordering::Relaxed))
     }
 }
 
@@ -415,8 +502,11 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
-        state.queue.clear();
+        state.waiting = 0;
+        let waiting: Vec<VecDeque<Job>> =
+            state.shares.values_mut().map(|share| std::mem::take(&mut share.waiting)).collect();
         drop(state);
+        drop(waiting);
         self.shared.wake.notify_all();
         let own = std::thread::current().id();
         for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
@@ -471,7 +561,7 @@ mod tests {
     #[tokio::test]
     async fn work_runs_and_a_panic_in_it_is_a_500() {
         let lanes = lanes(LaneOptions { threads: 1, queue: 1, wait: PATIENT, threads_per_org: 1 });
-        assert_eq!(lanes.run(Lane::Ingest, || 7).await.expect("done"), 7);
+        assert_eq!(lanes.run(Lane::Ingest(ORG), || 7).await.expect("done"), 7);
         let panicked = lanes.run(Lane::Query(ORG), || -> u32 { panic!("a bug") }).await;
         assert_eq!(panicked.expect_err("a panic").code(), Code::Internal);
         assert_eq!(lanes.run(Lane::Query(ORG), || 8).await.expect("the thread lives"), 8);
@@ -581,5 +671,82 @@ mod tests {
             asked.await.expect("no panic").expect("answered");
         }
         assert_eq!(lanes.gauges()[1].3, 3);
+    }
+
+    /// Turns, not time: one organisation asks for forty things, another for one at a time. On one thread, whatever the
+    /// first has asked for, at most the one thing that runs already comes before.
+    #[tokio::test]
+    async fn a_flood_of_one_organisation_comes_before_nobodys_turn() {
+        let other = OrgId(2);
+        let one = LaneOptions { threads: 1, queue: 64, wait: PATIENT, threads_per_org: 1 };
+        let options = LanesOptions { ingest: one, query: one, ..LanesOptions::for_cores(1) };
+        for (place, lane) in [(0, Lane::Ingest as fn(OrgId) -> Lane), (1, Lane::Query)] {
+            let lanes = Lanes::start(&options).expect("threads");
+            let turns: Arc<Mutex<Vec<OrgId>>> = Arc::default();
+            let ask = |org: OrgId| {
+                let (lanes, turns) = (lanes.clone(), Arc::clone(&turns));
+                tokio::spawn(async move {
+                    lanes.run(lane(org), move || turns.lock().expect("no panic").push(org)).await
+                })
+            };
+            let (release, work) = held();
+            let first = tokio::spawn({
+                let lanes = lanes.clone();
+                async move { lanes.run(lane(ORG), work).await }
+            });
+            let until = async |waiting| {
+                while lanes.gauges()[place].2 != waiting {
+                    tokio::task::yield_now().await;
+                }
+            };
+            while lanes.gauges()[place].1 != 1 {
+                tokio::task::yield_now().await;
+            }
+            let flood: Vec<_> = (0..40).map(|_| ask(ORG)).collect();
+            until(40).await;
+            let theirs: Vec<_> = (0..5).map(|_| ask(other)).collect();
+            until(45).await;
+            release.send(1).expect("still running");
+            first.await.expect("no panic").expect("done");
+            for asked in flood.into_iter().chain(theirs) {
+                asked.await.expect("no panic").expect("done");
+            }
+            let turns = turns.lock().expect("no panic").clone();
+            let of_other: Vec<usize> = (0..45).filter(|turn| turns[*turn] == other).collect();
+            assert_eq!(of_other, [0, 2, 4, 6, 8], "they take turns: {turns:?}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Whoever waits, waits for at most one turn of each other organisation; nobody is passed over for ever.
+        #[test]
+        fn nobody_waits_longer_than_one_turn_of_each_other(asks in proptest::collection::vec((0u32..5, proptest::bool::ANY), 1..200)) {
+            let mut state = State::default();
+            // How often each of the others had a turn since this one's first work began to wait.
+            let mut since: BTreeMap<OrgId, BTreeMap<OrgId, usize>> = BTreeMap::new();
+            for (org, asks) in asks {
+                let org = OrgId(org);
+                if asks {
+                    let job = Job { state: Arc::default(), work: Box::new(|| ()) };
+                    state.push(Some(org), job);
+                    since.entry(org).or_default();
+                } else if let Some((Some(taken), _)) = state.take(usize::MAX) {
+                    // One thread: it ends before the next begins.
+                    let still = state.shares.get(&Some(taken)).is_some_and(|share| !share.waiting.is_empty());
+                    state.finished(Some(taken));
+                    since.remove(&taken);
+                    for turns in since.values_mut() {
+                        let turns = turns.entry(taken).or_default();
+                        *turns += 1;
+                        proptest::prop_assert!(*turns <= 1, "{taken:?} went before another twice");
+                    }
+                    if still {
+                        since.insert(taken, BTreeMap::new());
+                    }
+                }
+                let waiting: usize = state.shares.values().map(|share| share.waiting.len()).sum();
+                proptest::prop_assert_eq!(waiting, state.waiting);
+            }
+        }
     }
 }

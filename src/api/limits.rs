@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, Response};
 use governor::clock::Clock as GovernorClock;
-use governor::middleware::NoOpMiddleware;
+use governor::middleware::{NoOpMiddleware, StateInformationMiddleware};
 use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
 
@@ -69,7 +69,7 @@ impl GovernorClock for Ticker {
 /// What one charge against a sliding window found: goes into `RateLimit-Policy` and `RateLimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// `cabinet`, `embed`, `ip`.
+    /// `cabinet`, `embed`, `ip`, `minting`.
     pub policy: &'static str,
     /// Requests per second.
     pub limit: u32,
@@ -159,10 +159,12 @@ impl<K: Eq + Hash> Windows<K> {
 }
 
 type Keyed<K> = RateLimiter<K, HashMapStateStore<K>, Ticker, NoOpMiddleware<Duration>>;
+/// One that tells how much is left.
+type Told<K> = RateLimiter<K, HashMapStateStore<K>, Ticker, StateInformationMiddleware>;
 
 /// A keyed leaky bucket whose map is bounded: beyond the bound all newcomers share one bucket.
 struct Bucket<K: Clone + Eq + Hash> {
-    limiter: Keyed<K>,
+    limiter: Told<K>,
     overflow: K,
     entries_max: usize,
 }
@@ -173,12 +175,15 @@ impl<K: Clone + Eq + Hash> Bucket<K> {
         Bucket { limiter, overflow, entries_max }
     }
 
-    fn charge(&self, key: &K) -> Result<(), Duration> {
+    /// Answers how many more it would take at this moment.
+    fn charge(&self, key: &K) -> Result<u32, Duration> {
         if self.limiter.len() >= self.entries_max {
             self.limiter.retain_recent();
         }
         let key = if self.limiter.len() >= self.entries_max { &self.overflow } else { key };
-        self.limiter.check_key(key).map_err(|until| until.wait_time_from(self.limiter.clock().now()))
+        let checked = self.limiter.check_key(key);
+        let left = checked.map_err(|until| until.wait_time_from(self.limiter.clock().now()))?;
+        Ok(left.remaining_burst_capacity())
     }
 }
 
@@ -247,10 +252,11 @@ impl Limits {
     ///
     /// # Errors
     /// 429 `rate_limited`, scope `ip`.
-    pub fn charge_address(&self, ip: IpAddr) -> ApiResult<()> {
+    pub fn charge_address(&self, ip: IpAddr) -> ApiResult<Charge> {
         let limit = self.options.anonymous_rps;
         let refused = |wait: Duration| rate_limited("ip", "ip", limit, wait);
-        self.anonymous.charge(&network(ip)).map_err(refused)
+        let remaining = self.anonymous.charge(&network(ip)).map_err(refused)?;
+        Ok(Charge { policy: "ip", limit, remaining })
     }
 
     /// Charges one ingest request to its key.
@@ -311,21 +317,29 @@ impl Limits {
             ApiError::new(Code::MailThrottled, "too many mails were asked for from this address")
                 .with_retry_after(wait)
         };
-        self.mail_from.charge(&network(ip)).map_err(refused)
+        self.mail_from.charge(&network(ip)).map(drop).map_err(refused)
     }
 
-    /// Whether a mail to this address (given as its hash) may be sent: 3 in 15 minutes, 100 an hour for all. The one who
-    /// asks is not told.
+    /// Whether a mail to this address (given as its hash) may be sent: 3 in 15 minutes. The one who asks is not told.
     pub fn admits_mail_to(&self, address_hash: [u8; 32]) -> bool {
-        self.mail_to.charge(&address_hash).is_ok() && self.mail.charge(&()).is_ok()
+        self.mail_to.charge(&address_hash).is_ok()
+    }
+
+    /// Whether a mail that somebody asked for may be sent: 100 an hour for all. Charged by mails that leave, and not by
+    /// addresses that nobody has, or anybody could use the hour up for all others.
+    pub fn admits_mail(&self) -> bool {
+        self.mail.charge(&()).is_ok()
     }
 
     /// Charges a minted token to its key: 20 a second.
     ///
     /// # Errors
     /// 429 `rate_limited`.
-    pub fn charge_minting(&self, key: KeyId) -> ApiResult<()> {
-        self.minting.charge(&key).map_err(|wait| rate_limited("minting", "api_key", 20, wait))
+    pub fn charge_minting(&self, key: KeyId) -> ApiResult<Charge> {
+        const LIMIT: u32 = 20;
+        let refused = |wait| rate_limited("minting", "api_key", LIMIT, wait);
+        let remaining = self.minting.charge(&key).map_err(refused)?;
+        Ok(Charge { policy: "minting", limit: LIMIT, remaining })
     }
 
     /// Once a minute: forgets buckets that are full again.

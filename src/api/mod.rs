@@ -3,6 +3,7 @@
 //! Every route group has its own small `Deps`; there is no application-wide state. A group is a function
 //! `routes() -> Routes<Deps>` beside its handlers; [`table`] is all of them, in the order of the specification.
 
+pub mod access;
 pub mod admin;
 pub mod auth;
 pub mod body;
@@ -13,6 +14,7 @@ mod csrf;
 pub mod edge;
 pub mod encoding;
 pub mod error;
+mod guard;
 pub mod health;
 pub mod host;
 pub mod lanes;
@@ -23,11 +25,13 @@ pub mod orgs;
 pub mod own_metrics;
 pub mod pages;
 pub mod params;
+pub mod prefix;
 pub mod prom_json;
 mod request_id;
 pub mod routes;
 mod security_headers;
 pub mod starting;
+pub mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +57,7 @@ use orgs::delete_series::DeleteDeps;
 use orgs::query::{ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
 use own_metrics::{Counters, OwnMetrics, Slugs};
+use prefix::Prefix;
 use routes::Routes;
 
 use crate::clock::{Clock, Stopwatch};
@@ -157,6 +162,9 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
     let routes = Routes::new()
         .merge(auth::routes().with(deps.auth.clone()).below("/api/v1/auth"))
         .merge(orgs::organisations::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::members::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::invites::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::audit::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
@@ -168,7 +176,10 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
         .merge(admin::routes().with(deps.admin.clone()).below("/api/v1"))
         .merge(health::routes().with(deps.health(rooms)));
-    if deps.docs { openapi::document(routes) } else { routes }
+    match &deps.docs {
+        Some(server) => openapi::document(routes, server),
+        None => routes,
+    }
 }
 
 /// What the route groups share, made once.
@@ -177,12 +188,13 @@ pub struct Deps {
     auth: AuthDeps,
     orgs: OrgDeps,
     read: ReadDeps,
-    write: WriteDeps,
+    write: Arc<WriteDeps>,
     admin: AdminDeps,
     limits: Arc<Limits>,
     metrics_token: Option<Arc<str>>,
     uptime: Stopwatch,
-    docs: bool,
+    /// Where the API is reached, if its document is served.
+    docs: Option<Arc<str>>,
 }
 
 impl Deps {
@@ -201,6 +213,7 @@ impl Deps {
             link_ttl: options.link_ttl,
         };
         let rejects = Arc::default();
+        let active: Arc<orgs::query::active::Active> = Arc::default();
         let orgs = OrgDeps {
             identity: Arc::clone(&rooms.identity),
             tsdb: Arc::clone(&rooms.tsdb),
@@ -209,6 +222,9 @@ impl Deps {
             limits: Arc::clone(&limits),
             defaults: Arc::new(orgs::settings::defaults(&options.read, rooms.tsdb.default_limits())),
             applying: Arc::default(),
+            active: Arc::clone(&active),
+            mail: Arc::clone(&rooms.mail),
+            public_url: options.public_url.as_str().into(),
             rejects: Arc::clone(&rejects),
             embed_rps_default: options.embed_rps_default,
         };
@@ -217,23 +233,25 @@ impl Deps {
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             options: Arc::new(options.read.clone()),
-            active: Arc::default(),
+            active,
             memory: MemoryPool::new(options.read.memory_bytes_max),
             cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
         };
-        let write = WriteDeps {
+        let write = Arc::new(WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             limits: options.write,
             rejects,
-        };
+        });
         let admin = AdminDeps {
             identity: Arc::clone(&rooms.identity),
             tsdb: Arc::clone(&rooms.tsdb),
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             sealing: Arc::default(),
+            defaults: Arc::clone(&orgs.defaults),
+            applying: Arc::clone(&orgs.applying),
         };
         Deps {
             auth,
@@ -244,7 +262,7 @@ impl Deps {
             limits,
             metrics_token: options.metrics_token.clone(),
             uptime: Stopwatch::start(),
-            docs: options.docs,
+            docs: options.docs.then(|| options.public_url.as_str().into()),
         }
     }
 
@@ -290,7 +308,10 @@ pub fn router(
     deps: &Deps,
     options: &ApiOptions,
 ) -> Result<Router, OptionsError> {
-    let csrf = CookieCsrf::new(&options.trusted_origins).map_err(OptionsError::TrustedOrigin)?;
+    // A proxy may change the Host that a browser's Origin is compared with; the public URL's origin is ours whatever it does.
+    let own_origin = public_origin(&options.public_url).to_owned();
+    let origins: Vec<String> = options.trusted_origins.iter().cloned().chain([own_origin]).collect();
+    let csrf = CookieCsrf::new(&origins).map_err(OptionsError::TrustedOrigin)?;
     let gate = gate(options, Arc::clone(&rooms.counters))?;
     let callers = Callers {
         identity: Arc::clone(&rooms.identity),
@@ -310,7 +331,15 @@ pub fn router(
             ApiError::new(Code::MethodNotAllowed, "this path does not take this method")
         })
         .fallback(move |request: Request| fallback(pages.clone(), request));
-    Ok(layers::wrap(routes, gate, csrf, callers))
+    Ok(layers::around(routes, gate, Some(layers::Entry { csrf, callers: Arc::new(callers) })))
+}
+
+/// Whether the edge can work with these.
+///
+/// # Errors
+/// [`OptionsError`].
+pub fn check(options: &ApiOptions) -> Result<(), OptionsError> {
+    public_host(&options.public_url).map(|_| ())
 }
 
 fn gate(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::Gate, OptionsError> {
@@ -322,6 +351,7 @@ fn gate(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::Gate, O
         ingest_bytes: Arc::new(IngestBytes::new(options.ingest_bytes_max)),
         drains: Drains::new(options.body_deadlines),
         counters,
+        prefix: Prefix::of(&options.public_url),
     })
 }
 
@@ -335,10 +365,26 @@ async fn fallback(pages: Option<Router>, request: Request) -> Response {
     }
 }
 
+/// The URL without its path.
+fn public_origin(url: &str) -> &str {
+    url.strip_suffix(prefix::path_of(url)).unwrap_or(url)
+}
+
 fn public_host(url: &str) -> Result<String, OptionsError> {
     let refused = || OptionsError::PublicUrl(url.to_owned());
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).ok_or_else(refused)?;
     let authority = rest.split('/').next().unwrap_or_default();
     let host = host::without_port(authority);
-    if host.is_empty() || host.contains('@') { Err(refused()) } else { Ok(host.to_owned()) }
+    // It goes into pages, cookies and redirects as it is.
+    let plain = |part: &str| {
+        !matches!(part, "" | "." | "..")
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))
+    };
+    let path = prefix::path_of(url);
+    let fits = rest.strip_prefix(authority) == Some(path) && path.split('/').skip(1).all(plain);
+    if host.is_empty() || host.contains(['@', '?', '#']) || !fits {
+        Err(refused())
+    } else {
+        Ok(host.to_owned())
+    }
 }

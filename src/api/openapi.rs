@@ -1,7 +1,16 @@
 //! The OpenAPI 3.1 document, made from the rows of the route table: a route that is served is documented, and the other
 //! way round.
+//!
+//! Who may call a route and how it refuses them follows from its row ([`access`](super::access)); what it takes and
+//! answers stands in [`operations`], in the small language of [`schema`]. The tests of the API hold every answer they get
+//! against this document.
 
+mod operations;
 mod parameters;
+pub mod schema;
+mod types;
+
+use std::collections::BTreeMap;
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -9,17 +18,21 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
+use super::error::{Code, Form};
 use super::routes::{Auth, RouteDoc, Routes};
+use crate::identity::Endpoint;
+use operations::{Operation, Takes};
 
-/// Adds `GET /api/v1/openapi.json`, which describes `routes` and itself.
+/// Adds `GET /api/v1/openapi.json`, which describes `routes` and itself; `server` is where they are reached.
 #[must_use]
-pub fn document(routes: Routes) -> Routes {
+pub fn document(routes: Routes, server: &str) -> Routes {
     let own = |body| {
         Routes::new().get("/api/v1/openapi.json", Auth::Public, "This document", serve).with(Served(body))
     };
     let rows: Vec<RouteDoc> = routes.rows().iter().chain(own(Bytes::new()).rows()).cloned().collect();
-    let body = describe(&rows).to_string();
-    routes.merge(own(Bytes::from(body)))
+    let mut body = describe(&rows);
+    body["servers"] = json!([{ "url": server }]);
+    routes.merge(own(Bytes::from(body.to_string())))
 }
 
 #[derive(Clone, Debug)]
@@ -28,6 +41,10 @@ struct Served(Bytes);
 async fn serve(State(Served(body)): State<Served>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
+
+const ABOUT: &str = "Remote write in, PromQL out. A credential in the Authorization header is the only one looked at. Errors are \
+    RFC 9457 problems with a stable `code`; the Prometheus mount answers Prometheus' own errors. `HEAD` works wherever \
+    `GET` does. Requests with a header block of more than 64 KiB are 431. Paths below /auth are an alias of /api/v1/auth.";
 
 /// The document for these rows.
 pub fn describe(rows: &[RouteDoc]) -> Value {
@@ -38,18 +55,30 @@ pub fn describe(rows: &[RouteDoc]) -> Value {
             methods.insert(row.method.to_ascii_lowercase(), operation(row));
         }
     }
+    let schemas: Map<String, Value> =
+        types::TYPES.iter().map(|(name, text)| ((*name).to_owned(), shape(text))).collect();
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "promlet",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Remote write in, PromQL out. Data endpoints take a session cookie or an embed token; the \
-                Prometheus mount also takes an API key. A credential in the Authorization header is the only one looked at.",
+            "description": ABOUT,
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
+        "tags": TAGS.map(|(name, text)| json!({ "name": name, "description": text })),
         "paths": paths,
-        "components": { "securitySchemes": security_schemes(), "schemas": merged(schemas(), cost_schemas()) },
+        "components": { "securitySchemes": security_schemes(), "schemas": schemas },
     })
+}
+
+/// Whether anybody wrote down what a route takes and answers.
+pub fn is_described(row: &RouteDoc) -> bool {
+    operations::of(row.method, &row.path).is_some()
+}
+
+/// A text of ours as a schema. One that cannot be read allows everything, and a test does not let it pass.
+fn shape(text: &str) -> Value {
+    schema::schema(text).unwrap_or(Value::Bool(true))
 }
 
 fn security_schemes() -> Value {
@@ -57,7 +86,7 @@ fn security_schemes() -> Value {
         "session": { "type": "apiKey", "in": "cookie", "name": "ms_session", "description": "Set by a login; 30 days from the last request." },
         "embedToken": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "Minted by the server or with an API key's secret." },
         "apiKey": { "type": "http", "scheme": "bearer", "description": "msk_…" },
-        "apiKeyBasic": { "type": "http", "scheme": "basic", "description": "The API key as password; the user is ignored." },
+        "apiKeyBasic": { "type": "http", "scheme": "basic", "description": "The API key as password; a user that begins ak_ must be the key's id." },
         "metricsToken": { "type": "http", "scheme": "bearer", "description": "PROMLET_METRICS_TOKEN; not needed from this machine." },
     })
 }
@@ -66,45 +95,110 @@ fn security_schemes() -> Value {
 fn security(auth: Auth) -> Value {
     let names: &[&str] = match auth {
         Auth::Public => &[],
-        Auth::Session => &["session"],
-        Auth::Reader => &["session", "embedToken"],
-        Auth::MountReader => &["session", "embedToken", "apiKey", "apiKeyBasic"],
+        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin | Auth::Founder => {
+            &["session"]
+        }
+        Auth::Reader(_) => &["session", "embedToken"],
+        Auth::MountReader(_) => &["session", "embedToken", "apiKey", "apiKeyBasic"],
         Auth::Machine | Auth::Minter => &["session", "apiKey", "apiKeyBasic"],
-        Auth::Operator => &["metricsToken"],
+        Auth::Operator => return json!([{ "metricsToken": [] }, {}]),
     };
     names.iter().map(|name| json!({ *name: [] })).collect()
 }
 
+/// An endpoint as a token's `ms.endpoints` names it.
+const fn word(endpoint: Endpoint) -> &'static str {
+    match endpoint {
+        Endpoint::Metrics => "metrics",
+        Endpoint::Labels => "labels",
+        Endpoint::Range => "range",
+        Endpoint::Instant => "instant",
+        Endpoint::Expr => "expr",
+    }
+}
+
+/// Who may call, in words.
+fn callers(auth: Auth) -> String {
+    let fresh =
+        |login| if login == super::routes::Login::Fresh { ", signed in within 15 minutes" } else { "" };
+    match auth {
+        Auth::Public => "Anyone.".into(),
+        Auth::Account(login) => format!("Whoever is signed in{}.", fresh(login)),
+        Auth::Member(role, login) => {
+            format!("A session with the role {} or more{}.", role.as_str(), fresh(login))
+        }
+        Auth::OneselfOr(role) => {
+            format!("The member themselves, or a session with the role {} or more.", role.as_str())
+        }
+        Auth::InstanceAdmin => "An administrator of the server.".into(),
+        Auth::Founder => {
+            "An administrator of the server; anyone signed in with PROMLET_ORG_CREATE=any.".into()
+        }
+        Auth::Reader(endpoint) => format!(
+            "A session with the role viewer or more, or an embed token that grants `{}`.",
+            word(endpoint)
+        ),
+        Auth::MountReader(Some(endpoint)) => {
+            format!(
+                "A session with the role viewer or more, an API key with the scope read, or an embed token that grants `{}`.",
+                word(endpoint)
+            )
+        }
+        Auth::MountReader(None) => {
+            "A session with the role viewer or more, an API key with the scope read, or an embed token."
+                .into()
+        }
+        Auth::Machine => {
+            "An API key with the scope ingest, or a session with the role editor or more.".into()
+        }
+        Auth::Minter => "An API key with the scope embed, or a session with the role editor or more.".into(),
+        Auth::Operator => "This machine, or whoever has the metrics token.".into(),
+    }
+}
+
 fn operation(row: &RouteDoc) -> Value {
+    let known = operations::of(row.method, &row.path);
     let mut operation = json!({
         "operationId": operation_id(row),
         "summary": row.summary,
+        "description": callers(row.auth),
         "tags": [tag(&row.path)],
         "security": security(row.auth),
-        "responses": responses(row),
+        "responses": responses(row, known.as_ref()),
     });
-    let form = row.method == "POST";
     let mut listed: Vec<Value> = path_parameters(&row.path);
-    let known = parameters::of(&row.path);
-    if form && row.path.contains("/prometheus/") && !known.is_empty() {
-        operation["requestBody"] = json!({ "content": { "application/x-www-form-urlencoded": { "schema": parameters::form(&known) } } });
-    } else {
-        listed.extend(known.iter().map(|parameter| parameter.to_json()));
-    }
-    if row.auth == Auth::Machine {
-        operation["requestBody"] = json!({
-            "required": true,
-            "description": "A prometheus.WriteRequest in protobuf, as one snappy block",
-            "content": { "application/x-protobuf": { "schema": { "type": "string", "format": "binary" } } },
-        });
-    }
-    if takes_json(row) {
-        operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": { "type": "object" } } } });
+    if let Some(known) = &known {
+        let all = known.query.concat();
+        if known.takes == Takes::Form {
+            operation["requestBody"] = json!({ "content": { "application/x-www-form-urlencoded": { "schema": parameters::form(&all) } } });
+        } else {
+            listed.extend(all.iter().map(|parameter| parameter.to_json()));
+        }
+        if let Some(body) = body(known.takes) {
+            operation["requestBody"] = body;
+        }
     }
     if !listed.is_empty() {
         operation["parameters"] = Value::Array(listed);
     }
     operation
+}
+
+fn body(takes: Takes) -> Option<Value> {
+    match takes {
+        Takes::Nothing | Takes::Form => None,
+        Takes::Json(text) => {
+            Some(json!({ "required": true, "content": { "application/json": { "schema": shape(text) } } }))
+        }
+        Takes::JsonOrForm(text) => Some(json!({ "required": true, "content": {
+            "application/json": { "schema": shape(text) },
+            "application/x-www-form-urlencoded": { "schema": shape(text) },
+        } })),
+        Takes::Bytes { media, what } => Some(json!({
+            "required": true, "description": what,
+            "content": { media: { "schema": { "type": "string", "format": "binary" } } },
+        })),
+    }
 }
 
 /// `get_orgs_slug_metrics`: stable as long as the path is.
@@ -114,26 +208,30 @@ fn operation_id(row: &RouteDoc) -> String {
     words.fold(row.method.to_ascii_lowercase(), |id, word| format!("{id}_{word}"))
 }
 
+const TAGS: [(&str, &str); 6] = [
+    ("Authentication", "Signing in and out, and the account"),
+    ("Organisations", "Organisations, members, API keys, embed tokens"),
+    ("Discover and query", "What there is, and questions about it"),
+    ("Prometheus", "Prometheus' own API, one mount for each organisation"),
+    ("Ingestion", "Samples in"),
+    ("Operations", "Health, figures, administration"),
+];
+
 fn tag(path: &str) -> &'static str {
     let below = |part: &str| path.contains(part);
     match path {
+        _ if path.starts_with("/api/v1/admin/") => "Operations",
         _ if below("/auth/") => "Authentication",
-        _ if path.ends_with("/write") => "Ingestion",
+        _ if path.ends_with("/write") || below("/import") || below("/otlp/") || below("/ingest/") => {
+            "Ingestion"
+        }
         _ if below("/prometheus") => "Prometheus",
         _ if below("{slug}/quer") || below("{slug}/metrics") || below("{slug}/labels") => {
             "Discover and query"
         }
-        _ if below("/orgs") => "Organisations",
+        _ if below("/orgs") && !below("/admin/") => "Organisations",
         _ => "Operations",
     }
-}
-
-/// Changes of accounts and organisations take a JSON object, but for those that need nothing said.
-fn takes_json(row: &RouteDoc) -> bool {
-    let changes = matches!(row.method, "POST" | "PATCH")
-        && row.auth != Auth::Machine
-        && !row.path.contains("/prometheus/");
-    changes && !["/logout", "/2fa/enroll", "/revoke-tokens"].iter().any(|end| row.path.ends_with(end))
 }
 
 fn path_parameters(path: &str) -> Vec<Value> {
@@ -144,161 +242,118 @@ fn path_parameters(path: &str) -> Vec<Value> {
                 "slug" => "The organisation",
                 "name" => "A metric name, percent-encoded",
                 "label" => "A label name, percent-encoded",
+                "provider" => "google, github or oidc",
                 _ => "An id",
             };
-            json!({ "name": name, "in": "path", "required": true, "description": text, "schema": { "type": "string" } })
+            json!({ "name": name, "in": "path", "required": true, "description": text, "schema": { "type": "string", "minLength": 1 } })
         })
         .collect()
 }
 
-fn responses(row: &RouteDoc) -> Value {
-    let schema = |name: &str| json!({ "schema": { "$ref": format!("#/components/schemas/{name}") } });
-    let refused = match tag(&row.path) {
-        "Prometheus" => {
-            json!({ "description": "Refused", "content": { "application/json": schema("PrometheusError") } })
+fn responses(row: &RouteDoc, known: Option<&Operation>) -> Value {
+    let mut responses: BTreeMap<String, Value> = BTreeMap::new();
+    match known {
+        None => {
+            responses.insert("2XX".into(), json!({ "description": "Done" }));
         }
-        _ => {
-            json!({ "description": "Refused", "content": { "application/problem+json": schema("Problem") } })
+        Some(known) => {
+            for (status, text, what) in known.answers {
+                let mut response = json!({ "description": what });
+                match *text {
+                    "" => {}
+                    "text" => {
+                        response["content"] = json!({ "text/plain": { "schema": { "type": "string" } } })
+                    }
+                    text => {
+                        let json = text.strip_prefix("html ").unwrap_or(text);
+                        response["content"] = json!({ "application/json": { "schema": shape(json) } });
+                        if json != text {
+                            response["content"]["text/html"] = json!({ "schema": { "type": "string" } });
+                        }
+                    }
+                }
+                responses.insert(status.to_string(), response);
+            }
         }
-    };
-    if row.auth == Auth::Machine {
-        let text = "Every sample is stored and synced";
-        return json!({ "204": { "description": text, "headers": { "Durability": { "schema": { "type": "string", "const": "synced" } } } }, "default": refused });
     }
-    let good = match parameters::answer(&row.path) {
-        Some(name) => json!({ "description": "The answer", "content": { "application/json": schema(name) } }),
-        None => json!({ "description": "Done" }),
-    };
-    let status = if parameters::answer(&row.path).is_some() { "200" } else { "2XX" };
-    json!({ status: good, "default": refused })
-}
-
-fn merged(mut all: Value, more: Value) -> Value {
-    if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
-        all.extend(more);
+    let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
+    for code in refusals(row, known) {
+        by_status.entry(code.status().as_u16()).or_default().push(code);
     }
-    all
+    for (status, codes) in by_status {
+        let refused = refused(row, &codes);
+        let name = status.to_string();
+        match responses.get_mut(&name) {
+            // `/readyz` answers 503 of its own, too.
+            Some(own) => {
+                let own_schema = own["content"]["application/json"]["schema"].take();
+                own["content"] = refused["content"].clone();
+                own["content"]["application/json"] = json!({ "schema": own_schema });
+            }
+            None => {
+                responses.insert(name, refused);
+            }
+        }
+    }
+    json!(responses)
 }
 
-/// What queries cost, and those that run.
-fn cost_schemas() -> Value {
-    let (text, status) = (json!({ "type": "string" }), json!({ "const": "success" }));
-    let texts = json!({ "type": "array", "items": text });
-    let cost = object(
-        json!({ "series": { "type": "integer" }, "samples": { "type": "integer" }, "memory_bytes": { "type": "integer" } }),
-        &["series", "samples", "memory_bytes"],
-    );
-    json!({
-        "PlanNode": object(
-            json!({
-                "node": text, "estimated": cost.clone(),
-                "actual": object(json!({ "series": { "type": "integer" }, "samples": { "type": "integer" }, "elapsed_ms": { "type": "number" } }), &[]),
-                "inputs": { "type": "array", "items": { "$ref": "#/components/schemas/PlanNode" } },
-            }),
-            &["node", "estimated", "inputs"],
+fn refused(row: &RouteDoc, codes: &[Code]) -> Value {
+    let words: Vec<&str> = codes.iter().map(|code| code.as_str()).collect();
+    let (media, schema) = match Form::of_path(&row.path) {
+        Form::Prometheus => ("application/json", json!({ "$ref": "#/components/schemas/PrometheusError" })),
+        Form::Problem | Form::Data => (
+            "application/problem+json",
+            json!({ "allOf": [
+                { "$ref": "#/components/schemas/Problem" },
+                { "properties": { "code": { "enum": words } } },
+            ] }),
         ),
-        "Estimate": object(json!({ "status": status, "data": cost, "warnings": texts }), &["status", "data", "warnings"]),
-        "Queries": object(
-            json!({ "status": status, "data": { "type": "array", "description": "In order of arrival", "items": object(
-                json!({
-                    "id": text, "query": text, "user": text, "started_at": text, "elapsed_ms": { "type": "number" },
-                    "samples": { "type": "integer" }, "memory_bytes": { "type": "integer" },
-                    "progress": { "type": "number", "minimum": 0, "maximum": 1 },
-                }),
-                &["id", "query", "user", "started_at", "elapsed_ms", "samples", "memory_bytes", "progress"],
-            ) } }),
-            &["status", "data"],
-        )
-    })
+    };
+    let mut refused = json!({
+        "description": words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        "content": { media: { "schema": schema } },
+    });
+    if codes.iter().any(|code| matches!(code.status().as_u16(), 429 | 503)) {
+        refused["headers"] = json!({ "Retry-After": { "schema": { "type": "integer", "minimum": 1 }, "description": "Seconds" } });
+    }
+    refused
 }
 
-fn object(properties: Value, required: &[&str]) -> Value {
-    let mut object = json!({ "type": "object", "required": required });
-    object["properties"] = properties;
-    object
-}
-
-fn schemas() -> Value {
-    let text = json!({ "type": "string" });
-    let texts = json!({ "type": "array", "items": { "type": "string" } });
-    let point = json!({ "type": "array", "prefixItems": [{ "type": "number" }, { "type": "string" }], "minItems": 2, "maxItems": 2 });
-    let labels = json!({ "type": "object", "additionalProperties": { "type": "string" } });
-    let status = json!({ "const": "success" });
-    let data = object(
-        json!({
-            "resultType": { "enum": ["matrix", "vector", "scalar", "string"] },
-            "result": { "type": "array", "description": "Series of a matrix or vector; a point of a scalar or string" },
-        }),
-        &["resultType", "result"],
-    );
-    let error =
-        object(json!({ "field": text, "code": text, "message": text }), &["field", "code", "message"]);
-    json!({
-        "Problem": object(
-            json!({
-                "type": text, "title": text, "status": { "type": "integer" }, "code": text, "detail": text,
-                "request_id": text, "errorType": text, "error": text, "errors": { "type": "array", "items": error },
-            }),
-            &["type", "title", "status", "code", "detail"],
-        ),
-        "PrometheusError": object(json!({ "status": { "const": "error" }, "errorType": text, "error": text }), &["status", "errorType", "error"]),
-        "Point": point,
-        "Labels": labels,
-        "Series": object(
-            json!({
-                "metric": { "$ref": "#/components/schemas/Labels" },
-                "value": { "$ref": "#/components/schemas/Point" },
-                "values": { "type": "array", "items": { "$ref": "#/components/schemas/Point" } },
-            }),
-            &["metric"],
-        ),
-        "Result": data,
-        "Query": object(
-            json!({
-                "status": status, "data": { "$ref": "#/components/schemas/Result" }, "warnings": texts, "infos": texts,
-                "query": { "type": "object", "description": "The PromQL that was evaluated, and when" },
-                "explain": { "$ref": "#/components/schemas/PlanNode" },
-                "stats": object(json!({ "series": { "type": "integer" }, "samples": { "type": "integer" }, "elapsed_ms": { "type": "number" } }), &[]),
-            }),
-            &["status", "data", "query", "stats", "warnings"],
-        ),
-        "PrometheusQuery": object(json!({ "status": status, "data": { "$ref": "#/components/schemas/Result" }, "warnings": texts, "infos": texts }), &["status", "data"]),
-        "PrometheusData": object(json!({ "status": status, "data": {}, "warnings": texts }), &["status", "data"]),
-        "Rejects": object(
-            json!({
-                "data": { "type": "array", "description": "Newest first, 100 at most; the same again is counted", "items": object(
-                    json!({
-                        "at": text, "first_at": text, "count": { "type": "integer" }, "code": text, "reason": text,
-                        "series": { "type": ["string", "null"], "description": "null: the whole request" },
-                        "sender": object(json!({ "type": { "enum": ["api_key", "user"] }, "id": text, "name": text }), &["type", "id"]),
-                    }),
-                    &["at", "first_at", "count", "code", "reason", "series", "sender"],
-                ) },
-                "refused": { "type": "object", "description": "Samples by code, since the start of the process", "additionalProperties": { "type": "integer" } },
-            }),
-            &["data", "refused"],
-        ),
-        "Metrics": object(
-            json!({
-                "status": status,
-                "data": { "type": "array", "items": { "oneOf": [text, object(
-                    json!({ "name": text, "type": text, "help": text, "unit": text, "series": { "type": "integer" }, "last_seen": { "type": "number" } }),
-                    &["name", "type", "help", "unit", "series", "last_seen"],
-                )] } },
-                "next_cursor": { "type": ["string", "null"] }, "warnings": texts,
-            }),
-            &["status", "data", "next_cursor"],
-        ),
-        "MetricLabels": object(
-            json!({
-                "status": status,
-                "data": { "type": "array", "items": object(json!({ "name": text, "values_count": { "type": "integer" }, "values": texts }), &["name", "values_count"]) },
-                "warnings": texts,
-            }),
-            &["status", "data"],
-        ),
-        "LabelValues": object(json!({ "status": status, "data": texts, "next_cursor": { "type": ["string", "null"] }, "warnings": texts }), &["status", "data", "next_cursor"]),
-    })
+/// Every code a route can refuse with, each once: its own, those of its row, and those that any request may meet.
+fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
+    let mut codes: Vec<Code> = known.map_or(&[][..], |known| known.refuses).to_vec();
+    codes.extend(row.auth.refusals());
+    // Of every request: its host, its length, and what can be wrong with us.
+    codes.extend([
+        Code::BadRequest,
+        Code::UriTooLong,
+        Code::HostNotAllowed,
+        Code::RequestTimeout,
+        Code::BodyTooLarge,
+        Code::Internal,
+        Code::Busy,
+        Code::ShuttingDown,
+        Code::Starting,
+    ]);
+    if row.path.starts_with("/api/") {
+        codes.extend([Code::RateLimited, Code::StorageDegraded]);
+    }
+    if matches!(row.auth, Auth::Reader(_) | Auth::MountReader(_) | Auth::Machine) {
+        codes.extend([Code::TokenNotYetValid, Code::OriginNotAllowed, Code::TokenInvalid]);
+    } else if row.auth != Auth::Public && row.auth != Auth::Operator {
+        // An Authorization header that holds nothing we know.
+        codes.push(Code::TokenInvalid);
+    }
+    if row.method != "GET" {
+        codes.push(Code::CsrfRejected);
+    }
+    if matches!(known.map(|known| known.takes), Some(Takes::Json(_) | Takes::JsonOrForm(_))) {
+        codes.extend([Code::InvalidJson, Code::UnsupportedMediaType, Code::ValidationFailed]);
+    }
+    codes.sort_by_key(|code| Code::ALL.iter().position(|one| one == code));
+    codes.dedup();
+    codes
 }
 
 #[cfg(test)]
@@ -312,7 +367,7 @@ mod tests {
     #[test]
     fn a_row_becomes_an_operation() {
         let document = describe(&[
-            row("GET", "/api/v1/orgs/{slug}/query/range", Auth::Reader),
+            row("GET", "/api/v1/orgs/{slug}/query/range", Auth::Reader(Endpoint::Range)),
             row("POST", "/api/v1/orgs/{slug}/write", Auth::Machine),
         ]);
         let range = &document["paths"]["/api/v1/orgs/{slug}/query/range"]["get"];
@@ -338,7 +393,7 @@ mod tests {
 
     #[test]
     fn the_document_describes_its_own_route() {
-        let routes = document(Routes::new());
+        let routes = document(Routes::new(), "http://localhost");
         assert_eq!(
             routes.rows(),
             [RouteDoc { summary: "This document", ..row("GET", "/api/v1/openapi.json", Auth::Public) }]
@@ -357,7 +412,7 @@ mod tests {
             "prometheus/api/v1/series",
         ]
         .iter()
-        .map(|path| row("GET", &format!("/api/v1/orgs/{{slug}}/{path}"), Auth::Reader))
+        .map(|path| row("GET", &format!("/api/v1/orgs/{{slug}}/{path}"), Auth::Reader(Endpoint::Range)))
         .collect();
         let document = describe(&rows);
         let text = document.to_string();
@@ -369,5 +424,13 @@ mod tests {
             found += 1;
         }
         assert!(found >= rows.len());
+        assert!(schemas.values().all(Value::is_object), "every type is a schema");
+    }
+
+    #[test]
+    fn every_text_in_the_tables_is_a_schema() {
+        for text in types::TYPES.iter().map(|(_, text)| *text).chain(operations::texts()) {
+            assert_eq!(schema::schema(text).err(), None);
+        }
     }
 }

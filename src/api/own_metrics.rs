@@ -23,8 +23,7 @@ use crate::tsdb::{OrgStats, Stats, Tsdb, Writes};
 /// Counters of the edge.
 #[derive(Debug, Default)]
 pub struct Counters {
-    requests: Mutex<BTreeMap<(String, &'static str, u16), u64>>,
-    durations: Mutex<BTreeMap<String, Histogram>>,
+    routes: Mutex<BTreeMap<Box<str>, RouteCounters>>,
     rate_limited: AtomicU64,
     panics: AtomicU64,
     /// Connections open now.
@@ -35,7 +34,15 @@ pub struct Counters {
     pub connections_timed_out: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+/// What is counted of one matched route.
+#[derive(Clone, Debug, Default)]
+struct RouteCounters {
+    /// By method and class of status.
+    answered: BTreeMap<(&'static str, u16), u64>,
+    durations: Histogram,
+}
+
+#[derive(Clone, Debug, Default)]
 struct Histogram {
     buckets: [u64; BOUNDS_S.len()],
     count: u64,
@@ -63,18 +70,20 @@ impl Counters {
     /// Counts one answered request.
     pub fn request(&self, route: &str, method: &Method, status: StatusCode, took: Duration) {
         let class = status.as_u16() / 100;
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        *requests.entry((route.to_owned(), method_label(method), class)).or_default() += 1;
-        drop(requests);
-        let mut durations = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
-        let histogram = durations.entry(route.to_owned()).or_default();
-        let seconds = took.as_secs_f64();
-        for (bucket, bound) in histogram.buckets.iter_mut().zip(BOUNDS_S) {
-            *bucket += u64::from(seconds <= bound);
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        if !routes.contains_key(route) {
+            routes.insert(route.into(), RouteCounters::default());
         }
-        histogram.count += 1;
-        histogram.sum_s += seconds;
-        drop(durations);
+        if let Some(RouteCounters { answered, durations }) = routes.get_mut(route) {
+            *answered.entry((method_label(method), class)).or_default() += 1;
+            let seconds = took.as_secs_f64();
+            for (bucket, bound) in durations.buckets.iter_mut().zip(BOUNDS_S) {
+                *bucket += u64::from(seconds <= bound);
+            }
+            durations.count += 1;
+            durations.sum_s += seconds;
+        }
+        drop(routes);
         if status == StatusCode::TOO_MANY_REQUESTS {
             self.rate_limited.fetch_add(1, Ordering::Relaxed);
         }
@@ -365,19 +374,25 @@ impl Counters {
             MetricKind::Counter,
             "Requests answered, by matched route.",
         );
-        let counted = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for ((route, method, class), answered) in counted {
-            requests.row(
-                vec![("route", route), ("method", method.to_owned()), ("status", format!("{class}xx"))],
-                count(answered),
-            );
+        let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (route, counters) in &routes {
+            for ((method, class), answered) in &counters.answered {
+                requests.row(
+                    vec![
+                        ("route", route.to_string()),
+                        ("method", (*method).to_owned()),
+                        ("status", format!("{class}xx")),
+                    ],
+                    count(*answered),
+                );
+            }
         }
         let load = |counter: &AtomicU64| count(counter.load(Ordering::Relaxed));
         let counter = |name, help, value| single(name, MetricKind::Counter, help, value);
         let open = self.connections.load(Ordering::Relaxed);
         vec![
             requests,
-            self.durations(),
+            durations(&routes),
             counter("promlet_http_rate_limited_total", "Requests answered 429.", load(&self.rate_limited)),
             counter("promlet_http_panics_total", "Handlers that panicked.", load(&self.panics)),
             single(
@@ -398,24 +413,23 @@ impl Counters {
             ),
         ]
     }
+}
 
-    fn durations(&self) -> Family {
-        let help = "Time until the response's head was ready.";
-        let mut family = Family::new("promlet_http_request_duration_seconds", MetricKind::Histogram, help);
-        let durations = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
-        for (route, histogram) in durations.iter() {
-            let mut put = |suffix, bound: Option<String>, value| {
-                let labels =
-                    [("route", route.clone())].into_iter().chain(bound.map(|bound| ("le", bound))).collect();
-                family.rows.push(Row { suffix, labels, value });
-            };
-            for (below, bound) in histogram.buckets.iter().zip(BOUNDS_S) {
-                put("_bucket", Some(bound.to_string()), count(*below));
-            }
-            put("_bucket", Some("+Inf".to_owned()), count(histogram.count));
-            put("_sum", None, histogram.sum_s);
-            put("_count", None, count(histogram.count));
+fn durations(routes: &BTreeMap<Box<str>, RouteCounters>) -> Family {
+    let help = "Time until the response's head was ready.";
+    let mut family = Family::new("promlet_http_request_duration_seconds", MetricKind::Histogram, help);
+    for (route, RouteCounters { durations, .. }) in routes {
+        let mut put = |suffix, bound: Option<String>, value| {
+            let route = [("route", route.to_string())];
+            let labels = route.into_iter().chain(bound.map(|bound| ("le", bound))).collect();
+            family.rows.push(Row { suffix, labels, value });
+        };
+        for (below, bound) in durations.buckets.iter().zip(BOUNDS_S) {
+            put("_bucket", Some(bound.to_string()), count(*below));
         }
-        family
+        put("_bucket", Some("+Inf".to_owned()), count(durations.count));
+        put("_sum", None, durations.sum_s);
+        put("_count", None, count(durations.count));
     }
+    family
 }

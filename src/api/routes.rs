@@ -5,22 +5,45 @@
 
 use axum::Router;
 use axum::handler::Handler;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, on};
 
-/// Who may call a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use super::guard::{concerns, guard};
+use crate::identity::{Endpoint, Role};
+
+/// How long ago a session's owner must have proved who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Login {
+    /// As long as the session lives.
+    Any,
+    /// 15 minutes at most; 403 `reauth_required` otherwise.
+    Fresh,
+}
+
+/// Who may call a route: every row of the table says so, and [`guard`] holds what concerns sessions before the handler is
+/// reached or a body is read. What each kind of caller gets is a table, too: [`Auth::outcome`](super::access).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Auth {
     /// Anyone.
     Public,
-    /// A session ([`Cabinet`](super::callers::Cabinet)).
-    Session,
-    /// A session or an embed token ([`Reader`](super::callers::Reader)).
-    Reader,
-    /// Those, or an API key with the scope `read` ([`MountReader`](super::callers::MountReader)).
-    MountReader,
-    /// An API key with the scope `ingest`, or an editor's session ([`Machine`](super::callers::Machine)).
+    /// A session, of whoever ([`Cabinet`](super::callers::Cabinet)).
+    Account(Login),
+    /// A session of a member of the organisation `{slug}`, with at least this role.
+    Member(Role, Login),
+    /// A session of the member `{user_id}`, or of one with at least this role.
+    OneselfOr(Role),
+    /// A session of an instance administrator.
+    InstanceAdmin,
+    /// A session of an instance administrator, or of anybody where the operator lets all make organisations.
+    Founder,
+    /// A session of a viewer, or an embed token that grants this endpoint ([`Reader`](super::callers::Reader)).
+    Reader(Endpoint),
+    /// Those, or an API key with the scope `read` ([`MountReader`](super::callers::MountReader)); any token, where it names
+    /// no endpoint.
+    MountReader(Option<Endpoint>),
+    /// A session of an editor, or an API key with the scope `ingest` ([`Machine`](super::callers::Machine)).
     Machine,
-    /// A session of an editor, or an API key with the scope `embed`.
+    /// A session of an editor, or an API key with the scope `embed` ([`Minter`](super::callers::Minter)).
     Minter,
     /// A loopback peer without proxy headers, or the metrics token.
     Operator,
@@ -120,7 +143,12 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
             "DELETE" => MethodFilter::DELETE,
             _ => MethodFilter::GET,
         };
-        self.router = self.router.route(path, on(filter, handler));
+        let handler = on(filter, handler);
+        let guarded = match concerns(auth) {
+            true => handler.route_layer(from_fn_with_state(auth, guard)),
+            false => handler,
+        };
+        self.router = self.router.route(path, guarded);
         self.rows.push(RouteDoc { method, path: path.to_owned(), auth, summary });
         self
     }

@@ -145,7 +145,7 @@ impl Front {
             let answer = answer(&progress, request.uri().path());
             async move { answer }
         });
-        Ok(Front { starting: layers::around(answers, gate), open: Arc::default() })
+        Ok(Front { starting: layers::around(answers, gate, None), open: Arc::default() })
     }
 
     /// From now on this router answers. Only the first call counts.

@@ -59,7 +59,7 @@ impl TokenAlgorithm {
 pub struct EmbedSettings {
     /// Pinned when the key is made.
     pub alg: TokenAlgorithm,
-    /// SPKI PEM; present exactly when `alg` is not HS256.
+    /// SPKI PEM, or a JWK in a key that is to be made or changed; present exactly when `alg` is not HS256.
     pub public_key: Option<String>,
     /// Requests a second over all tokens of the key, 1 to 10,000; also rules `read`. `[spec]` default 100.
     pub rate_limit_rps: u32,
@@ -349,9 +349,21 @@ impl Findings {
     }
 }
 
-/// Checks a new or changed key as a whole.
-pub(super) fn validate(key: &NewApiKey, now: Timestamp) -> Result<(), KeyError> {
+/// Checks a new or changed key as a whole, and writes its public key as it is stored.
+pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyError> {
     let mut found = Findings::default();
+    if let Some(uploaded) = &mut key.embed.public_key
+        && key.embed.alg != TokenAlgorithm::Hs256
+    {
+        match super::public_key::to_pem(key.embed.alg, uploaded) {
+            Ok(pem) => *uploaded = pem,
+            Err(message) => {
+                found.require(false, "embed.public_key", message);
+                return found.done();
+            }
+        }
+    }
+    let key = &*key;
     let name_bytes = key.name.trim().len();
     found.require(name_bytes > 0 && key.name.len() <= NAME_BYTES_MAX, "name", "must be 1 to 200 bytes");
     found.require(
@@ -376,10 +388,12 @@ pub(super) fn validate(key: &NewApiKey, now: Timestamp) -> Result<(), KeyError> 
             "embed.public_key",
             "HS256 signs with the key's secret and takes no public key",
         ),
-        (_, None) => found.require(false, "embed.public_key", "this algorithm needs a public key (SPKI PEM)"),
+        (_, None) => {
+            found.require(false, "embed.public_key", "this algorithm needs a public key (SPKI PEM or JWK)")
+        }
         (alg, Some(pem)) => {
             found.require(key.scopes.embed, "scopes", "a public key is of use only with the scope embed");
-            if let Err(message) = super::embed_token::check_public_key(alg, pem) {
+            if let Err(message) = super::public_key::check(alg, pem) {
                 found.require(false, "embed.public_key", message);
             }
         }

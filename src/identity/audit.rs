@@ -3,17 +3,21 @@
 //! What changes something is noted in the very change. What only failed (a wrong password, a refused token) is noted in
 //! memory and written by the next tick, so that a guesser cannot make the disk work; a flood is cut to
 //! [`QUEUE_MAX`] rows a tick and the number of what was left out. No secret, code or token ever stands in a row.
+//!
+//! From where something was asked for ([`Origin`]) is no argument of every change: the edge says it once for all that a
+//! request does ([`with_origin`]), and whatever is noted on that thread meanwhile carries it.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::kv::{Record, Txn};
+use crate::kv::{Record, Txn, decode_body};
 use crate::model::{OrgId, Timestamp};
 
 use super::store::read;
-use super::{EventId, Identity, StoreError, UserId};
+use super::{EventId, Identity, KeyId, StoreError, UserId};
 
 /// Failures kept between two ticks.
 pub(super) const QUEUE_MAX: usize = 200;
@@ -25,6 +29,39 @@ pub(super) const AGE_MAX_MS: i64 = 90 * 24 * 3_600 * 1_000;
 pub(super) const INSTANCE: OrgId = OrgId(0);
 /// Longest target or detail, bytes; the rest is cut.
 const TEXT_BYTES_MAX: usize = 256;
+
+/// From where something was asked for. The default is this program itself: a task, the command line, the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The peer's address, or what a trusted proxy says.
+    pub ip: Option<IpAddr>,
+    /// The id of the request.
+    pub request_id: Option<Box<str>>,
+}
+
+thread_local! {
+    static ORIGIN: RefCell<Origin> = RefCell::default();
+}
+
+/// Puts the origin before back, also after a panic.
+struct Restore(Origin);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        ORIGIN.set(std::mem::take(&mut self.0));
+    }
+}
+
+/// Runs `work`; what it notes comes from `origin`.
+pub fn with_origin<T>(origin: &Origin, work: impl FnOnce() -> T) -> T {
+    let _restore = Restore(ORIGIN.replace(origin.clone()));
+    work()
+}
+
+/// What [`with_origin`] says on this thread.
+pub(super) fn origin() -> Origin {
+    ORIGIN.with_borrow(Clone::clone)
+}
 
 /// One entry, to be noted.
 #[derive(Clone, Debug)]
@@ -41,13 +78,34 @@ pub(super) struct AuditRow {
     target: String,
     ip: Option<IpAddr>,
     detail: String,
+    /// The API key that did it, where no account did.
+    key: Option<KeyId>,
+    request_id: Option<String>,
+}
+
+/// As version 1 had it.
+#[derive(Deserialize)]
+struct AuditRowV1 {
+    actor: Option<UserId>,
+    action: String,
+    target: String,
+    ip: Option<IpAddr>,
+    detail: String,
 }
 
 impl Record for AuditRow {
     const TABLE: u8 = 0x10;
     const KIND: u8 = 0x10;
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
     type Key = (OrgId, Timestamp, EventId);
+
+    fn from_older(version: u8, body: &[u8]) -> Result<AuditRow, String> {
+        if version != 1 {
+            return Err(format!("version {version} is none"));
+        }
+        let AuditRowV1 { actor, action, target, ip, detail } = decode_body(body)?;
+        Ok(AuditRow { actor, action, target, ip, detail, key: None, request_id: None })
+    }
 }
 
 /// One entry, as read.
@@ -57,8 +115,10 @@ pub struct AuditEntry {
     pub id: EventId,
     /// When.
     pub at: Timestamp,
-    /// Who; `None` for the command line, the environment, and those who are not known.
+    /// Who; `None` for machines, the command line, the environment, and those who are not known.
     pub actor: Option<UserId>,
+    /// Which API key, where one did it.
+    pub key: Option<KeyId>,
     /// What: `login.ok`, `key.created`, ... (API.md C3).
     pub action: String,
     /// To what: an id, a slug, an address.
@@ -67,6 +127,26 @@ pub struct AuditEntry {
     pub ip: Option<IpAddr>,
     /// A word more: why it failed.
     pub detail: String,
+    /// In which request.
+    pub request_id: Option<String>,
+}
+
+/// Where a page of entries ended: the next one begins with what is older.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditCursor {
+    /// Of its last entry.
+    pub at: Timestamp,
+    /// As well.
+    pub id: EventId,
+}
+
+/// Some entries, newest first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuditPage {
+    /// The entries.
+    pub entries: Vec<AuditEntry>,
+    /// Where the next page begins; `None` at the end.
+    pub next: Option<AuditCursor>,
 }
 
 impl Event {
@@ -85,8 +165,21 @@ impl Event {
             target: String::new(),
             ip: None,
             detail: String::new(),
+            key: None,
+            request_id: None,
         };
         Event { org: INSTANCE, row }
+    }
+
+    /// By an account; by the command line for `None`.
+    pub(super) fn by_actor(actor: Option<UserId>, action: &'static str) -> Event {
+        actor.map_or_else(|| Event::by_nobody(action), |actor| Event::by(actor, action))
+    }
+
+    /// By an API key, where no account did it.
+    pub(super) fn by_key(mut self, key: KeyId) -> Event {
+        self.row.key = Some(key);
+        self
     }
 
     #[cfg(test)]
@@ -113,6 +206,16 @@ impl Event {
         self.row.detail = cut(detail);
         self
     }
+
+    /// Where nothing more exact is known: from where this thread works.
+    pub(super) fn with_origin_here(mut self) -> Event {
+        let here = origin();
+        self.row.ip = self.row.ip.or(here.ip);
+        if self.row.request_id.is_none() {
+            self.row.request_id = here.request_id.as_deref().map(cut);
+        }
+        self
+    }
 }
 
 fn cut(text: &str) -> String {
@@ -122,6 +225,7 @@ fn cut(text: &str) -> String {
 
 /// Notes an entry in the change that it is about. Its id is made of its content, counted up where two are alike.
 pub(super) fn note(txn: &mut Txn<'_>, event: &Event, now: Timestamp) -> Result<(), StoreError> {
+    let event = event.clone().with_origin_here();
     let content = format!("{event:?}");
     let mut alike = 0_u32;
     loop {
@@ -231,19 +335,58 @@ impl Identity {
     /// # Errors
     /// [`StoreError`].
     pub fn audit(&self, org: Option<OrgId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-        let rows = self.rows::<AuditRow>(&org.unwrap_or(INSTANCE))?;
-        Ok(rows.into_iter().rev().take(limit).map(|((_, at, id), row)| entry(id, at, row)).collect())
+        Ok(self.audit_page(org, limit, None, None)?.entries)
+    }
+
+    /// A page of entries older than `below`, newest first; with `action` only those: `key.created`, or all that begin
+    /// `key.` with `key.*`. Reads some [`ROWS_LOOKED_AT`] rows at most, so a page may be short or empty though there is a
+    /// next one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn audit_page(
+        &self,
+        org: Option<OrgId>,
+        limit: usize,
+        below: Option<AuditCursor>,
+        action: Option<&str>,
+    ) -> Result<AuditPage, StoreError> {
+        let org = org.unwrap_or(INSTANCE);
+        let mut below = below.map(|cursor| (org, cursor.at, cursor.id));
+        let mut entries = Vec::new();
+        for _ in 0..ROWS_LOOKED_AT / ROWS_AT_ONCE {
+            let rows = self.rows_back::<AuditRow>(&org, below.as_ref(), ROWS_AT_ONCE)?;
+            let is_last = rows.len() < ROWS_AT_ONCE;
+            for (key, row) in rows {
+                below = Some(key);
+                let (_, at, id) = key;
+                if action.is_none_or(|wanted| matches(wanted, &row.action)) {
+                    entries.push(entry(id, at, row));
+                }
+                if entries.len() >= limit {
+                    return Ok(AuditPage { entries, next: Some(AuditCursor { at, id }) });
+                }
+            }
+            if is_last {
+                return Ok(AuditPage { entries, next: None });
+            }
+        }
+        Ok(AuditPage { entries, next: below.map(|(_, at, id)| AuditCursor { at, id }) })
+    }
+}
+
+/// Rows read at once, and for one page at most.
+const ROWS_AT_ONCE: usize = 500;
+const ROWS_LOOKED_AT: usize = 20_000;
+
+fn matches(wanted: &str, action: &str) -> bool {
+    match wanted.strip_suffix('*') {
+        Some(beginning) => action.starts_with(beginning),
+        None => action == wanted,
     }
 }
 
 fn entry(id: EventId, at: Timestamp, row: AuditRow) -> AuditEntry {
-    AuditEntry {
-        id,
-        at,
-        actor: row.actor,
-        action: row.action,
-        target: row.target,
-        ip: row.ip,
-        detail: row.detail,
-    }
+    let AuditRow { actor, action, target, ip, detail, key, request_id } = row;
+    AuditEntry { id, at, actor, key, action, target, ip, detail, request_id }
 }

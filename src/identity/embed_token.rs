@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use jsonwebtoken::crypto::rust_crypto::DEFAULT_PROVIDER;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::de::value::MapAccessDeserializer;
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Matcher, NameGlob, OrgId, Scope, Timestamp};
 
 use super::api_key::{TokenAlgorithm, policy_errors};
-use super::{ApiKey, EmbedPolicy, FieldError, KeyId, Secret, StoreError, matcher_text};
+use super::{ApiKey, EmbedPolicy, FieldError, KeyId, Secret, StoreError, matcher_text, public_key};
 
 /// What a token may be asked for; the credential decides, the paths are the cabinet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -172,8 +171,6 @@ pub enum MintError {
 
 /// Longest token, bytes.
 const TOKEN_BYTES_MAX: usize = 4 * 1_024;
-/// Longest public key, bytes of PEM: RSA of 4,096 bits needs 800.
-const PEM_BYTES_MAX: usize = 2 * 1_024;
 /// Clocks may differ by this much, seconds.
 const LEEWAY_S: i64 = 30;
 const AUDIENCE: &str = "ms-embed";
@@ -205,7 +202,7 @@ impl TokenKey {
                 DecodingKey::from_secret(secret.expose().as_bytes())
             }
             (TokenAlgorithm::Hs256, ..) => return Err(TokenKeyError("no sealed secret".into())),
-            (alg, None, Some(pem)) => check_public_key(alg, pem).map_err(TokenKeyError)?,
+            (alg, None, Some(pem)) => public_key::check(alg, pem).map_err(TokenKeyError)?,
             (..) => return Err(TokenKeyError("no public key".into())),
         };
         let policy = &key.embed.policy;
@@ -220,7 +217,7 @@ impl TokenKey {
     }
 }
 
-fn algorithm(alg: TokenAlgorithm) -> Algorithm {
+pub(super) fn algorithm(alg: TokenAlgorithm) -> Algorithm {
     match alg {
         TokenAlgorithm::Hs256 => Algorithm::HS256,
         TokenAlgorithm::EdDsa => Algorithm::EdDSA,
@@ -235,40 +232,6 @@ fn compile(policy: &EmbedPolicy) -> Result<Vec<Matcher>, String> {
 
 fn globs(policy: &EmbedPolicy) -> Option<Vec<NameGlob>> {
     policy.metrics.as_ref().map(|names| names.iter().map(|name| NameGlob::new(name)).collect())
-}
-
-/// Reads an uploaded public key (SPKI PEM) and makes sure that verifying with it can neither fail nor panic for its own sake.
-pub(super) fn check_public_key(alg: TokenAlgorithm, pem: &str) -> Result<DecodingKey, String> {
-    if pem.len() > PEM_BYTES_MAX || !pem.trim_start().starts_with("-----BEGIN PUBLIC KEY-----") {
-        return Err(
-            "must be a public key as SPKI PEM (-----BEGIN PUBLIC KEY-----) of at most 2,048 bytes".into()
-        );
-    }
-    let wrong = |_| format!("is not a public key for {}", alg.as_str());
-    let key = match alg {
-        TokenAlgorithm::Hs256 => return Err("HS256 takes no public key".into()),
-        TokenAlgorithm::EdDsa => DecodingKey::from_ed_pem(pem.as_bytes()).map_err(wrong)?,
-        TokenAlgorithm::Es256 => DecodingKey::from_ec_pem(pem.as_bytes()).map_err(wrong)?,
-        TokenAlgorithm::Rs256 => DecodingKey::from_rsa_pem(pem.as_bytes()).map_err(wrong)?,
-    };
-    let bytes = key.try_get_as_bytes().map_err(wrong)?;
-    match alg {
-        // The crate slices 32 bytes without looking.
-        TokenAlgorithm::EdDsa if bytes.len() != 32 => return Err("is not a public key for EdDSA".into()),
-        TokenAlgorithm::Rs256 => {
-            let (modulus, _) =
-                (DEFAULT_PROVIDER.key_utils.rsa_pub_components_from_public_key)(bytes).map_err(wrong)?;
-            if modulus.len() < 256 {
-                return Err(format!(
-                    "RSA needs at least 2,048 bits, this key has at most {}",
-                    modulus.len() * 8
-                ));
-            }
-        }
-        _ => {}
-    }
-    (DEFAULT_PROVIDER.verifier_factory)(&algorithm(alg), &key).map_err(wrong)?;
-    Ok(key)
 }
 
 /// Restrictions as a token carries them. Unknown fields and `null` are refused: a typo would grant more.
@@ -419,6 +382,17 @@ const fn invalid(reason: &'static str) -> TokenRefusal {
 
 /// Steps 1 and 2 of API.md D7: which key a token names, if nothing else about its header is wrong.
 pub(super) fn key_id(token: &str) -> Result<KeyId, TokenRefusal> {
+    let header = header(token)?;
+    // Present is enough, whatever the value: each asks us to believe a key from the token, or to understand an extension.
+    if ["crit", "jku", "jwk", "x5u", "x5c", "b64", "zip", "enc"].iter().any(|name| header.contains_key(*name))
+    {
+        return Err(invalid("header"));
+    }
+    let kid = header.get("kid").and_then(serde_json::Value::as_str).ok_or(invalid("kid"))?;
+    kid.parse().map_err(|_| invalid("kid"))
+}
+
+fn header(token: &str) -> Result<BTreeMap<String, serde_json::Value>, TokenRefusal> {
     if token.len() > TOKEN_BYTES_MAX {
         return Err(invalid("size"));
     }
@@ -428,15 +402,7 @@ pub(super) fn key_id(token: &str) -> Result<KeyId, TokenRefusal> {
         return Err(invalid("form"));
     };
     let bytes = data_encoding::BASE64URL_NOPAD.decode(header.as_bytes()).map_err(|_| invalid("form"))?;
-    let header: BTreeMap<String, serde_json::Value> =
-        serde_json::from_slice(&bytes).map_err(|_| invalid("form"))?;
-    // Present is enough, whatever the value: each asks us to believe a key from the token, or to understand an extension.
-    if ["crit", "jku", "jwk", "x5u", "x5c", "b64", "zip", "enc"].iter().any(|name| header.contains_key(*name))
-    {
-        return Err(invalid("header"));
-    }
-    let kid = header.get("kid").and_then(serde_json::Value::as_str).ok_or(invalid("kid"))?;
-    kid.parse().map_err(|_| invalid("kid"))
+    serde_json::from_slice(&bytes).map_err(|_| invalid("form"))
 }
 
 /// Steps 3 (the key's own state) to 8 of API.md D7.
@@ -448,6 +414,10 @@ pub(super) fn verify(
 ) -> Result<EmbedGrant, TokenRefusal> {
     if key.is_refused(now) || !key.scopes.embed {
         return Err(invalid("key"));
+    }
+    // The crate knows no names but those of its own algorithms: `none` would be called a mistake in the claims.
+    if header(request.token)?.get("alg").and_then(serde_json::Value::as_str) != Some(key.embed.alg.as_str()) {
+        return Err(invalid("alg"));
     }
     let claims = signed_claims(keys, request.token)?;
     let now_ms = now.as_ms();
@@ -616,8 +586,12 @@ fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
     let own = &key.embed.policy;
     let over = |own: Option<u64>, asked: Option<u64>| own.zip(asked).is_some_and(|(own, asked)| asked > own);
     let all_origins = key.embed.origins.iter().any(|origin| origin == "*");
+    // No name has a star in it, so a glob that takes the other's star for a letter takes all that the other takes.
+    let covered = |asked: &String| own.metrics.iter().flatten().any(|own| NameGlob::new(own).matches(asked));
+    let names = ms.metrics.as_ref().filter(|_| own.metrics.is_some());
     let checks = [
         (beyond(own.endpoints.as_deref(), ms.endpoints.as_deref()), "endpoints"),
+        (names.is_some_and(|asked| !asked.iter().all(covered)), "metrics"),
         (beyond(own.exprs.as_deref(), ms.exprs.as_deref()), "exprs"),
         (over(own.max_range_s, ms.max_range_s), "max_range_s"),
         (over(own.max_lookback_s, ms.max_lookback_s), "max_lookback_s"),

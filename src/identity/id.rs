@@ -101,6 +101,8 @@ ids! {
     KeyId "ak_";
     /// An audit entry.
     EventId "evt_";
+    /// An invitation, as administrators see it; says nothing about its link.
+    InviteId "inv_";
 }
 
 /// SHA-256 of a secret's whole text: what is stored, and how it is found again.
@@ -180,6 +182,12 @@ pub enum SecretKind {
     PendingLogin,
     /// `sgn_`: the first account, and later sign-up links.
     Setup,
+    /// `rst_`: a link that sets a new password.
+    Reset,
+    /// `eml_`: a link that proves a new address.
+    Email,
+    /// `ivt_`: an invitation.
+    Invite,
 }
 
 impl SecretKind {
@@ -190,6 +198,9 @@ impl SecretKind {
             SecretKind::MagicLink => "mgl_",
             SecretKind::PendingLogin => "tfp_",
             SecretKind::Setup => "sgn_",
+            SecretKind::Reset => "rst_",
+            SecretKind::Email => "eml_",
+            SecretKind::Invite => "ivt_",
         }
     }
 

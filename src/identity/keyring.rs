@@ -211,6 +211,21 @@ impl Identity {
         tokens.ok()
     }
 
+    /// Lets go of all keys of an organisation; says how many they were.
+    pub(super) fn forget_keys_of(&self, org: OrgId) -> usize {
+        let mut ring = self.keyring.write();
+        let own: Vec<KeyId> =
+            ring.by_org.get(&org).into_iter().flat_map(|own| own.keys().map(|(_, id)| *id)).collect();
+        own.iter().for_each(|id| ring.remove(*id));
+        ring.by_org.remove(&org);
+        own.len()
+    }
+
+    /// How many keys there are. Touches memory only.
+    pub(super) fn keys_count(&self) -> usize {
+        self.keyring.read().by_id.len()
+    }
+
     /// Loads every key.
     pub(super) fn load_keys(&self) -> Result<(), StoreError> {
         let slugs: HashMap<OrgId, OrgSlug> = self.orgs()?.into_iter().map(|org| (org.id, org.slug)).collect();
@@ -219,7 +234,12 @@ impl Identity {
             self.rows::<RotatedRow>(&())?.into_iter().collect();
         let mut ring = self.keyring.write();
         for ((org, id), row) in self.rows::<KeyRow>(&())? {
-            let slug = slugs.get(&org).ok_or(StoreError::Inconsistent("an API key of no organisation"))?;
+            let Some(slug) = slugs.get(&org) else {
+                if self.is_being_removed(org) {
+                    continue;
+                }
+                return Err(StoreError::Inconsistent("an API key of no organisation"));
+            };
             let usage = Arc::new(Usage::stored(used.get(&(org, id)).map(|row| row.0)));
             let rotated = rotations.remove(&(org, id));
             ring.insert(self.entry(org, slug, id, Stored { row, rotated }, usage));
@@ -237,9 +257,8 @@ impl Identity {
         let slug = match ring.by_id.get(&id) {
             Some(entry) => entry.key.slug.clone(),
             None => {
-                let row = self
-                    .row::<OrgRow>(&org)?
-                    .ok_or(StoreError::Inconsistent("an API key of no organisation"))?;
+                // Its organisation was deleted meanwhile, and the key with it.
+                let Some(row) = self.row::<OrgRow>(&org)? else { return Ok(None) };
                 OrgSlug::parse(&row.slug)
                     .map_err(|_| StoreError::Inconsistent("an organisation's slug is none"))?
             }
@@ -263,11 +282,11 @@ impl Identity {
         &self,
         org: OrgId,
         creator: Option<UserId>,
-        key: NewApiKey,
+        mut key: NewApiKey,
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<CreatedKey, KeyError> {
-        api_key::validate(&key, now)?;
+        api_key::validate(&mut key, now)?;
         let id = KeyId::random(rng);
         let secret = api_key::random_secret(id, rng);
         let verifies = key.scopes.embed && key.embed.alg == TokenAlgorithm::Hs256;
@@ -406,29 +425,42 @@ impl Identity {
         Some(found)
     }
 
-    /// Verifies an embed token in the order of API.md D7, steps 1 to 8; 9 and 10 are the caller's. Touches memory only.
+    /// Verifies an embed token in the order of API.md D7, steps 1 to 8; 9 and 10 are the caller's. Notes the use, or the
+    /// refusal. Touches memory only.
     ///
     /// # Errors
     /// [`TokenRefusal`].
     pub fn embed(&self, request: &EmbedRequest<'_>, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
-        let id = embed_token::key_id(request.token)?;
-        let entry =
-            self.keyring.read().by_id.get(&id).cloned().ok_or(TokenRefusal::Invalid { reason: "key" })?;
-        let tokens = entry.tokens.as_ref().ok_or(TokenRefusal::Invalid { reason: "key" })?;
-        let mut verified = embed_token::verify(&entry.key, tokens, request, now);
-        if verified.as_ref().is_err_and(|refusal| *refusal == embed_token::FOREIGN_SIGNATURE)
-            && let Some(tokens) = entry.previous(now).and_then(|previous| previous.tokens.as_ref())
-        {
-            verified = embed_token::verify(&entry.key, tokens, request, now);
-        }
+        let entry = self.named_by(request)?;
+        let verified = verify(&entry, request, now);
         match &verified {
             Ok(_) => self.note_use(&entry.key, now),
-            Err(refusal) => {
-                let event = event(None, "token.rejected", entry.key.org, id).detail(refusal.reason());
-                self.note_failure(event, now);
-            }
+            Err(refusal) => self.note_refused(entry.key.org, entry.key.id, refusal, now),
         }
         verified
+    }
+
+    /// As [`Identity::embed`] for somebody of `org` who wants to know why a token is refused, or what it may see: nothing
+    /// is noted, and of another organisation's keys nothing is told. Touches memory only.
+    ///
+    /// # Errors
+    /// [`TokenRefusal`].
+    pub fn inspect(
+        &self,
+        org: OrgId,
+        request: &EmbedRequest<'_>,
+        now: Timestamp,
+    ) -> Result<EmbedGrant, TokenRefusal> {
+        let entry = self.named_by(request)?;
+        if entry.key.org != org {
+            return Err(UNKNOWN_KEY);
+        }
+        verify(&entry, request, now)
+    }
+
+    fn named_by(&self, request: &EmbedRequest<'_>) -> Result<Arc<Entry>, TokenRefusal> {
+        let id = embed_token::key_id(request.token)?;
+        self.keyring.read().by_id.get(&id).cloned().ok_or(UNKNOWN_KEY)
     }
 
     /// Mints a token with a key's secret. Touches memory only.
@@ -467,6 +499,20 @@ impl Identity {
     }
 }
 
+const UNKNOWN_KEY: TokenRefusal = TokenRefusal::Invalid { reason: "key" };
+
+/// With the secret that is, or else with the one before while it still works.
+fn verify(entry: &Entry, request: &EmbedRequest<'_>, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
+    let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
+    let verified = embed_token::verify(&entry.key, tokens, request, now);
+    if verified.as_ref().is_err_and(|refusal| *refusal == embed_token::FOREIGN_SIGNATURE)
+        && let Some(tokens) = entry.previous(now).and_then(|previous| previous.tokens.as_ref())
+    {
+        return embed_token::verify(&entry.key, tokens, request, now);
+    }
+    verified
+}
+
 pub(super) fn event(actor: Option<UserId>, action: &'static str, org: OrgId, key: KeyId) -> Event {
     let event = actor.map_or_else(|| Event::by_nobody(action), |actor| Event::by(actor, action));
     event.of(org).target(&key.to_string())
@@ -476,7 +522,7 @@ pub(super) fn event(actor: Option<UserId>, action: &'static str, org: OrgId, key
 fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, KeyError> {
     let refuse =
         |field, message: &str| Err(KeyError::Validation(vec![FieldError { field, message: message.into() }]));
-    let wanted = NewApiKey {
+    let mut wanted = NewApiKey {
         name: change.name.unwrap_or(row.name),
         scopes: change.scopes.unwrap_or(row.scopes),
         expires_at: change.expires_at.unwrap_or(row.expires_at),
@@ -494,7 +540,7 @@ fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, 
     }
     // An expiry that has passed may stay as it is while something else changes.
     let checked_at = if change.expires_at.is_some() { now } else { Timestamp::MIN };
-    api_key::validate(&wanted, checked_at)?;
+    api_key::validate(&mut wanted, checked_at)?;
     Ok(KeyRow {
         name: wanted.name,
         scopes: wanted.scopes,

@@ -1,8 +1,11 @@
 //! Login throttling that locks out guessers and not owners (API.md D4).
 //!
 //! Only failures count, and an unknown address counts like a known one: the map's keys are HMACs of the address, not
-//! accounts. Two gates: the pair of address and network (from the fifth failure 1, 2, 4 ... 300 s), and the network
-//! alone (30 failures in 5 minutes: 60 s, doubling to 15 minutes). In memory only, bounded; a restart forgets.
+//! accounts. Three gates stand before a stranger: the pair of address and network (from the fifth failure 1, 2, 4 ...
+//! 300 s), the network alone (30 failures in 5 minutes: 60 s, doubling to 15 minutes), and the address alone, over all
+//! networks (100 failures in a day: 60 s, doubling to an hour). A browser that logged in to the address before has a gate
+//! of its own, like a pair's, and passes the others: what strangers do does not keep the owner out, on the same network
+//! neither. In memory only, bounded; a restart forgets.
 //!
 //! An attempt is counted when it failed, so attempts that hash at the same moment all pass the gate: at most as many
 //! as the password lane has threads.
@@ -13,6 +16,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::model::Timestamp;
+
+use super::device::DeviceId;
 
 /// Entries one map may hold; the oldest half goes when it would grow further.
 const ENTRIES_MAX: usize = 100_000;
@@ -32,6 +37,16 @@ const NETWORK_WAIT_S: i64 = 60;
 const NETWORK_WAIT_MAX_S: i64 = 15 * 60;
 /// A network's waits start over after an hour without a failure.
 const NETWORK_MEMORY_MS: i64 = 3_600 * 1_000;
+
+/// Failures of one address in a day that make strangers wait (NIST SP 800-63B's bound).
+const ADDRESS_FAILURES: u32 = 100;
+/// First wait of an address, seconds; doubles.
+const ADDRESS_WAIT_S: i64 = 60;
+/// Longest wait of an address, seconds.
+const ADDRESS_WAIT_MAX_S: i64 = 3_600;
+const HOUR_MS: i64 = 3_600 * 1_000;
+/// Hours that are counted apart: a day, and the one that has begun.
+const HOURS: usize = 25;
 
 /// A network: an IPv4 address, or the /64 of an IPv6 one, since a single host has that many addresses to spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +78,16 @@ pub(super) struct Attempt {
     /// Which address.
     pub(super) address: AddressHash,
     /// From where.
-    pub(super) network: Network,
+    pub(super) from: Origin,
+}
+
+/// From where an attempt comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Origin {
+    /// From some network.
+    Stranger(Network),
+    /// From a browser, or by a session, that has logged in to this address before.
+    Known(DeviceId),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,30 +105,72 @@ struct Peer {
     last_ms: i64,
 }
 
+/// Strangers' failures with one address, over all networks.
+#[derive(Clone, Debug, Default)]
+struct Target {
+    /// By hour, the one of `hour` first.
+    failures: [u8; HOURS],
+    hour: i64,
+    waits: u32,
+    blocked_until_ms: i64,
+}
+
+impl Target {
+    fn fail(&mut self, now_ms: i64) {
+        let hour = now_ms.div_euclid(HOUR_MS);
+        let passed = usize::try_from(hour.saturating_sub(self.hour)).unwrap_or(0).min(HOURS);
+        // A clock set back counts to the newest hour that was seen.
+        self.failures.rotate_right(passed % HOURS);
+        self.failures.iter_mut().take(passed).for_each(|count| *count = 0);
+        self.hour = self.hour.max(hour);
+        if let Some(first) = self.failures.first_mut() {
+            *first = first.saturating_add(1);
+        }
+        if self.failures.iter().map(|count| u32::from(*count)).sum::<u32>() < ADDRESS_FAILURES {
+            self.waits = 0;
+            return;
+        }
+        let wait_s = doubled(ADDRESS_WAIT_S, self.waits, ADDRESS_WAIT_MAX_S);
+        self.blocked_until_ms = now_ms.saturating_add(wait_s * 1_000);
+        self.waits = self.waits.saturating_add(1);
+    }
+}
+
 /// The failures of the recent past.
 #[derive(Debug, Default)]
 pub(super) struct Lockout {
     pairs: Recent<Attempt, Pair>,
     networks: Recent<Network, Peer>,
+    addresses: Recent<AddressHash, Target>,
 }
 
 impl Lockout {
     /// Whether an attempt will be looked at now; otherwise how long until one will, at least one second.
     pub(super) fn admit(&mut self, attempt: &Attempt, now: Timestamp) -> Result<(), Duration> {
         let now_ms = now.as_ms();
+        // A clock set back must not make anybody wait longer than the rule.
+        let left = |until_ms: i64, most_s: i64| until_ms.saturating_sub(now_ms).min(most_s * 1_000);
         let pair =
             self.pairs.entry(attempt).filter(|pair| now_ms.saturating_sub(pair.last_ms) < PAIR_MEMORY_MS);
-        let pair_until =
-            pair.map_or(i64::MIN, |pair| pair.last_ms.saturating_add(pair_wait_ms(pair.failures)));
-        let network_until =
-            self.networks.entry(&attempt.network).map_or(i64::MIN, |peer| peer.blocked_until_ms);
-        let left_ms = pair_until.max(network_until).saturating_sub(now_ms);
+        let mut left_ms = pair.map_or(0, |pair| {
+            left(pair.last_ms.saturating_add(pair_wait_ms(pair.failures)), PAIR_WAIT_MAX_S)
+        });
+        if let Origin::Stranger(network) = attempt.from {
+            let network = self
+                .networks
+                .entry(&network)
+                .map_or(0, |peer| left(peer.blocked_until_ms, NETWORK_WAIT_MAX_S));
+            let address = self
+                .addresses
+                .entry(&attempt.address)
+                .map_or(0, |target| left(target.blocked_until_ms, ADDRESS_WAIT_MAX_S));
+            left_ms = left_ms.max(network).max(address);
+        }
         if left_ms <= 0 {
             return Ok(());
         }
-        // Whole seconds, rounded up, so that the answer is true; a clock set back must not make anybody wait longer than the rule.
-        let left_s = (left_ms.saturating_add(999) / 1_000).min(NETWORK_WAIT_MAX_S);
-        Err(Duration::from_secs(u64::try_from(left_s).unwrap_or(1)))
+        // Whole seconds, rounded up, so that the answer is true.
+        Err(Duration::from_secs(left_ms.unsigned_abs().div_ceil(1_000)))
     }
 
     /// Counts a failure.
@@ -117,7 +183,9 @@ impl Lockout {
         pair.failures = pair.failures.saturating_add(1);
         pair.last_ms = now_ms;
 
-        let peer = self.networks.entry_or(&attempt.network, Peer::default);
+        let Origin::Stranger(network) = attempt.from else { return };
+        self.addresses.entry_or(&attempt.address, Target::default).fail(now_ms);
+        let peer = self.networks.entry_or(&network, Peer::default);
         if now_ms.saturating_sub(peer.last_ms) >= NETWORK_MEMORY_MS {
             peer.waits = 0;
         }
@@ -132,9 +200,17 @@ impl Lockout {
         }
     }
 
-    /// A success from there: the pair starts over. The network does not, or one account of the guesser's own would reset it.
+    /// A success from there: pair and address start over. The network does not, or one account of the guesser's own would
+    /// reset it.
     pub(super) fn succeed(&mut self, attempt: &Attempt) {
         self.pairs.remove(attempt);
+        self.addresses.remove(&attempt.address);
+    }
+
+    /// The address has a new password: all that failed with the old one is forgotten.
+    pub(super) fn forget(&mut self, address: &AddressHash) {
+        self.pairs.retain(|attempt| attempt.address != *address);
+        self.addresses.remove(address);
     }
 }
 
@@ -181,6 +257,11 @@ impl<K: Copy + Eq + Hash, V: Clone> Recent<K, V> {
         self.older.remove(key);
     }
 
+    fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+        self.newer.retain(|key, _| keep(key));
+        self.older.retain(|key, _| keep(key));
+    }
+
     #[cfg(test)]
     fn len(&self) -> usize {
         self.newer.len() + self.older.len()
@@ -196,7 +277,11 @@ mod tests {
     }
 
     fn attempt(address: u8, ip: &str) -> Attempt {
-        Attempt { address: [address; 32], network: Network::of(ip.parse().expect("an address")) }
+        Attempt { address: [address; 32], from: stranger(ip) }
+    }
+
+    fn stranger(ip: &str) -> Origin {
+        Origin::Stranger(Network::of(ip.parse().expect("an address")))
     }
 
     #[test]
@@ -284,9 +369,71 @@ mod tests {
                 n.to_le_bytes()[2],
                 n.to_le_bytes()[3],
             ]);
-            lockout.fail(&Attempt { address, network }, at(0));
+            lockout.fail(&Attempt { address, from: Origin::Stranger(network) }, at(0));
         }
-        assert!(lockout.pairs.len() <= ENTRIES_MAX && lockout.networks.len() <= ENTRIES_MAX);
+        let entries = [lockout.pairs.len(), lockout.networks.len(), lockout.addresses.len()];
+        assert!(entries.into_iter().all(|count| count <= ENTRIES_MAX), "{entries:?}");
+    }
+
+    /// The n-th of many networks.
+    fn network(n: u32) -> String {
+        format!("2001:db8:{:x}:{:x}::1", n >> 16, n & 0xffff)
+    }
+
+    #[test]
+    fn a_hundred_failures_from_everywhere_slow_strangers_down_and_no_known_browser() {
+        let mut lockout = Lockout::default();
+        let mut elsewhere = 0;
+        let mut fresh = || {
+            elsewhere += 1;
+            attempt(1, &network(elsewhere))
+        };
+        for number in 0..100 {
+            let guess = fresh();
+            assert_eq!(lockout.admit(&guess, at(number * 600)), Ok(()), "guess {number}");
+            lockout.fail(&guess, at(number * 600));
+        }
+        let mut now = 99 * 600;
+        for expected in [60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
+            assert_eq!(lockout.admit(&fresh(), at(now)), Err(Duration::from_secs(expected)));
+            assert_eq!(lockout.admit(&attempt(2, &network(0)), at(now)), Ok(()), "another address");
+            let known = Attempt { address: [1; 32], from: Origin::Known([1; 16]) };
+            assert_eq!(lockout.admit(&known, at(now)), Ok(()));
+            now += i64::try_from(expected).expect("short");
+            let guess = fresh();
+            assert_eq!(lockout.admit(&guess, at(now)), Ok(()), "the wait is true");
+            lockout.fail(&guess, at(now));
+        }
+        // A quiet day ends it.
+        now += 25 * 3_600;
+        lockout.fail(&fresh(), at(now));
+        assert_eq!(lockout.admit(&fresh(), at(now)), Ok(()));
+    }
+
+    #[test]
+    fn a_known_browser_that_fails_waits_by_itself() {
+        let mut lockout = Lockout::default();
+        let known = |browser: u8| Attempt { address: [1; 32], from: Origin::Known([browser; 16]) };
+        for _ in 0..6 {
+            lockout.fail(&known(1), at(0));
+        }
+        assert_eq!(lockout.admit(&known(1), at(0)), Err(Duration::from_secs(2)));
+        assert_eq!(lockout.admit(&known(2), at(0)), Ok(()));
+        assert_eq!(lockout.admit(&attempt(1, "192.0.2.1"), at(0)), Ok(()));
+    }
+
+    #[test]
+    fn a_new_password_forgets_what_failed_with_the_old_one() {
+        let mut lockout = Lockout::default();
+        for n in 0..120 {
+            lockout.fail(&attempt(1, &network(n)), at(0));
+            lockout.fail(&attempt(1, "192.0.2.1"), at(0));
+            lockout.fail(&attempt(2, "192.0.2.2"), at(0));
+        }
+        lockout.forget(&[1; 32]);
+        assert_eq!(lockout.admit(&attempt(1, &network(9)), at(0)), Ok(()));
+        assert!(lockout.admit(&attempt(2, &network(9)), at(0)).is_err(), "others' are kept");
+        assert!(lockout.admit(&attempt(1, "192.0.2.1"), at(0)).is_err(), "and those of the network");
     }
 
     #[test]

@@ -10,9 +10,9 @@ use crate::kv::{Record, Txn};
 use crate::model::Timestamp;
 
 use super::audit::{self, Event};
-use super::lockout::{Attempt, Network};
+use super::lockout::{AddressHash, Attempt, Network, Origin};
 use super::master::SealingKey;
-use super::session::{NewSession, Proof, SessionRow, issue};
+use super::session::{NewSession, Proof, SessionRow, issue, note_evicted};
 use super::store::read;
 use super::totp::{self, Checked, GivenFactor, TotpRow};
 use super::user::{AddressRow, UserRow, active};
@@ -63,6 +63,8 @@ pub struct PasswordLogin<'a> {
     pub client: &'a Client,
     /// The session cookie that came with the request, if any: revoked when the new session is issued.
     pub replaces: Option<&'a str>,
+    /// The cookie `ms_device` that came with the request, if any ([`Identity::device_token`]).
+    pub device: Option<&'a str>,
 }
 
 /// A password as typed. Prints as `***`.
@@ -185,6 +187,13 @@ pub(super) struct Drawn {
     pub(super) pending_hash: SecretHash,
 }
 
+impl Drawn {
+    /// What [`finish_login`] stores of it.
+    pub(super) fn for_change(&self) -> (NewSession, SecretHash) {
+        (self.new.clone(), self.pending_hash)
+    }
+}
+
 /// How a login's change ended.
 #[derive(Debug)]
 pub(super) enum Finished {
@@ -196,6 +205,20 @@ pub(super) enum Finished {
 
 /// The end of every login path: an account with a second factor gets a pending login and no session, whatever its
 /// first factor was.
+///
+/// A path has three steps around its change, and this is the last thing in the change:
+///
+/// ```text
+/// let drawn = self.draw(user, client, replaces, rng);          // chance stays outside of the change
+/// let for_change = drawn.for_change();
+/// let finished = self.change(move |txn| {
+///     let row = active(txn, user)?.ok_or(..)?;                 // judge the first factor here, and use it up
+///     Ok(finish_login(txn, user, &row, AuthMethod::Oidc, &for_change, now)?)
+/// })?;
+/// self.outcome(user, drawn, finished)                          // LoggedIn or NeedsCode
+/// ```
+///
+/// `AuthDeps::outcome` makes the answer of it. An account that the change makes itself is `row` as it was put.
 pub(super) fn finish_login(
     txn: &mut Txn<'_>,
     user: UserId,
@@ -212,6 +235,7 @@ pub(super) fn finish_login(
         return Ok(Finished::Pending);
     }
     let session = issue(txn, user, row, new, Proof { method, second_factor: false }, now);
+    note_evicted(txn, user, new, now)?;
     let event = Event::by(user, "login.ok").at_ip(new.client.ip).detail(method.as_str());
     audit::note(txn, &event, now)?;
     Ok(Finished::Session(session))
@@ -228,9 +252,9 @@ impl Identity {
     ) -> Drawn {
         let session = Secret::random(SecretKind::Session, rng);
         let pending = Secret::random(SecretKind::PendingLogin, rng);
-        let ends = self.displaced(user, replaces);
-        let new =
-            NewSession { hash: session.hash(), id: SessionId::random(rng), client: client.clone(), ends };
+        let (ends, evicts) = self.displaced(user, replaces);
+        let (hash, id) = (session.hash(), SessionId::random(rng));
+        let new = NewSession { hash, id, client: client.clone(), ends, evicts };
         let pending_hash = pending.hash();
         Drawn { session, pending, new, pending_hash }
     }
@@ -266,6 +290,46 @@ impl Identity {
         Ok(LoggedIn { token, session, user: account, orgs: self.memberships(user)? })
     }
 
+    /// Whether an attempt would be looked at now: the decision that [`Identity::login`] makes before it hashes, for those
+    /// who would rather not wait in line to hear it. Touches memory only.
+    ///
+    /// # Errors
+    /// [`LoginError::Throttled`].
+    pub fn admits_login(&self, attempt: &PasswordLogin<'_>, now: Timestamp) -> Result<(), LoginError> {
+        let (address, key) = self.login_attempt(attempt, now);
+        self.admit_login(&address, &key, attempt.client, now)
+    }
+
+    fn admit_login(
+        &self,
+        address: &str,
+        key: &Attempt,
+        client: &Client,
+        now: Timestamp,
+    ) -> Result<(), LoginError> {
+        let admitted = self.lockout().admit(key, now);
+        admitted.map_err(|retry_after| {
+            let event = Event::by_nobody("login.throttled").target(address).at_ip(client.ip);
+            self.note_failure(event, now);
+            LoginError::Throttled { retry_after }
+        })
+    }
+
+    /// The address as it counts, and who tries it.
+    fn login_attempt(&self, attempt: &PasswordLogin<'_>, now: Timestamp) -> (String, Attempt) {
+        // What is no address counts and costs like an unknown one; cut, so that a long one is not hashed in full.
+        let address = Email::parse(attempt.email).map_or_else(
+            |_| attempt.email.get(..attempt.email.floor_char_boundary(256)).unwrap_or_default().to_owned(),
+            |email| email.as_str().to_owned(),
+        );
+        let from = match self.known_device(attempt.device, &address, now) {
+            Some(device) => Origin::Known(device),
+            None => Origin::Stranger(Network::of(attempt.client.ip)),
+        };
+        let key = Attempt { address: self.address_hash(&address), from };
+        (address, key)
+    }
+
     /// First factor by password. Blocks (hash, commit): run it on the password lane.
     ///
     /// # Errors
@@ -276,18 +340,8 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<LoginOutcome, LoginError> {
-        // What is no address counts and costs like an unknown one; cut, so that a long one is not hashed in full.
-        let address = Email::parse(attempt.email).map_or_else(
-            |_| attempt.email.get(..attempt.email.floor_char_boundary(256)).unwrap_or_default().to_owned(),
-            |email| email.as_str().to_owned(),
-        );
-        let key = self.attempt(&address, attempt.client);
-        let admitted = self.lockout().admit(&key, now);
-        if let Err(retry_after) = admitted {
-            let event = Event::by_nobody("login.throttled").target(&address).at_ip(attempt.client.ip);
-            self.note_failure(event, now);
-            return Err(LoginError::Throttled { retry_after });
-        }
+        let (address, key) = self.login_attempt(attempt, now);
+        self.admit_login(&address, &key, attempt.client, now)?;
         match self.check_password(&address, attempt.password)? {
             Some((user, verified)) => {
                 let outcome = self.finish_password_login(user, verified, attempt, now, rng);
@@ -305,12 +359,16 @@ impl Identity {
         }
     }
 
-    /// Whose failures an attempt counts to.
-    pub(super) fn attempt(&self, address: &str, client: &Client) -> Attempt {
-        Attempt {
-            address: self.sealing.derive("address", address.as_bytes()),
-            network: Network::of(client.ip),
-        }
+    /// What stands for an address in the maps of failures.
+    pub(super) fn address_hash(&self, address: &str) -> AddressHash {
+        self.sealing.derive("address", address.as_bytes())
+    }
+
+    /// Whose failures the password of a session's owner counts to: the session's own.
+    pub(super) fn attempt_of_session(&self, session: &Session, address: &str) -> Attempt {
+        let mut id = [0; 16];
+        id.iter_mut().zip(session.id.as_bytes()).for_each(|(to, from)| *to = *from);
+        Attempt { address: self.address_hash(address), from: Origin::Known(id) }
     }
 
     /// The account and the hash that a password was verified against; the same work where there is none.
@@ -341,7 +399,7 @@ impl Identity {
         let rehashed =
             self.passwords.is_outdated(&verified).then(|| self.passwords.hash(attempt.password, rng));
         let drawn = self.draw(user, attempt.client, attempt.replaces, rng);
-        let for_change = (drawn.new.clone(), drawn.pending_hash);
+        let for_change = drawn.for_change();
         let finished = self.change(move |txn| {
             let mut row = active(txn, user)?.ok_or(LoginError::InvalidCredentials)?;
             // Changed while we hashed: what was verified is not the password any more.
@@ -406,6 +464,7 @@ fn accept_code(
             txn.remove::<PendingRow>(&hash);
             let proof = Proof { method: pending.method, second_factor: true };
             let session = issue(txn, user, &row, new, proof, now);
+            note_evicted(txn, user, new, now)?;
             let event = Event::by(user, "login.ok").at_ip(new.client.ip).detail(pending.method.as_str());
             audit::note(txn, &event, now)?;
             return Ok(Ok(session));

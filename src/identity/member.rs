@@ -1,9 +1,15 @@
-//! Who belongs to an organisation (API.md C3).
+//! Who belongs to an organisation, and what changes that (API.md C3).
+//!
+//! Who may change whom is decided in the change itself: two owners that demote each other at once leave one owner.
 
+use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 
-use super::org::{MemberRow, MembershipRow};
-use super::{Identity, Role, StoreError, User};
+use super::audit::{self, Event};
+use super::org::{MemberRow, MembershipRow, OrgRow};
+use super::store::read;
+use super::user::active;
+use super::{Identity, Role, StoreError, User, UserId};
 
 /// One of an organisation's people.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +24,70 @@ pub struct Member {
     pub last_seen_at: Option<Timestamp>,
 }
 
+/// Why a membership was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum MemberError {
+    /// The organisation is gone, or who asks is not its member any more: `org_not_found`.
+    #[error("no such organisation")]
+    UnknownOrg,
+    /// No such member: `not_found`.
+    #[error("no such member of this organisation")]
+    UnknownMember,
+    /// Who asks is no administrator, or an owner is concerned and they are none: `forbidden`.
+    #[error("this needs the role {}", .0.as_str())]
+    Forbidden(Role),
+    /// An organisation has an owner: `last_owner`.
+    #[error("this is the last owner: make somebody else an owner first")]
+    LastOwner,
+    /// They are a member already, at the command line: `already_member`.
+    #[error("this account is a member already")]
+    AlreadyMember,
+    /// `storage_degraded`.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The role of `actor`, who must be an administrator; the command line is nobody and may everything.
+fn authority(txn: &Txn<'_>, actor: Option<UserId>, org: OrgId) -> Result<Role, MemberError> {
+    if read::<OrgRow>(txn, &org)?.is_none() {
+        return Err(MemberError::UnknownOrg);
+    }
+    match actor {
+        None => Ok(Role::Owner),
+        Some(actor) => {
+            read::<MembershipRow>(txn, &(actor, org))?.map(|row| row.role).ok_or(MemberError::UnknownOrg)
+        }
+    }
+}
+
+/// Whether somebody else than `user` owns the organisation and may log in. One that is being removed needs nobody.
+pub(super) fn has_other_owner(txn: &Txn<'_>, org: OrgId, user: UserId) -> Result<bool, StoreError> {
+    if read::<OrgRow>(txn, &org)?.is_none() {
+        return Ok(true);
+    }
+    for ((_, other), MemberRow) in txn.scan::<MemberRow>(&org)? {
+        let owns = other != user
+            && read::<MembershipRow>(txn, &(other, org))?.is_some_and(|row| row.role == Role::Owner)
+            && active(txn, other)?.is_some();
+        if owns {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Makes somebody a member.
+pub(super) fn join(txn: &mut Txn<'_>, user: UserId, org: OrgId, role: Role, now: Timestamp) {
+    txn.put(&(user, org), &MembershipRow { role, joined_at: now });
+    txn.put(&(org, user), &MemberRow);
+}
+
+/// Takes somebody out.
+pub(super) fn leave(txn: &mut Txn<'_>, user: UserId, org: OrgId) {
+    txn.remove::<MembershipRow>(&(user, org));
+    txn.remove::<MemberRow>(&(org, user));
+}
+
 impl Identity {
     /// An organisation's members, in the order they joined.
     ///
@@ -26,13 +96,122 @@ impl Identity {
     pub fn members(&self, org: OrgId, now: Timestamp) -> Result<Vec<Member>, StoreError> {
         let mut found = Vec::new();
         for ((_, user), MemberRow) in self.rows::<MemberRow>(&org)? {
-            // A member who is leaving may be gone from one of the two tables only.
+            // A member who is leaving may be gone from one of the two tables only, or from both by now.
             let Some(row) = self.row::<MembershipRow>(&(user, org))? else { continue };
             let last_seen_at = self.sessions(user, now).first().map(|session| session.last_seen());
-            let user = self.user(user)?.ok_or(StoreError::Inconsistent("a member without an account"))?;
-            found.push(Member { user, role: row.role, joined_at: row.joined_at, last_seen_at });
+            let Some(account) = self.user(user)? else {
+                if self.row::<MembershipRow>(&(user, org))?.is_none() {
+                    continue;
+                }
+                return Err(StoreError::Inconsistent("a member without an account"));
+            };
+            found.push(Member { user: account, role: row.role, joined_at: row.joined_at, last_seen_at });
         }
         found.sort_by(|a, b| (a.joined_at, &a.user.email).cmp(&(b.joined_at, &b.user.email)));
         Ok(found)
+    }
+
+    /// One member; `None` for anybody else.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn member(&self, org: OrgId, user: UserId, now: Timestamp) -> Result<Option<Member>, StoreError> {
+        let Some(row) = self.row::<MembershipRow>(&(user, org))? else { return Ok(None) };
+        let Some(account) = self.user(user)? else { return Ok(None) };
+        let last_seen_at = self.sessions(user, now).first().map(|session| session.last_seen());
+        Ok(Some(Member { user: account, role: row.role, joined_at: row.joined_at, last_seen_at }))
+    }
+
+    /// Gives a member another role; `actor` is `None` at the command line. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`MemberError`]; then nothing is changed.
+    pub fn change_role(
+        &self,
+        actor: Option<UserId>,
+        org: OrgId,
+        user: UserId,
+        role: Role,
+        now: Timestamp,
+    ) -> Result<(), MemberError> {
+        self.change(move |txn| {
+            let own = authority(txn, actor, org)?;
+            if !own.allows(Role::Admin) {
+                return Err(MemberError::Forbidden(Role::Admin));
+            }
+            let row = read::<MembershipRow>(txn, &(user, org))?.ok_or(MemberError::UnknownMember)?;
+            let concerns_owner = row.role == Role::Owner || role == Role::Owner;
+            if concerns_owner && own != Role::Owner {
+                return Err(MemberError::Forbidden(Role::Owner));
+            }
+            if row.role == role {
+                return Ok(());
+            }
+            if row.role == Role::Owner && !has_other_owner(txn, org, user)? {
+                return Err(MemberError::LastOwner);
+            }
+            txn.put(&(user, org), &MembershipRow { role, ..row });
+            let event = Event::by_actor(actor, "member.role").of(org).target(&user.to_string());
+            let said = format!("{} -> {}", row.role.as_str(), role.as_str());
+            Ok(audit::note(txn, &event.detail(&said), now)?)
+        })
+    }
+
+    /// Takes somebody out of an organisation: administrators anybody but owners, owners anybody, everybody themselves.
+    /// `actor` is `None` at the command line. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`MemberError`]; then nothing is changed.
+    pub fn remove_member(
+        &self,
+        actor: Option<UserId>,
+        org: OrgId,
+        user: UserId,
+        now: Timestamp,
+    ) -> Result<(), MemberError> {
+        self.change(move |txn| {
+            let own = authority(txn, actor, org)?;
+            let is_self = actor == Some(user);
+            if !is_self && !own.allows(Role::Admin) {
+                return Err(MemberError::Forbidden(Role::Admin));
+            }
+            let row = read::<MembershipRow>(txn, &(user, org))?.ok_or(MemberError::UnknownMember)?;
+            if row.role == Role::Owner {
+                if own != Role::Owner {
+                    return Err(MemberError::Forbidden(Role::Owner));
+                }
+                if !has_other_owner(txn, org, user)? {
+                    return Err(MemberError::LastOwner);
+                }
+            }
+            leave(txn, user, org);
+            let event = Event::by_actor(actor, "member.removed").of(org).target(&user.to_string());
+            Ok(audit::note(txn, &event.detail(row.role.as_str()), now)?)
+        })
+    }
+
+    /// Puts an account into an organisation: at the command line alone, people are invited. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`MemberError`]; then nothing is changed.
+    pub fn add_member(
+        &self,
+        org: OrgId,
+        user: UserId,
+        role: Role,
+        now: Timestamp,
+    ) -> Result<(), MemberError> {
+        self.change(move |txn| {
+            authority(txn, None, org)?;
+            if read::<super::user::UserRow>(txn, &user)?.is_none() {
+                return Err(MemberError::UnknownMember);
+            }
+            if read::<MembershipRow>(txn, &(user, org))?.is_some() {
+                return Err(MemberError::AlreadyMember);
+            }
+            join(txn, user, org, role, now);
+            let event = Event::by_nobody("member.added").of(org).target(&user.to_string());
+            Ok(audit::note(txn, &event.detail(role.as_str()), now)?)
+        })
     }
 }

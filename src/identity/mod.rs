@@ -8,28 +8,40 @@
 //! |---|---|
 //! | `id`, `master`, `store`, `audit` | names and secrets, sealing, tables, what happened |
 //! | `user`, `org`, `org_settings`, `member`, `setup` | accounts, organisations and roles, the first of both |
-//! | `password`, `lockout`, `login`, `totp`, `magic_link`, `session`, `reauth` | getting in, staying in |
-//! | `api_key`, `keyring`, `rotation`, `embed_token`, `matcher_text` | machines and embedded pages |
+//! | `invite`, `org_removal`, `administration` | how people come into an organisation, how it goes, who runs the server |
+//! | `password`, `lockout`, `device`, `login`, `totp`, `link`, `magic_link`, `session`, `reauth` | getting in, staying in |
+//! | `signup`, `new_password`, `account` | making, changing and ending an account |
+//! | `api_key`, `public_key`, `keyring`, `rotation`, `embed_token`, `token_notes`, `matcher_text` | machines and embedded pages |
 
+mod account;
+mod administration;
 mod api_key;
 mod audit;
+mod device;
 mod embed_token;
 mod id;
+mod invite;
 mod keyring;
+mod link;
 mod lockout;
 mod login;
 mod magic_link;
 mod master;
 mod matcher_text;
 mod member;
+mod new_password;
 mod org;
+mod org_removal;
 mod org_settings;
 mod password;
+mod public_key;
 mod reauth;
 mod rotation;
 mod session;
 mod setup;
+mod signup;
 mod store;
+mod token_notes;
 mod totp;
 mod user;
 
@@ -42,31 +54,43 @@ use std::time::Duration;
 
 use crate::entropy::Entropy;
 use crate::kv::{Control, FolderError, LastStop, MasterKey, Record};
-use crate::model::Timestamp;
+use crate::model::{OrgId, Timestamp};
 
+pub use account::{AccountChangeError, AddressChange, AddressChangeError};
+pub use administration::{AdministrationError, InstanceCounts, NewUser, UserChange, UserSummary};
 pub use api_key::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedPolicy, EmbedSettings, FieldError, IngestSettings, KeyError,
     KeyScopes, NewApiKey, TokenAlgorithm,
 };
-pub use audit::AuditEntry;
+pub use audit::{AuditCursor, AuditEntry, AuditPage, Origin, with_origin};
+pub use device::DEVICE_TTL;
 pub use embed_token::{
     EmbedGrant, EmbedRequest, Endpoint, MintError, MintRequest, MintedToken, TokenRefusal,
 };
-pub use id::{EventId, IdError, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId};
+pub use id::{EventId, IdError, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId};
+pub use invite::{
+    AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
+};
+pub use link::{LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest};
 pub use login::{
     CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, Password, PasswordLogin, PendingLogin,
     SecondFactor,
 };
-pub use magic_link::{IssuedLink, LinkError, LinkLogin, LinkMail, LinkOutcome, LinkProof, LinkRequest};
+pub use magic_link::{IssuedLink, LinkLogin, LinkOutcome};
 pub use master::{SealError, master_key_mark};
-pub use member::Member;
+#[cfg(test)]
+pub(crate) use matcher_text::parse as read_label_test;
+pub use member::{Member, MemberError};
+pub use new_password::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
 pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
+pub use org_removal::OrgRemovalError;
 pub use org_settings::{OrgChange, OrgChangeError, Setting};
 pub use password::{Argon2Cost, BadHash, CostError, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, WeakPassword};
 pub use reauth::{Reauth, ReauthError};
 pub use rotation::Rotation;
 pub use session::{AuthMethod, Client, SESSION_IDLE, Session, SessionCheck};
 pub use setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
+pub use signup::{NewAccount, SignupError, SignupMail, SignupMode};
 pub use store::StoreError;
 pub use totp::{Enrolment, RecoveryCodes, TwoFactorError, TwoFactorStatus};
 pub use user::{Email, EmailError, User};
@@ -82,6 +106,8 @@ pub struct IdentityOptions {
     pub session_absolute: Option<Duration>,
     /// `PROMLET_ORG_CREATE`.
     pub org_create: OrgCreate,
+    /// `PROMLET_SIGNUP`.
+    pub signup: SignupMode,
 }
 
 impl Default for IdentityOptions {
@@ -91,6 +117,7 @@ impl Default for IdentityOptions {
             link_ttl: Duration::from_secs(600),
             session_absolute: None,
             org_create: OrgCreate::default(),
+            signup: SignupMode::default(),
         }
     }
 }
@@ -134,10 +161,13 @@ pub struct Identity {
     sessions: session::Sessions,
     keyring: keyring::Keyring,
     org_settings: org_settings::InMemory,
+    /// Organisations that are gone and of which something is left.
+    removing: Mutex<std::collections::BTreeSet<OrgId>>,
     setup: Mutex<Option<SecretHash>>,
     has_users: AtomicBool,
     mark_initialised: MarkInitialised,
     failures: Mutex<audit::Queue>,
+    token_notes: token_notes::TokenNotes,
     /// When the slow sweeps run next, milliseconds.
     next_sweep_ms: AtomicI64,
 }
@@ -172,15 +202,18 @@ impl Identity {
             sessions: session::Sessions::default(),
             keyring: keyring::Keyring::default(),
             org_settings: org_settings::InMemory::default(),
+            removing: Mutex::default(),
             setup: Mutex::default(),
             has_users: AtomicBool::new(false),
             mark_initialised: foundation.mark_initialised,
             failures: Mutex::default(),
+            token_notes: token_notes::TokenNotes::default(),
             next_sweep_ms: AtomicI64::new(now.as_ms()),
         };
         let has_users = !identity.rows::<user::UserRow>(&())?.is_empty();
         identity.has_users.store(has_users, Ordering::Release);
         identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
+        identity.load_removals()?;
         identity.load_keys()?;
         identity.load_org_settings()?;
         Ok(identity)
@@ -198,6 +231,7 @@ impl Identity {
         if due {
             self.next_sweep_ms.store(now.plus_ms(SWEEP_EVERY_MS).as_ms(), Ordering::Release);
             self.sweep_logins(now)?;
+            self.sweep_invites(now)?;
             self.sweep_audit(now)?;
             self.sweep_rotations(now)?;
         }
@@ -228,6 +262,7 @@ impl Identity {
     }
 
     fn note_failure(&self, event: audit::Event, now: Timestamp) {
+        let event = event.with_origin_here();
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(event, now);
     }
 }

@@ -274,20 +274,38 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<Membership, OrgError> {
+        self.create_org_for(Some(creator), creator, org, now, rng)
+    }
+
+    /// Makes an organisation that `owner` owns; `actor` is `None` at the command line, which may everything. Blocks
+    /// (commit).
+    ///
+    /// # Errors
+    /// [`OrgError`].
+    pub fn create_org_for(
+        &self,
+        actor: Option<UserId>,
+        owner: UserId,
+        org: NewOrg,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<Membership, OrgError> {
         let key = OrgKey::random(rng);
         let anyone = self.options.org_create == OrgCreate::Any;
         self.change(move |txn| {
-            let user =
-                read::<UserRow>(txn, &creator)?.filter(|row| !row.disabled).ok_or(OrgError::UnknownUser)?;
-            if !anyone && !user.is_admin {
-                return Err(OrgError::Forbidden);
+            let active = |user| Ok::<_, OrgError>(read::<UserRow>(txn, &user)?.filter(|row| !row.disabled));
+            if active(owner)?.is_none() {
+                return Err(OrgError::UnknownUser);
             }
-            let made = create(txn, creator, &org, key, now)?;
-            audit::note(
-                txn,
-                &Event::by(creator, "org.created").of(made.org.id).target(org.slug.as_str()),
-                now,
-            )?;
+            if let Some(actor) = actor {
+                let user = active(actor)?.ok_or(OrgError::UnknownUser)?;
+                if !anyone && !user.is_admin {
+                    return Err(OrgError::Forbidden);
+                }
+            }
+            let made = create(txn, owner, &org, key, now)?;
+            let event = Event::by_actor(actor, "org.created").of(made.org.id).target(org.slug.as_str());
+            audit::note(txn, &event, now)?;
             Ok(made)
         })
     }
@@ -300,16 +318,22 @@ impl Identity {
         let rows = self.rows::<MembershipRow>(&user)?;
         let mut found = rows
             .into_iter()
-            .map(|((_, org), row)| self.member_of(org, row))
+            .filter_map(|((_, org), row)| self.member_of(org, row).transpose())
             .collect::<Result<Vec<_>, _>>()?;
         found.sort_by(|a, b| a.org.slug.cmp(&b.org.slug));
         Ok(found)
     }
 
-    fn member_of(&self, org: OrgId, row: MembershipRow) -> Result<Membership, StoreError> {
-        let found =
-            self.row::<OrgRow>(&org)?.ok_or(StoreError::Inconsistent("a membership of no organisation"))?;
-        Ok(Membership { org: found.view(org)?, role: row.role, joined_at: row.joined_at })
+    /// `None` for one that is being removed: its memberships go one after the other.
+    fn member_of(&self, org: OrgId, row: MembershipRow) -> Result<Option<Membership>, StoreError> {
+        match self.row::<OrgRow>(&org)? {
+            Some(found) => {
+                let org = found.view(org)?;
+                Ok(Some(Membership { org, role: row.role, joined_at: row.joined_at }))
+            }
+            None if self.is_being_removed(org) => Ok(None),
+            None => Err(StoreError::Inconsistent("a membership of no organisation")),
+        }
     }
 
     /// A user's place in the organisation of this slug; `None` both where there is no such organisation and where
@@ -321,7 +345,7 @@ impl Identity {
         let Ok(slug) = OrgSlug::parse(slug) else { return Ok(None) };
         let Some(SlugRow(org)) = self.row::<SlugRow>(&slug.as_str().to_owned())? else { return Ok(None) };
         match self.row::<MembershipRow>(&(user, org))? {
-            Some(row) => self.member_of(org, row).map(Some),
+            Some(row) => self.member_of(org, row),
             None => Ok(None),
         }
     }
@@ -332,6 +356,18 @@ impl Identity {
     /// [`StoreError`].
     pub fn org(&self, id: OrgId) -> Result<Option<Org>, StoreError> {
         self.row::<OrgRow>(&id)?.map(|row| row.view(id)).transpose()
+    }
+
+    /// The organisation of this slug: for the administrator of the server and the command line; not for callers.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn org_by_slug(&self, slug: &str) -> Result<Option<Org>, StoreError> {
+        let Ok(slug) = OrgSlug::parse(slug) else { return Ok(None) };
+        match self.row::<SlugRow>(&slug.as_str().to_owned())? {
+            Some(SlugRow(org)) => self.org(org),
+            None => Ok(None),
+        }
     }
 
     /// All organisations: for the store's retention and limits, and the command line; not for callers.

@@ -117,6 +117,11 @@ pub enum OrgChangeError {
 pub(super) struct InMemory(RwLock<HashMap<OrgId, OrgSettings>>);
 
 impl InMemory {
+    /// Of one that is gone.
+    pub(super) fn forget(&self, org: OrgId) {
+        self.write().remove(&org);
+    }
+
     fn write(&self) -> RwLockWriteGuard<'_, HashMap<OrgId, OrgSettings>> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,14 +149,15 @@ impl Identity {
             .unwrap_or_default()
     }
 
-    /// Changes an organisation. That `actor` administers it is for the caller to see to; `defaults` is what the server
-    /// says, a number or none: everybody may lower, only the instance administrator may raise above it. Blocks (commit).
+    /// Changes an organisation. That `actor` administers it is for the caller to see to (`None` is the command line);
+    /// `defaults` is what the server says, a number or none: everybody may lower, only the instance administrator may
+    /// raise above it. Blocks (commit).
     ///
     /// # Errors
     /// [`OrgChangeError`]; then nothing is changed.
     pub fn change_org(
         &self,
-        actor: UserId,
+        actor: Option<UserId>,
         org: OrgId,
         change: OrgChange,
         defaults: &OrgSettings,
@@ -159,7 +165,10 @@ impl Identity {
     ) -> Result<Org, OrgChangeError> {
         let defaults = defaults.clone();
         self.change(move |txn| {
-            let is_admin = active(txn, actor)?.ok_or(OrgChangeError::UnknownUser)?.is_admin;
+            let is_admin = match actor {
+                Some(actor) => active(txn, actor)?.ok_or(OrgChangeError::UnknownUser)?.is_admin,
+                None => true,
+            };
             let mut row = read::<OrgRow>(txn, &org)?.ok_or(OrgChangeError::UnknownOrg)?;
             let mut said = Vec::new();
             if let Some(name) = change.name {
@@ -177,7 +186,7 @@ impl Identity {
                 said.push(format!("{}={limit}", setting.as_str()));
             }
             txn.put(&org, &row);
-            let event = Event::by(actor, "settings.changed").of(org).target(&row.slug);
+            let event = Event::by_actor(actor, "settings.changed").of(org).target(&row.slug);
             audit::note(txn, &event.detail(&said.join(" ")), now)?;
             Ok::<_, OrgChangeError>(())
         })?;

@@ -86,7 +86,7 @@ impl Identity {
         now: Timestamp,
     ) -> Result<(), ReauthError> {
         let account = self.row::<UserRow>(&session.user)?.ok_or(ReauthError::SessionOver)?;
-        let attempt = self.attempt(&account.email, client);
+        let attempt = self.attempt_of_session(session, &account.email);
         let admitted = self.lockout().admit(&attempt, now);
         admitted.map_err(|retry_after| ReauthError::Throttled { retry_after })?;
         let right = self.passwords.verify(password, account.password.as_deref()).map_err(StoreError::from)?;

@@ -45,6 +45,17 @@ pub enum AuthMethod {
     MagicLink,
     /// The first account was just made.
     Setup,
+    // Stored by their place in this list: new ones come last.
+    /// Google.
+    Google,
+    /// GitHub.
+    GitHub,
+    /// The configured OpenID Connect issuer.
+    Oidc,
+    /// A mailed link that made the account.
+    Signup,
+    /// An invitation that made the account.
+    Invite,
 }
 
 impl AuthMethod {
@@ -54,6 +65,11 @@ impl AuthMethod {
             AuthMethod::Password => "password",
             AuthMethod::MagicLink => "magic_link",
             AuthMethod::Setup => "setup",
+            AuthMethod::Google => "google",
+            AuthMethod::GitHub => "github",
+            AuthMethod::Oidc => "oidc",
+            AuthMethod::Signup => "signup",
+            AuthMethod::Invite => "invite",
         }
     }
 }
@@ -74,6 +90,8 @@ pub struct Session {
     /// From where it was made.
     pub client: Client,
     hash: SecretHash,
+    /// However busy it is (`PROMLET_SESSION_ABSOLUTE_DAYS`).
+    ends_at: Option<Timestamp>,
     auth_ms: AtomicI64,
     epoch: AtomicU32,
     live: AtomicBool,
@@ -90,9 +108,10 @@ impl Session {
         Timestamp::from_ms(self.last_ms.load(Ordering::Acquire))
     }
 
-    /// When it ends unless it is used before.
+    /// When it ends unless it is used before, and at the latest.
     pub fn expires_at(&self) -> Timestamp {
-        self.last_seen().plus(SESSION_IDLE)
+        let idle = self.last_seen().plus(SESSION_IDLE);
+        self.ends_at.map_or(idle, |end| idle.min(end))
     }
 
     /// When its owner last proved who they are.
@@ -115,8 +134,10 @@ impl Session {
         row: SessionRow,
         last: Timestamp,
         stored: Timestamp,
+        absolute: Option<Duration>,
     ) -> Session {
         Session {
+            ends_at: absolute.map(|limit| row.created_at.plus(limit)),
             id: row.id,
             user,
             created_at: row.created_at,
@@ -215,6 +236,8 @@ pub(super) struct NewSession {
     pub(super) client: Client,
     /// Removed in the same change: the one it replaces, the one that makes room.
     pub(super) ends: Vec<SessionKey>,
+    /// The one that makes room.
+    pub(super) evicts: Option<SessionId>,
 }
 
 /// How its owner came in.
@@ -252,6 +275,18 @@ pub(super) fn issue(
     };
     txn.put(&(user, new.hash), &session);
     session
+}
+
+/// Notes that a session made room for another one.
+pub(super) fn note_evicted(
+    txn: &mut Txn<'_>,
+    user: UserId,
+    new: &NewSession,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let Some(evicted) = new.evicts else { return Ok(()) };
+    let event = Event::by(user, "session.revoked").target(&evicted.to_string());
+    audit::note(txn, &event.detail(&format!("made room: {SESSIONS_MAX} sessions")), now)
 }
 
 /// Removes a session and what hangs on it.
@@ -316,9 +351,7 @@ impl Identity {
         if !session.live.load(Ordering::Acquire) {
             return SessionCheck::Unknown;
         }
-        let too_old =
-            self.options.session_absolute.is_some_and(|limit| now >= session.created_at.plus(limit));
-        if too_old || now >= session.expires_at() {
+        if now >= session.expires_at() {
             return SessionCheck::Expired(session);
         }
         session.last_ms.fetch_max(now.as_ms(), Ordering::AcqRel);
@@ -470,7 +503,8 @@ impl Identity {
         ended: &[SessionKey],
     ) -> Arc<Session> {
         let at = row.created_at;
-        let session = Arc::new(Session::from_row(user, hash, row, at, at));
+        let absolute = self.options.session_absolute;
+        let session = Arc::new(Session::from_row(user, hash, row, at, at, absolute));
         let mut index = self.sessions.write();
         for (_, hash) in ended {
             if let Some(old) = index.by_hash.get(hash).cloned() {
@@ -488,19 +522,21 @@ impl Identity {
     }
 
     /// The sessions that a new one of `user` ends: the one of the request's own cookie, and at the limit the least
-    /// recently seen.
-    pub(super) fn displaced(&self, user: UserId, replaces: Option<&str>) -> Vec<SessionKey> {
-        let mut ends: Vec<_> = replaces
-            .and_then(|cookie| self.sessions.find(cookie))
-            .map(|session| session.key())
-            .into_iter()
-            .collect();
+    /// recently seen, which is named.
+    pub(super) fn displaced(
+        &self,
+        user: UserId,
+        replaces: Option<&str>,
+    ) -> (Vec<SessionKey>, Option<SessionId>) {
+        let replaced = replaces.and_then(|cookie| self.sessions.find(cookie)).map(|session| session.key());
         let index = self.sessions.read();
-        if let Some(own) = index.by_user.get(&user).filter(|own| own.len() >= SESSIONS_MAX) {
-            ends.extend(own.values().min_by_key(|session| session.last_seen()).map(|session| session.key()));
-        }
-        ends.dedup();
-        ends
+        let full = index.by_user.get(&user).filter(|own| own.len() >= SESSIONS_MAX);
+        let least = full.and_then(|own| own.values().min_by_key(|session| session.last_seen()));
+        // The one that is replaced makes room already.
+        let own_goes = replaced.is_some_and(|(owner, _)| owner == user);
+        let evicted = least.filter(|_| !own_goes);
+        let ends = replaced.into_iter().chain(evicted.map(|session| session.key())).collect();
+        (ends, evicted.map(|session| session.id))
     }
 
     /// Loads what is stored. After an unclean stop each session gets the ten minutes that may not have been written.
@@ -518,7 +554,8 @@ impl Identity {
             let stored = seen.get(&(user, hash)).map_or(row.created_at, |seen| seen.0);
             // A clock that stands before the stored time must not shorten the session either.
             let last = if unclean { stored.plus_ms(LAG_WAITED_MS).min(now).max(stored) } else { stored };
-            index.insert(Arc::new(Session::from_row(user, hash, row, last, stored)));
+            let absolute = self.options.session_absolute;
+            index.insert(Arc::new(Session::from_row(user, hash, row, last, stored, absolute)));
         }
         index.epochs = epochs;
         Ok(())

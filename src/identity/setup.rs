@@ -219,6 +219,11 @@ impl Identity {
         Ok(First { id: UserId::random(rng), account, org, org_key: OrgKey::random(rng) })
     }
 
+    /// As [`Identity::first_account_made`] for one of which it is not known whether it is the first.
+    pub(super) fn account_made(&self, now: Timestamp) -> Result<(), StoreError> {
+        if self.needs_setup() { self.first_account_made(now) } else { Ok(()) }
+    }
+
     /// The mark comes after the commit and before the answer: a folder with the mark never offers set-up again.
     fn first_account_made(&self, now: Timestamp) -> Result<(), StoreError> {
         self.has_users.store(true, Ordering::Release);

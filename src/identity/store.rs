@@ -3,11 +3,12 @@
 //! Tables of control (the first byte of every key): 0x01 users, 0x02 addresses, 0x03 second factors, 0x04 pending
 //! logins, 0x05 sessions, 0x06 sessions last seen, 0x07 links, 0x08 the newest link of an address, 0x09 organisations,
 //! 0x0a slugs, 0x0b memberships, 0x0c members, 0x0d counters, 0x0e API keys, 0x0f API keys last used, 0x10 audit,
-//! 0x11 API keys' secrets before the last.
+//! 0x11 API keys' secrets before the last, 0x18 invitations, 0x19 what their links open, 0x1a organisations being removed.
 
 use crate::kv::{CommitError, CommitFailure, DatabaseError, FolderError, Record, SideRecord, TableKey, Txn};
 
 use super::Identity;
+use super::audit;
 use super::master::SealError;
 use super::password::BadHash;
 
@@ -50,9 +51,13 @@ impl Identity {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        self.control.commit(change).map_err(|error| match error {
-            CommitError::Refused(refusal) => refusal,
-            CommitError::Failed(failure) => StoreError::from(failure).into(),
+        // The committer's thread notes what happens, and it happens for whoever waits here.
+        let origin = audit::origin();
+        self.control.commit(move |txn| audit::with_origin(&origin, || change(txn))).map_err(|error| {
+            match error {
+                CommitError::Refused(refusal) => refusal,
+                CommitError::Failed(failure) => StoreError::from(failure).into(),
+            }
         })
     }
 
@@ -71,6 +76,16 @@ impl Identity {
 
     pub(super) fn row<R: Record>(&self, key: &R::Key) -> Result<Option<R>, StoreError> {
         Ok(self.control.get::<R>(key)?)
+    }
+
+    /// As [`Identity::rows`], from the end: the last `limit` below the key `below`.
+    pub(super) fn rows_back<R: Record>(
+        &self,
+        leading: &impl TableKey,
+        below: Option<&R::Key>,
+        limit: usize,
+    ) -> Result<Vec<(R::Key, R)>, StoreError> {
+        Ok(self.control.scan_back::<R>(leading, below, limit)?)
     }
 
     pub(super) fn rows<R: Record>(&self, leading: &impl TableKey) -> Result<Vec<(R::Key, R)>, StoreError> {

@@ -125,6 +125,21 @@ impl<'a> Reader<'a> {
         Ok(Some(Field { number, payload }))
     }
 
+    /// The payload of the next field where its tag is this byte and its length takes at most two, as nearly all of a
+    /// request's do; else nothing is read, and [`Reader::field`] says what there is.
+    #[inline]
+    pub(super) fn nested(&mut self, tag: u8) -> Option<&'a [u8]> {
+        let (first, after) = self.rest.split_first()?;
+        let (length, after) = match *after {
+            [length @ ..0x80, ref after @ ..] => (usize::from(length), after),
+            [low, high @ ..0x80, ref after @ ..] => (usize::from(low & 0x7f) | usize::from(high) << 7, after),
+            _ => return None,
+        };
+        let (message, after) = after.split_at_checked(length).filter(|_| *first == tag)?;
+        self.rest = after;
+        Some(message)
+    }
+
     #[inline]
     fn varint(&mut self) -> Result<u64, WireError> {
         // Tags, lengths below 128 and small values are one byte: nearly all of what remote write sends.

@@ -108,23 +108,29 @@ fn read<'a, const GUESS: bool>(
     let mut buckets = 0;
     let mut request = Reader::new(scratch);
     let mut sent: usize = 0;
-    while let Some(field) = request.field()? {
-        match field.number {
-            1 => {
-                sent = sent.saturating_add(1);
-                if sent > limits.series_max {
-                    let allowed = limits.series_max;
-                    return Err(DecodeError::TooLarge { what: "series", found: sent, allowed });
+    loop {
+        let message = match request.nested(plain::SERIES_TAG) {
+            Some(message) => message,
+            None => match request.field()? {
+                None => break,
+                Some(field) if field.number == 1 => field.bytes(REQUEST)?,
+                Some(field) => {
+                    if field.number == 3 {
+                        add_metadata(&mut batch, field.bytes(REQUEST)?, limits)?;
+                    }
+                    continue;
                 }
-                let message = field.bytes(REQUEST)?;
-                let added = (GUESS && add_by_looks(&mut batch, message, limits))
-                    || add_plain_series(&mut batch, message, limits);
-                if !added {
-                    add_series(&mut batch, message, limits, &mut buckets)?;
-                }
-            }
-            3 => add_metadata(&mut batch, field.bytes(REQUEST)?, limits)?,
-            _ => {}
+            },
+        };
+        sent = sent.saturating_add(1);
+        if sent > limits.series_max {
+            let allowed = limits.series_max;
+            return Err(DecodeError::TooLarge { what: "series", found: sent, allowed });
+        }
+        let added = (GUESS && add_by_looks(&mut batch, message, limits))
+            || add_plain_series(&mut batch, message, limits);
+        if !added {
+            add_series(&mut batch, message, limits, &mut buckets)?;
         }
     }
     Ok(batch)

@@ -8,6 +8,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::Bound;
 use std::os::unix::fs::PermissionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -190,6 +191,26 @@ impl Database {
         Ok(())
     }
 
+    /// As [`Database::scan`], from the greatest key down, and only what is below `below`.
+    pub(super) fn scan_back(
+        &self,
+        prefix: &[u8],
+        below: Option<&[u8]>,
+        mut each: impl FnMut(&[u8], &[u8]) -> Next,
+    ) -> Result<(), DatabaseError> {
+        let end = below.map_or_else(|| behind(prefix), |below| Bound::Excluded(below.to_vec()));
+        if matches!(&end, Bound::Excluded(end) if end.as_slice() <= prefix) {
+            return Ok(());
+        }
+        let mut rows = self.db.range((Bound::Included(prefix.to_vec()), end)).rev();
+        while let Some((key, value)) = guarded("scan", &self.dir, || rows.next().transpose())? {
+            if matches!(each(&key, &value), Next::Stop) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Closes it and makes the directory's final state durable.
     pub(super) fn close(self) -> Result<(), DatabaseError> {
         let Database { db, data, dir, .. } = self;
@@ -207,6 +228,15 @@ impl Database {
 
     pub(super) fn dir(&self) -> &Path {
         &self.dir
+    }
+}
+
+/// Where the keys that begin with `prefix` end.
+fn behind(prefix: &[u8]) -> Bound<Vec<u8>> {
+    let counts = prefix.iter().rposition(|byte| *byte < 0xff);
+    match counts.and_then(|at| prefix.get(..=at)).and_then(<[u8]>::split_last) {
+        Some((last, before)) => Bound::Excluded([before, &[last + 1]].concat()),
+        None => Bound::Unbounded,
     }
 }
 

@@ -105,9 +105,9 @@ impl TimeRange {
         self.start <= at && at <= self.end
     }
 
-    /// Whether it shares a moment with `[first, last]`.
+    /// Whether it shares a moment with `[first, last]`; an empty one has none.
     pub fn overlaps(&self, first: Timestamp, last: Timestamp) -> bool {
-        self.start <= last && first <= self.end
+        self.start <= self.end && self.start <= last && first <= self.end
     }
 }
 

@@ -4,11 +4,35 @@ use std::time::Duration;
 
 use crate::model::Timestamp;
 
-/// What a mail is about.
+/// What a mail is about: a link to use, or a notice that something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MailKind {
     /// A link that signs in.
     MagicLink,
+    /// A link that sets a new password.
+    PasswordReset,
+    /// A link that makes an account.
+    Signup,
+    /// A link that proves a new address.
+    EmailConfirm,
+    /// Notice: somebody wanted an account for an address that has one.
+    SignupKnown,
+    /// Notice: the password was changed by its owner.
+    PasswordChanged,
+    /// Notice: the password was set anew by a mailed link.
+    PasswordWasReset,
+    /// Notice, to the old address: the account has another address now.
+    EmailChanged,
+    /// Notice: a second factor is asked for from now on.
+    TwofaEnabled,
+    /// Notice: a second factor is not asked for any more.
+    TwofaDisabled,
+    /// Notice: too many wrong codes after a right password.
+    TwofaFailures,
+    /// Notice: an account elsewhere may sign in here now.
+    IdentityLinked,
+    /// An invitation into an organisation.
+    Invite,
 }
 
 impl MailKind {
@@ -16,6 +40,18 @@ impl MailKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             MailKind::MagicLink => "magic_link",
+            MailKind::PasswordReset => "password_reset",
+            MailKind::Signup => "signup",
+            MailKind::EmailConfirm => "email_confirm",
+            MailKind::SignupKnown => "signup_known",
+            MailKind::PasswordChanged => "password_changed",
+            MailKind::PasswordWasReset => "password_was_reset",
+            MailKind::EmailChanged => "email_changed",
+            MailKind::TwofaEnabled => "twofa_enabled",
+            MailKind::TwofaDisabled => "twofa_disabled",
+            MailKind::TwofaFailures => "twofa_failures",
+            MailKind::IdentityLinked => "identity_linked",
+            MailKind::Invite => "invite",
         }
     }
 
@@ -23,18 +59,74 @@ impl MailKind {
     pub const fn subject(self) -> &'static str {
         match self {
             MailKind::MagicLink => "Your sign-in link",
+            MailKind::PasswordReset => "Set a new password",
+            MailKind::Signup => "Finish signing up",
+            MailKind::EmailConfirm => "Confirm your new address",
+            MailKind::SignupKnown => "You already have an account",
+            MailKind::PasswordChanged | MailKind::PasswordWasReset => "Your password was changed",
+            MailKind::EmailChanged => "The address of your account was changed",
+            MailKind::TwofaEnabled => "Your second factor was enabled",
+            MailKind::TwofaDisabled => "Your second factor was removed",
+            MailKind::TwofaFailures => "Somebody may know your password",
+            MailKind::IdentityLinked => "A sign-in was linked to your account",
+            MailKind::Invite => "You are invited to promlet",
+        }
+    }
+
+    /// What the mail says. Of a mail with a link, what the link does; it is followed by the link.
+    const fn text(self) -> &'static str {
+        match self {
+            MailKind::MagicLink => "Open this link to sign in to promlet.",
+            MailKind::PasswordReset => "Open this link to set a new password for promlet.",
+            MailKind::Signup => "Open this link to make your account on promlet.",
+            MailKind::EmailConfirm => "Open this link to make this address the one of your promlet account.",
+            MailKind::SignupKnown => {
+                "Somebody asked for a promlet account with this address. You have one already: sign in, or ask for a new \
+                 password on the sign-in page. If it was not you, there is nothing to do."
+            }
+            MailKind::PasswordChanged => {
+                "The password of your promlet account was changed, and all other sessions were ended. If it was not you, \
+                 ask for a new password on the sign-in page at once."
+            }
+            MailKind::PasswordWasReset => {
+                "The password of your promlet account was set anew by a mailed link, and all sessions were ended. If it was \
+                 not you, somebody can read your mail: ask for a new password and secure your mailbox."
+            }
+            MailKind::EmailChanged => {
+                "Your promlet account has another mail address now; this one is no longer used. If it was not you, write to \
+                 the administrator of your promlet server."
+            }
+            MailKind::TwofaEnabled => {
+                "Signing in to your promlet account now needs a code from your authenticator app. If it was not you, write \
+                 to the administrator of your promlet server."
+            }
+            MailKind::TwofaDisabled => {
+                "Signing in to your promlet account needs no second factor any more. If it was not you, change your password \
+                 and enable it again."
+            }
+            MailKind::TwofaFailures => {
+                "Somebody signed in to your promlet account as far as the second factor and then gave too many wrong codes. \
+                 If it was not you, they know your password or read your mail: change the password."
+            }
+            MailKind::Invite => {
+                "Somebody invites you to an organisation on promlet. Open this link to see which, and to accept."
+            }
+            MailKind::IdentityLinked => {
+                "An account of another service may now sign in to your promlet account. If it was not you, remove it in your \
+                 settings and change your password."
+            }
         }
     }
 }
 
-/// One mail that carries a link. Prints without address and link.
+/// One mail: one that carries a link, or a notice. Prints without address and link.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Mail {
     /// To whom.
     pub to: String,
     /// What about.
     pub kind: MailKind,
-    /// The link; a secret.
+    /// The link; a secret. Empty in a notice.
     pub url: String,
     /// How long the link is good for.
     pub expires_in: Duration,
@@ -43,22 +135,41 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// The line of the console mailer: `MAIL to=<email> kind=magic_link url=<url> expires_in=600` (API.md A6).
+    /// A mail that tells what happened.
+    pub fn notice(to: impl Into<String>, kind: MailKind, at: Timestamp) -> Mail {
+        Mail { to: to.into(), kind, url: String::new(), expires_in: Duration::ZERO, at }
+    }
+
+    /// The line of the console mailer: `MAIL to=<email> kind=magic_link url=<url> expires_in=600` (API.md A6); a notice
+    /// ends behind its kind.
     pub fn console_line(&self) -> String {
         // Programs read this line field by field, so no field may bring a space or a line of its own.
         let field =
             |text: &str| text.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect::<String>();
-        let (to, url) = (field(&self.to), field(&self.url));
-        format!("MAIL to={to} kind={} url={url} expires_in={}", self.kind.as_str(), self.expires_in.as_secs())
+        let (to, kind) = (field(&self.to), self.kind.as_str());
+        match self.url.is_empty() {
+            true => format!("MAIL to={to} kind={kind}"),
+            false => {
+                let (url, expires_in) = (field(&self.url), self.expires_in.as_secs());
+                format!("MAIL to={to} kind={kind} url={url} expires_in={expires_in}")
+            }
+        }
     }
 
     /// The text of the mail.
     pub fn body(&self) -> String {
+        let text = self.kind.text();
+        if self.url.is_empty() {
+            return format!("{text}\n");
+        }
         let minutes = self.expires_in.as_secs().div_ceil(60);
-        let MailKind::MagicLink = self.kind;
+        let how_long = match minutes {
+            2_880.. => format!("{} days", minutes / 1_440),
+            _ => format!("{minutes} minutes"),
+        };
         format!(
-            "Open this link to sign in to promlet. It works once and for {minutes} minutes.\n\n{}\n\n\
-             If you did not ask for it, ignore this mail: nobody can sign in without the link.\n",
+            "{text} It works once and for {how_long}.\n\n{}\n\n\
+             If you did not ask for it, ignore this mail: nothing happens without the link.\n",
             self.url
         )
     }
@@ -91,6 +202,15 @@ mod tests {
             "MAIL to=ada@example.org kind=magic_link url=http://localhost:8095/api/v1/auth/magic-link/verify?token=mgl_x expires_in=600"
         );
         assert_eq!(mail("a@b\nMAIL to=c").console_line().lines().count(), 1);
+        let notice = Mail::notice("ada@example.org", MailKind::PasswordChanged, Timestamp::from_s(0));
+        assert_eq!(notice.console_line(), "MAIL to=ada@example.org kind=password_changed");
+    }
+
+    #[test]
+    fn a_mail_says_how_long_its_link_works_and_a_notice_has_none() {
+        assert!(mail("a@b").body().contains("for 10 minutes.\n\nhttp://localhost:8095/"));
+        let notice = Mail::notice("a@b", MailKind::TwofaFailures, Timestamp::from_s(0)).body();
+        assert!(notice.contains("wrong codes") && !notice.contains("minutes"), "{notice}");
     }
 
     #[test]

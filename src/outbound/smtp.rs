@@ -1,9 +1,11 @@
 //! Mail by SMTP.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use lettre::message::Mailbox;
 use lettre::message::header::ContentType;
+use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::{Message, SmtpTransport, Transport};
 
 use super::Mail;
@@ -23,6 +25,14 @@ pub enum SmtpError {
     /// `PROMLET_SMTP_URL`.
     #[error("the mail server's URL is smtps://user:password@host:port or smtp://host:port?tls=required")]
     Url(#[source] lettre::transport::smtp::Error),
+    /// `PROMLET_SMTP_CA_FILE`.
+    #[error("{path} cannot be read as certificates in PEM: {why}")]
+    Certificates {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// `PROMLET_MAIL_FROM`, or the address of a mail.
     #[error("not a mail address")]
     Address(#[source] lettre::address::AddressError),
@@ -35,13 +45,24 @@ pub enum SmtpError {
 }
 
 impl SmtpMailer {
-    /// Reads the URL and the sender; does not connect.
+    /// Reads the URL, the sender, and the certificates to trust beside the web's; does not connect.
     ///
     /// # Errors
-    /// [`SmtpError::Url`], [`SmtpError::Address`].
-    pub fn new(url: &str, from: &str) -> Result<SmtpMailer, SmtpError> {
-        let transport = SmtpTransport::from_url(url).map_err(SmtpError::Url)?.timeout(Some(TIMEOUT)).build();
-        Ok(SmtpMailer { transport, from: from.parse().map_err(SmtpError::Address)? })
+    /// [`SmtpError::Url`], [`SmtpError::Address`], [`SmtpError::Certificates`].
+    pub fn new(url: &str, from: &str, ca_file: Option<&Path>) -> Result<SmtpMailer, SmtpError> {
+        let mut builder = SmtpTransport::from_url(url).map_err(SmtpError::Url)?.timeout(Some(TIMEOUT));
+        if let Some(path) = ca_file {
+            builder = builder.tls(tls(url, path)?);
+        }
+        Ok(SmtpMailer { transport: builder.build(), from: from.parse().map_err(SmtpError::Address)? })
+    }
+
+    /// Connects, and signs in where the URL says how; sends nothing. Blocks.
+    ///
+    /// # Errors
+    /// [`SmtpError::Refused`].
+    pub fn check(&self) -> Result<(), SmtpError> {
+        self.transport.test_connection().map(drop).map_err(SmtpError::Refused)
     }
 
     pub(super) fn send(&self, mail: &Mail) -> Result<(), SmtpError> {
@@ -56,6 +77,28 @@ impl SmtpMailer {
             Message::builder().from(self.from.clone()).to(to).subject(mail.kind.subject()).date(date);
         builder.header(ContentType::TEXT_PLAIN).body(mail.body()).map_err(SmtpError::Message)
     }
+}
+
+/// How the URL wants its connection protected, with more certificates to trust.
+fn tls(url: &str, path: &Path) -> Result<Tls, SmtpError> {
+    let refused = |why: String| SmtpError::Certificates { path: path.to_owned(), why };
+    let pem = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
+    if !pem.windows(17).any(|window| window == b"BEGIN CERTIFICATE") {
+        return Err(refused("it holds none".to_owned()));
+    }
+    let certificates = Certificate::from_pem(&pem).map_err(|error| refused(error.to_string()))?;
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let host = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+    let parameters = TlsParameters::builder(host.to_owned()).add_root_certificate(certificates).build();
+    let parameters = parameters.map_err(SmtpError::Url)?;
+    Ok(match (scheme, url.split_once("tls=").map(|(_, mode)| mode)) {
+        ("smtps", _) => Tls::Wrapper(parameters),
+        (_, Some("required")) => Tls::Required(parameters),
+        (_, Some("opportunistic")) => Tls::Opportunistic(parameters),
+        _ => Tls::None,
+    })
 }
 
 impl std::fmt::Debug for SmtpMailer {
@@ -118,8 +161,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
         let port = listener.local_addr().expect("bound").port();
         let server = std::thread::spawn(move || serve_one(listener.accept().expect("a client").0));
-        let mailer = SmtpMailer::new(&format!("smtp://127.0.0.1:{port}"), "promlet <promlet@example.org>")
-            .expect("valid");
+        let mailer =
+            SmtpMailer::new(&format!("smtp://127.0.0.1:{port}"), "promlet <promlet@example.org>", None)
+                .expect("valid");
         let queue = MailQueue::start(Mailer::Smtp(mailer.into())).expect("a thread");
         queue.send(mail()).expect("room");
         queue.close();
@@ -140,10 +184,13 @@ mod tests {
 
     #[test]
     fn what_is_no_url_and_no_address_is_refused_at_the_start() {
-        assert!(matches!(SmtpMailer::new("ftp://x", "a@b.c"), Err(SmtpError::Url(_))));
-        assert!(matches!(SmtpMailer::new("smtp://127.0.0.1:1", "nobody"), Err(SmtpError::Address(_))));
-        let mailer = SmtpMailer::new("smtps://user:secret@127.0.0.1:1", "a@b.c").expect("valid");
+        assert!(matches!(SmtpMailer::new("ftp://x", "a@b.c", None), Err(SmtpError::Url(_))));
+        assert!(matches!(SmtpMailer::new("smtp://127.0.0.1:1", "nobody", None), Err(SmtpError::Address(_))));
+        let mailer = SmtpMailer::new("smtps://user:secret@127.0.0.1:1", "a@b.c", None).expect("valid");
         assert!(!format!("{mailer:?}").contains("secret"));
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let no_certificates = SmtpMailer::new("smtps://mail.example.org", "a@b.c", Some(file.path()));
+        assert!(matches!(no_certificates, Err(SmtpError::Certificates { .. })));
         assert!(matches!(
             mailer.message(&Mail { to: "x\r\nRCPT TO:<y@z>".into(), ..mail() }),
             Err(SmtpError::Address(_))

@@ -17,6 +17,7 @@ mod memory;
 mod plan;
 pub mod syntax;
 mod value;
+mod windows;
 
 pub use annotations::Annotations;
 pub use budget::{Budget, Limits, Progress, QueryStats};
@@ -27,6 +28,7 @@ pub use functions::{FUNCTIONS, Function, function};
 pub use histogram::{FloatHistogram, ShownBucket};
 pub use memory::{Lease, MemoryPool, MemoryUse, NoRoom};
 pub use value::{HistogramPoint, MatrixSeries, Value, VectorSample};
+pub use windows::{Window, windows};
 
 use crate::model::Steps;
 use crate::tsdb::Snapshot;

@@ -6,7 +6,8 @@
 //! {"do":"seal"}                          -> {"segments":3,"samples":120000}
 //! {"do":"stage_backup","with_key":false} -> {"dir":"<folder>","store":"..","made_at":"..","account_changes":7,"log_records":9}
 //!                                           the folder is removed when the connection ends
-//! {"do":"status"}                        -> {"pid":1,"version":"0.1.0"}
+//! {"do":"status"}                        -> {"pid":1,"version":"0.1.0","listen":"..","public_url":"http://.."}
+//! {"do":"account","command":{"what":"user_list","search":""}}  -> the command's own answer (`commands`)
 //! anything that fails                    -> {"error":"<words>"}
 //! ```
 
@@ -24,14 +25,18 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::commands::{Command, Commands};
 use crate::clock::Clock;
+use crate::identity::Identity;
 use crate::kv::{Control, DataFolder, with_sources};
 use crate::tsdb::Tsdb;
 use crate::upkeep::Facts;
 
 const NAME: &str = "admin.sock";
-/// A question is a hundred bytes, an answer a few hundred.
-const LINE_BYTES_MAX: u64 = 64 << 10;
+/// A question is some hundred bytes.
+const QUESTION_BYTES_MAX: usize = 64 << 10;
+/// A list of accounts or organisations may be long.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 8;
 /// How long a question may take to arrive.
@@ -54,6 +59,11 @@ pub enum Question {
     },
     /// Who answers.
     Status,
+    /// Accounts, organisations, keys, tokens.
+    Account {
+        /// What to do.
+        command: Command,
+    },
 }
 
 /// What was sealed.
@@ -151,7 +161,7 @@ impl Asking {
         let line = json!(question).to_string() + "\n";
         self.stream.get_mut().write_all(line.as_bytes()).map_err(broken)?;
         let mut answer = String::new();
-        (&mut self.stream).take(LINE_BYTES_MAX).read_line(&mut answer).map_err(broken)?;
+        (&mut self.stream).take(ANSWER_BYTES_MAX).read_line(&mut answer).map_err(broken)?;
         if answer.is_empty() {
             return Err(broken(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -191,9 +201,31 @@ pub(super) struct Answering {
     pub(super) folder: Arc<DataFolder>,
     pub(super) control: Arc<Control>,
     pub(super) tsdb: Arc<Tsdb>,
+    /// Accounts; none where a folder was opened for its samples alone.
+    pub(super) identity: Option<Arc<Identity>>,
+    /// Where it listens; empty where it does not.
+    pub(super) listen: String,
+    /// What links begin with.
+    pub(super) public_url: String,
+    /// Requests a second of new API keys.
+    pub(super) embed_rps_default: u32,
     pub(super) clock: Clock,
     /// One backup at a time.
     pub(super) backing_up: Mutex<()>,
+}
+
+impl Answering {
+    fn perform(&self, command: Command) -> Result<Value, String> {
+        let identity = self.identity.as_deref().ok_or("accounts are not open here")?;
+        let commands = Commands {
+            identity,
+            tsdb: Some(&self.tsdb),
+            public_url: &self.public_url,
+            clock: &self.clock,
+            embed_rps_default: self.embed_rps_default,
+        };
+        commands.perform(command)
+    }
 }
 
 /// The thread that answers.
@@ -299,7 +331,16 @@ fn converse(stream: &UnixStream, answering: &Answering) {
     while let Some(question) = next_question(stream, staged.is_some()) {
         let answer = match question {
             Err(words) => json!({ "error": words }),
-            Ok(Question::Status) => json!({"pid": std::process::id(), "version": env!("CARGO_PKG_VERSION")}),
+            Ok(Question::Status) => json!({
+                "pid": std::process::id(),
+                "version": env!("CARGO_PKG_VERSION"),
+                "listen": answering.listen,
+                "public_url": answering.public_url,
+            }),
+            Ok(Question::Account { command }) => match answering.perform(command) {
+                Ok(answer) => answer,
+                Err(words) => json!({ "error": words }),
+            },
             Ok(Question::Seal) => seal(answering),
             Ok(Question::StageBackup { with_key }) => match Stage::make(answering, with_key) {
                 Ok((stage, answer)) => {
@@ -321,7 +362,7 @@ fn next_question(mut stream: &UnixStream, waits: bool) -> Option<Result<Question
     stream.set_read_timeout(timeout).ok()?;
     let mut line = Vec::new();
     let mut byte = [0; 1];
-    while line.len() as u64 <= LINE_BYTES_MAX {
+    while line.len() <= QUESTION_BYTES_MAX {
         match stream.read(&mut byte) {
             Ok(1) if byte == *b"\n" => {
                 let read = serde_json::from_slice(&line);

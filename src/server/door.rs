@@ -17,7 +17,9 @@ use crate::api::ApiOptions;
 use crate::api::edge::{self, EdgeOptions};
 use crate::api::host::TrustedProxies;
 use crate::api::own_metrics::Counters;
+use crate::api::prefix::path_of;
 use crate::api::starting::{Front, Progress, Stage};
+use crate::api::tls::Certificates;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::tasks::Task;
@@ -68,8 +70,12 @@ impl Door {
         let options = super::api_options(settings, address)?;
         let progress = Arc::new(Progress::default());
         let front = Front::starting(Arc::clone(&progress), &options, Arc::clone(&counters))?;
+        let tls = settings.tls.as_ref().map(|files| Certificates::read(&files.cert, &files.key));
+        let tls = tls.transpose()?.map(Arc::new);
         let at_the_door = EdgeOptions {
             proxies: TrustedProxies(options.trusted_proxies.clone()),
+            prefix: path_of(&options.public_url).to_owned(),
+            tls: tls.clone(),
             ..EdgeOptions::default()
         };
         let (tell, stop) = watch::channel(false);
@@ -78,6 +84,9 @@ impl Door {
             Signals::hear()
         };
         runtime.spawn(heed_signals(signals, tell, front.clone()));
+        if let Some(certificates) = tls {
+            runtime.spawn(heed_hang_ups(certificates));
+        }
         let mut told = stop.clone();
         let shutdown = async move {
             // An error means that nobody hears signals any more, which ends nothing.
@@ -86,7 +95,8 @@ impl Door {
             }
         };
         let served = runtime.spawn(edge::serve(listener, front.clone(), at_the_door, counters, shutdown));
-        tracing::info!("health is answered on http://{address} while the store is opened");
+        let scheme = settings.scheme();
+        tracing::info!("health is answered on {scheme}://{address} while the store is opened");
         Ok(Door { runtime, address, options, front, progress, stop, served })
     }
 
@@ -192,6 +202,27 @@ async fn heed_signals(mut signals: Signals, tell: watch::Sender<bool>, front: Fr
     }
     std::process::exit(1);
 }
+
+/// Reads the certificate again whenever SIGHUP says so. Without TLS that signal keeps its old meaning.
+#[cfg(unix)]
+async fn heed_hang_ups(certificates: Arc<Certificates>) {
+    let mut heard = match signal::unix::signal(signal::unix::SignalKind::hangup()) {
+        Ok(heard) => heard,
+        Err(error) => {
+            return tracing::warn!(%error, "SIGHUP cannot be heard; a new certificate needs a restart");
+        }
+    };
+    while heard.recv().await.is_some() {
+        match certificates.read_again() {
+            Ok(()) => tracing::info!("the certificate was read again; connections from now on get it"),
+            Err(error) => tracing::error!("the certificate stays as it was: {error}"),
+        }
+    }
+}
+
+/// As above, on systems without signals: a restart reads the certificate again.
+#[cfg(not(unix))]
+async fn heed_hang_ups(_: Arc<Certificates>) {}
 
 /// What asks the process to end, heard from the making of this on.
 #[cfg(unix)]

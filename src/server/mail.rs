@@ -9,6 +9,9 @@ use crate::outbound::{Mailer, SmtpError, SmtpMailer};
 pub(super) fn mailer(setting: &MailSetting) -> Result<Mailer, SmtpError> {
     match setting {
         MailSetting::Console => Ok(Mailer::Console),
-        MailSetting::Smtp { url, from } => Ok(Mailer::Smtp(Arc::new(SmtpMailer::new(url.reveal(), from)?))),
+        MailSetting::Smtp { url, from, ca_file } => {
+            let mailer = SmtpMailer::new(url.reveal(), from, ca_file.as_deref())?;
+            Ok(Mailer::Smtp(Arc::new(mailer)))
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 mod accounts;
 mod admin;
+mod commands;
+mod doctor;
 mod door;
 mod mail;
 mod store;
@@ -16,30 +18,34 @@ use crate::api::host::Network;
 use crate::api::lanes::{Lanes, LanesOptions};
 use crate::api::orgs::settings::apply_settings;
 use crate::api::own_metrics::{Counters, OwnMetrics};
+use crate::api::prefix::path_of;
 use crate::api::starting::Stage;
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
 use crate::config::{
     CookieSecure, Durability, Mail as MailSetting, MasterKeySource as KeySetting,
-    OrgCreate as OrgCreateSetting, Settings,
+    OrgCreate as OrgCreateSetting, Settings, Signup as SignupSetting,
 };
 use crate::entropy::Entropy;
 use crate::identity::{
-    Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, StoreError, USERS_TABLE, master_key_mark,
+    Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, SignupMode, StoreError, USERS_TABLE,
+    master_key_mark,
 };
 use crate::kv::{self, Control, ControlOptions, DataFolder, FolderError, KeyBinding, MasterKeySource};
 use crate::model::{BatchBuilder, OrgId, Timestamp};
 use crate::outbound::MailQueue;
-use crate::tasks::{HostMetrics, Task};
+use crate::tasks::{HostMetrics, Task, remove_deleted};
 use crate::tsdb::{self, Tsdb, Writes};
 use crate::ui::Ui;
 
 pub use accounts::{DemoAccount, FirstAccount};
 use admin::{Admin, Answering};
 pub use admin::{AskError, Asking, Question, Sealed, Staged};
+pub use commands::{Command, Hidden};
+pub use doctor::{Diagnoses, Diagnosis, Health, diagnose};
 use door::Door;
 pub use door::Show;
-pub use store::OpenStore;
+pub use store::{OpenAccounts, OpenStore};
 
 /// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
@@ -47,6 +53,8 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(5);
 const EXPORT_PERIOD: Duration = Duration::from_secs(60);
 /// How often it is asked whether a checkpoint or a seal is due.
 const STORE_PERIOD: Duration = Duration::from_secs(10);
+/// How often it is asked whether an organisation was deleted; a look at memory.
+const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
 /// How often the limiters forget who has been quiet.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
@@ -77,6 +85,9 @@ pub enum ServerError {
     /// The address.
     #[error("cannot listen on {0}: {1}; is another program using it? (--listen takes another address)")]
     Listen(SocketAddr, std::io::Error),
+    /// The certificate.
+    #[error("no TLS")]
+    Tls(#[from] api::tls::TlsError),
     /// Threads.
     #[error("the operating system gives no thread")]
     Thread(#[source] std::io::Error),
@@ -224,7 +235,7 @@ impl Server {
             mail: Arc::clone(&mail),
             checks: self.checks(),
             counters: Arc::clone(&self.counters),
-            pages: Some(pages::router(self.settings.ui_dir.clone().map_or_else(Ui::default, Ui::from_dir))),
+            pages: Some(pages::router(self.ui())),
         };
         let options = &self.door.options;
         let deps = Deps::new(&rooms, options);
@@ -242,6 +253,10 @@ impl Server {
             folder: Arc::clone(&self.folder),
             control: Arc::clone(&self.control),
             tsdb: Arc::clone(&self.tsdb),
+            identity: Some(Arc::clone(&self.identity)),
+            listen: self.door.address.to_string(),
+            public_url: self.public_url(),
+            embed_rps_default: self.settings.rate_embed_default_rps,
             clock: self.clock.clone(),
             backing_up: Mutex::default(),
         };
@@ -259,6 +274,16 @@ impl Server {
         self.keep_going("session-flush", FLUSH_PERIOD, move |now| {
             if let Err(error) = identity.tick(now) {
                 tracing::error!(%error, "sessions and keys in use could not be noted on disk");
+            }
+        })?;
+        let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
+        self.keep_going("org-removal", REMOVAL_PERIOD, move |now| {
+            match remove_deleted(&identity, &tsdb, now) {
+                Ok(_) => {}
+                Err(error) => tracing::warn!(
+                    "a deleted organisation is gone for everybody and not yet from the disk: {}",
+                    kv::with_sources(&error)
+                ),
             }
         })?;
         let control = Arc::clone(&self.control);
@@ -352,7 +377,7 @@ impl Server {
         if self.answering.is_none() {
             self.listen()?;
         }
-        tracing::info!("listening on http://{}", self.door.address);
+        tracing::info!("listening on {}://{}", self.settings.scheme(), self.door.address);
         let Server { clock, folder, control, identity, tsdb, tasks, admin, door, answering, .. } = self;
         door.wait();
         // What was queued is sent before the end.
@@ -382,6 +407,12 @@ impl Server {
         options
     }
 
+    fn ui(&self) -> Ui {
+        let ui = self.settings.ui_dir.clone().map_or_else(Ui::default, Ui::from_dir);
+        let ui = ui.below(path_of(&self.door.options.public_url));
+        if self.settings.docs { ui } else { ui.without_docs() }
+    }
+
     fn checks(&self) -> Vec<(&'static str, Check)> {
         let control = Arc::clone(&self.control);
         let accounts: Check = Arc::new(move || control.health().map_err(|fenced| fenced.to_string()));
@@ -390,7 +421,7 @@ impl Server {
 
     /// How people reach it: `--public-url`, or the address it listens on.
     pub fn public_url(&self) -> String {
-        self.settings.public_url.clone().unwrap_or_else(|| format!("http://{}", self.door.address))
+        public_url(&self.settings, self.door.address)
     }
 
     /// The data folder.
@@ -419,9 +450,12 @@ impl Server {
     }
 }
 
+fn public_url(settings: &Settings, address: SocketAddr) -> String {
+    settings.public_url.clone().unwrap_or_else(|| format!("{}://{address}", settings.scheme()))
+}
+
 fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, api::OptionsError> {
-    let url = settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
-    let mut options = ApiOptions::new(&url);
+    let mut options = ApiOptions::new(&public_url(settings, address));
     options.allowed_hosts.clone_from(&settings.allowed_hosts);
     options.trusted_origins.clone_from(&settings.trusted_origins);
     options.cookie_secure = match settings.cookie_secure {
@@ -560,10 +594,16 @@ fn open_identity(
             lanes: settings.argon2.lanes,
         },
         link_ttl: settings.magic_link_ttl,
-        session_absolute: None,
+        session_absolute: settings.session_absolute,
         org_create: match settings.org_create {
             OrgCreateSetting::Admin => OrgCreate::Admin,
             OrgCreateSetting::Any => OrgCreate::Any,
+        },
+        signup: match settings.signup {
+            SignupSetting::First => SignupMode::First,
+            SignupSetting::Open => SignupMode::Open,
+            SignupSetting::Invite => SignupMode::Invite,
+            SignupSetting::Closed => SignupMode::Closed,
         },
     };
     Ok(Identity::open(foundation, options, now, rng)?)

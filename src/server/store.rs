@@ -3,12 +3,16 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use serde_json::Value;
+
 use super::ServerError;
 use super::admin::{Answering, Sealed, Stage, Staged};
+use super::commands::{Command, Commands};
 use crate::clock::Clock;
+use crate::config::Settings;
 use crate::entropy::Entropy;
-use crate::identity::USERS_TABLE;
-use crate::kv::{Control, ControlOptions, DataFolder, FolderError, with_sources};
+use crate::identity::{Identity, USERS_TABLE};
+use crate::kv::{Control, ControlOptions, DataFolder, FolderError, LastStop, with_sources};
 use crate::tsdb::{self, Tsdb};
 
 /// The stopped server's folder, open.
@@ -33,7 +37,19 @@ impl OpenStore {
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
         let (tsdb, _) = Tsdb::open(home, tsdb::Options::default(), &mut rng, now)?;
         let (tsdb, backing_up) = (Arc::new(tsdb), Mutex::new(()));
-        Ok(OpenStore { answering: Answering { folder, control, tsdb, clock, backing_up } })
+        let (identity, listen, public_url, embed_rps_default) = (None, String::new(), String::new(), 0);
+        let answering = Answering {
+            folder,
+            control,
+            tsdb,
+            identity,
+            listen,
+            public_url,
+            embed_rps_default,
+            clock,
+            backing_up,
+        };
+        Ok(OpenStore { answering })
     }
 
     /// Seals everything now.
@@ -73,5 +89,65 @@ impl OpenStore {
         Arc::try_unwrap(control).map_err(|_| ServerError::StillInUse("accounts"))?.close()?;
         let folder = Arc::try_unwrap(folder).map_err(|_| ServerError::StillInUse("the data folder"))?;
         Ok(folder.close_clean(clock.now())?)
+    }
+}
+
+/// The accounts of a stopped server's folder, open for one command. The samples stay closed, whatever their log holds.
+pub struct OpenAccounts {
+    folder: Arc<DataFolder>,
+    control: Arc<Control>,
+    identity: Identity,
+    clock: Clock,
+    public_url: String,
+    embed_rps_default: u32,
+}
+
+impl OpenAccounts {
+    /// Opens the accounts of the folder that `settings` name. One that holds no store is refused and left as it is.
+    ///
+    /// # Errors
+    /// [`ServerError`]; [`FolderError::InUse`] when a server runs on it.
+    pub fn open(settings: &Settings, clock: Clock) -> Result<OpenAccounts, ServerError> {
+        let dir = &settings.data_dir;
+        if !dir.join("STORE").exists() {
+            return Err(FolderError::NoStore { path: dir.to_owned() }.into());
+        }
+        let mut rng = Entropy::system();
+        let now = clock.now();
+        let folder = Arc::new(DataFolder::open(dir, now, &mut rng)?);
+        let options = ControlOptions { now, users_table: USERS_TABLE };
+        let control = Arc::new(Control::open(&folder, &options)?.0);
+        let identity = super::open_identity(settings, &folder, &control, now, &mut rng)?;
+        let listen = || format!("http://{}", settings.listen);
+        let public_url = settings.public_url.clone().unwrap_or_else(listen);
+        let embed_rps_default = settings.rate_embed_default_rps;
+        Ok(OpenAccounts { folder, control, identity, clock, public_url, embed_rps_default })
+    }
+
+    /// Does what a command says.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn perform(&self, command: Command) -> Result<Value, String> {
+        let commands = Commands {
+            identity: &self.identity,
+            tsdb: None,
+            public_url: &self.public_url,
+            clock: &self.clock,
+            embed_rps_default: self.embed_rps_default,
+        };
+        commands.perform(command)
+    }
+
+    /// Closes the folder. A stop that was none in order before stays that: the samples have not been looked at.
+    ///
+    /// # Errors
+    /// [`ServerError`]; what was done stays done.
+    pub fn close(self) -> Result<(), ServerError> {
+        let OpenAccounts { folder, control, identity, clock, .. } = self;
+        let was_clean = folder.last_stop() == LastStop::Clean;
+        super::close_accounts(Arc::new(identity), control, clock.now())?;
+        // What made the mark of the first account held on to it.
+        if was_clean { super::close_folder(folder, clock.now()) } else { Ok(()) }
     }
 }

@@ -1,6 +1,7 @@
 //! Work that repeats: each task is a plain `fn tick(now)` in a thin loop on a thread of its own.
 
 mod host;
+mod removal;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use crate::clock::Clock;
 use crate::model::Timestamp;
 
 pub use host::HostMetrics;
+pub use removal::{RemovalError, remove_deleted};
 
 /// After a panic inside a tick the task rests this long: long enough not to flood the log, short enough to recover.
 const REST_AFTER_PANIC: Duration = Duration::from_secs(10);

@@ -57,15 +57,21 @@ pub(super) fn prepare(
     let window = Window::new(clocked, &limits, store.usage.newest(), batch);
     let ids = resolve(store, batch, &limits, &window, &mut report)?;
     let mut admitted = Vec::with_capacity(batch.samples.len());
+    let logged = |series, sample: &Sample| LogSample {
+        series,
+        at_ms: sample.at.as_ms(),
+        bits: sample.value.to_bits(),
+    };
     for (series, id) in batch.series.iter().zip(&ids) {
         let Some(id) = *id else { continue };
-        for sample in batch.samples.get(series.samples.clone()).unwrap_or_default() {
+        let samples = batch.samples.get(series.samples.clone()).unwrap_or_default();
+        if window.takes_all {
+            admitted.extend(samples.iter().map(|sample| logged(id, sample)));
+            continue;
+        }
+        for sample in samples {
             match window.refusal(sample.at) {
-                None => admitted.push(LogSample {
-                    series: id,
-                    at_ms: sample.at.as_ms(),
-                    bits: sample.value.to_bits(),
-                }),
+                None => admitted.push(logged(id, sample)),
                 Some((code, reason)) => report.refuse(1, code, || refusal(store, id, code, reason)),
             }
         }
@@ -228,6 +234,8 @@ pub(super) struct Window {
     now: Timestamp,
     /// Where the window for late samples begins, and before which sample, if it begins after retention.
     late: Option<(Timestamp, Timestamp)>,
+    /// Whether every sample of the request lies within.
+    takes_all: bool,
 }
 
 impl Window {
@@ -240,17 +248,27 @@ impl Window {
         batch: &WriteBatch<'_>,
     ) -> Window {
         let last = ahead_max.map_or(Timestamp::MAX, |ahead| now.plus(ahead));
-        let kept_from = limits.retention.and_then(|age| {
+        let times = || {
             let floats = batch.samples.iter().map(|sample| sample.at);
-            let own =
-                floats.chain(batch.histograms.iter().map(|sample| sample.at)).filter(|at| *at <= last).max();
+            floats.chain(batch.histograms.iter().map(|sample| sample.at))
+        };
+        // One look at all of them: nearly always they lie within, and no sample is asked again.
+        let (least, greatest) = times().fold((Timestamp::MAX, Timestamp::MIN), |(least, greatest), at| {
+            (least.min(at), greatest.max(at))
+        });
+        let kept_from = limits.retention.and_then(|age| {
+            let own = match (least..=last).contains(&greatest) {
+                true => Some(greatest),
+                false => times().filter(|at| *at <= last).max(),
+            };
             retain::horizon(Some(age), newest.max(own), now)
         });
         let oldest = kept_from.unwrap_or(Timestamp::MIN).max(Timestamp::from_ms(YEAR_1_MS));
         let newest = newest.map(|newest| newest.min(now));
         let late = newest.zip(limits.ooo_window).map(|(newest, window)| (newest.minus(window), newest));
         let late = late.filter(|(first, _)| *first > oldest);
-        Window { first: late.map_or(oldest, |(first, _)| first), late, last, now }
+        let first = late.map_or(oldest, |(first, _)| first);
+        Window { first, late, last, now, takes_all: first <= least && greatest <= last }
     }
 
     /// Whether a series of the batch has samples, and none of them is taken.

@@ -204,6 +204,10 @@ pub(super) fn scaled(value: f64, exponent: u8) -> Option<i64> {
     reason = "mantissas written here are below 2^53; others are hostile and any value will do"
 )]
 pub(super) fn unscaled(mantissa: i64, exponent: u8) -> Option<f64> {
+    if exponent == 0 {
+        // Most are whole, and a division is not free.
+        return Some(mantissa as f64);
+    }
     POWERS.get(usize::from(exponent)).map(|power| mantissa as f64 / power)
 }
 

@@ -268,13 +268,16 @@ impl Tsdb {
         self.finish_drops(place)
     }
 
-    /// Removes rows and files of organisations that were dropped.
+    /// Removes rows and files of organisations that were dropped. Those of others are sealed meanwhile.
     pub(super) fn finish_drops(&self, place: Place<'_>) -> Result<(), UpkeepError> {
-        for org in self.stores.dropped_unfinished() {
-            // A seal of it that is under way would list and make what is removed here.
-            let _no_seal = self.sealer_at_once();
-            while place.manifest.forget(org)? {}
+        for (org, store) in self.stores.dropped_unfinished() {
+            // A seal of it that is under way would list and make what is removed here; one that comes to it later sees that
+            // it is dropped.
+            drop(store.as_ref().map(|store| self.no_seal_of(store)));
+            // A backup sets list and files aside under the one, a checkpoint writes registries under the other.
             let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+            let _checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+            while place.manifest.forget(org)? {}
             disk::remove_dir_if_there(&place.folder.segments_of(org))?;
             disk::sync_dir(&place.folder.segments)?;
             disk::remove_if_there(&registry::path_of(&place.folder.series, org))?;

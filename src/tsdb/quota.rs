@@ -152,6 +152,11 @@ impl Stores {
         let before = store.usage.names_counted.fetch_max(now, Ordering::Relaxed);
         self.name_bytes.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
     }
+
+    /// Takes an organisation that is gone out of the sum.
+    pub(super) fn forget_names(&self, store: &OrgStore) {
+        self.name_bytes.fetch_sub(store.usage.names_counted.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
 }
 
 /// What somebody may have who has a part of `used` out of `budget`.

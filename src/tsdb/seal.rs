@@ -229,6 +229,9 @@ impl Tsdb {
     ) -> Result<(), SealError> {
         let watch = Stopwatch::start();
         let alone = store.sealing();
+        if self.stores.is_dropped(store.org) {
+            return Ok(());
+        }
         let sealed = self.try_seal(parts, store, until.max(store.head.barrier()), now, pace);
         drop(alone);
         match &sealed {

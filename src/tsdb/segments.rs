@@ -56,7 +56,8 @@ impl Part {
 }
 
 fn overlaps(meta: &SegmentMeta, range: TimeRange) -> bool {
-    meta.min_ms <= range.end.as_ms() && range.start.as_ms() <= meta.max_ms
+    let (start, end) = (range.start.as_ms(), range.end.as_ms());
+    start <= end && meta.min_ms <= end && start <= meta.max_ms
 }
 
 /// A segment that is listed and cannot be opened: queries of its time carry a warning.

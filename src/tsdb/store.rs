@@ -307,8 +307,16 @@ pub(super) struct Stores {
     pub(super) name_bytes: AtomicU64,
     /// Samples stored since the last checkpoint.
     pub(super) uncovered: AtomicU64,
-    /// Organisations that were dropped, and whether their rows and files are gone.
-    dropped: Mutex<BTreeMap<OrgId, bool>>,
+    dropped: Mutex<BTreeMap<OrgId, Dropped>>,
+}
+
+/// What is left of an organisation that was dropped.
+#[derive(Clone, Debug, Default)]
+struct Dropped {
+    /// Its rows and files are gone.
+    finished: bool,
+    /// What it was while the process ran: a seal may be at work on it still.
+    store: Option<Arc<OrgStore>>,
 }
 
 impl Stores {
@@ -371,38 +379,44 @@ impl Stores {
     /// Lets go of an organisation; those who read it go on with what they have.
     fn drop_org(&self, org: OrgId) {
         // First, so that nobody makes it anew.
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, false);
+        self.dropped().insert(org, Dropped::default());
         let gone = self.orgs.write().unwrap_or_else(PoisonError::into_inner).remove(&org);
         if let Some(store) = gone {
             let bytes = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let freed = bytes(&store.head.counters.bytes) + bytes(&store.side.counters.bytes);
             self.head_bytes.fetch_sub(freed, Ordering::Relaxed);
+            self.forget_names(&store);
+            self.dropped().insert(org, Dropped { finished: false, store: Some(store) });
         }
+    }
+
+    fn dropped(&self) -> MutexGuard<'_, BTreeMap<OrgId, Dropped>> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the start found dropped.
     pub(super) fn set_dropped(&self, orgs: &BTreeSet<OrgId>) {
-        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-        dropped.extend(orgs.iter().map(|org| (*org, false)));
+        self.dropped().extend(orgs.iter().map(|org| (*org, Dropped::default())));
     }
 
     pub(super) fn is_dropped(&self, org: OrgId) -> bool {
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&org)
+        self.dropped().contains_key(&org)
     }
 
-    /// Organisations of which rows and files may be left.
-    pub(super) fn dropped_unfinished(&self) -> Vec<OrgId> {
-        let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-        dropped.iter().filter(|(_, finished)| !**finished).map(|(org, _)| *org).collect()
+    /// Organisations of which rows and files may be left, and what they were.
+    pub(super) fn dropped_unfinished(&self) -> Vec<(OrgId, Option<Arc<OrgStore>>)> {
+        let dropped = self.dropped();
+        let left = dropped.iter().filter(|(_, dropped)| !dropped.finished);
+        left.map(|(org, dropped)| (*org, dropped.store.clone())).collect()
     }
 
     pub(super) fn drop_is_finished(&self, org: OrgId) {
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).insert(org, true);
+        self.dropped().insert(org, Dropped { finished: true, store: None });
     }
 
     /// Whether an organisation was dropped and nothing is left of it: the log need not keep its records.
     pub(super) fn is_gone(&self, org: OrgId) -> bool {
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).get(&org) == Some(&true)
+        self.dropped().get(&org).is_some_and(|dropped| dropped.finished)
     }
 
     /// In order of id.

@@ -7,8 +7,9 @@
 //! another host. The tests at the foot hold that.
 //!
 //! ```text
-//! /  /login  /login/2fa  /setup   index.html    one small page, the path picks the view
-//! /app.js  /app/*.js              the cabinet   sign-in, first run, explore
+//! /  /login  /login/*  /setup  /invite   index.html    one small page, the path picks the view
+//! /app.js  /app/*.js              the cabinet   sign-in, mailed links, first run, explore
+//! /docs  /docs.css  /docs.js     the API      a viewer of /api/v1/openapi.json, unless that is off
 //! /app.css  /favicon.svg
 //! /embed.js  /chart/*.js          the element   <metric-chart>, loadable from any origin
 //! ```
@@ -113,9 +114,12 @@ macro_rules! files {
 
 /// Every file, once. A new file is a row here; the tests compare the table with the folder.
 const FILES: &[Embedded] = files! {
-    Page   own "index.html" => ["/", "/login", "/login/2fa", "/setup"];
+    Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite"];
     Style  own "app.css" => ["/app.css"];
     Image  own "favicon.svg" => ["/favicon.svg"];
+    Page   own "docs.html" => ["/docs"];
+    Style  own "docs.css" => ["/docs.css"];
+    Module own "docs.js" => ["/docs.js"];
     Module any "embed.js" => ["/embed.js"];
     Module any "chart/columns.js" => ["/chart/columns.js"];
     Module any "chart/dom.js" => ["/chart/dom.js"];
@@ -127,6 +131,7 @@ const FILES: &[Embedded] = files! {
     Module any "chart/style.js" => ["/chart/style.js"];
     Module own "app.js" => ["/app.js"];
     Module own "app/explore.js" => ["/app/explore.js"];
+    Module own "app/mailed.js" => ["/app/mailed.js"];
     Module own "app/metrics.js" => ["/app/metrics.js"];
     Module own "app/promql.js" => ["/app/promql.js"];
     Module own "app/query_input.js" => ["/app/query_input.js"];
@@ -174,19 +179,34 @@ pub enum UiError {
 #[derive(Clone, Debug, Default)]
 pub struct Ui {
     folder: Option<PathBuf>,
+    /// Where the server's paths begin, if not at the root: `/promlet`.
+    prefix: String,
+    without_docs: bool,
 }
 
 impl Ui {
     /// The files in the binary.
     pub const fn embedded() -> Self {
-        Self { folder: None }
+        Self { folder: None, prefix: String::new(), without_docs: false }
+    }
+
+    /// The same below a path, as a proxy shows it: pages name their files there. Modules find each other by themselves.
+    #[must_use]
+    pub fn below(self, prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), ..self }
+    }
+
+    /// Without the page that shows the API.
+    #[must_use]
+    pub fn without_docs(self) -> Self {
+        Self { without_docs: true, ..self }
     }
 
     /// The same files, read from a copy of `src/ui/assets` at every request.
     ///
     /// Only the names of the table are opened, so a request cannot name any other file of the disk.
     pub fn from_dir(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: Some(folder.into()) }
+        Self { folder: Some(folder.into()), ..Self::default() }
     }
 
     /// The file served under `path`, or `None` where the UI has nothing there.
@@ -196,8 +216,27 @@ impl Ui {
     /// calling thread, which is fine for the one person editing.
     pub fn file(&self, path: &str) -> Result<Option<Asset>, UiError> {
         let Some(file) = find(path) else { return Ok(None) };
-        let Some(folder) = &self.folder else { return Ok(Some(Asset::new(file, Cow::Borrowed(file.bytes)))) };
-        read(folder.join(file.name)).map(|bytes| Some(Asset::new(file, Cow::Owned(bytes))))
+        if self.without_docs && file.name.starts_with("docs.") {
+            return Ok(None);
+        }
+        let bytes = match &self.folder {
+            None => Cow::Borrowed(file.bytes),
+            Some(folder) => Cow::Owned(read(folder.join(file.name))?),
+        };
+        Ok(Some(Asset::new(file, self.placed(file, bytes))))
+    }
+
+    /// A page's own addresses, which begin at the root, put below the prefix.
+    fn placed(&self, file: &Embedded, bytes: Cow<'static, [u8]>) -> Cow<'static, [u8]> {
+        if self.prefix.is_empty() || file.kind != Kind::Page {
+            return bytes;
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let placed = ["href=\"/", "src=\"/"].iter().fold(text.into_owned(), |text, start| {
+            let (attribute, _) = start.split_at(start.len() - 1);
+            text.replace(start, &format!("{attribute}{}/", self.prefix))
+        });
+        Cow::Owned(placed.into_bytes())
     }
 }
 

@@ -174,3 +174,51 @@ fn a_browser_that_holds_the_bytes_is_told_so() {
         assert_eq!(page.is_held(&sent), held, "{sent}");
     }
 }
+
+#[test]
+fn below_a_prefix_a_page_names_its_files_there() {
+    let placed = Ui::embedded().below("/metrics/ui");
+    for page in of(Kind::Page) {
+        let path = page.paths[0];
+        let html = String::from_utf8(placed.file(path).unwrap().unwrap().bytes.into_owned()).unwrap();
+        assert!(html.contains("src=\"/metrics/ui/"), "{path}");
+        for rest in html.split("=\"/").skip(1) {
+            assert!(rest.starts_with("metrics/ui/"), "{path}: {rest:.40}");
+        }
+        assert_ne!(placed.file(path).unwrap().unwrap().etag, super::file(path).unwrap().etag);
+    }
+    assert_eq!(
+        placed.file("/app.js").unwrap(),
+        super::file("/app.js"),
+        "modules find each other by themselves"
+    );
+}
+
+#[test]
+fn without_docs_there_is_no_page_of_them() {
+    let ui = Ui::embedded().without_docs();
+    for path in ["/docs", "/docs.js", "/docs.css"] {
+        assert!(super::file(path).is_some());
+        assert_eq!(ui.file(path).unwrap(), None);
+    }
+    assert!(ui.file("/").unwrap().is_some());
+}
+
+/// Addresses of ours are made from where a module came from: a path from the root would leave a prefix.
+#[test]
+fn modules_name_no_path_from_the_root() {
+    for module in of(Kind::Module) {
+        for start in [
+            "href: '/",
+            "src: '/",
+            "action: '/",
+            "replaceState(null, '', '/",
+            "pushState(null, '', '/",
+            "fetch('/",
+            "location = '/",
+            "location.assign('/",
+        ] {
+            assert!(!text(module).contains(start), "{}: {start}", module.name);
+        }
+    }
+}

@@ -39,6 +39,50 @@ async fn a_login_answers_with_the_account_and_a_sliding_cookie() {
     }
 }
 
+/// `PROMLET_COOKIE_SECURE`: Safari drops such cookies on `http://localhost`, so by itself it follows the public URL.
+#[tokio::test]
+async fn cookies_are_for_tls_alone_where_the_operator_or_the_public_url_says_so() {
+    for (url, secure, expected) in [
+        ("http://127.0.0.1:8095", None, false),
+        ("http://127.0.0.1:8095", Some(true), true),
+        ("https://metrics.example.com", None, true),
+        ("https://metrics.example.com", Some(false), false),
+    ] {
+        let mut options = promlet::api::ApiOptions::new(url);
+        options.cookie_secure = secure;
+        let house = House::build(Plan { options, ..Plan::default() });
+        let login = json!({ "email": EMAIL, "password": PASSWORD });
+        let reply = house.post("/auth/login", &Who::Nobody, login).await;
+        let set = reply.headers.get_all("set-cookie").iter();
+        let set: Vec<_> = set.map(|value| value.to_str().expect("text")).collect();
+        assert_eq!(set.len(), 2, "{set:?}");
+        assert!(set.iter().all(|cookie| cookie.contains("; Secure") == expected), "{url}: {set:?}");
+    }
+}
+
+/// A browser that waits for one link and asks for another uses both by one click.
+#[tokio::test]
+async fn one_browser_may_wait_for_two_links() {
+    let house = House::new();
+    let asked = house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
+    let browser = asked.cookie("ms_ml").expect("bound");
+    let post = |path: &str, body: Value| {
+        let request = ask("POST", path, &Who::Nobody)
+            .header("content-type", "application/json")
+            .header("cookie", &browser)
+            .body(Body::from(body.to_string()));
+        house.send(request.expect("a request"))
+    };
+    let again = post("/auth/password/reset/request", json!({ "email": EMAIL })).await;
+    assert_eq!(again.cookie("ms_ml"), Some(browser.clone()));
+    let mails = house.outbox.mails();
+    let token = |number: usize| mails[number].url.split("token=").nth(1).expect("a token").to_owned();
+    let signed = post("/auth/magic-link/verify", json!({ "token": token(0) })).await;
+    assert_eq!(signed.status, 200, "{}", signed.body);
+    let body = json!({ "token": token(1), "new_password": "another long password" });
+    assert_eq!(post("/auth/password/reset/confirm", body).await.status, 200);
+}
+
 /// API.md F1: whatever is wrong, the answer is the same.
 #[tokio::test]
 async fn wrong_password_and_unknown_address_are_one_answer() {
@@ -302,6 +346,14 @@ async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
     };
     let other_browser = house.post("/auth/magic-link/verify", &Who::Nobody, json!({ "token": token })).await;
     other_browser.is(400, "email_confirmation_required");
+    // A machine that presses the button without an address finds the question again, and the link lives.
+    let pressed = house.send(form(None, format!("token={token}&email="))).await;
+    assert_eq!((pressed.status.as_u16(), pressed.session_cookie()), (400, None));
+    assert!(
+        pressed.body.contains("type=\"email\"") && pressed.body.contains("action=\"verify\""),
+        "{}",
+        pressed.body
+    );
     let done = house.send(form(Some(&browser), format!("token={token}"))).await;
     assert_eq!((done.status.as_u16(), done.header("location")), (303, "/charts?x=1"));
     let cabinet = Who::Cookie(done.session_cookie().expect("a session"));
@@ -311,6 +363,7 @@ async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
         .await
         .is(401, "link_invalid");
     let stale = house.send(form(Some(&browser), format!("token={token}"))).await;
+    assert_eq!(stale.session_cookie(), None);
     assert_eq!((stale.status.as_u16(), stale.header("location")), (303, "/login?error=link_invalid"));
 }
 

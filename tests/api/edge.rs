@@ -292,6 +292,38 @@ async fn the_last_connections_are_kept_for_health_and_logout() {
     drop(held);
 }
 
+/// Slow senders on every place, the reserved ones too: those are closed first, and health gets in again.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_senders_do_not_hold_the_reserved_places() {
+    let options =
+        EdgeOptions { connections_max: 4, connections_reserved: 2, header_timeout: SHORT * 75, ..patient() };
+    let server = server(options).await;
+    let mut slow: Vec<TcpStream> = (0..2).map(|_| server.connect()).collect();
+    for stream in &mut slow {
+        // Answered once, so that it is certain who was accepted first; then silent.
+        stream.write_all(HEALTH).expect("written");
+        response(stream);
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: loc").expect("written");
+    }
+    let mut reserved: Vec<TcpStream> = (0..2).map(|_| server.connect()).collect();
+    for stream in &mut reserved {
+        stream.write_all(b"GET /healthz HTT").expect("written");
+    }
+    // There is no place at all now but for those that the reserved ones give back.
+    for _ in 0..3 {
+        let health = server.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(health.ends_with("ok"), "{health}");
+    }
+    for stream in &mut reserved {
+        assert_eq!(rest(stream), "");
+    }
+    // The others, who came before, still had their time: they go on.
+    for stream in &mut slow {
+        stream.write_all(b"alhost\r\n\r\n").expect("written");
+        assert!(response(stream).ends_with("ok"));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_lets_requests_finish_and_closes_idle_connections() {
     let server = server(patient()).await;

@@ -1,5 +1,8 @@
 //! A whole server in one process and one temporary folder, with a clock that tests move.
 
+#[path = "contract.rs"]
+mod contract;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +11,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::{HeaderMap, Request, StatusCode, header};
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use http_body_util::BodyExt as _;
 use promlet::api::callers::{Endpoint, Machine, MountReader, Reader};
 use promlet::api::error::ApiResult;
@@ -19,14 +23,18 @@ use promlet::api::{self, ApiOptions, Rooms};
 use promlet::clock::Clock;
 use promlet::entropy::Entropy;
 use promlet::identity::{
-    Argon2Cost, Client, Foundation, Identity, IdentityOptions, NewOrg, Password, SetUp, SetUpPeer,
+    Argon2Cost, Client, Foundation, Identity, IdentityOptions, NewOrg, OrgCreate, Password, SetUp, SetUpPeer,
+    SignupMode,
 };
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
 use promlet::model::{OrgSlug, Timestamp};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
 use promlet::tsdb::Tsdb;
 use serde_json::{Value, json};
+use sha2::Sha256;
 use tower::ServiceExt as _;
+
+use contract::Contract;
 
 pub(crate) const EMAIL: &str = "ada@example.com";
 pub(crate) const PASSWORD: &str = "correct horse battery";
@@ -34,6 +42,7 @@ pub(crate) const PASSWORD: &str = "correct horse battery";
 pub(crate) struct House {
     pub(crate) router: Router,
     pub(crate) rows: Vec<RouteDoc>,
+    contract: Contract,
     pub(crate) identity: Arc<Identity>,
     pub(crate) clock: Clock,
     pub(crate) outbox: Outbox,
@@ -47,11 +56,19 @@ pub(crate) struct Plan {
     pub(crate) options: ApiOptions,
     pub(crate) console: bool,
     pub(crate) set_up: bool,
+    pub(crate) signup: SignupMode,
+    pub(crate) org_create: OrgCreate,
 }
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { options: ApiOptions::new("http://127.0.0.1:8095"), console: false, set_up: true }
+        Plan {
+            options: ApiOptions::new("http://127.0.0.1:8095"),
+            console: false,
+            set_up: true,
+            signup: SignupMode::First,
+            org_create: OrgCreate::Admin,
+        }
     }
 }
 
@@ -77,10 +94,20 @@ fn probes() -> Routes {
         panic!("a probe that panics with a secret ses_AAAA");
     }
     Routes::new()
-        .get("/api/v1/orgs/{slug}/query/probe-range", Auth::Reader, "probe", read)
-        .get("/api/v1/orgs/{slug}/query/probe-expr", Auth::Reader, "probe", expr)
-        .get("/api/v1/orgs/{slug}/prometheus/api/v1/probe", Auth::MountReader, "probe", mount)
-        .post("/api/v1/orgs/{slug}/prometheus/api/v1/probe", Auth::MountReader, "probe", mount)
+        .get("/api/v1/orgs/{slug}/query/probe-range", Auth::Reader(Endpoint::Range), "probe", read)
+        .get("/api/v1/orgs/{slug}/query/probe-expr", Auth::Reader(Endpoint::Expr), "probe", expr)
+        .get(
+            "/api/v1/orgs/{slug}/prometheus/api/v1/probe",
+            Auth::MountReader(Some(Endpoint::Expr)),
+            "probe",
+            mount,
+        )
+        .post(
+            "/api/v1/orgs/{slug}/prometheus/api/v1/probe",
+            Auth::MountReader(Some(Endpoint::Expr)),
+            "probe",
+            mount,
+        )
         .post("/api/v1/orgs/{slug}/import/probe", Auth::Machine, "probe", write)
         .get("/api/v1/probe-panic", Auth::Public, "probe", panics)
 }
@@ -102,6 +129,8 @@ impl House {
         };
         let options = IdentityOptions {
             argon2: Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 },
+            signup: plan.signup,
+            org_create: plan.org_create,
             ..IdentityOptions::default()
         };
         let identity =
@@ -124,6 +153,7 @@ impl House {
         let router = api::router(table, &rooms, &deps, &plan.options).expect("options fit");
         let house = House {
             router,
+            contract: Contract::of(&rows),
             rows,
             identity: rooms.identity,
             clock,
@@ -157,14 +187,17 @@ impl House {
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
+        let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
         let response = self.router.clone().oneshot(request).await.expect("infallible");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
-        Reply {
+        let reply = Reply {
             status: parts.status,
             headers: parts.headers,
             body: String::from_utf8_lossy(&bytes).into_owned(),
-        }
+        };
+        self.contract.hold(&method, &path, &reply);
+        reply
     }
 
     pub(crate) async fn get(&self, path: &str, who: &Who) -> Reply {
@@ -257,6 +290,15 @@ pub(crate) fn ask_from(peer: &str, method: &str, path: &str, who: &Who) -> axum:
     }
 }
 
+/// A JWT as a customer's own backend signs it, without asking us.
+pub(crate) fn signed(kid: &str, secret: &str, claims: &Value) -> String {
+    let part = |value: &Value| data_encoding::BASE64URL_NOPAD.encode(value.to_string().as_bytes());
+    let message = format!("{}.{}", part(&json!({ "alg": "HS256", "typ": "JWT", "kid": kid })), part(claims));
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("any length");
+    mac.update(message.as_bytes());
+    format!("{message}.{}", data_encoding::BASE64URL_NOPAD.encode(&mac.finalize().into_bytes()))
+}
+
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -284,6 +326,13 @@ impl Reply {
 
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// `name=value` of a cookie that the answer sets.
+    pub(crate) fn cookie(&self, name: &str) -> Option<String> {
+        let set = self.headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut pairs = set.map(|text| text.split(';').next().unwrap_or_default());
+        pairs.find(|pair| pair.split('=').next() == Some(name)).map(str::to_owned)
     }
 
     /// The value that the answer gives to the session cookie.

@@ -1,11 +1,16 @@
 //! How often (API.md B3, F40).
 
+use std::convert::Infallible;
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::Frame;
 use serde_json::json;
 
-use crate::house::{House, Plan, Who, ask, ask_from};
+use crate::house::{House, Plan, Who, ask, ask_from, signed};
 
 const RANGE: &str = "/api/v1/orgs/acme/query/probe-range";
 
@@ -145,6 +150,69 @@ async fn an_ingest_key_over_its_rate_is_told_to_come_back() {
     }
 }
 
+/// API.md F40: many tokens of one key, 300 requests a second for three seconds. The clock is the test's, so what is
+/// counted is what was accepted in each trailing second.
+#[tokio::test]
+async fn fifty_tokens_of_a_key_get_no_more_than_one() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let now = house.clock.now().as_s();
+    let tokens: Vec<Who> = (0..50)
+        .map(|n| {
+            let claims = json!({ "aud": "ms-embed", "org": "acme", "iat": now, "exp": now + 600, "sub": format!("{n}") });
+            Who::Bearer(signed(&key, &secret, &claims))
+        })
+        .collect();
+    let (mut accepted, mut refused) = (Vec::new(), 0);
+    for n in 0..900 {
+        // 10 ms for every three: 300 a second.
+        house.pass(Duration::from_millis(if n % 3 == 0 { 4 } else { 3 }));
+        let reply = house.get(RANGE, &tokens[n % 50]).await;
+        match reply.status.as_u16() {
+            200 => accepted.push(house.clock.now().as_ms()),
+            _ => {
+                reply.is(429, "rate_limited");
+                assert_eq!((&reply.value()["limit"], &reply.value()["window_s"]), (&json!(100), &json!(1)));
+                let wait = reply.value()["retry_after_ms"].as_u64().expect("a number");
+                assert!((1..=1_000).contains(&wait), "{wait}");
+                refused += 1;
+            }
+        }
+    }
+    for (place, first) in accepted.iter().enumerate() {
+        let within = accepted[place..].iter().take_while(|at| **at < first + 1_000).count();
+        assert!(within <= 100, "{within} in the second from {first}");
+    }
+    assert!((300..=305).contains(&accepted.len()) && refused > 0, "{} accepted", accepted.len());
+}
+
+/// API.md B3: every answer under a limit says where it stands.
+#[tokio::test]
+async fn answers_under_a_limit_say_how_much_is_left() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed", "read"] })).await;
+    let token = house.token(&cabinet, &key, json!({})).await;
+    let secret = Who::Bearer(secret);
+    house.pass(Duration::from_secs(2));
+    let mount = "/api/v1/orgs/acme/prometheus/api/v1/probe";
+    for (who, path, policy, state) in [
+        (&cabinet, "/auth/me", "\"cabinet\";q=60;w=1", "\"cabinet\";r=59;t=1"),
+        (&token, RANGE, "\"embed\";q=100;w=1", "\"embed\";r=99;t=1"),
+        (&secret, mount, "\"embed\";q=100;w=1", "\"embed\";r=98;t=1"),
+        (&Who::Nobody, "/auth/me", "\"ip\";q=200;w=1", "\"ip\";r=199;t=1"),
+        (&Who::Bearer("a.b.c".into()), RANGE, "\"ip\";q=200;w=1", "\"ip\";r=198;t=1"),
+        (&secret, RANGE, "\"ip\";q=200;w=1", "\"ip\";r=197;t=1"),
+    ] {
+        let reply = house.get(path, who).await;
+        assert_eq!((reply.header("ratelimit-policy"), reply.header("ratelimit")), (policy, state), "{path}");
+    }
+    let minted = house.post("/api/v1/orgs/acme/embed/tokens", &secret, json!({})).await;
+    assert_eq!(minted.header("ratelimit-policy"), "\"minting\";q=20;w=1");
+    assert_eq!(minted.header("ratelimit"), "\"minting\";r=19;t=1");
+}
+
 #[tokio::test]
 async fn minting_is_limited_per_key() {
     let house = House::new();
@@ -161,13 +229,15 @@ async fn minting_is_limited_per_key() {
     };
     refused.is(429, "rate_limited");
     assert_eq!(minted, 20);
+    assert_eq!((&refused.value()["limit"], &refused.value()["scope"]), (&json!(20), &json!("api_key")));
+    assert_eq!(refused.header("retry-after"), "1");
 }
 
 /// Senders keep what a 503 refused and send it again.
 #[tokio::test]
 async fn bodies_beyond_the_memory_for_them_are_told_to_come_back() {
     let mut plan = Plan::default();
-    plan.options.ingest_bytes_max = 1_000;
+    plan.options.ingest_bytes_max = 2_000;
     let house = House::build(plan);
     let cabinet = house.log_in().await;
     let send = async |bytes: usize| {
@@ -181,4 +251,49 @@ async fn bodies_beyond_the_memory_for_them_are_told_to_come_back() {
         refused.is(503, "busy");
         assert!(refused.header("retry-after").parse::<u64>().expect("seconds") >= 2);
     }
+}
+
+/// A body that comes as it is sent.
+struct Slow(tokio::sync::mpsc::Receiver<Bytes>);
+
+impl HttpBody for Slow {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+/// The memory for bodies, too, is shared: one organisation holds half of it at most.
+#[tokio::test]
+async fn one_organisations_bodies_leave_room_for_anothers() {
+    let mut plan = Plan::default();
+    plan.options.ingest_bytes_max = 2_000;
+    let house = House::build(plan);
+    let cabinet = house.log_in().await;
+    assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
+    let send = |slug: &str, body: Body| {
+        let request = ask("POST", &format!("/api/v1/orgs/{slug}/import/probe"), &cabinet).body(body);
+        house.send(request.expect("a request"))
+    };
+    // A body that has come half and waits: it holds what it brought.
+    let (more, rest) = tokio::sync::mpsc::channel(1);
+    let waiting = Body::new(Slow(rest));
+    more.send(vec![0; 900].into()).await.expect("taken");
+    let mut waiting = std::pin::pin!(send("acme", waiting));
+    // Polled until it waits for more.
+    for _ in 0..10 {
+        let polled = std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_ready()));
+        assert!(!polled.await, "it is not whole yet");
+        tokio::task::yield_now().await;
+    }
+    send("acme", Body::from(vec![0; 200])).await.is(503, "busy");
+    assert_eq!(send("other", Body::from(vec![0; 1_000])).await.status, 204);
+    drop(more);
+    assert_eq!(waiting.await.status, 204);
+    assert_eq!(send("acme", Body::from(vec![0; 1_000])).await.status, 204, "all of its half is back");
 }

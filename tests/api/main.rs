@@ -3,9 +3,23 @@
 mod house;
 
 mod accounts;
+mod api_keys;
 mod callers;
+mod cors;
 mod edge;
 mod errors;
 mod limits;
+mod mails;
+mod malformed;
+mod matrix;
+mod members;
+mod openapi;
 mod organisations;
+mod own_account;
+mod passwords;
+mod proxy;
+mod removal;
 mod security;
+mod signups;
+mod strangers;
+mod tls;

@@ -12,6 +12,7 @@ mod questions;
 mod rejects;
 mod running;
 mod scope;
+mod scope_law;
 mod settings;
 mod table;
 mod writing;

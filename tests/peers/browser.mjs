@@ -7,6 +7,7 @@
 // announced it.
 
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -34,12 +35,15 @@ const browser = await chromium.launchPersistentContext(profile, {
   headless: true,
   viewport: { width: 1200, height: 900 },
   colorScheme: 'light',
-  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync', ...(given.flags ?? [])],
+  ignoreHTTPSErrors: given.tls === true,
 }).catch(fail);
 
 const complaints = [];
 /** Failures of requests that the scenario is about to provoke: pieces of their addresses. */
 const announced = [];
+/** Other origins that a scenario makes up. */
+const strangers = [];
 const expected = (address) => announced.some((piece) => address.includes(piece));
 await browser.addInitScript(() => {
   addEventListener('securitypolicyviolation', (event) => console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`));
@@ -55,9 +59,33 @@ function watch(page) {
   });
   page.on('request', (request) => {
     const { origin } = new URL(request.url());
-    if (![given.server, given.embed].includes(origin)) complaints.push(`a request to a stranger: ${request.url()}`);
+    if (![given.server, given.embed, ...strangers].includes(origin) && origin !== 'null') complaints.push(`a request to a stranger: ${request.url()}`);
   });
   return page;
+}
+
+/** A page of another origin on this machine: `pages` by path. */
+async function stranger(pages) {
+  const server = createServer((request, response) => {
+    const html = pages[new URL(request.url, 'http://x').pathname];
+    response.writeHead(html === undefined ? 404 : 200, { 'Content-Type': 'text/html; charset=utf-8' });
+    response.end(html ?? 'no such page');
+  });
+  await new Promise((listening) => { server.listen(0, '127.0.0.1', listening); });
+  server.unref();
+  const { port } = server.address();
+  for (const host of ['127.0.0.1', 'localhost']) strangers.push(`http://${host}:${port}`);
+  return port;
+}
+
+const on = (host, port = new URL(given.server).port) => `${new URL(given.server).protocol}//${host}:${port}`;
+
+async function signIn(page, base) {
+  await page.goto(`${base}/login`);
+  await page.fill('[name="email"]', given.email);
+  await page.fill('[name="password"]', given.password);
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.menu');
 }
 
 const picture = (page, name) => page.screenshot({ path: join(given.pictures, `${name}.png`), fullPage: true });
@@ -207,6 +235,183 @@ const scenarios = {
       ];
     });
     results.forEach(([found, wanted], at) => check(found === wanted, `case ${at}: ${JSON.stringify(found)} should be ${JSON.stringify(wanted)}`));
+  },
+
+  /** The page of the API: complete, searchable, usable, on wide and narrow screens, light and dark. */
+  async docs() {
+    announced.push('/api/v1/auth/me');
+    const page = watch(await browser.newPage());
+    await page.goto(`${given.server}/docs`);
+    await page.waitForSelector('.operation');
+    const document = await (await fetch(`${given.server}/api/v1/openapi.json`)).json();
+    const count = Object.values(document.paths).reduce((sum, path) => sum + Object.keys(path).length, 0);
+    check(await page.locator('.operation').count() === count, `all ${count} operations are listed`);
+    await picture(page, 'docs-light');
+    await page.keyboard.press('/');
+    await page.keyboard.type('rotate');
+    check(await page.locator('.operation:visible').count() === 1, 'the search finds the one');
+    await page.locator('.operation:visible summary').click();
+    await page.waitForSelector('.try');
+    const shown = await page.locator('.operation:visible').innerText();
+    for (const words of ['overlap_s', 'reauth_required', 'admin', 'curl -X POST']) check(shown.includes(words), `${words} is shown: ${shown}`);
+    await picture(page, 'docs-operation');
+    await page.fill('#search', 'version uptime');
+    await page.locator('.operation:visible summary').click();
+    await page.locator('.operation:visible .try button.primary').click();
+    await page.waitForFunction(() => document.querySelector('.reply .shape')?.textContent.includes('"uptime_s"'));
+    await page.fill('#search', 'no such thing at all');
+    check(await page.locator('.docs .quiet').isVisible(), 'nothing is found, and it says so');
+    // A field in the path and one in the query become the curl line and the request.
+    await page.goto(`${given.server}/docs#get_orgs_slug_query_expr_instant`);
+    await page.waitForSelector('#get_orgs_slug_query_expr_instant .try');
+    await page.fill('#get_orgs_slug_query_expr_instant-slug', 'a b/c');
+    await page.fill('#get_orgs_slug_query_expr_instant-expr', "up{a='1'}");
+    const curl = await page.locator('#get_orgs_slug_query_expr_instant .curl .shape').innerText();
+    check(curl.includes('/orgs/a%20b%2Fc/query/expr-instant?expr=up%7Ba%3D'), `fields are encoded: ${curl}`);
+    announced.push('/orgs/a%20b');
+    await page.locator('#get_orgs_slug_query_expr_instant .try button.primary').click();
+    await page.waitForFunction(() => document.querySelector('#get_orgs_slug_query_expr_instant .status')?.textContent.startsWith('401'));
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await picture(page, 'docs-dark');
+    await page.setViewportSize({ width: 390, height: 844 });
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    check(wide <= 390, `nothing is wider than a narrow screen: ${wide}`);
+    await page.screenshot({ path: join(given.pictures, 'docs-narrow.png') });
+  },
+
+  /** F11: the browser sends the cookie to every port of localhost; the server tells the pages apart. */
+  async csrf() {
+    const base = on('localhost');
+    strangers.push(base);
+    announced.push('/api/v1/');
+    const form = (path, fields) => `<form id="f" method="post" action="${base}${path}" target="out" enctype="text/plain">${fields}</form><iframe name="out"></iframe><script>f.submit()</script>`;
+    const port = await stranger({
+      '/form': form('/api/v1/auth/logout', ''),
+      '/json': form('/api/v1/orgs', `<input name='{"slug":"evil-form","x":"' value='"}'>`),
+      '/fetch': '<p>fetch</p>',
+    });
+    const mine = watch(await browser.newPage());
+    await signIn(mine, base);
+    const session = async () => (await browser.cookies(base)).find(({ name }) => name === 'ms_session')?.value;
+    const before = await session();
+    check(before?.startsWith('ses_'), 'signed in');
+    const evil = await browser.newPage();
+    const answers = [];
+    evil.on('response', (response) => { if (response.url().startsWith(base)) answers.push([response.request().method(), new URL(response.url()).pathname, response.status()]); });
+    const sent = [];
+    evil.on('request', (request) => { if (request.method() === 'POST' && request.url().startsWith(base)) sent.push(request.allHeaders().then(({ cookie }) => cookie ?? '', () => '')); });
+    for (const path of ['/form', '/json']) {
+      await evil.goto(`http://localhost:${port}${path}`);
+      await evil.waitForTimeout(300);
+    }
+    await evil.goto(`http://localhost:${port}/fetch`);
+    await evil.evaluate(async ([base, email, password]) => {
+      const all = ['/api/v1/auth/logout', '/api/v1/orgs', '/api/v1/auth/sessions', '/auth/login'];
+      for (const path of all) {
+        await fetch(`${base}${path}`, { method: 'POST', mode: 'no-cors', credentials: 'include', body: JSON.stringify({ slug: 'evil-fetch', email, password }) }).catch(() => null);
+        await fetch(`${base}${path}`, { method: 'POST', credentials: 'include', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ slug: 'evil-cors', email, password }) }).catch(() => null);
+        await fetch(`${base}${path}`, { method: 'DELETE', credentials: 'include' }).catch(() => null);
+      }
+    }, [base, given.email, given.password]);
+    const cookies = (await Promise.all(sent)).filter((cookie) => cookie.includes(`ms_session=${before}`));
+    check(cookies.length >= 2, `the browser did send the cookie along, so something had to refuse: ${cookies.length} of ${sent.length}`);
+    const posts = answers.filter(([method]) => method !== 'OPTIONS');
+    check(posts.length >= 5 && posts.every(([, , status]) => status === 403), `every one was refused: ${JSON.stringify(posts)}`);
+    check(await session() === before, 'the session is the same');
+    await mine.reload();
+    await mine.waitForSelector('.menu');
+    // What can be read: nothing, for lack of CORS.
+    const read = await evil.evaluate((base) => fetch(`${base}/api/v1/auth/me`, { credentials: 'include' }).then((response) => response.text(), () => 'unreadable'), base);
+    check(read === 'unreadable', `another origin reads nothing: ${read}`);
+  },
+
+  /** F13: a page whose name was made to point here speaks to us as its own origin. */
+  async rebinding() {
+    const evil = on('evil.example');
+    strangers.push(evil);
+    announced.push('evil.example');
+    const page = watch(await browser.newPage());
+    for (const path of ['/', '/metrics', '/healthz', '/api/v1/auth/config', '/docs', '/app.js']) {
+      const response = await page.goto(`${evil}${path}`);
+      check(response.status() === 421, `${path}: ${response.status()}`);
+      const text = await response.text();
+      check(!text.includes('promlet_') && !text.includes('needs_setup'), `${path} says nothing: ${text}`);
+    }
+    const tried = await page.evaluate(async ([email, password]) => {
+      const response = await fetch('/api/v1/auth/login', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ email, password }) });
+      return response.status;
+    }, [given.email, given.password]);
+    check(tried === 421, `not even the right password: ${tried}`);
+  },
+
+  /** F14: a frame of another origin stays empty. */
+  async framing() {
+    const base = on('localhost');
+    strangers.push(base);
+    announced.push('/');
+    const frames = ['/', '/login', '/docs', '/setup', '/api/v1/auth/magic-link/verify?token=x'];
+    const port = await stranger({ '/frames': frames.map((path) => `<iframe src="${base}${path}"></iframe>`).join('') });
+    const mine = watch(await browser.newPage());
+    await signIn(mine, base);
+    const evil = await browser.newPage();
+    await evil.goto(`http://localhost:${port}/frames`);
+    await evil.waitForTimeout(500);
+    const seen = evil.frames().slice(1).map((frame) => frame.url());
+    check(seen.length === frames.length, `there are ${frames.length} frames: ${seen}`);
+    check(seen.slice(0, 4).every((url) => url.startsWith('chrome-error:')), `none shows a page: ${seen}`);
+    for (const frame of evil.frames().slice(1)) {
+      check(!(await frame.content().catch(() => '')).includes('promlet</'), 'no words of ours');
+    }
+  },
+
+  /** F48: label values that are markup, wherever the pages show them. */
+  async markup() {
+    const page = watch(await browser.newPage());
+    announced.push('/api/v1/auth/me', 'expr=%3Cimg');
+    let asked = false;
+    page.on('dialog', (dialog) => { asked = true; dialog.dismiss(); });
+    await signIn(page, given.server);
+    await page.waitForSelector('.metrics li');
+    for (const expr of ['markup', 'other']) {
+      await page.goto(`${given.server}/?${new URLSearchParams({ org: given.org, expr, tab: 'table' })}`);
+      await page.waitForSelector('.result table tbody tr');
+      await page.click('#tab-chart');
+      await settled(page);
+    }
+    await page.goto(`${given.server}/?${new URLSearchParams({ org: given.org, expr: given.markup })}`);
+    await page.waitForSelector('.refused, .alert, metric-chart[data-state="error"]');
+    const images = await page.evaluate(() => [...document.querySelectorAll('img')].map((image) => image.getAttribute('src')));
+    check(!asked && !images.includes('x'), `nothing became markup: ${images}`);
+    await picture(page, 'markup');
+  },
+
+  /** Behind a proxy that ends TLS and puts everything below a path. */
+  async below() {
+    const base = given.server;
+    const prefix = new URL(base).pathname;
+    announced.push('/api/v1/auth/me');
+    const page = await browser.newPage();
+    const outside = [];
+    page.on('request', (request) => { if (!new URL(request.url()).pathname.startsWith(`${prefix}/`)) outside.push(request.url()); });
+    page.on('pageerror', (error) => complaints.push(`script error: ${error.message}`));
+    await page.goto(`${base}/`);
+    await page.fill('[name="email"]', given.email);
+    await page.fill('[name="password"]', given.password);
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.menu');
+    check(page.url().startsWith(`${base}/`), `the page stays below: ${page.url()}`);
+    const cookie = (await browser.cookies()).find(({ name }) => name === 'ms_session');
+    check(cookie?.path === prefix && cookie.secure && cookie.httpOnly, `the cookie is for this part of the host: ${JSON.stringify(cookie)}`);
+    await picture(page, 'below');
+    await page.goto(`${base}/docs`);
+    await page.waitForSelector('.operation');
+    check((await page.locator('.brand').getAttribute('href')) === `${prefix}/`, 'links stay below');
+    await page.goto(`${base}/`);
+    await page.click('.menu summary');
+    await page.click('text=Sign out');
+    await page.waitForSelector('[name="password"]');
+    check(page.url() === `${base}/login`, `signed out: ${page.url()}`);
+    check(outside.length === 0, `nothing was asked outside: ${outside}`);
   },
 
   /** An empty server: the first account, how to add data, signing out and in. */

@@ -11,7 +11,7 @@ use crate::api::callers::Visitor;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
-use crate::identity::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, Password, PasswordLogin};
+use crate::identity::{Client, Identity, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, Password, PasswordLogin};
 
 #[derive(Deserialize)]
 pub(super) struct LoginBody {
@@ -39,20 +39,36 @@ pub(super) async fn login(
 ) -> ApiResult<Response> {
     check_password(&body.password)?;
     let now = deps.clock.now();
-    let client = visitor.client().clone();
-    let replaces = visitor.session().map(|(_, cookie)| cookie.to_owned());
-    let outcome = deps
-        .change(Lane::Password, move |identity| {
-            let attempt = PasswordLogin {
-                email: &body.email,
-                password: Password(&body.password),
-                client: &client,
-                replaces: replaces.as_deref(),
-            };
-            identity.login(&attempt, now, &mut Entropy::system())
-        })
-        .await?;
-    Ok(deps.outcome(&outcome))
+    let sent = Sent {
+        body,
+        client: visitor.client().clone(),
+        replaces: visitor.session().map(|(_, cookie)| cookie.to_owned()),
+        device: visitor.device_cookie().map(str::to_owned),
+    };
+    // Who must wait anyway takes no place in the queue for hashing.
+    deps.identity.admits_login(&sent.attempt(), now)?;
+    let login = move |identity: &Identity| identity.login(&sent.attempt(), now, &mut Entropy::system());
+    Ok(deps.outcome(&deps.change(Lane::Password, login).await?))
+}
+
+/// What came with a login.
+struct Sent {
+    body: LoginBody,
+    client: Client,
+    replaces: Option<String>,
+    device: Option<String>,
+}
+
+impl Sent {
+    fn attempt(&self) -> PasswordLogin<'_> {
+        PasswordLogin {
+            email: &self.body.email,
+            password: Password(&self.body.password),
+            client: &self.client,
+            replaces: self.replaces.as_deref(),
+            device: self.device.as_deref(),
+        }
+    }
 }
 
 /// GET /auth/config (C2).
@@ -61,7 +77,7 @@ pub(super) async fn config(State(deps): State<AuthDeps>, visitor: Visitor) -> Js
     Json(json!({
         "needs_setup": needs_setup,
         "setup_token_required": needs_setup && !visitor.is_local(),
-        "signup": "first",
+        "signup": deps.identity.signup_mode().as_str(),
         "providers": [],
         "magic_link": true,
         "mailer": deps.mail.mailer().as_str(),

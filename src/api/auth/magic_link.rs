@@ -8,18 +8,16 @@ use std::fmt::Write as _;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;
-use serde_json::json;
 
-use super::{AuthDeps, own_path, seconds, see_other};
+use super::{AuthDeps, own_path, see_other};
 use crate::api::body::{self, Json};
 use crate::api::callers::Visitor;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
-use crate::identity::{Email, LinkLogin, LinkOutcome, LinkProof, LinkRequest, LoginOutcome, SecretHash};
-use crate::outbound::{Mail, MailKind};
+use crate::identity::{LinkLogin, LinkOutcome, LinkProof, LinkRequest, LoginOutcome};
+use crate::outbound::MailKind;
 
 #[derive(Deserialize)]
 pub(super) struct RequestBody {
@@ -33,38 +31,21 @@ pub(super) async fn request(
     visitor: Visitor,
     Json(body): Json<RequestBody>,
 ) -> ApiResult<Response> {
-    let email = Email::parse(&body.email)
-        .map_err(|error| ApiError::invalid_field("email", "form", error.to_string()))?;
-    deps.limits.charge_mail_from(visitor.client().ip)?;
-    let browser = BASE64URL_NOPAD.encode(&Entropy::system().bytes::<32>());
-    let answer =
-        (StatusCode::ACCEPTED, Json(json!({ "status": "accepted", "expires_in": seconds(deps.link_ttl) })));
-    let mut response = answer.into_response();
-    response.headers_mut().append(header::SET_COOKIE, deps.cookies.magic_link(&browser));
-    // Counted for unknown addresses, too: the answer tells nothing, and neither does its time.
-    if !deps.limits.admits_mail_to(SecretHash::of(email.as_str()).0) {
+    let asked = deps.asked(&visitor, &body.email)?;
+    let response = asked.accepted(&deps, deps.link_ttl);
+    if !asked.admitted {
         return Ok(response);
     }
     let now = deps.clock.now();
     let link = deps
         .change(Lane::Account, move |identity| {
             let redirect = body.redirect.as_deref().map(own_path);
-            let request = LinkRequest { email: &email, redirect, browser: Some(&browser) };
+            let request = LinkRequest { email: &asked.email, redirect, browser: Some(&asked.browser) };
             identity.request_link(&request, now, &mut Entropy::system())
         })
         .await?;
     if let Some(link) = link {
-        let url = format!("{}/api/v1/auth/magic-link/verify?token={}", deps.public_url, link.token.expose());
-        let mail = Mail {
-            to: link.to.as_str().to_owned(),
-            kind: MailKind::MagicLink,
-            url,
-            expires_in: link.expires_in,
-            at: now,
-        };
-        if deps.mail.send(mail).is_err() {
-            tracing::warn!("a sign-in mail was dropped: the mail queue is full");
-        }
+        deps.send_link(MailKind::MagicLink, &link, now);
     }
     Ok(response)
 }
@@ -82,7 +63,7 @@ pub(super) async fn open(
     }
     let token = parameter(uri.query().unwrap_or_default().as_bytes(), "token")?;
     if !deps.console_mail() {
-        return Ok(form_page(&token, visitor.magic_link_cookie().is_none()));
+        return Ok(form_page(StatusCode::OK, &token, visitor.magic_link_cookie().is_none()));
     }
     let html = accepts_html(&headers);
     answer(&deps, use_link(&deps, &visitor, token, Proof::Console).await, html)
@@ -116,8 +97,14 @@ pub(super) async fn verify(
             email: parameter(&bytes, "email").ok().filter(|email| !email.is_empty()),
         },
     };
-    let outcome = use_link(&deps, &visitor, sent.token, Proof::Browser { email: sent.email }).await;
-    answer(&deps, outcome, form)
+    let token = sent.token.clone();
+    match use_link(&deps, &visitor, sent.token, Proof::Browser { email: sent.email }).await {
+        // Whoever pressed the button in another browser, or a machine that does, finds out what is missing; the link lives.
+        Err(error) if form && error.code() == Code::EmailConfirmationRequired => {
+            Ok(form_page(StatusCode::BAD_REQUEST, &token, true))
+        }
+        outcome => answer(&deps, outcome, form),
+    }
 }
 
 enum Proof {
@@ -148,15 +135,16 @@ fn answer(deps: &AuthDeps, outcome: ApiResult<LinkOutcome>, html: bool) -> ApiRe
     match outcome {
         Ok(outcome) if !html => Ok(deps.outcome(&outcome.login)),
         Ok(LinkOutcome { login: LoginOutcome::LoggedIn(login), redirect }) => {
-            let to = redirect.as_deref().map_or("/", own_path);
-            Ok(deps.with_session(&login, see_other(to)))
+            let to = redirect.as_deref().map(own_path).filter(|to| *to != "/");
+            let to = to.map_or_else(|| deps.page("/"), str::to_owned);
+            Ok(deps.with_session(&login, see_other(&to)))
         }
         Ok(LinkOutcome { login: LoginOutcome::NeedsCode(pending), .. }) => {
             // Behind the `#`, so that no server and no log sees it.
-            Ok(see_other(&format!("/login/2fa#pending={}", pending.token.expose())))
+            Ok(see_other(&deps.page(&format!("/login/2fa#pending={}", pending.token.expose()))))
         }
-        Err(error) if html && matches!(error.code(), Code::LinkInvalid | Code::EmailConfirmationRequired) => {
-            Ok(see_other(&format!("/login?error={}", error.code().as_str())))
+        Err(error) if html && error.code() == Code::LinkInvalid => {
+            Ok(see_other(&deps.page(&format!("/login?error={}", error.code().as_str()))))
         }
         Err(error) => Err(error),
     }
@@ -183,18 +171,19 @@ fn parameter(encoded: &[u8], name: &'static str) -> ApiResult<String> {
 }
 
 /// One button, and the address where this browser did not ask for the link.
-fn form_page(token: &str, ask_address: bool) -> Response {
+fn form_page(status: StatusCode, token: &str, ask_address: bool) -> Response {
     let mut page =
         String::from("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Sign in</title>");
     page.push_str("<meta name=\"viewport\" content=\"width=device-width\"><h1>Sign in to promlet</h1>");
-    page.push_str("<form method=\"post\" action=\"/api/v1/auth/magic-link/verify\">");
+    // Relative to the page's own address, whatever path a proxy puts before it.
+    page.push_str("<form method=\"post\" action=\"verify\">");
     let _ = write!(page, "<input type=\"hidden\" name=\"token\" value=\"{}\">", escaped(token));
     if ask_address {
         page.push_str("<p><label>The e-mail address this link was sent to <input type=\"email\" name=\"email\" required></label></p>");
     }
     page.push_str("<p><button>Sign in</button></p></form></html>");
     let media = HeaderValue::from_static("text/html; charset=utf-8");
-    ([(header::CONTENT_TYPE, media)], page).into_response()
+    (status, [(header::CONTENT_TYPE, media)], page).into_response()
 }
 
 fn escaped(text: &str) -> String {

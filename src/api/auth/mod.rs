@@ -1,7 +1,11 @@
 //! Signing in and out (API.md C1 and C2): the same routes below `/api/v1/auth` and `/auth`.
 
+mod account;
+mod invites;
 mod login;
 mod magic_link;
+mod mailed;
+mod passwords;
 mod sessions;
 mod signup;
 mod two_factor;
@@ -18,10 +22,12 @@ use super::cookies::Cookies;
 use super::error::ApiResult;
 use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
-use super::routes::{Auth, Routes};
+use super::routes::{Auth, Login, Routes};
 use crate::clock::Clock;
+use crate::entropy::Entropy;
 use crate::identity::{Identity, LoggedIn, LoginOutcome, Membership, PendingLogin, Session, User};
-use crate::outbound::{MailQueue, Mailer};
+use crate::model::Timestamp;
+use crate::outbound::{Mail, MailKind, MailQueue, Mailer};
 
 /// What signing in needs.
 #[derive(Clone, Debug)]
@@ -55,6 +61,19 @@ impl AuthDeps {
         self.lanes.run(lane, move || change(&identity)).await?.map_err(Into::into)
     }
 
+    /// Tells an account's owner what happened to it; nobody waits for the mail.
+    fn notice(&self, to: &str, kind: MailKind, now: Timestamp) {
+        self.send(Mail::notice(to, kind, now));
+    }
+
+    /// Hands a mail to the queue.
+    fn send(&self, mail: Mail) {
+        let kind = mail.kind.as_str();
+        if self.mail.send(mail).is_err() {
+            tracing::warn!(mail.kind = kind, "a mail was dropped: the mail queue is full");
+        }
+    }
+
     /// Mails are printed on the console: no scanner opens links there, so `GET` may sign in.
     fn console_mail(&self) -> bool {
         matches!(self.mail.mailer(), Mailer::Console)
@@ -62,8 +81,13 @@ impl AuthDeps {
 
     /// 200 with a session, or what is needed for one.
     fn outcome(&self, outcome: &LoginOutcome) -> Response {
+        self.outcome_as(StatusCode::OK, outcome)
+    }
+
+    /// As [`AuthDeps::outcome`], with another status for a session.
+    fn outcome_as(&self, status: StatusCode, outcome: &LoginOutcome) -> Response {
         match outcome {
-            LoginOutcome::LoggedIn(login) => self.logged_in(StatusCode::OK, login),
+            LoginOutcome::LoggedIn(login) => self.logged_in(status, login),
             LoginOutcome::NeedsCode(pending) => Json(pending_json(pending)).into_response(),
         }
     }
@@ -73,9 +97,13 @@ impl AuthDeps {
         self.with_session(login, (status, Json(login_json(login))).into_response())
     }
 
-    /// Adds the new session's cookie.
+    /// Adds the new session's cookie, and the one that tells this browser from strangers next time.
     fn with_session(&self, login: &LoggedIn, mut response: Response) -> Response {
-        response.headers_mut().append(header::SET_COOKIE, self.cookies.session(login.token.expose()));
+        let (address, now) = (login.user.email.as_str(), self.clock.now());
+        let device = self.identity.device_token(address, now, &mut Entropy::system());
+        let headers = response.headers_mut();
+        headers.append(header::SET_COOKIE, self.cookies.session(login.token.expose()));
+        headers.append(header::SET_COOKIE, self.cookies.device(device.expose()));
         response
     }
 }
@@ -90,23 +118,75 @@ pub fn routes() -> Routes<AuthDeps> {
         .post("/2fa/verify", Auth::Public, "Finish a login with the second factor", two_factor::verify)
         .get("/config", Auth::Public, "What the login page needs to know", login::config)
         .get("/providers", Auth::Public, "The configured sign-in providers", login::providers)
-        .post("/signup", Auth::Public, "Make the first account", signup::signup)
+        .post(
+            "/signup",
+            Auth::Public,
+            "Make the first account, or ask for a link that makes one",
+            signup::signup,
+        )
+        .post("/signup/complete", Auth::Public, "Make an account with a mailed link", signup::complete)
+        .post("/invites/lookup", Auth::Public, "What an invitation is for", invites::lookup)
+        .post("/invites/accept", Auth::Public, "Accept an invitation", invites::accept)
         .post("/logout", Auth::Public, "End the session", sessions::logout)
-        .get("/me", Auth::Session, "The account, its organisations and this session", sessions::me)
-        .post("/reauth", Auth::Session, "Prove again who you are, for the next 15 minutes", sessions::reauth)
-        .get("/sessions", Auth::Session, "The account's live sessions", sessions::list)
-        .delete("/sessions", Auth::Session, "End all other sessions", sessions::revoke_all)
-        .delete("/sessions/{id}", Auth::Session, "End one session", sessions::revoke)
-        .get("/2fa", Auth::Session, "Whether a second factor is enabled", two_factor::status)
-        .post("/2fa/enroll", Auth::Session, "Begin enrolment of a second factor", two_factor::enroll)
+        .get(
+            "/me",
+            Auth::Account(Login::Any),
+            "The account, its organisations and this session",
+            sessions::me,
+        )
+        .post(
+            "/reauth",
+            Auth::Account(Login::Any),
+            "Prove again who you are, for the next 15 minutes",
+            sessions::reauth,
+        )
+        .merge(account_routes())
+        .get("/sessions", Auth::Account(Login::Any), "The account's live sessions", sessions::list)
+        .delete("/sessions", Auth::Account(Login::Any), "End all other sessions", sessions::revoke_all)
+        .delete("/sessions/{id}", Auth::Account(Login::Any), "End one session", sessions::revoke)
+        .get("/2fa", Auth::Account(Login::Any), "Whether a second factor is enabled", two_factor::status)
+        .post(
+            "/2fa/enroll",
+            Auth::Account(Login::Fresh),
+            "Begin enrolment of a second factor",
+            two_factor::enroll,
+        )
         .post(
             "/2fa/confirm",
-            Auth::Session,
+            Auth::Account(Login::Any),
             "Enable the second factor with its first code",
             two_factor::confirm,
         )
-        .post("/2fa/disable", Auth::Session, "Remove the second factor", two_factor::disable)
-        .post("/2fa/recovery-codes", Auth::Session, "Make ten new recovery codes", two_factor::recovery_codes)
+        .post("/2fa/disable", Auth::Account(Login::Any), "Remove the second factor", two_factor::disable)
+        .post(
+            "/2fa/recovery-codes",
+            Auth::Account(Login::Any),
+            "Make ten new recovery codes",
+            two_factor::recovery_codes,
+        )
+}
+
+/// What an account's owner changes about it.
+fn account_routes() -> Routes<AuthDeps> {
+    let (any, fresh) = (Auth::Account(Login::Any), Auth::Account(Login::Fresh));
+    Routes::new()
+        .patch("/me", any, "Rename the account", account::rename)
+        .delete("/me", fresh, "Delete the account", account::delete)
+        .post("/password/change", any, "Set a new password", passwords::change)
+        .post(
+            "/password/reset/request",
+            Auth::Public,
+            "Ask for a link that sets a new password",
+            passwords::request_reset,
+        )
+        .post(
+            "/password/reset/confirm",
+            Auth::Public,
+            "Set a new password with a mailed link",
+            passwords::confirm_reset,
+        )
+        .post("/email/change", fresh, "Ask for a link that proves a new address", account::change_email)
+        .post("/email/confirm", Auth::Public, "Make a new address the account's", account::confirm_email)
 }
 
 fn seconds(duration: Duration) -> u64 {
@@ -153,6 +233,15 @@ fn session_json(session: &Session) -> Value {
         "expires_at": session.expires_at().to_rfc3339(),
         "auth_method": session.auth_method.as_str(),
     })
+}
+
+impl AuthDeps {
+    /// A page of ours, below whatever path the public URL has.
+    fn page(&self, path: &str) -> String {
+        let rest = self.public_url.split_once("://").map_or("", |(_, rest)| rest);
+        let prefix = rest.find('/').and_then(|at| rest.get(at..)).unwrap_or_default();
+        format!("{prefix}{path}")
+    }
 }
 
 /// 303: look at `to`, a path of ours.

@@ -17,7 +17,8 @@ use crate::api::params::PathOf;
 use crate::identity::{Identity, Password, Reauth, SessionId};
 
 impl AuthDeps {
-    fn signed_out(&self, mut response: Response) -> Response {
+    /// Makes the browser forget its session.
+    pub(super) fn signed_out(&self, mut response: Response) -> Response {
         response.headers_mut().append(header::SET_COOKIE, self.cookies.no_session());
         response
     }

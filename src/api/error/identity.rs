@@ -3,8 +3,10 @@
 use super::{ApiError, Code};
 use crate::api::callers::org_not_found;
 use crate::identity::{
-    CodeError, FieldError, KeyError, LinkError, LoginError, MintError, OrgChangeError, OrgError, ReauthError,
-    SetUpError, StoreError, TokenRefusal, TwoFactorError,
+    AcceptError, AccountChangeError, AddressChangeError, AdministrationError, CodeError, FieldError,
+    InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OrgChangeError, OrgError,
+    OrgRemovalError, PasswordChangeError, PasswordResetError, ReauthError, SetUpError, SignupError,
+    StoreError, TokenRefusal, TwoFactorError, WeakPassword,
 };
 use crate::model::SlugError;
 
@@ -96,14 +98,77 @@ impl From<SetUpError> for ApiError {
                 "open the set-up link that the server printed when it started",
             ),
             SetUpError::Email(error) => ApiError::invalid_field("email", "form", error.to_string()),
-            SetUpError::Password(error) => ApiError::new(Code::WeakPassword, error.to_string()).with_field(
-                "password",
-                "weak",
-                error.to_string(),
-            ),
+            SetUpError::Password(error) => weak("password", error),
             SetUpError::Slug(error) => slug("org.slug", error),
             SetUpError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", error.to_string()),
             SetUpError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// A password that the policy refuses, in the field that held it.
+fn weak(field: &'static str, error: WeakPassword) -> ApiError {
+    ApiError::new(Code::WeakPassword, error.to_string()).with_field(field, "weak", error.to_string())
+}
+
+impl From<SignupError> for ApiError {
+    fn from(error: SignupError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            SignupError::Closed => ApiError::new(Code::SignupClosed, detail),
+            SignupError::Link(error) => error.into(),
+            SignupError::EmailTaken => ApiError::new(Code::EmailTaken, detail),
+            SignupError::Weak(error) => weak("password", error),
+            SignupError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            SignupError::Org(error) => error.into(),
+        }
+    }
+}
+
+impl From<PasswordChangeError> for ApiError {
+    fn from(error: PasswordChangeError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            PasswordChangeError::InvalidCredentials => ApiError::new(Code::InvalidCredentials, detail),
+            PasswordChangeError::NotFresh => ApiError::new(Code::ReauthRequired, detail),
+            PasswordChangeError::Weak(error) => weak("new_password", error),
+            PasswordChangeError::Throttled { retry_after } => {
+                ApiError::new(Code::LoginThrottled, detail).with_retry_after(retry_after)
+            }
+            PasswordChangeError::SessionOver => ApiError::new(Code::SessionInvalid, detail),
+            PasswordChangeError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<PasswordResetError> for ApiError {
+    fn from(error: PasswordResetError) -> ApiError {
+        match error {
+            PasswordResetError::Link(error) => error.into(),
+            PasswordResetError::Weak(error) => weak("new_password", error),
+        }
+    }
+}
+
+impl From<AccountChangeError> for ApiError {
+    fn from(error: AccountChangeError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            AccountChangeError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            AccountChangeError::LastOwner(_) => ApiError::new(Code::LastOwner, detail),
+            AccountChangeError::LastAdmin => ApiError::new(Code::Conflict, detail),
+            AccountChangeError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
+            AccountChangeError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<AddressChangeError> for ApiError {
+    fn from(error: AddressChangeError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            AddressChangeError::Link(error) => error.into(),
+            AddressChangeError::Taken => ApiError::new(Code::EmailTaken, detail),
         }
     }
 }
@@ -160,6 +225,77 @@ impl From<OrgChangeError> for ApiError {
             OrgChangeError::AboveDefault(setting) => ApiError::new(Code::Forbidden, detail.clone())
                 .with_field(format!("settings.{}", setting.as_str()), "above_default", detail),
             OrgChangeError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<OrgRemovalError> for ApiError {
+    fn from(error: OrgRemovalError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            OrgRemovalError::UnknownOrg => org_not_found(),
+            OrgRemovalError::Forbidden => ApiError::new(Code::Forbidden, detail),
+            OrgRemovalError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<MemberError> for ApiError {
+    fn from(error: MemberError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            MemberError::UnknownOrg => org_not_found(),
+            MemberError::UnknownMember => ApiError::new(Code::NotFound, detail),
+            MemberError::Forbidden(_) => ApiError::new(Code::Forbidden, detail),
+            MemberError::LastOwner => ApiError::new(Code::LastOwner, detail),
+            MemberError::AlreadyMember => ApiError::new(Code::AlreadyMember, detail),
+            MemberError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<InviteError> for ApiError {
+    fn from(error: InviteError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            InviteError::UnknownOrg => org_not_found(),
+            InviteError::Forbidden(_) => ApiError::new(Code::Forbidden, detail),
+            InviteError::AlreadyMember(_) => ApiError::new(Code::AlreadyMember, detail),
+            InviteError::TooMany => ApiError::new(Code::ValidationFailed, detail),
+            InviteError::NotFound => ApiError::new(Code::NotFound, detail),
+            InviteError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<AcceptError> for ApiError {
+    fn from(error: AcceptError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            AcceptError::Invalid => ApiError::new(Code::LinkInvalid, detail),
+            AcceptError::LogInFirst => ApiError::new(Code::LinkRequired, detail),
+            AcceptError::Password(_) => {
+                ApiError::new(Code::WeakPassword, detail.clone()).with_field("password", "weak", detail)
+            }
+            AcceptError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            AcceptError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<AdministrationError> for ApiError {
+    fn from(error: AdministrationError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            AdministrationError::Forbidden => ApiError::new(Code::Forbidden, detail),
+            AdministrationError::UnknownUser => ApiError::new(Code::NotFound, detail),
+            AdministrationError::LastAdmin => ApiError::new(Code::Conflict, detail),
+            AdministrationError::EmailTaken(_) => ApiError::new(Code::EmailTaken, detail),
+            AdministrationError::Password(_) => {
+                ApiError::new(Code::WeakPassword, detail.clone()).with_field("password", "weak", detail)
+            }
+            AdministrationError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            AdministrationError::Store(error) => error.into(),
         }
     }
 }

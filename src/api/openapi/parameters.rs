@@ -20,6 +20,8 @@ enum Kind {
     Duration,
     Number,
     Count(u64, u64),
+    /// At least so many.
+    Least(u64),
     OneOf(&'static [&'static str]),
 }
 
@@ -50,6 +52,7 @@ impl Parameter {
             Kind::Duration => json!({ "type": "string", "examples": ["15", "5m", "1h30m"] }),
             Kind::Number => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
             Kind::Count(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Kind::Least(least) => json!({ "type": "integer", "minimum": least }),
             Kind::OneOf(words) => json!({ "type": "string", "enum": words }),
         }
     }
@@ -145,7 +148,7 @@ const VALUES: &[Parameter] =
 const MOUNT_QUERY: &[Parameter] = &[p("query", Kind::Required, "PromQL")];
 const MOUNT_COSTS: &[Parameter] = &[
     p("timeout", Kind::Duration, "At most the server's, which is the default"),
-    p("limit", Kind::Count(0, u32::MAX as u64), "Series at most; 0 is no limit"),
+    p("limit", Kind::Least(0), "Series at most; 0 is no limit"),
     p("lookback_delta", Kind::Duration, "How far back an instant selector looks"),
 ];
 const MOUNT_RANGE: &[Parameter] = &[
@@ -160,7 +163,7 @@ const MOUNT_MATCH: &[Parameter] =
 const MOUNT_BETWEEN: &[Parameter] = &[
     p("start", Kind::Time, "Only what has data from here"),
     p("end", Kind::Time, "Only what has data up to here"),
-    p("limit", Kind::Count(0, u32::MAX as u64), "Items at most; 0 is no limit"),
+    p("limit", Kind::Least(0), "Items at most; 0 is no limit"),
 ];
 const MOUNT_DELETE: &[Parameter] = &[
     p("match[]", Kind::RepeatedRequired, "Selectors; a series loses samples if it passes any"),
@@ -170,15 +173,41 @@ const MOUNT_DELETE: &[Parameter] = &[
 const MOUNT_STATUS: &[Parameter] = &[p("limit", Kind::Count(1, 10_000), "Items of each list; 10 by default")];
 const MOUNT_METADATA: &[Parameter] = &[
     p("metric", Kind::Text, "Only this metric"),
-    p("limit", Kind::Count(0, u32::MAX as u64), "Metrics at most; 0 is no limit"),
+    p("limit", Kind::Least(0), "Metrics at most; 0 is no limit"),
 ];
+
+pub(super) const TOKEN: &[Parameter] = &[p("token", Kind::Required, "From the link")];
+pub(super) const OAUTH_START: &[Parameter] = &[
+    p("redirect", Kind::Text, "A path of this server to go on with"),
+    p("mode", Kind::OneOf(&["login", "link"]), "link adds the identity to the account that is signed in"),
+];
+pub(super) const OAUTH_BACK: &[Parameter] = &[
+    p("code", Kind::Text, "From the provider"),
+    p("state", Kind::Text, "As it was sent there"),
+    p("iss", Kind::Text, "The issuer, where the provider says it"),
+    p("error", Kind::Text, "From the provider"),
+    p("error_description", Kind::Text, "From the provider"),
+];
+pub(super) const PAGE: &[Parameter] = &[
+    p("limit", Kind::Count(1, 1_000), "Rows at most"),
+    p("cursor", Kind::Text, "next_cursor of the page before"),
+];
+pub(super) const EVENTS: &[Parameter] = &[
+    p("limit", Kind::Count(1, 1_000), "Rows at most; 50 by default"),
+    p("cursor", Kind::Text, "next_cursor of the page before"),
+    p("action", Kind::Text, "Only this one, as in login.fail"),
+];
+pub(super) const INCLUDE_CURRENT: &[Parameter] =
+    &[p("include_current", Kind::OneOf(&["true", "false"]), "true ends this session, too")];
 
 /// In place of a schema: the answer has no body.
 const NOTHING: &str = "";
 
+/// A path, the schema of its answer, and its parameters.
+pub(super) type Endpoint = (&'static str, &'static str, &'static [&'static [Parameter]]);
+
 /// What below `/api/v1/orgs/{slug}/` answers with which schema to which parameters.
-const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
-    ("ingest/rejects", "Rejects", &[]),
+const ENDPOINTS: &[Endpoint] = &[
     ("metrics", "Metrics", &[METRICS, WITHIN, PAGED]),
     ("metrics/{name}/labels", "MetricLabels", &[VALUES, WITHIN]),
     ("labels/{label}/values", "LabelValues", &[WITHIN, PAGED]),
@@ -187,7 +216,6 @@ const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
     ("query/expr-instant", "Query", &[EXPR, AT_TIME, COSTS, EXPLAIN]),
     ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS, EXPLAIN, NOCACHE]),
     ("query/estimate", "Estimate", &[EXPR, OVER_RANGE, AT_TIME, TIMEOUT]),
-    ("queries", "Queries", &[]),
     ("prometheus/api/v1/query", "PrometheusQuery", &[MOUNT_QUERY, AT_TIME, MOUNT_COSTS]),
     ("prometheus/api/v1/query_range", "PrometheusQuery", &[MOUNT_QUERY, MOUNT_RANGE, MOUNT_COSTS, NOCACHE]),
     ("prometheus/api/v1/series", "PrometheusData", &[MOUNT_SERIES, MOUNT_BETWEEN]),
@@ -203,17 +231,7 @@ const ENDPOINTS: &[(&str, &str, &[&[Parameter]])] = &[
     ("prometheus/api/v1/alerts", "PrometheusData", &[]),
 ];
 
-fn endpoint(path: &str) -> Option<&'static (&'static str, &'static str, &'static [&'static [Parameter]])> {
-    let below = path.strip_prefix("/api/v1/orgs/{slug}/")?;
+/// What is below `/api/v1/orgs/{slug}/`.
+pub(super) fn endpoint(below: &str) -> Option<&'static Endpoint> {
     ENDPOINTS.iter().find(|(path, ..)| *path == below)
-}
-
-/// The query parameters of a path.
-pub(super) fn of(path: &str) -> Vec<Parameter> {
-    endpoint(path).map_or_else(Vec::new, |(_, _, groups)| groups.concat())
-}
-
-/// The name of the schema of its answer.
-pub(super) fn answer(path: &str) -> Option<&'static str> {
-    endpoint(path).map(|(_, schema, _)| *schema).filter(|schema| *schema != NOTHING)
 }

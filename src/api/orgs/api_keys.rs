@@ -4,52 +4,65 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::OrgDeps;
+use super::metrics::take_cursor;
 use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
+use crate::api::params::{Params, PathOf, shortened};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{
     ApiKey, ApiKeyChange, EmbedPolicy, EmbedSettings, IngestSettings, KeyId, KeyScopes, NewApiKey, Role,
     Rotation, TokenAlgorithm,
 };
 use crate::model::Timestamp;
+use crate::promql::syntax::{self, Caps};
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
-        .get("/orgs/{slug}/api-keys", Auth::Session, "The organisation's API keys", list)
+        .get(
+            "/orgs/{slug}/api-keys",
+            Auth::Member(Role::Admin, Login::Any),
+            "The organisation's API keys",
+            list,
+        )
         .post(
             "/orgs/{slug}/api-keys",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Fresh),
             "Make an API key; its secret is shown this once",
             create,
         )
-        .get("/orgs/{slug}/api-keys/{id}", Auth::Session, "One API key", show)
-        .patch("/orgs/{slug}/api-keys/{id}", Auth::Session, "Change an API key", change)
+        .get("/orgs/{slug}/api-keys/{id}", Auth::Member(Role::Admin, Login::Any), "One API key", show)
+        .patch(
+            "/orgs/{slug}/api-keys/{id}",
+            Auth::Member(Role::Admin, Login::Any),
+            "Change an API key",
+            change,
+        )
         .delete(
             "/orgs/{slug}/api-keys/{id}",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Any),
             "Delete an API key; it and its tokens end at once",
             delete,
         )
         .post(
             "/orgs/{slug}/api-keys/{id}/revoke-tokens",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Any),
             "Refuse every embed token made until now",
             revoke_tokens,
         )
         .post(
             "/orgs/{slug}/api-keys/{id}/rotate",
-            Auth::Session,
+            Auth::Member(Role::Admin, Login::Fresh),
             "Give an API key a new secret; the one before works until the overlap ends",
             rotate,
         )
@@ -63,14 +76,37 @@ pub(super) fn key_id(text: &str) -> ApiResult<KeyId> {
     text.parse().map_err(|_| not_found())
 }
 
+/// Keys in one answer.
+const PAGE_MAX: usize = 1_000;
+
+/// Oldest first. A cursor says after which key the next page begins, by what orders them: the key itself may be gone.
 async fn list(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
     PathOf(slug): PathOf<String>,
+    RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
-    let keys: Vec<Value> = deps.identity.keys(member.org.id).iter().map(|key| key_json(key)).collect();
-    Ok(Json(json!({ "data": keys, "next_cursor": null })))
+    let mut params = Params::of_query(query.as_deref())?;
+    let limit = params.count("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_MAX);
+    let after = take_cursor(&mut params)?.map(|text| place(&text)).transpose()?;
+    let keys = deps.identity.keys(member.org.id);
+    let of = |key: &ApiKey| (key.created_at, key.id);
+    let mut left = keys.iter().skip_while(|key| after.is_some_and(|after| of(key) <= after)).peekable();
+    let page: Vec<&ApiKey> = left.by_ref().take(limit).map(|key| &**key).collect();
+    let last = page.last().filter(|_| left.peek().is_some());
+    let next = last.map(|key| {
+        let place = format!("{} {}", key.created_at.as_ms(), key.id);
+        BASE64URL_NOPAD.encode(place.as_bytes())
+    });
+    let page: Vec<Value> = page.into_iter().map(key_json).collect();
+    Ok(Json(json!({ "data": page, "next_cursor": next })))
+}
+
+fn place(cursor: &str) -> ApiResult<(Timestamp, KeyId)> {
+    let read = |(ms, id): (&str, &str)| Some((Timestamp::from_ms(ms.parse().ok()?), id.parse().ok()?));
+    let place = cursor.split_once(' ').and_then(read);
+    place.ok_or_else(|| ApiError::invalid_parameter("cursor", "this cursor is not one of ours"))
 }
 
 async fn show(
@@ -263,13 +299,30 @@ fn time(text: &str) -> ApiResult<Timestamp> {
     Timestamp::from_rfc3339(text).ok_or_else(refused)
 }
 
+/// A public key as it is sent: SPKI PEM, or a JWK as an object or as its text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum UploadedKey {
+    Text(String),
+    Jwk(serde_json::Map<String, Value>),
+}
+
+impl UploadedKey {
+    fn text(self) -> String {
+        match self {
+            UploadedKey::Text(text) => text,
+            UploadedKey::Jwk(jwk) => Value::Object(jwk).to_string(),
+        }
+    }
+}
+
 /// `embed`: what is not there stays as it is.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EmbedBody {
     alg: Option<String>,
     #[serde(default, deserialize_with = "given")]
-    public_key: Option<Option<String>>,
+    public_key: Option<Option<UploadedKey>>,
     rate_limit_rps: Option<u32>,
     max_token_ttl_s: Option<u32>,
     origins: Option<Vec<String>>,
@@ -289,7 +342,7 @@ impl EmbedBody {
             to.alg = TokenAlgorithm::parse(alg).ok_or_else(refused)?;
         }
         if let Some(public_key) = self.public_key {
-            to.public_key = public_key;
+            to.public_key = public_key.map(UploadedKey::text);
         }
         to.rate_limit_rps = self.rate_limit_rps.unwrap_or(to.rate_limit_rps);
         to.max_token_ttl_s = self.max_token_ttl_s.unwrap_or(to.max_token_ttl_s);
@@ -303,9 +356,20 @@ impl EmbedBody {
     }
 }
 
-/// `embed.policy` of a key or `ms` of a token; the whole of it replaces what was.
-pub(super) fn policy(field: &'static str, sent: &Value) -> ApiResult<EmbedPolicy> {
-    EmbedPolicy::from_json(sent).map_err(|message| ApiError::invalid_field(field, "policy", message))
+/// `embed.policy` of a key or `ms` of a token; the whole of it replaces what was. Expressions are kept as the grammar
+/// prints them, which is how they are compared; one that it cannot read would admit nothing, and is refused here.
+///
+/// # Errors
+/// 422 `validation_failed`.
+pub fn policy(field: &'static str, sent: &Value) -> ApiResult<EmbedPolicy> {
+    let refused = |message: String| ApiError::invalid_field(field, "policy", message);
+    let mut policy = EmbedPolicy::from_json(sent).map_err(refused)?;
+    for expr in policy.exprs.iter_mut().flatten() {
+        let parsed = syntax::parse(expr, &Caps::default())
+            .map_err(|error| refused(format!("exprs: {}: {error}", shortened(expr))))?;
+        *expr = parsed.expr.to_string();
+    }
+    Ok(policy)
 }
 
 /// `ingest`: what is not there stays as it is.
@@ -339,7 +403,8 @@ fn policy_json(policy: &EmbedPolicy) -> Value {
     })
 }
 
-fn key_json(key: &ApiKey) -> Value {
+/// A key as its administrators see it; never its secret.
+pub fn key_json(key: &ApiKey) -> Value {
     let scopes = [("ingest", key.scopes.ingest), ("read", key.scopes.read), ("embed", key.scopes.embed)];
     let scopes: Vec<&str> = scopes.into_iter().filter(|(_, held)| *held).map(|(word, _)| word).collect();
     let labels: serde_json::Map<String, Value> =

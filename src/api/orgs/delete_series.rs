@@ -15,7 +15,7 @@ use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{Identity, Role};
 
 /// What deleting needs.
@@ -31,7 +31,7 @@ pub struct DeleteDeps {
 pub fn routes() -> Routes<DeleteDeps> {
     Routes::new().post(
         "/orgs/{slug}/prometheus/api/v1/admin/tsdb/delete_series",
-        Auth::Session,
+        Auth::Member(Role::Admin, Login::Any),
         "Prometheus: delete samples of the series that selectors find",
         delete,
     )

@@ -13,14 +13,15 @@ use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Minter};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
-use crate::identity::{EmbedGrant, EmbedRequest, MintRequest, Role, TokenRefusal};
+use crate::api::routes::{Auth, Login, Routes};
+use crate::identity::{EmbedGrant, EmbedRequest, Identity, KeyId, MintRequest, Role, TokenRefusal};
+use crate::model::{OrgId, Timestamp};
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new().post("/orgs/{slug}/embed/tokens", Auth::Minter, "Mint an embed token", mint).post(
         "/orgs/{slug}/embed/introspect",
-        Auth::Session,
+        Auth::Member(Role::Editor, Login::Any),
         "Why an embed token fails, and what it may see",
         introspect,
     )
@@ -54,7 +55,7 @@ async fn mint(
         (None, None) => return Err(ApiError::invalid_field("api_key_id", "required", "say which key signs")),
     };
     if calling.is_none() {
-        deps.limits.charge_minting(key)?;
+        minter.charge(key)?;
     }
     let longest = deps.identity.key(org, key).map_or(TTL_S, |key| key.embed.max_token_ttl_s);
     let request = MintRequest {
@@ -63,7 +64,9 @@ async fn mint(
         sub: body.sub,
         ms: body.ms.as_ref().map(|sent| policy("ms", sent)).transpose()?,
     };
-    let minted = deps.identity.mint(org, &request, deps.clock.now())?;
+    let now = deps.clock.now();
+    let minted = deps.identity.mint(org, &request, now)?;
+    deps.identity.note_minted(org, key, minter.user(), now);
     let body = json!({
         "token": minted.token.expose(),
         "expires_at": minted.expires_at.to_rfc3339(),
@@ -73,8 +76,11 @@ async fn mint(
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct IntrospectBody {
     token: String,
+    /// As if a page of this origin had sent it; without one, as a server sends it.
+    origin: Option<String>,
 }
 
 async fn introspect(
@@ -83,28 +89,81 @@ async fn introspect(
     PathOf(slug): PathOf<String>,
     Json(body): Json<IntrospectBody>,
 ) -> ApiResult<Json<Value>> {
-    cabinet.enter(&slug, Role::Editor)?;
-    let request = EmbedRequest { token: &body.token, slug: &slug, origin: None };
-    let verdict = deps.identity.embed(&request, deps.clock.now());
-    let (reason, effective) = match &verdict {
-        Ok(grant) => (None, Some(effective(grant))),
-        Err(TokenRefusal::Invalid { reason }) => (Some(*reason), None),
-        Err(TokenRefusal::Expired) => (Some("exp"), None),
-        Err(TokenRefusal::NotYetValid) => (Some("nbf"), None),
-        Err(TokenRefusal::OrgMismatch) => (Some("org"), None),
-        Err(TokenRefusal::OriginNotAllowed) => (Some("origin"), None),
-    };
-    Ok(Json(json!({
+    let org = cabinet.enter(&slug, Role::Editor)?.org.id;
+    let request = EmbedRequest { token: &body.token, slug: &slug, origin: body.origin.as_deref() };
+    Ok(Json(introspection(&deps.identity, org, &request, deps.clock.now())))
+}
+
+/// Why a token fails for an organisation, and what it may see.
+pub fn introspection(identity: &Identity, org: OrgId, request: &EmbedRequest<'_>, now: Timestamp) -> Value {
+    let verdict = identity.inspect(org, request, now);
+    let header = part(request.token, 0);
+    let reason = verdict.as_ref().err().map(|refusal| match refusal {
+        TokenRefusal::Expired => "exp",
+        // Its key is of this organisation, its claim names another.
+        TokenRefusal::OrgMismatch => "org",
+        refusal => refusal.reason(),
+    });
+    let kid = header.as_ref().and_then(|header| header.get("kid")?.as_str()?.parse().ok());
+    let detail = reason.map(|reason| match (reason, kid) {
+        ("key", Some(kid)) => key_detail(identity, org, kid, now),
+        (reason, _) => detail(reason),
+    });
+    json!({
         "valid": verdict.is_ok(),
         "reason": reason,
-        "header": part(&body.token, 0),
-        "claims": part(&body.token, 1),
-        "effective": effective,
-    })))
+        "detail": detail,
+        "header": header,
+        "claims": part(request.token, 1),
+        "effective": verdict.as_ref().ok().map(effective),
+    })
+}
+
+/// What is wrong with the key that a token names.
+fn key_detail(identity: &Identity, org: OrgId, kid: KeyId, now: Timestamp) -> &'static str {
+    let Some(key) = identity.key(org, kid) else {
+        return "the header's kid names no API key of this organisation";
+    };
+    if key.disabled {
+        "the API key is disabled"
+    } else if key.is_refused(now) {
+        "the API key has expired"
+    } else if !key.scopes.embed {
+        "the API key has not the scope embed"
+    } else {
+        "the API key's secret cannot be opened: the server has another master key, or the key is damaged"
+    }
+}
+
+/// A sentence for each word of [`TokenRefusal`].
+fn detail(reason: &str) -> &'static str {
+    match reason {
+        "size" => "a token has at most 4,096 bytes",
+        "form" => "this is not a JWT: three base64url parts between dots, the first of them a JSON object",
+        "header" => "the header may not have crit, jku, jwk, x5u, x5c, b64, zip or enc",
+        "kid" => "the header needs a kid: the id of the API key that signs, ak_ and 16 characters",
+        "key" => "the header's kid names no API key of this organisation",
+        "alg" => "the header's alg is not the one that the API key was made with",
+        "signature" => "signed with another secret or private key than the API key's",
+        "claims" => {
+            "a claim is missing or not of its type: org and aud are texts, iat and exp numbers of seconds, ms an object of known fields"
+        }
+        "aud" => "the claim aud must be ms-embed",
+        "iat" => "the claim iat lies in the future: the clocks of signer and server differ by more than 30 s",
+        "ttl" => "exp lies before iat, or further behind it than the key's max_token_ttl_s",
+        "revoked" => "made before the key's tokens were revoked",
+        "org" => "the claim org is not this organisation's slug",
+        "iss" => "the claim iss, where there is one, must be the API key's id",
+        "policy" => "a restriction does not fit, or stands beside ms instead of in it",
+        "exp" => "expired: a page fetches a fresh token before the end of the one it has",
+        "nbf" => "not valid yet",
+        "origin" => "pages of this origin may not use it: token and key must both allow an origin",
+        _ => "refused",
+    }
 }
 
 /// What a token says, verified or not; `null` where it cannot be read.
-fn part(token: &str, index: usize) -> Option<Value> {
+pub fn part(token: &str, index: usize) -> Option<Value> {
     let encoded = token.split('.').nth(index)?;
     let bytes = BASE64URL_NOPAD.decode(encoded.as_bytes()).ok()?;
     serde_json::from_slice(&bytes).ok()
@@ -127,4 +186,44 @@ fn effective(grant: &EmbedGrant) -> Value {
         "sub": grant.sub,
         "expires_at": grant.expires_at.to_rfc3339(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::identity::read_label_test;
+    use crate::promql::syntax::{Caps, parse_matcher};
+
+    /// Texts that are label tests, nearly so, or not at all.
+    fn texts() -> impl Strategy<Value = String> {
+        let name = prop::sample::select(vec!["tenant", "__name__", "_a1", "le", "or", "by", "1a", "a-b", ""]);
+        let op = prop::sample::select(vec!["=", "!=", "=~", "!~", "==", " = ", " =~ ", "~", ""]);
+        let piece = prop_oneof![
+            "[a-z0-9._|*+/@: -]{0,6}",
+            prop::sample::select(vec![
+                "\"", "'", "`", "\\", "\\\"", "\\'", "\\n", "\\t", "\\x41", "\\u0041", ",", " or ", "(", ")",
+                "ä", "{", "}", "#", "\n"
+            ])
+            .prop_map(str::to_owned),
+        ];
+        let inner = prop::collection::vec(piece, 0..5).prop_map(|pieces| pieces.concat());
+        let quotes = prop::sample::select(vec![("", ""), ("\"", "\""), ("'", "'"), ("\"", "'"), ("`", "`")]);
+        (name, op, quotes, inner)
+            .prop_map(|(name, op, (open, close), inner)| format!("{name}{op}{open}{inner}{close}"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+        /// Two readers, one meaning: a restriction is what a question of the same text would be.
+        #[test]
+        fn a_label_test_that_restricts_means_what_it_means_in_a_question(text in texts()) {
+            if let Ok(here) = read_label_test(&text) {
+                let there = parse_matcher(&text, &Caps::default());
+                let there = there.map_err(|error| TestCaseError::fail(format!("{text:?}: {error}")))?;
+                prop_assert_eq!((here.name(), here.op(), here.value()), (there.name(), there.op(), there.value()), "{}", text);
+            }
+        }
+    }
 }

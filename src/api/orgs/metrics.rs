@@ -21,14 +21,24 @@ use crate::tsdb::{Metric, MetricFilter};
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
     Routes::new()
-        .get("/orgs/{slug}/metrics", Auth::Reader, "List metrics with type, help, unit and series", metrics)
+        .get(
+            "/orgs/{slug}/metrics",
+            Auth::Reader(Endpoint::Metrics),
+            "List metrics with type, help, unit and series",
+            metrics,
+        )
         .get(
             "/orgs/{slug}/metrics/{name}/labels",
-            Auth::Reader,
+            Auth::Reader(Endpoint::Labels),
             "List a metric's labels and some of their values",
             metric_labels,
         )
-        .get("/orgs/{slug}/labels/{label}/values", Auth::Reader, "List a label's values", label_values)
+        .get(
+            "/orgs/{slug}/labels/{label}/values",
+            Auth::Reader(Endpoint::Labels),
+            "List a label's values",
+            label_values,
+        )
 }
 
 const PAGE_MAX: usize = 10_000;
@@ -91,7 +101,7 @@ fn warn_of_unused(running: &mut Running, unknown: Vec<String>) {
 }
 
 /// Where the page before ended: opaque to clients, the last item's text to us.
-fn take_cursor(params: &mut Params) -> ApiResult<Option<String>> {
+pub(super) fn take_cursor(params: &mut Params) -> ApiResult<Option<String>> {
     let Some(text) = params.one(&["cursor"])? else { return Ok(None) };
     let wrong = || ApiError::invalid_parameter("cursor", "this cursor is not one of ours");
     let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| wrong())?;

@@ -1,8 +1,11 @@
 //! Everything below `/orgs/{slug}`, one file per resource.
 
 pub mod api_keys;
+pub mod audit;
 pub mod delete_series;
 pub mod embed_tokens;
+pub mod invites;
+pub mod members;
 pub mod metrics;
 pub mod organisations;
 pub mod prometheus;
@@ -18,6 +21,7 @@ use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
 use crate::clock::Clock;
 use crate::identity::{Identity, OrgSettings};
+use crate::outbound::MailQueue;
 use crate::tsdb::Tsdb;
 use rejects::Rejects;
 
@@ -38,6 +42,12 @@ pub struct OrgDeps {
     pub defaults: Arc<OrgSettings>,
     /// Held while an organisation's settings go to the store of samples, so that the later change is the one that holds.
     pub applying: Arc<Mutex<()>>,
+    /// The questions under way: those of a deleted organisation end.
+    pub active: Arc<query::active::Active>,
+    /// Invitations.
+    pub mail: Arc<MailQueue>,
+    /// What links in mails begin with; never the `Host` header.
+    pub public_url: Arc<str>,
     /// What was refused to senders.
     pub rejects: Arc<Rejects>,
     /// Requests a second of new keys that do not say (`PROMLET_RATE_EMBED_DEFAULT_RPS`).

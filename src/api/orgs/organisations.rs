@@ -11,21 +11,37 @@ use serde_json::{Map, Value, json};
 use super::{OrgDeps, settings};
 use crate::api::body::Json;
 use crate::api::callers::Cabinet;
-use crate::api::error::{ApiResult, identity::slug};
+use crate::api::error::{ApiError, ApiResult, identity::slug};
 use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{Membership, NewOrg, OrgChange, OrgChangeError, Role};
-use crate::model::OrgSlug;
+use crate::model::{OrgId, OrgSlug, Timestamp};
+use crate::tsdb::Tsdb;
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
-        .get("/orgs", Auth::Session, "The organisations you belong to", list)
-        .post("/orgs", Auth::Session, "Make an organisation", create)
-        .get("/orgs/{slug}", Auth::Session, "One organisation, its settings and what it uses", show)
-        .patch("/orgs/{slug}", Auth::Session, "Rename an organisation, or change its limits", change)
-        .get("/orgs/{slug}/members", Auth::Session, "Who belongs to an organisation", members)
+        .get("/orgs", Auth::Account(Login::Any), "The organisations you belong to", list)
+        .post("/orgs", Auth::Founder, "Make an organisation", create)
+        .get(
+            "/orgs/{slug}",
+            Auth::Member(Role::Viewer, Login::Any),
+            "One organisation, its settings and what it uses",
+            show,
+        )
+        .patch(
+            "/orgs/{slug}",
+            Auth::Member(Role::Admin, Login::Any),
+            "Rename an organisation, or change its limits",
+            change,
+        )
+        .delete(
+            "/orgs/{slug}",
+            Auth::Member(Role::Owner, Login::Fresh),
+            "Delete an organisation and everything in it",
+            delete,
+        )
 }
 
 async fn list(State(deps): State<OrgDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
@@ -90,7 +106,7 @@ async fn change(
     let applying = Arc::clone(&deps.applying);
     let changed = deps
         .change(move |identity| {
-            let changed = identity.change_org(user, org, change, &defaults, now)?;
+            let changed = identity.change_org(Some(user), org, change, &defaults, now)?;
             let _one_at_a_time = applying.lock().unwrap_or_else(PoisonError::into_inner);
             settings::apply(identity, &tsdb, org);
             Ok::<_, OrgChangeError>(changed)
@@ -99,35 +115,36 @@ async fn change(
     Ok(Json(org_json(&deps, &Membership { org: changed, ..member })))
 }
 
-/// What only administrators see of a member is left out for the others.
-async fn members(
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeleteBody {
+    confirm: String,
+}
+
+/// 202: the organisation is gone for everybody; its data is being removed from the disk.
+async fn delete(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
     PathOf(slug): PathOf<String>,
-) -> ApiResult<Json<Value>> {
-    let asking = cabinet.enter(&slug, Role::Viewer)?;
-    let members = deps.identity.members(asking.org.id, deps.clock.now())?;
-    let rows = members.iter().map(|member| {
-        let mut row = json!({
-            "user_id": member.user.id.to_string(),
-            "email": member.user.email.as_str(),
-            "name": member.user.name,
-            "role": member.role.as_str(),
-            "joined_at": member.joined_at.to_rfc3339(),
-        });
-        if asking.role.allows(Role::Admin) {
-            row["twofa_enabled"] = member.user.twofa_enabled.into();
-            row["last_seen_at"] = member.last_seen_at.map(|at| at.to_rfc3339()).into();
-        }
-        row
-    });
-    Ok(Json(json!({ "data": rows.collect::<Vec<_>>() })))
+    Json(body): Json<DeleteBody>,
+) -> ApiResult<Response> {
+    let org = cabinet.enter(&slug, Role::Owner)?.org;
+    cabinet.require_fresh()?;
+    if body.confirm != org.slug.as_str() {
+        let text = format!("must be {:?}, the organisation that is to be deleted", org.slug.as_str());
+        return Err(ApiError::invalid_field("confirm", "mismatch", text));
+    }
+    let (id, user, now) = (org.id, cabinet.user(), deps.clock.now());
+    deps.change(move |identity| identity.delete_org(Some(user), id, now)).await?;
+    // Whoever asked it something gets no answer any more.
+    deps.active.end_all(id);
+    tracing::info!(org = id.0, slug = org.slug.as_str(), %user, "an organisation was deleted");
+    let answer = json!({ "slug": org.slug.as_str(), "status": "deleting" });
+    Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }
 
 fn org_json(deps: &OrgDeps, member: &Membership) -> Value {
     let org = &member.org;
-    let stats = deps.tsdb.stats();
-    let used = stats.orgs.iter().find(|stats| stats.org == org.id);
     json!({
         "id": org.key.to_string(),
         "slug": org.slug.as_str(),
@@ -135,16 +152,23 @@ fn org_json(deps: &OrgDeps, member: &Membership) -> Value {
         "role": member.role.as_str(),
         "created_at": org.created_at.to_rfc3339(),
         "settings": settings::to_json(&org.settings),
-        "usage": {
-            "series": used.map_or(0, |used| used.series),
-            "samples": used.map_or(0, |used| used.samples),
-            "samples_today": deps.tsdb.stored_today(org.id, deps.clock.now()),
-            "bytes": used.map_or(0, |used| used.disk_bytes),
-            "memory_bytes": used.map_or(0, |used| used.memory_bytes),
-            "refused": used.map_or_else(Map::new, |used| {
-                let one = |(code, samples): &(&str, u64)| ((*code).to_owned(), Value::from(*samples));
-                used.refused_by_code.iter().map(one).collect()
-            }),
-        },
+        "usage": usage(&deps.tsdb, org.id, deps.clock.now()),
+    })
+}
+
+/// What an organisation uses of the server.
+pub fn usage(tsdb: &Tsdb, org: OrgId, now: Timestamp) -> Value {
+    let stats = tsdb.stats();
+    let used = stats.orgs.iter().find(|stats| stats.org == org);
+    json!({
+        "series": used.map_or(0, |used| used.series),
+        "samples": used.map_or(0, |used| used.samples),
+        "samples_today": tsdb.stored_today(org, now),
+        "bytes": used.map_or(0, |used| used.disk_bytes),
+        "memory_bytes": used.map_or(0, |used| used.memory_bytes),
+        "refused": used.map_or_else(Map::new, |used| {
+            let one = |(code, samples): &(&str, u64)| ((*code).to_owned(), Value::from(*samples));
+            used.refused_by_code.iter().map(one).collect()
+        }),
     })
 }

@@ -27,52 +27,90 @@ use crate::tsdb::{SeriesExemplars, Tally};
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
     let routes = Routes::new()
-        .get("/orgs/{slug}/prometheus", Auth::MountReader, "Check connection and credential", root)
+        .get("/orgs/{slug}/prometheus", Auth::MountReader(None), "Check connection and credential", root)
         .get("/orgs/{slug}/prometheus/-/healthy", Auth::Public, "Check that the server answers", healthy)
         .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server answers", healthy);
-    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/query", "Prometheus: instant query", query);
-    let routes =
-        both(routes, "/orgs/{slug}/prometheus/api/v1/query_range", "Prometheus: range query", query_range);
-    let routes = both(routes, "/orgs/{slug}/prometheus/api/v1/series", "Prometheus: find series", series);
-    let routes =
-        both(routes, "/orgs/{slug}/prometheus/api/v1/labels", "Prometheus: list label names", labels);
-    let values = "/orgs/{slug}/prometheus/api/v1/label/{label}/values";
-    let routes = both(routes, values, "Prometheus: list a label's values", label_values);
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/query",
+        Some(Endpoint::Expr),
+        "Prometheus: instant query",
+        query,
+    );
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/query_range",
+        Some(Endpoint::Expr),
+        "Prometheus: range query",
+        query_range,
+    );
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/series",
+        Some(Endpoint::Metrics),
+        "Prometheus: find series",
+        series,
+    );
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/labels",
+        Some(Endpoint::Labels),
+        "Prometheus: list label names",
+        labels,
+    );
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/label/{label}/values",
+        Some(Endpoint::Labels),
+        "Prometheus: list a label's values",
+        label_values,
+    );
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/metadata",
+        Some(Endpoint::Metrics),
         "Prometheus: type, help and unit of metrics",
         metadata,
     );
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/format_query",
+        Some(Endpoint::Expr),
         "Prometheus: format an expression",
         format_query,
     );
-    let routes =
-        both(routes, "/orgs/{slug}/prometheus/api/v1/status/buildinfo", "Prometheus: version", buildinfo);
+    let routes = both(
+        routes,
+        "/orgs/{slug}/prometheus/api/v1/status/buildinfo",
+        None,
+        "Prometheus: version",
+        buildinfo,
+    );
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/status/tsdb",
+        Some(Endpoint::Labels),
         "Prometheus: the metrics, labels and values that make the most series",
         status_tsdb,
     );
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/query_exemplars",
+        Some(Endpoint::Expr),
         "Prometheus: exemplars of the series that an expression selects",
         exemplars,
     );
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/rules",
+        None,
         "Prometheus: rules, of which there are none",
         rules,
     );
     both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/alerts",
+        None,
         "Prometheus: alerts, of which there are none",
         alerts,
     )
@@ -82,15 +120,12 @@ pub fn routes() -> Routes<ReadDeps> {
 fn both<H: Handler<T, ReadDeps>, T: 'static>(
     routes: Routes<ReadDeps>,
     path: &'static str,
+    endpoint: Option<Endpoint>,
     summary: &'static str,
     handler: H,
 ) -> Routes<ReadDeps> {
-    routes.get(path, Auth::MountReader, summary, handler.clone()).post(
-        path,
-        Auth::MountReader,
-        summary,
-        handler,
-    )
+    let auth = Auth::MountReader(endpoint);
+    routes.get(path, auth, summary, handler.clone()).post(path, auth, summary, handler)
 }
 
 /// URL and form parameters, merged.

@@ -30,24 +30,34 @@ pub fn routes() -> Routes<ReadDeps> {
     Routes::new()
         .get(
             "/orgs/{slug}/query/range",
-            Auth::Reader,
+            Auth::Reader(Endpoint::Range),
             "Query a range of time: structured, or an expression",
             range,
         )
         .get(
             "/orgs/{slug}/query/instant",
-            Auth::Reader,
+            Auth::Reader(Endpoint::Instant),
             "Query one moment: structured, or an expression",
             instant,
         )
-        .get("/orgs/{slug}/query/expr-instant", Auth::Reader, "Evaluate PromQL at one moment", expr_instant)
+        .get(
+            "/orgs/{slug}/query/expr-instant",
+            Auth::Reader(Endpoint::Expr),
+            "Evaluate PromQL at one moment",
+            expr_instant,
+        )
         .get(
             "/orgs/{slug}/query/expr-range",
-            Auth::Reader,
+            Auth::Reader(Endpoint::Expr),
             "Evaluate PromQL over a range of time",
             expr_range,
         )
-        .get("/orgs/{slug}/query/estimate", Auth::Reader, "Reckon what an expression would cost", estimate)
+        .get(
+            "/orgs/{slug}/query/estimate",
+            Auth::Reader(Endpoint::Expr),
+            "Reckon what an expression would cost",
+            estimate,
+        )
 }
 
 /// Series in one answer (API.md C5).
@@ -201,7 +211,7 @@ fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Answ
         Ask::Structured(shape) => {
             running.admit_metric(shape.metric())?;
             let least_window_ms = if instant { 0 } else { when.steps.step_ms() };
-            let expr = shape.build(&running.options, least_window_ms)?;
+            let expr = shape.build(&running.options, least_window_ms, running.grant.max_range_ms)?;
             // Its annotations have no place in a text that nobody wrote.
             (expr, String::new())
         }

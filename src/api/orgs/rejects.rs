@@ -14,7 +14,7 @@ use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Sender};
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::Role;
 use crate::model::{OrgId, Refusal, Timestamp};
 
@@ -22,7 +22,7 @@ use crate::model::{OrgId, Refusal, Timestamp};
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new().get(
         "/orgs/{slug}/ingest/rejects",
-        Auth::Session,
+        Auth::Member(Role::Editor, Login::Any),
         "The last samples and series that were refused, and why",
         list,
     )

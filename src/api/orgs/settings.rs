@@ -135,7 +135,7 @@ fn store_limits(settings: &OrgSettings, default: &OrgLimits) -> OrgLimits {
 }
 
 /// Hands one organisation's settings to the store of samples.
-pub(super) fn apply(identity: &Identity, tsdb: &Tsdb, org: OrgId) {
+pub fn apply(identity: &Identity, tsdb: &Tsdb, org: OrgId) {
     tsdb.set_limits(org, store_limits(&identity.org_settings(org), tsdb.default_limits()));
 }
 

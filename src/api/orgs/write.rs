@@ -41,11 +41,11 @@ pub struct WriteDeps {
 }
 
 /// A route for each path of each protocol.
-pub fn routes() -> Routes<WriteDeps> {
+pub fn routes() -> Routes<Arc<WriteDeps>> {
     let rows = PROTOCOLS.iter().flat_map(|protocol| protocol.paths.iter().map(move |path| (protocol, *path)));
     rows.fold(Routes::new(), |routes, (protocol, path)| {
         let handler =
-            move |State(deps): State<WriteDeps>,
+            move |State(deps): State<Arc<WriteDeps>>,
                   machine: Machine,
                   PathOf(slug): PathOf<String>,
                   request: Request| { write(deps, protocol, machine, slug, request) };
@@ -54,7 +54,7 @@ pub fn routes() -> Routes<WriteDeps> {
 }
 
 async fn write(
-    deps: WriteDeps,
+    deps: Arc<WriteDeps>,
     protocol: &'static Protocol,
     machine: Machine,
     slug: String,
@@ -64,10 +64,11 @@ async fn write(
     let (parts, body) = request.into_parts();
     admit_media(protocol, &parts.headers)?;
     let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;
+    let org = writing.org;
     let storing = Arc::new(Storing { deps, protocol, writing });
     let begun = Arc::clone(&storing);
     let work = move |reply| with_scratch(|scratch| begun.begin(&bytes, scratch, reply));
-    let outcome = storing.deps.lanes.run_ingest(work).await?;
+    let outcome = storing.deps.lanes.run_ingest(org, work).await?;
     storing.conclude(outcome)?;
     Ok((StatusCode::NO_CONTENT, [(DURABILITY, storing.said_durability())], Body::empty()).into_response())
 }
@@ -103,7 +104,7 @@ fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
 
 /// One request, from the ingest lane's thread to whichever writes the log, and back.
 struct Storing {
-    deps: WriteDeps,
+    deps: Arc<WriteDeps>,
     protocol: &'static Protocol,
     writing: Writing,
 }

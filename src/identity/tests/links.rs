@@ -75,7 +75,7 @@ fn an_unknown_address_gets_no_mail_after_the_same_work() {
     let mut house = House::furnished();
     let gone = house.add_user("gone@example.org");
     house.disable(gone);
-    let rows = |house: &House| house.identity().rows::<magic_link::LinkRow>(&()).expect("read").len();
+    let rows = |house: &House| house.identity().rows::<link::LinkRow>(&()).expect("read").len();
     for (number, address) in ["nobody@example.org", "gone@example.org", EMAIL].into_iter().enumerate() {
         let mail = request(&mut house, &Email::parse(address).expect("valid"), None);
         assert_eq!(mail.is_some(), address == EMAIL, "{address}");
@@ -154,6 +154,6 @@ fn expired_links_and_pending_logins_are_swept() {
     mailed(&mut house);
     house.advance_ms(3_600_000);
     house.identity().tick(house.now).expect("swept");
-    assert_eq!(house.identity().rows::<magic_link::LinkRow>(&()).expect("read").len(), 0);
-    assert_eq!(house.identity().rows::<magic_link::NewestLinkRow>(&()).expect("read").len(), 0);
+    assert_eq!(house.identity().rows::<link::LinkRow>(&()).expect("read").len(), 0);
+    assert_eq!(house.identity().rows::<link::NewestLinkRow>(&()).expect("read").len(), 0);
 }

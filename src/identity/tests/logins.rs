@@ -84,6 +84,68 @@ fn a_guesser_elsewhere_does_not_lock_the_owner_out() {
     house.session();
 }
 
+/// API.md D4, key 3: many networks, one address. Who logged in before is not a stranger.
+#[test]
+fn a_guesser_everywhere_slows_strangers_down_and_not_the_owners_browser() {
+    let mut house = House::furnished();
+    let device = house.identity().device_token(EMAIL, house.now, &mut house.rng);
+    let others = house.identity().device_token("eve@example.org", house.now, &mut house.rng);
+    for n in 0..100 {
+        let _ = house.login_as(EMAIL, "wrong password", &format!("2001:db8:{n:x}::1"), None);
+    }
+    let attempt = |house: &mut House, device: Option<&str>| {
+        let (here, now) = (client("2001:db8:ffff::1"), house.now);
+        let password = Password(PASSWORD);
+        let attempt = PasswordLogin { email: EMAIL, password, client: &here, replaces: None, device };
+        house.identity().login(&attempt, now, &mut house.rng)
+    };
+    let before = house.identity().passwords_verified();
+    for stranger in [None, Some(""), Some("dvc_x"), Some(others.expose())] {
+        match attempt(&mut house, stranger) {
+            Err(LoginError::Throttled { retry_after }) => assert_eq!(retry_after.as_secs(), 60),
+            other => panic!("{stranger:?}: {other:?}"),
+        }
+    }
+    assert_eq!(house.identity().passwords_verified(), before, "decided before hashing");
+    let tampered = device.expose().replacen("dvc_", "dvc_A", 1);
+    assert!(attempt(&mut house, Some(&tampered[..device.expose().len()])).is_err());
+
+    // A link opens the door meanwhile, too; and the success of the known browser ends the wait for all.
+    let asked = LinkRequest { email: &Email::parse(EMAIL).expect("valid"), redirect: None, browser: None };
+    let now = house.now;
+    assert!(house.identity().request_link(&asked, now, &mut house.rng).expect("written").is_some());
+    attempt(&mut house, Some(device.expose())).expect("the owner's browser");
+    attempt(&mut house, None).expect("nobody waits any more");
+}
+
+/// The same address from the same network: behind one proxy, say.
+#[test]
+fn a_guesser_next_door_does_not_lock_the_owners_browser_out() {
+    let mut house = House::furnished();
+    let device = house.identity().device_token(EMAIL, house.now, &mut house.rng);
+    for _ in 0..200 {
+        let _ = house.login("wrong password");
+        house.advance_ms(1_000);
+    }
+    assert!(matches!(house.login(PASSWORD), Err(LoginError::Throttled { .. })));
+    let (here, now) = (client("192.0.2.1"), house.now);
+    let (password, device) = (Password(PASSWORD), Some(device.expose()));
+    let attempt = PasswordLogin { email: EMAIL, password, client: &here, replaces: None, device };
+    assert!(house.identity().login(&attempt, now, &mut house.rng).is_ok());
+}
+
+#[test]
+fn a_browser_is_forgotten_a_year_after_its_login() {
+    let mut house = House::furnished();
+    let device = house.identity().device_token(EMAIL, house.now, &mut house.rng);
+    let known =
+        |house: &House| house.identity().known_device(Some(device.expose()), EMAIL, house.now).is_some();
+    house.advance_ms(365 * DAY_MS - 1);
+    assert!(known(&house));
+    house.advance_ms(1);
+    assert!(!known(&house));
+}
+
 #[test]
 fn good_logins_are_never_throttled() {
     let mut house = House::furnished();

@@ -1,11 +1,16 @@
 //! The room's promises, kept through its own door: `Identity` over a real store in a temporary folder.
 
+mod accounts;
 mod embed;
 mod keys;
 mod links;
+mod login_model;
 mod logins;
+mod new_passwords;
 mod orgs;
+mod removal;
 mod sessions;
+mod signups;
 mod stored;
 mod two_factor;
 
@@ -152,7 +157,8 @@ impl House {
         ip: &str,
         replaces: Option<&str>,
     ) -> Result<LoginOutcome, LoginError> {
-        let attempt = PasswordLogin { email, password: Password(password), client: &client(ip), replaces };
+        let client = &client(ip);
+        let attempt = PasswordLogin { email, password: Password(password), client, replaces, device: None };
         let now = self.now;
         self.identity().login(&attempt, now, &mut self.rng)
     }

@@ -100,7 +100,10 @@ fn only_the_instance_administrator_raises_above_the_default() {
     let defaults = OrgSettings { max_series: Limit::At(10), ..OrgSettings::default() };
     let set = |house: &House, who: UserId, limit: Limit| {
         let change = OrgChange { name: None, settings: vec![(Setting::MaxSeries, limit)] };
-        house.identity().change_org(who, org, change, &defaults, house.now).map(|org| org.settings.max_series)
+        house
+            .identity()
+            .change_org(Some(who), org, change, &defaults, house.now)
+            .map(|org| org.settings.max_series)
     };
     assert_eq!(set(&house, admin, Limit::At(3)).expect("lower"), Limit::At(3));
     for above in [Limit::At(11), Limit::Unlimited] {
@@ -125,7 +128,7 @@ fn a_change_is_whole_or_not_at_all() {
     let (boss, org, now) = (house.owner().id, house.acme().id, house.now);
     let change = |name: String, org| {
         let change = OrgChange { name: Some(name), settings: vec![(Setting::MaxLabels, Limit::At(9))] };
-        house.identity().change_org(boss, org, change, &OrgSettings::default(), now)
+        house.identity().change_org(Some(boss), org, change, &OrgSettings::default(), now)
     };
     assert!(matches!(change("x".repeat(201), org), Err(OrgChangeError::NameTooLong(201))));
     assert!(matches!(change("x".into(), crate::model::OrgId(9)), Err(OrgChangeError::UnknownOrg)));

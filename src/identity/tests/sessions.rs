@@ -57,6 +57,33 @@ fn only_a_lag_is_written_and_only_a_long_one_is_waited_for() {
     assert_eq!(house.check(&session.token), "live once persisted");
 }
 
+/// API.md D1: 600 requests within their minute of grace, a tick every five seconds.
+#[test]
+fn six_hundred_requests_at_the_limit_are_two_writes_at_most() {
+    let mut house = House::furnished();
+    let session = house.session();
+    let mut batches = 0;
+    for request in 0..600 {
+        // Sixty a second.
+        house.advance_ms(if request % 3 == 0 { 18 } else { 16 });
+        assert_eq!(house.check(&session.token), "live");
+        if request % 300 == 299 {
+            batches += usize::from(house.identity().flush_sessions().expect("written") > 0);
+        }
+    }
+    assert!(batches <= 2, "{batches}");
+    // Also where the minute ends within them.
+    house.advance_ms(55_000);
+    for request in 0..600 {
+        house.advance_ms(16);
+        assert_eq!(house.check(&session.token), "live");
+        if request % 300 == 299 {
+            batches += usize::from(house.identity().flush_sessions().expect("written") > 0);
+        }
+    }
+    assert!((1..=2).contains(&batches), "{batches}");
+}
+
 #[test]
 fn a_crash_never_shortens_a_session() {
     let mut house = House::furnished();
@@ -174,8 +201,13 @@ fn logins_racing_with_the_end_of_all_sessions_leave_memory_and_disk_agreeing() {
             return None;
         }
         let here = client("192.0.2.1");
-        let attempt =
-            PasswordLogin { email: EMAIL, password: Password(PASSWORD), client: &here, replaces: None };
+        let attempt = PasswordLogin {
+            email: EMAIL,
+            password: Password(PASSWORD),
+            client: &here,
+            replaces: None,
+            device: None,
+        };
         match identity.login(&attempt, now, &mut rng) {
             Ok(LoginOutcome::LoggedIn(session)) => Some(session.token),
             other => panic!("{other:?}"),
@@ -194,7 +226,13 @@ fn the_user_agent_is_cut_and_the_list_is_newest_first() {
     let first = house.session();
     house.advance_ms(1_000);
     let here = Client { user_agent: "ä".repeat(1_000), ..client("192.0.2.1") };
-    let attempt = PasswordLogin { email: EMAIL, password: Password(PASSWORD), client: &here, replaces: None };
+    let attempt = PasswordLogin {
+        email: EMAIL,
+        password: Password(PASSWORD),
+        client: &here,
+        replaces: None,
+        device: None,
+    };
     let now = house.now;
     house.identity().login(&attempt, now, &mut house.rng).expect("right");
     let listed = house.identity().sessions(house.owner().id, house.now);
@@ -227,6 +265,14 @@ fn at_ten_thousand_sessions_the_least_recently_seen_makes_room() {
     let new = house.session();
     assert_eq!((house.check(&oldest.token), house.check(&new.token)), ("unknown", "live"));
     assert_eq!(house.identity().sessions(owner, house.now).len(), session::SESSIONS_MAX);
+    let told = house.identity().audit(None, 10).expect("read").into_iter();
+    let told: Vec<_> = told.filter(|entry| entry.action == "session.revoked").collect();
+    assert_eq!((told.len(), &told[0].target), (1, &oldest.session.id.to_string()), "said why");
+    // One that replaces its own makes no further room.
+    let before = house.identity().sessions(owner, house.now).len();
+    let replaces = new.token.expose().to_owned();
+    house.login_as(EMAIL, PASSWORD, "192.0.2.1", Some(&replaces)).expect("right");
+    assert_eq!(house.identity().sessions(owner, house.now).len(), before);
 }
 
 #[test]
@@ -243,6 +289,11 @@ fn an_absolute_lifetime_ends_even_a_busy_session() {
     for _ in 0..6 {
         house.advance_ms(DAY_MS);
         assert_ne!(house.check(&session.token), "expired");
+        assert_eq!(
+            session.session.expires_at(),
+            session.session.created_at.plus_ms(7 * DAY_MS),
+            "and says so"
+        );
     }
     house.advance_ms(DAY_MS);
     assert_eq!(house.check(&session.token), "expired");

@@ -4,6 +4,8 @@
 
 use crate::model::{Sample, Timestamp};
 
+/// Field 1 of `WriteRequest`, length-delimited.
+pub(super) const SERIES_TAG: u8 = 1 << 3 | 2;
 /// Field 1 of `TimeSeries`, length-delimited.
 const LABEL_TAG: u8 = 1 << 3 | 2;
 /// Field 2, length-delimited.

@@ -213,6 +213,28 @@ impl Control {
         txn::collect::<R>(&rows).map_err(|e| state.damaged(e))
     }
 
+    /// The last `limit` values whose keys begin with `leading` and are below `below`, from the greatest key down.
+    ///
+    /// # Errors
+    /// As [`Control::get`].
+    pub fn scan_back<R: Record>(
+        &self,
+        leading: &impl TableKey,
+        below: Option<&R::Key>,
+        limit: usize,
+    ) -> Result<Vec<(R::Key, R)>, DatabaseError> {
+        let state = &self.shared.state;
+        let prefix = record::prefix::<R, _>(leading);
+        let below = below.map(record::full_key::<R>);
+        let rows = {
+            let _moment = state.reading();
+            state.rows_back(&prefix, below.as_deref(), limit)?
+        };
+        let mut found = txn::collect::<R>(&rows).map_err(|e| state.damaged(e))?;
+        found.reverse();
+        Ok(found)
+    }
+
     /// Whether changes are accepted; reads go on either way.
     ///
     /// # Errors

@@ -113,6 +113,31 @@ impl State {
         Ok(found)
     }
 
+    /// The rows of the last `values` values whose keys begin with `prefix` and are below `below`.
+    pub(super) fn rows_back(
+        &self,
+        prefix: &[u8],
+        below: Option<&[u8]>,
+        values: usize,
+    ) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, DatabaseError> {
+        let mut found = BTreeMap::new();
+        let mut left = values;
+        let mut bad = None;
+        if values == 0 {
+            return Ok(found);
+        }
+        self.database.scan_back(prefix, below, |key, value| {
+            // Further rows of a value stand behind its first one, so going back they come before it.
+            match frame::open(key, value) {
+                Ok((frame, ..)) => left -= usize::from(!rows::is_further(frame)),
+                Err(e) => bad = Some(e),
+            }
+            found.insert(key.to_vec(), value.to_vec());
+            if left == 0 || bad.is_some() { Next::Stop } else { Next::More }
+        })?;
+        bad.map_or(Ok(found), |e| Err(self.damaged(e)))
+    }
+
     /// Hands out all rows in key order, the one about the others included, until `each` says stop.
     pub(super) fn each_row(&self, each: impl FnMut(&[u8], &[u8]) -> Next) -> Result<(), DatabaseError> {
         self.database.scan(&[], each)

@@ -346,22 +346,24 @@ fn take_decimal(reader: &mut Reader<'_>, values: &mut [u64]) -> Result<(), Damag
         return Ok(());
     }
     let least = reader.zigzag()?;
-    let width = u32::from(reader.u8()?);
+    let width = usize::from(reader.u8()?);
     if width > 64 {
         return Err(reader.damage("width over 64 bits"));
     }
-    let mask = if width == 64 { u128::from(u64::MAX) } else { (1u128 << width) - 1 };
-    let (mut gathered, mut bits) = (0u128, 0u32);
-    for slot in rest {
-        while bits < width {
-            gathered |= u128::from(reader.u8()?) << bits;
-            bits += 8;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "masked to 64 bits or fewer")]
-        let over = (gathered & mask) as u64;
-        gathered >>= width;
-        bits -= width;
-        mantissa = mantissa.wrapping_add(least).wrapping_add(over.cast_signed());
+    let packed = reader.take((rest.len() * width).div_ceil(8))?;
+    // So that what one load reaches is there; the widest differences take more than one.
+    let mut padded = [0; MINI * 8 + 16];
+    for (to, from) in padded.iter_mut().zip(packed) {
+        *to = *from;
+    }
+    let load =
+        |at: usize| padded.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_le_bytes);
+    let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
+    for (place, slot) in rest.iter_mut().enumerate() {
+        let (at, shift) = (place * width / 8, place * width % 8);
+        let low = load(at) >> shift;
+        let over = if width <= 56 { low } else { low | load(at + 8) << 1 << (63 - shift) };
+        mantissa = mantissa.wrapping_add(least).wrapping_add((over & mask).cast_signed());
         *slot = value(mantissa).unwrap_or_default();
     }
     Ok(())

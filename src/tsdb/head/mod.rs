@@ -18,8 +18,9 @@ mod record;
 mod slots;
 pub(super) mod stripe;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use stripe::{Put, Span, Stripe};
 
@@ -73,13 +74,22 @@ impl Head {
         self.change_all(Stripe::freeze);
     }
 
-    /// Appends to `out` what a seal takes of a series: every sample before the barrier that came before the window was
-    /// closed, ascending, each time once.
-    pub(super) fn copy_closed(&self, series: u32, out: &mut SampleColumns) {
-        if let Some(stripe) = self.stripe(series) {
-            let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
-            stripe.copy_closed(slot(series), self.barrier(), out);
-        }
+    /// Appends to each of `out` what a seal takes of the series at its place: every sample before the barrier that came
+    /// before the window was closed, ascending, each time once. A few series at a time take less than one after the other.
+    pub(super) fn copy_closed(&self, series: &[u32], out: &mut [SampleColumns]) {
+        let number = |series: &u32| series / STRIPE_SERIES;
+        let stripes: BTreeMap<u32, Arc<RwLock<Stripe>>> =
+            series.iter().filter_map(|series| Some((number(series), self.stripe(*series)?))).collect();
+        // Each is locked once: who asks again while a writer waits would wait for it, and it for him.
+        let locked: BTreeMap<u32, RwLockReadGuard<'_, Stripe>> = stripes
+            .iter()
+            .map(|(number, stripe)| (*number, stripe.read().unwrap_or_else(PoisonError::into_inner)))
+            .collect();
+        let places = series
+            .iter()
+            .zip(out)
+            .filter_map(|(id, out)| Some((&**locked.get(&number(id))?, slot(*id), out)));
+        stripe::copy_closed(places, self.barrier());
     }
 
     /// Lets go of exactly what [`Head::copy_closed`] gives; every stripe notes the barrier. Late samples at or after it

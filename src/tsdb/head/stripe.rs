@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::arena::{Arena, Link, NONE};
-use super::record::{self, Record, Values};
+use super::record::{self, Newer, Record, Values};
 use super::slots::{Append, BLOCK_SERIES, Block, NEVER, Written};
 use crate::model::TimeRange;
 use crate::tsdb::block::{self, MINI};
@@ -48,8 +48,10 @@ impl Span {
         Span { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
+    /// Whether it shares a moment with `range`; an empty one, which ends before it begins, has none.
     pub(in crate::tsdb) const fn overlaps(self, range: TimeRange) -> bool {
-        self.first <= range.end.as_ms() && range.start.as_ms() <= self.last
+        let (start, end) = (range.start.as_ms(), range.end.as_ms());
+        start <= end && self.first <= end && start <= self.last
     }
 }
 
@@ -67,6 +69,27 @@ pub(in crate::tsdb) struct Size {
 pub(in crate::tsdb) enum Order {
     InOrder,
     Late,
+}
+
+/// Records of one series from the newest on, as they are found.
+struct Records<'s> {
+    arena: &'s Arena,
+    /// What the next one is read against, and where it lies.
+    next: Option<(Newer, Link)>,
+    start: i64,
+}
+
+impl<'s> Iterator for Records<'s> {
+    type Item = (Link, Record<'s>);
+
+    fn next(&mut self) -> Option<(Link, Record<'s>)> {
+        let (newer, link) =
+            self.next.take().filter(|(newer, link)| *link != NONE && newer.first > self.start)?;
+        // Records are made here: that one cannot be read does not come.
+        let record = Record::open(self.arena.at(link)?, newer).ok().filter(|r| r.last >= self.start)?;
+        self.next = Some((record.newer(), record.link));
+        Some((link, record))
+    }
 }
 
 /// Late samples by place in the stripe and time.
@@ -246,20 +269,11 @@ impl Stripe {
     }
 
     /// Records of a series that may have samples at or after `start`, newest first.
-    fn records(&self, slot: usize, start: i64) -> Vec<(Link, Record<'_>)> {
-        let mut records = Vec::new();
-        let Some((block, place)) = self.block(slot) else { return records };
-        let mut next = block.newer(place).zip(block.chain.get(place).copied());
-        while let Some((newer, link)) = next.filter(|(newer, link)| *link != NONE && newer.first > start) {
-            // Records are made here.
-            let Some(Ok(record)) = self.arena.at(link).map(|bytes| Record::open(bytes, newer)) else { break };
-            if record.last < start {
-                break;
-            }
-            next = Some((record.newer(), record.link));
-            records.push((link, record));
-        }
-        records
+    fn records(&self, slot: usize, start: i64) -> Records<'_> {
+        let next = self
+            .block(slot)
+            .and_then(|(block, place)| block.newer(place).zip(block.chain.get(place).copied()));
+        Records { arena: &self.arena, next, start }
     }
 
     /// Appends the samples of a series inside `range` to `out`, ascending; answers [`Stripe::released_until`].
@@ -274,14 +288,24 @@ impl Stripe {
     }
 
     fn read_in_order(&self, slot: usize, start: i64, end: i64, out: &mut SampleColumns) {
-        let Some((block, place)) = self.block(slot).filter(|_| start <= end) else { return };
-        let Some(last) = block.last_at(place) else { return };
-        for (_, record) in self.records(slot, start).iter().rev().take_while(|(_, r)| r.first <= end) {
-            if let Ok((times, bits)) = record.samples() {
-                push_within(&times, bits.get(..record.gaps.len).unwrap_or_default(), start, end, out);
-            }
+        if start <= end {
+            let records: Vec<Record<'_>> = self.records(slot, start).map(|(_, record)| record).collect();
+            push_records(&records, start, end, out);
+            self.push_tail(slot, start, end, out);
         }
-        push_within(&block.gaps(place).times(last), block.bits(place), start, end, out);
+    }
+
+    fn push_tail(&self, slot: usize, start: i64, end: i64, out: &mut SampleColumns) {
+        let tail = self.block(slot).and_then(|(block, place)| Some((block, place, block.last_at(place)?)));
+        if let Some((block, place, last)) = tail {
+            push_within(&block.gaps(place).times(last), block.bits(place), start, end, out);
+        }
+    }
+
+    /// Samples in order of a series.
+    fn samples(&self, slot: usize) -> usize {
+        let samples = self.block(slot).map_or(0, |(block, place)| block.samples(place));
+        usize::try_from(samples).unwrap_or(usize::MAX)
     }
 
     /// Sets the late samples aside for a seal.
@@ -307,16 +331,7 @@ impl Stripe {
         self.thaw(NEVER);
     }
 
-    /// What a seal takes of a series: samples in order before `until`, and late ones that were set aside.
-    pub(in crate::tsdb) fn copy_closed(&self, slot: usize, until: i64, out: &mut SampleColumns) {
-        if until > NEVER {
-            let from = out.times.len();
-            self.read_in_order(slot, NEVER, until - 1, out);
-            merge_late(late_within(&self.frozen, slot, NEVER, until - 1), from, out);
-        }
-    }
-
-    /// Lets go of what [`Stripe::copy_closed`] gives, and of the memory.
+    /// Lets go of what [`copy_closed`] gives, and of the memory.
     pub(in crate::tsdb) fn release(&mut self, until: i64) {
         self.thaw(until);
         for slot in 0..self.blocks.len() * BLOCK_SERIES {
@@ -352,7 +367,7 @@ impl Stripe {
 
     /// Cuts the chain of a series whose tail stays.
     fn release_records(&mut self, slot: usize, until: i64) -> Option<()> {
-        let records = self.records(slot, until);
+        let records: Vec<(Link, Record<'_>)> = self.records(slot, until).collect();
         let (block, place) = self.block(slot)?;
         let mut first = block.newer(place)?.first;
         let (mut kept, mut newer, mut chain) = (0, None, *block.chain.get(place)?);
@@ -478,7 +493,8 @@ impl Stripe {
             before = *last;
             samples += times.len();
         };
-        for (_, record) in self.records(slot, NEVER).iter().rev() {
+        let records: Vec<Record<'_>> = self.records(slot, NEVER).map(|(_, record)| record).collect();
+        for record in records.iter().rev() {
             let times = record.gaps.times(record.last);
             let times = times.get(..record.gaps.len)?;
             let encoded = record.encoded().ok()?;
@@ -567,11 +583,57 @@ impl Stripe {
 /// `times` may be longer than `bits`.
 fn push_within(times: &[i64; MINI], bits: &[u64], start: i64, end: i64, out: &mut SampleColumns) {
     let times = times.get(..bits.len()).unwrap_or_default();
-    let from = times.partition_point(|at| *at < start);
-    let to = times.partition_point(|at| *at <= end);
+    let (mut from, mut to) = (0, times.len());
+    // Most are inside as a whole.
+    if times.first().is_some_and(|first| *first < start) || times.last().is_some_and(|last| *last > end) {
+        from = times.partition_point(|at| *at < start);
+        to = times.partition_point(|at| *at <= end);
+    }
     if let (Some(times), Some(bits)) = (times.get(from..to), bits.get(from..to)) {
         out.times.extend_from_slice(times);
         out.values.extend(bits.iter().map(|bits| f64::from_bits(*bits)));
+    }
+}
+
+/// Appends those samples of records, newest first, that lie inside the time.
+fn push_records(records: &[Record<'_>], start: i64, end: i64, out: &mut SampleColumns) {
+    for record in records.iter().rev().take_while(|record| record.first <= end) {
+        if let Ok((times, bits)) = record.samples() {
+            push_within(&times, bits.get(..record.gaps.len).unwrap_or_default(), start, end, out);
+        }
+    }
+}
+
+/// Appends what a seal takes of some series (stripe, slot, where to): samples in order before `until`, and late ones that
+/// were set aside.
+pub(super) fn copy_closed<'s>(
+    series: impl Iterator<Item = (&'s Stripe, usize, &'s mut SampleColumns)>,
+    until: i64,
+) {
+    if until == NEVER {
+        return;
+    }
+    let end = until - 1;
+    let mut all: Vec<(Records<'s>, Vec<Record<'s>>, (&'s Stripe, usize, &'s mut SampleColumns))> = series
+        .map(|to| (to.0.records(to.1, NEVER), Vec::with_capacity(to.0.samples(to.1) / MINI), to))
+        .collect();
+    // A step of each in turn: the records of a series lie far apart, each tells where the one before it is, and so the
+    // memory is waited for once for all of them.
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = false;
+        for (next, found, _) in &mut all {
+            if let Some((_, record)) = next.next() {
+                found.push(record);
+                goes_on = true;
+            }
+        }
+    }
+    for (_, records, (stripe, slot, out)) in all {
+        let from = out.times.len();
+        push_records(&records, NEVER, end, out);
+        stripe.push_tail(slot, NEVER, end, out);
+        merge_late(late_within(&stripe.frozen, slot, NEVER, end), from, out);
     }
 }
 

@@ -127,9 +127,9 @@ fn read(head: &Head, series: u32, range: TimeRange) -> (Vec<(i64, u64)>, i64) {
 }
 
 fn closed(head: &Head, series: u32) -> Vec<(i64, u64)> {
-    let mut out = SampleColumns::default();
-    head.copy_closed(series, &mut out);
-    pairs(&out)
+    let mut out = [SampleColumns::default()];
+    head.copy_closed(&[series], &mut out);
+    pairs(&out[0])
 }
 
 /// What a start makes of a checkpoint of this head.

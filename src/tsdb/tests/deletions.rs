@@ -62,6 +62,54 @@ fn a_deletion_waits_for_no_seal_of_another_organisation() {
 }
 
 #[test]
+fn an_organisation_is_dropped_while_another_is_sealed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let tsdb = store(dir.path());
+    for org in [ORG, OTHER] {
+        hour(&tsdb, org, "a", MIDNIGHT - 3 * HOUR);
+    }
+    tsdb.seal(NOW).expect("sealed");
+    let (told, heard) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let other = tsdb.stores.org(OTHER).expect("there");
+        let (sealer, alone) = (tsdb.sealer(), other.sealing());
+        let tsdb = &tsdb;
+        scope.spawn(move || told.send(tsdb.drop_org(ORG, NOW).is_ok()));
+        assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(true), "it waits");
+        drop((sealer, alone));
+    });
+    assert!(!dir.path().join("segments/3").exists() && dir.path().join("segments/4").exists());
+    assert_eq!(content(&tsdb, OTHER).len(), 1);
+}
+
+/// A seal of all that has the organisation on its list makes nothing of it anew, whoever comes first.
+#[test]
+fn a_seal_that_comes_to_a_dropped_organisation_leaves_it_dropped() {
+    for _ in 0..10 {
+        let dir = tempfile::tempdir().expect("a folder");
+        let tsdb = store(dir.path());
+        for org in [ORG, OTHER] {
+            hour(&tsdb, org, "a", MIDNIGHT - 3 * HOUR);
+        }
+        std::thread::scope(|scope| {
+            let (tsdb, own) = (&tsdb, tsdb.stores.org(ORG).expect("there"));
+            let alone = own.sealing();
+            scope.spawn(|| tsdb.seal(NOW).expect("sealed"));
+            while tsdb.sealer.try_lock().is_ok() {
+                std::thread::yield_now();
+            }
+            scope.spawn(|| tsdb.drop_org(ORG, NOW).expect("dropped"));
+            while !tsdb.stores.is_dropped(ORG) {
+                std::thread::yield_now();
+            }
+            drop(alone);
+        });
+        assert!(!dir.path().join("segments/3").exists() && !dir.path().join("series/3.reg").exists());
+        assert_eq!((content(&tsdb, ORG).len(), content(&tsdb, OTHER).len()), (0, 1));
+    }
+}
+
+#[test]
 fn deletions_that_wait_are_bounded_and_a_seal_makes_room() {
     let dir = tempfile::tempdir().expect("a folder");
     let tsdb = store(dir.path());

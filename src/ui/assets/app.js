@@ -3,8 +3,9 @@
 import './embed.js';
 import { h } from './chart/dom.js';
 import { explore, readAddress } from './app/explore.js';
-import { secondFactor, setUp, signIn } from './app/sign_in.js';
-import { send, whoAmI } from './app/server.js';
+import { mailed } from './app/mailed.js';
+import { invited, secondFactor, setUp, signIn } from './app/sign_in.js';
+import { ROOT, send, whoAmI } from './app/server.js';
 import { recall, remember } from './app/storage.js';
 
 const view = document.getElementById('app');
@@ -14,13 +15,21 @@ async function start() {
   page?.stop();
   page = null;
   const config = await send('GET', '/auth/config');
-  const path = location.pathname.replace(/(.)\/+$/, '$1');
+  const path = location.pathname.slice(ROOT.length).replace(/(.)\/+$/, '$1');
+  const token = new URLSearchParams(location.hash.slice(1)).get('token');
+  const opened = token && !config.needs_setup ? mailed(path) : null;
+  if (opened) {
+    // A secret must not stay in the history of this browser.
+    history.replaceState(null, '', `${ROOT}/login`);
+    return opened(view, config, token, () => start().catch(broken));
+  }
   const me = config.needs_setup ? null : await whoAmI();
+  if (path === '/invite' && !config.needs_setup) return invited(view, config, me, () => start().catch(broken));
   if (me) return cabinet(me);
   if (config.needs_setup) return setUp(view, config, start);
   const pending = new URLSearchParams(location.hash.slice(1)).get('pending');
   if (path === '/login/2fa' && pending) {
-    history.replaceState(null, '', '/login');
+    history.replaceState(null, '', `${ROOT}/login`);
     return secondFactor(view, pending, () => signIn(view, config, start), start);
   }
   return signIn(view, config, start);
@@ -28,14 +37,14 @@ async function start() {
 
 function cabinet(me) {
   const orgs = me.orgs ?? [];
-  const state = readAddress(location.pathname === '/' ? location.search : '');
+  const state = readAddress(location.pathname === `${ROOT}/` ? location.search : '');
   const wished = [state.org, recall('org', '')].find((slug) => orgs.some((org) => org.slug === slug));
   state.org = wished ?? orgs[0]?.slug ?? '';
   const org = orgs.find(({ slug }) => slug === state.org);
   const picker = h('select', { id: 'org', 'aria-label': 'Organisation' },
     orgs.map(({ slug, name }) => h('option', { value: slug, text: name || slug, selected: slug === state.org })));
   picker.addEventListener('change', () => {
-    history.pushState(null, '', `/?${new URLSearchParams({ org: picker.value })}`);
+    history.pushState(null, '', `${ROOT}/?${new URLSearchParams({ org: picker.value })}`);
     page?.stop();
     cabinet(me);
   });
@@ -44,7 +53,7 @@ function cabinet(me) {
   out.addEventListener('click', async () => {
     out.disabled = true;
     await send('POST', '/auth/logout').catch(() => null);
-    history.replaceState(null, '', '/login');
+    history.replaceState(null, '', `${ROOT}/login`);
     start().catch(broken);
   });
   const menu = h('details', { class: 'menu' },
@@ -58,7 +67,7 @@ function cabinet(me) {
   });
   menu.addEventListener('focusout', (event) => { if (event.relatedTarget && !menu.contains(event.relatedTarget)) menu.open = false; });
   const top = h('header', { class: 'top' },
-    h('a', { class: 'brand', href: '/' }, h('img', { src: '/favicon.svg', alt: '', width: '26', height: '26' }), h('span', { text: 'promlet' })),
+    h('a', { class: 'brand', href: `${ROOT}/` }, h('img', { src: `${ROOT}/favicon.svg`, alt: '', width: '26', height: '26' }), h('span', { text: 'promlet' })),
     orgs.length > 0 && picker, menu);
   if (!org) {
     view.replaceChildren(top, h('main', { class: 'explore' }, h('section', { class: 'card' }, h('h1', { text: 'No organisation' }),

@@ -29,7 +29,8 @@ import { Refusal, ask } from './chart/source.js';
 import { COLOURS, colours, sheet } from './chart/style.js';
 
 const FONT = '11px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif';
-const SERVER = new URL(import.meta.url).origin;
+/** Where this file came from, less its name: the server's public URL. */
+const SERVER = new URL('.', import.meta.url).href.replace(/\/$/, '');
 /** Warnings beyond these are left to the load event. */
 const NOTES_MAX = 3;
 /** A drag shorter than this is a click, in pixels. */

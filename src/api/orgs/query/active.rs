@@ -16,7 +16,7 @@ use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::{Auth, Login, Routes};
 use crate::clock::Stopwatch;
 use crate::identity::Role;
 use crate::model::{OrgId, Timestamp};
@@ -24,12 +24,14 @@ use crate::promql::Progress;
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<ReadDeps> {
-    Routes::new().get("/orgs/{slug}/queries", Auth::Session, "The queries that run now", list).delete(
-        "/orgs/{slug}/queries/{id}",
-        Auth::Session,
-        "End a query that runs",
-        end,
-    )
+    Routes::new()
+        .get("/orgs/{slug}/queries", Auth::Member(Role::Admin, Login::Any), "The queries that run now", list)
+        .delete(
+            "/orgs/{slug}/queries/{id}",
+            Auth::Member(Role::Admin, Login::Any),
+            "End a query that runs",
+            end,
+        )
 }
 
 /// How a query's id begins.
@@ -97,6 +99,13 @@ impl Active {
         let state = self.lock();
         let own = state.running.range((org, 0)..=(org, u64::MAX));
         own.map(|((_, number), entry)| (*number, Arc::clone(entry))).collect()
+    }
+
+    /// Ends all questions of an organisation.
+    pub fn end_all(&self, org: OrgId) {
+        for (_, entry) in self.of(org) {
+            entry.cancelled.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Ends a question; whether there is one.

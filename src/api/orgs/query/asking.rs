@@ -261,6 +261,7 @@ impl Running {
     /// As [`promql::QueryError`] maps; 503 `query_timeout` also where the question waited too long for its turn.
     pub(in crate::api::orgs) fn evaluate(&self, query: &Query, how: How) -> ApiResult<Answer> {
         let options = self.evaluation(how.lookback_ms);
+        admit_windows(&self.grant, query, &options)?;
         self.within(|budget| {
             if how.nocache {
                 return promql::run(query, &self.snapshot, &options, budget);
@@ -275,6 +276,7 @@ impl Running {
     /// As [`Running::evaluate`].
     pub(in crate::api::orgs) fn explain(&self, query: &Query) -> ApiResult<(Answer, PlanNode)> {
         let options = self.evaluation(None);
+        admit_windows(&self.grant, query, &options)?;
         self.within(|budget| explain::explain(query, &self.snapshot, &options, budget))
     }
 
@@ -284,6 +286,7 @@ impl Running {
     /// As [`Running::evaluate`].
     pub(in crate::api::orgs) fn estimate(&self, query: &Query) -> ApiResult<Estimate> {
         let options = self.evaluation(None);
+        admit_windows(&self.grant, query, &options)?;
         self.within(|budget| explain::estimate(query, &self.snapshot, &options, budget))
     }
 
@@ -428,6 +431,29 @@ pub(in crate::api::orgs) fn timeout(params: &mut Params) -> ApiResult<Option<Dur
         Some(ms) => Ok(Some(Duration::from_millis(ms.unsigned_abs()))),
         None => Ok(None),
     }
+}
+
+/// That an embed token admits every window of a question. From `start` to `end` is not all that it looks at: `x[30d]` at
+/// one moment reads thirty days, and `x[1d:1s]` is a query of its own with a range and a step. (How old a sample may be,
+/// `max_lookback_s`, is not looked for here: below PromQL no sample beyond it is ever read.)
+fn admit_windows(grant: &Grant, query: &Query, options: &promql::Options) -> ApiResult<()> {
+    if grant.max_range_ms.is_none() && grant.min_step_ms.is_none() {
+        return Ok(());
+    }
+    let refused = |detail: String| Err(ApiError::new(Code::EmbedRestricted, detail));
+    for window in promql::windows(query, options) {
+        if let Some(most) = grant.max_range_ms.filter(|most| window.range_ms > *most) {
+            return refused(format!("this token grants windows of {} s at most", most / 1_000));
+        }
+        let least = grant.min_step_ms.filter(|least| window.step_ms.is_some_and(|step| step < *least));
+        if let Some(least) = least {
+            return refused(format!(
+                "this token grants subqueries with steps of {} s at least",
+                least / 1_000
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// That an embed token admits this much time in these steps.

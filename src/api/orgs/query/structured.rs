@@ -66,14 +66,15 @@ impl Shape {
         &self.query.metric
     }
 
-    /// The tree; a window that is not given is `window_ms_least` at least.
+    /// The tree; a window that is not given is `least` at least, and `most` at most.
     ///
     /// # Errors
     /// 400 `invalid_parameter`, and `bad_expr` for a `match` that is none.
-    pub(super) fn build(&self, options: &ReadOptions, window_ms_least: i64) -> ApiResult<Expr> {
+    pub(super) fn build(&self, options: &ReadOptions, least: i64, most: Option<i64>) -> ApiResult<Expr> {
         let mut query = self.query.clone();
         query.matchers = compile(&self.matchers, &options.caps)?;
-        let default = query.function.map(|_| window_ms_least.max(WINDOW_DEFAULT_MS));
+        let default = least.max(WINDOW_DEFAULT_MS);
+        let default = query.function.map(|_| most.map_or(default, |most| default.min(most)));
         query.window_ms = self.window_ms.or(default);
         if let Some(window_ms) = query.window_ms.filter(|ms| *ms > options.range_ms_max) {
             let most = options.range_ms_max / 1_000;

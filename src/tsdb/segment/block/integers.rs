@@ -18,11 +18,10 @@
 //!   else          zigzag(r), 128 to a mini, fewer in the last one
 //! ```
 
-use super::pack::{MINI, bits, put_list, put_mini, take_mini};
+use super::pack::{MINI, Number as _, bits, low_half, put_list, put_mini, take_mini};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, unzigzag, zigzag};
 use crate::tsdb::error::Damage;
 
-use super::BLOCK_SAMPLES;
 
 /// Flags of a column: the order in the low two bits.
 pub(super) const SPARSE: u8 = 4;
@@ -35,11 +34,12 @@ const DIFFERENCE: u8 = 1;
 const CHANGE: u8 = 2;
 const GRID: u8 = 3;
 
-/// How many of so many errors are looked at for their centre while a prediction is chosen: more take more time in short
-/// blocks than they save bytes. Of the one that is chosen all are.
-const fn looked_at(errors: usize) -> usize {
-    if errors > 128 { 64 } else { 16 }
-}
+/// So many errors, about, are looked at while a prediction is chosen: more take more time than they save bytes.
+const LOOKED_AT: usize = 64;
+/// Of those, how many for the centre of a prediction that may not be chosen: in short blocks, in long ones.
+const CENTRE_OF: [usize; 2] = [16, 32];
+/// And how many of all for the centre of the one that is.
+const CENTRE_AT: usize = 128;
 
 /// How a column will be written.
 #[derive(Debug)]
@@ -113,20 +113,77 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// The differences from one integer to the next: the errors of two orders before a centre is taken off.
-fn differences(q: &[i64], errors: &mut Vec<i64>) {
-    errors.clear();
-    errors.extend(q.iter().zip(q.get(1..).unwrap_or_default()).map(|(a, b)| b.wrapping_sub(*a)));
+/// A way to predict an integer from those before it; what is left of it is centred afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Order {
+    number: u8,
+    /// Of a grid.
+    step: u64,
 }
 
-/// The errors of a grid before a centre is taken off.
-fn off_grid(q: &[i64], step: u64, errors: &mut Vec<i64>) {
-    errors.clear();
-    let mut grid = 0i64;
-    errors.extend(q.iter().skip(1).map(|x| {
-        grid = grid.wrapping_add(step.cast_signed());
-        x.wrapping_sub(grid)
-    }));
+impl Order {
+    const fn new(number: u8) -> Order {
+        Order { number, step: 0 }
+    }
+
+    /// Replaces `raw` with the first error and every `stride`th of those after it, before a centre is taken off.
+    fn look(self, q: &[i64], stride: usize, raw: &mut Vec<i64>) {
+        raw.clear();
+        let [a, b, ..] = q else { return };
+        let threes = q.windows(3).step_by(stride).filter_map(|three| three.first_chunk());
+        match self.number {
+            LEVEL => {
+                raw.push(*b);
+                raw.extend(threes.map(|[_, _, c]| *c));
+            }
+            DIFFERENCE => {
+                raw.push(b.wrapping_sub(*a));
+                raw.extend(threes.map(|[_, b, c]| c.wrapping_sub(*b)));
+            }
+            CHANGE => {
+                // The first difference is the centre.
+                raw.push(0);
+                raw.extend(threes.map(|[a, b, c]| c.wrapping_sub(*b).wrapping_sub(b.wrapping_sub(*a))));
+            }
+            _ => {
+                let mut grid = self.step.cast_signed();
+                raw.push(b.wrapping_sub(grid));
+                let stride = self.step.cast_signed().wrapping_mul(i64::try_from(stride).unwrap_or(1));
+                raw.extend(threes.map(|[_, _, c]| {
+                    grid = grid.wrapping_add(stride);
+                    c.wrapping_sub(grid)
+                }));
+            }
+        }
+    }
+
+    /// Replaces `errors` with all of them as small numbers.
+    fn fold(self, q: &[i64], centre: i64, errors: &mut Vec<u64>) {
+        errors.clear();
+        let rest = q.get(1..).unwrap_or_default();
+        match self.number {
+            LEVEL => errors.extend(rest.iter().map(|x| zigzag(x.wrapping_sub(centre)))),
+            DIFFERENCE => {
+                errors
+                    .extend(q.iter().zip(rest).map(|(a, b)| zigzag(b.wrapping_sub(*a).wrapping_sub(centre))));
+            }
+            CHANGE => {
+                errors.extend(rest.first().map(|_| 0));
+                errors.extend(
+                    q.windows(3)
+                        .filter_map(|three| three.first_chunk())
+                        .map(|[a, b, c]| zigzag(c.wrapping_sub(*b).wrapping_sub(b.wrapping_sub(*a)))),
+                );
+            }
+            _ => {
+                let mut grid = centre;
+                errors.extend(rest.iter().map(|x| {
+                    grid = grid.wrapping_add(self.step.cast_signed());
+                    zigzag(x.wrapping_sub(grid))
+                }));
+            }
+        }
+    }
 }
 
 /// The middle one of at most so many, evenly chosen; 0 where that is common anyway.
@@ -145,84 +202,76 @@ fn centre_of(errors: &[i64], most: usize, chosen: &mut Vec<i64>) -> i64 {
     *chosen.select_nth_unstable(middle).1
 }
 
-/// Gives the errors as small numbers to `each`, in order.
-#[inline]
-fn fold_each(raw: &[i64], order: u8, centre: i64, mut each: impl FnMut(u64)) {
-    if order == CHANGE {
-        let mut before = centre;
-        for difference in raw {
-            each(zigzag(difference.wrapping_sub(before)));
-            before = *difference;
-        }
+/// Bits that errors take, about, once this centre is taken off.
+fn cost_of(raw: &[i64], centre: i64) -> u64 {
+    let errors = || raw.iter().map(|error| zigzag(error.wrapping_sub(centre)));
+    raw.len() as u64 + lengths(errors)
+}
+
+/// Significant bits of all these numbers.
+fn lengths<I: Iterator<Item = u64>>(numbers: impl Fn() -> I) -> u64 {
+    if numbers().fold(0, |all, number| all | number) >> 31 == 0 {
+        u64::from(numbers().map(|number| low_half(number).length()).sum::<u32>())
     } else {
-        for error in raw {
-            each(zigzag(error.wrapping_sub(centre)));
-        }
+        numbers().map(|number| u64::from(bits(number))).sum()
     }
 }
 
-/// Bits that the errors take, about.
-fn cost_of(raw: &[i64], order: u8, centre: i64) -> u64 {
-    let mut cost = raw.len() as u64;
-    fold_each(raw, order, centre, |error| cost += u64::from(bits(error)));
-    cost
-}
-
-/// The best prediction so far.
+/// A prediction, and what it costs.
 struct Choice {
+    order: Order,
     cost: u64,
-    order: u8,
-    step: u64,
-    centre: i64,
+    /// Errors that were looked at.
+    seen: u64,
 }
 
-impl Choice {
-    fn offer(&mut self, raw: &[i64], order: u8, step: u64, chosen: &mut Vec<i64>) {
-        let centre =
-            if order == CHANGE { first_of(raw) } else { centre_of(raw, looked_at(raw.len()), chosen) };
-        let cost = cost_of(raw, order, centre);
-        if cost < self.cost {
-            *self = Choice { cost, order, step, centre };
+/// The best prediction by every `stride`th error.
+fn choose(q: &[i64], stride: usize, steps: &[u64], raw: &mut Vec<i64>, chosen: &mut Vec<i64>) -> Choice {
+    let mut best = Choice { order: Order::new(LEVEL), cost: u64::MAX, seen: 0 };
+    let [short, long] = CENTRE_OF;
+    let most = if q.len() > 128 { long } else { short };
+    let grids = steps.iter().map(|step| Order { number: GRID, step: *step });
+    for order in [LEVEL, DIFFERENCE, CHANGE].map(Order::new).into_iter().chain(grids) {
+        order.look(q, stride, raw);
+        let centre = if order.number == CHANGE { 0 } else { centre_of(raw, most, chosen) };
+        let (cost, seen) = (cost_of(raw, centre), raw.len() as u64);
+        if cost < best.cost {
+            best = Choice { order, cost, seen };
+        }
+        if best.cost == seen {
+            // All as predicted: nothing is better.
+            break;
         }
     }
+    best
 }
 
 /// Chooses the prediction for a column of at least one integer; `grids`: also try regular ones.
 pub(super) fn plan(scratch: &mut Scratch, column: &[i64], grids: bool) -> Plan {
     let Scratch { q, raw, chosen, errors } = scratch;
     let (first, factor) = reduced(column, q);
-    differences(q, raw);
-    let level = q.get(1..).unwrap_or_default();
-    let mut best = Choice { cost: u64::MAX, order: LEVEL, step: 0, centre: 0 };
-    for (order, raw) in [(LEVEL, level), (DIFFERENCE, raw.as_slice()), (CHANGE, raw.as_slice())] {
-        best.offer(raw, order, 0, chosen);
-        if best.cost == raw.len() as u64 {
-            // All as predicted: nothing is better.
-            break;
-        }
-    }
-    if grids && best.cost > level.len() as u64 {
-        for step in steps(q) {
-            off_grid(q, step, raw);
-            best.offer(raw, GRID, step, chosen);
-        }
-        match best.order {
-            GRID => off_grid(q, best.step, raw),
-            _ => differences(q, raw),
-        }
-    }
-    let Choice { cost, order, step, mut centre } = best;
-    let raw = if order == LEVEL { level } else { raw.as_slice() };
-    if order != CHANGE && raw.len() > looked_at(raw.len()) {
-        centre = centre_of(raw, BLOCK_SAMPLES, chosen);
-    }
     let mut errors = errors.pop().unwrap_or_default();
-    errors.clear();
-    fold_each(raw, order, centre, |error| errors.push(error));
+    let steps = if grids { steps(q) } else { Vec::new() };
+    // An odd stride does not fall in with what comes back every so often.
+    let stride = if grids { 1 } else { q.len() / LOOKED_AT | 1 };
+    let mut best = choose(q, stride, &steps, raw, chosen);
+    if stride > 1 && best.cost < best.seen * 2 {
+        // Hardly any error: each of them counts.
+        best = choose(q, 1, &steps, raw, chosen);
+    }
+    let order = best.order;
+    let centre = if order.number == CHANGE {
+        first_of_differences(q)
+    } else {
+        order.look(q, q.len() / CENTRE_AT | 1, raw);
+        centre_of(raw, usize::MAX, chosen)
+    };
+    order.fold(q, centre, &mut errors);
+    let cost = errors.len() as u64 + lengths(|| errors.iter().copied());
     let odd = errors.iter().filter(|error| **error != 0).count();
     let sparse = if odd * 10 < errors.len() && odd <= MINI { SPARSE } else { 0 };
-    let flags = order | sparse | if factor == 1 { 0 } else { FACTOR };
-    Plan { flags, first, factor, centre, step, errors, cost }
+    let flags = order.number | sparse | if factor == 1 { 0 } else { FACTOR };
+    Plan { flags, first, factor, centre, step: order.step, errors, cost }
 }
 
 /// Steps that a regular sender may have meant: the mean one, and round numbers next to it.
@@ -234,8 +283,11 @@ fn steps(q: &[i64]) -> Vec<u64> {
     [1, 10, 100, 500, 1_000].map(near).into_iter().filter(|step| *step > 0).map(i64::cast_unsigned).collect()
 }
 
-fn first_of(raw: &[i64]) -> i64 {
-    raw.first().copied().unwrap_or_default()
+fn first_of_differences(q: &[i64]) -> i64 {
+    match q {
+        [a, b, ..] => b.wrapping_sub(*a),
+        _ => 0,
+    }
 }
 
 impl Plan {

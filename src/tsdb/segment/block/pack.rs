@@ -20,6 +20,9 @@ pub(super) const MINI: usize = 128;
 /// More zero bits than this are not counted out.
 const LONG: u8 = 32;
 
+/// Different k that are tried.
+const TRIED: usize = 4;
+
 const PACKED: u8 = 0;
 const SPLIT: u8 = 1;
 const ODD: u8 = 2;
@@ -34,27 +37,117 @@ pub(super) fn put_list(out: &mut Vec<u8>, numbers: &[u64]) {
 /// Appends a mini of 1 to 128 numbers.
 pub(super) fn put_mini(out: &mut Vec<u8>, numbers: &[u64]) {
     let all = numbers.iter().fold(0, |all, number| all | number);
-    let width = bits(all);
-    let packed = numbers.len() as u64 * u64::from(width);
-    let (k, split) = best_split(&numbers.iter().copied());
-    let zeros = numbers.iter().filter(|number| **number == 0).count();
+    if all >> 31 == 0 && numbers.len() <= MINI {
+        // Nearly all are: half the bytes are twice as many at a time.
+        let mut narrow = [0u32; MINI];
+        for (to, from) in narrow.iter_mut().zip(numbers) {
+            *to = low_half(*from);
+        }
+        put_numbers(out, narrow.get(..numbers.len()).unwrap_or_default(), bits(all));
+    } else {
+        put_numbers(out, numbers, bits(all));
+    }
+}
+
+/// Numbers of a mini that is written: below 2^31, or any.
+pub(super) trait Number: Copy + Default + PartialEq {
+    fn wide(self) -> u64;
+    /// Significant bits, or one more: beyond 24 of them it may be rounded up.
+    fn length(self) -> u32;
+    /// What is left without the low `k` bits, if that fits.
+    fn above(self, k: u32) -> u32;
+    /// The same, but 32 at most.
+    fn rest(self, k: u32) -> u32;
+    /// One less, where it is not 0.
+    fn less(self) -> Self;
+}
+
+impl Number for u32 {
+    #[inline]
+    fn wide(self) -> u64 {
+        u64::from(self)
+    }
+
+    /// By the exponent of a float, since that is four at a time.
+    #[inline]
+    #[expect(clippy::cast_precision_loss, reason = "only the exponent is meant")]
+    fn length(self) -> u32 {
+        ((self.cast_signed() as f32 + 0.5).to_bits() >> 23).wrapping_sub(126)
+    }
+
+    #[inline]
+    fn above(self, k: u32) -> u32 {
+        self >> k.min(31)
+    }
+
+    #[inline]
+    fn rest(self, k: u32) -> u32 {
+        (self >> k.min(31)).cast_signed().min(i32::from(LONG)).cast_unsigned()
+    }
+
+    #[inline]
+    fn less(self) -> u32 {
+        self - u32::from(self != 0)
+    }
+}
+
+impl Number for u64 {
+    fn wide(self) -> u64 {
+        self
+    }
+
+    fn length(self) -> u32 {
+        bits(self)
+    }
+
+    fn above(self, k: u32) -> u32 {
+        u32::try_from(self >> k.min(63)).unwrap_or(u32::MAX)
+    }
+
+    fn rest(self, k: u32) -> u32 {
+        u32::try_from(self >> k.min(63)).unwrap_or(u32::MAX).min(u32::from(LONG))
+    }
+
+    fn less(self) -> u64 {
+        self.saturating_sub(1)
+    }
+}
+
+/// Appends a mini whose widest number has so many bits.
+fn put_numbers<N: Number>(out: &mut Vec<u8>, numbers: &[N], width: u32) {
+    let count = numbers.len() as u64;
+    let packed = count * u64::from(width);
+    let (k, split) = best_split(numbers, count, width);
+    let zeros = numbers.iter().map(|number| u32::from(*number == N::default())).sum::<u32>();
     // Fewer zeros than this cannot pay for the bit that each number would cost.
-    if zeros * 16 > numbers.len() {
-        let odd = || numbers.iter().filter(|number| **number != 0).map(|number| number - 1);
-        let (k, rest) = best_split(&odd());
-        if rest + (numbers.len() as u64) < packed.min(split) {
+    if u64::from(zeros) * 16 > count {
+        let mut odd = [N::default(); MINI];
+        let odd = odd.get_mut(..numbers.len()).unwrap_or_default();
+        for (to, from) in odd.iter_mut().zip(numbers) {
+            *to = from.less();
+        }
+        // What is 0 now and was 0 before costs nothing.
+        let (k, rest) = best_split(odd, count - u64::from(zeros), width);
+        if rest + count < packed.min(split) {
             out.push(ODD << 6 | k);
-            put_bits(out, numbers.iter().map(|number| u64::from(*number != 0)), 1);
-            return put_split(out, odd(), k);
+            let mut places = 0;
+            for (place, number) in numbers.iter().enumerate() {
+                if let (Some(to), Some(from)) = (odd.get(place).copied(), odd.get_mut(places)) {
+                    *from = to;
+                }
+                places += usize::from(*number != N::default());
+            }
+            put_bits(out, numbers.iter().map(|number| u64::from(*number != N::default())), 1);
+            return put_split(out, odd.get(..places).unwrap_or_default(), k);
         }
     }
     // Packed is read faster, so a saving of under a sixty-fourth is left.
     if split + split / 64 < packed || width > 63 {
         out.push(SPLIT << 6 | k);
-        put_split(out, numbers.iter().copied(), k);
+        put_split(out, numbers, k);
     } else {
         out.push(PACKED << 6 | low_byte(u64::from(width)));
-        put_bits(out, numbers.iter().copied(), width);
+        put_bits(out, numbers.iter().map(|number| number.wide()), width);
     }
 }
 
@@ -68,80 +161,93 @@ const fn low_byte(value: u64) -> u8 {
     value as u8
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+pub(super) const fn low_half(value: u64) -> u32 {
+    value as u32
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "the low word is meant")]
 const fn low_word(value: u128) -> u64 {
     value as u64
 }
 
-/// The k that makes the least bits as kind 1, and how many.
-fn best_split(numbers: &(impl Iterator<Item = u64> + Clone)) -> (u8, u64) {
-    let (mut count, mut lengths, mut all) = (0u64, 0u64, 0u64);
-    for number in numbers.clone() {
-        count += 1;
-        lengths += u64::from(bits(number));
-        all |= number;
-    }
-    let long = u64::from(LONG);
-    let cost = |k: u32| {
-        let fixed = count * (u64::from(k) + 1);
-        if all >> k < long {
-            return fixed + numbers.clone().map(|number| number >> k).sum::<u64>();
-        }
-        let rest = |rest: u64| {
-            if rest < long { rest } else { long + 8 * u64::from(bits(rest - long) / 7 + 1) }
-        };
-        fixed + numbers.clone().map(|number| rest(number >> k)).sum::<u64>()
-    };
+/// The k that makes the least bits as kind 1, and how many, for `count` of these numbers; the others are 0. The widest has
+/// `width` bits.
+fn best_split<N: Number>(numbers: &[N], count: u64, width: u32) -> (u8, u64) {
+    let lengths: u32 = numbers.iter().map(|number| number.length()).sum();
     // The mean length tells the scale whatever the outliers; the best k is next to it or one below.
-    let near = u32::try_from(lengths.checked_div(count).unwrap_or(0)).unwrap_or(0);
+    let near = u64::from(lengths).checked_div(count).unwrap_or(0);
+    let least = u32::try_from(near).unwrap_or(0).saturating_sub(2);
+    let mut rests = [0u32; TRIED];
+    if width > least + 5 {
+        for number in numbers {
+            for (k, sum) in (least..).zip(&mut rests) {
+                *sum += number.rest(k);
+            }
+        }
+    } else {
+        // None is cut at 32.
+        for number in numbers {
+            for (k, sum) in (least..).zip(&mut rests) {
+                *sum += number.above(k);
+            }
+        }
+    }
     let mut best = (0, u64::MAX);
-    for k in near.saturating_sub(2)..=(near + 1).min(63) {
-        let sum = cost(k);
-        if sum < best.1 {
-            best = (low_byte(u64::from(k)), sum);
+    for (k, rests) in (least..64).zip(rests) {
+        let mut cost = count * (u64::from(k) + 1) + u64::from(rests);
+        if width > k + 5 {
+            let over = numbers.iter().filter_map(|number| (number.wide() >> k).checked_sub(u64::from(LONG)));
+            cost += over.map(|over| 8 * u64::from(bits(over) / 7 + 1)).sum::<u64>();
+        }
+        if cost < best.1 {
+            best = (low_byte(u64::from(k)), cost);
         }
     }
     best
 }
 
-fn put_split(out: &mut Vec<u8>, numbers: impl Iterator<Item = u64> + Clone, k: u8) {
+fn put_split<N: Number>(out: &mut Vec<u8>, numbers: &[N], k: u8) {
     let mask = (1u64 << k) - 1;
-    put_bits(out, numbers.clone().map(|number| number & mask), u32::from(k));
-    let (mut byte, mut at) = (0u64, 0u64);
-    for number in numbers.clone() {
-        at += (number >> k).min(u64::from(LONG));
-        while at >= 8 {
-            out.push(low_byte(byte));
-            byte = 0;
-            at -= 8;
+    put_bits(out, numbers.iter().map(|number| number.wide() & mask), u32::from(k));
+    let (mut word, mut at) = (0u64, 0u32);
+    let mut longest = 0;
+    for number in numbers {
+        let rest = number.rest(u32::from(k));
+        longest = rest.max(longest);
+        at += rest;
+        if at >= 64 {
+            out.extend_from_slice(&word.to_le_bytes());
+            word = 0;
+            at -= 64;
         }
-        byte |= 1 << at;
+        word |= 1 << at;
         at += 1;
     }
-    if at > 0 {
-        out.push(low_byte(byte));
-    }
-    for over in numbers.filter_map(|number| (number >> k).checked_sub(u64::from(LONG))) {
-        put_varint(out, over);
+    out.extend(word.to_le_bytes().iter().take(at.div_ceil(8) as usize));
+    if longest == u32::from(LONG) {
+        for over in numbers.iter().filter_map(|number| (number.wide() >> k).checked_sub(u64::from(LONG))) {
+            put_varint(out, over);
+        }
     }
 }
 
+/// Appends the low bits of each; there are none above.
 fn put_bits(out: &mut Vec<u8>, numbers: impl Iterator<Item = u64>, width: u32) {
     if width == 0 {
         return;
     }
-    let (mut gathered, mut held) = (0u128, 0u32);
+    let (mut word, mut held) = (0u64, 0u32);
     for number in numbers {
-        gathered |= u128::from(number) << held;
+        word |= number << held;
         held += width;
         if held >= 64 {
-            out.extend_from_slice(&low_word(gathered).to_le_bytes());
-            gathered >>= 64;
+            out.extend_from_slice(&word.to_le_bytes());
             held -= 64;
+            word = number.checked_shr(width - held).unwrap_or(0);
         }
     }
-    let left = held.div_ceil(8) as usize;
-    out.extend(gathered.to_le_bytes().iter().take(left));
+    out.extend(word.to_le_bytes().iter().take(held.div_ceil(8) as usize));
 }
 
 /// Reads a mini of the slots' length, at most 128.

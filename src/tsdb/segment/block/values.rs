@@ -72,6 +72,33 @@ fn integer(pattern: u64) -> Option<i64> {
     ((-BOUND..=BOUND).contains(&x) && (x as f64).to_bits() == pattern).then_some(x)
 }
 
+/// The integers of all values, if all have one below 2^51 for this power.
+///
+/// Without a branch, so that several are tried at a time. What is added rounds to an integer, which then are the low bits.
+#[inline]
+fn all_scaled(values: &[u64], power: f64, column: &mut Vec<i64>) -> bool {
+    if power == 1.0 {
+        all_by(values, column, |value| value, |whole| whole)
+    } else {
+        all_by(values, column, |value| value * power, |whole| whole / power)
+    }
+}
+
+#[inline]
+fn all_by(values: &[u64], column: &mut Vec<i64>, up: impl Fn(f64) -> f64, down: impl Fn(f64) -> f64) -> bool {
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    let mut wrong = 0;
+    column.clear();
+    column.extend(values.iter().map(|pattern| {
+        let rounded = up(f64::from_bits(*pattern)) + ROUND;
+        let back = down(rounded - ROUND).to_bits();
+        // Another exponent: it was too large, infinite, or no number.
+        wrong |= (back ^ pattern) | (rounded.to_bits() ^ ROUND.to_bits()) >> 52;
+        rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed()
+    }));
+    wrong == 0
+}
+
 fn exponent_of(pattern: u64, from: u8) -> Option<u8> {
     let powers = (0..=EXPONENT_MAX).zip(POWERS).skip(usize::from(from));
     powers.into_iter().find(|(_, power)| scaled(pattern, *power).is_some()).map(|(exponent, _)| exponent)
@@ -130,8 +157,11 @@ impl Decimals {
         let power = *POWERS.get(usize::from(exponent))?;
         let Decimals { column, odd, .. } = self;
         self.exponent = exponent;
-        column.clear();
         odd.clear();
+        if all_scaled(values, power, column) {
+            return None;
+        }
+        column.clear();
         let mut before = None;
         let mut higher = None;
         for (index, pattern) in values.iter().enumerate() {

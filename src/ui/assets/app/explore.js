@@ -6,7 +6,7 @@ import { addData, metricBrowser } from './metrics.js';
 import { queryInput } from './query_input.js';
 import { unitOf } from './promql.js';
 import { resultTable } from './result_table.js';
-import { look } from './server.js';
+import { ROOT, look } from './server.js';
 import { copy, recall, remember } from './storage.js';
 
 const RANGES = ['15m', '1h', '3h', '6h', '1d', '7d', '30d'];
@@ -32,7 +32,7 @@ function address({ org, expr, range, zoom, tab }) {
   parameters.set('range', range);
   if (zoom) for (const name of ['start', 'end']) parameters.set(name, zoom[name]);
   if (tab === 'table') parameters.set('tab', tab);
-  return `/?${parameters}`;
+  return `${ROOT}/?${parameters}`;
 }
 
 /**

@@ -2,7 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { firstQuery } from './promql.js';
-import { look, send } from './server.js';
+import { ROOT, look, send } from './server.js';
 import { copy } from './storage.js';
 
 const LISTED_MAX = 200;
@@ -47,7 +47,7 @@ export function metricBrowser({ org, run }) {
 
 /** What to paste into Prometheus, while an organisation has no metrics. `arrived` is called when it has. */
 export function addData({ org, role, arrived }) {
-  const url = `${location.origin}/api/v1/orgs/${org}/write`;
+  const url = `${location.origin}${ROOT}/api/v1/orgs/${org}/write`;
   let key = 'msk_your_key';
   const text = () => `remote_write:\n  - url: ${url}\n    authorization:\n      credentials: ${key}\n`;
   const snippet = h('pre', { class: 'snippet', tabindex: '0', 'aria-label': 'Configuration for prometheus.yml' });

@@ -2,7 +2,9 @@
 
 import { Refusal, ask, refusal } from '../chart/source.js';
 
-const BASE = `${location.origin}/api/v1`;
+/** Where this server's paths begin: empty, or the path of the public URL behind a proxy. */
+export const ROOT = new URL('..', import.meta.url).pathname.replace(/\/+$/, '');
+const BASE = `${location.origin}${ROOT}/api/v1`;
 
 /** A call that may change something. Answers the JSON body, or null where there is none. */
 export async function send(method, path, body) {

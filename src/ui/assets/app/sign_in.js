@@ -1,7 +1,7 @@
 // Signing in: password, code, magic link, and the first account of a new server.
 
 import { h } from '../chart/dom.js';
-import { send } from './server.js';
+import { ROOT, send } from './server.js';
 
 /** Reasons an OAuth round trip comes back with in /login?error=. */
 const REASONS = {
@@ -17,7 +17,7 @@ const REASONS = {
 let fields = 0;
 
 /** A labelled input; `hint` stands below it, and the refusal's words for this field replace it. */
-function field(label, name, attributes = {}, hint = '') {
+export function field(label, name, attributes = {}, hint = '') {
   fields += 1;
   const id = `field-${fields}`;
   const below = h('p', { class: 'hint', id: `${id}-hint`, text: hint });
@@ -26,7 +26,7 @@ function field(label, name, attributes = {}, hint = '') {
 }
 
 /** A form that sends once, shows refusals where they belong, and focuses what has to be corrected. */
-function form({ action, submit }, ...children) {
+export function form({ action, submit }, ...children) {
   const alert = h('p', { class: 'alert', role: 'alert' });
   const button = h('button', { class: 'primary', text: submit });
   const node = h('form', { class: 'stack', novalidate: true }, alert, ...children, button);
@@ -69,9 +69,9 @@ function words(error) {
   return `${error.detail ?? error.message}${wait}`;
 }
 
-function card(heading, intro, ...children) {
+export function card(heading, intro, ...children) {
   return h('main', { class: 'gate' },
-    h('img', { class: 'mark', src: '/favicon.svg', alt: '', width: '44', height: '44' }),
+    h('img', { class: 'mark', src: `${ROOT}/favicon.svg`, alt: '', width: '44', height: '44' }),
     h('section', { class: 'card' }, h('h1', { text: heading }), intro && h('p', { class: 'intro', text: intro }), ...children),
     h('p', { class: 'foot', text: 'promlet: metrics in one place' }));
 }
@@ -90,35 +90,43 @@ export function signIn(view, config, done) {
       else done();
     },
   }, email, password);
-  const link = h('button', { type: 'button', class: 'plain', text: 'E-mail me a sign-in link' });
-  link.addEventListener('click', async () => {
-    const input = email.querySelector('input');
-    entry.say('');
-    said.textContent = '';
-    if (!input.value || !input.validity.valid) {
-      entry.say('Enter your e-mail address first.');
-      input.focus();
-      return;
-    }
-    link.disabled = true;
-    try {
-      const here = `${location.pathname}${location.search}`;
-      await send('POST', '/auth/magic-link/request', { email: input.value, redirect: here.startsWith('/login') ? '/' : here });
-      said.textContent = config.mailer === 'console'
-        ? 'If that account exists, its link now stands in the server\'s output (mail goes to the console here). It is good for ten minutes.'
-        : 'If that account exists, its link is on the way. Open it in this browser within ten minutes.';
-    } catch (error) {
-      entry.say(words(error));
-    } finally {
-      link.disabled = false;
-    }
-  });
+  /** A button that has `path` mail to the address in the field above. */
+  const mailTo = (text, path, sent, more = {}) => {
+    const button = h('button', { type: 'button', class: 'plain', text });
+    button.addEventListener('click', async () => {
+      const input = email.querySelector('input');
+      entry.say('');
+      said.textContent = '';
+      if (!input.value || !input.validity.valid) {
+        entry.say('Enter your e-mail address first.');
+        input.focus();
+        return;
+      }
+      button.disabled = true;
+      try {
+        await send('POST', path, { email: input.value, ...more });
+        said.textContent = config.mailer === 'console' ? `${sent} Mail goes to the server's output here.` : sent;
+      } catch (error) {
+        entry.say(words(error));
+      } finally {
+        button.disabled = false;
+      }
+    });
+    return button;
+  };
+  const here = `${location.pathname}${location.search}`;
+  const link = mailTo('E-mail me a sign-in link', '/auth/magic-link/request',
+    'If that account exists, its link is on the way. Open it in this browser within ten minutes.',
+    { redirect: here.startsWith(`${ROOT}/login`) ? '/' : here });
+  const forgot = mailTo('Forgot your password?', '/auth/password/reset/request',
+    'If that account exists, a link that sets a new password is on the way. It is good for ten minutes.');
+  const join = config.signup === 'open' && mailTo('Sign up', '/auth/signup', 'A link is on the way. It is good for ten minutes.');
   const providers = (config.providers ?? []).filter((provider) => provider.start_url?.startsWith('/'))
-    .map((provider) => h('a', { class: 'button', href: provider.start_url, text: `Continue with ${provider.name}` }));
+    .map((provider) => h('a', { class: 'button', href: `${ROOT}${provider.start_url}`, text: `Continue with ${provider.name}` }));
   document.title = 'Sign in · promlet';
   view.replaceChildren(card('Sign in', '', entry,
     (config.magic_link !== false || providers.length > 0) && h('p', { class: 'or', text: 'or' }),
-    config.magic_link !== false && link, ...providers, said));
+    config.magic_link !== false && link, ...providers, forgot, join, said));
   const reason = parameters.get('error');
   if (reason) entry.say(REASONS[reason] ?? 'Signing in did not work. Please try again.');
   email.querySelector('input').focus();
@@ -156,7 +164,7 @@ export function secondFactor(view, pending, back, done) {
 export function setUp(view, config, done) {
   const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? '';
   // The token must not stay in the history of this browser.
-  if (token) history.replaceState(null, '', '/setup');
+  if (token) history.replaceState(null, '', `${ROOT}/setup`);
   const least = config.password?.min_length ?? 8;
   const org = field('Organisation', 'org', { autocomplete: 'organization', maxlength: '100' }, 'For example your team or this machine.');
   const slug = field('Short name', 'slug', { pattern: '[a-z0-9]([a-z0-9\\-]{0,61}[a-z0-9])?', spellcheck: 'false', autocapitalize: 'none' },
@@ -189,4 +197,40 @@ export function setUp(view, config, done) {
   document.title = 'Set up · promlet';
   view.replaceChildren(card('Welcome', 'This server is new. Create the first account; it administers the server.', entry));
   entry.querySelector('input').focus();
+}
+
+/** What an invitation's link opens: an account of its own, or, signed in, one more organisation. `me` is who is here. */
+export async function invited(view, config, me, done) {
+  const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? '';
+  document.title = 'Invitation · promlet';
+  const leave = () => { history.replaceState(null, '', `${ROOT}/`); done(); };
+  let invitation;
+  try {
+    invitation = await send('POST', '/auth/invites/lookup', { token });
+  } catch (error) {
+    view.replaceChildren(card('Invitation', words(error), h('button', { type: 'button', class: 'primary', text: 'Go on', on: { click: leave } })));
+    return;
+  }
+  const org = invitation.org.name || invitation.org.slug;
+  const intro = `You are invited to ${org} as ${invitation.role}, with the address ${invitation.email}.`;
+  if (invitation.account_exists && me?.user?.email !== invitation.email) {
+    // The link stays in the address: after signing in, this page is shown again.
+    const said = me ? `You are signed in as ${me.user.email}. Sign out, and open the link again.` : 'That address has an account: sign in with it.';
+    if (me) view.replaceChildren(card('Invitation', `${intro} ${said}`, h('button', { type: 'button', class: 'primary', text: 'Go on without it', on: { click: leave } })));
+    else signIn(view, config, done);
+    return;
+  }
+  const least = config.password?.min_length ?? 8;
+  const fresh = !invitation.account_exists;
+  const entry = form({
+    submit: fresh ? 'Create account' : 'Join',
+    action: async (values) => {
+      await send('POST', '/auth/invites/accept', { token, name: values.name || undefined, password: values.password || undefined });
+      leave();
+    },
+  },
+  fresh && field('Your name', 'name', { autocomplete: 'name', required: false, maxlength: '100' }),
+  fresh && field('Password', 'password', { type: 'password', autocomplete: 'new-password', minlength: String(least), maxlength: '1024' }, `At least ${least} characters; a sentence is good.`));
+  view.replaceChildren(card('Invitation', intro, entry));
+  (entry.querySelector('input') ?? entry.querySelector('button')).focus();
 }

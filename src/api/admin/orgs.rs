@@ -1,0 +1,130 @@
+//! Organisations, sums and the server's own log of events, for the administrator of the server (API.md C8).
+//!
+//! None of it opens an organisation's data: what is told is its name, its people and what it uses. Its limits the
+//! administrator sets, since nobody else may raise them above the server's own.
+
+use std::sync::{Arc, PoisonError};
+
+use axum::extract::State;
+use axum::http::Uri;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::AdminDeps;
+use crate::api::body::Json;
+use crate::api::callers::{Cabinet, org_not_found};
+use crate::api::error::ApiResult;
+use crate::api::lanes::Lane;
+use crate::api::orgs::{audit, organisations, settings};
+use crate::api::params::PathOf;
+use crate::identity::{Identity, Org, OrgChange, OrgChangeError, Role, StoreError};
+use crate::model::Timestamp;
+use crate::tsdb::Tsdb;
+
+pub(super) async fn list(State(deps): State<AdminDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
+    deps.require_admin(&cabinet)?;
+    let now = deps.clock.now();
+    let orgs = deps.identity.orgs()?;
+    let rows = orgs.iter().map(|org| to_json(&deps.identity, &deps.tsdb, org, now));
+    Ok(Json(json!({ "data": rows.collect::<Result<Vec<_>, _>>()? })))
+}
+
+/// One organisation.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn to_json(identity: &Identity, tsdb: &Tsdb, org: &Org, now: Timestamp) -> Result<Value, StoreError> {
+    let mut shown = without_usage(identity, org, now)?;
+    shown["usage"] = organisations::usage(tsdb, org.id, now);
+    Ok(shown)
+}
+
+/// The same where the samples are not open.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn without_usage(identity: &Identity, org: &Org, now: Timestamp) -> Result<Value, StoreError> {
+    let members = identity.members(org.id, now)?;
+    let owners = members.iter().filter(|member| member.role == Role::Owner);
+    Ok(json!({
+        "id": org.key.to_string(),
+        "number": org.id.0,
+        "slug": org.slug.as_str(),
+        "name": org.name,
+        "created_at": org.created_at.to_rfc3339(),
+        "members": members.len(),
+        "owners": owners.map(|owner| owner.user.email.as_str()).collect::<Vec<_>>(),
+        "api_keys": identity.keys(org.id).len(),
+        "settings": settings::to_json(&org.settings),
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangeBody {
+    settings: Map<String, Value>,
+}
+
+/// Limits alone: the name is the organisation's own affair.
+pub(super) async fn change(
+    State(deps): State<AdminDeps>,
+    cabinet: Cabinet,
+    PathOf(slug): PathOf<String>,
+    Json(body): Json<ChangeBody>,
+) -> ApiResult<Json<Value>> {
+    deps.require_admin(&cabinet)?;
+    let now = deps.clock.now();
+    let org = deps.identity.org_by_slug(&slug)?.ok_or_else(org_not_found)?.id;
+    let change = OrgChange { name: None, settings: settings::from_json(&body.settings)? };
+    let (identity, tsdb, user) = (Arc::clone(&deps.identity), Arc::clone(&deps.tsdb), cabinet.user());
+    let (defaults, applying) = (Arc::clone(&deps.defaults), Arc::clone(&deps.applying));
+    let changed = deps
+        .lanes
+        .run(Lane::Account, move || {
+            let changed = identity.change_org(Some(user), org, change, &defaults, now)?;
+            let _one_at_a_time = applying.lock().unwrap_or_else(PoisonError::into_inner);
+            settings::apply(&identity, &tsdb, org);
+            Ok::<_, OrgChangeError>(changed)
+        })
+        .await??;
+    Ok(Json(to_json(&deps.identity, &deps.tsdb, &changed, now)?))
+}
+
+pub(super) async fn stats(State(deps): State<AdminDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
+    deps.require_admin(&cabinet)?;
+    Ok(Json(stats_json(&deps.identity, &deps.tsdb, deps.clock.now())?))
+}
+
+/// Sums over everything.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn stats_json(identity: &Identity, tsdb: &Tsdb, now: Timestamp) -> Result<Value, StoreError> {
+    let counts = identity.instance_counts(now)?;
+    let stats = tsdb.stats();
+    let sum = |of: &dyn Fn(&crate::tsdb::OrgStats) -> u64| stats.orgs.iter().map(of).sum::<u64>();
+    Ok(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "users": counts.users,
+        "users_disabled": counts.users_disabled,
+        "users_with_twofa": counts.users_with_twofa,
+        "admins": counts.admins,
+        "orgs": counts.orgs,
+        "orgs_being_removed": counts.orgs_being_removed,
+        "sessions": counts.sessions,
+        "api_keys": counts.api_keys,
+        "series": sum(&|org| org.series),
+        "samples": sum(&|org| org.samples.saturating_add(org.sealed_samples)),
+        "disk_bytes": sum(&|org| org.disk_bytes),
+        "memory_bytes": sum(&|org| org.memory_bytes),
+    }))
+}
+
+pub(super) async fn events(
+    State(deps): State<AdminDeps>,
+    cabinet: Cabinet,
+    uri: Uri,
+) -> ApiResult<Json<Value>> {
+    deps.require_admin(&cabinet)?;
+    audit::page(&deps.identity, None, &uri)
+}

@@ -1,0 +1,85 @@
+//! Accounts, as the administrator of the server sees and changes them (API.md C8).
+
+use axum::extract::State;
+use axum::http::Uri;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::AdminDeps;
+use crate::api::body::Json;
+use crate::api::callers::Cabinet;
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::lanes::Lane;
+use crate::api::params::{Params, PathOf};
+use crate::identity::{AdministrationError, UserChange, UserId, UserSummary};
+
+/// Accounts of a page where the caller does not say, and at most.
+const LIMIT: usize = 100;
+const LIMIT_MAX: usize = 1_000;
+
+pub(super) async fn list(
+    State(deps): State<AdminDeps>,
+    cabinet: Cabinet,
+    uri: Uri,
+) -> ApiResult<Json<Value>> {
+    deps.require_admin(&cabinet)?;
+    let mut params = Params::of_query(uri.query())?;
+    let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT);
+    let search = params.one(&["search"])?.unwrap_or_default();
+    let wrong = |_| ApiError::invalid_parameter("cursor", "is not the next_cursor of another page");
+    let after = params.one(&["cursor"])?.map(|text| text.parse::<UserId>().map_err(wrong)).transpose()?;
+    let found = deps.identity.user_summaries(after, &search, limit, deps.clock.now())?;
+    let next = if found.len() < limit { None } else { found.last() };
+    Ok(Json(json!({
+        "data": found.iter().map(to_json).collect::<Vec<_>>(),
+        "next_cursor": next.map(|last| last.user.id.to_string()),
+    })))
+}
+
+/// One account.
+pub fn to_json(summary: &UserSummary) -> Value {
+    let user = &summary.user;
+    let orgs = summary.orgs.iter();
+    let orgs: Vec<Value> = orgs
+        .map(|member| json!({ "slug": member.org.slug.as_str(), "role": member.role.as_str() }))
+        .collect();
+    json!({
+        "id": user.id.to_string(),
+        "email": user.email.as_str(),
+        "name": user.name,
+        "is_admin": user.is_admin,
+        "disabled": user.disabled,
+        "twofa_enabled": user.twofa_enabled,
+        "has_password": user.has_password,
+        "created_at": user.created_at.to_rfc3339(),
+        "last_seen_at": summary.last_seen_at.map(|at| at.to_rfc3339()),
+        "sessions": summary.sessions,
+        "orgs": orgs,
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangeBody {
+    disabled: Option<bool>,
+    is_admin: Option<bool>,
+}
+
+/// 200. A disabled account's sessions are dead before the answer.
+pub(super) async fn change(
+    State(deps): State<AdminDeps>,
+    cabinet: Cabinet,
+    PathOf(id): PathOf<String>,
+    Json(body): Json<ChangeBody>,
+) -> ApiResult<Json<Value>> {
+    deps.require_admin(&cabinet)?;
+    cabinet.require_fresh()?;
+    let user: UserId = id.parse().map_err(|_| ApiError::from(AdministrationError::UnknownUser))?;
+    let change = UserChange { disabled: body.disabled, is_admin: body.is_admin };
+    let (actor, now) = (cabinet.user(), deps.clock.now());
+    let identity = std::sync::Arc::clone(&deps.identity);
+    deps.lanes.run(Lane::Account, move || identity.change_user(Some(actor), user, change, now)).await??;
+    let found = deps.identity.user_summary(user, now)?;
+    let found = found.ok_or_else(|| ApiError::from(AdministrationError::UnknownUser))?;
+    Ok(Json(to_json(&found)))
+}

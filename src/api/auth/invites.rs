@@ -1,0 +1,86 @@
+//! Invitations, from the side of the invited (API.md C2).
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{AuthDeps, org_json, session_json, user_json};
+use crate::api::body::Json;
+use crate::api::callers::Visitor;
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::lanes::Lane;
+use crate::entropy::Entropy;
+use crate::identity::{AcceptError, AcceptInvite, Accepted, LoginOutcome, Password};
+
+#[derive(Deserialize)]
+pub(super) struct LookupBody {
+    token: String,
+}
+
+/// POST /auth/invites/lookup: what the link's holder is invited to. Uses nothing up.
+pub(super) async fn lookup(
+    State(deps): State<AuthDeps>,
+    _visitor: Visitor,
+    Json(body): Json<LookupBody>,
+) -> ApiResult<Json<Value>> {
+    let found = deps.identity.invitation(&body.token, deps.clock.now())?.ok_or(AcceptError::Invalid)?;
+    Ok(Json(json!({
+        "org": { "slug": found.org.slug.as_str(), "name": found.org.name },
+        "email": found.email.as_str(),
+        "role": found.role.as_str(),
+        "account_exists": found.account_exists,
+    })))
+}
+
+#[derive(Deserialize)]
+pub(super) struct AcceptBody {
+    token: String,
+    name: Option<String>,
+    password: Option<String>,
+}
+
+/// POST /auth/invites/accept: 201 and a session for a new account, 200 for one that was logged in. Whatever address the
+/// body names is not looked at: the account is the invited one (API.md F20).
+pub(super) async fn accept(
+    State(deps): State<AuthDeps>,
+    visitor: Visitor,
+    Json(body): Json<AcceptBody>,
+) -> ApiResult<Response> {
+    let now = deps.clock.now();
+    let client = visitor.client().clone();
+    let session = visitor.session().map(|(session, cookie)| (session.clone(), cookie.to_owned()));
+    let for_change = session.clone();
+    let accepted = deps
+        .change(Lane::Password, move |identity| {
+            let attempt = AcceptInvite {
+                token: &body.token,
+                name: body.name.as_deref(),
+                password: body.password.as_deref().map(Password),
+                session: for_change.as_ref().map(|(session, _)| &**session),
+                client: &client,
+                replaces: for_change.as_ref().map(|(_, cookie)| cookie.as_str()),
+            };
+            identity.accept_invite(&attempt, now, &mut Entropy::system())
+        })
+        .await?;
+    match (accepted, session) {
+        (Accepted::Made(LoginOutcome::LoggedIn(login)), _) => Ok(deps.logged_in(StatusCode::CREATED, &login)),
+        (Accepted::Made(pending), _) => Ok(deps.outcome(&pending)),
+        (Accepted::Joined(user), Some((session, _))) => {
+            let account = deps.identity.user(user)?;
+            let account =
+                account.ok_or_else(|| ApiError::new(Code::SessionInvalid, "this account is gone"))?;
+            let orgs = deps.identity.memberships(user)?;
+            let answer = json!({
+                "requires_2fa": false,
+                "user": user_json(&account),
+                "orgs": orgs.iter().map(org_json).collect::<Vec<_>>(),
+                "session": session_json(&session),
+            });
+            Ok(Json(answer).into_response())
+        }
+        (Accepted::Joined(_), None) => Err(ApiError::internal("somebody joined without being logged in")),
+    }
+}

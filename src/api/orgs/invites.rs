@@ -1,0 +1,126 @@
+//! Invitations, from the side of the organisation (API.md C3). Accepting them is `auth::invites`.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::OrgDeps;
+use super::members::role;
+use crate::api::body::Json;
+use crate::api::callers::Cabinet;
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::params::PathOf;
+use crate::api::routes::{Auth, Login, Routes};
+use crate::entropy::Entropy;
+use crate::identity::{Email, Invite, InviteError, InviteId, IssuedInvite, NewInvite, Role, SecretHash};
+use crate::outbound::{Mail, MailKind, Mailer};
+
+/// Relative to `/api/v1`.
+pub fn routes() -> Routes<OrgDeps> {
+    Routes::new()
+        .get(
+            "/orgs/{slug}/invites",
+            Auth::Member(Role::Admin, Login::Any),
+            "The open invitations of an organisation",
+            list,
+        )
+        .post("/orgs/{slug}/invites", Auth::Member(Role::Admin, Login::Any), "Invite an address", create)
+        .delete(
+            "/orgs/{slug}/invites/{id}",
+            Auth::Member(Role::Admin, Login::Any),
+            "Take an invitation back",
+            revoke,
+        )
+}
+
+async fn list(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf(slug): PathOf<String>,
+) -> ApiResult<Json<Value>> {
+    let org = cabinet.enter(&slug, Role::Admin)?.org.id;
+    let invites = deps.identity.invites(org, deps.clock.now())?;
+    Ok(Json(json!({ "data": invites.iter().map(to_json).collect::<Vec<_>>() })))
+}
+
+fn to_json(invite: &Invite) -> Value {
+    json!({
+        "id": invite.id.to_string(),
+        "email": invite.email.as_str(),
+        "role": invite.role.as_str(),
+        "invited_by": invite.invited_by.map(|user| user.to_string()),
+        "created_at": invite.created_at.to_rfc3339(),
+        "expires_at": invite.expires_at.to_rfc3339(),
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewBody {
+    email: String,
+    role: String,
+}
+
+/// 201. The link itself is in the answer only where no mail leaves the machine: then somebody must carry it.
+async fn create(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf(slug): PathOf<String>,
+    Json(body): Json<NewBody>,
+) -> ApiResult<Response> {
+    let org = cabinet.enter(&slug, Role::Admin)?.org.id;
+    let email = Email::parse(&body.email)
+        .map_err(|error| ApiError::invalid_field("email", "form", error.to_string()))?;
+    let role = role(&body.role)?;
+    // An invitation is a mail to a stranger, too.
+    if !(deps.limits.admits_mail_to(SecretHash::of(email.as_str()).0) && deps.limits.admits_mail()) {
+        let text = "this address was sent three mails in a quarter of an hour already, or the server a hundred in an hour";
+        return Err(ApiError::new(Code::MailThrottled, text).with_retry_after(MAIL_RETRY));
+    }
+    let (actor, now, wanted) = (cabinet.user(), deps.clock.now(), NewInvite { email, role });
+    let issued = deps
+        .change(move |identity| identity.invite(Some(actor), org, wanted, now, &mut Entropy::system()))
+        .await?;
+    let url = invite_url(&deps.public_url, issued.token.expose());
+    let mut answer = to_json(&issued.invite);
+    match deps.mail.mailer() {
+        Mailer::Console => answer["url"] = url.into(),
+        Mailer::Smtp(_) | Mailer::Memory(_) => send(&deps, &issued, url, now),
+    }
+    Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
+
+/// When one more mail to an address fits: a third of a quarter of an hour.
+const MAIL_RETRY: std::time::Duration = std::time::Duration::from_secs(300);
+
+/// The page that takes an invitation. Its token stands behind the `#`, so that no server and no log sees it.
+pub fn invite_url(public_url: &str, token: &str) -> String {
+    format!("{public_url}/invite#token={token}")
+}
+
+fn send(deps: &OrgDeps, issued: &IssuedInvite, url: String, now: crate::model::Timestamp) {
+    let mail = Mail {
+        to: issued.invite.email.as_str().to_owned(),
+        kind: MailKind::Invite,
+        url,
+        expires_in: issued.expires_in,
+        at: now,
+    };
+    if deps.mail.send(mail).is_err() {
+        tracing::warn!("an invitation was not mailed: the mail queue is full");
+    }
+}
+
+async fn revoke(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf((slug, id)): PathOf<(String, String)>,
+) -> ApiResult<StatusCode> {
+    let org = cabinet.enter(&slug, Role::Admin)?.org.id;
+    let id: InviteId = id.parse().map_err(|_| ApiError::from(InviteError::NotFound))?;
+    let (actor, now) = (cabinet.user(), deps.clock.now());
+    deps.change(move |identity| identity.revoke_invite(Some(actor), org, id, now)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,107 @@
+//! Who belongs to an organisation (API.md C3).
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::OrgDeps;
+use crate::api::body::Json;
+use crate::api::callers::Cabinet;
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::params::PathOf;
+use crate::api::routes::{Auth, Login, Routes};
+use crate::identity::{Member, Role, UserId};
+
+/// Relative to `/api/v1`.
+pub fn routes() -> Routes<OrgDeps> {
+    Routes::new()
+        .get(
+            "/orgs/{slug}/members",
+            Auth::Member(Role::Viewer, Login::Any),
+            "Who belongs to an organisation",
+            list,
+        )
+        .patch(
+            "/orgs/{slug}/members/{user_id}",
+            Auth::Member(Role::Admin, Login::Any),
+            "Give a member another role",
+            change,
+        )
+        .delete(
+            "/orgs/{slug}/members/{user_id}",
+            Auth::OneselfOr(Role::Admin),
+            "Take a member out, or leave",
+            remove,
+        )
+}
+
+/// Reads a role, in the field that held it.
+pub(super) fn role(text: &str) -> ApiResult<Role> {
+    let form = || ApiError::invalid_field("role", "form", "must be viewer, editor, admin or owner");
+    Role::parse(text).ok_or_else(form)
+}
+
+fn unknown_member() -> ApiError {
+    ApiError::new(Code::NotFound, "no such member of this organisation")
+}
+
+async fn list(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf(slug): PathOf<String>,
+) -> ApiResult<Json<Value>> {
+    let asking = cabinet.enter(&slug, Role::Viewer)?;
+    let members = deps.identity.members(asking.org.id, deps.clock.now())?;
+    let rows = members.iter().map(|member| to_json(member, asking.role));
+    Ok(Json(json!({ "data": rows.collect::<Vec<_>>() })))
+}
+
+/// What only administrators see of a member is left out for the others.
+fn to_json(member: &Member, asking: Role) -> Value {
+    let mut row = json!({
+        "user_id": member.user.id.to_string(),
+        "email": member.user.email.as_str(),
+        "name": member.user.name,
+        "role": member.role.as_str(),
+        "joined_at": member.joined_at.to_rfc3339(),
+    });
+    if asking.allows(Role::Admin) {
+        row["twofa_enabled"] = member.user.twofa_enabled.into();
+        row["last_seen_at"] = member.last_seen_at.map(|at| at.to_rfc3339()).into();
+    }
+    row
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChangeBody {
+    role: String,
+}
+
+async fn change(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf((slug, user)): PathOf<(String, String)>,
+    Json(body): Json<ChangeBody>,
+) -> ApiResult<Json<Value>> {
+    let asking = cabinet.enter(&slug, Role::Admin)?;
+    let user: UserId = user.parse().map_err(|_| unknown_member())?;
+    let role = role(&body.role)?;
+    let (actor, org, now) = (cabinet.user(), asking.org.id, deps.clock.now());
+    deps.change(move |identity| identity.change_role(Some(actor), org, user, role, now)).await?;
+    let member = deps.identity.member(org, user, now)?.ok_or_else(unknown_member)?;
+    Ok(Json(to_json(&member, asking.role)))
+}
+
+async fn remove(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    PathOf((slug, user)): PathOf<(String, String)>,
+) -> ApiResult<StatusCode> {
+    let org = cabinet.enter(&slug, Role::Viewer)?.org.id;
+    let user: UserId = user.parse().map_err(|_| unknown_member())?;
+    let (actor, now) = (cabinet.user(), deps.clock.now());
+    deps.change(move |identity| identity.remove_member(Some(actor), org, user, now)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

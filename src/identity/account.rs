@@ -1,0 +1,232 @@
+//! What an account's owner changes about it: name, address, and its end (API.md C2).
+
+use crate::entropy::Entropy;
+use crate::kv::Txn;
+use crate::model::{OrgId, Timestamp};
+
+use super::audit::{self, Event};
+use super::link::{LINK_TTL, LinkKind, LinkRow, remove_link, remove_outstanding, store_link};
+use super::member::{has_other_owner, leave};
+use super::org::{MembershipRow, NAME_BYTES_MAX, OrgRow};
+use super::store::read;
+use super::totp::TotpRow;
+use super::user::{AddressRow, UserRow, active};
+use super::{
+    Client, Email, Identity, LinkError, LinkMail, Role, Secret, SecretHash, SecretKind, Session, StoreError,
+    User, UserId,
+};
+
+/// Why an account was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountChangeError {
+    /// `validation_failed`: the name is longer than 200 bytes.
+    #[error("a name has at most 200 bytes, this one {0}")]
+    NameTooLong(usize),
+    /// It is the only owner of an organisation: `last_owner`.
+    #[error("you are the only owner of the organisation {0}: make another one first, or delete it")]
+    LastOwner(String),
+    /// It is the only administrator of the instance: `conflict`.
+    #[error("you are the only administrator of this server: make another one first")]
+    LastAdmin,
+    /// The account is gone: `session_invalid`.
+    #[error("no such account")]
+    UnknownUser,
+    /// `storage_degraded`.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// An address that was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressChange {
+    /// Until now; its reader is told.
+    pub old: Email,
+    /// From now on.
+    pub new: Email,
+}
+
+/// Why an address was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressChangeError {
+    /// `link_invalid`.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Meanwhile another account has it: `email_taken`.
+    #[error("another account has this address")]
+    Taken,
+}
+
+impl From<StoreError> for AddressChangeError {
+    fn from(error: StoreError) -> AddressChangeError {
+        AddressChangeError::Link(LinkError::Store(error))
+    }
+}
+
+/// Memberships that end in one change: two rows each, of at most 64.
+const LEAVE_A_CHANGE: usize = 20;
+
+/// An organisation of which `user` is the only owner.
+fn solely_owned(txn: &Txn<'_>, user: UserId) -> Result<Option<OrgId>, StoreError> {
+    for ((_, org), membership) in txn.scan::<MembershipRow>(&user)? {
+        if membership.role == Role::Owner && !has_other_owner(txn, org, user)? {
+            return Ok(Some(org));
+        }
+    }
+    Ok(None)
+}
+
+/// That an account may go without leaving something behind that nobody can manage.
+fn may_go(txn: &Txn<'_>, user: UserId, row: &UserRow) -> Result<(), AccountChangeError> {
+    if let Some(org) = solely_owned(txn, user)? {
+        let slug = read::<OrgRow>(txn, &org)?.map(|row| row.slug).unwrap_or_default();
+        return Err(AccountChangeError::LastOwner(slug));
+    }
+    let rows = txn.scan::<UserRow>(&()).map_err(StoreError::from)?;
+    let other_admin = rows.iter().any(|(id, other)| *id != user && other.is_admin && !other.disabled);
+    if row.is_admin && !other_admin { Err(AccountChangeError::LastAdmin) } else { Ok(()) }
+}
+
+impl Identity {
+    /// Renames an account. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`AccountChangeError`].
+    pub fn rename_user(&self, user: UserId, name: &str) -> Result<User, AccountChangeError> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(AccountChangeError::NameTooLong(name.len()));
+        }
+        let name = name.to_owned();
+        self.change(move |txn| {
+            let row = active(txn, user)?.ok_or(AccountChangeError::UnknownUser)?;
+            txn.put(&user, &UserRow { name, ..row });
+            Ok::<_, AccountChangeError>(())
+        })?;
+        self.user(user)?.ok_or(AccountChangeError::UnknownUser)
+    }
+
+    /// Deletes an account: it leaves its organisations, its sessions end, its address is free again. What it made stays.
+    /// Blocks (commits).
+    ///
+    /// # Errors
+    /// [`AccountChangeError`]; nothing was changed then, unless the store failed between two steps.
+    pub fn delete_user(
+        &self,
+        user: UserId,
+        client: &Client,
+        now: Timestamp,
+    ) -> Result<(), AccountChangeError> {
+        let account = self.row::<UserRow>(&user)?.ok_or(AccountChangeError::UnknownUser)?;
+        let (slots, ip) = (self.slots(user, &account), client.ip);
+        loop {
+            let slots = slots.clone();
+            let gone = self.change(move |txn| {
+                let row = read::<UserRow>(txn, &user)?.ok_or(AccountChangeError::UnknownUser)?;
+                may_go(txn, user, &row)?;
+                let orgs = txn.scan::<MembershipRow>(&user).map_err(StoreError::from)?;
+                for ((_, org), _) in orgs.iter().take(LEAVE_A_CHANGE) {
+                    leave(txn, user, *org);
+                }
+                if orgs.len() > LEAVE_A_CHANGE {
+                    return Ok(false);
+                }
+                remove_outstanding(txn, &slots)?;
+                txn.remove::<UserRow>(&user);
+                txn.remove::<AddressRow>(&row.email);
+                txn.remove::<TotpRow>(&user);
+                audit::note(txn, &Event::by(user, "account.deleted").at_ip(ip), now)?;
+                Ok::<_, AccountChangeError>(true)
+            })?;
+            if gone {
+                break;
+            }
+        }
+        // Rows of sessions whose account is gone are dead at the next start, too.
+        self.settle_epoch(user, u32::MAX, None, Vec::new());
+        Ok(())
+    }
+
+    /// A link that makes `new` the address of a session's account; `None` where it has an account already, so that nobody
+    /// learns of others this way. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn request_email_change(
+        &self,
+        session: &Session,
+        new: &Email,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<Option<LinkMail>, StoreError> {
+        let user = session.user;
+        let token = Secret::random(SecretKind::Email, rng);
+        let hash = token.hash();
+        let (slot, sealed) =
+            (self.link_slot(LinkKind::Email, &user.to_string()), self.seal_address(hash, new, rng));
+        let address = new.as_str().to_owned();
+        let free = self.change(move |txn| {
+            let free = read::<AddressRow>(txn, &address)?.is_none();
+            let link = LinkRow {
+                kind: LinkKind::Email,
+                user: free.then_some(user),
+                slot,
+                expires_at: now.plus(LINK_TTL),
+                redirect: None,
+                browser: None,
+                wrong_addresses: 0,
+                address: Some(sealed),
+            };
+            store_link(txn, hash, &link)?;
+            Ok::<_, StoreError>(free)
+        })?;
+        Ok(free.then(|| LinkMail { to: new.clone(), token, expires_in: LINK_TTL }))
+    }
+
+    /// Makes the address that a link was sent to the one of its account, exactly once. Links to the old address end.
+    /// Blocks (commit).
+    ///
+    /// # Errors
+    /// [`AddressChangeError`].
+    pub fn confirm_email(
+        &self,
+        token: &str,
+        client: &Client,
+        now: Timestamp,
+    ) -> Result<AddressChange, AddressChangeError> {
+        let hash = SecretKind::Email.hash_of(token).ok_or(LinkError::Invalid)?;
+        let link = self.row::<LinkRow>(&hash)?.ok_or(LinkError::Invalid)?;
+        let user = link.user.ok_or(LinkError::Invalid)?;
+        let new = self.sealed_address(hash, &link)?.ok_or(LinkError::Invalid)?;
+        let account = self.row::<UserRow>(&user)?.ok_or(LinkError::Invalid)?;
+        let (slots, ip, to) = (self.slots(user, &account), client.ip, new.clone());
+        let old = self.change(move |txn| exchange(txn, hash, user, to, &slots, now, ip))?;
+        let parsed = |text: &str| {
+            Email::parse(text).map_err(|_| StoreError::Inconsistent("an account's address is none"))
+        };
+        Ok(AddressChange { old: parsed(&old)?, new: parsed(&new)? })
+    }
+}
+
+/// Exchanges an account's address in the change that uses the link up; the old one.
+fn exchange(
+    txn: &mut Txn<'_>,
+    hash: SecretHash,
+    user: UserId,
+    new: String,
+    slots: &[super::link::LinkSlot],
+    now: Timestamp,
+    ip: std::net::IpAddr,
+) -> Result<String, AddressChangeError> {
+    let link = read::<LinkRow>(txn, &hash)?.filter(|link| now < link.expires_at);
+    let link = link.filter(|link| link.kind == LinkKind::Email).ok_or(LinkError::Invalid)?;
+    let row = active(txn, user)?.ok_or(LinkError::Invalid)?;
+    if read::<AddressRow>(txn, &new)?.is_some() {
+        return Err(AddressChangeError::Taken);
+    }
+    remove_link(txn, hash, &link)?;
+    remove_outstanding(txn, slots)?;
+    txn.remove::<AddressRow>(&row.email);
+    txn.put(&new, &AddressRow(user));
+    txn.put(&user, &UserRow { email: new, ..row.clone() });
+    audit::note(txn, &Event::by(user, "email.changed").at_ip(ip), now)?;
+    Ok(row.email)
+}

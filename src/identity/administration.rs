@@ -1,0 +1,311 @@
+//! What the administrator of the server does to accounts, over the API and at the command line (API.md C8).
+//!
+//! At the command line `actor` is `None`: whoever owns the data folder may everything.
+
+use crate::entropy::Entropy;
+use crate::kv::Txn;
+use crate::model::Timestamp;
+
+use super::audit::{self, Event};
+use super::link::remove_outstanding;
+use super::org::NAME_BYTES_MAX;
+use super::password::{WeakPassword, check_policy};
+use super::session::end_all;
+use super::store::read;
+use super::totp::TotpRow;
+use super::user::{AddressRow, UserRow, active};
+use super::{Email, Identity, Membership, Password, StoreError, User, UserId};
+
+/// An account, as the administrator of the server sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UserSummary {
+    /// The account.
+    pub user: User,
+    /// When one of its live sessions was last used.
+    pub last_seen_at: Option<Timestamp>,
+    /// Live sessions.
+    pub sessions: usize,
+    /// Its organisations, by slug.
+    pub orgs: Vec<Membership>,
+}
+
+/// What to change of an account; what is not named stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserChange {
+    /// May not log in; its sessions end at once.
+    pub disabled: Option<bool>,
+    /// Administrator of the server.
+    pub is_admin: Option<bool>,
+}
+
+/// An account to be made at the command line.
+#[derive(Clone, Debug)]
+pub struct NewUser<'a> {
+    /// Its address.
+    pub email: Email,
+    /// What it is called; may be empty.
+    pub name: &'a str,
+    /// Without one it is entered by links.
+    pub password: Option<Password<'a>>,
+    /// Administrator of the server.
+    pub is_admin: bool,
+}
+
+/// Sums over the whole instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InstanceCounts {
+    /// Accounts.
+    pub users: usize,
+    /// Of them disabled.
+    pub users_disabled: usize,
+    /// Of them administrators who may log in.
+    pub admins: usize,
+    /// Of them with a second factor.
+    pub users_with_twofa: usize,
+    /// Organisations.
+    pub orgs: usize,
+    /// Organisations that are deleted and not gone from the disk yet.
+    pub orgs_being_removed: usize,
+    /// Live sessions.
+    pub sessions: usize,
+    /// API keys.
+    pub api_keys: usize,
+}
+
+/// Why an account was not made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum AdministrationError {
+    /// Who asks is not administrator of the server any more: `forbidden`.
+    #[error("this is for the administrator of the server")]
+    Forbidden,
+    /// `not_found`.
+    #[error("no such account")]
+    UnknownUser,
+    /// Nobody could administer the server any more: `conflict`.
+    #[error("this is the last administrator of the server who may log in: make somebody else one first")]
+    LastAdmin,
+    /// `email_taken`.
+    #[error("the address {0} has an account already")]
+    EmailTaken(Email),
+    /// `weak_password`.
+    #[error(transparent)]
+    Password(#[from] WeakPassword),
+    /// `validation_failed`.
+    #[error("a name has at most {NAME_BYTES_MAX} bytes, this one {0}")]
+    NameTooLong(usize),
+    /// `storage_degraded`.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn require_admin(txn: &Txn<'_>, actor: Option<UserId>) -> Result<(), AdministrationError> {
+    let Some(actor) = actor else { return Ok(()) };
+    match active(txn, actor)? {
+        Some(row) if row.is_admin => Ok(()),
+        _ => Err(AdministrationError::Forbidden),
+    }
+}
+
+impl Identity {
+    fn summary(&self, user: User, now: Timestamp) -> Result<UserSummary, StoreError> {
+        let sessions = self.sessions(user.id, now);
+        Ok(UserSummary {
+            last_seen_at: sessions.first().map(|session| session.last_seen()),
+            sessions: sessions.len(),
+            orgs: self.memberships(user.id)?,
+            user,
+        })
+    }
+
+    /// Accounts with ids greater than `after`, by id; with `search` those whose address or name contains it in any letter
+    /// case.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn user_summaries(
+        &self,
+        after: Option<UserId>,
+        search: &str,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<UserSummary>, StoreError> {
+        let search = search.to_lowercase();
+        let wanted = |user: &User| {
+            after.is_none_or(|after| user.id > after)
+                && (user.email.as_str().contains(&search) || user.name.to_lowercase().contains(&search))
+        };
+        let found = self.users()?.into_iter().filter(wanted).take(limit);
+        found.map(|user| self.summary(user, now)).collect()
+    }
+
+    /// One account, as the administrator of the server sees it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn user_summary(&self, user: UserId, now: Timestamp) -> Result<Option<UserSummary>, StoreError> {
+        self.user(user)?.map(|user| self.summary(user, now)).transpose()
+    }
+
+    /// Sums over the whole instance.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn instance_counts(&self, now: Timestamp) -> Result<InstanceCounts, StoreError> {
+        let users = self.users()?;
+        let count = |wanted: &dyn Fn(&User) -> bool| users.iter().filter(|user| wanted(user)).count();
+        Ok(InstanceCounts {
+            users: users.len(),
+            users_disabled: count(&|user| user.disabled),
+            admins: count(&|user| user.is_admin && !user.disabled),
+            users_with_twofa: count(&|user| user.twofa_enabled),
+            orgs: self.orgs()?.len(),
+            orgs_being_removed: self.removals().len(),
+            sessions: users.iter().map(|user| self.sessions(user.id, now).len()).sum(),
+            api_keys: self.keys_count(),
+        })
+    }
+
+    /// Disables or enables an account, or makes it an administrator or none. A disabled one's sessions are dead when this
+    /// returns. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`AdministrationError`]; then nothing is changed.
+    pub fn change_user(
+        &self,
+        actor: Option<UserId>,
+        user: UserId,
+        change: UserChange,
+        now: Timestamp,
+    ) -> Result<(), AdministrationError> {
+        let epoch = self.change(move |txn| {
+            require_admin(txn, actor)?;
+            let row = read::<UserRow>(txn, &user)?.ok_or(AdministrationError::UnknownUser)?;
+            let changed = UserRow {
+                disabled: change.disabled.unwrap_or(row.disabled),
+                is_admin: change.is_admin.unwrap_or(row.is_admin),
+                ..row.clone()
+            };
+            let (was, is) = (row.is_admin && !row.disabled, changed.is_admin && !changed.disabled);
+            if was && !is && !has_other_admin(txn, user)? {
+                return Err(AdministrationError::LastAdmin);
+            }
+            txn.put(&user, &changed);
+            let mut said = Vec::new();
+            if changed.disabled != row.disabled {
+                said.push(if changed.disabled { "admin.user_disabled" } else { "admin.user_enabled" });
+            }
+            if changed.is_admin != row.is_admin {
+                said.push(if changed.is_admin { "admin.granted" } else { "admin.withdrawn" });
+            }
+            for action in said {
+                let event = Event::by_actor(actor, action).target(&user.to_string());
+                audit::note(txn, &event.detail(&row.email), now)?;
+            }
+            let ends = changed.disabled && !row.disabled;
+            Ok(if ends { Some(end_all(txn, user, None)?) } else { None })
+        })?;
+        self.end_sessions_in_memory(user, epoch);
+        Ok(())
+    }
+
+    /// After a change that ended all sessions of a user.
+    fn end_sessions_in_memory(&self, user: UserId, epoch: Option<u32>) {
+        if let Some(epoch) = epoch {
+            let (_, ended) = self.kill_in_memory(user, None);
+            self.settle_epoch(user, epoch, None, ended);
+        }
+    }
+
+    /// Makes an account; the first one of all administers the server. Blocks (hash, commit).
+    ///
+    /// # Errors
+    /// [`AdministrationError`]; then nothing is changed.
+    pub fn create_user(
+        &self,
+        new: &NewUser<'_>,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<User, AdministrationError> {
+        if new.name.len() > NAME_BYTES_MAX {
+            return Err(AdministrationError::NameTooLong(new.name.len()));
+        }
+        if let Some(password) = new.password {
+            check_policy(password, &[new.email.as_str()])?;
+        }
+        let id = UserId::random(rng);
+        let (email, is_admin) = (new.email.clone(), new.is_admin || self.needs_setup());
+        let row = UserRow {
+            email: email.as_str().to_owned(),
+            name: new.name.to_owned(),
+            is_admin,
+            disabled: false,
+            password: new.password.map(|password| self.passwords.hash(password, rng)),
+            created_at: now,
+            sessions_epoch: 0,
+        };
+        self.change(move |txn| {
+            if read::<AddressRow>(txn, &row.email)?.is_some() {
+                return Err(AdministrationError::EmailTaken(email));
+            }
+            txn.put(&id, &row);
+            txn.put(&row.email, &AddressRow(id));
+            let event = Event::by_nobody("admin.user_created").target(&id.to_string()).detail(&row.email);
+            Ok(audit::note(txn, &event, now)?)
+        })?;
+        self.account_made(now)?;
+        self.user(id)?.ok_or(AdministrationError::UnknownUser)
+    }
+
+    /// Gives an account a new password, ends its sessions and its open links, and forgets its failed logins. Blocks (hash, commit).
+    ///
+    /// # Errors
+    /// [`AdministrationError`]; then nothing is changed.
+    pub fn replace_password(
+        &self,
+        user: UserId,
+        password: Password<'_>,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<(), AdministrationError> {
+        let account = self.row::<UserRow>(&user)?.ok_or(AdministrationError::UnknownUser)?;
+        check_policy(password, &[&account.email])?;
+        let (hash, slots) = (self.passwords.hash(password, rng), self.slots(user, &account));
+        let epoch = self.change(move |txn| {
+            let row = read::<UserRow>(txn, &user)?.ok_or(AdministrationError::UnknownUser)?;
+            let event = Event::by_nobody("admin.password_set").target(&user.to_string()).detail(&row.email);
+            txn.put(&user, &UserRow { password: Some(hash), ..row });
+            remove_outstanding(txn, &slots)?;
+            audit::note(txn, &event, now)?;
+            Ok::<_, AdministrationError>(end_all(txn, user, None)?)
+        })?;
+        self.end_sessions_in_memory(user, Some(epoch));
+        self.lockout().forget(&self.address_hash(&account.email));
+        Ok(())
+    }
+
+    /// Takes an account's second factor away, for who lost phone and codes; whether there was one. Its sessions end.
+    /// Blocks (commit).
+    ///
+    /// # Errors
+    /// [`AdministrationError`]; then nothing is changed.
+    pub fn reset_two_factor(&self, user: UserId, now: Timestamp) -> Result<bool, AdministrationError> {
+        let epoch = self.change(move |txn| {
+            let row = read::<UserRow>(txn, &user)?.ok_or(AdministrationError::UnknownUser)?;
+            if read::<TotpRow>(txn, &user)?.is_none() {
+                return Ok::<_, AdministrationError>(None);
+            }
+            txn.remove::<TotpRow>(&user);
+            let event = Event::by_nobody("admin.twofa_reset").target(&user.to_string()).detail(&row.email);
+            audit::note(txn, &event, now)?;
+            Ok(Some(end_all(txn, user, None)?))
+        })?;
+        self.end_sessions_in_memory(user, epoch);
+        Ok(epoch.is_some())
+    }
+}
+
+/// Whether somebody else than `user` administers the server and may log in.
+fn has_other_admin(txn: &Txn<'_>, user: UserId) -> Result<bool, StoreError> {
+    let users = txn.scan::<UserRow>(&())?;
+    Ok(users.iter().any(|(id, row)| *id != user && row.is_admin && !row.disabled))
+}

@@ -1,0 +1,61 @@
+//! The browser of an earlier login, known again by its cookie `ms_device` (API.md D4).
+//!
+//! It opens nothing. It only keeps strangers' failures from slowing its owner down: a known browser has a gate of its
+//! own. The value is `dvc_` and base64url of `16 byte random id, u64 BE expiry in ms, 16 byte tag`, the tag an HMAC of
+//! those 24 bytes and the address, made with the master key: nothing is stored, and it is good for one address alone.
+
+use std::time::Duration;
+
+use data_encoding::BASE64URL_NOPAD;
+
+use crate::entropy::Entropy;
+use crate::model::Timestamp;
+
+use super::{Identity, Secret};
+
+/// How long a browser stays known after its last login: longer than the longest session that nobody uses.
+pub const DEVICE_TTL: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+const PREFIX: &str = "dvc_";
+const ID_BYTES: usize = 16;
+const SIGNED_BYTES: usize = ID_BYTES + 8;
+
+/// A known browser.
+pub(super) type DeviceId = [u8; ID_BYTES];
+
+impl Identity {
+    /// The cookie `ms_device` for a browser that just logged in to the account of this address.
+    pub fn device_token(&self, address: &str, now: Timestamp, rng: &mut Entropy) -> Secret {
+        let expiry_ms = u64::try_from(now.plus(DEVICE_TTL).as_ms()).unwrap_or_default();
+        let signed = [rng.bytes::<ID_BYTES>().as_slice(), &expiry_ms.to_be_bytes()].concat();
+        let token = [signed.as_slice(), &self.device_tag(&signed, address)].concat();
+        Secret::new(format!("{PREFIX}{}", BASE64URL_NOPAD.encode(&token)))
+    }
+
+    fn device_tag(&self, signed: &[u8], address: &str) -> [u8; 16] {
+        let [tag @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
+            self.sealing.derive("device", &[signed, address.as_bytes()].concat());
+        tag
+    }
+
+    /// Which browser this is, if it is one that logged in to this address.
+    pub(super) fn known_device(
+        &self,
+        token: Option<&str>,
+        address: &str,
+        now: Timestamp,
+    ) -> Option<DeviceId> {
+        let text = token?.strip_prefix(PREFIX).filter(|text| text.len() == 54)?;
+        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
+        let (signed, tag) = bytes.split_at_checked(SIGNED_BYTES)?;
+        let (id, expiry) = signed.split_first_chunk::<ID_BYTES>()?;
+        let expiry_ms = u64::from_be_bytes(expiry.try_into().ok()?);
+        let made_here = same(&self.device_tag(signed, address), tag);
+        (made_here && u64::try_from(now.as_ms()).is_ok_and(|now_ms| now_ms < expiry_ms)).then_some(*id)
+    }
+}
+
+/// Compares in a time that does not depend on where they differ.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+}

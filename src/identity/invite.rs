@@ -1,0 +1,443 @@
+//! Invitations into an organisation: a link for one address, seven days, once (API.md C2 and C3).
+//!
+//! The account that an invitation makes has the invited address, whatever else is said (CVE-2022-39306). Where the
+//! address has an account already, its owner must be logged in: the link alone opens nobody's account.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::entropy::Entropy;
+use crate::kv::{Record, Txn};
+use crate::model::{OrgId, Timestamp};
+
+use super::audit::{self, Event};
+use super::login::{Finished, finish_login};
+use super::member;
+use super::org::{MembershipRow, NAME_BYTES_MAX, OrgRow};
+use super::password::{WeakPassword, check_policy};
+use super::session::NewSession;
+use super::store::read;
+use super::user::{AddressRow, UserRow, active};
+use super::{
+    AuthMethod, Client, Email, Identity, InviteId, LoginOutcome, Org, Password, Role, Secret, SecretHash,
+    SecretKind, Session, StoreError, UserId,
+};
+
+/// How long an invitation is good for.
+const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// Open invitations of one organisation.
+const INVITES_MAX: usize = 1_000;
+
+/// An open invitation, as administrators see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Invite {
+    /// Its name in the API.
+    pub id: InviteId,
+    /// Who is invited.
+    pub email: Email,
+    /// What they will be.
+    pub role: Role,
+    /// Who invited; `None` at the command line.
+    pub invited_by: Option<UserId>,
+    /// When.
+    pub created_at: Timestamp,
+    /// Until when.
+    pub expires_at: Timestamp,
+}
+
+/// Whom to invite.
+#[derive(Clone, Debug)]
+pub struct NewInvite {
+    /// The address that the invitation is bound to.
+    pub email: Email,
+    /// What they will be.
+    pub role: Role,
+}
+
+/// An invitation that was just made.
+#[derive(Debug)]
+pub struct IssuedInvite {
+    /// As administrators see it.
+    pub invite: Invite,
+    /// `ivt_...`: for the mail, or for who carries it.
+    pub token: Secret,
+    /// How long it is good for.
+    pub expires_in: Duration,
+}
+
+/// What the holder of an invitation's link may know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Invitation {
+    /// Into which organisation.
+    pub org: Org,
+    /// Who is invited.
+    pub email: Email,
+    /// What they will be.
+    pub role: Role,
+    /// Whether the address has an account, whose owner must be logged in to accept.
+    pub account_exists: bool,
+}
+
+/// Why nobody was invited.
+#[derive(Debug, thiserror::Error)]
+pub enum InviteError {
+    /// The organisation is gone, or who asks is not its member any more: `org_not_found`.
+    #[error("no such organisation")]
+    UnknownOrg,
+    /// Administrators invite, owners invite owners: `forbidden`.
+    #[error("this needs the role {}", .0.as_str())]
+    Forbidden(Role),
+    /// The address is that of a member: `already_member`.
+    #[error("{0} is a member already")]
+    AlreadyMember(Email),
+    /// `validation_failed`.
+    #[error("an organisation has at most {INVITES_MAX} open invitations")]
+    TooMany,
+    /// No such invitation: `not_found`.
+    #[error("no such invitation")]
+    NotFound,
+    /// `storage_degraded`.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// An attempt to accept.
+#[derive(Clone, Copy, Debug)]
+pub struct AcceptInvite<'a> {
+    /// `ivt_...`.
+    pub token: &'a str,
+    /// What a new account's owner wants to be called.
+    pub name: Option<&'a str>,
+    /// A new account's password; without one it is entered by links.
+    pub password: Option<Password<'a>>,
+    /// Who is logged in.
+    pub session: Option<&'a Session>,
+    /// From where.
+    pub client: &'a Client,
+    /// The session cookie that came with the request, if any: revoked when a new session is issued.
+    pub replaces: Option<&'a str>,
+}
+
+/// What accepting led to.
+#[derive(Debug)]
+pub enum Accepted {
+    /// An account was made; its owner is in. The same end as every login's.
+    Made(LoginOutcome),
+    /// This account is a member now, and goes on with its session.
+    Joined(UserId),
+}
+
+/// Why an invitation was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptError {
+    /// Unknown, used, revoked, expired, or its organisation is gone: one answer, `link_invalid`.
+    #[error("this invitation is not valid any more")]
+    Invalid,
+    /// The address has an account, and its owner is not logged in here: `link_required`.
+    #[error("this address has an account: log in with it, then accept")]
+    LogInFirst,
+    /// `weak_password`.
+    #[error(transparent)]
+    Password(#[from] WeakPassword),
+    /// `validation_failed`.
+    #[error("a name has at most {NAME_BYTES_MAX} bytes, this one {0}")]
+    NameTooLong(usize),
+    /// `storage_degraded`.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// An invitation as stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct InviteRow {
+    pub(super) email: String,
+    pub(super) role: Role,
+    pub(super) token: SecretHash,
+    pub(super) invited_by: Option<UserId>,
+    pub(super) created_at: Timestamp,
+    pub(super) expires_at: Timestamp,
+}
+
+impl Record for InviteRow {
+    const TABLE: u8 = 0x18;
+    const KIND: u8 = 0x18;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, InviteId);
+}
+
+impl InviteRow {
+    fn view(&self, id: InviteId) -> Result<Invite, StoreError> {
+        let email = Email::parse(&self.email)
+            .map_err(|_| StoreError::Inconsistent("an invitation's address is none"))?;
+        Ok(Invite {
+            id,
+            email,
+            role: self.role,
+            invited_by: self.invited_by,
+            created_at: self.created_at,
+            expires_at: self.expires_at,
+        })
+    }
+}
+
+/// Which invitation a link opens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct InviteTokenRow(pub(super) OrgId, pub(super) InviteId);
+
+impl Record for InviteTokenRow {
+    const TABLE: u8 = 0x19;
+    const KIND: u8 = 0x19;
+    const VERSION: u8 = 1;
+    type Key = SecretHash;
+}
+
+/// Removes an invitation and what its link opens.
+pub(super) fn remove(txn: &mut Txn<'_>, key: &(OrgId, InviteId), row: &InviteRow) {
+    txn.remove::<InviteRow>(key);
+    txn.remove::<InviteTokenRow>(&row.token);
+}
+
+/// A valid invitation behind a link, and its organisation.
+struct Found {
+    key: (OrgId, InviteId),
+    row: InviteRow,
+    org: OrgRow,
+    account: Option<UserId>,
+}
+
+fn find(txn: &Txn<'_>, token: SecretHash, now: Timestamp) -> Result<Option<Found>, StoreError> {
+    let Some(InviteTokenRow(org, id)) = read::<InviteTokenRow>(txn, &token)? else { return Ok(None) };
+    let row = read::<InviteRow>(txn, &(org, id))?.filter(|row| now < row.expires_at);
+    let (Some(row), Some(org_row)) = (row, read::<OrgRow>(txn, &org)?) else { return Ok(None) };
+    let account = read::<AddressRow>(txn, &row.email)?.map(|row| row.0);
+    Ok(Some(Found { key: (org, id), row, org: org_row, account }))
+}
+
+/// What a new account is made of, drawn before the change.
+struct Newcomer {
+    id: UserId,
+    name: String,
+    password: Option<String>,
+    drawn: (NewSession, SecretHash),
+}
+
+/// How a change ended.
+enum Change {
+    Joined(UserId),
+    Made(Finished),
+}
+
+impl Identity {
+    /// Invites an address; an open invitation of the same address ends. `actor` is `None` at the command line.
+    /// Blocks (commit).
+    ///
+    /// # Errors
+    /// [`InviteError`].
+    pub fn invite(
+        &self,
+        actor: Option<UserId>,
+        org: OrgId,
+        wanted: NewInvite,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<IssuedInvite, InviteError> {
+        let (id, token) = (InviteId::random(rng), Secret::random(SecretKind::Invite, rng));
+        let row = InviteRow {
+            email: wanted.email.as_str().to_owned(),
+            role: wanted.role,
+            token: token.hash(),
+            invited_by: actor,
+            created_at: now,
+            expires_at: now.plus(LIFETIME),
+        };
+        let invite = row.view(id)?;
+        self.change(move |txn| {
+            if read::<OrgRow>(txn, &org)?.is_none() {
+                return Err(InviteError::UnknownOrg);
+            }
+            let needed = row.role.max(Role::Admin);
+            if let Some(actor) = actor {
+                let own = read::<MembershipRow>(txn, &(actor, org))?.ok_or(InviteError::UnknownOrg)?;
+                if !own.role.allows(needed) {
+                    return Err(InviteError::Forbidden(needed));
+                }
+            }
+            if let Some(AddressRow(user)) = read::<AddressRow>(txn, &row.email)?
+                && read::<MembershipRow>(txn, &(user, org))?.is_some()
+            {
+                return Err(InviteError::AlreadyMember(wanted.email));
+            }
+            let open = txn.scan::<InviteRow>(&org).map_err(StoreError::from)?;
+            if let Some((key, same)) = open.iter().find(|(_, other)| other.email == row.email) {
+                remove(txn, key, same);
+            } else if open.len() >= INVITES_MAX {
+                return Err(InviteError::TooMany);
+            }
+            txn.put(&(org, id), &row);
+            txn.put(&row.token, &InviteTokenRow(org, id));
+            let event = Event::by_actor(actor, "invite.created").of(org).target(&row.email);
+            Ok(audit::note(txn, &event.detail(row.role.as_str()), now)?)
+        })?;
+        Ok(IssuedInvite { invite, token, expires_in: LIFETIME })
+    }
+
+    /// An organisation's open invitations, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn invites(&self, org: OrgId, now: Timestamp) -> Result<Vec<Invite>, StoreError> {
+        let rows = self.rows::<InviteRow>(&org)?.into_iter().filter(|(_, row)| now < row.expires_at);
+        let mut found = rows.map(|((_, id), row)| row.view(id)).collect::<Result<Vec<_>, _>>()?;
+        found.sort_by(|a, b| (a.created_at, &a.email).cmp(&(b.created_at, &b.email)));
+        Ok(found)
+    }
+
+    /// Whether some organisation has invited this address.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn is_invited(&self, email: &Email, now: Timestamp) -> Result<bool, StoreError> {
+        let rows = self.rows::<InviteRow>(&())?;
+        Ok(rows.iter().any(|(_, row)| row.email == email.as_str() && now < row.expires_at))
+    }
+
+    /// Takes an invitation back. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`InviteError::NotFound`] also for another organisation's.
+    pub fn revoke_invite(
+        &self,
+        actor: Option<UserId>,
+        org: OrgId,
+        id: InviteId,
+        now: Timestamp,
+    ) -> Result<(), InviteError> {
+        self.change(move |txn| {
+            let row = read::<InviteRow>(txn, &(org, id))?.ok_or(InviteError::NotFound)?;
+            remove(txn, &(org, id), &row);
+            let event = Event::by_actor(actor, "invite.revoked").of(org).target(&row.email);
+            Ok(audit::note(txn, &event, now)?)
+        })
+    }
+
+    /// What the holder of a link is invited to; `None` where it is not valid.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn invitation(&self, token: &str, now: Timestamp) -> Result<Option<Invitation>, StoreError> {
+        let Some(hash) = SecretKind::Invite.hash_of(token) else { return Ok(None) };
+        let Some(InviteTokenRow(org, id)) = self.row::<InviteTokenRow>(&hash)? else { return Ok(None) };
+        let row = self.row::<InviteRow>(&(org, id))?.filter(|row| now < row.expires_at);
+        let (Some(row), Some(found)) = (row, self.org(org)?) else { return Ok(None) };
+        let account_exists = self.row::<AddressRow>(&row.email)?.is_some();
+        let Invite { email, role, .. } = row.view(id)?;
+        Ok(Some(Invitation { org: found, email, role, account_exists }))
+    }
+
+    /// Accepts an invitation, once. Blocks (hash, commit): run it on the password lane.
+    ///
+    /// # Errors
+    /// [`AcceptError`]; then the invitation is as good as before.
+    pub fn accept_invite(
+        &self,
+        attempt: &AcceptInvite<'_>,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<Accepted, AcceptError> {
+        let token = SecretKind::Invite.hash_of(attempt.token).ok_or(AcceptError::Invalid)?;
+        // Looked at before anything is hashed: who holds no link makes nobody work.
+        let invitation = self.invitation(attempt.token, now)?.ok_or(AcceptError::Invalid)?;
+        let session = attempt.session.map(|session| session.user);
+        if invitation.account_exists {
+            let change = self.change(move |txn| accept(txn, token, session, None, now))?;
+            return match change {
+                Change::Joined(user) => Ok(Accepted::Joined(user)),
+                Change::Made(_) => Err(StoreError::Inconsistent("an account from nothing").into()),
+            };
+        }
+        let name = attempt.name.unwrap_or_default();
+        if name.len() > NAME_BYTES_MAX {
+            return Err(AcceptError::NameTooLong(name.len()));
+        }
+        if let Some(password) = attempt.password {
+            let org = &invitation.org;
+            check_policy(password, &[invitation.email.as_str(), org.slug.as_str(), &org.name])?;
+        }
+        let id = UserId::random(rng);
+        let drawn = self.draw(id, attempt.client, attempt.replaces, rng);
+        let newcomer = Newcomer {
+            id,
+            name: name.to_owned(),
+            password: attempt.password.map(|password| self.passwords.hash(password, rng)),
+            drawn: (drawn.new.clone(), drawn.pending_hash),
+        };
+        match self.change(move |txn| accept(txn, token, session, Some(newcomer), now))? {
+            Change::Joined(user) => Ok(Accepted::Joined(user)),
+            Change::Made(finished) => Ok(Accepted::Made(self.outcome(id, drawn, finished)?)),
+        }
+    }
+
+    /// Removes expired invitations.
+    pub(super) fn sweep_invites(&self, now: Timestamp) -> Result<(), StoreError> {
+        let expired: Vec<_> =
+            self.rows::<InviteRow>(&())?.into_iter().filter(|(_, row)| now >= row.expires_at).collect();
+        for some in expired.chunks(SWEEP_ROWS_A_CHANGE).take(SWEEP_CHANGES) {
+            let some = some.to_vec();
+            self.change(move |txn| {
+                some.iter().for_each(|(key, row)| remove(txn, key, row));
+                Ok::<_, StoreError>(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// A change has at most 64 rows, and an invitation two.
+const SWEEP_ROWS_A_CHANGE: usize = 30;
+const SWEEP_CHANGES: usize = 40;
+
+/// The whole decision, in the change that uses the invitation up: of two that accept it at once one does.
+fn accept(
+    txn: &mut Txn<'_>,
+    token: SecretHash,
+    session: Option<UserId>,
+    newcomer: Option<Newcomer>,
+    now: Timestamp,
+) -> Result<Change, AcceptError> {
+    let Found { key, row, org, account } = find(txn, token, now)?.ok_or(AcceptError::Invalid)?;
+    let accepted = |user: UserId| {
+        Event::by(user, "invite.accepted").of(key.0).target(&row.email).detail(row.role.as_str())
+    };
+    if let Some(user) = account {
+        if session != Some(user) || active(txn, user)?.is_none() {
+            return Err(AcceptError::LogInFirst);
+        }
+        // Somebody may have made them more than that meanwhile.
+        let now_is = read::<MembershipRow>(txn, &(user, key.0))?;
+        if now_is.is_none_or(|now_is| now_is.role < row.role) {
+            member::join(txn, user, key.0, row.role, now_is.map_or(now, |row| row.joined_at));
+        }
+        remove(txn, &key, &row);
+        audit::note(txn, &accepted(user), now)?;
+        return Ok(Change::Joined(user));
+    }
+    // The account was deleted between the look and the change.
+    let Newcomer { id, name, password, drawn } = newcomer.ok_or(AcceptError::Invalid)?;
+    let user = UserRow {
+        email: row.email.clone(),
+        name,
+        is_admin: false,
+        disabled: false,
+        password,
+        created_at: now,
+        sessions_epoch: 0,
+    };
+    txn.put(&id, &user);
+    txn.put(&user.email, &AddressRow(id));
+    member::join(txn, id, key.0, row.role, now);
+    remove(txn, &key, &row);
+    audit::note(txn, &accepted(id), now)?;
+    audit::note(txn, &Event::by(id, "user.created").target(&user.email).detail(&org.slug), now)?;
+    Ok(Change::Made(finish_login(txn, id, &user, AuthMethod::Invite, &drawn, now)?))
+}

@@ -1,0 +1,400 @@
+//! Login, second factor, links, logout, revocation, crashes and the clock, in any order, against a model that fits on
+//! two pages (RELIABILITY.md: no step can be skipped).
+
+use proptest::prelude::*;
+use totp_rs::{Algorithm, Builder};
+
+use super::*;
+
+/// One move of somebody, or of time. Numbers choose among what there is.
+#[derive(Clone, Debug)]
+enum Move {
+    Login { right: bool },
+    Code { pending: usize, given: Given },
+    IssueLink,
+    UseLink,
+    Use(usize),
+    Logout(usize),
+    Revoke(usize),
+    RevokeAll { keep: Option<usize> },
+    Enable(usize),
+    Disable,
+    ChangePassword(usize),
+    Pass(i64),
+    Tick,
+    Crash,
+    Restart,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Given {
+    Right,
+    Wrong,
+}
+
+fn moves() -> impl Strategy<Value = Move> {
+    let some = 0..8_usize;
+    let minute = 60_000;
+    let times = [1_000, 30_000, minute, 5 * minute, 11 * minute, DAY_MS, 29 * DAY_MS, 30 * DAY_MS];
+    prop_oneof![
+        4 => prop::bool::weighted(0.8).prop_map(|right| Move::Login { right }),
+        4 => (some.clone(), prop::bool::weighted(0.7)).prop_map(|(pending, right)| Move::Code {
+            pending,
+            given: if right { Given::Right } else { Given::Wrong },
+        }),
+        1 => Just(Move::IssueLink),
+        2 => Just(Move::UseLink),
+        4 => some.clone().prop_map(Move::Use),
+        1 => some.clone().prop_map(Move::Logout),
+        1 => some.clone().prop_map(Move::Revoke),
+        1 => prop::option::of(some.clone()).prop_map(|keep| Move::RevokeAll { keep }),
+        2 => some.clone().prop_map(Move::Enable),
+        1 => Just(Move::Disable),
+        1 => some.prop_map(Move::ChangePassword),
+        4 => prop::sample::select(times.to_vec()).prop_map(Move::Pass),
+        1 => Just(Move::Tick),
+        1 => Just(Move::Crash),
+        1 => Just(Move::Restart),
+    ]
+}
+
+const IDLE_MS: i64 = 30 * DAY_MS;
+const GUARD_MS: i64 = 10 * 60_000;
+
+/// What the model knows of a session: it was last used at `last`, and the disk may have been given up to `latest` by
+/// crashes.
+struct Known {
+    login: LoggedIn,
+    last: i64,
+    latest: i64,
+    over: bool,
+}
+
+impl Known {
+    /// Whether it must live (`Some(true)`), must not (`Some(false)`), or a crash may have left it either way.
+    fn lives(&self, now: i64) -> Option<bool> {
+        match (self.over, now < self.last + IDLE_MS, now < self.latest + IDLE_MS) {
+            (true, ..) | (_, _, false) => Some(false),
+            (false, true, _) => Some(true),
+            (false, false, true) => None,
+        }
+    }
+}
+
+struct Waiting {
+    token: Secret,
+    since: i64,
+    tries: u8,
+    over: bool,
+}
+
+#[derive(Default)]
+struct Factor {
+    secret: String,
+    last_step: i64,
+    failures: Vec<i64>,
+}
+
+impl Factor {
+    fn throttled(&self, now: i64) -> bool {
+        let within = |ms: i64| self.failures.iter().filter(|at| **at + ms > now).count();
+        within(15 * 60_000) >= 5 || within(DAY_MS) >= 20
+    }
+
+    fn code(&self, now: Timestamp) -> String {
+        let bytes = data_encoding::BASE32_NOPAD.decode(self.secret.as_bytes()).expect("base32");
+        let app = Builder::new().with_algorithm(Algorithm::SHA1).with_digits(6).with_secret(bytes);
+        app.build().expect("an app").generate(u64::try_from(now.as_s()).expect("after 1970")).to_string()
+    }
+}
+
+struct Model {
+    house: House,
+    password: String,
+    sessions: Vec<Known>,
+    waiting: Vec<Waiting>,
+    factor: Option<Factor>,
+    /// Failures outlive the factor they belong to only while it is being enrolled anew.
+    link: Option<(Secret, i64)>,
+    attempts: u16,
+}
+
+impl Model {
+    fn new() -> Model {
+        Model {
+            house: House::furnished(),
+            password: PASSWORD.to_owned(),
+            sessions: Vec::new(),
+            waiting: Vec::new(),
+            factor: None,
+            link: None,
+            attempts: 0,
+        }
+    }
+
+    fn now(&self) -> i64 {
+        self.house.now.as_ms()
+    }
+
+    /// A new network each time: throttling has tests of its own.
+    fn stranger(&mut self) -> Client {
+        self.attempts += 1;
+        client(&format!("2001:db8:{:x}::1", self.attempts))
+    }
+
+    fn came_in(&mut self, outcome: LoginOutcome) {
+        let now = self.now();
+        match (outcome, &self.factor) {
+            (LoginOutcome::LoggedIn(login), None) => {
+                self.sessions.push(Known { login, last: now, latest: now, over: false });
+            }
+            (LoginOutcome::NeedsCode(pending), Some(_)) => {
+                self.waiting.push(Waiting { token: pending.token, since: now, tries: 0, over: false });
+            }
+            (outcome, factor) => panic!("{outcome:?} with a second factor: {}", factor.is_some()),
+        }
+    }
+
+    /// Everything that was open before is closed: sessions but one, and pending logins.
+    fn end_all(&mut self, keep: Option<SessionId>) {
+        for known in &mut self.sessions {
+            known.over |= Some(known.login.session.id) != keep;
+        }
+        self.waiting.iter_mut().for_each(|waiting| waiting.over = true);
+    }
+
+    /// A session that certainly lives, chosen by a number.
+    fn live(&self, number: usize) -> Option<usize> {
+        let live: Vec<usize> = (0..self.sessions.len())
+            .filter(|at| self.sessions[*at].lives(self.now()) == Some(true))
+            .collect();
+        live.get(number % live.len().max(1)).copied()
+    }
+
+    fn login(&mut self, right: bool) {
+        let (here, now) = (self.stranger(), self.house.now);
+        let password = if right { self.password.clone() } else { "wrong password".to_owned() };
+        let password = Password(&password);
+        let attempt = PasswordLogin { email: EMAIL, password, client: &here, replaces: None, device: None };
+        match self.house.identity().login(&attempt, now, &mut self.house.rng) {
+            Ok(outcome) if right => self.came_in(outcome),
+            Err(LoginError::InvalidCredentials) if !right => {}
+            other => panic!("right: {right}, {other:?}"),
+        }
+    }
+
+    fn use_link(&mut self) {
+        let Some((token, until)) = self.link.clone() else { return };
+        let (here, now) = (self.stranger(), self.house.now);
+        let proof = LinkProof::Console;
+        let attempt = LinkLogin { token: token.expose(), proof, client: &here, replaces: None };
+        match self.house.identity().use_link(&attempt, now, &mut self.house.rng) {
+            Ok(outcome) => {
+                assert!(now.as_ms() < until, "expired");
+                self.link = Some((token, i64::MIN));
+                self.came_in(outcome.login);
+            }
+            Err(LinkError::Invalid) => assert!(now.as_ms() >= until, "good"),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    fn code(&mut self, number: usize, given: Given) {
+        let count = self.waiting.len();
+        let Some(at) = number.checked_rem(count) else { return };
+        let (now, now_ms) = (self.house.now, self.now());
+        let right = self.factor.as_ref().map(|factor| factor.code(now)).unwrap_or_default();
+        let code = match given {
+            Given::Right => right,
+            // Not a code of this step, nor of its neighbours but once in a million.
+            Given::Wrong => format!("{:06}", (right.parse::<u32>().unwrap_or(0) + 500_000) % 1_000_000),
+        };
+        let here = self.stranger();
+        let pending = self.waiting[at].token.clone();
+        let factor = SecondFactor::Code(&code);
+        let attempt = CodeLogin { pending: pending.expose(), factor, client: &here, replaces: None };
+        let found = self.house.identity().verify_code(&attempt, now, &mut self.house.rng);
+        let waiting = &mut self.waiting[at];
+        let dead = waiting.over || waiting.tries >= 5 || now_ms >= waiting.since + 5 * 60_000;
+        let Some(known) = self.factor.as_mut().filter(|_| !dead) else {
+            assert!(matches!(found, Err(CodeError::PendingInvalid)), "{found:?}");
+            return;
+        };
+        let step = now_ms / 30_000;
+        match (found, given) {
+            (Err(CodeError::Throttled { .. }), _) => assert!(known.throttled(now_ms)),
+            (_, _) if known.throttled(now_ms) => panic!("throttled, but answered"),
+            (Ok(login), Given::Right) => {
+                assert!(step > known.last_step, "used before");
+                assert!(login.session.second_factor);
+                known.last_step = step;
+                waiting.over = true;
+                self.sessions.push(Known { login, last: now_ms, latest: now_ms, over: false });
+            }
+            (Err(CodeError::AlreadyUsed { .. }), Given::Right) => {
+                assert!(step <= known.last_step, "fresh");
+                waiting.tries += 1;
+            }
+            (Err(CodeError::Invalid { attempts_left }), Given::Wrong) => {
+                waiting.tries += 1;
+                known.failures.push(now_ms);
+                assert_eq!(attempts_left, 5 - waiting.tries);
+            }
+            (found, given) => panic!("{given:?}: {found:?}"),
+        }
+    }
+
+    fn use_session(&mut self, number: usize) {
+        let Some(at) = number.checked_rem(self.sessions.len()) else { return };
+        let (now, now_ms) = (self.house.now, self.now());
+        let known = &mut self.sessions[at];
+        let identity = self.house.identity();
+        let lives = match identity.session(known.login.token.expose(), now) {
+            SessionCheck::Live(_) => true,
+            SessionCheck::LiveOncePersisted(session) => {
+                identity.persist_session(&session).expect("written");
+                true
+            }
+            SessionCheck::Expired(session) => {
+                identity.end_session(&session, now).expect("written");
+                false
+            }
+            SessionCheck::Unknown => false,
+        };
+        assert!(known.lives(now_ms).is_none_or(|expected| expected == lives), "{:?}", known.login.session.id);
+        known.over |= !lives;
+        if lives {
+            (known.last, known.latest) = (now_ms, now_ms);
+        }
+    }
+
+    fn enable(&mut self, number: usize) {
+        let Some(at) = self.live(number).filter(|_| self.factor.is_none()) else { return };
+        let (now, now_ms) = (self.house.now, self.now());
+        let session = Arc::clone(&self.sessions[at].login.session);
+        let enrolment =
+            self.house.identity().enroll_totp(session.user, now, &mut self.house.rng).expect("begun");
+        let secret = enrolment.secret.expose().to_owned();
+        let factor = Factor { secret, last_step: now_ms / 30_000, failures: Vec::new() };
+        let code = factor.code(now);
+        let (_, login) =
+            self.house.identity().confirm_totp(&session, &code, now, &mut self.house.rng).expect("confirmed");
+        self.end_all(None);
+        self.factor = Some(factor);
+        self.sessions.push(Known { login, last: now_ms, latest: now_ms, over: false });
+    }
+
+    fn disable(&mut self) {
+        let (now, now_ms, password) = (self.house.now, self.now(), self.password.clone());
+        let Some(known) = &mut self.factor else { return };
+        let (code, step) = (known.code(now), now_ms / 30_000);
+        let owner = self.house.owner().id;
+        let given = SecondFactor::Code(&code);
+        match self.house.identity().disable_totp(owner, Some(Password(&password)), given, now) {
+            Ok(()) => {
+                assert!(step > known.last_step && !known.throttled(now_ms));
+                self.factor = None;
+                self.waiting.iter_mut().for_each(|waiting| waiting.over = true);
+            }
+            Err(TwoFactorError::AlreadyUsed { .. }) => assert!(step <= known.last_step),
+            Err(TwoFactorError::Throttled { .. }) => assert!(known.throttled(now_ms)),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    fn change_password(&mut self, number: usize) {
+        let Some(at) = self.live(number) else { return };
+        let (here, now, now_ms) = (self.stranger(), self.house.now, self.now());
+        let new = format!("password number {}", self.attempts);
+        let session = Arc::clone(&self.sessions[at].login.session);
+        let request =
+            PasswordChange { current: Some(Password(&self.password)), new: Password(&new), client: &here };
+        let changed = self.house.identity().change_password(&session, &request, now, &mut self.house.rng);
+        let login = changed.expect("the right password");
+        assert_eq!(login.session.second_factor, session.second_factor);
+        self.end_all(None);
+        self.password = new;
+        self.link = self.link.take().map(|(token, _)| (token, i64::MIN));
+        self.sessions.push(Known { login, last: now_ms, latest: now_ms, over: false });
+    }
+
+    fn end(&mut self, number: usize, by_list: bool) {
+        let Some(at) = self.live(number) else { return };
+        let (identity, now) = (self.house.identity(), self.house.now);
+        let known = &mut self.sessions[at];
+        let session = &known.login.session;
+        match by_list {
+            true => assert!(identity.revoke_session(session.user, session.id, now).expect("written")),
+            false => identity.end_session(session, now).expect("written"),
+        }
+        known.over = true;
+    }
+
+    fn revoke_all(&mut self, keep: Option<usize>) {
+        let keep = keep.and_then(|number| self.live(number)).map(|at| self.sessions[at].login.session.id);
+        let owner = self.house.owner().id;
+        self.house.identity().revoke_sessions(owner, keep, self.house.now).expect("written");
+        self.end_all(keep);
+    }
+
+    fn restart(&mut self, crash: bool) {
+        let now = self.now();
+        if crash {
+            self.house.crash();
+            for known in &mut self.sessions {
+                known.latest = known.latest.max(now.min(known.latest + GUARD_MS));
+            }
+        } else {
+            self.house.restart();
+        }
+    }
+
+    fn make(&mut self, step: &Move) {
+        match step {
+            Move::Login { right } => self.login(*right),
+            Move::Code { pending, given } => self.code(*pending, *given),
+            Move::IssueLink => {
+                let (owner, now) = (self.house.owner().id, self.house.now);
+                let link = self.house.identity().issue_login_link(owner, None, now, &mut self.house.rng);
+                self.link = Some((link.expect("made").token, self.now() + 600_000));
+            }
+            Move::UseLink => self.use_link(),
+            Move::Use(number) => self.use_session(*number),
+            Move::Logout(number) => self.end(*number, false),
+            Move::Revoke(number) => self.end(*number, true),
+            Move::RevokeAll { keep } => self.revoke_all(*keep),
+            Move::Enable(number) => self.enable(*number),
+            Move::Disable => self.disable(),
+            Move::ChangePassword(number) => self.change_password(*number),
+            Move::Pass(ms) => self.house.advance_ms(*ms),
+            Move::Tick => self.house.identity().tick(self.house.now).expect("written"),
+            Move::Crash => self.restart(true),
+            Move::Restart => self.restart(false),
+        }
+    }
+
+    /// The list of live sessions, which renews none, is the model's.
+    fn compare(&mut self) {
+        let listed = self.house.identity().sessions(self.house.owner().id, self.house.now);
+        let now = self.now();
+        for known in &self.sessions {
+            let found = listed.iter().any(|session| session.id == known.login.session.id);
+            let id = known.login.session.id;
+            assert!(known.lives(now).is_none_or(|expected| expected == found), "{id} lives: {found}");
+        }
+        let ours = |session: &&Arc<Session>| self.sessions.iter().any(|k| k.login.session.id == session.id);
+        assert_eq!(listed.iter().filter(|session| !ours(session)).count(), 0, "a session from nowhere");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #[test]
+    fn no_order_of_moves_opens_what_the_model_keeps_shut(steps in prop::collection::vec(moves(), 1..60)) {
+        let mut model = Model::new();
+        for step in &steps {
+            model.make(step);
+            model.compare();
+        }
+    }
+}

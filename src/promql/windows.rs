@@ -1,0 +1,89 @@
+//! The windows that a question looks at: of range selectors and of subqueries, which have a step as well.
+//!
+//! From the tree, before anything is planned: who may ask only so much is told before it costs anything.
+
+use super::syntax::length::{Length, QueryTimes};
+use super::syntax::tree::Expr;
+use super::{Options, Query};
+
+/// One pair of brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Milliseconds from its start to its end.
+    pub range_ms: i64,
+    /// Milliseconds between the inner evaluations of a subquery.
+    pub step_ms: Option<i64>,
+}
+
+/// All windows of a question, in no order. A length that cannot be computed is left out: the plan refuses it.
+pub fn windows(query: &Query, options: &Options) -> Vec<Window> {
+    let times = QueryTimes {
+        step_ms: if query.instant { 0 } else { query.steps.step_ms() },
+        range_ms: query.steps.end().ms_since(query.steps.start()),
+    };
+    let length = |length: &Length| length.positive_ms(times).ok();
+    let mut found = Vec::new();
+    let mut left = vec![&query.expr];
+    while let Some(expr) = left.pop() {
+        match expr {
+            Expr::Number(_) | Expr::Text(_) | Expr::Vector(_) => {}
+            Expr::Matrix(matrix) => {
+                found.extend(length(&matrix.range).map(|range_ms| Window { range_ms, step_ms: None }));
+            }
+            Expr::Subquery(subquery) => {
+                let step_ms = match &subquery.step {
+                    Some(step) => length(step),
+                    None => Some(0),
+                };
+                // As the plan has it: what is not said, and less than a millisecond, is the server's default.
+                let step_ms = step_ms.map(|ms| if ms > 0 { ms } else { options.subquery_step_ms.max(1) });
+                let range_ms = length(&subquery.range);
+                found.extend(
+                    range_ms
+                        .zip(step_ms)
+                        .map(|(range_ms, step_ms)| Window { range_ms, step_ms: Some(step_ms) }),
+                );
+                left.push(&subquery.expr);
+            }
+            Expr::Negate(inner) => left.push(inner),
+            Expr::Binary(binary) => left.extend([&binary.lhs, &binary.rhs]),
+            Expr::Call(call) => left.extend(&call.args),
+            Expr::Aggregate(aggregate) => {
+                left.push(&aggregate.expr);
+                left.extend(&aggregate.param);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::syntax::{Caps, parse};
+    use super::*;
+    use crate::model::{Steps, Timestamp};
+
+    #[test]
+    fn every_pair_of_brackets_is_found_wherever_it_stands() {
+        let of = |text: &str| {
+            let expr = parse(text, &Caps::default()).unwrap_or_else(|e| panic!("{text}: {e}")).expr;
+            let steps = Steps::new(Timestamp::from_s(0), Timestamp::from_s(600), 30_000).expect("steps");
+            let query = Query { expr, text: String::new(), steps, instant: false };
+            let mut found: Vec<(i64, Option<i64>)> = windows(&query, &Options::default())
+                .into_iter()
+                .map(|window| (window.range_ms / 1_000, window.step_ms.map(|ms| ms / 1_000)))
+                .collect();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(of("up + 1"), []);
+        assert_eq!(of("-rate(up[5m])"), [(300, None)]);
+        assert_eq!(of("up[1h]"), [(3_600, None)]);
+        assert_eq!(of("max_over_time(rate(up[1m])[1h:5s])"), [(60, None), (3_600, Some(5))]);
+        assert_eq!(
+            of("sum(rate(a[1m])) / on() topk(scalar(max_over_time(b[2m:])), c)"),
+            [(60, None), (120, Some(60))]
+        );
+        assert_eq!(of("rate(a[step() + 30s])"), [(60, None)]);
+    }
+}

@@ -1,0 +1,375 @@
+//! API keys and embed tokens, field by field (API.md C4).
+
+use std::time::Duration;
+
+use axum::body::Body;
+use serde_json::{Value, json};
+
+use crate::house::{House, Reply, Who, ask, signed};
+
+const KEYS: &str = "/api/v1/orgs/acme/api-keys";
+const MINT: &str = "/api/v1/orgs/acme/embed/tokens";
+const INTROSPECT: &str = "/api/v1/orgs/acme/embed/introspect";
+const RANGE: &str = "/api/v1/orgs/acme/query/probe-range";
+
+const ED_PEM: &str = include_str!("../../src/identity/tests/material/ed.public.pem");
+const RSA_PEM: &str = include_str!("../../src/identity/tests/material/rsa.public.pem");
+const RSA_1024_PEM: &str = include_str!("../../src/identity/tests/material/rsa-1024.public.pem");
+
+/// RFC 8037 appendix A.2, RFC 7515 appendices A.3 and A.2: other people's public keys.
+const ED_JWK: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
+const EC_JWK: &str = r#"{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}"#;
+const RSA_JWK: &str = r#"{"kty":"RSA","n":"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ","e":"AQAB"}"#;
+
+async fn make(house: &House, cabinet: &Who, embed: Value) -> Reply {
+    house.post(KEYS, cabinet, json!({ "name": "x", "scopes": ["embed"], "embed": embed })).await
+}
+
+#[tokio::test]
+async fn a_public_key_comes_as_pem_or_as_jwk_and_is_shown_as_pem() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let jwk = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
+    for (alg, uploaded) in [
+        ("EdDSA", json!(ED_PEM)),
+        ("EdDSA", jwk(ED_JWK)),
+        ("EdDSA", json!(ED_JWK)),
+        ("ES256", jwk(EC_JWK)),
+        ("RS256", json!(RSA_PEM)),
+        ("RS256", jwk(RSA_JWK)),
+    ] {
+        let made = make(&house, &cabinet, json!({ "alg": alg, "public_key": uploaded })).await;
+        assert_eq!(made.status, 201, "{alg} {uploaded}: {}", made.body);
+        let pem = made.value()["embed"]["public_key"].as_str().expect("a text").to_owned();
+        assert!(pem.starts_with("-----BEGIN PUBLIC KEY-----\n"), "{pem}");
+        house
+            .post(MINT, &cabinet, json!({ "api_key_id": made.text("id") }))
+            .await
+            .is(409, "key_is_asymmetric");
+    }
+}
+
+#[tokio::test]
+async fn fields_that_contradict_each_other_are_refused_by_name() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let jwk = |text: &str, more: Value| {
+        let mut jwk = serde_json::from_str::<Value>(text).expect("JSON");
+        jwk.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        jwk
+    };
+    let cases = [
+        json!({ "public_key": ED_PEM }),
+        json!({ "alg": "HS256", "public_key": jwk(ED_JWK, json!({})) }),
+        json!({ "alg": "EdDSA" }),
+        json!({ "alg": "EdDSA", "public_key": null }),
+        json!({ "alg": "ES256", "public_key": ED_PEM }),
+        json!({ "alg": "ES256", "public_key": jwk(ED_JWK, json!({})) }),
+        json!({ "alg": "RS256", "public_key": RSA_1024_PEM }),
+        json!({ "alg": "EdDSA", "public_key": jwk(ED_JWK, json!({ "d": "AAAA" })) }),
+        json!({ "alg": "EdDSA", "public_key": jwk(ED_JWK, json!({ "use": "enc" })) }),
+        json!({ "alg": "EdDSA", "public_key": jwk(ED_JWK, json!({ "alg": "ES256" })) }),
+        json!({ "alg": "EdDSA", "public_key": jwk(ED_JWK, json!({ "x": "AAAA" })) }),
+        json!({ "alg": "ES256", "public_key": jwk(EC_JWK, json!({ "y": jwk(EC_JWK, json!({}))["x"] })) }),
+        json!({ "alg": "RS256", "public_key": jwk(RSA_JWK, json!({ "n": "AQAB" })) }),
+        json!({ "alg": "RS256", "public_key": jwk(RSA_JWK, json!({ "n": null })) }),
+        json!({ "alg": "EdDSA", "public_key": "{" }),
+        json!({ "alg": "EdDSA", "public_key": {} }),
+    ];
+    for embed in cases {
+        let refused = make(&house, &cabinet, embed.clone()).await;
+        assert_eq!(refused.status, 422, "{embed}: {}", refused.body);
+        refused.is(422, "validation_failed");
+        assert_eq!(refused.value()["errors"][0]["field"], "embed.public_key", "{embed}");
+    }
+    let reader =
+        json!({ "name": "x", "scopes": ["read"], "embed": { "alg": "EdDSA", "public_key": ED_PEM } });
+    let refused = house.post(KEYS, &cabinet, reader).await;
+    refused.is(422, "validation_failed");
+    assert_eq!(refused.value()["errors"][0]["field"], "scopes");
+    let slow_reader = json!({ "name": "x", "scopes": ["read"], "embed": { "rate_limit_rps": 5 } });
+    assert_eq!(house.post(KEYS, &cabinet, slow_reader).await.status, 201, "it rules reading as well");
+}
+
+#[tokio::test]
+async fn every_setting_but_the_algorithm_can_be_changed() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let made = make(&house, &cabinet, json!({ "alg": "EdDSA", "public_key": ED_PEM })).await;
+    let path = format!("{KEYS}/{}", made.text("id"));
+    let policy = json!({ "endpoints": ["range"], "metrics": ["http_*"], "match": ["a=\"b\""],
+        "exprs": ["sum by(x)(up)"], "max_range_s": 1, "max_lookback_s": 2, "min_step_s": 3 });
+    let change = json!({ "name": "y", "scopes": ["embed", "ingest", "read"], "expires_at": "2030-01-01T00:00:00Z",
+        "disabled": true,
+        "embed": { "public_key": serde_json::from_str::<Value>(ED_JWK).expect("JSON"), "rate_limit_rps": 9,
+            "max_token_ttl_s": 60, "origins": ["https://a.example"], "policy": policy },
+        "ingest": { "rate_limit_rps": 7, "samples_per_s": 8, "labels": { "source": "laptop" } } });
+    let changed = house.json("PATCH", &path, &cabinet, change).await;
+    assert_eq!(changed.status, 200, "{}", changed.body);
+    let key = house.get(&path, &cabinet).await.value();
+    assert_eq!(key["scopes"], json!(["ingest", "read", "embed"]));
+    assert_eq!((&key["name"], &key["disabled"]), (&json!("y"), &json!(true)));
+    assert_ne!(key["embed"]["public_key"], made.value()["embed"]["public_key"]);
+    let mut printed = policy.clone();
+    printed["exprs"] = json!(["sum by (x) (up)"]);
+    assert_eq!(key["embed"]["policy"], printed, "expressions are kept as the grammar prints them");
+    assert_eq!(key["embed"]["max_token_ttl_s"], 60);
+    assert_eq!(
+        key["ingest"],
+        json!({ "rate_limit_rps": 7, "samples_per_s": 8, "labels": { "source": "laptop" } })
+    );
+    for field in ["id", "created_by", "created_at", "hint", "last_used_at"] {
+        assert_eq!(key[field], made.value()[field], "{field}");
+    }
+    for (wrong, named) in [
+        (json!({ "embed": { "alg": "HS256" } }), "embed.alg"),
+        (json!({ "embed": { "public_key": null } }), "embed.public_key"),
+        (json!({ "scopes": ["read"] }), "scopes"),
+        (json!({ "embed": { "policy": { "exprs": ["up{"] } } }), "embed.policy"),
+        (json!({ "expires_at": "2020-01-01T00:00:00Z" }), "expires_at"),
+    ] {
+        let refused = house.json("PATCH", &path, &cabinet, wrong.clone()).await;
+        assert_eq!(refused.status, 422, "{wrong}: {}", refused.body);
+        assert_eq!(refused.value()["errors"][0]["field"], named, "{wrong}");
+    }
+    assert_eq!(house.get(&path, &cabinet).await.value(), key, "what is refused changes nothing");
+}
+
+#[tokio::test]
+async fn the_last_use_is_shown() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (id, secret) = house.key(&cabinet, json!({ "scopes": ["read", "embed"] })).await;
+    let token = house.token(&cabinet, &id, json!({})).await;
+    let path = format!("{KEYS}/{id}");
+    let mut shown = Vec::new();
+    for who in [None, Some(Who::Bearer(secret)), Some(token)] {
+        house.pass(Duration::from_secs(1));
+        if let Some(who) = who {
+            house.get("/api/v1/orgs/acme/prometheus/api/v1/probe", &who).await;
+        }
+        shown.push(house.get(&path, &cabinet).await.value()["last_used_at"].clone());
+    }
+    let now = house.clock.now();
+    assert_eq!(shown, [Value::Null, json!(now.plus_ms(-1_000).to_rfc3339()), json!(now.to_rfc3339())]);
+}
+
+#[tokio::test]
+async fn keys_are_listed_in_pages() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(house.key(&cabinet, json!({ "scopes": ["read"] })).await.0);
+        house.pass(Duration::from_millis(20));
+    }
+    let page = async |query: &str| {
+        let value = house.get(&format!("{KEYS}{query}"), &cabinet).await.value();
+        let data = value["data"].as_array().expect("a list").clone();
+        let ids: Vec<String> =
+            data.iter().map(|key| key["id"].as_str().expect("a text").to_owned()).collect();
+        (ids, value["next_cursor"].as_str().map(str::to_owned))
+    };
+    assert_eq!(page("").await, (ids.clone(), None));
+    assert_eq!(page("?limit=5").await, (ids.clone(), None), "nothing is left");
+    let (first, next) = page("?limit=2").await;
+    assert_eq!(first, ids[..2]);
+    // The page goes on where it ended, even if the key there is gone.
+    assert_eq!(house.delete(&format!("{KEYS}/{}", ids[1]), &cabinet).await.status, 204);
+    let (second, next) = page(&format!("?limit=2&cursor={}", next.expect("more"))).await;
+    assert_eq!(second, ids[2..4]);
+    let (third, next) = page(&format!("?limit=2&cursor={}", next.expect("more"))).await;
+    assert_eq!((&third[..], next), (&ids[4..], None));
+    for wrong in ["?limit=0", "?limit=1001", "?cursor=x", "?cursor=QUFB", "?limit=1&limit=2"] {
+        let refused = house.get(&format!("{KEYS}{wrong}"), &cabinet).await;
+        assert_eq!(refused.status, 400, "{wrong}: {}", refused.body);
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_minted_within_the_keys_policy() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let policy = json!({ "endpoints": ["range", "expr"], "metrics": ["http_*", "up"], "match": ["env=\"prod\""],
+        "exprs": ["sum(rate(http_total[5m]))", "up"], "max_range_s": 3_600, "max_lookback_s": 86_400, "min_step_s": 15 });
+    let embed = json!({ "policy": policy, "origins": ["https://a.example"], "max_token_ttl_s": 600 });
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"], "embed": embed })).await;
+    let beyond = [
+        json!({ "endpoints": ["instant"] }),
+        json!({ "metrics": ["*"] }),
+        json!({ "metrics": ["http_total", "upper"] }),
+        json!({ "exprs": ["sum(rate(http_total[6m]))"] }),
+        json!({ "exprs": ["up{"] }),
+        json!({ "max_range_s": 3_601 }),
+        json!({ "max_lookback_s": 86_401 }),
+        json!({ "min_step_s": 14 }),
+        json!({ "origins": ["https://b.example"] }),
+        json!({ "origins": ["*"] }),
+    ];
+    for ms in beyond {
+        let refused = house.post(MINT, &cabinet, json!({ "api_key_id": key, "ms": ms })).await;
+        assert_eq!(refused.status, 422, "{ms}: {}", refused.body);
+        let field = ms.as_object().and_then(|ms| ms.keys().next()).expect("one").clone();
+        let error = &refused.value()["errors"][0];
+        assert!(error["field"] == "ms" && error["message"].to_string().contains(&field), "{ms}: {error}");
+    }
+    house.pass(Duration::from_secs(1));
+    let within = [
+        json!({ "metrics": ["http_*_total", "http_x", "up"] }),
+        json!({ "exprs": ["sum( rate(http_total[300s]) )"] }),
+        json!({ "endpoints": ["range"], "max_range_s": 60, "max_lookback_s": 60, "min_step_s": 60 }),
+        json!({ "match": ["tenant=\"t42\""], "origins": ["https://a.example"] }),
+        json!({}),
+    ];
+    for ms in within {
+        let minted = house.post(MINT, &cabinet, json!({ "api_key_id": key, "ms": ms })).await;
+        assert_eq!(minted.status, 201, "{ms}: {}", minted.body);
+    }
+    house.post(MINT, &cabinet, json!({ "api_key_id": key, "ttl_s": 601 })).await.is(422, "validation_failed");
+}
+
+/// API.md C4: why a token fails, and what it may see.
+#[tokio::test]
+async fn introspection_says_why_in_a_word_and_a_sentence() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, secret) = house
+        .key(&cabinet, json!({ "scopes": ["embed"], "embed": { "origins": ["https://a.example"] } }))
+        .await;
+    let path = format!("{KEYS}/{key}");
+    let now = house.clock.now().as_s();
+    let sign = |claims: Value| {
+        let mut all = json!({ "aud": "ms-embed", "org": "acme", "iat": now, "exp": now + 600 });
+        all.as_object_mut().expect("an object").extend(claims.as_object().expect("an object").clone());
+        signed(&key, &secret, &all)
+    };
+    let said = async |token: String, more: Value| {
+        let mut body = json!({ "token": token });
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let reply = house.post(INTROSPECT, &cabinet, body).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        house.pass(Duration::from_millis(20));
+        reply.value()
+    };
+    let cases = [
+        (sign(json!({ "aud": "other" })), "aud", "ms-embed"),
+        (sign(json!({ "org": "other" })), "org", "slug"),
+        (sign(json!({ "iat": now + 90, "exp": now + 100 })), "iat", "clocks"),
+        (sign(json!({ "exp": now + 3_601 })), "ttl", "max_token_ttl_s"),
+        (sign(json!({ "iat": now - 200, "exp": now - 100 })), "exp", "fresh token"),
+        (sign(json!({ "nbf": now + 90 })), "nbf", "yet"),
+        (sign(json!({ "iss": "me" })), "iss", "API key's id"),
+        (sign(json!({ "ms": { "matchs": [] } })), "claims", "known fields"),
+        (sign(json!({ "match": [] })), "policy", "beside ms"),
+        (signed(&key, "another", &json!({})), "signature", "another secret"),
+        (signed("ak_aaaaaaaaaaaaaaaa", &secret, &json!({})), "key", "no API key of this organisation"),
+        (signed("x", &secret, &json!({})), "kid", "kid"),
+        ("a.b".to_owned(), "form", "three"),
+        ("x".repeat(5_000), "size", "4,096"),
+    ];
+    for (token, reason, sentence) in cases {
+        let seen = said(token.clone(), json!({})).await;
+        assert_eq!((&seen["valid"], &seen["reason"]), (&json!(false), &json!(reason)), "{seen}");
+        assert!(seen["detail"].as_str().expect("a sentence").contains(sentence), "{reason}: {seen}");
+        assert_eq!(seen["effective"], Value::Null);
+    }
+    let good = sign(json!({ "sub": "v", "ms": { "max_range_s": 60, "metrics": ["http_*"] } }));
+    let seen = said(good.clone(), json!({})).await;
+    assert_eq!(
+        (&seen["valid"], &seen["reason"], &seen["detail"]),
+        (&json!(true), &Value::Null, &Value::Null)
+    );
+    let effective = &seen["effective"];
+    assert_eq!((&effective["max_range_s"], &effective["sub"]), (&json!(60), &json!("v")));
+    assert_eq!((&effective["metrics"], &effective["rate_limit_rps"]), (&json!([["http_*"]]), &json!(100)));
+    assert_eq!(effective["origins"], json!([["https://a.example"]]));
+    let seen = said(good.clone(), json!({ "origin": "https://a.example" })).await;
+    assert_eq!(seen["valid"], true);
+    let seen = said(good.clone(), json!({ "origin": "https://b.example" })).await;
+    assert_eq!((&seen["valid"], &seen["reason"]), (&json!(false), &json!("origin")));
+    assert_eq!(house.get(&path, &cabinet).await.value()["last_used_at"], Value::Null, "a look is no use");
+
+    assert_eq!(house.json("PATCH", &path, &cabinet, json!({ "disabled": true })).await.status, 200);
+    assert_eq!(said(good.clone(), json!({})).await["detail"], "the API key is disabled");
+    let expires = house.clock.now().plus_ms(10).to_rfc3339();
+    let soon = json!({ "disabled": false, "expires_at": expires });
+    assert_eq!(house.json("PATCH", &path, &cabinet, soon).await.status, 200);
+    house.pass(Duration::from_secs(1));
+    assert_eq!(said(good.clone(), json!({})).await["detail"], "the API key has expired");
+    let forever = json!({ "expires_at": null });
+    assert_eq!(house.json("PATCH", &path, &cabinet, forever).await.status, 200);
+    assert_eq!(house.post(&format!("{path}/revoke-tokens"), &cabinet, json!({})).await.status, 204);
+    assert_eq!(said(good, json!({})).await["reason"], "revoked");
+}
+
+/// API.md F31: of another organisation's keys introspection tells nothing.
+#[tokio::test]
+async fn introspection_tells_nothing_of_another_organisations_token() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
+    let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let now = house.clock.now().as_s();
+    let good =
+        signed(&key, &secret, &json!({ "aud": "ms-embed", "org": "acme", "iat": now, "exp": now + 60 }));
+    let forged = signed(&key, "guess", &json!({}));
+    for token in [good, forged] {
+        let seen = house
+            .post("/api/v1/orgs/other/embed/introspect", &cabinet, json!({ "token": token }))
+            .await
+            .value();
+        assert_eq!((&seen["reason"], &seen["effective"]), (&json!("key"), &Value::Null));
+        assert_eq!(seen["detail"], "the header's kid names no API key of this organisation");
+    }
+}
+
+/// API.md C4 and F40's neighbour: whoever knows a key's id cannot push the organisation's audit log out with bad tokens.
+#[tokio::test]
+async fn a_flood_of_bad_tokens_is_one_line_of_the_audit_log_and_minting_is_noted() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    for n in 0..100 {
+        let forged = Who::Bearer(signed(&key, &format!("guess {n}"), &json!({})));
+        house.get(RANGE, &forged).await.is(401, "token_invalid");
+    }
+    for who in [&cabinet, &cabinet, &Who::Bearer(secret.clone()), &Who::Bearer(secret)] {
+        assert_eq!(house.post(MINT, who, json!({ "api_key_id": key })).await.status, 201);
+    }
+    house.identity.tick(house.clock.now()).expect("written");
+    let org = house.identity.orgs().expect("read")[0].id;
+    let log = house.identity.audit(Some(org), 1_000).expect("read");
+    let of = |action: &str| log.iter().filter(|entry| entry.action == action).collect::<Vec<_>>();
+    let rejected = of("token.rejected");
+    assert_eq!((rejected.len(), rejected[0].detail.as_str()), (1, "signature"));
+    let minted = of("token.minted");
+    assert_eq!(
+        minted.iter().filter(|entry| entry.actor.is_some()).count(),
+        2,
+        "each that a person asked for"
+    );
+    assert_eq!(minted.iter().filter(|entry| entry.actor.is_none()).count(), 1, "a key's own once a minute");
+    assert!(minted.iter().all(|entry| entry.target == key));
+}
+
+#[tokio::test]
+async fn keys_and_tokens_are_for_their_roles() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    for (method, path) in [
+        ("GET", KEYS.to_owned()),
+        ("POST", KEYS.to_owned()),
+        ("GET", format!("{KEYS}/{key}")),
+        ("PATCH", format!("{KEYS}/{key}")),
+        ("DELETE", format!("{KEYS}/{key}")),
+        ("POST", format!("{KEYS}/{key}/rotate")),
+        ("POST", format!("{KEYS}/{key}/revoke-tokens")),
+        ("POST", INTROSPECT.to_owned()),
+        ("POST", MINT.to_owned()),
+    ] {
+        let request = ask(method, &path, &Who::Nobody).body(Body::empty()).expect("a request");
+        let reply = house.send(request).await;
+        assert_eq!(reply.status, 401, "{method} {path}: {}", reply.body);
+    }
+}

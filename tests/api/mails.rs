@@ -1,0 +1,236 @@
+//! Links by mail: one answer for all, one use, limits (API.md B3, D5; threat model rows 1, 15 to 19).
+
+use std::time::Duration;
+
+use axum::body::Body;
+use promlet::identity::SignupMode;
+use serde_json::json;
+use tower::ServiceExt as _;
+
+use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask, ask_from};
+
+const REQUESTS: [&str; 3] = ["/auth/magic-link/request", "/auth/password/reset/request", "/auth/signup"];
+
+fn open_house() -> House {
+    House::build(Plan { signup: SignupMode::Open, ..Plan::default() })
+}
+
+/// Asks for a mail from a network of its own.
+async fn mail_from(house: &House, network: u32, path: &str, email: &str) -> Reply {
+    let peer = format!("[2001:db8:{:x}:{:x}::1]:1", network >> 16, network & 0xffff);
+    let request = ask_from(&peer, "POST", path, &Who::Nobody).header("content-type", "application/json");
+    house.send(request.body(Body::from(json!({ "email": email }).to_string())).expect("a request")).await
+}
+
+/// API.md F1: byte for byte, but for the request's id and the random cookie.
+#[tokio::test]
+async fn f01_every_answer_to_an_address_is_the_same_whether_anybody_has_it() {
+    let house = open_house();
+    for path in REQUESTS {
+        let mut answers = Vec::new();
+        for email in [EMAIL, "nobody@example.com"] {
+            let reply = house.post(path, &Who::Nobody, json!({ "email": email })).await;
+            let names: Vec<_> = reply.headers.keys().map(|name| name.as_str().to_owned()).collect();
+            answers.push((reply.status, reply.body, names));
+        }
+        assert_eq!(answers[0].0, 202, "{path}");
+        assert_eq!(answers[0], answers[1], "{path}");
+    }
+    let mut answers = Vec::new();
+    for email in [EMAIL, "nobody@example.com"] {
+        let body = json!({ "email": email, "password": "wrong password" });
+        let reply = house.post("/auth/login", &Who::Nobody, body).await;
+        let id = reply.header("x-request-id").to_owned();
+        let names: Vec<_> = reply.headers.keys().map(|name| name.as_str().to_owned()).collect();
+        answers.push((reply.status, reply.body.replace(&id, ""), names));
+    }
+    assert_eq!(answers[0], answers[1]);
+}
+
+/// API.md B3: 3 in 15 minutes to one address, whatever they are for; who asks is not told.
+#[tokio::test]
+async fn three_mails_in_a_quarter_of_an_hour_reach_an_address_whatever_they_are() {
+    let house = open_house();
+    for (number, path) in REQUESTS.into_iter().cycle().take(9).enumerate() {
+        let reply = mail_from(&house, u32::try_from(number).expect("few"), path, EMAIL).await;
+        assert_eq!(reply.status, 202, "{path}");
+    }
+    assert_eq!(house.outbox.mails().len(), 3);
+    house.pass(Duration::from_secs(5 * 60));
+    mail_from(&house, 50, REQUESTS[0], EMAIL).await;
+    assert_eq!(house.outbox.mails().len(), 4, "one every five minutes from then on");
+}
+
+#[tokio::test]
+async fn ten_requests_in_a_quarter_of_an_hour_are_one_networks_share() {
+    let house = open_house();
+    for number in 0..10 {
+        let email = format!("n{number}@example.com");
+        assert_eq!(mail_from(&house, 1, REQUESTS[number % 3], &email).await.status, 202);
+    }
+    for path in REQUESTS {
+        let refused = mail_from(&house, 1, path, "n10@example.com").await;
+        refused.is(429, "mail_throttled");
+        assert!(refused.header("retry-after").parse::<u64>().expect("seconds") >= 1);
+    }
+    assert_eq!(mail_from(&house, 2, REQUESTS[0], "n10@example.com").await.status, 202);
+}
+
+/// Addresses that nobody has use nothing up: strangers cannot keep the server from mailing its own.
+#[tokio::test]
+async fn a_hundred_mails_an_hour_leave_the_server_and_unknown_addresses_are_none() {
+    let house = open_house();
+    for network in 0..150 {
+        mail_from(&house, network, REQUESTS[0], &format!("nobody{network}@example.com")).await;
+    }
+    mail_from(&house, 1_000, REQUESTS[0], EMAIL).await;
+    assert_eq!(house.outbox.mails().len(), 1);
+    for network in 0..150 {
+        let reply =
+            mail_from(&house, network + 2_000, "/auth/signup", &format!("new{network}@example.com")).await;
+        assert_eq!(reply.status, 202);
+    }
+    assert_eq!(house.outbox.mails().len(), 100);
+}
+
+/// API.md F15.
+#[tokio::test]
+async fn f15_a_link_leads_nowhere_but_to_this_server() {
+    let house = House::new();
+    let foreign = [
+        "//e",
+        "///e",
+        "/\\e",
+        "/\\/e",
+        "\\\\e",
+        "https:e",
+        "https://e",
+        "http:/e",
+        "e",
+        "javascript:alert(1)",
+        "/%0d",
+        "/%0a",
+        "/%0D%0ASet-Cookie:x",
+        "/../",
+        "/a/../..//e",
+        "/%2e%2e/x",
+        "/.%2E/",
+        "/\t/e",
+        "/\n",
+        " /a",
+        "/a b",
+        "/\u{7f}",
+        "/%5ce",
+        "/%5Ce",
+        "/%2f/e",
+        "/%2Fe",
+        "data:text/html,x",
+        "?a",
+        "@e",
+        "/%00",
+    ];
+    for redirect in foreign {
+        let body = json!({ "email": EMAIL, "redirect": redirect });
+        let asked = house.post("/auth/magic-link/request", &Who::Nobody, body).await;
+        assert_eq!(asked.status, 202, "{redirect:?}: {}", asked.body);
+        let url = house.outbox.mails().pop().expect("mailed").url;
+        let token = url.split("token=").nth(1).expect("a token");
+        let form = ask("POST", "/auth/magic-link/verify", &Who::Nobody)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .header("cookie", asked.cookie("ms_ml").expect("a browser"))
+            .body(Body::from(format!("token={token}")));
+        let done = house.send(form.expect("a request")).await;
+        assert_eq!((done.status.as_u16(), done.header("location")), (303, "/"), "{redirect:?}");
+        house.pass(Duration::from_secs(15 * 60));
+    }
+}
+
+/// Behind a proxy that puts a path before ours.
+#[tokio::test]
+async fn a_public_url_with_a_path_is_where_links_and_pages_are() {
+    let mut plan = Plan::default();
+    plan.options.public_url = "https://example.com/metrics".to_owned();
+    let house = House::build(plan);
+    let request = ask("POST", "/auth/magic-link/request", &Who::Nobody)
+        .header("content-type", "application/json")
+        .body(Body::from(json!({ "email": EMAIL }).to_string()));
+    let asked = house.send(request.expect("a request")).await;
+    let url = house.outbox.mails().pop().expect("mailed").url;
+    let token = url.strip_prefix("https://example.com/metrics/api/v1/auth/magic-link/verify?token=");
+    let form = ask("POST", "/auth/magic-link/verify", &Who::Nobody)
+        .header("content-type", "application/x-www-form-urlencoded")
+        .header("cookie", asked.cookie("ms_ml").expect("a browser"))
+        .body(Body::from(format!("token={}", token.expect("below the path"))));
+    let done = house.send(form.expect("a request")).await;
+    assert_eq!((done.status.as_u16(), done.header("location")), (303, "/metrics/"));
+}
+
+/// API.md F16.
+#[tokio::test]
+async fn f16_no_header_chooses_where_a_mailed_link_leads() {
+    let house = open_house();
+    for (path, header) in REQUESTS.into_iter().zip(["x-forwarded-host", "forwarded", "origin"]) {
+        let value = match header {
+            "forwarded" => "host=evil.example;proto=https",
+            "origin" => "http://127.0.0.1:8095",
+            _ => "evil.example",
+        };
+        let request = ask("POST", path, &Who::Nobody)
+            .header("content-type", "application/json")
+            .header(header, value)
+            .header("x-forwarded-proto", "https")
+            .body(Body::from(json!({ "email": "new@example.com" }).to_string()));
+        assert_eq!(house.send(request.expect("a request")).await.status, 202, "{header}");
+    }
+    house.post("/auth/password/reset/request", &Who::Nobody, json!({ "email": EMAIL })).await;
+    let mails = house.outbox.mails();
+    assert!(mails.len() >= 2);
+    for mail in mails {
+        assert!(mail.url.starts_with("http://127.0.0.1:8095/"), "{}", mail.url);
+    }
+}
+
+/// API.md F18: scanners that press buttons, and links that sign somebody in to another's account.
+#[tokio::test]
+async fn f18_five_wrong_addresses_burn_a_link() {
+    let house = House::new();
+    house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
+    let url = house.outbox.mails().pop().expect("mailed").url;
+    let token = url.split("token=").nth(1).expect("a token");
+    let verify = |body: serde_json::Value| house.post("/auth/magic-link/verify", &Who::Nobody, body);
+    for _ in 0..10 {
+        verify(json!({ "token": token })).await.is(400, "email_confirmation_required");
+    }
+    for _ in 0..5 {
+        verify(json!({ "token": token, "email": "eve@example.com" })).await.is(401, "link_invalid");
+    }
+    verify(json!({ "token": token, "email": EMAIL })).await.is(401, "link_invalid");
+}
+
+/// API.md F19, over HTTP: one link, fifty at once, of each kind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn f19_of_fifty_uses_at_once_one_is_answered_with_200() {
+    let house = open_house();
+    let cases = [
+        ("/auth/magic-link/request", EMAIL, "/auth/magic-link/verify", 200),
+        ("/auth/password/reset/request", EMAIL, "/auth/password/reset/confirm", 200),
+        ("/auth/signup", "new@example.com", "/auth/signup/complete", 201),
+    ];
+    for (request, email, confirm, status) in cases {
+        house.post(request, &Who::Nobody, json!({ "email": email })).await;
+        let url = house.outbox.mails().pop().expect("mailed").url;
+        let token = url.split("token=").nth(1).expect("a token");
+        let body = json!({ "token": token, "email": email, "password": PASSWORD, "new_password": PASSWORD });
+        let mut uses = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let request = ask("POST", confirm, &Who::Nobody).header("content-type", "application/json");
+            let request = request.body(Body::from(body.to_string())).expect("a request");
+            let router = house.router.clone();
+            uses.spawn(async move { router.oneshot(request).await.expect("infallible").status().as_u16() });
+        }
+        let answers = uses.join_all().await;
+        assert_eq!(answers.iter().filter(|answer| **answer == status).count(), 1, "{confirm}: {answers:?}");
+        // Two threads hash and 32 wait: the rest may be told to come again.
+        assert!(answers.iter().all(|answer| [status, 401, 503].contains(answer)), "{confirm}: {answers:?}");
+    }
+}

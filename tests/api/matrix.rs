@@ -1,0 +1,349 @@
+//! The authorisation matrix (API.md B1, C, F 30, 31, 36, 47): every row of the route table, called by every kind of caller,
+//! answers what `api::access` says. A row without a place in that table does not compile, and a row that is not asked
+//! here does not exist: the rows are the router.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header;
+use promlet::api::ApiOptions;
+use promlet::api::access::{Caller, Outcome, Scope};
+use promlet::api::error::Code;
+use promlet::api::routes::{Auth, RouteDoc};
+use promlet::identity::{Endpoint, Role};
+use serde_json::{Value, json};
+
+use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
+
+/// The organisation that all rows are asked about; the administrator of the instance is no member of it.
+const ORG: &str = "shop";
+
+struct Town {
+    house: House,
+    callers: Vec<(Caller, Who)>,
+    /// A viewer whom nobody needs.
+    bystander: String,
+    key: String,
+}
+
+const ENDPOINTS: [(Endpoint, &str); 5] = [
+    (Endpoint::Metrics, "metrics"),
+    (Endpoint::Labels, "labels"),
+    (Endpoint::Range, "range"),
+    (Endpoint::Instant, "instant"),
+    (Endpoint::Expr, "expr"),
+];
+
+impl Town {
+    /// One of each kind of caller, made as people make them: by invitation, login, key and token.
+    async fn build() -> Town {
+        let mut options = ApiOptions::new("http://127.0.0.1:8095");
+        // Everybody asks for everything within one instant of the clock.
+        options.limits.cabinet_rps = 1_000_000;
+        options.limits.anonymous_rps = 1_000_000;
+        let house = House::build(Plan { options, console: true, ..Plan::default() });
+        let admin = house.log_in().await;
+        let made = house.post("/api/v1/orgs", &admin, json!({ "slug": ORG })).await;
+        assert_eq!(made.status, 201, "{}", made.body);
+        let invites = |row: &RouteDoc| row.path == "/api/v1/auth/invites/accept";
+        if !house.rows.iter().any(invites) {
+            return Town::village(house).await;
+        }
+        let mut callers = Vec::new();
+        for (name, org, role) in [
+            ("viewer", ORG, "viewer"),
+            ("editor", ORG, "editor"),
+            ("admin", ORG, "admin"),
+            ("owner", ORG, "owner"),
+            ("stale", ORG, "owner"),
+            ("expired", ORG, "owner"),
+            ("revoked", ORG, "owner"),
+            ("disabled", ORG, "owner"),
+            ("bystander", ORG, "viewer"),
+            ("stranger", "acme", "owner"),
+        ] {
+            invited(&house, &admin, org, name, role).await;
+        }
+        let members = house.get(&format!("/api/v1/orgs/{ORG}/members"), &admin).await.value();
+        let id = |name: &str| user_id(&members, &address(name));
+        let left =
+            house.delete(&format!("/api/v1/orgs/{ORG}/members/{}", id_of(&members, EMAIL)), &admin).await;
+        assert_eq!(left.status, 204, "the administrator leaves: {}", left.body);
+        callers.push((Caller::ExpiredSession, log_in(&house, "expired").await));
+        house.pass(Duration::from_secs(31 * 86_400));
+        callers.push((Caller::StaleOwner, log_in(&house, "stale").await));
+        let owner = log_in(&house, "owner").await;
+        callers.extend(dead_credentials(&house, &owner).await);
+        house.pass(Duration::from_secs(16 * 60));
+        for (caller, name) in [
+            (Caller::Stranger, "stranger"),
+            (Caller::Member(Role::Viewer), "viewer"),
+            (Caller::Member(Role::Editor), "editor"),
+            (Caller::Member(Role::Admin), "admin"),
+            (Caller::Member(Role::Owner), "owner"),
+            (Caller::RevokedSession, "revoked"),
+            (Caller::DisabledAccount, "disabled"),
+        ] {
+            callers.push((caller, log_in(&house, name).await));
+        }
+        let who = |caller| find(&callers, caller).clone();
+        let out = house.post("/api/v1/auth/logout", &who(Caller::RevokedSession), json!({})).await;
+        assert_eq!(out.status, 204);
+        let admin = house.log_in().await;
+        let path = format!("/api/v1/admin/users/{}", id("disabled"));
+        let disabled = house.json("PATCH", &path, &admin, json!({ "disabled": true })).await;
+        assert_eq!(disabled.status, 200, "{}", disabled.body);
+        let (owner, stranger) = (who(Caller::Member(Role::Owner)), who(Caller::Stranger));
+        callers.push((Caller::InstanceAdmin, admin));
+        callers.push((Caller::Nobody, Who::Nobody));
+        let key = live_credentials(&house, &owner, &stranger, &mut callers).await;
+        for caller in Caller::ALL {
+            assert!(callers.iter().any(|(have, _)| have == caller), "nobody is {caller:?}");
+        }
+        Town { house, callers, bystander: id("bystander"), key }
+    }
+
+    /// Without invitations there is one account: who may ask what is seen of the owner alone.
+    async fn village(house: House) -> Town {
+        let mut callers = vec![(Caller::ExpiredSession, house.log_in().await)];
+        house.pass(Duration::from_secs(31 * 86_400));
+        callers.push((Caller::StaleOwner, house.log_in().await));
+        let owner = house.log_in().await;
+        callers.extend(dead_credentials(&house, &owner).await);
+        house.pass(Duration::from_secs(16 * 60));
+        callers.push((Caller::RevokedSession, house.log_in().await));
+        house.post("/api/v1/auth/logout", find(&callers, Caller::RevokedSession), json!({})).await;
+        let owner = house.log_in().await;
+        callers.push((Caller::Nobody, Who::Nobody));
+        let key = live_credentials(&house, &owner, &owner, &mut callers).await;
+        callers.push((Caller::Member(Role::Owner), owner));
+        Town { house, callers, bystander: "usr_aaaaaaaaaaaaaaaa".into(), key }
+    }
+
+    /// What the row says; in a village the owner also administers the instance.
+    fn outcome(&self, row: &RouteDoc, caller: Caller) -> Outcome {
+        let whole = self.callers.iter().any(|(have, _)| *have == Caller::InstanceAdmin);
+        match (row.auth, caller) {
+            (Auth::InstanceAdmin | Auth::Founder, Caller::Member(_) | Caller::StaleOwner) if !whole => {
+                row.auth.outcome(Caller::InstanceAdmin)
+            }
+            (auth, caller) => auth.outcome(caller),
+        }
+    }
+
+    /// Whether everybody who should be able to call still is.
+    async fn is_whole(&self) -> bool {
+        for (caller, who) in &self.callers {
+            let lives = Auth::Account(promlet::api::routes::Login::Any).outcome(*caller) == Outcome::Served;
+            if lives && self.house.get("/api/v1/auth/me", who).await.status != 200 {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn ask(&self, row: &RouteDoc, who: &Who, count: usize) -> Reply {
+        let path = row
+            .path
+            .replace("{slug}", ORG)
+            .replace("{user_id}", &self.bystander)
+            .replace("{provider}", "oidc")
+            .replace("{name}", "up")
+            .replace("{label}", "job");
+        let path = match path.split_once('{') {
+            Some((before, rest)) => {
+                format!("{before}none{}", rest.split_once('}').map_or("", |(_, end)| end))
+            }
+            None => path,
+        };
+        let question = match row.auth {
+            Auth::MountReader(_) => "?query=up&match[]=up&start=0&end=1&step=1",
+            Auth::Reader(Endpoint::Expr) => "?expr=up",
+            Auth::Reader(Endpoint::Range | Endpoint::Instant) => "?metric=up",
+            _ => "",
+        };
+        let request = ask(row.method, &format!("{path}{question}"), who);
+        let body = match (row.method, row.auth) {
+            ("GET", _) | (_, Auth::Machine | Auth::MountReader(_)) => String::new(),
+            (_, Auth::Founder) => json!({ "slug": format!("made-{count}") }).to_string(),
+            (_, Auth::Minter) if matches!(who, Who::Cookie(_)) => {
+                json!({ "api_key_id": self.key }).to_string()
+            }
+            _ => "{}".to_owned(),
+        };
+        let request = match body.as_str() {
+            "" => request,
+            _ => request.header(header::CONTENT_TYPE, "application/json"),
+        };
+        self.house.send(request.body(Body::from(body)).expect("a request")).await
+    }
+}
+
+fn address(name: &str) -> String {
+    format!("{name}@example.com")
+}
+
+fn id_of(members: &Value, email: &str) -> String {
+    user_id(members, email)
+}
+
+fn user_id(members: &Value, email: &str) -> String {
+    let rows = members["data"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["email"] == email).expect("a member");
+    row["user_id"].as_str().expect("an id").to_owned()
+}
+
+fn find(callers: &[(Caller, Who)], wanted: Caller) -> &Who {
+    callers.iter().find(|(caller, _)| *caller == wanted).map(|(_, who)| who).expect("one of each")
+}
+
+/// An account of that name with `PASSWORD`, by way of an invitation.
+async fn invited(house: &House, admin: &Who, org: &str, name: &str, role: &str) {
+    let invite = json!({ "email": address(name), "role": role });
+    let invite = house.post(&format!("/api/v1/orgs/{org}/invites"), admin, invite).await;
+    assert_eq!(invite.status, 201, "{name}: {}", invite.body);
+    let url = invite.text("url");
+    let token = url.split("token=").nth(1).expect("a token in the link").to_owned();
+    let accept = json!({ "token": token, "name": name, "password": PASSWORD });
+    let accepted = house.post("/api/v1/auth/invites/accept", &Who::Nobody, accept).await;
+    assert_eq!(accepted.status, 201, "{name}: {}", accepted.body);
+}
+
+async fn log_in(house: &House, name: &str) -> Who {
+    let body = json!({ "email": address(name), "password": PASSWORD });
+    let reply = house.post("/api/v1/auth/login", &Who::Nobody, body).await;
+    assert_eq!(reply.status, 200, "{name}: {}", reply.body);
+    Who::Cookie(reply.session_cookie().expect("a session"))
+}
+
+async fn key(house: &House, cabinet: &Who, org: &str, fields: Value) -> (String, Who) {
+    let mut body =
+        json!({ "name": "test", "embed": { "rate_limit_rps": 10_000, "max_token_ttl_s": 86_400 } });
+    body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+    let reply = house.post(&format!("/api/v1/orgs/{org}/api-keys"), cabinet, body).await;
+    assert_eq!(reply.status, 201, "{}", reply.body);
+    (reply.text("id"), Who::Bearer(reply.text("secret")))
+}
+
+async fn token(house: &House, cabinet: &Who, org: &str, key: &str, fields: Value) -> Who {
+    let mut body = json!({ "api_key_id": key, "ttl_s": 86_400 });
+    body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+    let reply = house.post(&format!("/api/v1/orgs/{org}/embed/tokens"), cabinet, body).await;
+    assert_eq!(reply.status, 201, "{}", reply.body);
+    Who::Bearer(reply.text("token"))
+}
+
+/// What will be over after a quarter of an hour, or is at once.
+async fn dead_credentials(house: &House, owner: &Who) -> Vec<(Caller, Who)> {
+    let all = ["ingest", "read", "embed"];
+    let soon = house.clock.now().plus(Duration::from_secs(60)).to_rfc3339();
+    let (_, expired_key) = key(house, owner, ORG, json!({ "scopes": all, "expires_at": soon })).await;
+    let (disabled, disabled_key) = key(house, owner, ORG, json!({ "scopes": all })).await;
+    let (revoked, revoked_key) = key(house, owner, ORG, json!({ "scopes": all })).await;
+    let (signer, _) = key(house, owner, ORG, json!({ "scopes": ["embed"] })).await;
+    let expired_token = token(house, owner, ORG, &signer, json!({ "ttl_s": 60 })).await;
+    let revoked_token = token(house, owner, ORG, &signer, json!({})).await;
+    house.pass(Duration::from_secs(1));
+    let path = |id: &str| format!("/api/v1/orgs/{ORG}/api-keys/{id}");
+    let off = house.json("PATCH", &path(&disabled), owner, json!({ "disabled": true })).await;
+    let deleted = house.delete(&path(&revoked), owner).await;
+    let ended = house.post(&format!("{}/revoke-tokens", path(&signer)), owner, json!({})).await;
+    assert_eq!((off.status.as_u16(), deleted.status.as_u16(), ended.status.as_u16()), (200, 204, 204));
+    vec![
+        (Caller::ExpiredKey, expired_key),
+        (Caller::DisabledKey, disabled_key),
+        (Caller::RevokedKey, revoked_key),
+        (Caller::ExpiredToken, expired_token),
+        (Caller::RevokedToken, revoked_token),
+    ]
+}
+
+/// Keys and tokens that work; the id of a key that signs.
+async fn live_credentials(
+    house: &House,
+    owner: &Who,
+    stranger: &Who,
+    callers: &mut Vec<(Caller, Who)>,
+) -> String {
+    for (scope, word) in [(Scope::Ingest, "ingest"), (Scope::Read, "read"), (Scope::Embed, "embed")] {
+        callers.push((Caller::Key(scope), key(house, owner, ORG, json!({ "scopes": [word] })).await.1));
+    }
+    let (signer, _) = key(house, owner, ORG, json!({ "scopes": ["embed"] })).await;
+    callers.push((Caller::Token, token(house, owner, ORG, &signer, json!({})).await));
+    for (withheld, _) in ENDPOINTS {
+        let granted: Vec<&str> =
+            ENDPOINTS.iter().filter(|(endpoint, _)| *endpoint != withheld).map(|(_, word)| *word).collect();
+        let restricted = json!({ "ms": { "endpoints": granted } });
+        callers.push((Caller::TokenWithout(withheld), token(house, owner, ORG, &signer, restricted).await));
+    }
+    let foreign = json!({ "scopes": ["ingest", "read", "embed"] });
+    let (id, foreign) = key(house, stranger, "acme", foreign).await;
+    callers.push((Caller::ForeignKey, foreign));
+    callers.push((Caller::ForeignToken, token(house, stranger, "acme", &id, json!({})).await));
+    signer
+}
+
+/// Refusals that say something about who asks.
+const FOR_WHO_THEY_ARE: [Code; 13] = [
+    Code::Unauthenticated,
+    Code::SessionRequired,
+    Code::SessionInvalid,
+    Code::TokenInvalid,
+    Code::TokenExpired,
+    Code::TokenNotYetValid,
+    Code::ApiKeyInvalid,
+    Code::ApiKeyNotAllowed,
+    Code::Forbidden,
+    Code::OrgMismatch,
+    Code::EmbedRestricted,
+    Code::ReauthRequired,
+    Code::OrgNotFound,
+];
+
+/// What is wrong with an answer, if anything.
+fn wrong(row: &RouteDoc, expected: Outcome, reply: &Reply) -> Option<String> {
+    let body: Value = serde_json::from_str(&reply.body).unwrap_or_default();
+    // Prometheus' own error body has no code.
+    let mount = row.path.contains("/prometheus");
+    let is = |code: Code| match mount && body["code"].is_null() {
+        true => reply.status == code.status() && body["errorType"] == code.error_type(),
+        false => reply.status == code.status() && body["code"] == code.as_str(),
+    };
+    let fits = match expected {
+        Outcome::Refused(code) => is(code) && (mount || body["request_id"].is_string()),
+        Outcome::Served => reply.status.as_u16() != 500 && !FOR_WHO_THEY_ARE.iter().any(|code| is(*code)),
+    };
+    (!fits).then(|| format!("expected {expected:?}, got {} {}", reply.status.as_u16(), reply.body))
+}
+
+#[tokio::test]
+async fn every_route_gives_every_caller_what_its_row_says() {
+    let mut town = Town::build().await;
+    let rows = town.house.rows.clone();
+    assert!(rows.len() > 70, "{}", rows.len());
+    let mut asked: BTreeMap<String, usize> = BTreeMap::new();
+    let mut mistakes = Vec::new();
+    for row in &rows {
+        // It answers 500 whoever asks.
+        let is_panic = row.path.ends_with("probe-panic");
+        // In a village the owner has two sessions, and each ends the other here.
+        let is_rivalry = row.method == "DELETE" && row.path.ends_with("/auth/sessions");
+        if is_panic || (is_rivalry && town.callers.len() < Caller::ALL.len()) {
+            continue;
+        }
+        for (count, (caller, who)) in town.callers.iter().enumerate() {
+            let reply = town.ask(row, who, count).await;
+            *asked.entry(format!("{} {}", row.method, row.path)).or_default() += 1;
+            if let Some(wrong) = wrong(row, town.outcome(row, *caller), &reply) {
+                mistakes.push(format!("{} {} as {caller:?}: {wrong}", row.method, row.path));
+            }
+        }
+        // Some rows end their caller (a logout, an account's deletion): the next row is asked in a new town.
+        if row.method != "GET" && !town.is_whole().await {
+            town = Town::build().await;
+        }
+    }
+    assert!(mistakes.is_empty(), "{} of them:\n{}", mistakes.len(), mistakes.join("\n"));
+    assert!(asked.values().all(|count| *count == town.callers.len()));
+}

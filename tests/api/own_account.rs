@@ -1,0 +1,101 @@
+//! What owners change about their accounts: name, address, the end (API.md C2).
+
+use std::time::Duration;
+
+use promlet::identity::{OrgCreate, SignupMode};
+use promlet::outbound::MailKind;
+use serde_json::{Value, json};
+
+use crate::house::{EMAIL, House, PASSWORD, Plan, Who};
+
+#[tokio::test]
+async fn a_name_is_changed() {
+    let house = House::new();
+    let mine = house.log_in().await;
+    let rename = |name: Value| house.json("PATCH", "/auth/me", &mine, json!({ "name": name }));
+    let reply = rename(json!("Ada Lovelace")).await;
+    assert_eq!((reply.status.as_u16(), &reply.value()["name"]), (200, &json!("Ada Lovelace")));
+    assert_eq!(house.get("/auth/me", &mine).await.value()["user"]["name"], "Ada Lovelace");
+    rename(json!("x".repeat(201))).await.is(422, "validation_failed");
+    rename(json!(7)).await.is(422, "validation_failed");
+    rename(json!("")).await;
+    house.json("PATCH", "/auth/me", &Who::Nobody, json!({ "name": "Eve" })).await.is(401, "unauthenticated");
+}
+
+/// Another account, with a session.
+async fn grace(house: &House) -> Who {
+    house.post("/auth/signup", &Who::Nobody, json!({ "email": "grace@example.com" })).await;
+    let url = house.outbox.mails().last().expect("mailed").url.clone();
+    let token = url.split("token=").nth(1).expect("a token");
+    let body = json!({ "token": token, "email": "grace@example.com", "password": PASSWORD });
+    let made = house.post("/auth/signup/complete", &Who::Nobody, body).await;
+    Who::Cookie(made.session_cookie().expect("a session"))
+}
+
+#[tokio::test]
+async fn an_account_is_deleted_by_its_owner_after_a_fresh_login() {
+    let plan = Plan { signup: SignupMode::Open, org_create: OrgCreate::Any, ..Plan::default() };
+    let house = House::build(plan);
+    let owner = house.log_in().await;
+    house.delete("/auth/me", &owner).await.is(409, "last_owner");
+    let grace = grace(&house).await;
+    house.pass(Duration::from_secs(15 * 60 + 1));
+    house.delete("/auth/me", &grace).await.is(403, "reauth_required");
+    assert_eq!(house.post("/auth/reauth", &grace, json!({ "password": PASSWORD })).await.status, 200);
+    let gone = house.delete("/auth/me", &grace).await;
+    assert_eq!((gone.status.as_u16(), gone.session_cookie().as_deref()), (204, Some("")));
+    house.get("/auth/me", &grace).await.is(401, "session_invalid");
+    let login = json!({ "email": "grace@example.com", "password": PASSWORD });
+    house.post("/auth/login", &Who::Nobody, login).await.is(401, "invalid_credentials");
+    assert_eq!(house.get("/auth/me", &owner).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_address_changes_once_the_new_one_is_read_and_the_old_one_is_told() {
+    let plan = Plan { signup: SignupMode::Open, ..Plan::default() };
+    let house = House::build(plan);
+    let mine = house.log_in().await;
+    let ask = |new: &str| house.post("/auth/email/change", &mine, json!({ "new_email": new }));
+    ask("no address").await.is(422, "validation_failed");
+    let reply = ask("ada@new.example").await;
+    assert_eq!(
+        (reply.status.as_u16(), reply.value()),
+        (202, json!({ "status": "accepted", "expires_in": 600 }))
+    );
+    let mail = house.outbox.mails().pop().expect("mailed");
+    assert_eq!((mail.kind, mail.to.as_str()), (MailKind::EmailConfirm, "ada@new.example"));
+    let token = mail.url.strip_prefix("http://127.0.0.1:8095/login/email#token=").expect("the public URL");
+    let confirm = || house.post("/auth/email/confirm", &Who::Nobody, json!({ "token": token }));
+    let done = confirm().await;
+    assert_eq!(done.value(), json!({ "status": "email_changed", "email": "ada@new.example" }));
+    assert_eq!(house.get("/auth/me", &mine).await.value()["user"]["email"], "ada@new.example");
+    let told = house.outbox.mails().pop().expect("told");
+    assert_eq!((told.kind, told.to.as_str()), (MailKind::EmailChanged, EMAIL));
+    confirm().await.is(401, "link_invalid");
+    let login = |email: &str| json!({ "email": email, "password": PASSWORD });
+    house.post("/auth/login", &Who::Nobody, login(EMAIL)).await.is(401, "invalid_credentials");
+    assert_eq!(house.post("/auth/login", &Who::Nobody, login("ada@new.example")).await.status, 200);
+
+    house.pass(Duration::from_secs(15 * 60 + 1));
+    ask("ada@newer.example").await.is(403, "reauth_required");
+}
+
+/// API.md F1: nobody learns here whether an address has an account.
+#[tokio::test]
+async fn a_taken_address_is_answered_like_a_free_one_and_refused_only_to_its_reader() {
+    let house = House::build(Plan { signup: SignupMode::Open, ..Plan::default() });
+    let mine = house.log_in().await;
+    let before = house.outbox.mails().len();
+    let free = house.post("/auth/email/change", &mine, json!({ "new_email": "grace@example.com" })).await;
+    let url = house.outbox.mails().last().expect("mailed").url.clone();
+    assert_eq!(house.outbox.mails().len(), before + 1);
+    grace(&house).await;
+    let count = house.outbox.mails().len();
+    let taken = house.post("/auth/email/change", &mine, json!({ "new_email": "grace@example.com" })).await;
+    assert_eq!((free.status, free.body), (taken.status, taken.body));
+    assert_eq!(house.outbox.mails().len(), count, "and no mail");
+    let token = url.split("token=").nth(1).expect("a token");
+    house.post("/auth/email/confirm", &Who::Nobody, json!({ "token": token })).await.is(401, "link_invalid");
+    let mine_again = house.get("/auth/me", &mine).await;
+    assert_eq!(mine_again.value()["user"]["email"], EMAIL);
+}

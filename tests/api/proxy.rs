@@ -1,0 +1,151 @@
+//! Behind a proxy (API.md E): a public URL with a path, who a trusted proxy says is calling, and nobody else's word.
+
+use axum::body::Body;
+use axum::http::header;
+use promlet::api::host::Network;
+use promlet::api::{ApiOptions, OptionsError};
+use serde_json::json;
+
+use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask, ask_from};
+
+fn behind() -> House {
+    let mut options = ApiOptions::new("https://example.com/tools/promlet/");
+    options.trusted_proxies = vec![Network::parse("10.0.0.0/8").expect("a network")];
+    House::build(Plan { options, console: true, ..Plan::default() })
+}
+
+async fn login(house: &House, path: &str) -> Reply {
+    house.post(path, &Who::Nobody, json!({ "email": EMAIL, "password": PASSWORD })).await
+}
+
+/// A proxy may hand the path on, or cut it off.
+#[tokio::test]
+async fn everything_works_below_a_path() {
+    let house = behind();
+    for path in
+        ["/tools/promlet/api/v1/auth/login", "/tools/promlet/auth/login", "/api/v1/auth/login", "/auth/login"]
+    {
+        let reply = login(&house, path).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+        let cookie = reply.header("set-cookie");
+        assert!(cookie.contains("; Path=/tools/promlet;") && cookie.contains("; Secure"), "{cookie}");
+    }
+    let cabinet = house.log_in().await;
+    let me = house.get("/tools/promlet/api/v1/auth/me/", &cabinet).await;
+    assert_eq!(me.status, 200, "{}", me.body);
+    assert!(me.header("set-cookie").contains("; Path=/tools/promlet;"), "{}", me.header("set-cookie"));
+    for (path, body) in
+        [("/tools/promlet/healthz", "ok"), ("/tools/promlet", "a page"), ("/tools/promlet/login", "a page")]
+    {
+        assert_eq!(house.get(path, &Who::Nobody).await.body, body, "{path}");
+    }
+    house.get("/tools/promlets/api/v1/auth/me", &cabinet).await.is_page();
+    house.get("/tools/promlet/api/v1/nothing", &cabinet).await.is(404, "not_found");
+    // The form of a refusal follows the path within.
+    let refused = house.get("/tools/promlet/api/v1/orgs/acme/prometheus/api/v1/query", &Who::Nobody).await;
+    assert_eq!(refused.value()["errorType"], "unauthorized", "{}", refused.body);
+    let document = house.get("/tools/promlet/api/v1/openapi.json", &Who::Nobody).await.value();
+    assert_eq!(document["servers"][0]["url"], "https://example.com/tools/promlet");
+}
+
+impl Reply {
+    #[track_caller]
+    fn is_page(&self) {
+        assert_eq!((self.status.as_u16(), self.body.as_str()), (200, "a page"));
+    }
+}
+
+#[tokio::test]
+async fn redirects_lead_below_the_path() {
+    let house = behind();
+    let open = async |token: &str| {
+        let request =
+            ask("GET", &format!("/tools/promlet/api/v1/auth/magic-link/verify?token={token}"), &Who::Nobody);
+        house.send(request.header(header::ACCEPT, "text/html").body(Body::empty()).expect("a request")).await
+    };
+    let refused = open("mgl_none").await;
+    assert_eq!(
+        (refused.status.as_u16(), refused.header("location")),
+        (303, "/tools/promlet/login?error=link_invalid")
+    );
+}
+
+/// API.md F45: who is charged, and who is at this machine, is never up to a header that anybody can send.
+#[tokio::test]
+async fn f45_only_a_trusted_proxy_says_who_calls() {
+    let house = behind();
+    let sessions = async |peer: &str, forwarded: &str| {
+        let request = ask_from(peer, "POST", "/api/v1/auth/login", &Who::Nobody)
+            .header("content-type", "application/json")
+            .header("x-forwarded-for", forwarded);
+        let body = json!({ "email": EMAIL, "password": PASSWORD }).to_string();
+        let reply = house.send(request.body(Body::from(body)).expect("a request")).await;
+        let cabinet = Who::Cookie(reply.session_cookie().expect("a session"));
+        let list = house.get("/api/v1/auth/sessions", &cabinet).await.value();
+        let rows = list["data"].as_array().expect("rows").clone();
+        rows.iter().find(|row| row["current"] == true).expect("this one")["ip"]
+            .as_str()
+            .expect("text")
+            .to_owned()
+    };
+    assert_eq!(sessions("10.1.2.3:4", "203.0.113.7").await, "203.0.113.7");
+    assert_eq!(
+        sessions("10.1.2.3:4", "6.6.6.6, 203.0.113.7").await,
+        "203.0.113.7",
+        "the first word is the client's"
+    );
+    assert_eq!(sessions("192.0.2.1:4", "203.0.113.7").await, "192.0.2.1", "a stranger's word");
+    assert_eq!(
+        sessions("127.0.0.1:4", "203.0.113.7").await,
+        "127.0.0.1",
+        "loopback is no proxy unless it is named"
+    );
+    // A proxy on this machine that hands its header on does not make its clients local.
+    for header in
+        ["x-forwarded-for", "forwarded", "via", "x-real-ip", "x-forwarded-host", "x-forwarded-proto"]
+    {
+        let request =
+            ask("GET", "/metrics", &Who::Nobody).header(header, "x").body(Body::empty()).expect("a request");
+        house.send(request).await.is(401, "unauthenticated");
+    }
+}
+
+/// A proxy that changes Host leaves a browser's Origin as it is.
+#[tokio::test]
+async fn the_public_origin_is_our_own_whatever_the_proxy_makes_of_host() {
+    let house = behind();
+    let cabinet = house.log_in().await;
+    let from = async |origin: &str| {
+        let request = ask("POST", "/api/v1/orgs", &cabinet)
+            .header("content-type", "application/json")
+            .header("origin", origin)
+            .body(Body::from(json!({ "slug": "made" }).to_string()))
+            .expect("a request");
+        house.send(request).await
+    };
+    from("https://evil.example.com").await.is(403, "csrf_rejected");
+    from("http://example.com").await.is(403, "csrf_rejected");
+    assert_eq!(from("https://example.com").await.status, 201);
+}
+
+#[test]
+fn a_public_url_is_a_host_and_a_plain_path() {
+    for bad in [
+        "https://",
+        "ftp://x",
+        "https://u@x",
+        "https://x/\"><script>",
+        "https://x/a b",
+        "https://x/?a",
+        "https://x/#a",
+        "https://x//",
+        "https://x/../y",
+    ] {
+        let mut options = ApiOptions::new("http://127.0.0.1");
+        options.public_url = bad.to_owned();
+        assert_eq!(promlet::api::check(&options), Err(OptionsError::PublicUrl(bad.to_owned())), "{bad}");
+    }
+    for good in ["https://x", "http://x:1", "https://x/a-b/c_d.e~f", "http://[::1]:8095/m"] {
+        assert_eq!(promlet::api::check(&ApiOptions::new(good)), Ok(()), "{good}");
+    }
+}

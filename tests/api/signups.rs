@@ -1,0 +1,112 @@
+//! Accounts that people make themselves: `PROMLET_SIGNUP` (API.md C2, E).
+
+use axum::body::Body;
+use promlet::identity::{OrgCreate, SignupMode};
+use promlet::outbound::MailKind;
+use serde_json::{Value, json};
+
+use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
+
+const NEW: &str = "grace@example.com";
+
+fn open_house() -> House {
+    House::build(Plan { signup: SignupMode::Open, org_create: OrgCreate::Any, ..Plan::default() })
+}
+
+async fn complete(house: &House, browser: Option<&str>, body: Value) -> Reply {
+    let mut request =
+        ask("POST", "/auth/signup/complete", &Who::Nobody).header("content-type", "application/json");
+    if let Some(cookie) = browser {
+        request = request.header("cookie", cookie);
+    }
+    house.send(request.body(Body::from(body.to_string())).expect("a request")).await
+}
+
+/// Asks for an account; the browser's cookie and the mailed token.
+async fn asked(house: &House) -> (String, String) {
+    let reply = house.post("/auth/signup", &Who::Nobody, json!({ "email": NEW })).await;
+    assert_eq!((reply.status.as_u16(), reply.session_cookie()), (202, None), "{}", reply.body);
+    let mail = house.outbox.mails().last().expect("mailed").clone();
+    assert_eq!((mail.kind, mail.to.as_str()), (MailKind::Signup, NEW));
+    let token = mail.url.strip_prefix("http://127.0.0.1:8095/login/signup#token=").expect("the public URL");
+    (reply.cookie("ms_ml").expect("bound to a browser"), token.to_owned())
+}
+
+#[tokio::test]
+async fn a_mailed_link_makes_an_account_and_nothing_is_there_before() {
+    let house = open_house();
+    assert_eq!(house.get("/auth/config", &Who::Nobody).await.value()["signup"], "open");
+    let (browser, token) = asked(&house).await;
+    house
+        .post("/auth/login", &Who::Nobody, json!({ "email": NEW, "password": PASSWORD }))
+        .await
+        .is(401, "invalid_credentials");
+    let body = json!({ "token": token, "password": PASSWORD, "name": " Grace ", "org": { "slug": "grace" } });
+    complete(&house, None, body.clone()).await.is(400, "email_confirmation_required");
+    let made = complete(&house, Some(&browser), body.clone()).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let result = made.value();
+    assert_eq!((&result["user"]["email"], &result["user"]["name"]), (&json!(NEW), &json!("Grace")));
+    assert_eq!(
+        (&result["user"]["is_admin"], &result["session"]["auth_method"]),
+        (&json!(false), &json!("signup"))
+    );
+    assert_eq!(result["orgs"], json!([{ "slug": "grace", "name": "", "role": "owner" }]));
+    let cabinet = Who::Cookie(made.session_cookie().expect("a session"));
+    assert_eq!(house.get("/auth/me", &cabinet).await.status, 200);
+    complete(&house, Some(&browser), body).await.is(401, "link_invalid");
+    house.get("/api/v1/orgs/acme", &cabinet).await.is(404, "org_not_found");
+}
+
+#[tokio::test]
+async fn what_a_new_account_may_not_be_is_said_and_the_link_goes_on_working() {
+    let house = open_house();
+    let (browser, token) = asked(&house).await;
+    let cases = [
+        (json!({ "token": token, "password": "short" }), 422, "weak_password"),
+        (json!({ "token": token, "org": { "slug": "acme" } }), 409, "slug_taken"),
+        (json!({ "token": token, "org": { "slug": "api" } }), 422, "validation_failed"),
+        (json!({ "token": token, "name": "x".repeat(201) }), 422, "validation_failed"),
+        (json!({ "token": "sgn_x" }), 401, "link_invalid"),
+        (json!({}), 422, "validation_failed"),
+    ];
+    for (body, status, code) in cases {
+        complete(&house, Some(&browser), body).await.is(status, code);
+    }
+    let made = complete(&house, None, json!({ "token": token, "email": " GRACE@example.com" })).await;
+    assert_eq!((made.status.as_u16(), &made.value()["user"]["has_password"]), (201, &json!(false)));
+}
+
+/// API.md F1: who has an account is for who reads the mail.
+#[tokio::test]
+async fn an_address_with_an_account_gets_word_and_the_answer_is_the_same() {
+    let house = open_house();
+    let mut bodies = Vec::new();
+    for email in [EMAIL, NEW] {
+        let reply = house.post("/auth/signup", &Who::Nobody, json!({ "email": email })).await;
+        assert!(reply.cookie("ms_ml").is_some());
+        bodies.push((reply.status, reply.body));
+    }
+    assert_eq!(bodies[0], bodies[1]);
+    let kinds: Vec<_> = house.outbox.mails().into_iter().map(|mail| mail.kind).collect();
+    assert_eq!(kinds, [MailKind::SignupKnown, MailKind::Signup]);
+}
+
+#[tokio::test]
+async fn where_it_is_not_open_nobody_signs_up() {
+    for mode in [SignupMode::First, SignupMode::Invite, SignupMode::Closed] {
+        let house = House::build(Plan { signup: mode, ..Plan::default() });
+        let signup = house.post("/auth/signup", &Who::Nobody, json!({ "email": NEW })).await;
+        signup.is(403, "signup_closed");
+        let token = format!("sgn_{}", "A".repeat(43));
+        complete(&house, None, json!({ "token": token })).await.is(403, "signup_closed");
+        assert!(house.outbox.mails().is_empty());
+        assert_eq!(house.get("/auth/config", &Who::Nobody).await.value()["signup"], mode.as_str());
+        // The first account of an instance is another matter.
+        let bare = House::build(Plan { signup: mode, set_up: false, ..Plan::default() });
+        let missing = bare.post("/auth/signup", &Who::Nobody, json!({ "email": NEW })).await;
+        missing.is(422, "validation_failed");
+        let first = json!({ "email": EMAIL, "password": PASSWORD, "org": { "slug": "acme" } });
+        assert_eq!(bare.post("/auth/signup", &Who::Nobody, first).await.status, 201);
+    }
+}

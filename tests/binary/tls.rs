@@ -1,0 +1,80 @@
+//! Our own TLS in the process as it is started: SIGHUP reads the certificate again, and drops nobody.
+
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+
+use crate::harness::{Server, Start};
+use crate::https::{Stream, connect, fixture, https};
+
+fn put(name: &str, dir: &Path) {
+    for end in ["crt", "key"] {
+        std::fs::copy(fixture(&format!("{name}.{end}")), dir.join(format!("tls.{end}"))).expect("copied");
+    }
+}
+
+fn port(server: &Server) -> u16 {
+    server.url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+}
+
+const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+/// Asks on a connection that stays.
+fn again(stream: &mut Stream) -> String {
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("written");
+    let (mut answer, mut buffer) = (String::new(), [0; 1_024]);
+    while !answer.ends_with("\r\n\r\nok") {
+        let n = stream.read(&mut buffer).expect("readable");
+        assert!(n > 0, "closed: {answer}");
+        answer.push_str(&String::from_utf8_lossy(&buffer[..n]));
+    }
+    answer
+}
+
+#[test]
+fn sighup_reads_the_certificate_again_and_drops_no_connection() {
+    let (dir, files) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    put("one", files.path());
+    let (cert, key) = (files.path().join("tls.crt"), files.path().join("tls.key"));
+    let env = [
+        ("PROMLET_TLS_CERT", cert.to_str().expect("text")),
+        ("PROMLET_TLS_KEY", key.to_str().expect("text")),
+    ];
+    let server = Server::start_early(&Start { args: &["serve"], dir: dir.path(), env: &env });
+    assert!(server.url.starts_with("https://"), "{}", server.url);
+    let port = port(&server);
+    let mut old = connect(port, "one").expect("a connection");
+    assert!(again(&mut old).starts_with("HTTP/1.1 200"));
+    server.log_line("listening on https://");
+
+    put("two", files.path());
+    server.signal("HUP");
+    server.log_line("the certificate was read again");
+    assert!(https(port, "two", HEALTH).expect("the new one").ends_with("ok"));
+    assert!(https(port, "one", HEALTH).is_err(), "the old one is gone");
+    assert!(again(&mut old).starts_with("HTTP/1.1 200"), "and nobody was dropped");
+
+    std::fs::write(&key, "-----BEGIN PRIVATE KEY-----\n").expect("written");
+    server.signal("HUP");
+    server.log_line("the certificate stays as it was");
+    assert!(https(port, "two", HEALTH).expect("still the new one").ends_with("ok"));
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_start_without_a_usable_certificate_says_why_and_ends() {
+    let (dir, files) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    put("one", files.path());
+    std::fs::copy(fixture("two.key"), files.path().join("tls.key")).expect("copied");
+    let mut command = crate::harness::command(&Start {
+        args: &["serve"],
+        dir: dir.path(),
+        env: &[
+            ("PROMLET_TLS_CERT", files.path().join("tls.crt").to_str().expect("text")),
+            ("PROMLET_TLS_KEY", files.path().join("tls.key").to_str().expect("text")),
+        ],
+    });
+    let output = command.output().expect("the binary starts");
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot be used with the key"), "{said}");
+}

@@ -1,0 +1,426 @@
+//! The law of embed tokens (API.md D7, F 32 to 35): within a scope every answer is that of a store that holds nothing
+//! else.
+//!
+//! Random restrictions of a key and of a token, random questions, and every listing. For each restriction an organisation
+//! is made that holds the allowed samples alone, as this test reckons them for itself; a token without restrictions asks
+//! there. What the answers say of names, counts, samples read, plans and refusals is the same, word for word.
+
+use std::cell::Cell;
+
+use axum::body::Body;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::{Value, json};
+
+use crate::house::{Reply, Who, ask};
+use crate::wire::{NOW, Stage, describe, encode_labels, escaped, nested, snappy, varint};
+
+type Labels = &'static [(&'static str, &'static str)];
+
+/// Name, job, tenant: what a restriction may look at; and from when to when the series has samples, in steps of 15 s.
+const SERIES: [(Labels, std::ops::Range<i64>); 10] = [
+    (&[("__name__", "m"), ("job", "api"), ("tenant", "a")], 0..40),
+    (&[("__name__", "m"), ("job", "web"), ("tenant", "a")], 0..40),
+    (&[("__name__", "n"), ("job", "api"), ("tenant", "a")], 0..40),
+    (&[("__name__", "m"), ("job", "api"), ("tenant", "b")], 0..40),
+    (&[("__name__", "m"), ("job", "db"), ("tenant", "b")], 5..40),
+    (&[("__name__", "n"), ("job", "api"), ("tenant", "b")], 0..33),
+    (&[("__name__", "m"), ("job", "api")], 0..40),
+    (&[("__name__", "o_total"), ("tenant", "b")], 0..40),
+    // Long gone, and with a label that nobody else has.
+    (&[("__name__", "o_total"), ("old", "yes"), ("tenant", "a")], 0..8),
+    (&[("__name__", "n"), ("only_b", "x"), ("tenant", "b")], 20..40),
+];
+
+const DESCRIBED: [(&str, &str); 3] = [("m", "m"), ("n", "n"), ("o", "o_total")];
+
+fn value<'a>(labels: &[(&'a str, &'a str)], name: &str) -> &'a str {
+    labels.iter().find(|(label, _)| *label == name).map_or("", |(_, value)| *value)
+}
+
+type Test = fn(&[(&'static str, &'static str)]) -> bool;
+
+/// Matchers as a token writes them, and what they mean.
+const MATCHERS: [(&str, Test); 12] = [
+    ("tenant=\"a\"", |l| value(l, "tenant") == "a"),
+    ("tenant='b'", |l| value(l, "tenant") == "b"),
+    ("tenant =~ \"a|b\"", |l| ["a", "b"].contains(&value(l, "tenant"))),
+    ("tenant!=b", |l| value(l, "tenant") != "b"),
+    ("job!~\"w.*|d.*\"", |l| !value(l, "job").starts_with(['w', 'd'])),
+    ("tenant=\"\"", |l| value(l, "tenant").is_empty()),
+    ("job=~\".+\"", |l| !value(l, "job").is_empty()),
+    ("__name__=\"m\"", |l| value(l, "__name__") == "m"),
+    ("__name__=~\"m|o.*\"", |l| value(l, "__name__").starts_with(['m', 'o'])),
+    ("missing=\"\"", |_| true),
+    ("missing=\"x\"", |_| false),
+    ("old!=\"yes\"", |l| value(l, "old") != "yes"),
+];
+
+/// Lists of globs, and what they mean.
+const GLOBS: [(&[&str], fn(&str) -> bool); 6] = [
+    (&["m"], |name| name == "m"),
+    (&["m", "n"], |name| name == "m" || name == "n"),
+    (&["*"], |_| true),
+    (&["*_total", "n*"], |name| name.ends_with("_total") || name.starts_with('n')),
+    (&["o*l", "x"], |name| name == "o_total"),
+    (&[], |_| false),
+];
+
+/// Of a key or of a token: places in [`MATCHERS`] and in [`GLOBS`], and seconds.
+#[derive(Clone, Debug)]
+struct Part {
+    matchers: Vec<usize>,
+    globs: Option<usize>,
+    lookback_s: Option<i64>,
+}
+
+impl Part {
+    fn json(&self) -> Value {
+        let matchers: Vec<&str> = self.matchers.iter().map(|place| MATCHERS[*place].0).collect();
+        let mut json = json!({ "match": matchers });
+        if let Some(place) = self.globs {
+            json["metrics"] = json!(GLOBS[place].0);
+        }
+        if let Some(lookback_s) = self.lookback_s {
+            json["max_lookback_s"] = json!(lookback_s);
+        }
+        json
+    }
+
+    fn admits(&self, labels: Labels) -> bool {
+        self.matchers.iter().all(|place| MATCHERS[*place].1(labels))
+            && self.globs.is_none_or(|place| GLOBS[place].1(value(labels, "__name__")))
+    }
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let matchers = prop::collection::vec(0..MATCHERS.len(), 0..3);
+    let globs = prop::option::weighted(0.3, 0..GLOBS.len());
+    let lookback_s = prop::option::weighted(0.4, prop::sample::select(vec![60, 130, 300, 455, 3_600]));
+    (matchers, globs, lookback_s).prop_map(|(matchers, globs, lookback_s)| Part {
+        matchers,
+        globs,
+        lookback_s,
+    })
+}
+
+/// Expressions over `m`, `n` and everything, some of which reach for the other tenant by name.
+fn expressions() -> impl Strategy<Value = String> {
+    let selector = prop::sample::select(vec![
+        "m",
+        "n",
+        "{__name__=~\".+\"}",
+        "{tenant=\"b\"}",
+        "{tenant!=\"a\",job!=\"\"}",
+        "m{tenant=~\".*\"}",
+        "m{job=~\"api|web\"}",
+        "m{tenant=\"\"}",
+        "o_total",
+        "n{tenant=~\"a|b\"}",
+        "{__name__=~\"m|n\",job=\"api\"}",
+    ]);
+    let time = prop::sample::select(vec![
+        "",
+        " offset 1m",
+        " offset -1m",
+        " @ 1799999700",
+        " @ start()",
+        " @ end() offset 2m",
+    ]);
+    let selected = (selector, time).prop_map(|(selector, time)| (selector.to_owned(), time.to_owned()));
+    let instant = selected.clone().prop_map(|(selector, time)| format!("{selector}{time}"));
+    let functions = prop::sample::select(vec![
+        "rate",
+        "increase",
+        "max_over_time",
+        "count_over_time",
+        "last_over_time",
+        "absent_over_time",
+    ]);
+    let windowed =
+        (functions, selected).prop_map(|(f, (selector, time))| format!("{f}({selector}[3m]{time})"));
+    prop_oneof![instant, windowed].prop_recursive(3, 12, 2, |inner| {
+        let grouped = prop::sample::select(vec![
+            "sum",
+            "count",
+            "max",
+            "avg by (tenant)",
+            "sum by (job)",
+            "count without (tenant)",
+            "group by (__name__)",
+            "stddev",
+        ]);
+        let wrapped = prop::sample::select(vec![
+            ("absent(", ")"),
+            ("topk(2, ", ")"),
+            ("bottomk(1, ", ")"),
+            ("count_values(\"tenant\", ", ")"),
+            ("label_replace(", ", \"tenant\", \"b\", \"job\", \".*\")"),
+            ("label_join(", ", \"job\", \"-\", \"tenant\", \"job\")"),
+            ("max_over_time((", ")[5m:1m])"),
+            ("count_over_time((", ")[10m:30s] offset 1m)"),
+            ("vector(scalar(", "))"),
+            ("-(", ")"),
+            ("timestamp(", ")"),
+            ("(", ") > bool 1"),
+            ("sort_desc(", ")"),
+        ]);
+        let joined = prop::sample::select(vec![
+            "or",
+            "and",
+            "unless",
+            "and on (job)",
+            "unless on ()",
+            "or on (tenant)",
+            "+",
+            "* on (job, tenant)",
+            "/ on (job) group_left ()",
+            "> ignoring (tenant)",
+        ]);
+        prop_oneof![
+            (grouped, inner.clone()).prop_map(|(op, e)| format!("{op} ({e})")),
+            (wrapped, inner.clone()).prop_map(|((before, after), e)| format!("{before}{e}{after}")),
+            (inner.clone(), joined, inner).prop_map(|(a, op, b)| format!("({a}) {op} ({b})")),
+        ]
+    })
+}
+
+/// Selectors of listings, beside none at all.
+const SELECTORS: [&str; 6] = [
+    "m",
+    "{tenant=\"b\"}",
+    "{__name__=~\".+\"}",
+    "{only_b!=\"\"}",
+    "{__name__=~\"n|o.*\",job=\"\"}",
+    "{old=\"yes\"}",
+];
+
+/// Every listing there is, with a selector and a range for those that take them.
+fn listings(selector: Option<&str>, range: &str) -> Vec<String> {
+    let given = |name: &str| selector.map_or_else(String::new, |text| format!("&{name}={}", escaped(text)));
+    let (plain, array) = (given("match"), given("match[]"));
+    let mut paths = vec![
+        format!("metrics?{range}{plain}"),
+        format!("metrics?limit=1&{range}{plain}"),
+        format!("metrics?format=names&search=o&{range}{plain}"),
+        format!("metrics?prefix=n&{range}{plain}"),
+        format!("prometheus/api/v1/labels?{range}{array}"),
+        format!("prometheus/api/v1/labels?limit=2&{range}{array}"),
+        "prometheus/api/v1/metadata?".into(),
+        "prometheus/api/v1/metadata?limit=1".into(),
+        "prometheus/api/v1/metadata?metric=o".into(),
+        "prometheus/api/v1/status/tsdb?".into(),
+        "prometheus/api/v1/status/tsdb?limit=1".into(),
+        "prometheus/api/v1/format_query?query=sum(m)by(job)".into(),
+        format!(
+            "prometheus/api/v1/query_exemplars?{range}&query={}",
+            escaped(selector.unwrap_or("{__name__!=\"\"}"))
+        ),
+        format!(
+            "prometheus/api/v1/series?{range}{}",
+            if array.is_empty() { "&match[]=%7B__name__!%3D%22%22%7D" } else { &array }
+        ),
+    ];
+    for metric in ["m", "n", "o_total", "nonsense"] {
+        paths.push(format!("metrics/{metric}/labels?{range}{plain}"));
+        paths.push(format!("metrics/{metric}/labels?values=1&{range}{plain}"));
+    }
+    for label in ["__name__", "job", "tenant", "only_b", "old", "nonsense"] {
+        paths.push(format!("labels/{label}/values?{range}{plain}"));
+        paths.push(format!("labels/{label}/values?limit=1&{range}{plain}"));
+        paths.push(format!("prometheus/api/v1/label/{label}/values?{range}{array}"));
+    }
+    paths
+}
+
+/// What an expression is asked for.
+fn questions(expr: &str) -> Vec<String> {
+    let text = escaped(expr);
+    let range = format!("start={}&end={NOW}&step=30", NOW - 300);
+    vec![
+        format!("query/expr-instant?expr={text}&time={NOW}&explain=true"),
+        format!("query/expr-range?expr={text}&{range}&nocache=1"),
+        format!("query/expr-range?expr={text}&{range}"),
+        format!("query/estimate?expr={text}&{range}"),
+        format!("query/estimate?expr={text}&time={NOW}"),
+        format!("prometheus/api/v1/query?query={text}&time={NOW}"),
+    ]
+}
+
+/// Takes out how long it took, and how much of an answer was kept from before.
+fn timeless(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove("elapsed_ms");
+            fields.values_mut().for_each(timeless);
+        }
+        Value::Array(items) => items.iter_mut().for_each(timeless),
+        _ => {}
+    }
+}
+
+/// Everything that an answer says but its times, its request's id, and that a token sees a part only; the order of a
+/// vector is nobody's promise.
+fn outcome(path: &str, reply: &Reply) -> Value {
+    let mut value = reply.value();
+    if let Some(series) = value.pointer_mut("/data/result").and_then(Value::as_array_mut) {
+        series.sort_by_key(Value::to_string);
+    }
+    timeless(&mut value);
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("request_id");
+        if let Some(warnings) = fields.get_mut("warnings").and_then(Value::as_array_mut) {
+            warnings
+                .retain(|text| text.as_str().is_none_or(|text| !text.starts_with("this token sees a part")));
+        }
+        if fields.get("warnings").is_some_and(|warnings| *warnings == json!([])) {
+            fields.remove("warnings");
+        }
+        if path.contains("expr-range") && !path.contains("nocache") {
+            fields.remove("stats");
+        }
+        if let Some(head) = fields.get_mut("data").and_then(|data| data.get_mut("headStats")) {
+            // Of a scope's part of the series the store keeps no times; it tells none.
+            for end in ["minTime", "maxTime"] {
+                head[end] = Value::Null;
+            }
+        }
+    }
+    json!([reply.status.as_u16(), value])
+}
+
+/// A `WriteRequest` of what `restriction` admits at the time `now_ms`, with descriptions and exemplars.
+fn allowed(restriction: &[Part], now_ms: i64) -> Vec<u8> {
+    let lookback_s = restriction.iter().filter_map(|part| part.lookback_s).min();
+    let min_ms = lookback_s.map_or(i64::MIN, |s| now_ms - s * 1_000);
+    let mut body = Vec::new();
+    let mut names = Vec::new();
+    for (s, (labels, steps)) in (0i64..).zip(&SERIES) {
+        if !restriction.iter().all(|part| part.admits(labels)) {
+            continue;
+        }
+        let mut message = encode_labels(labels);
+        let times =
+            steps.clone().map(|n| (n, (NOW - 600 + n * 15) * 1_000 + s)).filter(|(_, at)| *at >= min_ms);
+        let times: Vec<(i64, i64)> = times.collect();
+        if times.is_empty() {
+            continue;
+        }
+        let (sample, exemplar): (u64, u64) = (2, 3);
+        for (n, at) in &times {
+            nested(sample, &point(1, 2, ((n * (s + 3)) % 17) as f64, *at), &mut message);
+        }
+        for (n, at) in times.iter().filter(|(n, _)| n % 13 == 0) {
+            let mut one = encode_labels(&[("trace", labels[0].1)]);
+            one.extend(point(2, 3, *n as f64, *at));
+            nested(exemplar, &one, &mut message);
+        }
+        nested(1, &message, &mut body);
+        names.push(value(labels, "__name__"));
+    }
+    for (described, name) in DESCRIBED.iter().filter(|(_, name)| names.contains(name)) {
+        body.extend(describe(described, 2, &format!("what {name} is"), "s"));
+    }
+    body
+}
+
+/// A value and a time under these field numbers.
+fn point(value_field: u8, time_field: u8, value: f64, at_ms: i64) -> Vec<u8> {
+    let mut out = vec![value_field << 3 | 1];
+    out.extend_from_slice(&value.to_le_bytes());
+    out.push(time_field << 3);
+    varint(at_ms.cast_unsigned(), &mut out);
+    out
+}
+
+struct Court {
+    runtime: tokio::runtime::Runtime,
+    stage: Stage,
+    cases: Cell<usize>,
+    /// Answers with something in them, and without.
+    said: Cell<(usize, usize)>,
+}
+
+impl Court {
+    fn open() -> Court {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let stage = runtime.block_on(Stage::new());
+        let court = Court { runtime, stage, cases: Cell::new(0), said: Cell::default() };
+        court.write("acme", &allowed(&[], 0));
+        court
+    }
+
+    fn write(&self, slug: &str, body: &[u8]) {
+        let request = ask("POST", &format!("/api/v1/orgs/{slug}/write"), &self.stage.cabinet);
+        let request = request.body(Body::from(snappy(body))).expect("a request");
+        let reply = self.runtime.block_on(self.stage.house.send(request));
+        assert_eq!(reply.status, 204, "{}", reply.body);
+    }
+
+    /// A token of an organisation, of a new key with a policy of its own.
+    fn token(&self, slug: &str, policy: &Value, ms: &Value) -> Who {
+        let house = &self.stage.house;
+        self.runtime.block_on(async {
+            let embed = json!({ "rate_limit_rps": 10_000, "policy": policy });
+            let key = json!({ "name": "x", "scopes": ["embed"], "embed": embed });
+            let made = house.post(&format!("/api/v1/orgs/{slug}/api-keys"), &self.stage.cabinet, key).await;
+            assert_eq!(made.status, 201, "{}", made.body);
+            // Signed as a customer does it: what is beyond the key's policy is not refused, it is not given.
+            let now = house.clock.now().as_s();
+            let claims = json!({ "aud": "ms-embed", "org": slug, "iat": now, "exp": now + 3_600, "ms": ms });
+            Who::Bearer(crate::house::signed(&made.text("id"), &made.text("secret"), &claims))
+        })
+    }
+
+    fn get(&self, slug: &str, who: &Who, path: &str) -> Reply {
+        self.runtime.block_on(self.stage.house.get(&format!("/api/v1/orgs/{slug}/{path}"), who))
+    }
+
+    fn judge(&self, restriction: &[Part; 2], exprs: &[String]) -> Result<(), TestCaseError> {
+        // The windows of the session and of the store's limits move on; from here to the end time stands still.
+        self.stage.house.pass(std::time::Duration::from_millis(400));
+        let now_ms = self.stage.house.clock.now().as_ms();
+        let slug = format!("solo-{}", self.cases.get());
+        self.cases.set(self.cases.get() + 1);
+        let made = self.runtime.block_on(self.stage.house.post(
+            "/api/v1/orgs",
+            &self.stage.cabinet,
+            json!({ "slug": slug }),
+        ));
+        prop_assert_eq!(made.status.as_u16(), 201, "{}", made.body);
+        let body = allowed(restriction, now_ms);
+        if !body.is_empty() {
+            self.write(&slug, &body);
+        }
+        let scoped = self.token("acme", &restriction[0].json(), &restriction[1].json());
+        let whole = self.token(&slug, &json!({}), &json!({}));
+        let mut paths: Vec<String> = exprs.iter().flat_map(|expr| questions(expr)).collect();
+        let turn = self.cases.get() * 2;
+        let some = [turn, turn + 1].map(|turn| Some(SELECTORS[turn % SELECTORS.len()]));
+        for selector in std::iter::once(None).chain(some) {
+            for range in ["", &format!("start={}&end={}", NOW - 480, NOW - 400)] {
+                paths.extend(listings(selector, range));
+            }
+        }
+        for path in paths {
+            let (scoped, alone) = (self.get("acme", &scoped, &path), self.get(&slug, &whole, &path));
+            prop_assert_ne!(scoped.status.as_u16(), 429, "{}", scoped.body);
+            let has = !alone.body.contains("\"data\":[]") && !alone.body.contains("\"result\":[]");
+            let (some, none) = self.said.get();
+            self.said.set(if alone.status == 200 && has { (some + 1, none) } else { (some, none + 1) });
+            prop_assert_eq!(outcome(&path, &scoped), outcome(&path, &alone), "{}", path);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn an_answer_within_a_scope_is_the_answer_of_a_store_that_holds_nothing_else() {
+    let court = Court::open();
+    let config = Config { cases: 20, max_shrink_iters: 60, failure_persistence: None, ..Config::default() };
+    let cases = ([part(), part()], prop::collection::vec(expressions(), 25));
+    let law = TestRunner::new(config).run(&cases, |(restriction, exprs)| court.judge(&restriction, &exprs));
+    law.unwrap_or_else(|error| panic!("{error}"));
+    let (some, none) = court.said.get();
+    assert!(some * 4 > none, "{some} answers of {} said anything: the law says too little", some + none);
+}

@@ -1,0 +1,226 @@
+//! schemathesis asks the running server everything that its OpenAPI document allows, and some of what it does not, once
+//! with each kind of credential: no answer may be undocumented, of another shape than documented, or a 500.
+//!
+//! schemathesis comes from PyPI into a virtual environment below `target/`; where it cannot be had the test fails and says
+//! so. What it finds and why that is as it should be stands in `tests/peers/schemathesis.txt`; an entry that it no longer
+//! finds has to go.
+
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use harness::{ORG, Server, Start, bootstrap};
+use promlet::clock::Clock;
+use promlet::model::{Labels, Sample};
+use serde_json::{Value as Json, json};
+
+const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+
+/// Of each of four credentials; the whole is about two minutes.
+const SECONDS: &str = "30";
+
+fn run(command: &mut Command, why: &str) {
+    let shown = format!("{command:?}");
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .unwrap_or_else(|e| panic!("{shown} does not start: {e}; {why}"));
+    assert!(status.success(), "{shown} failed: {why}");
+}
+
+/// The program, installed once.
+fn schemathesis() -> PathBuf {
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("schemathesis");
+    let ready = home.join("ready");
+    if std::fs::read_to_string(&ready).is_ok_and(|have| have == SCHEMATHESIS) {
+        return home.join("bin/st");
+    }
+    let why = "schemathesis comes from PyPI and needs Python 3 with venv (Debian: python3-venv)";
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home), why);
+    run(
+        Command::new(home.join("bin/pip")).args([
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+            SCHEMATHESIS,
+        ]),
+        why,
+    );
+    std::fs::write(&ready, SCHEMATHESIS).expect("the target folder is ours");
+    home.join("bin/st")
+}
+
+/// A way to be somebody, and what is asked so.
+struct Caller<'a> {
+    name: &'a str,
+    header: Option<String>,
+    /// Further arguments: which operations.
+    which: &'a [&'a str],
+}
+
+/// These end the session that asks; they are asked without one.
+const ENDS_SESSIONS: [&str; 8] = [
+    "--exclude-path-regex",
+    "/auth/(logout|sessions|me|password|2fa|email)",
+    "--exclude-path-regex",
+    "/(members|api-keys)/.*",
+    "--exclude-method",
+    "DELETE",
+    "--exclude-path-regex",
+    "/admin/users/",
+];
+
+const DATA: [&str; 2] =
+    ["--include-path-regex", "/orgs/[^/]+/(metrics|labels|query|prometheus|write|embed/tokens)"];
+
+/// Every check that says something about one request and its answer. Left out: `positive_data_acceptance`, because what is
+/// any text for JSON Schema is PromQL, a slug or an id for us; those that need operations to be one another's inverse (`use_after_free`, `ensure_resource_availability`, `object_level_authorization`), which `tests/api`
+/// holds by name, and `ignored_auth`, which the matrix holds for every route.
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
+                      response_schema_conformance,negative_data_rejection,unsupported_method,\
+                      allow_header_conformance";
+
+/// How it makes a body of bytes.
+const HOOKS: &str = "import schemathesis
+
+@schemathesis.serializer('application/x-protobuf')
+def protobuf(ctx, value):
+    return value if isinstance(value, bytes) else str(value).encode()
+";
+
+/// What it found: check, method and path, once each, with the first message.
+fn found(report: &Path) -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(report).expect("a report");
+    let mut all = BTreeMap::new();
+    for line in text.lines() {
+        let Ok(event) = serde_json::from_str::<Json>(line) else { continue };
+        collect(&event, "", &mut all);
+    }
+    all
+}
+
+/// Failures stand in checks of cases of scenarios; where exactly changes between versions.
+fn collect(value: &Json, operation: &str, all: &mut BTreeMap<String, String>) {
+    match value {
+        Json::Object(members) => {
+            let label = members.get("label").or(members.get("operation")).and_then(Json::as_str);
+            let operation = label.filter(|label| label.contains(" /")).unwrap_or(operation);
+            let failed = members.get("status").and_then(Json::as_str) == Some("failure");
+            if let (true, Some(name), Some(failure)) = (
+                failed,
+                members.get("name").and_then(Json::as_str),
+                members.get("failure").or(members.get("failure_info")),
+            ) {
+                all.entry(format!("{name} {operation}")).or_insert_with(|| failure.to_string());
+            }
+            members.values().for_each(|member| collect(member, operation, all));
+        }
+        Json::Array(items) => items.iter().for_each(|item| collect(item, operation, all)),
+        _ => {}
+    }
+}
+
+fn explained() -> BTreeMap<&'static str, &'static str> {
+    let lines = include_str!("peers/schemathesis.txt")
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.split_once(": ").unwrap_or_else(|| panic!("no reason in {line:?}"))).collect()
+}
+
+#[test]
+fn no_answer_is_other_than_documented_whoever_asks() {
+    let st = schemathesis();
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut env = bootstrap().to_vec();
+    env.push(("PROMLET_RATE_CABINET_RPS", "10000"));
+    env.push(("PROMLET_RATE_EMBED_DEFAULT_RPS", "10000"));
+    let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
+    let cookie = server.sign_in();
+    let (key, secret) = server.api_key(&cookie);
+    let series = [(
+        Labels::from_pairs([("__name__", "up"), ("job", "api")]),
+        vec![Sample { at: Clock::System.now(), value: 1.0 }],
+    )];
+    assert_eq!(server.write(&secret, &series).status, 204);
+    let minted = server.post_json(
+        &format!("/api/v1/orgs/{ORG}/embed/tokens"),
+        &[("Cookie", &cookie)],
+        &json!({ "api_key_id": key }),
+    );
+    let token = minted.json()["token"].as_str().expect("a token").to_owned();
+    let callers = [
+        Caller { name: "nobody", header: None, which: &[] },
+        Caller { name: "session", header: Some(format!("Cookie: {cookie}")), which: &ENDS_SESSIONS },
+        Caller { name: "token", header: Some(format!("Authorization: Bearer {token}")), which: &DATA },
+        Caller { name: "key", header: Some(format!("Authorization: Bearer {secret}")), which: &DATA },
+    ];
+    std::fs::write(
+        dir.path().join("schemathesis.toml"),
+        format!(
+            "[parameters]\n\"path.slug\" = \"{ORG}\"\n\"path.name\" = \"up\"\n\"path.label\" = \"job\"\n"
+        ),
+    )
+    .expect("written");
+    std::fs::write(dir.path().join("hooks.py"), HOOKS).expect("written");
+    let mut unexplained = Vec::new();
+    let explained = explained();
+    let mut met = BTreeSet::new();
+    for caller in callers {
+        let report = dir.path().join(format!("{}.ndjson", caller.name));
+        let mut command = Command::new(&st);
+        command
+            .current_dir(dir.path())
+            .env("SCHEMATHESIS_HOOKS", "hooks")
+            .arg("run")
+            .arg(format!("{}/api/v1/openapi.json", server.url))
+            .args([
+                "--checks",
+                CHECKS,
+                "--max-time",
+                SECONDS,
+                "--seed",
+                "1",
+                "--continue-on-failure",
+                "--no-shrink",
+            ])
+            .args(["--suppress-health-check", "all", "--workers", "1", "--no-color", "--report", "ndjson"])
+            .arg("--report-ndjson-path")
+            .arg(&report)
+            .args(caller.which);
+        if let Some(header) = &caller.header {
+            command.args(["--header", header]);
+        }
+        let output = command.stdin(Stdio::null()).output().expect("schemathesis starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let tail: String =
+            said.lines().rev().take(30).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n");
+        println!("{}:\n{tail}", caller.name);
+        let found = found(&report);
+        // Its exit code says whether there was anything; the report says what.
+        assert!(
+            output.status.success() || !found.is_empty(),
+            "{}: {said}\n{}",
+            caller.name,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        for (what, why) in found {
+            match explained.get(what.as_str()) {
+                Some(_) => {
+                    met.insert(what);
+                }
+                None => unexplained.push(format!("{} as {}: {why}", what, caller.name)),
+            }
+        }
+        assert_eq!(server.get("/healthz", &[]).status, 200);
+    }
+    assert!(!server.log().contains("a handler panicked"), "{}", server.log());
+    let gone: Vec<_> = explained.keys().filter(|what| !met.contains(**what)).collect();
+    println!("explained and not met this time: {gone:?}");
+    assert!(unexplained.is_empty(), "{} of them:\n{}", unexplained.len(), unexplained.join("\n"));
+}

@@ -1,0 +1,255 @@
+//! Embed tokens made by others: PyJWT and npm jose, in the four algorithms; the good ones are accepted, what people get
+//! wrong is refused with the code that is promised for it, and `introspect` tells why (API.md C4, D7; F 27 to 29).
+//!
+//! The lines that README.md shows for minting a token offline are run here as they stand there.
+//!
+//! Both packages are installed below `target/`; where they cannot be had the test fails and says so.
+
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use harness::{ORG, Server};
+use serde_json::{Value as Json, json};
+
+const JOSE: &str = "jose@6";
+const PYJWT: &str = "PyJWT[crypto]>=2.10,<3";
+
+/// What each token is answered with, and the word that introspection has for it. Tokens that begin `good_` are accepted;
+/// one that stands in no row and is not good fails the test.
+const MISTAKES: &[(&str, u16, &str, &str)] = &[
+    ("no_kid", 401, "token_invalid", "kid"),
+    ("kid_is_a_name", 401, "token_invalid", "kid"),
+    ("kid_is_a_path", 401, "token_invalid", "kid"),
+    ("kid_unknown", 401, "token_invalid", "key"),
+    ("critical", 401, "token_invalid", "header"),
+    ("key_in_header", 401, "token_invalid", "header"),
+    ("certificate_in_header", 401, "token_invalid", "header"),
+    ("no_audience", 401, "token_invalid", "aud"),
+    ("other_audience", 401, "token_invalid", "aud"),
+    ("no_organisation", 401, "token_invalid", "claims"),
+    ("other_organisation", 401, "token_invalid", "org"),
+    ("no_expiry", 401, "token_invalid", "claims"),
+    ("no_issued_at", 401, "token_invalid", "claims"),
+    ("milliseconds", 401, "token_invalid", "ttl"),
+    ("a_year", 401, "token_invalid", "ttl"),
+    ("backwards", 401, "token_invalid", "ttl"),
+    ("expired", 401, "token_expired", "exp"),
+    ("not_yet", 401, "token_not_yet_valid", "nbf"),
+    ("clock_ahead", 401, "token_invalid", "iat"),
+    ("local_time_far_ahead", 401, "token_invalid", "iat"),
+    ("issuer_is_a_name", 401, "token_invalid", "iss"),
+    ("typo", 401, "token_invalid", "claims"),
+    ("restriction_beside", 401, "token_invalid", "policy"),
+    ("restriction_as_text", 401, "token_invalid", "claims"),
+    ("restriction_is_a_list", 401, "token_invalid", "claims"),
+    ("restriction_null", 401, "token_invalid", "claims"),
+    ("matcher_is_a_selector", 401, "token_invalid", "policy"),
+    ("matcher_is_a_dictionary", 401, "token_invalid", "claims"),
+    ("matcher_with_or", 401, "token_invalid", "policy"),
+    ("other_secret", 401, "token_invalid", "signature"),
+    ("secret_without_prefix", 401, "token_invalid", "signature"),
+    ("secret_as_base64", 401, "token_invalid", "signature"),
+    ("HS384", 401, "token_invalid", "alg"),
+    ("HS512", 401, "token_invalid", "alg"),
+    ("PS256_for_RS256", 401, "token_invalid", "alg"),
+    ("unsigned", 401, "token_invalid", "alg"),
+    ("unsigned_without_kid", 401, "token_invalid", "kid"),
+    ("foreign_", 401, "token_invalid", "signature"),
+    ("kid_of_another_", 401, "token_invalid", "alg"),
+    ("confused_", 401, "token_invalid", "alg"),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn done(command: &mut Command, why: &str) -> String {
+    let shown = format!("{command:?}");
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|e| panic!("{shown} does not start: {e}; {why}"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown} failed: {why}\n{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// The folder with both packages; installed once, whichever test comes first.
+fn packages() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tokens");
+        std::fs::create_dir_all(&folder).expect("the target folder is ours");
+        if !folder.join("node_modules/jose/package.json").exists() {
+            let mut npm = Command::new("npm");
+            npm.args(["install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
+            done(npm.arg(&folder).arg(JOSE), "jose comes from npm, which Debian has in its package npm");
+        }
+        if !folder.join("python/jwt").exists() {
+            let mut pip = Command::new("python3");
+            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"]);
+            done(
+                pip.arg(folder.join("python")).arg(PYJWT),
+                "PyJWT comes by pip, Debian's package python3-pip",
+            );
+        }
+        folder
+    })
+}
+
+/// One of the two, with its packages in sight.
+fn peer(name: &str) -> Command {
+    let folder = packages();
+    let mut command = match name {
+        "jose" => Command::new("node"),
+        _ => Command::new("python3"),
+    };
+    command.env("PYTHONPATH", folder.join("python")).current_dir(folder);
+    command
+}
+
+fn ask_peer(name: &str, step: &str, given: Option<&Json>) -> Json {
+    let script = if name == "jose" { "tests/peers/tokens.mjs" } else { "tests/peers/tokens.py" };
+    let mut command = peer(name);
+    command.arg(root().join(script)).arg(step).arg(packages()).args(given.map(Json::to_string));
+    let said = done(&mut command, "see what it said");
+    serde_json::from_str(&said).unwrap_or_else(|e| panic!("{name} {step}: {e}: {said}"))
+}
+
+struct Desk {
+    server: Server,
+    cookie: String,
+}
+
+impl Desk {
+    fn open(folder: &Path) -> Desk {
+        let server = Server::serve(folder);
+        let cookie = server.sign_in();
+        Desk { server, cookie }
+    }
+
+    fn key(&self, embed: &Json) -> Json {
+        let body = json!({ "name": "page", "scopes": ["embed"], "embed": embed });
+        let path = format!("/api/v1/orgs/{ORG}/api-keys");
+        let made = self.server.post_json(&path, &[("Cookie", &self.cookie)], &body);
+        assert_eq!(made.status, 201, "{embed}: {}", made.body);
+        made.json()
+    }
+
+    /// Status and code of a question with this token; the code is empty where it is answered.
+    fn ask(&self, token: &str) -> (u16, String) {
+        let bearer = format!("Bearer {token}");
+        let path = format!("/api/v1/orgs/{ORG}/query/expr-instant?expr=1");
+        let answer = self.server.get(&path, &[("Authorization", &bearer)]);
+        let code = answer.json()["code"].as_str().unwrap_or_default().to_owned();
+        (answer.status, code)
+    }
+
+    fn introspect(&self, token: &str) -> Json {
+        let path = format!("/api/v1/orgs/{ORG}/embed/introspect");
+        let answer = self.server.post_json(&path, &[("Cookie", &self.cookie)], &json!({ "token": token }));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        // A session has sixty requests a second, and this loop is faster.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        answer.json()
+    }
+}
+
+fn expected(name: &str) -> (u16, &'static str, &'static str) {
+    if name.starts_with("good_") {
+        return (200, "", "");
+    }
+    let row =
+        MISTAKES.iter().find(|(known, ..)| *known == name || known.ends_with('_') && name.starts_with(known));
+    let (_, status, code, reason) = row.unwrap_or_else(|| panic!("nothing is promised for {name}"));
+    (*status, code, reason)
+}
+
+/// Makes keys, has the peer sign with them, asks with each token.
+fn judge(name: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let desk = Desk::open(folder.path());
+    let hs = desk.key(&json!({ "max_token_ttl_s": 3_600, "rate_limit_rps": 1_000 }));
+    let mut given = json!({ "org": ORG, "hs": { "kid": hs["id"], "secret": hs["secret"] } });
+    let public: BTreeMap<String, Json> =
+        serde_json::from_value(ask_peer(name, "keys", None)).expect("an object of algorithms");
+    assert_eq!(public.len(), 3);
+    for (alg, forms) in &public {
+        // Where the peer writes JWKs, those; a PEM must be as good.
+        let uploaded = forms.get("jwk").unwrap_or(&forms["pem"]);
+        let made = desk.key(&json!({ "alg": alg, "public_key": uploaded, "rate_limit_rps": 1_000 }));
+        let stored = made["embed"]["public_key"].as_str().expect("a PEM");
+        assert_eq!(
+            stored.trim(),
+            forms["pem"].as_str().expect("a PEM").trim(),
+            "{alg}: one key in two forms"
+        );
+        given[alg] = json!({ "kid": made["id"], "pem": forms["pem"] });
+    }
+    let tokens: BTreeMap<String, String> =
+        serde_json::from_value(ask_peer(name, "tokens", Some(&given))).expect("an object of tokens");
+    assert!(tokens.len() > 40, "{}", tokens.len());
+    let mut wrong = Vec::new();
+    for (case, token) in &tokens {
+        let (status, code, reason) = expected(case);
+        let (answered, seen) = (desk.ask(token), desk.introspect(token));
+        let why = seen["reason"].as_str().unwrap_or_default();
+        if answered != (status, code.to_owned()) || why != reason || seen["valid"] != (status == 200) {
+            wrong.push(format!("{case}: {answered:?} because of {why:?}, not {status} {code:?} {reason:?}"));
+        }
+        if status == 200 && !case.contains("whole") {
+            assert_eq!(seen["effective"]["match"], json!(["customer=\"c42\""]), "{case}");
+        }
+    }
+    assert!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn tokens_of_npm_jose_are_taken_and_its_users_mistakes_are_told() {
+    judge("jose");
+}
+
+#[test]
+fn tokens_of_pyjwt_are_taken_and_its_users_mistakes_are_told() {
+    judge("PyJWT");
+}
+
+/// The block of README.md whose first line holds `words`.
+fn shown(words: &str) -> String {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("README.md");
+    let mut blocks = readme.split("```").skip(1).step_by(2);
+    let block = blocks.find(|block| block.lines().nth(1).is_some_and(|line| line.contains(words)));
+    let block = block.unwrap_or_else(|| panic!("README.md has no block that begins with {words:?}"));
+    block.split_once('\n').map(|(_, code)| code.to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn what_the_readme_shows_mints_tokens() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let desk = Desk::open(folder.path());
+    let key = desk.key(&json!({}));
+    let (kid, secret) = (key["id"].as_str().expect("an id"), key["secret"].as_str().expect("a secret"));
+    for (name, words, ending, file) in [
+        ("jose", "npm jose", "console.log(token)", "readme.mjs"),
+        ("PyJWT", "PyJWT", "print(token)", "readme.py"),
+    ] {
+        let code = shown(words).replace("ak_…", kid);
+        assert!(code.contains(kid), "{name}: the block names a key");
+        let script = packages().join(file);
+        std::fs::write(&script, format!("{code}\n{ending}\n")).expect("written");
+        let mut command = peer(name);
+        let token = done(command.arg(&script).env("PROMLET_API_SECRET", secret), "README.md shows it");
+        let seen = desk.introspect(token.trim());
+        assert_eq!((&seen["valid"], &seen["reason"]), (&json!(true), &Json::Null), "{name}: {seen}");
+        assert_eq!(seen["effective"]["match"], json!(["customer=\"c42\""]), "{name}");
+        assert_eq!(desk.ask(token.trim()), (200, String::new()), "{name}");
+    }
+}
