@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::report::{SampleColumns, SeriesId};
+use super::segment::KnownTimes;
 use super::store::OrgStore;
 use crate::model::{HistogramColumns, Labels, Matcher, Scope, TimeRange, Timestamp};
 use warnings::Warnings;
@@ -103,7 +104,7 @@ impl Snapshot {
         if by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels)) {
             return;
         }
-        merge::read(store, id.0, self.within(range), &self.warnings, out);
+        merge::read(store, id.0, self.within(range), &self.warnings, &mut KnownTimes::default(), out);
         if store.side.has_histograms() {
             let mut histograms = HistogramColumns::default();
             self.read_histograms(id, range, &mut histograms);
@@ -121,16 +122,13 @@ impl Snapshot {
         out: &mut SampleColumns,
         histograms: &mut HistogramColumns,
     ) {
-        out.times.clear();
-        out.values.clear();
-        histograms.clear();
-        let Some(store) = self.readable(id) else { return };
-        merge::read(store, id.0, self.within(range), &self.warnings, out);
-        if store.side.has_histograms() {
-            let from = range.start.min(histograms_from);
-            self.read_histograms(id, TimeRange::new(from, range.end), histograms);
-            side::yield_to_histograms(histograms, out);
-        }
+        self.reader(range, histograms_from).read(id, out, histograms);
+    }
+
+    /// Reads one series after the other as [`Snapshot::read_both`] does, for less where they come in the order of their
+    /// numbers: those that are written together share their times.
+    pub fn reader(&self, range: TimeRange, histograms_from: Timestamp) -> Reader<'_> {
+        Reader { snapshot: self, range, histograms_from, known: KnownTimes::default() }
     }
 
     /// Whether any series of the organisation has native histograms.
@@ -170,5 +168,31 @@ impl Snapshot {
         let kept = kept.map_or(i64::MIN, |store| store.kept_from_ms.load(Ordering::Relaxed));
         let start = range.start.max(Timestamp::from_ms(kept));
         TimeRange::new(self.scope.min_time.map_or(start, |min| start.max(min)), range.end)
+    }
+}
+
+/// A reader of many series; see [`Snapshot::reader`].
+#[derive(Debug)]
+pub struct Reader<'s> {
+    snapshot: &'s Snapshot,
+    range: TimeRange,
+    histograms_from: Timestamp,
+    known: KnownTimes,
+}
+
+impl Reader<'_> {
+    /// Replaces `out` and `histograms` with what the series has.
+    pub fn read(&mut self, id: SeriesId, out: &mut SampleColumns, histograms: &mut HistogramColumns) {
+        out.times.clear();
+        out.values.clear();
+        histograms.clear();
+        let Some(store) = self.snapshot.readable(id) else { return };
+        let range = self.snapshot.within(self.range);
+        merge::read(store, id.0, range, &self.snapshot.warnings, &mut self.known, out);
+        if store.side.has_histograms() {
+            let from = self.range.start.min(self.histograms_from);
+            self.snapshot.read_histograms(id, TimeRange::new(from, self.range.end), histograms);
+            side::yield_to_histograms(histograms, out);
+        }
     }
 }
