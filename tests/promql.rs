@@ -11,7 +11,8 @@ mod runner;
 
 use std::path::Path;
 
-use promlet::promql::FUNCTIONS;
+use promlet::promql::syntax::tree::{AggregateOp, ValueType};
+use promlet::promql::{FUNCTIONS, Function};
 use runner::Mode;
 
 fn folder() -> &'static Path {
@@ -67,14 +68,86 @@ fn check(delayed_name_removal: bool) {
 fn every_function_has_a_script_that_calls_it() {
     let scripts = scripts();
     for row in FUNCTIONS {
-        let call = format!("{}(", row.name);
-        let called = scripts.iter().any(|(_, text)| {
-            let lines = text.lines().map(str::trim).filter(|line| line.starts_with("eval"));
-            lines.into_iter().any(|line| {
-                let mut places = line.match_indices(&call).map(|(at, _)| at);
-                places.any(|at| !line[..at].ends_with(|c: char| c == '_' || c.is_ascii_alphanumeric()))
-            })
-        });
+        let called = evaluations(&scripts).any(|query| calls(query, row.name));
         assert!(called, "no script in tests/promql calls {}", row.name);
     }
+}
+
+/// The kinds of value that there are: in the scripts called `kinds_of_...` a metric of each kind is called so.
+const KINDS: [&str; 6] = ["ordinary", "missing", "ended", "nans", "infinite", "histogram"];
+
+#[test]
+fn every_function_of_series_and_every_aggregation_meets_every_kind_of_value() {
+    let scripts: Vec<_> = scripts().into_iter().filter(|(name, _)| name.starts_with("kinds_of_")).collect();
+    // A function of scalars alone meets no series, and so none of the kinds.
+    let meets_series =
+        |row: &&Function| row.args.iter().any(|kind| matches!(kind, ValueType::Vector | ValueType::Matrix));
+    let functions = FUNCTIONS.iter().filter(meets_series).map(|row| row.name);
+    let mut missing = Vec::new();
+    for name in functions.chain(AggregateOp::ALL.map(AggregateOp::as_str)) {
+        for kind in KINDS {
+            if !evaluations(&scripts).any(|query| calls(query, name) && names(query, kind)) {
+                missing.push(format!("{name} of {kind}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no script has: {}", missing.join(", "));
+}
+
+#[test]
+fn every_modifier_has_a_script() {
+    let modifiers = [
+        " offset ",
+        " offset -",
+        " @ ",
+        "@ start()",
+        "@ end()",
+        ":]",
+        " bool ",
+        " on",
+        " ignoring",
+        " group_left",
+        " group_right",
+        " fill ",
+        " fill_left ",
+        " fill_right ",
+        " anchored",
+        " smoothed",
+        " </ ",
+        " >/ ",
+        " atan2 ",
+        " and ",
+        " or ",
+        " unless ",
+        " by ",
+        " without ",
+    ];
+    let scripts = scripts();
+    for modifier in modifiers {
+        assert!(evaluations(&scripts).any(|query| query.contains(modifier)), "no script has {modifier:?}");
+    }
+}
+
+/// The lines that evaluate something.
+fn evaluations(scripts: &[(String, String)]) -> impl Iterator<Item = &str> {
+    scripts.iter().flat_map(|(_, text)| text.lines().map(str::trim)).filter(|line| line.starts_with("eval"))
+}
+
+/// Whether the function or aggregation is called there.
+fn calls(line: &str, name: &str) -> bool {
+    ["(", " by (", " without ("].iter().any(|open| {
+        let mut places = line.match_indices(&format!("{name}{open}")).map(|(at, _)| at).collect::<Vec<_>>();
+        places.retain(|at| !line[..*at].ends_with(is_of_words));
+        !places.is_empty()
+    })
+}
+
+/// Whether the metric is named there.
+fn names(line: &str, metric: &str) -> bool {
+    let mut places = line.match_indices(metric).map(|(at, _)| at);
+    places.any(|at| !line[..at].ends_with(is_of_words) && !line[at + metric.len()..].starts_with(is_of_words))
+}
+
+fn is_of_words(c: char) -> bool {
+    c == '_' || c.is_ascii_alphanumeric()
 }

@@ -253,6 +253,8 @@ struct Shared {
     state: Mutex<State>,
     wake: Condvar,
     threads_per_org: usize,
+    /// Whether one organisation's share is less than all threads.
+    capped: bool,
 }
 
 /// What one organisation has on a lane; `None` is work that is nobody's own.
@@ -354,8 +356,9 @@ impl Shared {
             (job.work)();
             let mut state = self.lock();
             state.finished(org);
-            // An organisation at its share may have work waiting that this end admits.
-            let wake = state.idle > 0 && state.waiting > 0;
+            // An organisation at its share may have work waiting that this end admits. Without shares whatever waits is
+            // taken by this thread next, or by the one that was woken for it.
+            let wake = self.capped && state.idle > 0 && state.waiting > 0;
             drop(state);
             if wake {
                 self.wake.notify_one();
@@ -394,6 +397,7 @@ impl Pool {
             state: Mutex::default(),
             wake: Condvar::new(),
             threads_per_org: options.threads_per_org.max(1),
+            capped: options.threads_per_org < options.threads,
         });
         let pool =
             Pool { name, options, shared, refused: AtomicU64::new(0), threads: Mutex::new(Vec::new()) };

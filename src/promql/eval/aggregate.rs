@@ -75,6 +75,11 @@ impl Context<'_> {
         };
         if let Some(param) = &param {
             self.vet_param(node, param)?;
+            let counts = matches!(node.op, AggregateOp::Topk | AggregateOp::Bottomk | AggregateOp::Limitk);
+            if counts && param.values.iter().all(|k| *k < 1.0) {
+                // Nothing is asked for at any step: nothing is looked at, nothing is said.
+                return Ok(Rows::new(&self.meter, rows.steps()));
+            }
         }
         if rows.has_histograms() {
             rows = self.before_aggregation(node, rows);

@@ -1,5 +1,6 @@
 //! Lines and trends through a window.
 
+use super::over_time::go_float;
 use super::sums::Sum;
 use super::{Vet, Window, seconds};
 
@@ -48,10 +49,10 @@ fn least_squares(window: &Window<'_>, origin_ms: i64) -> Option<Line> {
 pub(super) fn vet_smoothing(params: &[f64]) -> Vet {
     let names = ["smoothing", "trend"];
     for ((name, symbol), factor) in names.iter().zip(["sf", "tf"]).zip(params) {
-        if !(*factor > 0.0 && *factor < 1.0) {
-            return Vet::Refuse(format!(
-                "invalid {name} factor. Expected: 0 < {symbol} < 1, got: {factor:.6}"
-            ));
+        // NaN is let through, and what comes out is NaN.
+        if *factor <= 0.0 || *factor >= 1.0 {
+            let got = if factor.is_infinite() { go_float(*factor) } else { format!("{factor:.6}") };
+            return Vet::Refuse(format!("invalid {name} factor. Expected: 0 < {symbol} < 1, got: {got}"));
         }
     }
     Vet::Fine

@@ -189,7 +189,7 @@ impl FloatHistogram {
     /// All buckets in ascending order, those that count nothing too; the zero bucket where it counts something.
     pub fn buckets(&self) -> impl DoubleEndedIterator<Item = ShownBucket> {
         let threshold = self.cells.threshold;
-        let zero = (self.cells.zero != 0.0).then_some(ShownBucket {
+        let zero = (self.cells.zero > 0.0).then_some(ShownBucket {
             lower: -threshold,
             upper: threshold,
             holds_lower: true,

@@ -90,6 +90,14 @@ fn buckets_are_shown_in_order_with_the_bounds_they_hold() {
 }
 
 #[test]
+fn a_zero_bucket_is_shown_where_it_counts_more_than_nothing() {
+    // As upstream's iterator over buckets has it: those of a histogram that was negated show all but this one.
+    for (zero, shown) in [(2.0, 2), (0.0, 1), (-2.0, 1)] {
+        assert_eq!(exponential(0, (0.5, zero), &[(1, 1.0)], &[]).buckets().count(), shown, "{zero}");
+    }
+}
+
+#[test]
 fn a_zero_bucket_grows_until_it_cuts_no_bucket() {
     // (1,2] and (2,4]: a threshold of 3 would cut the second, so that it becomes 4.
     let narrow = exponential(0, (0.5, 1.0), &[(1, 10.0), (2, 20.0), (3, 40.0)], &[(1, 5.0)]);

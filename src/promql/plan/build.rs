@@ -124,25 +124,18 @@ fn mismatch(expected: &str, found: &Any) -> QueryError {
     QueryError::BadQuery(format!("expected type {expected}, got {found}"))
 }
 
-/// Where an expression starts, as far as it is known.
-fn span_of(expr: &Expr) -> Span {
-    match expr {
-        Expr::Number(_) | Expr::Text(_) => Span::default(),
-        Expr::Vector(selector) => selector.span,
-        Expr::Matrix(matrix) => matrix.selector.span,
-        // The span of a subquery is its bracket, the one of an operator the operator itself.
-        Expr::Subquery(subquery) => span_or(&subquery.expr, subquery.span),
-        Expr::Negate(inner) => span_of(inner),
-        Expr::Binary(binary) => span_or(&binary.lhs, binary.span),
-        Expr::Call(call) => call.span,
-        Expr::Aggregate(aggregate) => aggregate.span,
-    }
+/// The place that a remark points at.
+fn starts_at(start: u32) -> Span {
+    Span { start, end: start }
 }
 
-/// The span of `expr`, or where that is unknown the one of what it stands in.
-fn span_or(expr: &Expr, outer: Span) -> Span {
-    let span = span_of(expr);
-    if span == Span::default() { outer } else { span }
+/// Where an argument starts. Remarks about the samples of a subquery point at the start of the text: upstream evaluates
+/// it to samples without a place.
+fn place_of(call: &Call, i: usize) -> Span {
+    match (call.args.get(i), call.arg_starts.get(i)) {
+        (Some(Expr::Subquery(_)), _) | (_, None) => Span::default(),
+        (_, Some(start)) => starts_at(*start),
+    }
 }
 
 impl Builder {
@@ -273,7 +266,7 @@ impl Builder {
         let asked = if op.is_trim() { asked.by_buckets() } else { asked };
         let (lhs, lhs_once) = self.asking(asked, || self.any(&binary.lhs, depth))?;
         let (rhs, rhs_once) = self.asking(asked, || self.any(&binary.rhs, depth))?;
-        let span = span_or(&binary.lhs, binary.span);
+        let span = starts_at(binary.start);
         let all = lhs_once && rhs_once;
         let (lhs_once, rhs_once) = (lhs_once && !all, rhs_once && !all);
         let node = match (lhs, rhs) {
@@ -348,10 +341,8 @@ impl Builder {
             }
             (None, _) => Param::None,
         };
-        let param_span =
-            aggregate.param.as_ref().map_or(aggregate.span, |param| span_or(param, aggregate.span));
+        let (arg_span, param_span) = (starts_at(aggregate.expr_start), starts_at(aggregate.param_start));
         let (op, grouping, span) = (aggregate.op, aggregate.grouping.clone(), aggregate.span);
-        let arg_span = span_or(&aggregate.expr, span);
         let node = AggregateNode { op, arg, param, grouping, param_span, arg_span, span };
         Ok((VectorNode::Aggregate(Box::new(node)), once))
     }
@@ -417,10 +408,10 @@ impl Builder {
         };
         let mut matrix = None;
         let mut params = Vec::new();
-        for arg in &call.args {
+        for (i, arg) in call.args.iter().enumerate() {
             match self.any(arg, depth)? {
                 (Any::Matrix(node), once) if matrix.is_none() => {
-                    matrix = Some((node, once, span_or(arg, call.span)))
+                    matrix = Some((node, once, place_of(call, i)))
                 }
                 (Any::Scalar(node), once) => params.push((node, once)),
                 (other, _) => return Err(mismatch("range vector or scalar", &other)),
@@ -437,7 +428,7 @@ impl Builder {
         let safe = row.name != "predict_linear";
         let all = safe && arg_once && params.iter().all(|(_, once)| *once);
         let params = params.into_iter().map(|(node, once)| once_scalar(node, once && !all)).collect();
-        let param_span = call.args.first().map_or(call.span, |first| span_or(first, call.span));
+        let param_span = place_of(call, 0);
         let name = row.name;
         Ok((
             VectorNode::Window(Box::new(WindowNode { name, kernel, arg, params, arg_span, param_span })),
@@ -595,8 +586,7 @@ impl Builder {
             Special::HistogramFraction => HistogramWhat::Fraction { lower: next()?, upper: next()? },
             _ => HistogramWhat::Quantiles { label: self.text(call, 1)?, qs: params.collect() },
         };
-        let arg_span = span_or(arg_expr, call.span);
-        let param_span = call.args.first().map_or(call.span, |first| span_or(first, call.span));
+        let (arg_span, param_span) = (place_of(call, place), place_of(call, 0));
         Ok((VectorNode::Histogram(Box::new(HistogramNode { what, arg, arg_span, param_span })), once))
     }
 }

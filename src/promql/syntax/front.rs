@@ -44,14 +44,17 @@ pub(super) use selector::{matcher_alone, selector_alone};
 pub(super) struct Coded {
     pub(super) text: String,
     pub(super) selectors: Vec<Selected>,
-    pub(super) numbers: Vec<f64>,
-    pub(super) texts: Vec<String>,
+    /// With where each starts.
+    pub(super) numbers: Vec<(f64, u32)>,
+    pub(super) texts: Vec<(String, u32)>,
     pub(super) windows: Vec<Window>,
     pub(super) offsets: Vec<Length>,
     pub(super) times: Vec<AtModifier>,
     pub(super) labels: Vec<String>,
-    /// Unary operators in the order of the text; true is a plus.
-    pub(super) signs: Vec<bool>,
+    /// Unary operators in the order of the text, with where each stands; true is a plus.
+    pub(super) signs: Vec<(bool, u32)>,
+    /// Where each parenthesis opens that is neither a call's nor an aggregation's, in the order of the text.
+    pub(super) parens: Vec<u32>,
     /// Calls and aggregations in the order of their names.
     pub(super) calls: Vec<Span>,
     /// Binary operators in the order of the text.

@@ -24,8 +24,9 @@ pub(super) fn parse(coded: &Coded) -> Result<Expr, Fault> {
         calls: coded.calls.iter(),
         operators: coded.operators.iter(),
         signs: coded.signs.iter(),
+        parens: coded.parens.iter(),
     };
-    decoder.expr(&parsed)
+    decoder.expr(&parsed).map(|placed| placed.expr)
 }
 
 #[cfg(test)]
@@ -85,17 +86,35 @@ impl From<Mismatch> for Fault {
     }
 }
 
+/// An expression and where it starts as it stands there: parentheses and signs before it are part of it.
+struct Placed {
+    expr: Expr,
+    start: u32,
+    /// The same without parentheses, which is how upstream counts for arguments and parameters.
+    bare: u32,
+}
+
+impl Placed {
+    fn at(start: u32, expr: Expr) -> Placed {
+        Placed { expr, start, bare: start }
+    }
+}
+
 struct Decoder<'c> {
     coded: &'c Coded,
     calls: std::slice::Iter<'c, Span>,
     operators: std::slice::Iter<'c, (BinaryOp, Span)>,
-    signs: std::slice::Iter<'c, bool>,
+    signs: std::slice::Iter<'c, (bool, u32)>,
+    parens: std::slice::Iter<'c, u32>,
 }
 
 impl Decoder<'_> {
-    fn expr(&mut self, parsed: &Parsed) -> Result<Expr, Fault> {
+    fn expr(&mut self, parsed: &Parsed) -> Result<Placed, Fault> {
         match parsed {
-            Parsed::Paren(paren) => self.expr(&paren.expr),
+            Parsed::Paren(paren) => {
+                let start = *self.parens.next().ok_or(Mismatch)?;
+                Ok(Placed { start, ..self.expr(&paren.expr)? })
+            }
             Parsed::Unary(unary) => self.unary(&unary.expr),
             Parsed::Binary(binary) => self.binary(binary),
             Parsed::Call(call) => self.call(call),
@@ -103,13 +122,18 @@ impl Decoder<'_> {
             Parsed::Subquery(subquery) => self.subquery(subquery),
             Parsed::StringLiteral(text) => {
                 let place: usize = text.val.parse().map_err(|_| Mismatch)?;
-                Ok(Expr::Text(self.coded.texts.get(place).cloned().ok_or(Mismatch)?))
+                let (text, start) = self.coded.texts.get(place).cloned().ok_or(Mismatch)?;
+                Ok(Placed::at(start, Expr::Text(text)))
             }
-            Parsed::VectorSelector(selector) => Ok(Expr::Vector(self.selector(selector)?)),
+            Parsed::VectorSelector(selector) => {
+                let selector = self.selector(selector)?;
+                Ok(Placed::at(selector.span.start, Expr::Vector(selector)))
+            }
             Parsed::MatrixSelector(matrix) => {
                 let selector = self.selector(&matrix.vs)?;
                 let range = self.window(matrix.range)?.range;
-                Ok(Expr::Matrix(Box::new(MatrixSelector { selector, range })))
+                let start = selector.span.start;
+                Ok(Placed::at(start, Expr::Matrix(Box::new(MatrixSelector { selector, range }))))
             }
             // The coded text has no bare numbers, and nobody registers extensions.
             Parsed::NumberLiteral(_) | Parsed::Extension(_) => Err(Mismatch.into()),
@@ -117,23 +141,23 @@ impl Decoder<'_> {
     }
 
     /// A sign before a literal belongs to it, a plus leaves nothing behind.
-    fn unary(&mut self, operand: &Parsed) -> Result<Expr, Fault> {
-        let is_plus = *self.signs.next().ok_or(Mismatch)?;
-        let expr = self.expr(operand)?;
-        Ok(match expr {
+    fn unary(&mut self, operand: &Parsed) -> Result<Placed, Fault> {
+        let (is_plus, start) = *self.signs.next().ok_or(Mismatch)?;
+        let expr = match self.expr(operand)?.expr {
             expr if is_plus => expr,
             Expr::Number(value) => Expr::Number(-value),
             expr => Expr::Negate(Box::new(expr)),
-        })
+        };
+        Ok(Placed::at(start, expr))
     }
 
-    fn binary(&mut self, binary: &parser::BinaryExpr) -> Result<Expr, Fault> {
-        let lhs = self.expr(&binary.lhs)?;
+    fn binary(&mut self, binary: &parser::BinaryExpr) -> Result<Placed, Fault> {
+        let Placed { expr: lhs, start, .. } = self.expr(&binary.lhs)?;
         let (op, span) = *self.operators.next().ok_or(Mismatch)?;
         if binary.op.to_string() != coded_operator(op).trim_end_matches(" bool") {
             return Err(Mismatch.into());
         }
-        let rhs = self.expr(&binary.rhs)?;
+        let rhs = self.expr(&binary.rhs)?.expr;
         let between_vectors = [&binary.lhs, &binary.rhs]
             .iter()
             .all(|side| side.value_type() == parser::value::ValueType::Vector);
@@ -145,14 +169,9 @@ impl Decoder<'_> {
             return Err(Fault::at(span, "filling in missing series only allowed between vectors"));
         }
         let matching = matching.filter(|_| between_vectors);
-        Ok(Expr::Binary(Box::new(Binary {
-            op,
-            lhs,
-            rhs,
-            returns_bool: binary.return_bool() && !op.is_trim(),
-            matching,
-            span,
-        })))
+        let returns_bool = binary.return_bool() && !op.is_trim();
+        let expr = Expr::Binary(Box::new(Binary { op, lhs, rhs, returns_bool, matching, span, start }));
+        Ok(Placed::at(start, expr))
     }
 
     fn matching(&self, binary: &parser::BinaryExpr) -> Result<Option<Matching>, Mismatch> {
@@ -182,52 +201,62 @@ impl Decoder<'_> {
     fn fill(&self, place: Option<f64>) -> Result<Option<f64>, Mismatch> {
         let Some(place) = place else { return Ok(None) };
         let value = (place as usize).checked_sub(1).and_then(|at| self.coded.numbers.get(at));
-        value.copied().map(Some).ok_or(Mismatch)
+        value.map(|(value, _)| Some(*value)).ok_or(Mismatch)
     }
 
-    fn call(&mut self, call: &parser::Call) -> Result<Expr, Fault> {
-        if let (parser::value::ValueType::Scalar, Some(value)) = (call.func.return_type, self.literal(call)) {
-            return Ok(Expr::Number(value));
+    fn call(&mut self, call: &parser::Call) -> Result<Placed, Fault> {
+        if let (parser::value::ValueType::Scalar, Some((value, start))) =
+            (call.func.return_type, self.literal(call))
+        {
+            return Ok(Placed::at(start, Expr::Number(value)));
         }
         let span = *self.calls.next().ok_or(Mismatch)?;
-        let mut args = Vec::with_capacity(call.args.len());
+        let (mut args, mut arg_starts) = (Vec::new(), Vec::new());
         for arg in &call.args.args {
-            args.push(self.expr(arg)?);
+            let Placed { expr, bare, .. } = self.expr(arg)?;
+            args.push(expr);
+            arg_starts.push(bare);
         }
-        Ok(Expr::Call(Call { name: call.func.name.to_owned(), args, span }))
+        let expr = Expr::Call(Call { name: call.func.name.to_owned(), args, span, arg_starts });
+        Ok(Placed::at(span.start, expr))
     }
 
-    /// The number of `scalar(n0)`.
-    fn literal(&self, call: &parser::Call) -> Option<f64> {
+    /// The number of `scalar(n0)`, and where it starts.
+    fn literal(&self, call: &parser::Call) -> Option<(f64, u32)> {
         let [arg] = call.args.args.as_slice() else { return None };
         let Parsed::VectorSelector(selector) = &**arg else { return None };
         let place = selector.name.as_deref()?.strip_prefix('n')?;
         self.coded.numbers.get(place.parse::<usize>().ok()?).copied()
     }
 
-    fn aggregate(&mut self, aggregate: &parser::AggregateExpr) -> Result<Expr, Fault> {
+    fn aggregate(&mut self, aggregate: &parser::AggregateExpr) -> Result<Placed, Fault> {
         let span = *self.calls.next().ok_or(Mismatch)?;
         let name = aggregate.op.to_string();
         let op = *AggregateOp::ALL.iter().find(|op| op.as_str() == name).ok_or(Mismatch)?;
-        let param = match &aggregate.param {
-            Some(param) => Some(self.expr(param)?),
-            None => None,
+        let (param, param_start) = match &aggregate.param {
+            Some(param) => {
+                let Placed { expr, bare, .. } = self.expr(param)?;
+                (Some(expr), bare)
+            }
+            None => (None, span.start),
         };
-        let expr = self.expr(&aggregate.expr)?;
+        let Placed { expr, start: expr_start, .. } = self.expr(&aggregate.expr)?;
         let grouping = match &aggregate.modifier {
             None => Grouping::By(Vec::new()),
             Some(LabelModifier::Include(labels)) => Grouping::By(self.labels(labels)?),
             Some(LabelModifier::Exclude(labels)) => Grouping::Without(self.labels(labels)?),
         };
-        Ok(Expr::Aggregate(Box::new(Aggregate { op, expr, param, grouping, span })))
+        let aggregate = Aggregate { op, expr, param, grouping, span, expr_start, param_start };
+        Ok(Placed::at(span.start, Expr::Aggregate(Box::new(aggregate))))
     }
 
-    fn subquery(&mut self, subquery: &parser::SubqueryExpr) -> Result<Expr, Fault> {
-        let expr = self.expr(&subquery.expr)?;
+    fn subquery(&mut self, subquery: &parser::SubqueryExpr) -> Result<Placed, Fault> {
+        let Placed { expr, start, .. } = self.expr(&subquery.expr)?;
         let Window { range, step, span } = self.window(subquery.range)?;
         let offset = self.offset(subquery.offset.as_ref())?;
         let at = self.at(subquery.at.as_ref())?;
-        Ok(Expr::Subquery(Box::new(Subquery { expr, range, step, offset, at, span })))
+        let subquery = Subquery { expr, range, step, offset, at, span };
+        Ok(Placed::at(start, Expr::Subquery(Box::new(subquery))))
     }
 
     fn selector(&self, selector: &parser::VectorSelector) -> Result<VectorSelector, Mismatch> {

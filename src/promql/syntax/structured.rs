@@ -220,8 +220,15 @@ impl StructuredQuery {
             Aggregation::HistogramQuantile => (AggregateOp::Sum, None, keeping_le(grouping)?),
         };
         let param = param.map(Expr::Number);
-        let grouped =
-            Expr::Aggregate(Box::new(Aggregate { op, expr: inner, param, grouping, span: Span::default() }));
+        let grouped = Expr::Aggregate(Box::new(Aggregate {
+            op,
+            expr: inner,
+            param,
+            grouping,
+            span: Span::default(),
+            expr_start: 0,
+            param_start: 0,
+        }));
         match (aggregate, self.q) {
             (Aggregation::HistogramQuantile, Some(q)) => {
                 Ok(call("histogram_quantile", vec![Expr::Number(q), grouped]))
@@ -286,5 +293,5 @@ fn keeping_le(grouping: Grouping) -> Result<Grouping, StructuredError> {
 }
 
 fn call(name: &str, args: Vec<Expr>) -> Expr {
-    Expr::Call(Call { name: name.to_owned(), args, span: Span::default() })
+    Expr::Call(Call { name: name.to_owned(), args, span: Span::default(), arg_starts: Vec::new() })
 }

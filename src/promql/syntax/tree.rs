@@ -177,8 +177,10 @@ pub struct Binary {
     pub returns_bool: bool,
     /// How series pair up; `None` means all labels, one to one.
     pub matching: Option<Matching>,
-    /// Position, where known.
+    /// Of the operator, where known.
     pub span: Span,
+    /// Where the left side starts, which is where the operation does.
+    pub start: u32,
 }
 
 /// The operators.
@@ -294,6 +296,8 @@ pub struct Call {
     pub args: Vec<Expr>,
     /// Position, where known.
     pub span: Span,
+    /// Where each argument starts, signs included, parentheses around it not; nothing where that is unknown.
+    pub arg_starts: Vec<u32>,
 }
 
 /// An aggregation over series.
@@ -309,6 +313,10 @@ pub struct Aggregate {
     pub grouping: Grouping,
     /// Position, where known.
     pub span: Span,
+    /// Where `expr` starts, parentheses and signs included.
+    pub expr_start: u32,
+    /// Where `param` starts, parentheses around it not included.
+    pub param_start: u32,
 }
 
 /// The aggregations.

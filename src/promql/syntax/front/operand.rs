@@ -21,24 +21,27 @@ impl Front<'_> {
                 self.check_depth(1, token.span)?;
                 self.next += 1;
                 self.depth += 1;
-                self.coded.signs.push(token.kind == TokenKind::Add);
+                self.coded.signs.push((token.kind == TokenKind::Add, token.span.start));
                 self.write(format_args!("-"));
                 Ok(())
             }
-            TokenKind::LeftParen => self.open(OpenKind::Paren, self.coded.text.len(), token.span.start),
+            TokenKind::LeftParen => {
+                self.coded.parens.push(token.span.start);
+                self.open(OpenKind::Paren, self.coded.text.len(), token.span.start)
+            }
             TokenKind::RightParen => self.close_empty(token),
             TokenKind::Number => {
                 self.next += 1;
                 let value =
                     literal::number(self.word(token)).map_err(|message| Fault::at(token.span, message))?;
-                self.number(value);
+                self.number(value, token.span);
                 Ok(())
             }
             TokenKind::Text => {
                 self.next += 1;
                 let text = self.decode(token)?;
                 self.write(format_args!("\"{}\"", self.coded.texts.len()));
-                self.coded.texts.push(text);
+                self.coded.texts.push((text, token.span.start));
                 self.operand_done(Last::Other, 0);
                 Ok(())
             }
@@ -54,9 +57,9 @@ impl Front<'_> {
             .map_err(|(within, message)| Fault::new(token.span.start as usize + within, message))
     }
 
-    fn number(&mut self, value: f64) {
+    fn number(&mut self, value: f64, span: Span) {
         self.write(format_args!("scalar(n{})", self.coded.numbers.len()));
-        self.coded.numbers.push(value);
+        self.coded.numbers.push((value, span.start));
         self.operand_done(Last::Other, 0);
     }
 
@@ -65,7 +68,7 @@ impl Front<'_> {
         let before_paren = self.peek_kind(1) == Some(TokenKind::LeftParen);
         if is_number_word(word) {
             self.next += 1;
-            self.number(number_word(word));
+            self.number(number_word(word), token.span);
             return Ok(());
         }
         if is_aggregation(word) && (before_paren || self.is_grouping(1)) {

@@ -207,7 +207,7 @@ impl Front<'_> {
             self.next += 2;
             let (value, _) = self.signed_number(" in fill", "number")?;
             self.expect(TokenKind::RightParen, " in fill", "\")\"")?;
-            self.coded.numbers.push(value);
+            self.coded.numbers.push((value, 0));
             self.write(format_args!("{name} ({})", self.coded.numbers.len()));
         }
         Ok(())

@@ -164,11 +164,11 @@ fn negate(operand: Expr) -> Expr {
 }
 
 fn call(name: &str, args: Vec<Expr>) -> Expr {
-    Expr::Call(Call { name: name.to_owned(), args, span: Span::default() })
+    Expr::Call(Call { name: name.to_owned(), args, span: Span::default(), arg_starts: Vec::new() })
 }
 
 fn binary(lhs: Expr, op: BinaryOp, rhs: Expr, returns_bool: bool, matching: Option<Matching>) -> Expr {
-    Expr::Binary(Box::new(Binary { op, lhs, rhs, returns_bool, matching, span: Span::default() }))
+    Expr::Binary(Box::new(Binary { op, lhs, rhs, returns_bool, matching, span: Span::default(), start: 0 }))
 }
 
 fn grouping() -> impl Strategy<Value = Grouping> {
@@ -257,7 +257,15 @@ fn vector() -> impl Strategy<Value = Expr> {
                     | AggregateOp::LimitRatio => Some(number),
                     _ => None,
                 };
-                Expr::Aggregate(Box::new(Aggregate { op, expr, param, grouping, span: Span::default() }))
+                Expr::Aggregate(Box::new(Aggregate {
+                    op,
+                    expr,
+                    param,
+                    grouping,
+                    span: Span::default(),
+                    expr_start: 0,
+                    param_start: 0,
+                }))
             }),
         ]
     })

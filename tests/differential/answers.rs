@@ -1,0 +1,210 @@
+//! Whether two answers of Prometheus' API are one and the same.
+//!
+//! What is known to differ between Prometheus 3.5 and us, and why; queries that show it are not made, or it is passed over:
+//!
+//! * 3.14's and ours: an error about duplicates names them in order; annotations name no metric where none is known; a
+//!   warning about `sort` in range queries; `mad_over_time` of NaN; `info` passes series through that tell something
+//!   themselves; histograms are added up with what rounding took from them; functions that 3.5 lacks.
+//! * Ours alone: the calendar of NaN, infinities and numbers beyond 2^63 is NaN here, and what the processor makes of such
+//!   a number there; wrong factors of `double_exponential_smoothing` are an error where floats are smoothed, there even
+//!   where all samples are histograms; which of equal values `topk` keeps; an operator tells of every pair of types that it
+//!   cannot take, there of a step's last one; counts and sums of histograms that are added up warn of conflicting resets
+//!   whether their buckets are looked at or not; a comparison keeps the mark that a name is to be removed at the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value as Json;
+
+/// What a server said to a query.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) status: u16,
+    pub(crate) body: Json,
+}
+
+/// How near numbers must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exactness {
+    /// The same text.
+    Bits,
+    /// Relative 1e-9: the query has something whose last bit is a library's.
+    Library,
+}
+
+/// What about the order of an instant query's series is promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Nothing,
+    /// And names may be there or not: something is compared whose name is to be removed at the end.
+    NothingNorNames,
+    Values,
+    Labels,
+}
+
+/// Says what is different, if anything is.
+pub(crate) fn difference(theirs: &Said, ours: &Said, exactness: Exactness, order: Order) -> Option<String> {
+    let kind = |said: &Said| said.body["errorType"].as_str().unwrap_or("none").to_owned();
+    if theirs.status != ours.status || kind(theirs) != kind(ours) {
+        let told = |said: &Said| format!("{} {} {}", said.status, kind(said), said.body["error"]);
+        return Some(format!("outcome: {} against {}", told(theirs), told(ours)));
+    }
+    if theirs.status != 200 {
+        let (theirs, ours) = (error_text(theirs), error_text(ours));
+        return (theirs != ours).then(|| format!("error text: {theirs} against {ours}"));
+    }
+    let (their_data, our_data) = (&theirs.body["data"], &ours.body["data"]);
+    if their_data["resultType"] != our_data["resultType"] {
+        return Some(format!("type: {} against {}", their_data["resultType"], our_data["resultType"]));
+    }
+    values(&their_data["result"], &our_data["result"], exactness, order)
+        .or_else(|| notes("warnings", &theirs.body, &ours.body))
+        .or_else(|| notes("infos", &theirs.body, &ours.body))
+}
+
+/// The error, without which series are duplicates of each other: the first that are met, by 3.14 named in order.
+fn error_text(said: &Said) -> &str {
+    let text = said.body["error"].as_str().unwrap_or_default();
+    let named = text.starts_with("found duplicate series").then(|| text.find(" for the match group"));
+    text.get(..named.flatten().unwrap_or(text.len())).unwrap_or_default()
+}
+
+/// Annotations: the same texts, in any order. Of more than ten only some are told.
+fn notes(kind: &str, theirs: &Json, ours: &Json) -> Option<String> {
+    let all = |said: &Json| -> BTreeSet<String> {
+        let texts = said[kind].as_array().into_iter().flatten().filter_map(Json::as_str);
+        // 3.14 tells no name where none is known.
+        texts.filter(|text| !newer(text)).map(|text| text.replace(" for metric name \"\"", "")).collect()
+    };
+    let (theirs, mut ours) = (all(theirs), all(ours));
+    ours.retain(|text| theirs.contains(text) || !told_by_us_alone(text));
+    if theirs.iter().chain(&ours).any(|text| text.contains("omitted")) {
+        return None;
+    }
+    let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect::<Vec<_>>();
+    (theirs != ours).then(|| {
+        format!("{kind}: theirs alone {:?}, ours alone {:?}", only(&theirs, &ours), only(&ours, &theirs))
+    })
+}
+
+fn told_by_us_alone(text: &str) -> bool {
+    text.contains("incompatible sample types encountered for binary operator")
+        || text.contains("conflicting counter resets during histogram aggregation")
+}
+
+/// Annotations that 3.14 has and 3.5 has not.
+fn newer(text: &str) -> bool {
+    text.contains("sort is ineffective for range queries")
+}
+
+fn values(theirs: &Json, ours: &Json, exactness: Exactness, order: Order) -> Option<String> {
+    let (Some(their_list), Some(our_list)) = (theirs.as_array(), ours.as_array()) else {
+        return Some(format!("no list: {theirs} against {ours}"));
+    };
+    if their_list.first().is_none_or(|first| first.is_object())
+        && our_list.first().is_none_or(|first| first.is_object())
+    {
+        return series(their_list, our_list, exactness, order);
+    }
+    // A scalar or a text.
+    same_point(theirs, ours, exactness).err().map(|what| format!("scalar: {what}"))
+}
+
+fn series(theirs: &[Json], ours: &[Json], exactness: Exactness, order: Order) -> Option<String> {
+    let labels = |list: &[Json]| list.iter().map(|one| one["metric"].to_string()).collect::<Vec<_>>();
+    let (their_labels, our_labels) = (labels(theirs), labels(ours));
+    let values = |list: &[Json]| list.iter().map(|one| one["value"][1].clone()).collect::<Vec<_>>();
+    let (their_values, our_values) = (values(theirs), values(ours));
+    match order {
+        Order::Values if their_values != our_values => {
+            return Some(format!("order: {their_values:?} against {our_values:?}"));
+        }
+        Order::Labels if their_labels != our_labels => {
+            return Some(format!("order: {their_labels:?} against {our_labels:?}"));
+        }
+        _ => {}
+    }
+    let by = |list: &[Json]| -> BTreeMap<String, Json> {
+        list.iter().map(|one| (one["metric"].to_string(), one.clone())).collect()
+    };
+    let (mut theirs, mut ours) = (by(theirs), by(ours));
+    if order == Order::NothingNorNames && theirs.keys().ne(ours.keys()) {
+        (theirs, ours) = (without_names(theirs), without_names(ours));
+    }
+    let missing: Vec<&String> = theirs.keys().filter(|labels| !ours.contains_key(*labels)).collect();
+    let surplus: Vec<&String> = ours.keys().filter(|labels| !theirs.contains_key(*labels)).collect();
+    if !missing.is_empty() || !surplus.is_empty() {
+        return Some(format!("series: theirs alone {missing:?}, ours alone {surplus:?}"));
+    }
+    theirs.iter().find_map(|(labels, one)| {
+        let other = &ours[labels];
+        ["value", "values", "histogram", "histograms"].iter().find_map(|key| {
+            let (a, b) = (&one[*key], &other[*key]);
+            if a == b {
+                return None;
+            }
+            let points = |json: &Json, many: bool| -> Vec<Json> {
+                match json {
+                    Json::Array(points) if many => points.clone(),
+                    Json::Null => Vec::new(),
+                    point => vec![point.clone()],
+                }
+            };
+            let (a, b) = (points(a, key.ends_with('s')), points(b, key.ends_with('s')));
+            let times = |points: &[Json]| points.iter().map(|point| point[0].to_string()).collect::<Vec<_>>();
+            if times(&a) != times(&b) {
+                return Some(format!("{key} times of {labels}: {:?} against {:?}", times(&a), times(&b)));
+            }
+            let wrong = a.iter().zip(&b).find_map(|(a, b)| same_point(a, b, exactness).err());
+            wrong.map(|what| format!("{key} of {labels}: {what}"))
+        })
+    })
+}
+
+/// Series known by their labels without the name.
+fn without_names(series: BTreeMap<String, Json>) -> BTreeMap<String, Json> {
+    let nameless = |mut one: Json| {
+        if let Some(labels) = one["metric"].as_object_mut() {
+            labels.remove("__name__");
+        }
+        (one["metric"].to_string(), one)
+    };
+    series.into_values().map(nameless).collect()
+}
+
+fn same_point(theirs: &Json, ours: &Json, exactness: Exactness) -> Result<(), String> {
+    if theirs[0] != ours[0] {
+        return Err(format!("time {} against {}", theirs[0], ours[0]));
+    }
+    same(&theirs[1], &ours[1], exactness).map_err(|what| format!("at {}: {what}", theirs[0]))
+}
+
+fn same(theirs: &Json, ours: &Json, exactness: Exactness) -> Result<(), String> {
+    let differ = || Err(format!("{theirs} against {ours}"));
+    match (theirs, ours) {
+        (Json::String(a), Json::String(b)) => {
+            if a == b || near(a, b, exactness) {
+                Ok(())
+            } else {
+                differ()
+            }
+        }
+        (Json::Array(a), Json::Array(b)) if a.len() == b.len() => {
+            a.iter().zip(b).try_for_each(|(a, b)| same(a, b, exactness)).or_else(|_| differ())
+        }
+        (Json::Object(a), Json::Object(b)) if a.len() == b.len() => a
+            .iter()
+            .try_for_each(|(key, a)| same(a, b.get(key).unwrap_or(&Json::Null), exactness))
+            .or_else(|_| differ()),
+        (a, b) if a == b => Ok(()),
+        _ => differ(),
+    }
+}
+
+fn near(a: &str, b: &str, exactness: Exactness) -> bool {
+    let tolerance = match exactness {
+        Exactness::Bits => return false,
+        Exactness::Library => 1e-9,
+    };
+    let numbers = (a.parse::<f64>(), b.parse::<f64>());
+    matches!(numbers, (Ok(a), Ok(b)) if (a - b).abs() <= tolerance * a.abs().max(b.abs()))
+}
