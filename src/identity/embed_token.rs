@@ -382,6 +382,17 @@ const fn invalid(reason: &'static str) -> TokenRefusal {
 
 /// Steps 1 and 2 of API.md D7: which key a token names, if nothing else about its header is wrong.
 pub(super) fn key_id(token: &str) -> Result<KeyId, TokenRefusal> {
+    let header = header(token)?;
+    // Present is enough, whatever the value: each asks us to believe a key from the token, or to understand an extension.
+    if ["crit", "jku", "jwk", "x5u", "x5c", "b64", "zip", "enc"].iter().any(|name| header.contains_key(*name))
+    {
+        return Err(invalid("header"));
+    }
+    let kid = header.get("kid").and_then(serde_json::Value::as_str).ok_or(invalid("kid"))?;
+    kid.parse().map_err(|_| invalid("kid"))
+}
+
+fn header(token: &str) -> Result<BTreeMap<String, serde_json::Value>, TokenRefusal> {
     if token.len() > TOKEN_BYTES_MAX {
         return Err(invalid("size"));
     }
@@ -391,15 +402,7 @@ pub(super) fn key_id(token: &str) -> Result<KeyId, TokenRefusal> {
         return Err(invalid("form"));
     };
     let bytes = data_encoding::BASE64URL_NOPAD.decode(header.as_bytes()).map_err(|_| invalid("form"))?;
-    let header: BTreeMap<String, serde_json::Value> =
-        serde_json::from_slice(&bytes).map_err(|_| invalid("form"))?;
-    // Present is enough, whatever the value: each asks us to believe a key from the token, or to understand an extension.
-    if ["crit", "jku", "jwk", "x5u", "x5c", "b64", "zip", "enc"].iter().any(|name| header.contains_key(*name))
-    {
-        return Err(invalid("header"));
-    }
-    let kid = header.get("kid").and_then(serde_json::Value::as_str).ok_or(invalid("kid"))?;
-    kid.parse().map_err(|_| invalid("kid"))
+    serde_json::from_slice(&bytes).map_err(|_| invalid("form"))
 }
 
 /// Steps 3 (the key's own state) to 8 of API.md D7.
@@ -411,6 +414,10 @@ pub(super) fn verify(
 ) -> Result<EmbedGrant, TokenRefusal> {
     if key.is_refused(now) || !key.scopes.embed {
         return Err(invalid("key"));
+    }
+    // The crate knows no names but those of its own algorithms: `none` would be called a mistake in the claims.
+    if header(request.token)?.get("alg").and_then(serde_json::Value::as_str) != Some(key.embed.alg.as_str()) {
+        return Err(invalid("alg"));
     }
     let claims = signed_claims(keys, request.token)?;
     let now_ms = now.as_ms();

@@ -33,23 +33,22 @@ const now = Math.floor(Date.now() / 1000)
 const plain = { org, ms: { match: ['customer="c42"'] } }
 
 /** As the documentation says it, but for what `change` does to it. */
-function token({ claims = plain, alg = 'HS256', kid = hs.kid, key = text(hs.secret), change = (jwt) => jwt, aud = 'ms-embed' }) {
-  let jwt = new jose.SignJWT(claims).setProtectedHeader({ alg, typ: 'JWT', kid }).setIssuedAt().setExpirationTime('10m')
-  if (aud !== undefined) jwt = jwt.setAudience(aud)
-  return change(jwt).sign(key)
+function token({ claims = plain, alg = 'HS256', kid = hs.kid, typ = 'JWT', key = text(hs.secret), change = (jwt) => jwt, aud = 'ms-embed' }) {
+  const jwt = new jose.SignJWT(claims).setProtectedHeader({ alg, typ, kid }).setIssuedAt().setExpirationTime('10m')
+  return change(jwt.setAudience(aud)).sign(key)
 }
 
 const tokens = {
   good_HS256: await token({}),
   good_many_audiences: await token({ aud: ['other', 'ms-embed'] }),
-  good_without_type: await token({ change: (jwt) => jwt.setProtectedHeader({ alg: 'HS256', kid: hs.kid }) }),
+  good_without_type: await token({ typ: undefined }),
   good_with_more_claims: await token({ claims: { ...plain, name: 'Ada', roles: ['viewer'] } }),
   good_issuer: await token({ change: (jwt) => jwt.setIssuer(hs.kid).setSubject('viewer-42').setJti('1').setNotBefore(now) }),
   no_kid: await token({ kid: undefined }),
   kid_is_a_name: await token({ kid: 'website' }),
   kid_unknown: await token({ kid: 'ak_aaaaaaaaaaaaaaaa' }),
-  no_audience: await token({ aud: null, change: (jwt) => jwt }).catch(() => null) ?? await new jose.SignJWT(plain)
-    .setProtectedHeader({ alg: 'HS256', kid: hs.kid }).setIssuedAt().setExpirationTime('10m').sign(text(hs.secret)),
+  no_audience: await new jose.SignJWT(plain).setProtectedHeader({ alg: 'HS256', kid: hs.kid }).setIssuedAt()
+    .setExpirationTime('10m').sign(text(hs.secret)),
   other_audience: await token({ aud: 'https://example.com' }),
   no_organisation: await token({ claims: { ms: {} } }),
   other_organisation: await token({ claims: { ...plain, org: 'other' } }),
@@ -73,7 +72,7 @@ const tokens = {
   secret_without_prefix: await token({ key: text(hs.secret.slice(4)) }),
   secret_as_base64: await token({ key: Buffer.from(hs.secret, 'base64') }),
   HS512: await token({ alg: 'HS512', key: text(hs.secret) }),
-  unsigned: new jose.UnsecuredJWT(plain).setAudience('ms-embed').setIssuedAt().setExpirationTime('10m').encode(),
+  unsigned_without_kid: new jose.UnsecuredJWT(plain).setAudience('ms-embed').setIssuedAt().setExpirationTime('10m').encode(),
 }
 for (const alg of ALGORITHMS) {
   const key = await jose.importJWK(hidden[alg], alg)

@@ -195,12 +195,12 @@ fn no_header_talks_us_into_another_key_or_algorithm() {
     let cases = [
         (json!({}), "accepted"),
         (json!({"typ": "(none)"}), "accepted"),
-        (json!({"alg": "none"}), "alg or form"),
-        (json!({"alg": "None"}), "alg or form"),
+        (json!({"alg": "none"}), "alg"),
+        (json!({"alg": "None"}), "alg"),
         (json!({"alg": "HS384"}), "alg"),
         (json!({"alg": "HS512"}), "alg"),
         (json!({"alg": "RS256"}), "alg"),
-        (json!({"alg": "(none)"}), "alg or form"),
+        (json!({"alg": "(none)"}), "alg"),
         (json!({"kid": "(none)"}), "kid"),
         (json!({"kid": null}), "kid"),
         (json!({"kid": ""}), "kid"),
@@ -218,11 +218,7 @@ fn no_header_talks_us_into_another_key_or_algorithm() {
         (json!({"zip": "DEF"}), "header"),
     ];
     for (changes, expected) in cases {
-        let reason = page.reason(&with(changes.clone()));
-        assert!(
-            reason == expected || (expected == "alg or form" && ["alg", "claims"].contains(&reason)),
-            "{changes}: {reason}"
-        );
+        assert_eq!(page.reason(&with(changes.clone())), expected, "{changes}");
     }
     let unsigned = |alg: &str| {
         let header = json!({"alg": alg, "kid": kid}).to_string();
