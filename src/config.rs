@@ -5,6 +5,7 @@
 //! do not show in a process list.
 
 mod commands;
+mod oauth;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ use commands::{KeyCommand, OrgCommand, TokenCommand, Told, UserCommand};
 
 use crate::model::Switches;
 use crate::model::parse_duration;
+
+pub use oauth::{GithubSetting, GoogleSetting, OauthClient, OauthSettings, OidcSetting};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -110,6 +113,8 @@ pub struct Settings {
     pub master_key: Option<MasterKeySource>,
     /// Where mail goes.
     pub mail: Mail,
+    /// Where people may come from to sign in.
+    pub oauth: OauthSettings,
     /// Lifetime of sign-in links.
     pub magic_link_ttl: Duration,
     /// After which even a busy session ends.
@@ -430,6 +435,8 @@ struct Flags {
     /// `console` prints mail on standard output; `smtp` needs PROMLET_SMTP_URL
     #[arg(long, env = "PROMLET_MAILER", value_name = "console|smtp")]
     mailer: Option<String>,
+    #[command(flatten)]
+    oauth: oauth::OauthFlags,
     /// Seconds a sign-in link lives, 60 to 3600
     #[arg(long, env = "PROMLET_MAGIC_LINK_TTL", value_name = "SECONDS", default_value = "600",
           value_parser = clap::value_parser!(u64).range(60..=3600))]
@@ -696,6 +703,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         bootstrap: bootstrap()?,
         master_key,
         mail,
+        oauth: oauth::settings(flags.oauth)?,
         magic_link_ttl: Duration::from_secs(flags.magic_link_ttl),
         session_absolute: (flags.session_absolute_days > 0)
             .then(|| Duration::from_secs(u64::from(flags.session_absolute_days) * 86_400)),

@@ -1,5 +1,5 @@
 //! Cookies in and out (API.md D1, D4): `ms_session` slides, `ms_ml` binds a link to the browser that asked for it,
-//! `ms_device` tells a browser of an earlier login from strangers.
+//! `ms_device` tells a browser of an earlier login from strangers, `ms_oauth` carries a sign-in to a provider and back.
 
 use std::time::Duration;
 
@@ -15,8 +15,12 @@ pub(super) const MAGIC_LINK: &str = "ms_ml";
 /// Says that this browser logged in before.
 pub(super) const DEVICE: &str = "ms_device";
 
+/// Carries a sign-in to a provider and back.
+pub(super) const OAUTH: &str = "ms_oauth";
+
 /// 30 days: what the browser keeps a session for, counted anew from every answer.
 const SESSION_MAX_AGE_S: i64 = 2_592_000;
+const OAUTH_MAX_AGE_S: i64 = 600;
 
 /// `Set-Cookie` values for one kind of deployment.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +49,16 @@ impl Cookies {
     /// Makes this browser a known one.
     pub(super) fn device(self, value: &str) -> HeaderValue {
         self.cookie(DEVICE, value, seconds(DEVICE_TTL))
+    }
+
+    /// Carries a sign-in to a provider and back, for ten minutes.
+    pub(super) fn oauth(self, ticket: &str) -> HeaderValue {
+        self.cookie(OAUTH, ticket, OAUTH_MAX_AGE_S)
+    }
+
+    /// Makes the browser forget it.
+    pub(super) fn no_oauth(self) -> HeaderValue {
+        self.cookie(OAUTH, "", 0)
     }
 
     fn cookie(self, name: &str, value: &str, max_age_s: i64) -> HeaderValue {

@@ -119,6 +119,8 @@ pub struct ApiOptions {
     pub embed_rps_default: u32,
     /// Whether the API document is served.
     pub docs: bool,
+    /// Where people may come from to sign in.
+    pub providers: auth::oauth::Providers,
 }
 
 impl ApiOptions {
@@ -139,6 +141,7 @@ impl ApiOptions {
             write: ingest::Limits::default(),
             embed_rps_default: EmbedSettings::default().rate_limit_rps,
             docs: true,
+            providers: auth::oauth::Providers::default(),
         }
     }
 }
@@ -211,6 +214,7 @@ impl Deps {
             mail: Arc::clone(&rooms.mail),
             public_url: options.public_url.as_str().into(),
             link_ttl: options.link_ttl,
+            providers: options.providers.clone(),
         };
         let rejects = Arc::default();
         let active: Arc<orgs::query::active::Active> = Arc::default();

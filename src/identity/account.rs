@@ -7,6 +7,7 @@ use crate::model::{OrgId, Timestamp};
 use super::audit::{self, Event};
 use super::link::{LINK_TTL, LinkKind, LinkRow, remove_link, remove_outstanding, store_link};
 use super::member::{has_other_owner, leave};
+use super::oauth;
 use super::org::{MembershipRow, NAME_BYTES_MAX, OrgRow};
 use super::store::read;
 use super::totp::TotpRow;
@@ -140,6 +141,8 @@ impl Identity {
                 break;
             }
         }
+        // One whose account is gone opens nothing; a change of its own, because a change has few rows.
+        self.change(move |txn| oauth::unlink_all(txn, user))?;
         // Rows of sessions whose account is gone are dead at the next start, too.
         self.settle_epoch(user, u32::MAX, None, Vec::new());
         Ok(())

@@ -101,6 +101,8 @@ ids! {
     KeyId "ak_";
     /// An audit entry.
     EventId "evt_";
+    /// An account elsewhere that signs in to one of ours.
+    IdentityId "idn_";
     /// An invitation, as administrators see it; says nothing about its link.
     InviteId "inv_";
 }

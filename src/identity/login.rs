@@ -136,6 +136,8 @@ pub enum CodeError {
     Invalid {
         /// Of this pending login.
         attempts_left: u8,
+        /// Whom to tell: with this code the account had too many wrong ones, all by somebody who came past the first factor.
+        alarm: Option<Email>,
     },
     /// Right, but used before: `code_already_used`.
     #[error("this code was already used, wait for the next one")]
@@ -471,7 +473,10 @@ fn accept_code(
         }
         Checked::Throttled(retry_after) => return Ok(Err(CodeError::Throttled { retry_after })),
         Checked::NotEnabled => return Err(CodeError::PendingInvalid),
-        Checked::Wrong => CodeError::Invalid { attempts_left },
+        Checked::Wrong => {
+            let too_many = totp::is_throttled(txn, user, now)?;
+            CodeError::Invalid { attempts_left, alarm: Email::parse(&row.email).ok().filter(|_| too_many) }
+        }
         Checked::AlreadyUsed(retry_after) => CodeError::AlreadyUsed { retry_after },
     };
     pending.tries = pending.tries.saturating_add(1);

@@ -11,6 +11,7 @@
 //! | `invite`, `org_removal`, `administration` | how people come into an organisation, how it goes, who runs the server |
 //! | `password`, `lockout`, `device`, `login`, `totp`, `link`, `magic_link`, `session`, `reauth` | getting in, staying in |
 //! | `signup`, `new_password`, `account` | making, changing and ending an account |
+//! | `oauth` | getting in by an account elsewhere |
 //! | `api_key`, `public_key`, `keyring`, `rotation`, `embed_token`, `token_notes`, `matcher_text` | machines and embedded pages |
 
 mod account;
@@ -30,6 +31,7 @@ mod master;
 mod matcher_text;
 mod member;
 mod new_password;
+mod oauth;
 mod org;
 mod org_removal;
 mod org_settings;
@@ -67,7 +69,9 @@ pub use device::DEVICE_TTL;
 pub use embed_token::{
     EmbedGrant, EmbedRequest, Endpoint, MintError, MintRequest, MintedToken, TokenRefusal,
 };
-pub use id::{EventId, IdError, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId};
+pub use id::{
+    EventId, IdError, IdentityId, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId,
+};
 pub use invite::{
     AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
 };
@@ -82,6 +86,11 @@ pub use master::{SealError, master_key_mark};
 pub(crate) use matcher_text::parse as read_label_test;
 pub use member::{Member, MemberError};
 pub use new_password::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
+pub use oauth::{
+    Admission, ExternalAccount, IdTokenCheck, IdTokenError, LinkedIdentity, OauthAttempt, OauthError,
+    OauthLogin, OauthMode, OauthOutcome, OauthTicket, Profile, Provider, UnlinkError, admission,
+    verify_id_token,
+};
 pub use org::{Limit, Membership, NewOrg, Org, OrgCreate, OrgError, OrgSettings, Role};
 pub use org_removal::OrgRemovalError;
 pub use org_settings::{OrgChange, OrgChangeError, Setting};
@@ -231,6 +240,7 @@ impl Identity {
         if due {
             self.next_sweep_ms.store(now.plus_ms(SWEEP_EVERY_MS).as_ms(), Ordering::Release);
             self.sweep_logins(now)?;
+            self.sweep_oauth(now)?;
             self.sweep_invites(now)?;
             self.sweep_audit(now)?;
             self.sweep_rotations(now)?;

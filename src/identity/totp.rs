@@ -238,6 +238,11 @@ pub(super) enum Checked {
     NotEnabled,
 }
 
+/// Whether no code of an account is looked at for now.
+pub(super) fn is_throttled(txn: &Txn<'_>, user: UserId, now: Timestamp) -> Result<bool, StoreError> {
+    Ok(read::<TotpRow>(txn, &user)?.is_some_and(|row| row.throttled(now).is_some()))
+}
+
 /// Checks a factor in a change and notes what follows from it.
 pub(super) fn check(
     txn: &mut Txn<'_>,

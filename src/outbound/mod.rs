@@ -1,13 +1,20 @@
-//! Messages out: mail, by SMTP, on the console, or kept for a test.
+//! Messages out: mail, by SMTP, on the console, or kept for a test; and questions to sign-in providers (`oidc`, `github`
+//! over `https`), which know nothing of accounts: they fetch, `identity` judges.
 //!
 //! Nobody waits for a mail: it goes into a bounded queue that one thread of this room empties, so that an answer takes
 //! the same time whether there is anybody to mail or not (API.md D5).
 
+mod github;
+mod https;
 mod mail;
+mod oidc;
 mod queue;
 mod smtp;
 
+pub use github::{GithubAccount, GithubClient, GithubOptions};
+pub use https::{HttpsOptions, ProviderError};
 pub use mail::{Mail, MailKind};
+pub use oidc::{Authorization, OidcClient, OidcOptions, Tokens};
 pub use queue::{MailQueue, QueueFull};
 pub use smtp::{SmtpError, SmtpMailer};
 

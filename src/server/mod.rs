@@ -6,6 +6,7 @@ mod commands;
 mod doctor;
 mod door;
 mod mail;
+mod oauth;
 mod store;
 
 use std::net::SocketAddr;
@@ -97,6 +98,9 @@ pub enum ServerError {
     /// The mail setting.
     #[error(transparent)]
     Mail(#[from] crate::outbound::SmtpError),
+    /// A sign-in provider that cannot be asked.
+    #[error("sign-in by a provider: {0}")]
+    Oauth(String),
     /// Told to stop before the store was open: everything was closed in order.
     #[error("stopped before the store was open")]
     Stopped,
@@ -454,7 +458,7 @@ fn public_url(settings: &Settings, address: SocketAddr) -> String {
     settings.public_url.clone().unwrap_or_else(|| format!("{}://{address}", settings.scheme()))
 }
 
-fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, api::OptionsError> {
+fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, ServerError> {
     let mut options = ApiOptions::new(&public_url(settings, address));
     options.allowed_hosts.clone_from(&settings.allowed_hosts);
     options.trusted_origins.clone_from(&settings.trusted_origins);
@@ -464,6 +468,7 @@ fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, a
         CookieSecure::Never => Some(false),
     };
     options.link_ttl = settings.magic_link_ttl;
+    options.providers = oauth::providers(&settings.oauth)?;
     options.read.timeout = settings.query_timeout;
     options.read.promql.limits.samples_max = settings.query_max_samples;
     options.read.promql.delayed_name_removal = settings.switches.delayed_name_removal;

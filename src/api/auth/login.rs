@@ -78,7 +78,7 @@ pub(super) async fn config(State(deps): State<AuthDeps>, visitor: Visitor) -> Js
         "needs_setup": needs_setup,
         "setup_token_required": needs_setup && !visitor.is_local(),
         "signup": deps.identity.signup_mode().as_str(),
-        "providers": [],
+        "providers": deps.providers_json(),
         "magic_link": true,
         "mailer": deps.mail.mailer().as_str(),
         "password": { "min_length": PASSWORD_CHARS_MIN, "max_bytes": PASSWORD_BYTES_MAX },
@@ -86,7 +86,7 @@ pub(super) async fn config(State(deps): State<AuthDeps>, visitor: Visitor) -> Js
     }))
 }
 
-/// GET /auth/providers (C2): none can be configured yet.
-pub(super) async fn providers() -> Json<Value> {
-    Json(json!({ "data": [] }))
+/// GET /auth/providers (C2): the configured ones.
+pub(super) async fn providers(State(deps): State<AuthDeps>) -> Json<Value> {
+    Json(json!({ "data": deps.providers_json() }))
 }

@@ -5,6 +5,7 @@ mod invites;
 mod login;
 mod magic_link;
 mod mailed;
+pub mod oauth;
 mod passwords;
 mod sessions;
 mod signup;
@@ -48,6 +49,8 @@ pub struct AuthDeps {
     pub public_url: Arc<str>,
     /// How long sign-in links are good for.
     pub link_ttl: Duration,
+    /// Where people may come from.
+    pub providers: oauth::Providers,
 }
 
 impl AuthDeps {
@@ -116,6 +119,21 @@ pub fn routes() -> Routes<AuthDeps> {
         .get("/magic-link/verify", Auth::Public, "Open a sign-in link", magic_link::open)
         .post("/magic-link/verify", Auth::Public, "Use a sign-in link", magic_link::verify)
         .post("/2fa/verify", Auth::Public, "Finish a login with the second factor", two_factor::verify)
+        .get("/oauth/{provider}/start", Auth::Public, "Go to a provider to sign in", oauth::start)
+        .post(
+            "/oauth/{provider}/start",
+            Auth::Public,
+            "Where to go to sign in at a provider",
+            oauth::start_json,
+        )
+        .get("/oauth/{provider}/callback", Auth::Public, "Come back from a provider", oauth::callback_page)
+        .post(
+            "/oauth/{provider}/callback",
+            Auth::Public,
+            "Sign in with what a provider sent back",
+            oauth::callback,
+        )
+        .delete("/identities/{id}", Auth::Account(Login::Fresh), "Unlink an account elsewhere", oauth::unlink)
         .get("/config", Auth::Public, "What the login page needs to know", login::config)
         .get("/providers", Auth::Public, "The configured sign-in providers", login::providers)
         .post(

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{AuthDeps, org_json, session_json, two_factor, user_json};
+use super::{AuthDeps, oauth, org_json, session_json, two_factor, user_json};
 use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Visitor};
 use crate::api::error::{ApiError, ApiResult, Code, identity as identity_errors};
@@ -39,11 +39,12 @@ pub(super) async fn me(State(deps): State<AuthDeps>, cabinet: Cabinet) -> ApiRes
     let user = user.ok_or_else(|| ApiError::new(Code::SessionInvalid, "this account is gone"))?;
     let orgs = deps.identity.memberships(user.id)?;
     let twofa = deps.identity.twofa_status(user.id)?;
+    let identities = deps.identity.identities(user.id)?;
     Ok(Json(json!({
         "user": user_json(&user),
         "session": session_json(cabinet.session()),
         "orgs": orgs.iter().map(org_json).collect::<Vec<_>>(),
-        "identities": [],
+        "identities": identities.iter().map(oauth::identity_json).collect::<Vec<_>>(),
         "twofa": { "enabled": twofa.enabled, "recovery_codes_left": twofa.recovery_codes_left },
     })))
 }

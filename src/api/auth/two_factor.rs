@@ -1,5 +1,7 @@
 //! The second factor (API.md C1, C2, D3).
 
+mod qr;
+
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -14,7 +16,8 @@ use crate::api::callers::{Cabinet, Visitor};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
-use crate::identity::{CodeLogin, Identity, Password, RecoveryCodes, SecondFactor, Secret};
+use crate::identity::{CodeError, CodeLogin, Identity, Password, RecoveryCodes, SecondFactor, Secret};
+use crate::outbound::MailKind;
 
 #[derive(Deserialize)]
 pub(super) struct VerifyBody {
@@ -23,19 +26,31 @@ pub(super) struct VerifyBody {
     recovery_code: Option<String>,
 }
 
-/// Exactly one of the two.
+/// Exactly one of the two, and a code that can be one: six digits, spaces aside. What cannot is no try.
 pub(super) fn factor<'a>(
     code: Option<&'a str>,
     recovery_code: Option<&'a str>,
 ) -> ApiResult<SecondFactor<'a>> {
     match (code, recovery_code) {
-        (Some(code), None) => Ok(SecondFactor::Code(code)),
+        (Some(code), None) => Ok(SecondFactor::Code(six_digits(code)?)),
         (None, Some(code)) => Ok(SecondFactor::RecoveryCode(code)),
         (None, None) => Err(ApiError::invalid_field("code", "required", "send code or recovery_code")),
         (Some(_), Some(_)) => {
             Err(ApiError::invalid_field("recovery_code", "conflict", "send code or recovery_code, not both"))
         }
     }
+}
+
+fn six_digits(code: &str) -> ApiResult<&str> {
+    let mut digits = 0;
+    let plain = code.chars().filter(|c| !c.is_whitespace()).all(|c| {
+        digits += 1;
+        c.is_ascii_digit()
+    });
+    if plain && digits == 6 {
+        return Ok(code);
+    }
+    Err(ApiError::invalid_field("code", "form", "a code has six digits"))
 }
 
 /// POST /auth/2fa/verify (C1).
@@ -55,10 +70,18 @@ pub(super) async fn verify(
             client: &client,
             replaces: replaces.as_deref(),
         };
-        Ok(identity.verify_code(&attempt, now, &mut Entropy::system())?)
+        Ok(identity.verify_code(&attempt, now, &mut Entropy::system()))
     };
-    let login = deps.change(Lane::Account, attempt).await?;
-    Ok(deps.logged_in(StatusCode::OK, &login))
+    match deps.change(Lane::Account, attempt).await? {
+        Ok(login) => Ok(deps.logged_in(StatusCode::OK, &login)),
+        Err(refused) => {
+            // Whoever gave those codes came past the first factor.
+            if let CodeError::Invalid { alarm: Some(owner), .. } = &refused {
+                deps.notice(owner.as_str(), MailKind::TwofaFailures, now);
+            }
+            Err(refused.into())
+        }
+    }
 }
 
 /// GET /auth/2fa.
@@ -78,9 +101,13 @@ pub(super) async fn enroll(State(deps): State<AuthDeps>, cabinet: Cabinet) -> Ap
     let enrolment = deps
         .change(Lane::Account, move |identity| identity.enroll_totp(user, now, &mut Entropy::system()))
         .await?;
+    let url = enrolment.otpauth_url.expose();
+    let picture =
+        qr::data_url(url).ok_or_else(|| ApiError::internal("an otpauth URL fits into no QR code"))?;
     Ok(Json(json!({
         "secret": enrolment.secret.expose(),
-        "otpauth_url": enrolment.otpauth_url.expose(),
+        "otpauth_url": url,
+        "qr_png": picture,
         "expires_in": seconds(enrolment.expires_in),
     })))
 }
@@ -96,12 +123,14 @@ pub(super) async fn confirm(
     cabinet: Cabinet,
     Json(body): Json<CodeBody>,
 ) -> ApiResult<Response> {
+    six_digits(&body.code)?;
     let (session, now) = (Arc::clone(cabinet.session()), deps.clock.now());
     let (codes, login) = deps
         .change(Lane::Account, move |identity| {
             identity.confirm_totp(&session, &body.code, now, &mut Entropy::system())
         })
         .await?;
+    deps.notice(login.user.email.as_str(), MailKind::TwofaEnabled, now);
     Ok(deps.with_session(&login, codes_json(&codes).into_response()))
 }
 
@@ -116,6 +145,7 @@ pub(super) async fn recovery_codes(
     cabinet: Cabinet,
     Json(body): Json<CodeBody>,
 ) -> ApiResult<Json<Value>> {
+    six_digits(&body.code)?;
     let (user, now) = (cabinet.user(), deps.clock.now());
     let renew = move |identity: &Identity| {
         identity.renew_recovery_codes(user, &body.code, now, &mut Entropy::system())
@@ -144,5 +174,8 @@ pub(super) async fn disable(
     };
     // The password, where there is one, is hashed.
     deps.change(Lane::Password, change).await?;
+    if let Some(owner) = deps.identity.user(user)? {
+        deps.notice(owner.email.as_str(), MailKind::TwofaDisabled, now);
+    }
     Ok(StatusCode::NO_CONTENT)
 }

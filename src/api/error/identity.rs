@@ -4,11 +4,12 @@ use super::{ApiError, Code};
 use crate::api::callers::org_not_found;
 use crate::identity::{
     AcceptError, AccountChangeError, AddressChangeError, AdministrationError, CodeError, FieldError,
-    InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OrgChangeError, OrgError,
-    OrgRemovalError, PasswordChangeError, PasswordResetError, ReauthError, SetUpError, SignupError,
-    StoreError, TokenRefusal, TwoFactorError, WeakPassword,
+    IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError,
+    OrgChangeError, OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, ReauthError,
+    SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError, UnlinkError, WeakPassword,
 };
 use crate::model::SlugError;
+use crate::outbound::ProviderError;
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
@@ -45,7 +46,7 @@ impl From<CodeError> for ApiError {
             CodeError::PendingInvalid => {
                 ApiError::new(Code::PendingLoginInvalid, "this login is over; start again")
             }
-            CodeError::Invalid { attempts_left } => {
+            CodeError::Invalid { attempts_left, alarm: _ } => {
                 ApiError::new(Code::InvalidCode, "this code is wrong").with("attempts_left", attempts_left)
             }
             CodeError::AlreadyUsed { retry_after } => used(retry_after),
@@ -69,6 +70,58 @@ pub fn reauth(error: ReauthError, throttled: Code) -> ApiError {
         }
         ReauthError::SessionOver => ApiError::new(Code::SessionInvalid, detail),
         ReauthError::Store(error) => error.into(),
+    }
+}
+
+impl From<OauthError> for ApiError {
+    fn from(error: OauthError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            OauthError::InvalidState => ApiError::new(Code::InvalidState, detail),
+            OauthError::SignupClosed(_) => ApiError::new(Code::SignupClosed, detail),
+            OauthError::DomainNotAllowed => ApiError::new(Code::DomainNotAllowed, detail),
+            OauthError::LinkRequired => ApiError::new(Code::LinkRequired, detail),
+            OauthError::IdentityInUse => ApiError::new(Code::IdentityInUse, detail),
+            OauthError::TooMany => ApiError::new(Code::Conflict, detail),
+            OauthError::Disabled => ApiError::new(Code::AccountDisabled, detail),
+            OauthError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
+            OauthError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<IdTokenError> for ApiError {
+    fn from(error: IdTokenError) -> ApiError {
+        // For the operator: it may be the settings' fault.
+        tracing::warn!("a sign-in was refused: {error}");
+        ApiError::new(Code::OauthError, error.to_string())
+    }
+}
+
+impl From<ProviderError> for ApiError {
+    fn from(error: ProviderError) -> ApiError {
+        match &error {
+            ProviderError::Refused(_) => ApiError::new(Code::OauthError, error.to_string()),
+            ProviderError::Unavailable(_) => {
+                tracing::warn!("a sign-in failed: {error}");
+                ApiError::new(Code::IdpUnavailable, "the provider cannot be reached at the moment")
+            }
+            ProviderError::Misbehaved(_) => {
+                tracing::warn!("a sign-in failed: {error}");
+                ApiError::new(Code::IdpError, "the provider's answer does not fit; the log says how")
+            }
+        }
+    }
+}
+
+impl From<UnlinkError> for ApiError {
+    fn from(error: UnlinkError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            UnlinkError::NotFound => ApiError::new(Code::NotFound, detail),
+            UnlinkError::LastWay => ApiError::new(Code::Conflict, detail),
+            UnlinkError::Store(error) => error.into(),
+        }
     }
 }
 

@@ -235,7 +235,7 @@ impl Model {
                 assert!(step <= known.last_step, "fresh");
                 waiting.tries += 1;
             }
-            (Err(CodeError::Invalid { attempts_left }), Given::Wrong) => {
+            (Err(CodeError::Invalid { attempts_left, .. }), Given::Wrong) => {
                 waiting.tries += 1;
                 known.failures.push(now_ms);
                 assert_eq!(attempts_left, 5 - waiting.tries);

@@ -139,7 +139,7 @@ fn five_wrong_codes_end_the_pending_login_and_throttle_the_account_over_restarts
     let bad = wrong(&secret, house.now);
     for left in [4, 3, 2, 1, 0] {
         match verify(&mut house, &token, SecondFactor::Code(&bad)) {
-            Err(CodeError::Invalid { attempts_left }) => assert_eq!(attempts_left, left),
+            Err(CodeError::Invalid { attempts_left, .. }) => assert_eq!(attempts_left, left),
             other => panic!("{other:?}"),
         }
     }

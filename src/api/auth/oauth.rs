@@ -1,0 +1,372 @@
+//! Signing in by an account elsewhere (API.md C1, C2, D6).
+//!
+//! `start` seals a ticket into the cookie `ms_oauth` and sends the browser to the provider; `callback` opens it again,
+//! redeems the code, and has identity judge who came.
+
+mod providers;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    AuthDeps, login_json, org_json, own_path, pending_json, seconds, see_other, session_json, user_json,
+};
+use crate::api::body::Json;
+use crate::api::callers::{Cabinet, Visitor};
+use crate::api::cookies;
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::lanes::Lane;
+use crate::api::params::{Params, PathOf};
+use crate::entropy::Entropy;
+use crate::identity::{
+    IdentityId, LinkedIdentity, LoginOutcome, OauthAttempt, OauthLogin, OauthMode, OauthOutcome, OauthTicket,
+    Session,
+};
+use crate::outbound::{Authorization, MailKind};
+
+use providers::Configured;
+pub use providers::{Github, OpenId, Providers};
+
+/// Longest code, state or issuer that a provider sends, bytes.
+const PARAMETER_BYTES_MAX: usize = 2_048;
+
+// -- start ----------------------------------------------------------------------------------------------------------
+
+/// GET /auth/oauth/{provider}/start: 302 to the provider.
+pub(super) async fn start(
+    State(deps): State<AuthDeps>,
+    visitor: Visitor,
+    headers: HeaderMap,
+    PathOf(provider): PathOf<String>,
+    uri: Uri,
+) -> ApiResult<Response> {
+    let begun = async {
+        let mut query = Params::of_query(uri.query())?;
+        let body = StartBody { mode: query.one(&["mode"])?, redirect: query.one(&["redirect"])? };
+        let (url, ticket) = begin(&deps, &visitor, &provider, &body).await?;
+        let to = HeaderValue::try_from(url).map_err(ApiError::internal)?;
+        Ok(deps.with_ticket(&ticket, (StatusCode::FOUND, [(header::LOCATION, to)]).into_response()))
+    };
+    let begun: ApiResult<Response> = begun.await;
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match begun {
+        // Who clicked a button reads a page.
+        Err(refused) if accept.contains("text/html") => Ok(error_page(&refused)),
+        begun => begun,
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct StartBody {
+    redirect: Option<String>,
+    mode: Option<String>,
+}
+
+/// POST /auth/oauth/{provider}/start: the same for programs.
+pub(super) async fn start_json(
+    State(deps): State<AuthDeps>,
+    visitor: Visitor,
+    PathOf(provider): PathOf<String>,
+    Json(body): Json<StartBody>,
+) -> ApiResult<Response> {
+    let (url, ticket) = begin(&deps, &visitor, &provider, &body).await?;
+    let answer = Json(json!({
+        "authorize_url": url,
+        "state": ticket.state.expose(),
+        "expires_in": seconds(ticket.expires_in),
+    }));
+    Ok(deps.with_ticket(&ticket, answer.into_response()))
+}
+
+async fn begin(
+    deps: &AuthDeps,
+    visitor: &Visitor,
+    provider: &str,
+    body: &StartBody,
+) -> ApiResult<(String, OauthTicket)> {
+    let configured = deps.providers.find(provider)?;
+    let now = deps.clock.now();
+    let mode = match body.mode.as_deref() {
+        None | Some("login") => OauthMode::LogIn,
+        Some("link") => {
+            let session = linker(visitor)?;
+            // A new way in for good is not for a session that lay open somewhere.
+            if !session.is_fresh(now) {
+                let detail = "log in again to do this: the last login is older than 15 minutes";
+                return Err(ApiError::new(Code::ReauthRequired, detail));
+            }
+            OauthMode::Link(session.user)
+        }
+        Some(_) => return Err(ApiError::invalid_parameter("mode", "is login or link")),
+    };
+    let provider = configured.provider();
+    let redirect = body.redirect.as_deref().map_or("/", own_path);
+    let ticket = deps.identity.begin_oauth(provider, mode, redirect, now, &mut Entropy::system());
+    let redirect_uri = deps.callback_url(configured);
+    let sent = Authorization {
+        redirect_uri: &redirect_uri,
+        state: ticket.state.expose(),
+        nonce: ticket.nonce.expose(),
+        challenge: &ticket.challenge,
+    };
+    let url = configured.authorize_url(sent, now).await?;
+    Ok((url, ticket))
+}
+
+/// Who wants to link an identity must be in.
+fn linker(visitor: &Visitor) -> ApiResult<&Session> {
+    let session = visitor.session().map(|(session, _)| &**session);
+    session.ok_or_else(|| ApiError::new(Code::Unauthenticated, "log in to link an identity to your account"))
+}
+
+// -- callback -------------------------------------------------------------------------------------------------------
+
+/// What comes back from a provider.
+#[derive(Deserialize)]
+pub(super) struct Callback {
+    code: Option<String>,
+    state: Option<String>,
+    iss: Option<String>,
+    error: Option<String>,
+}
+
+impl Callback {
+    fn of(uri: &Uri) -> ApiResult<Callback> {
+        let mut query = Params::of_query(uri.query())?;
+        Ok(Callback {
+            code: query.one(&["code"])?,
+            state: query.one(&["state"])?,
+            iss: query.one(&["iss"])?,
+            error: query.one(&["error"])?,
+        })
+    }
+}
+
+/// How a callback ended well.
+enum Ended {
+    /// By a login.
+    In(OauthOutcome),
+    /// The identity is linked now, or was so before; the session goes on.
+    Linked(bool),
+}
+
+/// POST /auth/oauth/{provider}/callback (C1).
+pub(super) async fn callback(
+    State(deps): State<AuthDeps>,
+    visitor: Visitor,
+    headers: HeaderMap,
+    PathOf(provider): PathOf<String>,
+    Json(body): Json<Callback>,
+) -> ApiResult<Response> {
+    let configured = deps.providers.find(&provider)?;
+    let attempt = resume(&deps, configured, &headers, &body).await?;
+    let redirect = own_path(&attempt.redirect).to_owned();
+    let answer = match finish(&deps, configured, &visitor, attempt, &body).await {
+        Ok(Ended::In(outcome)) => deps.in_json(&outcome, &redirect),
+        Ok(Ended::Linked(linked)) => deps.linked_json(linker(&visitor)?, linked, &redirect)?,
+        Err(refused) => refused.into_response(),
+    };
+    // Whatever came of it, the ticket is spent: its code was shown to the provider.
+    Ok(deps.without_ticket(answer))
+}
+
+/// GET /auth/oauth/{provider}/callback (C2): the browser's twin always ends in a page. `HEAD` uses nothing up.
+pub(super) async fn callback_page(
+    State(deps): State<AuthDeps>,
+    visitor: Visitor,
+    method: Method,
+    headers: HeaderMap,
+    PathOf(provider): PathOf<String>,
+    uri: Uri,
+) -> Response {
+    if method == Method::HEAD {
+        return see_other("/login");
+    }
+    let begun = async {
+        let (configured, body) = (deps.providers.find(&provider)?, Callback::of(&uri)?);
+        let attempt = resume(&deps, configured, &headers, &body).await?;
+        Ok((configured, body, attempt))
+    };
+    let (configured, body, attempt) = match begun.await {
+        Ok(begun) => begun,
+        Err(refused) => return error_page(&refused),
+    };
+    let redirect = own_path(&attempt.redirect).to_owned();
+    deps.without_ticket(match finish(&deps, configured, &visitor, attempt, &body).await {
+        Ok(Ended::In(OauthOutcome { login: LoginOutcome::LoggedIn(login), .. })) => {
+            deps.with_session(&login, see_other(&redirect))
+        }
+        Ok(Ended::In(OauthOutcome { login: LoginOutcome::NeedsCode(pending), .. })) => {
+            // Behind the `#`, so that no server and no log sees it.
+            see_other(&format!("/login/2fa#pending={}", pending.token.expose()))
+        }
+        Ok(Ended::Linked(_)) => see_other(&redirect),
+        Err(refused) => error_page(&refused),
+    })
+}
+
+fn error_page(refused: &ApiError) -> Response {
+    see_other(&format!("/login?error={}", refused.code().as_str()))
+}
+
+fn invalid_state() -> ApiError {
+    ApiError::new(Code::InvalidState, "this sign-in was not begun in this browser, or is over: start again")
+}
+
+/// Opens the ticket that belongs to what came back, and makes sure that it came from where it was sent.
+async fn resume(
+    deps: &AuthDeps,
+    configured: Configured<'_>,
+    headers: &HeaderMap,
+    sent: &Callback,
+) -> ApiResult<OauthAttempt> {
+    let now = deps.clock.now();
+    let state = sent.state.as_deref().filter(|state| state.len() <= PARAMETER_BYTES_MAX);
+    let state = state.ok_or_else(invalid_state)?;
+    // Up to four, because another application on this host may have set one, too.
+    let open = |cookie: &str| deps.identity.resume_oauth(configured.provider(), cookie, state, now);
+    let attempt = cookies::values(headers, cookies::OAUTH, 4).into_iter().find_map(open);
+    let attempt = attempt.ok_or_else(invalid_state)?;
+    let from_there = match sent.iss.as_deref() {
+        Some(issuer) => configured.is_issuer(issuer),
+        None => !configured.names_itself(now).await?,
+    };
+    if from_there { Ok(attempt) } else { Err(invalid_state()) }
+}
+
+async fn finish(
+    deps: &AuthDeps,
+    configured: Configured<'_>,
+    visitor: &Visitor,
+    attempt: OauthAttempt,
+    sent: &Callback,
+) -> ApiResult<Ended> {
+    if let Some(error) = &sent.error {
+        let plain = error.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').take(64);
+        let detail = format!("the provider answered {}", plain.collect::<String>());
+        return Err(ApiError::new(Code::OauthError, detail));
+    }
+    let code = sent.code.as_deref().filter(|code| !code.is_empty() && code.len() <= PARAMETER_BYTES_MAX);
+    let code = code.ok_or_else(|| ApiError::new(Code::OauthError, "the provider sent no code"))?;
+    // Who began to link must still be in, and nobody else.
+    if let OauthMode::Link(user) = attempt.mode
+        && linker(visitor)?.user != user
+    {
+        return Err(invalid_state());
+    }
+    let now = deps.clock.now();
+    let account = configured.redeem(deps, code, &attempt, now).await?;
+    if let OauthMode::Link(user) = attempt.mode {
+        let linked = deps
+            .change(Lane::Account, move |identity| {
+                identity.oauth_link(&attempt, &account, user, now, &mut Entropy::system())
+            })
+            .await?;
+        if let Some(owner) = deps.identity.user(user)?.filter(|_| linked) {
+            deps.notice(owner.email.as_str(), MailKind::IdentityLinked, now);
+        }
+        return Ok(Ended::Linked(linked));
+    }
+    let client = visitor.client().clone();
+    let replaces = visitor.session().map(|(_, cookie)| cookie.to_owned());
+    let change = move |identity: &crate::identity::Identity| {
+        let (client, replaces) = (&client, replaces.as_deref());
+        let login = OauthLogin { attempt: &attempt, account: &account, client, replaces };
+        identity.oauth_login(&login, now, &mut Entropy::system())
+    };
+    let outcome = deps.change(Lane::Account, change).await?;
+    if let Some(to) = &outcome.tell {
+        deps.notice(to.as_str(), MailKind::IdentityLinked, now);
+    }
+    Ok(Ended::In(outcome))
+}
+
+// -- answers --------------------------------------------------------------------------------------------------------
+
+impl AuthDeps {
+    /// Where a provider sends browsers back to.
+    fn callback_url(&self, configured: Configured<'_>) -> String {
+        format!("{}/api/v1/auth/oauth/{}/callback", self.public_url, configured.provider().as_str())
+    }
+
+    fn with_ticket(&self, ticket: &OauthTicket, mut response: Response) -> Response {
+        response.headers_mut().append(header::SET_COOKIE, self.cookies.oauth(ticket.cookie.expose()));
+        response
+    }
+
+    fn without_ticket(&self, mut response: Response) -> Response {
+        response.headers_mut().append(header::SET_COOKIE, self.cookies.no_oauth());
+        response
+    }
+
+    /// `LoginResult` and how it came about, or what is needed for one.
+    fn in_json(&self, outcome: &OauthOutcome, redirect: &str) -> Response {
+        match &outcome.login {
+            LoginOutcome::NeedsCode(pending) => Json(pending_json(pending)).into_response(),
+            LoginOutcome::LoggedIn(login) => {
+                let mut body = login_json(login);
+                body["created"] = outcome.created.into();
+                body["linked"] = outcome.linked.into();
+                body["redirect"] = redirect.into();
+                self.with_session(login, Json(body).into_response())
+            }
+        }
+    }
+
+    /// The session that goes on, in the same form.
+    fn linked_json(&self, session: &Session, linked: bool, redirect: &str) -> ApiResult<Response> {
+        let user = self.identity.user(session.user)?;
+        let user = user.ok_or_else(|| ApiError::new(Code::SessionInvalid, "this account is gone"))?;
+        let orgs = self.identity.memberships(user.id)?;
+        Ok(Json(json!({
+            "requires_2fa": false,
+            "user": user_json(&user),
+            "orgs": orgs.iter().map(org_json).collect::<Vec<_>>(),
+            "session": session_json(session),
+            "created": false,
+            "linked": linked,
+            "redirect": redirect,
+        }))
+        .into_response())
+    }
+
+    /// The configured providers, for the login page.
+    pub(super) fn providers_json(&self) -> Vec<Value> {
+        let row = |configured: Configured<'_>| {
+            let id = configured.provider().as_str();
+            let start_url = format!("/api/v1/auth/oauth/{id}/start");
+            json!({ "id": id, "name": configured.name(), "start_url": start_url })
+        };
+        self.providers.all().map(row).collect()
+    }
+}
+
+// -- identities -----------------------------------------------------------------------------------------------------
+
+/// An identity as `GET /auth/me` lists it.
+pub(super) fn identity_json(identity: &LinkedIdentity) -> Value {
+    json!({
+        "id": identity.id.to_string(),
+        "provider": identity.provider.as_str(),
+        "email": identity.email,
+        "linked_at": identity.linked_at.to_rfc3339(),
+    })
+}
+
+/// DELETE /auth/identities/{id}: fresh sessions only.
+pub(super) async fn unlink(
+    State(deps): State<AuthDeps>,
+    cabinet: Cabinet,
+    PathOf(id): PathOf<String>,
+) -> ApiResult<StatusCode> {
+    cabinet.require_fresh()?;
+    let id: IdentityId =
+        id.parse().map_err(|_| ApiError::new(Code::NotFound, "you have no such identity"))?;
+    // Mails on the console reach the operator and nobody else.
+    let (user, now, mail_opens) = (cabinet.user(), deps.clock.now(), !deps.console_mail());
+    deps.change(Lane::Account, move |identity| identity.unlink_identity(user, id, mail_opens, now)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

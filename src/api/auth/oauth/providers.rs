@@ -1,0 +1,214 @@
+//! The configured providers, and how each is asked who somebody is.
+
+use std::sync::Arc;
+
+use crate::api::auth::AuthDeps;
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::lanes::Lane;
+use crate::identity::{
+    Admission, Email, ExternalAccount, IdTokenCheck, IdTokenError, OauthAttempt, OauthError, Profile,
+    Provider, admission, verify_id_token,
+};
+use crate::model::Timestamp;
+use crate::outbound::{Authorization, GithubClient, OidcClient, ProviderError, Tokens};
+
+/// Google, or another OpenID Connect issuer.
+#[derive(Debug)]
+pub struct OpenId {
+    /// Asks it.
+    pub client: OidcClient,
+    /// Whom it may send.
+    pub admission: Admission,
+    /// What its button says.
+    pub name: String,
+}
+
+/// GitHub.
+#[derive(Debug)]
+pub struct Github {
+    /// Asks it.
+    pub client: GithubClient,
+}
+
+/// Where people may come from. The default is nowhere.
+#[derive(Clone, Debug, Default)]
+pub struct Providers {
+    /// Google.
+    pub google: Option<Arc<OpenId>>,
+    /// GitHub.
+    pub github: Option<Arc<Github>>,
+    /// The operator's issuer.
+    pub oidc: Option<Arc<OpenId>>,
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub(super) enum Configured<'a> {
+    OpenId(Provider, &'a OpenId),
+    GitHub(&'a Github),
+}
+
+impl Providers {
+    /// The provider of a path.
+    ///
+    /// # Errors
+    /// 404 `provider_not_configured`, for an unknown one as well.
+    pub(super) fn find(&self, name: &str) -> ApiResult<Configured<'_>> {
+        let found = Provider::parse(name).and_then(|provider| self.get(provider));
+        found.ok_or_else(|| {
+            ApiError::new(Code::ProviderNotConfigured, "this server does not know this provider")
+        })
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = Configured<'_>> {
+        Provider::ALL.into_iter().filter_map(|provider| self.get(provider))
+    }
+
+    fn get(&self, provider: Provider) -> Option<Configured<'_>> {
+        match provider {
+            Provider::Google => self.google.as_deref().map(|found| Configured::OpenId(provider, found)),
+            Provider::Oidc => self.oidc.as_deref().map(|found| Configured::OpenId(provider, found)),
+            Provider::GitHub => self.github.as_deref().map(Configured::GitHub),
+        }
+    }
+}
+
+impl<'a> Configured<'a> {
+    pub(super) const fn provider(self) -> Provider {
+        match self {
+            Configured::OpenId(provider, _) => provider,
+            Configured::GitHub(_) => Provider::GitHub,
+        }
+    }
+
+    pub(super) fn name(self) -> &'a str {
+        match self {
+            Configured::OpenId(_, open_id) => &open_id.name,
+            Configured::GitHub(_) => "GitHub",
+        }
+    }
+
+    pub(super) async fn authorize_url(self, sent: Authorization<'_>, now: Timestamp) -> ApiResult<String> {
+        match self {
+            Configured::OpenId(_, open_id) => Ok(open_id.client.authorize_url(sent, now).await?),
+            Configured::GitHub(github) => Ok(github.client.authorize_url(sent)),
+        }
+    }
+
+    /// Whether an answer that names this issuer is this provider's (RFC 9207).
+    pub(super) fn is_issuer(self, said: &str) -> bool {
+        match self {
+            Configured::OpenId(_, open_id) => said == open_id.client.issuer(),
+            // GitHub's metadata for OAuth calls the issuer so.
+            Configured::GitHub(github) => {
+                let base = github.client.issuer();
+                said == base || said.strip_prefix(base) == Some("/login/oauth")
+            }
+        }
+    }
+
+    /// Whether each answer of this provider names its issuer.
+    pub(super) async fn names_itself(self, now: Timestamp) -> ApiResult<bool> {
+        match self {
+            Configured::OpenId(_, open_id) => Ok(open_id.client.names_itself(now).await?),
+            Configured::GitHub(_) => Ok(false),
+        }
+    }
+
+    /// Redeems a code and judges whom it is of.
+    pub(super) async fn redeem(
+        self,
+        deps: &AuthDeps,
+        code: &str,
+        attempt: &OauthAttempt,
+        now: Timestamp,
+    ) -> ApiResult<ExternalAccount> {
+        let redirect_uri = deps.callback_url(self);
+        let verifier = attempt.verifier.expose();
+        match self {
+            Configured::GitHub(github) => {
+                let found = github.client.account(code, verifier, &redirect_uri).await?;
+                let email = found.verified_email.as_deref().and_then(|text| Email::parse(text).ok());
+                if found.in_allowed_org == Some(false) {
+                    return Err(OauthError::DomainNotAllowed.into());
+                }
+                Ok(ExternalAccount {
+                    provider: Provider::GitHub,
+                    issuer: github.client.issuer().to_owned(),
+                    subject: found.id.to_string(),
+                    email_verified: email.is_some(),
+                    email_trusted: email.is_some(),
+                    email,
+                    name: found.name.unwrap_or(found.login),
+                    welcome: found.in_allowed_org == Some(true),
+                })
+            }
+            Configured::OpenId(provider, open_id) => {
+                let tokens = open_id.client.redeem(code, verifier, &redirect_uri, now).await?;
+                let tokens = Arc::new(tokens);
+                let mut profile = open_id.verify(deps, &tokens, attempt, now).await?;
+                if profile.email.is_none() {
+                    profile = open_id.with_userinfo(&tokens, profile, now).await?;
+                }
+                Ok(admission(provider, open_id.client.issuer(), &profile, &open_id.admission)?)
+            }
+        }
+    }
+}
+
+impl OpenId {
+    /// Verifies an ID token, once more with newer keys where it names one that we do not have.
+    async fn verify(
+        &self,
+        deps: &AuthDeps,
+        tokens: &Arc<Tokens>,
+        attempt: &OauthAttempt,
+        now: Timestamp,
+    ) -> ApiResult<Profile> {
+        let no_keys = || ApiError::internal("an issuer's keys are kept and are not there");
+        let keys = self.client.keys(None, now).await?.ok_or_else(no_keys)?;
+        let newer = match self.verify_with(deps, &keys, tokens, attempt, now).await? {
+            Ok(profile) => return Ok(profile),
+            Err(IdTokenError::UnknownKey) => self.client.keys(Some(&keys), now).await?,
+            Err(refused) => return Err(refused.into()),
+        };
+        let newer = newer.ok_or(IdTokenError::UnknownKey)?;
+        Ok(self.verify_with(deps, &newer, tokens, attempt, now).await??)
+    }
+
+    /// On a lane: a signature takes a while.
+    async fn verify_with(
+        &self,
+        deps: &AuthDeps,
+        keys: &Arc<str>,
+        tokens: &Arc<Tokens>,
+        attempt: &OauthAttempt,
+        now: Timestamp,
+    ) -> ApiResult<Result<Profile, IdTokenError>> {
+        let (keys, tokens, nonce) = (Arc::clone(keys), Arc::clone(tokens), attempt.nonce.clone());
+        let (issuer, client_id) = (self.client.issuer().to_owned(), self.client.client_id().to_owned());
+        let verify = move || {
+            let check = IdTokenCheck {
+                token: &tokens.id_token,
+                keys: &keys,
+                issuer: &issuer,
+                client_id: &client_id,
+                nonce: nonce.expose(),
+                access_token: &tokens.access_token,
+            };
+            verify_id_token(&check, now)
+        };
+        deps.lanes.run(Lane::Account, verify).await
+    }
+
+    /// Issuers need not put a profile into ID tokens. What the other place says must be about the same person.
+    async fn with_userinfo(&self, tokens: &Tokens, known: Profile, now: Timestamp) -> ApiResult<Profile> {
+        let Some(said) = self.client.userinfo(tokens, now).await? else { return Ok(known) };
+        let said: Profile = serde_json::from_value(said)
+            .map_err(|error| ProviderError::Misbehaved(format!("userinfo endpoint: {error}")))?;
+        if said.sub != known.sub {
+            return Err(ProviderError::Misbehaved("userinfo endpoint: another subject".into()).into());
+        }
+        Ok(said)
+    }
+}

@@ -1,0 +1,296 @@
+//! Signing in by an account elsewhere: Google, GitHub, or any OpenID Connect issuer (API.md D6).
+//!
+//! An identity is (provider, issuer, subject), never a mail address (CVE-2023-3128). What a provider says about an
+//! address decides only whether an account may be made for it, or an existing one linked.
+//!
+//! | file | noun |
+//! |---|---|
+//! | `ticket` | the sealed cookie that carries a sign-in to the provider and back |
+//! | `id_token` | what an OpenID provider says about somebody, verified |
+//! | `sign_in` | which account an identity opens: known, linked, made, or none |
+
+mod id_token;
+mod sign_in;
+mod ticket;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::kv::{Record, TableKey, Txn};
+use crate::model::Timestamp;
+
+use super::audit::{self, Event};
+use super::store::read;
+use super::user::active;
+use super::{AuthMethod, Email, Identity, IdentityId, SecretHash, StoreError, UserId};
+
+pub use id_token::{IdTokenCheck, IdTokenError, Profile, verify_id_token};
+pub use sign_in::{Admission, OauthError, OauthLogin, OauthOutcome, admission};
+pub use ticket::{OauthAttempt, OauthMode, OauthTicket};
+
+/// Who vouches for an identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Provider {
+    /// Google.
+    Google,
+    /// GitHub, or a GitHub Enterprise server.
+    GitHub,
+    /// The configured OpenID Connect issuer.
+    Oidc,
+}
+
+impl Provider {
+    /// All of them.
+    pub const ALL: [Provider; 3] = [Provider::Google, Provider::GitHub, Provider::Oidc];
+
+    /// As paths and answers name it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Provider::Google => "google",
+            Provider::GitHub => "github",
+            Provider::Oidc => "oidc",
+        }
+    }
+
+    /// By its name in a path.
+    pub fn parse(text: &str) -> Option<Provider> {
+        Provider::ALL.into_iter().find(|provider| provider.as_str() == text)
+    }
+
+    const fn method(self) -> AuthMethod {
+        match self {
+            Provider::Google => AuthMethod::Google,
+            Provider::GitHub => AuthMethod::GitHub,
+            Provider::Oidc => AuthMethod::Oidc,
+        }
+    }
+}
+
+/// Somebody, as a provider vouches for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalAccount {
+    /// Who vouches.
+    pub provider: Provider,
+    /// The provider's name for itself: two installations of one provider are two issuers.
+    pub issuer: String,
+    /// The provider's name for the person; never given to somebody else.
+    pub subject: String,
+    /// Their address, if the provider told one.
+    pub email: Option<Email>,
+    /// The provider says that the address is theirs.
+    pub email_verified: bool,
+    /// We believe the provider so far that it may open an account that is there already.
+    pub email_trusted: bool,
+    /// What they want to be called; may be empty.
+    pub name: String,
+    /// The operator lets people like them make an account (`…_ALLOWED_DOMAINS`, `…_ALLOWED_ORGS`).
+    pub welcome: bool,
+}
+
+/// An identity, as its owner sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkedIdentity {
+    /// Its name in the API.
+    pub id: IdentityId,
+    /// Who vouches.
+    pub provider: Provider,
+    /// Its address, as the provider said last.
+    pub email: Option<String>,
+    /// Since when.
+    pub linked_at: Timestamp,
+}
+
+/// Why an identity was not unlinked.
+#[derive(Debug, thiserror::Error)]
+pub enum UnlinkError {
+    /// `not_found`.
+    #[error("you have no such identity")]
+    NotFound,
+    /// `conflict`.
+    #[error("this is the last way to sign in to this account: set a password first")]
+    LastWay,
+    /// `storage_degraded`.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Identities of one account.
+const IDENTITIES_MAX: usize = 20;
+/// Rows removed in one sweep at most, and in one change.
+const SWEEP_ROWS: usize = 1_000;
+const SWEEP_ROWS_A_CHANGE: usize = 50;
+
+/// SHA-256 of provider, issuer and subject: what an identity is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct IdentityKey(pub(super) [u8; 32]);
+
+impl IdentityKey {
+    fn of(account: &ExternalAccount) -> IdentityKey {
+        let mut hash = Sha256::new();
+        for part in [account.provider.as_str(), &account.issuer, &account.subject] {
+            hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
+            hash.update(part.as_bytes());
+        }
+        IdentityKey(hash.finalize().into())
+    }
+}
+
+impl TableKey for IdentityKey {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+    }
+
+    fn read(from: &mut &[u8]) -> Option<IdentityKey> {
+        TableKey::read(from).map(IdentityKey)
+    }
+}
+
+/// An identity as stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct IdentityRow {
+    pub(super) user: UserId,
+    pub(super) id: IdentityId,
+    pub(super) provider: Provider,
+    pub(super) issuer: String,
+    pub(super) subject: String,
+    pub(super) email: Option<String>,
+    pub(super) linked_at: Timestamp,
+}
+
+impl Record for IdentityRow {
+    const TABLE: u8 = 0x1c;
+    const KIND: u8 = 0x1c;
+    const VERSION: u8 = 1;
+    type Key = IdentityKey;
+}
+
+/// Which identity an account's `idn_...` is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct OwnIdentityRow(pub(super) IdentityKey);
+
+impl Record for OwnIdentityRow {
+    const TABLE: u8 = 0x1d;
+    const KIND: u8 = 0x1d;
+    const VERSION: u8 = 1;
+    type Key = (UserId, IdentityId);
+}
+
+/// A state that opened a session or linked an identity, until its cookie is over.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct UsedStateRow(pub(super) Timestamp);
+
+impl Record for UsedStateRow {
+    const TABLE: u8 = 0x1e;
+    const KIND: u8 = 0x1e;
+    const VERSION: u8 = 1;
+    type Key = SecretHash;
+}
+
+/// Whose an identity is; nobody's where the account behind it is gone.
+fn owner(txn: &Txn<'_>, key: IdentityKey) -> Result<Option<IdentityRow>, StoreError> {
+    let Some(row) = read::<IdentityRow>(txn, &key)? else { return Ok(None) };
+    Ok(read::<super::user::UserRow>(txn, &row.user)?.map(|_| row))
+}
+
+/// Puts an identity into a change.
+fn link(
+    txn: &mut Txn<'_>,
+    user: UserId,
+    id: IdentityId,
+    account: &ExternalAccount,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let key = IdentityKey::of(account);
+    let row = IdentityRow {
+        user,
+        id,
+        provider: account.provider,
+        issuer: account.issuer.clone(),
+        subject: account.subject.clone(),
+        email: account.email.as_ref().map(|email| email.as_str().to_owned()),
+        linked_at: now,
+    };
+    txn.put(&key, &row);
+    txn.put(&(user, id), &OwnIdentityRow(key));
+    let event = Event::by(user, "oauth.linked")
+        .target(account.provider.as_str())
+        .detail(row.email.as_deref().unwrap_or_default());
+    audit::note(txn, &event, now)
+}
+
+/// Removes what is linked to an account that goes.
+pub(super) fn unlink_all(txn: &mut Txn<'_>, user: UserId) -> Result<(), StoreError> {
+    for (key, OwnIdentityRow(identity)) in txn.scan::<OwnIdentityRow>(&user)? {
+        txn.remove::<IdentityRow>(&identity);
+        txn.remove::<OwnIdentityRow>(&key);
+    }
+    Ok(())
+}
+
+impl Identity {
+    /// What is linked to an account, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn identities(&self, user: UserId) -> Result<Vec<LinkedIdentity>, StoreError> {
+        let mut found = Vec::new();
+        for ((_, id), OwnIdentityRow(key)) in self.rows::<OwnIdentityRow>(&user)? {
+            // Unlinked between the two reads.
+            let Some(row) = self.row::<IdentityRow>(&key)? else { continue };
+            found.push(LinkedIdentity {
+                id,
+                provider: row.provider,
+                email: row.email,
+                linked_at: row.linked_at,
+            });
+        }
+        found.sort_by_key(|identity| (identity.linked_at, identity.id));
+        Ok(found)
+    }
+
+    /// Unlinks an identity. `mail_opens`: sign-in links reach the account's owner, so that there is another way in. Blocks
+    /// (commit).
+    ///
+    /// # Errors
+    /// [`UnlinkError`].
+    pub fn unlink_identity(
+        &self,
+        user: UserId,
+        id: IdentityId,
+        mail_opens: bool,
+        now: Timestamp,
+    ) -> Result<(), UnlinkError> {
+        self.change(move |txn| {
+            let own = txn.scan::<OwnIdentityRow>(&user).map_err(StoreError::from)?;
+            let found = own.iter().find(|((_, own), _)| *own == id).map(|(_, row)| row.0);
+            let (Some(key), Some(account)) = (found, active(txn, user)?) else {
+                return Err(UnlinkError::NotFound);
+            };
+            if own.len() == 1 && account.password.is_none() && !mail_opens {
+                return Err(UnlinkError::LastWay);
+            }
+            let row = read::<IdentityRow>(txn, &key)?;
+            let row = row.ok_or(StoreError::Inconsistent("an account's identity is not there"))?;
+            txn.remove::<IdentityRow>(&key);
+            txn.remove::<OwnIdentityRow>(&(user, id));
+            let event = Event::by(user, "oauth.unlinked")
+                .target(row.provider.as_str())
+                .detail(row.email.as_deref().unwrap_or_default());
+            Ok(audit::note(txn, &event, now)?)
+        })
+    }
+
+    /// Removes the states whose cookies are over.
+    pub(super) fn sweep_oauth(&self, now: Timestamp) -> Result<(), StoreError> {
+        let over = self.rows::<UsedStateRow>(&())?.into_iter().filter(|(_, row)| now >= row.0);
+        let over: Vec<SecretHash> = over.map(|(hash, _)| hash).take(SWEEP_ROWS).collect();
+        for some in over.chunks(SWEEP_ROWS_A_CHANGE) {
+            let some = some.to_vec();
+            self.change(move |txn| {
+                some.iter().for_each(|hash| txn.remove::<UsedStateRow>(hash));
+                Ok::<_, StoreError>(())
+            })?;
+        }
+        Ok(())
+    }
+}

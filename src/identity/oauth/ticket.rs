@@ -1,0 +1,194 @@
+//! The cookie `ms_oauth`, which carries a sign-in to the provider and back: the server itself remembers nothing, so there
+//! is no memory to exhaust.
+//!
+//! Its value is base64url of a value sealed for the provider (`master`), so that the cookie of one provider does not open
+//! at another's callback. In the clear:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 | version, 1 |
+//! | 1..33 | state |
+//! | 33..65 | nonce |
+//! | 65..97 | PKCE verifier |
+//! | 97..105 | when it is over, i64 milliseconds, little endian |
+//! | 105 | 0 to log in, 1 to link |
+//! | 106..116 | to link: the account |
+//! | the rest | where to go afterwards, a path |
+//!
+//! Outside, the first three are base64url of their bytes.
+
+use std::time::Duration;
+
+use data_encoding::BASE64URL_NOPAD;
+use sha2::{Digest, Sha256};
+
+use crate::entropy::Entropy;
+use crate::identity::master::SealedFor;
+use crate::identity::{Identity, Secret, SecretHash, UserId};
+use crate::model::Timestamp;
+
+use super::Provider;
+
+const VERSION: u8 = 1;
+/// How long somebody may take at the provider.
+const LIFETIME: Duration = Duration::from_secs(600);
+/// Longest cookie value, characters; browsers keep 4,096 with name and attributes.
+const COOKIE_CHARS_MAX: usize = 3_900;
+
+/// What a sign-in elsewhere is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OauthMode {
+    /// To get in.
+    LogIn,
+    /// To link the identity to this account, whose owner is in.
+    Link(UserId),
+}
+
+/// What a sign-in elsewhere begins with.
+#[derive(Debug)]
+pub struct OauthTicket {
+    /// The value of the cookie `ms_oauth`.
+    pub cookie: Secret,
+    /// Goes to the provider, and comes back with the code.
+    pub state: Secret,
+    /// Goes to the provider, and comes back inside the ID token.
+    pub nonce: Secret,
+    /// PKCE `code_challenge`, method S256.
+    pub challenge: String,
+    /// How long the cookie is good for: 600 s.
+    pub expires_in: Duration,
+}
+
+/// A sign-in that came back with the state of its cookie.
+#[derive(Clone, Debug)]
+pub struct OauthAttempt {
+    /// At whom.
+    pub provider: Provider,
+    /// What for.
+    pub mode: OauthMode,
+    /// Where to go afterwards; a path of ours when it was sealed.
+    pub redirect: String,
+    /// What the ID token must hold.
+    pub nonce: Secret,
+    /// PKCE `code_verifier`.
+    pub verifier: Secret,
+    pub(super) state: SecretHash,
+    pub(super) expires_at: Timestamp,
+}
+
+fn text(bytes: &[u8]) -> Secret {
+    Secret::new(BASE64URL_NOPAD.encode(bytes))
+}
+
+const fn sealed_for(provider: Provider) -> SealedFor<'static> {
+    SealedFor { kind: "ms_oauth", id: provider.as_str().as_bytes() }
+}
+
+impl Identity {
+    /// Begins a sign-in elsewhere. `redirect` is a path of ours already.
+    pub fn begin_oauth(
+        &self,
+        provider: Provider,
+        mode: OauthMode,
+        redirect: &str,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> OauthTicket {
+        let (state, nonce, verifier): ([u8; 32], [u8; 32], [u8; 32]) =
+            (rng.bytes(), rng.bytes(), rng.bytes());
+        let mut plain = vec![VERSION];
+        plain.extend_from_slice(&state);
+        plain.extend_from_slice(&nonce);
+        plain.extend_from_slice(&verifier);
+        plain.extend_from_slice(&now.plus(LIFETIME).as_ms().to_le_bytes());
+        match mode {
+            OauthMode::LogIn => plain.push(0),
+            OauthMode::Link(user) => {
+                plain.push(1);
+                plain.extend_from_slice(user.as_bytes());
+            }
+        }
+        plain.extend_from_slice(redirect.as_bytes());
+        let sealed = self.sealing.seal(sealed_for(provider), &plain, rng);
+        let challenge = BASE64URL_NOPAD.encode(&Sha256::digest(text(&verifier).expose().as_bytes()));
+        OauthTicket {
+            cookie: text(&sealed),
+            state: text(&state),
+            nonce: text(&nonce),
+            challenge,
+            expires_in: LIFETIME,
+        }
+    }
+
+    /// Goes on with a sign-in: `None` for a cookie that is not ours, another provider's, over, or of another state.
+    pub fn resume_oauth(
+        &self,
+        provider: Provider,
+        cookie: &str,
+        state: &str,
+        now: Timestamp,
+    ) -> Option<OauthAttempt> {
+        if cookie.len() > COOKIE_CHARS_MAX {
+            return None;
+        }
+        let sealed = BASE64URL_NOPAD.decode(cookie.as_bytes()).ok()?;
+        let plain = self.sealing.open(sealed_for(provider), &sealed).ok()?;
+        let attempt = read(provider, &plain)?;
+        // Hashes are compared, so that no comparison depends on the secret.
+        (attempt.state == SecretHash::of(state) && now < attempt.expires_at).then_some(attempt)
+    }
+}
+
+fn read(provider: Provider, plain: &[u8]) -> Option<OauthAttempt> {
+    let (&[VERSION], rest) = plain.split_first_chunk::<1>()? else { return None };
+    let (state, rest) = rest.split_first_chunk::<32>()?;
+    let (nonce, rest) = rest.split_first_chunk::<32>()?;
+    let (verifier, rest) = rest.split_first_chunk::<32>()?;
+    let (expires_at, rest) = rest.split_first_chunk::<8>()?;
+    let (mode, redirect) = match rest.split_first()? {
+        (0, rest) => (OauthMode::LogIn, rest),
+        (1, rest) => {
+            let (user, rest) = rest.split_first_chunk::<10>()?;
+            (OauthMode::Link(UserId::from_bytes(*user)), rest)
+        }
+        _ => return None,
+    };
+    Some(OauthAttempt {
+        provider,
+        mode,
+        redirect: String::from_utf8(redirect.to_vec()).ok()?,
+        nonce: text(nonce),
+        verifier: text(verifier),
+        state: text(state).hash(),
+        expires_at: Timestamp::from_ms(i64::from_le_bytes(*expires_at)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_1_of_a_ticket_opens_and_everything_shorter_is_refused() {
+        let mut plain = vec![1];
+        plain.extend([2; 32]);
+        plain.extend([3; 32]);
+        plain.extend([4; 32]);
+        plain.extend(1_800_000_000_000_i64.to_le_bytes());
+        plain.push(1);
+        plain.extend([5; 10]);
+        plain.extend(b"/x");
+        let attempt = read(Provider::Oidc, &plain).expect("a ticket");
+        assert_eq!(attempt.mode, OauthMode::Link(UserId::from_bytes([5; 10])));
+        assert_eq!(attempt.redirect, "/x");
+        assert_eq!(attempt.nonce.expose(), BASE64URL_NOPAD.encode(&[3; 32]));
+        assert_eq!(attempt.verifier.expose(), BASE64URL_NOPAD.encode(&[4; 32]));
+        assert_eq!(attempt.state, SecretHash::of(&BASE64URL_NOPAD.encode(&[2; 32])));
+        assert_eq!(attempt.expires_at, Timestamp::from_s(1_800_000_000));
+        for cut in 0..116 {
+            assert!(read(Provider::Oidc, &plain[..cut]).is_none(), "cut at {cut}");
+        }
+        plain[0] = 2;
+        assert!(read(Provider::Oidc, &plain).is_none(), "another version");
+    }
+}

@@ -1,0 +1,742 @@
+//! Signing in by an account elsewhere (API.md C1, C2, D6; threats 12, 15, 21, 22, 23, 26), against a provider in this
+//! process. `tests/peers_oidc.rs` does it with a real one.
+
+mod idp;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header;
+use data_encoding::BASE64URL_NOPAD;
+use jsonwebtoken::Algorithm;
+use promlet::api::auth::oauth::{Github, OpenId, Providers};
+use promlet::identity::Admission;
+use promlet::outbound::{GithubClient, GithubOptions, HttpsOptions, MailKind, OidcClient, OidcOptions};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::house::{EMAIL, House, PASSWORD, Plan, Reply, Who, ask};
+use idp::{ACCESS_TOKEN, CLIENT, Idp, SECRET};
+
+/// What the houses' clock says at first.
+const NOW_S: i64 = 1_800_000_000;
+
+fn open_id(idp: &Idp, admission: Admission, https: HttpsOptions) -> Option<Arc<OpenId>> {
+    let options = OidcOptions {
+        issuer: idp.issuer.clone(),
+        client_id: CLIENT.into(),
+        client_secret: SECRET.into(),
+        scopes: "openid email profile".into(),
+        https,
+    };
+    let client = OidcClient::new(options).expect("a loopback issuer");
+    Some(Arc::new(OpenId { client, admission, name: "Test".into() }))
+}
+
+fn rules(domains: &[&str], trust_email: bool) -> Admission {
+    Admission { domains: domains.iter().map(|&domain| domain.to_owned()).collect(), trust_email }
+}
+
+fn github(idp: &Idp, orgs: &[&str]) -> Option<Arc<Github>> {
+    let options = GithubOptions {
+        client_id: CLIENT.into(),
+        client_secret: SECRET.into(),
+        base_url: idp.issuer.clone(),
+        api_url: idp.issuer.clone(),
+        allowed_orgs: orgs.iter().map(|&org| org.to_owned()).collect(),
+        https: HttpsOptions::default(),
+    };
+    Some(Arc::new(Github { client: GithubClient::new(options).expect("a loopback GitHub") }))
+}
+
+fn house(providers: Providers) -> House {
+    let mut plan = Plan::default();
+    plan.options.providers = providers;
+    House::build(plan)
+}
+
+/// A house with the issuer as `oidc`.
+async fn with_oidc(admission: Admission) -> (House, Idp) {
+    let idp = Idp::start(NOW_S).await;
+    let oidc = open_id(&idp, admission, HttpsOptions::default());
+    (house(Providers { oidc, ..Providers::default() }), idp)
+}
+
+/// A sign-in on its way.
+#[derive(Clone, Debug)]
+struct Begun {
+    url: String,
+    state: String,
+    cookie: String,
+}
+
+async fn begin_at(house: &House, provider: &str, who: &Who, body: Value) -> Begun {
+    let reply = house.post(&format!("/api/v1/auth/oauth/{provider}/start"), who, body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert_eq!(reply.value()["expires_in"], 600);
+    let (url, state) = (reply.text("authorize_url"), reply.text("state"));
+    let cookie = ticket(&reply).expect("a ticket");
+    Begun { url, state, cookie }
+}
+
+async fn begin(house: &House) -> Begun {
+    begin_at(house, "oidc", &Who::Nobody, json!({})).await
+}
+
+/// What the answer makes of the cookie `ms_oauth`.
+fn ticket(reply: &Reply) -> Option<String> {
+    let set = reply.headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut ours = set.filter_map(|text| text.strip_prefix("ms_oauth="));
+    let text = ours.next()?;
+    for part in ["Path=/", "HttpOnly", "SameSite=Lax"] {
+        assert!(text.contains(part), "{text}");
+    }
+    Some(text.split(';').next().unwrap_or_default().to_owned())
+}
+
+/// Comes back with the cookie `cookie`, and whatever `who` has.
+async fn callback(house: &House, provider: &str, cookie: &str, who: &Who, body: &Value) -> Reply {
+    let path = format!("/api/v1/auth/oauth/{provider}/callback");
+    let request = ask("POST", &path, who)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::COOKIE, format!("ms_oauth={cookie}"));
+    house.send(request.body(Body::from(body.to_string())).expect("a request")).await
+}
+
+/// The whole way, as a browser goes it.
+async fn sign_in_at(house: &House, idp: &Idp, provider: &str) -> Reply {
+    let begun = begin_at(house, provider, &Who::Nobody, json!({})).await;
+    let code = idp.agree(&begun.url);
+    callback(house, provider, &begun.cookie, &Who::Nobody, &json!({ "code": code, "state": begun.state }))
+        .await
+}
+
+async fn sign_in(house: &House, idp: &Idp) -> Reply {
+    sign_in_at(house, idp, "oidc").await
+}
+
+fn claim(idp: &Idp, claims: Value) {
+    idp.script().claims = claims;
+}
+
+// -- the ways that open -----------------------------------------------------------------------------------------------
+
+#[tokio::test]
+async fn a_first_sign_in_makes_an_account_and_the_next_one_finds_it() {
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let begun = begin_at(&house, "oidc", &Who::Nobody, json!({ "redirect": "/explore?x=1" })).await;
+    assert!(begun.url.starts_with(&format!("{}/auth?", idp.issuer)), "{}", begun.url);
+    for part in [
+        "response_type=code",
+        "response_mode=query",
+        "scope=openid+email+profile",
+        "redirect_uri=http%3A%2F%2F127.0.0.1%3A8095%2Fapi%2Fv1%2Fauth%2Foauth%2Foidc%2Fcallback",
+    ] {
+        assert!(begun.url.contains(part), "{part} in {}", begun.url);
+    }
+    let code = idp.agree(&begun.url);
+    let sent = json!({ "code": code, "state": begun.state, "iss": idp.issuer });
+    let reply = callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let body = reply.value();
+    assert_eq!(
+        (&body["created"], &body["linked"], &body["redirect"]),
+        (&json!(true), &json!(false), &json!("/explore?x=1"))
+    );
+    assert_eq!(body["user"]["email"], "alice@example.com");
+    assert_eq!((&body["user"]["name"], &body["user"]["is_admin"]), (&json!("Alice"), &json!(false)));
+    assert_eq!((&body["user"]["has_password"], &body["orgs"]), (&json!(false), &json!([])));
+    assert_eq!(body["session"]["auth_method"], "oidc");
+    assert_eq!(ticket(&reply).as_deref(), Some(""), "the ticket is spent");
+    let cabinet = Who::Cookie(reply.session_cookie().expect("a session"));
+    let me = house.get("/api/v1/auth/me", &cabinet).await.value();
+    assert_eq!(me["identities"][0]["provider"], "oidc");
+    assert_eq!(me["identities"][0]["email"], "alice@example.com");
+
+    // The same person with another address is the same account (CVE-2023-3128), whatever the address.
+    claim(&idp, json!({ "email": "alice@other.example.com", "name": "Alicia" }));
+    sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+    claim(&idp, json!({ "email": "alice.b@example.com" }));
+    let again = sign_in(&house, &idp).await;
+    assert_eq!(again.value()["user"]["id"], body["user"]["id"], "{}", again.body);
+    assert_eq!(again.value()["user"]["email"], "alice@example.com");
+    assert_eq!((&again.value()["created"], &again.value()["linked"]), (&json!(false), &json!(false)));
+    // And another person with that address is not.
+    claim(&idp, json!({ "sub": "mallory" }));
+    sign_in(&house, &idp).await.is(409, "link_required");
+}
+
+#[tokio::test]
+async fn the_login_page_knows_the_configured_providers() {
+    let (house, _idp) = with_oidc(Admission::default()).await;
+    let row = json!([{ "id": "oidc", "name": "Test", "start_url": "/api/v1/auth/oauth/oidc/start" }]);
+    assert_eq!(house.get("/api/v1/auth/providers", &Who::Nobody).await.value(), json!({ "data": row }));
+    assert_eq!(house.get("/api/v1/auth/config", &Who::Nobody).await.value()["providers"], row);
+    // Decided before cookie and state are looked at.
+    for provider in ["google", "github", "nobody", "OIDC"] {
+        let path = format!("/api/v1/auth/oauth/{provider}");
+        house
+            .post(&format!("{path}/start"), &Who::Nobody, json!({}))
+            .await
+            .is(404, "provider_not_configured");
+        house.get(&format!("{path}/start"), &Who::Nobody).await.is(404, "provider_not_configured");
+        callback(&house, provider, "x", &Who::Nobody, &json!({})).await.is(404, "provider_not_configured");
+    }
+}
+
+#[tokio::test]
+async fn the_browsers_way_ends_in_pages() {
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let start = house.get("/auth/oauth/oidc/start?redirect=/explore", &Who::Nobody).await;
+    assert_eq!(start.status, 302, "{}", start.body);
+    let (url, cookie) = (start.header("location").to_owned(), ticket(&start).expect("a ticket"));
+    let code = idp.agree(&url);
+    let state = url.split_once("state=").expect("a state").1.split('&').next().expect("it").to_owned();
+    let path = format!("/api/v1/auth/oauth/oidc/callback?code={code}&state={state}");
+    let with_ticket = |method: &str, path: &str, cookie: &str| {
+        let request = ask(method, path, &Who::Nobody).header(header::COOKIE, format!("ms_oauth={cookie}"));
+        request.body(Body::empty()).expect("a request")
+    };
+    // HEAD uses nothing up.
+    assert_eq!(house.send(with_ticket("HEAD", &path, &cookie)).await.header("location"), "/login");
+    let reply = house.send(with_ticket("GET", &path, &cookie)).await;
+    assert_eq!((reply.status.as_u16(), reply.header("location")), (303, "/explore"), "{}", reply.body);
+    assert!(reply.session_cookie().expect("a session").starts_with("ses_"));
+    assert_eq!(ticket(&reply).as_deref(), Some(""));
+    for (path, cookie, code) in [
+        (path.as_str(), cookie.as_str(), "oauth_error"),
+        (path.as_str(), "", "invalid_state"),
+        ("/api/v1/auth/oauth/oidc/callback", cookie.as_str(), "invalid_state"),
+        ("/api/v1/auth/oauth/github/callback", cookie.as_str(), "provider_not_configured"),
+        ("/api/v1/auth/oauth/oidc/callback?state=a&state=b", cookie.as_str(), "duplicate_parameter"),
+    ] {
+        let reply = house.send(with_ticket("GET", path, cookie)).await;
+        assert_eq!(reply.status, 303);
+        assert_eq!(reply.header("location"), format!("/login?error={code}"), "{path}");
+        assert_eq!(reply.session_cookie(), None);
+    }
+    // Who clicked a button reads a page.
+    let start = ask("GET", "/auth/oauth/google/start", &Who::Nobody).header(header::ACCEPT, "text/html,*/*");
+    let start = house.send(start.body(Body::empty()).expect("a request")).await;
+    assert_eq!(start.header("location"), "/login?error=provider_not_configured");
+    let denied = format!("/api/v1/auth/oauth/oidc/callback?error=access_denied&state={state}");
+    let reply = house.send(with_ticket("GET", &denied, &cookie)).await;
+    assert_eq!(reply.header("location"), "/login?error=oauth_error");
+}
+
+#[tokio::test]
+async fn tokens_of_every_kind_of_key_are_read_and_a_profile_may_come_later() {
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let hash = |token: &str| BASE64URL_NOPAD.encode(&Sha256::digest(token.as_bytes())[..16]);
+    for (algorithm, claims) in [
+        (Algorithm::RS256, json!({ "at_hash": hash(ACCESS_TOKEN), "azp": CLIENT })),
+        (Algorithm::PS256, json!({ "aud": [CLIENT] })),
+        (Algorithm::ES256, json!({ "aud": [CLIENT, "another"], "azp": CLIENT, "email_verified": "true" })),
+        (Algorithm::EdDSA, json!({ "exp": NOW_S - 29, "nbf": NOW_S + 29 })),
+    ] {
+        idp.script().algorithm = algorithm;
+        claim(&idp, claims);
+        // Sets name the algorithm of each key; PS256 is RSA's, too, but not what is said.
+        let reply = sign_in(&house, &idp).await;
+        match algorithm {
+            Algorithm::PS256 => reply.is(400, "oauth_error"),
+            _ => assert_eq!(reply.status, 200, "{algorithm:?}: {}", reply.body),
+        }
+    }
+    // A token without the name of its key: there is one that fits.
+    idp.script().algorithm = Algorithm::ES256;
+    idp.script().kid = None;
+    claim(&idp, json!({ "email": null, "email_verified": null, "name": null }));
+    idp.script().userinfo = json!({ "sub": "alice", "email": "alice@example.com", "email_verified": true });
+    assert_eq!(sign_in(&house, &idp).await.status, 200);
+    idp.script().userinfo = json!({ "sub": "bob", "email": "bob@example.com", "email_verified": true });
+    sign_in(&house, &idp).await.is(502, "idp_error");
+    // Some issuers take the secret in the form only.
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    idp.script().discovery = json!({ "token_endpoint_auth_methods_supported": ["client_secret_post"] });
+    assert_eq!(sign_in(&house, &idp).await.status, 200);
+}
+
+// -- threat 21: whose account -----------------------------------------------------------------------------------------
+
+#[tokio::test]
+async fn no_account_is_made_where_none_may_be() {
+    let (house, idp) = with_oidc(Admission::default()).await;
+    let refused = sign_in(&house, &idp).await;
+    refused.is(403, "signup_closed");
+    assert_eq!(refused.session_cookie(), None);
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    claim(&idp, json!({ "email_verified": false }));
+    sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+    claim(&idp, json!({ "email_verified": null }));
+    sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+    for email in ["alice@example.com.evil", "alice@evil", "@example.com", "a@b@example.com"] {
+        claim(&idp, json!({ "email": email }));
+        sign_in(&house, &idp).await.is(403, "domain_not_allowed");
+    }
+    // Before there is any account, whoever sets the server up comes first.
+    let idp = Idp::start(NOW_S).await;
+    let oidc = open_id(&idp, rules(&["example.com"], true), HttpsOptions::default());
+    let mut plan = Plan { set_up: false, ..Plan::default() };
+    plan.options.providers = Providers { oidc, ..Providers::default() };
+    let bare = House::build(plan);
+    sign_in(&bare, &idp).await.is(403, "signup_closed");
+    assert!(bare.identity.needs_setup());
+}
+
+/// API.md F21.
+#[tokio::test]
+async fn an_address_opens_its_account_only_on_the_word_of_a_trusted_provider() {
+    let (house, idp) = with_oidc(Admission::default()).await;
+    claim(&idp, json!({ "email": EMAIL }));
+    sign_in(&house, &idp).await.is(409, "link_required");
+
+    let (house, idp) = with_oidc(rules(&[], true)).await;
+    claim(&idp, json!({ "email": EMAIL, "email_verified": false }));
+    sign_in(&house, &idp).await.is(409, "link_required");
+    assert!(house.outbox.mails().is_empty());
+    claim(&idp, json!({ "email": "  ADA@Example.com " }));
+    let reply = sign_in(&house, &idp).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert_eq!((&reply.value()["created"], &reply.value()["linked"]), (&json!(false), &json!(true)));
+    assert_eq!(reply.value()["user"]["email"], EMAIL);
+    let mails = house.outbox.mails();
+    assert_eq!(mails.len(), 1);
+    assert_eq!((mails[0].to.as_str(), mails[0].kind), (EMAIL, MailKind::IdentityLinked));
+    let noted = house.identity.audit(None, 10).expect("readable");
+    assert!(noted.iter().any(|entry| entry.action == "oauth.linked" && entry.target == "oidc"));
+}
+
+/// Of other people's domains Google knows only who once had them.
+#[tokio::test]
+async fn google_is_believed_for_its_own_mailboxes_and_its_customers_domains() {
+    let idp = Idp::start(NOW_S).await;
+    let google = |domains: &[&str]| {
+        let google = open_id(&idp, rules(domains, false), HttpsOptions::default());
+        house(Providers { google, ..Providers::default() })
+    };
+    let open = google(&[]);
+    claim(&idp, json!({ "email": EMAIL }));
+    sign_in_at(&open, &idp, "google").await.is(409, "link_required");
+    claim(&idp, json!({ "email": EMAIL, "hd": "example.com" }));
+    assert_eq!(sign_in_at(&open, &idp, "google").await.value()["linked"], true);
+    let domain = google(&["example.com"]);
+    claim(&idp, json!({ "email": "eve@example.com" }));
+    sign_in_at(&domain, &idp, "google").await.is(403, "domain_not_allowed");
+    claim(&idp, json!({ "email": "eve@example.com", "hd": "example.com" }));
+    assert_eq!(sign_in_at(&domain, &idp, "google").await.value()["created"], true);
+    let gmail = google(&["gmail.com"]);
+    claim(&idp, json!({ "email": "eve@gmail.com" }));
+    assert_eq!(sign_in_at(&gmail, &idp, "google").await.value()["session"]["auth_method"], "google");
+}
+
+#[tokio::test]
+async fn github_is_asked_for_the_number_the_verified_address_and_the_organisation() {
+    let idp = Idp::start(NOW_S).await;
+    let open = house(Providers { github: github(&idp, &[]), ..Providers::default() });
+    let address = |email: &str, primary: bool, verified: bool| json!({ "email": email, "primary": primary, "verified": verified });
+    idp.script().github_emails = json!([address(EMAIL, true, false), address("ada@work", false, true)]);
+    sign_in_at(&open, &idp, "github").await.is(403, "signup_closed");
+    idp.script().github_emails = json!([address("x@y.z", false, true), address(EMAIL, true, true)]);
+    let linked = sign_in_at(&open, &idp, "github").await;
+    assert_eq!(linked.value()["linked"], true, "{}", linked.body);
+    assert_eq!(linked.value()["session"]["auth_method"], "github");
+    // A renamed account is the same; a new one by the old name is another.
+    idp.script().github_user = json!({ "id": 7, "login": "ada2", "name": null });
+    idp.script().github_emails = json!([]);
+    assert_eq!(sign_in_at(&open, &idp, "github").await.value()["user"]["email"], EMAIL);
+    idp.script().github_user = json!({ "id": 8, "login": "ada", "name": null });
+    sign_in_at(&open, &idp, "github").await.is(403, "signup_closed");
+
+    let members = house(Providers { github: github(&idp, &["acme", "other"]), ..Providers::default() });
+    idp.script().github_emails = json!([address("eve@example.org", true, true)]);
+    sign_in_at(&members, &idp, "github").await.is(403, "domain_not_allowed");
+    idp.script().github_orgs = vec!["other"];
+    let made = sign_in_at(&members, &idp, "github").await;
+    assert_eq!((&made.value()["created"], &made.value()["user"]["name"]), (&json!(true), &json!("ada")));
+    // A code that is not good is a 200 with an error in it there.
+    let begun = begin_at(&open, "github", &Who::Nobody, json!({})).await;
+    assert!(begun.url.contains("scope=read%3Auser+user%3Aemail&"), "{}", begun.url);
+    let sent = json!({ "code": "never-issued", "state": begun.state });
+    callback(&open, "github", &begun.cookie, &Who::Nobody, &sent).await.is(400, "oauth_error");
+    let sent = json!({ "code": "x", "state": begun.state, "iss": "https://github.com" });
+    callback(&open, "github", &begun.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+}
+
+// -- threats 12 and 22: what does not belong together -----------------------------------------------------------------
+
+#[tokio::test]
+async fn what_comes_back_must_have_been_begun_here() {
+    let idp = Idp::start(NOW_S).await;
+    let both = || open_id(&idp, rules(&["example.com"], false), HttpsOptions::default());
+    let house = house(Providers { oidc: both(), google: both(), ..Providers::default() });
+    let mine = begin(&house).await;
+    let code = idp.agree(&mine.url);
+    let other = begin(&house).await;
+    let at_google = begin_at(&house, "google", &Who::Nobody, json!({})).await;
+    let sent = json!({ "code": code, "state": mine.state });
+    let damaged = format!("{}A", &mine.cookie[..mine.cookie.len() - 1]);
+    for cookie in ["", "x", &other.cookie, &at_google.cookie, &damaged, &"A".repeat(5_000)] {
+        callback(&house, "oidc", cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+    }
+    // Another provider's cookie, even with its own state.
+    callback(&house, "google", &mine.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+    for sent in [
+        json!({ "code": code }),
+        json!({ "code": code, "state": "" }),
+        json!({ "code": code, "state": other.state }),
+        json!({ "code": code, "state": mine.state, "iss": "https://evil.example" }),
+        json!({ "code": code, "state": mine.state, "iss": format!("{}/", idp.issuer) }),
+        json!({ "error": "access_denied", "state": other.state }),
+    ] {
+        callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+    }
+    assert_eq!(idp.asked("/token"), 0, "nobody was asked");
+    // A code of another sign-in fits neither verifier nor nonce.
+    let foreign = idp.agree(&other.url);
+    let injected = json!({ "code": foreign, "state": mine.state });
+    callback(&house, "oidc", &mine.cookie, &Who::Nobody, &injected).await.is(400, "oauth_error");
+    for (sent, why) in [
+        (json!({ "state": mine.state, "error": "access_denied" }), "access_denied"),
+        (json!({ "state": mine.state }), "no code"),
+        (json!({ "state": mine.state, "code": "" }), "no code"),
+        (json!({ "state": mine.state, "code": "x".repeat(3_000) }), "no code"),
+        (json!({ "state": mine.state, "code": "unknown" }), "invalid_grant"),
+    ] {
+        let reply = callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await;
+        reply.is(400, "oauth_error");
+        assert!(reply.text("detail").contains(why), "{}", reply.body);
+    }
+    assert_eq!(callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await.status, 200);
+    // Used: the provider takes the code no more.
+    callback(&house, "oidc", &mine.cookie, &Who::Nobody, &sent).await.is(400, "oauth_error");
+    // Ten minutes are enough.
+    let late = begin(&house).await;
+    let sent = json!({ "code": idp.agree(&late.url), "state": late.state });
+    house.pass(Duration::from_secs(600));
+    callback(&house, "oidc", &late.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+}
+
+#[tokio::test]
+async fn an_issuer_that_names_itself_always_does() {
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    idp.script().discovery = json!({ "authorization_response_iss_parameter_supported": true });
+    sign_in(&house, &idp).await.is(400, "invalid_state");
+    let begun = begin(&house).await;
+    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state, "iss": idp.issuer });
+    assert_eq!(callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await.status, 200);
+}
+
+#[tokio::test]
+async fn every_claim_of_a_token_is_held_to_its_word() {
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let cases = [
+        ("nonce", json!({ "nonce": "another" })),
+        ("nonce", json!({ "nonce": null })),
+        ("at_hash", json!({ "at_hash": "AAAAAAAAAAAAAAAAAAAAAA" })),
+        ("iss", json!({ "iss": "https://evil.example" })),
+        ("iss", json!({ "iss": format!("{}/", idp.issuer) })),
+        ("aud", json!({ "aud": "another" })),
+        ("aud", json!({ "aud": [] })),
+        ("azp", json!({ "azp": "another" })),
+        ("azp", json!({ "aud": [CLIENT, "another"] })),
+        ("azp", json!({ "aud": [CLIENT, "another"], "azp": "another" })),
+        ("exp", json!({ "exp": NOW_S - 30 })),
+        ("exp", json!({ "exp": -1 })),
+        ("iat", json!({ "iat": NOW_S + 31 })),
+        ("nbf", json!({ "nbf": NOW_S + 31 })),
+        ("sub", json!({ "sub": "" })),
+        ("sub", json!({ "sub": "x".repeat(256) })),
+        ("claims", json!({ "exp": null })),
+        ("claims", json!({ "iat": null })),
+        ("claims", json!({ "aud": null })),
+        ("claims", json!({ "sub": null })),
+        ("claims", json!({ "exp": "99999999999" })),
+    ];
+    for (why, claims) in cases {
+        claim(&idp, claims.clone());
+        let reply = sign_in(&house, &idp).await;
+        reply.is(400, "oauth_error");
+        assert!(reply.text("detail").contains(&format!("({why})")), "{claims}: {}", reply.body);
+    }
+    assert!(house.identity.users().expect("readable").len() == 1, "nobody came in");
+}
+
+#[tokio::test]
+async fn a_token_must_be_signed_by_a_key_of_the_issuer() {
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    // The client secret is no signing key.
+    idp.script().algorithm = Algorithm::HS256;
+    sign_in(&house, &idp).await.is(400, "oauth_error");
+    idp.script().algorithm = Algorithm::RS256;
+    idp.script().kid = Some("two".into());
+    sign_in(&house, &idp).await.is(400, "oauth_error");
+    idp.script().kid = Some("one".into());
+    let part = |json: &Value| BASE64URL_NOPAD.encode(json.to_string().as_bytes());
+    let claims =
+        part(&json!({ "iss": idp.issuer, "sub": "x", "aud": CLIENT, "exp": NOW_S + 9, "iat": NOW_S }));
+    for (header, signature) in [
+        (json!({ "alg": "none" }), String::new()),
+        (json!({ "alg": "RS256", "kid": "one" }), String::new()),
+        (json!({ "alg": "RS256", "kid": "one" }), BASE64URL_NOPAD.encode(&[1; 256])),
+        (json!({ "alg": "RS256", "kid": "one", "crit": ["b64"], "b64": false }), String::new()),
+        (json!({ "alg": "RS256", "kid": 1 }), String::new()),
+        (json!({ "alg": "EdDSA", "kid": "one", "jwk": {} }), BASE64URL_NOPAD.encode(&[1; 64])),
+        (json!([]), String::new()),
+    ] {
+        idp.script().id_token = Some(format!("{}.{claims}.{signature}", part(&header)));
+        sign_in(&house, &idp).await.is(400, "oauth_error");
+    }
+    for token in ["", ".", "..", "a.b.c", &"x".repeat(70_000)] {
+        idp.script().id_token = Some(token.to_owned());
+        sign_in(&house, &idp).await.is(400, "oauth_error");
+    }
+}
+
+#[tokio::test]
+async fn keys_are_kept_for_an_hour_and_asked_for_anew_once_a_minute_at_most() {
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    claim(&idp, json!({ "exp": NOW_S + 10_000 }));
+    for _ in 0..3 {
+        assert_eq!(sign_in(&house, &idp).await.status, 200);
+    }
+    assert_eq!((idp.asked("/jwks"), idp.asked("/.well-known/openid-configuration")), (1, 1));
+    // The issuer rotates its keys; within the first minute nobody looks again.
+    idp.script().kid = Some("two".into());
+    idp.script().published = vec!["one".into(), "two".into()];
+    for _ in 0..3 {
+        sign_in(&house, &idp).await.is(400, "oauth_error");
+    }
+    assert_eq!(idp.asked("/jwks"), 1);
+    house.pass(Duration::from_secs(60));
+    assert_eq!(sign_in(&house, &idp).await.status, 200);
+    assert_eq!(idp.asked("/jwks"), 2);
+    idp.script().kid = Some("three".into());
+    house.pass(Duration::from_secs(60));
+    for _ in 0..3 {
+        sign_in(&house, &idp).await.is(400, "oauth_error");
+    }
+    assert_eq!(idp.asked("/jwks"), 3, "once for all who name a key that is not there");
+    idp.script().kid = Some("two".into());
+    house.pass(Duration::from_secs(3_600));
+    assert_eq!(sign_in(&house, &idp).await.status, 200);
+    assert_eq!((idp.asked("/jwks"), idp.asked("/.well-known/openid-configuration")), (4, 2));
+}
+
+// -- threat 23: an issuer gone wrong ----------------------------------------------------------------------------------
+
+#[tokio::test]
+async fn an_issuer_that_answers_nonsense_is_a_502_and_leads_nowhere_else() {
+    const DISCOVERY: &str = "/.well-known/openid-configuration";
+    let elsewhere = Idp::start(NOW_S).await;
+    let big = vec![b' '; 10 << 20];
+    let cases: Vec<(&str, u16, Vec<u8>, &str)> = vec![
+        (DISCOVERY, 302, Vec::new(), "idp_error"),
+        (DISCOVERY, 200, b"<html>".to_vec(), "idp_error"),
+        (DISCOVERY, 200, b"{}".to_vec(), "idp_error"),
+        (DISCOVERY, 404, b"{}".to_vec(), "idp_error"),
+        (DISCOVERY, 500, b"{}".to_vec(), "idp_unavailable"),
+        (DISCOVERY, 200, big.clone(), "idp_error"),
+        ("/jwks", 302, Vec::new(), "idp_error"),
+        ("/jwks", 200, big.clone(), "idp_error"),
+        ("/jwks", 200, b"[]".to_vec(), "idp_error"),
+        ("/jwks", 200, br#"{"keys":{}}"#.to_vec(), "oauth_error"),
+        ("/token", 307, Vec::new(), "idp_error"),
+        ("/token", 503, Vec::new(), "idp_unavailable"),
+        ("/token", 401, br#"{"error":"invalid_client"}"#.to_vec(), "idp_error"),
+        ("/token", 400, br#"{"error":"invalid_grant"}"#.to_vec(), "oauth_error"),
+        ("/token", 400, b"no".to_vec(), "idp_error"),
+        ("/token", 200, br#"{"access_token":"x","token_type":"Bearer"}"#.to_vec(), "idp_error"),
+        ("/token", 200, br#"{"access_token":"x","id_token":"x","token_type":"mac"}"#.to_vec(), "idp_error"),
+    ];
+    for (path, status, body, code) in cases {
+        let (house, idp) = with_oidc(Admission::default()).await;
+        idp.script().location = format!("{}{path}", elsewhere.issuer);
+        idp.script().instead = vec![(path, status, body)];
+        let reply = if path == DISCOVERY {
+            house.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await
+        } else {
+            sign_in(&house, &idp).await
+        };
+        reply.is(if code == "oauth_error" { 400 } else { 502 }, code);
+        assert_eq!(reply.session_cookie(), None);
+    }
+    assert!(elsewhere.script().asked.is_empty(), "no redirect was followed");
+    for discovery in [
+        json!({ "issuer": "https://evil.example" }),
+        json!({ "jwks_uri": "http://192.0.2.1/jwks" }),
+        json!({ "token_endpoint": "file:///etc/passwd" }),
+        json!({ "authorization_endpoint": "javascript:alert(1)" }),
+    ] {
+        let (house, idp) = with_oidc(Admission::default()).await;
+        idp.script().discovery = discovery;
+        house.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_error");
+    }
+}
+
+#[tokio::test]
+async fn an_issuer_that_does_not_answer_is_not_waited_for() {
+    let idp = Idp::start(NOW_S).await;
+    idp.script().silent = Some("*");
+    let https = HttpsOptions { timeout: Duration::from_millis(50), ..HttpsOptions::default() };
+    let silent =
+        house(Providers { oidc: open_id(&idp, Admission::default(), https), ..Providers::default() });
+    silent.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_unavailable");
+    let gone = Idp { issuer: "http://127.0.0.1:1".into(), ..idp };
+    let oidc = open_id(&gone, Admission::default(), HttpsOptions::default());
+    let house = house(Providers { oidc, ..Providers::default() });
+    house.post("/api/v1/auth/oauth/oidc/start", &Who::Nobody, json!({})).await.is(502, "idp_unavailable");
+}
+
+// -- one state, one session -------------------------------------------------------------------------------------------
+
+/// A provider that takes a code twice does not make us do so.
+#[tokio::test]
+async fn fifty_uses_of_one_state_and_code_make_one_session() {
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    idp.script().codes_last = true;
+    let begun = begin(&house).await;
+    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
+    let mut running = tokio::task::JoinSet::new();
+    let local = tokio::task::LocalSet::new();
+    let house = Arc::new(house);
+    for _ in 0..50 {
+        let (house, begun, sent) = (Arc::clone(&house), begun.clone(), sent.clone());
+        running.spawn_local_on(
+            async move { callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await },
+            &local,
+        );
+    }
+    let replies = local.run_until(running.join_all()).await;
+    let (won, lost): (Vec<_>, Vec<_>) = replies.iter().partition(|reply| reply.status == 200);
+    assert_eq!(won.len(), 1);
+    // Of fifty at once some may not get a place on the lane; nobody else gets in.
+    for reply in lost {
+        assert!(matches!(reply.code().as_str(), "invalid_state" | "busy"), "{}", reply.body);
+        assert_eq!(reply.session_cookie(), None);
+    }
+    callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await.is(400, "invalid_state");
+}
+
+/// API.md F26: the second factor is asked for whatever the first was.
+#[tokio::test]
+async fn an_account_with_a_second_factor_gets_no_cookie_here_either() {
+    let (house, idp) = with_oidc(rules(&[], true)).await;
+    let cabinet = house.log_in().await;
+    let secret = house.post("/auth/2fa/enroll", &cabinet, json!({})).await.text("secret");
+    let code = |at: i64| {
+        let secret = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
+        let totp = totp_rs::Builder::new().with_secret(secret).build().expect("a generator");
+        totp.generate(u64::try_from(at).expect("after 1970")).to_string()
+    };
+    let confirmed = house.post("/auth/2fa/confirm", &cabinet, json!({ "code": code(NOW_S) })).await;
+    assert_eq!(confirmed.status, 200, "{}", confirmed.body);
+    claim(&idp, json!({ "email": EMAIL, "exp": NOW_S + 600 }));
+    let reply = sign_in(&house, &idp).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert_eq!(reply.session_cookie(), None);
+    let body = reply.value();
+    assert_eq!((&body["requires_2fa"], &body["expires_in"]), (&json!(true), &json!(300)));
+    assert_eq!(body.as_object().expect("an object").len(), 3, "{body}");
+    house.pass(Duration::from_secs(60));
+    let verify = json!({ "twofa_pending_login": body["twofa_pending_login"], "code": code(NOW_S + 60) });
+    let done = house.post("/auth/2fa/verify", &Who::Nobody, verify).await;
+    assert_eq!(done.value()["session"]["auth_method"], "oidc", "{}", done.body);
+    // The browser's twin puts the pending login behind the `#`.
+    let begun = begin(&house).await;
+    let path = format!("/auth/oauth/oidc/callback?code={}&state={}", idp.agree(&begun.url), begun.state);
+    let request =
+        ask("GET", &path, &Who::Nobody).header(header::COOKIE, format!("ms_oauth={}", begun.cookie));
+    let page = house.send(request.body(Body::empty()).expect("a request")).await;
+    assert!(page.header("location").starts_with("/login/2fa#pending=tfp_"), "{}", page.header("location"));
+    assert_eq!(page.session_cookie(), None);
+}
+
+// -- linking ----------------------------------------------------------------------------------------------------------
+
+async fn link(house: &House, idp: &Idp, who: &Who) -> Reply {
+    let begun = begin_at(house, "oidc", who, json!({ "mode": "link", "redirect": "/settings" })).await;
+    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
+    callback(house, "oidc", &begun.cookie, who, &sent).await
+}
+
+#[tokio::test]
+async fn an_identity_is_linked_by_who_is_in_and_unlinked_again() {
+    let (house, idp) = with_oidc(Admission::default()).await;
+    let start = "/api/v1/auth/oauth/oidc/start";
+    house.post(start, &Who::Nobody, json!({ "mode": "link" })).await.is(401, "unauthenticated");
+    house.post(start, &Who::Nobody, json!({ "mode": "x" })).await.is(400, "invalid_parameter");
+    let ada = house.log_in().await;
+    claim(&idp, json!({ "exp": NOW_S + 10_000 }));
+    let reply = link(&house, &idp, &ada).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let body = reply.value();
+    assert_eq!(
+        (&body["linked"], &body["created"], &body["redirect"]),
+        (&json!(true), &json!(false), &json!("/settings"))
+    );
+    assert_eq!((&body["requires_2fa"], &body["user"]["email"]), (&json!(false), &json!(EMAIL)));
+    assert_eq!(house.outbox.mails().last().expect("a mail").kind, MailKind::IdentityLinked);
+    assert_eq!(link(&house, &idp, &ada).await.value()["linked"], false, "it was linked already");
+    // Now it opens this account, whatever address it has.
+    let signed_in = sign_in(&house, &idp).await;
+    assert_eq!(signed_in.value()["user"]["email"], EMAIL, "{}", signed_in.body);
+
+    // A link that was begun by one account ends with it, in its own session.
+    let begun = begin_at(&house, "oidc", &ada, json!({ "mode": "link" })).await;
+    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
+    callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await.is(401, "unauthenticated");
+
+    let me = house.get("/api/v1/auth/me", &ada).await.value();
+    let id = me["identities"][0]["id"].as_str().expect("an id").to_owned();
+    assert!(id.starts_with("idn_"));
+    let path = |id: &str| format!("/api/v1/auth/identities/{id}");
+    house.delete(&path("idn_aaaaaaaaaaaaaaaa"), &ada).await.is(404, "not_found");
+    house.delete(&path("x"), &ada).await.is(404, "not_found");
+    house.pass(Duration::from_secs(15 * 60 + 1));
+    house.delete(&path(&id), &ada).await.is(403, "reauth_required");
+    house.post(start, &ada, json!({ "mode": "link" })).await.is(403, "reauth_required");
+    house.post("/auth/reauth", &ada, json!({ "password": PASSWORD })).await;
+    assert_eq!(house.delete(&path(&id), &ada).await.status, 204);
+    house.delete(&path(&id), &ada).await.is(404, "not_found");
+    assert_eq!(house.get("/api/v1/auth/me", &ada).await.value()["identities"], json!([]));
+    sign_in(&house, &idp).await.is(403, "signup_closed");
+}
+
+#[tokio::test]
+async fn an_identity_belongs_to_one_account_and_the_last_way_in_stays() {
+    let idp = Idp::start(NOW_S).await;
+    let mut plan = Plan { console: true, ..Plan::default() };
+    let oidc = open_id(&idp, rules(&["example.com"], false), HttpsOptions::default());
+    plan.options.providers = Providers { oidc, ..Providers::default() };
+    let house = House::build(plan);
+    let alice = sign_in(&house, &idp).await;
+    let ada = house.log_in().await;
+    link(&house, &idp, &ada).await.is(409, "identity_in_use");
+    // Alice has no password, and mails go to the operator's console.
+    let alice = Who::Cookie(alice.session_cookie().expect("a session"));
+    let me = house.get("/api/v1/auth/me", &alice).await.value();
+    let path = format!("/api/v1/auth/identities/{}", me["identities"][0]["id"].as_str().expect("an id"));
+    house.delete(&path, &ada).await.is(404, "not_found");
+    house.delete(&path, &alice).await.is(409, "conflict");
+    claim(&idp, json!({ "sub": "alice's other account", "email": "a@example.com" }));
+    assert_eq!(link(&house, &idp, &alice).await.value()["linked"], true);
+    assert_eq!(house.delete(&path, &alice).await.status, 204, "there is another one");
+}
+
+/// API.md F15.
+#[tokio::test]
+async fn a_sign_in_never_ends_elsewhere() {
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    for redirect in ["//evil.example", "/\\evil.example", "https://evil.example", "/%0d%0aX:y", "/../x", ""] {
+        let begun = begin_at(&house, "oidc", &Who::Nobody, json!({ "redirect": redirect })).await;
+        let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
+        let reply = callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await;
+        assert_eq!(reply.value()["redirect"], "/", "{redirect}");
+    }
+    // The longest path still fits into a cookie that browsers keep.
+    let longest = format!("/{}", "\"".repeat(2_047));
+    let begun = begin_at(&house, "oidc", &Who::Nobody, json!({ "redirect": longest })).await;
+    assert!(begun.cookie.len() < 3_900, "{}", begun.cookie.len());
+}
