@@ -48,15 +48,19 @@ function show(api) {
   view.replaceChildren(
     h('nav', { 'aria-label': 'Parts of the API' }, search, h('ul', {}, groups.map(({ link }) => link))),
     h('div', { class: 'operations' }, h('p', { class: 'about' }, ...marked(api.info.description)), ...groups.map(({ node }) => node), none));
+  /** Opens the operation that the address names, whatever was searched for. */
+  const open = () => {
+    const node = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!node) return;
+    if (node.hidden || node.parentElement.hidden) {
+      search.value = '';
+      filter();
+    }
+    if (node.tagName === 'DETAILS') node.open = true;
+    node.scrollIntoView();
+  };
   open();
   addEventListener('hashchange', open);
-}
-
-/** Opens the operation that the address names. */
-function open() {
-  const node = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (node?.tagName === 'DETAILS') node.open = true;
-  if (node) node.scrollIntoView();
 }
 
 /** `code` between backticks. */
