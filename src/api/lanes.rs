@@ -275,7 +275,7 @@ struct Share {
 
 #[derive(Default)]
 struct State {
-    /// Only those that have something waiting or running.
+    /// Those that have something waiting or running, and some that had.
     shares: BTreeMap<Option<OrgId>, Share>,
     waiting: usize,
     running: usize,
@@ -327,8 +327,12 @@ impl State {
         gone
     }
 
+    /// Forgets an organisation that has nothing here any more; a few are kept, so that most requests allocate nothing.
     fn tidy(&mut self, org: Option<OrgId>) {
-        if self.shares.get(&org).is_some_and(|share| share.waiting.is_empty() && share.running == 0) {
+        const KEPT: usize = 64;
+        if self.shares.len() > KEPT
+            && self.shares.get(&org).is_some_and(|share| share.waiting.is_empty() && share.running == 0)
+        {
             self.shares.remove(&org);
         }
     }
