@@ -29,9 +29,7 @@ pub(crate) enum MatcherTextError {
     #[error(transparent)]
     Pattern(PatternError),
     /// It is one that takes too long to compile with every request.
-    #[error(
-        "a regular expression that restricts may compile to {SIZE_MAX} bytes at most; alternatives without more are free"
-    )]
+    #[error("a regular expression that restricts may compile to {} bytes at most", SIZE_MAX)]
     TooLarge,
 }
 
