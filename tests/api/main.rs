@@ -24,3 +24,4 @@ mod security;
 mod signups;
 mod strangers;
 mod tls;
+mod two_factor;

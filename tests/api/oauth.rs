@@ -199,7 +199,7 @@ async fn the_browsers_way_ends_in_pages() {
         request.body(Body::empty()).expect("a request")
     };
     // HEAD uses nothing up.
-    assert_eq!(house.send(with_ticket("HEAD", &path, &cookie)).await.status, 200);
+    assert_eq!(house.send(with_ticket("HEAD", &path, &cookie)).await.header("location"), "/login");
     let reply = house.send(with_ticket("GET", &path, &cookie)).await;
     assert_eq!((reply.status.as_u16(), reply.header("location")), (303, "/explore"), "{}", reply.body);
     assert!(reply.session_cookie().expect("a session").starts_with("ses_"));
@@ -216,6 +216,10 @@ async fn the_browsers_way_ends_in_pages() {
         assert_eq!(reply.header("location"), format!("/login?error={code}"), "{path}");
         assert_eq!(reply.session_cookie(), None);
     }
+    // Who clicked a button reads a page.
+    let start = ask("GET", "/auth/oauth/google/start", &Who::Nobody).header(header::ACCEPT, "text/html,*/*");
+    let start = house.send(start.body(Body::empty()).expect("a request")).await;
+    assert_eq!(start.header("location"), "/login?error=provider_not_configured");
     let denied = format!("/api/v1/auth/oauth/oidc/callback?error=access_denied&state={state}");
     let reply = house.send(with_ticket("GET", &denied, &cookie)).await;
     assert_eq!(reply.header("location"), "/login?error=oauth_error");

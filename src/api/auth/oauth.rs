@@ -39,14 +39,24 @@ const PARAMETER_BYTES_MAX: usize = 2_048;
 pub(super) async fn start(
     State(deps): State<AuthDeps>,
     visitor: Visitor,
+    headers: HeaderMap,
     PathOf(provider): PathOf<String>,
     uri: Uri,
 ) -> ApiResult<Response> {
-    let mut query = Params::of_query(uri.query())?;
-    let body = StartBody { mode: query.one(&["mode"])?, redirect: query.one(&["redirect"])? };
-    let (url, ticket) = begin(&deps, &visitor, &provider, &body).await?;
-    let to = HeaderValue::try_from(url).map_err(ApiError::internal)?;
-    Ok(deps.with_ticket(&ticket, (StatusCode::FOUND, [(header::LOCATION, to)]).into_response()))
+    let begun = async {
+        let mut query = Params::of_query(uri.query())?;
+        let body = StartBody { mode: query.one(&["mode"])?, redirect: query.one(&["redirect"])? };
+        let (url, ticket) = begin(&deps, &visitor, &provider, &body).await?;
+        let to = HeaderValue::try_from(url).map_err(ApiError::internal)?;
+        Ok(deps.with_ticket(&ticket, (StatusCode::FOUND, [(header::LOCATION, to)]).into_response()))
+    };
+    let begun: ApiResult<Response> = begun.await;
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match begun {
+        // Who clicked a button reads a page.
+        Err(refused) if accept.contains("text/html") => Ok(error_page(&refused)),
+        begun => begun,
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -173,7 +183,7 @@ pub(super) async fn callback_page(
     uri: Uri,
 ) -> Response {
     if method == Method::HEAD {
-        return StatusCode::OK.into_response();
+        return see_other("/login");
     }
     let begun = async {
         let (configured, body) = (deps.providers.find(&provider)?, Callback::of(&uri)?);

@@ -126,7 +126,6 @@ const OAUTH_START: &[Code] = &[
     Code::ReauthRequired,
 ];
 const OAUTH_BACK: &[Code] = &[
-    Code::Conflict,
     Code::ProviderNotConfigured,
     Code::InvalidState,
     Code::OauthError,
@@ -134,6 +133,7 @@ const OAUTH_BACK: &[Code] = &[
     Code::DomainNotAllowed,
     Code::LinkRequired,
     Code::IdentityInUse,
+    Code::Conflict,
     Code::AccountDisabled,
     Code::IdpUnavailable,
     Code::IdpError,
@@ -264,7 +264,7 @@ const ACCOUNTS: &[Operation] = &[
             "{ code?: string | null, state?: string | null, iss?: string | null, error?: string | null, \
              error_description?: string | null }",
         )
-        .answers(&[(200, "LoginOutcome", "A session and its cookie, or what is needed for one")])
+        .answers(&[(200, "LoginOutcome", "A session and its cookie, with created, linked and redirect; or what is needed for one")])
         .refuses(OAUTH_BACK),
     at("DELETE /auth/identities/{id}").answers(DONE).refuses(&[Code::NotFound, Code::Conflict]),
     at("GET /auth/me").answers(&[(
@@ -295,7 +295,7 @@ const ACCOUNTS: &[Operation] = &[
         "The second factor",
     )]),
     at("POST /auth/2fa/enroll")
-        .answers(&[(200, "{ secret: string, otpauth_url: string, qr_png?: string, expires_in: integer }", "What an authenticator app needs")])
+        .answers(&[(200, "{ secret: string, otpauth_url: string, qr_png: string 'A data: URL', expires_in: integer }", "What an authenticator app needs")])
         .refuses(&[Code::TwofaAlreadyEnabled]),
     at("POST /auth/2fa/confirm")
         .takes("{ code: string }")

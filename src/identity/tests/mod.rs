@@ -7,6 +7,7 @@ mod links;
 mod login_model;
 mod logins;
 mod new_passwords;
+mod oauth;
 mod orgs;
 mod removal;
 mod sessions;

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 
 use super::super::{
-    api_key, audit, invite, keyring, link, login, org, org_removal, rotation, session, totp, user,
+    api_key, audit, invite, keyring, link, login, oauth, org, org_removal, rotation, session, totp, user,
 };
 use super::*;
 use crate::kv::decode_body;
@@ -241,4 +241,25 @@ fn version_1_of_keys_and_audit_opens() {
     let second = format!("{first}0000");
     assert_eq!(decode_body::<audit::AuditRow>(&bytes(&second)).as_ref(), Ok(&row));
     assert_eq!((audit::AuditRow::TABLE, audit::AuditRow::KIND, audit::AuditRow::VERSION), (0x10, 0x10, 2));
+}
+
+#[test]
+fn version_1_of_identities_elsewhere_opens() {
+    check(
+        0x1c,
+        "010101010101010101010303030303030303030302096874747073\
+         3a2f2f69017301036140\
+         62fd00a0b83046030000",
+        &oauth::IdentityRow {
+            user: USER,
+            id: IdentityId::from_bytes([3; 10]),
+            provider: Provider::Oidc,
+            issuer: "https://i".into(),
+            subject: "s".into(),
+            email: Some("a@b".into()),
+            linked_at: at(0),
+        },
+    );
+    check(0x1d, &"04".repeat(32), &oauth::OwnIdentityRow(oauth::IdentityKey([4; 32])));
+    check(0x1e, "fd00a0b83046030000", &oauth::UsedStateRow(at(0)));
 }

@@ -1,0 +1,180 @@
+//! The second factor over the wire (API.md C1, C2, D3; threats 24, 25, 26). Its rules have their tests in
+//! `identity::tests::two_factor`; `tests/peers_totp.rs` reads the picture and makes codes with other people's programs.
+
+use std::time::Duration;
+
+use promlet::outbound::MailKind;
+use serde_json::{Value, json};
+
+use crate::house::{EMAIL, House, PASSWORD, Reply, Who};
+
+/// What an authenticator app shows now.
+fn code(house: &House, secret: &str) -> String {
+    let secret = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
+    let totp = totp_rs::Builder::new().with_secret(secret).build().expect("a generator");
+    totp.generate(u64::try_from(house.clock.now().as_s()).expect("after 1970")).to_string()
+}
+
+/// A code that is wrong whenever it is given.
+const WRONG: &str = "000000";
+
+/// An account with a second factor: its secret, its session, its recovery codes.
+async fn enrolled() -> (House, String, Who, Vec<String>) {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let secret = house.post("/api/v1/auth/2fa/enroll", &cabinet, json!({})).await.text("secret");
+    let body = json!({ "code": code(&house, &secret) });
+    let confirmed = house.post("/api/v1/auth/2fa/confirm", &cabinet, body).await;
+    assert_eq!(confirmed.status, 200, "{}", confirmed.body);
+    let session = Who::Cookie(confirmed.session_cookie().expect("a new session"));
+    let codes = confirmed.value()["recovery_codes"].as_array().expect("codes").clone();
+    let codes = codes.iter().map(|code| code.as_str().expect("a text").to_owned()).collect();
+    house.pass(Duration::from_secs(60));
+    (house, secret, session, codes)
+}
+
+async fn pending(house: &House) -> String {
+    let login = json!({ "email": EMAIL, "password": PASSWORD });
+    let reply = house.post("/api/v1/auth/login", &Who::Nobody, login).await;
+    assert_eq!(reply.session_cookie(), None);
+    reply.text("twofa_pending_login")
+}
+
+async fn verify(house: &House, pending: &str, name: &str, value: &str) -> Reply {
+    let mut body = json!({ "twofa_pending_login": pending });
+    body[name] = Value::from(value);
+    house.post("/api/v1/auth/2fa/verify", &Who::Nobody, body).await
+}
+
+fn mails(house: &House, kind: MailKind) -> usize {
+    house.outbox.mails().iter().filter(|mail| mail.kind == kind && mail.to == EMAIL).count()
+}
+
+#[tokio::test]
+async fn an_enrolment_has_a_secret_a_link_and_a_picture_of_it() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let first = house.post("/api/v1/auth/2fa/enroll", &cabinet, json!({})).await;
+    assert_eq!(first.status, 200, "{}", first.body);
+    let (secret, url) = (first.text("secret"), first.text("otpauth_url"));
+    assert_eq!((secret.len(), first.value()["expires_in"].as_u64()), (32, Some(600)));
+    assert!(url.starts_with("otpauth://totp/promlet:") && url.contains(&format!("secret={secret}")), "{url}");
+    // SHA-1, six digits and thirty seconds are what an app takes where nothing is said.
+    assert!(!url.contains("SHA256") && !url.contains("digits=8"), "{url}");
+    assert!(first.text("qr_png").starts_with("data:image/png;base64,iVBORw0KGgo"));
+    let second = house.post("/api/v1/auth/2fa/enroll", &cabinet, json!({})).await.text("secret");
+    assert_ne!(secret, second);
+    let confirm = |code: String| json!({ "code": code });
+    house
+        .post("/api/v1/auth/2fa/confirm", &cabinet, confirm(code(&house, &secret)))
+        .await
+        .is(401, "invalid_code");
+    house.pass(Duration::from_secs(600));
+    house
+        .post("/api/v1/auth/2fa/confirm", &cabinet, confirm(code(&house, &second)))
+        .await
+        .is(409, "twofa_not_enabled");
+}
+
+/// What is no code is no try.
+#[tokio::test]
+async fn a_code_has_six_digits_whatever_stands_between_them() {
+    let (house, secret, session, _) = enrolled().await;
+    let tfp = pending(&house).await;
+    for text in ["", "12345", "1234567", "12345a", "١٢٣٤٥٦", "-12345", &"1".repeat(5_000)] {
+        verify(&house, &tfp, "code", text).await.is(422, "validation_failed");
+        for path in ["confirm", "recovery-codes", "disable"] {
+            let body = json!({ "code": text });
+            house
+                .post(&format!("/api/v1/auth/2fa/{path}"), &session, body)
+                .await
+                .is(422, "validation_failed");
+        }
+    }
+    let both = json!({ "twofa_pending_login": tfp, "code": WRONG, "recovery_code": "x" });
+    house.post("/api/v1/auth/2fa/verify", &Who::Nobody, both).await.is(422, "validation_failed");
+    let plain = code(&house, &secret);
+    let spaced = format!(" {} {} ", &plain[..3], &plain[3..]);
+    assert_eq!(verify(&house, &tfp, "code", &spaced).await.status, 200);
+}
+
+/// API.md F24.
+#[tokio::test]
+async fn five_wrong_codes_end_the_login_throttle_the_next_and_tell_the_owner() {
+    let (house, secret, _, codes) = enrolled().await;
+    let tfp = pending(&house).await;
+    for left in (0..5).rev() {
+        assert_eq!(mails(&house, MailKind::TwofaFailures), 0);
+        let reply = verify(&house, &tfp, "code", WRONG).await;
+        reply.is(401, "invalid_code");
+        assert_eq!(reply.value()["attempts_left"], left);
+    }
+    assert_eq!(mails(&house, MailKind::TwofaFailures), 1);
+    verify(&house, &tfp, "code", &code(&house, &secret)).await.is(401, "pending_login_invalid");
+    let tfp = pending(&house).await;
+    for (name, value) in [("code", code(&house, &secret)), ("recovery_code", codes[0].clone())] {
+        let reply = verify(&house, &tfp, name, &value).await;
+        reply.is(429, "twofa_throttled");
+        let wait = reply.header("retry-after").parse::<u64>().expect("seconds");
+        assert!((1..=900).contains(&wait), "{wait}");
+    }
+    assert_eq!(mails(&house, MailKind::TwofaFailures), 1, "once for each throttle");
+    house.pass(Duration::from_secs(900));
+    let tfp = pending(&house).await;
+    assert_eq!(verify(&house, &tfp, "code", &code(&house, &secret)).await.status, 200);
+}
+
+/// API.md F25.
+#[tokio::test]
+async fn of_twenty_uses_of_one_code_one_signs_in() {
+    let (house, secret, _, codes) = enrolled().await;
+    for (name, value) in [("code", code(&house, &secret)), ("recovery_code", codes[3].to_uppercase())] {
+        let mut logins = Vec::new();
+        for _ in 0..4 {
+            logins.push(pending(&house).await);
+        }
+        let uses = (0..20).map(|number| verify(&house, &logins[number % 4], name, &value));
+        let mut won = 0;
+        for reply in join_all(uses).await {
+            won += usize::from(reply.status == 200);
+            assert_eq!(reply.session_cookie().is_some(), reply.status == 200);
+        }
+        assert_eq!(won, 1, "{name}");
+        house.pass(Duration::from_secs(3_600));
+    }
+}
+
+/// All of them at once, on this thread.
+async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(move |cx| {
+        for (future, done) in waiting.iter_mut().filter(|(_, done)| done.is_none()) {
+            if let std::task::Poll::Ready(output) = future.as_mut().poll(cx) {
+                *done = Some(output);
+            }
+        }
+        match waiting.iter().all(|(_, done)| done.is_some()) {
+            true => std::task::Poll::Ready(waiting.iter_mut().filter_map(|(_, done)| done.take()).collect()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn changes_of_the_second_factor_are_told_by_mail() {
+    let (house, secret, session, codes) = enrolled().await;
+    assert_eq!(mails(&house, MailKind::TwofaEnabled), 1);
+    let fresh = json!({ "code": code(&house, &secret) });
+    let renewed = house.post("/api/v1/auth/2fa/recovery-codes", &session, fresh).await;
+    assert_eq!(renewed.status, 200, "{}", renewed.body);
+    let new = renewed.value()["recovery_codes"][0].as_str().expect("a code").to_owned();
+    assert_eq!((new.len(), new.matches('-').count()), (29, 5), "xxxx-xxxx-xxxx-xxxx-xxxx-xxxx");
+    let disable = |code: &str| json!({ "password": PASSWORD, "recovery_code": code });
+    let path = "/api/v1/auth/2fa/disable";
+    house.post(path, &session, disable(&codes[0])).await.is(401, "invalid_code");
+    assert_eq!(house.post(path, &session, disable(&new)).await.status, 204);
+    assert_eq!(mails(&house, MailKind::TwofaDisabled), 1);
+    house.post(path, &session, disable(&new)).await.is(409, "twofa_not_enabled");
+    assert!(house.log_in().await.secret().starts_with("ses_"));
+}
