@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::error::ApiError;
+use super::error::{ApiError, Code};
+use super::limits::jittered_retry;
 use crate::identity::{Origin, with_origin};
 use crate::model::OrgId;
 use crate::promql::Crew;
@@ -157,7 +158,8 @@ impl Lanes {
     }
 
     /// Runs ingest work that answers when it likes, also after it has ended: on another thread, say, once a disk has
-    /// synced. The lane's thread is free for others then.
+    /// synced. The lane's thread is free for others then. Senders that find no room are told to come back at different
+    /// times.
     ///
     /// # Errors
     /// As [`Lanes::run`]; 500 too where the work drops its [`Reply`].
@@ -166,7 +168,11 @@ impl Lanes {
         org: OrgId,
         work: impl FnOnce(Reply<T>) + Send + 'static,
     ) -> Result<T, ApiError> {
-        self.ingest.run(Some(org), work).await
+        let busy = |error: ApiError| match error.code() {
+            Code::Busy => error.with_retry_after(jittered_retry()),
+            _ => error,
+        };
+        self.ingest.run(Some(org), work).await.map_err(busy)
     }
 
     /// What the lanes hold now, for `/metrics`: name, running, waiting, refused so far.
@@ -269,7 +275,7 @@ struct Share {
 
 #[derive(Default)]
 struct State {
-    /// Only those that have something waiting or running.
+    /// Those that have something waiting or running, and some that had.
     shares: BTreeMap<Option<OrgId>, Share>,
     waiting: usize,
     running: usize,
@@ -321,8 +327,12 @@ impl State {
         gone
     }
 
+    /// Forgets an organisation that has nothing here any more; a few are kept, so that most requests allocate nothing.
     fn tidy(&mut self, org: Option<OrgId>) {
-        if self.shares.get(&org).is_some_and(|share| share.waiting.is_empty() && share.running == 0) {
+        const KEPT: usize = 64;
+        if self.shares.len() > KEPT
+            && self.shares.get(&org).is_some_and(|share| share.waiting.is_empty() && share.running == 0)
+        {
             self.shares.remove(&org);
         }
     }
@@ -531,7 +541,6 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::api::error::Code;
 
     const ORG: OrgId = OrgId(1);
 
@@ -671,6 +680,24 @@ mod tests {
             asked.await.expect("no panic").expect("answered");
         }
         assert_eq!(lanes.gauges()[1].3, 3);
+    }
+
+    /// API.md B3: senders that were refused together do not come back together.
+    #[tokio::test]
+    async fn senders_that_find_no_room_come_back_at_different_times() {
+        let none = LaneOptions { threads: 1, queue: 0, wait: PATIENT, threads_per_org: 1 };
+        let lanes =
+            Lanes::start(&LanesOptions { ingest: none, ..LanesOptions::for_cores(1) }).expect("threads");
+        let mut waits = std::collections::BTreeSet::new();
+        for _ in 0..50 {
+            let refused =
+                lanes.run_ingest(ORG, |reply| reply.send(()).unwrap_or(())).await.expect_err("no room");
+            assert_eq!(refused.code(), Code::Busy);
+            let response = axum::response::IntoResponse::into_response(refused);
+            let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+            waits.insert(wait.and_then(|wait| wait.parse::<u64>().ok()).expect("seconds"));
+        }
+        assert!(waits.len() > 2 && waits.iter().all(|wait| (2..=10).contains(wait)), "{waits:?}");
     }
 
     /// Turns, not time: one organisation asks for forty things, another for one at a time. On one thread, whatever the

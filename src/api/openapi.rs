@@ -281,7 +281,10 @@ fn responses(row: &RouteDoc, known: Option<&Operation>) -> Value {
         by_status.entry(code.status().as_u16()).or_default().push(code);
     }
     for (status, codes) in by_status {
-        let refused = refused(row, &codes);
+        let mut refused = refused(row, &codes);
+        if matches!(known.map(|known| known.takes), Some(Takes::JsonOrForm(_))) {
+            refused["content"]["text/html"] = json!({ "schema": { "type": "string" } });
+        }
         let name = status.to_string();
         match responses.get_mut(&name) {
             // `/readyz` answers 503 of its own, too.

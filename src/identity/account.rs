@@ -1,11 +1,13 @@
 //! What an account's owner changes about it: name, address, and its end (API.md C2).
 
+use std::net::IpAddr;
+
 use crate::entropy::Entropy;
 use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 
 use super::audit::{self, Event};
-use super::link::{LINK_TTL, LinkKind, LinkRow, remove_link, remove_outstanding, store_link};
+use super::link::{LINK_TTL, LinkKind, LinkRow, LinkSlot, remove_link, remove_outstanding, store_link};
 use super::member::{has_other_owner, leave};
 use super::oauth;
 use super::org::{MembershipRow, NAME_BYTES_MAX, OrgRow};
@@ -69,7 +71,9 @@ const LEAVE_A_CHANGE: usize = 20;
 /// An organisation of which `user` is the only owner.
 fn solely_owned(txn: &Txn<'_>, user: UserId) -> Result<Option<OrgId>, StoreError> {
     for ((_, org), membership) in txn.scan::<MembershipRow>(&user)? {
-        if membership.role == Role::Owner && !has_other_owner(txn, org, user)? {
+        // One that is being removed needs no owner.
+        let stands = membership.role == Role::Owner && read::<OrgRow>(txn, &org)?.is_some();
+        if stands && !has_other_owner(txn, org, user)? {
             return Ok(Some(org));
         }
     }
@@ -200,8 +204,9 @@ impl Identity {
         let user = link.user.ok_or(LinkError::Invalid)?;
         let new = self.sealed_address(hash, &link)?.ok_or(LinkError::Invalid)?;
         let account = self.row::<UserRow>(&user)?.ok_or(LinkError::Invalid)?;
-        let (slots, ip, to) = (self.slots(user, &account), client.ip, new.clone());
-        let old = self.change(move |txn| exchange(txn, hash, user, to, &slots, now, ip))?;
+        let slots = self.slots(user, &account);
+        let exchange = Exchange { hash, user, new: new.clone(), slots, ip: client.ip };
+        let old = self.change(move |txn| exchange.make(txn, now))?;
         let parsed = |text: &str| {
             Email::parse(text).map_err(|_| StoreError::Inconsistent("an account's address is none"))
         };
@@ -209,27 +214,32 @@ impl Identity {
     }
 }
 
-/// Exchanges an account's address in the change that uses the link up; the old one.
-fn exchange(
-    txn: &mut Txn<'_>,
+/// An account's address about to be exchanged.
+struct Exchange {
     hash: SecretHash,
     user: UserId,
     new: String,
-    slots: &[super::link::LinkSlot],
-    now: Timestamp,
-    ip: std::net::IpAddr,
-) -> Result<String, AddressChangeError> {
-    let link = read::<LinkRow>(txn, &hash)?.filter(|link| now < link.expires_at);
-    let link = link.filter(|link| link.kind == LinkKind::Email).ok_or(LinkError::Invalid)?;
-    let row = active(txn, user)?.ok_or(LinkError::Invalid)?;
-    if read::<AddressRow>(txn, &new)?.is_some() {
-        return Err(AddressChangeError::Taken);
+    /// Of the links that end with the old address.
+    slots: Vec<LinkSlot>,
+    ip: IpAddr,
+}
+
+impl Exchange {
+    /// Exchanges the address in the change that uses the link up; the old one.
+    fn make(self, txn: &mut Txn<'_>, now: Timestamp) -> Result<String, AddressChangeError> {
+        let Exchange { hash, user, new, slots, ip } = self;
+        let link = read::<LinkRow>(txn, &hash)?.filter(|link| now < link.expires_at);
+        let link = link.filter(|link| link.kind == LinkKind::Email).ok_or(LinkError::Invalid)?;
+        let row = active(txn, user)?.ok_or(LinkError::Invalid)?;
+        if read::<AddressRow>(txn, &new)?.is_some() {
+            return Err(AddressChangeError::Taken);
+        }
+        remove_link(txn, hash, &link)?;
+        remove_outstanding(txn, &slots)?;
+        txn.remove::<AddressRow>(&row.email);
+        txn.put(&new, &AddressRow(user));
+        txn.put(&user, &UserRow { email: new, ..row.clone() });
+        audit::note(txn, &Event::by(user, "email.changed").at_ip(ip), now)?;
+        Ok(row.email)
     }
-    remove_link(txn, hash, &link)?;
-    remove_outstanding(txn, slots)?;
-    txn.remove::<AddressRow>(&row.email);
-    txn.put(&new, &AddressRow(user));
-    txn.put(&user, &UserRow { email: new, ..row.clone() });
-    audit::note(txn, &Event::by(user, "email.changed").at_ip(ip), now)?;
-    Ok(row.email)
 }

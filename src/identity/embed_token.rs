@@ -367,6 +367,8 @@ struct Claims {
     nbf: Option<NumericDate>,
     iss: Option<String>,
     sub: Option<String>,
+    /// For the log only: it is no list of what is revoked.
+    jti: Option<serde_json::Value>,
     #[serde(default, deserialize_with = "object")]
     ms: Option<Ms>,
     #[serde(flatten)]
@@ -453,6 +455,7 @@ pub(super) fn verify(
     if request.slug != key.slug.as_str() {
         return Err(TokenRefusal::OrgMismatch);
     }
+    tracing::debug!(key.id = %key.id, sub = claims.sub, jti = ?claims.jti, "an embed token is good");
     let expires_at = Timestamp::from_s(claims.exp.0);
     let grant =
         effective(key, keys, policy, now).map(|grant| EmbedGrant { sub: claims.sub, expires_at, ..grant })?;

@@ -14,7 +14,7 @@ use crate::model::{OrgId, Timestamp};
 use super::audit::{self, Event};
 use super::login::{Finished, finish_login};
 use super::member;
-use super::org::{MembershipRow, NAME_BYTES_MAX, OrgRow};
+use super::org::{MemberRow, MembershipRow, NAME_BYTES_MAX, OrgRow};
 use super::password::{WeakPassword, check_policy};
 use super::session::NewSession;
 use super::store::read;
@@ -28,6 +28,8 @@ use super::{
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Open invitations of one organisation.
 const INVITES_MAX: usize = 1_000;
+/// Members of one organisation: a change that may take the last owner away looks at all of them.
+const MEMBERS_MAX: usize = 10_000;
 
 /// An open invitation, as administrators see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,7 +94,7 @@ pub enum InviteError {
     #[error("{0} is a member already")]
     AlreadyMember(Email),
     /// `validation_failed`.
-    #[error("an organisation has at most {INVITES_MAX} open invitations")]
+    #[error("an organisation has at most {INVITES_MAX} open invitations and {MEMBERS_MAX} members")]
     TooMany,
     /// No such invitation: `not_found`.
     #[error("no such invitation")]
@@ -252,6 +254,9 @@ impl Identity {
             expires_at: now.plus(LIFETIME),
         };
         let invite = row.view(id)?;
+        if self.rows::<MemberRow>(&org)?.len() >= MEMBERS_MAX {
+            return Err(InviteError::TooMany);
+        }
         self.change(move |txn| {
             if read::<OrgRow>(txn, &org)?.is_none() {
                 return Err(InviteError::UnknownOrg);

@@ -10,6 +10,9 @@
 
 use crate::model::{MatchOp, Matcher, PatternError};
 
+/// Bytes that a pattern may compile to, an eighth of what a question's may: a token's are compiled with each of its requests.
+const SIZE_MAX: usize = 128 << 10;
+
 /// Why a text is no label test.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MatcherTextError {
@@ -24,7 +27,10 @@ pub(crate) enum MatcherTextError {
     Value(String),
     /// The pattern is none.
     #[error(transparent)]
-    Pattern(#[from] PatternError),
+    Pattern(PatternError),
+    /// It is one that takes too long to compile with every request.
+    #[error("a regular expression that restricts may compile to {} bytes at most", SIZE_MAX)]
+    TooLarge,
 }
 
 /// Reads one label test.
@@ -41,7 +47,10 @@ pub(crate) fn parse(text: &str) -> Result<Matcher, MatcherTextError> {
     let found = ops.into_iter().find_map(|(sign, op)| rest.strip_prefix(sign).map(|value| (op, value)));
     let Some((op, value)) = found else { return Err(MatcherTextError::Operator(text.to_owned())) };
     let value = read_value(value.trim_start()).ok_or_else(|| MatcherTextError::Value(text.to_owned()))?;
-    Ok(Matcher::new(name, op, &value)?)
+    Matcher::new_within(name, op, &value, SIZE_MAX).map_err(|error| match error {
+        PatternError::TooLarge => MatcherTextError::TooLarge,
+        error => MatcherTextError::Pattern(error),
+    })
 }
 
 fn read_value(text: &str) -> Option<String> {
@@ -111,6 +120,7 @@ mod tests {
             "tenant=a b",
             "tenänt=a",
             "a=`b`",
+            r#"a=~"(x{50}){50}""#,
             r#"a=b""#,
         ];
         for text in bad {

@@ -137,6 +137,9 @@ pub enum OrgError {
     /// The name is longer than 200 bytes: `validation_failed`.
     #[error("a name has at most 200 bytes, this one {0}")]
     NameTooLong(usize),
+    /// An account that does not administer the server owns as many as it may: `validation_failed`.
+    #[error("an account owns at most {OWNED_MAX} organisations")]
+    TooMany,
     /// All 4,294,967,294 numbers were given out.
     #[error("no organisation number is left")]
     Exhausted,
@@ -148,6 +151,8 @@ pub enum OrgError {
     Store(#[from] StoreError),
 }
 
+/// Organisations that one account owns, where everybody may make them: who signs up may not fill the server.
+const OWNED_MAX: usize = 100;
 /// Longest name of a person, an organisation or a key, bytes.
 pub(super) const NAME_BYTES_MAX: usize = 200;
 
@@ -301,6 +306,11 @@ impl Identity {
                 let user = active(actor)?.ok_or(OrgError::UnknownUser)?;
                 if !anyone && !user.is_admin {
                     return Err(OrgError::Forbidden);
+                }
+                let own = txn.scan::<MembershipRow>(&owner).map_err(StoreError::from)?;
+                let owned = own.iter().filter(|(_, row)| row.role == Role::Owner).count();
+                if !user.is_admin && owned >= OWNED_MAX {
+                    return Err(OrgError::TooMany);
                 }
             }
             let made = create(txn, owner, &org, key, now)?;

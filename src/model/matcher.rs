@@ -49,11 +49,25 @@ impl Matcher {
     /// # Errors
     /// [`PatternError`] where `value` is no valid pattern.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Matcher, PatternError> {
+        Matcher::new_within(name, op, value, Pattern::SIZE_MAX)
+    }
+
+    /// As [`Matcher::new`] for one that is built often: its pattern within `size_max` bytes.
+    ///
+    /// # Errors
+    /// As [`Matcher::new`].
+    pub fn new_within(
+        name: &str,
+        op: MatchOp,
+        value: &str,
+        size_max: usize,
+    ) -> Result<Matcher, PatternError> {
+        let pattern = || Pattern::new_within(value, size_max);
         let test = match op {
             MatchOp::Equal => Test::Equal,
             MatchOp::NotEqual => Test::NotEqual,
-            MatchOp::Regex => Test::Regex(Pattern::new(value)?),
-            MatchOp::NotRegex => Test::NotRegex(Pattern::new(value)?),
+            MatchOp::Regex => Test::Regex(pattern()?),
+            MatchOp::NotRegex => Test::NotRegex(pattern()?),
         };
         Ok(Matcher { name: name.into(), value: value.into(), test })
     }

@@ -58,10 +58,18 @@ impl Pattern {
     /// # Errors
     /// [`PatternError`] for what RE2 would not accept, and for what would be too large.
     pub fn new(text: &str) -> Result<Pattern, PatternError> {
+        Pattern::new_within(text, Pattern::SIZE_MAX)
+    }
+
+    /// As [`Pattern::new`] for one that is compiled often: within `size_max` bytes, which is what bounds the time.
+    ///
+    /// # Errors
+    /// As [`Pattern::new`].
+    pub fn new_within(text: &str, size_max: usize) -> Result<Pattern, PatternError> {
         let form = Form::of(text);
         let regex = OnceLock::new();
         if matches!(form, Form::Regex) {
-            let compiled = compile(text, Pattern::SIZE_MAX)?;
+            let compiled = compile(text, size_max.min(Pattern::SIZE_MAX))?;
             regex.get_or_init(|| compiled);
         }
         Ok(Pattern(Arc::new(Inner { text: text.into(), form, regex })))

@@ -277,12 +277,11 @@ impl Commands<'_> {
                 let made = identity
                     .create_org_for(None, owner.id, NewOrg { slug, name }, now, rng)
                     .map_err(words)?;
-                self.org_shown(&made.org)
+                Ok(self.orgs_shown(&[made.org])?.into_iter().next().unwrap_or_default())
             }
             Command::OrgList => {
                 let orgs = identity.orgs().map_err(words)?;
-                let rows = orgs.iter().map(|org| self.org_shown(org)).collect::<Result<Vec<_>, _>>()?;
-                Ok(json!({ "data": rows }))
+                Ok(json!({ "data": self.orgs_shown(&orgs)? }))
             }
             Command::OrgMembers { slug } => self.members(&self.org(&slug)?),
             Command::OrgDelete { slug } => {
@@ -325,10 +324,14 @@ impl Commands<'_> {
         }
     }
 
-    fn org_shown(&self, org: &Org) -> Answer {
+    fn orgs_shown(&self, orgs: &[Org]) -> Result<Vec<Value>, String> {
+        let (identity, now) = (self.identity, self.now());
         match self.tsdb {
-            Some(tsdb) => shown::orgs::to_json(self.identity, tsdb, org, self.now()).map_err(words),
-            None => shown::orgs::without_usage(self.identity, org, self.now()).map_err(words),
+            Some(tsdb) => shown::orgs::all_json(identity, tsdb, orgs, now).map_err(words),
+            None => {
+                let one = |org| shown::orgs::without_usage(identity, org, now).map_err(words);
+                orgs.iter().map(one).collect()
+            }
         }
     }
 

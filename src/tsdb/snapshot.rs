@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::report::{SampleColumns, SeriesId};
+use super::segment::KnownTimes;
 use super::store::OrgStore;
 use crate::model::{HistogramColumns, Labels, Matcher, Scope, TimeRange, Timestamp};
 use warnings::Warnings;
@@ -58,7 +59,8 @@ impl Snapshot {
         !self.scope.is_whole()
     }
 
-    /// The series that pass every matcher and the scope, and may have samples in `range`; sorted by labels.
+    /// The series that pass every matcher and the scope, and may have samples in `range`; sorted by labels. With a scope
+    /// whose time begins later than the range those that do have some: they are read for it.
     ///
     /// Costs a scan of the columns that the matchers name, and 12 ns for each label of each series found.
     pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
@@ -70,8 +72,25 @@ impl Snapshot {
             .map(|hit| SelectedSeries { id: SeriesId(hit.id), labels: table.row_labels(hit.family, hit.row) })
             .collect();
         drop(table);
+        // Where the scope's time begins within what is asked for, "may have" would tell of samples before it.
+        if self.scope.min_time.is_some_and(|min| range.start < min) {
+            let mut samples = (SampleColumns::default(), HistogramColumns::default());
+            found.retain(|series| self.has_any(series.id, range, &mut samples));
+        }
         found.sort_unstable_by(|a, b| a.labels.cmp(&b.labels));
         found
+    }
+
+    /// Whether a series has a sample in the range, and the scope's time.
+    fn has_any(
+        &self,
+        id: SeriesId,
+        range: TimeRange,
+        (floats, histograms): &mut (SampleColumns, HistogramColumns),
+    ) -> bool {
+        let range = self.within(range);
+        self.read_both(id, range, range.start, floats, histograms);
+        !floats.times.is_empty() || !histograms.times.is_empty()
     }
 
     /// Replaces `out` with the samples of `id` inside `range` and the scope's time; ascending, each time once.
@@ -85,7 +104,7 @@ impl Snapshot {
         if by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels)) {
             return;
         }
-        merge::read(store, id.0, self.within(range), &self.warnings, out);
+        merge::read(store, id.0, self.within(range), &self.warnings, &mut KnownTimes::default(), out);
         if store.side.has_histograms() {
             let mut histograms = HistogramColumns::default();
             self.read_histograms(id, range, &mut histograms);
@@ -103,16 +122,13 @@ impl Snapshot {
         out: &mut SampleColumns,
         histograms: &mut HistogramColumns,
     ) {
-        out.times.clear();
-        out.values.clear();
-        histograms.clear();
-        let Some(store) = self.readable(id) else { return };
-        merge::read(store, id.0, self.within(range), &self.warnings, out);
-        if store.side.has_histograms() {
-            let from = range.start.min(histograms_from);
-            self.read_histograms(id, TimeRange::new(from, range.end), histograms);
-            side::yield_to_histograms(histograms, out);
-        }
+        self.reader(range, histograms_from).read(id, out, histograms);
+    }
+
+    /// Reads one series after the other as [`Snapshot::read_both`] does, for less where they come in the order of their
+    /// numbers: those that are written together share their times.
+    pub fn reader(&self, range: TimeRange, histograms_from: Timestamp) -> Reader<'_> {
+        Reader { snapshot: self, range, histograms_from, known: KnownTimes::default() }
     }
 
     /// Whether any series of the organisation has native histograms.
@@ -152,5 +168,31 @@ impl Snapshot {
         let kept = kept.map_or(i64::MIN, |store| store.kept_from_ms.load(Ordering::Relaxed));
         let start = range.start.max(Timestamp::from_ms(kept));
         TimeRange::new(self.scope.min_time.map_or(start, |min| start.max(min)), range.end)
+    }
+}
+
+/// A reader of many series; see [`Snapshot::reader`].
+#[derive(Debug)]
+pub struct Reader<'s> {
+    snapshot: &'s Snapshot,
+    range: TimeRange,
+    histograms_from: Timestamp,
+    known: KnownTimes,
+}
+
+impl Reader<'_> {
+    /// Replaces `out` and `histograms` with what the series has.
+    pub fn read(&mut self, id: SeriesId, out: &mut SampleColumns, histograms: &mut HistogramColumns) {
+        out.times.clear();
+        out.values.clear();
+        histograms.clear();
+        let Some(store) = self.snapshot.readable(id) else { return };
+        let range = self.snapshot.within(self.range);
+        merge::read(store, id.0, range, &self.snapshot.warnings, &mut self.known, out);
+        if store.side.has_histograms() {
+            let from = self.range.start.min(self.histograms_from);
+            self.snapshot.read_histograms(id, TimeRange::new(from, self.range.end), histograms);
+            side::yield_to_histograms(histograms, out);
+        }
     }
 }

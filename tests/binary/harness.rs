@@ -62,7 +62,9 @@ impl Server {
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
                 if let Some((_, url)) = line.split_once(words) {
-                    let _ = heard.send(url.split_whitespace().next().unwrap_or_default().to_owned());
+                    // In a log of JSON the text ends with a quotation mark.
+                    let url = url.split([' ', '"']).next().unwrap_or_default();
+                    let _ = heard.send(url.to_owned());
                 }
                 let mut log = log.lock().expect("unpoisoned");
                 log.push_str(&line);

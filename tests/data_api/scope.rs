@@ -166,6 +166,11 @@ async fn no_listing_tells_of_the_time_before_the_look_back() {
     }
     let old = format!("query/estimate?expr=http_total&time={end}");
     assert_eq!(stage.get_as(&token, &old).await.value()["data"]["series"], 0);
+    // The look-back begins two seconds after a sample; the next one comes after the time that is asked for.
+    let token = stage.embed(json!({ "max_lookback_s": 298 })).await;
+    let between = format!("query/estimate?expr=http_total&time={}", NOW - 290);
+    assert_ne!(stage.get(&between).await.value()["data"]["series"], 0);
+    assert_eq!(stage.get_as(&token, &between).await.value()["data"]["series"], 0);
 }
 
 #[tokio::test]

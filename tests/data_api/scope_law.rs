@@ -422,5 +422,5 @@ fn an_answer_within_a_scope_is_the_answer_of_a_store_that_holds_nothing_else() {
     let law = TestRunner::new(config).run(&cases, |(restriction, exprs)| court.judge(&restriction, &exprs));
     law.unwrap_or_else(|error| panic!("{error}"));
     let (some, none) = court.said.get();
-    assert!(some * 4 > none, "{some} answers of {} said anything: the law says too little", some + none);
+    assert!(some > 800, "{some} answers of {} said anything: the law says too little", some + none);
 }

@@ -1,9 +1,12 @@
 //! Samples that are hard on an evaluator, and the store and the map that hold them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use promlet::entropy::Entropy;
+use promlet::kv::{Control, ControlOptions, DataFolder};
 use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, Timestamp, stale_nan};
-use promlet::tsdb::{Snapshot, Tsdb};
+use promlet::tsdb::{Home, Options, Snapshot, Tsdb};
 use proptest::prelude::*;
 
 pub(crate) const ORG: OrgId = OrgId(1);
@@ -115,15 +118,15 @@ pub(crate) fn many() -> impl Strategy<Value = Sent> {
     })
 }
 
-/// The map that the oracle looks at.
-pub(crate) fn world(sent: &Sent) -> World {
+/// The map that the oracle looks at. A second value for the newest time is refused, unless it was sealed meanwhile; for an
+/// older one it wins.
+pub(crate) fn world(sent: &Sent, is_sealed: bool) -> World {
     let mut world = World::new();
     for (labels, samples) in sent {
         let kept = world.entry(labels.clone()).or_default();
         let mut newest = i64::MIN;
         for (at, value) in samples {
-            // A second value for the newest time is refused; for an older one it wins.
-            if *at != newest {
+            if *at != newest || is_sealed {
                 kept.insert(*at, *value);
             }
             newest = newest.max(*at);
@@ -133,7 +136,8 @@ pub(crate) fn world(sent: &Sent) -> World {
 }
 
 /// Puts everything into a store: what is in order first, then each late sample by itself, so that the last write wins.
-pub(crate) fn fill(store: &Tsdb, sent: &Sent) -> Snapshot {
+/// In between `seal` may move what is there to where it is not kept in memory.
+pub(crate) fn fill(store: &Tsdb, sent: &Sent, seal: impl FnOnce(&Tsdb)) -> Snapshot {
     let now = Timestamp::from_s(1_000_000);
     let append = |labels: &Labels, samples: &[(i64, f64)]| {
         let mut batch = BatchBuilder::default();
@@ -141,13 +145,31 @@ pub(crate) fn fill(store: &Tsdb, sent: &Sent) -> Snapshot {
         batch.series(labels, samples);
         store.append(ORG, &batch.batch(), now).expect("stored")
     };
+    let in_order = |samples: &[(i64, f64)]| {
+        let ascending = samples.windows(2).take_while(|pair| pair[0].0 < pair[1].0).count() + 1;
+        ascending.min(samples.len())
+    };
     for (labels, samples) in sent {
-        let in_order = samples.windows(2).take_while(|pair| pair[0].0 < pair[1].0).count() + 1;
-        let (first, late) = samples.split_at(in_order.min(samples.len()));
-        append(labels, first);
-        for sample in late {
+        append(labels, &samples[..in_order(samples)]);
+    }
+    seal(store);
+    for (labels, samples) in sent {
+        for sample in &samples[in_order(samples)..] {
             append(labels, &[*sample]);
         }
     }
     store.snapshot(&Access::whole(ORG))
+}
+
+/// A store in a folder, which can seal.
+pub(crate) fn in_folder<T>(act: impl FnOnce(&Tsdb) -> T) -> T {
+    let dir = tempfile::tempdir().expect("a folder");
+    let now = Timestamp::from_s(1_000);
+    let folder = DataFolder::open(dir.path(), now, &mut Entropy::seeded(1)).expect("a data folder");
+    let (control, _) = Control::open(&folder, &ControlOptions { now, users_table: 1 }).expect("accounts");
+    let home = Home { dir: dir.path(), store: folder.store_id(), control: Arc::new(control) };
+    let (store, _) = Tsdb::open(home, Options::default(), &mut Entropy::seeded(1), now).expect("opens");
+    let done = act(&store);
+    store.close();
+    done
 }

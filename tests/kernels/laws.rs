@@ -9,7 +9,7 @@ use promlet::promql::{Answer, Budget, Crew, Options, Query, Value, run};
 use promlet::tsdb::{Snapshot, Tsdb};
 use proptest::prelude::*;
 
-use super::data::{Sent, World, fill, many, sent, world};
+use super::data::{World, fill, in_folder, many, sent, world};
 use super::expressions::{deep, flat};
 use super::oracle::{Answer as ByTheBook, LOOKBACK_MS, Oracle, Refused};
 
@@ -73,11 +73,11 @@ fn steps() -> impl Strategy<Value = Steps> {
     })
 }
 
-fn check(text: &str, steps: Steps, sent: &Sent, snapshot: &Snapshot) -> Result<(), TestCaseError> {
+fn check(text: &str, steps: Steps, world: &World, snapshot: &Snapshot) -> Result<(), TestCaseError> {
     let expr = parse(text, &Caps { features: Features::ALL, ..Caps::default() })
         .unwrap_or_else(|e| panic!("{text}: {e}"))
         .expr;
-    match (evaluated(text, &expr, steps, snapshot), by_the_book(&expr, steps, &world(sent))) {
+    match (evaluated(text, &expr, steps, snapshot), by_the_book(&expr, steps, world)) {
         (Ok(found), Ok(expected)) => {
             prop_assert!(found == expected, "{}: {}", text, difference(&found, &expected));
         }
@@ -112,13 +112,13 @@ proptest! {
         text in flat(),
     ) {
         let store = Tsdb::scaffold();
-        check(&text, steps, &sent, &fill(&store, &sent))?;
+        check(&text, steps, &world(&sent, false), &fill(&store, &sent, |_| {}))?;
     }
 
     #[test]
     fn operators_answer_what_each_step_alone_answers(sent in sent(false), steps in steps(), text in deep()) {
         let store = Tsdb::scaffold();
-        check(&text, steps, &sent, &fill(&store, &sent))?;
+        check(&text, steps, &world(&sent, false), &fill(&store, &sent, |_| {}))?;
     }
 }
 
@@ -132,6 +132,27 @@ proptest! {
         text in flat(),
     ) {
         let store = Tsdb::scaffold();
-        check(&text, steps, &sent, &fill(&store, &sent))?;
+        check(&text, steps, &world(&sent, false), &fill(&store, &sent, |_| {}))?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_sealed_is_what_was_there_and_late_samples_come_over_it(
+        (few, many) in (sent(true), many()),
+        steps in steps(),
+        texts in prop::collection::vec(flat(), 8),
+    ) {
+        for sent in [few, many] {
+            in_folder(|store| {
+                let snapshot = fill(store, &sent, |store| {
+                    store.seal(Timestamp::from_s(1_000_000)).expect("sealed");
+                });
+                let world = world(&sent, true);
+                texts.iter().try_for_each(|text| check(text, steps, &world, &snapshot))
+            })?;
+        }
     }
 }

@@ -25,18 +25,26 @@ pub(super) async fn list(State(deps): State<AdminDeps>, cabinet: Cabinet) -> Api
     deps.require_admin(&cabinet)?;
     let now = deps.clock.now();
     let orgs = deps.identity.orgs()?;
-    let rows = orgs.iter().map(|org| to_json(&deps.identity, &deps.tsdb, org, now));
-    Ok(Json(json!({ "data": rows.collect::<Result<Vec<_>, _>>()? })))
+    Ok(Json(json!({ "data": all_json(&deps.identity, &deps.tsdb, &orgs, now)? })))
 }
 
-/// One organisation.
+/// Some organisations, and what they use.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn to_json(identity: &Identity, tsdb: &Tsdb, org: &Org, now: Timestamp) -> Result<Value, StoreError> {
-    let mut shown = without_usage(identity, org, now)?;
-    shown["usage"] = organisations::usage(tsdb, org.id, now);
-    Ok(shown)
+pub fn all_json(
+    identity: &Identity,
+    tsdb: &Tsdb,
+    orgs: &[Org],
+    now: Timestamp,
+) -> Result<Vec<Value>, StoreError> {
+    let stats = tsdb.stats();
+    let one = |org: &Org| {
+        let mut shown = without_usage(identity, org, now)?;
+        shown["usage"] = organisations::usage(tsdb, &stats, org.id, now);
+        Ok(shown)
+    };
+    orgs.iter().map(one).collect()
 }
 
 /// The same where the samples are not open.
@@ -87,7 +95,8 @@ pub(super) async fn change(
             Ok::<_, OrgChangeError>(changed)
         })
         .await??;
-    Ok(Json(to_json(&deps.identity, &deps.tsdb, &changed, now)?))
+    let shown = all_json(&deps.identity, &deps.tsdb, &[changed], now)?;
+    Ok(Json(shown.into_iter().next().unwrap_or_default()))
 }
 
 pub(super) async fn stats(State(deps): State<AdminDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {

@@ -261,6 +261,7 @@ impl From<OrgError> for ApiError {
             OrgError::SlugTaken(_) => ApiError::new(Code::SlugTaken, detail),
             OrgError::Slug(error) => slug("slug", error),
             OrgError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            OrgError::TooMany => ApiError::new(Code::ValidationFailed, detail),
             OrgError::Exhausted => ApiError::new(Code::Conflict, detail),
             OrgError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
             OrgError::Store(error) => error.into(),

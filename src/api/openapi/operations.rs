@@ -126,7 +126,6 @@ const OAUTH_START: &[Code] = &[
     Code::ReauthRequired,
 ];
 const OAUTH_BACK: &[Code] = &[
-    Code::Conflict,
     Code::ProviderNotConfigured,
     Code::InvalidState,
     Code::OauthError,

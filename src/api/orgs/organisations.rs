@@ -17,7 +17,7 @@ use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{Membership, NewOrg, OrgChange, OrgChangeError, Role};
 use crate::model::{OrgId, OrgSlug, Timestamp};
-use crate::tsdb::Tsdb;
+use crate::tsdb::{Stats, Tsdb};
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
@@ -152,13 +152,12 @@ fn org_json(deps: &OrgDeps, member: &Membership) -> Value {
         "role": member.role.as_str(),
         "created_at": org.created_at.to_rfc3339(),
         "settings": settings::to_json(&org.settings),
-        "usage": usage(&deps.tsdb, org.id, deps.clock.now()),
+        "usage": usage(&deps.tsdb, &deps.tsdb.stats(), org.id, deps.clock.now()),
     })
 }
 
-/// What an organisation uses of the server.
-pub fn usage(tsdb: &Tsdb, org: OrgId, now: Timestamp) -> Value {
-    let stats = tsdb.stats();
+/// What an organisation uses of the server, which is at `stats`.
+pub fn usage(tsdb: &Tsdb, stats: &Stats, org: OrgId, now: Timestamp) -> Value {
     let used = stats.orgs.iter().find(|stats| stats.org == org);
     json!({
         "series": used.map_or(0, |used| used.series),

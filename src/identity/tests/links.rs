@@ -69,6 +69,24 @@ fn a_link_is_good_for_ten_minutes_and_only_the_newest() {
     open(&mut house, &newer, LinkProof::Console).expect("in time");
 }
 
+/// `PROMLET_MAGIC_LINK_TTL`: of sign-in links alone.
+#[test]
+fn a_sign_in_link_lives_as_long_as_the_operator_says() {
+    let mut house = House::furnished();
+    let link_ttl = Duration::from_secs(3_600);
+    let options = IdentityOptions { argon2: CHEAP, link_ttl, ..IdentityOptions::default() };
+    house.restart_with(options, MasterKey([9; 32]));
+    let mail = request(&mut house, &email(), None).expect("an account");
+    assert_eq!(mail.expires_in, link_ttl);
+    let asked = LinkRequest { email: &email(), redirect: None, browser: None };
+    let now = house.now;
+    let reset =
+        house.identity().request_reset(&asked, now, &mut house.rng).expect("accepted").expect("mailed");
+    assert_eq!(reset.expires_in, LINK_TTL);
+    house.advance_ms(3_599_999);
+    logged_in(open(&mut house, &mail.token, LinkProof::Console).expect("in time"));
+}
+
 /// Threat 1: the caller always answers 202; here the same rows are written.
 #[test]
 fn an_unknown_address_gets_no_mail_after_the_same_work() {

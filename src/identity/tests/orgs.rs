@@ -68,6 +68,28 @@ fn who_may_make_organisations_is_the_operators_choice() {
     ));
 }
 
+/// Where everybody may make organisations, nobody fills the server with them.
+#[test]
+fn an_account_owns_so_many_organisations_and_no_more() {
+    let options = IdentityOptions { argon2: CHEAP, org_create: OrgCreate::Any, ..Default::default() };
+    let mut house = House::furnished();
+    house.restart_with(options, MasterKey([9; 32]));
+    let user = house.add_user("eve@example.org");
+    let make = |house: &mut House, who: UserId, name: String| {
+        house.identity().create_org(who, new_org(&name), house.now, &mut house.rng).map(drop)
+    };
+    for number in 0..100 {
+        make(&mut house, user, format!("eve-{number}")).expect("made");
+    }
+    assert!(matches!(make(&mut house, user, "eve-more".into()), Err(OrgError::TooMany)));
+    let org = house.identity().membership(user, "eve-0").expect("read").expect("hers").org.id;
+    house.identity().delete_org(Some(user), org, house.now).expect("deleted");
+    house.identity().finish_removal(org).expect("removed");
+    make(&mut house, user, "eve-more".into()).expect("there is room again");
+    let boss = house.owner().id;
+    make(&mut house, boss, "boss".into()).expect("made");
+}
+
 #[test]
 fn of_many_with_one_slug_one_is_made() {
     let house = House::furnished();

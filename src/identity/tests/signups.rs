@@ -98,6 +98,22 @@ fn a_bad_choice_does_not_use_the_link_up() {
 }
 
 #[test]
+fn a_signup_link_lives_ten_minutes_and_is_the_newest() {
+    let mut house = open_house(OrgCreate::Admin);
+    let here = client("192.0.2.1");
+    let (old, new) = (mailed(&mut house, NEW), mailed(&mut house, NEW));
+    let is_invalid = |house: &mut House, token: &Secret| {
+        matches!(complete(house, &account(token, &here)), Err(SignupError::Link(LinkError::Invalid)))
+    };
+    assert!(is_invalid(&mut house, &old));
+    house.advance_ms(600_000);
+    assert!(is_invalid(&mut house, &new));
+    let newer = mailed(&mut house, NEW);
+    house.advance_ms(599_999);
+    complete(&mut house, &account(&newer, &here)).expect("in time");
+}
+
+#[test]
 fn an_organisation_of_ones_own_needs_the_operators_leave_and_a_password_is_no_must() {
     let mut house = open_house(OrgCreate::Admin);
     let token = mailed(&mut house, NEW);

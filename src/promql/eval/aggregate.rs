@@ -11,6 +11,7 @@ use crate::promql::plan::{AggregateNode, Param};
 use crate::promql::syntax::tree::{AggregateOp, Grouping};
 
 use super::Context;
+use super::keyed::Keyed;
 use super::native::{clear, printed};
 use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
 use super::sort::by_value;
@@ -23,20 +24,13 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    fn of(rows: &Rows, key: impl Fn(&Labels) -> Labels) -> Groups {
-        let mut places: HashMap<Labels, usize> = HashMap::new();
+    fn of(rows: &Rows, keep: impl Fn(&str) -> bool) -> Groups {
+        let mut keyed = Keyed::default();
         let mut heads: Vec<Head> = Vec::new();
         let mut of_row = Vec::with_capacity(rows.len());
         for head in &rows.heads {
-            let labels = key(&head.labels);
-            let place = match places.get(&labels) {
-                Some(place) => *place,
-                None => {
-                    places.insert(labels.clone(), heads.len());
-                    heads.push(Head { labels, drops_name: false });
-                    heads.len() - 1
-                }
-            };
+            let (place, new) = keyed.number(&head.labels, &keep);
+            heads.extend(new.map(|labels| Head { labels, drops_name: false }));
             heads[place].drops_name |= head.drops_name;
             of_row.push(place);
         }
@@ -57,12 +51,11 @@ impl Groups {
     }
 }
 
-fn group_key(labels: &Labels, grouping: &Grouping) -> Labels {
+/// Whether a label of this name tells groups apart.
+fn tells_apart(name: &str, grouping: &Grouping) -> bool {
     match grouping {
-        Grouping::By(names) => labels.filtered(|name| names.iter().any(|by| by == name)),
-        Grouping::Without(names) => {
-            labels.filtered(|name| name != METRIC_NAME && !names.iter().any(|without| without == name))
-        }
+        Grouping::By(names) => names.iter().any(|by| by == name),
+        Grouping::Without(names) => name != METRIC_NAME && !names.iter().any(|without| without == name),
     }
 }
 
@@ -90,7 +83,7 @@ impl Context<'_> {
         if let Param::Text(label) = &node.param {
             return self.count_values(&rows, label, &node.grouping);
         }
-        let groups = Groups::of(&rows, |labels| group_key(labels, &node.grouping));
+        let groups = Groups::of(&rows, |name| tells_apart(name, &node.grouping));
         match (node.op, param) {
             (AggregateOp::Sum, _) => {
                 let floats = self.fold_sums(&rows, &groups)?;
@@ -337,7 +330,7 @@ impl Context<'_> {
     /// A series for each different value, told in `label`.
     fn count_values(&self, rows: &Rows, label: &str, grouping: &Grouping) -> Result<Rows, QueryError> {
         let told = !matches!(grouping, Grouping::Without(names) if names.iter().any(|name| name == label));
-        let groups = Groups::of(rows, |labels| group_key(labels, grouping).filtered(|name| name != label));
+        let groups = Groups::of(rows, |name| name != label && tells_apart(name, grouping));
         let mut out = Rows::new(&self.meter, rows.steps());
         let mut places: HashMap<(usize, Told), usize> = HashMap::new();
         for (i, group) in groups.of_row.iter().enumerate() {

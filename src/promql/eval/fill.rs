@@ -162,6 +162,7 @@ impl Work<'_> {
 
     /// One thread's part: batch after batch while it `stays`.
     fn run(&self, check: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
+        let mut reader = self.snapshot.reader(self.reading.range, self.histograms_from);
         let mut scratch = Scratch::default();
         let mut floats = SampleColumns::default();
         let mut histograms = HistogramColumns::default();
@@ -173,8 +174,7 @@ impl Work<'_> {
                 if self.native.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                let range = self.reading.range;
-                self.snapshot.read_both(series.id, range, self.histograms_from, &mut floats, &mut histograms);
+                reader.read(series.id, &mut floats, &mut histograms);
                 if !histograms.is_empty() {
                     self.native.store(true, Ordering::Relaxed);
                     return Ok(());

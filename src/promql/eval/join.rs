@@ -10,6 +10,7 @@ use crate::promql::plan::{Join, is_comparison, is_set};
 use crate::promql::syntax::tree::{BinaryOp, Cardinality, Matching, Span};
 use crate::promql::{FloatHistogram, QueryError};
 
+use super::keyed::Keyed;
 use super::native::{Outcome, trims};
 use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, is_absent, is_metadata};
 use super::{Context, operators};
@@ -74,26 +75,16 @@ impl Sides<'_> {
     }
 }
 
-/// The labels that must be equal.
-fn signature(labels: &Labels, matching: &Matching) -> Labels {
-    let listed = |name: &str| matching.labels.iter().any(|label| label == name);
-    if matching.on {
-        labels.filtered(listed)
-    } else {
-        labels.filtered(|name| name != METRIC_NAME && !listed(name))
-    }
-}
-
 fn groups(many: &Rows, one: &Rows, matching: &Matching) -> Vec<Group> {
-    let mut places: HashMap<Labels, usize> = HashMap::with_capacity(many.len());
+    let listed = |name: &str| matching.labels.iter().any(|label| label == name);
+    // The labels that must be equal.
+    let shares = |name: &str| if matching.on { listed(name) } else { name != METRIC_NAME && !listed(name) };
+    let mut keyed = Keyed::default();
     let mut groups: Vec<Group> = Vec::new();
     for (rows, is_many) in [(many, true), (one, false)] {
         for (i, head) in rows.heads.iter().enumerate() {
-            let shared = signature(&head.labels, matching);
-            let place = *places.entry(shared.clone()).or_insert(groups.len());
-            if place == groups.len() {
-                groups.push(Group { shared, many: Vec::new(), one: Vec::new() });
-            }
+            let (place, new) = keyed.number(&head.labels, shares);
+            groups.extend(new.map(|shared| Group { shared, many: Vec::new(), one: Vec::new() }));
             let side = if is_many { &mut groups[place].many } else { &mut groups[place].one };
             side.push(i);
         }

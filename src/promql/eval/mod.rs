@@ -10,6 +10,7 @@ mod histogram;
 mod info;
 mod join;
 mod kernels;
+mod keyed;
 mod native;
 mod operators;
 mod relabel;

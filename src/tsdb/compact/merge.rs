@@ -19,7 +19,7 @@ use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::options::Rest;
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{
-    Block, NewSegment, Piece, PieceError, Segment, SegmentDamage, SegmentMeta, SegmentWriteError,
+    Block, KnownTimes, NewSegment, Piece, PieceError, Segment, SegmentDamage, SegmentMeta, SegmentWriteError,
     SegmentWriter, Walk,
 };
 use crate::tsdb::segments::Part;
@@ -168,6 +168,7 @@ struct Arena {
     bits: Vec<u64>,
     all: Vec<(i64, u64)>,
     shared: SharedTimes,
+    read: KnownTimes,
 }
 
 /// Everything of the sources; `written` gets what is finished, even where it fails.
@@ -489,7 +490,7 @@ impl<'t> Window<'t, '_, '_> {
             arena.columns.values.clear();
             place
                 .segment
-                .read(place.family, place.row, range, &mut arena.columns)
+                .read(place.family, place.row, range, &mut arena.read, &mut arena.columns)
                 .map_err(|damage| damaged(place.segment, damage))?;
             let SampleColumns { times, values } = &arena.columns;
             let samples = times.iter().copied().zip(values.iter().map(|value| value.to_bits()));

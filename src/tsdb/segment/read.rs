@@ -3,8 +3,10 @@
 //! Nothing of a segment is held in memory but where its sections are: the directory is read where it lies, a family's
 //! record in some tens of nanoseconds.
 
+mod known;
 mod walk;
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +25,7 @@ use crate::tsdb::bytes::Reader;
 use crate::tsdb::disk;
 use crate::tsdb::error::{Damage, DiskError};
 use crate::tsdb::report::SampleColumns;
+pub(in crate::tsdb) use known::KnownTimes;
 use walk::ValueColumn;
 pub(in crate::tsdb) use walk::Walk;
 
@@ -254,35 +257,38 @@ impl Segment {
     }
 
     /// Appends the samples of a series within a range, both ends included, to `out`. Only blocks that overlap with the
-    /// range are looked at; each is verified. On damage `out` has the samples of the blocks before it.
+    /// range are looked at; each is verified, but for times that are known. On damage `out` has the samples of the blocks
+    /// before it.
     pub(in crate::tsdb) fn read(
         &self,
         family: usize,
         row: usize,
         range: TimeRange,
+        known: &mut KnownTimes,
         out: &mut SampleColumns,
     ) -> Result<(), SegmentDamage> {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
-        self.each_block(family, row, |id, block| {
+        let known = RefCell::new(known);
+        let header = |place, times: &[u8]| match known.borrow().header((self.meta.seq, place)) {
+            Some(header) => Ok(header),
+            None => time_header(times),
+        };
+        self.blocks_of(&self.family(family)?, row, header, |id, block| {
             if block.last < start {
                 return Ok(true);
             }
             if block.first > end {
                 return Ok(false);
             }
-            let before = out.times.len();
-            self.times(&block, &mut out.times)?;
-            let times = out.times.get(before..).unwrap_or_default();
+            let mut known = known.borrow_mut();
+            let times = known.times(self, &block)?;
             let from = if block.first < start { times.partition_point(|time| *time < start) } else { 0 };
             let to = if block.last > end { times.partition_point(|time| *time <= end) } else { block.count };
             // A range may end before it begins.
             let from = from.min(to);
-            out.times.truncate(before + to);
-            out.times.drain(before..before + from);
-            values_within(block.values, id, block.count, from..to, &mut out.values).map_err(|damage| {
-                out.times.truncate(before);
-                self.at_place(DATA, block.values_place, damage)
-            })?;
+            values_within(block.values, id, block.count, from..to, &mut out.values)
+                .map_err(|damage| self.at_place(DATA, block.values_place, damage))?;
+            out.times.extend_from_slice(times.get(from..to).unwrap_or_default());
             Ok(true)
         })
     }
@@ -339,13 +345,14 @@ impl Segment {
         row: usize,
         act: impl FnMut(u32, Block<'a>) -> Result<bool, SegmentDamage>,
     ) -> Result<(), SegmentDamage> {
-        self.blocks_of(&self.family(family)?, row, act)
+        self.blocks_of(&self.family(family)?, row, |_, times| time_header(times), act)
     }
 
     fn blocks_of<'a>(
         &'a self,
         found: &Family<'a>,
         row: usize,
+        header: impl Fn(u64, &[u8]) -> Result<TimeHeader, Damage>,
         mut act: impl FnMut(u32, Block<'a>) -> Result<bool, SegmentDamage>,
     ) -> Result<(), SegmentDamage> {
         let pool = self.section(COLUMNS);
@@ -375,8 +382,8 @@ impl Segment {
         for place in from..to {
             let time_place = number(&self.timelines.blocks, place).ok_or_else(nothing)?;
             let times = self.section(TIMES).get(time_place..).ok_or_else(nothing)?;
-            let TimeHeader { count, first, last, .. } =
-                time_header(times).map_err(|damage| self.at_place(TIMES, time_place as u64, damage))?;
+            let TimeHeader { count, first, last, .. } = header(time_place as u64, times)
+                .map_err(|damage| self.at_place(TIMES, time_place as u64, damage))?;
             let bytes = if place + 1 < to { lengths.count(1).map_err(in_data)? } else { blocks.left() };
             let values_place = (end - blocks.left()) as u64;
             let values = blocks.take(bytes).map_err(in_data)?;
@@ -487,6 +494,7 @@ impl Segment {
         let (mut series, mut samples) = (0u64, 0u64);
         let (mut least, mut most) = (i64::MAX, i64::MIN);
         let mut out = SampleColumns::default();
+        let mut known = KnownTimes::default();
         for family in 0..self.families {
             let ids = self.ids(family).ok_or_else(|| wrong("a family that cannot be read"))?;
             if ids.iter().count() != ids.len() || !ids.iter().is_sorted_by(|a, b| a < b) {
@@ -495,7 +503,7 @@ impl Segment {
             for row in 0..ids.len() {
                 out.times.clear();
                 out.values.clear();
-                self.read(family, row, TimeRange::ALL, &mut out)?;
+                self.read(family, row, TimeRange::ALL, &mut known, &mut out)?;
                 let span = out.times.first().copied().zip(out.times.last().copied());
                 if span.is_none() || span != self.span(family, row) || !out.times.is_sorted_by(|a, b| a < b) {
                     return Err(wrong("samples are not of the times that their row says"));

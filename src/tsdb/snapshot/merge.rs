@@ -6,6 +6,7 @@ use super::warnings::Warnings;
 use crate::model::TimeRange;
 use crate::tsdb::head::slot;
 use crate::tsdb::report::SampleColumns;
+use crate::tsdb::segment::KnownTimes;
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::store::OrgStore;
 
@@ -15,12 +16,13 @@ pub(super) fn read(
     series: u32,
     range: TimeRange,
     warnings: &Warnings,
+    known: &mut KnownTimes,
     out: &mut SampleColumns,
 ) {
     let family = store.table().family_of(series);
     let mut set = store.segments();
     loop {
-        let at_end = read_segments(&set, family, series, range, warnings, out);
+        let at_end = read_segments(&set, (family, series), range, warnings, known, out);
         let from = out.times.len();
         if let Some(stripe) = store.head.stripe(series) {
             let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
@@ -52,10 +54,10 @@ struct Source<'s> {
 /// Whether anything was found.
 fn read_segments(
     set: &SegmentSet,
-    family: Option<u32>,
-    series: u32,
+    (family, series): (Option<u32>, u32),
     range: TimeRange,
     warnings: &Warnings,
+    known: &mut KnownTimes,
     out: &mut SampleColumns,
 ) -> bool {
     set.bad_in(range).for_each(|bad| warnings.bad(bad));
@@ -70,18 +72,16 @@ fn read_segments(
         }
     }
     // Sets are in order of who wins. Where no two overlap, the order of time does, and nothing has to be merged.
-    let mut in_time: Vec<(i64, i64, usize)> =
-        sources.iter().enumerate().map(|(place, source)| (source.first, source.last, place)).collect();
-    in_time.sort_unstable();
-    let apart = in_time.is_sorted_by(|a, b| a.1 < b.0);
-    let order: Vec<usize> = if apart {
-        in_time.iter().map(|(_, _, place)| *place).collect()
-    } else {
-        (0..sources.len()).collect()
-    };
-    for source in order.into_iter().filter_map(|place| sources.get(place)) {
+    if !sources.is_sorted_by(|a, b| a.last < b.first) {
+        let mut in_time: Vec<(i64, i64)> = sources.iter().map(|source| (source.first, source.last)).collect();
+        in_time.sort_unstable();
+        if in_time.is_sorted_by(|a, b| a.1 < b.0) {
+            sources.sort_unstable_by_key(|source| source.first);
+        }
+    }
+    for source in &sources {
         let from = out.times.len();
-        if let Err(damage) = source.part.segment.read(source.family, source.row, range, out) {
+        if let Err(damage) = source.part.segment.read(source.family, source.row, range, known, out) {
             warnings.damage(source.part, &damage);
         }
         hide(set, source.part, series, from, out);

@@ -48,15 +48,19 @@ function show(api) {
   view.replaceChildren(
     h('nav', { 'aria-label': 'Parts of the API' }, search, h('ul', {}, groups.map(({ link }) => link))),
     h('div', { class: 'operations' }, h('p', { class: 'about' }, ...marked(api.info.description)), ...groups.map(({ node }) => node), none));
+  /** Opens the operation that the address names, whatever was searched for. */
+  const open = () => {
+    const node = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!node) return;
+    if (node.hidden || node.parentElement.hidden) {
+      search.value = '';
+      filter();
+    }
+    if (node.tagName === 'DETAILS') node.open = true;
+    node.scrollIntoView();
+  };
   open();
   addEventListener('hashchange', open);
-}
-
-/** Opens the operation that the address names. */
-function open() {
-  const node = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (node?.tagName === 'DETAILS') node.open = true;
-  if (node) node.scrollIntoView();
 }
 
 /** `code` between backticks. */
@@ -152,7 +156,10 @@ function shape(api, schema) {
       draw(one.additionalProperties, indent, depth);
       return write(' }');
     }
-    return write(one.format ? `${one.type} (${one.format})` : `${one.type ?? 'anything'}`);
+    const [least, most] = [one.minimum ?? one.minLength, one.maximum ?? one.maxLength];
+    const limits = least === undefined && most === undefined ? '' : ` ${least ?? ''}…${most ?? ''}`;
+    const notes = `${one.type === 'string' && one.format ? ` (${one.format})` : ''}${one.type === 'null' ? '' : limits}`;
+    return write(`${one.type ?? 'anything'}${notes}`);
   }
 }
 
@@ -186,6 +193,8 @@ function trial(api, verb, path, about, media) {
   const body = media && !binary && h('textarea', { rows: '5', spellcheck: 'false', 'aria-label': 'Body' });
   if (body && media.includes('json')) body.value = JSON.stringify(example(api, schema), null, 2);
   else if (body) body.value = new URLSearchParams(Object.entries(schema.properties ?? {}).filter(([name]) => schema.required?.includes(name)).map(([name]) => [name, ''])).toString();
+  const schemes = about.security.flatMap((one) => Object.keys(one));
+  const keyed = schemes.some((name) => name !== 'session');
   const token = h('input', { type: 'password', autocomplete: 'off', 'aria-label': 'Bearer token or API key', placeholder: 'Bearer token or API key; empty: the session of this browser' });
   const curl = h('pre', { class: 'shape', tabindex: '0', 'aria-label': 'The same with curl' });
   const copied = h('button', { type: 'button', text: 'Copy' });
@@ -210,7 +219,8 @@ function trial(api, verb, path, about, media) {
     if (verb !== 'get') words.push('-X', verb.toUpperCase());
     words.push(quoted(`${location.origin}${target()}`));
     // A secret typed here stays in its field.
-    if (about.security.length > 0) words.push(token.value ? '-H "Authorization: Bearer $TOKEN"' : '-b cookies');
+    if (token.value || (keyed && !schemes.includes('session'))) words.push('-H "Authorization: Bearer $TOKEN"');
+    else if (schemes.includes('session')) words.push('-b cookies');
     if (media) words.push('-H', quoted(`Content-Type: ${media}`));
     if (body) words.push('-d', quoted(body.value));
     if (binary) words.push('--data-binary', '@file');
@@ -218,7 +228,7 @@ function trial(api, verb, path, about, media) {
   };
   const form = h('form', { class: 'try' }, h('h3', { text: 'Try it' }),
     rows.length > 0 && h('table', { class: 'fields' }, h('tbody', {}, rows.map(({ row }) => row))), body,
-    about.security.length > 0 && token, h('div', { class: 'curl' }, curl, copied),
+    keyed && token, h('div', { class: 'curl' }, curl, copied),
     !binary && h('div', { class: 'row' }, send, verb !== 'get' && h('span', { class: 'hint', text: 'This really changes things.' })), said);
   form.addEventListener('input', draw);
   form.addEventListener('submit', async (event) => {

@@ -185,6 +185,8 @@ mod tests {
         assert!(!active.end(other, 2) && active.end(mine, 2));
         let ended = |listed: &Listed| listed.entry.cancelled.load(Ordering::Relaxed);
         assert_eq!((ended(&held), ended(&second), ended(&theirs)), (false, true, false));
+        active.end_all(mine);
+        assert_eq!((ended(&held), ended(&second), ended(&theirs)), (true, true, false));
         drop((held, second));
         assert_eq!((numbers(mine), active.end(mine, 1)), (vec![], false));
         assert_eq!(active.list(mine, entry()).key, (mine, 3), "numbers are not used again");

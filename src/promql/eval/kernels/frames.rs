@@ -1,19 +1,63 @@
 //! Where the windows of all steps begin and end among samples of given times.
 
+use std::collections::HashMap;
+
 use crate::promql::functions::{count, seconds};
-use crate::promql::plan::WindowNode;
 
 use super::super::rows::Grid;
 
-/// The windows of all steps. Series that are scraped together have the same times: what is found for one is kept for the
-/// next, which is told from another by comparing the times, a fraction of what finding costs.
+/// The windows of all steps for every list of times that was met. Series that are scraped together have the same times:
+/// what is found for one is found for all, which are told from others by comparing the times, a fraction of what finding
+/// costs.
+#[derive(Default)]
+pub(super) struct Known {
+    /// By first time and number of times; of several that agree in these, the last one met.
+    of: HashMap<(i64, usize), Frames>,
+    bytes: usize,
+    edges: Vec<(i64, i64)>,
+}
+
+/// So much is kept at most before everything is forgotten: of some hundred targets over a day.
+const BYTES_MAX: usize = 8 << 20;
+
+impl Known {
+    /// The windows `(after, until]` over samples of these times, at least one; the ends ascend. One instance knows one
+    /// kind of windows on one grid, and either always or never is asked how far they reach.
+    pub(super) fn fit(
+        &mut self,
+        grid: Grid,
+        times: &[i64],
+        edges: impl Fn(i64) -> (i64, i64),
+        stretches: bool,
+    ) -> &Frames {
+        if self.edges.len() != grid.len {
+            self.edges.clear();
+            self.edges.extend((0..grid.len).map(|step| edges(grid.at(step))));
+        }
+        let key = (times.first().copied().unwrap_or_default(), times.len());
+        if !self.of.contains_key(&key) {
+            let bytes = times.len() * size_of::<i64>() + grid.len * size_of::<(Frame, Stretch)>();
+            if self.bytes + bytes > BYTES_MAX {
+                self.of.clear();
+                self.bytes = 0;
+            }
+            self.bytes += bytes;
+        }
+        let frames = self.of.entry(key).or_default();
+        if frames.all.len() != grid.len || frames.times != times {
+            frames.set(times, &self.edges, stretches);
+        }
+        frames
+    }
+}
+
+/// The windows of all steps over one list of times.
 #[derive(Default)]
 pub(super) struct Frames {
     times: Vec<i64>,
     all: Vec<Frame>,
-    /// What the functions that extrapolate know of each window; as many, once they are asked for.
+    /// What the functions that extrapolate know of each window; as many, where they are asked for.
     stretches: Vec<Stretch>,
-    edges: Vec<(i64, i64)>,
 }
 
 /// The samples of one window: `from..to`, none where both are equal.
@@ -39,26 +83,13 @@ pub(super) struct Stretch {
 }
 
 impl Frames {
-    /// The windows of a function over samples of these times.
-    pub(super) fn fit(&mut self, node: &WindowNode, grid: Grid, times: &[i64]) {
-        self.fit_edges(grid, times, |at_ms| node.arg.edges(at_ms));
-    }
-
-    /// The same for any windows `(after, until]` whose ends ascend. One instance knows one kind of windows.
-    pub(super) fn fit_edges(&mut self, grid: Grid, times: &[i64], edges: impl Fn(i64) -> (i64, i64)) {
-        if self.all.len() == grid.len && self.times == times {
-            return;
-        }
+    fn set(&mut self, times: &[i64], edges: &[(i64, i64)], stretches: bool) {
         self.times.clear();
         self.times.extend_from_slice(times);
-        if self.edges.len() != grid.len {
-            self.edges.clear();
-            self.edges.extend((0..grid.len).map(|step| edges(grid.at(step))));
-        }
         self.all.clear();
         self.stretches.clear();
         let (mut from, mut to) = (0, 0);
-        self.all.extend(self.edges.iter().map(|(after, until)| {
+        self.all.extend(edges.iter().map(|(after, until)| {
             while times.get(from).is_some_and(|at| at <= after) {
                 from += 1;
             }
@@ -68,6 +99,10 @@ impl Frames {
             }
             Frame { from, to }
         }));
+        if stretches {
+            let windows = self.all.iter().zip(edges);
+            self.stretches.extend(windows.map(|(frame, edges)| stretch(*frame, *edges, times)));
+        }
     }
 
     /// One for each step.
@@ -76,13 +111,8 @@ impl Frames {
     }
 
     /// One for each step.
-    pub(super) fn stretched(&mut self) -> (&[Frame], &[Stretch]) {
-        if self.stretches.len() != self.all.len() {
-            let times = &self.times;
-            let windows = self.all.iter().zip(&self.edges);
-            self.stretches.extend(windows.map(|(frame, edges)| stretch(*frame, *edges, times)));
-        }
-        (&self.all, &self.stretches)
+    pub(super) fn stretches(&self) -> &[Stretch] {
+        &self.stretches
     }
 }
 

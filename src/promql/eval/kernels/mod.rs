@@ -10,7 +10,7 @@ mod frames;
 mod rates;
 mod sums;
 
-use frames::Frames;
+use frames::{Frames, Known};
 
 use crate::model::is_stale;
 use crate::promql::functions::{Columnar, Window, count, seconds};
@@ -30,7 +30,7 @@ const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
 /// What one row after the other is computed in.
 #[derive(Default)]
 pub(super) struct Scratch {
-    frames: Frames,
+    known: Known,
     resets: Vec<usize>,
     marks: Vec<u32>,
     queue: Vec<usize>,
@@ -47,8 +47,8 @@ impl Scratch {
         told: impl Fn(i64, f64) -> f64,
         row: &mut [f64],
     ) {
-        self.frames.fit_edges(grid, times, edges);
-        counts::each(&self.frames, row, |_, to| told(times[to - 1], values[to - 1]));
+        let frames = self.known.fit(grid, times, edges, false);
+        counts::each(frames, row, |_, to| told(times[to - 1], values[to - 1]));
     }
 }
 
@@ -71,8 +71,10 @@ impl Kernel<'_> {
         if times.is_empty() {
             return Ok(());
         }
-        let Scratch { frames, resets, marks, queue, sums } = scratch;
-        frames.fit(self.node, self.grid, times);
+        let Scratch { known, resets, marks, queue, sums } = scratch;
+        let extrapolates =
+            matches!(self.node.kernel.columnar, Columnar::Rate | Columnar::Increase | Columnar::Delta);
+        let frames = known.fit(self.grid, times, |at_ms| self.node.arg.edges(at_ms), extrapolates);
         match self.node.kernel.columnar {
             Columnar::Each => return self.each(frames, resets, (times, values), row, goes_on),
             Columnar::Rate | Columnar::Increase => {
@@ -184,5 +186,7 @@ fn drops(values: &[f64], resets: &mut Vec<usize>) {
 
 /// Whether any value is a staleness marker.
 pub(super) fn any_stale(values: &[f64]) -> bool {
-    values.chunks(64).any(|piece| piece.iter().fold(false, |any, value| any | is_stale(*value)))
+    // A marker is a NaN, which several values are asked for at once; few are one, and those are looked at.
+    let any_nan = |piece: &[f64]| piece.iter().fold(false, |any, value| any | value.is_nan());
+    values.chunks(64).any(|piece| any_nan(piece) && piece.iter().any(|value| is_stale(*value)))
 }

@@ -21,13 +21,13 @@ pub(super) fn within(numbers: &[usize], before: Range<usize>, from: usize, to: u
 
 /// `resets`: of a counter, the places of values lower than the one before.
 pub(super) fn fill(
-    frames: &mut Frames,
+    frames: &Frames,
     values: &[f64],
     resets: Option<&[usize]>,
     per_second: bool,
     row: &mut [f64],
 ) {
-    let (all, stretches) = frames.stretched();
+    let (all, stretches) = (frames.all(), frames.stretches());
     let counts = resets.is_some();
     let resets = resets.unwrap_or_default();
     let mut inside = 0..0;

@@ -117,16 +117,17 @@ fn plain_sums<'v>(windows: impl Iterator<Item = &'v [f64]>) -> [f64; SIDE_BY_SID
     for (slot, window) in all.iter_mut().zip(windows) {
         *slot = window;
     }
-    // From minus zero on: the first value is then what it is, were it a zero below zero.
-    let mut sums = [-0.0; SIDE_BY_SIDE];
     let shared = all.iter().map(|window| window.len()).min().unwrap_or(0);
     let [a, b, c, d, e, f, g, h] = all.map(|window| window.get(..shared).unwrap_or_default());
+    // From minus zero on: the first value is then what it is, were it a zero below zero.
+    let (mut i, mut j, mut k, mut l) = (-0.0, -0.0, -0.0, -0.0);
+    let (mut m, mut n, mut o, mut p) = (-0.0, -0.0, -0.0, -0.0);
     let pairs = a.iter().zip(b).zip(c.iter().zip(d)).zip(e.iter().zip(f).zip(g.iter().zip(h)));
     for (((a, b), (c, d)), ((e, f), (g, h))) in pairs {
-        for (sum, value) in sums.iter_mut().zip([a, b, c, d, e, f, g, h]) {
-            *sum += value;
-        }
+        (i, j, k, l) = (i + a, j + b, k + c, l + d);
+        (m, n, o, p) = (m + e, n + f, o + g, p + h);
     }
+    let mut sums = [i, j, k, l, m, n, o, p];
     for (sum, window) in sums.iter_mut().zip(&all) {
         *sum = window.iter().skip(shared).fold(*sum, |sum, value| sum + value);
     }

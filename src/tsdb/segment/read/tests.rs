@@ -70,7 +70,7 @@ fn read(
     range: TimeRange,
 ) -> Result<Vec<(i64, u64)>, SegmentDamage> {
     let mut out = SampleColumns::default();
-    segment.read(family, row, range, &mut out)?;
+    segment.read(family, row, range, &mut KnownTimes::default(), &mut out)?;
     Ok(out.times.iter().copied().zip(out.values.iter().map(|value| value.to_bits())).collect())
 }
 

@@ -1,5 +1,6 @@
 //! The rows of a family one after the other: its record is read once for all of them.
 
+use super::super::block::time_header;
 use super::super::format::{COLUMNS, DICTIONARIES, DIRECT, FAMILIES, LOCAL};
 use super::{Block, Family, Packed, Segment, SegmentDamage, Spans};
 use crate::tsdb::bytes::Reader;
@@ -57,7 +58,7 @@ impl<'a> Walk<'a> {
         row: usize,
         act: impl FnMut(u32, Block<'a>) -> Result<bool, SegmentDamage>,
     ) -> Result<(), SegmentDamage> {
-        self.segment.blocks_of(&self.family, row, act)
+        self.segment.blocks_of(&self.family, row, |_, times| time_header(times), act)
     }
 }
 

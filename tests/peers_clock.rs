@@ -1,0 +1,113 @@
+//! Sessions over months, in the built binary, with the clock that Debian's libfaketime lends it (API.md D1).
+//!
+//! libfaketime is unpacked below `target/`; where it cannot be had the test fails and says so. Only the wall clock is moved:
+//! timeouts go by the monotonic one.
+
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::{Server, Start, bootstrap};
+use serde_json::json;
+
+fn said(command: &mut Command) -> String {
+    let shown = format!("{command:?}");
+    let output = command.output().unwrap_or_else(|error| panic!("{shown} does not start: {error}"));
+    assert!(output.status.success(), "{shown} failed: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The library that lies about the time.
+fn faketime() -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("faketime");
+    let suite = said(Command::new("sh").args(["-c", ". /etc/os-release && echo $VERSION_CODENAME"]));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/debian.sh");
+    said(Command::new("sh").arg(script).arg(suite.trim()).arg(&dir).arg("libfaketime"));
+    let machine = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let library = dir.join("root/usr/lib").join(machine).join("faketime/libfaketimeMT.so.1");
+    assert!(library.is_file(), "{} is not there", library.display());
+    library
+}
+
+/// A server whose wall clock is moved by a file.
+struct Lent {
+    dir: tempfile::TempDir,
+    library: PathBuf,
+}
+
+impl Lent {
+    fn new() -> Lent {
+        let lent = Lent { dir: tempfile::tempdir().expect("a folder"), library: faketime() };
+        lent.stand_at("+0");
+        lent
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("ahead")
+    }
+
+    /// How far the clock is ahead from here on: `+29d`, `+30.5d`.
+    fn stand_at(&self, ahead: &str) {
+        // Written beside it and renamed, so that no look at it finds half of it.
+        let new = self.dir.path().join("ahead.new");
+        std::fs::write(&new, format!("{ahead}\n")).expect("written");
+        std::fs::rename(&new, self.file()).expect("renamed");
+    }
+
+    fn serve(&self) -> Server {
+        let (library, file) = (self.library.to_string_lossy(), self.file());
+        let file = file.to_string_lossy();
+        let clock = [
+            ("LD_PRELOAD", &*library),
+            ("FAKETIME_TIMESTAMP_FILE", &*file),
+            ("FAKETIME_NO_CACHE", "1"),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+        ];
+        let env: Vec<_> = bootstrap().into_iter().chain(clock).collect();
+        let store = self.dir.path().join("store");
+        Server::start(&Start { args: &["serve"], dir: &store, env: &env })
+    }
+}
+
+fn me(server: &Server, cookie: &str) -> u16 {
+    server.get("/api/v1/auth/me", &[("Cookie", cookie)]).status
+}
+
+#[test]
+fn a_session_slides_for_months_and_ends_after_thirty_idle_days() {
+    let lent = Lent::new();
+    let server = lent.serve();
+    let cookie = server.sign_in();
+    for day in ["+29d", "+58d", "+87d"] {
+        lent.stand_at(day);
+        assert_eq!(me(&server, &cookie), 200, "{day}");
+    }
+    lent.stand_at("+118d");
+    assert_eq!(me(&server, &cookie), 401, "31 idle days");
+    server.kill();
+    let server = lent.serve();
+    assert_eq!(me(&server, &cookie), 401, "no guard brings it back");
+    let fresh = server.sign_in();
+    let out = server.post_json("/api/v1/auth/logout", &[("Cookie", &fresh)], &json!({}));
+    assert_eq!((out.status, me(&server, &fresh)), (204, 401));
+}
+
+#[test]
+fn a_crash_right_after_the_answer_of_day_29_does_not_shorten_a_session() {
+    let lent = Lent::new();
+    let server = lent.serve();
+    let cookie = server.sign_in();
+    lent.stand_at("+29.99d");
+    assert_eq!(me(&server, &cookie), 200);
+    server.kill();
+    lent.stand_at("+59.98d");
+    let server = lent.serve();
+    assert_eq!(me(&server, &cookie), 200, "30 days from the last answer are not over");
+    lent.stand_at("+90.5d");
+    assert_eq!(me(&server, &cookie), 401);
+}
