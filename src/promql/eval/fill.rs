@@ -102,7 +102,8 @@ impl Context<'_> {
                 present_max,
                 present: AtomicU64::new(0),
             };
-            work.run_with(self.budget.crew, cost_ns(found.len(), reading.range, steps), &mut own_check);
+            let cost_ns = cost_ns(found.len(), reading.range, steps);
+            work.run_with(self.budget.crew, (found.len().div_ceil(BATCH), cost_ns), &mut own_check);
             let load = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
             (load(&work.stopped), load(&work.native), work.present.load(Ordering::Relaxed))
         };
@@ -132,11 +133,10 @@ fn cost_ns(series: usize, range: TimeRange, steps: usize) -> u64 {
 }
 
 impl Work<'_> {
-    /// Works until nothing is left, with whoever is free.
-    fn run_with(&self, crew: Option<&Crew>, cost_ns: u64, own_check: GoesOn<'_>) {
+    /// Works until nothing is left of so many batches, with whoever is free.
+    fn run_with(&self, crew: Option<&Crew>, (batches, cost_ns): (usize, u64), own_check: GoesOn<'_>) {
         std::thread::scope(|scope| {
-            let left = usize::try_from(cost_ns / 100_000).unwrap_or(usize::MAX);
-            let hands = std::iter::from_fn(|| crew?.hire(cost_ns)).take(left.min(64));
+            let hands = std::iter::from_fn(|| crew?.hire(cost_ns)).take(batches.saturating_sub(1));
             for hand in hands {
                 let helper = std::thread::Builder::new().name("query-hand".into());
                 // Without another thread this one does it all.
