@@ -742,3 +742,19 @@ async fn a_sign_in_never_ends_elsewhere() {
     let begun = begin_at(&house, "oidc", &Who::Nobody, json!({ "redirect": longest })).await;
     assert!(begun.cookie.len() < 3_900, "{}", begun.cookie.len());
 }
+
+/// Only who proved by the provider to be the account's owner is told why.
+#[tokio::test]
+async fn a_disabled_account_is_told_so_and_gets_nothing() {
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let made = sign_in(&house, &idp).await;
+    assert_eq!(made.status, 200, "{}", made.body);
+    let id = made.value()["user"]["id"].as_str().expect("an id").to_owned();
+    let ada = house.log_in().await;
+    let off =
+        house.json("PATCH", &format!("/api/v1/admin/users/{id}"), &ada, json!({ "disabled": true })).await;
+    assert_eq!(off.status, 200, "{}", off.body);
+    let refused = sign_in(&house, &idp).await;
+    refused.is(403, "account_disabled");
+    assert_eq!(refused.session_cookie(), None);
+}
