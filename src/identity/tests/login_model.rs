@@ -114,7 +114,7 @@ struct Model {
     sessions: Vec<Known>,
     waiting: Vec<Waiting>,
     factor: Option<Factor>,
-    /// Failures outlive the factor they belong to only while it is being enrolled anew.
+    /// The newest printed link, and until when it works.
     link: Option<(Secret, i64)>,
     attempts: u16,
 }
