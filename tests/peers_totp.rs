@@ -63,6 +63,9 @@ fn tool(root: &Path, name: &str) -> Command {
         .collect();
     let mut command = Command::new(root.join("usr/bin").join(name));
     command.env("LD_LIBRARY_PATH", libraries.join(":"));
+    // The picture library looks for the reader of PNG where it would have been installed.
+    let readers = said(Command::new("find").arg(root).args(["-name", "png.so", "-printf", "%h"]));
+    command.env("MAGICK_CODER_MODULE_PATH", readers);
     command
 }
 

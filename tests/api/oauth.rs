@@ -727,6 +727,19 @@ async fn an_identity_belongs_to_one_account_and_the_last_way_in_stays() {
     assert_eq!(house.delete(&path, &alice).await.status, 204, "there is another one");
 }
 
+#[tokio::test]
+async fn a_disabled_account_is_told_so_and_stays_out() {
+    let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+    let id = sign_in(&house, &idp).await.value()["user"]["id"].as_str().expect("an id").to_owned();
+    let admin = house.log_in().await;
+    let path = format!("/api/v1/admin/users/{id}");
+    let disabled = house.json("PATCH", &path, &admin, json!({ "disabled": true })).await;
+    assert_eq!(disabled.status, 200, "{}", disabled.body);
+    let refused = sign_in(&house, &idp).await;
+    refused.is(403, "account_disabled");
+    assert_eq!(refused.session_cookie(), None);
+}
+
 /// API.md F15.
 #[tokio::test]
 async fn a_sign_in_never_ends_elsewhere() {
