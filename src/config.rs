@@ -939,7 +939,7 @@ mod tests {
             (&["--magic-link-ttl", "3601"], "3600"),
             (&["--argon2", "8,17,1"], "passes 1 to 16"),
             (&["--signup", "maybe"], "invalid value"),
-            (&["--session-absolute-days", "-1"], "36500"),
+            (&["--session-absolute-days", "36501"], "36500"),
         ];
         for (args, words) in cases {
             let error = parse(args).expect_err("refused");

@@ -11,6 +11,7 @@ mod harness;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use harness::{Server, Start, bootstrap};
 use serde_json::json;
@@ -22,8 +23,13 @@ fn said(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The library that lies about the time.
+/// The library that lies about the time; unpacked once, whichever test comes first.
 fn faketime() -> PathBuf {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(unpacked).clone()
+}
+
+fn unpacked() -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("faketime");
     let suite = said(Command::new("sh").args(["-c", ". /etc/os-release && echo $VERSION_CODENAME"]));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/debian.sh");

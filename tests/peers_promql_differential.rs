@@ -12,6 +12,7 @@ mod chance;
 #[path = "differential/data.rs"]
 mod data;
 #[path = "differential/expressions.rs"]
+#[expect(dead_code, reason = "what Prometheus 3.5 does not know is written by tests/promql/fuzz.rs")]
 mod expressions;
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
@@ -30,8 +31,11 @@ use promlet::promql::syntax::tree::ValueType;
 use answers::{Exactness, Order, difference};
 use chance::Chance;
 use data::{BEGIN_MS, END_MS};
-use expressions::{Grammar, Node};
+use expressions::{Grammar, Node, Range};
 use servers::{Pair, When};
+
+/// When there are samples.
+const DATA_RANGE: Range = Range { begin_ms: BEGIN_MS, end_ms: END_MS };
 
 /// How long all of it may take, the start of the servers aside.
 const PATIENCE: Duration = Duration::from_secs(75);
@@ -134,7 +138,10 @@ fn one(pair: &Pair, chance: &mut Chance, tally: &Mutex<Tally>) {
         let step = *chance.pick(&[15_000, 30_000, 60_000, 7_000, 47_001, 300_000, 1_500]);
         When::From { start, end: start + step * chance.between(0, 30), step }
     };
-    let node = Grammar::new(chance).expression(matches!(when, When::From { .. }));
+    let mut node = Grammar::shared(chance, DATA_RANGE).expression(matches!(when, When::From { .. }));
+    if chance.percent(8) {
+        node.broken(chance);
+    }
     let (theirs, found) = asked(pair, &node, when);
     let smallest = found.map(|what| shrink(pair, node, when, what));
     let mut tally = tally.lock().expect("unpoisoned");

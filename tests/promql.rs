@@ -1,5 +1,14 @@
 //! PromQL through its front door: scripts of our own, in Prometheus' test language.
 
+#[path = "differential/chance.rs"]
+#[expect(dead_code, reason = "what data for a real Prometheus needs alone is not used here")]
+mod chance;
+#[path = "differential/expressions.rs"]
+#[expect(dead_code, reason = "what is asked of a real Prometheus alone is not used here")]
+mod expressions;
+#[path = "promql/fuzz.rs"]
+#[expect(clippy::panic, reason = "helpers of tests give up as tests do")]
+mod fuzz;
 #[path = "promql/laws.rs"]
 #[expect(clippy::panic, reason = "helpers of tests give up as tests do")]
 mod laws;

@@ -157,88 +157,10 @@ fn separate(place: usize, out: &mut Vec<u8>) {
 }
 
 fn point(at: Timestamp, value: f64, out: &mut Vec<u8>) {
-    let mut line = Line::default();
-    let whole_seconds = u64::try_from(at.as_ms()).ok().filter(|ms| ms % 1_000 == 0);
-    if let Some(ms) = whole_seconds
-        && let Some((whole, thousandths)) = decimal(value)
-    {
-        line.whole(ms / 1_000);
-        line.put(b",\"");
-        if value.is_sign_negative() {
-            line.put(b"-");
-        }
-        line.whole(whole);
-        if thousandths > 0 {
-            line.put(b".");
-            line.put(&fraction(thousandths).0);
-            line.length -= 3 - fraction(thousandths).1;
-        }
-        line.put(b"\"");
-        return out.extend_from_slice(line.bytes.get(..line.length).unwrap_or_default());
-    }
     time(at, out);
     out.extend_from_slice(b",\"");
     number(value, out);
     out.push(b'"');
-}
-
-/// The text of one point that has few digits, put together where every copy is of a length known beforehand.
-struct Line {
-    bytes: [u8; 64],
-    length: usize,
-}
-
-impl Default for Line {
-    fn default() -> Line {
-        Line { bytes: [0; 64], length: 0 }
-    }
-}
-
-impl Line {
-    #[inline]
-    fn put<const LENGTH: usize>(&mut self, text: &[u8; LENGTH]) {
-        if let Some(slot) = self.bytes.get_mut(self.length..self.length + LENGTH) {
-            slot.copy_from_slice(text);
-        }
-        self.length += LENGTH;
-    }
-
-    /// A number of 17 digits at most.
-    #[inline]
-    fn whole(&mut self, value: u64) {
-        let (digits, first) = digits_of(value);
-        if let Some(window) = digits.get(first..).and_then(<[u8]>::first_chunk::<20>) {
-            self.put(window);
-            // What stands behind the digits is written over.
-            self.length -= first;
-        }
-    }
-}
-
-/// The magnitude as a whole number and thousandths, where it is written with no more than three decimals.
-#[inline]
-fn decimal(value: f64) -> Option<(u64, u64)> {
-    let magnitude = value.abs();
-    if magnitude < EXACT_MAX {
-        let whole = whole_part(magnitude);
-        if same(whole, magnitude) {
-            return Some((whole, 0));
-        }
-        // A decimal of at most 15 digits belongs to one double only, so one that reads back is the shortest there is.
-        if magnitude < 1e12 {
-            let thousandths = whole_part(magnitude * 1_000.0 + 0.5);
-            if same_quotient(thousandths, magnitude) {
-                return Some((thousandths / 1_000, thousandths % 1_000));
-            }
-        }
-    }
-    None
-}
-
-/// Three digits after the point, and how many of them are left without zeros at the end.
-fn fraction(thousandths: u64) -> ([u8; 3], usize) {
-    let digits = [thousandths / 100, thousandths / 10, thousandths].map(ascii);
-    (digits, digits.iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1))
 }
 
 /// `1.5,{"count":"4","sum":"5.5","buckets":[[0,"1","2","4"]]}`: a bucket tells which of its bounds it holds (0 the upper,
@@ -376,14 +298,20 @@ fn write_number(value: f64, form: Form, out: &mut Vec<u8>) {
         out.push(b'-');
     }
     let magnitude = value.abs();
-    if let Some((whole, thousandths)) = decimal(value) {
-        integer(whole, out);
-        if thousandths > 0 {
-            let (digits, length) = fraction(thousandths);
-            out.push(b'.');
-            out.extend_from_slice(digits.get(..length).unwrap_or_default());
+    if magnitude < EXACT_MAX {
+        let whole = whole_part(magnitude);
+        if same(whole, magnitude) {
+            integer(whole, out);
+            return;
         }
-        return;
+        // A decimal of at most 15 digits belongs to one double only, so one that reads back is the shortest there is.
+        if magnitude < 1e12 {
+            let thousandths = whole_part(magnitude * 1_000.0 + 0.5);
+            if same_quotient(thousandths, magnitude) {
+                thousands(thousandths, out);
+                return;
+            }
+        }
     }
     let mut buffer = zmij::Buffer::new();
     let shortest = buffer.format_finite(magnitude).as_bytes();
@@ -443,16 +371,9 @@ const PAIRS: &[u8; 200] =
     b"0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849\
     5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
 
-fn integer(value: u64, out: &mut Vec<u8>) {
-    let (digits, first) = digits_of(value);
-    out.extend_from_slice(digits.get(first..20).unwrap_or_default());
-}
-
-/// The digits, which end at place 20, and where they begin; zeros behind them, so that a copy of 20 bytes has room.
-#[inline]
-fn digits_of(mut value: u64) -> ([u8; 40], usize) {
-    let mut digits = [0_u8; 40];
-    let mut first = 20;
+fn integer(mut value: u64, out: &mut Vec<u8>) {
+    let mut digits = [0_u8; 20];
+    let mut first = digits.len();
     while value >= 100 {
         first -= 2;
         digits[first..first + 2].copy_from_slice(pair(value % 100));
@@ -465,13 +386,22 @@ fn digits_of(mut value: u64) -> ([u8; 40], usize) {
         first -= 1;
         digits[first] = ascii(value);
     }
-    (digits, first)
+    out.extend_from_slice(&digits[first..]);
 }
 
 /// The two digits of a number below 100.
 fn pair(value: u64) -> &'static [u8] {
     let at = (value % 100) as usize * 2;
     &PAIRS[at..at + 2]
+}
+
+/// `n / 1000` with the zeros at its end left out; `n` is no multiple of 1000.
+fn thousands(n: u64, out: &mut Vec<u8>) {
+    integer(n / 1_000, out);
+    out.push(b'.');
+    let fraction = [n / 100, n / 10, n].map(ascii);
+    let length = fraction.iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1);
+    out.extend_from_slice(&fraction[..length]);
 }
 
 /// The significant digits without zeros at either end, into `digits` (17 at most, zeros before them aside), and the power

@@ -125,8 +125,16 @@ impl Https {
     /// # Errors
     /// [`ProviderError::Unavailable`], [`ProviderError::Misbehaved`] for an answer that is too long.
     pub(super) async fn ask(&self, question: Question<'_>) -> Result<Answer, ProviderError> {
+        self.in_time(self.answer(question)).await?
+    }
+
+    /// Waits for as long as an answer may take, and no longer: also behind others who wait for one.
+    ///
+    /// # Errors
+    /// [`ProviderError::Unavailable`].
+    pub(super) async fn in_time<F: Future>(&self, waited_for: F) -> Result<F::Output, ProviderError> {
         let late = |_| ProviderError::Unavailable(format!("no answer in {} ms", self.timeout.as_millis()));
-        tokio::time::timeout(self.timeout, self.answer(question)).await.map_err(late)?
+        tokio::time::timeout(self.timeout, waited_for).await.map_err(late)
     }
 
     async fn answer(&self, question: Question<'_>) -> Result<Answer, ProviderError> {

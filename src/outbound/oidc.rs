@@ -208,7 +208,7 @@ impl OidcClient {
     ) -> Result<Option<Arc<str>>, ProviderError> {
         let discovery = self.discovery(now).await?;
         // Held while asking: whoever comes meanwhile waits for this answer instead of asking, too.
-        let mut kept = self.keys.lock().await;
+        let mut kept = self.https.in_time(self.keys.lock()).await?;
         if let Some((at, keys)) = &*kept {
             let age_ms = now.ms_since(*at);
             let other = unlike.is_none_or(|unlike| !Arc::ptr_eq(unlike, keys));
@@ -253,7 +253,7 @@ impl OidcClient {
     }
 
     async fn discovery(&self, now: Timestamp) -> Result<Arc<Discovery>, ProviderError> {
-        let mut kept = self.discovery.lock().await;
+        let mut kept = self.https.in_time(self.discovery.lock()).await?;
         if let Some((at, discovery)) = &*kept
             && now.ms_since(*at) < KEPT_MS
         {

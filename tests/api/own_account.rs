@@ -90,12 +90,14 @@ async fn a_taken_address_is_answered_like_a_free_one_and_refused_only_to_its_rea
     let url = house.outbox.mails().last().expect("mailed").url.clone();
     assert_eq!(house.outbox.mails().len(), before + 1);
     grace(&house).await;
+    let token = url.split("token=").nth(1).expect("a token");
+    let confirm = || house.post("/auth/email/confirm", &Who::Nobody, json!({ "token": token }));
+    confirm().await.is(409, "email_taken");
     let count = house.outbox.mails().len();
     let taken = house.post("/auth/email/change", &mine, json!({ "new_email": "grace@example.com" })).await;
     assert_eq!((free.status, free.body), (taken.status, taken.body));
     assert_eq!(house.outbox.mails().len(), count, "and no mail");
-    let token = url.split("token=").nth(1).expect("a token");
-    house.post("/auth/email/confirm", &Who::Nobody, json!({ "token": token })).await.is(401, "link_invalid");
+    confirm().await.is(401, "link_invalid");
     let mine_again = house.get("/auth/me", &mine).await;
     assert_eq!(mine_again.value()["user"]["email"], EMAIL);
 }

@@ -55,11 +55,10 @@ async fn f05_nobody_locks_an_owner_out() {
         device[0].contains("HttpOnly") && device[0].contains("SameSite=Lax") && device[0].contains("Path=/")
     );
 
-    for _ in 0..200 {
+    // Two hundred in a second are another limit's.
+    for _ in 0..150 {
         log_in_from(&house, "203.0.113.9", EMAIL, "wrong password", None).await;
     }
-    // Another second: two hundred requests in one are another limit's.
-    house.pass(Duration::from_secs(1));
     log_in_from(&house, "203.0.113.9", EMAIL, PASSWORD, None).await.is(429, "login_throttled");
     assert_eq!(log_in_from(&house, "192.0.2.1", EMAIL, PASSWORD, None).await.status, 200, "from elsewhere");
 

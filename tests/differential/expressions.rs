@@ -1,4 +1,5 @@
-//! Random expressions that have a type: every function, aggregation, operator and modifier that Prometheus 3.5 knows.
+//! Random expressions that have a type: every function, aggregation, operator and modifier that Prometheus 3.5 knows, or
+//! that there is.
 
 use std::fmt;
 
@@ -6,7 +7,6 @@ use promlet::promql::syntax::tree::ValueType;
 use promlet::promql::{FUNCTIONS, Function};
 
 use super::chance::Chance;
-use super::data::{BEGIN_MS, END_MS};
 
 /// A piece of an expression: it knows its parts, so that a wrong answer can be traced to the smallest of them.
 #[derive(Clone, Debug)]
@@ -45,6 +45,28 @@ impl Node {
             Piece::Child(child) => Some(child),
             Piece::Text(_) => None,
         })
+    }
+
+    /// Puts something of any type somewhere within, so that types hardly fit any more.
+    pub(crate) fn broken(&mut self, chance: &mut Chance) {
+        let children: Vec<usize> = (0..self.pieces.len())
+            .filter(|place| matches!(self.pieces.get(*place), Some(Piece::Child(_))))
+            .collect();
+        if !children.is_empty() && chance.percent(70) {
+            let place = *chance.pick(&children);
+            if let Some(Piece::Child(child)) = self.pieces.get_mut(place) {
+                child.broken(chance);
+            }
+            return;
+        }
+        let (kind, text) = *chance.pick(&[
+            (ValueType::Text, "\"a\""),
+            (ValueType::Scalar, "2"),
+            (ValueType::Vector, "temperature"),
+            (ValueType::Matrix, "temperature[1m]"),
+            (ValueType::Matrix, "temperature[5m:1m]"),
+        ]);
+        *self = Node::leaf(kind, text);
     }
 
     /// Expressions one step smaller than this one.
@@ -176,9 +198,19 @@ pub(crate) fn is_library(text: &str) -> bool {
 
 const RANGES: [&str; 10] = ["15s", "47s", "1m", "90s", "3m30s", "5m", "10m", "20m", "1h", "14999ms"];
 
+/// When there are samples.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Range {
+    pub(crate) begin_ms: i64,
+    pub(crate) end_ms: i64,
+}
+
 /// Writes expressions.
 pub(crate) struct Grammar<'c> {
     chance: &'c mut Chance,
+    range: Range,
+    /// What Prometheus 3.5 does not know is written, too.
+    newest: bool,
     group: &'static Group,
     /// Inside so many things that make much of a last bit.
     exact: usize,
@@ -186,9 +218,15 @@ pub(crate) struct Grammar<'c> {
 }
 
 impl<'c> Grammar<'c> {
-    pub(crate) fn new(chance: &'c mut Chance) -> Grammar<'c> {
+    /// Of what Prometheus 3.5 knows, and we and it answer alike.
+    pub(crate) fn shared(chance: &'c mut Chance, range: Range) -> Grammar<'c> {
         let group = chance.pick(&GROUPS);
-        Grammar { chance, group, exact: 0, subqueries: 0 }
+        Grammar { chance, range, newest: false, group, exact: 0, subqueries: 0 }
+    }
+
+    /// Of the whole language.
+    pub(crate) fn everything(chance: &'c mut Chance, range: Range) -> Grammar<'c> {
+        Grammar { newest: true, ..Grammar::shared(chance, range) }
     }
 
     /// An expression for an instant query, or for a range query where `range` says so.
@@ -245,6 +283,14 @@ impl<'c> Grammar<'c> {
     }
 
     fn modifiers(&mut self) -> String {
+        let extension = *self.chance.pick(&[" anchored", " smoothed"]);
+        let extended = self.newest && self.chance.percent(6);
+        let moments = self.moments();
+        if extended { format!("{extension}{moments}") } else { moments }
+    }
+
+    /// Of when something is taken.
+    fn moments(&mut self) -> String {
         let mut text = String::new();
         if self.chance.percent(12) {
             let offset = *self.chance.pick(&["1m", "-2m", "37s", "5m", "300", "-15s", "1h"]);
@@ -254,7 +300,10 @@ impl<'c> Grammar<'c> {
             let at = match self.chance.below(4) {
                 0 => "start()".to_owned(),
                 1 => "end()".to_owned(),
-                _ => format!("{}", self.chance.between(BEGIN_MS, END_MS) as f64 / 1_000.0),
+                _ => format!(
+                    "{}",
+                    self.chance.between(self.range.begin_ms, self.range.end_ms) as f64 / 1_000.0
+                ),
             };
             text += &format!(" @ {at}");
         }
@@ -270,7 +319,7 @@ impl<'c> Grammar<'c> {
         self.subqueries += 1;
         let range = if self.subqueries > 1 { "3m" } else { range };
         let step = *self.chance.pick(&["", "15s", "1m", "47s", "30"]);
-        let modifiers = self.modifiers();
+        let modifiers = self.moments();
         let inner = self.vector(depth - 1);
         self.subqueries -= 1;
         let inner = Node::leaf(ValueType::Vector, "(").child(inner).text(")");
@@ -291,6 +340,18 @@ impl<'c> Grammar<'c> {
             return Node::leaf(ValueType::Scalar, text);
         }
         match self.chance.below(10) {
+            0 if self.newest && self.chance.percent(50) => {
+                let name = *self.chance.pick(&["min_of", "max_of"]);
+                let (left, right) = (self.scalar(depth - 1), self.scalar(depth - 1));
+                Node::leaf(ValueType::Scalar, format!("{name}("))
+                    .child(left)
+                    .text(", ")
+                    .child(right)
+                    .text(")")
+            }
+            1 if self.newest && self.chance.percent(20) => {
+                Node::leaf(ValueType::Scalar, *self.chance.pick(&["start()", "end()", "range()", "step()"]))
+            }
             0 => Node::leaf(ValueType::Scalar, "time()"),
             1 => Node::leaf(ValueType::Scalar, "pi()"),
             2 | 3 => Node::leaf(ValueType::Scalar, "scalar(").child(self.vector(depth - 1)).text(")"),
@@ -330,7 +391,9 @@ impl<'c> Grammar<'c> {
     /// A call that answers a vector and whose main argument has the type `of`.
     fn call(&mut self, depth: usize, of: ValueType) -> Node {
         let all = FUNCTIONS.iter().filter(|row| {
-            row.returns == ValueType::Vector && !NEWER.contains(&row.name) && row.args.contains(&of)
+            row.returns == ValueType::Vector
+                && (self.newest || !NEWER.contains(&row.name))
+                && row.args.contains(&of)
         });
         let fits: Vec<&Function> =
             all.filter(|row| self.exact == 0 || !LIBRARY.contains(&row.name)).collect();
@@ -339,7 +402,7 @@ impl<'c> Grammar<'c> {
             let of_odd = row.name == "mad_over_time" || DATES.contains(&row.name);
             let of_histograms = row.name == "double_exponential_smoothing";
             let labels = self.group.labels;
-            (of_odd && labels.contains(&"room")) || (of_histograms && labels == ["job"])
+            !self.newest && (of_odd && labels.contains(&"room")) || (of_histograms && labels == ["job"])
         };
         let fits: Vec<&Function> = fits.into_iter().filter(|row| !differs(row)).collect();
         let mut row = *self.chance.pick(&fits);
@@ -451,9 +514,10 @@ impl<'c> Grammar<'c> {
 
     fn aggregation(&mut self, depth: usize) -> Node {
         let plain = ["sum", "avg", "count", "min", "max", "group", "stddev", "stdvar"];
-        let with = ["topk", "bottomk", "quantile", "count_values", "limitk"];
+        let with = ["topk", "bottomk", "quantile", "count_values", "limitk", "limit_ratio"];
+        let with = &with[..if self.newest { 6 } else { 5 }];
         let takes = self.chance.percent(30);
-        let name = if takes { *self.chance.pick(&with) } else { *self.chance.pick(&plain) };
+        let name = if takes { *self.chance.pick(with) } else { *self.chance.pick(&plain) };
         let grouping = match self.chance.below(3) {
             0 => String::new(),
             1 => format!(" by ({})", self.labels(2)),
@@ -466,6 +530,7 @@ impl<'c> Grammar<'c> {
         self.exact += jumps;
         match name {
             "count_values" => node = node.text("\"value\", "),
+            "limit_ratio" => node = node.text(*self.chance.pick(&["0.5, ", "-0.5, ", "1, ", "0, "])),
             "quantile" => node = node.child(self.parameter("quantile_over_time", depth - 1)).text(", "),
             "topk" | "bottomk" | "limitk" => {
                 let k = *self.chance.pick(&["1", "2", "3", "5", "0", "2.9", "-1"]);
@@ -474,7 +539,7 @@ impl<'c> Grammar<'c> {
             _ => {}
         }
         let ends = if before { ")".to_owned() } else { format!("){grouping}") };
-        if name == "topk" || name == "bottomk" {
+        if !self.newest && (name == "topk" || name == "bottomk") {
             return node.text(self.without_ties() + &ends);
         }
         let inner = self.vector(depth - 1);
@@ -501,14 +566,16 @@ impl<'c> Grammar<'c> {
         let comparing = ["==", "!=", "<", "<=", ">", ">="];
         let sets = ["and", "or", "unless"];
         let which = self.chance.below(10);
+        let trims = self.newest && self.chance.percent(6);
         let mut op = match which {
+            5..8 if trims => *self.chance.pick(&["</", ">/"]),
             0..5 => *self.chance.pick(if self.exact > 0 { &arithmetic[..4] } else { &arithmetic }),
             5..8 => *self.chance.pick(&comparing),
             _ => *self.chance.pick(&sets),
         }
         .to_owned();
         let jumps = usize::from((5..8).contains(&which) || op == "%");
-        if (5..8).contains(&which) && self.chance.percent(40) {
+        if (5..8).contains(&which) && !trims && self.chance.percent(40) {
             op += " bool";
         }
         self.exact += jumps;
@@ -551,6 +618,14 @@ impl<'c> Grammar<'c> {
                 .map(str::to_owned)
                 .collect();
             text += &format!(" {side} ({})", include.join(", "));
+        }
+        if self.newest && !of_sets && self.chance.percent(30) {
+            text += *self.chance.pick(&[
+                " fill (0)",
+                " fill_left (NaN)",
+                " fill_right (2)",
+                " fill_left (1) fill_right (-1)",
+            ]);
         }
         text
     }

@@ -1,7 +1,7 @@
 //! The type rules of PromQL that the parser does not know (SEMANTICS: promql/parser/parse.go, checkAST).
 
-use super::Fault;
-use super::tree::{Aggregate, AggregateOp, Binary, Call, Cardinality, Expr, ValueType};
+use super::tree::{Aggregate, Binary, Call, Cardinality, Expr, ValueType};
+use super::{Fault, types};
 
 impl Expr {
     /// What it yields.
@@ -58,17 +58,14 @@ fn check_call(call: &Call) -> Result<(), Fault> {
 }
 
 fn check_aggregate(aggregate: &Aggregate) -> Result<(), Fault> {
-    let takes_scalar = matches!(aggregate.op, AggregateOp::Limitk | AggregateOp::LimitRatio);
-    match &aggregate.param {
-        Some(param) if takes_scalar && param.value_type() != ValueType::Scalar => {
-            let got = param.value_type().as_str();
-            Err(Fault::at(
-                aggregate.span,
-                format!("expected type scalar in aggregation parameter, got {got}"),
-            ))
-        }
-        _ => Ok(()),
+    let (Some(param), Some(expected)) = (&aggregate.param, types::param(aggregate.op)) else { return Ok(()) };
+    let got = param.value_type();
+    if got == expected {
+        return Ok(());
     }
+    let (expected, got) = (expected.as_str(), got.as_str());
+    let message = format!("expected type {expected} in aggregation parameter, got {got}");
+    Err(Fault::new(aggregate.param_start as usize, message))
 }
 
 fn check_binary(binary: &Binary) -> Result<(), Fault> {

@@ -27,7 +27,6 @@ mod postfix;
 mod selector;
 
 use std::fmt::Write;
-use std::ops::Range;
 
 use crate::model::Matcher;
 
@@ -59,8 +58,6 @@ pub(super) struct Coded {
     pub(super) calls: Vec<Span>,
     /// Binary operators in the order of the text.
     pub(super) operators: Vec<(BinaryOp, Span)>,
-    /// What stood in parentheses, in the order in which it closed.
-    pub(super) groups: Vec<Group>,
 }
 
 /// A selector as far as the front knows it.
@@ -79,13 +76,6 @@ pub(super) struct Window {
     pub(super) span: Span,
 }
 
-/// A call, aggregation or parenthesis: where in the coded text, where in the query.
-#[derive(Clone, Debug)]
-pub(super) struct Group {
-    pub(super) coded: Range<usize>,
-    pub(super) offset: usize,
-}
-
 /// Reads `tokens`, lexed from `text`, as an expression.
 pub(super) fn encode(text: &str, tokens: &[Token], caps: &Caps) -> Result<Coded, Fault> {
     let mut front = Front::new(text, tokens, caps);
@@ -101,10 +91,8 @@ pub(super) fn encode(text: &str, tokens: &[Token], caps: &Caps) -> Result<Coded,
         }
     }
     if let Some(open) = front.stack.last() {
-        return Err(Fault::new(
-            text.len(),
-            format!("unexpected end of input inside {}: it is not closed", open.kind.name()),
-        ));
+        let place = format!(" inside {}", open.kind.name());
+        return Err(front.unexpected(&place, ""));
     }
     front.compile_selectors()?;
     Ok(front.coded)
@@ -134,8 +122,7 @@ struct Open {
     depth_outside: usize,
     depth_base_outside: usize,
     subqueries_outside: usize,
-    coded_start: usize,
-    offset: usize,
+    offset: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -179,6 +166,8 @@ struct Front<'t> {
     /// `depth` of an operand without signs in the expression that is open now.
     depth_base: usize,
     last: Last,
+    /// Where the operand just read starts.
+    last_start: u32,
     last_has_offset: bool,
     last_has_at: bool,
     /// Subqueries inside each other in the operand just read.
@@ -203,6 +192,7 @@ impl<'t> Front<'t> {
             depth: 0,
             depth_base: 0,
             last: Last::Other,
+            last_start: 0,
             last_has_offset: false,
             last_has_at: false,
             subqueries: 0,
@@ -242,18 +232,33 @@ impl<'t> Front<'t> {
     fn unexpected(&self, place: &str, expected: &str) -> Fault {
         let expected = if expected.is_empty() { String::new() } else { format!(", expected {expected}") };
         match self.peek() {
-            None => Fault::new(self.text.len(), format!("unexpected end of input{place}{expected}")),
+            None => {
+                let message = self.unclosed().unwrap_or(format!("unexpected end of input{place}{expected}"));
+                Fault::new(self.text.len(), message)
+            }
             Some(token) => {
                 let what = match token.kind {
                     TokenKind::Word if is_keyword(self.word(token)) => format!("<{}>", self.word(token)),
                     TokenKind::Word => format!("identifier {:?}", self.word(token)),
                     TokenKind::Number => format!("number {:?}", self.word(token)),
-                    TokenKind::Text => format!("string {}", self.word(token)),
+                    // As upstream quotes it: with its own quotes, and once more.
+                    TokenKind::Text => format!("string {:?}", self.word(token)),
                     _ => format!("{:?}", self.word(token)),
                 };
                 Fault::at(token.span, format!("unexpected {what}{place}{expected}"))
             }
         }
+    }
+
+    /// What the text ends within, in upstream's words.
+    fn unclosed(&self) -> Option<String> {
+        let count = |kind| self.tokens.iter().filter(|token| token.kind == kind).count();
+        let open = [
+            (TokenKind::LeftParen, TokenKind::RightParen, "parenthesis"),
+            (TokenKind::LeftBracket, TokenKind::RightBracket, "bracket"),
+        ];
+        let what = open.into_iter().find(|(left, right, _)| count(*left) > count(*right))?;
+        Some(format!("unclosed left {}", what.2))
     }
 
     /// Where the innermost open parenthesis is, in words.
@@ -290,9 +295,10 @@ impl<'t> Front<'t> {
     }
 
     /// An operand is complete.
-    fn operand_done(&mut self, last: Last, subqueries: usize) {
+    fn operand_done(&mut self, last: Last, start: u32, subqueries: usize) {
         self.state = State::Operator;
         self.last = last;
+        self.last_start = start;
         self.last_has_offset = false;
         self.last_has_at = false;
         self.subqueries = subqueries;

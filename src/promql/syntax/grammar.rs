@@ -9,16 +9,18 @@ use std::time::SystemTime;
 use promql_parser::label::Labels;
 use promql_parser::parser::{self, Expr as Parsed, LabelModifier, VectorMatchCardinality};
 
-use super::Fault;
 use super::front::{Coded, Selected, Window, coded_operator};
 use super::tree::{
     Aggregate, AggregateOp, Binary, BinaryOp, Call, Cardinality, Expr, Grouping, Length, Matching,
     MatrixSelector, Span, Subquery, VectorSelector,
 };
+use super::{Fault, types};
 
 /// Parses the coded text and decodes its tree.
 pub(super) fn parse(coded: &Coded) -> Result<Expr, Fault> {
-    let parsed = guarded(&coded.text).map_err(|message| locate(coded, message))?;
+    // The parser tells no place; where types are wrong, our own reading does.
+    let parsed = guarded(&coded.text)
+        .map_err(|message| types::find(coded).unwrap_or_else(|| Fault::new(0, message)))?;
     let mut decoder = Decoder {
         coded,
         calls: coded.calls.iter(),
@@ -41,40 +43,6 @@ fn guarded(text: &str) -> Result<Parsed, String> {
     PARSER_CALLS.set(PARSER_CALLS.get() + 1);
     let parsed = catch_unwind(AssertUnwindSafe(|| parser::parse(text)));
     parsed.unwrap_or_else(|_| Err("internal error: the parser failed on this expression".to_owned()))
-}
-
-/// The parser gives no positions. The first group to close that fails by itself with the same words has the fault.
-fn locate(coded: &Coded, message: String) -> Fault {
-    // Each group is parsed again, so both numbers bound the work: 64 times 8 KiB is less than one text at the cap costs.
-    const GROUPS_MAX: usize = 64;
-    const BYTES_MAX: usize = 8 << 10;
-    let mut offset = 0;
-    if coded.text.len() <= BYTES_MAX {
-        let mut groups = coded.groups.iter().take(GROUPS_MAX);
-        let faulty = groups.find(|group| {
-            let text = coded.text.get(group.coded.clone()).unwrap_or_default();
-            guarded(text).is_err_and(|own| own == message)
-        });
-        offset = faulty.map_or(0, |group| group.offset);
-    }
-    Fault::new(offset, in_prometheus_words(message))
-}
-
-/// The types as Prometheus names them in its errors.
-fn in_prometheus_words(message: String) -> String {
-    let Some(rest) = message.strip_prefix("expected type ") else { return message };
-    let words = |name: &str| match name {
-        "vector" => "instant vector".to_owned(),
-        "matrix" => "range vector".to_owned(),
-        other => other.to_owned(),
-    };
-    match (rest.split_once(" in "), rest.rsplit_once(", got ")) {
-        (Some((expected, _)), Some((before, got))) => {
-            let place = before.strip_prefix(expected).unwrap_or_default();
-            format!("expected type {}{place}, got {}", words(expected), words(got))
-        }
-        _ => message,
-    }
 }
 
 /// The parser's tree is not what the coded text said: a bug of ours or of the parser's, never the user's fault.

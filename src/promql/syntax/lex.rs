@@ -240,7 +240,11 @@ impl Lexer<'_> {
     }
 
     fn stranger(&self) -> Fault {
-        let character = self.text.get(self.at..).and_then(|rest| rest.chars().next()).unwrap_or_default();
+        let mut characters = self.text.get(self.at..).unwrap_or_default().chars();
+        let character = characters.next().unwrap_or_default();
+        if let (Inside::Braces, '!', Some(next)) = (self.inside, character, characters.next()) {
+            return Fault::new(self.at, format!("unexpected character after '!' inside braces: {next:?}"));
+        }
         let place = match self.inside {
             Inside::Nothing => "",
             Inside::Braces => " inside braces",

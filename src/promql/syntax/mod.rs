@@ -12,10 +12,9 @@
 //!    number, a duration or a name of the user's, and turns its tree into ours by looking the placeholders up.
 //! 4. `check` adds the type rules that the parser does not know.
 //!
-//! Exact spans: selectors (name to closing brace), calls and aggregations (name to closing parenthesis, or to the end
+//! Spans: selectors (name to closing brace), calls and aggregations (name to closing parenthesis, or to the end
 //! of a trailing `by` clause), binary operators (the operator itself), subqueries (the bracket).
-//! Positions of errors are exact for everything found by steps 1, 2 and 4; a type error found by step 3 is placed at
-//! the smallest call, aggregation or parenthesis that has it, or at the start of a large query.
+//! Where step 3 refuses, `types` finds what is wrong in Prometheus' words and where.
 
 mod check;
 mod front;
@@ -26,6 +25,7 @@ mod literal;
 mod print;
 pub mod structured;
 pub mod tree;
+mod types;
 
 #[cfg(test)]
 mod tests;

@@ -92,6 +92,13 @@ impl Arena {
         page.bytes.get(link as usize % PAGE_BYTES..).filter(|bytes| !bytes.is_empty())
     }
 
+    /// The record before this one: its first four bytes.
+    #[inline]
+    pub(super) fn before(&self, record: Link) -> Link {
+        let link = self.at(record).and_then(<[u8]>::first_chunk);
+        link.map_or(NONE, |link| Link::from_le_bytes(*link))
+    }
+
     /// Changes the first four bytes of a record: its link to the one before it.
     pub(super) fn relink(&mut self, record: Link, to: Link) {
         let page = self.pages.get_mut((record >> PLACE_BITS) as usize);

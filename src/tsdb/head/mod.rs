@@ -74,9 +74,20 @@ impl Head {
         self.change_all(Stripe::freeze);
     }
 
-    /// Appends to each of `out` what a seal takes of the series at its place: every sample before the barrier that came
-    /// before the window was closed, ascending, each time once. A few series at a time take less than one after the other.
-    pub(super) fn copy_closed(&self, series: &[u32], out: &mut [SampleColumns]) {
+    /// Appends to `out` what a seal takes of a series: every sample before the barrier that came before the window was
+    /// closed, ascending, each time once.
+    pub(super) fn copy_closed(&self, series: u32, out: &mut SampleColumns) {
+        if let Some(stripe) = self.stripe(series) {
+            let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
+            stripe.copy_closed(slot(series), self.barrier(), out);
+        }
+    }
+
+    /// Goes over the records of some series, so that the processor has them when they are read; answers how many there are.
+    ///
+    /// They lie far apart, and each tells where the one before it is: one series after the other would wait for each of
+    /// them, all in turn wait for several at a time.
+    pub(super) fn touch(&self, series: &[u32]) -> usize {
         let number = |series: &u32| series / STRIPE_SERIES;
         let stripes: BTreeMap<u32, Arc<RwLock<Stripe>>> =
             series.iter().filter_map(|series| Some((number(series), self.stripe(*series)?))).collect();
@@ -85,11 +96,7 @@ impl Head {
             .iter()
             .map(|(number, stripe)| (*number, stripe.read().unwrap_or_else(PoisonError::into_inner)))
             .collect();
-        let places = series
-            .iter()
-            .zip(out)
-            .filter_map(|(id, out)| Some((&**locked.get(&number(id))?, slot(*id), out)));
-        stripe::copy_closed(places, self.barrier());
+        stripe::touch(series.iter().filter_map(|id| Some((&**locked.get(&number(id))?, slot(*id)))))
     }
 
     /// Lets go of exactly what [`Head::copy_closed`] gives; every stripe notes the barrier. Late samples at or after it

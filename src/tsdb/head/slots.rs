@@ -27,7 +27,8 @@ pub(super) struct Block {
     pub(super) in_chain: [u32; BLOCK_SERIES],
     len: [u8; BLOCK_SERIES],
     free: [bool; BLOCK_SERIES],
-    over: [[i16; MINI]; BLOCK_SERIES],
+    /// None: all are 0, as those of senders that keep their interval to the millisecond.
+    over: Option<Box<[[i16; MINI]; BLOCK_SERIES]>>,
     bits: [[u64; MINI]; BLOCK_SERIES],
 }
 
@@ -55,13 +56,31 @@ impl Default for Block {
             in_chain: [0; BLOCK_SERIES],
             len: [0; BLOCK_SERIES],
             free: [true; BLOCK_SERIES],
-            over: [[0; MINI]; BLOCK_SERIES],
+            over: None,
             bits: [[0; MINI]; BLOCK_SERIES],
         }
     }
 }
 
 impl Block {
+    /// Memory, and the allocator's headers.
+    #[inline]
+    pub(super) const fn memory(&self) -> usize {
+        let over = if self.over.is_some() { size_of::<[[i16; MINI]; BLOCK_SERIES]>() + 16 } else { 0 };
+        size_of::<Block>() + 16 + over
+    }
+
+    fn over(&self, place: usize) -> [i16; MINI] {
+        self.over.as_ref().map_or([0; MINI], |over| over[place % BLOCK_SERIES])
+    }
+
+    #[inline]
+    fn set_over(&mut self, place: usize, sample: usize, over: i16) {
+        if over != 0 || self.over.is_some() {
+            self.over.get_or_insert_default()[place % BLOCK_SERIES][sample % MINI] = over;
+        }
+    }
+
     #[inline]
     pub(super) fn append(&mut self, place: usize, at: i64, bits: u64) -> Append {
         let place = place % BLOCK_SERIES;
@@ -81,9 +100,9 @@ impl Block {
             // The second sample of a tail that nothing counts on says what the step is.
             _ if len == 1 && self.free[place] && gap <= u64::from(u32::MAX) => {
                 self.step[place] = u32::try_from(gap).unwrap_or(u32::MAX);
-                self.over[place][1] = 0;
+                self.set_over(place, 1, 0);
             }
-            Ok(over) if len < MINI => self.over[place][len] = over,
+            Ok(over) if len < MINI => self.set_over(place, len, over),
             _ => return Append::Full { gap_after: (!self.goes_on(place, gap)).then_some(gap) },
         }
         self.bits[place][len] = bits;
@@ -97,7 +116,7 @@ impl Block {
         let place = place % BLOCK_SERIES;
         let over = i16::try_from(gap.wrapping_sub(u64::from(self.step[place])).cast_signed());
         // Where the interval has changed for good the next tail has its own step.
-        let changed = |over: i16| over != 0 && over == self.over[place][MINI - 1];
+        let changed = |over: i16| over != 0 && over == self.over(place)[MINI - 1];
         over.is_ok_and(|over| usize::from(self.len[place]) == MINI && !changed(over))
     }
 
@@ -107,7 +126,7 @@ impl Block {
         self.free[place] = after.is_none_or(|written| written.told);
         let gap = at.wrapping_sub(self.last_at[place]).cast_unsigned();
         let over = gap.wrapping_sub(u64::from(self.step[place])).cast_signed();
-        self.over[place][0] = if self.free[place] { 0 } else { i16::try_from(over).unwrap_or(0) };
+        self.set_over(place, 0, if self.free[place] { 0 } else { i16::try_from(over).unwrap_or(0) });
         match after {
             Some(written) => {
                 self.chain[place] = written.record;
@@ -124,7 +143,7 @@ impl Block {
     #[inline]
     pub(super) fn gaps(&self, place: usize) -> Gaps {
         let place = place % BLOCK_SERIES;
-        Gaps { len: usize::from(self.len[place]), step: self.step[place], over: self.over[place] }
+        Gaps { len: usize::from(self.len[place]), step: self.step[place], over: self.over(place) }
     }
 
     /// The tail's bit patterns.
@@ -167,9 +186,11 @@ impl Block {
         let first = self.gaps(place).times(self.last_at[place]).get(samples).copied();
         let kept = usize::from(self.len[place]).saturating_sub(samples);
         let (Some(first), Ok(len)) = (first, u8::try_from(kept)) else { return };
-        self.over[place].copy_within(samples.min(MINI).., 0);
+        if let Some(over) = &mut self.over {
+            over[place].copy_within(samples.min(MINI).., 0);
+        }
         self.bits[place].copy_within(samples.min(MINI).., 0);
-        self.over[place][0] = 0;
+        self.set_over(place, 0, 0);
         (self.len[place], self.first_at[place]) = (len, first);
         (self.chain[place], self.in_chain[place], self.free[place]) = (NONE, 0, true);
     }

@@ -18,8 +18,6 @@ const CHUNK_SAMPLES: usize = 128;
 /// Samples of a chunk at most: one of 127, and a tail.
 const CHUNK_SAMPLES_MAX: u16 = 127 + 16;
 const _: () = assert!(CHUNK_SAMPLES == 128 && MINI == 16);
-/// Memory of a block, and the allocator's header.
-const BLOCK_BYTES: usize = size_of::<Block>() + 16;
 /// Memory of a late sample: 24 B in nodes of the tree that are two thirds full.
 const LATE_BYTES: usize = 40;
 
@@ -161,8 +159,9 @@ impl Stripe {
             self.blocks.resize_with(number + 1, || None);
         }
         let block = self.blocks.get_mut(number)?.get_or_insert_with(|| {
-            self.block_bytes += BLOCK_BYTES;
-            Box::default()
+            let block: Box<Block> = Box::default();
+            self.block_bytes += block.memory();
+            block
         });
         Some((block, place))
     }
@@ -199,8 +198,12 @@ impl Stripe {
         if at >= barrier
             && let Some((block, place)) = self.block_or_new(slot)
         {
+            let memory = block.memory();
             let is_in_order = match block.append(place, at, bits) {
-                Append::Done => true,
+                Append::Done => {
+                    self.block_bytes += block.memory() - memory;
+                    true
+                }
                 Append::Known(have) if have == bits => return Put::Stored,
                 Append::Known(have) => return Put::Refused { have },
                 Append::Full { gap_after } => self.roll(slot, at, bits, gap_after, None).is_some(),
@@ -236,7 +239,9 @@ impl Stripe {
         self.scratch = bytes;
         let written = Written { record: record?, told: gap_after.is_some() };
         let (block, place) = self.block_mut(slot)?;
+        let memory = block.memory();
         block.restart(place, at, bits, Some(written));
+        self.block_bytes += block.memory() - memory;
         Some(())
     }
 
@@ -288,24 +293,15 @@ impl Stripe {
     }
 
     fn read_in_order(&self, slot: usize, start: i64, end: i64, out: &mut SampleColumns) {
-        if start <= end {
-            let records: Vec<Record<'_>> = self.records(slot, start).map(|(_, record)| record).collect();
-            push_records(&records, start, end, out);
-            self.push_tail(slot, start, end, out);
+        let Some((block, place)) = self.block(slot).filter(|_| start <= end) else { return };
+        let Some(last) = block.last_at(place) else { return };
+        let records: Vec<Record<'_>> = self.records(slot, start).map(|(_, record)| record).collect();
+        for record in records.iter().rev().take_while(|record| record.first <= end) {
+            if let Ok((times, bits)) = record.samples() {
+                push_within(&times, bits.get(..record.gaps.len).unwrap_or_default(), start, end, out);
+            }
         }
-    }
-
-    fn push_tail(&self, slot: usize, start: i64, end: i64, out: &mut SampleColumns) {
-        let tail = self.block(slot).and_then(|(block, place)| Some((block, place, block.last_at(place)?)));
-        if let Some((block, place, last)) = tail {
-            push_within(&block.gaps(place).times(last), block.bits(place), start, end, out);
-        }
-    }
-
-    /// Samples in order of a series.
-    fn samples(&self, slot: usize) -> usize {
-        let samples = self.block(slot).map_or(0, |(block, place)| block.samples(place));
-        usize::try_from(samples).unwrap_or(usize::MAX)
+        push_within(&block.gaps(place).times(last), block.bits(place), start, end, out);
     }
 
     /// Sets the late samples aside for a seal.
@@ -331,16 +327,24 @@ impl Stripe {
         self.thaw(NEVER);
     }
 
-    /// Lets go of what [`copy_closed`] gives, and of the memory.
+    /// What a seal takes of a series: samples in order before `until`, and late ones that were set aside.
+    pub(in crate::tsdb) fn copy_closed(&self, slot: usize, until: i64, out: &mut SampleColumns) {
+        if until > NEVER {
+            let from = out.times.len();
+            self.read_in_order(slot, NEVER, until - 1, out);
+            merge_late(late_within(&self.frozen, slot, NEVER, until - 1), from, out);
+        }
+    }
+
+    /// Lets go of what [`Stripe::copy_closed`] gives, and of the memory.
     pub(in crate::tsdb) fn release(&mut self, until: i64) {
         self.thaw(until);
         for slot in 0..self.blocks.len() * BLOCK_SERIES {
             self.release_slot(slot, until);
         }
         for block in &mut self.blocks {
-            if block.as_ref().is_some_and(|block| block.is_empty()) {
-                *block = None;
-                self.block_bytes -= BLOCK_BYTES;
+            if let Some(empty) = block.take_if(|block| block.is_empty()) {
+                self.block_bytes -= empty.memory();
             }
         }
         self.arena.release(until);
@@ -595,46 +599,22 @@ fn push_within(times: &[i64; MINI], bits: &[u64], start: i64, end: i64, out: &mu
     }
 }
 
-/// Appends those samples of records, newest first, that lie inside the time.
-fn push_records(records: &[Record<'_>], start: i64, end: i64, out: &mut SampleColumns) {
-    for record in records.iter().rev().take_while(|record| record.first <= end) {
-        if let Ok((times, bits)) = record.samples() {
-            push_within(&times, bits.get(..record.gaps.len).unwrap_or_default(), start, end, out);
+/// Goes over the records of series by their links alone, a step of each in turn; answers how many there are.
+pub(super) fn touch<'s>(series: impl Iterator<Item = (&'s Stripe, usize)>) -> usize {
+    let newest = |(stripe, slot): (&'s Stripe, usize)| {
+        let (block, place) = stripe.block(slot)?;
+        Some((&stripe.arena, block.chain.get(place).copied()?))
+    };
+    let mut left: Vec<(&Arena, Link)> = series.filter_map(newest).filter(|(_, link)| *link != NONE).collect();
+    let mut records = 0;
+    while !left.is_empty() {
+        records += left.len();
+        for (arena, link) in &mut left {
+            *link = arena.before(*link);
         }
+        left.retain(|(_, link)| *link != NONE);
     }
-}
-
-/// Appends what a seal takes of some series (stripe, slot, where to): samples in order before `until`, and late ones that
-/// were set aside.
-pub(super) fn copy_closed<'s>(
-    series: impl Iterator<Item = (&'s Stripe, usize, &'s mut SampleColumns)>,
-    until: i64,
-) {
-    if until == NEVER {
-        return;
-    }
-    let end = until - 1;
-    let mut all: Vec<(Records<'s>, Vec<Record<'s>>, (&'s Stripe, usize, &'s mut SampleColumns))> = series
-        .map(|to| (to.0.records(to.1, NEVER), Vec::with_capacity(to.0.samples(to.1) / MINI), to))
-        .collect();
-    // A step of each in turn: the records of a series lie far apart, each tells where the one before it is, and so the
-    // memory is waited for once for all of them.
-    let mut goes_on = true;
-    while goes_on {
-        goes_on = false;
-        for (next, found, _) in &mut all {
-            if let Some((_, record)) = next.next() {
-                found.push(record);
-                goes_on = true;
-            }
-        }
-    }
-    for (_, records, (stripe, slot, out)) in all {
-        let from = out.times.len();
-        push_records(&records, NEVER, end, out);
-        stripe.push_tail(slot, NEVER, end, out);
-        merge_late(late_within(&stripe.frozen, slot, NEVER, end), from, out);
-    }
+    records
 }
 
 /// Merges late samples into those of `out` after `from`; at the same time the late one wins.

@@ -127,9 +127,9 @@ fn read(head: &Head, series: u32, range: TimeRange) -> (Vec<(i64, u64)>, i64) {
 }
 
 fn closed(head: &Head, series: u32) -> Vec<(i64, u64)> {
-    let mut out = [SampleColumns::default()];
-    head.copy_closed(&[series], &mut out);
-    pairs(&out[0])
+    let mut out = SampleColumns::default();
+    head.copy_closed(series, &mut out);
+    pairs(&out)
 }
 
 /// What a start makes of a checkpoint of this head.
@@ -302,4 +302,33 @@ fn a_deleted_sample_may_come_again_with_other_bits() {
     assert_eq!(read(&head, 0, TimeRange::ALL).0, [(20, 7)]);
     head.delete(0, TimeRange::ALL);
     assert_eq!((head.least_ms(), head.counters.samples.load(Ordering::Relaxed)), (None, 0));
+}
+
+/// What it costs where senders keep their interval, and where they do not: the same samples come back.
+#[test]
+fn times_off_their_interval_take_memory_once_they_come() {
+    let head = head();
+    let put = |at: i64, series: u32| {
+        head.apply(1, &[LogSample { series, at_ms: at, bits: at.cast_unsigned() }], |_| false);
+    };
+    let bytes = || head.counters.bytes.load(Ordering::Relaxed);
+    for round in 0..12 {
+        (0..64).for_each(|series| put(round * 15_000, series));
+    }
+    let regular = bytes();
+    put(12 * 15_000 + 3, 7);
+    assert!(bytes() > regular && bytes() < regular + 1_200, "{} after {regular}", bytes());
+    for round in 12..40 {
+        (0..64).filter(|series| (round, *series) != (12, 7)).for_each(|series| put(round * 15_000, series));
+    }
+    for series in 0..64 {
+        let times: Vec<i64> = read(&head, series, TimeRange::ALL).0.into_iter().map(|(at, _)| at).collect();
+        let off = |round: i64| if (round, series) == (12, 7) { 3 } else { 0 };
+        assert_eq!(times, (0..40).map(|round| round * 15_000 + off(round)).collect::<Vec<_>>(), "{series}");
+    }
+    // Four series alone have as many records as they have full tails, wherever they lie.
+    assert_eq!(head.touch(&[0, 7, 63, 5_000]), 3 * 2);
+    head.close_window(i64::MAX);
+    head.release_closed();
+    assert_eq!(bytes(), 0);
 }

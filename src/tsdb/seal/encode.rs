@@ -28,8 +28,8 @@ const DAY_MS: i64 = 24 * 3_600_000;
 const PIECES_MAX: i64 = 31;
 /// Segments that are written at a time.
 const OPEN_MAX: usize = 8;
-/// Series that are read at a time: with eight their memory is waited for an eighth as long, and a day of them is 1 MB.
-const TOGETHER: usize = 8;
+/// Series whose samples are fetched together: half an hour of them is 30 kB, a day at most a few times the cache.
+const TOUCHED: usize = 32;
 /// Work between rests.
 const WORK: Duration = Duration::from_millis(20);
 
@@ -275,26 +275,26 @@ impl Row {
 impl Pass<'_> {
     fn run(&mut self, pace: &Pace<'_>) -> Result<(), SealError> {
         let mut watch = Stopwatch::start();
-        let mut columns: [SampleColumns; TOGETHER] = Default::default();
+        let mut columns = SampleColumns::default();
         let mut bits = Vec::new();
         let mut row = Row::default();
         let families = self.store.table().families.len();
         for family in 0..families {
-            for (first, ids) in (0..).step_by(TOGETHER).zip(self.ids(family).chunks(TOGETHER)) {
-                for columns in &mut columns {
+            let ids = self.ids(family);
+            for (first, ids) in (0..).step_by(TOUCHED).zip(ids.chunks(TOUCHED)) {
+                self.store.head.touch(ids);
+                for (near, id) in (first..).zip(ids) {
                     columns.times.clear();
                     columns.values.clear();
-                }
-                self.store.head.copy_closed(ids, &mut columns);
-                for (near, (id, columns)) in (first..).zip(ids.iter().zip(&columns)) {
+                    self.store.head.copy_closed(*id, &mut columns);
                     if columns.times.is_empty() || !row.set(self.store, (family, *id), near) {
                         continue;
                     }
                     bits.clear();
                     bits.extend(columns.values.iter().map(|value| value.to_bits()));
                     self.series(*id, &row, &columns.times, &bits)?;
+                    pace.rest(&mut watch);
                 }
-                pace.rest(&mut watch);
             }
         }
         Ok(())

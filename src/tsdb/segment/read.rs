@@ -244,6 +244,15 @@ impl Segment {
         self.ids(family)?.row_of(id)
     }
 
+    /// The row of a series in a family, its first and its last time.
+    pub(in crate::tsdb) fn locate(&self, family: usize, id: u32) -> Option<(usize, (i64, i64))> {
+        let found = self.family(family).ok()?;
+        let pool = self.section(COLUMNS);
+        let row = Ids { pool, column: found.ids, rows: found.rows }.row_of(id)?;
+        let spans = Spans { pool, rows: found.rows, column: found.timelines, timelines: &self.timelines };
+        Some((row, spans.get(row)?))
+    }
+
     /// First and last time of a series here.
     pub(in crate::tsdb) fn span(&self, family: usize, row: usize) -> Option<(i64, i64)> {
         self.spans(family).ok()?.get(row)

@@ -65,8 +65,7 @@ fn read_segments(
     let mut sources: Vec<Source<'_>> = Vec::new();
     for part in set.overlapping(range).filter(|part| !part.has_histograms()) {
         let Some(number) = part.family(family) else { continue };
-        let Some(row) = part.segment.row_of(number, series) else { continue };
-        let Some((first, last)) = part.segment.span(number, row) else { continue };
+        let Some((row, (first, last))) = part.segment.locate(number, series) else { continue };
         if first <= range.end.as_ms() && range.start.as_ms() <= last {
             sources.push(Source { part, family: number, row, first, last });
         }

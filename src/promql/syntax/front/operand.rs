@@ -4,9 +4,7 @@ use super::super::Fault;
 use super::super::lex::{Token, TokenKind};
 use super::super::literal;
 use super::super::tree::{BinaryOp, Extension, Span};
-use super::{
-    Front, Group, Last, Open, OpenKind, State, is_aggregation, is_number_word, is_reserved, number_word,
-};
+use super::{Front, Last, Open, OpenKind, State, is_aggregation, is_number_word, is_reserved, number_word};
 use crate::promql::functions::function;
 
 /// The switch of functions and aggregations that upstream calls experimental.
@@ -27,7 +25,7 @@ impl Front<'_> {
             }
             TokenKind::LeftParen => {
                 self.coded.parens.push(token.span.start);
-                self.open(OpenKind::Paren, self.coded.text.len(), token.span.start)
+                self.open(OpenKind::Paren, token.span.start)
             }
             TokenKind::RightParen => self.close_empty(token),
             TokenKind::Number => {
@@ -42,7 +40,7 @@ impl Front<'_> {
                 let text = self.decode(token)?;
                 self.write(format_args!("\"{}\"", self.coded.texts.len()));
                 self.coded.texts.push((text, token.span.start));
-                self.operand_done(Last::Other, 0);
+                self.operand_done(Last::Other, token.span.start, 0);
                 Ok(())
             }
             TokenKind::LeftBrace => self.selector(None),
@@ -60,7 +58,7 @@ impl Front<'_> {
     fn number(&mut self, value: f64, span: Span) {
         self.write(format_args!("scalar(n{})", self.coded.numbers.len()));
         self.coded.numbers.push((value, span.start));
-        self.operand_done(Last::Other, 0);
+        self.operand_done(Last::Other, span.start, 0);
     }
 
     fn name(&mut self, token: Token) -> Result<(), Fault> {
@@ -71,7 +69,7 @@ impl Front<'_> {
             self.number(number_word(word), token.span);
             return Ok(());
         }
-        if is_aggregation(word) && (before_paren || self.is_grouping(1)) {
+        if is_aggregation(word) && (before_paren || self.is_clause(1)) {
             return self.aggregation(token);
         }
         if is_reserved(word) {
@@ -84,17 +82,14 @@ impl Front<'_> {
         self.selector(Some(token))
     }
 
-    /// Whether `by (` or `without (` stands `ahead` tokens from here.
-    fn is_grouping(&self, ahead: usize) -> bool {
+    /// Whether `by` or `without` stands `ahead` tokens from here.
+    fn is_clause(&self, ahead: usize) -> bool {
         let word = self.tokens.get(self.next + ahead).filter(|token| token.kind == TokenKind::Word);
-        let is_clause = word
-            .map(|token| self.word(*token))
-            .is_some_and(|word| word.eq_ignore_ascii_case("by") || word.eq_ignore_ascii_case("without"));
-        is_clause && self.peek_kind(ahead + 1) == Some(TokenKind::LeftParen)
+        word.map(|token| self.word(*token))
+            .is_some_and(|word| word.eq_ignore_ascii_case("by") || word.eq_ignore_ascii_case("without"))
     }
 
     fn aggregation(&mut self, token: Token) -> Result<(), Fault> {
-        let coded_start = self.coded.text.len();
         let name = self.word(token).to_ascii_lowercase();
         let experimental = matches!(name.as_str(), "limitk" | "limit_ratio");
         if experimental && !self.caps.features.experimental_functions {
@@ -105,12 +100,12 @@ impl Front<'_> {
         }
         self.next += 1;
         self.write(format_args!("{name}"));
-        let has_grouping = self.is_grouping(0);
+        let has_grouping = self.is_clause(0);
         if has_grouping {
             self.grouping()?;
         }
         let place = self.begin_call(token.span);
-        self.open(OpenKind::Aggregate { place, has_grouping }, coded_start, token.span.start)
+        self.open(OpenKind::Aggregate { place, has_grouping }, token.span.start)
     }
 
     fn grouping(&mut self) -> Result<(), Fault> {
@@ -131,11 +126,10 @@ impl Front<'_> {
                 format!("function {word:?} is not enabled (--enable-feature={EXPERIMENTAL_FUNCTIONS})");
             return Err(Fault::at(token.span, message));
         }
-        let coded_start = self.coded.text.len();
         self.next += 1;
         self.write(format_args!("{word}"));
         let place = self.begin_call(token.span);
-        self.open(OpenKind::Call { place, is_info: word == "info" }, coded_start, token.span.start)
+        self.open(OpenKind::Call { place, is_info: word == "info" }, token.span.start)
     }
 
     fn begin_call(&mut self, span: Span) -> usize {
@@ -143,7 +137,7 @@ impl Front<'_> {
         self.coded.calls.len() - 1
     }
 
-    fn open(&mut self, kind: OpenKind, coded_start: usize, offset: u32) -> Result<(), Fault> {
+    fn open(&mut self, kind: OpenKind, offset: u32) -> Result<(), Fault> {
         let paren = self.expect(TokenKind::LeftParen, " in aggregation", "\"(\"")?;
         self.check_depth(1, paren.span)?;
         self.write(format_args!("("));
@@ -153,8 +147,7 @@ impl Front<'_> {
             depth_outside: self.depth,
             depth_base_outside: self.depth_base,
             subqueries_outside: self.subqueries_before,
-            coded_start,
-            offset: offset as usize,
+            offset,
         });
         self.depth += 1;
         self.depth_base = self.depth;
@@ -171,7 +164,7 @@ impl Front<'_> {
             .and_then(|at| self.tokens.get(at))
             .is_some_and(|t| t.kind == TokenKind::LeftParen);
         match self.stack.last() {
-            None => Err(Fault::at(token.span, "unexpected right parenthesis ')'")),
+            None => Err(unopened(token)),
             Some(open) if open.kind != OpenKind::Paren && open.args == 0 && after_paren => self.close(token),
             Some(open) if open.kind != OpenKind::Paren && self.depth == self.depth_base && open.args > 0 => {
                 Err(Fault::at(token.span, "trailing commas not allowed in function call args"))
@@ -182,7 +175,7 @@ impl Front<'_> {
 
     fn close(&mut self, token: Token) -> Result<(), Fault> {
         let Some(open) = self.stack.pop() else {
-            return Err(Fault::at(token.span, "unexpected right parenthesis ')'"));
+            return Err(unopened(token));
         };
         self.next += 1;
         self.write(format_args!(")"));
@@ -192,7 +185,7 @@ impl Front<'_> {
         self.depth_base = open.depth_base_outside;
         self.subqueries_before = open.subqueries_outside;
         let mut end = token.span.end;
-        if matches!(open.kind, OpenKind::Aggregate { has_grouping: false, .. }) && self.is_grouping(0) {
+        if matches!(open.kind, OpenKind::Aggregate { has_grouping: false, .. }) && self.is_clause(0) {
             self.grouping()?;
             let last = self.next.checked_sub(1).and_then(|at| self.tokens.get(at));
             end = last.map_or(end, |token| token.span.end);
@@ -202,8 +195,7 @@ impl Front<'_> {
         {
             span.end = end;
         }
-        self.coded.groups.push(Group { coded: open.coded_start..self.coded.text.len(), offset: open.offset });
-        self.operand_done(Last::Other, subqueries);
+        self.operand_done(Last::Other, open.offset, subqueries);
         Ok(())
     }
 
@@ -212,10 +204,10 @@ impl Front<'_> {
         let Some(token) = self.peek() else { return Ok(()) };
         match token.kind {
             TokenKind::LeftBracket => return self.window(token),
-            TokenKind::At => return self.at(token),
+            TokenKind::At => return self.at(),
             TokenKind::RightParen => return self.close(token),
             TokenKind::Comma => return self.comma(),
-            TokenKind::Word if self.word(token).eq_ignore_ascii_case("offset") => return self.offset(token),
+            TokenKind::Word if self.word(token).eq_ignore_ascii_case("offset") => return self.offset(),
             TokenKind::Word => {
                 let word = self.word(token);
                 if let Some(extension) = Extension::from_word(word) {
@@ -281,6 +273,11 @@ impl Front<'_> {
             _ => return None,
         })
     }
+}
+
+/// A `)` that closes nothing, which upstream finds once it has passed it.
+fn unopened(token: Token) -> Fault {
+    Fault::new(token.span.end as usize, "unexpected right parenthesis ')'")
 }
 
 /// How the parser is told of an operator: of one it does not know, by one that binds as strongly and takes the same

@@ -1,6 +1,7 @@
 //! What follows an operand (`[5m]`, `offset`, `@`) and what follows an operator (`bool`, `on`, `group_left`, `fill`).
 
 use crate::model::Timestamp;
+use crate::promql::functions::over_time::go_float;
 
 use super::super::Fault;
 use super::super::lex::{Token, TokenKind};
@@ -43,7 +44,7 @@ impl Front<'_> {
                 return Err(Fault::at(open.span, message));
             }
             self.write(format_args!("[{place}s:]"));
-            self.operand_done(Last::Subquery, subqueries);
+            self.operand_done(Last::Subquery, self.last_start, subqueries);
             return Ok(());
         }
         match self.last {
@@ -55,17 +56,17 @@ impl Front<'_> {
             }
             Last::Selector => {
                 self.write(format_args!("[{place}s]"));
-                self.operand_done(Last::Window, 0);
+                self.operand_done(Last::Window, self.last_start, 0);
                 Ok(())
             }
             _ => Err(Fault::at(open.span, "ranges only allowed for vector selectors")),
         }
     }
 
-    pub(super) fn offset(&mut self, word: Token) -> Result<(), Fault> {
+    pub(super) fn offset(&mut self) -> Result<(), Fault> {
         if self.last == Last::Other {
             let message = "offset modifier must be preceded by an instant vector selector or range vector selector or a subquery";
-            return Err(Fault::at(word.span, message));
+            return Err(Fault::new(self.last_start as usize, message));
         }
         self.next += 1;
         let length = self.offset_duration()?;
@@ -74,7 +75,7 @@ impl Front<'_> {
             return Ok(());
         }
         if self.last_has_offset {
-            return Err(Fault::at(word.span, "offset may not be set multiple times"));
+            return Err(Fault::new(self.last_start as usize, "offset may not be set multiple times"));
         }
         self.last_has_offset = true;
         self.coded.offsets.push(length);
@@ -105,13 +106,14 @@ impl Front<'_> {
         Err(Fault::at(word.span, message))
     }
 
-    pub(super) fn at(&mut self, at: Token) -> Result<(), Fault> {
+    pub(super) fn at(&mut self) -> Result<(), Fault> {
         if self.last == Last::Other {
             let message = "@ modifier must be preceded by an instant vector selector or range vector selector or a subquery";
-            return Err(Fault::at(at.span, message));
+            return Err(Fault::new(self.last_start as usize, message));
         }
         if self.last_has_at {
-            return Err(Fault::at(at.span, "@ <timestamp> may not be set multiple times"));
+            let message = "@ <timestamp> may not be set multiple times";
+            return Err(Fault::new(self.last_start as usize, message));
         }
         self.next += 1;
         let time = self.at_time()?;
@@ -139,15 +141,19 @@ impl Front<'_> {
             self.expect(TokenKind::RightParen, PLACE, "\")\"")?;
             return Ok(edge);
         }
-        let (value, span) = self.signed_number(PLACE, EXPECTED)?;
+        let value = self.signed_number(PLACE, EXPECTED)?;
         match literal::timestamp_from_seconds(value) {
             Some(ms) => Ok(AtModifier::Time(Timestamp::from_ms(ms))),
-            None => Err(Fault::at(span, format!("timestamp out of bounds for @ modifier: {value}"))),
+            None => {
+                let told = if value.is_finite() { format!("{value:.6}") } else { go_float(value) };
+                let message = format!("timestamp out of bounds for @ modifier: {told}");
+                Err(Fault::new(self.last_start as usize, message))
+            }
         }
     }
 
     /// A number with at most one sign.
-    fn signed_number(&mut self, place: &str, expected: &str) -> Result<(f64, Span), Fault> {
+    fn signed_number(&mut self, place: &str, expected: &str) -> Result<f64, Fault> {
         let negative = self.take(TokenKind::Sub).is_some();
         if !negative {
             self.take(TokenKind::Add);
@@ -160,7 +166,7 @@ impl Front<'_> {
             _ => return Err(self.unexpected(place, expected)),
         };
         self.next += 1;
-        Ok((if negative { -value } else { value }, token.span))
+        Ok(if negative { -value } else { value })
     }
 
     /// What may stand between a binary operator and its right side.
@@ -205,7 +211,7 @@ impl Front<'_> {
             }
             seen.push(name);
             self.next += 2;
-            let (value, _) = self.signed_number(" in fill", "number")?;
+            let value = self.signed_number(" in fill", "number")?;
             self.expect(TokenKind::RightParen, " in fill", "\")\"")?;
             self.coded.numbers.push((value, 0));
             self.write(format_args!("{name} ({})", self.coded.numbers.len()));

@@ -21,7 +21,7 @@ struct RawMatcher {
     name: String,
     op: MatchOp,
     value: String,
-    /// Of the value.
+    /// From the label's name on.
     span: Span,
 }
 
@@ -143,7 +143,7 @@ impl Front<'_> {
         }
         self.write(format_args!("s{}", self.selectors.len()));
         self.selectors.push(raw);
-        self.operand_done(Last::Selector, 0);
+        self.operand_done(Last::Selector, first.start, 0);
         Ok(())
     }
 
@@ -182,12 +182,12 @@ impl Front<'_> {
                 && matches!(self.peek_kind(0), Some(TokenKind::Comma | TokenKind::RightBrace));
             if bare_text {
                 if let Some(earlier) = metric.replace(name.clone()) {
-                    return Err(twice(token.span, &earlier, &name));
+                    return Err(twice(raw.span, &earlier, &name));
                 }
             } else {
-                let matcher = self.matcher(name)?;
+                let matcher = self.matcher(name, token.span.start)?;
                 if matcher.name == METRIC_NAME {
-                    names_metric = Some((token.span, matcher.value.clone()));
+                    names_metric = Some(matcher.value.clone());
                 }
                 raw.matchers.push(matcher);
             }
@@ -198,12 +198,12 @@ impl Front<'_> {
             }
         }
         match (metric.as_deref(), names_metric) {
-            (Some(metric), Some((span, value))) => Err(twice(span, metric, &value)),
+            (Some(metric), Some(value)) => Err(twice(raw.span, metric, &value)),
             _ => Ok(()),
         }
     }
 
-    fn matcher(&mut self, name: String) -> Result<RawMatcher, Fault> {
+    fn matcher(&mut self, name: String, start: u32) -> Result<RawMatcher, Fault> {
         const PLACE: &str = " in label matching";
         let op = match self.peek_kind(0) {
             Some(TokenKind::Equal) => MatchOp::Equal,
@@ -214,7 +214,7 @@ impl Front<'_> {
         };
         self.next += 1;
         let token = self.expect(TokenKind::Text, PLACE, "string")?;
-        let matcher = RawMatcher { name, op, value: self.decode(token)?, span: token.span };
+        let matcher = RawMatcher { name, op, value: self.decode(token)?, span: Span { start, ..token.span } };
         if check_regex(&matcher, self.caps)? {
             self.regex_matchers += 1;
             if self.regex_matchers > self.caps.regex_matchers {

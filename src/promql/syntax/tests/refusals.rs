@@ -16,10 +16,10 @@ fn errors_say_where_and_why() {
     let cases = [
         ("", "1:1: parse error: no expression found in input"),
         (" # only a comment", "1:1: parse error: no expression found in input"),
-        ("(up", "1:4: parse error: unexpected end of input inside parenthesis"),
-        ("sum(", "1:5: parse error: unexpected end of input inside aggregation"),
-        ("rate(up[5m]", "1:12: parse error: unexpected end of input inside function call arguments"),
-        ("up)", "1:3: parse error: unexpected right parenthesis ')'"),
+        ("(up", "1:4: parse error: unclosed left parenthesis"),
+        ("sum(", "1:5: parse error: unclosed left parenthesis"),
+        ("rate(up[5m]", "1:12: parse error: unclosed left parenthesis"),
+        ("up)", "1:4: parse error: unexpected right parenthesis ')'"),
         ("1 +", "1:4: parse error: unexpected end of input"),
         ("up\n  up", "2:3: parse error: unexpected identifier \"up\""),
         ("up{", "1:4: parse error: unexpected end of input inside braces"),
@@ -27,12 +27,21 @@ fn errors_say_where_and_why() {
         ("up{a=b}", "1:6: parse error: unexpected identifier \"b\" in label matching, expected string"),
         ("up{,}", "1:4: parse error: unexpected \",\" in label matching"),
         ("up{a=\"b\" c=\"d\"}", "1:10: parse error: unexpected identifier \"c\" in label matching"),
+        ("up[", "1:4: parse error: unclosed left bracket"),
+        ("up{a!b}", "1:5: parse error: unexpected character after '!' inside braces: 'b'"),
         (
-            "up[",
-            "1:4: parse error: unexpected end of input in subquery or range selector, expected number, duration, step(), or range()",
+            "up{a=\"b\" \"c\"}",
+            "1:10: parse error: unexpected string \"\\\"c\\\"\" in label matching, expected",
         ),
+        ("sum by up", "1:8: parse error: unexpected identifier \"up\" in grouping opts, expected \"(\""),
+        ("sum(up) by", "1:11: parse error: unexpected end of input in grouping opts, expected \"(\""),
+        ("up offset 1m offset 2m", "1:1: parse error: offset may not be set multiple times"),
+        ("1 + up @ 5 @ 6", "1:5: parse error: @ <timestamp> may not be set multiple times"),
+        ("sum(rate(up[5m]) offset 5m)", "1:5: parse error: offset modifier must be preceded by"),
+        ("1 @ 5", "1:1: parse error: @ modifier must be preceded by"),
+        ("1 + up{__name__=\"x\"}", "1:5: parse error: metric name must not be set twice: \"up\" or \"x\""),
         ("up[]", "1:4: parse error: unexpected \"]\" in subquery or range selector, expected number"),
-        ("up[5m", "1:6: parse error: unexpected end of input in subquery or range, expected \":\" or \"]\""),
+        ("up[5m", "1:6: parse error: unclosed left bracket"),
         ("up[5]m", "1:6: parse error: unexpected identifier \"m\""),
         ("up[5x]", "1:4: parse error: bad number or duration syntax: \"5x\""),
         ("\"abc", "1:1: parse error: unterminated quoted string"),
@@ -46,23 +55,76 @@ fn errors_say_where_and_why() {
         ("1 + unknown(up)", "1:5: parse error: unknown function with name \"unknown\""),
         (
             "1 + rate(up)",
-            "1:5: parse error: expected type range vector in call to function 'rate', got instant vector",
+            "1:10: parse error: expected type range vector in call to function \"rate\", got instant vector",
         ),
         (
             "2 * sum(1)",
-            "1:5: parse error: expected type instant vector in aggregation expression, got scalar",
+            "1:9: parse error: expected type instant vector in aggregation expression, got scalar",
         ),
-        ("up @ inf", "1:6: parse error: timestamp out of bounds for @ modifier: inf"),
+        ("up @ inf", "1:1: parse error: timestamp out of bounds for @ modifier: +Inf"),
         (
             "a + on(x) group_left(x) b",
             "1:3: parse error: label \"x\" must not occur in ON and GROUP clause at once",
         ),
         ("{a=~\".*\"}", "1:1: parse error: vector selector must contain at least one non-empty matcher"),
-        ("x{a=~\"(\"}", "1:6: parse error: error parsing regexp: missing closing ): `(`"),
+        ("x{a=~\"(\"}", "1:3: parse error: error parsing regexp: missing closing ): `(`"),
     ];
     for (text, expected) in cases {
         let message = refusal(text);
         assert!(message.starts_with(expected), "{text:?}: {message}");
+    }
+}
+
+/// What a real Prometheus 3.5.3 says.
+#[test]
+fn wrong_types_are_told_in_prometheus_words_and_where_it_tells_them() {
+    let cases = [
+        ("abs((-2))", "1:5", "expected type instant vector in call to function \"abs\", got scalar"),
+        (
+            "abs(-\"a\")",
+            "1:5",
+            "unary expression only allowed on expressions of type scalar or instant vector, got \"string\"",
+        ),
+        ("sum(t[5m])", "1:5", "expected type instant vector in aggregation expression, got range vector"),
+        ("1 + t[5m]", "1:5", "binary expression must contain only scalar and instant vector types"),
+        ("(t[5m] + 1)", "1:2", "binary expression must contain only scalar and instant vector types"),
+        ("t and 1", "1:1", "set operator \"and\" not allowed in binary scalar expression"),
+        ("1 == 1", "1:3", "comparisons between scalars must use BOOL modifier"),
+        ("topk(\"a\", t)", "1:6", "expected type scalar in aggregation parameter, got string"),
+        ("limitk(t, t)", "1:8", "expected type scalar in aggregation parameter, got instant vector"),
+        ("count_values(1, t)", "1:14", "expected type string in aggregation parameter, got scalar"),
+        ("round(t, \"a\")", "1:10", "expected type scalar in call to function \"round\", got string"),
+        ("1 + clamp(t, 1)", "1:5", "expected 3 argument(s) in call to \"clamp\", got 2"),
+        ("round()", "1:1", "expected at least 1 argument(s) in call to \"round\", got 0"),
+        ("round(t, 1, 2)", "1:1", "expected at most 2 argument(s) in call to \"round\", got 3"),
+        ("t + bool level", "1:3", "bool modifier can only be used on comparison operators"),
+        ("t unless bool level", "1:3", "bool modifier can only be used on comparison operators"),
+        ("t and on(room) group_left level", "1:1", "no grouping allowed for \"and\" operation"),
+        ("1 + on(room) 2", "1:1", "vector matching only allowed between instant vectors"),
+        ("2 * (t + on(room) 2)", "1:6", "vector matching only allowed between instant vectors"),
+        (
+            "-t[5m]",
+            "1:1",
+            "unary expression only allowed on expressions of type scalar or instant vector, got \"range vector\"",
+        ),
+        ("t[5m:][5m:]", "1:1", "subquery is only allowed on instant vector, got matrix instead"),
+        (
+            "sum(t, level)",
+            "1:1",
+            "wrong number of arguments for aggregate expression provided, expected 1, got 2",
+        ),
+        ("topk(t)", "1:1", "wrong number of arguments for aggregate expression provided, expected 2, got 1"),
+        ("1 + sum()", "1:5", "no arguments for aggregate expression provided"),
+        // The first one in order of evaluation, arguments before what they are arguments of.
+        (
+            "rate(t) + sum(1)",
+            "1:6",
+            "expected type range vector in call to function \"rate\", got instant vector",
+        ),
+        ("-2 ^ \"a\" * abs(1)", "1:6", "binary expression must contain only scalar and instant vector types"),
+    ];
+    for (text, place, words) in cases {
+        assert_eq!(refusal(text), format!("{place}: parse error: {words}"), "{text:?}");
     }
 }
 
