@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::kv::{Record, Txn, decode_body};
 use crate::model::{OrgId, Timestamp};
 
+use super::org::OrgRow;
 use super::store::read;
 use super::{EventId, Identity, KeyId, StoreError, UserId};
 
@@ -287,7 +288,15 @@ impl Identity {
             if some.is_empty() {
                 return Ok(());
             }
-            self.change(move |txn| some.iter().try_for_each(|(at, event)| note(txn, event, *at)))?;
+            self.change(move |txn| {
+                for (at, event) in &some {
+                    // What happened to one that is gone meanwhile would be left behind for good.
+                    if event.org == INSTANCE || read::<OrgRow>(txn, &event.org)?.is_some() {
+                        note(txn, event, *at)?;
+                    }
+                }
+                Ok::<_, StoreError>(())
+            })?;
         }
     }
 

@@ -328,20 +328,27 @@ impl Identity {
         let rows = self.rows::<MembershipRow>(&user)?;
         let mut found = rows
             .into_iter()
-            .filter_map(|((_, org), row)| self.member_of(org, row).transpose())
+            .filter_map(|((_, org), row)| self.member_of(user, org, row).transpose())
             .collect::<Result<Vec<_>, _>>()?;
         found.sort_by(|a, b| a.org.slug.cmp(&b.org.slug));
         Ok(found)
     }
 
     /// `None` for one that is being removed: its memberships go one after the other.
-    fn member_of(&self, org: OrgId, row: MembershipRow) -> Result<Option<Membership>, StoreError> {
+    fn member_of(
+        &self,
+        user: UserId,
+        org: OrgId,
+        row: MembershipRow,
+    ) -> Result<Option<Membership>, StoreError> {
         match self.row::<OrgRow>(&org)? {
             Some(found) => {
                 let org = found.view(org)?;
                 Ok(Some(Membership { org, role: row.role, joined_at: row.joined_at }))
             }
             None if self.is_being_removed(org) => Ok(None),
+            // It was, and is removed by now.
+            None if self.row::<MembershipRow>(&(user, org))?.is_none() => Ok(None),
             None => Err(StoreError::Inconsistent("a membership of no organisation")),
         }
     }
@@ -355,7 +362,7 @@ impl Identity {
         let Ok(slug) = OrgSlug::parse(slug) else { return Ok(None) };
         let Some(SlugRow(org)) = self.row::<SlugRow>(&slug.as_str().to_owned())? else { return Ok(None) };
         match self.row::<MembershipRow>(&(user, org))? {
-            Some(row) => self.member_of(org, row),
+            Some(row) => self.member_of(user, org, row),
             None => Ok(None),
         }
     }

@@ -84,7 +84,9 @@ fn to_json(
             json!({ "type": "user", "id": user.to_string(), "email": email })
         }
         // One that no request used was used at the command line.
-        (None, Some(key)) if entry.ip.is_some() => json!({ "type": "api_key", "id": key.to_string(), "email": null }),
+        (None, Some(key)) if entry.ip.is_some() => {
+            json!({ "type": "api_key", "id": key.to_string(), "email": null })
+        }
         // Whoever came over the network has an address.
         (None, _) => {
             let kind = if entry.ip.is_some() { "anonymous" } else { "system" };

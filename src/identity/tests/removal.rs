@@ -61,6 +61,9 @@ fn a_deleted_organisation_leaves_nothing_but_its_slug() {
     assert_eq!(house.identity().removals(), [org]);
     assert_eq!(left(&house, org)[..3], [51, 30, 50]);
     house.identity().finish_removal(org).expect("removed");
+    let late = keyring::event(None, "token.rejected", org, KeyId::from_bytes([1; 10]));
+    house.identity().note_failure(late, house.now);
+    house.identity().tick(house.now).expect("written");
     assert_eq!((left(&house, org), house.identity().removals()), ([0; 5], vec![]));
     assert_eq!(house.identity().keys(other.id).len(), 1, "nobody else's");
     house.crash();
