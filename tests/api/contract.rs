@@ -22,14 +22,14 @@ impl Contract {
     pub(crate) fn hold(&self, method: &str, path: &str, reply: &Reply) {
         let Some((template, operation)) = self.operation(method, path) else { return };
         let status = reply.status.as_u16();
-        // An unknown method or path below a documented one is answered before any operation is reached.
-        if status == 405 || (method == "OPTIONS") {
+        // An unknown method is answered before any operation is reached, and `HEAD` is no operation of the document.
+        if status == 405 || matches!(method, "OPTIONS" | "HEAD") {
             return;
         }
         let place = format!("{method} {template} answered {status} {}", reply.body);
         let response = &operation["responses"][status.to_string()];
         assert!(response.is_object(), "{place}: the document does not know this status");
-        if method == "HEAD" || reply.body.is_empty() {
+        if reply.body.is_empty() {
             return;
         }
         let media = reply.header("content-type");
@@ -51,7 +51,7 @@ impl Contract {
             Some(rest) => format!("/api/v1/auth/{rest}"),
             None => path.to_owned(),
         };
-        let verb = if method == "HEAD" { "get".to_owned() } else { method.to_ascii_lowercase() };
+        let verb = method.to_ascii_lowercase();
         let fits = |template: &str| {
             let (mut ours, mut theirs) = (template.split('/'), path.split('/'));
             loop {
