@@ -72,18 +72,10 @@ fn integer(pattern: u64) -> Option<i64> {
     ((-BOUND..=BOUND).contains(&x) && (x as f64).to_bits() == pattern).then_some(x)
 }
 
-/// The integers of all values, if all have one below 2^51 for this power.
+/// Replaces `column` with the integers of all values, `up` having been done to them; answers whether all have one below 2^51
+/// that gives the same bits back by `down`.
 ///
 /// Without a branch, so that several are tried at a time. What is added rounds to an integer, which then are the low bits.
-#[inline]
-fn all_scaled(values: &[u64], power: f64, column: &mut Vec<i64>) -> bool {
-    if power == 1.0 {
-        all_by(values, column, |value| value, |whole| whole)
-    } else {
-        all_by(values, column, |value| value * power, |whole| whole / power)
-    }
-}
-
 #[inline]
 fn all_by(values: &[u64], column: &mut Vec<i64>, up: impl Fn(f64) -> f64, down: impl Fn(f64) -> f64) -> bool {
     const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -158,7 +150,12 @@ impl Decimals {
         let Decimals { column, odd, .. } = self;
         self.exponent = exponent;
         odd.clear();
-        if all_scaled(values, power, column) {
+        let all = if exponent == 0 {
+            all_by(values, column, |value| value, |whole| whole)
+        } else {
+            all_by(values, column, |value| value * power, |whole| whole / power)
+        };
+        if all {
             return None;
         }
         column.clear();
