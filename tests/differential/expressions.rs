@@ -637,7 +637,10 @@ impl<'c> Grammar<'c> {
             let include: Vec<String> = self
                 .labels(1)
                 .split(", ")
-                .filter(|label| !label.is_empty() && !(word == "on" && on.contains(*label)))
+                .filter(|label| {
+                    let is_matched = word == "on" && on.contains(*label);
+                    !label.is_empty() && !is_matched
+                })
                 .map(str::to_owned)
                 .collect();
             text += &format!(" {side} ({})", include.join(", "));
