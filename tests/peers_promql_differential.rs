@@ -171,13 +171,15 @@ fn moment(chance: &mut Chance) -> i64 {
 fn asked(pair: &Pair, node: &Node, when: When) -> (answers::Said, Option<String>) {
     let text = node.to_string();
     let (theirs, ours) = (pair.prometheus(&text, when), pair.promlet(&text, when));
-    let exactness = if expressions::is_library(&text) { Exactness::Library } else { Exactness::Bits };
+    let exactness = match &text {
+        text if expressions::is_otherwise(text) => Exactness::Shape,
+        text if expressions::is_library(text) => Exactness::Library,
+        _ => Exactness::Bits,
+    };
     let order = match when {
         When::At(_) if text.starts_with("sort_by_label") => Order::Labels,
         When::At(_) if text.starts_with("sort") && exactness == Exactness::Bits => Order::Values,
-        _ if pair.delayed_name_removal && [" < ", " > ", "= "].iter().any(|op| text.contains(op)) => {
-            Order::NothingNorNames
-        }
+        _ if pair.delayed_name_removal => Order::NothingNorNames,
         _ => Order::Nothing,
     };
     let found = difference(&theirs, &ours, exactness, order);

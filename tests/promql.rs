@@ -7,7 +7,6 @@ mod chance;
 #[expect(dead_code, reason = "what is asked of a real Prometheus alone is not used here")]
 mod expressions;
 #[path = "promql/fuzz.rs"]
-#[expect(clippy::panic, reason = "helpers of tests give up as tests do")]
 mod fuzz;
 #[path = "promql/laws.rs"]
 #[expect(clippy::panic, reason = "helpers of tests give up as tests do")]

@@ -4,11 +4,14 @@
 //!
 //! * 3.14's and ours: an error about duplicates names them in order; annotations name no metric where none is known; a
 //!   warning about `sort` in range queries; `mad_over_time` of NaN; `info` passes series through that tell something
-//!   themselves; histograms are added up with what rounding took from them; functions that 3.5 lacks.
+//!   themselves and keeps the mark that a name is to be removed; histograms are added up with what rounding took from
+//!   them, their rates stop at zero, their changes do not count empty buckets that a layout has; names that are removed at
+//!   the end may make labels equal at different steps; pairs that a comparison drops are matched as well; a text in
+//!   parentheses; functions that 3.5 lacks.
 //! * Ours alone: the calendar of NaN, infinities and numbers beyond 2^63 is NaN here, and what the processor makes of such
 //!   a number there; wrong factors of `double_exponential_smoothing` are an error where floats are smoothed, there even
 //!   where all samples are histograms; which of equal values `topk` keeps; an operator tells of every pair of types that it
-//!   cannot take, there of a step's last one; counts and sums of histograms that are added up warn of conflicting resets
+//!   cannot take, and `quantile` of every parameter, there of a step's or query's last one; counts and sums of histograms that are added up warn of conflicting resets
 //!   whether their buckets are looked at or not; a comparison keeps the mark that a name is to be removed at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,15 +30,17 @@ pub(crate) struct Said {
 pub(crate) enum Exactness {
     /// The same text.
     Bits,
-    /// Relative 1e-9: the query has something whose last bit is a library's.
+    /// Relative 1e-6: the last bits are a library's, or those of sums in another order.
     Library,
+    /// Any number will do: the query has something that 3.5 does otherwise.
+    Shape,
 }
 
 /// What about the order of an instant query's series is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Nothing,
-    /// And names may be there or not: something is compared whose name is to be removed at the end.
+    /// And names may be there or not: 3.5 forgets in places which are to be removed at the end.
     NothingNorNames,
     Values,
     Labels,
@@ -44,6 +49,14 @@ pub(crate) enum Order {
 /// Says what is different, if anything is.
 pub(crate) fn difference(theirs: &Said, ours: &Said, exactness: Exactness, order: Order) -> Option<String> {
     let kind = |said: &Said| said.body["errorType"].as_str().unwrap_or("none").to_owned();
+    let names_removed = order == Order::NothingNorNames
+        && error_text(theirs) == "vector cannot contain metrics with the same labelset";
+    if names_removed && ours.status == 200 {
+        return None;
+    }
+    if known_outcome(theirs, ours) {
+        return None;
+    }
     if theirs.status != ours.status || kind(theirs) != kind(ours) {
         let told = |said: &Said| format!("{} {} {}", said.status, kind(said), said.body["error"]);
         return Some(format!("outcome: {} against {}", told(theirs), told(ours)));
@@ -59,6 +72,15 @@ pub(crate) fn difference(theirs: &Said, ours: &Said, exactness: Exactness, order
     values(&their_data["result"], &our_data["result"], exactness, order)
         .or_else(|| notes("warnings", &theirs.body, &ours.body))
         .or_else(|| notes("infos", &theirs.body, &ours.body))
+}
+
+/// Whether one has an answer and the other an error for a reason that is known.
+fn known_outcome(theirs: &Said, ours: &Said) -> bool {
+    // A comparison that drops all pairs but one is no match of many with one in 3.5.
+    let dropped =
+        theirs.status == 200 && error_text(ours).starts_with("multiple matches for labels: many-to-one");
+    // A text in parentheses is taken for a bug by 3.5.
+    dropped || error_text(theirs).starts_with("unexpected result in StepInvariantExpr")
 }
 
 /// The error, without which series are duplicates of each other: the first that are met, by 3.14 named in order.
@@ -89,6 +111,7 @@ fn notes(kind: &str, theirs: &Json, ours: &Json) -> Option<String> {
 fn told_by_us_alone(text: &str) -> bool {
     text.contains("incompatible sample types encountered for binary operator")
         || text.contains("conflicting counter resets during histogram aggregation")
+        || text.contains("quantile value should be between 0 and 1")
 }
 
 /// Annotations that 3.14 has and 3.5 has not.
@@ -188,6 +211,11 @@ fn same(theirs: &Json, ours: &Json, exactness: Exactness) -> Result<(), String> 
                 differ()
             }
         }
+        (Json::Array(_), Json::Array(_)) | (Json::Object(_), Json::Object(_))
+            if exactness == Exactness::Shape =>
+        {
+            Ok(())
+        }
         (Json::Array(a), Json::Array(b)) if a.len() == b.len() => {
             a.iter().zip(b).try_for_each(|(a, b)| same(a, b, exactness)).or_else(|_| differ())
         }
@@ -203,7 +231,9 @@ fn same(theirs: &Json, ours: &Json, exactness: Exactness) -> Result<(), String> 
 fn near(a: &str, b: &str, exactness: Exactness) -> bool {
     let tolerance = match exactness {
         Exactness::Bits => return false,
-        Exactness::Library => 1e-9,
+        // As upstream's own scripts have it.
+        Exactness::Library => 1e-6,
+        Exactness::Shape => return true,
     };
     let numbers = (a.parse::<f64>(), b.parse::<f64>());
     matches!(numbers, (Ok(a), Ok(b)) if (a - b).abs() <= tolerance * a.abs().max(b.abs()))

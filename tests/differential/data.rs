@@ -133,17 +133,8 @@ fn web(chance: &mut Chance, all: &mut Vec<Series>) {
         let labels = [("job", "api"), ("instance", instance)];
         let samples = floats(times(chance, 0), |i| ((i / 7) % 5) as f64);
         all.push(Series::new("inflight", &labels, samples));
-        for version in ["1.9", "1.10"] {
-            let first = if version == "1.9" { 0 } else { 100 };
-            let labels = [("job", "api"), ("instance", instance), ("version", version), ("zone", "z-1")];
-            let mut samples = floats(times(chance, 0), |_| 1.0);
-            samples.truncate(if version == "1.9" { 100 } else { COUNT });
-            samples.drain(..first);
-            if version == "1.9" {
-                samples.push((BEGIN_MS + SPACING_MS * 100, Value::Float(stale_nan())));
-            }
-            all.push(Series::new("target_info", &labels, samples));
-        }
+        let labels = [("job", "api"), ("instance", instance), ("version", "1.9"), ("zone", "z-1")];
+        all.push(Series::new("target_info", &labels, floats(times(chance, 0), |_| 1.0)));
     }
 }
 

@@ -52,7 +52,9 @@ impl Node {
         let children: Vec<usize> = (0..self.pieces.len())
             .filter(|place| matches!(self.pieces.get(*place), Some(Piece::Child(_))))
             .collect();
-        if !children.is_empty() && chance.percent(70) {
+        // What `info` does with series that it knows nothing of is another matter.
+        let is_info = matches!(self.pieces.first(), Some(Piece::Text(text)) if text == "info(");
+        if !children.is_empty() && !is_info && chance.percent(70) {
             let place = *chance.pick(&children);
             if let Some(Piece::Child(child)) = self.pieces.get_mut(place) {
                 child.broken(chance);
@@ -185,15 +187,26 @@ const DATES: [&str; 8] =
 const JUMPS: [&str; 8] =
     ["ceil", "floor", "round", "sgn", "changes", "resets", "ts_of_max_over_time", "ts_of_min_over_time"];
 
-/// Whether the text calls something whose last bit is a library's.
+fn has_histograms(text: &str) -> bool {
+    ["size_", "depth", "wait_seconds", "mixed"].iter().any(|name| text.contains(name))
+}
+
+/// Whether 3.5 makes other numbers of it: rates of histograms know no zero before their first, and their changes count
+/// a layout in which buckets are empty.
+pub(crate) fn is_otherwise(text: &str) -> bool {
+    has_histograms(text) && ["rate(", "increase(", "changes("].iter().any(|name| text.contains(name))
+}
+
+/// Whether its last bits are a library's, or those of sums in another order.
 pub(crate) fn is_library(text: &str) -> bool {
-    let histograms = ["size_", "depth", "wait_seconds", "mixed"].iter().any(|name| text.contains(name));
     // 3.14 adds histograms up with what rounding took from them, 3.5 without.
-    let added = histograms && (text.contains("avg") || text.contains("sum") || text.contains(" + "));
-    // Series of several metrics, and sorted ones, come in another order and are added up in it.
+    let added = has_histograms(text) && text.contains(" + ");
+    // What functions made comes in no order in 3.5, series of several metrics and sorted ones in another than here.
+    let grouped = ["sum", "avg", "std"].iter().any(|name| text.contains(name));
     let several = text.contains("__name__=~") || text.contains("sort");
     let operator = text.contains(" ^ ") || text.contains(" atan2 ");
-    added || several || operator || LIBRARY.iter().any(|name| text.contains(&format!("{name}(")))
+    let called = |name: &&str| text.contains(&format!("{name}("));
+    added || grouped || several || operator || LIBRARY.iter().any(called)
 }
 
 const RANGES: [&str; 10] = ["15s", "47s", "1m", "90s", "3m30s", "5m", "10m", "20m", "1h", "14999ms"];
@@ -399,10 +412,11 @@ impl<'c> Grammar<'c> {
             all.filter(|row| self.exact == 0 || !LIBRARY.contains(&row.name)).collect();
         // Functions of which something is told in `answers` are not used on what it is told of.
         let differs = |row: &&Function| {
-            let of_odd = row.name == "mad_over_time" || DATES.contains(&row.name);
+            let of_odd = DATES.contains(&row.name);
             let of_histograms = row.name == "double_exponential_smoothing";
             let labels = self.group.labels;
-            !self.newest && (of_odd && labels.contains(&"room")) || (of_histograms && labels == ["job"])
+            !self.newest && (row.name == "mad_over_time" || of_odd && labels.contains(&"room"))
+                || (of_histograms && labels == ["job"])
         };
         let fits: Vec<&Function> = fits.into_iter().filter(|row| !differs(row)).collect();
         let mut row = *self.chance.pick(&fits);
@@ -426,6 +440,9 @@ impl<'c> Grammar<'c> {
             }
             _ => {}
         }
+        if DATES.contains(&row.name) && !self.newest && self.group.labels.contains(&"room") {
+            self.group = &GROUPS[0];
+        }
         let jumps = usize::from(JUMPS.contains(&row.name) || DATES.contains(&row.name));
         self.exact += jumps;
         let mut node = Node::leaf(ValueType::Vector, format!("{}(", row.name));
@@ -437,6 +454,11 @@ impl<'c> Grammar<'c> {
                 node = node.text(", ");
             }
             node = match kind {
+                // Of numbers that are no times the calendar is told in `answers`.
+                ValueType::Vector if DATES.contains(&row.name) && !self.newest => {
+                    let text = self.selected();
+                    node.child(Node::leaf(ValueType::Vector, text))
+                }
                 ValueType::Vector => node.child(self.vector(depth - 1)),
                 ValueType::Matrix => node.child(self.matrix(depth - 1)),
                 ValueType::Text => node.text(format!("{:?}", self.label())),
@@ -542,7 +564,8 @@ impl<'c> Grammar<'c> {
         if !self.newest && (name == "topk" || name == "bottomk") {
             return node.text(self.without_ties() + &ends);
         }
-        let inner = self.vector(depth - 1);
+        // Of what functions made, which series is the first is chance in 3.5.
+        let inner = if name == "limitk" && !self.newest { self.selector() } else { self.vector(depth - 1) };
         self.exact -= jumps;
         node.child(inner).text(ends)
     }
@@ -614,7 +637,10 @@ impl<'c> Grammar<'c> {
             let include: Vec<String> = self
                 .labels(1)
                 .split(", ")
-                .filter(|label| !label.is_empty() && !(word == "on" && on.contains(*label)))
+                .filter(|label| {
+                    let is_matched = word == "on" && on.contains(*label);
+                    !label.is_empty() && !is_matched
+                })
                 .map(str::to_owned)
                 .collect();
             text += &format!(" {side} ({})", include.join(", "));
