@@ -1,7 +1,7 @@
 //! Warnings and infos: what is to be said about an answer that is still an answer.
 //!
 //! Texts and rules as in Prometheus' `util/annotations`: each carries `(line:col)` of the sub-expression it is about,
-//! equal texts are told once, with the position of the first.
+//! equal texts are told once, with the position of the last.
 
 use super::functions::over_time::go_float;
 use super::syntax::tree::Span;
@@ -86,7 +86,10 @@ impl Notes {
 }
 
 fn add(notes: &mut Vec<Note>, span: Span, text: String) {
-    if notes.len() < NOTES_MAX && notes.iter().all(|note| note.text != text) {
+    // As upstream keeps them, the last one hides those before it.
+    if let Some(note) = notes.iter_mut().find(|note| note.text == text) {
+        note.span = span;
+    } else if notes.len() < NOTES_MAX {
         notes.push(Note { text, span });
     }
 }

@@ -120,7 +120,7 @@ pub(in crate::promql) fn go_float(value: f64) -> String {
         return if value > 0.0 { "+Inf".into() } else { "-Inf".into() };
     }
     let size = value.abs();
-    if size != 0.0 && !(1e-4..1e21).contains(&size) {
+    if size != 0.0 && !(1e-4..1e6).contains(&size) {
         // Rust writes `1e-5`, Go at least two digits of exponent.
         let text = format!("{value:e}");
         return match text.split_once('e') {

@@ -189,9 +189,11 @@ fn place(rank: f64) -> usize {
     rank as usize
 }
 
-/// Go's `math.Max`: NaN wins, and +0 is more than -0.
+/// Go's `math.Max`: +Inf wins over NaN, NaN over all else, and +0 is more than -0.
 pub(in crate::promql) fn max(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() {
+    if a == f64::INFINITY || b == f64::INFINITY {
+        f64::INFINITY
+    } else if a.is_nan() || b.is_nan() {
         f64::NAN
     } else if a == b {
         if a.is_sign_negative() { b } else { a }
@@ -202,7 +204,7 @@ pub(in crate::promql) fn max(a: f64, b: f64) -> f64 {
     }
 }
 
-/// Go's `math.Min`: NaN wins, and -0 is less than +0.
+/// Go's `math.Min`: -Inf wins over NaN, NaN over all else, and -0 is less than +0.
 pub(in crate::promql) fn min(a: f64, b: f64) -> f64 {
     -max(-a, -b)
 }

@@ -254,7 +254,8 @@ impl Context<'_> {
                         "ignored histograms in a range containing both floats and histograms for metric name \
                          {name:?}"
                     );
-                    self.notes.borrow_mut().info(node.arg_span, text);
+                    // Upstream points at the first argument, whichever that is.
+                    self.notes.borrow_mut().info(node.param_span, text);
                 }
                 return None;
             }
