@@ -36,7 +36,7 @@ impl Known {
         }
         let key = (times.first().copied().unwrap_or_default(), times.len());
         if !self.of.contains_key(&key) {
-            let bytes = times.len() * size_of::<i64>() + grid.len * size_of::<(Frame, Stretch)>();
+            let bytes = size_of_val(times) + grid.len * size_of::<(Frame, Stretch)>();
             if self.bytes + bytes > BYTES_MAX {
                 self.of.clear();
                 self.bytes = 0;

@@ -253,7 +253,7 @@ pub(super) fn plan(scratch: &mut Scratch, column: &[i64], grids: bool) -> Plan {
     let mut errors = errors.pop().unwrap_or_default();
     let steps = if grids { steps(q) } else { Vec::new() };
     // An odd stride does not fall in with what comes back every so often.
-    let stride = if grids { 1 } else { q.len() / LOOKED_AT | 1 };
+    let stride = if grids { 1 } else { (q.len() / LOOKED_AT) | 1 };
     let mut best = choose(q, stride, &steps, raw, chosen);
     if stride > 1 && best.cost < best.seen * 2 {
         // Hardly any error: each of them counts.
@@ -263,7 +263,7 @@ pub(super) fn plan(scratch: &mut Scratch, column: &[i64], grids: bool) -> Plan {
     let centre = if order.number == CHANGE {
         first_of_differences(q)
     } else {
-        order.look(q, q.len() / CENTRE_AT | 1, raw);
+        order.look(q, (q.len() / CENTRE_AT) | 1, raw);
         centre_of(raw, usize::MAX, chosen)
     };
     order.fold(q, centre, &mut errors);
