@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::chunk::{self, Decoder, Encoder};
+use super::late::Late;
 use crate::model::{Histogram, HistogramColumns};
 use crate::tsdb::error::Damage;
 
@@ -32,9 +33,12 @@ pub(in crate::tsdb) struct Histograms {
     /// The greatest time that came in order; what is released is not forgotten here.
     last: Option<i64>,
     closed: Vec<Closed>,
+    /// Rows and memory of the closed ones, which are counted after every record.
+    closed_rows: u64,
+    closed_bytes: usize,
     open: Option<Encoder>,
-    late: BTreeMap<i64, Histogram>,
-    frozen: BTreeMap<i64, Histogram>,
+    late: Late,
+    frozen: Late,
 }
 
 impl Histograms {
@@ -42,8 +46,8 @@ impl Histograms {
     pub(in crate::tsdb) fn put(&mut self, at: i64, histogram: Histogram, barrier: i64) -> PutHistogram {
         if at >= barrier && self.last.is_none_or(|last| at > last) {
             // A deletion may have left a late one behind where nothing is in order any more.
-            self.late.remove(&at);
-            self.frozen.remove(&at);
+            self.late.remove(at);
+            self.frozen.remove(at);
             self.append(at, &histogram);
             return PutHistogram::Stored;
         }
@@ -51,13 +55,13 @@ impl Histograms {
             let same = self.in_order_at(at).is_none_or(|have| have == histogram);
             return if same { PutHistogram::Stored } else { PutHistogram::Refused };
         }
-        let known = self.late.get(&at).or_else(|| self.frozen.get(&at));
+        let known = self.late.get(at).or_else(|| self.frozen.get(at));
         let same = match known {
             Some(known) => *known == histogram,
             None => self.in_order_at(at).is_some_and(|have| have == histogram),
         };
         if !same {
-            self.late.insert(at, histogram);
+            self.late.put(at, histogram);
         }
         PutHistogram::Stored
     }
@@ -68,8 +72,14 @@ impl Histograms {
             return;
         }
         if let Some(full) = self.open.replace(Encoder::new(at, histogram)) {
-            self.closed.push(Closed::of(full));
+            self.close(Closed::of(full));
         }
+    }
+
+    fn close(&mut self, chunk: Closed) {
+        self.closed_rows += u64::from(chunk.rows);
+        self.closed_bytes += chunk.memory();
+        self.closed.push(chunk);
     }
 
     fn chunks(&self) -> impl Iterator<Item = (i64, i64, u16, &[u8])> {
@@ -102,15 +112,14 @@ impl Histograms {
     /// Late ones, those that came after a freeze over those that a seal set aside.
     fn late_within(&self, start: i64, end: i64) -> BTreeMap<i64, &Histogram> {
         let frozen = self.frozen.range(start..=end);
-        frozen.chain(self.late.range(start..=end)).map(|(at, histogram)| (*at, histogram)).collect()
+        frozen.chain(self.late.range(start..=end)).collect()
     }
 
     /// Least and greatest time.
     pub(in crate::tsdb) fn span(&self) -> Option<(i64, i64)> {
         let in_order = self.chunks().map(|(first, last, ..)| [first, last]);
-        let late = self.late.first_key_value().into_iter().chain(self.late.last_key_value());
-        let frozen = self.frozen.first_key_value().into_iter().chain(self.frozen.last_key_value());
-        let beside = late.chain(frozen).map(|(at, _)| [*at, *at]);
+        let beside =
+            self.late.span().into_iter().chain(self.frozen.span()).map(|(first, last)| [first, last]);
         in_order.chain(beside).fold(None, |span, [first, last]| match span {
             None => Some((first, last)),
             Some((least, greatest)) => Some((first.min(least), last.max(greatest))),
@@ -119,36 +128,31 @@ impl Histograms {
 
     /// How many there are: in order and late.
     pub(in crate::tsdb) fn counts(&self) -> (u64, u64) {
-        let in_order = self.chunks().map(|(_, _, rows, _)| u64::from(rows)).sum();
-        (in_order, (self.late.len() + self.frozen.len()) as u64)
+        let open = self.open.as_ref().map_or(0, |open| u64::from(open.rows()));
+        (self.closed_rows + open, (self.late.len() + self.frozen.len()) as u64)
     }
 
     /// Estimated memory.
     pub(in crate::tsdb) fn memory(&self) -> u64 {
-        let closed: usize = self.closed.iter().map(|c| size_of::<Closed>() + 16 + c.bytes.len()).sum();
         let open = self.open.as_ref().map_or(0, Encoder::memory);
-        let late: usize =
-            self.late.values().chain(self.frozen.values()).map(|h| 32 + h.bytes() + h.shape().bytes()).sum();
-        (size_of::<Histograms>() + closed + open + late) as u64
+        let late = self.late.bytes() + self.frozen.bytes();
+        (size_of::<Histograms>() + self.closed_bytes + open + late) as u64
     }
 
     /// Sets the late ones aside for a seal.
     pub(in crate::tsdb) fn freeze(&mut self) {
-        let late = std::mem::take(&mut self.late);
-        self.frozen.extend(late);
+        self.frozen.overlay(&mut self.late);
     }
 
     /// The seal failed: what was set aside goes back, newer ones win.
     pub(in crate::tsdb) fn thaw(&mut self) {
-        for (at, histogram) in std::mem::take(&mut self.frozen) {
-            self.late.entry(at).or_insert(histogram);
-        }
+        self.late.fill_from(&mut self.frozen);
     }
 
     /// Appends what a seal takes: in order or set aside, before the barrier.
     pub(in crate::tsdb) fn copy_closed(&self, barrier: i64, out: &mut HistogramColumns) {
         let Some(end) = barrier.checked_sub(1) else { return };
-        let frozen = self.frozen.range(..=end).map(|(at, histogram)| (*at, histogram)).collect();
+        let frozen = self.frozen.range(i64::MIN..=end).collect();
         self.merge(i64::MIN, end, frozen, out);
     }
 
@@ -180,7 +184,7 @@ impl Histograms {
     /// Lets go of exactly what [`Histograms::copy_closed`] gave.
     pub(in crate::tsdb) fn release(&mut self, barrier: i64) {
         self.keep(|at| at >= barrier);
-        self.frozen = self.frozen.split_off(&barrier);
+        self.frozen.retain(|at| at >= barrier);
         self.thaw();
     }
 
@@ -190,8 +194,8 @@ impl Histograms {
         self.keep(outside);
         // As a checkpoint would find it. What was released lies before the barrier, where nothing is in order any more.
         self.last = self.chunks().map(|(_, last, ..)| last).last();
-        self.late.retain(|at, _| outside(*at));
-        self.frozen.retain(|at, _| outside(*at));
+        self.late.retain(outside);
+        self.frozen.retain(outside);
     }
 
     /// Keeps the in-order ones whose time passes; chunks that lose some are written anew.
@@ -217,7 +221,8 @@ impl Histograms {
             let rows = rows.times.iter().copied().zip(&rows.histograms);
             chunk::encode(rows, |first, last, rows, bytes| kept.push(Closed { first, last, rows, bytes }));
         }
-        self.closed = kept;
+        (self.closed_rows, self.closed_bytes) = (0, 0);
+        kept.into_iter().for_each(|chunk| self.close(chunk));
     }
 
     /// Calls `each` with every chunk that a checkpoint keeps: whether it is of late ones, rows, bytes.
@@ -247,7 +252,7 @@ impl Histograms {
             count = count.saturating_add(1);
             if late {
                 if at >= from_ms {
-                    self.late.insert(at, histogram);
+                    self.late.put(at, histogram);
                 }
                 continue;
             }
@@ -262,7 +267,7 @@ impl Histograms {
         }
         if let (Some(first), Some(last)) = (first, last) {
             self.last = Some(last);
-            self.closed.push(Closed { first, last, rows, bytes: bytes.into() });
+            self.close(Closed { first, last, rows, bytes: bytes.into() });
             if first < from_ms {
                 self.keep(|at| at >= from_ms);
             }
@@ -272,8 +277,25 @@ impl Histograms {
 }
 
 impl Closed {
+    const fn memory(&self) -> usize {
+        size_of::<Closed>() + 16 + self.bytes.len()
+    }
+
     fn of(encoder: Encoder) -> Closed {
         let (first, last, rows) = (encoder.first_at(), encoder.last_at(), encoder.rows());
         Closed { first, last, rows, bytes: encoder.into_bytes() }
+    }
+}
+
+#[cfg(test)]
+impl Histograms {
+    /// What [`Histograms::counts`] and [`Histograms::memory`] say, added up anew.
+    pub(super) fn recounted(&self) -> ((u64, u64), u64) {
+        let rows = self.chunks().map(|(_, _, rows, _)| u64::from(rows)).sum();
+        let closed: usize = self.closed.iter().map(Closed::memory).sum();
+        let open = self.open.as_ref().map_or(0, Encoder::memory);
+        let late = self.late.recounted() + self.frozen.recounted();
+        let bytes = size_of::<Histograms>() + closed + open + late;
+        ((rows, (self.late.len() + self.frozen.len()) as u64), bytes as u64)
     }
 }

@@ -14,6 +14,7 @@ pub(super) mod admit;
 pub(super) mod chunk;
 pub(super) mod exemplars;
 pub(super) mod histograms;
+mod late;
 pub(super) mod record;
 pub(super) mod rows;
 pub(super) mod sealed;

@@ -148,6 +148,7 @@ proptest! {
             let mut all = sealed.clone();
             all.extend(read(&histograms, i64::MIN, i64::MAX));
             prop_assert_eq!(&all, &model.samples);
+            prop_assert_eq!((histograms.counts(), histograms.memory()), histograms.recounted());
         }
         let within: Vec<_> = read(&histograms, i64::MIN, i64::MAX).into_iter().filter(|(t, _)| ends.0 <= *t && *t <= ends.1).collect();
         prop_assert_eq!(read(&histograms, ends.0, ends.1), within);
