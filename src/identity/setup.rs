@@ -105,9 +105,11 @@ impl First {
             OrgError::NameTooLong(bytes) => SetUpError::NameTooLong(bytes),
             OrgError::Slug(error) => SetUpError::Slug(error),
             // An account that is being made may, and a store without accounts has neither slugs nor numbers in use.
-            OrgError::SlugTaken(_) | OrgError::TooMany | OrgError::Forbidden | OrgError::UnknownUser | OrgError::Exhausted => {
-                StoreError::Inconsistent("an organisation without any account").into()
-            }
+            OrgError::SlugTaken(_)
+            | OrgError::TooMany
+            | OrgError::Forbidden
+            | OrgError::UnknownUser
+            | OrgError::Exhausted => StoreError::Inconsistent("an organisation without any account").into(),
         })?;
         audit::note(txn, &Event::by(self.id, "admin.set_up").target(&self.account.email), now)?;
         audit::note(

@@ -56,8 +56,11 @@ const MATCHERS: [(&str, Test); 12] = [
     ("old!=\"yes\"", |l| value(l, "old") != "yes"),
 ];
 
-/// Lists of globs, and what they mean.
-const GLOBS: [(&[&str], fn(&str) -> bool); 6] = [
+/// A list of globs, and what it means.
+type Globs = (&'static [&'static str], fn(&str) -> bool);
+
+/// Some of them.
+const GLOBS: [Globs; 6] = [
     (&["m"], |name| name == "m"),
     (&["m", "n"], |name| name == "m" || name == "n"),
     (&["*"], |_| true),

@@ -22,7 +22,6 @@ use super::pack::{MINI, Number as _, bits, low_half, put_list, put_mini, take_mi
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, unzigzag, zigzag};
 use crate::tsdb::error::Damage;
 
-
 /// Flags of a column: the order in the low two bits.
 pub(super) const SPARSE: u8 = 4;
 pub(super) const FACTOR: u8 = 8;

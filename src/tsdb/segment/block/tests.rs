@@ -414,8 +414,9 @@ fn ordinary_series_are_small() {
 fn a_change_between_those_that_are_looked_at_takes_few_bytes() {
     for at in [3, 500, 501, 1_005, 1_017, 1_021, 1_022] {
         let gauge: Vec<u64> = (0..1_024).map(|index| f64::from(u8::from(index >= at)).to_bits()).collect();
-        let counter: Vec<u64> =
-            (0..1_024).map(|index| f64::from(index * 15 + 7_000 * i32::from(index >= at)).to_bits()).collect();
+        let counter: Vec<u64> = (0..1_024)
+            .map(|index| f64::from(index * 15 + 7_000 * i32::from(index >= at)).to_bits())
+            .collect();
         for values in [gauge, counter] {
             let block = value_block(1, &values);
             assert!(block.len() <= 20, "{} bytes where one changes at {at}", block.len());
