@@ -25,6 +25,9 @@ enum Kind {
     OneOf(&'static [&'static str]),
 }
 
+/// A switch; an empty one counts as not given.
+const FLAG: Kind = Kind::OneOf(&["", "0", "1", "false", "true"]);
+
 const fn p(name: &'static str, kind: Kind, text: &'static str) -> Parameter {
     Parameter { name, kind, text }
 }
@@ -124,10 +127,9 @@ const COSTS: &[Parameter] = &[
     p("limit", Kind::Count(1, 10_000), "Series at most; 1,000 by default"),
     p("timeout", Kind::Duration, "At most the server's, which is the default"),
 ];
-const EXPLAIN: &[Parameter] =
-    &[p("explain", Kind::OneOf(&["true", "false"]), "Adds the plan: expected and actual cost of each node")];
+const EXPLAIN: &[Parameter] = &[p("explain", FLAG, "Adds the plan: expected and actual cost of each node")];
 const NOCACHE: &[Parameter] =
-    &[p("nocache", Kind::OneOf(&["0", "1"]), "1 computes everything anew, and keeps nothing for later")];
+    &[p("nocache", FLAG, "1 computes everything anew, and keeps nothing for later")];
 const TIMEOUT: &[Parameter] = &[p("timeout", Kind::Duration, "At most the server's, which is the default")];
 const WITHIN: &[Parameter] = &[
     p("match", Kind::Repeated, "Selectors; a series counts if it passes any"),
