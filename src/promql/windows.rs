@@ -22,39 +22,20 @@ pub fn windows(query: &Query, options: &Options) -> Vec<Window> {
         range_ms: query.steps.end().ms_since(query.steps.start()),
     };
     let length = |length: &Length| length.positive_ms(times).ok();
-    let mut found = Vec::new();
-    let mut left = vec![&query.expr];
-    while let Some(expr) = left.pop() {
-        match expr {
-            Expr::Number(_) | Expr::Text(_) | Expr::Vector(_) => {}
-            Expr::Matrix(matrix) => {
-                found.extend(length(&matrix.range).map(|range_ms| Window { range_ms, step_ms: None }));
-            }
-            Expr::Subquery(subquery) => {
-                let step_ms = match &subquery.step {
-                    Some(step) => length(step),
-                    None => Some(0),
-                };
-                // As the plan has it: what is not said, and less than a millisecond, is the server's default.
-                let step_ms = step_ms.map(|ms| if ms > 0 { ms } else { options.subquery_step_ms.max(1) });
-                let range_ms = length(&subquery.range);
-                found.extend(
-                    range_ms
-                        .zip(step_ms)
-                        .map(|(range_ms, step_ms)| Window { range_ms, step_ms: Some(step_ms) }),
-                );
-                left.push(&subquery.expr);
-            }
-            Expr::Negate(inner) => left.push(inner),
-            Expr::Binary(binary) => left.extend([&binary.lhs, &binary.rhs]),
-            Expr::Call(call) => left.extend(&call.args),
-            Expr::Aggregate(aggregate) => {
-                left.push(&aggregate.expr);
-                left.extend(&aggregate.param);
-            }
+    let of_node = |expr: &Expr| match expr {
+        Expr::Matrix(matrix) => length(&matrix.range).map(|range_ms| Window { range_ms, step_ms: None }),
+        Expr::Subquery(subquery) => {
+            let step_ms = match &subquery.step {
+                Some(step) => length(step)?,
+                None => 0,
+            };
+            // As the plan has it: what is not said, and less than a millisecond, is the server's default.
+            let step_ms = if step_ms > 0 { step_ms } else { options.subquery_step_ms.max(1) };
+            length(&subquery.range).map(|range_ms| Window { range_ms, step_ms: Some(step_ms) })
         }
-    }
-    found
+        _ => None,
+    };
+    query.expr.nodes().filter_map(of_node).collect()
 }
 
 #[cfg(test)]

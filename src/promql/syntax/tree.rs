@@ -38,15 +38,13 @@ pub enum Expr {
 }
 
 impl Expr {
-    /// The matchers of every selector in it, in no order.
-    pub fn selectors(&self) -> Vec<&[Matcher]> {
-        let mut found: Vec<&[Matcher]> = Vec::new();
+    /// Itself and every expression in it, in no order.
+    pub fn nodes(&self) -> impl Iterator<Item = &Expr> {
         let mut left = vec![self];
-        while let Some(expr) = left.pop() {
+        std::iter::from_fn(move || {
+            let expr = left.pop()?;
             match expr {
-                Expr::Number(_) | Expr::Text(_) => {}
-                Expr::Vector(selector) => found.push(&selector.matchers),
-                Expr::Matrix(matrix) => found.push(&matrix.selector.matchers),
+                Expr::Number(_) | Expr::Text(_) | Expr::Vector(_) | Expr::Matrix(_) => {}
                 Expr::Subquery(subquery) => left.push(&subquery.expr),
                 Expr::Negate(inner) => left.push(inner),
                 Expr::Binary(binary) => left.extend([&binary.lhs, &binary.rhs]),
@@ -56,8 +54,18 @@ impl Expr {
                     left.extend(&aggregate.param);
                 }
             }
-        }
-        found
+            Some(expr)
+        })
+    }
+
+    /// The matchers of every selector in it, in no order.
+    pub fn selectors(&self) -> Vec<&[Matcher]> {
+        let found = self.nodes().filter_map(|expr| match expr {
+            Expr::Vector(selector) => Some(&selector.matchers[..]),
+            Expr::Matrix(matrix) => Some(&matrix.selector.matchers[..]),
+            _ => None,
+        });
+        found.collect()
     }
 }
 
