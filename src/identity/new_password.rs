@@ -14,6 +14,7 @@ use super::link::{
 };
 use super::magic_link::ForAccount;
 use super::password::{WeakPassword, check_policy};
+use super::reauth::OwnPassword;
 use super::session::{Proof, SessionRow, end_all, issue};
 use super::store::read;
 use super::user::{UserRow, active};
@@ -161,21 +162,15 @@ impl Identity {
         request: &PasswordChange<'_>,
         now: Timestamp,
     ) -> Result<(), PasswordChangeError> {
-        let Some(stored) = account.password.as_deref() else {
+        if account.password.is_none() {
             return if session.is_fresh(now) { Ok(()) } else { Err(PasswordChangeError::NotFresh) };
-        };
-        let given = request.current.ok_or(PasswordChangeError::InvalidCredentials)?;
-        let attempt = self.attempt_of_session(session, &account.email);
-        let admitted = self.lockout().admit(&attempt, now);
-        admitted.map_err(|retry_after| PasswordChangeError::Throttled { retry_after })?;
-        if self.passwords.verify(given, Some(stored)).map_err(StoreError::from)? {
-            self.lockout().succeed(&attempt);
-            return Ok(());
         }
-        self.lockout().fail(&attempt, now);
-        let event = Event::by(session.user, "login.fail").at_ip(request.client.ip).detail("password change");
-        self.note_failure(event, now);
-        Err(PasswordChangeError::InvalidCredentials)
+        let given = request.current.ok_or(PasswordChangeError::InvalidCredentials)?;
+        match self.check_own_password(session, account, given, (request.client, "password change"), now)? {
+            OwnPassword::Right => Ok(()),
+            OwnPassword::Wrong => Err(PasswordChangeError::InvalidCredentials),
+            OwnPassword::Throttled(retry_after) => Err(PasswordChangeError::Throttled { retry_after }),
+        }
     }
 
     /// A link that sets a new password. Always accepted: `None` when there is nobody to mail, after the same work.

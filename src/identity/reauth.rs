@@ -50,6 +50,14 @@ pub enum ReauthError {
     Store(#[from] StoreError),
 }
 
+/// How the owner of a session did at their password.
+pub(super) enum OwnPassword {
+    Right,
+    Wrong,
+    /// Not looked at, and how long until one is.
+    Throttled(Duration),
+}
+
 /// Notes in a change that the session's owner proved who they are.
 fn prove(txn: &mut Txn<'_>, key: SessionKey, now: Timestamp) -> Result<(), ReauthError> {
     let row = read::<SessionRow>(txn, &key)?.ok_or(ReauthError::SessionOver)?;
@@ -78,6 +86,29 @@ impl Identity {
         Ok(())
     }
 
+    /// Checks the password of a session's own account. A failure counts like that of a login, and is noted as one of
+    /// `what`. Blocks (hash).
+    pub(super) fn check_own_password(
+        &self,
+        session: &Session,
+        account: &UserRow,
+        password: Password<'_>,
+        (client, what): (&Client, &str),
+        now: Timestamp,
+    ) -> Result<OwnPassword, StoreError> {
+        let attempt = self.attempt_of_session(session, &account.email);
+        if let Err(retry_after) = self.lockout().admit(&attempt, now) {
+            return Ok(OwnPassword::Throttled(retry_after));
+        }
+        if self.passwords.verify(password, account.password.as_deref()).map_err(StoreError::from)? {
+            self.lockout().succeed(&attempt);
+            return Ok(OwnPassword::Right);
+        }
+        self.lockout().fail(&attempt, now);
+        self.note_failure(Event::by(session.user, "login.fail").at_ip(client.ip).detail(what), now);
+        Ok(OwnPassword::Wrong)
+    }
+
     fn reauth_by_password(
         &self,
         session: &Session,
@@ -86,16 +117,11 @@ impl Identity {
         now: Timestamp,
     ) -> Result<(), ReauthError> {
         let account = self.row::<UserRow>(&session.user)?.ok_or(ReauthError::SessionOver)?;
-        let attempt = self.attempt_of_session(session, &account.email);
-        let admitted = self.lockout().admit(&attempt, now);
-        admitted.map_err(|retry_after| ReauthError::Throttled { retry_after })?;
-        let right = self.passwords.verify(password, account.password.as_deref()).map_err(StoreError::from)?;
-        if !right {
-            self.lockout().fail(&attempt, now);
-            self.note_failure(Event::by(session.user, "login.fail").at_ip(client.ip).detail("reauth"), now);
-            return Err(ReauthError::InvalidCredentials);
+        match self.check_own_password(session, &account, password, (client, "reauth"), now)? {
+            OwnPassword::Right => {}
+            OwnPassword::Wrong => return Err(ReauthError::InvalidCredentials),
+            OwnPassword::Throttled(retry_after) => return Err(ReauthError::Throttled { retry_after }),
         }
-        self.lockout().succeed(&attempt);
         let key = session.key();
         self.change(move |txn| prove(txn, key, now))
     }
