@@ -13,11 +13,27 @@ use crate::config::Settings;
 use crate::entropy::Entropy;
 use crate::identity::{Identity, USERS_TABLE};
 use crate::kv::{Control, ControlOptions, DataFolder, FolderError, LastStop, with_sources};
+use crate::model::Timestamp;
 use crate::tsdb::{self, Tsdb};
 
 /// The stopped server's folder, open.
 pub struct OpenStore {
     answering: Answering,
+}
+
+/// The folder of a stopped server, and its accounts. One that holds no store is refused and left as it is.
+fn open_stopped(
+    dir: &Path,
+    now: Timestamp,
+    rng: &mut Entropy,
+) -> Result<(Arc<DataFolder>, Arc<Control>), ServerError> {
+    if !dir.join("STORE").exists() {
+        return Err(FolderError::NoStore { path: dir.to_owned() }.into());
+    }
+    let folder = Arc::new(DataFolder::open(dir, now, rng)?);
+    let options = ControlOptions { now, users_table: USERS_TABLE };
+    let control = Arc::new(Control::open(&folder, &options)?.0);
+    Ok((folder, control))
 }
 
 impl OpenStore {
@@ -26,14 +42,9 @@ impl OpenStore {
     /// # Errors
     /// [`ServerError`]; [`FolderError::InUse`] when a server runs on it.
     pub fn open(dir: &Path, clock: Clock) -> Result<OpenStore, ServerError> {
-        if !dir.join("STORE").exists() {
-            return Err(FolderError::NoStore { path: dir.to_owned() }.into());
-        }
         let mut rng = Entropy::system();
         let now = clock.now();
-        let folder = Arc::new(DataFolder::open(dir, now, &mut rng)?);
-        let options = ControlOptions { now, users_table: USERS_TABLE };
-        let control = Arc::new(Control::open(&folder, &options)?.0);
+        let (folder, control) = open_stopped(dir, now, &mut rng)?;
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
         let (tsdb, _) = Tsdb::open(home, tsdb::Options::default(), &mut rng, now)?;
         let (tsdb, backing_up) = (Arc::new(tsdb), Mutex::new(()));
@@ -109,14 +120,9 @@ impl OpenAccounts {
     /// [`ServerError`]; [`FolderError::InUse`] when a server runs on it.
     pub fn open(settings: &Settings, clock: Clock) -> Result<OpenAccounts, ServerError> {
         let dir = &settings.data_dir;
-        if !dir.join("STORE").exists() {
-            return Err(FolderError::NoStore { path: dir.to_owned() }.into());
-        }
         let mut rng = Entropy::system();
         let now = clock.now();
-        let folder = Arc::new(DataFolder::open(dir, now, &mut rng)?);
-        let options = ControlOptions { now, users_table: USERS_TABLE };
-        let control = Arc::new(Control::open(&folder, &options)?.0);
+        let (folder, control) = open_stopped(dir, now, &mut rng)?;
         let identity = super::open_identity(settings, &folder, &control, now, &mut rng)?;
         let listen = || format!("http://{}", settings.listen);
         let public_url = settings.public_url.clone().unwrap_or_else(listen);
