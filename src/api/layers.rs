@@ -56,8 +56,8 @@ pub(super) fn around(routes: Router, gate: Gate, entry: Option<Entry>) -> Router
     Router::new().fallback_service(Passage { gate: Arc::new(gate), entry: entry.map(Arc::new), routes })
 }
 
-/// All that a request passes, as one future: layers that are boxed one by one took as long as a small request itself
-/// (measured: two thirds of the edge's time for a remote write of 2,000 samples).
+/// All that a request passes, as one future: layers that are boxed one by one took a tenth of the server's CPU while it
+/// took in remote writes of 2,000 samples (four runs each, taking turns).
 #[derive(Clone)]
 struct Passage {
     gate: Arc<Gate>,
