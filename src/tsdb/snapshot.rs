@@ -10,8 +10,10 @@
 
 mod cardinality;
 mod find;
+mod grouped;
 mod listings;
 mod merge;
+mod order;
 mod presence;
 mod side;
 mod warnings;
@@ -23,6 +25,7 @@ use super::report::{SampleColumns, SeriesId};
 use super::segment::KnownTimes;
 use super::store::OrgStore;
 use crate::model::{HistogramColumns, Labels, Matcher, Scope, TimeRange, Timestamp};
+pub use grouped::{Grouped, GroupedSeries};
 use warnings::Warnings;
 
 /// One organisation within one scope. The only way to read.
@@ -66,18 +69,18 @@ impl Snapshot {
     pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
         let Some(store) = &self.store else { return Vec::new() };
         let table = store.table();
-        let mut found: Vec<SelectedSeries> = self
-            .find(store, &table, &[matchers], range)
+        let hits = order::by_labels(&table, self.find(store, &table, &[matchers], range));
+        let mut found: Vec<SelectedSeries> = hits
             .iter()
             .map(|hit| SelectedSeries { id: SeriesId(hit.id), labels: table.row_labels(hit.family, hit.row) })
             .collect();
+        drop(hits);
         drop(table);
         // Where the scope's time begins within what is asked for, "may have" would tell of samples before it.
         if self.scope.min_time.is_some_and(|min| range.start < min) {
             let mut samples = (SampleColumns::default(), HistogramColumns::default());
             found.retain(|series| self.has_any(series.id, range, &mut samples));
         }
-        found.sort_unstable_by(|a, b| a.labels.cmp(&b.labels));
         found
     }
 
