@@ -18,18 +18,21 @@ use crate::wire::{NOW, Stage, describe, encode_labels, escaped, nested, snappy, 
 type Labels = &'static [(&'static str, &'static str)];
 
 /// Name, job, tenant: what a restriction may look at; and from when to when the series has samples, in steps of 15 s.
-const SERIES: [(Labels, std::ops::Range<i64>); 10] = [
-    (&[("__name__", "m"), ("job", "api"), ("tenant", "a")], 0..40),
-    (&[("__name__", "m"), ("job", "web"), ("tenant", "a")], 0..40),
-    (&[("__name__", "n"), ("job", "api"), ("tenant", "a")], 0..40),
-    (&[("__name__", "m"), ("job", "api"), ("tenant", "b")], 0..40),
-    (&[("__name__", "m"), ("job", "db"), ("tenant", "b")], 5..40),
-    (&[("__name__", "n"), ("job", "api"), ("tenant", "b")], 0..33),
-    (&[("__name__", "m"), ("job", "api")], 0..40),
-    (&[("__name__", "o_total"), ("tenant", "b")], 0..40),
+const SERIES: [(Labels, &[std::ops::Range<i64>]); 12] = [
+    (&[("__name__", "m"), ("job", "api"), ("tenant", "a")], &[0..40]),
+    (&[("__name__", "m"), ("job", "web"), ("tenant", "a")], &[0..40]),
+    (&[("__name__", "n"), ("job", "api"), ("tenant", "a")], &[0..40]),
+    (&[("__name__", "m"), ("job", "api"), ("tenant", "b")], &[0..40]),
+    (&[("__name__", "m"), ("job", "db"), ("tenant", "b")], &[5..40]),
+    (&[("__name__", "n"), ("job", "api"), ("tenant", "b")], &[0..33]),
+    (&[("__name__", "m"), ("job", "api")], &[0..40]),
+    (&[("__name__", "o_total"), ("tenant", "b")], &[0..40]),
     // Long gone, and with a label that nobody else has.
-    (&[("__name__", "o_total"), ("old", "yes"), ("tenant", "a")], 0..8),
-    (&[("__name__", "n"), ("only_b", "x"), ("tenant", "b")], 20..40),
+    (&[("__name__", "o_total"), ("old", "yes"), ("tenant", "a")], &[0..8]),
+    (&[("__name__", "n"), ("only_b", "x"), ("tenant", "b")], &[20..40]),
+    // With a silence that a look-back may begin in, or before, each with a label of its own.
+    (&[("__name__", "n"), ("silent", "early"), ("tenant", "a")], &[0..9, 30..40]),
+    (&[("__name__", "m"), ("silent", "late"), ("tenant", "b")], &[0..19, 31..40]),
 ];
 
 const DESCRIBED: [(&str, &str); 3] = [("m", "m"), ("n", "n"), ("o", "o_total")];
@@ -228,7 +231,7 @@ fn listings(selector: Option<&str>, range: &str) -> Vec<String> {
         paths.push(format!("metrics/{metric}/labels?{range}{plain}"));
         paths.push(format!("metrics/{metric}/labels?values=1&{range}{plain}"));
     }
-    for label in ["__name__", "job", "tenant", "only_b", "old", "nonsense"] {
+    for label in ["__name__", "job", "tenant", "only_b", "old", "silent", "nonsense"] {
         paths.push(format!("labels/{label}/values?{range}{plain}"));
         paths.push(format!("labels/{label}/values?limit=1&{range}{plain}"));
         paths.push(format!("prometheus/api/v1/label/{label}/values?{range}{array}"));
@@ -303,8 +306,12 @@ fn allowed(restriction: &[Part], now_ms: i64) -> Vec<u8> {
             continue;
         }
         let mut message = encode_labels(labels);
-        let times =
-            steps.clone().map(|n| (n, (NOW - 600 + n * 15) * 1_000 + s)).filter(|(_, at)| *at >= min_ms);
+        let times = steps
+            .iter()
+            .cloned()
+            .flatten()
+            .map(|n| (n, (NOW - 600 + n * 15) * 1_000 + s))
+            .filter(|(_, at)| *at >= min_ms);
         let times: Vec<(i64, i64)> = times.collect();
         if times.is_empty() {
             continue;
@@ -401,7 +408,10 @@ impl Court {
         let turn = self.cases.get() * 2;
         let some = [turn, turn + 1].map(|turn| Some(SELECTORS[turn % SELECTORS.len()]));
         for selector in std::iter::once(None).chain(some) {
-            for range in ["", &format!("start={}&end={}", NOW - 480, NOW - 400)] {
+            // Inside of some look-backs, across the beginning of others; one where nothing but silence is.
+            let between = |start: i64, end: i64| format!("start={}&end={}", NOW - start, NOW - end);
+            for range in [String::new(), between(480, 400), between(370, 200)] {
+                let range = range.as_str();
                 paths.extend(listings(selector, range));
             }
         }
