@@ -119,7 +119,9 @@ impl Oracle<'_> {
                 (Answer::Scalar(a), Answer::Vector(b)) => Answer::Vector(with_scalar(binary, b, a, true)?),
                 (Answer::Vector(a), Answer::Vector(b)) => Answer::Vector(joined(binary, a, b)?),
             },
-            Expr::Text(_) | Expr::Matrix(_) | Expr::Subquery(_) => unreachable!("no value of its own"),
+            Expr::Text(_) | Expr::Bytes(_) | Expr::Matrix(_) | Expr::Subquery(_) => {
+                unreachable!("no value of its own")
+            }
         })
     }
 
