@@ -57,7 +57,12 @@ pub fn routes() -> Routes<AdminDeps> {
             "Disable an account, or make it administrator of the server",
             users::change,
         )
-        .get("/admin/orgs", Auth::InstanceAdmin(Login::Any), "All organisations, and what they use", orgs::list)
+        .get(
+            "/admin/orgs",
+            Auth::InstanceAdmin(Login::Any),
+            "All organisations, and what they use",
+            orgs::list,
+        )
         .patch(
             "/admin/orgs/{slug}",
             Auth::InstanceAdmin(Login::Any),
@@ -65,7 +70,12 @@ pub fn routes() -> Routes<AdminDeps> {
             orgs::change,
         )
         .get("/admin/stats", Auth::InstanceAdmin(Login::Any), "Sums over the whole server", orgs::stats)
-        .get("/admin/audit", Auth::InstanceAdmin(Login::Any), "Logins, and what was done to the server", orgs::events)
+        .get(
+            "/admin/audit",
+            Auth::InstanceAdmin(Login::Any),
+            "Logins, and what was done to the server",
+            orgs::events,
+        )
 }
 
 impl AdminDeps {

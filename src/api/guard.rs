@@ -17,11 +17,9 @@ use crate::identity::Role;
 /// Whether a row of this kind is held here at all. What is not pays nothing: a guard is two boxes a request.
 pub(super) const fn concerns(auth: Auth) -> bool {
     match auth {
-        Auth::Account(_)
-        | Auth::Member(..)
-        | Auth::OneselfOr(_)
-        | Auth::InstanceAdmin(_)
-        | Auth::Founder => true,
+        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
+            true
+        }
         Auth::Public
         | Auth::Reader(_)
         | Auth::MountReader(_)

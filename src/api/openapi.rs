@@ -119,11 +119,9 @@ fn security_schemes() -> Value {
 fn security(auth: Auth) -> Value {
     let names: &[&str] = match auth {
         Auth::Public => &[],
-        Auth::Account(_)
-        | Auth::Member(..)
-        | Auth::OneselfOr(_)
-        | Auth::InstanceAdmin(_)
-        | Auth::Founder => &["session"],
+        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
+            &["session"]
+        }
         Auth::Reader(_) => &["session", "embedToken"],
         Auth::MountReader(_) => &["session", "embedToken", "apiKey", "apiKeyBasic"],
         Auth::Machine | Auth::Minter => &["session", "apiKey", "apiKeyBasic"],

@@ -156,8 +156,8 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::model::Timestamp;
     use crate::clock::{Clock, Stopwatch};
+    use crate::model::Timestamp;
     use crate::outbound::waiting::Pauses;
     use crate::outbound::{MailKind, MailQueue, Mailer, Outbox};
 

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::report::{SampleColumns, SeriesId};
-use super::segment::KnownTimes;
 use super::store::OrgStore;
 use crate::model::{HistogramColumns, Labels, Matcher, Scope, TimeRange, Timestamp};
 use warnings::Warnings;
@@ -87,7 +86,7 @@ impl Snapshot {
         if by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels)) {
             return;
         }
-        merge::read(store, id.0, self.within(range), &self.warnings, &mut KnownTimes::default(), out);
+        merge::read(store, id.0, self.within(range), &self.warnings, &mut merge::Known::default(), out);
         if store.side.has_histograms() {
             let mut histograms = HistogramColumns::default();
             self.read_histograms(id, range, &mut histograms);
@@ -111,7 +110,7 @@ impl Snapshot {
     /// Reads one series after the other as [`Snapshot::read_both`] does, for less where they come in the order of their
     /// numbers: those that are written together share their times.
     pub fn reader(&self, range: TimeRange, histograms_from: Timestamp) -> Reader<'_> {
-        Reader { snapshot: self, range, histograms_from, known: KnownTimes::default() }
+        Reader { snapshot: self, range, histograms_from, known: merge::Known::default() }
     }
 
     /// Whether any series of the organisation has native histograms.
@@ -160,7 +159,7 @@ pub struct Reader<'s> {
     snapshot: &'s Snapshot,
     range: TimeRange,
     histograms_from: Timestamp,
-    known: KnownTimes,
+    known: merge::Known,
 }
 
 impl Reader<'_> {

@@ -496,7 +496,10 @@ impl<'t> Window<'t, '_, '_> {
             arena.columns.values.clear();
             place
                 .segment
-                .read(place.family, place.row, range, &mut arena.read, &mut arena.columns)
+                .rows(place.family)
+                .and_then(|rows| {
+                    place.segment.read(&rows, place.row, range, &mut arena.read, &mut arena.columns)
+                })
                 .map_err(|damage| damaged(place.segment, damage))?;
             let SampleColumns { times, values } = &arena.columns;
             let samples = times.iter().copied().zip(values.iter().map(|value| value.to_bits()));

@@ -13,7 +13,7 @@ use crate::tsdb::head::stripe::{Span, Stripe};
 use crate::tsdb::head::{STRIPE_SERIES, Spans, slot};
 use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::report::SampleColumns;
-use crate::tsdb::segment::{self, KnownTimes};
+use crate::tsdb::segment;
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::side::Side;
 use crate::tsdb::store::OrgStore;
@@ -96,7 +96,7 @@ impl<'s> Window<'s> {
             (Some(family), id),
             range,
             &snapshot.warnings,
-            &mut KnownTimes::default(),
+            &mut merge::Known::default(),
             floats,
         );
         if floats.times.is_empty() && store.side.has_histograms() {
