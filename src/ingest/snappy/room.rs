@@ -42,7 +42,7 @@ const fn elements() -> [u32; 256] {
         let above = tag >> 2;
         match (tag & 3) as usize {
             LITERAL if above < 60 => all[tag as usize] = above + 1,
-            COPY_OF_ONE => all[tag as usize] = (above & 7) + 4 | above >> 3 << 16,
+            COPY_OF_ONE => all[tag as usize] = ((above & 7) + 4) | above >> 3 << 16,
             COPY_OF_TWO => all[tag as usize] = above + 1,
             _ => {}
         }
@@ -143,7 +143,7 @@ fn rare(room: &mut Room, (at, end): (usize, usize), made: usize, wanted: usize) 
     let [tag, sent @ ..] = get::<5>(room, at);
     let above = usize::from(tag >> 2);
     let sent = u32::from_le_bytes(sent);
-    let low = |bytes: u32| (sent & u32::MAX >> 32_u32.wrapping_sub(bytes.wrapping_mul(8)) % 32) as usize;
+    let low = |bytes: u32| (sent & u32::MAX >> (32_u32.wrapping_sub(bytes.wrapping_mul(8)) % 32)) as usize;
     let after = |bytes: usize| at.checked_add(1)?.checked_add(bytes);
     if usize::from(tag & 3) == LITERAL {
         // 60 and more: the length less one in one byte to four.
@@ -220,7 +220,7 @@ mod tests {
                     }
                     let (bytes, sent) = match width {
                         1 => ((bytes % 8) + 4, vec![byte(1 | (bytes % 8) << 2 | (offset % 2_048) >> 8 << 5)]),
-                        _ => (*bytes, vec![byte(width / 2 + 1 | (bytes - 1) << 2)]),
+                        _ => (*bytes, vec![byte((width / 2 + 1) | (bytes - 1) << 2)]),
                     };
                     if *width == 1 && offset >= 2_048 && !wild || offset >= 65_536 && *width < 4 {
                         continue;
