@@ -169,6 +169,7 @@ fn rare(room: &mut Room, (at, end): (usize, usize), made: usize, wanted: usize) 
 }
 
 #[cfg(test)]
+#[expect(clippy::arithmetic_side_effects, reason = "the blocks of tests are small")]
 mod tests {
     use proptest::prelude::*;
 
