@@ -37,13 +37,13 @@ const COPY_OF_TWO: usize = 2;
 #[expect(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "done by the compiler")]
 const fn elements() -> [u32; 256] {
     let mut all = [RARE; 256];
-    let mut tag = 0;
+    let mut tag: u32 = 0;
     while tag < 256 {
-        let above = tag as u32 >> 2;
-        match tag & 3 {
-            LITERAL if above < 60 => all[tag] = above + 1,
-            COPY_OF_ONE => all[tag] = (above & 7) + 4 | above >> 3 << 16,
-            COPY_OF_TWO => all[tag] = above + 1,
+        let above = tag >> 2;
+        match (tag & 3) as usize {
+            LITERAL if above < 60 => all[tag as usize] = above + 1,
+            COPY_OF_ONE => all[tag as usize] = ((above & 7) + 4) | above >> 3 << 16,
+            COPY_OF_TWO => all[tag as usize] = above + 1,
             _ => {}
         }
         tag += 1;
@@ -143,7 +143,7 @@ fn rare(room: &mut Room, (at, end): (usize, usize), made: usize, wanted: usize) 
     let [tag, sent @ ..] = get::<5>(room, at);
     let above = usize::from(tag >> 2);
     let sent = u32::from_le_bytes(sent);
-    let low = |bytes: u32| (u64::from(sent) & !(u64::MAX << bytes.wrapping_mul(8))) as usize;
+    let low = |bytes: u32| (sent & u32::MAX >> (32_u32.wrapping_sub(bytes.wrapping_mul(8)) % 32)) as usize;
     let after = |bytes: usize| at.checked_add(1)?.checked_add(bytes);
     if usize::from(tag & 3) == LITERAL {
         // 60 and more: the length less one in one byte to four.
@@ -169,6 +169,7 @@ fn rare(room: &mut Room, (at, end): (usize, usize), made: usize, wanted: usize) 
 }
 
 #[cfg(test)]
+#[expect(clippy::arithmetic_side_effects, reason = "the blocks of tests are small")]
 mod tests {
     use proptest::prelude::*;
 
@@ -220,7 +221,7 @@ mod tests {
                     }
                     let (bytes, sent) = match width {
                         1 => ((bytes % 8) + 4, vec![byte(1 | (bytes % 8) << 2 | (offset % 2_048) >> 8 << 5)]),
-                        _ => (*bytes, vec![byte(width / 2 + 1 | (bytes - 1) << 2)]),
+                        _ => (*bytes, vec![byte((width / 2 + 1) | (bytes - 1) << 2)]),
                     };
                     if *width == 1 && offset >= 2_048 && !wild || offset >= 65_536 && *width < 4 {
                         continue;
