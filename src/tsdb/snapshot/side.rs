@@ -31,8 +31,8 @@ impl Snapshot {
     ) {
         let mut set = store.segments();
         loop {
-            self.read_sealed(&set, id, range, out);
-            store.side.read_histograms(id, range, out);
+            self.read_sealed(&set, id.0, range, out);
+            store.side.read_histograms(id.0, range, out);
             let after = store.segments();
             if Arc::ptr_eq(&set, &after) {
                 return sealed::settle(out);
