@@ -32,15 +32,15 @@ const SERIES: [(Labels, &[std::ops::Range<i64>]); 17] = [
     // Long gone, and with a label that nobody else has.
     (&[("__name__", "o_total"), ("old", "yes"), ("tenant", "a")], &[0..8]),
     (&[("__name__", "n"), ("only_b", "x"), ("tenant", "b")], &[20..40]),
-    // With a silence that a look-back may begin in, or before, each with a label of its own.
-    (&[("__name__", "n"), ("silent", "early"), ("tenant", "a")], &[0..9, 30..40]),
-    (&[("__name__", "m"), ("silent", "late"), ("tenant", "b")], &[0..19, 31..40]),
     // Native histograms, and what `info` adds.
     (&[("__name__", "h"), ("job", "api"), ("tenant", "a")], &[0..40]),
     (&[("__name__", "h"), ("job", "web"), ("tenant", "b")], &[4..40]),
     (&[("__name__", "h"), ("gone", "yes"), ("tenant", "a")], &[0..9]),
     (&[("__name__", "target_info"), ("job", "api"), ("tenant", "a"), ("version", "of-a")], &[0..40]),
     (&[("__name__", "target_info"), ("job", "web"), ("tenant", "b"), ("version", "of-b")], &[2..40]),
+    // With a silence that a look-back may begin in, or before, each with a label of its own.
+    (&[("__name__", "n"), ("silent", "early"), ("tenant", "a")], &[0..9, 30..40]),
+    (&[("__name__", "m"), ("silent", "late"), ("tenant", "b")], &[0..19, 31..40]),
 ];
 
 /// Whether the samples of a metric are native histograms.
@@ -224,7 +224,8 @@ const SELECTORS: [&str; 8] = [
     "{version!=\"\"}",
 ];
 
-/// Ranges of listings, two of which lie between two samples of every series once a look-back hides what is before.
+/// Ranges of listings, two of which lie between two samples of every series once a look-back hides what is before; in the
+/// last those that fall silent have nothing but what a look-back may hide.
 const RANGES: [(i64, i64); 5] = [(480, 400), (480, 452), (500, 125), (300, 299), (370, 200)];
 
 /// Every listing there is, with a selector and a range for those that take them.

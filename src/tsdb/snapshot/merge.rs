@@ -55,11 +55,11 @@ pub(super) fn read(
     out: &mut SampleColumns,
 ) {
     let family = store.table().family_of(series);
-    read_row(store, (family, series), range, warnings, known, out);
+    read_of(store, (family, series), range, warnings, known, out);
 }
 
-/// As [`read`], by whom the series' family is known: takes no lock of the table.
-pub(super) fn read_row(
+/// As [`read`] for who knows the family: the table is not asked, and may be held by who asks.
+pub(super) fn read_of(
     store: &OrgStore,
     (family, series): (Option<u32>, u32),
     range: TimeRange,

@@ -12,7 +12,7 @@ use crate::model::{HistogramColumns, TimeRange, Timestamp};
 use crate::tsdb::head::stripe::{Span, Stripe};
 use crate::tsdb::head::{STRIPE_SERIES, Spans, slot};
 use crate::tsdb::manifest::Tombstone;
-use crate::tsdb::report::SampleColumns;
+use crate::tsdb::report::{SampleColumns, SeriesId};
 use crate::tsdb::segment;
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::side::Side;
@@ -91,7 +91,7 @@ impl<'s> Window<'s> {
         let range = TimeRange::new(Timestamp::from_ms(*floor), end);
         floats.times.clear();
         floats.values.clear();
-        merge::read_row(
+        merge::read_of(
             store,
             (Some(family), id),
             range,
@@ -101,7 +101,7 @@ impl<'s> Window<'s> {
         );
         if floats.times.is_empty() && store.side.has_histograms() {
             histograms.clear();
-            snapshot.histograms_of(store, id, range, histograms);
+            snapshot.histograms_of(store, SeriesId(id), range, histograms);
         }
         !floats.times.is_empty() || !histograms.times.is_empty()
     }
@@ -166,12 +166,9 @@ impl<'s> Presence<'s> {
     }
 
     /// Calls `each` with the series whose head reaches into the range and has their newest samples, and the time of the
-    /// newest; in order of ids. One lock for every 1,024 series, where [`Presence::newest`] may take one for each. Where
-    /// the scope hides time it calls nothing.
+    /// newest; in order of ids. One lock for every 1,024 series, where [`Presence::newest`] may take one for each. Not
+    /// to be asked where the scope hides time.
     pub(super) fn each_in_head(&self, mut each: impl FnMut(u32, i64)) {
-        if self.window.is_some() {
-            return;
-        }
         let sealed = self.parts.first().map_or(i64::MIN, |part| part.meta().max_ms);
         for (number, stripe) in (0u32..).zip(self.head.spans.stripes()) {
             let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);

@@ -16,22 +16,23 @@ impl Snapshot {
     /// A series outside the scope has none, whatever id is asked for.
     pub fn read_histograms(&self, id: SeriesId, range: TimeRange, out: &mut HistogramColumns) {
         out.clear();
-        let Some(store) = self.readable(id) else { return };
-        self.histograms_of(store, id.0, self.within(range), out);
+        if let Some(store) = self.readable(id) {
+            self.histograms_of(store, id, self.within(range), out);
+        }
     }
 
-    /// Appends the native histograms of a series to `out`, which is empty; takes no lock of the table.
+    /// Of a series that may be read, within a range that may be.
     pub(super) fn histograms_of(
         &self,
         store: &OrgStore,
-        id: u32,
+        id: SeriesId,
         range: TimeRange,
         out: &mut HistogramColumns,
     ) {
         let mut set = store.segments();
         loop {
-            self.read_sealed(&set, id, range, out);
-            store.side.read_histograms(id, range, out);
+            self.read_sealed(&set, id.0, range, out);
+            store.side.read_histograms(id.0, range, out);
             let after = store.segments();
             if Arc::ptr_eq(&set, &after) {
                 return sealed::settle(out);
