@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn only_sane_ids_are_echoed() {
         let ids = Mutex::new(Entropy::seeded(1));
-        let of = |value| RequestId::of(value, &ids);
+        let of = |value: Option<&HeaderValue>| RequestId::of(value, &ids);
         for sane in ["a", "01J-abc_D.9", &"x".repeat(64)] {
             assert_eq!(of(Some(&HeaderValue::from_str(sane).expect("a value"))).as_str(), sane);
         }
