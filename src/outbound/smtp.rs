@@ -7,6 +7,7 @@ use lettre::message::Mailbox;
 use lettre::message::header::ContentType;
 use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::{Message, SmtpTransport, Transport};
+use url::Url;
 
 use super::Mail;
 
@@ -87,18 +88,40 @@ fn tls(url: &str, path: &Path) -> Result<Tls, SmtpError> {
         return Err(refused("it holds none".to_owned()));
     }
     let certificates = Certificate::from_pem(&pem).map_err(|error| refused(error.to_string()))?;
-    let (scheme, rest) = url.split_once("://").unwrap_or_default();
-    let host = rest.split(['/', '?']).next().unwrap_or_default();
-    let host = host.rsplit('@').next().unwrap_or_default();
-    let host = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
-    let parameters = TlsParameters::builder(host.to_owned()).add_root_certificate(certificates).build();
+    let url = Url::parse(url).map_err(|error| refused(format!("the mail server's URL: {error}")))?;
+    let host = url.host_str().unwrap_or_default().to_owned();
+    let parameters = TlsParameters::builder(host).add_root_certificate(certificates).build();
     let parameters = parameters.map_err(SmtpError::Url)?;
-    Ok(match (scheme, url.split_once("tls=").map(|(_, mode)| mode)) {
-        ("smtps", _) => Tls::Wrapper(parameters),
-        (_, Some("required")) => Tls::Required(parameters),
-        (_, Some("opportunistic")) => Tls::Opportunistic(parameters),
-        _ => Tls::None,
+    Ok(match wanted(&url) {
+        Protection::Wrapped => Tls::Wrapper(parameters),
+        Protection::Required => Tls::Required(parameters),
+        Protection::Opportunistic => Tls::Opportunistic(parameters),
+        Protection::None => Tls::None,
     })
+}
+
+/// How a connection is protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protection {
+    /// TLS from the first byte.
+    Wrapped,
+    /// STARTTLS, or no mail.
+    Required,
+    /// STARTTLS where the server offers it.
+    Opportunistic,
+    /// None.
+    None,
+}
+
+/// What the URL asks for, read as the mail library reads it: what a password holds is no mode.
+fn wanted(url: &Url) -> Protection {
+    let mode = url.query_pairs().find(|(name, _)| name == "tls").map(|(_, mode)| mode);
+    match (url.scheme(), mode.as_deref()) {
+        ("smtps", _) => Protection::Wrapped,
+        (_, Some("required")) => Protection::Required,
+        (_, Some("opportunistic")) => Protection::Opportunistic,
+        _ => Protection::None,
+    }
 }
 
 impl std::fmt::Debug for SmtpMailer {
@@ -196,6 +219,21 @@ mod tests {
             Err(SmtpError::Address(_))
         ));
         assert!(matches!(mailer.send(&mail()), Err(SmtpError::Refused(_))));
+    }
+
+    #[test]
+    fn certificates_of_ones_own_leave_the_protection_that_the_url_asks_for() {
+        for (url, protection) in [
+            ("smtps://mail.example.org", Protection::Wrapped),
+            ("SMTPS://mail.example.org", Protection::Wrapped),
+            ("smtp://mail.example.org?tls=required", Protection::Required),
+            ("smtp://mail.example.org/?tls=required&name=x", Protection::Required),
+            ("smtp://ada:tls=none@mail.example.org:587?tls=required", Protection::Required),
+            ("smtp://mail.example.org?tls=opportunistic", Protection::Opportunistic),
+            ("smtp://mail.example.org", Protection::None),
+        ] {
+            assert_eq!(wanted(&Url::parse(url).expect("a URL")), protection, "{url}");
+        }
     }
 
     #[test]

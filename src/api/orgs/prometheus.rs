@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::metrics::{array, range, selectors};
 use super::query::answer::Answer;
-use super::query::asking::{How, Running, Style, TRUNCATED, admit_steps, timeout};
+use super::query::asking::{How, Running, Style, TRUNCATED, admit_range, admit_steps, timeout};
 use super::query::{ReadDeps, flag};
 use crate::api::body;
 use crate::api::callers::{Endpoint, Entered, MountReader};
@@ -414,10 +414,12 @@ async fn exemplars((State(deps), reader, PathOf(slug), Given(mut params)): Asked
     const EXEMPLARS_MAX: usize = 100_000;
     let entered = reader.enter(&slug, Endpoint::Expr)?;
     let text = params.one(&["query"])?.unwrap_or_default();
-    let range = range(&mut params, deps.clock.now())?;
+    let now = deps.clock.now();
+    let range = admit_range(&entered.grant, range(&mut params, now)?, now)?;
     let limit = limit(&mut params)?.unwrap_or(EXEMPLARS_MAX).min(EXEMPLARS_MAX);
     let timeout = timeout(&mut params)?;
     let work = move |running: &mut Running| {
+        running.admit_insight()?;
         let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
         let found = running.snapshot.exemplars(&expr.selectors(), range, limit);
         list(running, found, |series, out| write_exemplars(&series, out))

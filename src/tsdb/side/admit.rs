@@ -65,9 +65,9 @@ pub(in crate::tsdb) fn admit(
 
     let mut starts = Vec::with_capacity(batch.starts.len());
     for said in &batch.starts {
-        // A start after its sample says nothing, nor does one of 0: senders write it for none.
-        let sensible = said.start <= said.at && said.start.as_ms() != 0;
-        if let (true, Some(series), None) = (sensible, id(said.series), window.refusal(said.at)) {
+        // As it was said: one after its sample is told by `start_timestamp` and believed by nothing else, one of 0 says
+        // that none is known any more.
+        if let (Some(series), None) = (id(said.series), window.refusal(said.at)) {
             starts.push(LogStart { series, at_ms: said.at.as_ms(), start_ms: said.start.as_ms() });
         }
     }

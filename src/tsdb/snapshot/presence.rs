@@ -2,17 +2,21 @@
 //!
 //! Asked series by series, so that a question that has heard enough looks no further: the head first, which has nearly
 //! every series that is written; then the segments, newest first.
+//!
+//! What is known of a series without reading it are its first and its last time in the head and in each segment. A range that
+//! lies between them may hold nothing; where the scope hides time, that would tell of what was before, so there the
+//! series is read.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
-use super::Snapshot;
-use super::warnings::Warnings;
-use crate::model::TimeRange;
+use super::{Snapshot, merge};
+use crate::model::{HistogramColumns, TimeRange};
 use crate::tsdb::head::stripe::{Span, Stripe};
 use crate::tsdb::head::{STRIPE_SERIES, Spans, slot};
 use crate::tsdb::manifest::Tombstone;
-use crate::tsdb::segment;
+use crate::tsdb::report::{SampleColumns, SeriesId};
+use crate::tsdb::segment::{self, KnownTimes};
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::side::Side;
 use crate::tsdb::store::OrgStore;
@@ -35,8 +39,7 @@ pub(super) fn look<T>(
         parts.sort_by_key(|part| Reverse(part.meta().max_ms));
         let side = store.side.has_histograms().then_some(&store.side);
         let head = Cursor { spans: &spans, held: None, side };
-        let warnings = &snapshot.warnings;
-        let mut presence = Presence { head, set: &set, parts, family: None, range, warnings };
+        let mut presence = Presence { head, set: &set, parts, family: None, range, snapshot, store };
         let answer = question(&mut presence);
         presence.warn();
         drop(presence);
@@ -58,7 +61,30 @@ pub(super) struct Presence<'s> {
     /// The family asked for last, and where it lies in each of the parts that have it.
     family: Option<(u32, Vec<PartRows<'s>>)>,
     range: TimeRange,
-    warnings: &'s Warnings,
+    snapshot: &'s Snapshot,
+    store: &'s OrgStore,
+}
+
+/// What first and last times say of a range.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Reach {
+    /// Nothing is in it.
+    Past,
+    /// It lies between two samples.
+    Around,
+    /// One of them is in it.
+    Into,
+}
+
+impl Reach {
+    fn of(span: Span, range: TimeRange) -> Reach {
+        let within = |at: i64| range.start.as_ms() <= at && at <= range.end.as_ms();
+        match span.overlaps(range) {
+            false => Reach::Past,
+            true if within(span.first) || within(span.last) => Reach::Into,
+            true => Reach::Around,
+        }
+    }
 }
 
 /// The rows of one family in a segment.
@@ -82,15 +108,41 @@ impl PartRows<'_> {
 impl<'s> Presence<'s> {
     /// Whether a series of this family (a number of the table's) has samples in the range.
     pub(super) fn has(&mut self, family: u32, id: u32) -> bool {
-        self.head.span(id).is_some_and(|span| span.overlaps(self.range)) || self.is_sealed(family, id)
+        let range = self.range;
+        let head = self.head.span(id).map_or(Reach::Past, |span| Reach::of(span, range));
+        if self.snapshot.scope.min_time.is_none() {
+            return head != Reach::Past || self.sealed(family, id, Reach::Around) != Reach::Past;
+        }
+        match head.max(if head == Reach::Into { head } else { self.sealed(family, id, Reach::Into) }) {
+            Reach::Past => false,
+            Reach::Around => self.reads_any(family, id),
+            Reach::Into => true,
+        }
+    }
+
+    /// Whether there is a sample in the range: found by reading it.
+    fn reads_any(&mut self, family: u32, id: u32) -> bool {
+        // Reading takes the stripe's lock by itself; the table is held by who asks, and not asked again.
+        self.head.held = None;
+        let (snapshot, store) = (self.snapshot, self.store);
+        let mut floats = SampleColumns::default();
+        let mut known = KnownTimes::default();
+        let of = (Some(family), id);
+        merge::read_of(store, of, self.range, &snapshot.warnings, &mut known, &mut floats);
+        if !floats.times.is_empty() || !store.side.has_histograms() {
+            return !floats.times.is_empty();
+        }
+        let mut histograms = HistogramColumns::default();
+        snapshot.histograms_of(store, SeriesId(id), self.range, &mut histograms);
+        !histograms.times.is_empty()
     }
 
     /// The time of its newest sample at all, if it has any in the range.
     pub(super) fn newest(&mut self, family: u32, id: u32) -> Option<i64> {
-        let head = self.head.span(id);
-        if !head.is_some_and(|span| span.overlaps(self.range)) && !self.is_sealed(family, id) {
+        if !self.has(family, id) {
             return None;
         }
+        let head = self.head.span(id);
         let mut newest = head.map_or(i64::MIN, |span| span.last);
         for rows in self.rows_of(family) {
             if rows.part.meta().max_ms <= newest {
@@ -117,23 +169,28 @@ impl<'s> Presence<'s> {
         }
     }
 
-    fn is_sealed(&mut self, family: u32, id: u32) -> bool {
+    /// What the segments say: the most, or the first that is `enough`.
+    fn sealed(&mut self, family: u32, id: u32, enough: Reach) -> Reach {
         let (set, range) = (self.set, self.range);
-        self.rows_of(family).iter_mut().any(|rows| {
-            if !rows.part.overlaps(range) {
-                return false;
-            }
-            let Some(span) = rows.span(id) else { return false };
+        let mut most = Reach::Past;
+        for rows in self.rows_of(family).iter_mut().filter(|rows| rows.part.overlaps(range)) {
+            let Some(span) = rows.span(id) else { continue };
             let (start, end) = (range.start.as_ms().max(span.first), range.end.as_ms().min(span.last));
             let deleted = |tombstone: &Tombstone| tombstone.from_ms <= start && end <= tombstone.to_ms;
-            start <= end && !set.tombstones_of(rows.part, id).any(deleted)
-        })
+            if start <= end && !set.tombstones_of(rows.part, id).any(deleted) {
+                most = most.max(Reach::of(span, range));
+                if most >= enough {
+                    break;
+                }
+            }
+        }
+        most
     }
 
     /// Where a family lies in the segments, the newest first.
     fn rows_of(&mut self, family: u32) -> &mut [PartRows<'s>] {
         if self.family.as_ref().is_none_or(|(number, _)| *number != family) {
-            let warnings = self.warnings;
+            let warnings = &self.snapshot.warnings;
             let places = self.parts.iter().filter_map(|part| {
                 let number = part.family(family)?;
                 let spans = part.segment.spans(number);
@@ -147,10 +204,11 @@ impl<'s> Presence<'s> {
 
     /// Tells of what could not be read: it looks like ids and times that are not there.
     fn warn(&self) {
-        self.set.bad_in(self.range).for_each(|bad| self.warnings.bad(bad));
+        let warnings = &self.snapshot.warnings;
+        self.set.bad_in(self.range).for_each(|bad| warnings.bad(bad));
         for part in self.parts.iter().filter(|part| part.overlaps(self.range)) {
             if let Err(damage) = part.segment.intact() {
-                self.warnings.damage(part, &damage);
+                warnings.damage(part, &damage);
             }
         }
     }

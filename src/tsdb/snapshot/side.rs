@@ -16,8 +16,19 @@ impl Snapshot {
     /// A series outside the scope has none, whatever id is asked for.
     pub fn read_histograms(&self, id: SeriesId, range: TimeRange, out: &mut HistogramColumns) {
         out.clear();
-        let Some(store) = self.readable(id) else { return };
-        let range = self.within(range);
+        if let Some(store) = self.readable(id) {
+            self.histograms_of(store, id, self.within(range), out);
+        }
+    }
+
+    /// Of a series that may be read, within a range that may be.
+    pub(super) fn histograms_of(
+        &self,
+        store: &OrgStore,
+        id: SeriesId,
+        range: TimeRange,
+        out: &mut HistogramColumns,
+    ) {
         let mut set = store.segments();
         loop {
             self.read_sealed(&set, id.0, range, out);

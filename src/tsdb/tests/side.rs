@@ -288,13 +288,17 @@ fn start_timestamps_are_changes_that_samples_of_either_kind_may_bring() {
     for n in 0..10 {
         batch.start(at(n * 10), at(if n > 4 { 1_000 } else { 45 }));
     }
-    batch.start(at(0), at(-5)).start(at(0), Timestamp::from_ms(0));
+    // None is known any more; one after its sample is what was said.
+    let none = Timestamp::from_ms(0);
+    batch.start(at(10), none).start(at(0), at(-5));
     tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
     let snapshot = tsdb.snapshot(&Access::whole(ORG));
     let id = snapshot.select(&[], TimeRange::ALL)[0].id;
     let change = |at, start| StartChange { at, start };
-    assert_eq!(snapshot.starts(id, TimeRange::ALL), [change(at(90), at(1_000)), change(at(40), at(45))]);
-    assert_eq!(snapshot.starts(id, TimeRange::new(at(20), at(0))), [change(at(40), at(45))]);
+    let newest = [change(at(40), at(45)), change(at(10), none), change(at(0), at(-5))];
+    let all = [&[change(at(90), at(1_000))], &newest[..]].concat();
+    assert_eq!(snapshot.starts(id, TimeRange::ALL), all);
+    assert_eq!(snapshot.starts(id, TimeRange::new(at(20), at(0))), newest);
     assert_eq!(snapshot.starts(id, TimeRange::new(at(60), at(60))), [change(at(90), at(1_000))]);
 }
 
