@@ -247,10 +247,10 @@ impl Server {
         };
         let options = &self.door.options;
         let deps = Deps::new(&rooms, options);
-        let router = api::router(api::table(&rooms, &deps), &rooms, &deps, options)?;
+        let site = api::site(api::table(&rooms, &deps), &rooms, &deps, options)?;
         self.start_watching(deps.own_metrics(&rooms))?;
         self.keep_going("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
-        self.door.let_in(|front| front.open(router));
+        self.door.let_in(|front| front.open(site));
         self.answering = Some((rooms, mail));
         Ok(())
     }
