@@ -6,8 +6,8 @@ use rapidhash::RapidHashMap;
 
 use super::find::Hit;
 use super::{SelectedSeries, Snapshot, order};
-use crate::model::{HistogramColumns, Label, Labels, Matcher, TimeRange};
-use crate::tsdb::report::{SampleColumns, SeriesId};
+use crate::model::{Label, Labels, Matcher, TimeRange};
+use crate::tsdb::report::SeriesId;
 use crate::tsdb::series::columns::Column;
 use crate::tsdb::series::table::Table;
 
@@ -54,11 +54,7 @@ impl Snapshot {
         };
         let table = store.table();
         let hits = order::by_labels(&table, self.find(store, &table, &[matchers], range));
-        let mut grouped = group(&table, &hits, tells_apart, goes);
-        drop(hits);
-        drop(table);
-        self.keep_present(range, &mut grouped.series, |series| series.id);
-        grouped
+        group(&table, &hits, tells_apart, goes)
     }
 
     /// As [`Snapshot::select`], without the labels that `goes`; and the metric name of the first. None where any two series
@@ -81,24 +77,9 @@ impl Snapshot {
             kept.filter_map(|(name, column)| Some((*name, column.code(hit.row)?)))
                 .collect::<Vec<(u32, u32)>>()
         };
-        let mut found: Vec<SelectedSeries> = hits
-            .iter()
-            .map(|hit| SelectedSeries { id: SeriesId(hit.id), labels: made(&table, &labels(hit)) })
-            .collect();
-        let name = first_name(&table, &hits);
-        drop(hits);
-        drop(table);
-        self.keep_present(range, &mut found, |series| series.id);
-        Some((name, found))
-    }
-
-    /// Where the scope's time begins within the range, "may have samples" would tell of samples before it: leaves those that
-    /// do have some.
-    fn keep_present<S>(&self, range: TimeRange, series: &mut Vec<S>, id: impl Fn(&S) -> SeriesId) {
-        if self.scope.min_time.is_some_and(|min| range.start < min) {
-            let mut samples = (SampleColumns::default(), HistogramColumns::default());
-            series.retain(|series| self.has_any(id(series), range, &mut samples));
-        }
+        let found =
+            |hit: &Hit<'_>| SelectedSeries { id: SeriesId(hit.id), labels: made(&table, &labels(hit)) };
+        Some((first_name(&table, &hits), hits.iter().map(found).collect()))
     }
 }
 
