@@ -145,7 +145,14 @@ pub(crate) fn deep() -> BoxedStrategy<String> {
 pub(crate) fn native() -> BoxedStrategy<String> {
     let selector = || {
         prop::sample::select(
-            &["h_total", "h_gauge", "h_custom", "h_mixed", r#"{__name__=~"h_.*"}"#, r#"{group="0"}"#][..],
+            &[
+                "h_total",
+                "h_gauge",
+                "h_custom",
+                "h_mixed",
+                r#"{__name__=~"h_.*"}"#,
+                r#"{__name__!="m_total", group="0"}"#,
+            ][..],
         )
     };
     let sample =
@@ -167,6 +174,16 @@ pub(crate) fn native() -> BoxedStrategy<String> {
     let subquery = (function(), sample(), range(), 1_000..200_000i64, modifiers())
         .prop_map(|(f, of, range, step, m)| format!("{f}(({of})[{range}ms:{}ms]{m})", step.max(range / 60)));
     let any = || prop_oneof![2 => sample(), 4 => windowed()].boxed();
+    // Of negative counts nothing is promised.
+    let grown = prop::sample::select(
+        &["rate", "increase", "irate", "sum_over_time", "avg_over_time", "last_over_time", "first_over_time"]
+            [..],
+    );
+    let grown = move || {
+        (grown.clone(), selector(), range(), modifiers())
+            .prop_map(|(f, s, range, m)| format!("{f}({s}[{range}ms]{m})"))
+    };
+    let counted = move || prop_oneof![2 => sample(), 4 => grown()].boxed();
     let told = prop::sample::select(
         &[
             "histogram_count(",
@@ -204,7 +221,7 @@ pub(crate) fn native() -> BoxedStrategy<String> {
     prop_oneof![
         2 => any(),
         2 => subquery,
-        4 => (told, any()).prop_map(|(told, of)| format!("{told}{of})")),
+        4 => (told, counted()).prop_map(|(told, of)| format!("{told}{of})")),
         3 => (added, grouping(), whole()).prop_map(|(op, by, of)| format!("{op} {by} ({of})")),
         1 => (picked, grouping(), whole()).prop_map(|(op, by, of)| format!("{op} {by} ({of})")),
         2 => (any(), scaled).prop_map(|(of, by)| format!("({of}) {by}")),
