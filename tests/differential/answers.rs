@@ -8,15 +8,15 @@
 //!   them, their rates stop at zero, their changes do not count empty buckets that a layout has; names that are removed at
 //!   the end may make labels equal at different steps; pairs that a comparison drops are matched as well; a text in
 //!   parentheses; functions that 3.5 lacks; an operator after a computed offset is none of the offset's.
-//!   The times of a selector with both `@` and an offset are those of the samples that it selects; there the offset is
-//!   forgotten, but for which samples are read. Of several errors, which is told.
 //! * 3.5's memory: what a window of native histograms answers as it is, is given back while it is written. Which empty
 //!   buckets it has, which infinity and NaN fill, is a matter of how samples lie in chunks.
 //! * Ours alone: the calendar of NaN, infinities and numbers beyond 2^63 is NaN here, and what the processor makes of such
 //!   a number there; wrong factors of `double_exponential_smoothing` are an error where floats are smoothed, there even
 //!   where all samples are histograms; which of equal values `topk` keeps; an operator tells of every pair of types that it
-//!   cannot take, and `quantile` of every parameter, there of a step's or query's last one; counts and sums of histograms that are added up warn of conflicting resets
-//!   whether their buckets are looked at or not; a comparison keeps the mark that a name is to be removed at the end.
+//!   cannot take, and `quantile` of every parameter, there of a step's or query's last one; counts and sums of histograms
+//!   that are added up warn of conflicting resets whether their buckets are looked at or not; a comparison keeps the mark
+//!   that a name is to be removed at the end; `timestamp` of a selector with both `@` and an offset tells of the samples
+//!   that it selects, there the offset is forgotten once they are read; of several errors, which is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 
