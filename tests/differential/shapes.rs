@@ -224,20 +224,12 @@ impl Grammar<'_> {
     }
 
     /// How far back, now and then computed.
-    pub(super) fn offset(&mut self) -> &'static str {
-        if self.chance.percent(80) {
-            return self.chance.pick(&["1m", "-2m", "37s", "5m", "300", "-15s", "1h"]);
-        }
-        self.chance.pick(&[
-            "(1m + 15s)",
-            "-(30s * 2)",
-            "(5m / 4)",
-            "(10m % 3m)",
-            "(2 ^ 5)",
-            "(1m - 2m)",
-            "0.5",
-            "0s",
-        ])
+    pub(super) fn offset(&mut self) -> String {
+        let plain: &[&str] = &["1m", "-2m", "37s", "5m", "300", "-15s", "1h"];
+        let computed: &[&str] =
+            &["(1m + 15s)", "-(30s * 2)", "(5m / 4)", "(10m % 3m)", "(2 ^ 5)", "(1m - 2m)", "0.5", "0s"];
+        let offsets = if self.chance.percent(80) { plain } else { computed };
+        (*self.chance.pick(offsets)).to_owned()
     }
 
     /// Names of labels by which to sort.
