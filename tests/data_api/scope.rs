@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::house::{Reply, Who, signed};
-use crate::wire::{NOW, Series, Stage, describe, encode, escaped, post_block, snappy};
+use crate::scope_law::point;
+use crate::wire::{NOW, Series, Stage, describe, encode, encode_labels, escaped, nested, post_block, snappy};
 
 /// Two tenants in one organisation; what is `bravo`'s has its name in it.
 async fn tenants() -> Stage {
@@ -171,6 +172,91 @@ async fn no_listing_tells_of_the_time_before_the_look_back() {
     let between = format!("query/estimate?expr=http_total&time={}", NOW - 290);
     assert_ne!(stage.get(&between).await.value()["data"]["series"], 0);
     assert_eq!(stage.get_as(&token, &between).await.value()["data"]["series"], 0);
+    // So it is with listings that end there: that the series has samples on both sides tells of what was before.
+    let end = NOW - 290;
+    for path in [
+        format!("metrics?end={end}"),
+        format!("metrics?format=names&match=up&end={end}"),
+        format!("metrics/http_total/labels?end={end}"),
+        format!("labels/job/values?end={end}"),
+        format!("prometheus/api/v1/series?match[]=http_total&end={end}"),
+        format!("prometheus/api/v1/labels?end={end}"),
+        format!("prometheus/api/v1/label/job/values?end={end}"),
+    ] {
+        assert_ne!(stage.get(&path).await.value()["data"], json!([]), "there is something: {path}");
+        let reply = stage.get_as(&token, &path).await;
+        assert_eq!(reply.value()["data"], json!([]), "{path}: {}", reply.body);
+    }
+}
+
+/// A token that names its expressions grants their answers. What they are made of is none of them: which series, how
+/// many, and their exemplars.
+#[tokio::test]
+async fn a_list_of_expressions_grants_nothing_of_the_series_behind_them() {
+    let stage = tenants().await;
+    let expr = "sum(http_total)";
+    let token = stage.embed(json!({ "endpoints": ["expr"], "exprs": [expr] })).await;
+    let text = escaped(expr);
+    let reply = stage.get_as(&token, &format!("query/expr-instant?expr={text}")).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert_eq!(
+        reply.value()["stats"]["samples"],
+        Value::Null,
+        "it tells how many series there are: {}",
+        reply.body
+    );
+    for path in [
+        format!("query/expr-instant?expr={text}&explain=true"),
+        format!("query/expr-range?expr={text}&explain=true"),
+        format!("query/estimate?expr={text}"),
+    ] {
+        stage.get_as(&token, &path).await.is(403, "embed_restricted");
+    }
+    let mount = format!("prometheus/api/v1/query_exemplars?query={text}");
+    let reply = stage.get_as(&token, &mount).await;
+    assert_eq!((reply.status.as_u16(), reply.text("errorType")), (403, "forbidden".into()), "{}", reply.body);
+    let whole = stage.embed(json!({ "endpoints": ["expr"] })).await;
+    assert_eq!(stage.get_as(&whole, &mount).await.status, 200);
+    let reply = stage.get_as(&whole, &format!("query/expr-instant?expr={text}&explain=true")).await;
+    assert!(reply.value()["stats"]["samples"].as_u64() > Some(0), "{}", reply.body);
+}
+
+/// Exemplars are asked for with a range, and a selector without brackets looks as far as the question says.
+#[tokio::test]
+async fn no_way_around_leads_to_a_wider_range() {
+    let stage = tenants().await;
+    let mut series = encode_labels(&[("__name__", "traced"), ("tenant", "alpha")]);
+    nested(2, &point(1, 2, 1.0, NOW * 1_000), &mut series);
+    for (trace, ago) in [("long-ago", 800), ("just-now", 100)] {
+        let mut exemplar = encode_labels(&[("trace", trace)]);
+        exemplar.extend(point(2, 3, 1.0, (NOW - ago) * 1_000));
+        nested(3, &exemplar, &mut series);
+    }
+    let mut body = Vec::new();
+    nested(1, &series, &mut body);
+    let reply = post_block(&stage.house, &stage.agent, snappy(&body)).await;
+    assert_eq!(reply.status, 204, "{}", reply.body);
+    let token = stage.embed(json!({ "max_range_s": 600 })).await;
+    let exemplars = "prometheus/api/v1/query_exemplars?query=traced";
+    let all = stage.get(exemplars).await.body;
+    assert!(all.contains("long-ago") && all.contains("just-now"), "{all}");
+    let some = stage.get_as(&token, exemplars).await.body;
+    assert!(!some.contains("long-ago") && some.contains("just-now"), "{some}");
+    for (path, status) in [
+        (format!("{exemplars}&start={}&end={NOW}", NOW - 601), 403),
+        (format!("{exemplars}&start={}", NOW - 601), 403),
+        (format!("{exemplars}&start=0"), 403),
+        (format!("{exemplars}&start={}&end={}", NOW - 900, NOW - 300), 200),
+        ("prometheus/api/v1/query?query=up&lookback_delta=601s".into(), 403),
+        ("prometheus/api/v1/query?query=up&lookback_delta=10m".into(), 200),
+        (
+            format!("prometheus/api/v1/query_range?query=up&start={NOW}&end={NOW}&step=60&lookback_delta=1y"),
+            403,
+        ),
+    ] {
+        let reply = stage.get_as(&token, &path).await;
+        assert_eq!(reply.status.as_u16(), status, "{path}: {}", reply.body);
+    }
 }
 
 #[tokio::test]

@@ -12,27 +12,43 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
-use crate::house::{Reply, Who, ask};
+use promlet::model::Features;
+
+use crate::house::{House, Plan, Reply, Who, ask};
 use crate::wire::{NOW, Stage, describe, encode_labels, escaped, nested, snappy, varint};
 
 type Labels = &'static [(&'static str, &'static str)];
 
 /// Name, job, tenant: what a restriction may look at; and from when to when the series has samples, in steps of 15 s.
-const SERIES: [(Labels, std::ops::Range<i64>); 10] = [
-    (&[("__name__", "m"), ("job", "api"), ("tenant", "a")], 0..40),
-    (&[("__name__", "m"), ("job", "web"), ("tenant", "a")], 0..40),
-    (&[("__name__", "n"), ("job", "api"), ("tenant", "a")], 0..40),
-    (&[("__name__", "m"), ("job", "api"), ("tenant", "b")], 0..40),
-    (&[("__name__", "m"), ("job", "db"), ("tenant", "b")], 5..40),
-    (&[("__name__", "n"), ("job", "api"), ("tenant", "b")], 0..33),
-    (&[("__name__", "m"), ("job", "api")], 0..40),
-    (&[("__name__", "o_total"), ("tenant", "b")], 0..40),
+const SERIES: [(Labels, &[std::ops::Range<i64>]); 17] = [
+    (&[("__name__", "m"), ("job", "api"), ("tenant", "a")], &[0..40]),
+    (&[("__name__", "m"), ("job", "web"), ("tenant", "a")], &[0..40]),
+    (&[("__name__", "n"), ("job", "api"), ("tenant", "a")], &[0..40]),
+    (&[("__name__", "m"), ("job", "api"), ("tenant", "b")], &[0..40]),
+    (&[("__name__", "m"), ("job", "db"), ("tenant", "b")], &[5..40]),
+    (&[("__name__", "n"), ("job", "api"), ("tenant", "b")], &[0..33]),
+    (&[("__name__", "m"), ("job", "api")], &[0..40]),
+    (&[("__name__", "o_total"), ("tenant", "b")], &[0..40]),
     // Long gone, and with a label that nobody else has.
-    (&[("__name__", "o_total"), ("old", "yes"), ("tenant", "a")], 0..8),
-    (&[("__name__", "n"), ("only_b", "x"), ("tenant", "b")], 20..40),
+    (&[("__name__", "o_total"), ("old", "yes"), ("tenant", "a")], &[0..8]),
+    (&[("__name__", "n"), ("only_b", "x"), ("tenant", "b")], &[20..40]),
+    // Native histograms, and what `info` adds.
+    (&[("__name__", "h"), ("job", "api"), ("tenant", "a")], &[0..40]),
+    (&[("__name__", "h"), ("job", "web"), ("tenant", "b")], &[4..40]),
+    (&[("__name__", "h"), ("gone", "yes"), ("tenant", "a")], &[0..9]),
+    (&[("__name__", "target_info"), ("job", "api"), ("tenant", "a"), ("version", "of-a")], &[0..40]),
+    (&[("__name__", "target_info"), ("job", "web"), ("tenant", "b"), ("version", "of-b")], &[2..40]),
+    // With a silence that a look-back may begin in, or before, each with a label of its own.
+    (&[("__name__", "n"), ("silent", "early"), ("tenant", "a")], &[0..9, 30..40]),
+    (&[("__name__", "m"), ("silent", "late"), ("tenant", "b")], &[0..19, 31..40]),
 ];
 
-const DESCRIBED: [(&str, &str); 3] = [("m", "m"), ("n", "n"), ("o", "o_total")];
+/// Whether the samples of a metric are native histograms.
+fn is_histogram(labels: Labels) -> bool {
+    value(labels, "__name__") == "h"
+}
+
+const DESCRIBED: [(&str, &str); 4] = [("m", "m"), ("n", "n"), ("o", "o_total"), ("h", "h")];
 
 fn value<'a>(labels: &[(&'a str, &'a str)], name: &str) -> &'a str {
     labels.iter().find(|(label, _)| *label == name).map_or("", |(_, value)| *value)
@@ -121,6 +137,9 @@ fn expressions() -> impl Strategy<Value = String> {
         "o_total",
         "n{tenant=~\"a|b\"}",
         "{__name__=~\"m|n\",job=\"api\"}",
+        "h",
+        "h{tenant=\"b\"}",
+        "target_info",
     ]);
     let time = prop::sample::select(vec![
         "",
@@ -165,6 +184,11 @@ fn expressions() -> impl Strategy<Value = String> {
             ("vector(scalar(", "))"),
             ("-(", ")"),
             ("timestamp(", ")"),
+            ("info(", ")"),
+            ("info(", ", {version=~\".+\"})"),
+            ("histogram_count(", ")"),
+            ("histogram_quantile(0.5, ", ")"),
+            ("limitk(2, ", ")"),
             ("(", ") > bool 1"),
             ("sort_desc(", ")"),
         ]);
@@ -189,14 +213,20 @@ fn expressions() -> impl Strategy<Value = String> {
 }
 
 /// Selectors of listings, beside none at all.
-const SELECTORS: [&str; 6] = [
+const SELECTORS: [&str; 8] = [
     "m",
     "{tenant=\"b\"}",
     "{__name__=~\".+\"}",
     "{only_b!=\"\"}",
     "{__name__=~\"n|o.*\",job=\"\"}",
     "{old=\"yes\"}",
+    "h",
+    "{version!=\"\"}",
 ];
+
+/// Ranges of listings, two of which lie between two samples of every series once a look-back hides what is before; in the
+/// last those that fall silent have nothing but what a look-back may hide.
+const RANGES: [(i64, i64); 5] = [(480, 400), (480, 452), (500, 125), (300, 299), (370, 200)];
 
 /// Every listing there is, with a selector and a range for those that take them.
 fn listings(selector: Option<&str>, range: &str) -> Vec<String> {
@@ -215,6 +245,9 @@ fn listings(selector: Option<&str>, range: &str) -> Vec<String> {
         "prometheus/api/v1/status/tsdb?".into(),
         "prometheus/api/v1/status/tsdb?limit=1".into(),
         "prometheus/api/v1/format_query?query=sum(m)by(job)".into(),
+        format!("prometheus/api/v1/series?limit=2&{range}&match[]=%7Bjob!%3D%22%22%7D"),
+        format!("prometheus/api/v1/label/tenant/values?limit=1&{range}{array}"),
+        format!("prometheus/api/v1/query_exemplars?{range}&query=m%20or%20h"),
         format!(
             "prometheus/api/v1/query_exemplars?{range}&query={}",
             escaped(selector.unwrap_or("{__name__!=\"\"}"))
@@ -224,11 +257,11 @@ fn listings(selector: Option<&str>, range: &str) -> Vec<String> {
             if array.is_empty() { "&match[]=%7B__name__!%3D%22%22%7D" } else { &array }
         ),
     ];
-    for metric in ["m", "n", "o_total", "nonsense"] {
+    for metric in ["m", "n", "o_total", "h", "nonsense"] {
         paths.push(format!("metrics/{metric}/labels?{range}{plain}"));
         paths.push(format!("metrics/{metric}/labels?values=1&{range}{plain}"));
     }
-    for label in ["__name__", "job", "tenant", "only_b", "old", "nonsense"] {
+    for label in ["__name__", "job", "tenant", "only_b", "old", "silent", "nonsense"] {
         paths.push(format!("labels/{label}/values?{range}{plain}"));
         paths.push(format!("labels/{label}/values?limit=1&{range}{plain}"));
         paths.push(format!("prometheus/api/v1/label/{label}/values?{range}{array}"));
@@ -247,6 +280,7 @@ fn questions(expr: &str) -> Vec<String> {
         format!("query/estimate?expr={text}&{range}"),
         format!("query/estimate?expr={text}&time={NOW}"),
         format!("prometheus/api/v1/query?query={text}&time={NOW}"),
+        format!("prometheus/api/v1/query?query={text}&time={NOW}&lookback_delta=9m&limit=2"),
     ]
 }
 
@@ -303,15 +337,23 @@ fn allowed(restriction: &[Part], now_ms: i64) -> Vec<u8> {
             continue;
         }
         let mut message = encode_labels(labels);
-        let times =
-            steps.clone().map(|n| (n, (NOW - 600 + n * 15) * 1_000 + s)).filter(|(_, at)| *at >= min_ms);
+        let times = steps
+            .iter()
+            .cloned()
+            .flatten()
+            .map(|n| (n, (NOW - 600 + n * 15) * 1_000 + s))
+            .filter(|(_, at)| *at >= min_ms);
         let times: Vec<(i64, i64)> = times.collect();
         if times.is_empty() {
             continue;
         }
-        let (sample, exemplar): (u64, u64) = (2, 3);
+        let (sample, exemplar, histogram): (u64, u64, u64) = (2, 3, 4);
         for (n, at) in &times {
-            nested(sample, &point(1, 2, ((n * (s + 3)) % 17) as f64, *at), &mut message);
+            let value = (n * (s + 3)) % 17;
+            match is_histogram(labels) {
+                true => nested(histogram, &zeros((n + s).unsigned_abs(), *at), &mut message),
+                false => nested(sample, &point(1, 2, value as f64, *at), &mut message),
+            }
         }
         for (n, at) in times.iter().filter(|(n, _)| n % 13 == 0) {
             let mut one = encode_labels(&[("trace", labels[0].1)]);
@@ -327,8 +369,19 @@ fn allowed(restriction: &[Part], now_ms: i64) -> Vec<u8> {
     body
 }
 
+/// A native histogram of so many observations of zero.
+fn zeros(count: u64, at_ms: i64) -> Vec<u8> {
+    let (counted, of_zero, time) = (1 << 3, 6 << 3, 15 << 3);
+    let mut out = Vec::new();
+    for (field, value) in [(counted, count), (of_zero, count), (time, at_ms.cast_unsigned())] {
+        out.push(field);
+        varint(value, &mut out);
+    }
+    out
+}
+
 /// A value and a time under these field numbers.
-fn point(value_field: u8, time_field: u8, value: f64, at_ms: i64) -> Vec<u8> {
+pub(crate) fn point(value_field: u8, time_field: u8, value: f64, at_ms: i64) -> Vec<u8> {
     let mut out = vec![value_field << 3 | 1];
     out.extend_from_slice(&value.to_le_bytes());
     out.push(time_field << 3);
@@ -347,7 +400,9 @@ struct Court {
 impl Court {
     fn open() -> Court {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let stage = runtime.block_on(Stage::new());
+        let mut plan = Plan::default();
+        plan.options.read.caps.features = Features::ALL;
+        let stage = runtime.block_on(Stage::of(House::build(plan)));
         let court = Court { runtime, stage, cases: Cell::new(0), said: Cell::default() };
         court.write("acme", &allowed(&[], 0));
         court
@@ -400,8 +455,9 @@ impl Court {
         let mut paths: Vec<String> = exprs.iter().flat_map(|expr| questions(expr)).collect();
         let turn = self.cases.get() * 2;
         let some = [turn, turn + 1].map(|turn| Some(SELECTORS[turn % SELECTORS.len()]));
-        for selector in std::iter::once(None).chain(some) {
-            for range in ["", &format!("start={}&end={}", NOW - 480, NOW - 400)] {
+        for (place, selector) in std::iter::once(None).chain(some).enumerate() {
+            let (from, to) = RANGES[(turn / 2 + place) % RANGES.len()];
+            for range in ["", &format!("start={}&end={}", NOW - from, NOW - to)] {
                 paths.extend(listings(selector, range));
             }
         }

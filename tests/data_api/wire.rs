@@ -110,7 +110,11 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn new() -> Stage {
-        let house = House::new();
+        Stage::of(House::new()).await
+    }
+
+    /// In a house that was built otherwise.
+    pub(crate) async fn of(house: House) -> Stage {
         let cabinet = house.log_in().await;
         let (_, secret) = house.key(&cabinet, json!({ "scopes": ["ingest"] })).await;
         Stage { house, cabinet, agent: Who::Bearer(secret) }

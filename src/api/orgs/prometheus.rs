@@ -11,10 +11,11 @@ use serde_json::json;
 
 use super::metrics::{array, range, selectors};
 use super::query::answer::Answer;
-use super::query::asking::{How, Running, Style, TRUNCATED, admit_steps, timeout};
+use super::query::asking::{How, Running, Style, TRUNCATED, admit_range, admit_steps, timeout};
 use super::query::{ReadDeps, flag};
 use crate::api::body;
 use crate::api::callers::{Endpoint, Entered, MountReader};
+use crate::api::dispatch::Answering;
 use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::{Params, PathOf, unescape_name};
@@ -117,7 +118,7 @@ pub fn routes() -> Routes<ReadDeps> {
 }
 
 /// `GET` and the form `POST` of one path.
-fn both<H: Handler<T, ReadDeps>, T: 'static>(
+fn both<H: Handler<T, ReadDeps, Future = Answering> + Sync, T: 'static>(
     routes: Routes<ReadDeps>,
     path: &'static str,
     endpoint: Option<Endpoint>,
@@ -413,10 +414,12 @@ async fn exemplars((State(deps), reader, PathOf(slug), Given(mut params)): Asked
     const EXEMPLARS_MAX: usize = 100_000;
     let entered = reader.enter(&slug, Endpoint::Expr)?;
     let text = params.one(&["query"])?.unwrap_or_default();
-    let range = range(&mut params, deps.clock.now())?;
+    let now = deps.clock.now();
+    let range = admit_range(&entered.grant, range(&mut params, now)?, now)?;
     let limit = limit(&mut params)?.unwrap_or(EXEMPLARS_MAX).min(EXEMPLARS_MAX);
     let timeout = timeout(&mut params)?;
     let work = move |running: &mut Running| {
+        running.admit_insight()?;
         let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
         let found = running.snapshot.exemplars(&expr.selectors(), range, limit);
         list(running, found, |series, out| write_exemplars(&series, out))

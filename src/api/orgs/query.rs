@@ -225,6 +225,8 @@ fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Answ
     let infos = running.annotate(answer.annotations);
     let mut value = answer.value;
     let series = series_count(&value);
+    // How many samples went into a sum tells of how many series.
+    let insight = running.admit_insight().is_ok();
     running.truncate(&mut value, Some(when.limit));
     if let Ask::Structured(shape) = &question.ask {
         warn_of_unknown(running, shape.metric(), &value);
@@ -235,8 +237,10 @@ fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Answ
         write_steps(&when.steps, instant, out);
         out.extend_from_slice(br#"},"stats":{"series":"#);
         prom_json::count(series as u64, out);
-        out.extend_from_slice(br#","samples":"#);
-        prom_json::count(answer.stats.samples, out);
+        if insight {
+            out.extend_from_slice(br#","samples":"#);
+            prom_json::count(answer.stats.samples, out);
+        }
         out.extend_from_slice(br#","elapsed_ms":"#);
         milliseconds(running.elapsed_ms(), out);
         out.push(b'}');

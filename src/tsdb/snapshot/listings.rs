@@ -217,8 +217,10 @@ impl Snapshot {
                 by_name.entry(name).or_default().push(one);
             }
         }
-        let everything =
-            filter.selectors.is_empty() && self.scope.matchers.is_empty() && by_name.len() <= limit;
+        let everything = filter.selectors.is_empty()
+            && self.scope.matchers.is_empty()
+            && self.scope.min_time.is_none()
+            && by_name.len() <= limit;
         look(self, store, range, |presence| {
             let counted = if everything { Counted::of(&table, presence) } else { Counted::default() };
             let metrics = by_name.iter().filter_map(|(name, families)| {

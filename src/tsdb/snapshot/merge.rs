@@ -55,6 +55,18 @@ pub(super) fn read(
     out: &mut SampleColumns,
 ) {
     let family = store.table().family_of(series);
+    read_of(store, (family, series), range, warnings, known, out);
+}
+
+/// As [`read`] for who knows the family: the table is not asked, and may be held by who asks.
+pub(super) fn read_of(
+    store: &OrgStore,
+    (family, series): (Option<u32>, u32),
+    range: TimeRange,
+    warnings: &Warnings,
+    known: &mut Known,
+    out: &mut SampleColumns,
+) {
     let mut set = known.set.take().unwrap_or_else(|| store.segments());
     loop {
         let at_end = known.read_segments(&set, (family, series), range, warnings, out);

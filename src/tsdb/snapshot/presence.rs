@@ -6,12 +6,13 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
-use super::Snapshot;
 use super::warnings::Warnings;
-use crate::model::TimeRange;
+use super::{Snapshot, merge};
+use crate::model::{HistogramColumns, TimeRange, Timestamp};
 use crate::tsdb::head::stripe::{Span, Stripe};
 use crate::tsdb::head::{STRIPE_SERIES, Spans, slot};
 use crate::tsdb::manifest::Tombstone;
+use crate::tsdb::report::{SampleColumns, SeriesId};
 use crate::tsdb::segment;
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::side::Side;
@@ -36,7 +37,8 @@ pub(super) fn look<T>(
         let side = store.side.has_histograms().then_some(&store.side);
         let head = Cursor { spans: &spans, held: None, side };
         let warnings = &snapshot.warnings;
-        let mut presence = Presence { head, set: &set, parts, family: None, range, warnings };
+        let window = Window::of(snapshot, store);
+        let mut presence = Presence { head, set: &set, parts, family: None, range, warnings, window };
         let answer = question(&mut presence);
         presence.warn();
         drop(presence);
@@ -59,6 +61,50 @@ pub(super) struct Presence<'s> {
     family: Option<(u32, Vec<PartRows<'s>>)>,
     range: TimeRange,
     warnings: &'s Warnings,
+    /// None: the scope hides no time.
+    window: Option<Window<'s>>,
+}
+
+/// What a scope shows that hides time: a series that has samples before it and after the range, and none in between, is
+/// not there, as in a store that never had the hidden ones.
+struct Window<'s> {
+    snapshot: &'s Snapshot,
+    store: &'s OrgStore,
+    /// What is before is not shown.
+    floor: i64,
+    floats: SampleColumns,
+    histograms: HistogramColumns,
+}
+
+impl<'s> Window<'s> {
+    fn of(snapshot: &'s Snapshot, store: &'s OrgStore) -> Option<Window<'s>> {
+        snapshot.scope.min_time?;
+        let floor = snapshot.floor().as_ms();
+        let (floats, histograms) = (SampleColumns::default(), HistogramColumns::default());
+        Some(Window { snapshot, store, floor, floats, histograms })
+    }
+
+    /// Whether a series has any sample that is shown and not after `end`: read, where its least and greatest time do not
+    /// tell. To be asked while no lock of a stripe is held.
+    fn shows_any(&mut self, family: u32, id: u32, end: Timestamp) -> bool {
+        let Window { snapshot, store, floor, floats, histograms } = self;
+        let range = TimeRange::new(Timestamp::from_ms(*floor), end);
+        floats.times.clear();
+        floats.values.clear();
+        merge::read_of(
+            store,
+            (Some(family), id),
+            range,
+            &snapshot.warnings,
+            &mut merge::Known::default(),
+            floats,
+        );
+        if floats.times.is_empty() && store.side.has_histograms() {
+            histograms.clear();
+            snapshot.histograms_of(store, SeriesId(id), range, histograms);
+        }
+        !floats.times.is_empty() || !histograms.times.is_empty()
+    }
 }
 
 /// The rows of one family in a segment.
@@ -82,15 +128,33 @@ impl PartRows<'_> {
 impl<'s> Presence<'s> {
     /// Whether a series of this family (a number of the table's) has samples in the range.
     pub(super) fn has(&mut self, family: u32, id: u32) -> bool {
-        self.head.span(id).is_some_and(|span| span.overlaps(self.range)) || self.is_sealed(family, id)
+        self.is_in_head(family, id) || self.is_sealed(family, id)
+    }
+
+    fn is_in_head(&mut self, family: u32, id: u32) -> bool {
+        let span = self.head.span(id).filter(|span| span.overlaps(self.range));
+        span.is_some_and(|span| self.is_shown(family, id, span, true))
+    }
+
+    /// Whether the samples between these times, which reach into the range, are any that the scope shows. `ends`: there
+    /// is one at the last of the times.
+    fn is_shown(&mut self, family: u32, id: u32, span: Span, ends: bool) -> bool {
+        let end = self.range.end;
+        match &mut self.window {
+            Some(window) if span.first < window.floor && !(ends && span.last <= end.as_ms()) => {
+                self.head.held = None;
+                window.shows_any(family, id, end)
+            }
+            _ => true,
+        }
     }
 
     /// The time of its newest sample at all, if it has any in the range.
     pub(super) fn newest(&mut self, family: u32, id: u32) -> Option<i64> {
-        let head = self.head.span(id);
-        if !head.is_some_and(|span| span.overlaps(self.range)) && !self.is_sealed(family, id) {
+        if !self.has(family, id) {
             return None;
         }
+        let head = self.head.span(id);
         let mut newest = head.map_or(i64::MIN, |span| span.last);
         for rows in self.rows_of(family) {
             if rows.part.meta().max_ms <= newest {
@@ -102,7 +166,8 @@ impl<'s> Presence<'s> {
     }
 
     /// Calls `each` with the series whose head reaches into the range and has their newest samples, and the time of the
-    /// newest; in order of ids. One lock for every 1,024 series, where [`Presence::newest`] may take one for each.
+    /// newest; in order of ids. One lock for every 1,024 series, where [`Presence::newest`] may take one for each. Not
+    /// to be asked where the scope hides time.
     pub(super) fn each_in_head(&self, mut each: impl FnMut(u32, i64)) {
         let sealed = self.parts.first().map_or(i64::MIN, |part| part.meta().max_ms);
         for (number, stripe) in (0u32..).zip(self.head.spans.stripes()) {
@@ -118,16 +183,23 @@ impl<'s> Presence<'s> {
     }
 
     fn is_sealed(&mut self, family: u32, id: u32) -> bool {
-        let (set, range) = (self.set, self.range);
-        self.rows_of(family).iter_mut().any(|rows| {
+        let (set, range, is_windowed) = (self.set, self.range, self.window.is_some());
+        let mut found = self.rows_of(family).iter_mut().filter_map(|rows| {
             if !rows.part.overlaps(range) {
-                return false;
+                return None;
             }
-            let Some(span) = rows.span(id) else { return false };
+            let span = rows.span(id)?;
             let (start, end) = (range.start.as_ms().max(span.first), range.end.as_ms().min(span.last));
             let deleted = |tombstone: &Tombstone| tombstone.from_ms <= start && end <= tombstone.to_ms;
-            start <= end && !set.tombstones_of(rows.part, id).any(deleted)
-        })
+            let is_there = start <= end && !set.tombstones_of(rows.part, id).any(deleted);
+            let ends = set.tombstones_of(rows.part, id).next().is_none();
+            is_there.then_some((span, ends))
+        });
+        if !is_windowed {
+            return found.next().is_some();
+        }
+        let found: Vec<(Span, bool)> = found.collect();
+        found.into_iter().any(|(span, ends)| self.is_shown(family, id, span, ends))
     }
 
     /// Where a family lies in the segments, the newest first.

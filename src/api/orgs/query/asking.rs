@@ -16,7 +16,7 @@ use crate::api::lanes::{CancelOnDrop, Lane, Lanes};
 use crate::api::params::Params;
 use crate::api::prom_json;
 use crate::clock::{Clock, Stopwatch};
-use crate::model::{Access, MatchOp, Matcher, Steps};
+use crate::model::{Access, MatchOp, Matcher, Steps, TimeRange, Timestamp};
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
 use crate::promql::syntax::{self, Caps};
@@ -255,12 +255,28 @@ impl Running {
         Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this expression"))
     }
 
+    /// That this reader may be told of the series behind an answer, not of the answer alone. Who is granted a sum by name
+    /// is not granted what it is made of: which series, how many, their exemplars.
+    ///
+    /// # Errors
+    /// 403 `embed_restricted` where an embed token lists its expressions.
+    pub(in crate::api::orgs) fn admit_insight(&self) -> ApiResult<()> {
+        if self.grant.exprs.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError::new(
+            Code::EmbedRestricted,
+            "this token grants the answers of listed expressions, and nothing of the series behind them",
+        ))
+    }
+
     /// Evaluates within the deadline, or takes what is kept of an earlier answer as far as it is still true.
     ///
     /// # Errors
     /// As [`promql::QueryError`] maps; 503 `query_timeout` also where the question waited too long for its turn.
     pub(in crate::api::orgs) fn evaluate(&self, query: &Query, how: How) -> ApiResult<Answer> {
         let options = self.evaluation(how.lookback_ms);
+        admit_lookback(&self.grant, how.lookback_ms)?;
         admit_windows(&self.grant, query, &options)?;
         self.within(|budget| {
             if how.nocache {
@@ -275,6 +291,7 @@ impl Running {
     /// # Errors
     /// As [`Running::evaluate`].
     pub(in crate::api::orgs) fn explain(&self, query: &Query) -> ApiResult<(Answer, PlanNode)> {
+        self.admit_insight()?;
         let options = self.evaluation(None);
         admit_windows(&self.grant, query, &options)?;
         self.within(|budget| explain::explain(query, &self.snapshot, &options, budget))
@@ -285,6 +302,7 @@ impl Running {
     /// # Errors
     /// As [`Running::evaluate`].
     pub(in crate::api::orgs) fn estimate(&self, query: &Query) -> ApiResult<Estimate> {
+        self.admit_insight()?;
         let options = self.evaluation(None);
         admit_windows(&self.grant, query, &options)?;
         self.within(|budget| explain::estimate(query, &self.snapshot, &options, budget))
@@ -456,6 +474,37 @@ fn admit_windows(grant: &Grant, query: &Query, options: &promql::Options) -> Api
     Ok(())
 }
 
+/// That an embed token admits a lookback of the question's own: it is how much time a selector without brackets looks at.
+fn admit_lookback(grant: &Grant, lookback_ms: Option<i64>) -> ApiResult<()> {
+    match grant.max_range_ms.filter(|most| lookback_ms.is_some_and(|asked| asked > *most)) {
+        Some(most) => {
+            let detail = format!("this token grants lookbacks of {} s at most", most / 1_000);
+            Err(ApiError::new(Code::EmbedRestricted, detail))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The range that a listing of samples' companions is asked for, within what an embed token grants: what is not said is
+/// as much as it grants.
+///
+/// # Errors
+/// 403 `embed_restricted`.
+pub(in crate::api::orgs) fn admit_range(
+    grant: &Grant,
+    range: TimeRange,
+    now: Timestamp,
+) -> ApiResult<TimeRange> {
+    let Some(most) = grant.max_range_ms else { return Ok(range) };
+    let end = if range.end == Timestamp::MAX { now.max(range.start) } else { range.end };
+    let start = if range.start == Timestamp::MIN { end.plus_ms(-most) } else { range.start };
+    if end.ms_since(start) > most {
+        let detail = format!("this token grants ranges of {} s at most", most / 1_000);
+        return Err(ApiError::new(Code::EmbedRestricted, detail));
+    }
+    Ok(TimeRange::new(start, end))
+}
+
 /// That an embed token admits this much time in these steps.
 ///
 /// # Errors
@@ -488,7 +537,7 @@ mod tests {
     use super::*;
     use crate::api::callers::Quota;
     use crate::api::lanes::LanesOptions;
-    use crate::model::{OrgId, Timestamp};
+    use crate::model::OrgId;
 
     fn deps() -> ReadDeps {
         ReadDeps {
