@@ -151,7 +151,7 @@ pub(super) fn values_within(
     let wanted = range.start.min(to)..to;
     let before = out.len();
     if values::in_head(reader.rest(), count, &wanted) {
-        if values::take_head(reader, series, count, wanted.clone(), out).is_ok() {
+        if values::take_head(reader, series, count, &wanted, out).is_ok() {
             return Ok(());
         }
         // What is wrong the whole block tells.

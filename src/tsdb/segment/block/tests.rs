@@ -443,6 +443,24 @@ fn noisy_counter(count: u64) -> Vec<u64> {
 }
 
 #[test]
+fn integers_of_all_sizes_come_back() {
+    let sizes = (0..=53).flat_map(|shift| [1i64 << shift, -(1 << shift)]);
+    let values: Vec<u64> = sizes
+        .flat_map(|size| [size - 1, size, size + 1, size / 3 * 2])
+        .filter(|x| x.abs() <= 1 << 53)
+        .map(|x| (x as f64).to_bits())
+        .collect();
+    for values in [values.clone(), values.iter().rev().copied().collect(), values.repeat(2)] {
+        assert_eq!(values_back(&value_block(7, &values), 7, values.len()), Ok(values));
+    }
+    // Each of them far from its neighbours in a column of whole numbers.
+    for value in &values {
+        let pair = [*value, 3.0f64.to_bits(), *value, 5.0f64.to_bits()];
+        assert_eq!(values_back(&value_block(7, &pair), 7, 4), Ok(pair.to_vec()));
+    }
+}
+
+#[test]
 fn blocks_of_several_minis_begin_with_their_newest_values() {
     for (count, head) in [(300, vec![0x06, 0x09]), (1_024, vec![0x0e])] {
         let values = noisy_counter(count);

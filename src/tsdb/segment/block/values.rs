@@ -370,7 +370,7 @@ pub(super) fn take(
 ) -> Result<(), Damage> {
     let tag = reader.rest().first().copied().unwrap_or_default();
     if tag & 7 != BACKWARD {
-        return take_forward(reader, tag, count, wanted, out);
+        return take_body(reader, count, (wanted, false), out);
     }
     reader.u8()?;
     match tag & !7 {
@@ -382,25 +382,22 @@ pub(super) fn take(
         }
         _ => return Err(reader.damage("unknown flags of a backward body")),
     }
-    take_backward(reader, count, wanted, out)
+    take_backward(reader, count, &wanted, out)
 }
 
 /// What is behind the tag and checksum of a backward body.
 fn take_backward(
     reader: &mut Reader<'_>,
     count: usize,
-    wanted: Range<usize>,
+    wanted: &Range<usize>,
     out: &mut Vec<f64>,
 ) -> Result<(), Damage> {
     let tag = reader.rest().first().copied().unwrap_or_default();
     if !matches!(tag & 7, WHOLE | DECIMAL | ORDERED | FEW) || tag >> 3 & integers::SPARSE != 0 {
         return Err(reader.damage("not what is written backward"));
     }
-    let start = out.len();
     let (from, to) = (count.saturating_sub(wanted.end), count.saturating_sub(wanted.start));
-    let taken = take_forward(reader, tag, count, from..to, out);
-    out.get_mut(start..).unwrap_or_default().reverse();
-    taken
+    take_body(reader, count, (from..to, true), out)
 }
 
 /// Whether the wanted values of a block are in its head alone: in the first mini of a backward body that has a checksum.
@@ -413,7 +410,7 @@ pub(super) fn take_head(
     mut reader: Reader<'_>,
     series: u32,
     count: usize,
-    wanted: Range<usize>,
+    wanted: &Range<usize>,
     out: &mut Vec<f64>,
 ) -> Result<(), Damage> {
     reader.u8()?;
@@ -426,77 +423,94 @@ pub(super) fn take_head(
     take_backward(&mut Reader::new(head), count, wanted, out)
 }
 
-fn take_forward(
+/// Where values go: from the first to the last, or from the last to the first.
+struct Target<'o> {
+    slots: &'o mut [f64],
+    backward: bool,
+}
+
+impl Target<'_> {
+    /// Sets the next slots to what `make` makes of integers.
+    #[inline]
+    fn put(&mut self, column: &[u64], mut make: impl FnMut(u64) -> f64) {
+        let slots = std::mem::take(&mut self.slots);
+        if self.backward {
+            let (rest, next) = slots.split_at_mut(slots.len().saturating_sub(column.len()));
+            for (slot, x) in next.iter_mut().rev().zip(column) {
+                *slot = make(*x);
+            }
+            self.slots = rest;
+        } else {
+            let (next, rest) = slots.split_at_mut(slots.len().min(column.len()));
+            for (slot, x) in next.iter_mut().zip(column) {
+                *slot = make(*x);
+            }
+            self.slots = rest;
+        }
+    }
+}
+
+/// Appends the wanted values of a body that is not of kind 6, the last one first if `backward`. On damage anything may be
+/// appended.
+fn take_body(
     reader: &mut Reader<'_>,
-    tag: u8,
     count: usize,
-    wanted: Range<usize>,
+    (wanted, backward): (Range<usize>, bool),
     out: &mut Vec<f64>,
 ) -> Result<(), Damage> {
-    reader.u8()?;
+    let tag = reader.u8()?;
     let (from, to) = (wanted.start, wanted.end);
     let column = Reading { flags: tag >> 3 & FLAG_BITS, count, from, to };
     let start = out.len();
-    out.reserve(wanted.len());
+    out.resize(start + wanted.len(), 0.0);
+    let slots = out.get_mut(start..).unwrap_or_default();
     let odd = if tag & ODD == 0 { None } else { Some(skip_odd(reader)?) };
+    let mut target = Target { slots: &mut *slots, backward };
     match tag & 7 {
-        SAME => {
-            let pattern = take_pattern(reader, reader.left())?;
-            out.resize(start + wanted.len(), f64::from_bits(pattern));
-        }
+        SAME => target.slots.fill(f64::from_bits(take_pattern(reader, reader.left())?)),
         WHOLE => {
-            integers::take(reader, column, |column| wholes(column, out, |whole| whole))?;
+            integers::take(reader, column, |column| target.put(column, whole))?;
         }
         DECIMAL => {
             let exponent = usize::from(reader.u8()?);
             let power = *POWERS.get(exponent).ok_or_else(|| reader.damage("unknown exponent"))?;
-            integers::take(reader, column, |column| wholes(column, out, |whole| whole / power))?;
+            integers::take(reader, column, |column| target.put(column, |x| whole(x) / power))?;
         }
         ORDERED => {
-            integers::take(reader, column, |column| {
-                out.extend(column.iter().map(|x| f64::from_bits(ordered(x.cast_signed()).cast_unsigned())));
-            })?;
+            let value = |x: u64| f64::from_bits(ordered(x.cast_signed()).cast_unsigned());
+            integers::take(reader, column, |column| target.put(column, value))?;
         }
-        FEW => take_few(reader, column, out)?,
+        FEW => take_few(reader, column, &mut target)?,
         RAW => {
             for place in 0..to {
-                let value = f64::from_bits(reader.u64()?);
+                let pattern = reader.u64()?;
                 if place >= from {
-                    out.push(value);
+                    target.put(&[pattern], f64::from_bits);
                 }
             }
         }
         _ => return Err(reader.damage("unknown kind of values")),
     }
     match odd {
-        Some(mut odd) => take_odd(&mut odd, count, from, out.get_mut(start..).unwrap_or_default()),
+        Some(mut odd) => take_odd(&mut odd, count, (from, backward), slots),
         None => Ok(()),
     }
 }
 
-/// Appends what `down` makes of integers.
+/// The double next to an integer. Its halves become doubles by their bits alone, which is several at a time.
 #[inline]
-fn wholes(column: &[u64], out: &mut Vec<f64>, down: impl Fn(f64) -> f64) {
-    // Below 2^51 what is added leaves the integer in the low bits of a double, which is several at a time.
-    const HALF: u64 = 1 << 51;
-    const ROUND: f64 = 6_755_399_441_055_744.0;
-    if column.iter().fold(0, |wide, x| wide | x.wrapping_add(HALF)) >> 52 == 0 {
-        out.extend(column.iter().map(|x| down(f64::from_bits(x.wrapping_add(ROUND.to_bits())) - ROUND)));
-    } else {
-        out.extend(column.iter().map(|x| down(whole(*x))));
-    }
+fn whole(x: u64) -> f64 {
+    // 2^84 and 2^52: the last bit of the one counts 2^32, that of the other 1.
+    const HIGH: u64 = 0x4530_0000_0000_0000;
+    const LOW: u64 = 0x4330_0000_0000_0000;
+    // Both, and 2^63: the highest bit, turned around, counts so much more.
+    const OVER: f64 = 19_342_822_341_709_703_277_445_120.0;
+    let high = f64::from_bits(x >> 32 ^ (HIGH | 1 << 31));
+    let low = f64::from_bits(x & 0xffff_ffff | LOW);
+    high - OVER + low
 }
 
-#[inline]
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "below 2^53 if written here; of hostile bytes any value will do"
-)]
-const fn whole(x: u64) -> f64 {
-    x.cast_signed() as f64
-}
-
-fn take_few(reader: &mut Reader<'_>, column: Reading, out: &mut Vec<f64>) -> Result<(), Damage> {
+fn take_few(reader: &mut Reader<'_>, column: Reading, target: &mut Target<'_>) -> Result<(), Damage> {
     let mut patterns = [0; FEW_MAX];
     let few = usize::from(reader.u8()?) + 1;
     for slot in patterns.get_mut(..few).ok_or_else(|| reader.damage("over 16 patterns"))? {
@@ -506,11 +520,11 @@ fn take_few(reader: &mut Reader<'_>, column: Reading, out: &mut Vec<f64>) -> Res
     // A place beyond the patterns takes what is there, and is noticed.
     let mut highest = 0;
     integers::take(reader, column, |column| {
-        for place in column {
-            highest = highest.max(*place);
-            let pattern = usize::try_from(*place).ok().and_then(|place| patterns.get(place));
-            out.push(f64::from_bits(pattern.copied().unwrap_or_default()));
-        }
+        target.put(column, |place| {
+            highest = highest.max(place);
+            let pattern = usize::try_from(place).ok().and_then(|place| patterns.get(place));
+            f64::from_bits(pattern.copied().unwrap_or_default())
+        });
     })?;
     if highest < few as u64 { Ok(()) } else { Err(reader.damage("unknown pattern")) }
 }
@@ -533,8 +547,13 @@ fn skip_odd<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, Damage> {
     Ok(odd)
 }
 
-/// Sets the odd values among those from `from` on of a block of `count`.
-fn take_odd(reader: &mut Reader<'_>, count: usize, from: usize, values: &mut [f64]) -> Result<(), Damage> {
+/// Sets the odd values among those from `from` on of a block of `count`; the last one first if `backward`.
+fn take_odd(
+    reader: &mut Reader<'_>,
+    count: usize,
+    (from, backward): (usize, bool),
+    values: &mut [f64],
+) -> Result<(), Damage> {
     let mut next = 0usize;
     for _ in 0..reader.count(9)? {
         let gap = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
@@ -543,7 +562,9 @@ fn take_odd(reader: &mut Reader<'_>, count: usize, from: usize, values: &mut [f6
             return Err(reader.damage("an odd value beyond the block"));
         }
         let pattern = reader.u64()?;
-        if let Some(slot) = index.checked_sub(from).and_then(|place| values.get_mut(place)) {
+        let place = index.checked_sub(from);
+        let place = if backward { place.and_then(|n| values.len().checked_sub(n + 1)) } else { place };
+        if let Some(slot) = place.and_then(|place| values.get_mut(place)) {
             *slot = f64::from_bits(pattern);
         }
         next = index + 1;
