@@ -133,7 +133,7 @@ impl Context<'_> {
 
 /// About how long it takes. A scrape each 15 s is usual; what was never scraped so long costs less.
 pub(super) fn cost_ns(series: usize, range: TimeRange, steps: usize) -> u64 {
-    let each = 1_500 + usual_samples(range) * 4 + steps as u64 * 4;
+    let each = 700 + usual_samples(range) * 2 + steps as u64 * 2;
     (series as u64).saturating_mul(each)
 }
 
