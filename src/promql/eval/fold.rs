@@ -26,8 +26,8 @@ use super::windows::drop_stale;
 
 /// Values of one block: what stays in a core's own cache.
 const BLOCK_VALUES: usize = 32_768;
-/// Series of one block, at most and at least.
-const BLOCK_SERIES: (usize, usize) = (8, 1_024);
+/// Series of one block, at most.
+const BLOCK_SERIES_MAX: usize = 1_024;
 
 /// One block's rows, and what came of each.
 #[derive(Default)]
@@ -406,8 +406,7 @@ impl Context<'_> {
         let (series, groups, steps) = (&grouped.series, grouped.groups.len(), grid.len);
         let cost_ns = cost_ns(series.len(), reading.range, steps);
         // Enough of them that the last one finished is a small part of all.
-        let block = (BLOCK_VALUES / steps).min(series.len() / 8).clamp(BLOCK_SERIES.0, BLOCK_SERIES.1);
-        let block = block.min(series.len()).max(1);
+        let block = (BLOCK_VALUES / steps).min(series.len() / 8).clamp(1, BLOCK_SERIES_MAX);
         let blocks = series.len().div_ceil(block);
         let hands = hire(self.budget.crew, cost_ns, blocks);
         let buffers = if hands.is_empty() { 1 } else { 2 * (hands.len() + 1) };
