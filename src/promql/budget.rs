@@ -136,6 +136,8 @@ pub(super) struct Meter {
     lease: Option<Arc<Lease>>,
     held_samples: Cell<u64>,
     held_bytes: Cell<u64>,
+    /// Bytes that make an evaluation faster and no other: no limit that it meets depends on them.
+    aside_bytes: Cell<u64>,
     stats: Cell<QueryStats>,
 }
 
@@ -155,6 +157,7 @@ impl Meter {
             lease: budget.lease.clone(),
             held_samples: Cell::new(0),
             held_bytes: Cell::new(0),
+            aside_bytes: Cell::new(0),
             stats: Cell::new(QueryStats::default()),
         })
     }
@@ -235,6 +238,18 @@ impl Meter {
         }
     }
 
+    /// Room for what is of use and not needed, where there is any.
+    pub(super) fn aside(self: &Rc<Meter>, bytes: u64) -> Option<Aside> {
+        let aside = self.aside_bytes.get().saturating_add(bytes);
+        let needed = self.held_bytes.get().saturating_add(aside);
+        if needed > self.limits.memory_bytes_max {
+            return None;
+        }
+        self.share(needed).ok()?;
+        self.aside_bytes.set(aside);
+        Some(Aside { meter: Rc::clone(self), bytes })
+    }
+
     /// Takes `needed` bytes in all out of the shared memory; never waits.
     fn share(&self, needed: u64) -> Result<(), QueryError> {
         match &self.lease {
@@ -282,7 +297,7 @@ impl Charge {
         if needed > allowed {
             return Err(QueryError::TooMuchMemory { needed, allowed });
         }
-        self.meter.share(needed)?;
+        self.meter.share(needed.saturating_add(self.meter.aside_bytes.get()))?;
         self.bytes += bytes;
         self.meter.held_bytes.set(needed);
         self.meter.tell_memory(needed);
@@ -310,6 +325,19 @@ impl Charge {
         stats.peak_samples = stats.peak_samples.max(needed);
         self.meter.stats.set(stats);
         Ok(needed)
+    }
+}
+
+/// Room for what is not needed, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Aside {
+    meter: Rc<Meter>,
+    bytes: u64,
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.meter.aside_bytes.set(self.meter.aside_bytes.get() - self.bytes);
     }
 }
 

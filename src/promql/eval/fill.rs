@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::model::{HistogramColumns, TimeRange, Timestamp};
-use crate::promql::budget::Progress;
+use crate::promql::QueryError;
+use crate::promql::budget::{Aside, Progress};
 use crate::promql::crew::Hand;
-use crate::promql::{Crew, QueryError};
 use crate::tsdb::{SampleColumns, SelectedSeries, Snapshot};
 
 use super::Context;
@@ -66,6 +66,19 @@ struct Work<'w> {
 }
 
 impl Context<'_> {
+    /// More threads for work that takes about so long and comes in so many pieces, as far as there is room for what each
+    /// of them holds.
+    pub(super) fn hire(&self, cost_ns: u64, pieces: usize, bytes: u64) -> (Vec<Hand<'_>>, Vec<Aside>) {
+        let mut hired = (Vec::new(), Vec::new());
+        while hired.0.len() + 1 < pieces {
+            let Some(hand) = self.budget.crew.and_then(|crew| crew.hire(cost_ns)) else { break };
+            let Some(aside) = self.meter.aside(bytes) else { break };
+            hired.0.push(hand);
+            hired.1.push(aside);
+        }
+        hired
+    }
+
     /// A row of `steps` values for each series that has any.
     pub(super) fn filled(
         &self,
@@ -77,11 +90,11 @@ impl Context<'_> {
         self.meter.found_series(found.len())?;
         self.meter.foresee(found.len(), steps, self.budget)?;
         let mut rows = Rows::with_room(&self.meter, found.len(), steps)?;
-        let batches = found.len().div_ceil(BATCH);
-        let hands = hire(self.budget.crew, cost_ns(found.len(), reading.range, steps), batches);
         let scratch_bytes = scratch_bytes(found.len(), reading.range, steps);
         let mut held = self.meter.charge();
-        held.add_bytes((scratch_bytes as u64).saturating_mul(hands.len() as u64 + 1))?;
+        held.add_bytes(scratch_bytes as u64)?;
+        let (batches, cost_ns) = (found.len().div_ceil(BATCH), cost_ns(found.len(), reading.range, steps));
+        let (hands, _asides) = self.hire(cost_ns, batches, scratch_bytes as u64);
         let mut filled = vec![Filled::default(); found.len()];
         let mut refused = None;
         let mut own_check =
@@ -133,7 +146,7 @@ impl Context<'_> {
 
 /// About how long it takes. A scrape each 15 s is usual; what was never scraped so long costs less.
 pub(super) fn cost_ns(series: usize, range: TimeRange, steps: usize) -> u64 {
-    let each = 1_500 + usual_samples(range) * 4 + steps as u64 * 4;
+    let each = 700 + usual_samples(range) * 2 + steps as u64 * 2;
     (series as u64).saturating_mul(each)
 }
 
@@ -148,22 +161,17 @@ pub(in crate::promql) fn scratch_bytes(series: usize, range: TimeRange, steps: u
     series.saturating_mul(each).min(SCRATCH_BYTES_MAX)
 }
 
-/// More threads for work that takes about so long and comes in so many pieces.
-pub(super) fn hire(crew: Option<&Crew>, cost_ns: u64, pieces: usize) -> Vec<Hand<'_>> {
-    std::iter::from_fn(|| crew?.hire(cost_ns)).take(pieces.saturating_sub(1)).collect()
-}
-
-/// When to look whether to go on: a look at the clock costs as much as reading twenty samples.
+/// When to look whether to go on: a look at the clock costs as much as reading some samples.
 #[derive(Default)]
 pub(super) struct Patience {
     since: usize,
 }
 
 impl Patience {
-    /// After one more series of so many samples and steps: whether some tenths of a millisecond went by.
+    /// After one more series of so many samples and steps: whether some microseconds went by.
     pub(super) fn is_over(&mut self, work: usize) -> bool {
         self.since += 256 + work;
-        let is_over = self.since >= 65_536;
+        let is_over = self.since >= 2_048;
         if is_over {
             self.since = 0;
         }

@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::model::{HistogramColumns, Matcher, Timestamp};
 use crate::promql::QueryError;
-use crate::promql::budget::{Charge, Progress};
+use crate::promql::budget::{Charge, Progress, rows_bytes};
 use crate::promql::crew::Hand;
 use crate::promql::plan::{AggregateNode, Look, MatrixSource, ScalarNode, VectorNode, WindowNode};
 use crate::tsdb::{Grouped, GroupedSeries, Reader, SampleColumns, Snapshot};
@@ -18,7 +18,7 @@ use crate::tsdb::{Grouped, GroupedSeries, Reader, SampleColumns, Snapshot};
 use super::Context;
 use super::accumulate::{Accumulate, accumulator, extra_bytes};
 use super::aggregate::tells_apart;
-use super::fill::{FillRow, Patience, Reading, cost_ns, hire, scratch_bytes};
+use super::fill::{FillRow, Patience, Reading, cost_ns, scratch_bytes};
 use super::kernels::{GoesOn, Kernel, Scratch, Stopped};
 use super::peel::Peeled;
 use super::rows::{ABSENT, Grid, Head, Rows, is_absent, is_metadata};
@@ -26,8 +26,8 @@ use super::windows::drop_stale;
 
 /// Values of one block: what stays in a core's own cache.
 const BLOCK_VALUES: usize = 32_768;
-/// Series of one block, at most and at least.
-const BLOCK_SERIES: (usize, usize) = (8, 1_024);
+/// Series of one block, at most.
+const BLOCK_SERIES_MAX: usize = 1_024;
 
 /// One block's rows, and what came of each.
 #[derive(Default)]
@@ -406,17 +406,18 @@ impl Context<'_> {
         let (series, groups, steps) = (&grouped.series, grouped.groups.len(), grid.len);
         let cost_ns = cost_ns(series.len(), reading.range, steps);
         // Enough of them that the last one finished is a small part of all.
-        let block = (BLOCK_VALUES / steps).min(series.len() / 8).clamp(BLOCK_SERIES.0, BLOCK_SERIES.1);
-        let block = block.min(series.len()).max(1);
+        let block = (BLOCK_VALUES / steps).min(series.len() / 8).clamp(1, BLOCK_SERIES_MAX);
         let blocks = series.len().div_ceil(block);
-        let hands = hire(self.budget.crew, cost_ns, blocks);
-        let buffers = if hands.is_empty() { 1 } else { 2 * (hands.len() + 1) };
         let scratch_bytes = scratch_bytes(series.len(), reading.range, steps);
-        self.meter.foresee(groups + buffers * block, steps, self.budget)?;
+        // Each thread has a buffer that it fills, and one that waits for its turn.
+        let rows = groups.saturating_add(2 * block);
+        self.meter.foresee(rows, steps, self.budget)?;
         let mut held = self.meter.charge();
-        held.add_rows(groups + buffers * block, steps)?;
+        held.add_rows(rows, steps)?;
         held.add_bytes(extra_bytes.saturating_mul((groups as u64).saturating_mul(steps as u64)))?;
-        held.add_bytes((scratch_bytes as u64).saturating_mul(hands.len() as u64 + 1))?;
+        held.add_bytes(scratch_bytes as u64)?;
+        let (hands, _asides) =
+            self.hire(cost_ns, blocks, rows_bytes(2 * block, steps).saturating_add(scratch_bytes as u64));
         let Some(accumulator) = accumulator(node.op, groups, steps) else { return Ok(None) };
         let sofar = Sofar {
             accumulator,
@@ -428,7 +429,7 @@ impl Context<'_> {
             held: 0,
         };
         let mut free = Vec::new();
-        free.resize_with(buffers, Block::default);
+        free.resize_with(2 * (hands.len() + 1), Block::default);
         let places = Places { computed: 0, added: 0, free, finished: Vec::new(), sofar: Some(sofar) };
         let work = Work {
             snapshot: self.snapshot,

@@ -12,7 +12,7 @@ use crate::promql::plan::{
     AggregateNode, HistogramWhat, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode, VectorNode,
 };
 use crate::promql::syntax::tree::{AggregateOp, BinaryOp, Cardinality, Grouping};
-use crate::promql::{Budget, Crew, Options, Query, QueryError};
+use crate::promql::{Budget, Options, Query, QueryError};
 use crate::tsdb::{SampleColumns, Snapshot};
 
 use super::PlanNode;
@@ -118,12 +118,6 @@ impl<'a> Estimator<'a> {
         Ok(known)
     }
 
-    /// What the threads that read may keep of times.
-    fn scratch(&self, series: usize, range: TimeRange, steps: usize) -> u64 {
-        let threads = self.budget.crew.map_or(1, Crew::cores);
-        (scratch_bytes(series, range, steps) as u64).saturating_mul(threads as u64)
-    }
-
     fn scalar(&mut self, node: &ScalarNode, span: Span) -> Result<PlanNode, QueryError> {
         let inputs = match node {
             ScalarNode::Number(_) | ScalarNode::Time => Vec::new(),
@@ -157,7 +151,7 @@ impl<'a> Estimator<'a> {
                 // One series at a time, in columns of 16 bytes a sample.
                 let widest = samples.checked_div(labels.len() as u64).unwrap_or(0).saturating_mul(16);
                 let range = between(first.saturating_add(1), last);
-                let widest = widest.saturating_add(self.scratch(labels.len(), range, span.steps));
+                let widest = widest.saturating_add(scratch_bytes(labels.len(), range, span.steps) as u64);
                 let tree = leaf(Node::Matrix(node), labels.len(), samples, widest);
                 Ok((Rows::of(labels), tree))
             }
@@ -181,8 +175,8 @@ impl<'a> Estimator<'a> {
                 let last = selector.when.look(span.last_ms);
                 let (labels, samples) = self.select(&selector.matchers, first, last)?;
                 let bytes = rows_bytes(labels.len(), span.steps);
-                let bytes =
-                    bytes.saturating_add(self.scratch(labels.len(), between(first, last), span.steps));
+                let bytes = bytes
+                    .saturating_add(scratch_bytes(labels.len(), between(first, last), span.steps) as u64);
                 let tree = leaf(Node::Vector(node), labels.len(), samples, bytes);
                 return Ok((Rows::of(labels), tree));
             }

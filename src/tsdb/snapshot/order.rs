@@ -125,22 +125,20 @@ fn sort_families(table: &Table, hits: &[Hit<'_>], parts: &[Part<'_>], order: &mu
             }
         }
     }
-    let key = |(from, to, _): &(usize, usize, u32)| pairs.get(*from..*to);
-    starts.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+    starts.sort_unstable_by_key(|(from, to, _)| pairs.get(*from..*to));
     order.extend(starts.iter().map(|(_, _, place)| *place));
 }
 
 /// Replaces each code by the place of its text among those of all the codes; answers how many different ones there are.
 fn ranks(values: &Dictionary, codes: &mut [u32]) -> usize {
     const UNSEEN: u32 = u32::MAX;
-    let text = |code: &u32| values.text(*code);
     // A table of all codes is the fastest where there are not many more of them than series.
     if values.len() / 8 > codes.len() {
         let mut distinct = codes.to_vec();
         distinct.sort_unstable();
         distinct.dedup();
         let mut by_text: Vec<(u32, u32)> = (0..).zip(&distinct).map(|(at, code)| (at, *code)).collect();
-        by_text.sort_unstable_by(|a, b| text(&a.1).cmp(&text(&b.1)));
+        by_text.sort_unstable_by_key(|(_, code)| values.text(*code));
         let mut rank_of = vec![0; distinct.len()];
         for (rank, (at, _)) in (0..).zip(&by_text) {
             if let Some(slot) = rank_of.get_mut(*at as usize) {
@@ -162,7 +160,7 @@ fn ranks(values: &Dictionary, codes: &mut [u32]) -> usize {
         }
     }
     if distinct.len() > 1 {
-        distinct.sort_unstable_by(|a, b| text(a).cmp(&text(b)));
+        distinct.sort_unstable_by_key(|code| values.text(*code));
     }
     for (rank, code) in (0..).zip(&distinct) {
         if let Some(slot) = rank_of.get_mut(*code as usize) {
