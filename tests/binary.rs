@@ -23,6 +23,8 @@ mod kill_loop;
 mod logins;
 #[path = "binary/private_ca.rs"]
 mod private_ca;
+#[path = "binary/questions.rs"]
+mod questions;
 #[path = "binary/secrets.rs"]
 mod secrets;
 #[path = "binary/starting.rs"]

@@ -71,6 +71,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("form_urlencoded", &["api", "outbound"]),
     ("flate2", &["api"]),
     ("lettre", &["outbound"]),
+    ("url", &["outbound"]),
     ("webpki_roots", &["outbound"]),
     ("clap", &["config"]),
     ("tokio", &["api", "outbound", "server"]),

@@ -4,20 +4,22 @@
 //! Tokens and keys are looked at by their extractors, which charge them, too; handlers still enter the organisation
 //! themselves, because only that gives them access.
 
-use axum::extract::{FromRequestParts as _, RawPathParams, Request, State};
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts as _, Request};
 use axum::http::request::Parts;
-use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse as _;
 
 use super::callers::Cabinet;
+use super::dispatch::{Handle, parameters};
 use super::error::{ApiError, ApiResult, Code};
 use super::routes::{Auth, Login};
 use crate::identity::Role;
 
-/// Whether a row of this kind is held here at all. What is not pays nothing: a guard is two boxes a request.
+/// Whether a row of this kind is held here at all. What is not pays nothing: a guard is a box a request.
 pub(super) const fn concerns(auth: Auth) -> bool {
     match auth {
-        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin | Auth::Founder => {
+        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
             true
         }
         Auth::Public
@@ -29,13 +31,18 @@ pub(super) const fn concerns(auth: Auth) -> bool {
     }
 }
 
-/// Lets a request through that fits its row.
-pub(super) async fn guard(State(auth): State<Auth>, request: Request, next: Next) -> Response {
-    let (mut parts, body) = request.into_parts();
-    match admit(auth, &mut parts).await {
-        Ok(()) => next.run(Request::from_parts(parts, body)).await,
-        Err(refused) => refused.into_response(),
-    }
+/// A handler that is reached by requests that fit its row.
+pub(super) fn guarded(auth: Auth, handle: Handle) -> Handle {
+    Arc::new(move |request: Request| {
+        let handle = Arc::clone(&handle);
+        Box::pin(async move {
+            let (mut parts, body) = request.into_parts();
+            match admit(auth, &mut parts).await {
+                Ok(()) => handle(Request::from_parts(parts, body)).await,
+                Err(refused) => refused.into_response(),
+            }
+        })
+    })
 }
 
 async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
@@ -43,7 +50,8 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
         Auth::Account(login) => (None, login),
         Auth::Member(role, login) => (Some(role), login),
         Auth::OneselfOr(_) => (Some(Role::Viewer), Login::Any),
-        Auth::InstanceAdmin | Auth::Founder => (None, Login::Any),
+        Auth::InstanceAdmin(login) => (None, login),
+        Auth::Founder => (None, Login::Any),
         Auth::Public
         | Auth::Reader(_)
         | Auth::MountReader(_)
@@ -53,9 +61,9 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
     };
     let cabinet = Cabinet::from_request_parts(parts, &()).await?;
     if let Some(role) = role {
-        cabinet.enter(&slug(parts).await?, role)?;
+        cabinet.enter(&slug(parts)?, role)?;
     }
-    if auth == Auth::InstanceAdmin && !cabinet.is_instance_admin()? {
+    if matches!(auth, Auth::InstanceAdmin(_)) && !cabinet.is_instance_admin()? {
         return Err(ApiError::new(Code::Forbidden, "this is for the administrator of the server"));
     }
     if login == Login::Fresh {
@@ -65,9 +73,8 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
 }
 
 /// The organisation in the path, decoded as handlers decode it.
-async fn slug(parts: &mut Parts) -> ApiResult<String> {
-    let undecodable = || ApiError::new(Code::BadRequest, "the path is not valid percent-encoded UTF-8");
-    let params = RawPathParams::from_request_parts(parts, &()).await.map_err(|_| undecodable())?;
-    let slug = params.iter().find(|(name, _)| *name == "slug").map(|(_, value)| value.to_owned());
-    slug.ok_or_else(|| ApiError::internal("a row asks for a member, but its path names no organisation"))
+fn slug(parts: &Parts) -> ApiResult<String> {
+    let slug = parameters(parts)?.into_iter().find(|(name, _)| *name == "slug");
+    let unnamed = || ApiError::internal("a row asks for a member, but its path names no organisation");
+    slug.map(|(_, slug)| slug.into_owned()).ok_or_else(unnamed)
 }

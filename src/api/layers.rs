@@ -5,22 +5,21 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use axum::Router;
-use axum::extract::{MatchedPath, Request};
+use axum::extract::Request;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, Method, Uri, header};
 use axum::response::{IntoResponse, Response};
-use tower::util::MapRequestLayer;
-use tower::{Service, ServiceExt as _};
+use tower::Service;
 use tracing::Instrument;
 
 use super::body::{self, BodyDeadlines, Drains, IngestBytes};
 use super::callers::{self, Callers};
 use super::cors;
 use super::csrf::CookieCsrf;
+use super::dispatch::{Dispatch, Handle, Route};
 use super::error::{ApiError, Code, Form};
 use super::host::AllowedHosts;
 use super::lanes::panic_text;
@@ -29,6 +28,7 @@ use super::prefix::Prefix;
 use super::request_id::RequestId;
 use super::security_headers;
 use crate::clock::Stopwatch;
+use crate::entropy::Entropy;
 
 /// What the layers look at.
 #[derive(Debug)]
@@ -50,49 +50,55 @@ pub(super) struct Entry {
     pub(super) callers: Arc<Callers>,
 }
 
-/// Puts everything in front of the routes. Without an entry they need no room.
-pub(super) fn around(routes: Router, gate: Gate, entry: Option<Entry>) -> Router {
-    let routes = routes.layer(MapRequestLayer::new(remember_route));
-    Router::new().fallback_service(Passage { gate: Arc::new(gate), entry: entry.map(Arc::new), routes })
-}
+/// Everything that is answered at one address. Cheap to clone.
+#[derive(Clone)]
+pub struct Site(Arc<Passage>);
 
 /// All that a request passes, as one future: layers that are boxed one by one took a tenth of the server's CPU while it
 /// took in remote writes of 2,000 samples (four runs each, taking turns).
-#[derive(Clone)]
 struct Passage {
-    gate: Arc<Gate>,
-    entry: Option<Arc<Entry>>,
-    routes: Router,
+    gate: Gate,
+    entry: Option<Entry>,
+    routes: Dispatch,
+    /// What no route answers.
+    fallback: Handle,
+    /// For ids of requests, which are no secrets: asking the system for each costs a call into it.
+    ids: Mutex<Entropy>,
 }
 
-impl Service<Request> for Passage {
+impl Site {
+    /// Puts everything in front of the routes. Without an entry they need no room.
+    pub(super) fn new(routes: Dispatch, fallback: Handle, gate: Gate, entry: Option<Entry>) -> Site {
+        let ids = Mutex::new(Entropy::seeded(u64::from_le_bytes(Entropy::system().bytes())));
+        Site(Arc::new(Passage { gate, entry, routes, fallback, ids }))
+    }
+
+    /// Answers a request.
+    pub async fn answer(self, request: Request) -> Response {
+        self.0.pass(request).await
+    }
+}
+
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Site").field("routes", &self.0.routes).finish_non_exhaustive()
+    }
+}
+
+impl Service<Request> for Site {
     type Response = Response;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // A router is always ready.
+        // Nothing waits before it is asked.
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let passage = self.clone();
-        Box::pin(async move { Ok(passage.pass(request).await) })
+        let site = self.clone();
+        Box::pin(async move { Ok(site.answer(request).await) })
     }
-}
-
-/// Where the matched pattern is noted on the way in, for the counters.
-#[derive(Clone, Debug, Default)]
-struct Noted(Arc<OnceLock<MatchedPath>>);
-
-fn remember_route(request: Request) -> Request {
-    let extensions = request.extensions();
-    if let (Some(Noted(place)), Some(matched)) = (extensions.get::<Noted>(), extensions.get::<MatchedPath>())
-    {
-        // A request is routed once.
-        let _ = place.set(matched.clone());
-    }
-    request
 }
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -102,12 +108,11 @@ impl Passage {
     /// Id, span, error body, security headers, counters.
     async fn pass(&self, mut request: Request) -> Response {
         let watch = Stopwatch::start();
-        let id = RequestId::of(request.headers().get(REQUEST_ID));
-        let noted = Noted::default();
+        let id = RequestId::of(request.headers().get(REQUEST_ID), &self.ids);
         request.extensions_mut().insert(id.clone());
-        request.extensions_mut().insert(noted.clone());
         self.gate.prefix.strip(request.uri_mut());
         without_trailing_slash(request.uri_mut());
+        let route = self.routes.find(request.uri().path());
         let method = request.method().clone();
         let path = request.uri().path().to_owned();
         // The query string stays out: it may hold the token of a sign-in link.
@@ -118,7 +123,7 @@ impl Passage {
         let mut response = match too_long {
             true => ApiError::new(Code::UriTooLong, format!("a URL may have at most {URI_BYTES_MAX} bytes"))
                 .into_response(),
-            false => self.caught(request).instrument(span.clone()).await,
+            false => self.caught(request, route).instrument(span.clone()).await,
         };
         let mut is_starting = false;
         if let Some(error) = response.extensions_mut().remove::<ApiError>() {
@@ -139,7 +144,7 @@ impl Passage {
         self.gate.prefix.put_back(response.headers_mut());
         response.headers_mut().insert(REQUEST_ID, id.header());
         security_headers::set(response.headers_mut());
-        let route = noted.0.get().map_or("unmatched", MatchedPath::as_str);
+        let route = route.map_or("unmatched", |route| route.pattern());
         span.record("route", route);
         self.gate.counters.request(route, &method, response.status(), watch.elapsed());
         span.in_scope(|| {
@@ -154,8 +159,8 @@ impl Passage {
     }
 
     /// A panic of a handler ends its request and nothing else.
-    async fn caught(&self, request: Request) -> Response {
-        let mut admitted = std::pin::pin!(self.admit(request));
+    async fn caught(&self, request: Request, route: Option<&Arc<Route>>) -> Response {
+        let mut admitted = std::pin::pin!(self.admit(request, route));
         let answered = std::future::poll_fn(|cx| {
             // What a panic leaves half done goes with its request; locks that others share say so themselves.
             match catch_unwind(AssertUnwindSafe(|| admitted.as_mut().poll(cx))) {
@@ -170,8 +175,8 @@ impl Passage {
     }
 
     /// Host, CORS, body.
-    async fn admit(&self, request: Request) -> Response {
-        let gate = &*self.gate;
+    async fn admit(&self, request: Request, route: Option<&Arc<Route>>) -> Response {
+        let gate = &self.gate;
         let (request, _held) = body::bound(request, gate.deadlines, &gate.ingest_bytes, &gate.drains);
         if let Err(refused) = gate.hosts.check(request.uri(), request.headers()) {
             return refused.into_response();
@@ -185,7 +190,7 @@ impl Passage {
         let origin = request.headers().get(header::ORIGIN).cloned();
         let with_token = request.headers().contains_key(header::AUTHORIZATION);
         let mut response = match body::admit_length(&request) {
-            Ok(()) => self.enter(request).await,
+            Ok(()) => self.enter(request, route).await,
             Err(refused) => refused.into_response(),
         };
         cors::open(&path, origin.as_ref(), with_token, &gate.trusted_origins, &mut response);
@@ -193,15 +198,18 @@ impl Passage {
     }
 
     /// CSRF, credential, rate limit, handler.
-    async fn enter(&self, request: Request) -> Response {
-        let Some(entry) = &self.entry else { return self.route(request).await };
-        let next = |request| callers::credential(&entry.callers, request, |request| self.route(request));
+    async fn enter(&self, request: Request, route: Option<&Arc<Route>>) -> Response {
+        let Some(entry) = &self.entry else { return self.route(request, route).await };
+        let routed = |request| self.route(request, route);
+        let next = |request| callers::credential(&entry.callers, request, routed);
         entry.csrf.check(request, next).await
     }
 
-    async fn route(&self, request: Request) -> Response {
-        let Ok(response) = self.routes.clone().oneshot(request).await;
-        response
+    async fn route(&self, request: Request, route: Option<&Arc<Route>>) -> Response {
+        match route {
+            Some(route) => Arc::clone(route).answer(request).await,
+            None => (self.fallback)(request).await,
+        }
     }
 }
 

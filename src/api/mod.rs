@@ -11,6 +11,7 @@ pub mod callers;
 mod cookies;
 mod cors;
 mod csrf;
+pub mod dispatch;
 pub mod edge;
 pub mod encoding;
 pub mod error;
@@ -18,7 +19,7 @@ mod guard;
 pub mod health;
 pub mod host;
 pub mod lanes;
-mod layers;
+pub mod layers;
 pub mod limits;
 pub mod openapi;
 pub mod orgs;
@@ -47,10 +48,11 @@ use body::{BodyDeadlines, Drains, IngestBytes};
 use callers::Callers;
 use cookies::Cookies;
 use csrf::CookieCsrf;
-use error::{ApiError, Code};
+use dispatch::Answering;
 use health::{Check, HealthDeps};
 use host::{AllowedHosts, Network, TrustedProxies};
 use lanes::Lanes;
+use layers::Site;
 use limits::{Limits, LimitsOptions};
 use orgs::OrgDeps;
 use orgs::delete_series::DeleteDeps;
@@ -80,7 +82,7 @@ pub struct Rooms {
     pub clock: Clock,
     /// Where mails wait to be sent, after the answer.
     pub mail: Arc<MailQueue>,
-    /// More checks for `/readyz` than the store's: `control`, `session_flush`, `mailer`.
+    /// More checks for `/readyz` than the store's and the mailer's: `accounts`, `session_flush`.
     pub checks: Vec<(&'static str, Check)>,
     /// The edge's counters; the accept loop counts into them, too.
     pub counters: Arc<Counters>,
@@ -297,21 +299,17 @@ impl Deps {
         HealthDeps {
             own: self.own_metrics(rooms),
             checks: rooms.checks.clone(),
+            mail: Arc::clone(&rooms.mail),
             metrics_token: self.metrics_token.clone(),
         }
     }
 }
 
-/// The [`table`] with its layers, and the pages behind it.
+/// The [`table`] behind what every request passes, and the pages behind it.
 ///
 /// # Errors
 /// [`OptionsError`].
-pub fn router(
-    table: Routes,
-    rooms: &Rooms,
-    deps: &Deps,
-    options: &ApiOptions,
-) -> Result<Router, OptionsError> {
+pub fn site(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> Result<Site, OptionsError> {
     // A proxy may change the Host that a browser's Origin is compared with; the public URL's origin is ours whatever it does.
     let own_origin = public_origin(&options.public_url).to_owned();
     let origins: Vec<String> = options.trusted_origins.iter().cloned().chain([own_origin]).collect();
@@ -328,14 +326,10 @@ pub fn router(
     // The alias of the specification's paths: the same handlers, not in the documentation.
     let alias = auth::routes().with(deps.auth.clone()).below("/auth");
     let pages = rooms.pages.clone();
-    let routes = table
-        .merge(alias)
-        .into_router()
-        .method_not_allowed_fallback(async || {
-            ApiError::new(Code::MethodNotAllowed, "this path does not take this method")
-        })
-        .fallback(move |request: Request| fallback(pages.clone(), request));
-    Ok(layers::around(routes, gate, Some(layers::Entry { csrf, callers: Arc::new(callers) })))
+    let routes = table.merge(alias).into_dispatch();
+    let fallback = move |request: Request| -> Answering { Box::pin(fallback(pages.clone(), request)) };
+    let entry = layers::Entry { csrf, callers: Arc::new(callers) };
+    Ok(Site::new(routes, Arc::new(fallback), gate, Some(entry)))
 }
 
 /// Whether the edge can work with these.

@@ -6,11 +6,10 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use serde::de::DeserializeOwned;
 
+use super::dispatch::parameters;
 use super::error::{ApiError, ApiResult, Code};
 use crate::model::{Timestamp, parse_duration};
 
@@ -18,17 +17,33 @@ use crate::model::{Timestamp, parse_duration};
 #[derive(Clone, Copy, Debug)]
 pub struct PathOf<T>(pub T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathOf<T> {
+/// What a path's parameters are read as.
+pub trait PathValues: Sized {
+    /// Of all parameters, in their order; nothing where it takes another number of them.
+    fn of(given: Vec<(&str, Cow<'_, str>)>) -> Option<Self>;
+}
+
+impl PathValues for String {
+    fn of(given: Vec<(&str, Cow<'_, str>)>) -> Option<String> {
+        let [(_, one)] = <[_; 1]>::try_from(given).ok()?;
+        Some(one.into_owned())
+    }
+}
+
+impl PathValues for (String, String) {
+    fn of(given: Vec<(&str, Cow<'_, str>)>) -> Option<(String, String)> {
+        let [(_, one), (_, other)] = <[_; 2]>::try_from(given).ok()?;
+        Some((one.into_owned(), other.into_owned()))
+    }
+}
+
+impl<T: PathValues + Send, S: Send + Sync> FromRequestParts<S> for PathOf<T> {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> ApiResult<PathOf<T>> {
-        match Path::<T>::from_request_parts(parts, state).await {
-            Ok(Path(found)) => Ok(PathOf(found)),
-            Err(PathRejection::FailedToDeserializePathParams(_)) => {
-                Err(ApiError::new(Code::BadRequest, "the path is not valid percent-encoded UTF-8"))
-            }
-            Err(other) => Err(ApiError::internal(other)),
-        }
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<PathOf<T>> {
+        let other =
+            || ApiError::internal("a handler asks for another number of parameters than its path has");
+        T::of(parameters(parts)?).map(PathOf).ok_or_else(other)
     }
 }
 

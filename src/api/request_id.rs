@@ -1,6 +1,9 @@
 //! One id per request: in the log, in the answer, in every error body.
 
+use std::sync::{Mutex, PoisonError};
+
 use axum::http::HeaderValue;
+use data_encoding::HEXLOWER;
 
 use crate::entropy::Entropy;
 
@@ -11,7 +14,7 @@ pub(super) struct RequestId(HeaderValue);
 impl RequestId {
     /// Takes over an inbound id of 1 to 64 letters, digits, `-`, `_`, `.`; anything else is replaced, so that nothing
     /// foreign reaches logs and headers.
-    pub(super) fn of(inbound: Option<&HeaderValue>) -> RequestId {
+    pub(super) fn of(inbound: Option<&HeaderValue>, ids: &Mutex<Entropy>) -> RequestId {
         let sane = |value: &&HeaderValue| {
             let bytes = value.as_bytes();
             (1..=64).contains(&bytes.len())
@@ -19,14 +22,15 @@ impl RequestId {
         };
         match inbound.filter(sane) {
             Some(value) => RequestId(value.clone()),
-            None => RequestId::random(&mut Entropy::system()),
+            None => RequestId::random(&mut ids.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 
     /// 80 random bits in hexadecimal.
     fn random(rng: &mut Entropy) -> RequestId {
-        let text = data_encoding::HEXLOWER.encode(&rng.bytes::<10>());
-        RequestId(HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("none")))
+        let mut text = [0; 20];
+        HEXLOWER.encode_mut(&rng.bytes::<10>(), &mut text);
+        RequestId(HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("none")))
     }
 
     /// The text.
@@ -46,15 +50,17 @@ mod tests {
 
     #[test]
     fn only_sane_ids_are_echoed() {
+        let ids = Mutex::new(Entropy::seeded(1));
+        let of = |value: Option<&HeaderValue>| RequestId::of(value, &ids);
         for sane in ["a", "01J-abc_D.9", &"x".repeat(64)] {
-            assert_eq!(RequestId::of(Some(&HeaderValue::from_str(sane).expect("a value"))).as_str(), sane);
+            assert_eq!(of(Some(&HeaderValue::from_str(sane).expect("a value"))).as_str(), sane);
         }
         for foreign in ["", "a b", "a%0d%0aX: y", "<b>", "\u{e4}", &"x".repeat(65)] {
             let value = HeaderValue::from_bytes(foreign.as_bytes()).expect("a value");
-            let id = RequestId::of(Some(&value));
+            let id = of(Some(&value));
             assert_eq!(id.as_str().len(), 20, "{foreign}");
             assert_ne!(id.as_str(), foreign);
         }
-        assert_ne!(RequestId::of(None).as_str(), RequestId::of(None).as_str());
+        assert_ne!(of(None).as_str(), of(None).as_str());
     }
 }

@@ -3,12 +3,14 @@
 //! A route group is `Routes<Deps>` with a `Deps` of its own; [`Routes::with`] fills it in. The OpenAPI document, and the
 //! tests that walk every route, are made from the rows.
 
-use axum::Router;
-use axum::handler::Handler;
-use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodFilter, on};
+use std::sync::Arc;
 
-use super::guard::{concerns, guard};
+use axum::extract::Request;
+use axum::handler::Handler;
+use axum::http::Method;
+
+use super::dispatch::{Answering, Dispatch, Handle};
+use super::guard::{concerns, guarded};
 use crate::identity::{Endpoint, Role};
 
 /// How long ago a session's owner must have proved who they are.
@@ -33,7 +35,7 @@ pub enum Auth {
     /// A session of the member `{user_id}`, or of one with at least this role.
     OneselfOr(Role),
     /// A session of an instance administrator.
-    InstanceAdmin,
+    InstanceAdmin(Login),
     /// A session of an instance administrator, or of anybody where the operator lets all make organisations.
     Founder,
     /// A session of a viewer, or an embed token that grants this endpoint ([`Reader`](super::callers::Reader)).
@@ -62,16 +64,25 @@ pub struct RouteDoc {
     pub summary: &'static str,
 }
 
+/// A handler that still needs what its group works with.
+type Unbound<S> = Box<dyn FnOnce(S) -> Handle + Send>;
+
 /// A group of routes.
-#[derive(Debug)]
 pub struct Routes<S = ()> {
-    router: Router<S>,
     rows: Vec<RouteDoc>,
+    /// Of each row.
+    handlers: Vec<Unbound<S>>,
+}
+
+impl<S> std::fmt::Debug for Routes<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.rows).finish()
+    }
 }
 
 impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
     fn default() -> Routes<S> {
-        Routes { router: Router::new(), rows: Vec::new() }
+        Routes { rows: Vec::new(), handlers: Vec::new() }
     }
 }
 
@@ -83,7 +94,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
 
     /// Adds `GET path`; `HEAD` comes with it.
     #[must_use]
-    pub fn get<H: Handler<T, S>, T: 'static>(
+    pub fn get<H: Handler<T, S, Future = Answering> + Sync, T: 'static>(
         self,
         path: &'static str,
         auth: Auth,
@@ -95,7 +106,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
 
     /// Adds `POST path`.
     #[must_use]
-    pub fn post<H: Handler<T, S>, T: 'static>(
+    pub fn post<H: Handler<T, S, Future = Answering> + Sync, T: 'static>(
         self,
         path: &'static str,
         auth: Auth,
@@ -107,7 +118,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
 
     /// Adds `PATCH path`.
     #[must_use]
-    pub fn patch<H: Handler<T, S>, T: 'static>(
+    pub fn patch<H: Handler<T, S, Future = Answering> + Sync, T: 'static>(
         self,
         path: &'static str,
         auth: Auth,
@@ -119,7 +130,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
 
     /// Adds `DELETE path`.
     #[must_use]
-    pub fn delete<H: Handler<T, S>, T: 'static>(
+    pub fn delete<H: Handler<T, S, Future = Answering> + Sync, T: 'static>(
         self,
         path: &'static str,
         auth: Auth,
@@ -129,7 +140,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         self.row("DELETE", path, auth, summary, handler)
     }
 
-    fn row<H: Handler<T, S>, T: 'static>(
+    fn row<H: Handler<T, S, Future = Answering> + Sync, T: 'static>(
         mut self,
         method: &'static str,
         path: &'static str,
@@ -137,53 +148,61 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         summary: &'static str,
         handler: H,
     ) -> Routes<S> {
-        let filter = match method {
-            "POST" => MethodFilter::POST,
-            "PATCH" => MethodFilter::PATCH,
-            "DELETE" => MethodFilter::DELETE,
-            _ => MethodFilter::GET,
+        let unbound = move |deps: S| -> Handle {
+            let handle: Handle =
+                Arc::new(move |request: Request| handler.clone().call(request, deps.clone()));
+            if concerns(auth) { guarded(auth, handle) } else { handle }
         };
-        let handler = on(filter, handler);
-        let guarded = match concerns(auth) {
-            true => handler.route_layer(from_fn_with_state(auth, guard)),
-            false => handler,
-        };
-        self.router = self.router.route(path, guarded);
+        self.handlers.push(Box::new(unbound));
         self.rows.push(RouteDoc { method, path: path.to_owned(), auth, summary });
         self
     }
 
     /// Fills in what the handlers need.
     pub fn with(self, deps: S) -> Routes {
-        Routes { router: self.router.with_state(deps), rows: self.rows }
+        let bound = self.handlers.into_iter().map(|unbound| -> Unbound<()> {
+            let handle = unbound(deps.clone());
+            Box::new(move |()| handle)
+        });
+        Routes { rows: self.rows, handlers: bound.collect() }
     }
 
     /// Adds all rows of `other`.
     #[must_use]
     pub fn merge(mut self, other: Routes<S>) -> Routes<S> {
-        self.router = self.router.merge(other.router);
         self.rows.extend(other.rows);
+        self.handlers.extend(other.handlers);
         self
     }
 
     /// Puts all rows below `prefix`.
     #[must_use]
-    pub fn below(self, prefix: &str) -> Routes<S> {
-        let rows = self
-            .rows
-            .into_iter()
-            .map(|row| RouteDoc { path: format!("{prefix}{}", row.path), ..row })
-            .collect();
-        Routes { router: Router::new().nest(prefix, self.router), rows }
+    pub fn below(mut self, prefix: &str) -> Routes<S> {
+        for row in &mut self.rows {
+            row.path.insert_str(0, prefix);
+        }
+        self
     }
 
     /// The rows, in the order they were added.
     pub fn rows(&self) -> &[RouteDoc] {
         &self.rows
     }
+}
 
-    /// The router without its rows.
-    pub fn into_router(self) -> Router<S> {
-        self.router
+impl Routes {
+    /// The table by path.
+    pub(super) fn into_dispatch(self) -> Dispatch {
+        let mut dispatch = Dispatch::default();
+        for (row, handler) in self.rows.into_iter().zip(self.handlers) {
+            let method = match row.method {
+                "POST" => Method::POST,
+                "PATCH" => Method::PATCH,
+                "DELETE" => Method::DELETE,
+                _ => Method::GET,
+            };
+            dispatch.add(&row.path, &method, handler(()));
+        }
+        dispatch
     }
 }

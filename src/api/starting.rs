@@ -4,13 +4,13 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::dispatch::{Answering, Dispatch};
 use super::error::{ApiError, Code};
-use super::layers::{self, Gate};
+use super::layers::{Gate, Site};
 use super::own_metrics::Counters;
 use super::{ApiOptions, OptionsError, gate};
 use crate::clock::Stopwatch;
@@ -122,12 +122,12 @@ fn tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
-/// The router that answers now: that of the start, and once it is there the one of the open rooms. Connections that were
+/// The site that answers now: that of the start, and once it is there the one of the open rooms. Connections that were
 /// made meanwhile go on.
 #[derive(Clone, Debug)]
 pub struct Front {
-    starting: Router,
-    open: Arc<OnceLock<Router>>,
+    starting: Site,
+    open: Arc<OnceLock<Site>>,
 }
 
 impl Front {
@@ -141,17 +141,18 @@ impl Front {
         counters: Arc<Counters>,
     ) -> Result<Front, OptionsError> {
         let gate: Gate = gate(options, counters)?;
-        let answers = Router::new().fallback(move |request: Request| {
+        let answers = move |request: Request| -> Answering {
             let answer = answer(&progress, request.uri().path());
-            async move { answer }
-        });
-        Ok(Front { starting: layers::around(answers, gate, None), open: Arc::default() })
+            Box::pin(async move { answer })
+        };
+        let starting = Site::new(Dispatch::default(), Arc::new(answers), gate, None);
+        Ok(Front { starting, open: Arc::default() })
     }
 
-    /// From now on this router answers. Only the first call counts.
-    pub fn open(&self, router: Router) {
-        // A second router would be one too many: the wiring makes one.
-        let _ = self.open.set(router);
+    /// From now on this site answers. Only the first call counts.
+    pub fn open(&self, site: Site) {
+        // A second site would be one too many: the wiring makes one.
+        let _ = self.open.set(site);
     }
 
     /// Whether the rooms answer.
@@ -159,14 +160,14 @@ impl Front {
         self.open.get().is_some()
     }
 
-    pub(super) fn router(&self) -> Router {
+    pub(super) fn site(&self) -> Site {
         self.open.get().unwrap_or(&self.starting).clone()
     }
 }
 
-impl From<Router> for Front {
-    fn from(router: Router) -> Front {
-        Front { starting: router, open: Arc::default() }
+impl From<Site> for Front {
+    fn from(site: Site) -> Front {
+        Front { starting: site, open: Arc::default() }
     }
 }
 

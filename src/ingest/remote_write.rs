@@ -88,9 +88,9 @@ fn read<'a, const GUESS: bool>(
     limits: &Limits,
     scratch: &'a mut Vec<u8>,
 ) -> Result<WriteBatch<'a>, DecodeError> {
-    snappy::decompress(body, limits, scratch)?;
+    let message = snappy::decompress(body, limits, scratch)?;
     // As many as a usual request of this size has; it grows where there are more.
-    let likely = (scratch.len() / LIKELY_SERIES_BYTES).min(LIKELY_SERIES_MAX);
+    let likely = (message.len() / LIKELY_SERIES_BYTES).min(LIKELY_SERIES_MAX);
     let mut batch = WriteBatch {
         encoding: ENCODING,
         parse_labels,
@@ -106,7 +106,7 @@ fn read<'a, const GUESS: bool>(
         starts: Vec::new(),
     };
     let mut buckets = 0;
-    let mut request = Reader::new(scratch);
+    let mut request = Reader::new(message);
     let mut sent: usize = 0;
     loop {
         let message = match request.nested(plain::SERIES_TAG) {

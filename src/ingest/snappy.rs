@@ -3,6 +3,8 @@
 //! A block is the decompressed length as a varint of at most 32 bits, then literals and copies. What it declares is
 //! believed only as far as its own bytes could fill it.
 
+mod room;
+
 use super::{DecodeError, Limits};
 
 /// Why bytes are no snappy block.
@@ -26,11 +28,15 @@ pub enum SnappyError {
 /// The best that snappy can do: a copy of three bytes stands for 64. Rounded up.
 const RATIO_MAX: usize = 22;
 
-/// Replaces what `out` holds with the decompressed `block`.
+/// The decompressed `block`, at the beginning of `out`; what else is in there means nothing.
 ///
 /// # Errors
 /// [`DecodeError::Empty`], [`DecodeError::TooLarge`] before anything is allocated, and [`SnappyError`].
-pub(super) fn decompress(block: &[u8], limits: &Limits, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+pub(super) fn decompress<'a>(
+    block: &[u8],
+    limits: &Limits,
+    out: &'a mut Vec<u8>,
+) -> Result<&'a [u8], DecodeError> {
     let sent = block.len();
     if sent == 0 {
         return Err(DecodeError::Empty);
@@ -49,16 +55,21 @@ pub(super) fn decompress(block: &[u8], limits: &Limits, out: &mut Vec<u8>) -> Re
     if declared > possible {
         return Err(SnappyError::Declared { declared, sent, possible }.into());
     }
-    // What an earlier block left need not be zeroed: it is written over, or never seen.
-    out.resize(declared, 0);
-    match snap::raw::Decoder::new().decompress(block, out) {
-        Ok(written) => out.truncate(written),
-        Err(error) => {
-            out.clear();
-            return Err(broken(error).into());
+    // What is too large for the room, or no block, is the package's: it knows what to say.
+    if undo_in_room(block, declared, out).is_none() {
+        // What an earlier block left need not be zeroed: it is written over, or never seen.
+        if out.len() < declared {
+            out.resize(declared, 0);
         }
+        let whole = out.get_mut(..declared).unwrap_or_default();
+        snap::raw::Decoder::new().decompress(block, whole).map_err(broken)?;
     }
-    Ok(())
+    Ok(out.get(..declared).unwrap_or_default())
+}
+
+fn undo_in_room(block: &[u8], declared: usize, out: &mut Vec<u8>) -> Option<()> {
+    let length_ends = block.iter().position(|byte| *byte < 0x80)?;
+    room::undo(block, length_ends.checked_add(1)?, declared, out)
 }
 
 #[cfg(test)]
@@ -68,7 +79,7 @@ mod tests {
 
     fn undo(block: &[u8]) -> Result<Vec<u8>, DecodeError> {
         let mut out = Vec::new();
-        decompress(block, &Limits::default(), &mut out).map(|()| out)
+        decompress(block, &Limits::default(), &mut out).map(<[u8]>::to_vec)
     }
 
     fn varint(mut value: u32) -> Vec<u8> {
@@ -99,7 +110,8 @@ mod tests {
     #[test]
     fn more_bytes_than_allowed_are_not_looked_at() {
         let limits = Limits { compressed_bytes_max: 3, ..Limits::default() };
-        let found = decompress(&[0; 4], &limits, &mut Vec::new());
+        let mut out = Vec::new();
+        let found = decompress(&[0; 4], &limits, &mut out);
         assert_eq!(found, Err(DecodeError::TooLarge { what: "bytes", found: 4, allowed: 3 }));
     }
 

@@ -71,7 +71,7 @@ pub struct WriteStart {
     pub series: usize,
     /// The sample's time.
     pub at: Timestamp,
-    /// Since when.
+    /// Since when; zero where none is known any more.
     pub start: Timestamp,
 }
 

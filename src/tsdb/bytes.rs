@@ -173,7 +173,8 @@ pub(super) fn whole_bytes(bits: u32) -> u8 {
     u8::try_from(bits / 8).unwrap_or(8)
 }
 
-const POWERS: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+/// Of ten, by exponent.
+pub(super) const POWERS: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 /// The value with so many decimals taken out, if that loses no bit: `unscaled(m, e)` is `value` again.
 ///

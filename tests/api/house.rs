@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Path;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http_body_util::BodyExt as _;
@@ -19,7 +18,9 @@ use promlet::api::callers::{Endpoint, Machine, MountReader, Reader};
 use promlet::api::error::ApiResult;
 use promlet::api::host::Peer;
 use promlet::api::lanes::{Lanes, LanesOptions};
+use promlet::api::layers::Site;
 use promlet::api::own_metrics::Counters;
+use promlet::api::params::PathOf;
 use promlet::api::routes::{Auth, RouteDoc, Routes};
 use promlet::api::{self, ApiOptions, Rooms};
 use promlet::clock::Clock;
@@ -42,7 +43,7 @@ pub(crate) const EMAIL: &str = "ada@example.com";
 pub(crate) const PASSWORD: &str = "correct horse battery";
 
 pub(crate) struct House {
-    pub(crate) router: Router,
+    pub(crate) router: Site,
     pub(crate) rows: Vec<RouteDoc>,
     contract: Contract,
     pub(crate) identity: Arc<Identity>,
@@ -76,16 +77,16 @@ impl Default for Plan {
 
 /// Routes that stand in for the data endpoints: they enter and say what they were given.
 fn probes() -> Routes {
-    async fn read(reader: Reader, Path(slug): Path<String>) -> ApiResult<String> {
+    async fn read(reader: Reader, PathOf(slug): PathOf<String>) -> ApiResult<String> {
         reader.enter(&slug, Endpoint::Range).map(|entered| format!("{entered:?}"))
     }
-    async fn expr(reader: Reader, Path(slug): Path<String>) -> ApiResult<String> {
+    async fn expr(reader: Reader, PathOf(slug): PathOf<String>) -> ApiResult<String> {
         reader.enter(&slug, Endpoint::Expr).map(|entered| format!("{entered:?}"))
     }
-    async fn mount(reader: MountReader, Path(slug): Path<String>) -> ApiResult<String> {
+    async fn mount(reader: MountReader, PathOf(slug): PathOf<String>) -> ApiResult<String> {
         reader.enter(&slug, Endpoint::Expr).map(|entered| format!("{entered:?}"))
     }
-    async fn write(machine: Machine, Path(slug): Path<String>, body: Body) -> ApiResult<StatusCode> {
+    async fn write(machine: Machine, PathOf(slug): PathOf<String>, body: Body) -> ApiResult<StatusCode> {
         let writing = machine.enter(&slug)?;
         promlet::api::body::read(body, usize::MAX).await?;
         writing.charge_samples(1_000)?;
@@ -145,7 +146,7 @@ impl House {
             tsdb: Arc::new(Tsdb::in_memory(promlet::tsdb::Options::default(), [0; 32])),
             lanes: Lanes::start(&LanesOptions::for_cores(2)).expect("threads"),
             clock: clock.clone(),
-            mail: Arc::new(MailQueue::start(mailer).expect("a thread")),
+            mail: Arc::new(MailQueue::start(mailer, clock.clone()).expect("a thread")),
             checks: Vec::new(),
             counters: Arc::new(Counters::default()),
             pages: Some(Router::new().fallback(async || "a page")),
@@ -153,7 +154,7 @@ impl House {
         let deps = api::Deps::new(&rooms, &plan.options);
         let table = api::table(&rooms, &deps).merge(probes());
         let rows = table.rows().to_vec();
-        let router = api::router(table, &rooms, &deps, &plan.options).expect("options fit");
+        let router = api::site(table, &rooms, &deps, &plan.options).expect("options fit");
         let house = House {
             router,
             contract: Contract::of(&rows),

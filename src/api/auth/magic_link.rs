@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::{AuthDeps, own_path, see_other};
+use super::{AuthDeps, own_path, second_factor_page, see_other};
 use crate::api::body::{self, Json};
 use crate::api::callers::Visitor;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -143,9 +143,9 @@ fn answer(deps: &AuthDeps, outcome: ApiResult<LinkOutcome>, html: bool) -> ApiRe
             let to = to.map_or_else(|| deps.page("/"), str::to_owned);
             Ok(deps.with_session(&login, see_other(&to)))
         }
-        Ok(LinkOutcome { login: LoginOutcome::NeedsCode(pending), .. }) => {
-            // Behind the `#`, so that no server and no log sees it.
-            Ok(see_other(&deps.page(&format!("/login/2fa#pending={}", pending.token.expose()))))
+        Ok(LinkOutcome { login: LoginOutcome::NeedsCode(pending), redirect }) => {
+            let to = redirect.as_deref().map_or("/", own_path);
+            Ok(see_other(&deps.page(&second_factor_page(&pending, to))))
         }
         Err(error) if html && error.code() == Code::LinkInvalid => {
             Ok(see_other(&deps.page(&format!("/login?error={}", error.code().as_str()))))

@@ -15,6 +15,7 @@ use super::query::asking::{How, Running, Style, TRUNCATED, admit_range, admit_st
 use super::query::{ReadDeps, flag};
 use crate::api::body;
 use crate::api::callers::{Endpoint, Entered, MountReader};
+use crate::api::dispatch::Answering;
 use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::{Params, PathOf, unescape_name};
@@ -117,7 +118,7 @@ pub fn routes() -> Routes<ReadDeps> {
 }
 
 /// `GET` and the form `POST` of one path.
-fn both<H: Handler<T, ReadDeps>, T: 'static>(
+fn both<H: Handler<T, ReadDeps, Future = Answering> + Sync, T: 'static>(
     routes: Routes<ReadDeps>,
     path: &'static str,
     endpoint: Option<Endpoint>,

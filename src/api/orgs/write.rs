@@ -92,7 +92,7 @@ thread_local! {
 
 /// Hands out this thread's buffer. One that grew large is not kept: 64 MiB a thread would stay with us for ever.
 fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-    const KEPT_BYTES_MAX: usize = 4 << 20;
+    const KEPT_BYTES_MAX: usize = 5 << 20;
     SCRATCH.with_borrow_mut(|scratch| {
         let done = work(scratch);
         if scratch.capacity() > KEPT_BYTES_MAX {

@@ -138,6 +138,16 @@ fn place_of(call: &Call, i: usize) -> Span {
     }
 }
 
+/// Bytes as an answer tells them: JSON is UTF-8, so each byte that is not becomes U+FFFD, as in Prometheus'.
+fn shown(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    text
+}
+
 impl Builder {
     fn any(&self, expr: &Expr, depth: usize) -> Built<Any> {
         if depth > DEPTH_MAX {
@@ -147,6 +157,7 @@ impl Builder {
         Ok(match expr {
             Expr::Number(value) => (Any::Scalar(ScalarNode::Number(*value)), true),
             Expr::Text(text) => (Any::Text(text.clone()), true),
+            Expr::Bytes(bytes) => (Any::Text(shown(bytes)), true),
             Expr::Vector(selector) => {
                 let smoothed = selector.extension == Some(Extension::Smoothed);
                 let look = if smoothed { Look::Smoothed } else { Look::Value };
@@ -325,6 +336,9 @@ impl Builder {
     fn aggregate(&self, aggregate: &Aggregate, depth: usize) -> Built<VectorNode> {
         let (arg, once) = self.vector(&aggregate.expr, depth)?;
         let param = match (&aggregate.param, aggregate.op) {
+            (Some(name @ Expr::Bytes(_)), AggregateOp::CountValues) => {
+                return Err(QueryError::execution(format!("invalid label name {name}")));
+            }
             (Some(param), AggregateOp::CountValues) => match self.any(param, depth)? {
                 (Any::Text(text), _) if text.is_empty() => {
                     return Err(QueryError::execution(format!("invalid label name {text:?}")));
@@ -532,6 +546,10 @@ impl Builder {
     fn text(&self, call: &Call, i: usize) -> Result<String, QueryError> {
         match self.arg(call, i)? {
             Expr::Text(text) => Ok(text.clone()),
+            // Labels here are UTF-8: nothing of them could be told by such a text.
+            bytes @ Expr::Bytes(_) => {
+                Err(QueryError::execution(format!("{}(): {bytes} is not valid UTF-8", call.name)))
+            }
             _ => {
                 Err(QueryError::BadQuery(format!("expected type string in call to function {:?}", call.name)))
             }
@@ -539,8 +557,14 @@ impl Builder {
     }
 
     fn relabel(&self, special: Special, call: &Call) -> Result<Relabel, QueryError> {
-        let target = self.text(call, 1)?;
         let name = if special == Special::LabelReplace { "label_replace" } else { "label_join" };
+        if let Expr::Bytes(target) = self.arg(call, 1)? {
+            let target = shown(target);
+            return Err(QueryError::execution(format!(
+                "invalid destination label name in {name}(): {target}"
+            )));
+        }
+        let target = self.text(call, 1)?;
         if target.is_empty() {
             return Err(QueryError::execution(format!(
                 "invalid destination label name in {name}(): {target}"

@@ -60,7 +60,7 @@ fn first_selector<'e>(
     around: &mut Vec<&'e Subquery>,
 ) -> Option<(&'e VectorSelector, Vec<&'e Subquery>)> {
     match expr {
-        Expr::Number(_) | Expr::Text(_) => None,
+        Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) => None,
         Expr::Vector(selector) => Some((selector, around.clone())),
         Expr::Matrix(matrix) => Some((&matrix.selector, around.clone())),
         Expr::Subquery(subquery) => {

@@ -8,7 +8,7 @@ impl Expr {
     pub fn value_type(&self) -> ValueType {
         match self {
             Expr::Number(_) => ValueType::Scalar,
-            Expr::Text(_) => ValueType::Text,
+            Expr::Text(_) | Expr::Bytes(_) => ValueType::Text,
             Expr::Vector(_) | Expr::Aggregate(_) => ValueType::Vector,
             Expr::Matrix(_) | Expr::Subquery(_) => ValueType::Matrix,
             Expr::Negate(operand) => operand.value_type(),
@@ -29,7 +29,7 @@ impl Expr {
 /// Refuses what the parser wrongly lets through. As deep as the tree, which the caps bound.
 pub(super) fn check(expr: &Expr) -> Result<(), Fault> {
     match expr {
-        Expr::Number(_) | Expr::Text(_) | Expr::Vector(_) | Expr::Matrix(_) => Ok(()),
+        Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) | Expr::Vector(_) | Expr::Matrix(_) => Ok(()),
         Expr::Negate(operand) => check(operand),
         Expr::Subquery(subquery) => check(&subquery.expr),
         Expr::Call(call) => {

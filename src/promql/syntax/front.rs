@@ -45,7 +45,8 @@ pub(super) struct Coded {
     pub(super) selectors: Vec<Selected>,
     /// With where each starts.
     pub(super) numbers: Vec<(f64, u32)>,
-    pub(super) texts: Vec<(String, u32)>,
+    /// What each stands for, of bytes that need not be UTF-8, and where it starts.
+    pub(super) texts: Vec<(Vec<u8>, u32)>,
     pub(super) windows: Vec<Window>,
     pub(super) offsets: Vec<Length>,
     pub(super) times: Vec<AtModifier>,

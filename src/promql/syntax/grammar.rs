@@ -91,7 +91,8 @@ impl Decoder<'_> {
             Parsed::StringLiteral(text) => {
                 let place: usize = text.val.parse().map_err(|_| Mismatch)?;
                 let (text, start) = self.coded.texts.get(place).cloned().ok_or(Mismatch)?;
-                Ok(Placed::at(start, Expr::Text(text)))
+                let expr = String::from_utf8(text).map_or_else(|e| Expr::Bytes(e.into_bytes()), Expr::Text);
+                Ok(Placed::at(start, expr))
             }
             Parsed::VectorSelector(selector) => {
                 let selector = self.selector(selector)?;

@@ -86,14 +86,21 @@ pub(super) fn timestamp_from_seconds(value: f64) -> Option<i64> {
     if ms > -MS_MAX && ms < MS_MAX { Some(ms as i64) } else { None }
 }
 
-/// Decodes a string token, quotes included: Go's escapes within `"` and `'`, none within backquotes.
+/// Decodes a string token that names or equals a label, as [`bytes`] does. Labels here are UTF-8: nothing could equal a
+/// text that is not.
+pub(super) fn string(token: &str) -> Result<String, (usize, String)> {
+    String::from_utf8(bytes(token)?).map_err(|_| (0, "string is not valid UTF-8".to_owned()))
+}
+
+/// Decodes a string token, quotes included: Go's escapes within `"` and `'`, none within backquotes. `\xff` makes a byte,
+/// so what comes out need not be UTF-8.
 ///
 /// The error is the offset into the token and a sentence.
-pub(super) fn string(token: &str) -> Result<String, (usize, String)> {
+pub(super) fn bytes(token: &str) -> Result<Vec<u8>, (usize, String)> {
     let quote = token.chars().next().unwrap_or_default();
     let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
     if quote == '`' {
-        return Ok(inner.to_owned());
+        return Ok(inner.as_bytes().to_vec());
     }
     let mut out = Vec::with_capacity(inner.len());
     let mut rest = inner;
@@ -107,8 +114,7 @@ pub(super) fn string(token: &str) -> Result<String, (usize, String)> {
         rest = escape.get(used..).unwrap_or_default();
     }
     out.extend_from_slice(rest.as_bytes());
-    // `\xff` makes a byte. Upstream keeps texts that are no UTF-8; labels here are UTF-8, so nothing could equal them.
-    String::from_utf8(out).map_err(|_| (0, "string is not valid UTF-8".to_owned()))
+    Ok(out)
 }
 
 /// Reads one escape after its backslash; answers how many bytes it took.

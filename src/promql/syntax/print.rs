@@ -54,6 +54,7 @@ impl Display for Expr {
         match self {
             Expr::Number(value) => number(f, *value),
             Expr::Text(text) => quoted(f, text),
+            Expr::Bytes(bytes) => quoted_bytes(f, bytes),
             Expr::Vector(selector) => {
                 matchers(f, &selector.matchers)?;
                 extension(f, selector.extension)?;
@@ -258,6 +259,23 @@ pub(super) fn number(f: &mut Formatter<'_>, value: f64) -> Result {
 /// In double quotes with Go's escapes.
 fn quoted(f: &mut Formatter<'_>, text: &str) -> Result {
     f.write_char('"')?;
+    escaped(f, text)?;
+    f.write_char('"')
+}
+
+/// Bytes that are no UTF-8 as `\xff`, all others as [`quoted`] writes them.
+fn quoted_bytes(f: &mut Formatter<'_>, bytes: &[u8]) -> Result {
+    f.write_char('"')?;
+    for chunk in bytes.utf8_chunks() {
+        escaped(f, chunk.valid())?;
+        for byte in chunk.invalid() {
+            write!(f, "\\x{byte:02x}")?;
+        }
+    }
+    f.write_char('"')
+}
+
+fn escaped(f: &mut Formatter<'_>, text: &str) -> Result {
     for character in text.chars() {
         match character {
             '"' => f.write_str("\\\"")?,
@@ -269,5 +287,5 @@ fn quoted(f: &mut Formatter<'_>, text: &str) -> Result {
             other => f.write_char(other)?,
         }
     }
-    f.write_char('"')
+    Ok(())
 }

@@ -48,6 +48,7 @@ fn shape(expr: &Expr) -> String {
     match expr {
         Expr::Number(value) => format!("{value:?}"),
         Expr::Text(text) => format!("{text:?}"),
+        Expr::Bytes(bytes) => format!("{bytes:x?}"),
         Expr::Vector(selector) => {
             format!(
                 "{:?}~{}~{:?}",
@@ -144,6 +145,19 @@ fn texts_are_read_with_go_escapes() {
         let Parsed { expr, value_type } = parsed(text);
         assert!(matches!(&expr, Expr::Text(value) if value == expected), "{text:?} is {expr:?}");
         assert_eq!(value_type, ValueType::Text);
+    }
+}
+
+#[test]
+fn texts_of_bytes_that_are_no_utf8_are_values_and_no_labels() {
+    let Parsed { expr, value_type } = parsed(r#""a\xc5z\303\251\n""#);
+    assert!(matches!(&expr, Expr::Bytes(bytes) if bytes == b"a\xc5z\xc3\xa9\n"), "{expr:?}");
+    assert_eq!(value_type, ValueType::Text);
+    assert_eq!(expr.to_string(), r#""a\xc5z\u{e9}\n""#.replace(r"\u{e9}", "\u{e9}"));
+    assert_eq!(parsed(&expr.to_string()).expr.to_string(), expr.to_string());
+    for text in [r#"{a="\xff"}"#, r#"{"\xff"}"#, r#"sum by ("\xff") (a)"#] {
+        let refused = parse(text, &Caps::default()).expect_err("no label");
+        assert!(refused.to_string().contains("string is not valid UTF-8"), "{text}: {refused}");
     }
 }
 
@@ -362,7 +376,7 @@ fn spans_are_exact() {
                 aggregate.param.iter().for_each(|param| spans(param, out));
                 spans(&aggregate.expr, out);
             }
-            Expr::Number(_) | Expr::Text(_) => {}
+            Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) => {}
         }
     }
     let text = "-rate( a{x=\"é\"} [5m] ) + 1 ^ -topk(scalar(b), c * (d)) by (x) unless {e=\"f\"}";

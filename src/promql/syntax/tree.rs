@@ -21,6 +21,8 @@ pub enum Expr {
     Number(f64),
     /// `"text"`.
     Text(String),
+    /// `"a\xc5"`, a text whose bytes are no UTF-8: no label's name or value, but one that can be answered.
+    Bytes(Vec<u8>),
     /// `up{job="api"} offset 5m @ end()`.
     Vector(VectorSelector),
     /// `up[5m]`.
@@ -44,7 +46,7 @@ impl Expr {
         std::iter::from_fn(move || {
             let expr = left.pop()?;
             match expr {
-                Expr::Number(_) | Expr::Text(_) | Expr::Vector(_) | Expr::Matrix(_) => {}
+                Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) | Expr::Vector(_) | Expr::Matrix(_) => {}
                 Expr::Subquery(subquery) => left.push(&subquery.expr),
                 Expr::Negate(inner) => left.push(inner),
                 Expr::Binary(binary) => left.extend([&binary.lhs, &binary.rhs]),

@@ -18,7 +18,7 @@
 //! ```
 //! The smallest kind that gives back the same bits is taken; decimals first, since they decode fastest.
 
-use super::bytes::{Reader, put_varint, put_zigzag, scaled, unscaled, whole_bytes};
+use super::bytes::{POWERS, Reader, put_varint, put_zigzag, scaled, unscaled, whole_bytes};
 use super::error::Damage;
 
 /// Samples of a mini-block at most.
@@ -105,16 +105,23 @@ pub(super) fn put_values(out: &mut Vec<u8>, values: &[u64]) -> u8 {
     if put_decimal(out, values) {
         return DECIMAL;
     }
-    let start = out.len();
+    let mut piece = [0; XOR_BYTES_MAX * MINI];
+    let mut end = 0;
     let mut before = 0;
     for value in values {
-        put_xor(out, value ^ before);
+        // Bytes behind those that are kept are written over by the next one.
+        let (control, kept, bytes) = xored(value ^ before);
+        if let Some([first, rest @ ..]) = piece.get_mut(end..end + XOR_BYTES_MAX) {
+            *first = control;
+            rest.copy_from_slice(&bytes);
+        }
+        end += 1 + kept;
         before = *value;
     }
-    if out.len() - start < values.len() * 8 {
+    if end < values.len() * 8 {
+        out.extend_from_slice(piece.get(..end).unwrap_or_default());
         return XOR;
     }
-    out.truncate(start);
     for value in values {
         out.extend_from_slice(&value.to_le_bytes());
     }
@@ -128,33 +135,23 @@ fn put_kept(out: &mut Vec<u8>, pattern: u64) {
     out.extend(pattern.to_be_bytes().iter().take(usize::from(kept)));
 }
 
-fn put_xor(out: &mut Vec<u8>, xor: u64) {
+/// Bytes of one pattern of kind 2 at most.
+const XOR_BYTES_MAX: usize = 9;
+
+/// The first byte, how many are kept, and those at the beginning of eight.
+#[inline]
+fn xored(xor: u64) -> (u8, usize, [u8; 8]) {
     let lead = whole_bytes(xor.leading_zeros());
     let tail = if xor == 0 { 0 } else { whole_bytes(xor.trailing_zeros()) };
     let kept = 8 - lead - tail;
-    out.push(lead << 4 | kept);
-    out.extend(xor.to_be_bytes().iter().skip(usize::from(lead)).take(usize::from(kept)));
+    let high = xor.checked_shl(u32::from(lead) * 8).unwrap_or(0);
+    (lead << 4 | kept, usize::from(kept), high.to_be_bytes())
 }
 
 fn put_decimal(out: &mut Vec<u8>, values: &[u64]) -> bool {
-    let mut exponent = 0;
-    for value in values {
-        while scaled(f64::from_bits(*value), exponent).is_none() {
-            exponent += 1;
-            if exponent > EXPONENT_MAX {
-                return false;
-            }
-        }
-    }
-    // A value that fits with fewer decimals may not fit with more.
     let mut mantissas = [0i64; MINI];
-    for (slot, value) in mantissas.iter_mut().zip(values) {
-        match scaled(f64::from_bits(*value), exponent) {
-            Some(mantissa) => *slot = mantissa,
-            None => return false,
-        }
-    }
-    let mantissas = mantissas.get(..values.len()).unwrap_or_default();
+    let Some(mantissas) = mantissas.get_mut(..values.len()) else { return false };
+    let Some(exponent) = decimals(values, mantissas) else { return false };
     let differences = || mantissas.iter().zip(mantissas.iter().skip(1)).map(|(a, b)| b - a);
     out.push(exponent);
     put_zigzag(out, mantissas.first().copied().unwrap_or_default());
@@ -162,26 +159,80 @@ fn put_decimal(out: &mut Vec<u8>, values: &[u64]) -> bool {
     let widest = differences().map(|d| (d - least).cast_unsigned()).max().unwrap_or_default();
     let width = 64 - widest.leading_zeros();
     put_zigzag(out, least);
-    out.push(low_byte(u128::from(width)));
-    let (mut gathered, mut bits) = (0u128, 0u32);
+    out.push(u8::try_from(width).unwrap_or(64));
+    let mut packed = [[0; 8]; MINI];
+    let (mut words, mut gathered, mut bits) = (0, 0, 0);
+    let mut put = |at: usize, word: u64| {
+        if let Some(place) = packed.get_mut(at) {
+            *place = word.to_le_bytes();
+        }
+    };
     for difference in differences() {
-        gathered |= u128::from((difference - least).cast_unsigned()) << bits;
+        let over = (difference - least).cast_unsigned();
+        gathered |= over << bits;
         bits += width;
-        while bits >= 8 {
-            out.push(low_byte(gathered));
-            gathered >>= 8;
-            bits -= 8;
+        if bits >= 64 {
+            put(words, gathered);
+            words += 1;
+            bits -= 64;
+            // What did not fit; nothing where it ended with the word.
+            gathered = over.checked_shr(width - bits).unwrap_or(0);
         }
     }
-    if bits > 0 {
-        out.push(low_byte(gathered));
-    }
+    put(words, gathered);
+    let bytes = ((mantissas.len() - 1) * width as usize).div_ceil(8);
+    out.extend_from_slice(packed.as_flattened().get(..bytes).unwrap_or_default());
     true
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the low byte is meant")]
-const fn low_byte(value: u128) -> u8 {
-    value as u8
+/// The least exponent by which all values are decimals, and their mantissas.
+fn decimals(values: &[u64], mantissas: &mut [i64]) -> Option<u8> {
+    if all_by(values, mantissas, |value| value, |whole| whole) {
+        return Some(0);
+    }
+    let least = |value: Option<&u64>| {
+        let value = f64::from_bits(*value?);
+        (0..=EXPONENT_MAX).find(|exponent| scaled(value, *exponent).is_some())
+    };
+    // Most series have as many digits in their values as those at both ends.
+    let likely = least(values.first())?.max(least(values.last())?);
+    if likely > 0
+        && let Some(power) = POWERS.get(usize::from(likely))
+        && all_by(values, mantissas, |value| value * power, |whole| whole / power)
+    {
+        return Some(likely);
+    }
+    let mut exponent = 0;
+    for value in values {
+        while scaled(f64::from_bits(*value), exponent).is_none() {
+            exponent += 1;
+            if exponent > EXPONENT_MAX {
+                return None;
+            }
+        }
+    }
+    // A value that fits with fewer decimals may not fit with more.
+    for (slot, value) in mantissas.iter_mut().zip(values) {
+        *slot = scaled(f64::from_bits(*value), exponent)?;
+    }
+    Some(exponent)
+}
+
+/// Sets the mantissas to the integers of all values, `up` having been done to them; answers whether all have one below 2^51
+/// that gives the same bits back by `down`. Without a branch, so that several are tried at a time: what is added rounds to
+/// an integer, which then are the low bits.
+#[inline]
+fn all_by(values: &[u64], mantissas: &mut [i64], up: impl Fn(f64) -> f64, down: impl Fn(f64) -> f64) -> bool {
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    let mut wrong = 0;
+    for (slot, pattern) in mantissas.iter_mut().zip(values) {
+        let rounded = up(f64::from_bits(*pattern)) + ROUND;
+        let back = down(rounded - ROUND).to_bits();
+        // Another exponent: it was too large, infinite, or no number.
+        wrong |= (back ^ pattern) | (rounded.to_bits() ^ ROUND.to_bits()) >> 52;
+        *slot = rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
+    }
+    wrong == 0
 }
 
 /// One decoded mini-block.

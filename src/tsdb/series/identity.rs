@@ -16,6 +16,13 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) struct Key([u32; 3]);
 
+impl Key {
+    /// As spread as any part of it.
+    pub(super) const fn hash(self) -> u32 {
+        self.0[0]
+    }
+}
+
 /// The place of a hash in a table of so many slots; hashes and places are in the same order.
 #[inline]
 pub(super) const fn home(hash: u32, slots: usize) -> usize {
@@ -24,102 +31,6 @@ pub(super) const fn home(hash: u32, slots: usize) -> usize {
 
 /// No series has this id.
 const NO_ID: u32 = u32::MAX;
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    key: Key,
-    id: u32,
-}
-
-/// Ids by key: slots of 16 bytes, looked through from the key's home on; at most four fifths are taken. Grows by a
-/// quarter, so that between two thirds and four fifths are.
-#[derive(Debug, Default)]
-pub(in crate::tsdb) struct Ids {
-    slots: Vec<Slot>,
-    len: usize,
-}
-
-/// Keys that are looked up together: so many lines may be on their way from memory at once.
-const AT_ONCE: usize = 16;
-
-impl Ids {
-    pub(super) const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Memory.
-    pub(super) fn bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>()
-    }
-
-    #[inline]
-    pub(super) fn get(&self, key: Key) -> Option<u32> {
-        self.search(key, home(key.0[0], self.slots.len()))
-    }
-
-    #[inline]
-    fn search(&self, key: Key, from: usize) -> Option<u32> {
-        let mut place = from;
-        loop {
-            let slot = self.slots.get(place)?;
-            if slot.id == NO_ID {
-                return None;
-            }
-            if slot.key == key {
-                return Some(slot.id);
-            }
-            place = if place + 1 < self.slots.len() { place + 1 } else { 0 };
-        }
-    }
-
-    /// Appends the id of each key, if there is one. The slots of many keys are fetched before the first is looked at:
-    /// one after another they would each wait for the memory.
-    pub(super) fn get_many(&self, keys: &[Key], out: &mut Vec<Option<u32>>) {
-        out.reserve(keys.len());
-        for keys in keys.chunks(AT_ONCE) {
-            let mut first = [None; AT_ONCE];
-            for (first, key) in first.iter_mut().zip(keys) {
-                *first = self.slots.get(home(key.0[0], self.slots.len())).copied();
-            }
-            for (first, key) in first.iter().zip(keys) {
-                out.push(match first {
-                    Some(slot) if slot.id == NO_ID => None,
-                    Some(slot) if slot.key == *key => Some(slot.id),
-                    _ => self.get(*key),
-                });
-            }
-        }
-    }
-
-    /// Adds a key, or changes its id.
-    pub(super) fn insert(&mut self, key: Key, id: u32) {
-        if (self.len + 1) * 5 > self.slots.len() * 4 {
-            let slots = (self.slots.len() + self.slots.len() / 4).max(16);
-            let old = std::mem::replace(&mut self.slots, vec![Slot { key, id: NO_ID }; slots]);
-            self.len = 0;
-            for slot in old.iter().filter(|slot| slot.id != NO_ID) {
-                self.put(*slot);
-            }
-        }
-        self.put(Slot { key, id });
-    }
-
-    fn put(&mut self, new: Slot) {
-        let mut place = home(new.key.0[0], self.slots.len());
-        while let Some(slot) = self.slots.get_mut(place) {
-            if slot.id == NO_ID || slot.key == new.key {
-                self.len += usize::from(slot.id == NO_ID);
-                *slot = new;
-                return;
-            }
-            place = if place + 1 < self.slots.len() { place + 1 } else { 0 };
-        }
-    }
-
-    pub(super) fn clear(&mut self) {
-        *self = Ids::default();
-    }
-}
 
 /// Ids by a hash of what they stand for, which the caller compares: slots of 8 bytes.
 #[derive(Debug, Default)]
@@ -133,6 +44,14 @@ impl Rows {
     /// Memory.
     pub(super) fn bytes(&self) -> usize {
         self.slots.capacity() * 8
+    }
+
+    /// The first id that one with this hash may be, which more often than not it is.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is the id")]
+    pub(super) fn likely(&self, hash: u32) -> Option<u32> {
+        let slot = *self.slots.get(home(hash, self.slots.len()))?;
+        (slot >> 32 == u64::from(hash)).then_some(slot as u32)
     }
 
     /// The id with this hash for which `is` holds.
@@ -399,29 +318,6 @@ mod tests {
             assert!(different.len() > seen.len() * 999 / 1_000, "part {part}");
         }
         assert!(seen.keys().all(|[a, b, c]| a != b && b != c && a != c));
-    }
-
-    #[test]
-    fn every_key_has_its_id_one_by_one_and_together() {
-        let domain = Secret::of(&[3; 32], 1).domain(0, &[]);
-        let key = |n: u32| domain.key(&n.to_le_bytes());
-        let mut ids = Ids::default();
-        assert_eq!(ids.get(key(1)), None);
-        for n in 0..20_000 {
-            ids.insert(key(n), n + 1);
-            ids.insert(key(n), n);
-        }
-        assert_eq!(ids.len(), 20_000);
-        assert!(ids.bytes() < 20_000 * 26, "{}", ids.bytes());
-        let keys: Vec<Key> = (0..40_001).map(key).collect();
-        let mut found = Vec::new();
-        ids.get_many(&keys, &mut found);
-        for (n, (key, found)) in (0..).zip(keys.iter().zip(found)) {
-            let expected = (n < 20_000).then_some(n);
-            assert_eq!((ids.get(*key), found), (expected, expected));
-        }
-        ids.clear();
-        assert_eq!((ids.get(key(1)), ids.len()), (None, 0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which series an organisation has: dictionaries, families, identities, what senders said about metrics.
 //!
-//! * [`identity`]: raw label bytes to a series id in one look.
+//! * [`identity`]: what raw label bytes are known by; [`ids`]: which series that is.
 //! * [`labels`]: the slow path; what a label set must be (API.md C7).
 //! * [`definition`]: the body that carries series in the log and in the registry.
 //! * [`dictionary`], [`columns`]: texts as codes, codes in as few bytes as they need.
@@ -13,6 +13,7 @@ pub(in crate::tsdb) mod columns;
 pub(super) mod definition;
 mod dictionary;
 pub(super) mod identity;
+mod ids;
 pub(super) mod labels;
 pub(super) mod metadata;
 pub(super) mod registry;

@@ -130,7 +130,7 @@ const UNSAFE: [&str; 14] = [
 
 fn is_unsafe(expr: &Expr) -> bool {
     match expr {
-        Expr::Number(_) | Expr::Text(_) | Expr::Vector(_) | Expr::Matrix(_) => false,
+        Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) | Expr::Vector(_) | Expr::Matrix(_) => false,
         Expr::Subquery(subquery) => subquery.at.is_none() && is_unsafe(&subquery.expr),
         Expr::Negate(inner) => is_unsafe(inner),
         Expr::Binary(binary) => is_unsafe(&binary.lhs) || is_unsafe(&binary.rhs),
@@ -145,7 +145,7 @@ fn is_unsafe(expr: &Expr) -> bool {
 fn names_the_query(expr: &Expr) -> bool {
     let named = |at: Option<AtModifier>| matches!(at, Some(AtModifier::Start | AtModifier::End));
     match expr {
-        Expr::Number(_) | Expr::Text(_) => false,
+        Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) => false,
         Expr::Vector(selector) => named(selector.at),
         Expr::Matrix(matrix) => named(matrix.selector.at),
         Expr::Subquery(subquery) => named(subquery.at) || names_the_query(&subquery.expr),
@@ -163,7 +163,7 @@ fn pin(expr: &mut Expr, at: Timestamp) -> bool {
     let put =
         |place: &mut Option<AtModifier>| place.get_or_insert(AtModifier::Time(at)) == &AtModifier::Time(at);
     match expr {
-        Expr::Number(_) | Expr::Text(_) => false,
+        Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) => false,
         Expr::Vector(selector) => put(&mut selector.at),
         Expr::Matrix(matrix) => put(&mut matrix.selector.at),
         Expr::Subquery(subquery) => put(&mut subquery.at),

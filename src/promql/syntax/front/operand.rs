@@ -10,6 +10,11 @@ use crate::promql::functions::function;
 /// The switch of functions and aggregations that upstream calls experimental.
 const EXPERIMENTAL_FUNCTIONS: &str = "promql-experimental-functions";
 
+/// What is wrong so many bytes into a token.
+fn within(token: Token, (place, message): (usize, String)) -> Fault {
+    Fault::new(token.span.start as usize + place, message)
+}
+
 impl Front<'_> {
     /// Reads one token of the beginning of an expression: a sign, something that opens, or a whole operand.
     pub(super) fn operand(&mut self) -> Result<(), Fault> {
@@ -37,7 +42,7 @@ impl Front<'_> {
             }
             TokenKind::Text => {
                 self.next += 1;
-                let text = self.decode(token)?;
+                let text = literal::bytes(self.word(token)).map_err(|wrong| within(token, wrong))?;
                 self.write(format_args!("\"{}\"", self.coded.texts.len()));
                 self.coded.texts.push((text, token.span.start));
                 self.operand_done(Last::Other, token.span.start, 0);
@@ -49,10 +54,9 @@ impl Front<'_> {
         }
     }
 
-    /// What a string token stands for.
+    /// What a string token stands for that names or equals a label.
     pub(super) fn decode(&self, token: Token) -> Result<String, Fault> {
-        literal::string(self.word(token))
-            .map_err(|(within, message)| Fault::new(token.span.start as usize + within, message))
+        literal::string(self.word(token)).map_err(|wrong| within(token, wrong))
     }
 
     fn number(&mut self, value: f64, span: Span) {
