@@ -21,6 +21,8 @@ mod hostile;
 mod kill_loop;
 #[path = "binary/logins.rs"]
 mod logins;
+#[path = "binary/private_ca.rs"]
+mod private_ca;
 #[path = "binary/questions.rs"]
 mod questions;
 #[path = "binary/secrets.rs"]

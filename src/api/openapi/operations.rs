@@ -202,7 +202,7 @@ const ACCOUNTS: &[Operation] = &[
             Code::Conflict,
         ]),
     at("POST /auth/logout").answers(&[(204, "", "Signed out, with and without a session")]),
-    at("PATCH /auth/me").takes("{ name: string(..100) }").answers(&[(200, "User", "As it is now")]),
+    at("PATCH /auth/me").takes("{ name: string(..200) }").answers(&[(200, "User", "As it is now")]),
     at("DELETE /auth/me").answers(&[(204, "", "Gone")]).refuses(&[Code::LastOwner, Code::Conflict]),
     at("POST /auth/password/change")
         .takes("{ current_password?: string | null, new_password: string }")
