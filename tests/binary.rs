@@ -21,6 +21,8 @@ mod hostile;
 mod kill_loop;
 #[path = "binary/logins.rs"]
 mod logins;
+#[path = "binary/questions.rs"]
+mod questions;
 #[path = "binary/secrets.rs"]
 mod secrets;
 #[path = "binary/starting.rs"]

@@ -9,6 +9,8 @@ mod expressions;
 #[path = "kernels/laws.rs"]
 #[expect(clippy::panic, reason = "helpers of tests give up as tests do")]
 mod laws;
+#[path = "kernels/native.rs"]
+mod native;
 #[path = "kernels/oracle.rs"]
 mod oracle;
 #[path = "kernels/windows.rs"]

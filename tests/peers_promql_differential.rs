@@ -19,6 +19,8 @@ mod expressions;
 mod harness;
 #[path = "differential/histograms.rs"]
 mod histograms;
+#[path = "differential/remarks.rs"]
+mod remarks;
 #[path = "differential/servers.rs"]
 mod servers;
 
@@ -77,6 +79,17 @@ fn a_real_prometheus_gives_the_same_answers_with_names_removed_at_once() {
 #[test]
 fn a_real_prometheus_gives_the_same_answers_with_names_removed_at_the_end() {
     compare(true);
+}
+
+#[test]
+fn every_kind_of_remark_is_a_real_prometheus_own() {
+    let pair = Pair::start(false);
+    pair.write(&data::requests(data::generate(&mut Chance::new(chosen(
+        "PROMLET_DIFFERENTIAL_SEED",
+        20_261_121,
+    )))));
+    let wrong = remarks::compared(&pair);
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 fn compare(delayed_name_removal: bool) {
@@ -172,6 +185,7 @@ fn asked(pair: &Pair, node: &Node, when: When) -> (answers::Said, Option<String>
     let text = node.to_string();
     let (theirs, ours) = (pair.prometheus(&text, when), pair.promlet(&text, when));
     let exactness = match &text {
+        text if node.kind == ValueType::Matrix && expressions::has_histograms(text) => Exactness::Shape,
         text if expressions::is_otherwise(text) => Exactness::Shape,
         text if expressions::is_library(text) => Exactness::Library,
         _ => Exactness::Bits,

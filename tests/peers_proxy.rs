@@ -1,20 +1,23 @@
-//! Behind a real nginx that ends TLS and puts everything below a path, as the README shows it: once with a proxy that hands
-//! the path on, once with one that cuts it off. Looked at with sockets and with Chromium.
+//! Behind a real nginx and a real Caddy that end TLS and put everything below a path, with the README's own lines: once as a
+//! proxy that hands the path on, once as one that cuts it off. Looked at with sockets and with Chromium.
 //!
-//! nginx comes from Debian's archive, unpacked below `target/`; where it cannot be had the test fails and says so.
+//! Both come from Debian's archive, unpacked below `target/`; where they cannot be had the test fails and says so.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
 #[path = "peers/chromium.rs"]
 mod chromium;
+#[path = "peers/debian.rs"]
+mod debian;
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
 #[path = "peers/https.rs"]
 mod https;
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -22,22 +25,6 @@ use harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap};
 use https::{fixture, https};
 use promlet::clock::Stopwatch;
 use serde_json::json;
-
-/// The unpacked nginx.
-fn nginx() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nginx");
-    // This machine's own release, so that its libraries fit.
-    let script = ". /etc/os-release && exec sh \"$0\" \"$VERSION_CODENAME\" \"$1\" nginx";
-    let status = Command::new("sh")
-        .args(["-c", script])
-        .arg(root.join("tests/peers/debian.sh"))
-        .arg(&dir)
-        .status()
-        .expect("a shell");
-    assert!(status.success(), "nginx could not be fetched; see the lines above");
-    dir.join("root/usr/sbin/nginx")
-}
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
@@ -52,30 +39,37 @@ impl Drop for Proxy {
     }
 }
 
-/// One server that hands the path on, one that cuts it off; everything else as in the README.
-fn configuration(dir: &Path, handing: u16, cutting: u16, upstream: &str) -> String {
+/// The README's block of this kind, with this server's address in place of the one that it shows.
+fn readme(kind: &str, upstream: &str) -> String {
+    const SHOWN: &str = "127.0.0.1:8095";
+    let text = include_str!("../README.md");
+    let (_, after) = text.split_once(&format!("```{kind}\n")).expect("the README shows it");
+    let (block, _) = after.split_once("```").expect("it ends");
+    assert!(block.contains(SHOWN), "{block}");
+    block.replace(SHOWN, upstream)
+}
+
+/// One server that hands the path on as the README has it, one that cuts it off.
+fn nginx(dir: &Path, ports: [u16; 2], upstream: &str) -> String {
     let (cert, key) = (fixture("one.crt"), fixture("one.key"));
-    let server = |port: u16, end: &str| {
+    let handing = readme("nginx", upstream);
+    let cutting = handing.replace(&format!("{upstream};"), &format!("{upstream}/;"));
+    assert_ne!(handing, cutting);
+    let servers = ports.iter().zip([handing, cutting]).map(|(port, location)| {
         format!(
             "server {{
                 listen 127.0.0.1:{port} ssl;
                 server_name localhost;
-                ssl_certificate {cert};
-                ssl_certificate_key {key};
-                client_max_body_size 16m;
-                location /tools/promlet/ {{
-                    proxy_pass {upstream}{end};
-                    proxy_set_header Host $host;
-                    proxy_set_header X-Forwarded-For $remote_addr;
-                    proxy_set_header X-Forwarded-Proto $scheme;
-                    proxy_buffering off;
-                }}
+                ssl_certificate {};
+                ssl_certificate_key {};
+                {location}
                 location / {{ return 404; }}
             }}",
-            cert = cert.display(),
-            key = key.display(),
+            cert.display(),
+            key.display(),
         )
-    };
+    });
+    let servers: String = servers.collect();
     let dir = dir.display();
     format!(
         "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log;
@@ -84,87 +78,197 @@ fn configuration(dir: &Path, handing: u16, cutting: u16, upstream: &str) -> Stri
             access_log off;
             client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c;
             uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;
-            {} {}
-         }}",
-        server(handing, ""),
-        server(cutting, "/"),
+            {servers}
+         }}"
     )
+}
+
+/// The same of Caddy. Its certificate is ours, since no authority gives one for this machine.
+fn caddy(ports: [u16; 2], upstream: &str) -> String {
+    let tls = format!("tls {} {}", fixture("one.crt").display(), fixture("one.key").display());
+    let handing = readme("caddy", upstream);
+    let cutting = handing.replace("handle /tools", "handle_path /tools");
+    assert_ne!(handing, cutting);
+    let sites = ports.iter().zip([handing, cutting]).map(|(port, site)| {
+        let named = site.replacen("example.com {", &format!("https://localhost:{port} {{\n{tls}"), 1);
+        assert_ne!(site, named);
+        named
+    });
+    let sites: String = sites.collect();
+    format!("{{\n admin off\n auto_https disable_redirects\n servers {{\n protocols h1 h2\n }}\n}}\n{sites}")
+}
+
+/// A server below a path, and a proxy in front of it.
+struct Behind {
+    server: Server,
+    ports: [u16; 2],
+    _proxy: Proxy,
+    _folders: [tempfile::TempDir; 2],
+}
+
+/// Starts both; `proxy` makes the proxy's command from a folder of its own, its ports and the server's address.
+fn behind(proxy: impl FnOnce(&Path, [u16; 2], &str) -> Command) -> Behind {
+    let ports = [free_port(), free_port()];
+    let public_url = format!("https://localhost:{}/tools/promlet", ports[0]);
+    let data = tempfile::tempdir().expect("a folder");
+    let mut env = bootstrap().to_vec();
+    env.extend([("PROMLET_PUBLIC_URL", &*public_url), ("PROMLET_TRUSTED_PROXIES", "127.0.0.1")]);
+    let server = Server::start(&Start { args: &["serve"], dir: data.path(), env: &env });
+    let dir = tempfile::tempdir().expect("a folder");
+    let upstream = server.url.trim_start_matches("http://").to_owned();
+    let mut command = proxy(dir.path(), ports, &upstream);
+    let child = command.stdin(Stdio::null()).spawn();
+    let proxy = Proxy(child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}")));
+    let begun = Stopwatch::start();
+    while ports.iter().any(|port| TcpStream::connect(("127.0.0.1", *port)).is_err()) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{command:?} does not listen: see the lines above"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Behind { server, ports, _proxy: proxy, _folders: [data, dir] }
+}
+
+/// A connection from another address of this machine.
+fn connect_from(source: &str, port: u16) -> TcpStream {
+    let address = |text: &str| -> SocketAddr { text.parse().expect("an address") };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+    let stream = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind(address(&format!("{source}:0")))?;
+        socket.connect(address(&format!("127.0.0.1:{port}"))).await?.into_std()
+    });
+    let stream = stream.expect("connected");
+    stream.set_nonblocking(false).expect("ours");
+    stream
+}
+
+/// An answer's status line, headers and body.
+fn request(method: &str, port: u16, path: &str, headers: &str, body: &str) -> String {
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// The `Cookie` header of an answer to a login, as it was set, attributes included.
+fn set_cookie(answer: &str) -> String {
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let cookie = answer.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        (name.eq_ignore_ascii_case("set-cookie") && value.starts_with("ms_session=")).then_some(value)
+    });
+    cookie.expect("a session").to_owned()
+}
+
+fn session(cookie: &str) -> String {
+    format!("Cookie: {}\r\n", cookie.split(';').next().expect("a value"))
+}
+
+fn login() -> String {
+    json!({ "email": EMAIL, "password": PASSWORD }).to_string()
+}
+
+const JSON: &str = "Content-Type: application/json\r\nSec-Fetch-Site: same-origin\r\n";
+
+/// Everything that a person and a program do, through the proxy.
+fn everything_works(behind: &Behind) {
+    for port in behind.ports {
+        let ask = |method: &str, path: &str, headers: &str, body: &str| {
+            let request = request(method, port, &format!("/tools/promlet{path}"), headers, body);
+            https(port, "one", &request).unwrap_or_else(|error| panic!("{path}: {error}"))
+        };
+        assert!(ask("GET", "/healthz", "", "").ends_with("ok"));
+        let cookie = set_cookie(&ask("POST", "/api/v1/auth/login", JSON, &login()));
+        assert!(cookie.contains("Path=/tools/promlet") && cookie.contains("Secure"), "{cookie}");
+        let me = ask("GET", &format!("/api/v1/orgs/{ORG}"), &session(&cookie), "");
+        assert!(me.starts_with("HTTP/1.1 200") && me.contains("\"role\":\"owner\""), "{me}");
+        // The proxy is on this machine; who comes through it is not.
+        assert!(ask("GET", "/metrics", "", "").starts_with("HTTP/1.1 401"));
+        let page = ask("GET", "/login", "", "");
+        assert!(page.contains("src=\"/tools/promlet/app.js\""), "{page}");
+        // Who leaves the slash out is led to where it is.
+        let bare = ask("GET", "", "", "");
+        let led = bare.lines().find(|line| line.to_ascii_lowercase().starts_with("location: "));
+        assert!(
+            bare.starts_with("HTTP/1.1 30") && led.is_some_and(|to| to.ends_with("/tools/promlet/")),
+            "{bare}"
+        );
+        // A remote write of the greatest size gets through to where it is looked at.
+        let large = "x".repeat(8 << 20);
+        let refused = ask("POST", &format!("/api/v1/orgs/{ORG}/write"), &session(&cookie), &large);
+        assert!(
+            refused.starts_with("HTTP/1.1 4") && refused.to_ascii_lowercase().contains("x-request-id"),
+            "{refused:.400}"
+        );
+        assert!(!refused.starts_with("HTTP/1.1 413"), "{refused:.400}");
+    }
+    let account = json!({ "email": EMAIL, "password": PASSWORD, "org": ORG, "tls": true });
+    for (port, name) in
+        behind.ports.into_iter().zip(["a proxy that hands the path on", "one that cuts it off"])
+    {
+        let base = format!("https://localhost:{port}/tools/promlet");
+        if let Err(why) = chromium::drive("below", &base, &account) {
+            panic!("{name}: {why}; the server said:\n{}", behind.server.log());
+        }
+    }
+}
+
+/// API.md F45: who calls is what the named proxy says, whatever the client says of itself; nobody else's word counts.
+fn only_the_proxy_is_believed(behind: &Behind) {
+    let port = behind.ports[0];
+    let forged = "X-Forwarded-For: 9.9.9.9\r\nForwarded: for=9.9.9.9\r\nX-Real-IP: 9.9.9.9\r\n";
+    let stream = https::over(connect_from("127.0.0.9", port), "one").expect("a connection");
+    let sent =
+        request("POST", port, "/tools/promlet/api/v1/auth/login", &format!("{JSON}{forged}"), &login());
+    let through = set_cookie(&https::ask(stream, &sent).expect("an answer"));
+    // Directly, from an address that is no proxy.
+    let direct: SocketAddr = behind.server.url.trim_start_matches("http://").parse().expect("an address");
+    let sent = request("POST", direct.port(), "/api/v1/auth/login", &format!("{JSON}{forged}"), &login());
+    let direct = set_cookie(&plain(connect_from("127.0.0.7", direct.port()), &sent));
+    assert_ne!(through, direct);
+    let list = request("GET", port, "/tools/promlet/api/v1/auth/sessions", &session(&through), "");
+    let list = https(port, "one", &list).expect("an answer");
+    assert!(list.contains("\"ip\":\"127.0.0.9\"") && list.contains("\"ip\":\"127.0.0.7\""), "{list}");
+    assert!(!list.contains("9.9.9.9"), "{list}");
+}
+
+fn plain(mut stream: TcpStream, request: &str) -> String {
+    stream.write_all(request.as_bytes()).expect("written");
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).expect("an answer");
+    String::from_utf8_lossy(&all).into_owned()
 }
 
 #[test]
 fn everything_works_below_a_path_behind_nginx() {
-    let nginx = nginx();
-    let (handing, cutting) = (free_port(), free_port());
-    let public_url = format!("https://localhost:{handing}/tools/promlet");
-    let data = tempfile::tempdir().expect("a folder");
-    let environment = bootstrap();
-    let env = [
-        environment[0],
-        environment[1],
-        environment[2],
-        ("PROMLET_PUBLIC_URL", &*public_url),
-        ("PROMLET_TRUSTED_PROXIES", "127.0.0.1"),
-    ];
-    let server = Server::start(&Start { args: &["serve"], dir: data.path(), env: &env });
-    let dir = tempfile::tempdir().expect("a folder");
-    let config = dir.path().join("nginx.conf");
-    std::fs::write(&config, configuration(dir.path(), handing, cutting, &server.url)).expect("written");
-    let errors = || std::fs::read_to_string(dir.path().join("error.log")).unwrap_or_default();
-    let child = Command::new(&nginx)
-        .args(["-e", "stderr", "-p"])
-        .arg(dir.path())
-        .arg("-c")
-        .arg(&config)
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap_or_else(|error| panic!("nginx does not start: {error}"));
-    let _proxy = Proxy(child);
-    let begun = Stopwatch::start();
-    while std::net::TcpStream::connect(("127.0.0.1", handing)).is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "nginx does not listen: {}", errors());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    for port in [handing, cutting] {
-        let ask = |method: &str, path: &str, headers: &str, body: &str| {
-            https(port, "one", &format!(
-                "{method} /tools/promlet{path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
-                body.len()
-            ))
-            .unwrap_or_else(|error| panic!("{path}: {error}; nginx said {}", errors()))
-        };
-        assert!(ask("GET", "/healthz", "", "").ends_with("ok"));
-        let login = json!({ "email": EMAIL, "password": PASSWORD }).to_string();
-        let answer = ask(
-            "POST",
-            "/api/v1/auth/login",
-            "Content-Type: application/json\r\nSec-Fetch-Site: same-origin\r\n",
-            &login,
-        );
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        let cookie = answer.lines().find_map(|line| {
-            line.strip_prefix("set-cookie: ms_session=").or(line.strip_prefix("Set-Cookie: ms_session="))
-        });
-        let cookie = cookie.expect("a session");
-        assert!(cookie.contains("Path=/tools/promlet") && cookie.contains("Secure"), "{cookie}");
-        let session = format!("Cookie: ms_session={}\r\n", cookie.split(';').next().expect("a value"));
-        let me = ask("GET", &format!("/api/v1/orgs/{ORG}"), &session, "");
-        assert!(me.starts_with("HTTP/1.1 200") && me.contains("\"role\":\"owner\""), "{me}");
-        // The proxy is on this machine; who comes through it is not.
-        assert!(ask("GET", "/metrics", "", "").starts_with("HTTP/1.1 401"));
-        let foreign = https(
-            port,
-            "one",
-            "GET /tools/promlet/healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
-        );
-        assert!(foreign.expect("an answer").starts_with("HTTP/1.1 421"), "the proxy hands the name on");
-        let page = ask("GET", "/login", "", "");
-        assert!(page.contains("src=\"/tools/promlet/app.js\""), "{page}");
-    }
-    let account = json!({ "email": EMAIL, "password": PASSWORD, "org": ORG, "tls": true });
-    for (port, name) in [(handing, "a proxy that hands the path on"), (cutting, "one that cuts it off")] {
-        let base = format!("https://localhost:{port}/tools/promlet");
-        if let Err(why) = chromium::drive("below", &base, &account) {
-            panic!("{name}: {why}; nginx said {}; the server said:\n{}", errors(), server.log());
-        }
-    }
+    let program = debian::unpacked("nginx", &["nginx"]).join("usr/sbin/nginx");
+    let behind = behind(|dir, ports, upstream| {
+        let config = dir.join("nginx.conf");
+        std::fs::write(&config, nginx(dir, ports, upstream)).expect("written");
+        let mut command = Command::new(program);
+        command.args(["-e", "stderr", "-p"]).arg(dir).arg("-c").arg(config);
+        command
+    });
+    everything_works(&behind);
+    only_the_proxy_is_believed(&behind);
+    let foreign = "GET /tools/promlet/healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    let refused = https(behind.ports[0], "one", foreign).expect("an answer");
+    assert!(refused.starts_with("HTTP/1.1 421"), "the proxy hands the name on: {refused}");
+}
+
+#[test]
+fn everything_works_below_a_path_behind_caddy() {
+    let program = debian::unpacked("caddy", &["caddy"]).join("usr/bin/caddy");
+    let behind = behind(|dir, ports, upstream| {
+        let config = dir.join("Caddyfile");
+        std::fs::write(&config, caddy(ports, upstream)).expect("written");
+        let mut command = Command::new(program);
+        command.args(["run", "--adapter", "caddyfile", "--config"]).arg(config);
+        command.env("HOME", dir).env("XDG_DATA_HOME", dir).env("XDG_CONFIG_HOME", dir);
+        command
+    });
+    everything_works(&behind);
+    only_the_proxy_is_believed(&behind);
 }

@@ -136,6 +136,51 @@ fn every_modifier_has_a_script() {
     }
 }
 
+/// Every kind of warning and info that there is, by a piece of its text.
+#[test]
+fn every_kind_of_remark_is_expected_at_its_place() {
+    let kinds = [
+        "ratio value should be between -1 and 1, got",
+        "quantile value should be between 0 and 1, got",
+        "bucket label \"le\" is missing or has a malformed value of",
+        "encountered a mix of histograms and floats for metric name",
+        "encountered a mix of histograms and floats for aggregation",
+        "vector contains a mix of classic and native histograms",
+        "this native histogram metric is not a counter",
+        "this native histogram metric is not a gauge",
+        "vector contains a mix of histograms with exponential and custom buckets schemas for metric name",
+        "incompatible bucket layout encountered for binary operator",
+        "sort is ineffective for range queries since results are always ordered by labels",
+        "conflicting counter resets during histogram addition",
+        "conflicting counter resets during histogram subtraction",
+        "conflicting counter resets during histogram aggregation",
+        "sample has start time that overlaps with previous sample timestamp",
+        "metric might not be a counter, name does not end in",
+        "input to histogram_quantile needed to be fixed for monotonicity",
+        "incompatible sample types encountered for binary operator",
+        "ignored histogram in min aggregation",
+        "ignored histograms in a range containing both floats and histograms",
+        "input to histogram_quantile has NaN observations, result is NaN",
+        "input to histogram_quantile has NaN observations, result is skewed higher",
+        "input to histogram_fraction has NaN observations",
+        "mismatched custom buckets were reconciled during addition",
+        "mismatched custom buckets were reconciled during subtraction",
+        "mismatched custom buckets were reconciled during aggregation",
+    ];
+    let scripts = scripts();
+    let expected = || {
+        let lines = scripts.iter().flat_map(|(_, text)| text.lines().map(str::trim));
+        lines.filter(|line| line.starts_with("expect warn") || line.starts_with("expect info"))
+    };
+    for kind in kinds {
+        let told = expected().any(|line| {
+            let line = line.replace('\\', "");
+            line.contains(kind) && line.contains(" (1:") && line.trim_end_matches('$').ends_with(')')
+        });
+        assert!(told, "no script expects {kind:?} with its place");
+    }
+}
+
 /// The lines that evaluate something.
 fn evaluations(scripts: &[(String, String)]) -> impl Iterator<Item = &str> {
     scripts.iter().flat_map(|(_, text)| text.lines().map(str::trim)).filter(|line| line.starts_with("eval"))

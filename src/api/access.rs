@@ -27,8 +27,10 @@ pub enum Caller {
     Member(Role),
     /// An owner of this one whose login is older than 15 minutes.
     StaleOwner,
-    /// An administrator of the instance who is no member.
+    /// An administrator of the instance who is no member, with a fresh login.
     InstanceAdmin,
+    /// The same, whose login is older than 15 minutes.
+    StaleInstanceAdmin,
     /// A session after its 30 days.
     ExpiredSession,
     /// A session that was ended.
@@ -79,6 +81,7 @@ impl Caller {
         Caller::Member(Role::Owner),
         Caller::StaleOwner,
         Caller::InstanceAdmin,
+        Caller::StaleInstanceAdmin,
         Caller::ExpiredSession,
         Caller::RevokedSession,
         Caller::DisabledAccount,
@@ -105,9 +108,14 @@ impl Caller {
         match self {
             Caller::Member(role) => Some(Some(role)),
             Caller::StaleOwner => Some(Some(Role::Owner)),
-            Caller::Stranger | Caller::InstanceAdmin => Some(None),
+            Caller::Stranger | Caller::InstanceAdmin | Caller::StaleInstanceAdmin => Some(None),
             _ => None,
         }
+    }
+
+    /// A live session whose owner proved who they are more than 15 minutes ago.
+    const fn is_stale(self) -> bool {
+        matches!(self, Caller::StaleOwner | Caller::StaleInstanceAdmin)
     }
 
     const fn is_token(self) -> bool {
@@ -145,10 +153,8 @@ impl Auth {
             Auth::Account(login) => cabinet(caller, None, login),
             Auth::Member(role, login) => cabinet(caller, Some(role), login),
             Auth::OneselfOr(role) => cabinet(caller, Some(role), Login::Any),
-            Auth::InstanceAdmin | Auth::Founder => match cabinet(caller, None, Login::Any) {
-                Served if caller != Caller::InstanceAdmin => Refused(Code::Forbidden),
-                outcome => outcome,
-            },
+            Auth::InstanceAdmin(login) => instance_admin(caller, login),
+            Auth::Founder => instance_admin(caller, Login::Any),
             Auth::Reader(endpoint) => match caller {
                 Caller::Key(_) | Caller::ForeignKey => Refused(Code::ApiKeyNotAllowed),
                 _ => reader(caller, Some(endpoint)),
@@ -194,8 +200,19 @@ fn cabinet(caller: Caller, role: Option<Role>, login: Login) -> Outcome {
     }
     let within = role.map_or_else(|| anybody(caller), |role| member(caller, role));
     match within {
-        Served if login == Login::Fresh && caller == Caller::StaleOwner => Refused(Code::ReauthRequired),
+        Served if login == Login::Fresh && caller.is_stale() => Refused(Code::ReauthRequired),
         outcome => outcome,
+    }
+}
+
+/// Who is no administrator is told so before anybody asks when they logged in.
+fn instance_admin(caller: Caller, login: Login) -> Outcome {
+    match cabinet(caller, None, Login::Any) {
+        Served if !matches!(caller, Caller::InstanceAdmin | Caller::StaleInstanceAdmin) => {
+            Refused(Code::Forbidden)
+        }
+        Served => cabinet(caller, None, login),
+        refused => refused,
     }
 }
 
@@ -238,6 +255,11 @@ mod tests {
         assert_eq!(keys.outcome(Caller::Stranger), Refused(Code::OrgNotFound));
         assert_eq!(keys.outcome(Caller::InstanceAdmin), Refused(Code::OrgNotFound), "no implicit access");
         assert_eq!(keys.outcome(Caller::ExpiredToken), Refused(Code::SessionRequired));
+        let administration = Auth::InstanceAdmin(Login::Fresh);
+        assert_eq!(administration.outcome(Caller::InstanceAdmin), Served);
+        assert_eq!(administration.outcome(Caller::StaleInstanceAdmin), Refused(Code::ReauthRequired));
+        assert_eq!(administration.outcome(Caller::StaleOwner), Refused(Code::Forbidden), "no administrator");
+        assert_eq!(Auth::InstanceAdmin(Login::Any).outcome(Caller::StaleInstanceAdmin), Served);
         let range = Auth::Reader(Endpoint::Range);
         assert_eq!(range.outcome(Caller::Key(Scope::Read)), Refused(Code::ApiKeyNotAllowed));
         assert_eq!(range.outcome(Caller::TokenWithout(Endpoint::Range)), Refused(Code::EmbedRestricted));

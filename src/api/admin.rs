@@ -14,7 +14,7 @@ use super::body::Json;
 use super::callers::Cabinet;
 use super::error::{ApiError, ApiResult, Code};
 use super::lanes::{Lane, Lanes};
-use super::routes::{Auth, Routes};
+use super::routes::{Auth, Login, Routes};
 use crate::clock::Clock;
 use crate::identity::{Identity, OrgSettings};
 use crate::tsdb::Tsdb;
@@ -46,26 +46,36 @@ pub fn routes() -> Routes<AdminDeps> {
     Routes::new()
         .post(
             "/admin/seal",
-            Auth::InstanceAdmin,
+            Auth::InstanceAdmin(Login::Any),
             "Seal every organisation's open window now, trim the log, give spare log files back",
             seal,
         )
-        .get("/admin/users", Auth::InstanceAdmin, "All accounts", users::list)
+        .get("/admin/users", Auth::InstanceAdmin(Login::Any), "All accounts", users::list)
         .patch(
             "/admin/users/{user_id}",
-            Auth::InstanceAdmin,
+            Auth::InstanceAdmin(Login::Fresh),
             "Disable an account, or make it administrator of the server",
             users::change,
         )
-        .get("/admin/orgs", Auth::InstanceAdmin, "All organisations, and what they use", orgs::list)
+        .get(
+            "/admin/orgs",
+            Auth::InstanceAdmin(Login::Any),
+            "All organisations, and what they use",
+            orgs::list,
+        )
         .patch(
             "/admin/orgs/{slug}",
-            Auth::InstanceAdmin,
+            Auth::InstanceAdmin(Login::Any),
             "Set an organisation's limits, also above the server's",
             orgs::change,
         )
-        .get("/admin/stats", Auth::InstanceAdmin, "Sums over the whole server", orgs::stats)
-        .get("/admin/audit", Auth::InstanceAdmin, "Logins, and what was done to the server", orgs::events)
+        .get("/admin/stats", Auth::InstanceAdmin(Login::Any), "Sums over the whole server", orgs::stats)
+        .get(
+            "/admin/audit",
+            Auth::InstanceAdmin(Login::Any),
+            "Logins, and what was done to the server",
+            orgs::events,
+        )
 }
 
 impl AdminDeps {

@@ -8,10 +8,11 @@
 //! With [`Certificates`] the clocks stand below TLS: a handshake is the beginning of the first header.
 //!
 //! Of 1,024 connections the last 16 are answered only on health and logout paths, once each, and get a fifth of the time
-//! for their header, so that slow senders do not hold those as well: whatever holds the others, an operator still sees that
+//! for their header; where none of them is free either, the one that has been silent longest makes room for the next. So
+//! slow senders do not hold those as well, however many there are: whatever holds the others, an operator still sees that
 //! the process lives, and people get out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -34,6 +35,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep};
 
 use super::error::ApiError;
@@ -105,6 +107,7 @@ pub async fn serve(
     let door = Arc::new(Door {
         open: Arc::new(Semaphore::new(options.connections_max.max(1))),
         per_ip: Mutex::new(HashMap::new()),
+        reserve: Mutex::default(),
         options,
         counters,
     });
@@ -118,9 +121,14 @@ pub async fn serve(
         };
         while tasks.try_join_next().is_some() {}
         if let Some((stream, place)) = accepted {
-            let connection = connection(&door, stream, place, front.clone());
+            let phase = Arc::new(Phase::default());
+            let reserved = place.reserved;
+            let connection = connection(&door, stream, place, &phase, front.clone());
             let watcher = graceful.watcher();
-            tasks.spawn(async move { connection(watcher).await });
+            let task = tasks.spawn(async move { connection(watcher).await });
+            if reserved {
+                door.remember(Silent { task, phase });
+            }
         }
     }
     drop(listener);
@@ -146,12 +154,12 @@ fn connection(
     door: &Arc<Door>,
     stream: TcpStream,
     place: Place,
+    phase: &Arc<Phase>,
     front: Front,
 ) -> impl FnOnce(hyper_util::server::graceful::Watcher) -> Served + Send + 'static {
-    let door = Arc::clone(door);
+    let (door, phase) = (Arc::clone(door), Arc::clone(phase));
     move |watcher| {
         let options = &door.options;
-        let phase = Arc::new(Phase::default());
         let peer = Peer(place.peer);
         let reserved: Option<Arc<str>> = place.reserved.then(|| options.prefix.as_str().into());
         let mut clocks = Clocked::new(stream, Arc::clone(&phase), options);
@@ -251,8 +259,16 @@ fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
 struct Door {
     open: Arc<Semaphore>,
     per_ip: Mutex<HashMap<IpAddr, usize>>,
+    /// The reserved connections, the oldest first.
+    reserve: Mutex<VecDeque<Silent>>,
     options: EdgeOptions,
     counters: Arc<Counters>,
+}
+
+/// A reserved connection that may have to make room.
+struct Silent {
+    task: AbortHandle,
+    phase: Arc<Phase>,
 }
 
 /// A connection's place; gone when it is dropped.
@@ -261,13 +277,13 @@ struct Place {
     reserved: bool,
     counted: Option<IpAddr>,
     door: Arc<Door>,
-    _permit: OwnedSemaphorePermit,
+    /// None while it waits for one.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Door {
-    /// Waits for a free place, then for a connection; `None` where it was refused or failed.
+    /// Waits for a connection, then for a free place; `None` where it was refused or failed.
     async fn accept(self: &Arc<Door>, listener: &TcpListener) -> Option<(TcpStream, Place)> {
-        let permit = Arc::clone(&self.open).acquire_owned().await.ok()?;
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -281,10 +297,37 @@ impl Door {
             self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        let reserved = self.open.available_permits() < self.options.connections_reserved;
-        let _ = stream.set_nodelay(true);
+        // What was counted is given back with the place, also if nobody waits for it any more.
+        let mut place = Place { peer, reserved: false, counted, door: Arc::clone(self), permit: None };
+        place.permit = Some(match Arc::clone(&self.open).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                self.make_room();
+                Arc::clone(&self.open).acquire_owned().await.ok()?
+            }
+        });
         self.counters.connections.fetch_add(1, Ordering::Relaxed);
-        Some((stream, Place { peer, reserved, counted, door: Arc::clone(self), _permit: permit }))
+        place.reserved = self.open.available_permits() < self.options.connections_reserved;
+        let _ = stream.set_nodelay(true);
+        Some((stream, place))
+    }
+
+    /// Keeps the reserved connections in mind, and forgets those that have ended.
+    fn remember(&self, silent: Silent) {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        reserve.retain(|silent| !silent.task.is_finished());
+        reserve.push_back(silent);
+    }
+
+    /// Ends the oldest reserved connection that has not sent a whole header yet. One that is being answered stays.
+    fn make_room(&self) {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        reserve.retain(|silent| !silent.task.is_finished());
+        let silent = reserve.iter().position(|silent| silent.phase.now() == Phase::HEAD);
+        if let Some(silent) = silent.and_then(|place| reserve.remove(place)) {
+            silent.task.abort();
+            self.counters.connections_timed_out.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Counts an address that has a limit; `None` at the limit.
@@ -305,7 +348,9 @@ impl Door {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.door.counters.connections.fetch_sub(1, Ordering::Relaxed);
+        if self.permit.is_some() {
+            self.door.counters.connections.fetch_sub(1, Ordering::Relaxed);
+        }
         let Some(ip) = self.counted else { return };
         let mut per_ip = self.door.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = per_ip.get_mut(&ip) {
@@ -454,7 +499,8 @@ mod tests {
 
     fn door(options: EdgeOptions) -> Arc<Door> {
         let open = Arc::new(Semaphore::new(options.connections_max));
-        Arc::new(Door { open, per_ip: Mutex::default(), options, counters: Arc::default() })
+        let (per_ip, reserve) = (Mutex::default(), Mutex::default());
+        Arc::new(Door { open, per_ip, reserve, options, counters: Arc::default() })
     }
 
     /// API.md B3: 128 connections of one address, an IPv6 network being one; loopback and trusted proxies are exempt.
@@ -468,7 +514,7 @@ mod tests {
             let counted = door.count(ip(text))?;
             let permit = Arc::clone(&door.open).try_acquire_owned().ok()?;
             let peer = SocketAddr::new(ip(text), 1);
-            Some(Place { peer, reserved: false, counted, door: Arc::clone(&door), _permit: permit })
+            Some(Place { peer, reserved: false, counted, door: Arc::clone(&door), permit: Some(permit) })
         };
         let mut held: Vec<Place> = (0..128).filter_map(|_| place("192.0.2.1")).collect();
         assert_eq!(held.len(), 128);

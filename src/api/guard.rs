@@ -19,7 +19,7 @@ use crate::identity::Role;
 /// Whether a row of this kind is held here at all. What is not pays nothing: a guard is a box a request.
 pub(super) const fn concerns(auth: Auth) -> bool {
     match auth {
-        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin | Auth::Founder => {
+        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
             true
         }
         Auth::Public
@@ -50,7 +50,8 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
         Auth::Account(login) => (None, login),
         Auth::Member(role, login) => (Some(role), login),
         Auth::OneselfOr(_) => (Some(Role::Viewer), Login::Any),
-        Auth::InstanceAdmin | Auth::Founder => (None, Login::Any),
+        Auth::InstanceAdmin(login) => (None, login),
+        Auth::Founder => (None, Login::Any),
         Auth::Public
         | Auth::Reader(_)
         | Auth::MountReader(_)
@@ -62,7 +63,7 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
     if let Some(role) = role {
         cabinet.enter(&slug(parts)?, role)?;
     }
-    if auth == Auth::InstanceAdmin && !cabinet.is_instance_admin()? {
+    if matches!(auth, Auth::InstanceAdmin(_)) && !cabinet.is_instance_admin()? {
         return Err(ApiError::new(Code::Forbidden, "this is for the administrator of the server"));
     }
     if login == Login::Fresh {

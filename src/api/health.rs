@@ -1,5 +1,5 @@
 //! Is it alive, is it ready, and what has it done: `/healthz`, `/readyz`, `/api/v1/health`, `/metrics` (API.md C8). The
-//! The figures themselves are `own_metrics`.
+//! figures themselves are `own_metrics`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, Peer};
 use super::own_metrics::OwnMetrics;
 use super::routes::{Auth, Routes};
+use crate::outbound::MailQueue;
 use crate::tsdb::Writes;
 
 /// What a room says when asked whether it works: `Err` is a sentence for the operator.
@@ -22,8 +23,10 @@ pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// What the health routes look at.
 #[derive(Clone)]
 pub struct HealthDeps {
-    /// More checks by name: `control`, `session_flush`, `mailer`.
+    /// More checks by name: `accounts`, `session_flush`.
     pub checks: Vec<(&'static str, Check)>,
+    /// Whether mail leaves.
+    pub mail: Arc<MailQueue>,
     /// The figures.
     pub own: OwnMetrics,
     /// What `Authorization: Bearer` may be instead of a loopback peer, on `/metrics`.
@@ -67,8 +70,12 @@ async fn readyz(State(deps): State<HealthDeps>) -> Response {
         ready &= result.is_ok();
         results.insert(name.to_owned(), result.map_or_else(Value::from, |()| "ok".into()));
     }
+    // Mail that does not leave is tried again, and keeps nobody from reading and writing: it takes no instance out of service.
+    let mailer = deps.mail.health();
+    let well = health.notes.is_empty() && mailer.is_ok();
+    results.insert("mailer".to_owned(), mailer.map_or_else(Value::from, |()| "ok".into()));
     // A store with notes still takes samples: ready, and it says what an operator should know.
-    let status = match (ready, health.notes.is_empty()) {
+    let status = match (ready, well) {
         (true, true) => "ok",
         (true, false) => "degraded",
         (false, _) => "unavailable",

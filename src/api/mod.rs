@@ -82,7 +82,7 @@ pub struct Rooms {
     pub clock: Clock,
     /// Where mails wait to be sent, after the answer.
     pub mail: Arc<MailQueue>,
-    /// More checks for `/readyz` than the store's: `control`, `session_flush`, `mailer`.
+    /// More checks for `/readyz` than the store's and the mailer's: `accounts`, `session_flush`.
     pub checks: Vec<(&'static str, Check)>,
     /// The edge's counters; the accept loop counts into them, too.
     pub counters: Arc<Counters>,
@@ -299,6 +299,7 @@ impl Deps {
         HealthDeps {
             own: self.own_metrics(rooms),
             checks: rooms.checks.clone(),
+            mail: Arc::clone(&rooms.mail),
             metrics_token: self.metrics_token.clone(),
         }
     }

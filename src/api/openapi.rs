@@ -119,7 +119,7 @@ fn security_schemes() -> Value {
 fn security(auth: Auth) -> Value {
     let names: &[&str] = match auth {
         Auth::Public => &[],
-        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin | Auth::Founder => {
+        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
             &["session"]
         }
         Auth::Reader(_) => &["session", "embedToken"],
@@ -154,7 +154,7 @@ fn callers(auth: Auth) -> String {
         Auth::OneselfOr(role) => {
             format!("The member themselves, or a session with the role {} or more.", role.as_str())
         }
-        Auth::InstanceAdmin => "An administrator of the server.".into(),
+        Auth::InstanceAdmin(login) => format!("An administrator of the server{}.", fresh(login)),
         Auth::Founder => {
             "An administrator of the server; anyone signed in with PROMLET_ORG_CREATE=any.".into()
         }

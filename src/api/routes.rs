@@ -35,7 +35,7 @@ pub enum Auth {
     /// A session of the member `{user_id}`, or of one with at least this role.
     OneselfOr(Role),
     /// A session of an instance administrator.
-    InstanceAdmin,
+    InstanceAdmin(Login),
     /// A session of an instance administrator, or of anybody where the operator lets all make organisations.
     Founder,
     /// A session of a viewer, or an embed token that grants this endpoint ([`Reader`](super::callers::Reader)).

@@ -153,6 +153,9 @@ pub struct ApiKey {
     pub ingest: IngestSettings,
     /// Tokens made before this are refused.
     pub tokens_valid_after: Option<Timestamp>,
+    /// Its secret is kept, sealed, so that it signs and verifies HS256. Of a key that was given the scope `embed` later it
+    /// is not, before the next rotation.
+    pub secret_kept: bool,
     pub(super) usage: Arc<Usage>,
 }
 
@@ -163,6 +166,11 @@ impl ApiKey {
             i64::MIN => None,
             ms => Some(Timestamp::from_ms(ms)),
         }
+    }
+
+    /// Whether it may sign tokens with a secret that is not kept: it has to be rotated once before.
+    pub fn lacks_secret(&self) -> bool {
+        self.scopes.embed && self.embed.alg == TokenAlgorithm::Hs256 && !self.secret_kept
     }
 
     /// Whether it is refused for its own sake: disabled or expired.

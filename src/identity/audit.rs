@@ -8,6 +8,7 @@
 //! request does ([`with_origin`]), and whatever is noted on that thread meanwhile carries it.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -148,6 +149,8 @@ pub struct AuditPage {
     pub entries: Vec<AuditEntry>,
     /// Where the next page begins; `None` at the end.
     pub next: Option<AuditCursor>,
+    /// Rows that were read for it.
+    pub looked_at: usize,
 }
 
 impl Event {
@@ -305,15 +308,7 @@ impl Identity {
         let orgs = self.orgs()?.into_iter().map(|org| org.id);
         let oldest = now.plus_ms(-AGE_MAX_MS);
         for org in std::iter::once(INSTANCE).chain(orgs) {
-            let keys: Vec<_> = self.rows::<AuditRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-            let too_many = keys.len().saturating_sub(ROWS_MAX);
-            let gone = keys
-                .iter()
-                .enumerate()
-                .filter(|(at, key)| *at < too_many || key.1 < oldest)
-                .map(|(_, key)| *key);
-            let gone: Vec<_> = gone.take(ROWS_A_CHANGE * SWEEP_CHANGES).collect();
-            for some in gone.chunks(ROWS_A_CHANGE) {
+            for some in self.overdue(org, oldest)?.chunks(ROWS_A_CHANGE) {
                 let some = some.to_vec();
                 self.change(move |txn| {
                     some.iter().for_each(|key| txn.remove::<AuditRow>(key));
@@ -322,6 +317,30 @@ impl Identity {
             }
         }
         Ok(())
+    }
+
+    /// The oldest entries that are too old or too many, as many as one sweep removes. Read a page at a time: a hundred
+    /// thousand entries are tens of megabytes.
+    fn overdue(&self, org: OrgId, oldest: Timestamp) -> Result<Vec<(OrgId, Timestamp, EventId)>, StoreError> {
+        let (mut kept, mut below, mut gone) = (0_usize, None, VecDeque::new());
+        loop {
+            let rows = self.rows_back::<AuditRow>(&org, below.as_ref(), ROWS_AT_ONCE)?;
+            let is_last = rows.len() < ROWS_AT_ONCE;
+            for (key, _) in rows {
+                below = Some(key);
+                if kept < ROWS_MAX && key.1 >= oldest {
+                    kept += 1;
+                    continue;
+                }
+                gone.push_back(key);
+                if gone.len() > ROWS_A_CHANGE * SWEEP_CHANGES {
+                    gone.pop_front();
+                }
+            }
+            if is_last {
+                return Ok(gone.into());
+            }
+        }
     }
 
     /// Notes that somebody deletes samples of an organisation, and which. Blocks (commit).
@@ -362,10 +381,11 @@ impl Identity {
     ) -> Result<AuditPage, StoreError> {
         let org = org.unwrap_or(INSTANCE);
         let mut below = below.map(|cursor| (org, cursor.at, cursor.id));
-        let mut entries = Vec::new();
+        let (mut entries, mut looked_at) = (Vec::new(), 0);
         for _ in 0..ROWS_LOOKED_AT / ROWS_AT_ONCE {
             let rows = self.rows_back::<AuditRow>(&org, below.as_ref(), ROWS_AT_ONCE)?;
             let is_last = rows.len() < ROWS_AT_ONCE;
+            looked_at += rows.len();
             for (key, row) in rows {
                 below = Some(key);
                 let (_, at, id) = key;
@@ -373,14 +393,14 @@ impl Identity {
                     entries.push(entry(id, at, row));
                 }
                 if entries.len() >= limit {
-                    return Ok(AuditPage { entries, next: Some(AuditCursor { at, id }) });
+                    return Ok(AuditPage { entries, next: Some(AuditCursor { at, id }), looked_at });
                 }
             }
             if is_last {
-                return Ok(AuditPage { entries, next: None });
+                return Ok(AuditPage { entries, next: None, looked_at });
             }
         }
-        Ok(AuditPage { entries, next: below.map(|(_, at, id)| AuditCursor { at, id }) })
+        Ok(AuditPage { entries, next: below.map(|(_, at, id)| AuditCursor { at, id }), looked_at })
     }
 }
 

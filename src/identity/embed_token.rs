@@ -161,6 +161,9 @@ pub enum MintError {
     /// We hold no private key: `key_is_asymmetric`.
     #[error("this key signs with a private key that only you hold")]
     Asymmetric,
+    /// The key was given the scope `embed` after it was made: `conflict`.
+    #[error("this key's secret was not kept, because it was made without the scope embed: rotate it once")]
+    SecretNotKept,
     /// `validation_failed`.
     #[error("{} fields do not fit", .0.len())]
     Validation(Vec<FieldError>),

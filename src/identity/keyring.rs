@@ -178,6 +178,7 @@ impl Identity {
             embed: row.embed,
             ingest: row.ingest,
             tokens_valid_after: row.tokens_valid_after,
+            secret_kept: sealed.is_some(),
             usage,
         });
         let previous = rotated.map(|rotated| Previous {
@@ -192,7 +193,8 @@ impl Identity {
 
     /// What verifies the tokens of `key`; nothing where it may not sign any, or its material is damaged.
     fn token_key(&self, key: &ApiKey, sealed: Option<&[u8]>) -> Option<TokenKey> {
-        if !key.scopes.embed {
+        let lacks_secret = key.embed.alg == TokenAlgorithm::Hs256 && sealed.is_none();
+        if !key.scopes.embed || lacks_secret {
             return None;
         }
         let opened = sealed.map(|sealed| self.sealing.open(sealed_for(&key.id), sealed));
@@ -470,6 +472,9 @@ impl Identity {
     pub fn mint(&self, org: OrgId, request: &MintRequest, now: Timestamp) -> Result<MintedToken, MintError> {
         let entry = self.keyring.read().by_id.get(&request.key).cloned().filter(|entry| entry.key.org == org);
         let entry = entry.ok_or(MintError::UnknownKey)?;
+        if entry.key.lacks_secret() {
+            return Err(MintError::SecretNotKept);
+        }
         let tokens = entry.tokens.as_ref().ok_or(MintError::UnknownKey)?;
         embed_token::mint(&entry.key, tokens, request, now)
     }
@@ -531,12 +536,6 @@ fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, 
     };
     if wanted.embed.alg != row.embed.alg {
         return refuse("embed.alg", "is fixed when the key is made");
-    }
-    if wanted.scopes.embed && wanted.embed.alg == TokenAlgorithm::Hs256 && row.sealed.is_none() {
-        return refuse(
-            "scopes",
-            "embed can only be given when the key is made: its secret is not kept otherwise",
-        );
     }
     // An expiry that has passed may stay as it is while something else changes.
     let checked_at = if change.expires_at.is_some() { now } else { Timestamp::MIN };

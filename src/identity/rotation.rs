@@ -13,7 +13,9 @@ use crate::model::{OrgId, Timestamp};
 
 use super::keyring::{KeyRow, event, sealed_for};
 use super::store::read;
-use super::{CreatedKey, Identity, KeyError, KeyId, SecretHash, StoreError, UserId, api_key, audit};
+use super::{
+    CreatedKey, Identity, KeyError, KeyId, SecretHash, StoreError, TokenAlgorithm, UserId, api_key, audit,
+};
 
 /// Which key gets a new secret, and how.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +67,9 @@ impl Identity {
         let (hash, hint, until) = (secret.hash(), api_key::hint(&secret), now.plus(overlap));
         self.change(move |txn| {
             let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
-            // What was not kept of the secret before, because it verifies nothing, is not kept of this one.
-            let sealed = row.sealed.is_some().then_some(sealed);
+            // Kept only where it has to verify something.
+            let verifies = row.scopes.embed && row.embed.alg == TokenAlgorithm::Hs256;
+            let sealed = verifies.then_some(sealed);
             let before = RotatedRow { secret: row.secret, sealed: row.sealed.clone(), until };
             txn.put(&(org, key), &KeyRow { secret: hash, sealed, hint, ..row });
             match overlap.is_zero() {

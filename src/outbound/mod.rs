@@ -2,7 +2,7 @@
 //! over `https`), which know nothing of accounts: they fetch, `identity` judges.
 //!
 //! Nobody waits for a mail: it goes into a bounded queue that one thread of this room empties, so that an answer takes
-//! the same time whether there is anybody to mail or not (API.md D5).
+//! the same time whether there is anybody to mail or not (API.md D5). What does not leave is tried again (`waiting`).
 
 mod github;
 mod https;
@@ -10,13 +10,15 @@ mod mail;
 mod oidc;
 mod queue;
 mod smtp;
+mod waiting;
 
 pub use github::{GithubAccount, GithubClient, GithubOptions};
 pub use https::{HttpsOptions, ProviderError};
 pub use mail::{Mail, MailKind};
 pub use oidc::{Authorization, OidcClient, OidcOptions, Tokens};
-pub use queue::{MailQueue, QueueFull};
+pub use queue::MailQueue;
 pub use smtp::{SmtpError, SmtpMailer};
+pub use waiting::QueueFull;
 
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,6 +60,16 @@ pub enum SendError {
     Smtp(#[from] SmtpError),
 }
 
+impl SendError {
+    /// What it means for this mail and the others.
+    fn came(&self) -> waiting::Came {
+        match self {
+            SendError::Console(_) => waiting::Came::Unreachable,
+            SendError::Smtp(error) => error.came(),
+        }
+    }
+}
+
 impl Mailer {
     /// As `GET /auth/config` names it.
     pub const fn as_str(&self) -> &'static str {
@@ -72,7 +84,7 @@ impl Mailer {
     ///
     /// # Errors
     /// [`SendError`].
-    pub fn send(&self, mail: Mail) -> Result<(), SendError> {
+    pub fn send(&self, mail: &Mail) -> Result<(), SendError> {
         match self {
             Mailer::Console => {
                 let mut out = std::io::stdout().lock();
@@ -80,9 +92,9 @@ impl Mailer {
                     .and_then(|()| out.flush())
                     .map_err(SendError::Console)
             }
-            Mailer::Smtp(smtp) => Ok(smtp.send(&mail)?),
+            Mailer::Smtp(smtp) => Ok(smtp.send(mail)?),
             Mailer::Memory(outbox) => {
-                outbox.push(mail);
+                outbox.push(mail.clone());
                 Ok(())
             }
         }

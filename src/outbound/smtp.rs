@@ -10,6 +10,7 @@ use lettre::{Message, SmtpTransport, Transport};
 use url::Url;
 
 use super::Mail;
+use super::waiting::Came;
 
 /// A mail server that does not answer for this long has not taken the mail.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -43,6 +44,25 @@ pub enum SmtpError {
     /// The server did not take it.
     #[error("the mail server did not take the mail")]
     Refused(#[source] lettre::transport::smtp::Error),
+}
+
+/// Replies that are about us and not about one mail: the server is busy or going down, or does not take our login.
+const NOT_FROM_US: [u16; 6] = [421, 454, 530, 534, 535, 538];
+
+impl SmtpError {
+    /// What it means for this mail and the others.
+    pub(super) fn came(&self) -> Came {
+        match self {
+            SmtpError::Address(_) | SmtpError::Message(_) => Came::Never,
+            SmtpError::Url(_) | SmtpError::Certificates { .. } => Came::Unreachable,
+            SmtpError::Refused(error) => match error.status().map(u16::from) {
+                Some(code) if NOT_FROM_US.contains(&code) => Came::Unreachable,
+                Some(500..) => Came::Never,
+                Some(_) => Came::Later,
+                None => Came::Unreachable,
+            },
+        }
+    }
 }
 
 impl SmtpMailer {
@@ -136,7 +156,9 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::clock::{Clock, Stopwatch};
     use crate::model::Timestamp;
+    use crate::outbound::waiting::Pauses;
     use crate::outbound::{MailKind, MailQueue, Mailer, Outbox};
 
     fn mail() -> Mail {
@@ -187,7 +209,8 @@ mod tests {
         let mailer =
             SmtpMailer::new(&format!("smtp://127.0.0.1:{port}"), "promlet <promlet@example.org>", None)
                 .expect("valid");
-        let queue = MailQueue::start(Mailer::Smtp(mailer.into())).expect("a thread");
+        let queue =
+            MailQueue::start(Mailer::Smtp(mailer.into()), Clock::manual(mail().at)).expect("a thread");
         queue.send(mail()).expect("room");
         queue.close();
         let told = server.join().expect("served");
@@ -221,6 +244,76 @@ mod tests {
         assert!(matches!(mailer.send(&mail()), Err(SmtpError::Refused(_))));
     }
 
+    /// A server that is going down, one that hangs up, one that wants the mail later, and at last one that takes it.
+    #[test]
+    fn a_mail_that_does_not_leave_is_tried_again_until_it_does() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+        let port = listener.local_addr().expect("bound").port();
+        let server = std::thread::spawn(move || {
+            for greeting in [&b"421 going down\r\n"[..], b"", b"450 later\r\n"] {
+                let mut stream = listener.accept().expect("a client").0;
+                stream.write_all(greeting).expect("greeted");
+            }
+            serve_one(listener.accept().expect("a client").0)
+        });
+        let mailer = SmtpMailer::new(&format!("smtp://127.0.0.1:{port}"), "promlet@example.org", None);
+        let mailer = Mailer::Smtp(mailer.expect("valid").into());
+        let soon = Duration::from_millis(1);
+        let pauses = Pauses { first: soon, mail_max: soon, server_max: soon };
+        let queue = MailQueue::with(mailer, Clock::System, pauses).expect("a thread");
+        assert_eq!(queue.health(), Ok(()));
+        queue.send(Mail { at: Clock::System.now(), ..mail() }).expect("room");
+        assert!(server.join().expect("served").contains("RCPT TO:<ada@example.org>"));
+        // The answer to the last line of the mail is on its way.
+        let begun = Stopwatch::start();
+        while queue.health().is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it never was well again");
+            std::thread::yield_now();
+        }
+        queue.close();
+    }
+
+    #[test]
+    fn a_stop_waits_for_no_server_that_is_not_there_and_health_says_that_none_is() {
+        let mailer = SmtpMailer::new("smtp://127.0.0.1:1", "promlet@example.org", None).expect("valid");
+        let mailer = Mailer::Smtp(mailer.into());
+        let queue = MailQueue::start(mailer, Clock::manual(mail().at)).expect("a thread");
+        for _ in 0..10 {
+            queue.send(mail()).expect("room");
+        }
+        let begun = Stopwatch::start();
+        let said = loop {
+            match queue.health() {
+                Err(said) => break said,
+                Ok(()) => assert!(begun.elapsed() < Duration::from_secs(60), "it never noticed"),
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(said, "mail does not leave at the moment, 10 wait; the log says why");
+        queue.close();
+    }
+
+    #[test]
+    fn a_reply_tells_whom_it_is_about() {
+        let asked = |reply: &'static [u8]| {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+            let port = listener.local_addr().expect("bound").port();
+            let server = std::thread::spawn(move || {
+                let mut stream = listener.accept().expect("a client").0;
+                stream.write_all(reply).expect("greeted");
+            });
+            let mailer = SmtpMailer::new(&format!("smtp://127.0.0.1:{port}"), "a@b.c", None).expect("valid");
+            let refused = mailer.send(&mail()).expect_err("refused");
+            server.join().expect("served");
+            refused.came()
+        };
+        assert_eq!(asked(b"421 busy\r\n"), Came::Unreachable);
+        assert_eq!(asked(b"450 not now\r\n"), Came::Later);
+        assert_eq!(asked(b"535 who are you\r\n"), Came::Unreachable);
+        assert_eq!(asked(b"550 nobody\r\n"), Came::Never);
+        assert_eq!(asked(b"what\r\n"), Came::Unreachable);
+    }
+
     #[test]
     fn certificates_of_ones_own_leave_the_protection_that_the_url_asks_for() {
         for (url, protection) in [
@@ -239,7 +332,8 @@ mod tests {
     #[test]
     fn a_memory_mail_is_there_at_once() {
         let outbox = Outbox::default();
-        let queue = MailQueue::start(Mailer::Memory(outbox.clone())).expect("no thread needed");
+        let queue =
+            MailQueue::start(Mailer::Memory(outbox.clone()), Clock::System).expect("no thread needed");
         queue.send(mail()).expect("room");
         assert_eq!(outbox.mails(), [mail()]);
     }

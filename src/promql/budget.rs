@@ -61,6 +61,12 @@ impl Progress {
         self.read.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// So many more series are read, of so many samples together.
+    pub(super) fn read_all(&self, series: usize, samples: usize) {
+        self.samples.fetch_add(samples as u64, Ordering::Relaxed);
+        self.read.fetch_add(series as u64, Ordering::Relaxed);
+    }
+
     /// Samples read from the store.
     pub fn samples(&self) -> u64 {
         self.samples.load(Ordering::Relaxed)
@@ -175,6 +181,16 @@ impl Meter {
         }
         let allowed = self.limits.series_max;
         if found > allowed { Err(QueryError::TooManySeries { found, allowed }) } else { Ok(()) }
+    }
+
+    /// Takes back what [`Meter::found_series`] counted: they are looked for again.
+    pub(super) fn lost_series(&self, found: usize) {
+        let mut stats = self.stats.get();
+        stats.series = stats.series.saturating_sub(found as u64);
+        self.stats.set(stats);
+        if let Some(progress) = &self.progress {
+            progress.selections.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Counts samples that came out of the store, of one series.

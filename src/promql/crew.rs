@@ -35,6 +35,11 @@ impl Crew {
         Crew { least_ns: 0, ..Crew::new(cores) }
     }
 
+    /// The most threads that one query has.
+    pub(super) fn cores(&self) -> usize {
+        self.cores
+    }
+
     /// A query begins.
     pub fn enter(&self) -> Hand<'_> {
         self.at_work.fetch_add(1, Ordering::Relaxed);

@@ -11,6 +11,7 @@ mod store;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -133,6 +134,8 @@ pub struct Server {
     /// What answers requests; given up before the rooms themselves are closed.
     answering: Option<(Rooms, Arc<MailQueue>)>,
     watching: Option<(OrgId, Duration)>,
+    /// Whether the last flush of sessions and keys in use reached the disk.
+    flushed: Arc<AtomicBool>,
 }
 
 impl Server {
@@ -217,6 +220,7 @@ impl Server {
             door,
             answering: None,
             watching: None,
+            flushed: Arc::new(AtomicBool::new(true)),
         };
         Ok(server)
     }
@@ -229,8 +233,8 @@ impl Server {
         self.answer_commands();
         self.start_tasks()?;
         let lanes = Lanes::start(&self.lanes_options()).map_err(ServerError::Thread)?;
-        let mail =
-            Arc::new(MailQueue::start(mail::mailer(&self.settings.mail)?).map_err(ServerError::Thread)?);
+        let mail = MailQueue::start(mail::mailer(&self.settings.mail)?, self.clock.clone());
+        let mail = Arc::new(mail.map_err(ServerError::Thread)?);
         let rooms = Rooms {
             identity: Arc::clone(&self.identity),
             tsdb: Arc::clone(&self.tsdb),
@@ -275,8 +279,11 @@ impl Server {
 
     fn start_tasks(&mut self) -> Result<(), ServerError> {
         let identity = Arc::clone(&self.identity);
+        let flushed = Arc::clone(&self.flushed);
         self.keep_going("session-flush", FLUSH_PERIOD, move |now| {
-            if let Err(error) = identity.tick(now) {
+            let noted = identity.tick(now);
+            flushed.store(noted.is_ok(), Ordering::Relaxed);
+            if let Err(error) = noted {
                 tracing::error!(%error, "sessions and keys in use could not be noted on disk");
             }
         })?;
@@ -420,7 +427,12 @@ impl Server {
     fn checks(&self) -> Vec<(&'static str, Check)> {
         let control = Arc::clone(&self.control);
         let accounts: Check = Arc::new(move || control.health().map_err(|fenced| fenced.to_string()));
-        vec![("accounts", accounts)]
+        let flushed = Arc::clone(&self.flushed);
+        let session_flush: Check = Arc::new(move || match flushed.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err("sessions in use could not be noted on disk; the log says why".to_owned()),
+        });
+        vec![("accounts", accounts), ("session_flush", session_flush)]
     }
 
     /// How people reach it: `--public-url`, or the address it listens on.

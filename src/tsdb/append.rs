@@ -16,7 +16,7 @@ use super::store::OrgStore;
 use super::wal::log::{Draft, Outcome, RefusedSample};
 use super::wal::record::Kind;
 use super::wal::samples::{self, LogSample, SAMPLE_BYTES_MAX};
-use crate::model::{MetricMetadata, Refusal, Sample, Timestamp, WriteBatch};
+use crate::model::{Histogram, HistogramSample, MetricMetadata, Refusal, Sample, Timestamp, WriteBatch};
 
 /// Samples of a record: at 39 bytes each at worst they are 640 kB, what a record may have.
 const RECORD_SAMPLES_MAX: usize = 16_384;
@@ -170,22 +170,18 @@ fn resolve(
     for place in missing {
         let Some(series) = batch.series.get(place) else { continue };
         match labels::parse(batch, series.raw_labels, limits).and_then(whole) {
-            // A series of which nothing can be stored takes no memory for its name.
-            Ok(pairs) if window.refuses_all(batch, place) => {
-                for sample in batch.samples.get(series.samples.clone()).unwrap_or_default() {
-                    let Some((code, reason)) = window.refusal(sample.at) else { continue };
-                    let text = || series_text(pairs.iter().copied());
-                    report.refuse(1, code, || Refusal { series: text(), code, reason });
-                }
-            }
-            Ok(pairs) => parsed.push((place, pairs)),
+            Ok(pairs) => parsed.push((place, pairs, window.takes_any(batch, place))),
             Err(refusal) => report.refuse(samples_of(batch, place), refusal.code, || refusal),
         }
     }
     let mut table = store.table_mut();
     let mut gate = Gate::open(&store.usage, limits, window.now);
-    for (place, pairs) in parsed {
-        let (known, series_max) = (table.live(), gate.series_max(&table));
+    // A series is made by a sample that is taken: nothing else leaves its name behind. What stands beside samples, as
+    // exemplars may in an entry of their own, finds it then.
+    parsed.sort_by_key(|(_, _, makes)| !makes);
+    for (place, pairs, makes) in parsed {
+        let known = table.live();
+        let series_max = if makes { gate.series_max(&table) } else { 0 };
         let found = table.find_or_add(&pairs, series_max);
         let (Some(slot), Some(key)) = (ids.get_mut(place), keys.get(place)) else {
             continue;
@@ -201,6 +197,9 @@ fn resolve(
                 }
                 *slot = Some(id);
             }
+            Err(SeriesLimit { .. }) if !makes => {
+                window.refuse_each(batch, place, report, || series_text(pairs.iter().copied()));
+            }
             Err(SeriesLimit { .. }) => {
                 let code = gate.code(&table);
                 let samples = samples_of(batch, place);
@@ -215,13 +214,18 @@ fn resolve(
 /// How many samples a series of the batch has, histograms among them.
 fn samples_of(batch: &WriteBatch<'_>, place: usize) -> u64 {
     let floats = batch.series.get(place).map_or(0, |series| series.samples.len());
-    (floats + histograms_of(batch, place)) as u64
+    (floats + histograms_of(batch, place).len()) as u64
 }
 
-fn histograms_of(batch: &WriteBatch<'_>, place: usize) -> usize {
+fn floats_of<'b>(batch: &'b WriteBatch<'_>, place: usize) -> &'b [Sample] {
+    let samples = batch.series.get(place).and_then(|series| batch.samples.get(series.samples.clone()));
+    samples.unwrap_or_default()
+}
+
+fn histograms_of<'b>(batch: &'b WriteBatch<'_>, place: usize) -> &'b [HistogramSample] {
     let first = batch.histograms.partition_point(|sample| sample.series < place);
     let after = batch.histograms.partition_point(|sample| sample.series <= place);
-    after - first
+    batch.histograms.get(first..after).unwrap_or_default()
 }
 
 fn whole<'a>(pairs: labels::Pairs<'a>) -> Result<labels::Pairs<'a>, Refusal> {
@@ -278,13 +282,36 @@ impl Window {
         Window { first, late, last, now, takes_all: first <= least && greatest <= last }
     }
 
-    /// Whether a series of the batch has samples, and none of them is taken.
-    fn refuses_all(&self, batch: &WriteBatch<'_>, place: usize) -> bool {
-        let samples = batch.series.get(place).and_then(|series| batch.samples.get(series.samples.clone()));
-        let samples = samples.unwrap_or_default();
-        !samples.is_empty()
-            && samples.iter().all(|sample| !(self.first..=self.last).contains(&sample.at))
-            && histograms_of(batch, place) == 0
+    /// Whether a series of the batch has a sample that is taken.
+    fn takes_any(&self, batch: &WriteBatch<'_>, place: usize) -> bool {
+        let takes = |at: Timestamp| (self.first..=self.last).contains(&at);
+        floats_of(batch, place).iter().any(|sample| takes(sample.at))
+            || histograms_of(batch, place).iter().any(|sample| takes(sample.at) && sample.value.is_ok())
+    }
+
+    /// Says of each sample of a series of the batch why it is not taken.
+    fn refuse_each(
+        &self,
+        batch: &WriteBatch<'_>,
+        place: usize,
+        report: &mut AppendReport,
+        series: impl Fn() -> String,
+    ) {
+        let floats = floats_of(batch, place).iter().filter_map(|sample| self.refusal(sample.at));
+        let histograms =
+            histograms_of(batch, place).iter().filter_map(|sample| self.refusal_of_histogram(sample).err());
+        for (code, reason) in floats.chain(histograms) {
+            report.refuse(1, code, || Refusal { series: series(), code, reason });
+        }
+    }
+
+    /// The histogram, or why it is not taken.
+    pub(super) fn refusal_of_histogram<'b>(
+        &self,
+        sample: &'b HistogramSample,
+    ) -> Result<&'b Histogram, (&'static str, String)> {
+        let histogram = sample.value.as_ref().map_err(|e| (e.code(), e.to_string()))?;
+        self.refusal(sample.at).map_or(Ok(histogram), Err)
     }
 
     pub(super) fn refusal(&self, at: Timestamp) -> Option<(&'static str, String)> {

@@ -63,7 +63,7 @@ pub use report::{
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
-pub use snapshot::{Reader, SelectedSeries, Snapshot};
+pub use snapshot::{Grouped, GroupedSeries, Reader, SelectedSeries, Snapshot};
 
 use append::Clocked;
 use checkpoint::Folder;
@@ -73,6 +73,7 @@ use recovery::Recovered;
 use seal::Sealer;
 use store::{OrgStore, Record, Stores};
 use wal::log::{Apply, Draft, Log, Outcome};
+use wal::record::Kind;
 
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
@@ -328,7 +329,8 @@ impl Tsdb {
         let append::Prepared { drafts, report } =
             append::prepare(&store, batch, Clocked { now, ahead_max: self.options.ahead_max })?;
         self.stores.settle_names(&store);
-        let newest_ms = drafts.iter().map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
+        let samples = drafts.iter().filter(|draft| matches!(draft.kind, Kind::Samples | Kind::Histograms));
+        let newest_ms = samples.map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
         Ok(Appending { drafts, concerns: Concerns { store, report, newest_ms, now } })
     }
 

@@ -289,7 +289,8 @@ impl Recovery {
                 self.note(format!("exemplars of organisation {} are missing: {damage}", store.org));
             }
         }
-        store.side.load_exemplars(newest);
+        let ends = set.beside().map(|part| part.meta().max_ms.saturating_add(1)).max();
+        store.side.load_exemplars(newest, ends.unwrap_or(i64::MIN));
     }
 
     /// Defines the series of segments that the registry does not know any more.

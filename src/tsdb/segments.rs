@@ -99,12 +99,7 @@ impl SegmentSet {
         seq <= self.seal_seq && at_ms < self.sealed_until
     }
 
-    /// The segments that may hold samples of this range, those that win last.
-    pub(super) fn overlapping(&self, range: TimeRange) -> impl DoubleEndedIterator<Item = &Arc<Part>> {
-        self.parts.iter().filter(move |part| part.overlaps(range))
-    }
-
-    /// Those among them that cannot be read.
+    /// Segments of this range that cannot be read.
     pub(super) fn bad_in(&self, range: TimeRange) -> impl Iterator<Item = &Bad> {
         self.bad.iter().filter(move |bad| overlaps(&bad.meta, range))
     }

@@ -10,8 +10,10 @@
 
 mod cardinality;
 mod find;
+mod grouped;
 mod listings;
 mod merge;
+mod order;
 mod presence;
 mod side;
 mod warnings;
@@ -20,9 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::report::{SampleColumns, SeriesId};
-use super::segment::KnownTimes;
 use super::store::OrgStore;
 use crate::model::{HistogramColumns, Labels, Matcher, Scope, TimeRange, Timestamp};
+pub use grouped::{Grouped, GroupedSeries};
 use warnings::Warnings;
 
 /// One organisation within one scope. The only way to read.
@@ -60,37 +62,18 @@ impl Snapshot {
     }
 
     /// The series that pass every matcher and the scope, and may have samples in `range`; sorted by labels. With a scope
-    /// whose time begins later than the range those that do have some: they are read for it.
+    /// that hides time those that would be found if what it hides had never been there.
     ///
     /// Costs a scan of the columns that the matchers name, and 12 ns for each label of each series found.
     pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
         let Some(store) = &self.store else { return Vec::new() };
         let table = store.table();
-        let mut found: Vec<SelectedSeries> = self
-            .find(store, &table, &[matchers], range)
-            .iter()
-            .map(|hit| SelectedSeries { id: SeriesId(hit.id), labels: table.row_labels(hit.family, hit.row) })
-            .collect();
-        drop(table);
-        // Where the scope's time begins within what is asked for, "may have" would tell of samples before it.
-        if self.scope.min_time.is_some_and(|min| range.start < min) {
-            let mut samples = (SampleColumns::default(), HistogramColumns::default());
-            found.retain(|series| self.has_any(series.id, range, &mut samples));
-        }
-        found.sort_unstable_by(|a, b| a.labels.cmp(&b.labels));
-        found
-    }
-
-    /// Whether a series has a sample in the range, and the scope's time.
-    fn has_any(
-        &self,
-        id: SeriesId,
-        range: TimeRange,
-        (floats, histograms): &mut (SampleColumns, HistogramColumns),
-    ) -> bool {
-        let range = self.within(range);
-        self.read_both(id, range, range.start, floats, histograms);
-        !floats.times.is_empty() || !histograms.times.is_empty()
+        let hits = order::by_labels(&table, self.find(store, &table, &[matchers], range));
+        let found = |hit: &find::Hit<'_>| SelectedSeries {
+            id: SeriesId(hit.id),
+            labels: table.row_labels(hit.family, hit.row),
+        };
+        hits.iter().map(found).collect()
     }
 
     /// Replaces `out` with the samples of `id` inside `range` and the scope's time; ascending, each time once.
@@ -104,7 +87,7 @@ impl Snapshot {
         if by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels)) {
             return;
         }
-        merge::read(store, id.0, self.within(range), &self.warnings, &mut KnownTimes::default(), out);
+        merge::read(store, id.0, self.within(range), &self.warnings, &mut merge::Known::default(), out);
         if store.side.has_histograms() {
             let mut histograms = HistogramColumns::default();
             self.read_histograms(id, range, &mut histograms);
@@ -128,7 +111,7 @@ impl Snapshot {
     /// Reads one series after the other as [`Snapshot::read_both`] does, for less where they come in the order of their
     /// numbers: those that are written together share their times.
     pub fn reader(&self, range: TimeRange, histograms_from: Timestamp) -> Reader<'_> {
-        Reader { snapshot: self, range, histograms_from, known: KnownTimes::default() }
+        Reader { snapshot: self, range, histograms_from, known: merge::Known::default() }
     }
 
     /// Whether any series of the organisation has native histograms.
@@ -177,7 +160,7 @@ pub struct Reader<'s> {
     snapshot: &'s Snapshot,
     range: TimeRange,
     histograms_from: Timestamp,
-    known: KnownTimes,
+    known: merge::Known,
 }
 
 impl Reader<'_> {

@@ -119,6 +119,12 @@ impl OrgStore {
         Arc::clone(&self.segments.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The segments that count now, if they are not these.
+    pub(super) fn segments_if_not(&self, known: &Arc<SegmentSet>) -> Option<Arc<SegmentSet>> {
+        let now = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        (!Arc::ptr_eq(&now, known)).then(|| Arc::clone(&now))
+    }
+
     /// Makes the set that the start found the one that counts.
     pub(super) fn begin_with(&self, set: SegmentSet) {
         *self.segments.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);

@@ -5,6 +5,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use promlet::api::body::BodyDeadlines;
@@ -319,6 +320,28 @@ async fn slow_senders_do_not_hold_the_reserved_places() {
     }
     // The others, who came before, still had their time: they go on.
     for stream in &mut slow {
+        stream.write_all(b"alhost\r\n\r\n").expect("written");
+        assert!(response(stream).ends_with("ok"));
+    }
+}
+
+/// However many of them there are, and however long they have: the oldest of the reserved places is free for who speaks.
+#[tokio::test(flavor = "multi_thread")]
+async fn more_slow_senders_than_there_are_places_do_not_keep_health_from_answering() {
+    let server = server(EdgeOptions { connections_max: 4, connections_reserved: 2, ..patient() }).await;
+    let mut slow = Vec::new();
+    for n in 0..40 {
+        let mut stream = server.connect();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: loc").expect("written");
+        slow.push(stream);
+        if n % 8 == 7 {
+            let health = server.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            assert!(health.ends_with("ok"), "{health}");
+            assert!(server.house.counters.connections.load(Ordering::Relaxed) <= 4, "the bound holds");
+        }
+    }
+    // Those who came before there was a crowd go on.
+    for stream in &mut slow[..2] {
         stream.write_all(b"alhost\r\n\r\n").expect("written");
         assert!(response(stream).ends_with("ok"));
     }

@@ -148,7 +148,7 @@ async fn health_is_public_and_metrics_are_for_the_operator() {
     let house = House::build(plan);
     assert_eq!(house.get("/healthz", &Who::Nobody).await.body, "ok");
     let ready = house.get("/readyz", &Who::Nobody).await;
-    assert_eq!(ready.value(), json!({ "status": "ok", "checks": { "storage": "ok" } }));
+    assert_eq!(ready.value(), json!({ "status": "ok", "checks": { "storage": "ok", "mailer": "ok" } }));
     let health = house.get("/api/v1/health", &Who::Nobody).await.value();
     assert_eq!(health["status"], "ok");
     let metrics = |peer: &str, who: &Who| ask_from(peer, "GET", "/metrics", who);

@@ -143,7 +143,7 @@ impl House {
             tsdb: Arc::new(Tsdb::in_memory(promlet::tsdb::Options::default(), [0; 32])),
             lanes: Lanes::start(&LanesOptions::for_cores(2)).expect("threads"),
             clock: clock.clone(),
-            mail: Arc::new(MailQueue::start(mailer).expect("a thread")),
+            mail: Arc::new(MailQueue::start(mailer, clock.clone()).expect("a thread")),
             checks: Vec::new(),
             counters: Arc::new(Counters::default()),
             pages: Some(Router::new().fallback(async || "a page")),

@@ -58,6 +58,7 @@ impl Town {
             ("disabled", ORG, "owner"),
             ("bystander", ORG, "viewer"),
             ("stranger", "acme", "owner"),
+            ("steward", "acme", "viewer"),
         ] {
             invited(&house, &admin, org, name, role).await;
         }
@@ -69,6 +70,7 @@ impl Town {
         callers.push((Caller::ExpiredSession, log_in(&house, "expired").await));
         house.pass(Duration::from_secs(31 * 86_400));
         callers.push((Caller::StaleOwner, log_in(&house, "stale").await));
+        callers.push((Caller::StaleInstanceAdmin, log_in(&house, "steward").await));
         let owner = log_in(&house, "owner").await;
         callers.extend(dead_credentials(&house, &owner).await);
         house.pass(Duration::from_secs(16 * 60));
@@ -90,6 +92,10 @@ impl Town {
         let path = format!("/api/v1/admin/users/{}", id("disabled"));
         let disabled = house.json("PATCH", &path, &admin, json!({ "disabled": true })).await;
         assert_eq!(disabled.status, 200, "{}", disabled.body);
+        let of_acme = house.get("/api/v1/orgs/acme/members", &admin).await.value();
+        let path = format!("/api/v1/admin/users/{}", user_id(&of_acme, &address("steward")));
+        let raised = house.json("PATCH", &path, &admin, json!({ "is_admin": true })).await;
+        assert_eq!(raised.status, 200, "{}", raised.body);
         let (owner, stranger) = (who(Caller::Member(Role::Owner)), who(Caller::Stranger));
         callers.push((Caller::InstanceAdmin, admin));
         callers.push((Caller::Nobody, Who::Nobody));

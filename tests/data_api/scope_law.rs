@@ -20,24 +20,27 @@ use crate::wire::{NOW, Stage, describe, encode_labels, escaped, nested, snappy, 
 type Labels = &'static [(&'static str, &'static str)];
 
 /// Name, job, tenant: what a restriction may look at; and from when to when the series has samples, in steps of 15 s.
-const SERIES: [(Labels, std::ops::Range<i64>); 15] = [
-    (&[("__name__", "m"), ("job", "api"), ("tenant", "a")], 0..40),
-    (&[("__name__", "m"), ("job", "web"), ("tenant", "a")], 0..40),
-    (&[("__name__", "n"), ("job", "api"), ("tenant", "a")], 0..40),
-    (&[("__name__", "m"), ("job", "api"), ("tenant", "b")], 0..40),
-    (&[("__name__", "m"), ("job", "db"), ("tenant", "b")], 5..40),
-    (&[("__name__", "n"), ("job", "api"), ("tenant", "b")], 0..33),
-    (&[("__name__", "m"), ("job", "api")], 0..40),
-    (&[("__name__", "o_total"), ("tenant", "b")], 0..40),
+const SERIES: [(Labels, &[std::ops::Range<i64>]); 17] = [
+    (&[("__name__", "m"), ("job", "api"), ("tenant", "a")], &[0..40]),
+    (&[("__name__", "m"), ("job", "web"), ("tenant", "a")], &[0..40]),
+    (&[("__name__", "n"), ("job", "api"), ("tenant", "a")], &[0..40]),
+    (&[("__name__", "m"), ("job", "api"), ("tenant", "b")], &[0..40]),
+    (&[("__name__", "m"), ("job", "db"), ("tenant", "b")], &[5..40]),
+    (&[("__name__", "n"), ("job", "api"), ("tenant", "b")], &[0..33]),
+    (&[("__name__", "m"), ("job", "api")], &[0..40]),
+    (&[("__name__", "o_total"), ("tenant", "b")], &[0..40]),
     // Long gone, and with a label that nobody else has.
-    (&[("__name__", "o_total"), ("old", "yes"), ("tenant", "a")], 0..8),
-    (&[("__name__", "n"), ("only_b", "x"), ("tenant", "b")], 20..40),
+    (&[("__name__", "o_total"), ("old", "yes"), ("tenant", "a")], &[0..8]),
+    (&[("__name__", "n"), ("only_b", "x"), ("tenant", "b")], &[20..40]),
     // Native histograms, and what `info` adds.
-    (&[("__name__", "h"), ("job", "api"), ("tenant", "a")], 0..40),
-    (&[("__name__", "h"), ("job", "web"), ("tenant", "b")], 4..40),
-    (&[("__name__", "h"), ("gone", "yes"), ("tenant", "a")], 0..9),
-    (&[("__name__", "target_info"), ("job", "api"), ("tenant", "a"), ("version", "of-a")], 0..40),
-    (&[("__name__", "target_info"), ("job", "web"), ("tenant", "b"), ("version", "of-b")], 2..40),
+    (&[("__name__", "h"), ("job", "api"), ("tenant", "a")], &[0..40]),
+    (&[("__name__", "h"), ("job", "web"), ("tenant", "b")], &[4..40]),
+    (&[("__name__", "h"), ("gone", "yes"), ("tenant", "a")], &[0..9]),
+    (&[("__name__", "target_info"), ("job", "api"), ("tenant", "a"), ("version", "of-a")], &[0..40]),
+    (&[("__name__", "target_info"), ("job", "web"), ("tenant", "b"), ("version", "of-b")], &[2..40]),
+    // With a silence that a look-back may begin in, or before, each with a label of its own.
+    (&[("__name__", "n"), ("silent", "early"), ("tenant", "a")], &[0..9, 30..40]),
+    (&[("__name__", "m"), ("silent", "late"), ("tenant", "b")], &[0..19, 31..40]),
 ];
 
 /// Whether the samples of a metric are native histograms.
@@ -221,8 +224,9 @@ const SELECTORS: [&str; 8] = [
     "{version!=\"\"}",
 ];
 
-/// Ranges of listings, two of which lie between two samples of every series once a look-back hides what is before.
-const RANGES: [(i64, i64); 4] = [(480, 400), (480, 452), (500, 125), (300, 299)];
+/// Ranges of listings, two of which lie between two samples of every series once a look-back hides what is before; in the
+/// last those that fall silent have nothing but what a look-back may hide.
+const RANGES: [(i64, i64); 5] = [(480, 400), (480, 452), (500, 125), (300, 299), (370, 200)];
 
 /// Every listing there is, with a selector and a range for those that take them.
 fn listings(selector: Option<&str>, range: &str) -> Vec<String> {
@@ -257,7 +261,7 @@ fn listings(selector: Option<&str>, range: &str) -> Vec<String> {
         paths.push(format!("metrics/{metric}/labels?{range}{plain}"));
         paths.push(format!("metrics/{metric}/labels?values=1&{range}{plain}"));
     }
-    for label in ["__name__", "job", "tenant", "only_b", "old", "nonsense"] {
+    for label in ["__name__", "job", "tenant", "only_b", "old", "silent", "nonsense"] {
         paths.push(format!("labels/{label}/values?{range}{plain}"));
         paths.push(format!("labels/{label}/values?limit=1&{range}{plain}"));
         paths.push(format!("prometheus/api/v1/label/{label}/values?{range}{array}"));
@@ -333,8 +337,12 @@ fn allowed(restriction: &[Part], now_ms: i64) -> Vec<u8> {
             continue;
         }
         let mut message = encode_labels(labels);
-        let times =
-            steps.clone().map(|n| (n, (NOW - 600 + n * 15) * 1_000 + s)).filter(|(_, at)| *at >= min_ms);
+        let times = steps
+            .iter()
+            .cloned()
+            .flatten()
+            .map(|n| (n, (NOW - 600 + n * 15) * 1_000 + s))
+            .filter(|(_, at)| *at >= min_ms);
         let times: Vec<(i64, i64)> = times.collect();
         if times.is_empty() {
             continue;

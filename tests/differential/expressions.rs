@@ -1,6 +1,9 @@
 //! Random expressions that have a type: every function, aggregation, operator and modifier that Prometheus 3.5 knows, or
 //! that there is.
 
+#[path = "shapes.rs"]
+mod shapes;
+
 use std::fmt;
 
 use promlet::promql::syntax::tree::ValueType;
@@ -187,14 +190,16 @@ const DATES: [&str; 8] =
 const JUMPS: [&str; 8] =
     ["ceil", "floor", "round", "sgn", "changes", "resets", "ts_of_max_over_time", "ts_of_min_over_time"];
 
-fn has_histograms(text: &str) -> bool {
+pub(crate) fn has_histograms(text: &str) -> bool {
     ["size_", "depth", "wait_seconds", "mixed"].iter().any(|name| text.contains(name))
 }
 
 /// Whether 3.5 makes other numbers of it: rates of histograms know no zero before their first, and their changes count
 /// a layout in which buckets are empty.
 pub(crate) fn is_otherwise(text: &str) -> bool {
-    has_histograms(text) && ["rate(", "increase(", "changes("].iter().any(|name| text.contains(name))
+    let made = ["rate(", "increase(", "changes("].iter().any(|name| text.contains(name));
+    let filled = ["Inf", "NaN"].iter().any(|number| text.contains(number));
+    has_histograms(text) && (made || filled)
 }
 
 /// Whether its last bits are a library's, or those of sums in another order.
@@ -245,7 +250,10 @@ impl<'c> Grammar<'c> {
     /// An expression for an instant query, or for a range query where `range` says so.
     pub(crate) fn expression(&mut self, range: bool) -> Node {
         let depth = 1 + self.chance.below(4);
-        match self.chance.below(20) {
+        match self.chance.below(24) {
+            20 => self.of_histograms(),
+            21 => self.unparenthesised(),
+            22 | 23 => self.spelled(),
             0 => self.scalar(depth),
             1 if !range => self.matrix(depth),
             2 if !range => self.sorted(depth),
@@ -255,7 +263,7 @@ impl<'c> Grammar<'c> {
 
     fn sorted(&mut self, depth: usize) -> Node {
         let name = *self.chance.pick(&["sort", "sort_desc", "sort_by_label", "sort_by_label_desc"]);
-        let label = if name.contains("label") { format!(", {:?}", self.label()) } else { String::new() };
+        let label = if name.contains("label") { self.sorted_by() } else { String::new() };
         let inner = self.vector(depth - 1);
         Node::leaf(ValueType::Vector, format!("{name}(")).child(inner).text(format!("{label})"))
     }
@@ -280,6 +288,12 @@ impl<'c> Grammar<'c> {
             self.group = self.chance.pick(&GROUPS);
         }
         let text = self.selected() + &self.modifiers();
+        // An operator after a computed offset is part of it in 3.5.
+        let text = if text.contains(" offset (") || text.contains(" offset -(") {
+            format!("({text})")
+        } else {
+            text
+        };
         Node::leaf(ValueType::Vector, text)
     }
 
@@ -306,7 +320,7 @@ impl<'c> Grammar<'c> {
     fn moments(&mut self) -> String {
         let mut text = String::new();
         if self.chance.percent(12) {
-            let offset = *self.chance.pick(&["1m", "-2m", "37s", "5m", "300", "-15s", "1h"]);
+            let offset = self.offset();
             text += &format!(" offset {offset}");
         }
         if self.chance.percent(10) {
@@ -324,14 +338,14 @@ impl<'c> Grammar<'c> {
     }
 
     fn matrix(&mut self, depth: usize) -> Node {
-        let range = *self.chance.pick(&RANGES);
+        let range = self.range();
         if depth == 0 || self.subqueries >= 2 || !self.chance.percent(25) {
             let text = format!("{}[{range}]{}", self.selected(), self.modifiers());
             return Node::leaf(ValueType::Matrix, text);
         }
         self.subqueries += 1;
-        let range = if self.subqueries > 1 { "3m" } else { range };
-        let step = *self.chance.pick(&["", "15s", "1m", "47s", "30"]);
+        let range = if self.subqueries > 1 { "3m".to_owned() } else { range };
+        let step = *self.chance.pick(&["", "15s", "1m", "47s", "30", "10s + 20s", "1m / 4"]);
         let modifiers = self.moments();
         let inner = self.vector(depth - 1);
         self.subqueries -= 1;
@@ -578,7 +592,7 @@ impl<'c> Grammar<'c> {
         let modifiers = self.modifiers();
         let range = *self.chance.pick(&RANGES[1..]);
         match self.chance.below(3) {
-            0 => format!("{main}{modifiers}"),
+            0 => format!("({main}{modifiers})"),
             1 => format!("avg_over_time({main}[{range}]{modifiers})"),
             _ => format!("deriv({main}[{range}]{modifiers})"),
         }

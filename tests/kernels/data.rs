@@ -5,17 +5,56 @@ use std::sync::Arc;
 
 use promlet::entropy::Entropy;
 use promlet::kv::{Control, ControlOptions, DataFolder};
-use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, Timestamp, stale_nan};
+use promlet::model::{
+    Access, BatchBuilder, Histogram, Labels, OrgId, Sample, Timestamp, is_stale, stale_nan,
+};
 use promlet::tsdb::{Home, Options, Snapshot, Tsdb};
 use proptest::prelude::*;
 
+use super::native::{Buckets, CUSTOM, Native};
+
 pub(crate) const ORG: OrgId = OrgId(1);
 
+/// One sample's value, or what an expression makes of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Point {
+    Float(f64),
+    Native(Arc<Native>),
+}
+
+impl Point {
+    pub(crate) fn of(native: Native) -> Point {
+        Point::Native(Arc::new(native))
+    }
+
+    pub(crate) fn float(&self) -> Option<f64> {
+        match self {
+            Point::Float(value) => Some(*value),
+            Point::Native(_) => None,
+        }
+    }
+
+    pub(crate) fn native(&self) -> Option<&Native> {
+        match self {
+            Point::Float(_) => None,
+            Point::Native(native) => Some(native),
+        }
+    }
+
+    /// Whether it says that its series has ended.
+    pub(crate) fn is_stale(&self) -> bool {
+        match self {
+            Point::Float(value) => is_stale(*value),
+            Point::Native(native) => is_stale(native.sum),
+        }
+    }
+}
+
 /// What is sent: for each series its samples in the order they come.
-pub(crate) type Sent = Vec<(Labels, Vec<(i64, f64)>)>;
+pub(crate) type Sent = Vec<(Labels, Vec<(i64, Point)>)>;
 
 /// What is there: for each series its samples by time, in order of labels.
-pub(crate) type World = BTreeMap<Labels, BTreeMap<i64, f64>>;
+pub(crate) type World = BTreeMap<Labels, BTreeMap<i64, Point>>;
 
 /// Everything a store may be asked to add up.
 fn hostile() -> impl Strategy<Value = f64> {
@@ -92,12 +131,13 @@ pub(crate) fn sent(is_hostile: bool) -> impl Strategy<Value = Sent> {
                 pairs.push(("kind", "b"));
             }
             let times = own.unwrap_or_else(|| shared.clone());
-            let mut samples: Vec<(i64, f64)> = times.iter().copied().zip(values).collect();
+            let mut samples: Vec<(i64, Point)> =
+                times.iter().copied().zip(values.into_iter().map(Point::Float)).collect();
             let taken = samples.clone();
             for (at, is_taken, value) in late {
                 let near = taken.get(usize::try_from(at.unsigned_abs()).unwrap_or(0) % taken.len().max(1));
                 let at = near.filter(|_| is_taken).map_or(at, |(at, _)| *at);
-                samples.push((at, f64::from(value)));
+                samples.push((at, Point::Float(f64::from(value))));
             }
             (Labels::from_pairs(pairs), samples)
         };
@@ -112,9 +152,119 @@ pub(crate) fn many() -> impl Strategy<Value = Sent> {
         let told = |(number, values): (usize, Vec<f64>)| {
             let (id, group) = (number.to_string(), (number % 3).to_string());
             let labels = Labels::from_pairs([("__name__", "m_total"), ("id", &*id), ("group", &*group)]);
-            (labels, times.iter().copied().zip(values).collect())
+            (labels, times.iter().copied().zip(values.into_iter().map(Point::Float)).collect())
         };
         series.into_iter().enumerate().map(told).collect()
+    })
+}
+
+/// What happens to a series of histograms between two samples.
+#[derive(Clone, Debug)]
+enum Happens {
+    Observed(Vec<(i32, bool, u8)>),
+    Zeros(u8),
+    NoNumber,
+    BegunAnew,
+    Schema(i32),
+    Threshold(f64),
+    Ended,
+    Number(i32),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        24 => prop::collection::vec((-4..9i32, prop::bool::weighted(0.2), 0..4u8), 0..4).prop_map(Happens::Observed),
+        4 => (1..4u8).prop_map(Happens::Zeros),
+        1 => Just(Happens::NoNumber),
+        2 => Just(Happens::BegunAnew),
+        1 => (-1..4i32).prop_map(Happens::Schema),
+        1 => prop::sample::select(&[0.0, 0.001, 0.3, 1.0, 2.5][..]).prop_map(Happens::Threshold),
+        1 => Just(Happens::Ended),
+        1 => (0..50i32).prop_map(Happens::Number),
+    ]
+}
+
+/// One series of histograms of a kind: counters, gauges, those with bounds of their own, and what is a number now and
+/// then. Every count and every sum is a multiple of a quarter, so that sums are the same in any order.
+fn distributions(kind: &'static str) -> impl Strategy<Value = Vec<Point>> {
+    prop::collection::vec(happens(), 0..60).prop_map(move |all| {
+        let bounds = if kind == "h_custom" { vec![-2.0, 0.5, 1.0, 4.0, 10.0] } else { Vec::new() };
+        let schema = if kind == "h_custom" { CUSTOM } else { 0 };
+        let fresh = Native { schema, bounds, is_gauge: kind == "h_gauge", ..Native::default() };
+        let mut now = fresh.clone();
+        let mut points = Vec::new();
+        for one in all {
+            if kind == "h_gauge" {
+                now = Native { schema: now.schema, threshold: now.threshold, ..fresh.clone() };
+            }
+            match one {
+                Happens::Observed(all) => {
+                    for (index, negative, count) in all {
+                        let custom = schema == CUSTOM;
+                        let index = if custom { index.rem_euclid(6) } else { index };
+                        let side: &mut Buckets =
+                            if negative && !custom { &mut now.negative } else { &mut now.positive };
+                        *side.entry(index).or_insert(0.0) += f64::from(count);
+                        now.count += f64::from(count);
+                        now.sum += f64::from(index) * 0.25;
+                    }
+                }
+                Happens::Zeros(count) if schema != CUSTOM => {
+                    now.zero += f64::from(count);
+                    now.count += f64::from(count);
+                }
+                Happens::NoNumber => {
+                    now.sum = f64::NAN;
+                    now.count += 1.0;
+                }
+                Happens::BegunAnew => now = fresh.clone(),
+                Happens::Schema(schema) if kind != "h_custom" => now = Native { schema, ..fresh.clone() },
+                Happens::Threshold(threshold) if kind != "h_custom" => {
+                    now = Native { threshold, schema: now.schema, ..fresh.clone() };
+                }
+                Happens::Ended => {
+                    points.push(Point::of(Native { sum: stale_nan(), ..Native::default() }));
+                    continue;
+                }
+                Happens::Number(value) if kind == "h_mixed" => {
+                    points.push(Point::Float(f64::from(value)));
+                    continue;
+                }
+                _ => {}
+            }
+            points.push(Point::of(now.clone()));
+        }
+        points
+    })
+}
+
+/// Series of native histograms of every kind, and numbers beside them. A late one now and then, or one at a time that is
+/// taken.
+pub(crate) fn distributed() -> impl Strategy<Value = Sent> {
+    let kind = prop::sample::select(&["h_total", "h_gauge", "h_custom", "h_mixed"][..]);
+    let late = prop::collection::vec((any::<prop::sample::Index>(), 0..9i32), 0..3);
+    let one = kind.prop_flat_map(|kind| (Just(kind), distributions(kind)));
+    let one = (one, prop::option::of(times()), late);
+    let numbers = prop::collection::vec(0..20i32, 0..60);
+    (times(), prop::collection::vec(one, 1..6), numbers).prop_map(|(shared, series, numbers)| {
+        let mut all = Sent::new();
+        for (number, ((kind, points), own, late)) in series.into_iter().enumerate() {
+            let (id, group) = (number.to_string(), (number % 2).to_string());
+            let labels = Labels::from_pairs([("__name__", kind), ("id", &*id), ("group", &*group)]);
+            let times = own.unwrap_or_else(|| shared.clone());
+            let mut samples: Vec<(i64, Point)> = times.into_iter().zip(points).collect();
+            for (place, moved) in late {
+                if !samples.is_empty() && kind != "h_mixed" {
+                    let (at, point) = samples[place.index(samples.len())].clone();
+                    samples.push((at - i64::from(moved % 3) * 1_000, point));
+                }
+            }
+            all.push((labels, samples));
+        }
+        let values = numbers.into_iter().map(|value| Point::Float(f64::from(value)));
+        let labels = Labels::from_pairs([("__name__", "m_total"), ("id", "0"), ("group", "0")]);
+        all.push((labels, shared.into_iter().zip(values).collect()));
+        all
     })
 }
 
@@ -127,7 +277,7 @@ pub(crate) fn world(sent: &Sent, is_sealed: bool) -> World {
         let mut newest = i64::MIN;
         for (at, value) in samples {
             if *at != newest || is_sealed {
-                kept.insert(*at, *value);
+                kept.insert(*at, value.clone());
             }
             newest = newest.max(*at);
         }
@@ -139,13 +289,26 @@ pub(crate) fn world(sent: &Sent, is_sealed: bool) -> World {
 /// In between `seal` may move what is there to where it is not kept in memory.
 pub(crate) fn fill(store: &Tsdb, sent: &Sent, seal: impl FnOnce(&Tsdb)) -> Snapshot {
     let now = Timestamp::from_s(1_000_000);
-    let append = |labels: &Labels, samples: &[(i64, f64)]| {
-        let mut batch = BatchBuilder::default();
-        let samples = samples.iter().map(|(at, value)| Sample { at: Timestamp::from_ms(*at), value: *value });
-        batch.series(labels, samples);
-        store.append(ORG, &batch.batch(), now).expect("stored")
+    let append = |labels: &Labels, samples: &[(i64, Point)]| {
+        // Numbers and histograms of a request have no order between them.
+        for run in samples.chunk_by(|(_, a), (_, b)| a.float().is_some() == b.float().is_some()) {
+            let mut batch = BatchBuilder::default();
+            let floats = run.iter().filter_map(|(at, value)| {
+                Some(Sample { at: Timestamp::from_ms(*at), value: value.float()? })
+            });
+            batch.series(labels, floats);
+            // Half of the series are counted, half are doubles.
+            let floating = labels.value("id").bytes().any(|byte| byte % 2 == 1);
+            batch.histograms(run.iter().filter_map(|(at, value)| {
+                let stored = |native: &Native| {
+                    if is_stale(native.sum) { Histogram::stale() } else { native.stored(floating) }
+                };
+                Some((Timestamp::from_ms(*at), stored(value.native()?)))
+            }));
+            store.append(ORG, &batch.batch(), now).expect("stored");
+        }
     };
-    let in_order = |samples: &[(i64, f64)]| {
+    let in_order = |samples: &[(i64, Point)]| {
         let ascending = samples.windows(2).take_while(|pair| pair[0].0 < pair[1].0).count() + 1;
         ascending.min(samples.len())
     };
@@ -155,7 +318,7 @@ pub(crate) fn fill(store: &Tsdb, sent: &Sent, seal: impl FnOnce(&Tsdb)) -> Snaps
     seal(store);
     for (labels, samples) in sent {
         for sample in &samples[in_order(samples)..] {
-            append(labels, &[*sample]);
+            append(labels, std::slice::from_ref(sample));
         }
     }
     store.snapshot(&Access::whole(ORG))

@@ -39,7 +39,18 @@ fn function() -> BoxedStrategy<&'static str> {
 }
 
 fn windowed() -> BoxedStrategy<String> {
+    let anchored = prop::sample::select(&["rate", "increase", "delta", "changes", "resets"][..]);
+    let smoothed = prop::sample::select(&["rate", "increase", "delta"][..]);
     prop_oneof![
+        1 => (anchored, selector(), range(), modifiers())
+            .prop_map(|(f, s, range, m)| format!("{f}({s}[{range}ms] anchored{m})")),
+        1 => (smoothed, selector(), range(), modifiers())
+            .prop_map(|(f, s, range, m)| format!("{f}({s}[{range}ms] smoothed{m})")),
+        1 => (selector(), range(), modifiers(), -600..600i32)
+            .prop_map(|(s, range, m, ahead)| format!("predict_linear({s}[{range}ms]{m}, {ahead})")),
+        1 => (selector(), range(), modifiers(), 1..10i32, 1..10i32).prop_map(|(s, range, m, sf, tf)| {
+            format!("double_exponential_smoothing({s}[{range}ms]{m}, 0.{sf}, 0.{tf})")
+        }),
         8 => (function(), selector(), range(), modifiers())
             .prop_map(|(f, s, range, m)| format!("{f}({s}[{range}ms]{m})")),
         1 => (-1..12i32, selector(), range(), modifiers()).prop_map(|(q, s, range, m)| {
@@ -54,8 +65,9 @@ fn windowed() -> BoxedStrategy<String> {
 pub(crate) fn flat() -> BoxedStrategy<String> {
     let leaf = || {
         prop_oneof![
-            1 => (selector(), modifiers()).prop_map(|(selector, modifiers)| selector + &modifiers),
-            3 => windowed(),
+            4 => (selector(), modifiers()).prop_map(|(selector, modifiers)| selector + &modifiers),
+            1 => (selector(), modifiers()).prop_map(|(selector, modifiers)| format!("{selector} smoothed{modifiers}")),
+            12 => windowed(),
         ]
         .boxed()
     };
@@ -126,5 +138,80 @@ pub(crate) fn deep() -> BoxedStrategy<String> {
             1 => inner.prop_map(|e| format!("abs({e})")),
         ]
     })
+    .boxed()
+}
+
+/// Of native histograms. What is added up are samples as they were sent, or sums of them: any order adds up to the same.
+pub(crate) fn native() -> BoxedStrategy<String> {
+    let selector = || {
+        prop::sample::select(
+            &["h_total", "h_gauge", "h_custom", "h_mixed", r#"{__name__=~"h_.*"}"#, r#"{group="0"}"#][..],
+        )
+    };
+    let sample =
+        move || (selector(), modifiers()).prop_map(|(selector, modifiers)| format!("{selector}{modifiers}"));
+    let exact = prop::sample::select(
+        &["sum_over_time", "last_over_time", "first_over_time", "count_over_time", "changes", "resets"][..],
+    );
+    let whole = move || {
+        prop_oneof![
+            2 => sample(),
+            1 => (exact.clone(), selector(), range(), modifiers())
+                .prop_map(|(f, s, range, m)| format!("{f}({s}[{range}ms]{m})")),
+        ]
+    };
+    let windowed = move || {
+        (function(), selector(), range(), modifiers())
+            .prop_map(|(f, s, range, m)| format!("{f}({s}[{range}ms]{m})"))
+    };
+    let subquery = (function(), sample(), range(), 1_000..200_000i64, modifiers())
+        .prop_map(|(f, of, range, step, m)| format!("{f}(({of})[{range}ms:{}ms]{m})", step.max(range / 60)));
+    let any = || prop_oneof![2 => sample(), 4 => windowed()].boxed();
+    let told = prop::sample::select(
+        &[
+            "histogram_count(",
+            "histogram_sum(",
+            "histogram_avg(",
+            "histogram_stddev(",
+            "histogram_stdvar(",
+            "histogram_quantile(0.2, ",
+            "histogram_quantile(0.75, ",
+            "histogram_quantile(1, ",
+            "histogram_fraction(-0.5, 3, ",
+            "histogram_fraction(0, 1, ",
+            "abs(",
+        ][..],
+    );
+    let added = prop::sample::select(&["sum", "avg"][..]);
+    let picked = prop::sample::select(&["count", "group", "min", "max", "stddev"][..]);
+    let scaled =
+        prop::sample::select(&["* 2", "/ 4", "* -1", "/ 0", "* 0", "+ 1", "== bool 1", "> 2", "% 3"][..]);
+    let pair = prop::sample::select(
+        &[
+            "+ ignoring (group)",
+            "- ignoring (group)",
+            "== ignoring (group)",
+            "!= bool ignoring (group)",
+            "* on (id)",
+            "/ on (id)",
+            "> on (id)",
+            "and on (id)",
+            "unless on (id)",
+            "* on (group) group_left ()",
+        ][..],
+    );
+    let one = prop::sample::select(&["m_total", r#"h_total{id="0"}"#, "h_gauge", "h_total", "h_custom"][..]);
+    prop_oneof![
+        2 => any(),
+        2 => subquery,
+        4 => (told, any()).prop_map(|(told, of)| format!("{told}{of})")),
+        3 => (added, grouping(), whole()).prop_map(|(op, by, of)| format!("{op} {by} ({of})")),
+        1 => (picked, grouping(), whole()).prop_map(|(op, by, of)| format!("{op} {by} ({of})")),
+        2 => (any(), scaled).prop_map(|(of, by)| format!("({of}) {by}")),
+        1 => any().prop_map(|of| format!("-({of})")),
+        1 => any().prop_map(|of| format!("2 * ({of})")),
+        3 => (whole(), pair, one).prop_map(|(a, op, b)| format!("({a}) {op} ({b})")),
+        1 => whole().prop_map(|of| format!("vector(scalar({of}))")),
+    ]
     .boxed()
 }

@@ -1,12 +1,16 @@
 //! One expression at one moment, by the book: nothing is shared between steps, nothing is known in advance.
 
-use promlet::model::{Labels, METRIC_NAME, MatchOp, is_stale};
+use std::collections::BTreeMap;
+
+use promlet::model::{Labels, METRIC_NAME, MatchOp};
 use promlet::promql::syntax::tree::{
-    AggregateOp, AtModifier, Binary, BinaryOp, Cardinality, Expr, Grouping, Length, Matching, VectorSelector,
+    AggregateOp, AtModifier, Binary, BinaryOp, Cardinality, Expr, Extension, Grouping, Length, Matching,
+    ValueType, VectorSelector,
 };
 
-use super::data::World;
-use super::windows::{apply, mean, quantile, sum};
+use super::data::{Point, World};
+use super::native::Native;
+use super::windows::{apply, between, extended, mean, quantile, sum};
 
 pub(crate) const LOOKBACK_MS: i64 = 300_000;
 const DEFAULT_STEP_MS: i64 = 60_000;
@@ -14,8 +18,11 @@ const DEFAULT_STEP_MS: i64 = 60_000;
 /// What an expression yields at one moment.
 pub(crate) enum Answer {
     Scalar(f64),
-    Vector(Vec<(Labels, f64)>),
+    Vector(Vector),
 }
+
+/// Labels and values at one moment.
+pub(crate) type Vector = Vec<(Labels, Point)>;
 
 /// Why there is no answer, for who reads a test that failed.
 pub(crate) type Refused = &'static str;
@@ -38,11 +45,27 @@ fn without_name(labels: &Labels) -> Labels {
     labels.filtered(|name| name != METRIC_NAME)
 }
 
-fn unnamed(vector: Vec<(Labels, f64)>) -> Result<Vec<(Labels, f64)>, Refused> {
+fn unnamed(vector: Vector) -> Result<Vector, Refused> {
     unique(vector.into_iter().map(|(labels, value)| (without_name(&labels), value)).collect())
 }
 
-fn unique(vector: Vec<(Labels, f64)>) -> Result<Vec<(Labels, f64)>, Refused> {
+/// What is made of the floats; histograms are left out.
+fn of_floats(vector: Vector, of: impl Fn(f64) -> f64) -> Result<Vector, Refused> {
+    unnamed(
+        vector
+            .into_iter()
+            .filter_map(|(labels, value)| Some((labels, Point::Float(of(value.float()?)))))
+            .collect(),
+    )
+}
+
+/// A number told of each histogram; floats are left out.
+fn of_histograms(vector: Vector, of: impl Fn(&Native) -> f64) -> Result<Vector, Refused> {
+    let told = |(labels, value): (Labels, Point)| Some((labels, Point::Float(of(value.native()?))));
+    unnamed(vector.into_iter().filter_map(told).collect())
+}
+
+fn unique(vector: Vector) -> Result<Vector, Refused> {
     let mut all: Vec<&Labels> = vector.iter().map(|(labels, _)| labels).collect();
     all.sort();
     if all.windows(2).any(|pair| pair[0] == pair[1]) {
@@ -78,37 +101,20 @@ impl Oracle<'_> {
             Expr::Negate(inner) => match self.at(inner, now)? {
                 Answer::Scalar(value) => Answer::Scalar(-value),
                 Answer::Vector(vector) => {
-                    Answer::Vector(unnamed(vector.into_iter().map(|(l, value)| (l, -value)).collect())?)
-                }
-            },
-            Expr::Call(call) => match call.name.as_str() {
-                "abs" => {
-                    let vector = self.vector(&call.args[0], now)?;
-                    Answer::Vector(unnamed(vector.into_iter().map(|(l, v)| (l, v.abs())).collect())?)
-                }
-                "scalar" => {
-                    let vector = self.vector(&call.args[0], now)?;
-                    Answer::Scalar(if vector.len() == 1 { vector[0].1 } else { f64::NAN })
-                }
-                "vector" => match self.at(&call.args[0], now)? {
-                    Answer::Scalar(value) => Answer::Vector(vec![(Labels::default(), value)]),
-                    Answer::Vector(_) => unreachable!("types are checked by the parser"),
-                },
-                "quantile_over_time" => {
-                    let Answer::Scalar(q) = self.at(&call.args[0], now)? else {
-                        unreachable!("types are checked by the parser")
+                    let negated = |value: Point| match value {
+                        Point::Float(value) => Point::Float(-value),
+                        Point::Native(native) => Point::of(native.times(-1.0)),
                     };
-                    Answer::Vector(self.windowed(&call.name, q, &call.args[1], now)?)
+                    Answer::Vector(unnamed(
+                        vector.into_iter().map(|(l, value)| (l, negated(value))).collect(),
+                    )?)
                 }
-                name => Answer::Vector(self.windowed(name, 0.0, &call.args[0], now)?),
             },
+            Expr::Call(call) => self.called(&call.name, &call.args, now)?,
             Expr::Aggregate(aggregate) => {
                 let vector = self.vector(&aggregate.expr, now)?;
                 let param = match &aggregate.param {
-                    Some(param) => match self.at(param, now)? {
-                        Answer::Scalar(value) => value,
-                        Answer::Vector(_) => unreachable!("types are checked by the parser"),
-                    },
+                    Some(param) => self.scalar(param, now)?,
                     None => 0.0,
                 };
                 Answer::Vector(aggregated(aggregate.op, param, &aggregate.grouping, &vector))
@@ -119,11 +125,52 @@ impl Oracle<'_> {
                 (Answer::Scalar(a), Answer::Vector(b)) => Answer::Vector(with_scalar(binary, b, a, true)?),
                 (Answer::Vector(a), Answer::Vector(b)) => Answer::Vector(joined(binary, a, b)?),
             },
-            Expr::Text(_) | Expr::Matrix(_) | Expr::Subquery(_) => unreachable!("no value of its own"),
+            Expr::Text(_) | Expr::Bytes(_) | Expr::Matrix(_) | Expr::Subquery(_) => {
+                unreachable!("no value of its own")
+            }
         })
     }
 
-    fn vector(&self, expr: &Expr, now: i64) -> Result<Vec<(Labels, f64)>, Refused> {
+    fn called(&self, name: &str, args: &[Expr], now: i64) -> Result<Answer, Refused> {
+        let of = args.iter().position(|arg| arg.value_type() != ValueType::Scalar).unwrap_or(0);
+        let mut params = Vec::new();
+        for (i, arg) in args.iter().enumerate() {
+            if i != of {
+                params.push(self.scalar(arg, now)?);
+            }
+        }
+        if name == "vector" {
+            return Ok(Answer::Vector(vec![(Labels::default(), Point::Float(self.scalar(&args[0], now)?))]));
+        }
+        if args[of].value_type() == ValueType::Matrix {
+            return Ok(Answer::Vector(self.windowed(name, &params, &args[of], now)?));
+        }
+        let vector = self.vector(&args[of], now)?;
+        Ok(Answer::Vector(match name {
+            "abs" => of_floats(vector, f64::abs)?,
+            "histogram_count" => of_histograms(vector, |native| native.count)?,
+            "histogram_sum" => of_histograms(vector, |native| native.sum)?,
+            "histogram_avg" => of_histograms(vector, |native| native.sum / native.count)?,
+            "histogram_stdvar" => of_histograms(vector, Native::variance)?,
+            "histogram_stddev" => of_histograms(vector, |native| native.variance().sqrt())?,
+            "histogram_quantile" => of_histograms(vector, |native| native.quantile(params[0]))?,
+            "histogram_fraction" => of_histograms(vector, |native| native.fraction(params[0], params[1]))?,
+            "scalar" => {
+                let floats: Vec<f64> = vector.iter().filter_map(|(_, value)| value.float()).collect();
+                return Ok(Answer::Scalar(if floats.len() == 1 { floats[0] } else { f64::NAN }));
+            }
+            _ => unreachable!("{name} is not asked for here"),
+        }))
+    }
+
+    fn scalar(&self, expr: &Expr, now: i64) -> Result<f64, Refused> {
+        match self.at(expr, now)? {
+            Answer::Scalar(value) => Ok(value),
+            Answer::Vector(_) => unreachable!("types are checked by the parser"),
+        }
+    }
+
+    fn vector(&self, expr: &Expr, now: i64) -> Result<Vector, Refused> {
         match self.at(expr, now)? {
             Answer::Vector(vector) => Ok(vector),
             Answer::Scalar(_) => unreachable!("types are checked by the parser"),
@@ -140,36 +187,61 @@ impl Oracle<'_> {
         pinned - fixed(offset)
     }
 
-    fn newest(&self, selector: &VectorSelector, now: i64) -> Vec<(Labels, f64)> {
+    fn newest(&self, selector: &VectorSelector, now: i64) -> Vector {
         let look = self.look(selector.at, &selector.offset, now);
-        let newest = |(labels, samples): (&Labels, &std::collections::BTreeMap<i64, f64>)| {
+        if selector.extension == Some(Extension::Smoothed) {
+            return self.smoothed(selector, look);
+        }
+        let newest = |(labels, samples): (&Labels, &BTreeMap<i64, Point>)| {
             let (at, value) = samples.range(..=look).next_back()?;
-            (*at > look - LOOKBACK_MS && !is_stale(*value)).then(|| (labels.clone(), *value))
+            (*at > look - LOOKBACK_MS && !value.is_stale()).then(|| (labels.clone(), value.clone()))
         };
         self.matching(selector).filter_map(newest).collect()
+    }
+
+    /// The value on the line between the samples around, of numbers alone.
+    fn smoothed(&self, selector: &VectorSelector, look: i64) -> Vector {
+        let on_line = |(labels, samples): (&Labels, &BTreeMap<i64, Point>)| {
+            let there =
+                |(at, value): (&i64, &Point)| Some((*at, value.float().filter(|_| !value.is_stale())?));
+            let before = samples.range(look - LOOKBACK_MS + 1..look).rev().find_map(there);
+            let after = samples.range(look..=look + LOOKBACK_MS).find_map(there);
+            let value = match (before, after) {
+                (_, Some((at, value))) if at == look => value,
+                (Some(before), Some(after)) => between(before, after, look, false),
+                (Some((_, value)), None) => value,
+                (None, _) => return None,
+            };
+            Some((labels.clone(), Point::Float(value)))
+        };
+        self.matching(selector).filter_map(on_line).collect()
     }
 
     fn matching<'s>(
         &'s self,
         selector: &'s VectorSelector,
-    ) -> impl Iterator<Item = (&'s Labels, &'s std::collections::BTreeMap<i64, f64>)> {
+    ) -> impl Iterator<Item = (&'s Labels, &'s BTreeMap<i64, Point>)> {
         self.world
             .iter()
             .filter(|(labels, _)| selector.matchers.iter().all(|m| m.matches(labels.value(m.name()))))
     }
 
     /// A function of windows over a selector or a subquery.
-    fn windowed(&self, name: &str, param: f64, of: &Expr, now: i64) -> Result<Vec<(Labels, f64)>, Refused> {
-        let mut all: Vec<(Labels, Vec<(i64, f64)>)> = Vec::new();
+    fn windowed(&self, name: &str, params: &[f64], of: &Expr, now: i64) -> Result<Vector, Refused> {
+        let mut all: Vec<(Labels, Vec<(i64, Point)>)> = Vec::new();
+        let mut extension = None;
         let (start, end) = match of {
             Expr::Matrix(matrix) => {
                 let end = self.look(matrix.selector.at, &matrix.selector.offset, now);
                 let start = end - fixed(&matrix.range);
+                extension = matrix.selector.extension;
+                let before = if extension.is_some() { LOOKBACK_MS } else { 0 };
+                let after = if extension == Some(Extension::Smoothed) { LOOKBACK_MS } else { 0 };
                 for (labels, samples) in self.matching(&matrix.selector) {
-                    let inside = samples
-                        .iter()
-                        .filter(|(at, value)| **at > start && **at <= end && !is_stale(**value));
-                    all.push((labels.clone(), inside.map(|(at, value)| (*at, *value)).collect()));
+                    let inside = samples.iter().filter(|(at, value)| {
+                        **at > start - before && **at <= end + after && !value.is_stale()
+                    });
+                    all.push((labels.clone(), inside.map(|(at, value)| (*at, value.clone())).collect()));
                 }
                 (start, end)
             }
@@ -193,11 +265,21 @@ impl Oracle<'_> {
         };
         all.retain(|(_, window)| !window.is_empty());
         if name == "absent_over_time" {
-            let absent = all.is_empty().then(|| (asked_for(of), 1.0));
+            let absent = all.is_empty().then(|| (asked_for(of), Point::Float(1.0)));
             return Ok(absent.into_iter().collect());
         }
-        let value = |(labels, window): (Labels, Vec<(i64, f64)>)| {
-            Some((labels, apply(name, param, &window, (start, end))?))
+        let value = |(labels, window): (Labels, Vec<(i64, Point)>)| {
+            let floats: Vec<(i64, f64)> =
+                window.iter().filter_map(|(at, value)| Some((*at, value.float()?))).collect();
+            let made = if let Some(extension) = extension {
+                let around = extended(name, extension == Extension::Smoothed, &floats, (start, end));
+                around.map(Point::Float)
+            } else if floats.len() == window.len() {
+                apply(name, params, &floats, now, (start, end)).map(Point::Float)
+            } else {
+                native_window(name, params, (&window, &floats), now, (start, end))
+            };
+            Some((labels, made?))
         };
         let vector = all.into_iter().filter_map(value).collect();
         if name == "last_over_time" || name == "first_over_time" { Ok(vector) } else { unnamed(vector) }
@@ -213,22 +295,17 @@ fn asked_for(of: &Expr) -> Labels {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small whole number")]
-fn aggregated(
-    op: AggregateOp,
-    param: f64,
-    grouping: &Grouping,
-    vector: &[(Labels, f64)],
-) -> Vec<(Labels, f64)> {
+fn aggregated(op: AggregateOp, param: f64, grouping: &Grouping, vector: &[(Labels, Point)]) -> Vector {
     let key = |labels: &Labels| match grouping {
         Grouping::By(names) => labels.filtered(|name| names.iter().any(|by| by == name)),
         Grouping::Without(names) => {
             labels.filtered(|name| name != METRIC_NAME && !names.iter().any(|without| without == name))
         }
     };
-    let mut groups: Vec<(Labels, Vec<(Labels, f64)>)> = Vec::new();
+    let mut groups: Vec<(Labels, Vector)> = Vec::new();
     for (labels, value) in vector {
         let key = key(labels);
-        let member = (labels.clone(), *value);
+        let member = (labels.clone(), value.clone());
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, members)) => members.push(member),
             None => groups.push((key, vec![member])),
@@ -236,7 +313,26 @@ fn aggregated(
     }
     let mut out = Vec::new();
     for (labels, members) in groups {
-        let values: Vec<f64> = members.iter().map(|(_, value)| *value).collect();
+        let values: Vec<f64> = members.iter().filter_map(|(_, value)| value.float()).collect();
+        if values.len() != members.len() {
+            let of_all = match op {
+                AggregateOp::Count => Some(Point::Float(members.len() as f64)),
+                AggregateOp::Group => Some(Point::Float(1.0)),
+                AggregateOp::Sum | AggregateOp::Avg if values.is_empty() => {
+                    let natives = members.iter().filter_map(|(_, value)| value.native());
+                    native_total(natives, op == AggregateOp::Avg)
+                }
+                _ => None,
+            };
+            if let Some(value) = of_all {
+                out.push((labels, value));
+                continue;
+            }
+            // Numbers and histograms have no sum; of anything else the numbers are looked at.
+            if values.is_empty() || matches!(op, AggregateOp::Sum | AggregateOp::Avg) {
+                continue;
+            }
+        }
         let best = |better: fn(f64, f64) -> bool| {
             let pick =
                 |best: f64, value: f64| if better(value, best) || best.is_nan() { value } else { best };
@@ -253,7 +349,8 @@ fn aggregated(
             AggregateOp::Stddev => variance(&values).sqrt(),
             AggregateOp::Quantile => quantile(param, values),
             AggregateOp::Topk | AggregateOp::Bottomk => {
-                let mut sorted = members;
+                let float = |(labels, value): (Labels, Point)| Some((labels, value.float()?));
+                let mut sorted: Vec<(Labels, f64)> = members.into_iter().filter_map(float).collect();
                 let is_top = op == AggregateOp::Topk;
                 // Stable: of equals the first one stays ahead. NaN comes last.
                 sorted.sort_by(|(_, a), (_, b)| match (a.is_nan(), b.is_nan()) {
@@ -262,14 +359,122 @@ fn aggregated(
                     (a, b) => a.cmp(&b),
                 });
                 sorted.truncate(param as usize);
-                out.extend(sorted);
+                out.extend(sorted.into_iter().map(|(labels, value)| (labels, Point::Float(value))));
                 continue;
             }
             _ => unreachable!("{op:?} is not asked for here"),
         };
-        out.push((labels, value));
+        out.push((labels, Point::Float(value)));
     }
     out
+}
+
+/// The sum of histograms, or their mean. Nothing of exponential and custom buckets.
+fn native_total<'n>(mut natives: impl Iterator<Item = &'n Native>, is_mean: bool) -> Option<Point> {
+    let mut count = 1.0;
+    let mut total = natives.next()?.clone().compacted();
+    for native in natives {
+        count += 1.0;
+        total = total.added(native, 1.0)?;
+    }
+    Some(Point::of(if is_mean { total.divided(count) } else { total }))
+}
+
+/// A function of a window in which there are histograms.
+fn native_window(
+    name: &str,
+    params: &[f64],
+    (window, floats): (&[(i64, Point)], &[(i64, f64)]),
+    now: i64,
+    (start, end): (i64, i64),
+) -> Option<Point> {
+    let natives: Vec<(i64, &Native)> =
+        window.iter().filter_map(|(at, value)| Some((*at, value.native()?))).collect();
+    let seconds = |ms: i64| ms as f64 / 1000.0;
+    let (first, last) = (&window[0], &window[window.len() - 1]);
+    let changed = |of: &dyn Fn(&Point, &Point) -> bool| {
+        window.windows(2).filter(|pair| of(&pair[0].1, &pair[1].1)).count() as f64
+    };
+    let float = |value: f64| Some(Point::Float(value));
+    match name {
+        "count_over_time" => float(window.len() as f64),
+        "present_over_time" => float(1.0),
+        "first_over_time" => Some(first.1.clone()),
+        "last_over_time" => Some(last.1.clone()),
+        "ts_of_first_over_time" => float(seconds(first.0)),
+        "ts_of_last_over_time" => float(seconds(last.0)),
+        "resets" => float(changed(&|a, b| match (a, b) {
+            (Point::Float(a), Point::Float(b)) => b < a,
+            (Point::Native(a), Point::Native(b)) => b.is_reset_since(a),
+            _ => true,
+        })),
+        "changes" => float(changed(&|a, b| match (a, b) {
+            (Point::Float(a), Point::Float(b)) => a != b && !(a.is_nan() && b.is_nan()),
+            (Point::Native(a), Point::Native(b)) => !a.equals(b),
+            _ => true,
+        })),
+        "sum_over_time" | "avg_over_time" => {
+            let all = natives.iter().map(|(_, native)| *native);
+            if floats.is_empty() { native_total(all, name == "avg_over_time") } else { None }
+        }
+        "irate" | "idelta" => {
+            let [.., (before_at, Point::Native(before)), (at, Point::Native(native))] = window else {
+                // Two numbers may still come last.
+                let [.., (_, Point::Float(_)), (_, Point::Float(_))] = window else { return None };
+                return apply(name, params, floats, now, (start, end)).map(Point::Float);
+            };
+            let is_rate = name == "irate";
+            let reset = is_rate && native.is_reset_since(before);
+            let change = if reset { native.compacted_copy() } else { native.added(before, -1.0)? };
+            Some(Point::of(if is_rate { change.divided(seconds(at - before_at)) } else { change }))
+        }
+        "rate" | "increase" | "delta" if floats.is_empty() => native_rate(name, &natives, (start, end)),
+        "rate" | "increase" | "delta" => None,
+        // All others look at numbers alone.
+        _ if floats.is_empty() => None,
+        _ => apply(name, params, floats, now, (start, end)).map(Point::Float),
+    }
+}
+
+/// How much a histogram changed, extrapolated to the whole window.
+fn native_rate(name: &str, natives: &[(i64, &Native)], (start, end): (i64, i64)) -> Option<Point> {
+    let seconds = |ms: i64| ms as f64 / 1000.0;
+    let [(first_at, first), (_, second), ..] = natives else { return None };
+    let (last_at, last) = natives[natives.len() - 1];
+    let counter = name != "delta";
+    // Of a first one that a reset follows, nothing is left to take away.
+    let from = if counter && second.is_reset_since(first) { second.nothing() } else { (*first).clone() };
+    let between = if counter { &natives[1..] } else { &natives[natives.len() - 1..] };
+    let of_a_kind = between.iter().all(|(_, native)| native.is_custom() == from.is_custom());
+    if !of_a_kind {
+        return None;
+    }
+    let coarsest = between.iter().map(|(_, native)| native.schema).min()?.min(from.schema);
+    let mut change = last.added(&from, -1.0)?.coarse(coarsest);
+    if counter {
+        let mut before = &from;
+        for (_, native) in &natives[1..] {
+            if native.is_reset_since(before) {
+                change = change.added(before, 1.0)?;
+            }
+            before = native;
+        }
+    }
+    let apart = seconds(last_at - first_at) / (natives.len() - 1) as f64;
+    let (mut left, mut right) = (seconds(first_at - start), seconds(end - last_at));
+    if left >= apart * 1.1 {
+        left = apart / 2.0;
+    }
+    if right >= apart * 1.1 {
+        right = apart / 2.0;
+    }
+    let sampled = seconds(last_at - first_at);
+    if counter && change.count > 0.0 && first.count >= 0.0 {
+        left = left.min(sampled * (first.count / change.count));
+    }
+    let factor = (sampled + left + right) / sampled;
+    let factor = if name == "rate" { factor / seconds(end - start) } else { factor };
+    Some(Point::of(change.times(factor)))
 }
 
 /// Welford's, without compensation: that is what the aggregation does.
@@ -285,38 +490,51 @@ fn variance(values: &[f64]) -> f64 {
     squares / count
 }
 
-fn with_scalar(
-    binary: &Binary,
-    vector: Vec<(Labels, f64)>,
-    scalar: f64,
-    is_left: bool,
-) -> Result<Vec<(Labels, f64)>, Refused> {
+fn with_scalar(binary: &Binary, vector: Vector, scalar: f64, is_left: bool) -> Result<Vector, Refused> {
     let filters = binary.op.is_comparison() && !binary.returns_bool;
     let mut out = Vec::new();
     for (labels, value) in vector {
-        let (a, b) = if is_left { (scalar, value) } else { (value, scalar) };
-        let result = number(binary.op, a, b);
+        let scalar = Point::Float(scalar);
+        let (a, b) = if is_left { (&scalar, &value) } else { (&value, &scalar) };
+        let Some(result) = operated(binary.op, a, b) else { continue };
         if !filters {
             out.push((labels, result));
-        } else if result == 1.0 {
+        } else if result.float() == Some(1.0) {
             out.push((labels, value));
         }
     }
     if filters { Ok(out) } else { unnamed(out) }
 }
 
-fn joined(
-    binary: &Binary,
-    lhs: Vec<(Labels, f64)>,
-    rhs: Vec<(Labels, f64)>,
-) -> Result<Vec<(Labels, f64)>, Refused> {
+/// What an operator makes of two values; nothing where it cannot take their types.
+fn operated(op: BinaryOp, a: &Point, b: &Point) -> Option<Point> {
+    let told = |holds: bool| Some(Point::Float(if holds { 1.0 } else { 0.0 }));
+    match (a, b) {
+        (Point::Float(a), Point::Float(b)) => Some(Point::Float(number(op, *a, *b))),
+        (Point::Native(a), Point::Native(b)) => match op {
+            BinaryOp::Add => a.added(b, 1.0).map(Point::of),
+            BinaryOp::Sub => a.added(b, -1.0).map(Point::of),
+            BinaryOp::Equal => told(a.equals(b)),
+            BinaryOp::NotEqual => told(!a.equals(b)),
+            _ => None,
+        },
+        (Point::Native(a), Point::Float(b)) => match op {
+            BinaryOp::Mul => Some(Point::of(a.times(*b))),
+            BinaryOp::Div => Some(Point::of(a.divided(*b))),
+            _ => None,
+        },
+        (Point::Float(a), Point::Native(b)) => (op == BinaryOp::Mul).then(|| Point::of(b.times(*a))),
+    }
+}
+
+fn joined(binary: &Binary, lhs: Vector, rhs: Vector) -> Result<Vector, Refused> {
     let all = Matching::default();
     let matching = binary.matching.as_ref().unwrap_or(&all);
     let listed = |name: &str| matching.labels.iter().any(|label| label == name);
     let signature = |labels: &Labels| {
         labels.filtered(|name| if matching.on { listed(name) } else { name != METRIC_NAME && !listed(name) })
     };
-    let meets = |side: &[(Labels, f64)], labels: &Labels| {
+    let meets = |side: &[(Labels, Point)], labels: &Labels| {
         side.iter().any(|(other, _)| signature(other) == signature(labels))
     };
     match binary.op {
@@ -338,7 +556,7 @@ fn joined(
             return Err("many on the one side");
         }
     }
-    let mut out: Vec<(Labels, f64)> = Vec::new();
+    let mut out = Vector::new();
     let mut met: Vec<Labels> = Vec::new();
     // As with everything that was met: what a comparison drops has taken its place.
     let mut taken: Vec<Labels> = Vec::new();
@@ -346,6 +564,9 @@ fn joined(
         let Some((other, with)) = one.iter().find(|(other, _)| signature(other) == signature(labels)) else {
             continue;
         };
+        let (a, b) = if swapped { (with, value) } else { (value, with) };
+        // What an operator cannot take matches nothing.
+        let Some(result) = operated(binary.op, a, b) else { continue };
         if matching.cardinality == Cardinality::OneToOne && met.contains(&signature(labels)) {
             return Err("many on both sides");
         }
@@ -366,12 +587,10 @@ fn joined(
             return Err("the same result twice");
         }
         taken.push(kept.clone());
-        let (a, b) = if swapped { (*with, *value) } else { (*value, *with) };
-        let result = number(binary.op, a, b);
         if !binary.op.is_comparison() || binary.returns_bool {
             out.push((kept, result));
-        } else if result == 1.0 {
-            out.push((kept, a));
+        } else if result.float() == Some(1.0) {
+            out.push((kept, a.clone()));
         }
     }
     unique(out)

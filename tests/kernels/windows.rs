@@ -124,6 +124,103 @@ fn extrapolated(window: &Window, (start, end): (i64, i64), counter: bool) -> Opt
     Some((change, (sampled + before + after) / sampled))
 }
 
+/// The line through the samples by least squares: its slope by second, and its value at `origin`.
+fn line(window: &Window, origin: i64) -> Option<(f64, f64)> {
+    if window.len() < 2 {
+        return None;
+    }
+    let first = window[0].1;
+    if window.iter().all(|(_, value)| *value == first) {
+        return Some(if first.is_infinite() { (f64::NAN, f64::NAN) } else { (0.0, first) });
+    }
+    let n = window.len() as f64;
+    let total = |of: fn(f64, f64) -> f64| {
+        let all =
+            window.iter().fold(Kahan::default(), |all, (at, value)| all.inc(of(s(at - origin), *value)));
+        all.sum + all.c
+    };
+    let (x, y) = (total(|x, _| x), total(|_, y| y));
+    let (xy, xx) = (total(|x, y| x * y), total(|x, _| x * x));
+    let slope = (xy - x * y / n) / (xx - x * x / n);
+    Some((slope, y / n - slope * x / n))
+}
+
+/// Holt's linear method.
+fn smoothed(window: &Window, factor: f64, trend_factor: f64) -> Option<f64> {
+    if window.len() < 2 {
+        return None;
+    }
+    let mut before = 0.0;
+    let mut level = window[0].1;
+    let mut trend = window[1].1 - window[0].1;
+    for i in 1..window.len() {
+        if i > 1 {
+            trend = trend_factor * (level - before) + (1.0 - trend_factor) * trend;
+        }
+        before = level;
+        level = factor * window[i].1 + (1.0 - factor) * (before + trend);
+    }
+    Some(level)
+}
+
+/// The value at `at` on the line between two samples; a counter that fell between them rose from zero.
+pub(crate) fn between(a: (i64, f64), b: (i64, f64), at: i64, counter: bool) -> f64 {
+    let from = if counter && b.1 < a.1 { 0.0 } else { a.1 };
+    from + (b.1 - from) * ((at - a.0) as f64) / ((b.0 - a.0) as f64)
+}
+
+/// `anchored` and `smoothed` functions, of the samples within a lookback around the window's edges: none after the end
+/// where it is anchored.
+pub(crate) fn extended(
+    name: &str,
+    is_smoothed: bool,
+    around: &Window,
+    (start, end): (i64, i64),
+) -> Option<f64> {
+    let counter = name != "delta";
+    let before = around.iter().rposition(|(at, _)| *at <= start);
+    let after = around.iter().position(|(at, _)| *at >= end);
+    let inside: Vec<(i64, f64)> =
+        around.iter().copied().filter(|(at, _)| start < *at && *at <= end).collect();
+    let values: Vec<f64> = if is_smoothed {
+        // Nothing after the start, or nothing before the end: no line crosses the window.
+        if around.iter().all(|(at, _)| *at <= start) || around.iter().all(|(at, _)| *at > end) {
+            return None;
+        }
+        let left = match before {
+            Some(i) if around[i].0 == start => around[i].1,
+            Some(i) => between(around[i], around[i + 1], start, counter),
+            None => around[0].1,
+        };
+        let right = match after {
+            Some(i) if around[i].0 == end || i == 0 => around[i].1,
+            Some(i) => between(around[i - 1], around[i], end, counter),
+            None => around[around.len() - 1].1,
+        };
+        let within = inside.iter().filter(|(at, _)| *at < end).map(|(_, value)| *value);
+        [left].into_iter().chain(within).chain([right]).collect()
+    } else {
+        if inside.is_empty() {
+            return None;
+        }
+        before.map(|i| around[i].1).into_iter().chain(inside.iter().map(|(_, value)| *value)).collect()
+    };
+    let pairs = || values.windows(2);
+    let change = values[values.len() - 1] - values[0];
+    let hidden = pairs().filter(|pair| pair[1] < pair[0]).fold(0.0, |hidden, pair| hidden + pair[0]);
+    Some(match name {
+        "delta" => change,
+        "increase" => change + hidden,
+        "rate" => (change + hidden) / s(end - start),
+        "resets" => pairs().filter(|pair| pair[1] < pair[0]).count() as f64,
+        "changes" => {
+            let differ = |pair: &&[f64]| pair[0] != pair[1] && !(pair[0].is_nan() && pair[1].is_nan());
+            pairs().filter(differ).count() as f64
+        }
+        _ => unreachable!("{name} has no such windows"),
+    })
+}
+
 fn extreme(window: &Window, better: impl Fn(f64, f64) -> bool) -> (i64, f64) {
     window[1..].iter().fold(
         window[0],
@@ -134,7 +231,7 @@ fn extreme(window: &Window, better: impl Fn(f64, f64) -> bool) -> (i64, f64) {
 }
 
 /// A function of the samples in `(start, end]`, of which there is at least one.
-pub(crate) fn apply(name: &str, param: f64, window: &Window, edges: (i64, i64)) -> Option<f64> {
+pub(crate) fn apply(name: &str, params: &[f64], window: &Window, now: i64, edges: (i64, i64)) -> Option<f64> {
     let (start, end) = edges;
     let values = || window.iter().map(|(_, value)| *value);
     let last_two = || window.len().checked_sub(2).map(|i| (window[i], window[i + 1]));
@@ -181,7 +278,13 @@ pub(crate) fn apply(name: &str, param: f64, window: &Window, edges: (i64, i64)) 
         "first_over_time" => first.1,
         "stdvar_over_time" => variance(window),
         "stddev_over_time" => variance(window).sqrt(),
-        "quantile_over_time" => quantile(param, values().collect()),
+        "quantile_over_time" => quantile(params[0], values().collect()),
+        "deriv" => line(window, first.0)?.0,
+        "predict_linear" => {
+            let (slope, intercept) = line(window, now)?;
+            slope * params[0] + intercept
+        }
+        "double_exponential_smoothing" => smoothed(window, params[0], params[1])?,
         "mad_over_time" => {
             if values().any(f64::is_nan) {
                 return Some(f64::NAN);
@@ -193,8 +296,9 @@ pub(crate) fn apply(name: &str, param: f64, window: &Window, edges: (i64, i64)) 
     })
 }
 
-/// The functions that [`apply`] knows, but for the one with a parameter.
-pub(crate) const FUNCTIONS: [&str; 22] = [
+/// The functions that [`apply`] knows, but for those with a parameter.
+pub(crate) const FUNCTIONS: [&str; 23] = [
+    "deriv",
     "rate",
     "increase",
     "delta",

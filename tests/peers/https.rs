@@ -20,6 +20,11 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
 
 /// A connection to `localhost` that trusts this pair's certificate and no other.
 pub(crate) fn connect(port: u16, trusted: &str) -> std::io::Result<Stream> {
+    over(TcpStream::connect(("127.0.0.1", port))?, trusted)
+}
+
+/// The same over a socket that is connected already.
+pub(crate) fn over(socket: TcpStream, trusted: &str) -> std::io::Result<Stream> {
     let mut roots = RootCertStore::empty();
     let pem = std::fs::read(fixture(&format!("{trusted}.crt")))?;
     roots.add(CertificateDer::from_pem_slice(&pem).expect("a certificate")).expect("a root");
@@ -30,14 +35,17 @@ pub(crate) fn connect(port: u16, trusted: &str) -> std::io::Result<Stream> {
         .with_no_client_auth();
     let name = "localhost".try_into().expect("a name");
     let connection = ClientConnection::new(Arc::new(config), name).expect("a client");
-    let socket = TcpStream::connect(("127.0.0.1", port))?;
     socket.set_read_timeout(Some(Duration::from_secs(30)))?;
     Ok(StreamOwned::new(connection, socket))
 }
 
 /// Sends a request that says `Connection: close`, and reads all that comes.
 pub(crate) fn https(port: u16, trusted: &str, request: &str) -> std::io::Result<String> {
-    let mut stream = connect(port, trusted)?;
+    ask(connect(port, trusted)?, request)
+}
+
+/// The same over a connection that is there already.
+pub(crate) fn ask(mut stream: Stream, request: &str) -> std::io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut all = Vec::new();
     match stream.read_to_end(&mut all) {

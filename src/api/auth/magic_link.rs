@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::{AuthDeps, own_path, see_other};
+use super::{AuthDeps, own_path, second_factor_page, see_other};
 use crate::api::body::{self, Json};
 use crate::api::callers::Visitor;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -63,7 +63,8 @@ pub(super) async fn open(
     }
     let token = parameter(uri.query().unwrap_or_default().as_bytes(), "token")?;
     if !deps.console_mail() {
-        return Ok(form_page(StatusCode::OK, &token, visitor.magic_link_cookie().is_none()));
+        let asks = if visitor.magic_link_cookie().is_none() { Asks::Address } else { Asks::Nothing };
+        return Ok(form_page(&deps, StatusCode::OK, &token, asks));
     }
     let html = accepts_html(&headers);
     answer(&deps, use_link(&deps, &visitor, token, Proof::Console).await, html)
@@ -97,11 +98,14 @@ pub(super) async fn verify(
             email: parameter(&bytes, "email").ok().filter(|email| !email.is_empty()),
         },
     };
-    let token = sent.token.clone();
+    let (token, typed) = (sent.token.clone(), sent.email.is_some());
     match use_link(&deps, &visitor, sent.token, Proof::Browser { email: sent.email }).await {
         // Whoever pressed the button in another browser, or a machine that does, finds out what is missing; the link lives.
         Err(error) if form && error.code() == Code::EmailConfirmationRequired => {
-            Ok(form_page(StatusCode::BAD_REQUEST, &token, true))
+            Ok(form_page(&deps, StatusCode::BAD_REQUEST, &token, Asks::Address))
+        }
+        Err(error) if form && typed && error.code() == Code::LinkInvalid => {
+            Ok(form_page(&deps, StatusCode::UNAUTHORIZED, &token, Asks::AddressAgain))
         }
         outcome => answer(&deps, outcome, form),
     }
@@ -139,9 +143,9 @@ fn answer(deps: &AuthDeps, outcome: ApiResult<LinkOutcome>, html: bool) -> ApiRe
             let to = to.map_or_else(|| deps.page("/"), str::to_owned);
             Ok(deps.with_session(&login, see_other(&to)))
         }
-        Ok(LinkOutcome { login: LoginOutcome::NeedsCode(pending), .. }) => {
-            // Behind the `#`, so that no server and no log sees it.
-            Ok(see_other(&deps.page(&format!("/login/2fa#pending={}", pending.token.expose()))))
+        Ok(LinkOutcome { login: LoginOutcome::NeedsCode(pending), redirect }) => {
+            let to = redirect.as_deref().map_or("/", own_path);
+            Ok(see_other(&deps.page(&second_factor_page(&pending, to))))
         }
         Err(error) if html && error.code() == Code::LinkInvalid => {
             Ok(see_other(&deps.page(&format!("/login?error={}", error.code().as_str()))))
@@ -170,18 +174,50 @@ fn parameter(encoded: &[u8], name: &'static str) -> ApiResult<String> {
     }
 }
 
-/// One button, and the address where this browser did not ask for the link.
-fn form_page(status: StatusCode, token: &str, ask_address: bool) -> Response {
-    let mut page =
-        String::from("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Sign in</title>");
-    page.push_str("<meta name=\"viewport\" content=\"width=device-width\"><h1>Sign in to promlet</h1>");
-    // Relative to the page's own address, whatever path a proxy puts before it.
-    page.push_str("<form method=\"post\" action=\"verify\">");
-    let _ = write!(page, "<input type=\"hidden\" name=\"token\" value=\"{}\">", escaped(token));
-    if ask_address {
-        page.push_str("<p><label>The e-mail address this link was sent to <input type=\"email\" name=\"email\" required></label></p>");
+/// What the page of a mailed link asks for beside its one button.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Nothing,
+    /// This browser did not ask for the link.
+    Address,
+    /// What was typed was not it, or the link is void: which of them is not told.
+    AddressAgain,
+}
+
+/// One button, and the address where this browser did not ask for the link. Works without scripts, as the cabinet looks.
+fn form_page(deps: &AuthDeps, status: StatusCode, token: &str, asks: Asks) -> Response {
+    let own = |path: &str| escaped(&deps.page(path));
+    let mut page = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Sign in · promlet</title>\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"{icon}\" type=\"image/svg+xml\">\
+         <link rel=\"stylesheet\" href=\"{style}\"></head><body><main class=\"gate\">\
+         <img class=\"mark\" src=\"{icon}\" alt=\"\" width=\"44\" height=\"44\"><section class=\"card\"><h1>Sign in to promlet</h1>",
+        icon = own("/favicon.svg"),
+        style = own("/app.css"),
+    );
+    if asks == Asks::Nothing {
+        page.push_str("<p class=\"intro\">One click, and you are in.</p>");
     }
-    page.push_str("<p><button>Sign in</button></p></form></html>");
+    // Relative to the page's own address, whatever path a proxy puts before it.
+    page.push_str("<form class=\"stack\" method=\"post\" action=\"verify\">");
+    let _ = write!(page, "<input type=\"hidden\" name=\"token\" value=\"{}\">", escaped(token));
+    if asks == Asks::AddressAgain {
+        page.push_str(
+            "<p class=\"alert\" role=\"alert\">That link was not sent to this address, or it was used already, or it \
+             expired.</p>",
+        );
+    }
+    if asks != Asks::Nothing {
+        page.push_str(
+            "<div class=\"field\"><label for=\"email\">E-mail</label><input id=\"email\" type=\"email\" name=\"email\" \
+             autocomplete=\"email\" aria-describedby=\"hint\" required autofocus><p class=\"hint\" id=\"hint\">You opened \
+             the link in another browser: type the address it was sent to.</p></div>",
+        );
+    }
+    let focus = if asks == Asks::Nothing { " autofocus" } else { "" };
+    let _ = write!(page, "<button class=\"primary\"{focus}>Sign in</button></form></section>");
+    page.push_str("<p class=\"foot\">promlet: metrics in one place</p></main></body></html>");
     let media = HeaderValue::from_static("text/html; charset=utf-8");
     (status, [(header::CONTENT_TYPE, media)], page).into_response()
 }

@@ -262,6 +262,17 @@ impl AuthDeps {
     }
 }
 
+/// Where a browser gives its code. The login that waits stands behind the `#`, so that no server and no log sees it, and
+/// so does the path of ours that it was to lead to.
+fn second_factor_page(pending: &PendingLogin, redirect: &str) -> String {
+    let mut page = format!("/login/2fa#pending={}", pending.token.expose());
+    if redirect != "/" {
+        page.push_str("&redirect=");
+        page.extend(form_urlencoded::byte_serialize(redirect.as_bytes()));
+    }
+    page
+}
+
 /// 303: look at `to`, a path of ours.
 fn see_other(to: &str) -> Response {
     let to = HeaderValue::try_from(to).unwrap_or(HeaderValue::from_static("/"));
@@ -276,7 +287,7 @@ fn own_path(text: &str) -> &str {
         && !text.starts_with("//")
         && text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\')
         && !["%0", "%1", "%5c", "%7f"].iter().any(|hidden| lower.contains(hidden))
-        && !lower.replace("%2e", ".").split(['/', '?', '#']).any(|part| part == "..")
+        && !lower.replace("%2e", ".").split(['/', '?', '#']).any(|part| matches!(part, "." | ".."))
         && !lower.starts_with("/%2f");
     if own { text } else { "/" }
 }
@@ -306,6 +317,8 @@ mod tests {
             "/%0a",
             "/%0D%0ASet-Cookie:x",
             "/../",
+            "/.//e",
+            "/%2e//e",
             "/a/../..//e",
             "/%2e%2e/x",
             "/.%2E/",

@@ -380,6 +380,7 @@ impl From<MintError> for ApiError {
         match error {
             MintError::UnknownKey => ApiError::new(Code::NotFound, detail),
             MintError::Asymmetric => ApiError::new(Code::KeyIsAsymmetric, detail),
+            MintError::SecretNotKept => ApiError::new(Code::Conflict, detail),
             MintError::Validation(errors) => fields(errors),
             MintError::Store(error) => error.into(),
         }

@@ -378,7 +378,7 @@ const ORGANISATIONS: &[Operation] = &[
     at("POST /orgs/{slug}/embed/tokens")
         .takes("{| api_key_id?: string | null, ttl_s?: integer(0..) | null, sub?: string | null, ms?: Policy | null |}")
         .answers(&[(201, "{ token: string, expires_at: string(date-time), kid: string }", "The token")])
-        .refuses(&[Code::NotFound, Code::KeyIsAsymmetric, Code::Forbidden]),
+        .refuses(&[Code::NotFound, Code::KeyIsAsymmetric, Code::Conflict, Code::Forbidden]),
     at("POST /orgs/{slug}/embed/introspect")
         .takes("{| token: string, origin?: string | null |}")
         .answers(&[(200, "Introspection", "Why it fails, and what it may see")]),
@@ -412,7 +412,7 @@ const SERVER: &[Operation] = &[
     at("PATCH /admin/users/{user_id}")
         .takes("{| disabled?: boolean | null, is_admin?: boolean | null |}")
         .answers(&[(200, "UserSummary", "As it is now; a disabled account's sessions are over")])
-        .refuses(&[Code::NotFound, Code::Conflict, Code::ReauthRequired]),
+        .refuses(&[Code::NotFound, Code::Conflict]),
     at("GET /admin/orgs").answers(&[(200, "{ data: OrgSummary[] }", "All")]),
     at("PATCH /admin/orgs/{slug}")
         .takes("{| settings: OrgSettings |}")

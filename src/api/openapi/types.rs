@@ -28,7 +28,7 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     ("LoginResult", "{ requires_2fa: false, user: User, orgs: OrgOf[], session: Session }"),
     (
         "NeedsCode",
-        "{ requires_2fa: true, twofa_pending_login: string 'For /auth/2fa/verify; no cookie was set', expires_in: integer }",
+        "{ requires_2fa: true, twofa_pending_login: string 'For /auth/2fa/verify; no cookie was set', expires_in: integer, redirect?: string 'From a provider: where to go afterwards' }",
     ),
     ("LoginOutcome", "LoginResult | NeedsCode"),
     ("Accepted", "{ status: \"accepted\", expires_in: integer 'Seconds' }"),

@@ -130,6 +130,8 @@ fn key_detail(identity: &Identity, org: OrgId, kid: KeyId, now: Timestamp) -> &'
         "the API key has expired"
     } else if !key.scopes.embed {
         "the API key has not the scope embed"
+    } else if key.lacks_secret() {
+        "the API key was given the scope embed after it was made, and its secret is not kept: rotate the key once"
     } else {
         "the API key's secret cannot be opened: the server has another master key, or the key is damaged"
     }

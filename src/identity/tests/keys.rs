@@ -152,8 +152,6 @@ fn some_things_about_a_key_do_not_change() {
         Err(KeyError::Validation(found)) => found[0].field,
         other => panic!("{other:?}"),
     };
-    let all = KeyScopes { ingest: true, read: true, embed: true };
-    assert_eq!(refused(&house, ApiKeyChange { scopes: Some(all), ..Default::default() }), "scopes");
     let other = EmbedSettings { alg: TokenAlgorithm::Es256, ..EmbedSettings::default() };
     assert_eq!(refused(&house, ApiKeyChange { embed: Some(other), ..Default::default() }), "embed.alg");
     assert_eq!(refused(&house, ApiKeyChange { name: Some(String::new()), ..Default::default() }), "name");
@@ -163,6 +161,38 @@ fn some_things_about_a_key_do_not_change() {
     assert_eq!((changed.name.as_str(), changed.embed.rate_limit_rps), ("renamed", 7));
     house.crash();
     assert_eq!(house.identity().key(org, id).expect("there").name, "renamed");
+}
+
+/// API.md C4: any setting but `alg` changes. What was never kept of a secret is not there, though, before it is rotated.
+#[test]
+fn a_key_that_is_given_embed_later_signs_once_it_was_rotated() {
+    let mut house = House::furnished();
+    let (org, now) = (house.acme().id, house.now);
+    let reader = NewApiKey { scopes: KeyScopes { read: true, ..KeyScopes::default() }, ..embed_key() };
+    let made = create(&mut house, reader);
+    let key = made.key.id;
+    let scopes = KeyScopes { read: true, embed: true, ..KeyScopes::default() };
+    let change = ApiKeyChange { scopes: Some(scopes), ..ApiKeyChange::default() };
+    let changed = house.identity().change_key(org, None, key, change, now).expect("changed");
+    assert!(changed.scopes.embed && changed.lacks_secret());
+    let mint = MintRequest { key, ttl_s: 60, sub: None, ms: None };
+    assert!(matches!(house.identity().mint(org, &mint, now), Err(MintError::SecretNotKept)));
+    assert!(house.identity().api_key(made.secret.expose(), now).is_some(), "it goes on reading");
+    let rotation = Rotation { org, key, actor: None, overlap: Duration::from_secs(60) };
+    let rotated = house.identity().rotate_key(rotation, now, &mut house.rng).expect("rotated");
+    assert!(!rotated.key.lacks_secret());
+    let token = house.identity().mint(org, &mint, now).expect("minted").token;
+    house.crash();
+    let request = EmbedRequest { token: token.expose(), slug: "acme", origin: None };
+    assert!(house.identity().embed(&request, now).is_ok());
+    assert!(house.identity().api_key(made.secret.expose(), now).is_some(), "as long as the overlap");
+    assert!(!house.bytes().windows(67).any(|window| window == rotated.secret.expose().as_bytes()));
+    // Without the scope the next secret is not kept any more.
+    let scopes = KeyScopes { read: true, ..KeyScopes::default() };
+    let change = ApiKeyChange { scopes: Some(scopes), ..ApiKeyChange::default() };
+    house.identity().change_key(org, None, key, change, now).expect("changed");
+    house.identity().rotate_key(rotation, now, &mut house.rng).expect("rotated");
+    assert!(!house.identity().key(org, key).expect("there").secret_kept);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod embed;
+mod full_audit;
 mod keys;
 mod links;
 mod login_model;

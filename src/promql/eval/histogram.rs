@@ -43,7 +43,7 @@ impl Context<'_> {
             HistogramWhat::Fraction { lower, upper } => {
                 let (lower, upper) = (self.scalar(lower, grid)?, self.scalar(upper, grid)?);
                 let of = |step: usize, buckets: &mut Vec<Bucket>| {
-                    fraction(lower.values[step], upper.values[step], buckets)
+                    (fraction(lower.values[step], upper.values[step], buckets), None)
                 };
                 let classic = self.each_histogram(&rows, &histograms, grid, of, node)?;
                 let out = self.add_native(node, &rows, classic, |step, histogram, head| {

@@ -7,11 +7,12 @@ use std::collections::{HashMap, HashSet};
 
 use crate::model::{Labels, METRIC_NAME, Matcher, TimeRange, Timestamp};
 use crate::promql::budget::rows_bytes;
+use crate::promql::eval::scratch_bytes;
 use crate::promql::plan::{
     AggregateNode, HistogramWhat, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode, VectorNode,
 };
 use crate::promql::syntax::tree::{AggregateOp, BinaryOp, Cardinality, Grouping};
-use crate::promql::{Budget, Options, Query, QueryError};
+use crate::promql::{Budget, Crew, Options, Query, QueryError};
 use crate::tsdb::{SampleColumns, Snapshot};
 
 use super::PlanNode;
@@ -96,7 +97,7 @@ impl<'a> Estimator<'a> {
         if let Some(known) = self.found.get(&key) {
             return Ok(known.clone());
         }
-        let range = TimeRange::new(Timestamp::from_ms(first_ms), Timestamp::from_ms(last_ms));
+        let range = between(first_ms, last_ms);
         let series = self.snapshot.select(matchers, range);
         let (found, allowed) = (series.len() as u64, self.options.limits.series_max);
         if found > allowed {
@@ -115,6 +116,12 @@ impl<'a> Estimator<'a> {
         let known = (series.into_iter().map(|series| series.labels).collect::<Vec<_>>(), samples);
         self.found.insert(key, known.clone());
         Ok(known)
+    }
+
+    /// What the threads that read may keep of times.
+    fn scratch(&self, series: usize, range: TimeRange, steps: usize) -> u64 {
+        let threads = self.budget.crew.map_or(1, Crew::cores);
+        (scratch_bytes(series, range, steps) as u64).saturating_mul(threads as u64)
     }
 
     fn scalar(&mut self, node: &ScalarNode, span: Span) -> Result<PlanNode, QueryError> {
@@ -149,6 +156,8 @@ impl<'a> Estimator<'a> {
                 let (labels, samples) = self.select(matchers, first.saturating_add(1), last)?;
                 // One series at a time, in columns of 16 bytes a sample.
                 let widest = samples.checked_div(labels.len() as u64).unwrap_or(0).saturating_mul(16);
+                let range = between(first.saturating_add(1), last);
+                let widest = widest.saturating_add(self.scratch(labels.len(), range, span.steps));
                 let tree = leaf(Node::Matrix(node), labels.len(), samples, widest);
                 Ok((Rows::of(labels), tree))
             }
@@ -172,6 +181,8 @@ impl<'a> Estimator<'a> {
                 let last = selector.when.look(span.last_ms);
                 let (labels, samples) = self.select(&selector.matchers, first, last)?;
                 let bytes = rows_bytes(labels.len(), span.steps);
+                let bytes =
+                    bytes.saturating_add(self.scratch(labels.len(), between(first, last), span.steps));
                 let tree = leaf(Node::Vector(node), labels.len(), samples, bytes);
                 return Ok((Rows::of(labels), tree));
             }
@@ -272,6 +283,10 @@ impl<'a> Estimator<'a> {
         };
         Ok((out, inputs))
     }
+}
+
+fn between(first_ms: i64, last_ms: i64) -> TimeRange {
+    TimeRange::new(Timestamp::from_ms(first_ms), Timestamp::from_ms(last_ms))
 }
 
 /// A subquery's steps: the absolute multiples of its step in `(after, until]`.

@@ -51,21 +51,18 @@ pub(in crate::promql) fn quantile(q: f64, buckets: &mut Vec<Bucket>) -> (f64, Op
     (before.le + (end - before.le) * ((rank - before.count) / (count - before.count)), lifted)
 }
 
-/// The share of observations between two bounds.
-pub(in crate::promql) fn fraction(
-    lower: f64,
-    upper: f64,
-    buckets: &mut Vec<Bucket>,
-) -> (f64, Option<Lifted>) {
-    let Some((total, lifted)) = prepare(buckets) else { return (f64::NAN, None) };
+/// The share of observations between two bounds. Unlike a quantile's, counts that fall stay as they are, as upstream has
+/// it.
+pub(in crate::promql) fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64 {
+    let Some(total) = merged(buckets) else { return f64::NAN };
     if total == 0.0 || total.is_nan() || lower.is_nan() || upper.is_nan() {
-        return (f64::NAN, lifted);
+        return f64::NAN;
     }
     if lower >= upper {
-        return (0.0, lifted);
+        return 0.0;
     }
     let between = rank_at(upper, buckets, total, Edge::Upper) - rank_at(lower, buckets, total, Edge::Lower);
-    (between / total, lifted)
+    between / total
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -76,14 +73,14 @@ enum Edge {
 
 /// About how many observations were at most `value`.
 fn rank_at(value: f64, buckets: &[Bucket], total: f64, edge: Edge) -> f64 {
-    let mut rank = 0.0;
+    let mut rank = 0.0_f64;
     let mut from = match buckets.first() {
         Some(first) if first.le > 0.0 => 0.0,
         _ => f64::NEG_INFINITY,
     };
     for bucket in buckets {
         if from >= value {
-            return rank;
+            return rank.min(total);
         }
         if value < bucket.le {
             if from.is_infinite() {
@@ -101,6 +98,13 @@ fn rank_at(value: f64, buckets: &[Bucket], total: f64, edge: Edge) -> f64 {
 
 /// Merges, lifts, and answers the count of all observations; `None` without a last bucket of `+Inf`.
 fn prepare(buckets: &mut Vec<Bucket>) -> Option<(f64, Option<Lifted>)> {
+    merged(buckets)?;
+    let lifted = lift(buckets);
+    buckets.last().map(|last| (last.count, lifted))
+}
+
+/// Merges those of one bound, and answers the count of the last one, which is `+Inf`'s.
+fn merged(buckets: &mut Vec<Bucket>) -> Option<f64> {
     if buckets.last()?.le != f64::INFINITY {
         return None;
     }
@@ -111,8 +115,7 @@ fn prepare(buckets: &mut Vec<Bucket>) -> Option<(f64, Option<Lifted>)> {
         }
         same
     });
-    let lifted = lift(buckets);
-    buckets.last().map(|last| (last.count, lifted))
+    buckets.last().map(|last| last.count)
 }
 
 fn lift(buckets: &mut [Bucket]) -> Option<Lifted> {
@@ -196,7 +199,7 @@ mod tests {
             ((f64::NEG_INFINITY, f64::INFINITY), 1.0),
         ];
         for ((lower, upper), expected) in cases {
-            assert_eq!(fraction(lower, upper, &mut buckets(&all)).0, expected, "{lower}..{upper}");
+            assert_eq!(fraction(lower, upper, &mut buckets(&all)), expected, "{lower}..{upper}");
         }
     }
 }

@@ -46,11 +46,7 @@ impl Expr {
         std::iter::from_fn(move || {
             let expr = left.pop()?;
             match expr {
-                Expr::Number(_)
-                | Expr::Text(_)
-                | Expr::Bytes(_)
-                | Expr::Vector(_)
-                | Expr::Matrix(_) => {}
+                Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) | Expr::Vector(_) | Expr::Matrix(_) => {}
                 Expr::Subquery(subquery) => left.push(&subquery.expr),
                 Expr::Negate(inner) => left.push(inner),
                 Expr::Binary(binary) => left.extend([&binary.lhs, &binary.rhs]),

@@ -24,7 +24,8 @@ use crate::tsdb::segment::{
 };
 use crate::tsdb::segments::Part;
 use crate::tsdb::side::exemplars::Newest;
-use crate::tsdb::side::sealed;
+use crate::tsdb::side::points::Points;
+use crate::tsdb::side::{sealed, starts};
 
 /// Blocks of fewer samples are joined with their neighbours: a quarter of the 1,024 that a block may have.
 const BLOCK_SMALL: usize = 256;
@@ -302,25 +303,30 @@ impl<'t> Window<'t, '_, '_> {
     fn beside_of(&self, id: u32) -> Result<Beside, MergeError> {
         let range = TimeRange::new(Timestamp::from_ms(self.from), Timestamp::from_ms(self.to));
         let (mut histograms, mut starts) = (HistogramColumns::default(), Vec::new());
+        let mut late = Points::default();
         for part in self.merge.sources {
             let segment = &part.segment;
             let run = segment.beside(id).map_err(|damage| damaged(segment, damage))?.unwrap_or_default();
             let mut here = HistogramColumns::default();
             sealed::read_histograms(run, range, &mut here)
-                .and_then(|()| sealed::read_starts(run, &mut starts))
+                .and_then(|()| sealed::read_starts(run, &mut starts, &mut late))
                 .map_err(|damage| damaged(segment, segment.beside_damage(damage)))?;
             let kept = |at: i64| !self.deleted(segment, id).any(|tombstone| tombstone.hides(id, at));
             histograms.extend(here.times.into_iter().zip(here.histograms).filter(|(at, _)| kept(*at)));
         }
         sealed::settle(&mut histograms);
-        // A start that is older than everything goes with the first window.
-        starts.retain(|(at, _)| *at <= self.to && (self.from <= *at || self.ends.0));
         sealed::settle_starts(&mut starts);
+        // Those that are older than everything go with the first window. What began before another one and holds in it
+        // goes with it, too: the windows before may be gone earlier.
+        let from = if self.ends.0 { i64::MIN } else { self.from };
+        let starts = starts::within(&starts, from, self.to);
+        late.retain(|at| at <= self.to && (self.from <= at || self.ends.0));
         let samples: Vec<(i64, &Histogram)> =
             histograms.times.iter().copied().zip(&histograms.histograms).collect();
         let mut run = Vec::new();
         sealed::put_histograms(&mut run, &samples);
-        sealed::put_starts(&mut run, &starts);
+        sealed::put_starts(&mut run, starts);
+        sealed::put_late_starts(&mut run, &late);
         Ok((run, histograms.times.first().copied().zip(histograms.times.last().copied())))
     }
 
@@ -490,7 +496,10 @@ impl<'t> Window<'t, '_, '_> {
             arena.columns.values.clear();
             place
                 .segment
-                .read(place.family, place.row, range, &mut arena.read, &mut arena.columns)
+                .rows(place.family)
+                .and_then(|rows| {
+                    place.segment.read(&rows, place.row, range, &mut arena.read, &mut arena.columns)
+                })
                 .map_err(|damage| damaged(place.segment, damage))?;
             let SampleColumns { times, values } = &arena.columns;
             let samples = times.iter().copied().zip(values.iter().map(|value| value.to_bits()));

@@ -18,6 +18,7 @@ use crate::model::{Histogram, HistogramColumns, OrgId, StoreId};
 use crate::tsdb::options::Rest;
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{HISTOGRAMS, LATE, NewSegment, SegmentMeta, SegmentWriteError, SegmentWriter};
+use crate::tsdb::side::points::Points;
 use crate::tsdb::side::sealed;
 use crate::tsdb::store::OrgStore;
 
@@ -40,6 +41,14 @@ pub(super) struct Window {
     pub(super) until: i64,
     pub(super) first_log_seq: u64,
     pub(super) last_log_seq: u64,
+}
+
+impl Window {
+    /// The time at which stands what has none of its own: no later than the newest sample, from which ages count.
+    fn end(&self, store: &OrgStore) -> i64 {
+        let last = self.until - 1;
+        store.usage.newest().map_or(last, |newest| newest.as_ms().min(last))
+    }
 }
 
 /// How fast.
@@ -122,6 +131,7 @@ pub(super) fn write(
     }
     let beside = store.side.extent().map_or(window.until, |(least, _)| least);
     if store.side.has_closed() {
+        store.side.note_end(window.end(store));
         write_kind(store, (dir, id, true), window, beside.min(window.until - 1), pace, written)?;
     }
     Ok(())
@@ -304,21 +314,21 @@ impl Pass<'_> {
     fn run_beside(&mut self, pace: &Pace<'_>) -> Result<(), SealError> {
         let mut watch = Stopwatch::start();
         let closed = self.store.side.closed_series();
-        let (mut histograms, mut starts, mut bits) = (HistogramColumns::default(), Vec::new(), Vec::new());
+        let (mut histograms, mut bits) = (HistogramColumns::default(), Vec::new());
         let mut row = Row::default();
         let families = self.store.table().families.len();
         for family in 0..families {
             for id in self.ids(family).into_iter().filter(|id| closed.binary_search(id).is_ok()) {
                 histograms.clear();
-                starts.clear();
                 bits.clear();
-                self.store.side.copy_closed(id, &mut histograms, &mut starts);
+                let (mut starts, mut late) = (Vec::new(), Points::default());
+                self.store.side.copy_closed(id, &mut histograms, (&mut starts, &mut late));
                 if !row.set(self.store, (family, id), 0) {
                     continue;
                 }
                 bits.extend(histograms.histograms.iter().map(|histogram| histogram.count().to_bits()));
                 self.series(id, &row, &histograms.times, &bits)?;
-                for (piece, span, run) in self.runs(&histograms, &starts) {
+                for (piece, span, run) in self.runs(&histograms, &starts, &late) {
                     self.put_run(piece, id, &run, span)?;
                 }
                 pace.rest(&mut watch);
@@ -327,7 +337,7 @@ impl Pass<'_> {
         let mut run = Vec::new();
         sealed::put_exemplars(&mut run, self.store.side.exemplars().closed());
         if !run.is_empty() {
-            let last = self.window.until - 1;
+            let last = self.store.side.end();
             self.put_run(self.cuts.piece(last), sealed::EXEMPLARS_ID, &run, (last, last))?;
         }
         Ok(())
@@ -338,8 +348,9 @@ impl Pass<'_> {
         &self,
         histograms: &HistogramColumns,
         starts: &[(i64, i64)],
+        late: &Points,
     ) -> Vec<(Piece, (i64, i64), Vec<u8>)> {
-        let last = self.window.until - 1;
+        let last = self.store.side.end();
         let mut runs: BTreeMap<Piece, ((i64, i64), Vec<u8>)> = BTreeMap::new();
         let all: Vec<(i64, &Histogram)> =
             histograms.times.iter().copied().zip(&histograms.histograms).collect();
@@ -348,9 +359,10 @@ impl Pass<'_> {
             let run = runs.entry(self.cuts.piece(*first)).or_insert(((*first, *end), Vec::new()));
             sealed::put_histograms(&mut run.1, group);
         }
-        if !starts.is_empty() {
+        if !starts.is_empty() || !late.is_empty() {
             let run = runs.entry(self.cuts.piece(last)).or_insert(((last, last), Vec::new()));
             sealed::put_starts(&mut run.1, starts);
+            sealed::put_late_starts(&mut run.1, late);
         }
         runs.into_iter().map(|(piece, (span, run))| (piece, span, run)).collect()
     }

@@ -1,5 +1,6 @@
 //! From the histograms, exemplars and start timestamps of a request to log records.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use super::record::{Body, LogStart};
@@ -37,16 +38,16 @@ pub(in crate::tsdb) fn admit(
 ) -> Admitted {
     let id = |series: usize| ids.get(series).copied().flatten();
     let mut histograms: Vec<(u32, i64, &Histogram)> = Vec::with_capacity(batch.histograms.len());
+    let mut refused = BTreeSet::new();
     for sample in &batch.histograms {
         // A series that was refused has been counted with all its samples.
         let Some(series) = id(sample.series) else { continue };
-        let wrong = |e: &crate::model::HistogramError| (e.code(), e.to_string());
-        match sample.value.as_ref().map_err(wrong).and_then(|histogram| match window.refusal(sample.at) {
-            Some(refusal) => Err(refusal),
-            None => Ok(histogram),
-        }) {
+        match window.refusal_of_histogram(sample) {
             Ok(histogram) => histograms.push((series, sample.at.as_ms(), histogram)),
-            Err((code, reason)) => report.refuse(1, code, || name(series, code, reason)),
+            Err((code, reason)) => {
+                refused.insert((series, sample.at));
+                report.refuse(1, code, || name(series, code, reason));
+            }
         }
     }
     // Stable: samples of one series keep their sender's order.
@@ -67,7 +68,9 @@ pub(in crate::tsdb) fn admit(
     for said in &batch.starts {
         // As it was said: one after its sample is told by `start_timestamp` and believed by nothing else, one of 0 says
         // that none is known any more.
-        if let (Some(series), None) = (id(said.series), window.refusal(said.at)) {
+        if let (Some(series), None) = (id(said.series), window.refusal(said.at))
+            && !refused.contains(&(series, said.at))
+        {
             starts.push(LogStart { series, at_ms: said.at.as_ms(), start_ms: said.start.as_ms() });
         }
     }

@@ -2,6 +2,9 @@
 //!
 //! They come in order of time within a series: an older one than the series' last is dropped, as is one that is there, so
 //! that a replay changes nothing.
+//!
+//! A seal takes all that came, also those that are newer than where its segment ends. Retention lets go of the segment by
+//! its end, so later seals take those once more, until one has them that ends after they do.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,6 +24,8 @@ pub(in crate::tsdb) struct Exemplars {
     /// Those below are in segments; those below `closing` are on their way there.
     sealed: u64,
     closing: u64,
+    /// Where the last segment ends: of those that are in one, the ones from here on go with the next, too.
+    ends_ms: Option<i64>,
     count: usize,
     bytes: u64,
 }
@@ -39,10 +44,19 @@ impl Newest {
         }
     }
 
-    /// Those of equal times stay in the order they came.
+    /// Those of a series and equal times stay in the order they came, each once.
     fn settle(&mut self) {
-        self.all.sort_by_key(|(_, exemplar)| exemplar.at);
-        self.all.drain(..self.all.len().saturating_sub(ORG_MAX));
+        self.all.sort_by_key(|(series, exemplar)| (exemplar.at, *series));
+        let mut settled: Vec<(u32, Exemplar)> = Vec::with_capacity(self.all.len());
+        for one in self.all.drain(..) {
+            let (series, at) = (one.0, one.1.at);
+            let beside = settled.iter().rev().take_while(|have| (have.0, have.1.at) == (series, at));
+            if !beside.take(SERIES_MAX).any(|have| *have == one) {
+                settled.push(one);
+            }
+        }
+        settled.drain(..settled.len().saturating_sub(ORG_MAX));
+        self.all = settled;
     }
 
     /// In order of time.
@@ -134,17 +148,22 @@ impl Exemplars {
     /// What a seal takes, in the order it came.
     pub(in crate::tsdb) fn closed(&self) -> Vec<(u32, &Exemplar)> {
         let mut closed: Vec<(u64, u32, &Exemplar)> = Vec::new();
+        let due = |stamp: u64, exemplar: &Exemplar| {
+            let outlasts = self.ends_ms.is_some_and(|ends_ms| exemplar.at.as_ms() >= ends_ms);
+            stamp < self.closing && (stamp >= self.sealed || outlasts)
+        };
         for (series, ring) in &self.by_series {
-            let unsealed = ring.iter().filter(|(stamp, _)| (self.sealed..self.closing).contains(stamp));
-            closed.extend(unsealed.map(|(stamp, exemplar)| (*stamp, *series, exemplar)));
+            let due = ring.iter().filter(|(stamp, exemplar)| due(*stamp, exemplar));
+            closed.extend(due.map(|(stamp, exemplar)| (*stamp, *series, exemplar)));
         }
         closed.sort_unstable_by_key(|(stamp, ..)| *stamp);
         closed.into_iter().map(|(_, series, exemplar)| (series, exemplar)).collect()
     }
 
-    /// What a seal took is in segments now; the rings keep it.
-    pub(in crate::tsdb) fn release(&mut self) {
+    /// What a seal took is in segments now, the last of which end before `ends_ms`; the rings keep it.
+    pub(in crate::tsdb) fn release(&mut self, ends_ms: i64) {
         self.sealed = self.closing;
+        self.ends_ms = Some(ends_ms);
     }
 
     /// Removes those of a series in a range.
@@ -208,6 +227,42 @@ mod tests {
         assert_eq!((times(&exemplars, 1), exemplars.count()), (vec![149, 149], 2));
         exemplars.delete(1, 0, 1_000);
         assert_eq!((exemplars.count(), exemplars.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_seal_takes_those_again_that_are_newer_than_the_end_of_the_segment_they_are_in() {
+        let mut exemplars = Exemplars::default();
+        let closed = |exemplars: &mut Exemplars| {
+            exemplars.close();
+            exemplars.closed().iter().map(|(_, exemplar)| exemplar.at.as_ms()).collect::<Vec<_>>()
+        };
+        for at in [1, 5, 9] {
+            exemplars.put(1, exemplar(at, 1.0));
+        }
+        assert_eq!(closed(&mut exemplars), [1, 5, 9]);
+        exemplars.release(5);
+        exemplars.put(1, exemplar(12, 1.0));
+        assert_eq!(closed(&mut exemplars), [5, 9, 12]);
+        // That seal failed. The next one reaches further.
+        exemplars.put(2, exemplar(2, 1.0));
+        assert_eq!(closed(&mut exemplars), [5, 9, 12, 2]);
+        exemplars.release(10);
+        assert_eq!(closed(&mut exemplars), [12]);
+        exemplars.release(13);
+        assert!(closed(&mut exemplars).is_empty());
+    }
+
+    #[test]
+    fn what_stands_in_several_places_is_there_once() {
+        let mut newest = Newest::default();
+        for (series, at, value) in
+            [(2, 7, 1.0), (1, 7, 1.0), (1, 7, 2.0), (1, 3, 1.0), (1, 7, 1.0), (2, 7, 1.0)]
+        {
+            newest.push(series, exemplar(at, value));
+        }
+        let sorted = newest.into_sorted();
+        let found: Vec<_> = sorted.iter().map(|(series, e)| (*series, e.at.as_ms(), e.value)).collect();
+        assert_eq!(found, [(1, 3, 1.0), (1, 7, 1.0), (1, 7, 2.0), (2, 7, 1.0)]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What few series have, beside the head: native histograms, start timestamps, exemplars; by series id.
 //!
 //! * [`histograms`]: chunks of [`chunk`]s, late ones beside them; closed by a seal as the head's floats are.
-//! * [`starts`]: change points.
+//! * [`starts`]: change points; [`points`]: those that came for times that were sealed already.
 //! * [`exemplars`]: a ring for each series. Segments have them, too, so that a start finds them; readers are told of those
 //!   in the rings alone.
 //! * [`sealed`]: all of these in segments.
@@ -15,6 +15,7 @@ pub(super) mod chunk;
 pub(super) mod exemplars;
 pub(super) mod histograms;
 mod late;
+pub(super) mod points;
 pub(super) mod record;
 pub(super) mod rows;
 pub(super) mod sealed;
@@ -26,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use exemplars::{Exemplars, Newest};
 use histograms::{Histograms, PutHistogram};
+use points::Points;
 use record::LogStart;
 use starts::Starts;
 
@@ -46,6 +48,8 @@ pub(super) struct Side {
     stripes: RwLock<BTreeMap<u32, Arc<RwLock<Stripe>>>>,
     exemplars: Mutex<Exemplars>,
     barrier: AtomicI64,
+    /// Where the segments end that the seal at work writes.
+    end_ms: AtomicI64,
     /// Whether any series ever had a histogram: what readers of floats ask first.
     any: AtomicBool,
     pub(super) counters: SideCounters,
@@ -96,6 +100,7 @@ impl Side {
             stripes: RwLock::default(),
             exemplars: Mutex::default(),
             barrier: AtomicI64::new(i64::MIN),
+            end_ms: AtomicI64::new(i64::MIN),
             any: AtomicBool::new(false),
             counters: SideCounters::default(),
             shared_bytes,
@@ -191,17 +196,19 @@ impl Side {
         let mut outcome = Outcome::default();
         match kind {
             Kind::Histograms => self.apply_histograms((seq, body), knows, skip, arrived, &mut outcome)?,
-            Kind::Starts => record::decode_starts(body, |start| {
-                let LogStart { series, at_ms, start_ms } = start;
-                if skip(series, at_ms) {
-                    return;
-                }
-                if knows(series) {
-                    self.change(seq, series, |series| series.starts.put(at_ms, start_ms));
-                } else {
-                    outcome.orphans += 1;
-                }
-            })?,
+            Kind::Starts => {
+                let barrier = self.barrier.load(Ordering::Relaxed);
+                record::decode_starts(body, |LogStart { series, at_ms, start_ms }| {
+                    if skip(series, at_ms) {
+                        return;
+                    }
+                    if knows(series) {
+                        self.change(seq, series, |series| series.starts.put(at_ms, start_ms, seq, barrier));
+                    } else {
+                        outcome.orphans += 1;
+                    }
+                })?;
+            }
             Kind::Exemplars => {
                 let mut dropped = 0;
                 self.change_exemplars(|exemplars| {
@@ -273,11 +280,11 @@ impl Side {
         }
     }
 
-    /// Appends the changes of start timestamps of a series.
-    pub(super) fn starts(&self, id: u32, out: &mut Vec<(i64, i64)>) {
+    /// Appends the start timestamps of a series: changes, and what came for times that were sealed.
+    pub(super) fn starts(&self, id: u32, changes: &mut Vec<(i64, i64)>, late: &mut Points) {
         let Some(stripe) = self.stripe(id) else { return };
         if let Some(series) = read(&stripe).series.get(&id) {
-            out.extend_from_slice(series.starts.all());
+            series.starts.copy_all(changes, late);
         }
     }
 
@@ -291,7 +298,7 @@ impl Side {
 
     // --- The seal: what `Head` has for floats.
 
-    /// Raises the barrier; sets the late histograms aside.
+    /// Raises the barrier; sets aside what came late.
     pub(super) fn close_window(&self, until_ms: i64) {
         self.barrier.fetch_max(until_ms, Ordering::Relaxed);
         self.each_series(|_, series, _| {
@@ -318,7 +325,7 @@ impl Side {
         for stripe in self.all() {
             for (id, series) in &read(&stripe).series {
                 let before = series.histograms.span().is_some_and(|(first, _)| first < barrier);
-                if before || !series.starts.closed(barrier).is_empty() {
+                if before || series.starts.has_closed(barrier) {
                     found.insert(*id);
                 }
             }
@@ -333,15 +340,26 @@ impl Side {
         }
     }
 
-    /// Takes exemplars over from segments.
-    pub(super) fn load_exemplars(&self, newest: Newest) {
+    /// Takes exemplars over from segments, the last of which end before `ends_ms`.
+    pub(super) fn load_exemplars(&self, newest: Newest, ends_ms: i64) {
+        self.note_end(ends_ms.saturating_sub(1));
         self.change_exemplars(|exemplars| {
             for (series, exemplar) in newest.into_sorted() {
                 exemplars.put(series, exemplar);
             }
             exemplars.close();
-            exemplars.release();
+            exemplars.release(ends_ms);
         });
+    }
+
+    /// Takes note of where the segments end that a seal writes next.
+    pub(super) fn note_end(&self, end_ms: i64) {
+        self.end_ms.store(end_ms, Ordering::Relaxed);
+    }
+
+    /// What [`Side::note_end`] was told.
+    pub(super) fn end(&self) -> i64 {
+        self.end_ms.load(Ordering::Relaxed)
     }
 
     /// Whether a seal has anything to take.
@@ -354,13 +372,13 @@ impl Side {
         &self,
         id: u32,
         histograms: &mut HistogramColumns,
-        starts: &mut Vec<(i64, i64)>,
+        (changes, late): (&mut Vec<(i64, i64)>, &mut Points),
     ) {
         let barrier = self.barrier.load(Ordering::Relaxed);
         let Some(stripe) = self.stripe(id) else { return };
         if let Some(series) = read(&stripe).series.get(&id) {
             series.histograms.copy_closed(barrier, histograms);
-            starts.extend_from_slice(series.starts.closed(barrier));
+            series.starts.copy_closed(barrier, changes, late);
         }
     }
 
@@ -375,12 +393,15 @@ impl Side {
                 self.count(series);
             }
         }
-        self.exemplars().release();
+        self.exemplars().release(self.end().saturating_add(1));
     }
 
-    /// The seal failed: late histograms go back; the barrier stays.
+    /// The seal failed: what came late goes back; the barrier stays.
     pub(super) fn reopen(&self) {
-        self.each_series(|_, series, _| series.histograms.thaw());
+        self.each_series(|_, series, _| {
+            series.histograms.thaw();
+            series.starts.reopen();
+        });
     }
 
     /// Least and greatest time of any histogram here.

@@ -6,9 +6,11 @@
 //! kind 0 a chunk of histograms in order   1 of late ones     as drawn in `chunk`
 //!      2 start timestamps   zigzag greatest time of a sample that said one, varint n, n x {zigzag time, zigzag time - start}
 //!      3 exemplars          as in their log record; of several series, the row's series id is 0
+//!      4 late starts        varint n, n entries as drawn in `points`
 //! ```
 //! Rows of one series stand together, chunks in order of time, late ones after those in order.
 
+use super::points::Points;
 use super::record::{self, Body};
 use super::starts::Starts;
 use super::{Series, Side, read};
@@ -20,6 +22,7 @@ const IN_ORDER: u8 = 0;
 const LATE: u8 = 1;
 const STARTS: u8 = 2;
 const EXEMPLARS: u8 = 3;
+const LATE_STARTS: u8 = 4;
 const GOES_ON: u8 = 0x80;
 /// Bytes of an item's head.
 const ITEM_HEAD_BYTES: usize = 3;
@@ -78,8 +81,15 @@ impl Side {
         series.histograms.copy_chunks(|late, count, chunk| {
             rows.item(if late { LATE } else { IN_ORDER }, count, chunk, piece_max);
         });
-        if !series.starts.is_empty() {
+        if !series.starts.changes.is_empty() {
             rows.item(STARTS, 0, &series.starts.encode(), piece_max);
+        }
+        let (mut late, mut item) = (series.starts.late.clone(), Vec::new());
+        late.add(&series.starts.frozen);
+        if !late.is_empty() {
+            put_varint(&mut item, late.len() as u64);
+            item.append(&mut late.encode());
+            rows.item(LATE_STARTS, 0, &item, piece_max);
         }
         (!rows.pieces.is_empty()).then_some(rows)
     }
@@ -120,7 +130,21 @@ impl Side {
             }
             STARTS => {
                 let starts = Starts::decode(item)?;
-                self.change(row_seq, id, |series| series.starts = starts);
+                self.change(row_seq, id, |series| {
+                    // What came late may stand there already.
+                    let late = std::mem::take(&mut series.starts.late);
+                    series.starts = Starts { late, ..starts };
+                });
+                Ok(())
+            }
+            LATE_STARTS => {
+                let mut late = Points::default();
+                let mut reader = Reader::new(item);
+                let entries = reader.count(3)?;
+                late.decode(entries as u64, reader.rest())?;
+                // Segments have the others.
+                late.retain(|at| at >= from_ms.1);
+                self.change(row_seq, id, |series| series.starts.late.add(&late));
                 Ok(())
             }
             EXEMPLARS => self.change_exemplars(|exemplars| {
@@ -234,7 +258,7 @@ impl Starts {
             changes.push((at, at.wrapping_sub(reader.zigzag()?)));
         }
         reader.end()?;
-        Ok(Starts { changes, last_at, news: true, closing: false })
+        Ok(Starts { changes, last_at, news: true, ..Starts::default() })
     }
 }
 
@@ -247,13 +271,13 @@ mod tests {
     use crate::model::{Exemplar, HistogramColumns, Labels, TimeRange, Timestamp};
     use crate::tsdb::wal::record::Kind;
 
-    type Content = (Vec<HistogramColumns>, Vec<Vec<(i64, i64)>>, Vec<(u32, Exemplar)>);
+    type Content = (Vec<HistogramColumns>, Vec<(Vec<(i64, i64)>, Points)>, Vec<(u32, Exemplar)>);
 
     fn content(side: &Side) -> Content {
         let of = |id| {
-            let (mut histograms, mut starts) = (HistogramColumns::default(), Vec::new());
+            let (mut histograms, mut starts) = (HistogramColumns::default(), (Vec::new(), Points::default()));
             side.read_histograms(id, TimeRange::ALL, &mut histograms);
-            side.starts(id, &mut starts);
+            side.starts(id, &mut starts.0, &mut starts.1);
             (histograms, starts)
         };
         let (histograms, starts) = (0..3000).step_by(999).map(of).unzip();
@@ -281,8 +305,10 @@ mod tests {
             starts in prop::collection::vec((0u32..4, -50i64..50, 1i64..4), 0..30),
             exemplars in prop::collection::vec((0u32..4, 0i64..50, "[a-z]{0,9}"), 0..30),
             piece_max in 4usize..200,
+            barrier in prop_oneof![Just(i64::MIN), -60i64..60],
         ) {
             let side = Side::new(Default::default());
+            side.close_window(barrier);
             for (seq, (id, at, histogram)) in histograms.iter().enumerate() {
                 apply(&side, seq as u64, Kind::Histograms, |body| body.histograms(id * 999, &[(*at, histogram)]));
             }
@@ -312,7 +338,7 @@ mod tests {
         }
 
         #[test]
-        fn a_reader_never_panics(pieces in prop::collection::vec((0u32..2, prop::collection::vec(any::<u8>(), 0..60)), 0..4), kind in 0u8..4) {
+        fn a_reader_never_panics(pieces in prop::collection::vec((0u32..2, prop::collection::vec(any::<u8>(), 0..60)), 0..4), kind in 0u8..5) {
             let side = Side::new(Default::default());
             let mut joiner = Joiner::default();
             for (id, mut piece) in pieces {
@@ -332,11 +358,19 @@ mod tests {
         apply(&side, 6, Kind::Starts, |body| {
             body.start(record::LogStart { series: 7, at_ms: 1, start_ms: -1 });
         });
+        side.close_window(1);
+        apply(&side, 7, Kind::Starts, |body| {
+            body.start(record::LogStart { series: 7, at_ms: 0, start_ms: -2 });
+        });
         let rows = side.rows_of(7, 14).expect("some");
-        assert_eq!((rows.series, rows.row_seq, rows.histograms), (7, 6, 1));
+        assert_eq!((rows.series, rows.row_seq, rows.histograms), (7, 7, 1));
         let hex: Vec<String> = rows.pieces.iter().map(|p| data_encoding::HEXLOWER.encode(p)).collect();
-        let drawn =
-            ["80 0100 0000 0000000000000000 00", "00 0100 00 00 02 00 00 06 06", "02 0000 02 01 02 04"];
+        let drawn = [
+            "80 0100 0000 0000000000000000 00",
+            "00 0100 00 00 02 00 00 06 06",
+            "02 0000 02 01 02 04",
+            "04 0000 01 00 03 0e",
+        ];
         assert_eq!(hex, drawn.map(|row| row.replace(' ', "")));
     }
 }

@@ -7,8 +7,10 @@
 //!                           whose they are is in the run's checksum
 //!      2 start timestamps   entries x {zigzag time, zigzag time - start}
 //!      3 exemplars          as in their log record; in the run of series 4,294,967,295, which no series is
+//!      4 late starts        as drawn in `points`
 //! ```
 
+use super::points::Points;
 use super::record::{self, Body};
 use crate::model::{Exemplar, Histogram, HistogramColumns, TimeRange};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
@@ -24,6 +26,7 @@ const OWNER: u32 = 0;
 const HISTOGRAMS: u8 = 0;
 const STARTS: u8 = 2;
 const EXEMPLARS: u8 = 3;
+const LATE_STARTS: u8 = 4;
 /// Bytes of exemplars of one item before it is closed.
 const EXEMPLARS_SOFT: usize = 64 << 10;
 
@@ -78,6 +81,13 @@ pub(in crate::tsdb) fn put_starts(out: &mut Vec<u8>, changes: &[(i64, i64)]) {
         put_zigzag(&mut bytes, at.wrapping_sub(*start));
     }
     put_item(out, STARTS, (*first, *last), changes.len() as u64, &bytes);
+}
+
+/// Appends start timestamps that came late.
+pub(in crate::tsdb) fn put_late_starts(out: &mut Vec<u8>, late: &Points) {
+    if let Some(span) = late.span() {
+        put_item(out, LATE_STARTS, span, late.len() as u64, &late.encode());
+    }
 }
 
 /// Appends exemplars, in the order they came.
@@ -154,16 +164,23 @@ pub(in crate::tsdb) fn verify(id: u32, run: &[u8]) -> Result<(), Damage> {
         return read_exemplars(run, |_, _| ());
     }
     read_histograms(run, TimeRange::ALL, &mut HistogramColumns::default())?;
-    read_starts(run, &mut Vec::new())
+    read_starts(run, &mut Vec::new(), &mut Points::default())
 }
 
-/// Appends the start timestamps of a run.
+/// Appends the start timestamps of a run: changes, and those that came late.
 ///
 /// # Errors
 /// [`Damage`] where it is none.
-pub(in crate::tsdb) fn read_starts(run: &[u8], out: &mut Vec<(i64, i64)>) -> Result<(), Damage> {
+pub(in crate::tsdb) fn read_starts(
+    run: &[u8],
+    out: &mut Vec<(i64, i64)>,
+    late: &mut Points,
+) -> Result<(), Damage> {
     let mut reader = Reader::new(run);
     while let Some(item) = next_item(&mut reader)? {
+        if item.kind == LATE_STARTS {
+            late.decode(item.entries, item.bytes)?;
+        }
         if item.kind != STARTS {
             continue;
         }
@@ -234,11 +251,17 @@ mod tests {
         fn what_was_put_is_read(
             histograms in prop::collection::btree_map(-100i64..100, any_histogram(), 0..30),
             starts in prop::collection::btree_map(any::<i64>(), any::<i64>(), 0..9),
+            late_starts in prop::collection::vec((any::<i64>(), any::<i64>()), 0..9),
             traces in prop::collection::vec((any::<u32>(), any::<i64>(), "[a-z]{0,9}"), 0..9),
             ends in (-120i64..120, -120i64..120),
         ) {
             let mut run = Vec::new();
             put_starts(&mut run, &starts.iter().map(|(at, start)| (*at, *start)).collect::<Vec<_>>());
+            let mut late = Points::default();
+            for (seq, (at, start)) in (0u64..).zip(late_starts) {
+                late.put(at, start, seq);
+            }
+            put_late_starts(&mut run, &late);
             put_histograms(&mut run, &histograms.iter().map(|(at, h)| (*at, h)).collect::<Vec<_>>());
             let exemplar = |at: i64, text: &str| Exemplar {
                 labels: Labels::from_pairs([("id", text)]), value: 1.0, at: Timestamp::from_ms(at),
@@ -251,17 +274,19 @@ mod tests {
             let found: Vec<(i64, Histogram)> = found.times.into_iter().zip(found.histograms).collect();
             let within = histograms.into_iter().filter(|(at, _)| ends.0 <= *at && *at <= ends.1);
             prop_assert_eq!(found, within.collect::<Vec<_>>());
-            read_starts(&run, &mut changes).expect("reads");
+            let mut points = Points::default();
+            read_starts(&run, &mut changes, &mut points).expect("reads");
             prop_assert_eq!(changes, starts.into_iter().collect::<Vec<_>>());
+            prop_assert_eq!(points, late);
             read_exemplars(&run, |series, exemplar| back.push((series, exemplar))).expect("reads");
             prop_assert_eq!(back, exemplars);
         }
 
         #[test]
-        fn a_reader_never_panics(run in prop::collection::vec(any::<u8>(), 0..100), kind in 0u8..4) {
+        fn a_reader_never_panics(run in prop::collection::vec(any::<u8>(), 0..100), kind in 0u8..5) {
             let run = [vec![kind], run].concat();
             let _ = read_histograms(&run, TimeRange::ALL, &mut HistogramColumns::default());
-            let _ = read_starts(&run, &mut Vec::new());
+            let _ = read_starts(&run, &mut Vec::new(), &mut Points::default());
             let _ = read_exemplars(&run, |_, _| ());
         }
     }
@@ -271,9 +296,13 @@ mod tests {
         let mut run = Vec::new();
         put_histograms(&mut run, &[(1, &exponential(0, 0.0, &[], &[], 0.0, 3, &[]))]);
         put_starts(&mut run, &[(-1, -2), (5, 4)]);
+        let mut late = Points::default();
+        late.put(3, 1, 9);
+        put_late_starts(&mut run, &late);
         let times = "ca124999 04 01 00 00 02";
         let histograms = "484b36a7 01 00 00 0000000000000000 00 00 00 0000 0100 0006 0000";
-        let drawn = format!("00 02 00 01 23 {times} {histograms} 02 01 06 02 04 01 02 0a 02");
+        let drawn =
+            format!("00 02 00 01 23 {times} {histograms} 02 01 06 02 04 01 02 0a 02 04 06 00 01 03 06 02 12");
         assert_eq!(data_encoding::HEXLOWER.encode(&run), drawn.replace(' ', ""));
     }
 }

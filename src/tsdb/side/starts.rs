@@ -1,4 +1,9 @@
 //! Start (created) timestamps of one series: change points, since a counter's start changes only when its process does.
+//!
+//! Before the barrier changes stay as they are: what comes for such a time is a point beside them ([`super::points`]). So
+//! a series needs nothing of its segments to take a sample.
+
+use super::points::Points;
 
 /// Ascending by time: from each on, counts run since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -9,11 +14,17 @@ pub(in crate::tsdb) struct Starts {
     /// Whether anything was said since the last seal began, and since the one before it.
     pub(super) news: bool,
     pub(super) closing: bool,
+    /// What came for times before the barrier, and what of that a seal has set aside.
+    pub(super) late: Points,
+    pub(super) frozen: Points,
 }
 
 impl Starts {
-    /// What the sample at `at` says. Samples after it that said something else go on saying it.
-    pub(in crate::tsdb) fn put(&mut self, at: i64, start: i64) {
+    /// What the sample at `at` says in record `seq`. Samples after it that said something else go on saying it.
+    pub(in crate::tsdb) fn put(&mut self, at: i64, start: i64, seq: u64, barrier: i64) {
+        if at < barrier {
+            return self.late.put(at, start, seq);
+        }
         self.news = true;
         let newest = self.last_at.is_none_or(|last| at >= last);
         self.last_at = self.last_at.max(Some(at));
@@ -37,24 +48,31 @@ impl Starts {
         }
     }
 
-    /// Those that were put together from several places, ascending.
-    pub(in crate::tsdb) fn of(changes: Vec<(i64, i64)>) -> Starts {
-        Starts { changes, ..Starts::default() }
+    /// Appends everything that is here.
+    pub(in crate::tsdb) fn copy_all(&self, changes: &mut Vec<(i64, i64)>, late: &mut Points) {
+        changes.extend_from_slice(&self.changes);
+        late.add(&self.frozen);
+        late.add(&self.late);
     }
 
-    pub(in crate::tsdb) fn all(&self) -> &[(i64, i64)] {
-        &self.changes
+    /// Appends what a seal takes: changes before the barrier, if anything was said since the one before, and the points
+    /// that it has set aside. Answers whether that is anything.
+    pub(in crate::tsdb) fn copy_closed(
+        &self,
+        barrier: i64,
+        changes: &mut Vec<(i64, i64)>,
+        late: &mut Points,
+    ) {
+        changes.extend_from_slice(self.closed(barrier));
+        late.add(&self.frozen);
     }
 
-    /// The changes that matter for samples in a range: the last one before it, too.
-    pub(in crate::tsdb) fn within(&self, start: i64, end: i64) -> &[(i64, i64)] {
-        let first = self.changes.partition_point(|(at, _)| *at <= start).saturating_sub(1);
-        let after = self.changes.partition_point(|(at, _)| *at <= end);
-        self.changes.get(first..after).unwrap_or_default()
+    /// Whether a seal has anything to take.
+    pub(in crate::tsdb) fn has_closed(&self, barrier: i64) -> bool {
+        !self.closed(barrier).is_empty() || !self.frozen.is_empty()
     }
 
-    /// Those that a seal takes: before the barrier, if anything was said since the one before.
-    pub(in crate::tsdb) fn closed(&self, barrier: i64) -> &[(i64, i64)] {
+    fn closed(&self, barrier: i64) -> &[(i64, i64)] {
         if self.closing { self.before(barrier) } else { &[] }
     }
 
@@ -70,20 +88,32 @@ impl Starts {
         // What lies after the barrier is for the next seal.
         self.news |= self.changes.last().is_some_and(|(at, _)| *at >= barrier);
         self.closing = false;
+        self.frozen = Points::default();
     }
 
     /// A seal begins.
     pub(in crate::tsdb) fn close(&mut self) {
         self.closing |= std::mem::take(&mut self.news);
+        let late = std::mem::take(&mut self.late);
+        self.frozen.add(&late);
     }
 
-    pub(in crate::tsdb) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+    /// The seal failed: what it had set aside goes back.
+    pub(in crate::tsdb) fn reopen(&mut self) {
+        let frozen = std::mem::take(&mut self.frozen);
+        self.late.add(&frozen);
     }
 
     pub(in crate::tsdb) fn memory(&self) -> u64 {
-        (16 * self.changes.capacity()) as u64
+        (16 * self.changes.capacity()) as u64 + self.late.memory() + self.frozen.memory()
     }
+}
+
+/// The changes that matter for samples in a range, of those that ascend in time: the last one before it, too.
+pub(in crate::tsdb) fn within(changes: &[(i64, i64)], start: i64, end: i64) -> &[(i64, i64)] {
+    let first = changes.partition_point(|(at, _)| *at <= start).saturating_sub(1);
+    let after = changes.partition_point(|(at, _)| *at <= end);
+    changes.get(first..after).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -104,7 +134,7 @@ mod tests {
         fn every_sample_keeps_its_start(samples in prop::collection::vec((0i64..60, 0i64..4), 0..60)) {
             let (mut starts, mut model) = (Starts::default(), BTreeMap::new());
             for (time, start) in &samples {
-                starts.put(*time, *start);
+                starts.put(*time, *start, 0, i64::MIN);
                 model.insert(*time, *start);
                 for (time, start) in &model {
                     prop_assert_eq!(at(&starts, *time), Some(*start), "at {}", time);
@@ -120,11 +150,11 @@ mod tests {
             samples.rotate_left(usize::try_from(order % len as u64).expect("small"));
             let mut starts = Starts::default();
             for (time, start) in &samples {
-                starts.put(*time, *start);
+                starts.put(*time, *start, 0, i64::MIN);
             }
             let before: Vec<_> = samples.iter().map(|(time, _)| at(&starts, *time)).collect();
             for (time, start) in &samples {
-                starts.put(*time, *start);
+                starts.put(*time, *start, 0, i64::MIN);
             }
             let after: Vec<_> = samples.iter().map(|(time, _)| at(&starts, *time)).collect();
             prop_assert_eq!(before, after);
@@ -135,11 +165,11 @@ mod tests {
     fn a_steady_counter_is_one_change() {
         let mut starts = Starts::default();
         for time in 0..1_000 {
-            starts.put(time * 15_000, if time < 500 { 7 } else { 8_000 });
+            starts.put(time * 15_000, if time < 500 { 7 } else { 8_000 }, 0, i64::MIN);
         }
         assert_eq!(starts.changes, [(0, 7), (7_500_000, 8_000)]);
-        assert_eq!(starts.within(1, 100), [(0, 7)]);
-        assert_eq!(starts.within(8_000_000, 9_000_000), [(7_500_000, 8_000)]);
+        assert_eq!(within(&starts.changes, 1, 100), [(0, 7)]);
+        assert_eq!(within(&starts.changes, 8_000_000, 9_000_000), [(7_500_000, 8_000)]);
         starts.release(9_000_000);
         assert_eq!(starts.changes, [(7_500_000, 8_000)]);
     }

@@ -87,7 +87,7 @@ impl Snapshot {
         answer
     }
 
-    /// The least and the greatest time of any sample, as far as the scope shows time.
+    /// The least and the greatest time of any sample that is kept; none where the scope hides anything.
     fn reach(&self) -> (Option<Timestamp>, Option<Timestamp>) {
         let Some(store) = &self.store else { return (None, None) };
         let head = (store.least_ms(), store.greatest_ms());
@@ -96,8 +96,8 @@ impl Snapshot {
         let first = metas.iter().map(|meta| meta.min_ms).chain(head.0).min();
         let last = metas.iter().map(|meta| meta.max_ms).chain(head.1).max();
         let shown = |ms: i64| self.within(TimeRange::new(Timestamp::from_ms(ms), Timestamp::MAX)).start;
-        // Of a scope that shows a part of the series not even the times of the others are told.
-        let whole = self.scope.matchers.is_empty() && self.scope.names.is_empty();
+        // Of a scope that shows a part of the series, or of the time, not even the times of the rest are told.
+        let whole = self.scope.is_whole();
         (first.filter(|_| whole).map(shown), last.filter(|_| whole).map(shown))
     }
 }

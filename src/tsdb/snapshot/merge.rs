@@ -2,13 +2,48 @@
 
 use std::sync::{Arc, PoisonError};
 
+use rapidhash::RapidHashMap;
+
 use super::warnings::Warnings;
 use crate::model::TimeRange;
 use crate::tsdb::head::slot;
 use crate::tsdb::report::SampleColumns;
-use crate::tsdb::segment::KnownTimes;
+use crate::tsdb::segment::{KnownTimes, Rows};
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::store::OrgStore;
+
+/// Families of segments known at most before all are forgotten.
+const FAMILIES_MAX: usize = 1 << 14;
+
+/// What reading one series after the other finds out once: the segments that count, where families lie in them, and the
+/// times that series share.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    set: Option<Arc<SegmentSet>>,
+    /// By place of the part in the set, and the table's number of the family.
+    families: RapidHashMap<(usize, u32), Option<Found>>,
+    times: KnownTimes,
+    sources: Vec<Source>,
+}
+
+/// A family in a segment.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    rows: Rows,
+    /// Behind the row that was found last: series come mostly in the same order here and there.
+    next: usize,
+}
+
+/// What of a segment is to be read.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    /// Place of the part in the set.
+    part: usize,
+    rows: Rows,
+    row: usize,
+    first: i64,
+    last: i64,
+}
 
 /// Appends the samples of `series` inside `range` to `out`, which is empty.
 pub(super) fn read(
@@ -16,7 +51,7 @@ pub(super) fn read(
     series: u32,
     range: TimeRange,
     warnings: &Warnings,
-    known: &mut KnownTimes,
+    known: &mut Known,
     out: &mut SampleColumns,
 ) {
     let family = store.table().family_of(series);
@@ -29,76 +64,98 @@ pub(super) fn read_of(
     (family, series): (Option<u32>, u32),
     range: TimeRange,
     warnings: &Warnings,
-    known: &mut KnownTimes,
+    known: &mut Known,
     out: &mut SampleColumns,
 ) {
-    let mut set = store.segments();
+    let mut set = known.set.take().unwrap_or_else(|| store.segments());
     loop {
-        let at_end = read_segments(&set, (family, series), range, warnings, known, out);
+        let at_end = known.read_segments(&set, (family, series), range, warnings, out);
         let from = out.times.len();
         if let Some(stripe) = store.head.stripe(series) {
             let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
             stripe.read(slot(series), range, out);
         }
-        let after = store.segments();
-        if Arc::ptr_eq(&set, &after) {
+        let Some(after) = store.segments_if_not(&set) else {
             if at_end {
                 settle(out, from);
             }
+            known.set = Some(set);
             return;
-        }
+        };
         // The head may have let go of what only the newer set has. Sets change with seals and compactions alone.
         set = after;
+        known.families.clear();
         out.times.clear();
         out.values.clear();
     }
 }
 
-/// What of a segment is to be read.
-struct Source<'s> {
-    part: &'s Part,
-    family: usize,
-    row: usize,
-    first: i64,
-    last: i64,
-}
+impl Known {
+    /// Whether anything was found.
+    fn read_segments(
+        &mut self,
+        set: &SegmentSet,
+        (family, series): (Option<u32>, u32),
+        range: TimeRange,
+        warnings: &Warnings,
+        out: &mut SampleColumns,
+    ) -> bool {
+        set.bad_in(range).for_each(|bad| warnings.bad(bad));
+        let Some(family) = family else { return false };
+        self.sources.clear();
+        for (place, part) in set.parts.iter().enumerate() {
+            if !part.overlaps(range) || part.has_histograms() {
+                continue;
+            }
+            let Some((rows, row)) = self.row(place, part, (family, series), warnings) else { continue };
+            let Some((first, last)) = part.segment.spans_of(&rows).get(row) else { continue };
+            if first <= range.end.as_ms() && range.start.as_ms() <= last {
+                self.sources.push(Source { part: place, rows, row, first, last });
+            }
+        }
+        // Sets are in order of who wins. Where no two overlap, the order of time does, and nothing has to be merged.
+        if !self.sources.is_sorted_by(|a, b| a.last < b.first) {
+            let mut in_time: Vec<(i64, i64)> =
+                self.sources.iter().map(|source| (source.first, source.last)).collect();
+            in_time.sort_unstable();
+            if in_time.is_sorted_by(|a, b| a.1 < b.0) {
+                self.sources.sort_unstable_by_key(|source| source.first);
+            }
+        }
+        for source in &self.sources {
+            let Some(part) = set.parts.get(source.part) else { continue };
+            let from = out.times.len();
+            if let Err(damage) = part.segment.read(&source.rows, source.row, range, &mut self.times, out) {
+                warnings.damage(part, &damage);
+            }
+            hide(set, part, series, from, out);
+            settle(out, from);
+        }
+        !out.times.is_empty()
+    }
 
-/// Whether anything was found.
-fn read_segments(
-    set: &SegmentSet,
-    (family, series): (Option<u32>, u32),
-    range: TimeRange,
-    warnings: &Warnings,
-    known: &mut KnownTimes,
-    out: &mut SampleColumns,
-) -> bool {
-    set.bad_in(range).for_each(|bad| warnings.bad(bad));
-    let Some(family) = family else { return false };
-    let mut sources: Vec<Source<'_>> = Vec::new();
-    for part in set.overlapping(range).filter(|part| !part.has_histograms()) {
-        let Some(number) = part.family(family) else { continue };
-        let Some((row, (first, last))) = part.segment.locate(number, series) else { continue };
-        if first <= range.end.as_ms() && range.start.as_ms() <= last {
-            sources.push(Source { part, family: number, row, first, last });
+    /// The row of a series in a part.
+    fn row(
+        &mut self,
+        place: usize,
+        part: &Part,
+        (family, series): (u32, u32),
+        warnings: &Warnings,
+    ) -> Option<(Rows, usize)> {
+        if self.families.len() >= FAMILIES_MAX {
+            self.families.clear();
         }
+        let found = self.families.entry((place, family)).or_insert_with(|| {
+            let rows = part.segment.rows(part.family(family)?);
+            let rows = rows.inspect_err(|damage| warnings.damage(part, damage)).ok()?;
+            Some(Found { rows, next: 0 })
+        });
+        let Found { rows, next } = found.as_mut()?;
+        let ids = part.segment.ids_of(rows);
+        let row = if ids.get(*next) == Some(series) { Some(*next) } else { ids.row_of(series) }?;
+        *next = row + 1;
+        Some((*rows, row))
     }
-    // Sets are in order of who wins. Where no two overlap, the order of time does, and nothing has to be merged.
-    if !sources.is_sorted_by(|a, b| a.last < b.first) {
-        let mut in_time: Vec<(i64, i64)> = sources.iter().map(|source| (source.first, source.last)).collect();
-        in_time.sort_unstable();
-        if in_time.is_sorted_by(|a, b| a.1 < b.0) {
-            sources.sort_unstable_by_key(|source| source.first);
-        }
-    }
-    for source in &sources {
-        let from = out.times.len();
-        if let Err(damage) = source.part.segment.read(source.family, source.row, range, known, out) {
-            warnings.damage(source.part, &damage);
-        }
-        hide(set, source.part, series, from, out);
-        settle(out, from);
-    }
-    !out.times.is_empty()
 }
 
 /// Takes out what was deleted after the segment was made.

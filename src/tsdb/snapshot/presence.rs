@@ -2,21 +2,18 @@
 //!
 //! Asked series by series, so that a question that has heard enough looks no further: the head first, which has nearly
 //! every series that is written; then the segments, newest first.
-//!
-//! What is known of a series without reading it are its first and its last time in the head and in each segment. A range that
-//! lies between them may hold nothing; where the scope hides time, that would tell of what was before, so there the
-//! series is read.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
+use super::warnings::Warnings;
 use super::{Snapshot, merge};
-use crate::model::{HistogramColumns, TimeRange};
+use crate::model::{HistogramColumns, TimeRange, Timestamp};
 use crate::tsdb::head::stripe::{Span, Stripe};
 use crate::tsdb::head::{STRIPE_SERIES, Spans, slot};
 use crate::tsdb::manifest::Tombstone;
 use crate::tsdb::report::{SampleColumns, SeriesId};
-use crate::tsdb::segment::{self, KnownTimes};
+use crate::tsdb::segment;
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::side::Side;
 use crate::tsdb::store::OrgStore;
@@ -39,7 +36,9 @@ pub(super) fn look<T>(
         parts.sort_by_key(|part| Reverse(part.meta().max_ms));
         let side = store.side.has_histograms().then_some(&store.side);
         let head = Cursor { spans: &spans, held: None, side };
-        let mut presence = Presence { head, set: &set, parts, family: None, range, snapshot, store };
+        let warnings = &snapshot.warnings;
+        let window = Window::of(snapshot, store);
+        let mut presence = Presence { head, set: &set, parts, family: None, range, warnings, window };
         let answer = question(&mut presence);
         presence.warn();
         drop(presence);
@@ -61,29 +60,50 @@ pub(super) struct Presence<'s> {
     /// The family asked for last, and where it lies in each of the parts that have it.
     family: Option<(u32, Vec<PartRows<'s>>)>,
     range: TimeRange,
+    warnings: &'s Warnings,
+    /// None: the scope hides no time.
+    window: Option<Window<'s>>,
+}
+
+/// What a scope shows that hides time: a series that has samples before it and after the range, and none in between, is
+/// not there, as in a store that never had the hidden ones.
+struct Window<'s> {
     snapshot: &'s Snapshot,
     store: &'s OrgStore,
+    /// What is before is not shown.
+    floor: i64,
+    floats: SampleColumns,
+    histograms: HistogramColumns,
 }
 
-/// What first and last times say of a range.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Reach {
-    /// Nothing is in it.
-    Past,
-    /// It lies between two samples.
-    Around,
-    /// One of them is in it.
-    Into,
-}
+impl<'s> Window<'s> {
+    fn of(snapshot: &'s Snapshot, store: &'s OrgStore) -> Option<Window<'s>> {
+        snapshot.scope.min_time?;
+        let floor = snapshot.floor().as_ms();
+        let (floats, histograms) = (SampleColumns::default(), HistogramColumns::default());
+        Some(Window { snapshot, store, floor, floats, histograms })
+    }
 
-impl Reach {
-    fn of(span: Span, range: TimeRange) -> Reach {
-        let within = |at: i64| range.start.as_ms() <= at && at <= range.end.as_ms();
-        match span.overlaps(range) {
-            false => Reach::Past,
-            true if within(span.first) || within(span.last) => Reach::Into,
-            true => Reach::Around,
+    /// Whether a series has any sample that is shown and not after `end`: read, where its least and greatest time do not
+    /// tell. To be asked while no lock of a stripe is held.
+    fn shows_any(&mut self, family: u32, id: u32, end: Timestamp) -> bool {
+        let Window { snapshot, store, floor, floats, histograms } = self;
+        let range = TimeRange::new(Timestamp::from_ms(*floor), end);
+        floats.times.clear();
+        floats.values.clear();
+        merge::read_of(
+            store,
+            (Some(family), id),
+            range,
+            &snapshot.warnings,
+            &mut merge::Known::default(),
+            floats,
+        );
+        if floats.times.is_empty() && store.side.has_histograms() {
+            histograms.clear();
+            snapshot.histograms_of(store, SeriesId(id), range, histograms);
         }
+        !floats.times.is_empty() || !histograms.times.is_empty()
     }
 }
 
@@ -108,33 +128,25 @@ impl PartRows<'_> {
 impl<'s> Presence<'s> {
     /// Whether a series of this family (a number of the table's) has samples in the range.
     pub(super) fn has(&mut self, family: u32, id: u32) -> bool {
-        let range = self.range;
-        let head = self.head.span(id).map_or(Reach::Past, |span| Reach::of(span, range));
-        if self.snapshot.scope.min_time.is_none() {
-            return head != Reach::Past || self.sealed(family, id, Reach::Around) != Reach::Past;
-        }
-        match head.max(if head == Reach::Into { head } else { self.sealed(family, id, Reach::Into) }) {
-            Reach::Past => false,
-            Reach::Around => self.reads_any(family, id),
-            Reach::Into => true,
-        }
+        self.is_in_head(family, id) || self.is_sealed(family, id)
     }
 
-    /// Whether there is a sample in the range: found by reading it.
-    fn reads_any(&mut self, family: u32, id: u32) -> bool {
-        // Reading takes the stripe's lock by itself; the table is held by who asks, and not asked again.
-        self.head.held = None;
-        let (snapshot, store) = (self.snapshot, self.store);
-        let mut floats = SampleColumns::default();
-        let mut known = KnownTimes::default();
-        let of = (Some(family), id);
-        merge::read_of(store, of, self.range, &snapshot.warnings, &mut known, &mut floats);
-        if !floats.times.is_empty() || !store.side.has_histograms() {
-            return !floats.times.is_empty();
+    fn is_in_head(&mut self, family: u32, id: u32) -> bool {
+        let span = self.head.span(id).filter(|span| span.overlaps(self.range));
+        span.is_some_and(|span| self.is_shown(family, id, span, true))
+    }
+
+    /// Whether the samples between these times, which reach into the range, are any that the scope shows. `ends`: there
+    /// is one at the last of the times.
+    fn is_shown(&mut self, family: u32, id: u32, span: Span, ends: bool) -> bool {
+        let end = self.range.end;
+        match &mut self.window {
+            Some(window) if span.first < window.floor && !(ends && span.last <= end.as_ms()) => {
+                self.head.held = None;
+                window.shows_any(family, id, end)
+            }
+            _ => true,
         }
-        let mut histograms = HistogramColumns::default();
-        snapshot.histograms_of(store, SeriesId(id), self.range, &mut histograms);
-        !histograms.times.is_empty()
     }
 
     /// The time of its newest sample at all, if it has any in the range.
@@ -154,7 +166,8 @@ impl<'s> Presence<'s> {
     }
 
     /// Calls `each` with the series whose head reaches into the range and has their newest samples, and the time of the
-    /// newest; in order of ids. One lock for every 1,024 series, where [`Presence::newest`] may take one for each.
+    /// newest; in order of ids. One lock for every 1,024 series, where [`Presence::newest`] may take one for each. Not
+    /// to be asked where the scope hides time.
     pub(super) fn each_in_head(&self, mut each: impl FnMut(u32, i64)) {
         let sealed = self.parts.first().map_or(i64::MIN, |part| part.meta().max_ms);
         for (number, stripe) in (0u32..).zip(self.head.spans.stripes()) {
@@ -169,28 +182,30 @@ impl<'s> Presence<'s> {
         }
     }
 
-    /// What the segments say: the most, or the first that is `enough`.
-    fn sealed(&mut self, family: u32, id: u32, enough: Reach) -> Reach {
-        let (set, range) = (self.set, self.range);
-        let mut most = Reach::Past;
-        for rows in self.rows_of(family).iter_mut().filter(|rows| rows.part.overlaps(range)) {
-            let Some(span) = rows.span(id) else { continue };
+    fn is_sealed(&mut self, family: u32, id: u32) -> bool {
+        let (set, range, is_windowed) = (self.set, self.range, self.window.is_some());
+        let mut found = self.rows_of(family).iter_mut().filter_map(|rows| {
+            if !rows.part.overlaps(range) {
+                return None;
+            }
+            let span = rows.span(id)?;
             let (start, end) = (range.start.as_ms().max(span.first), range.end.as_ms().min(span.last));
             let deleted = |tombstone: &Tombstone| tombstone.from_ms <= start && end <= tombstone.to_ms;
-            if start <= end && !set.tombstones_of(rows.part, id).any(deleted) {
-                most = most.max(Reach::of(span, range));
-                if most >= enough {
-                    break;
-                }
-            }
+            let is_there = start <= end && !set.tombstones_of(rows.part, id).any(deleted);
+            let ends = set.tombstones_of(rows.part, id).next().is_none();
+            is_there.then_some((span, ends))
+        });
+        if !is_windowed {
+            return found.next().is_some();
         }
-        most
+        let found: Vec<(Span, bool)> = found.collect();
+        found.into_iter().any(|(span, ends)| self.is_shown(family, id, span, ends))
     }
 
     /// Where a family lies in the segments, the newest first.
     fn rows_of(&mut self, family: u32) -> &mut [PartRows<'s>] {
         if self.family.as_ref().is_none_or(|(number, _)| *number != family) {
-            let warnings = &self.snapshot.warnings;
+            let warnings = self.warnings;
             let places = self.parts.iter().filter_map(|part| {
                 let number = part.family(family)?;
                 let spans = part.segment.spans(number);
@@ -204,11 +219,10 @@ impl<'s> Presence<'s> {
 
     /// Tells of what could not be read: it looks like ids and times that are not there.
     fn warn(&self) {
-        let warnings = &self.snapshot.warnings;
-        self.set.bad_in(self.range).for_each(|bad| warnings.bad(bad));
+        self.set.bad_in(self.range).for_each(|bad| self.warnings.bad(bad));
         for part in self.parts.iter().filter(|part| part.overlaps(self.range)) {
             if let Err(damage) = part.segment.intact() {
-                warnings.damage(part, &damage);
+                self.warnings.damage(part, &damage);
             }
         }
     }

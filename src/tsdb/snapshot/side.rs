@@ -6,8 +6,8 @@ use super::Snapshot;
 use crate::model::{HistogramColumns, Matcher, StartChange, TimeRange, Timestamp};
 use crate::tsdb::report::{Listing, SampleColumns, SeriesExemplars, SeriesId};
 use crate::tsdb::segments::SegmentSet;
-use crate::tsdb::side::sealed;
-use crate::tsdb::side::starts::Starts;
+use crate::tsdb::side::points::Points;
+use crate::tsdb::side::{sealed, starts};
 use crate::tsdb::store::OrgStore;
 
 impl Snapshot {
@@ -64,20 +64,20 @@ impl Snapshot {
     pub fn starts(&self, id: SeriesId, range: TimeRange) -> Vec<StartChange> {
         let Some(store) = self.readable(id) else { return Vec::new() };
         let range = self.within(range);
-        let mut changes = Vec::new();
+        let (mut changes, mut late) = (Vec::new(), Points::default());
         let mut set = store.segments();
         loop {
             // Whatever their time: a start holds until the next.
             for part in set.beside() {
                 let read = part.segment.beside(id.0).and_then(|run| {
-                    let read = run.map_or(Ok(()), |run| sealed::read_starts(run, &mut changes));
+                    let read = run.map_or(Ok(()), |run| sealed::read_starts(run, &mut changes, &mut late));
                     read.map_err(|damage| part.segment.beside_damage(damage))
                 });
                 if let Err(damage) = read {
                     self.warnings.damage(part, &damage);
                 }
             }
-            store.side.starts(id.0, &mut changes);
+            store.side.starts(id.0, &mut changes, &mut late);
             let after = store.segments();
             if Arc::ptr_eq(&set, &after) {
                 break;
@@ -85,11 +85,13 @@ impl Snapshot {
             // The head may have let go of what only the newer set has. Sets change with seals and compactions alone.
             set = after;
             changes.clear();
+            late = Points::default();
         }
         sealed::settle_starts(&mut changes);
-        let changes = Starts::of(changes);
-        let within = changes.within(range.start.as_ms(), range.end.as_ms()).iter();
+        let changes = late.over(changes);
+        let within = starts::within(&changes, range.start.as_ms(), range.end.as_ms());
         within
+            .iter()
             .map(|(at, start)| StartChange { at: Timestamp::from_ms(*at), start: Timestamp::from_ms(*start) })
             .collect()
     }

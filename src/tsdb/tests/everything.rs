@@ -282,12 +282,9 @@ impl Walk {
             }
         }
         // At the newest times, and with a sample: what is deleted with that sample goes with it.
-        let barrier = self.orgs[place].barrier;
         for said in &mut wanted {
             said.exemplar = self.rng.random_range(0..8) == 0;
-            if self.rng.random_range(0..4) == 0
-                && self.orgs[place].beside[said.series].may_start(said.at, barrier)
-            {
+            if self.rng.random_range(0..4) == 0 {
                 let start = said.at - 1_000 * self.rng.random_range(1..4);
                 said.start = (start != 0).then_some(start);
             }
@@ -507,8 +504,7 @@ impl Walk {
                 }
             }
             assert!(found.is_empty(), "series that nobody wrote");
-            let keeps_all = self.retention.is_none();
-            let wrong = beside::complaint(self.tsdb(), org.id, &org.beside, &org.descriptions, keeps_all);
+            let wrong = beside::complaint(self.tsdb(), org.id, &org.beside, &org.descriptions);
             assert_eq!(wrong, None, "{what}: {}, barrier {}, now {}", org.id, org.barrier, self.now);
         }
         for org in &self.gone {

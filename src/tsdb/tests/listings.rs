@@ -145,3 +145,64 @@ proptest! {
         check_all(&tsdb, &question)?;
     }
 }
+
+/// Series with samples before and after a window and none in it, in the head and sealed: within a scope that hides what is
+/// before, every listing is that of a store that never had it.
+#[test]
+fn what_a_scope_hides_is_in_no_listing_though_more_comes_after_the_range() {
+    let times: [(&str, &[i64]); 5] = [
+        ("before and after", &[900, 850, 100]),
+        ("in it", &[900, 500, 100]),
+        ("after", &[150, 100]),
+        ("before", &[900, 880]),
+        ("histograms before and after", &[]),
+    ];
+    for sealed in [false, true] {
+        let dir = tempfile::tempdir().expect("made");
+        let (tsdb, _) = open(dir.path());
+        let histogram = crate::tsdb::side::tests::exponential(0, 0.0, &[], &[], 0.0, 3, &[]);
+        // The second organisation never had what the scope of the first one hides.
+        let org = |number: u32, hidden: i64| {
+            for (job, agos) in times {
+                let samples: Vec<Sample> =
+                    agos.iter().filter(|ms| **ms <= hidden).map(|ms| ago(*ms, 1.0)).collect();
+                let mut batch = BatchBuilder::default();
+                batch.series(&up(job), samples);
+                if agos.is_empty() {
+                    let told = [900, 100].into_iter().filter(|ms| *ms <= hidden);
+                    batch.histograms(told.map(|ms| (NOW.plus_ms(-ms), histogram.clone())));
+                }
+                tsdb.append(OrgId(number), &batch.batch(), NOW).expect("stored");
+            }
+        };
+        org(1, i64::MAX);
+        org(2, 600);
+        if sealed {
+            tsdb.seal(NOW).expect("sealed");
+        }
+        let scope = Scope { min_time: Some(NOW.plus_ms(-600)), ..Scope::default() };
+        let window = tsdb.snapshot(&Access { org: OrgId(1), scope });
+        let alone = tsdb.snapshot(&Access::whole(OrgId(2)));
+        let at = |ms: i64| NOW.plus_ms(-ms);
+        for (from, to, expected) in
+            [(at(700), at(300), 1), (at(550), at(300), 1), (at(950), at(120), 2), (at(700), at(0), 4)]
+        {
+            let range = TimeRange::new(from, to);
+            let all = |snapshot: &Snapshot| {
+                let filter = MetricFilter { prefix: "", search: "", selectors: &[], after: None };
+                let selected =
+                    snapshot.select(&[], range).into_iter().map(|one| one.labels).collect::<Vec<_>>();
+                let listed = snapshot.series(&[], range, 9).items;
+                assert_eq!(selected, listed);
+                let values = snapshot.label_values("job", &[], range, 9);
+                let summaries = snapshot.label_summaries(&[], range, 9);
+                let metrics = snapshot.metrics(&filter, range, 9);
+                (listed, texts(&values), format!("{summaries:?}"), format!("{metrics:?}"))
+            };
+            assert_eq!(all(&window), all(&alone), "{from:?} {to:?}, sealed: {sealed}");
+            assert_eq!(all(&window).0.len(), expected, "{from:?} {to:?}, sealed: {sealed}");
+        }
+        let counted = alone.cardinality(9);
+        assert_eq!(window.cardinality(9), Cardinality { oldest: None, newest: None, ..counted });
+    }
+}

@@ -84,6 +84,8 @@ fn step() -> impl Strategy<Value = Step> {
 struct Series {
     last: Option<i64>,
     samples: BTreeMap<i64, Histogram>,
+    /// What was said last of each time.
+    starts: BTreeMap<i64, i64>,
 }
 
 impl Series {
@@ -105,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn histograms_equal_a_map_through_restarts_and_what_is_beside_them_stays(steps in prop::collection::vec(step(), 1..30)) {
+    fn histograms_and_starts_equal_maps_through_restarts_and_what_is_beside_them_stays(steps in prop::collection::vec(step(), 1..30)) {
         let dir = tempfile::tempdir().expect("made");
         let faults = faults();
         let open = |dir| open_with(dir, options(&faults));
@@ -129,6 +131,9 @@ proptest! {
                     let barrier = tsdb.stores.org(OrgId(*org)).map_or(i64::MIN, |store| store.head.barrier());
                     let report = tsdb.append(OrgId(*org), &batch.batch(), NOW).expect("stored");
                     let known = model.entry((*org, *series)).or_default();
+                    if let Some(start) = start {
+                        known.starts.insert(time(samples[0].0).as_ms(), at(*start * 1_000).as_ms());
+                    }
                     let stored = samples.iter().filter(|(ago_s, h)| known.put(time(*ago_s).as_ms(), h, barrier)).count();
                     prop_assert_eq!((report.stored, report.histograms), (stored as u64, stored as u64));
                     prop_assert_eq!(report.refused, (samples.len() - stored) as u64);
@@ -159,6 +164,13 @@ proptest! {
                 let found = beside(&tsdb, OrgId(org));
                 if !matches!(step, Step::Append { .. }) {
                     prop_assert_eq!(&found, &before[org as usize - 1]);
+                }
+                for ((_, series), known) in model.iter().filter(|((o, _), _)| *o == org) {
+                    let changes = &found[&native(&format!("job-{series}")).to_string()].1;
+                    for (at, start) in &known.starts {
+                        let held = changes.iter().take_while(|change| change.at.as_ms() <= *at).last();
+                        prop_assert_eq!(held.map(|change| change.start.as_ms()), Some(*start), "at {}", at);
+                    }
                 }
                 let found: BTreeMap<String, Vec<(i64, Histogram)>> =
                     found.into_iter().map(|(name, (samples, ..))| (name, samples)).collect();
@@ -232,6 +244,50 @@ fn refusals_name_the_histogram_and_the_others_are_stored() {
     let codes: Vec<&str> = report.refusals.iter().map(|refusal| refusal.code).collect();
     assert_eq!(codes, ["too_far_in_future", "histogram_schema"]);
     assert!(report.refusals[1].series.contains("native"), "{:?}", report.refusals[1]);
+}
+
+#[test]
+fn what_is_refused_leaves_no_series_behind() {
+    let tsdb = Tsdb::in_memory(Options::default(), [0; 32]);
+    let exemplar = |id: &str| Exemplar { labels: labels(&[("trace_id", id)]), value: 0.25, at: at(5) };
+    let mut builder = BatchBuilder::default();
+    builder.series(&native("future"), []).histograms([(at(-86_400_000), histogram(2))]);
+    builder.exemplar(exemplar("future")).start(at(5), at(9));
+    builder.series(&native("wrong"), []).exemplar(exemplar("wrong")).start(at(8), at(9));
+    builder.series(&native("alone"), []).exemplar(exemplar("alone"));
+    builder.series(&native("empty"), []);
+    let mut batch = builder.batch();
+    let wrong = crate::model::HistogramError::Schema(9);
+    let refused = crate::model::HistogramSample { series: 1, at: at(8), value: Err(wrong) };
+    batch.histograms.push(refused.clone());
+    let nothing = |report: &AppendReport, refused: u64| {
+        assert_eq!((report.stored, report.exemplars, report.refused), (0, 0, refused), "{report:?}");
+        assert_eq!((tsdb.stats().series, tsdb.stats().orgs[0].exemplars), (0, 0));
+        let snapshot = tsdb.snapshot(&Access::whole(ORG));
+        assert_eq!(snapshot.cardinality(9).series, 0);
+        assert!(snapshot.series(&[], TimeRange::ALL, 9).items.is_empty());
+        assert!(snapshot.label_names(&[], TimeRange::ALL, 9).items.is_empty());
+    };
+    let report = tsdb.append(ORG, &batch, NOW).expect("answered");
+    nothing(&report, 2);
+    let codes: Vec<&str> = report.refusals.iter().map(|refusal| refusal.code).collect();
+    assert_eq!(codes, ["too_far_in_future", "histogram_schema"]);
+    assert!(report.refusals[1].series.contains("wrong"), "{:?}", report.refusals[1]);
+    // Nor is anything remembered of it.
+    nothing(&tsdb.append(ORG, &batch, NOW).expect("answered"), 2);
+    // Of a series that is there the refused sample's start says nothing either; an exemplar in an entry of its own finds
+    // the series that another entry of the request makes.
+    let mut builder = BatchBuilder::default();
+    builder.series(&native("b"), []).exemplar(exemplar("early"));
+    builder.series(&native("b"), []).histograms([(at(9), histogram(1))]).start(at(8), at(50));
+    let mut batch = builder.batch();
+    batch.histograms.push(refused);
+    let report = tsdb.append(ORG, &batch, NOW).expect("stored");
+    assert_eq!((report.stored, report.exemplars, report.refused), (1, 1, 1));
+    assert_eq!(tsdb.stats().series, 1);
+    let snapshot = tsdb.snapshot(&Access::whole(ORG));
+    let id = snapshot.select(&[], TimeRange::ALL)[0].id;
+    assert_eq!(snapshot.starts(id, TimeRange::ALL), []);
 }
 
 #[test]

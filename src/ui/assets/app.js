@@ -5,7 +5,7 @@ import { h } from './chart/dom.js';
 import { explore, readAddress } from './app/explore.js';
 import { mailed } from './app/mailed.js';
 import { invited, secondFactor, setUp, signIn } from './app/sign_in.js';
-import { ROOT, send, whoAmI } from './app/server.js';
+import { ROOT, ownPath, send, whoAmI } from './app/server.js';
 import { recall, remember } from './app/storage.js';
 
 const view = document.getElementById('app');
@@ -27,10 +27,12 @@ async function start() {
   if (path === '/invite' && !config.needs_setup) return invited(view, config, me, () => start().catch(broken));
   if (me) return cabinet(me);
   if (config.needs_setup) return setUp(view, config, start);
-  const pending = new URLSearchParams(location.hash.slice(1)).get('pending');
+  const waiting = new URLSearchParams(location.hash.slice(1));
+  const pending = waiting.get('pending');
   if (path === '/login/2fa' && pending) {
+    const to = ownPath(waiting.get('redirect'));
     history.replaceState(null, '', `${ROOT}/login`);
-    return secondFactor(view, pending, () => signIn(view, config, start), start);
+    return secondFactor(view, pending, () => signIn(view, config, start), () => (to ? location.assign(to) : start()));
   }
   return signIn(view, config, start);
 }

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::model::{METRIC_NAME, OrgId, Timestamp};
+use crate::model::{METRIC_NAME, OrgId, TimeRange, Timestamp};
+use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{HISTOGRAMS, LATE, NewSegment, SegmentWriteError, SegmentWriter};
 
 const STORE: StoreId = StoreId([9; 16]);
@@ -70,7 +71,7 @@ fn read(
     range: TimeRange,
 ) -> Result<Vec<(i64, u64)>, SegmentDamage> {
     let mut out = SampleColumns::default();
-    segment.read(family, row, range, &mut KnownTimes::default(), &mut out)?;
+    segment.read(&segment.rows(family)?, row, range, &mut KnownTimes::default(), &mut out)?;
     Ok(out.times.iter().copied().zip(out.values.iter().map(|value| value.to_bits())).collect())
 }
 

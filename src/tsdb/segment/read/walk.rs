@@ -1,8 +1,8 @@
 //! The rows of a family one after the other: its record is read once for all of them.
 
-use super::super::block::time_header;
 use super::super::format::{COLUMNS, DICTIONARIES, DIRECT, FAMILIES, LOCAL};
-use super::{Block, Family, Packed, Segment, SegmentDamage, Spans};
+use super::families::Family;
+use super::{Block, Packed, Segment, SegmentDamage};
 use crate::tsdb::bytes::Reader;
 use crate::tsdb::error::Damage;
 
@@ -22,18 +22,12 @@ impl<'a> Walk<'a> {
 
     /// The series of a row.
     pub(in crate::tsdb) fn id(&self, row: usize) -> Option<u32> {
-        let pool = self.segment.section(COLUMNS);
-        if row >= self.family.rows {
-            return None;
-        }
-        u32::try_from(self.family.ids.get(pool, row)?).ok()
+        self.segment.ids_of(&self.family.rows).get(row)
     }
 
     /// First and last time of a row.
     pub(in crate::tsdb) fn span(&self, row: usize) -> Option<(i64, i64)> {
-        let pool = self.segment.section(COLUMNS);
-        let (rows, column) = (self.family.rows, self.family.timelines);
-        Spans { pool, rows, column, timelines: &self.segment.timelines }.get(row)
+        self.segment.spans_of(&self.family.rows).get(row)
     }
 
     /// Gives the numbers of label name and value of a row to `each`, in order of the names.
@@ -58,7 +52,7 @@ impl<'a> Walk<'a> {
         row: usize,
         act: impl FnMut(u32, Block<'a>) -> Result<bool, SegmentDamage>,
     ) -> Result<(), SegmentDamage> {
-        self.segment.blocks_of(&self.family, row, |_, times| time_header(times), act)
+        self.segment.blocks_of(&self.family.rows, row, act)
     }
 }
 

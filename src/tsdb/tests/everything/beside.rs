@@ -70,12 +70,6 @@ impl Beside {
             self.old_exemplars.push(old);
         }
     }
-
-    /// Whether a sample at this time may say a start: one about an earlier time is about that time alone, and what comes
-    /// between it and the next is nobody's promise once the changes around it are in segments.
-    pub(super) fn may_start(&self, at: i64, barrier: i64) -> bool {
-        at >= barrier && self.starts.last_key_value().is_none_or(|(last, _)| *last < at)
-    }
 }
 
 /// What a store holds of one series.
@@ -84,13 +78,12 @@ struct Found {
     exemplars: Vec<Exemplar>,
 }
 
-/// What is wrong with what an organisation holds beside its floats. `keeps_all`: nothing is ever too old.
+/// What is wrong with what an organisation holds beside its floats.
 pub(super) fn complaint(
     tsdb: &Tsdb,
     org: OrgId,
     all: &[Beside],
     descriptions: &BTreeMap<String, u64>,
-    keeps_all: bool,
 ) -> Option<String> {
     let snapshot = tsdb.snapshot(&Access::whole(org));
     let mut ids = BTreeMap::new();
@@ -126,12 +119,12 @@ pub(super) fn complaint(
         let exemplars = found.get(&name).map_or(&[][..], |found| &found.exemplars);
         let kept: Vec<Exemplar> =
             expected.exemplars.iter().map(|(at, number)| exemplar(*at, *number)).collect();
-        // Some older ones may be back. What stands in a segment goes with it, an hour or two before its time.
+        // Some older ones may be back.
         let older = exemplars.iter().take_while(|one| !kept.contains(one)).count();
         let is_old =
             |one: &Exemplar| expected.old_exemplars.iter().any(|(at, number)| exemplar(*at, *number) == *one);
         let (old, new) = exemplars.split_at(older);
-        let is_right = old.iter().all(is_old) && (new == kept || (!keeps_all && kept.ends_with(new)));
+        let is_right = old.iter().all(is_old) && new == kept;
         if !is_right {
             let times = |some: &[Exemplar], others: &[Exemplar]| {
                 let only = some.iter().filter(|one| !others.contains(one)).take(5);
@@ -147,7 +140,7 @@ pub(super) fn complaint(
         for (at, start) in &expected.starts {
             let moment = TimeRange::new(Timestamp::from_ms(*at), Timestamp::from_ms(*at));
             let said = snapshot.starts(*id, moment).last().map(|change| change.start.as_ms());
-            if said != Some(*start) && (keeps_all || said.is_some()) {
+            if said != Some(*start) {
                 return Some(format!("start of {name} at {at}: {said:?}, not {start}"));
             }
         }

@@ -6,6 +6,15 @@ import { Refusal, ask, refusal } from '../chart/source.js';
 export const ROOT = new URL('..', import.meta.url).pathname.replace(/\/+$/, '');
 const BASE = `${location.origin}${ROOT}/api/v1`;
 
+/** A path of this server with everything before it, or null: nothing that a browser could take for another site. */
+export function ownPath(text) {
+  if (!text || !/^\/(?![/\\])[\x21-\x5b\x5d-\x7e]*$/.test(text)) return null;
+  const url = new URL(text, location.origin);
+  const path = `${url.pathname}${url.search}${url.hash}`;
+  if (url.origin !== location.origin || path.startsWith('//')) return null;
+  return path === ROOT || path.startsWith(`${ROOT}/`) ? path : `${ROOT}${path}`;
+}
+
 /** A call that may change something. Answers the JSON body, or null where there is none. */
 export async function send(method, path, body) {
   const response = await fetch(`${BASE}${path}`, {

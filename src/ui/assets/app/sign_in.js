@@ -115,14 +115,15 @@ export function signIn(view, config, done) {
     return button;
   };
   const here = `${location.pathname}${location.search}`;
+  const back = here.startsWith(`${ROOT}/login`) ? '/' : here;
   const link = mailTo('E-mail me a sign-in link', '/auth/magic-link/request',
     'If that account exists, its link is on the way. Open it in this browser within ten minutes.',
-    { redirect: here.startsWith(`${ROOT}/login`) ? '/' : here });
+    { redirect: back });
   const forgot = mailTo('Forgot your password?', '/auth/password/reset/request',
     'If that account exists, a link that sets a new password is on the way. It is good for ten minutes.');
   const join = config.signup === 'open' && mailTo('Sign up', '/auth/signup', 'A link is on the way. It is good for ten minutes.');
   const providers = (config.providers ?? []).filter((provider) => provider.start_url?.startsWith('/'))
-    .map((provider) => h('a', { class: 'button', href: `${ROOT}${provider.start_url}`, text: `Continue with ${provider.name}` }));
+    .map((provider) => h('a', { class: 'button', href: `${ROOT}${provider.start_url}?${new URLSearchParams({ redirect: back })}`, text: `Continue with ${provider.name}` }));
   document.title = 'Sign in · promlet';
   view.replaceChildren(card('Sign in', '', entry,
     (config.magic_link !== false || providers.length > 0) && h('p', { class: 'or', text: 'or' }),

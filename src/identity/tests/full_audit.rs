@@ -1,0 +1,86 @@
+//! The log of events when it is full (API.md C3): 90 days or 100,000 rows of an organisation.
+
+use super::*;
+use crate::identity::audit::{AuditRow, Event, ROWS_MAX};
+use crate::model::OrgId;
+
+/// Rows in one change, and threads that make them: the committer writes what comes at once together.
+const ROWS_A_CHANGE: usize = 50;
+const THREADS: usize = 32;
+
+/// Entries a second apart, the oldest first; every ten-thousandth is another one.
+fn fill(house: &House, org: OrgId, count: usize) {
+    let start = house.now.plus_ms(-1_000 * i64::try_from(count).expect("few"));
+    let identity = house.identity();
+    let fill = |first: usize| {
+        let filled = identity.change(move |txn| {
+            for n in first..(first + ROWS_A_CHANGE).min(count) {
+                let action = if n % 10_000 == 0 { "key.created" } else { "token.minted" };
+                let row = Event::by_nobody(action).target("ak_aaaaaaaaaaaaaaaa").into_row();
+                let at = start.plus_ms(1_000 * i64::try_from(n).expect("few"));
+                let mut id = [0; 10];
+                id[..8].copy_from_slice(&u64::try_from(n).expect("few").to_be_bytes());
+                txn.put::<AuditRow>(&(org, at, EventId::from_bytes(id)), &row);
+            }
+            Ok::<_, StoreError>(())
+        });
+        filled.expect("stored");
+    };
+    race(THREADS, |thread| {
+        (0..count).step_by(ROWS_A_CHANGE).skip(thread).step_by(THREADS).for_each(fill);
+    });
+}
+
+/// What a page costs does not depend on how much there is, and a sweep leaves what may stay.
+#[test]
+fn a_hundred_thousand_entries_are_listed_page_by_page_and_no_more_are_kept() {
+    let mut house = House::furnished();
+    let org = house.acme().id;
+    fill(&house, org, ROWS_MAX + 1_000);
+    let page = |house: &House, limit, below, action| {
+        house.identity().audit_page(Some(org), limit, below, action).expect("read")
+    };
+    let first = page(&house, 50, None, None);
+    assert_eq!((first.entries.len(), first.looked_at), (50, 500), "one read of the store");
+    assert!(first.entries.is_sorted_by(|one, next| one.at >= next.at), "newest first");
+    // A rare action: pages may be short, none reads more than its share, and all of them are found.
+    let (mut found, mut below, mut pages) = (0, None, 0);
+    loop {
+        let rare = page(&house, 50, below, Some("key.*"));
+        assert!(rare.looked_at <= 20_000, "{}", rare.looked_at);
+        (found, pages) =
+            (found + rare.entries.iter().filter(|entry| entry.action == "key.created").count(), pages + 1);
+        match rare.next {
+            Some(next) => below = Some(next),
+            None => break,
+        }
+        assert!(pages <= 6, "20,000 rows each");
+    }
+    assert_eq!(found, 11);
+    // One sweep in ten minutes removes 2,000; here a thousand and a few are too many.
+    house.advance_ms(10 * 60 * 1_000);
+    house.identity().tick(house.now).expect("swept");
+    let (mut left, mut below) = (0, None);
+    loop {
+        let some = page(&house, 20_000, below, None);
+        left += some.entries.len();
+        let Some(next) = some.next else { break };
+        below = Some(next);
+    }
+    assert_eq!(left, ROWS_MAX);
+    assert_eq!(page(&house, 1, None, None).entries[0].id, first.entries[0].id, "the newest stays");
+}
+
+#[test]
+fn entries_of_more_than_ninety_days_go() {
+    let mut house = House::furnished();
+    let org = house.acme().id;
+    fill(&house, org, 3_000);
+    house.advance_ms(90 * DAY_MS - 1_000 * 1_000);
+    let left = |house: &House| house.identity().audit(Some(org), 10_000).expect("read").len();
+    house.identity().tick(house.now).expect("swept");
+    assert_eq!(left(&house), 1_001, "2,000 were older, and what set the house up is younger");
+    house.advance_ms(DAY_MS);
+    house.identity().tick(house.now).expect("swept");
+    assert_eq!(left(&house), 0);
+}

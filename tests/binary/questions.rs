@@ -1,0 +1,184 @@
+//! Questions that run long, from outside: listed with their progress, ended by whoever may, by the hand that hangs up, by
+//! their own timeout; refused for their memory; and never in the way of another organisation's.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use promlet::clock::{Clock, Stopwatch};
+use promlet::model::{Labels, Sample};
+use serde_json::{Value as Json, json};
+
+use crate::harness::{Answer, ORG, Server, percent, request};
+
+/// How long anything may take before the test gives up; what is tested ends at once, or never.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// At each of ten thousand steps it sorts a day of seconds: hours of work.
+const ENDLESS: &str = "quantile_over_time(0.5, vector(time() + scalar(count(up)))[1d:1s])";
+
+struct Asker {
+    server: Server,
+    cookie: String,
+}
+
+impl Asker {
+    fn start(dir: &Path) -> Asker {
+        let server = Server::serve(dir);
+        let cookie = server.sign_in();
+        let (_, secret) = server.api_key(&cookie);
+        let up = Labels::from_pairs([("__name__", "up"), ("job", "a")]);
+        let now = vec![Sample { at: Clock::System.now(), value: 1.0 }];
+        assert_eq!(server.write(&secret, &[(up, now)]).status, 204);
+        Asker { server, cookie }
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.server.get(&format!("/api/v1/orgs/{path}"), &[("Cookie", &self.cookie)])
+    }
+
+    /// The path of an endless question to an organisation.
+    fn endless(org: &str) -> String {
+        format!("/api/v1/orgs/{org}/query/expr-range?expr={}&start=now-3h&step=1", percent(ENDLESS))
+    }
+
+    /// Asks an endless question by hand; hanging up is up to the caller.
+    fn ask_endlessly(&self, org: &str) -> TcpStream {
+        let address = self.server.url.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let (path, cookie) = (Asker::endless(org), &self.cookie);
+        let text = format!(
+            "GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(text.as_bytes()).expect("sent");
+        stream
+    }
+
+    fn running(&self, org: &str) -> Vec<Json> {
+        let answer = self.get(&format!("{org}/queries"));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()["data"].as_array().expect("a list").clone()
+    }
+
+    /// Waits until the list of an organisation is as it should be; answers it.
+    fn until(&self, org: &str, is_so: impl Fn(&[Json]) -> bool) -> Vec<Json> {
+        let begun = Stopwatch::start();
+        loop {
+            let rows = self.running(org);
+            if is_so(&rows) {
+                return rows;
+            }
+            assert!(begun.elapsed() < PATIENCE, "still {rows:?}");
+        }
+    }
+}
+
+/// The status of an answer that is read by hand, and its body.
+fn read(mut stream: TcpStream) -> (String, Json) {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let body = body.get(body.find('{').unwrap_or(0)..=body.rfind('}').expect("JSON")).unwrap_or_default();
+    (head.lines().next().unwrap_or_default().to_owned(), serde_json::from_str(body).expect("JSON"))
+}
+
+#[test]
+fn a_question_is_gone_as_soon_as_its_client_is() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let asker = Asker::start(dir.path());
+    // More often than there are threads for one organisation: a single one that stayed would be noticed.
+    for _ in 0..12 {
+        let stream = asker.ask_endlessly(ORG);
+        asker.until(ORG, |rows| rows.len() == 1);
+        let begun = Stopwatch::start();
+        drop(stream);
+        asker.until(ORG, <[Json]>::is_empty);
+        println!("gone after {:?}, two requests included", begun.elapsed());
+    }
+    assert_eq!(asker.server.ask(&asker.cookie, "count(up)", "now")["result"][0]["value"][1], "1");
+}
+
+#[test]
+fn a_running_question_is_listed_with_its_progress_and_ended_by_its_id() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let asker = Asker::start(dir.path());
+    let stream = asker.ask_endlessly(ORG);
+    // It has read its samples, and computes.
+    let rows = asker.until(ORG, |rows| rows.iter().any(|row| row["progress"] == 1.0));
+    let row = &rows[0];
+    assert_eq!(row["query"], ENDLESS);
+    assert!(row["elapsed_ms"].is_number() && row["memory_bytes"].as_u64() > Some(0), "{row}");
+    let id = row["id"].as_str().expect("an id");
+    let url = format!("{}/api/v1/orgs/{ORG}/queries/{id}", asker.server.url);
+    let end = || request("DELETE", &url, &[("Cookie", &asker.cookie)], None);
+    assert_eq!(end().status, 204);
+    let (status, problem) = read(stream);
+    assert!(status.contains(" 503 "), "{status}");
+    assert_eq!(problem["code"], "query_cancelled");
+    asker.until(ORG, <[Json]>::is_empty);
+    assert_eq!(end().status, 404, "it is gone");
+}
+
+#[test]
+fn a_question_ends_with_its_timeout_and_one_too_large_is_refused_with_the_numbers() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let asker = Asker::start(dir.path());
+    let late = asker.server.get(&(Asker::endless(ORG) + "&timeout=50ms"), &[("Cookie", &asker.cookie)]);
+    assert_eq!((late.status, late.code().as_str()), (503, "query_timeout"), "{}", late.body);
+    asker.until(ORG, <[Json]>::is_empty);
+    let expr = percent("max_over_time(vector(time())[100y:1ms])");
+    let refused = asker.get(&format!("{ORG}/query/expr-instant?expr={expr}"));
+    assert_eq!((refused.status, refused.code().as_str()), (422, "query_too_expensive"), "{}", refused.body);
+    let detail = refused.json()["detail"].as_str().expect("a sentence").to_owned();
+    let numbers: Vec<u64> =
+        detail.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
+    assert!(
+        matches!(numbers[..], [needed, .., allowed] if needed > allowed && allowed == 256 << 20),
+        "{detail}"
+    );
+    // What is refused and what was ended has given everything back.
+    assert!(asker.server.get("/metrics", &[]).body.contains("promlet_query_memory_bytes 0\n"));
+}
+
+#[test]
+fn a_question_tells_what_it_will_cost_and_what_it_did() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let asker = Asker::start(dir.path());
+    let expr = percent("sum by (job) (up)");
+    let estimate = asker.get(&format!("{ORG}/query/estimate?expr={expr}")).json();
+    assert_eq!(
+        (&estimate["status"], &estimate["data"]["series"]),
+        (&json!("success"), &json!(1)),
+        "{estimate}"
+    );
+    let plain = asker.get(&format!("{ORG}/query/expr-instant?expr={expr}")).json();
+    assert!(plain.get("explain").is_none(), "{plain}");
+    let told = asker.get(&format!("{ORG}/query/expr-instant?expr={expr}&explain=true")).json();
+    let root = &told["explain"];
+    assert_eq!((&root["node"], &root["actual"]["series"]), (&json!("sum by (job)"), &json!(1)), "{told}");
+    assert_eq!(root["inputs"][0]["actual"]["samples"], 1, "{told}");
+}
+
+#[test]
+fn one_organisations_endless_questions_keep_no_other_waiting() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let asker = Asker::start(dir.path());
+    let made =
+        asker.server.post_json("/api/v1/orgs", &[("Cookie", &asker.cookie)], &json!({"slug": "other"}));
+    assert_eq!(made.status, 201, "{}", made.body);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from) * 2;
+    // As many as there are threads: half of them run, the others wait for their turn.
+    let streams: Vec<TcpStream> = (0..threads).map(|_| asker.ask_endlessly(ORG)).collect();
+    asker.until(ORG, |rows| rows.len() >= threads / 2);
+    for _ in 0..20 {
+        let answer = asker.get("other/query/expr-instant?expr=1%2B1");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert_eq!(answer.json()["data"]["result"][1], "2", "{}", answer.body);
+    }
+    let rows = asker.running(ORG);
+    assert!(!rows.is_empty() && asker.running("other").is_empty(), "nobody sees the other's: {rows:?}");
+    drop(streams);
+    asker.until(ORG, <[Json]>::is_empty);
+}
