@@ -328,10 +328,18 @@ impl HttpBody for Bounded {
 /// # Errors
 /// 413 `body_too_large`, 408 `request_timeout`, 400 where the client went away in the middle.
 pub async fn read(body: Body, bytes_max: usize) -> ApiResult<Bytes> {
-    match http_body_util::Limited::new(body, bytes_max).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) => Err(refused(error.as_ref(), bytes_max as u64)),
+    let mut body = http_body_util::Limited::new(body, bytes_max);
+    let mut pieces = Vec::new();
+    while let Some(frame) = body.frame().await {
+        match frame.map(Frame::into_data) {
+            // As a rule the first piece is all of it, and used where it lies.
+            Ok(Ok(whole)) if pieces.is_empty() && body.is_end_stream() => return Ok(whole),
+            Ok(Ok(piece)) => pieces.push(piece),
+            Ok(Err(_trailers)) => {}
+            Err(error) => return Err(refused(error.as_ref(), bytes_max as u64)),
+        }
     }
+    Ok(pieces.concat().into())
 }
 
 fn refused(error: &(dyn std::error::Error + 'static), bytes_max: u64) -> ApiError {
@@ -411,6 +419,34 @@ impl<T: serde::Serialize> IntoResponse for Json<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a connection hands on piece by piece.
+    struct Pieces(Vec<Bytes>);
+
+    impl HttpBody for Pieces {
+        type Data = Bytes;
+        type Error = axum::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+            Poll::Ready((!self.0.is_empty()).then(|| Ok(Frame::data(self.0.remove(0)))))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_the_same_in_one_piece_and_in_many() {
+        let whole = Bytes::from_static(b"0123456789");
+        let one = read(Body::from(whole.clone()), 10).await.expect("within the limit");
+        assert_eq!(one.as_ptr(), whole.as_ptr(), "one piece is used where it lies");
+        for size in 1..=11 {
+            let pieces = || Body::new(Pieces(whole.chunks(size).map(Bytes::copy_from_slice).collect()));
+            assert_eq!(read(pieces(), 10).await.expect("within the limit"), whole);
+            assert_eq!(read(pieces(), 9).await.expect_err("a byte more").code(), Code::BodyTooLarge);
+        }
+        assert!(read(Body::empty(), 0).await.expect("nothing").is_empty());
+    }
 
     #[test]
     fn an_array_is_no_object_even_where_its_entries_would_fit() {
