@@ -401,13 +401,27 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     }
     let shape: serde_json::Result<T> = serde_json::from_slice(bytes);
     shape.map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => ApiError::new(
-            Code::ValidationFailed,
-            "the body does not have the expected fields",
-        )
-        .with_field("", "shape", error.to_string()),
+        serde_json::error::Category::Data => {
+            let message = error.to_string();
+            let (field, code) = told_field(&message);
+            ApiError::new(Code::ValidationFailed, "the body does not have the expected fields").with_field(
+                field.to_owned(),
+                code,
+                message,
+            )
+        }
         _ => ApiError::new(Code::InvalidJson, format!("the body is not JSON: {error}")),
     })
+}
+
+/// The field that a message of serde's is about, where it is about one that is missing or that nobody knows.
+fn told_field(message: &str) -> (&str, &'static str) {
+    for (begins, code) in [("missing field `", "required"), ("unknown field `", "unknown")] {
+        if let Some((field, _)) = message.strip_prefix(begins).and_then(|rest| rest.split_once('`')) {
+            return (field, code);
+        }
+    }
+    ("", "shape")
 }
 
 impl<T: serde::Serialize> IntoResponse for Json<T> {
@@ -458,6 +472,33 @@ mod tests {
         for array in [&br#"["a"]"#[..], b" \n[\"a\"]"] {
             assert_eq!(parse_json::<Named>(array).expect_err("an array").code(), Code::ValidationFailed);
         }
+    }
+
+    /// API.md B2: `errors[]` says which field.
+    #[test]
+    fn a_field_that_is_missing_or_unknown_is_named() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Named {
+            #[expect(dead_code, reason = "only its absence matters")]
+            name: String,
+        }
+        let told = |body: &str| {
+            let refused = parse_json::<Named>(body.as_bytes()).expect_err("another shape");
+            let body = refused.render(crate::api::error::Form::Problem, None).into_body();
+            let bytes = tokio::runtime::Builder::new_current_thread()
+                .build()
+                .expect("a runtime")
+                .block_on(read(body, 9_999));
+            let body: serde_json::Value = serde_json::from_slice(&bytes.expect("all of it")).expect("JSON");
+            (
+                body["errors"][0]["field"].as_str().unwrap_or_default().to_owned(),
+                body["errors"][0]["code"].clone(),
+            )
+        };
+        assert_eq!(told("{}"), ("name".to_owned(), "required".into()));
+        assert_eq!(told(r#"{"name":"a","nmae":"b"}"#), ("nmae".to_owned(), "unknown".into()));
+        assert_eq!(told(r#"{"name":7}"#), (String::new(), "shape".into()));
     }
 
     #[test]

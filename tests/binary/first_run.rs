@@ -118,11 +118,29 @@ fn what_the_command_line_does_not_know_is_two_and_help_is_zero() {
 }
 
 #[test]
+fn mail_that_does_not_leave_is_told_and_takes_nothing_out_of_service() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let own = [("PROMLET_SMTP_URL", "smtp://127.0.0.1:1"), ("PROMLET_MAIL_FROM", "promlet@example.com")];
+    let env: Vec<_> = bootstrap().into_iter().chain(own).collect();
+    let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
+    assert_eq!(server.get("/readyz", &[]).json()["checks"]["mailer"], "ok", "nobody was mailed yet");
+    let asked = server.post_json("/api/v1/auth/magic-link/request", &[], &json!({ "email": EMAIL }));
+    assert_eq!(asked.status, 202, "{}", asked.body);
+    server.log_line("a mail was not sent; it is tried again");
+    let ready = server.get("/readyz", &[]);
+    assert_eq!((ready.status, &ready.json()["status"]), (200, &json!("degraded")), "{}", ready.body);
+    let said = ready.json()["checks"]["mailer"].clone();
+    assert_eq!(said, "mail does not leave at the moment, 1 wait; the log says why");
+    assert!(server.terminate().success(), "a stop waits for no mail server");
+}
+
+#[test]
 fn own_health_and_metrics_answer_on_loopback() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
     let ready = server.get("/readyz", &[]);
-    assert_eq!(ready.json()["checks"]["storage"], "ok", "{}", ready.body);
+    let checks = json!({ "storage": "ok", "accounts": "ok", "session_flush": "ok", "mailer": "ok" });
+    assert_eq!(ready.json(), json!({ "status": "ok", "checks": checks }));
     let metrics = server.get("/metrics", &[]);
     assert_eq!(metrics.status, 200);
     assert!(metrics.body.contains("# TYPE promlet_"), "{}", metrics.body);
