@@ -21,6 +21,8 @@ mod hostile;
 mod kill_loop;
 #[path = "binary/logins.rs"]
 mod logins;
+#[path = "binary/private_ca.rs"]
+mod private_ca;
 #[path = "binary/questions.rs"]
 mod questions;
 #[path = "binary/secrets.rs"]
@@ -31,3 +33,5 @@ mod starting;
 mod tls;
 #[path = "binary/upkeep.rs"]
 mod upkeep;
+#[path = "binary/used_once.rs"]
+mod used_once;

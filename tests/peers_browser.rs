@@ -123,6 +123,52 @@ fn the_page_of_the_api_is_readable_searchable_and_tries_things() {
     drive("docs", &server, &account);
 }
 
+/// The address that a line of the console mailer ends in, below the server's.
+fn mailed(server: &Server, kind: &str) -> String {
+    let line = server.line(|line| line.starts_with("MAIL ") && line.contains(&format!("kind={kind} ")));
+    let url = line.split_whitespace().find_map(|word| word.strip_prefix("url=")).expect("an address");
+    url.strip_prefix(&server.url).expect("ours").to_owned()
+}
+
+#[test]
+fn pages_that_links_lead_to_and_refusals_are_readable_and_usable() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut env = bootstrap().to_vec();
+    env.push(("PROMLET_SIGNUP", "open"));
+    let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
+    let cookie = server.sign_in();
+    let post = |path: &str, headers: &[(&str, &str)], body: Json| {
+        let answer = server.post_json(path, headers, &body);
+        assert!((200..300).contains(&answer.status), "{path}: {}", answer.body);
+        answer
+    };
+    post("/api/v1/auth/password/reset/request", &[], json!({ "email": EMAIL }));
+    let reset = mailed(&server, "password_reset");
+    post("/api/v1/auth/signup", &[], json!({ "email": "new@example.com" }));
+    let signup = mailed(&server, "signup");
+    let session = [("Cookie", &*cookie)];
+    post("/api/v1/auth/email/change", &session, json!({ "new_email": "ada2@example.com" }));
+    let email = mailed(&server, "email_confirm");
+    let invites = format!("/api/v1/orgs/{ORG}/invites");
+    let invited = post(&invites, &session, json!({ "email": "bo@example.com", "role": "editor" })).json();
+    let invite = invited["url"].as_str().and_then(|url| url.strip_prefix(&server.url)).expect("an address");
+    let links = json!({ "reset": reset, "signup": signup, "email": email, "invite": invite });
+    drive("people", &server, &json!({ "email": EMAIL, "password": PASSWORD, "links": links }));
+}
+
+#[test]
+fn the_page_of_a_mailed_sign_in_link_works_without_scripts() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut env = bootstrap().to_vec();
+    // Nobody listens there: the page is the same for every link.
+    env.extend([
+        ("PROMLET_SMTP_URL", "smtp://127.0.0.1:9"),
+        ("PROMLET_MAIL_FROM", "promlet@metrics.example"),
+    ]);
+    let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
+    drive("mailed_link", &server, &json!({ "link": "/api/v1/auth/magic-link/verify?token=mgl_none" }));
+}
+
 /// API.md F11, F12.
 #[test]
 fn f11_a_page_on_another_port_of_localhost_changes_nothing() {

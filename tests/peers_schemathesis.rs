@@ -59,6 +59,8 @@ fn schemathesis() -> PathBuf {
 struct Caller<'a> {
     name: &'a str,
     header: Option<String>,
+    /// A session: as the document's own parameter, because what is made up for that would be sent in place of a header.
+    session: Option<&'a str>,
     /// Further arguments: which operations.
     which: &'a [&'a str],
 }
@@ -143,6 +145,12 @@ fn explained() -> Vec<Explained> {
     lines.map(read).collect()
 }
 
+/// What its questions are made from; another one is asked for by hand, now and then.
+#[expect(clippy::disallowed_methods, reason = "a test's own setting, not promlet's")]
+fn seed() -> String {
+    std::env::var("PROMLET_TEST_SEED").unwrap_or_else(|_| "1".to_owned())
+}
+
 /// What is explained can only become less.
 const EXPLAINED_MAX: usize = 3;
 
@@ -167,24 +175,31 @@ fn no_answer_is_other_than_documented_whoever_asks() {
         &json!({ "api_key_id": key }),
     );
     let token = minted.json()["token"].as_str().expect("a token").to_owned();
+    let bearer = |secret: &str| Some(format!("Authorization: Bearer {secret}"));
     let callers = [
-        Caller { name: "nobody", header: None, which: &[] },
-        Caller { name: "session", header: Some(format!("Cookie: {cookie}")), which: &ENDS_SESSIONS },
-        Caller { name: "token", header: Some(format!("Authorization: Bearer {token}")), which: &DATA },
-        Caller { name: "key", header: Some(format!("Authorization: Bearer {secret}")), which: &DATA },
+        Caller { name: "nobody", header: None, session: None, which: &[] },
+        Caller {
+            name: "session",
+            header: None,
+            session: cookie.strip_prefix("ms_session="),
+            which: &ENDS_SESSIONS,
+        },
+        Caller { name: "token", header: bearer(&token), session: None, which: &DATA },
+        Caller { name: "key", header: bearer(&secret), session: None, which: &DATA },
     ];
-    std::fs::write(
-        dir.path().join("schemathesis.toml"),
-        format!(
-            "[parameters]\n\"path.slug\" = \"{ORG}\"\n\"path.name\" = \"up\"\n\"path.label\" = \"job\"\n"
-        ),
-    )
-    .expect("written");
     std::fs::write(dir.path().join("hooks.py"), HOOKS).expect("written");
+    let seed = seed();
     let mut unexplained = Vec::new();
     let explained = explained();
     let mut met = BTreeSet::new();
     for caller in callers {
+        let mut settings = format!(
+            "[parameters]\n\"path.slug\" = \"{ORG}\"\n\"path.name\" = \"up\"\n\"path.label\" = \"job\"\n"
+        );
+        if let Some(session) = caller.session {
+            settings.push_str(&format!("\"cookie.ms_session\" = \"{session}\"\n"));
+        }
+        std::fs::write(dir.path().join("schemathesis.toml"), settings).expect("written");
         let report = dir.path().join(format!("{}.ndjson", caller.name));
         let mut command = Command::new(&st);
         command
@@ -198,7 +213,7 @@ fn no_answer_is_other_than_documented_whoever_asks() {
                 "--max-time",
                 SECONDS,
                 "--seed",
-                "1",
+                &seed,
                 "--continue-on-failure",
                 "--no-shrink",
             ])
@@ -232,6 +247,10 @@ fn no_answer_is_other_than_documented_whoever_asks() {
             }
         }
         assert_eq!(server.get("/healthz", &[]).status, 200);
+        if caller.session.is_some() {
+            let me = server.get("/api/v1/auth/me", &[("Cookie", &cookie)]);
+            assert_eq!(me.status, 200, "it was somebody to the end: {}", me.body);
+        }
     }
     assert!(!server.log().contains("a handler panicked"), "{}", server.log());
     let gone: Vec<_> = explained.iter().map(|one| one.words).filter(|words| !met.contains(words)).collect();

@@ -377,13 +377,30 @@ fn no_test_is_ignored_and_nothing_is_left_to_do() {
 /// `tests/threats.txt`: each row of the threat model has its tests, and each test named there is one.
 #[test]
 fn every_threat_has_tests_and_the_map_names_none_that_are_gone() {
+    every_row_has_tests("tests/threats.txt", 51);
+}
+
+/// The same of what may fail below the store.
+#[test]
+fn every_failure_has_tests_and_the_map_names_none_that_are_gone() {
+    every_row_has_tests("tests/failures.txt", 28);
+}
+
+/// `tests/limits.txt`: the same of the limits.
+#[test]
+fn every_limit_has_tests_and_the_map_names_none_that_are_gone() {
+    every_row_has_tests("tests/limits.txt", 12);
+}
+
+/// Lines of a number, a title and the names of tests, or a dash and the reason why there is none.
+fn every_row_has_tests(map: &str, rows_expected: u32) {
     let mut code = String::new();
     for folder in ["src", "tests"] {
         for path in files_below(&root().join(folder), ".rs") {
             code.push_str(&fs::read_to_string(path).expect("UTF-8"));
         }
     }
-    let map = fs::read_to_string(root().join("tests/threats.txt")).expect("the map");
+    let map = fs::read_to_string(root().join(map)).expect("the map");
     let mut rows = Vec::new();
     for line in map.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (row, tests) = line.split_once(": ").unwrap_or_else(|| panic!("no tests in {line:?}"));
@@ -397,7 +414,7 @@ fn every_threat_has_tests_and_the_map_names_none_that_are_gone() {
             assert!(code.contains(&format!("fn {test}(")), "row {number} names {test}, which is no test");
         }
     }
-    assert_eq!(rows, (1..=51).collect::<Vec<u32>>(), "one line for each row, in order");
+    assert_eq!(rows, (1..=rows_expected).collect::<Vec<u32>>(), "one line for each row, in order");
 }
 
 #[test]

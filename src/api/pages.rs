@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::error::{ApiError, Code};
-use crate::ui::{Asset, Ui};
+use crate::ui::{Asset, NOWHERE, Ui};
 
 /// A router that answers the UI's paths and nothing else.
 pub fn router(ui: Ui) -> Router {
@@ -16,7 +16,8 @@ pub fn router(ui: Ui) -> Router {
 
 async fn page(State(ui): State<Ui>, request: Request) -> Response {
     match ui.file(request.uri().path()) {
-        Ok(None) => ApiError::new(Code::NotFound, "there is no such page").into_response(),
+        Ok(_) if request.uri().path() == NOWHERE => nowhere(&ui, &request),
+        Ok(None) => nowhere(&ui, &request),
         Ok(Some(_)) if !matches!(*request.method(), Method::GET | Method::HEAD) => {
             let refused = ApiError::new(Code::MethodNotAllowed, "pages are read with GET").into_response();
             ([(header::ALLOW, HeaderValue::from_static("GET, HEAD"))], refused).into_response()
@@ -29,6 +30,22 @@ async fn page(State(ui): State<Ui>, request: Request) -> Response {
             tracing::error!(%error, "a file of the UI folder cannot be served");
             ApiError::new(Code::Internal, "this page cannot be read; the log says why").into_response()
         }
+    }
+}
+
+/// People get a page, programs a problem body.
+fn nowhere(ui: &Ui, request: &Request) -> Response {
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let page = match accept.is_some_and(|accept| accept.contains("text/html")) {
+        true => ui.nowhere().unwrap_or_else(|error| {
+            tracing::error!(%error, "a file of the UI folder cannot be served");
+            None
+        }),
+        false => None,
+    };
+    match page {
+        Some(asset) => (StatusCode::NOT_FOUND, answer(asset, None)).into_response(),
+        None => ApiError::new(Code::NotFound, "there is no such page").into_response(),
     }
 }
 

@@ -112,9 +112,13 @@ macro_rules! files {
     (@ any) => { true };
 }
 
+/// Where there is nothing, and a page that says so.
+pub const NOWHERE: &str = "/nowhere";
+
 /// Every file, once. A new file is a row here; the tests compare the table with the folder.
 const FILES: &[Embedded] = files! {
     Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite"];
+    Page   own "nowhere.html" => ["/nowhere"];
     Style  own "app.css" => ["/app.css"];
     Image  own "favicon.svg" => ["/favicon.svg"];
     Page   own "docs.html" => ["/docs"];
@@ -224,6 +228,14 @@ impl Ui {
             Some(folder) => Cow::Owned(read(folder.join(file.name))?),
         };
         Ok(Some(Asset::new(file, self.placed(file, bytes))))
+    }
+
+    /// What people see where there is nothing.
+    ///
+    /// # Errors
+    /// As [`Ui::file`].
+    pub fn nowhere(&self) -> Result<Option<Asset>, UiError> {
+        self.file(NOWHERE)
     }
 
     /// A page's own addresses, which begin at the root, put below the prefix.

@@ -2,6 +2,10 @@
 
 #[path = "contract.rs"]
 mod contract;
+#[path = "met.rs"]
+pub(crate) mod met;
+#[path = "secrets.rs"]
+mod secrets;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -116,6 +120,7 @@ fn probes() -> Routes {
 impl House {
     #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one house")]
     pub(crate) fn build(plan: Plan) -> House {
+        secrets::watch();
         let folder = tempfile::tempdir().expect("a temporary folder");
         let clock = Clock::manual(Timestamp::from_s(1_800_000_000));
         let now = clock.now();
@@ -198,6 +203,7 @@ impl House {
             body: String::from_utf8_lossy(&bytes).into_owned(),
         };
         self.contract.hold(&method, &path, &reply);
+        secrets::none_is_told(&path, &reply);
         reply
     }
 

@@ -58,6 +58,85 @@ async fn a_logout_is_counted_and_never_refused() {
     house.get("/auth/me", &cabinet).await.is(401, "session_invalid");
 }
 
+/// API.md B3: what is counted is the API and its alias, whatever cookie comes with a page.
+#[tokio::test]
+async fn pages_are_not_counted() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    for n in 0..300 {
+        let reply = house.get(["/", "/login", "/app.js", "/healthz"][n % 4], &cabinet).await;
+        assert_eq!((reply.status.as_u16(), reply.headers.get("ratelimit")), (200, None));
+    }
+    assert_eq!(house.get("/auth/me", &cabinet).await.header("ratelimit"), "\"cabinet\";r=59;t=1");
+}
+
+#[tokio::test]
+async fn rates_of_a_key_have_their_bounds() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let make = |part: &str, field: &str, value: u64| {
+        let body = json!({ "name": "x", "scopes": ["embed", "ingest"], part: { field: value } });
+        house.post("/api/v1/orgs/acme/api-keys", &cabinet, body)
+    };
+    for (part, field, most) in [
+        ("embed", "rate_limit_rps", 10_000),
+        ("ingest", "rate_limit_rps", 10_000),
+        ("ingest", "samples_per_s", 100_000_000),
+    ] {
+        for (value, status) in [(0, 422), (1, 201), (most, 201), (most + 1, 422)] {
+            let reply = make(part, field, value).await;
+            assert_eq!(reply.status.as_u16(), status, "{part}.{field} {value}: {}", reply.body);
+            if status == 422 {
+                let fields = reply.value()["errors"].to_string();
+                assert!(fields.contains(&format!("{part}.{field}")), "{fields}");
+            }
+        }
+    }
+    let reply =
+        house.post("/api/v1/orgs/acme/api-keys", &cabinet, json!({ "name": "x", "scopes": ["embed"] }));
+    let made = reply.await.value();
+    let rates = (&made["embed"]["rate_limit_rps"], &made["ingest"]["rate_limit_rps"]);
+    assert_eq!((rates, &made["ingest"]["samples_per_s"]), ((&json!(100), &json!(100)), &json!(200_000)));
+}
+
+#[tokio::test]
+async fn an_address_without_a_credential_has_two_hundred_requests_a_second() {
+    let house = House::new();
+    let ask = |peer: &str| {
+        let request = ask_from(peer, "GET", "/api/v1/orgs/acme", &Who::Nobody);
+        house.send(request.body(Body::empty()).expect("a request"))
+    };
+    for n in 0..200 {
+        // A network of IPv6 is one address.
+        let reply = ask(&format!("[2001:db8::{n:x}]:1")).await;
+        assert_eq!(reply.status, 401, "{n}");
+    }
+    let refused = ask("[2001:db8::ffff]:1").await;
+    refused.is(429, "rate_limited");
+    let body = refused.value();
+    assert_eq!((&body["limit"], &body["window_s"], &body["scope"]), (&json!(200), &json!(1), &json!("ip")));
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(refused.header("ratelimit-policy"), "\"ip\";q=200;w=1");
+    assert_eq!(ask("[2001:db8:0:1::1]:1").await.status, 401, "another network");
+    house.pass(Duration::from_secs(1));
+    assert_eq!(ask("[2001:db8::1]:1").await.status, 401);
+}
+
+/// API.md B3, the last row: what the server is started with.
+#[test]
+fn the_clocks_of_a_connection_are_the_documented_ones() {
+    use promlet::api::body::BodyDeadlines;
+    use promlet::api::edge::EdgeOptions;
+
+    let edge = EdgeOptions::default();
+    let seconds = [edge.header_timeout, edge.idle_timeout].map(|time| time.as_secs());
+    assert_eq!(seconds, [10, 75]);
+    assert_eq!((edge.connections_max, edge.connections_per_ip, edge.connections_reserved), (1_024, 128, 16));
+    assert_eq!((edge.header_bytes_max, edge.headers_max), (64 * 1_024, 100));
+    let BodyDeadlines { ingest, other, .. } = BodyDeadlines::default();
+    assert_eq!((other.as_secs(), ingest.as_secs()), (30, 60));
+}
+
 /// `[spec]`: per API key, configurable, shared by all of its tokens.
 #[tokio::test]
 async fn all_tokens_of_a_key_share_its_window() {

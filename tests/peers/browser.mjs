@@ -6,6 +6,7 @@
 // checks, any console error, policy violation, script error or failed request is a failure, unless the scenario
 // announced it.
 
+import { createHmac } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
@@ -35,6 +36,7 @@ const browser = await chromium.launchPersistentContext(profile, {
   headless: true,
   viewport: { width: 1200, height: 900 },
   colorScheme: 'light',
+  reducedMotion: 'reduce',
   args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync', ...(given.flags ?? [])],
   ignoreHTTPSErrors: given.tls === true,
 }).catch(fail);
@@ -127,7 +129,163 @@ async function drawn(page, where) {
   return seen;
 }
 
+/** The same page wide and light, and narrow and dark. What has no words, no label or sticks out is a failure. */
+async function looks(page, name) {
+  const wrong = await page.evaluate(() => {
+    const all = [];
+    const seen = (node) => node.checkVisibility?.() ?? true;
+    if ([...document.querySelectorAll('h1')].filter(seen).length !== 1) all.push('there is not one heading');
+    for (const input of [...document.querySelectorAll('input:not([type=hidden]), select, textarea')].filter(seen)) {
+      if (!input.labels?.length && !input.getAttribute('aria-label')) all.push(`no label: ${input.outerHTML}`);
+    }
+    for (const button of [...document.querySelectorAll('button, a')].filter(seen)) {
+      if (!button.textContent.trim() && !button.getAttribute('aria-label')) all.push(`no words: ${button.outerHTML}`);
+    }
+    if (document.activeElement === document.body && document.querySelector('input:not([type=hidden]), .primary')) all.push('nothing has the focus');
+    if (!document.title.includes('promlet') || document.title === 'promlet') all.push(`the title does not say where one is: ${document.title}`);
+    return all;
+  });
+  check(wrong.length === 0, `${name}: ${wrong.join('; ')}`);
+  await picture(page, `${name}-light`);
+  const size = page.viewportSize();
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await page.setViewportSize({ width: 340, height: 740 });
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  check(wide <= 340, `${name}: nothing is wider than a narrow screen: ${wide}`);
+  await picture(page, `${name}-dark`);
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(size);
+}
+
+/** Waits for words, and says what stood there instead. */
+async function shown(page, selector, words) {
+  const found = page.waitForFunction(([selector, words]) => document.querySelector(selector)?.textContent.includes(words), [selector, words], { timeout: 10_000 });
+  await found.catch(async () => { throw new Error(`not so: ${selector} says ${words}: ${await page.textContent('body')}`); });
+}
+
+/** The code of a secret (RFC 6238), `ahead` steps from now. */
+function totp(secret, ahead = 0) {
+  const bits = [...secret].map((letter) => 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(letter).toString(2).padStart(5, '0')).join('');
+  const key = Buffer.from(bits.match(/.{8}/g).map((byte) => parseInt(byte, 2)));
+  const step = Buffer.alloc(8);
+  step.writeBigUInt64BE(BigInt(Math.floor(Date.now() / 30_000) + ahead));
+  const digest = createHmac('sha1', key).update(step).digest();
+  const at = digest.at(-1) & 15;
+  return String((digest.readUInt32BE(at) & 0x7fffffff) % 1_000_000).padStart(6, '0');
+}
+
 const scenarios = {
+  /** What mailed links and invitations lead to, whole and void; what signing in says when it does not work. */
+  async people() {
+    announced.push('/api/v1/auth/');
+    const page = watch(await browser.newPage());
+    const api = (method, path, body) => page.evaluate(async ([method, path, body]) => {
+      const response = await fetch(`/api/v1${path}`, { method, headers: body ? { 'Content-Type': 'application/json' } : {}, body: body && JSON.stringify(body) });
+      return response.status === 204 ? null : response.json();
+    }, [method, path, body]);
+    const open = async (path) => { await page.goto('about:blank'); await page.goto(`${given.server}${path}`); };
+    await open('/login');
+    await page.waitForSelector('[name="password"]');
+    await looks(page, 'people-sign-in');
+    await page.click('text=Forgot your password?');
+    await shown(page, '.alert', 'e-mail address first');
+    await page.fill('[name="email"]', 'nobody@example.com');
+    await page.click('text=Forgot your password?');
+    await shown(page, '.notice', 'on the way');
+    await looks(page, 'people-forgot');
+    for (let failed = 0; failed < 6; failed += 1) {
+      await page.fill('[name="password"]', `wrong ${failed}`);
+      const answered = page.waitForResponse((response) => response.url().endsWith('/auth/login'));
+      await page.keyboard.press('Enter');
+      await answered;
+    }
+    await shown(page, '.alert', 'Try again in');
+    await looks(page, 'people-throttled');
+    await open('/login?error=link_invalid');
+    await shown(page, '.alert', 'used already');
+    await looks(page, 'people-void-link');
+
+    await open(given.links.reset);
+    await page.waitForSelector('[name="password"]');
+    check(!page.url().includes('rst_'), `the token leaves the address: ${page.url()}`);
+    await looks(page, 'people-reset');
+    await page.fill('[name="password"]', 'password1');
+    await page.keyboard.press('Enter');
+    await shown(page, '.alert', '');
+    await page.waitForFunction(() => document.querySelector('.alert').textContent !== '');
+    await looks(page, 'people-reset-weak');
+    await page.fill('[name="password"]', given.password);
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('[name="email"], h1:has-text("Password set")');
+    await looks(page, 'people-reset-done');
+    await open('/login/reset#token=rst_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA');
+    await page.fill('[name="password"]', given.password);
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.alert').textContent !== '');
+    await looks(page, 'people-reset-void');
+
+    await open(given.links.signup);
+    await page.waitForSelector('[name="password"]');
+    await looks(page, 'people-sign-up');
+    await open('/login/email#token=eml_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA');
+    await page.click('.primary');
+    await page.waitForFunction(() => document.querySelector('.alert').textContent !== '');
+    await looks(page, 'people-address-void');
+
+    await open(given.links.invite);
+    await page.waitForSelector('[name="password"]');
+    await looks(page, 'people-invitation');
+    await open('/invite#token=ivt_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA');
+    await page.waitForSelector('.primary');
+    await looks(page, 'people-invitation-void');
+
+    await signIn(page, given.server);
+    await open(given.links.invite);
+    await shown(page, '.intro', 'You are invited');
+    await looks(page, 'people-invitation-other');
+    const { secret } = await api('POST', '/auth/2fa/enroll');
+    await api('POST', '/auth/2fa/confirm', { code: totp(secret, -1) });
+    await api('POST', '/auth/logout');
+    await open('/login');
+    await page.fill('[name="email"]', given.email);
+    await page.fill('[name="password"]', given.password);
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('[name="code"]');
+    await looks(page, 'people-code');
+    await page.fill('[name="code"]', '000000');
+    await page.keyboard.press('Enter');
+    await shown(page, '.alert', 'tries left');
+    await looks(page, 'people-code-wrong');
+    await page.click('text=Use a recovery code');
+    await page.waitForSelector('[name="recovery_code"]');
+    await looks(page, 'people-recovery');
+    await page.click('text=Use the app instead');
+    await page.fill('[name="code"]', totp(secret));
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.menu');
+    await open(given.links.email);
+    await page.waitForSelector('.primary');
+    await looks(page, 'people-address');
+    await page.click('.primary');
+    await page.waitForSelector('h1:has-text("Address changed")');
+    await looks(page, 'people-address-changed');
+    announced.push('/no/such/page');
+    await open('/no/such/page');
+    await looks(page, 'people-nowhere');
+  },
+
+  /** The page of a mailed sign-in link, where mail goes to a mail server: it works without scripts. */
+  async mailed_link() {
+    announced.push('/auth/magic-link/verify');
+    const page = watch(await browser.newPage());
+    await page.goto(`${given.server}${given.link}`);
+    await looks(page, 'mailed-link');
+    await page.fill('[name="email"]', 'somebody@example.com');
+    await page.keyboard.press('Enter');
+    await shown(page, '.alert', 'not sent to this address');
+    await looks(page, 'mailed-link-wrong');
+  },
+
   /** The sign-in link that the demo prints, and everything on the explore page. */
   async explore() {
     const page = watch(await browser.newPage());

@@ -20,8 +20,8 @@ const address = () => field('E-mail', 'email', { type: 'email', autocomplete: 'u
   'You opened the link in another browser: type the address it was sent to.');
 
 /** Shows a form; asks for the address, too, once the server wants it. */
-function ask(view, { heading, intro, submit, fields, action, done }) {
-  const show = (retype) => {
+function ask(view, { heading, intro, submit, fields, action, done, leave }) {
+  const show = (retype, typed = {}) => {
     const entry = form({
       submit,
       action: async (values, say) => {
@@ -29,14 +29,16 @@ function ask(view, { heading, intro, submit, fields, action, done }) {
           await action(values);
         } catch (error) {
           if (error.code !== 'email_confirmation_required' || retype) throw error;
-          show(true).say('');
+          show(true, values).say('');
           return;
         }
         done(say);
       },
     }, retype && address(), ...fields());
+    for (const [name, value] of Object.entries(typed)) entry.elements.namedItem(name).value = value;
+    const back = h('button', { type: 'button', class: 'plain', text: 'Back to sign-in', on: { click: leave } });
     document.title = `${heading} · promlet`;
-    view.replaceChildren(card(heading, intro, entry));
+    view.replaceChildren(card(heading, intro, entry, back));
     entry.querySelector('input, button').focus();
     return entry;
   };
@@ -53,7 +55,8 @@ function finish(view, heading, text, next) {
 function reset(view, config, token, next) {
   ask(view, {
     heading: 'Set a new password',
-    intro: 'Every session of your account ends.',
+    intro: 'You will be signed out everywhere, and sign in with the new one.',
+    leave: next,
     submit: 'Set password',
     fields: () => [password(config, true)],
     action: (values) => send('POST', '/auth/password/reset/confirm', { token, email: values.email, new_password: values.password }),
@@ -65,9 +68,10 @@ function signup(view, config, token, next) {
   ask(view, {
     heading: 'Welcome',
     intro: 'Your address is confirmed; this makes your account.',
+    leave: next,
     submit: 'Create account',
     fields: () => [
-      field('Your name', 'name', { autocomplete: 'name', required: false, maxlength: '100' }),
+      field('Your name (optional)', 'name', { autocomplete: 'name', required: false, maxlength: '100' }),
       password(config, false, 'Leave it empty to sign in by mailed links only.'),
     ],
     action: (values) => send('POST', '/auth/signup/complete', {
@@ -80,10 +84,11 @@ function signup(view, config, token, next) {
 function email(view, config, token, next) {
   ask(view, {
     heading: 'Confirm your address',
-    intro: 'From now on you sign in with this address; the old one is told.',
+    intro: 'From now on you sign in with this address. A mail to the old one says so.',
+    leave: next,
     submit: 'Confirm',
     fields: () => [],
     action: () => send('POST', '/auth/email/confirm', { token }),
-    done: () => finish(view, 'Address changed', 'It is the one of your account now.', next),
+    done: () => finish(view, 'Address changed', 'You sign in with it from now on.', next),
   });
 }

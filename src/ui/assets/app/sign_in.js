@@ -56,6 +56,7 @@ export function form({ action, submit }, ...children) {
       (node.querySelector('[aria-invalid]') ?? node.querySelector('[type="password"]') ?? node.querySelector('input'))?.focus();
     } finally {
       button.disabled = false;
+      if (document.activeElement === document.body) button.focus();
     }
   });
   return Object.assign(node, { say });
@@ -65,8 +66,28 @@ function words(error) {
   if (error.code === 'invalid_code' && error.body?.attempts_left !== undefined) {
     return `That code is not right. ${error.body.attempts_left} tries left.`;
   }
-  const wait = error.retryAfter > 1 ? ` Try again in ${error.retryAfter} seconds.` : '';
-  return `${error.detail ?? error.message}${wait}`;
+  const told = SAID[error.code] ?? sentence(error.detail ?? error.message);
+  return error.retryAfter > 0 && !/try again/i.test(told) ? `${told} Try again in ${lasting(error.retryAfter)}.` : told;
+}
+
+/** What the server says to programs, said to people. */
+const SAID = {
+  invalid_credentials: 'E-mail or password is not right.',
+  login_throttled: 'Too many wrong passwords.',
+  twofa_throttled: 'Too many wrong codes.',
+  mail_throttled: 'Too many mails were asked for.',
+  rate_limited: 'Too many requests.',
+  code_already_used: 'That code was used already; the app shows a new one every thirty seconds.',
+  pending_login_invalid: 'That took too long. Please start again.',
+  link_invalid: 'That link was used already, or it expired. Ask for a new one.',
+};
+
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? '' : '.'}`;
+
+function lasting(seconds) {
+  const minutes = Math.ceil(seconds / 60);
+  if (seconds < 120) return seconds === 1 ? 'a second' : `${seconds} seconds`;
+  return minutes < 120 ? `${minutes} minutes` : `${Math.ceil(minutes / 60)} hours`;
 }
 
 export function card(heading, intro, ...children) {
@@ -76,8 +97,8 @@ export function card(heading, intro, ...children) {
     h('p', { class: 'foot', text: 'promlet: metrics in one place' }));
 }
 
-/** The sign-in page; `done` is called when a session exists. */
-export function signIn(view, config, done) {
+/** The sign-in page; `done` is called when a session exists. `why` says what it is for, where that is not plain. */
+export function signIn(view, config, done, why = '') {
   const parameters = new URLSearchParams(location.search);
   const email = field('E-mail', 'email', { type: 'email', autocomplete: 'username', maxlength: '254' });
   const password = field('Password', 'password', { type: 'password', autocomplete: 'current-password', maxlength: '1024' });
@@ -85,8 +106,9 @@ export function signIn(view, config, done) {
   const entry = form({
     submit: 'Sign in',
     action: async (values) => {
+      said.textContent = '';
       const result = await send('POST', '/auth/login', values);
-      if (result.requires_2fa) secondFactor(view, result.twofa_pending_login, () => signIn(view, config, done), done);
+      if (result.requires_2fa) secondFactor(view, result.twofa_pending_login, () => signIn(view, config, done, why), done);
       else done();
     },
   }, email, password);
@@ -110,6 +132,8 @@ export function signIn(view, config, done) {
         entry.say(words(error));
       } finally {
         button.disabled = false;
+        // A button that is disabled loses the focus, and who has no mouse their place.
+        if (document.activeElement === document.body) button.focus();
       }
     });
     return button;
@@ -125,7 +149,7 @@ export function signIn(view, config, done) {
   const providers = (config.providers ?? []).filter((provider) => provider.start_url?.startsWith('/'))
     .map((provider) => h('a', { class: 'button', href: `${ROOT}${provider.start_url}?${new URLSearchParams({ redirect: back })}`, text: `Continue with ${provider.name}` }));
   document.title = 'Sign in · promlet';
-  view.replaceChildren(card('Sign in', '', entry,
+  view.replaceChildren(card('Sign in', why, entry,
     (config.magic_link !== false || providers.length > 0) && h('p', { class: 'or', text: 'or' }),
     config.magic_link !== false && link, ...providers, forgot, join, said));
   const reason = parameters.get('error');
@@ -191,7 +215,7 @@ export function setUp(view, config, done) {
     },
   },
   needsToken && field('Setup token', 'setup_token', { autocomplete: 'off', spellcheck: 'false' }, 'The server printed it when it started.'),
-  field('Your name', 'name', { autocomplete: 'name', required: false, maxlength: '100' }),
+  field('Your name (optional)', 'name', { autocomplete: 'name', required: false, maxlength: '100' }),
   field('E-mail', 'email', { type: 'email', autocomplete: 'username', maxlength: '254' }),
   field('Password', 'password', { type: 'password', autocomplete: 'new-password', minlength: String(least), maxlength: '1024' }, `At least ${least} characters; a sentence is good.`),
   org, slug);
@@ -210,6 +234,7 @@ export async function invited(view, config, me, done) {
     invitation = await send('POST', '/auth/invites/lookup', { token });
   } catch (error) {
     view.replaceChildren(card('Invitation', words(error), h('button', { type: 'button', class: 'primary', text: 'Go on', on: { click: leave } })));
+    view.querySelector('.primary').focus();
     return;
   }
   const org = invitation.org.name || invitation.org.slug;
@@ -217,8 +242,12 @@ export async function invited(view, config, me, done) {
   if (invitation.account_exists && me?.user?.email !== invitation.email) {
     // The link stays in the address: after signing in, this page is shown again.
     const said = me ? `You are signed in as ${me.user.email}. Sign out, and open the link again.` : 'That address has an account: sign in with it.';
-    if (me) view.replaceChildren(card('Invitation', `${intro} ${said}`, h('button', { type: 'button', class: 'primary', text: 'Go on without it', on: { click: leave } })));
-    else signIn(view, config, done);
+    if (!me) {
+      signIn(view, config, done, `${intro} ${said}`);
+      return;
+    }
+    view.replaceChildren(card('Invitation', `${intro} ${said}`, h('button', { type: 'button', class: 'primary', text: 'Go on without it', on: { click: leave } })));
+    view.querySelector('.primary').focus();
     return;
   }
   const least = config.password?.min_length ?? 8;
@@ -230,8 +259,9 @@ export async function invited(view, config, me, done) {
       leave();
     },
   },
-  fresh && field('Your name', 'name', { autocomplete: 'name', required: false, maxlength: '100' }),
+  fresh && field('Your name (optional)', 'name', { autocomplete: 'name', required: false, maxlength: '100' }),
   fresh && field('Password', 'password', { type: 'password', autocomplete: 'new-password', minlength: String(least), maxlength: '1024' }, `At least ${least} characters; a sentence is good.`));
-  view.replaceChildren(card('Invitation', intro, entry));
+  const here = me && fresh ? ` You are signed in as ${me.user.email}; this makes another account and signs in to it.` : '';
+  view.replaceChildren(card('Invitation', `${intro}${here}`, entry));
   (entry.querySelector('input') ?? entry.querySelector('button')).focus();
 }

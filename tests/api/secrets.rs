@@ -1,0 +1,138 @@
+//! API.md F10 over everything that these suites ask: what was issued as a secret stands in no line of the log, whatever its
+//! level, in no refusal, and in no address that a browser is sent to.
+//!
+//! The log is read word by word as it is written, by one subscriber for the whole process; secrets are taken from answers.
+//! Both are remembered, since a line may come before the answer that issues what it shows.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::{LazyLock, Mutex, Once, PoisonError};
+
+use serde_json::Value;
+
+use super::Reply;
+
+/// Shorter ones would meet by chance.
+const WORD_MIN: usize = 16;
+/// The members of answers that are secrets.
+const MEMBERS: [&str; 7] =
+    ["secret", "token", "recovery_codes", "twofa_pending_login", "otpauth_url", "url", "authorize_url"];
+/// How secrets begin, with more behind it: also of those that nobody was told.
+const STARTS: [&str; 9] = ["ses_", "msk_", "mgl_", "rst_", "sgn_", "ivt_", "tfp_", "eml_", "eyJ"];
+
+#[derive(Default)]
+struct Seen {
+    issued: HashSet<String>,
+    logged: HashSet<String>,
+    /// Lines with a secret in them.
+    leaks: Vec<String>,
+    lines: usize,
+}
+
+static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let inside = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    text.split(move |c| !inside(c)).map(|word| word.trim_matches('.')).filter(|word| word.len() >= WORD_MIN)
+}
+
+fn looks_secret(word: &str) -> bool {
+    STARTS.iter().any(|start| word.strip_prefix(start).is_some_and(|rest| rest.len() >= WORD_MIN))
+}
+
+struct Log;
+
+impl io::Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.lines += 1;
+        for word in words(&text) {
+            if looks_secret(word) || seen.issued.contains(word) {
+                seen.leaks.push(text.clone().into_owned());
+            }
+            seen.logged.insert(word.to_owned());
+        }
+        if text.contains(super::PASSWORD) {
+            seen.leaks.push(text.into_owned());
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Begins to read the log of this process, once.
+pub(super) fn watch() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log);
+        log.with_max_level(tracing::Level::TRACE).init();
+    });
+}
+
+/// Takes the secrets out of an answer, and looks whether any secret is where none belongs.
+#[track_caller]
+pub(super) fn none_is_told(path: &str, reply: &Reply) {
+    let mut fresh = HashSet::new();
+    if reply.status.is_success() && !path.ends_with("/openapi.json") {
+        if let Ok(body) = serde_json::from_str::<Value>(&reply.body) {
+            members(&body, &mut fresh);
+        }
+        for cookie in reply.headers.get_all("set-cookie") {
+            let pair = cookie.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
+            let value = pair.split_once('=').map_or("", |(_, value)| value);
+            fresh.extend(words(value).map(str::to_owned));
+        }
+    }
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let early: Vec<&String> = fresh.iter().filter(|word| seen.logged.contains(*word)).collect();
+    assert!(early.is_empty(), "{path}: issued, and in the log before: {early:?}");
+    assert!(seen.leaks.is_empty(), "secrets in the log: {:?}", seen.leaks);
+    assert!(path.len() < 4 || seen.lines > 0, "nothing was logged at all: the test sees nothing");
+    let to = reply.headers.get("location").and_then(|to| to.to_str().ok()).unwrap_or_default();
+    // What stands behind the `#` reaches no server and no log.
+    let to = to.split('#').next().unwrap_or_default();
+    let refusal =
+        if reply.status.is_client_error() || reply.status.is_server_error() { &*reply.body } else { "" };
+    let told = words(refusal).chain(words(to)).find(|word| looks_secret(word) || seen.issued.contains(*word));
+    assert_eq!(told, None, "{path}: {} {to}", reply.body);
+    seen.issued.extend(fresh);
+}
+
+fn members(value: &Value, out: &mut HashSet<String>) {
+    match value {
+        Value::Object(all) => {
+            for (name, value) in all {
+                match (MEMBERS.contains(&&**name), value) {
+                    (true, Value::String(text)) => {
+                        // Of an address what comes with it, not the server's name.
+                        let secret = text.split_once(['?', '#']).map_or(&**text, |(_, rest)| rest);
+                        let parts = words(secret).filter(|word| !text.contains("://") || looks_secret(word));
+                        out.extend(parts.map(str::to_owned));
+                    }
+                    (true, Value::Array(texts)) => {
+                        out.extend(texts.iter().filter_map(Value::as_str).flat_map(words).map(str::to_owned));
+                    }
+                    (_, value) => members(value, out),
+                }
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|value| members(value, out)),
+        _ => {}
+    }
+}
+
+#[test]
+fn what_reads_the_log_knows_a_secret() {
+    let secret = format!("msk_{}", "a1B2".repeat(8));
+    let of = |text: &str| words(text).any(looks_secret);
+    assert!(
+        of(&format!("token=\"{secret}\","))
+            && of(&format!("Bearer {secret}."))
+            && of("eyJhbGciOiJub25lIn0.e30.x")
+    );
+    assert!(!of("msk_…Kx3f") && !of("ses_ and msk_short") && !of("request{id=01JABCDEFGHJKMNPQRSTVWXYZ0}"));
+}

@@ -1,0 +1,97 @@
+//! An issuer whose certificate comes from an authority of one's own (API.md E, `PROMLET_OAUTH_OIDC_CA_FILE`): asked where the
+//! file names the authority, and not otherwise.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::harness::{Server, Start};
+use crate::https::fixture;
+
+/// What an issuer says of itself, over TLS with the pair `one`, as long as this process lives; its address.
+fn issuer() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("https://localhost:{}", listener.local_addr().expect("bound").port());
+    let at = |path: &str| format!("{url}{path}");
+    let said = json!({
+        "issuer": url, "authorization_endpoint": at("/authorize"), "token_endpoint": at("/token"), "jwks_uri": at("/jwks"),
+        "response_types_supported": ["code"], "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["RS256"],
+    });
+    let cert = CertificateDer::from_pem_file(fixture("one.crt")).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_file(fixture("one.key")).expect("a key");
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![cert], key)
+        .expect("a pair");
+    let config = Arc::new(config);
+    let body = said.to_string();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            let connection = ServerConnection::new(Arc::clone(&config)).expect("a server");
+            let mut stream = StreamOwned::new(connection, socket);
+            let mut asked = Vec::new();
+            let mut part = [0; 1_024];
+            // Who does not trust the certificate says so, and hangs up.
+            while !asked.ends_with(b"\r\n\r\n") {
+                match stream.read(&mut part) {
+                    Ok(n) if n > 0 => asked.extend_from_slice(&part[..n]),
+                    _ => break,
+                }
+            }
+            if asked.starts_with(b"GET /.well-known/openid-configuration ") {
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                    body.len()
+                );
+                // The other side may be gone; then its answer tells.
+                let _ = stream.write_all(answer.as_bytes());
+                stream.conn.send_close_notify();
+                let _ = stream.flush();
+            }
+        }
+    });
+    url
+}
+
+#[test]
+fn an_issuer_of_ones_own_authority_is_asked_where_the_file_names_it() {
+    let issuer = issuer();
+    let files = ["one.crt", "two.crt"].map(|name| fixture(name).to_str().expect("UTF-8").to_owned());
+    for (file, trusted) in [(Some(&files[0]), true), (Some(&files[1]), false), (None, false)] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut env = vec![
+            ("PROMLET_OAUTH_OIDC_ISSUER", &*issuer),
+            ("PROMLET_OAUTH_OIDC_CLIENT_ID", "promlet"),
+            ("PROMLET_OAUTH_OIDC_CLIENT_SECRET", "a secret"),
+        ];
+        env.extend(file.map(|file| ("PROMLET_OAUTH_OIDC_CA_FILE", &**file)));
+        let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
+        let answer = server.post_json("/api/v1/auth/oauth/oidc/start", &[], &json!({}));
+        if trusted {
+            assert_eq!(answer.status, 200, "{}\n{}", answer.body, server.log());
+            let to = answer.json()["authorize_url"].as_str().expect("an address").to_owned();
+            assert!(to.starts_with(&format!("{issuer}/authorize?")), "{to}");
+        } else {
+            assert_eq!(
+                (answer.status, &*answer.code()),
+                (502, "idp_unavailable"),
+                "{file:?}: {}",
+                answer.body
+            );
+            assert!(
+                server.log().to_lowercase().contains("certificate"),
+                "the log says why:\n{}",
+                server.log()
+            );
+        }
+    }
+}
