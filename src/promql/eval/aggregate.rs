@@ -17,8 +17,7 @@ use super::native::{clear, printed};
 use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
 use super::sort::by_value;
 
-/// What compares rows with one another takes so many steps of each at once: one value of each row would be one of each
-/// line of memory.
+/// `quantile` takes so many steps of each row at once: one value of each row would be one of each line of memory.
 const STEPS_TOGETHER: usize = 8;
 
 /// Which group each row belongs to, in order of first appearance.
@@ -226,35 +225,29 @@ impl Context<'_> {
     fn pick(&self, mut rows: Rows, groups: &Groups, k: &Scalars, which: Pick) -> Result<Rows, QueryError> {
         let steps = rows.steps();
         let mut order = Vec::new();
-        let mut held = self.meter.charge();
-        held.add_values(rows.len().saturating_mul(2 * STEPS_TOGETHER))?;
-        let mut best: [Vec<(f64, usize)>; STEPS_TOGETHER] = Default::default();
+        let mut best: Vec<(f64, usize)> = Vec::new();
         for members in groups.members() {
-            for (piece, k) in k.values.chunks(STEPS_TOGETHER).enumerate() {
+            for step in 0..steps {
                 self.budget.check()?;
-                let first = piece * STEPS_TOGETHER;
-                best.iter_mut().for_each(Vec::clear);
+                let k = whole(k.values[step]).min(members.len());
+                best.clear();
                 for i in &members {
-                    let slots = &mut rows.row_mut(*i)[first..first + k.len()];
-                    for ((slot, best), k) in slots.iter_mut().zip(&mut best).zip(k) {
-                        if !is_absent(*slot) {
-                            let value = std::mem::replace(slot, ABSENT);
-                            offer(best, whole(*k).min(members.len()), (value, *i), which);
-                        }
+                    let slot = &mut rows.row_mut(*i)[step];
+                    if !is_absent(*slot) {
+                        let value = std::mem::replace(slot, ABSENT);
+                        offer(&mut best, k, (value, *i), which);
                     }
                 }
-                for (step, (best, k)) in best.iter_mut().zip(k).enumerate() {
-                    // A large `k` was collected unsorted.
-                    if best.len() > INSERT_MAX {
-                        best.sort_by(|a, b| which.order(a.0, b.0));
-                        best.truncate(whole(*k).min(members.len()));
-                    }
-                    for (value, i) in best.iter() {
-                        rows.row_mut(*i)[first + step] = *value;
-                    }
-                    if steps == 1 {
-                        order.extend(best.iter().map(|(_, i)| *i));
-                    }
+                // A large `k` was collected unsorted.
+                if best.len() > INSERT_MAX {
+                    best.sort_by(|a, b| which.order(a.0, b.0));
+                    best.truncate(k);
+                }
+                for (value, i) in &best {
+                    rows.row_mut(*i)[step] = *value;
+                }
+                if steps == 1 {
+                    order.extend(best.iter().map(|(_, i)| *i));
                 }
             }
         }

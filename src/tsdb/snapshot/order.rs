@@ -104,7 +104,8 @@ fn sort_families(table: &Table, hits: &[Hit<'_>], parts: &[Part<'_>], order: &mu
     let (mut codes, mut slots) = (Vec::new(), Vec::new());
     for (rank, name) in (0u64..).zip(&names) {
         let Some(values) = table.values(*name) else { continue };
-        (codes.clear(), slots.clear());
+        codes.clear();
+        slots.clear();
         let mut first = 0;
         for part in parts {
             let labels = part.family.names.len();

@@ -42,14 +42,16 @@ impl Known {
         if self.edges.len() != grid.len {
             self.edges.clear();
             self.edges.extend((0..grid.len).map(|step| edges(grid.at(step))));
-            (self.met.clear(), self.of.clear());
+            self.met.clear();
+            self.of.clear();
         }
         if self.met.get(self.last).is_none_or(|frames| frames.times != times) {
             let key = (times.first().copied().unwrap_or_default(), times.len());
             let bytes = size_of_val(times) + grid.len * STEP_BYTES;
             let place = self.of.get(&key).copied();
             if place.is_none() && self.bytes + bytes > self.bytes_max {
-                (self.met.clear(), self.of.clear());
+                self.met.clear();
+                self.of.clear();
                 self.bytes = 0;
             }
             self.last = place.unwrap_or(self.met.len());
