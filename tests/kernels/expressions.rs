@@ -189,8 +189,6 @@ pub(crate) fn native() -> BoxedStrategy<String> {
             "histogram_quantile(0.2, ",
             "histogram_quantile(0.75, ",
             "histogram_quantile(1, ",
-            "histogram_fraction(-0.5, 3, ",
-            "histogram_fraction(0, 1, ",
         ][..],
     );
     let added = prop::sample::select(&["sum", "avg"][..]);
