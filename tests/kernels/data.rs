@@ -163,7 +163,6 @@ pub(crate) fn many() -> impl Strategy<Value = Sent> {
 enum Happens {
     Observed(Vec<(i32, bool, u8)>),
     Zeros(u8),
-    NoNumber,
     BegunAnew,
     Schema(i32),
     Threshold(f64),
@@ -175,7 +174,6 @@ fn happens() -> impl Strategy<Value = Happens> {
     prop_oneof![
         24 => prop::collection::vec((-4..9i32, prop::bool::weighted(0.2), 0..4u8), 0..4).prop_map(Happens::Observed),
         4 => (1..4u8).prop_map(Happens::Zeros),
-        1 => Just(Happens::NoNumber),
         2 => Just(Happens::BegunAnew),
         1 => (-1..4i32).prop_map(Happens::Schema),
         1 => prop::sample::select(&[0.0, 0.001, 0.3, 1.0, 2.5][..]).prop_map(Happens::Threshold),
@@ -212,10 +210,6 @@ fn distributions(kind: &'static str) -> impl Strategy<Value = Vec<Point>> {
                 Happens::Zeros(count) if schema != CUSTOM => {
                     now.zero += f64::from(count);
                     now.count += f64::from(count);
-                }
-                Happens::NoNumber => {
-                    now.sum = f64::NAN;
-                    now.count += 1.0;
                 }
                 Happens::BegunAnew => now = fresh.clone(),
                 Happens::Schema(schema) if kind != "h_custom" => now = Native { schema, ..fresh.clone() },

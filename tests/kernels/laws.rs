@@ -88,7 +88,11 @@ fn evaluated(text: &str, expr: &Expr, steps: Steps, snapshot: &Snapshot) -> Resu
         let budget = Budget { crew: Some(&crew), ..Budget::default() };
         let together = run(&query, snapshot, &options, &budget).map_err(|e| e.to_string());
         let told = |answer: &Result<Answer, String>| match answer {
-            Ok(answer) => format!("{:?} {:?} {:?}", answer.value, answer.annotations, answer.stats),
+            // What the hands hold at once is their own affair: several hold more.
+            Ok(answer) => {
+                let stats = (answer.stats.series, answer.stats.samples);
+                format!("{:?} {:?} {stats:?}", answer.value, answer.annotations)
+            }
             Err(error) => error.clone(),
         };
         assert_eq!(told(&alone), told(&together), "{text}, by {cores} threads");
