@@ -33,7 +33,7 @@ static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let inside = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    text.split(move |c| !inside(c)).map(|word| word.trim_matches('.')).filter(|word| word.len() >= WORD_MIN)
+    text.split(move |c: char| !inside(c)).map(|word| word.trim_matches('.')).filter(|word| word.len() >= WORD_MIN)
 }
 
 fn looks_secret(word: &str) -> bool {
