@@ -2,6 +2,10 @@
 //!
 //! The rooms in reading order; ARCHITECTURE.md is the map, `tests/tidy.rs` holds its walls.
 
+// Tests of a room and of the whole share what they make folders with.
+#[cfg(test)]
+extern crate self as promlet;
+
 pub mod model;
 
 pub mod clock;

@@ -33,3 +33,5 @@ mod starting;
 mod tls;
 #[path = "binary/upkeep.rs"]
 mod upkeep;
+#[path = "binary/used_once.rs"]
+mod used_once;

@@ -1,7 +1,8 @@
 //! A power cut loses nothing that was answered and brings back nothing that was revoked.
 //!
 //! The data folder lies on an ext4, and then on an xfs, of its own in a file, mounted through a loop device. While samples
-//! and account changes come, checkpoints, seals and merges are made all the time, and a backup now and then. For a cut
+//! and account changes come, checkpoints, seals and merges are made all the time, samples are dropped for their age, and a
+//! backup is made now and then. For a cut
 //! the process is stopped (SIGSTOP), in half of the rounds some of its dirty pages are written back at random, as a
 //! kernel would, and the file system is shut down with what its journal and device hold at that moment. Then it is mounted
 //! again and the binary started on it. Needs root and loop devices, and fails without them.
@@ -128,6 +129,26 @@ fn done(command: &mut Command) {
 
 fn serve(store: &Path) -> Server {
     Server::start(&Start { args: &["serve", "--checkpoint-every", "200ms"], dir: store, env: &bootstrap() })
+}
+
+/// Has retention drop samples until the end, going on with the `cycle` where the last cut ended it; answers how often.
+fn let_go(
+    server: &Server,
+    (cookie, secret): (&str, &str),
+    base: Timestamp,
+    cycle: &mut i64,
+    dying: &AtomicBool,
+) -> usize {
+    let mut dropped = 0;
+    while !dying.load(Ordering::SeqCst) {
+        if (200..300).contains(&beside::let_go(server, cookie, secret, base, *cycle)) {
+            dropped += usize::from(*cycle % beside::STEPS == beside::STEPS - 1);
+            *cycle += 1;
+        } else {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    dropped
 }
 
 /// Seals and merges, and makes a backup now and then, until the end; answers how often each was done.
@@ -294,7 +315,7 @@ fn cuts(kind: FileSystem) {
     let store = disk.mount.join("store");
     let base = Timestamp::from_s(Clock::System.now().as_s() - 1_800);
     let (mut samples, mut accounts) = (Samples::default(), Accounts::default());
-    let (mut sealed, mut backups) = (0, 0);
+    let (mut sealed, mut dropped, mut backups, mut cycle) = (0, 0, 0, 0);
     let mut server = serve(&store);
     let cookie = server.sign_in();
     let (_, secret) = server.api_key(&cookie);
@@ -304,12 +325,14 @@ fn cuts(kind: FileSystem) {
             scope.spawn(|| write(&server, &secret, base, &mut samples, &dying));
             scope.spawn(|| change_accounts(&server, &cookie, &mut accounts, &dying));
             let house = scope.spawn(|| keep_house(&server, &cookie, &store, &dying));
+            let drops = scope.spawn(|| let_go(&server, (&cookie, &secret), base, &mut cycle, &dying));
             std::thread::sleep(Duration::from_millis(1_400).mul_f64(rng.unit()));
             // All still send while everything stops; what was answered by then counts.
             disk.cut(&server, if round % 2 == 0 { 0 } else { round });
             dying.store(true, Ordering::SeqCst);
             let done = house.join().expect("the keeper");
             (sealed, backups) = (sealed + done.0, backups + done.1);
+            dropped += drops.join().expect("who lets go");
         });
         server.kill();
         disk.mount_again();
@@ -318,7 +341,7 @@ fn cuts(kind: FileSystem) {
         check_accounts(&server, &accounts, round);
     }
     println!(
-        "{}: {CUTS} cuts, {} samples, {sealed} seals, {backups} backups, {} keys, {} revoked, {} sessions ended",
+        "{}: {CUTS} cuts, {} samples, {sealed} seals, {dropped} drops, {backups} backups, {} keys, {} revoked, {} sessions ended",
         kind.name,
         samples.stored.len(),
         accounts.live.len(),
@@ -326,7 +349,7 @@ fn cuts(kind: FileSystem) {
         accounts.ended.len()
     );
     assert!(samples.stored.len() > 20 * CUTS && accounts.revoked.len() > CUTS && !accounts.ended.is_empty());
-    assert!(sealed > CUTS && backups > 0);
+    assert!(sealed > CUTS && dropped > CUTS / 5 && backups > 0);
     assert!(server.terminate().success(), "and it still ends in order");
     let tried = samples.tried;
     let histograms = beside::check(&store, base, &samples.stored, |step| (0..tried).contains(&step));

@@ -380,6 +380,12 @@ fn every_threat_has_tests_and_the_map_names_none_that_are_gone() {
     every_row_has_tests("tests/threats.txt", 51);
 }
 
+/// The same of what may fail below the store.
+#[test]
+fn every_failure_has_tests_and_the_map_names_none_that_are_gone() {
+    every_row_has_tests("tests/failures.txt", 28);
+}
+
 /// `tests/limits.txt`: the same of the limits.
 #[test]
 fn every_limit_has_tests_and_the_map_names_none_that_are_gone() {

@@ -328,10 +328,18 @@ impl HttpBody for Bounded {
 /// # Errors
 /// 413 `body_too_large`, 408 `request_timeout`, 400 where the client went away in the middle.
 pub async fn read(body: Body, bytes_max: usize) -> ApiResult<Bytes> {
-    match http_body_util::Limited::new(body, bytes_max).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) => Err(refused(error.as_ref(), bytes_max as u64)),
+    let mut body = http_body_util::Limited::new(body, bytes_max);
+    let mut pieces = Vec::new();
+    while let Some(frame) = body.frame().await {
+        match frame.map(Frame::into_data) {
+            // As a rule the first piece is all of it, and used where it lies.
+            Ok(Ok(whole)) if pieces.is_empty() && body.is_end_stream() => return Ok(whole),
+            Ok(Ok(piece)) => pieces.push(piece),
+            Ok(Err(_trailers)) => {}
+            Err(error) => return Err(refused(error.as_ref(), bytes_max as u64)),
+        }
     }
+    Ok(pieces.concat().into())
 }
 
 fn refused(error: &(dyn std::error::Error + 'static), bytes_max: u64) -> ApiError {
@@ -393,13 +401,27 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     }
     let shape: serde_json::Result<T> = serde_json::from_slice(bytes);
     shape.map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => ApiError::new(
-            Code::ValidationFailed,
-            "the body does not have the expected fields",
-        )
-        .with_field("", "shape", error.to_string()),
+        serde_json::error::Category::Data => {
+            let message = error.to_string();
+            let (field, code) = told_field(&message);
+            ApiError::new(Code::ValidationFailed, "the body does not have the expected fields").with_field(
+                field.to_owned(),
+                code,
+                message,
+            )
+        }
         _ => ApiError::new(Code::InvalidJson, format!("the body is not JSON: {error}")),
     })
+}
+
+/// The field that a message of serde's is about, where it is about one that is missing or that nobody knows.
+fn told_field(message: &str) -> (&str, &'static str) {
+    for (begins, code) in [("missing field `", "required"), ("unknown field `", "unknown")] {
+        if let Some((field, _)) = message.strip_prefix(begins).and_then(|rest| rest.split_once('`')) {
+            return (field, code);
+        }
+    }
+    ("", "shape")
 }
 
 impl<T: serde::Serialize> IntoResponse for Json<T> {
@@ -412,6 +434,34 @@ impl<T: serde::Serialize> IntoResponse for Json<T> {
 mod tests {
     use super::*;
 
+    /// What a connection hands on piece by piece.
+    struct Pieces(Vec<Bytes>);
+
+    impl HttpBody for Pieces {
+        type Data = Bytes;
+        type Error = axum::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+            Poll::Ready((!self.0.is_empty()).then(|| Ok(Frame::data(self.0.remove(0)))))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_the_same_in_one_piece_and_in_many() {
+        let whole = Bytes::from_static(b"0123456789");
+        let one = read(Body::from(whole.clone()), 10).await.expect("within the limit");
+        assert_eq!(one.as_ptr(), whole.as_ptr(), "one piece is used where it lies");
+        for size in 1..=11 {
+            let pieces = || Body::new(Pieces(whole.chunks(size).map(Bytes::copy_from_slice).collect()));
+            assert_eq!(read(pieces(), 10).await.expect("within the limit"), whole);
+            assert_eq!(read(pieces(), 9).await.expect_err("a byte more").code(), Code::BodyTooLarge);
+        }
+        assert!(read(Body::empty(), 0).await.expect("nothing").is_empty());
+    }
+
     #[test]
     fn an_array_is_no_object_even_where_its_entries_would_fit() {
         #[derive(Debug, serde::Deserialize)]
@@ -422,6 +472,33 @@ mod tests {
         for array in [&br#"["a"]"#[..], b" \n[\"a\"]"] {
             assert_eq!(parse_json::<Named>(array).expect_err("an array").code(), Code::ValidationFailed);
         }
+    }
+
+    /// API.md B2: `errors[]` says which field.
+    #[test]
+    fn a_field_that_is_missing_or_unknown_is_named() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Named {
+            #[expect(dead_code, reason = "only its absence matters")]
+            name: String,
+        }
+        let told = |body: &str| {
+            let refused = parse_json::<Named>(body.as_bytes()).expect_err("another shape");
+            let body = refused.render(crate::api::error::Form::Problem, None).into_body();
+            let bytes = tokio::runtime::Builder::new_current_thread()
+                .build()
+                .expect("a runtime")
+                .block_on(read(body, 9_999));
+            let body: serde_json::Value = serde_json::from_slice(&bytes.expect("all of it")).expect("JSON");
+            (
+                body["errors"][0]["field"].as_str().unwrap_or_default().to_owned(),
+                body["errors"][0]["code"].clone(),
+            )
+        };
+        assert_eq!(told("{}"), ("name".to_owned(), "required".into()));
+        assert_eq!(told(r#"{"name":"a","nmae":"b"}"#), ("nmae".to_owned(), "unknown".into()));
+        assert_eq!(told(r#"{"name":7}"#), (String::new(), "shape".into()));
     }
 
     #[test]

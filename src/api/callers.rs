@@ -60,6 +60,8 @@ struct Identified {
     /// An address for whom to charge and to write into lists.
     client: Client,
     local: bool,
+    /// A page asks: which origins may read the answer is of interest.
+    from_page: bool,
     coding: Coding,
     charge: OnceLock<Charge>,
 }
@@ -574,7 +576,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
 // -- the credential layer -------------------------------------------------------------------------------------------
 
 /// Finds out who is calling, charges them, goes on with `next`, and renews the session that they used.
-pub(super) async fn credential<N, F>(callers: &Arc<Callers>, request: Request, next: N) -> Response
+pub(super) async fn credential<N, F>(
+    callers: &Arc<Callers>,
+    request: Request,
+    id: &RequestId,
+    next: N,
+) -> Response
 where
     N: FnOnce(Request) -> F,
     F: Future<Output = Response>,
@@ -583,8 +590,10 @@ where
         return next(request).await;
     }
     let (parts, body) = request.into_parts();
-    let origin = callers.origin(&parts);
-    lanes::ORIGIN.scope(origin, identified_and_charged(callers, parts, body, next)).await
+    let origin = callers.origin(&parts, id);
+    // A future is copied whole into the one around it, and seven are around this one: a box is cheaper.
+    let answered = Box::pin(identified_and_charged(callers, parts, body, next));
+    lanes::ORIGIN.scope(origin, answered).await
 }
 
 async fn identified_and_charged<N, F>(callers: &Arc<Callers>, parts: Parts, body: Body, next: N) -> Response
@@ -639,23 +648,22 @@ impl Identified {
                     response.headers_mut().append(header::SET_COOKIE, self.callers.cookies.session(cookie));
                 }
             }
-            Ok(Who::Token { grant, .. }) => {
+            Ok(Who::Token { grant, .. }) if self.from_page => {
                 response.extensions_mut().insert(AllowedOrigins(grant.origins.clone()));
             }
-            Ok(Who::Key(key)) => {
+            Ok(Who::Key(key)) if self.from_page => {
                 response.extensions_mut().insert(AllowedOrigins(vec![key.embed.origins.clone()]));
             }
-            Err(_) => {}
+            Ok(Who::Token { .. } | Who::Key(_)) | Err(_) => {}
         }
     }
 }
 
 impl Callers {
     /// For the log of events.
-    fn origin(&self, parts: &Parts) -> Origin {
+    fn origin(&self, parts: &Parts, id: &RequestId) -> Origin {
         let ip = self.proxies.client(host::peer(parts), &parts.headers);
-        let id = parts.extensions.get::<RequestId>();
-        Origin { ip: Some(ip), request_id: id.map(|id| id.as_str().into()) }
+        Origin { ip: Some(ip), request_id: Some(id.as_str().into()) }
     }
 
     async fn identify(self: &Arc<Callers>, parts: &Parts, now: Timestamp) -> Identified {
@@ -681,6 +689,7 @@ impl Callers {
             self.cookie(&parts.headers, now).await
         };
         let local = host::is_local(peer, &parts.headers);
+        let from_page = parts.headers.contains_key(header::ORIGIN);
         let coding = Coding::of(&parts.headers);
         Identified {
             callers: Arc::clone(self),
@@ -688,6 +697,7 @@ impl Callers {
             sent_jwt,
             client,
             local,
+            from_page,
             coding,
             charge: OnceLock::new(),
         }

@@ -99,19 +99,23 @@ impl Route {
     }
 
     /// Has the handler of the request's method answer. `HEAD` is `GET` without its body.
-    pub(super) async fn answer(self: Arc<Route>, mut request: Request) -> Response {
+    pub(super) fn answer(self: &Arc<Route>, mut request: Request) -> Answering {
         let of = |method: &Method| {
             self.methods.iter().find(|(known, _)| known == method).map(|(_, handle)| handle)
         };
         let head = *request.method() == Method::HEAD;
         let found = of(request.method()).or_else(|| of(&Method::GET).filter(|_| head));
-        let Some(handle) = found else { return self.refuse() };
-        request.extensions_mut().insert(Matched(Arc::clone(&self)));
-        let mut response = handle(request).await;
-        if head {
-            strip_body(&mut response);
+        let Some(handle) = found else { return Box::pin(std::future::ready(self.refuse())) };
+        request.extensions_mut().insert(Matched(Arc::clone(self)));
+        let answering = handle(request);
+        if !head {
+            return answering;
         }
-        response
+        Box::pin(async move {
+            let mut response = answering.await;
+            strip_body(&mut response);
+            response
+        })
     }
 
     fn refuse(&self) -> Response {
@@ -245,7 +249,7 @@ mod tests {
                 |name| response.headers().get(name).map(|value| value.to_str().expect("text").to_owned());
             let (status, allow, length) =
                 (response.status().as_u16(), header(header::ALLOW), header(header::CONTENT_LENGTH));
-            let body = axum::body::to_bytes(response.into_body(), 100).await.expect("short");
+            let body = axum::body::to_bytes(response.into_body(), 10_000).await.expect("short");
             (status, allow, length, String::from_utf8(body.to_vec()).expect("text"))
         };
         assert_eq!(ask(Method::GET).await.3, "GET /a");

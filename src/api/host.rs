@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::{HeaderMap, Uri, header, request::Parts};
+use axum::http::{HeaderMap, HeaderName, Uri, header, request::Parts};
 
 use super::error::{ApiError, ApiResult, Code};
 
@@ -25,12 +25,13 @@ impl AllowedHosts {
 
     /// Whether requests for `host` (without a port) are meant for us.
     pub fn allows(&self, host: &str) -> bool {
-        let host = host.to_ascii_lowercase();
-        let host = host.strip_suffix('.').unwrap_or(&host);
-        host == "localhost"
-            || host.ends_with(".localhost")
-            || is_address(host)
-            || self.0.iter().any(|name| name == host)
+        const LOCAL: &str = ".localhost";
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let end = host.len().checked_sub(LOCAL.len()).and_then(|at| host.get(at..));
+        is_address(host)
+            || host.eq_ignore_ascii_case("localhost")
+            || end.is_some_and(|end| end.eq_ignore_ascii_case(LOCAL))
+            || self.0.iter().any(|name| name.eq_ignore_ascii_case(host))
     }
 
     /// Checks a request.
@@ -114,8 +115,14 @@ impl Network {
 }
 
 /// Headers that only a proxy writes. One of them from a loopback peer means: the client may be anywhere.
-const PROXY_HEADERS: [&str; 6] =
-    ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
+static PROXY_HEADERS: [HeaderName; 6] = [
+    header::FORWARDED,
+    header::VIA,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-real-ip"),
+];
 
 /// Proxies whose word about the client is taken.
 #[derive(Clone, Debug, Default)]
@@ -155,7 +162,7 @@ pub fn peer(parts: &Parts) -> IpAddr {
 
 /// Whether the one who asks sits at this machine: a loopback peer and no trace of a proxy.
 pub fn is_local(peer: IpAddr, headers: &HeaderMap) -> bool {
-    peer.to_canonical().is_loopback() && !PROXY_HEADERS.iter().any(|name| headers.contains_key(*name))
+    peer.to_canonical().is_loopback() && !PROXY_HEADERS.iter().any(|name| headers.contains_key(name))
 }
 
 #[cfg(test)]

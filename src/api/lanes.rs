@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -102,13 +102,16 @@ impl LanesOptions {
 
 /// The five lanes. Cheap to clone; the threads end when the last clone is gone.
 #[derive(Clone, Debug)]
-pub struct Lanes {
-    ingest: Arc<Pool>,
-    query: Arc<Pool>,
-    answer: Arc<Pool>,
-    password: Arc<Pool>,
-    account: Arc<Pool>,
-    crew: Arc<Crew>,
+pub struct Lanes(Arc<All>);
+
+#[derive(Debug)]
+struct All {
+    ingest: Pool,
+    query: Pool,
+    answer: Pool,
+    password: Pool,
+    account: Pool,
+    crew: Crew,
 }
 
 impl Lanes {
@@ -117,20 +120,20 @@ impl Lanes {
     /// # Errors
     /// The operating system's, when it grants no thread.
     pub fn start(options: &LanesOptions) -> std::io::Result<Lanes> {
-        Ok(Lanes {
-            ingest: Arc::new(Pool::start("ingest", options.ingest)?),
-            query: Arc::new(Pool::start("query", options.query)?),
-            answer: Arc::new(Pool::start("answer", options.answer)?),
-            password: Arc::new(Pool::start("password", options.password)?),
-            account: Arc::new(Pool::start("account", options.account)?),
+        Ok(Lanes(Arc::new(All {
+            ingest: Pool::start("ingest", options.ingest)?,
+            query: Pool::start("query", options.query)?,
+            answer: Pool::start("answer", options.answer)?,
+            password: Pool::start("password", options.password)?,
+            account: Pool::start("account", options.account)?,
             // Two threads of the query lane for each core.
-            crew: Arc::new(Crew::new((options.query.threads / 2).max(1))),
-        })
+            crew: Crew::new((options.query.threads / 2).max(1)),
+        })))
     }
 
     /// Those who help with questions that have cores for themselves.
     pub fn crew(&self) -> &Crew {
-        &self.crew
+        &self.0.crew
     }
 
     /// Runs `work` on a thread of `lane` and waits for its result. Dropping the future while the work still waits
@@ -144,11 +147,11 @@ impl Lanes {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let (pool, org) = match lane {
-            Lane::Ingest(org) => (&self.ingest, Some(org)),
-            Lane::Query(org) => (&self.query, Some(org)),
-            Lane::Answer(org) => (&self.answer, Some(org)),
-            Lane::Password => (&self.password, None),
-            Lane::Account => (&self.account, None),
+            Lane::Ingest(org) => (&self.0.ingest, Some(org)),
+            Lane::Query(org) => (&self.0.query, Some(org)),
+            Lane::Answer(org) => (&self.0.answer, Some(org)),
+            Lane::Password => (&self.0.password, None),
+            Lane::Account => (&self.0.account, None),
         };
         let origin = ORIGIN.try_with(Clone::clone).unwrap_or_default();
         let work = move || with_origin(&origin, work);
@@ -172,12 +175,13 @@ impl Lanes {
             Code::Busy => error.with_retry_after(jittered_retry()),
             _ => error,
         };
-        self.ingest.run(Some(org), work).await.map_err(busy)
+        self.0.ingest.run(Some(org), work).await.map_err(busy)
     }
 
     /// What the lanes hold now, for `/metrics`: name, running, waiting, refused so far.
     pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 5] {
-        [&self.ingest, &self.query, &self.answer, &self.password, &self.account].map(|pool| pool.gauges())
+        let All { ingest, query, answer, password, account, .. } = &*self.0;
+        [ingest, query, answer, password, account].map(Pool::gauges)
     }
 }
 
@@ -257,7 +261,6 @@ struct Pool {
 
 struct Shared {
     state: Mutex<State>,
-    wake: Condvar,
     threads_per_org: usize,
     /// Whether one organisation's share is less than all threads.
     capped: bool,
@@ -281,8 +284,8 @@ struct State {
     running: usize,
     /// Twice the turns taken so far; a turn is stamped one later, so that it lies behind who came before the next.
     clock: u64,
-    /// Threads that sleep: waking one is a call into the kernel, made only where there is one.
-    idle: usize,
+    /// Threads that sleep, who fell asleep last at the end: that one is woken, because its buffers are still in a cache.
+    idle: Vec<Thread>,
     closed: bool,
 }
 
@@ -368,10 +371,10 @@ impl Shared {
             state.finished(org);
             // An organisation at its share may have work waiting that this end admits. Without shares whatever waits is
             // taken by this thread next, or by the one that was woken for it.
-            let wake = self.capped && state.idle > 0 && state.waiting > 0;
+            let wake = if self.capped && state.waiting > 0 { state.idle.pop() } else { None };
             drop(state);
-            if wake {
-                self.wake.notify_one();
+            if let Some(thread) = wake {
+                thread.unpark();
             }
         }
     }
@@ -394,9 +397,13 @@ impl Shared {
                 state = self.lock();
                 continue;
             }
-            state.idle += 1;
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.idle -= 1;
+            let own = std::thread::current();
+            state.idle.push(own.clone());
+            drop(state);
+            // Whoever wakes this thread has taken it off the list; a sleep may also end by itself.
+            std::thread::park();
+            state = self.lock();
+            state.idle.retain(|thread| thread.id() != own.id());
         }
     }
 }
@@ -405,7 +412,6 @@ impl Pool {
     fn start(name: &'static str, options: LaneOptions) -> std::io::Result<Pool> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
-            wake: Condvar::new(),
             threads_per_org: options.threads_per_org.max(1),
             capped: options.threads_per_org < options.threads,
         });
@@ -455,12 +461,12 @@ impl Pool {
                 return Err(self.refuse());
             }
             shared.push(org, job);
-            (shared.idle > 0, put_back)
+            (shared.idle.pop(), put_back)
         };
         // Its caller learns it from the channel that ends with it.
         drop(put_back);
-        if wake {
-            self.shared.wake.notify_one();
+        if let Some(thread) = wake {
+            thread.unpark();
         }
         let place = Place { pool: self, org, state };
         let outcome = match tokio::time::timeout(self.options.wait, &mut done).await {
@@ -515,9 +521,12 @@ impl Drop for Pool {
         state.waiting = 0;
         let waiting: Vec<VecDeque<Job>> =
             state.shares.values_mut().map(|share| std::mem::take(&mut share.waiting)).collect();
+        let idle = std::mem::take(&mut state.idle);
         drop(state);
         drop(waiting);
-        self.shared.wake.notify_all();
+        for thread in idle {
+            thread.unpark();
+        }
         let own = std::thread::current().id();
         for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             if thread.thread().id() != own {
@@ -574,6 +583,19 @@ mod tests {
         let panicked = lanes.run(Lane::Query(ORG), || -> u32 { panic!("a bug") }).await;
         assert_eq!(panicked.expect_err("a panic").code(), Code::Internal);
         assert_eq!(lanes.run(Lane::Query(ORG), || 8).await.expect("the thread lives"), 8);
+    }
+
+    #[tokio::test]
+    async fn the_thread_that_worked_last_works_next() {
+        let lanes = lanes(LaneOptions { threads: 4, queue: 1, wait: PATIENT, threads_per_org: 4 });
+        let mut worked = None;
+        for _ in 0..50 {
+            while lanes.0.query.shared.lock().idle.len() < 4 {
+                tokio::task::yield_now().await;
+            }
+            let now = lanes.run(Lane::Query(ORG), || std::thread::current().id()).await.expect("done");
+            assert_eq!(*worked.get_or_insert(now), now);
+        }
     }
 
     #[tokio::test]

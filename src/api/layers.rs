@@ -19,7 +19,7 @@ use super::body::{self, BodyDeadlines, Drains, IngestBytes};
 use super::callers::{self, Callers};
 use super::cors;
 use super::csrf::CookieCsrf;
-use super::dispatch::{Dispatch, Handle, Route};
+use super::dispatch::{Answering, Dispatch, Handle, Route};
 use super::error::{ApiError, Code, Form};
 use super::host::AllowedHosts;
 use super::lanes::panic_text;
@@ -101,6 +101,13 @@ impl Service<Request> for Site {
     }
 }
 
+/// What is known of a request before anything is asked of it.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    id: &'a RequestId,
+    route: Option<&'a Arc<Route>>,
+}
+
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const URI_BYTES_MAX: usize = 16 * 1024;
 
@@ -109,12 +116,11 @@ impl Passage {
     async fn pass(&self, mut request: Request) -> Response {
         let watch = Stopwatch::start();
         let id = RequestId::of(request.headers().get(REQUEST_ID), &self.ids);
-        request.extensions_mut().insert(id.clone());
         self.gate.prefix.strip(request.uri_mut());
         without_trailing_slash(request.uri_mut());
-        let route = self.routes.find(request.uri().path());
+        let way = Way { id: &id, route: self.routes.find(request.uri().path()) };
         let method = request.method().clone();
-        let path = request.uri().path().to_owned();
+        let uri = request.uri().clone();
         // The query string stays out: it may hold the token of a sign-in link.
         let span =
             tracing::info_span!("request", id = id.as_str(), method = %method, route = tracing::field::Empty);
@@ -123,12 +129,12 @@ impl Passage {
         let mut response = match too_long {
             true => ApiError::new(Code::UriTooLong, format!("a URL may have at most {URI_BYTES_MAX} bytes"))
                 .into_response(),
-            false => self.caught(request, route).instrument(span.clone()).await,
+            false => self.caught(request, way).instrument(span.clone()).await,
         };
         let mut is_starting = false;
         if let Some(error) = response.extensions_mut().remove::<ApiError>() {
             is_starting = error.code() == Code::Starting;
-            let mut body = error.render(Form::of_path(&path), Some(id.as_str()));
+            let mut body = error.render(Form::of_path(uri.path()), Some(id.as_str()));
             // What was done below may have added headers, a renewed cookie first of all; they stay.
             for name in response.headers().keys().filter(|name| *name != header::CONTENT_LENGTH) {
                 if body.headers().contains_key(name) {
@@ -144,7 +150,7 @@ impl Passage {
         self.gate.prefix.put_back(response.headers_mut());
         response.headers_mut().insert(REQUEST_ID, id.header());
         security_headers::set(response.headers_mut());
-        let route = route.map_or("unmatched", |route| route.pattern());
+        let route = way.route.map_or("unmatched", |route| route.pattern());
         span.record("route", route);
         self.gate.counters.request(route, &method, response.status(), watch.elapsed());
         span.in_scope(|| {
@@ -159,8 +165,8 @@ impl Passage {
     }
 
     /// A panic of a handler ends its request and nothing else.
-    async fn caught(&self, request: Request, route: Option<&Arc<Route>>) -> Response {
-        let mut admitted = std::pin::pin!(self.admit(request, route));
+    async fn caught(&self, request: Request, way: Way<'_>) -> Response {
+        let mut admitted = std::pin::pin!(self.admit(request, way));
         let answered = std::future::poll_fn(|cx| {
             // What a panic leaves half done goes with its request; locks that others share say so themselves.
             match catch_unwind(AssertUnwindSafe(|| admitted.as_mut().poll(cx))) {
@@ -175,40 +181,41 @@ impl Passage {
     }
 
     /// Host, CORS, body.
-    async fn admit(&self, request: Request, route: Option<&Arc<Route>>) -> Response {
+    async fn admit(&self, request: Request, way: Way<'_>) -> Response {
         let gate = &self.gate;
         let (request, _held) = body::bound(request, gate.deadlines, &gate.ingest_bytes, &gate.drains);
         if let Err(refused) = gate.hosts.check(request.uri(), request.headers()) {
             return refused.into_response();
         }
-        let path = request.uri().path().to_owned();
-        if let Some(answer) =
-            cors::preflight(request.method(), &path, request.headers(), &gate.trusted_origins)
-        {
+        let preflight =
+            cors::preflight(request.method(), request.uri().path(), request.headers(), &gate.trusted_origins);
+        if let Some(answer) = preflight {
             return answer;
         }
+        // A URI is shared, not copied.
+        let uri = request.uri().clone();
         let origin = request.headers().get(header::ORIGIN).cloned();
         let with_token = request.headers().contains_key(header::AUTHORIZATION);
         let mut response = match body::admit_length(&request) {
-            Ok(()) => self.enter(request, route).await,
+            Ok(()) => self.enter(request, way).await,
             Err(refused) => refused.into_response(),
         };
-        cors::open(&path, origin.as_ref(), with_token, &gate.trusted_origins, &mut response);
+        cors::open(uri.path(), origin.as_ref(), with_token, &gate.trusted_origins, &mut response);
         response
     }
 
     /// CSRF, credential, rate limit, handler.
-    async fn enter(&self, request: Request, route: Option<&Arc<Route>>) -> Response {
-        let Some(entry) = &self.entry else { return self.route(request, route).await };
-        let routed = |request| self.route(request, route);
-        let next = |request| callers::credential(&entry.callers, request, routed);
+    async fn enter(&self, request: Request, way: Way<'_>) -> Response {
+        let Some(entry) = &self.entry else { return self.route(request, way).await };
+        let routed = |request| self.route(request, way);
+        let next = |request| callers::credential(&entry.callers, request, way.id, routed);
         entry.csrf.check(request, next).await
     }
 
-    async fn route(&self, request: Request, route: Option<&Arc<Route>>) -> Response {
-        match route {
-            Some(route) => Arc::clone(route).answer(request).await,
-            None => (self.fallback)(request).await,
+    fn route(&self, request: Request, way: Way<'_>) -> Answering {
+        match way.route {
+            Some(route) => route.answer(request),
+            None => (self.fallback)(request),
         }
     }
 }

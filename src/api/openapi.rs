@@ -356,13 +356,19 @@ fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
         Code::BadRequest,
         Code::UriTooLong,
         Code::HostNotAllowed,
-        Code::RequestTimeout,
         Code::BodyTooLarge,
         Code::Internal,
-        Code::Busy,
-        Code::ShuttingDown,
-        Code::Starting,
     ]);
+    // Who asks how it is finds a place, and `/healthz` is answered before there is anything else.
+    if !matches!(row.path.as_str(), "/healthz" | "/readyz" | "/metrics" | "/api/v1/health") {
+        codes.push(Code::Busy);
+    }
+    if row.path != "/healthz" {
+        codes.push(Code::Starting);
+    }
+    if row.auth == Auth::Machine {
+        codes.push(Code::ShuttingDown);
+    }
     if row.path.starts_with("/api/") {
         codes.extend([Code::RateLimited, Code::StorageDegraded]);
     }
@@ -374,6 +380,9 @@ fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
     }
     if row.method != "GET" {
         codes.push(Code::CsrfRejected);
+    }
+    if known.is_some_and(|known| known.takes != Takes::Nothing) {
+        codes.push(Code::RequestTimeout);
     }
     if matches!(known.map(|known| known.takes), Some(Takes::Json(_) | Takes::JsonOrForm(_))) {
         codes.extend([Code::InvalidJson, Code::UnsupportedMediaType, Code::ValidationFailed]);

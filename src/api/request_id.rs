@@ -7,7 +7,7 @@ use data_encoding::HEXLOWER;
 
 use crate::entropy::Entropy;
 
-/// The id of a request; an extension of it.
+/// The id of a request.
 #[derive(Clone, Debug)]
 pub(super) struct RequestId(HeaderValue);
 

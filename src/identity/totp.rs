@@ -15,7 +15,7 @@ use crate::model::Timestamp;
 
 use super::audit::{self, Event};
 use super::master::{SealedFor, SealingKey};
-use super::session::{Proof, end_all, issue};
+use super::session::{Proof, SessionRow, end_all, issue};
 use super::store::read;
 use super::user::UserRow;
 use super::{Identity, LoggedIn, Password, SecondFactor, Secret, SecretHash, Session, StoreError, UserId};
@@ -76,6 +76,9 @@ pub enum TwoFactorError {
     /// The account is gone.
     #[error("no such account")]
     UnknownUser,
+    /// The session ended meanwhile: `session_invalid`.
+    #[error("the session is over")]
+    SessionOver,
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -352,7 +355,10 @@ impl Identity {
         let drawn = self.draw(user, &session.client, None, rng);
         let (new, hashes, sealing, code) =
             (drawn.new.clone(), codes.hashes(), self.sealing.clone(), plain_code(code));
+        let own = session.key();
         let (row, epoch) = self.change(move |txn| {
+            // Whoever was logged out meanwhile gets no new session for it.
+            read::<SessionRow>(txn, &own)?.ok_or(TwoFactorError::SessionOver)?;
             let mut totp_row = read::<TotpRow>(txn, &user)?.ok_or(TwoFactorError::NotEnabled)?;
             if totp_row.enabled_at.is_some() {
                 return Err(TwoFactorError::AlreadyEnabled);

@@ -84,7 +84,8 @@ impl DecodeError {
     }
 }
 
-/// Reads one body. The batch borrows the decompressed bytes, which end up in `scratch`; nothing else is kept there.
+/// Reads one body. The batch borrows the decompressed bytes, which stand at the start of `scratch`; a call may leave 4 MiB
+/// there for the next one.
 pub type Decode = for<'a> fn(&[u8], &Limits, scratch: &'a mut Vec<u8>) -> Result<WriteBatch<'a>, DecodeError>;
 
 /// One wire format.

@@ -61,6 +61,12 @@ impl Progress {
         self.read.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// So many more series are read, of so many samples together.
+    pub(super) fn read_all(&self, series: usize, samples: usize) {
+        self.samples.fetch_add(samples as u64, Ordering::Relaxed);
+        self.read.fetch_add(series as u64, Ordering::Relaxed);
+    }
+
     /// Samples read from the store.
     pub fn samples(&self) -> u64 {
         self.samples.load(Ordering::Relaxed)
@@ -130,6 +136,8 @@ pub(super) struct Meter {
     lease: Option<Arc<Lease>>,
     held_samples: Cell<u64>,
     held_bytes: Cell<u64>,
+    /// Bytes that make an evaluation faster and no other: no limit that it meets depends on them.
+    aside_bytes: Cell<u64>,
     stats: Cell<QueryStats>,
 }
 
@@ -149,6 +157,7 @@ impl Meter {
             lease: budget.lease.clone(),
             held_samples: Cell::new(0),
             held_bytes: Cell::new(0),
+            aside_bytes: Cell::new(0),
             stats: Cell::new(QueryStats::default()),
         })
     }
@@ -175,6 +184,16 @@ impl Meter {
         }
         let allowed = self.limits.series_max;
         if found > allowed { Err(QueryError::TooManySeries { found, allowed }) } else { Ok(()) }
+    }
+
+    /// Takes back what [`Meter::found_series`] counted: they are looked for again.
+    pub(super) fn lost_series(&self, found: usize) {
+        let mut stats = self.stats.get();
+        stats.series = stats.series.saturating_sub(found as u64);
+        self.stats.set(stats);
+        if let Some(progress) = &self.progress {
+            progress.selections.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Counts samples that came out of the store, of one series.
@@ -217,6 +236,18 @@ impl Meter {
             // Whoever waited in vain says what ended the waiting.
             Err(no_room) => budget.check().and(Err(no_room.into())),
         }
+    }
+
+    /// Room for what is of use and not needed, where there is any.
+    pub(super) fn aside(self: &Rc<Meter>, bytes: u64) -> Option<Aside> {
+        let aside = self.aside_bytes.get().saturating_add(bytes);
+        let needed = self.held_bytes.get().saturating_add(aside);
+        if needed > self.limits.memory_bytes_max {
+            return None;
+        }
+        self.share(needed).ok()?;
+        self.aside_bytes.set(aside);
+        Some(Aside { meter: Rc::clone(self), bytes })
     }
 
     /// Takes `needed` bytes in all out of the shared memory; never waits.
@@ -266,7 +297,7 @@ impl Charge {
         if needed > allowed {
             return Err(QueryError::TooMuchMemory { needed, allowed });
         }
-        self.meter.share(needed)?;
+        self.meter.share(needed.saturating_add(self.meter.aside_bytes.get()))?;
         self.bytes += bytes;
         self.meter.held_bytes.set(needed);
         self.meter.tell_memory(needed);
@@ -294,6 +325,19 @@ impl Charge {
         stats.peak_samples = stats.peak_samples.max(needed);
         self.meter.stats.set(stats);
         Ok(needed)
+    }
+}
+
+/// Room for what is not needed, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Aside {
+    meter: Rc<Meter>,
+    bytes: u64,
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.meter.aside_bytes.set(self.meter.aside_bytes.get() - self.bytes);
     }
 }
 

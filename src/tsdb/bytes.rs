@@ -51,18 +51,22 @@ impl<'a> Reader<'a> {
         Ok(*first)
     }
 
+    #[inline]
     pub(super) fn u16(&mut self) -> Result<u16, Damage> {
         self.array().map(u16::from_le_bytes)
     }
 
+    #[inline]
     pub(super) fn u32(&mut self) -> Result<u32, Damage> {
         self.array().map(u32::from_le_bytes)
     }
 
+    #[inline]
     pub(super) fn u64(&mut self) -> Result<u64, Damage> {
         self.array().map(u64::from_le_bytes)
     }
 
+    #[inline]
     pub(super) fn i64(&mut self) -> Result<i64, Damage> {
         self.array().map(i64::from_le_bytes)
     }

@@ -10,8 +10,10 @@
 
 mod cardinality;
 mod find;
+mod grouped;
 mod listings;
 mod merge;
+mod order;
 mod presence;
 mod side;
 mod warnings;
@@ -22,6 +24,7 @@ use std::sync::atomic::Ordering;
 use super::report::{SampleColumns, SeriesId};
 use super::store::OrgStore;
 use crate::model::{HistogramColumns, Labels, Matcher, Scope, TimeRange, Timestamp};
+pub use grouped::{Grouped, GroupedSeries};
 use warnings::Warnings;
 
 /// One organisation within one scope. The only way to read.
@@ -65,14 +68,12 @@ impl Snapshot {
     pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
         let Some(store) = &self.store else { return Vec::new() };
         let table = store.table();
-        let mut found: Vec<SelectedSeries> = self
-            .find(store, &table, &[matchers], range)
-            .iter()
-            .map(|hit| SelectedSeries { id: SeriesId(hit.id), labels: table.row_labels(hit.family, hit.row) })
-            .collect();
-        drop(table);
-        found.sort_unstable_by(|a, b| a.labels.cmp(&b.labels));
-        found
+        let hits = order::by_labels(&table, self.find(store, &table, &[matchers], range));
+        let found = |hit: &find::Hit<'_>| SelectedSeries {
+            id: SeriesId(hit.id),
+            labels: table.row_labels(hit.family, hit.row),
+        };
+        hits.iter().map(found).collect()
     }
 
     /// Replaces `out` with the samples of `id` inside `range` and the scope's time; ascending, each time once.

@@ -1,224 +1,26 @@
 //! Whole folders with everything in them that the store keeps: floats, native histograms, start timestamps, exemplars,
 //! metadata, accounts. What is done to them is stopped at every operation, and after every cut of the power.
 
+#[path = "../../tests/folder/mod.rs"]
+#[expect(dead_code, reason = "shared with tests/old_formats.rs")]
+mod folder;
 mod stops;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use serde::{Deserialize, Serialize};
+use folder::{Held, NOW, Opened, User, copy_tree, try_open, write};
 
 use super::*;
-use crate::entropy::Entropy;
-use crate::kv::{Control, ControlOptions, DataFolder, DatabaseError, Record, with_sources};
-use crate::model::{
-    Access, BatchBuilder, BucketSpan, CounterReset, Exemplar, Histogram, HistogramColumns, HistogramCounts,
-    HistogramShape, Labels, MetricKind, OrgId, Sample, StartChange, TimeRange, Timestamp,
-};
-use crate::tsdb::{self, Disk, Faults, Home, Options, SampleColumns, Tsdb};
-
-const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
-const ORG: OrgId = OrgId(1);
-
-#[derive(Debug, Serialize, Deserialize)]
-struct User(String);
-
-impl Record for User {
-    const TABLE: u8 = 1;
-    const KIND: u8 = 1;
-    const VERSION: u8 = 1;
-    type Key = u32;
-}
-
-/// What a folder holds.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Held {
-    floats: BTreeMap<String, Vec<(i64, u64)>>,
-    histograms: BTreeMap<String, Vec<(i64, Histogram)>>,
-    starts: BTreeMap<String, Vec<StartChange>>,
-    exemplars: BTreeMap<String, Vec<Exemplar>>,
-    metadata: Vec<String>,
-    users: Vec<(u32, String)>,
-}
-
-fn missing<T: PartialEq>(
-    before: &BTreeMap<String, Vec<T>>,
-    now: &BTreeMap<String, Vec<T>>,
-) -> Result<u64, String> {
-    for (series, have) in now {
-        let known = before.get(series);
-        if have.iter().any(|one| known.is_none_or(|known| !known.contains(one))) {
-            return Err(format!("{series} holds what was never there"));
-        }
-    }
-    let all = |held: &BTreeMap<String, Vec<T>>| held.values().map(|some| some.len() as u64).sum::<u64>();
-    Ok(all(before) - all(now))
-}
-
-impl Held {
-    /// Samples that are missing, start timestamps and exemplars that are missing.
-    ///
-    /// # Errors
-    /// What was invented.
-    fn missing(&self, now: &Held) -> Result<(u64, u64, u64), String> {
-        let samples = missing(&self.floats, &now.floats)? + missing(&self.histograms, &now.histograms)?;
-        Ok((samples, missing(&self.starts, &now.starts)?, missing(&self.exemplars, &now.exemplars)?))
-    }
-}
-
-struct Opened {
-    tsdb: Tsdb,
-    control: Arc<Control>,
-    said: Vec<String>,
-    folder: DataFolder,
-}
-
-fn options() -> Options {
-    let faults = Faults::default();
-    faults.free_bytes.store(1 << 40, Ordering::SeqCst);
-    faults.log_file_bytes.store(16 << 10, Ordering::SeqCst);
-    Options { disk: Disk::Faulty(Arc::new(faults)), ahead_max: None, ..Options::default() }
-}
-
-fn try_open(dir: &Path, accept_loss: bool) -> Result<Opened, String> {
-    let mut rng = Entropy::seeded(1);
-    let folder = DataFolder::open(dir, NOW, &mut rng).map_err(|e| with_sources(&e))?;
-    let control_options = ControlOptions { now: NOW, users_table: User::TABLE };
-    let (control, report) = Control::open(&folder, &control_options).map_err(|e| with_sources(&e))?;
-    let mut said = report.notes;
-    let control = Arc::new(control);
-    let home = Home { dir, store: folder.store_id(), control: Arc::clone(&control) };
-    if accept_loss {
-        let lost = tsdb::accept_loss(&home, NOW).map_err(|e| with_sources(&e))?;
-        said.extend(
-            lost.into_iter().map(|finding| format!("accepted: {} {:?}", finding.what, finding.count)),
-        );
-    }
-    let (tsdb, report) = Tsdb::open(home, options(), &mut rng, NOW).map_err(|e| with_sources(&e))?;
-    said.extend(report.notes);
-    said.extend(report.read_only.map(|why| format!("read-only: {why}")));
-    Ok(Opened { tsdb, control, said, folder })
-}
+use crate::kv::{Record, with_sources};
 
 fn open(dir: &Path) -> Opened {
     try_open(dir, false).expect("opens")
 }
 
-impl Opened {
-    fn held(&self) -> Held {
-        let snapshot = self.tsdb.snapshot(&Access::whole(ORG));
-        let (mut floats, mut histograms) = (SampleColumns::default(), HistogramColumns::default());
-        let mut held = Held::default();
-        for series in snapshot.select(&[], TimeRange::ALL) {
-            let name = series.labels.to_string();
-            snapshot.read(series.id, TimeRange::ALL, &mut floats);
-            snapshot.read_histograms(series.id, TimeRange::ALL, &mut histograms);
-            let bits = floats.values.iter().map(|value| value.to_bits());
-            held.floats.insert(name.clone(), floats.times.iter().copied().zip(bits).collect());
-            let pairs = histograms.times.iter().copied().zip(histograms.histograms.iter().cloned());
-            held.histograms.insert(name.clone(), pairs.collect());
-            held.starts.insert(name, snapshot.starts(series.id, TimeRange::ALL));
-        }
-        for series in snapshot.exemplars(&[&[]], TimeRange::ALL, usize::MAX).items {
-            held.exemplars.insert(series.labels.to_string(), series.exemplars);
-        }
-        let metadata = snapshot.metadata(None, usize::MAX).items;
-        held.metadata = metadata.iter().map(|known| format!("{known:?}")).collect();
-        let users = self.control.scan::<User>(&()).expect("users");
-        held.users = users.into_iter().map(|(id, user)| (id, user.0)).collect();
-        // That expressions do not look at histograms is no news here.
-        let warnings = snapshot.warnings();
-        assert!(warnings.iter().all(|warning| warning.contains("native histograms")), "{warnings:?}");
-        held
-    }
-
-    /// An ordered end.
-    fn close(self) {
-        self.tsdb.close();
-        drop(self.tsdb);
-        Arc::into_inner(self.control).expect("let go of").close().expect("closed");
-        self.folder.close_clean(NOW).expect("closed");
-    }
-}
-
-fn histogram(count: u64, wide: bool) -> Histogram {
-    let spans = vec![BucketSpan { offset: -2, length: if wide { 9 } else { 3 } }];
-    let shape = HistogramShape::new(2, 1e-9, Vec::new(), spans, Vec::new()).expect("valid");
-    let buckets: Vec<u64> = (0..shape.buckets() as u64).map(|bucket| count * (bucket % 3)).collect();
-    let counts = HistogramCounts::Integer { count: 1 + buckets.iter().sum::<u64>(), zero: 1, buckets };
-    Histogram::new(Arc::new(shape), CounterReset::Unknown, count as f64 / 3.0, counts).expect("valid")
-}
-
-/// So many steps of 15 s, the first one so many before now.
-fn write(tsdb: &Tsdb, first: i64, count: i64) {
-    for step in first..first + count {
-        let at = NOW.plus_ms(step * 15_000 - 90_000_000);
-        let mut batch = BatchBuilder::default();
-        for n in 0..3i64 {
-            let labels =
-                |name: &str| Labels::from_pairs([("__name__", name.to_owned()), ("n", n.to_string())]);
-            let bits = ((step * 7 + n) as u64 + 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2;
-            batch.series(&labels("float"), [Sample { at, value: f64::from_bits(bits) }]);
-            batch.start(at, at.plus_ms(-(step % 40) * 15_000 - 1));
-            batch.series(&labels("native"), []);
-            batch.histograms([(at, histogram((step * 5 + n).cast_unsigned(), step % 60 < 30))]);
-            batch.start(at, at.plus_ms(-(step % 25) * 15_000 - 1));
-            if step % 10 == 0 {
-                let id = Labels::from_pairs([("trace_id", step.to_string())]);
-                batch.exemplar(Exemplar { labels: id, value: 0.5, at });
-            }
-        }
-        batch.describe("native", MetricKind::Histogram, &format!("help {}", step / 100), "seconds");
-        let report = tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
-        assert_eq!((report.stored, report.refused), (6, 0));
-    }
-}
-
-fn put_user(control: &Control, id: u32) {
-    let user = User(format!("user {id}"));
-    let put = control.commit(move |tx| {
-        tx.put(&id, &user);
-        Ok::<(), DatabaseError>(())
-    });
-    put.expect("put");
-}
-
-/// A stopped folder with sealed segments of both kinds, a checkpoint, and more in the log; and what it holds.
+/// A stopped folder, as a kill leaves it: the next start reads the log.
 fn make(dir: &Path) -> Held {
-    let opened = open(dir);
-    put_user(&opened.control, 1);
-    opened.folder.mark_initialised(NOW).expect("marked");
-    fs::write(dir.join("master.key"), "00".repeat(32)).expect("written");
-    write(&opened.tsdb, 0, 120);
-    opened.tsdb.seal(NOW).expect("sealed");
-    write(&opened.tsdb, 1_000, 40);
-    opened.tsdb.checkpoint(NOW).expect("made");
-    write(&opened.tsdb, 2_000, 40);
-    put_user(&opened.control, 2);
-    let held = opened.held();
-    assert_eq!((held.floats.len(), held.histograms["{__name__=\"native\", n=\"1\"}"].len()), (6, 200));
-    assert!(held.exemplars.values().all(|some| some.len() == 20) && held.exemplars.len() == 3);
-    assert!(held.starts.values().all(|some| some.len() > 3) && held.metadata.len() == 1);
-    assert_eq!((held.users.len(), opened.said.len()), (2, 0));
-    // As a kill leaves it: the next start reads the log.
-    drop(opened);
-    held
-}
-
-fn copy_tree(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("created");
-    for entry in fs::read_dir(from).expect("listed") {
-        let path = entry.expect("entry").path();
-        let target = to.join(path.file_name().expect("named"));
-        if path.is_dir() {
-            copy_tree(&path, &target);
-        } else {
-            fs::copy(&path, &target).expect("copied");
-        }
-    }
+    folder::make(dir).1
 }
 
 fn files_below(dir: &Path, ending: &str) -> Vec<PathBuf> {

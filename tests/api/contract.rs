@@ -4,7 +4,7 @@ use promlet::api::openapi;
 use promlet::api::routes::RouteDoc;
 use serde_json::Value;
 
-use super::Reply;
+use super::{Reply, met};
 
 /// The document, and how answers are found in it.
 pub(crate) struct Contract(Value);
@@ -26,6 +26,7 @@ impl Contract {
         if status == 405 || matches!(method, "OPTIONS" | "HEAD") {
             return;
         }
+        met::note(method, template, status, &reply.body);
         let place = format!("{method} {template} answered {status} {}", reply.body);
         let response = &operation["responses"][status.to_string()];
         assert!(response.is_object(), "{place}: the document does not know this status");

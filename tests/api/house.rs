@@ -2,6 +2,8 @@
 
 #[path = "contract.rs"]
 mod contract;
+#[path = "met.rs"]
+pub(crate) mod met;
 #[path = "secrets.rs"]
 mod secrets;
 

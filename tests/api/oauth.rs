@@ -2,6 +2,7 @@
 //! process. `tests/peers_oidc.rs` does it with a real one.
 
 mod idp;
+mod refused;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -640,6 +641,9 @@ async fn an_account_with_a_second_factor_gets_no_cookie_here_either() {
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert_eq!(reply.session_cookie(), None);
     let body = reply.value();
+    let me = house.get("/api/v1/auth/me", &Who::Cookie(confirmed.session_cookie().expect("a session"))).await;
+    assert_eq!(me.value()["identities"], json!([]), "an address alone links nothing past a second factor");
+    assert!(house.outbox.mails().iter().all(|mail| mail.kind != MailKind::IdentityLinked));
     assert_eq!((&body["requires_2fa"], &body["expires_in"]), (&json!(true), &json!(300)));
     assert_eq!(body.as_object().expect("an object").len(), 3, "{body}");
     house.pass(Duration::from_secs(60));

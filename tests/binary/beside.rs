@@ -8,10 +8,13 @@ use std::sync::Arc;
 use promlet::clock::Clock;
 use promlet::entropy::Entropy;
 use promlet::kv::{Control, ControlOptions, DataFolder};
-use promlet::model::{Access, HistogramColumns, HistogramCounts, Matcher, OrgId, TimeRange, Timestamp};
+use promlet::model::{
+    Access, HistogramColumns, HistogramCounts, Labels, Matcher, OrgId, Sample, TimeRange, Timestamp,
+};
 use promlet::tsdb::{Home, Options, Tsdb};
+use serde_json::json;
 
-use crate::harness::{field, varint};
+use crate::harness::{ORG, Server, field, request, varint};
 
 const NAME: &str = "beside_native";
 const HELP: &str = "counts its steps";
@@ -60,6 +63,47 @@ pub(crate) fn add(request: &mut Vec<u8>, base: Timestamp, step: i64) {
     field(&mut described, 2, NAME.as_bytes());
     field(&mut described, 4, HELP.as_bytes());
     field(request, 3, &described);
+}
+
+/// Of a cycle in which retention drops a sample: it keeps long, takes a sample of three days ago, seals it, keeps a day, and
+/// seals and merges, which lets go of what is too old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Keep(u32),
+    Write,
+    Seal,
+}
+
+/// Steps of a cycle.
+pub(crate) const STEPS: i64 = 5;
+
+impl Step {
+    pub(crate) const fn of(n: i64) -> Step {
+        match n % STEPS {
+            0 => Step::Keep(90),
+            1 => Step::Write,
+            3 => Step::Keep(1),
+            _ => Step::Seal,
+        }
+    }
+}
+
+/// Does the `n`-th step; answers the status.
+pub(crate) fn let_go(server: &Server, cookie: &str, secret: &str, base: Timestamp, n: i64) -> u16 {
+    let cookie = ("Cookie", cookie);
+    match Step::of(n) {
+        Step::Keep(days) => {
+            let url = format!("{}/api/v1/orgs/{ORG}", server.url);
+            let body = json!({ "settings": { "retention_days": days } }).to_string();
+            let headers = [cookie, ("Content-Type", "application/json")];
+            request("PATCH", &url, &headers, Some(body.as_bytes())).status
+        }
+        Step::Write => {
+            let old = Sample { at: base.plus_ms(n - 3 * 86_400_000), value: n as f64 };
+            server.write(secret, &[(Labels::from_pairs([("__name__", "old")]), vec![old])]).status
+        }
+        Step::Seal => server.post_json("/api/v1/admin/seal", &[cookie], &json!({})).status,
+    }
 }
 
 /// Opens the stopped folder and compares: every acknowledged step is there, the newest exemplars and the description, too,

@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
@@ -73,6 +75,18 @@ fn a_second_process_on_the_same_folder_is_refused_and_names_the_first() {
 }
 
 #[test]
+fn a_folder_that_cannot_be_made_ends_the_start_with_one_line() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "no folder").expect("written");
+    let below = file.join("store");
+    let output = command(&Start { args: &["serve"], dir: &below, env: &bootstrap() }).output().expect("runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.lines().count() == 1 && said.contains(&*below.to_string_lossy()), "{said}");
+}
+
+#[test]
 fn a_second_signal_does_not_wait_for_a_request_that_never_ends() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
@@ -104,14 +118,61 @@ fn what_the_command_line_does_not_know_is_two_and_help_is_zero() {
 }
 
 #[test]
+fn mail_that_does_not_leave_is_told_and_takes_nothing_out_of_service() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let own = [("PROMLET_SMTP_URL", "smtp://127.0.0.1:1"), ("PROMLET_MAIL_FROM", "promlet@example.com")];
+    let env: Vec<_> = bootstrap().into_iter().chain(own).collect();
+    let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
+    assert_eq!(server.get("/readyz", &[]).json()["checks"]["mailer"], "ok", "nobody was mailed yet");
+    let asked = server.post_json("/api/v1/auth/magic-link/request", &[], &json!({ "email": EMAIL }));
+    assert_eq!(asked.status, 202, "{}", asked.body);
+    server.log_line("a mail was not sent; it is tried again");
+    let ready = server.get("/readyz", &[]);
+    assert_eq!((ready.status, &ready.json()["status"]), (200, &json!("degraded")), "{}", ready.body);
+    let said = ready.json()["checks"]["mailer"].clone();
+    assert_eq!(said, "mail does not leave at the moment, 1 wait; the log says why");
+    assert!(server.terminate().success(), "a stop waits for no mail server");
+}
+
+#[test]
 fn own_health_and_metrics_answer_on_loopback() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
     let ready = server.get("/readyz", &[]);
-    assert_eq!(ready.json()["checks"]["storage"], "ok", "{}", ready.body);
+    let checks = json!({ "storage": "ok", "accounts": "ok", "session_flush": "ok", "mailer": "ok" });
+    assert_eq!(ready.json(), json!({ "status": "ok", "checks": checks }));
     let metrics = server.get("/metrics", &[]);
     assert_eq!(metrics.status, 200);
     assert!(metrics.body.contains("# TYPE promlet_"), "{}", metrics.body);
     let proxied = server.get("/metrics", &[("X-Forwarded-For", "203.0.113.9")]);
     assert_eq!(proxied.status, 401, "not through a proxy");
+}
+
+/// Bytes that a folder takes of the disk, but for what is set aside for a full one.
+fn disk_bytes(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("read").path());
+    let bytes = entries.filter(|path| path.file_name().is_some_and(|name| name != "reserve")).map(|path| {
+        let found = std::fs::symlink_metadata(&path).expect("there");
+        found.blocks() * 512 + if found.is_dir() { disk_bytes(&path) } else { 0 }
+    });
+    bytes.sum()
+}
+
+#[test]
+fn a_fresh_and_an_idle_server_take_little_of_disk_and_memory() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for start in ["fresh", "once more"] {
+        let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() });
+        server.sign_in();
+        let disk = disk_bytes(dir.path());
+        assert!(disk < 8 << 20, "{start}: {disk} bytes");
+        // What it holds of its own: pages of the binary are larger here than as shipped.
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("read");
+        let anon = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
+        let anon: u64 = anon.trim().trim_end_matches(" kB").parse().expect("a number");
+        assert!(anon < 12 << 10, "{start}: {anon} kB");
+        assert!(server.terminate().success());
+        let disk = disk_bytes(dir.path());
+        assert!(disk < 8 << 20, "{start}, stopped: {disk} bytes");
+    }
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::beside;
 use crate::harness::{ORG, Server, Start, bootstrap, compressed, write_request};
 
-/// Checkpoints every 200 ms, seals and merges again and again: kills fall into all of them.
+/// Checkpoints every 200 ms, seals, merges and drops what is too old again and again: kills fall into all of them.
 const KILLS: usize = 50;
 const SERIES: usize = 10;
 
@@ -52,7 +52,7 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
     let mut server = serve(dir.path());
     let cookie = server.sign_in();
     let (_, secret) = server.api_key(&cookie);
-    let (mut step, mut sealed) = (0, 0);
+    let (mut step, mut sealed, mut dropped, mut cycle) = (0, 0, 0, 0);
     for kill in 0..KILLS {
         let delay = Duration::from_millis(60).mul_f64(1.0 + 5.0 * rng.unit());
         let dying = AtomicBool::new(false);
@@ -60,7 +60,8 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
         std::thread::scope(|scope| {
             let samples = scope.spawn(|| write_until_dead(&server, &secret, base, first, &dying));
             let accounts = scope.spawn(|| change_accounts_until_dead(&server, &cookie, kill, &dying));
-            let seals = scope.spawn(|| seal_until_dead(&server, &cookie, &dying));
+            let seals =
+                scope.spawn(|| seal_until_dead(&server, (&cookie, &secret), base, &mut cycle, &dying));
             std::thread::sleep(delay);
             dying.store(true, Ordering::SeqCst);
             kill_by_pid(server.pid());
@@ -68,7 +69,8 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
             step = next;
             oracle.acknowledged.extend(acknowledged);
             oracle.unanswered.extend(unanswered);
-            sealed += seals.join().expect("the sealer");
+            let done = seals.join().expect("the sealer");
+            (sealed, dropped) = (sealed + done.0, dropped + done.1);
             let changes = accounts.join().expect("the admin");
             oracle.keys_made.extend(changes.keys_made);
             oracle.keys_removed.extend(changes.keys_removed);
@@ -84,12 +86,13 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
         oracle.acknowledged.len(),
         oracle.unanswered.len()
     );
-    println!("{sealed} seals");
+    println!("{sealed} seals, {dropped} times dropped what is too old");
     println!("{} keys made, {} removed", oracle.keys_made.len(), oracle.keys_removed.len());
     assert!(
-        oracle.acknowledged.len() > 4 * KILLS && oracle.keys_made.len() > KILLS / 2 && sealed > KILLS / 2,
+        oracle.acknowledged.len() > 4 * KILLS && oracle.keys_made.len() > KILLS / 2 && sealed > KILLS / 5,
         "the loop did write between kills"
     );
+    assert!(dropped > 3, "and had old samples dropped: {dropped}");
     assert!(server.terminate().success(), "and it still ends in order");
     let sent = |step: i64| oracle.acknowledged.contains(&step) || oracle.unanswered.contains(&step);
     let histograms = beside::check(dir.path(), base, &oracle.acknowledged, sent);
@@ -101,16 +104,27 @@ fn serve(dir: &std::path::Path) -> Server {
     Server::start(&Start { args: &args, dir, env: &bootstrap() })
 }
 
-/// Seals and merges everything, again and again; answers how often it was told that it was done.
-fn seal_until_dead(server: &Server, cookie: &str, dying: &AtomicBool) -> usize {
-    let mut sealed = 0;
+/// Seals and merges everything, again and again, and has retention drop an old sample in between; goes on with the `cycle`
+/// where the last kill ended it. Answers how often it was told that either was done.
+fn seal_until_dead(
+    server: &Server,
+    (cookie, secret): (&str, &str),
+    base: Timestamp,
+    cycle: &mut i64,
+    dying: &AtomicBool,
+) -> (usize, usize) {
+    let (mut sealed, mut dropped) = (0, 0);
     loop {
-        let answer = server.post_json("/api/v1/admin/seal", &[("Cookie", cookie)], &json!({}));
-        match answer.status {
-            200 => sealed += 1,
-            429 => std::thread::sleep(Duration::from_millis(20)),
-            0 if dying.load(Ordering::SeqCst) => return sealed,
-            other => panic!("sealing: {other} {}", answer.body),
+        let step = beside::Step::of(*cycle);
+        match beside::let_go(server, cookie, secret, base, *cycle) {
+            200..300 => {
+                sealed += usize::from(step == beside::Step::Seal);
+                dropped += usize::from(*cycle % beside::STEPS == beside::STEPS - 1);
+                *cycle += 1;
+            }
+            429 | 503 => std::thread::sleep(Duration::from_millis(20)),
+            0 if dying.load(Ordering::SeqCst) => return (sealed, dropped),
+            other => panic!("{step:?}: {other}"),
         }
     }
 }

@@ -10,7 +10,7 @@ use promlet::clock::{Clock, Stopwatch};
 use promlet::model::{Labels, Sample};
 use serde_json::{Value as Json, json};
 
-use crate::harness::{Answer, ORG, Server, percent, request};
+use crate::harness::{Answer, ORG, Server, Start, bootstrap, percent, request};
 
 /// How long anything may take before the test gives up; what is tested ends at once, or never.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -25,7 +25,9 @@ struct Asker {
 
 impl Asker {
     fn start(dir: &Path) -> Asker {
-        let server = Server::serve(dir);
+        // The list is asked for as often as it goes.
+        let args = &["serve", "--rate-cabinet-rps", "100000"];
+        let server = Server::start(&Start { args, dir, env: &bootstrap() });
         let cookie = server.sign_in();
         let (_, secret) = server.api_key(&cookie);
         let up = Labels::from_pairs([("__name__", "up"), ("job", "a")]);

@@ -187,8 +187,19 @@ const DATES: [&str; 8] =
     ["hour", "minute", "month", "year", "day_of_month", "day_of_week", "day_of_year", "days_in_month"];
 
 /// Functions that make much of little: their arguments hold no last bits that are a library's.
-const JUMPS: [&str; 8] =
-    ["ceil", "floor", "round", "sgn", "changes", "resets", "ts_of_max_over_time", "ts_of_min_over_time"];
+const JUMPS: [&str; 11] = [
+    "ceil",
+    "floor",
+    "round",
+    "sgn",
+    "changes",
+    "resets",
+    "ts_of_max_over_time",
+    "ts_of_min_over_time",
+    "sin",
+    "cos",
+    "tan",
+];
 
 pub(crate) fn has_histograms(text: &str) -> bool {
     ["size_", "depth", "wait_seconds", "mixed"].iter().any(|name| text.contains(name))
@@ -207,7 +218,8 @@ pub(crate) fn is_library(text: &str) -> bool {
     // 3.14 adds histograms up with what rounding took from them, 3.5 without.
     let added = has_histograms(text) && text.contains(" + ");
     // What functions made comes in no order in 3.5, series of several metrics and sorted ones in another than here.
-    let grouped = ["sum", "avg", "std"].iter().any(|name| text.contains(name));
+    let grouped = ["sum", "avg", "std", "min(", "min by", "min without", "max(", "max by", "max without"];
+    let grouped = grouped.iter().any(|name| text.contains(name));
     let several = text.contains("__name__=~") || text.contains("sort");
     let operator = text.contains(" ^ ") || text.contains(" atan2 ");
     let called = |name: &&str| text.contains(&format!("{name}("));
@@ -483,6 +495,10 @@ impl<'c> Grammar<'c> {
             };
         }
         self.exact -= jumps;
+        let text = node.to_string();
+        if row.name == "timestamp" && !self.newest && text.contains(" offset ") && text.contains(" @ ") {
+            return Node::leaf(ValueType::Vector, format!("timestamp({})", self.selected()));
+        }
         node.text(")")
     }
 
@@ -549,11 +565,12 @@ impl<'c> Grammar<'c> {
     }
 
     fn aggregation(&mut self, depth: usize) -> Node {
-        let plain = ["sum", "avg", "count", "min", "max", "group", "stddev", "stdvar"];
+        let plain = ["count", "min", "max", "group", "sum", "avg", "stddev", "stdvar"];
+        let plain = &plain[..if self.exact > 0 { 4 } else { 8 }];
         let with = ["topk", "bottomk", "quantile", "count_values", "limitk", "limit_ratio"];
         let with = &with[..if self.newest { 6 } else { 5 }];
         let takes = self.chance.percent(30);
-        let name = if takes { *self.chance.pick(with) } else { *self.chance.pick(&plain) };
+        let name = if takes { *self.chance.pick(with) } else { *self.chance.pick(plain) };
         let grouping = match self.chance.below(3) {
             0 => String::new(),
             1 => format!(" by ({})", self.labels(2)),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::answers::comparable;
 use super::data::{BEGIN_MS, END_MS};
 use super::servers::{Pair, When};
 
@@ -33,7 +34,7 @@ const REMARKS: [(&str, &str); 23] = [
     ("rate(temperature[5m])", "metric might not be a counter, name does not end in"),
     ("sum(\n  increase(level[5m])\n)", "metric might not be a counter, name does not end in"),
     (
-        "histogram_quantile(0.5, latency_seconds_bucket{job=\"odd\"})",
+        "histogram_quantile(1, sum without (job) (rate(latency_seconds_bucket[5m])))",
         "input to histogram_quantile needed to be fixed for monotonicity",
     ),
     ("size_bytes + on (job) weight", "incompatible sample types encountered for binary operator"),
@@ -54,7 +55,7 @@ pub(super) fn compared(pair: &Pair) -> Vec<String> {
         let told = |body: &serde_json::Value| -> BTreeSet<String> {
             let kinds =
                 ["warnings", "infos"].iter().flat_map(|kind| body[*kind].as_array().into_iter().flatten());
-            kinds.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+            kinds.filter_map(|text| text.as_str().map(comparable)).collect()
         };
         let (theirs, ours) = (told(&theirs.body), told(&ours.body));
         if theirs != ours || !ours.iter().any(|text| text.contains(wanted)) {

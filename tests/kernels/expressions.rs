@@ -145,7 +145,14 @@ pub(crate) fn deep() -> BoxedStrategy<String> {
 pub(crate) fn native() -> BoxedStrategy<String> {
     let selector = || {
         prop::sample::select(
-            &["h_total", "h_gauge", "h_custom", "h_mixed", r#"{__name__=~"h_.*"}"#, r#"{group="0"}"#][..],
+            &[
+                "h_total",
+                "h_gauge",
+                "h_custom",
+                "h_mixed",
+                r#"{__name__=~"h_.*"}"#,
+                r#"{__name__!="m_total", group="0"}"#,
+            ][..],
         )
     };
     let sample =
@@ -167,11 +174,16 @@ pub(crate) fn native() -> BoxedStrategy<String> {
     let subquery = (function(), sample(), range(), 1_000..200_000i64, modifiers())
         .prop_map(|(f, of, range, step, m)| format!("{f}(({of})[{range}ms:{}ms]{m})", step.max(range / 60)));
     let any = || prop_oneof![2 => sample(), 4 => windowed()].boxed();
-    let told = prop::sample::select(
+    // Of negative counts nothing is promised; and where counts are rounded, a rank may fall into the next bucket.
+    let whole_windows = prop::sample::select(&["sum_over_time", "last_over_time", "first_over_time"][..]);
+    let ranked = prop_oneof![
+        2 => sample(),
+        1 => (whole_windows, selector(), range(), modifiers())
+            .prop_map(|(f, s, range, m)| format!("{f}({s}[{range}ms]{m})")),
+    ];
+    let told = prop::sample::select(&["histogram_count(", "histogram_sum(", "histogram_avg(", "abs("][..]);
+    let told_of_ranks = prop::sample::select(
         &[
-            "histogram_count(",
-            "histogram_sum(",
-            "histogram_avg(",
             "histogram_stddev(",
             "histogram_stdvar(",
             "histogram_quantile(0.2, ",
@@ -179,7 +191,6 @@ pub(crate) fn native() -> BoxedStrategy<String> {
             "histogram_quantile(1, ",
             "histogram_fraction(-0.5, 3, ",
             "histogram_fraction(0, 1, ",
-            "abs(",
         ][..],
     );
     let added = prop::sample::select(&["sum", "avg"][..]);
@@ -204,7 +215,8 @@ pub(crate) fn native() -> BoxedStrategy<String> {
     prop_oneof![
         2 => any(),
         2 => subquery,
-        4 => (told, any()).prop_map(|(told, of)| format!("{told}{of})")),
+        2 => (told, any()).prop_map(|(told, of)| format!("{told}{of})")),
+        3 => (told_of_ranks, ranked).prop_map(|(told, of)| format!("{told}{of})")),
         3 => (added, grouping(), whole()).prop_map(|(op, by, of)| format!("{op} {by} ({of})")),
         1 => (picked, grouping(), whole()).prop_map(|(op, by, of)| format!("{op} {by} ({of})")),
         2 => (any(), scaled).prop_map(|(of, by)| format!("({of}) {by}")),

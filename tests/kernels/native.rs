@@ -186,9 +186,12 @@ impl Native {
         self.each(|_| 0.0)
     }
 
-    /// Every bit the same, empty buckets aside.
+    /// Every bit the same; a bucket of nothing is still a bucket.
     pub(crate) fn equals(&self, other: &Native) -> bool {
-        self.told() == other.told()
+        let same = |a: &Buckets, b: &Buckets| a.keys().eq(b.keys());
+        same(&self.positive, &other.positive)
+            && same(&self.negative, &other.negative)
+            && self.told() == other.told()
     }
 
     /// All its bits, for who compares. Which NaN and which zero it is, is nobody's business.
@@ -299,13 +302,17 @@ impl Native {
         }
     }
 
-    /// How many observations are at most `value`.
+    /// About how many observations are below `value`.
     fn rank(&self, value: f64) -> f64 {
         let of = |cut: &Cut| {
+            // What a bucket without width holds lies above its only value.
+            if value <= cut.lower {
+                return 0.0;
+            }
             if value >= cut.upper {
                 return cut.count;
             }
-            if value <= cut.lower || !(cut.upper - cut.lower).is_finite() {
+            if !(cut.upper - cut.lower).is_finite() {
                 return 0.0;
             }
             if cut.is_linear {

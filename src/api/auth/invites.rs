@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{AuthDeps, org_json, session_json, user_json};
 use crate::api::body::Json;
 use crate::api::callers::Visitor;
-use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
 use crate::entropy::Entropy;
 use crate::identity::{AcceptError, AcceptInvite, Accepted, LoginOutcome, Password};
@@ -70,8 +70,8 @@ pub(super) async fn accept(
         (Accepted::Made(pending), _) => Ok(deps.outcome(&pending)),
         (Accepted::Joined(user), Some((session, _))) => {
             let account = deps.identity.user(user)?;
-            let account =
-                account.ok_or_else(|| ApiError::new(Code::SessionInvalid, "this account is gone"))?;
+            // Deleted in this very moment.
+            let account = account.ok_or(AcceptError::Invalid)?;
             let orgs = deps.identity.memberships(user)?;
             let answer = json!({
                 "requires_2fa": false,

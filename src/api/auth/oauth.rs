@@ -5,6 +5,8 @@
 
 mod providers;
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -47,6 +49,9 @@ pub(super) async fn start(
     let begun = async {
         let mut query = Params::of_query(uri.query())?;
         let body = StartBody { mode: query.one(&["mode"])?, redirect: query.one(&["redirect"])? };
+        if body.mode.as_deref() == Some("link") {
+            from_here(&headers)?;
+        }
         let (url, ticket) = begin(&deps, &visitor, &provider, &body).await?;
         let to = HeaderValue::try_from(url).map_err(ApiError::internal)?;
         Ok(deps.with_ticket(&ticket, (StatusCode::FOUND, [(header::LOCATION, to)]).into_response()))
@@ -57,6 +62,16 @@ pub(super) async fn start(
         // Who clicked a button reads a page.
         Err(refused) if accept.contains("text/html") => Ok(error_page(&refused)),
         begun => begun,
+    }
+}
+
+/// That no other site sent the browser here to link something: it could have signed the browser in at the provider as
+/// somebody else before, who would have a way into this account then. `SameSite` lets navigations through, and the check of
+/// cross-site requests concerns none that only reads.
+fn from_here(headers: &HeaderMap) -> ApiResult<()> {
+    match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        None | Some(b"same-origin" | b"none") => Ok(()),
+        Some(_) => Err(ApiError::new(Code::CsrfRejected, "this request came from another site")),
     }
 }
 
@@ -118,8 +133,8 @@ async fn begin(
 }
 
 /// Who wants to link an identity must be in.
-fn linker(visitor: &Visitor) -> ApiResult<&Session> {
-    let session = visitor.session().map(|(session, _)| &**session);
+fn linker(visitor: &Visitor) -> ApiResult<&Arc<Session>> {
+    let session = visitor.session().map(|(session, _)| session);
     session.ok_or_else(|| ApiError::new(Code::Unauthenticated, "log in to link an identity to your account"))
 }
 
@@ -260,9 +275,10 @@ async fn finish(
     let now = deps.clock.now();
     let account = configured.redeem(deps, code, &attempt, now).await?;
     if let OauthMode::Link(user) = attempt.mode {
+        let session = Arc::clone(linker(visitor)?);
         let linked = deps
             .change(Lane::Account, move |identity| {
-                identity.oauth_link(&attempt, &account, user, now, &mut Entropy::system())
+                identity.oauth_link(&attempt, &account, &session, now, &mut Entropy::system())
             })
             .await?;
         if let Some(owner) = deps.identity.user(user)?.filter(|_| linked) {

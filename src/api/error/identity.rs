@@ -84,7 +84,7 @@ impl From<OauthError> for ApiError {
             OauthError::IdentityInUse => ApiError::new(Code::IdentityInUse, detail),
             OauthError::TooMany => ApiError::new(Code::Conflict, detail),
             OauthError::Disabled => ApiError::new(Code::AccountDisabled, detail),
-            OauthError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
+            OauthError::UnknownUser | OauthError::SessionOver => ApiError::new(Code::SessionInvalid, detail),
             OauthError::Store(error) => error.into(),
         }
     }
@@ -247,7 +247,9 @@ impl From<TwoFactorError> for ApiError {
                 ApiError::new(Code::TwofaThrottled, detail).with_retry_after(retry_after)
             }
             TwoFactorError::InvalidPassword => ApiError::new(Code::InvalidCredentials, detail),
-            TwoFactorError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
+            TwoFactorError::UnknownUser | TwoFactorError::SessionOver => {
+                ApiError::new(Code::SessionInvalid, detail)
+            }
             TwoFactorError::Store(error) => error.into(),
         }
     }
@@ -403,5 +405,19 @@ impl From<TokenRefusal> for ApiError {
                 ApiError::new(Code::OriginNotAllowed, "the embed token may not be used on this origin")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_takes_no_change_is_a_503_that_says_when_to_come_back() {
+        let refused = ApiError::from(StoreError::Inconsistent("a row of a test"));
+        assert_eq!(refused.code(), Code::StorageDegraded);
+        let response = refused.render(crate::api::error::Form::Problem, None);
+        assert_eq!(response.headers().get("retry-after").map(|value| value.as_bytes()), Some(&b"5"[..]));
+        assert!(!refused.detail().contains("row"), "the cause is for the log");
     }
 }

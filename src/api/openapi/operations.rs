@@ -119,10 +119,18 @@ const OAUTH_START: &[Code] = &[
     Code::IdpUnavailable,
     Code::IdpError,
     Code::InvalidParameter,
+    Code::Unauthenticated,
+    Code::ReauthRequired,
+];
+/// As [`OAUTH_START`], of parameters in the query, where a link of another site leads, too.
+const OAUTH_START_QUERY: &[Code] = &[
+    Code::CsrfRejected,
+    Code::ProviderNotConfigured,
+    Code::IdpUnavailable,
+    Code::IdpError,
+    Code::InvalidParameter,
     Code::DuplicateParameter,
     Code::Unauthenticated,
-    Code::SessionInvalid,
-    Code::SessionRequired,
     Code::ReauthRequired,
 ];
 const OAUTH_BACK: &[Code] = &[
@@ -137,10 +145,7 @@ const OAUTH_BACK: &[Code] = &[
     Code::AccountDisabled,
     Code::IdpUnavailable,
     Code::IdpError,
-    Code::InvalidParameter,
-    Code::DuplicateParameter,
     Code::SessionInvalid,
-    Code::SessionRequired,
     Code::Unauthenticated,
 ];
 
@@ -219,7 +224,7 @@ const ACCOUNTS: &[Operation] = &[
     at("POST /auth/email/change")
         .takes("{ new_email: string(..254) }")
         .answers(&[(202, "Accepted", "A link goes to the new address")])
-        .refuses(&[Code::MailThrottled, Code::EmailTaken]),
+        .refuses(&[Code::MailThrottled]),
     at("POST /auth/email/confirm")
         .takes("{ token: string }")
         .answers(&[(200, "{ status: \"email_changed\", email: string }", "Changed; the old address is told")])
@@ -241,24 +246,19 @@ const ACCOUNTS: &[Operation] = &[
         .refuses(&[
             Code::LinkInvalid,
             Code::LinkRequired,
-            Code::AlreadyMember,
             Code::WeakPassword,
-
-            Code::Forbidden,
-            Code::SessionInvalid,
         ]),
     at("GET /auth/oauth/{provider}/start")
         .query(&[parameters::OAUTH_START])
         .answers(&[(302, "", "To the provider"), (303, "", "Back to the login page, which says what is wrong")])
-        .refuses(OAUTH_START),
+        .refuses(OAUTH_START_QUERY),
     at("POST /auth/oauth/{provider}/start")
         .takes("{ redirect?: string | null 'A path of this server', mode?: \"login\" | \"link\" | null }")
         .answers(&[(200, "{ authorize_url: string, state: string, expires_in: integer }", "Where to send the browser; the cookie ms_oauth is set")])
         .refuses(OAUTH_START),
     at("GET /auth/oauth/{provider}/callback")
         .query(&[parameters::OAUTH_BACK])
-        .answers(&[(303, "", "Signed in, or a page that says what is missing")])
-        .refuses(OAUTH_BACK),
+        .answers(&[(303, "", "Signed in, or a page that says what is missing: /login?error= and a code of the JSON twin")]),
     at("POST /auth/oauth/{provider}/callback")
         .takes(
             "{ code?: string | null, state?: string | null, iss?: string | null, error?: string | null, \
@@ -300,7 +300,7 @@ const ACCOUNTS: &[Operation] = &[
     at("POST /auth/2fa/confirm")
         .takes("{ code: string }")
         .answers(&[(200, "RecoveryCodes", "Enabled; the session has a new cookie, the others are over")])
-        .refuses(&[Code::InvalidCode, Code::CodeAlreadyUsed, Code::TwofaAlreadyEnabled, Code::TwofaNotEnabled, Code::TwofaThrottled]),
+        .refuses(&[Code::InvalidCode, Code::TwofaAlreadyEnabled, Code::TwofaNotEnabled, Code::TwofaThrottled]),
     at("POST /auth/2fa/disable")
         .takes(FACTOR)
         .answers(DONE)

@@ -8,11 +8,11 @@ use crate::model::Timestamp;
 use crate::identity::audit::Event;
 use crate::identity::login::{Finished, finish_login};
 use crate::identity::org::NAME_BYTES_MAX;
-use crate::identity::session::NewSession;
+use crate::identity::session::{NewSession, SessionRow};
 use crate::identity::store::read;
 use crate::identity::user::{AddressRow, UserRow, active};
 use crate::identity::{
-    Client, Email, Identity, IdentityId, LoginOutcome, SecretHash, SignupMode, StoreError, UserId,
+    Client, Email, Identity, IdentityId, LoginOutcome, SecretHash, Session, SignupMode, StoreError, UserId,
 };
 
 use super::{
@@ -73,6 +73,9 @@ pub enum OauthError {
     /// Who wanted to link is gone: `session_invalid`.
     #[error("this account is gone")]
     UnknownUser,
+    /// Who wanted to link was logged out meanwhile: `session_invalid`.
+    #[error("the session is over")]
+    SessionOver,
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -228,7 +231,7 @@ impl Identity {
                     return Err(error);
                 }
             };
-            let linked = matches!(target, Target::Address(_));
+            let linked = matches!((&target, &finished), (Target::Address(_), Finished::Session(_)));
             let tell = login.account.email.clone().filter(|_| linked);
             let login = self.outcome(user, drawn, finished)?;
             return Ok(OauthOutcome { login, created: target == Target::New, linked, tell });
@@ -236,8 +239,8 @@ impl Identity {
         Err(StoreError::Inconsistent("an identity opens another account at each look").into())
     }
 
-    /// Links an identity to the account that the attempt was begun for, whose owner is in. Answers whether it was not
-    /// linked to it before. Blocks (commit).
+    /// Links an identity to the account that the attempt was begun for, whose owner is in by `session`. Answers whether it
+    /// was not linked to it before. Blocks (commit).
     ///
     /// # Errors
     /// [`OauthError`].
@@ -245,10 +248,11 @@ impl Identity {
         &self,
         attempt: &OauthAttempt,
         account: &ExternalAccount,
-        user: UserId,
+        session: &Session,
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<bool, OauthError> {
+        let (user, own) = (session.user, session.key());
         if attempt.mode != OauthMode::Link(user) {
             return Err(OauthError::InvalidState);
         }
@@ -256,6 +260,8 @@ impl Identity {
         self.change(move |txn| {
             use_state(txn, &attempt)?;
             active(txn, user)?.ok_or(OauthError::UnknownUser)?;
+            // Asking the provider took a while: whoever was logged out meanwhile leaves no way back in.
+            read::<SessionRow>(txn, &own)?.ok_or(OauthError::SessionOver)?;
             match owner(txn, IdentityKey::of(&account))? {
                 Some(row) if row.user == user => Ok(false),
                 Some(_) => Err(OauthError::IdentityInUse),
@@ -314,11 +320,16 @@ fn sign_in(txn: &mut Txn<'_>, change: &SignIn, now: Timestamp) -> Result<(Finish
     if row.disabled {
         return Err(OauthError::Disabled.into());
     }
-    match target {
-        Target::Known(_) => note_address(txn, account)?,
-        Target::Address(_) | Target::New => link_within_bounds(txn, user, change.identity, account, now)?,
+    let finished = finish_login(txn, user, &row, method, &change.drawn, now)?;
+    match (&target, &finished) {
+        (Target::Known(_), _) => note_address(txn, account)?,
+        // An address is not enough for a way in that stays: whoever has the second factor as well links it from within.
+        (Target::Address(_), Finished::Pending) => {}
+        (Target::Address(_) | Target::New, _) => {
+            link_within_bounds(txn, user, change.identity, account, now)?;
+        }
     }
-    Ok((finish_login(txn, user, &row, method, &change.drawn, now)?, target))
+    Ok((finished, target))
 }
 
 /// Uses a state up, or finds that it is.

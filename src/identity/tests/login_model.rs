@@ -1,5 +1,7 @@
-//! Login, second factor, links, logout, revocation, crashes and the clock, in any order, against a model that fits on
-//! two pages (RELIABILITY.md: no step can be skipped).
+//! Login in all four ways, second factor, recovery codes, links, proving again, logout, revocation, crashes and the clock,
+//! in any order, against a model that fits on a few pages (RELIABILITY.md: no step can be skipped).
+
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use totp_rs::{Algorithm, Builder};
@@ -11,8 +13,13 @@ use super::*;
 enum Move {
     Login { right: bool },
     Code { pending: usize, given: Given },
+    Recover { pending: usize, code: usize },
+    Oauth,
     IssueLink,
     UseLink,
+    RequestReset,
+    UseReset,
+    Reauth(usize),
     Use(usize),
     Logout(usize),
     Revoke(usize),
@@ -42,6 +49,11 @@ fn moves() -> impl Strategy<Value = Move> {
             pending,
             given: if right { Given::Right } else { Given::Wrong },
         }),
+        2 => (some.clone(), 0..10_usize).prop_map(|(pending, code)| Move::Recover { pending, code }),
+        2 => Just(Move::Oauth),
+        1 => Just(Move::RequestReset),
+        1 => Just(Move::UseReset),
+        2 => some.clone().prop_map(Move::Reauth),
         1 => Just(Move::IssueLink),
         2 => Just(Move::UseLink),
         4 => some.clone().prop_map(Move::Use),
@@ -60,6 +72,7 @@ fn moves() -> impl Strategy<Value = Move> {
 
 const IDLE_MS: i64 = 30 * DAY_MS;
 const GUARD_MS: i64 = 10 * 60_000;
+const FRESH_MS: i64 = 15 * 60_000;
 
 /// What the model knows of a session: it was last used at `last`, and the disk may have been given up to `latest` by
 /// crashes.
@@ -67,10 +80,16 @@ struct Known {
     login: LoggedIn,
     last: i64,
     latest: i64,
+    /// When its owner last proved who they are.
+    proved: i64,
     over: bool,
 }
 
 impl Known {
+    fn new(login: LoggedIn, now: i64) -> Known {
+        Known { login, last: now, latest: now, proved: now, over: false }
+    }
+
     /// Whether it must live (`Some(true)`), must not (`Some(false)`), or a crash may have left it either way.
     fn lives(&self, now: i64) -> Option<bool> {
         match (self.over, now < self.last + IDLE_MS, now < self.latest + IDLE_MS) {
@@ -93,6 +112,9 @@ struct Factor {
     secret: String,
     last_step: i64,
     failures: Vec<i64>,
+    recovery: Vec<String>,
+    /// Those that were not used.
+    left: BTreeSet<String>,
 }
 
 impl Factor {
@@ -116,6 +138,8 @@ struct Model {
     factor: Option<Factor>,
     /// The newest printed link, and until when it works.
     link: Option<(Secret, i64)>,
+    /// The newest mailed link that sets a password, and until when it works.
+    reset: Option<(Secret, i64)>,
     attempts: u16,
 }
 
@@ -128,6 +152,7 @@ impl Model {
             waiting: Vec::new(),
             factor: None,
             link: None,
+            reset: None,
             attempts: 0,
         }
     }
@@ -146,7 +171,7 @@ impl Model {
         let now = self.now();
         match (outcome, &self.factor) {
             (LoginOutcome::LoggedIn(login), None) => {
-                self.sessions.push(Known { login, last: now, latest: now, over: false });
+                self.sessions.push(Known::new(login, now));
             }
             (LoginOutcome::NeedsCode(pending), Some(_)) => {
                 self.waiting.push(Waiting { token: pending.token, since: now, tries: 0, over: false });
@@ -199,6 +224,114 @@ impl Model {
         }
     }
 
+    /// A provider that is believed for addresses; its state is good for one sign-in.
+    fn oauth(&mut self) {
+        let (here, now) = (self.stranger(), self.house.now);
+        let identity = self.house.identity();
+        let ticket = identity.begin_oauth(Provider::Oidc, OauthMode::LogIn, "/", now, &mut self.house.rng);
+        let (cookie, state) = (ticket.cookie.expose(), ticket.state.expose());
+        let attempt = identity.resume_oauth(Provider::Oidc, cookie, state, now).expect("its own state");
+        let account = ExternalAccount {
+            provider: Provider::Oidc,
+            issuer: "https://idp.example".into(),
+            subject: "ada".into(),
+            email: Some(Email::parse(EMAIL).expect("valid")),
+            email_verified: true,
+            email_trusted: true,
+            name: String::new(),
+            welcome: false,
+        };
+        let login = OauthLogin { attempt: &attempt, account: &account, client: &here, replaces: None };
+        let outcome = identity.oauth_login(&login, now, &mut self.house.rng).expect("believed");
+        self.came_in(outcome.login);
+        let again = identity.oauth_login(&login, now, &mut self.house.rng);
+        assert!(matches!(again, Err(OauthError::InvalidState)), "{again:?}");
+    }
+
+    /// Whether a waiting login takes no code any more.
+    fn is_dead(&self, waiting: usize) -> bool {
+        let one = &self.waiting[waiting];
+        one.over || one.tries >= 5 || self.now() >= one.since + 5 * 60_000
+    }
+
+    fn recover(&mut self, number: usize, code: usize) {
+        let Some(at) = number.checked_rem(self.waiting.len()) else { return };
+        let (here, now, now_ms) = (self.stranger(), self.house.now, self.now());
+        let text =
+            self.factor.as_ref().and_then(|factor| factor.recovery.get(code)).cloned().unwrap_or_default();
+        let pending = self.waiting[at].token.clone();
+        let factor = SecondFactor::RecoveryCode(&text);
+        let attempt = CodeLogin { pending: pending.expose(), factor, client: &here, replaces: None };
+        let found = self.house.identity().verify_code(&attempt, now, &mut self.house.rng);
+        let dead = self.is_dead(at);
+        let waiting = &mut self.waiting[at];
+        let Some(known) = self.factor.as_mut().filter(|_| !dead) else {
+            assert!(matches!(found, Err(CodeError::PendingInvalid)), "{found:?}");
+            return;
+        };
+        match found {
+            Err(CodeError::Throttled { .. }) => assert!(known.throttled(now_ms)),
+            _ if known.throttled(now_ms) => panic!("throttled, but answered"),
+            Ok(login) => {
+                assert!(known.left.remove(&text), "used before");
+                waiting.over = true;
+                self.sessions.push(Known::new(login, now_ms));
+            }
+            Err(CodeError::Invalid { attempts_left, .. }) => {
+                assert!(!known.left.contains(&text), "good");
+                waiting.tries += 1;
+                known.failures.push(now_ms);
+                assert_eq!(attempts_left, 5 - waiting.tries);
+            }
+            found => panic!("{found:?}"),
+        }
+    }
+
+    fn request_reset(&mut self) {
+        let email = Email::parse(EMAIL).expect("valid");
+        let request = LinkRequest { email: &email, redirect: None, browser: Some("a browser") };
+        let now = self.house.now;
+        let mailed = self.house.identity().request_reset(&request, now, &mut self.house.rng);
+        self.reset = Some((mailed.expect("written").expect("mailed").token, self.now() + 600_000));
+    }
+
+    fn use_reset(&mut self) {
+        let Some((token, until)) = self.reset.clone() else { return };
+        let (here, now) = (self.stranger(), self.house.now);
+        let new = format!("password number {}", self.attempts);
+        let proof = LinkProof::Browser { cookie: Some("a browser"), email: None };
+        let request = PasswordReset { token: token.expose(), proof, new: Password(&new), client: &here };
+        match self.house.identity().reset_password(&request, now, &mut self.house.rng) {
+            Ok(_) => {
+                assert!(now.as_ms() < until, "expired");
+                self.has_new_password(new);
+            }
+            Err(PasswordResetError::Link(LinkError::Invalid)) => assert!(now.as_ms() >= until, "good"),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    /// Everything that was open before is closed, links as well.
+    fn has_new_password(&mut self, new: String) {
+        self.end_all(None);
+        self.password = new;
+        for link in [&mut self.link, &mut self.reset] {
+            *link = link.take().map(|(token, _)| (token, i64::MIN));
+        }
+    }
+
+    fn reauth(&mut self, number: usize) {
+        let Some(at) = self.live(number) else { return };
+        let (here, now) = (self.stranger(), self.house.now);
+        let (identity, owner) = (self.house.identity(), self.house.owner().id);
+        let known = &mut self.sessions[at];
+        let listed = identity.sessions(owner, now);
+        let session = listed.iter().find(|session| session.id == known.login.session.id).expect("it lives");
+        let given = Reauth::Password(Password(&self.password));
+        identity.reauth(session, given, &here, now).expect("the right password");
+        known.proved = now.as_ms();
+    }
+
     fn code(&mut self, number: usize, given: Given) {
         let count = self.waiting.len();
         let Some(at) = number.checked_rem(count) else { return };
@@ -214,8 +347,8 @@ impl Model {
         let factor = SecondFactor::Code(&code);
         let attempt = CodeLogin { pending: pending.expose(), factor, client: &here, replaces: None };
         let found = self.house.identity().verify_code(&attempt, now, &mut self.house.rng);
+        let dead = self.is_dead(at);
         let waiting = &mut self.waiting[at];
-        let dead = waiting.over || waiting.tries >= 5 || now_ms >= waiting.since + 5 * 60_000;
         let Some(known) = self.factor.as_mut().filter(|_| !dead) else {
             assert!(matches!(found, Err(CodeError::PendingInvalid)), "{found:?}");
             return;
@@ -229,7 +362,7 @@ impl Model {
                 assert!(login.session.second_factor);
                 known.last_step = step;
                 waiting.over = true;
-                self.sessions.push(Known { login, last: now_ms, latest: now_ms, over: false });
+                self.sessions.push(Known::new(login, now_ms));
             }
             (Err(CodeError::AlreadyUsed { .. }), Given::Right) => {
                 assert!(step <= known.last_step, "fresh");
@@ -275,13 +408,15 @@ impl Model {
         let enrolment =
             self.house.identity().enroll_totp(session.user, now, &mut self.house.rng).expect("begun");
         let secret = enrolment.secret.expose().to_owned();
-        let factor = Factor { secret, last_step: now_ms / 30_000, failures: Vec::new() };
+        let mut factor = Factor { secret, last_step: now_ms / 30_000, ..Factor::default() };
         let code = factor.code(now);
-        let (_, login) =
+        let (codes, login) =
             self.house.identity().confirm_totp(&session, &code, now, &mut self.house.rng).expect("confirmed");
+        factor.recovery = codes.0.iter().map(|code| code.expose().to_owned()).collect();
+        factor.left = factor.recovery.iter().cloned().collect();
         self.end_all(None);
         self.factor = Some(factor);
-        self.sessions.push(Known { login, last: now_ms, latest: now_ms, over: false });
+        self.sessions.push(Known::new(login, now_ms));
     }
 
     fn disable(&mut self) {
@@ -312,10 +447,8 @@ impl Model {
         let changed = self.house.identity().change_password(&session, &request, now, &mut self.house.rng);
         let login = changed.expect("the right password");
         assert_eq!(login.session.second_factor, session.second_factor);
-        self.end_all(None);
-        self.password = new;
-        self.link = self.link.take().map(|(token, _)| (token, i64::MIN));
-        self.sessions.push(Known { login, last: now_ms, latest: now_ms, over: false });
+        self.has_new_password(new);
+        self.sessions.push(Known::new(login, now_ms));
     }
 
     fn end(&mut self, number: usize, by_list: bool) {
@@ -359,6 +492,11 @@ impl Model {
                 self.link = Some((link.expect("made").token, self.now() + 600_000));
             }
             Move::UseLink => self.use_link(),
+            Move::Recover { pending, code } => self.recover(*pending, *code),
+            Move::Oauth => self.oauth(),
+            Move::RequestReset => self.request_reset(),
+            Move::UseReset => self.use_reset(),
+            Move::Reauth(number) => self.reauth(*number),
             Move::Use(number) => self.use_session(*number),
             Move::Logout(number) => self.end(*number, false),
             Move::Revoke(number) => self.end(*number, true),
@@ -381,6 +519,8 @@ impl Model {
             let found = listed.iter().any(|session| session.id == known.login.session.id);
             let id = known.login.session.id;
             assert!(known.lives(now).is_none_or(|expected| expected == found), "{id} lives: {found}");
+            let fresh = listed.iter().any(|session| session.id == id && session.is_fresh(self.house.now));
+            assert_eq!(fresh, found && now <= known.proved + FRESH_MS, "{id} is fresh: {fresh}");
         }
         let ours = |session: &&Arc<Session>| self.sessions.iter().any(|k| k.login.session.id == session.id);
         assert_eq!(listed.iter().filter(|session| !ours(session)).count(), 0, "a session from nowhere");

@@ -257,11 +257,24 @@ fn set_up_from_another_machine_needs_the_newest_token() {
     assert_eq!(house.check(&made.token), "live");
 }
 
+/// What is not durable is refused, and nothing is half done.
 #[test]
-fn of_many_set_ups_at_once_one_wins() {
+fn a_disk_that_takes_no_change_refuses_every_login() {
+    let mut house = House::furnished();
+    let before = house.session();
+    house.open.as_ref().expect("open").control.fail_syncs(true);
+    assert!(matches!(house.login(PASSWORD), Err(LoginError::Store(_))));
+    assert_eq!(house.check(&before.token), "live", "reading goes on");
+    house.crash();
+    assert_eq!(house.check(&before.token), "live");
+    house.session();
+}
+
+#[test]
+fn of_fifty_set_ups_at_once_one_wins() {
     let house = House::empty();
     let (identity, here) = (house.identity(), client("127.0.0.1"));
-    let won = race(8, |number| {
+    let won = race(50, |number| {
         let mut rng = Entropy::seeded(100 + number as u64);
         identity.set_up(&set_up(&here, None, SetUpPeer::Local), house.now, &mut rng).is_ok()
     });

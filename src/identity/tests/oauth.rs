@@ -133,6 +133,30 @@ fn who_is_disabled_or_gone_does_not_come_in() {
     assert!(again.created && user(&again) != gone);
 }
 
+/// Asking a provider takes a while, and nothing that is begun outlives the session that began it.
+#[test]
+fn who_is_logged_out_meanwhile_links_nothing() {
+    let mut house = House::furnished();
+    let session = house.session().session;
+    let now = house.now;
+    let mode = OauthMode::Link(session.user);
+    let ticket = house.identity().begin_oauth(Provider::Oidc, mode, "/", now, &mut house.rng);
+    let (cookie, state) = (ticket.cookie.expose(), ticket.state.expose());
+    let attempt = house.identity().resume_oauth(Provider::Oidc, cookie, state, now).expect("its own state");
+    house.identity().end_session(&session, now).expect("written");
+    let refused = house.identity().oauth_link(&attempt, &welcome("a"), &session, now, &mut house.rng);
+    assert!(matches!(refused, Err(OauthError::SessionOver)), "{refused:?}");
+    assert!(house.identity().identities(session.user).expect("read").is_empty());
+    let session = house.session().session;
+    let linked = house.identity().oauth_link(&attempt, &welcome("a"), &session, now, &mut house.rng);
+    assert!(linked.expect("the state was not used up"));
+    house.identity().end_session(&session, now).expect("written");
+    let gone = house.add_user("gone@example.org");
+    let other = OauthAttempt { mode: OauthMode::Link(gone), ..attempt };
+    let refused = house.identity().oauth_link(&other, &welcome("a"), &session, now, &mut house.rng);
+    assert!(matches!(refused, Err(OauthError::InvalidState)), "another's attempt: {refused:?}");
+}
+
 /// The issuer is part of the name: the same subject elsewhere is somebody else.
 #[test]
 fn the_same_subject_of_another_issuer_is_another_person() {

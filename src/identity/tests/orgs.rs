@@ -100,6 +100,22 @@ fn of_many_with_one_slug_one_is_made() {
     assert_eq!(won.into_iter().filter(|won| *won).count(), 1);
 }
 
+/// Numbers are never given twice: what is stored under one that was somebody's would be somebody else's.
+#[test]
+fn where_no_number_is_left_no_organisation_is_made() {
+    let mut house = House::furnished();
+    house
+        .identity()
+        .change(|txn| {
+            txn.put(&(), &org::NextOrgRow(u32::MAX));
+            Ok::<_, StoreError>(())
+        })
+        .expect("stored");
+    let (owner, now) = (house.owner().id, house.now);
+    let refused = house.identity().create_org(owner, new_org("more"), now, &mut house.rng);
+    assert!(matches!(refused, Err(OrgError::Exhausted)), "{refused:?}");
+}
+
 /// Puts somebody into `acme`.
 fn join(house: &House, user: UserId, role: Role) {
     let (org, joined_at) = (house.acme().id, house.now);

@@ -144,6 +144,31 @@ fn an_invitation_lives_for_seven_days_through_restarts_and_is_swept() {
     assert!(house.identity().rows::<invite::InviteTokenRow>(&()).expect("read").is_empty());
 }
 
+#[test]
+fn of_fifty_that_accept_one_invitation_one_comes_in_and_no_crash_brings_it_back() {
+    let mut house = House::furnished();
+    let (org, now, here) = (house.acme().id, house.now, client("192.0.2.1"));
+    let wanted = NewInvite { email: Email::parse("bo@example.org").expect("valid"), role: Role::Viewer };
+    let issued = house.identity().invite(None, org, wanted, now, &mut house.rng).expect("invited");
+    let attempt = AcceptInvite {
+        token: issued.token.expose(),
+        name: None,
+        password: Some(Password(PASSWORD)),
+        session: None,
+        client: &here,
+        replaces: None,
+    };
+    let identity = house.identity();
+    let won =
+        race(50, |number| identity.accept_invite(&attempt, now, &mut Entropy::seeded(number as u64)).is_ok());
+    assert_eq!(won.into_iter().filter(|won| *won).count(), 1);
+    assert_eq!(identity.users().expect("read").len(), 2);
+    drop(identity);
+    house.crash();
+    let again = house.identity().accept_invite(&attempt, now, &mut house.rng);
+    assert!(matches!(again, Err(AcceptError::Invalid)), "{again:?}");
+}
+
 /// API.md F8: what is on the disk opens nothing.
 #[test]
 fn f08_an_invitations_link_is_not_on_the_disk() {

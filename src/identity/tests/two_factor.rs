@@ -105,12 +105,26 @@ fn a_used_code_is_refused_even_within_its_thirty_seconds() {
 }
 
 #[test]
-fn twenty_threads_with_one_code_get_one_session() {
+fn who_is_logged_out_meanwhile_enables_nothing_and_gets_no_session() {
+    let mut house = House::furnished();
+    let session = house.session().session;
+    let now = house.now;
+    let enrolment = house.identity().enroll_totp(session.user, now, &mut house.rng).expect("begun");
+    house.identity().end_session(&session, now).expect("written");
+    let text = code(enrolment.secret.expose(), now);
+    let refused = house.identity().confirm_totp(&session, &text, now, &mut house.rng);
+    assert!(matches!(refused, Err(TwoFactorError::SessionOver)), "{refused:?}");
+    assert!(!house.identity().twofa_status(session.user).expect("read").enabled);
+    assert!(house.identity().sessions(session.user, now).is_empty());
+}
+
+#[test]
+fn fifty_threads_with_one_code_get_one_session() {
     let (mut house, secret, _) = enrolled();
-    let tokens: Vec<Secret> = (0..20).map(|_| pending(&mut house)).collect();
+    let tokens: Vec<Secret> = (0..50).map(|_| pending(&mut house)).collect();
     let text = code(&secret, house.now);
     let (identity, now, here) = (house.identity(), house.now, client("192.0.2.1"));
-    let won = race(20, |number| {
+    let won = race(50, |number| {
         let factor = SecondFactor::Code(&text);
         let attempt = CodeLogin { pending: tokens[number].expose(), factor, client: &here, replaces: None };
         identity.verify_code(&attempt, now, &mut Entropy::seeded(number as u64)).is_ok()
@@ -119,11 +133,25 @@ fn twenty_threads_with_one_code_get_one_session() {
 }
 
 #[test]
-fn twenty_threads_with_one_pending_login_get_one_session() {
+fn fifty_threads_with_one_recovery_code_get_one_session() {
+    let (mut house, _, codes) = enrolled();
+    let tokens: Vec<Secret> = (0..50).map(|_| pending(&mut house)).collect();
+    let (identity, now, here) = (house.identity(), house.now, client("192.0.2.1"));
+    let won = race(50, |number| {
+        let factor = SecondFactor::RecoveryCode(codes.0[3].expose());
+        let attempt = CodeLogin { pending: tokens[number].expose(), factor, client: &here, replaces: None };
+        identity.verify_code(&attempt, now, &mut Entropy::seeded(number as u64)).is_ok()
+    });
+    assert_eq!(won.into_iter().filter(|won| *won).count(), 1);
+    assert_eq!(identity.twofa_status(house.owner().id).expect("read").recovery_codes_left, 9);
+}
+
+#[test]
+fn fifty_threads_with_one_pending_login_get_one_session() {
     let (mut house, _, codes) = enrolled();
     let token = pending(&mut house);
     let (identity, now, here) = (house.identity(), house.now, client("192.0.2.1"));
-    let won = race(20, |number| {
+    let won = race(50, |number| {
         let factor = SecondFactor::RecoveryCode(codes.0[number % 10].expose());
         let attempt = CodeLogin { pending: token.expose(), factor, client: &here, replaces: None };
         identity.verify_code(&attempt, now, &mut Entropy::seeded(number as u64)).is_ok()

@@ -6,15 +6,20 @@ use crate::model::{Labels, METRIC_NAME};
 use crate::promql::QueryError;
 use crate::promql::functions::Vet;
 use crate::promql::functions::over_time::{go_float, vet_quantile};
-use crate::promql::functions::sums::{Mean, Sum, Variance, quantile};
+use crate::promql::functions::sums::quantile;
 use crate::promql::plan::{AggregateNode, Param};
 use crate::promql::syntax::tree::{AggregateOp, Grouping};
 
 use super::Context;
+use super::accumulate::{accumulator, extra_bytes};
 use super::keyed::Keyed;
 use super::native::{clear, printed};
 use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
 use super::sort::by_value;
+
+/// What compares rows with one another takes so many steps of each at once: one value of each row would be one of each
+/// line of memory.
+const STEPS_TOGETHER: usize = 8;
 
 /// Which group each row belongs to, in order of first appearance.
 pub(super) struct Groups {
@@ -52,7 +57,7 @@ impl Groups {
 }
 
 /// Whether a label of this name tells groups apart.
-fn tells_apart(name: &str, grouping: &Grouping) -> bool {
+pub(super) fn tells_apart(name: &str, grouping: &Grouping) -> bool {
     match grouping {
         Grouping::By(names) => names.iter().any(|by| by == name),
         Grouping::Without(names) => name != METRIC_NAME && !names.iter().any(|without| without == name),
@@ -61,6 +66,9 @@ fn tells_apart(name: &str, grouping: &Grouping) -> bool {
 
 impl Context<'_> {
     pub(super) fn aggregate(&self, node: &AggregateNode, grid: Grid) -> Result<Rows, QueryError> {
+        if let Some(rows) = self.folded(node, grid)? {
+            return Ok(rows);
+        }
         let mut rows = self.vector(&node.arg, grid)?;
         let param = match &node.param {
             Param::Scalar(scalar) => Some(self.scalar(scalar, grid)?),
@@ -85,38 +93,23 @@ impl Context<'_> {
         }
         let groups = Groups::of(&rows, |name| tells_apart(name, &node.grouping));
         match (node.op, param) {
-            (AggregateOp::Sum, _) => {
-                let floats = self.fold_sums(&rows, &groups)?;
+            (op @ (AggregateOp::Sum | AggregateOp::Avg), _) => {
+                let floats = self.fold(op, &rows, &groups)?;
                 if rows.has_histograms() {
                     self.fold_native(node, &rows, &groups, floats)
                 } else {
                     Ok(floats)
                 }
             }
-            (AggregateOp::Avg, _) => {
-                let floats = self.fold(&rows, &groups, Mean::of, Mean::add, Mean::value)?;
-                if rows.has_histograms() {
-                    self.fold_native(node, &rows, &groups, floats)
-                } else {
-                    Ok(floats)
-                }
-            }
-            (AggregateOp::Stdvar, _) => {
-                self.fold(&rows, &groups, Variance::of, Variance::add, Variance::value)
-            }
-            (AggregateOp::Stddev, _) => {
-                self.fold(&rows, &groups, Variance::of, Variance::add, |state| state.value().sqrt())
-            }
-            (AggregateOp::Count, _) => self.fold_in_place(&rows, &groups, |_| 1.0, |count, _| count + 1.0),
-            (AggregateOp::Group, _) => self.fold_in_place(&rows, &groups, |_| 1.0, |one, _| one),
-            (AggregateOp::Min, _) => {
-                let least = |least: f64, value| if value < least || least.is_nan() { value } else { least };
-                self.fold_in_place(&rows, &groups, |value| value, least)
-            }
-            (AggregateOp::Max, _) => {
-                let most = |most: f64, value| if value > most || most.is_nan() { value } else { most };
-                self.fold_in_place(&rows, &groups, |value| value, most)
-            }
+            (
+                op @ (AggregateOp::Stdvar
+                | AggregateOp::Stddev
+                | AggregateOp::Count
+                | AggregateOp::Group
+                | AggregateOp::Min
+                | AggregateOp::Max),
+                _,
+            ) => self.fold(op, &rows, &groups),
             (AggregateOp::Quantile, Some(q)) => self.quantile(&rows, &groups, &q),
             (AggregateOp::Topk, Some(k)) => self.pick(rows, &groups, &k, Pick::Greatest),
             (AggregateOp::Bottomk, Some(k)) => self.pick(rows, &groups, &k, Pick::Least),
@@ -179,109 +172,49 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// A state for each group and step, fed with the rows in order.
-    fn fold<S: Copy>(
-        &self,
-        rows: &Rows,
-        groups: &Groups,
-        first: fn(f64) -> S,
-        add: fn(&mut S, f64),
-        finish: fn(&S) -> f64,
-    ) -> Result<Rows, QueryError> {
-        let steps = rows.steps();
+    /// Adds the rows to their groups, one after the other.
+    fn fold(&self, op: AggregateOp, rows: &Rows, groups: &Groups) -> Result<Rows, QueryError> {
+        let (count, steps) = (groups.heads.len(), rows.steps());
         let mut held = self.meter.charge();
-        held.add_bytes((groups.heads.len() as u64) * (steps as u64) * size_of::<Option<S>>() as u64)?;
-        let mut states: Vec<Option<S>> = vec![None; groups.heads.len() * steps];
+        held.add_rows(count, steps)?;
+        let each = extra_bytes(op).unwrap_or_default();
+        held.add_bytes(each.saturating_mul((count as u64).saturating_mul(steps as u64)))?;
+        let Some(mut accumulator) = accumulator(op, count, steps) else {
+            return Err(QueryError::BadQuery("the aggregation does not add".into()));
+        };
         for (i, group) in groups.of_row.iter().enumerate() {
             self.budget.check()?;
-            for (value, state) in rows.row(i).iter().zip(&mut states[group * steps..]) {
-                if !is_absent(*value) {
-                    match state {
-                        Some(state) => add(state, *value),
-                        None => *state = Some(first(*value)),
-                    }
-                }
-            }
+            accumulator.add(*group, rows.row(i));
         }
-        let mut out = Rows::with_room(&self.meter, groups.heads.len(), steps)?;
-        for (group, head) in groups.heads.iter().enumerate() {
-            let target = out.push_absent(head.clone());
-            for (target, state) in target.iter_mut().zip(&states[group * steps..]) {
-                if let Some(state) = state {
-                    *target = finish(state);
-                }
-            }
-            out.settle_last()?;
-        }
-        out.merged(Duplicates::Merge)
-    }
-
-    /// As [`Context::fold`] for sums: sums and what they lack lie apart, and are added to without a branch for each value.
-    fn fold_sums(&self, rows: &Rows, groups: &Groups) -> Result<Rows, QueryError> {
-        let steps = rows.steps();
-        let mut out = Rows::with_room(&self.meter, groups.heads.len(), steps)?;
-        let mut held = self.meter.charge();
-        held.add_rows(groups.heads.len(), steps)?;
-        let mut lacking = vec![0.0; groups.heads.len() * steps];
-        for head in &groups.heads {
-            out.push_absent(head.clone());
-        }
-        for (i, group) in groups.of_row.iter().enumerate() {
-            self.budget.check()?;
-            let lacking = &mut lacking[group * steps..(group + 1) * steps];
-            for ((value, sum), rest) in rows.row(i).iter().zip(out.row_mut(*group)).zip(lacking) {
-                let mut next = Sum { sum: *sum, rest: *rest };
-                next.add(*value);
-                // The first value is the sum, whatever absence and it would come to.
-                let next = if is_absent(*sum) { Sum::of(*value) } else { next };
-                let next = if is_absent(*value) { Sum { sum: *sum, rest: *rest } } else { next };
-                (*sum, *rest) = (next.sum, next.rest);
-            }
-        }
-        for (value, rest) in out.values_mut().iter_mut().zip(&lacking) {
-            if !is_absent(*value) {
-                *value = Sum { sum: *value, rest: *rest }.value();
-            }
-        }
+        let mut out = Rows::of(&self.meter, groups.heads.clone(), accumulator.finish(), steps)?;
         out.settle_all()?;
         out.merged(Duplicates::Merge)
-    }
-
-    /// As [`Context::fold`], where the state is the value itself.
-    fn fold_in_place(
-        &self,
-        rows: &Rows,
-        groups: &Groups,
-        first: fn(f64) -> f64,
-        add: fn(f64, f64) -> f64,
-    ) -> Result<Rows, QueryError> {
-        let mut out = Rows::with_room(&self.meter, groups.heads.len(), rows.steps())?;
-        for head in &groups.heads {
-            out.push_absent(head.clone());
-        }
-        for (i, group) in groups.of_row.iter().enumerate() {
-            self.budget.check()?;
-            for (value, state) in rows.row(i).iter().zip(out.row_mut(*group)) {
-                if !is_absent(*value) {
-                    *state = if is_absent(*state) { first(*value) } else { add(*state, *value) };
-                }
-            }
-        }
-        out.settle_all()?;
-        Ok(out)
     }
 
     fn quantile(&self, rows: &Rows, groups: &Groups, q: &Scalars) -> Result<Rows, QueryError> {
         let mut out = Rows::with_room(&self.meter, groups.heads.len(), rows.steps())?;
-        let mut column = Vec::new();
+        let mut held = self.meter.charge();
+        held.add_values(rows.len().saturating_mul(STEPS_TOGETHER))?;
+        let mut columns: [Vec<f64>; STEPS_TOGETHER] = Default::default();
         for (head, members) in groups.heads.iter().zip(groups.members()) {
             let target = out.push_absent(head.clone());
-            for (step, target) in target.iter_mut().enumerate() {
+            let pieces = target.chunks_mut(STEPS_TOGETHER).zip(q.values.chunks(STEPS_TOGETHER));
+            for (piece, (target, q)) in pieces.enumerate() {
                 self.budget.check()?;
-                column.clear();
-                column.extend(members.iter().map(|i| rows.row(*i)[step]).filter(|value| !is_absent(*value)));
-                if !column.is_empty() {
-                    *target = quantile(q.values[step], &mut column);
+                columns.iter_mut().for_each(Vec::clear);
+                let first = piece * STEPS_TOGETHER;
+                for i in &members {
+                    let values = &rows.row(*i)[first..first + target.len()];
+                    for (value, column) in
+                        values.iter().zip(&mut columns).filter(|(value, _)| !is_absent(**value))
+                    {
+                        column.push(*value);
+                    }
+                }
+                for ((target, q), column) in target.iter_mut().zip(q).zip(&mut columns) {
+                    if !column.is_empty() {
+                        *target = quantile(*q, column);
+                    }
                 }
             }
             out.settle_last()?;
@@ -293,29 +226,35 @@ impl Context<'_> {
     fn pick(&self, mut rows: Rows, groups: &Groups, k: &Scalars, which: Pick) -> Result<Rows, QueryError> {
         let steps = rows.steps();
         let mut order = Vec::new();
-        let mut best: Vec<(f64, usize)> = Vec::new();
+        let mut held = self.meter.charge();
+        held.add_values(rows.len().saturating_mul(2 * STEPS_TOGETHER))?;
+        let mut best: [Vec<(f64, usize)>; STEPS_TOGETHER] = Default::default();
         for members in groups.members() {
-            for step in 0..steps {
+            for (piece, k) in k.values.chunks(STEPS_TOGETHER).enumerate() {
                 self.budget.check()?;
-                let k = whole(k.values[step]).min(members.len());
-                best.clear();
+                let first = piece * STEPS_TOGETHER;
+                best.iter_mut().for_each(Vec::clear);
                 for i in &members {
-                    let slot = &mut rows.row_mut(*i)[step];
-                    if !is_absent(*slot) {
-                        let value = std::mem::replace(slot, ABSENT);
-                        offer(&mut best, k, (value, *i), which);
+                    let slots = &mut rows.row_mut(*i)[first..first + k.len()];
+                    for ((slot, best), k) in slots.iter_mut().zip(&mut best).zip(k) {
+                        if !is_absent(*slot) {
+                            let value = std::mem::replace(slot, ABSENT);
+                            offer(best, whole(*k).min(members.len()), (value, *i), which);
+                        }
                     }
                 }
-                // A large `k` was collected unsorted.
-                if best.len() > INSERT_MAX {
-                    best.sort_by(|a, b| which.order(a.0, b.0));
-                    best.truncate(k);
-                }
-                for (value, i) in &best {
-                    rows.row_mut(*i)[step] = *value;
-                }
-                if steps == 1 {
-                    order.extend(best.iter().map(|(_, i)| *i));
+                for (step, (best, k)) in best.iter_mut().zip(k).enumerate() {
+                    // A large `k` was collected unsorted.
+                    if best.len() > INSERT_MAX {
+                        best.sort_by(|a, b| which.order(a.0, b.0));
+                        best.truncate(whole(*k).min(members.len()));
+                    }
+                    for (value, i) in best.iter() {
+                        rows.row_mut(*i)[first + step] = *value;
+                    }
+                    if steps == 1 {
+                        order.extend(best.iter().map(|(_, i)| *i));
+                    }
                 }
             }
         }

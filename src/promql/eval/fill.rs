@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::model::{HistogramColumns, TimeRange, Timestamp};
-use crate::promql::budget::Progress;
+use crate::promql::QueryError;
+use crate::promql::budget::{Aside, Progress};
 use crate::promql::crew::Hand;
-use crate::promql::{Crew, QueryError};
 use crate::tsdb::{SampleColumns, SelectedSeries, Snapshot};
 
 use super::Context;
-use super::kernels::{GoesOn, Scratch, Stopped};
+use super::kernels::{GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped};
 use super::rows::{Filled, Rows, is_absent};
 use super::windows::drop_stale;
 
@@ -52,6 +52,7 @@ struct Work<'w> {
     reading: Reading,
     histograms_from: Timestamp,
     fill: &'w FillRow<'w>,
+    scratch_bytes: usize,
     batches: Mutex<std::slice::ChunksMut<'w, Part<'w>>>,
     progress: Option<&'w Progress>,
     cancel: Option<&'w AtomicBool>,
@@ -65,6 +66,19 @@ struct Work<'w> {
 }
 
 impl Context<'_> {
+    /// More threads for work that takes about so long and comes in so many pieces, as far as there is room for what each
+    /// of them holds.
+    pub(super) fn hire(&self, cost_ns: u64, pieces: usize, bytes: u64) -> (Vec<Hand<'_>>, Vec<Aside>) {
+        let mut hired = (Vec::new(), Vec::new());
+        while hired.0.len() + 1 < pieces {
+            let Some(hand) = self.budget.crew.and_then(|crew| crew.hire(cost_ns)) else { break };
+            let Some(aside) = self.meter.aside(bytes) else { break };
+            hired.0.push(hand);
+            hired.1.push(aside);
+        }
+        hired
+    }
+
     /// A row of `steps` values for each series that has any.
     pub(super) fn filled(
         &self,
@@ -76,6 +90,11 @@ impl Context<'_> {
         self.meter.found_series(found.len())?;
         self.meter.foresee(found.len(), steps, self.budget)?;
         let mut rows = Rows::with_room(&self.meter, found.len(), steps)?;
+        let scratch_bytes = scratch_bytes(found.len(), reading.range, steps);
+        let mut held = self.meter.charge();
+        held.add_bytes(scratch_bytes as u64)?;
+        let (batches, cost_ns) = (found.len().div_ceil(BATCH), cost_ns(found.len(), reading.range, steps));
+        let (hands, _asides) = self.hire(cost_ns, batches, scratch_bytes as u64);
         let mut filled = vec![Filled::default(); found.len()];
         let mut refused = None;
         let mut own_check =
@@ -94,6 +113,7 @@ impl Context<'_> {
                 // Where no sample is before the range, what went on is unknown: a lookback's worth is enough to find one.
                 histograms_from: reading.range.start.plus_ms(self.options.lookback_ms.saturating_neg()),
                 fill,
+                scratch_bytes,
                 batches: Mutex::new(parts.chunks_mut(BATCH)),
                 progress: self.budget.progress.as_deref(),
                 cancel: self.budget.cancel,
@@ -102,8 +122,7 @@ impl Context<'_> {
                 present_max,
                 present: AtomicU64::new(0),
             };
-            let cost_ns = cost_ns(found.len(), reading.range, steps);
-            work.run_with(self.budget.crew, (found.len().div_ceil(BATCH), cost_ns), &mut own_check);
+            work.run_with(hands, &mut own_check);
             let load = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
             (load(&work.stopped), load(&work.native), work.present.load(Ordering::Relaxed))
         };
@@ -126,17 +145,44 @@ impl Context<'_> {
 }
 
 /// About how long it takes. A scrape each 15 s is usual; what was never scraped so long costs less.
-fn cost_ns(series: usize, range: TimeRange, steps: usize) -> u64 {
-    let samples = range.end.ms_since(range.start).max(0).unsigned_abs() / 15_000;
-    let each = 1_500 + samples.min(100_000) * 4 + steps as u64 * 4;
+pub(super) fn cost_ns(series: usize, range: TimeRange, steps: usize) -> u64 {
+    let each = 700 + usual_samples(range) * 2 + steps as u64 * 2;
     (series as u64).saturating_mul(each)
 }
 
+fn usual_samples(range: TimeRange) -> u64 {
+    (range.end.ms_since(range.start).max(0).unsigned_abs() / 15_000).min(100_000)
+}
+
+/// What one thread may keep of lists of times that it met, beside one of them: all, of not too many series.
+pub(in crate::promql) fn scratch_bytes(series: usize, range: TimeRange, steps: usize) -> usize {
+    let samples = usize::try_from(usual_samples(range)).unwrap_or(usize::MAX);
+    let each = samples.saturating_mul(64).saturating_add(steps.saturating_mul(STEP_BYTES));
+    series.saturating_mul(each).min(SCRATCH_BYTES_MAX)
+}
+
+/// When to look whether to go on: a look at the clock costs as much as reading some samples.
+#[derive(Default)]
+pub(super) struct Patience {
+    since: usize,
+}
+
+impl Patience {
+    /// After one more series of so many samples and steps: whether some microseconds went by.
+    pub(super) fn is_over(&mut self, work: usize) -> bool {
+        self.since += 256 + work;
+        let is_over = self.since >= 2_048;
+        if is_over {
+            self.since = 0;
+        }
+        is_over
+    }
+}
+
 impl Work<'_> {
-    /// Works until nothing is left of so many batches, with whoever is free.
-    fn run_with(&self, crew: Option<&Crew>, (batches, cost_ns): (usize, u64), own_check: GoesOn<'_>) {
+    /// Works until nothing is left, with whoever was hired.
+    fn run_with(&self, hands: Vec<Hand<'_>>, own_check: GoesOn<'_>) {
         std::thread::scope(|scope| {
-            let hands = std::iter::from_fn(|| crew?.hire(cost_ns)).take(batches.saturating_sub(1));
             for hand in hands {
                 let helper = std::thread::Builder::new().name("query-hand".into());
                 // Without another thread this one does it all.
@@ -163,14 +209,15 @@ impl Work<'_> {
     /// One thread's part: batch after batch while it `stays`.
     fn run(&self, check: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
         let mut reader = self.snapshot.reader(self.reading.range, self.histograms_from);
-        let mut scratch = Scratch::default();
+        let mut scratch = Scratch::within(self.scratch_bytes);
         let mut floats = SampleColumns::default();
         let mut histograms = HistogramColumns::default();
+        let mut patience = Patience::default();
+        check()?;
         while stays() {
             let next = self.batches.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some(batch) = next else { break };
             for Part { series, filled, values: row } in batch {
-                check()?;
                 if self.native.load(Ordering::Relaxed) {
                     return Ok(());
                 }
@@ -179,10 +226,13 @@ impl Work<'_> {
                     self.native.store(true, Ordering::Relaxed);
                     return Ok(());
                 }
-                if let Some(progress) = self.progress {
-                    progress.read(floats.times.len());
-                }
                 filled.read = floats.times.len();
+                if let Some(progress) = self.progress {
+                    progress.read(filled.read);
+                }
+                if patience.is_over(filled.read + row.len()) {
+                    check()?;
+                }
                 if self.reading.windows {
                     drop_stale(&mut floats);
                 }

@@ -52,6 +52,30 @@ impl Sides<'_> {
         self.matching.cardinality == Cardinality::OneToOne
     }
 
+    /// A row of the many side with the only one it meets, at the steps at which both are there: values, which steps of the
+    /// row are `taken`, and at which anything of the many side is `present`.
+    fn pair_rows(
+        &self,
+        (many, one, partner): (&[f64], &[f64], &[Option<usize>]),
+        (out, taken, present): (&mut [f64], &mut [bool], &mut [bool]),
+    ) -> Result<(), QueryError> {
+        let pairs = many.iter().zip(one).zip(partner);
+        let places = out.iter_mut().zip(taken).zip(present);
+        for (((many, one), met), ((out, taken), present)) in pairs.zip(places) {
+            if is_absent(*many) || met.is_none() {
+                continue;
+            }
+            if std::mem::replace(present, true) && self.one_to_one() {
+                return Err(not_explicit());
+            }
+            if std::mem::replace(taken, true) {
+                return Err(not_unique());
+            }
+            *out = self.compute(*many, *one);
+        }
+        Ok(())
+    }
+
     /// What a pair is called.
     fn labels(&self, many: &Labels, one: &Labels) -> Labels {
         let matching = self.matching;
@@ -135,7 +159,7 @@ impl Context<'_> {
         } else {
             any_present(&many).into_iter().zip(any_present(&one)).map(|(a, b)| a && b).collect()
         };
-        let mut out = Rows::new(&self.meter, grid.len);
+        let mut out = Rows::with_room(&self.meter, many.len(), grid.len)?;
         for group in groups(&many, &one, matching) {
             self.budget.check()?;
             let partner = one_side(&sides, &group, &one, &active)?;
@@ -155,11 +179,28 @@ impl Context<'_> {
         partner: &[Option<usize>],
         out: &mut Rows,
     ) -> Result<(), QueryError> {
+        if group.many.is_empty() && sides.fill_many.is_none() {
+            return Ok(());
+        }
         let mut many_present = vec![false; partner.len()];
         let mut made = MadeRows::default();
+        let sole = sole(partner).filter(|_| !sides.native && sides.fill_one.is_none());
         for i in &group.many {
             self.budget.check()?;
             let head = &many.heads[*i];
+            if let Some(met) = sole {
+                let values = many.row(*i);
+                let pairs =
+                    values.iter().zip(partner).any(|(value, met)| !is_absent(*value) && met.is_some());
+                if pairs {
+                    let labels = sides.labels(&head.labels, &one.heads[met].labels);
+                    let place = made.place(labels, head.drops_name, out)?;
+                    let Made { row, taken } = &mut made.rows[place];
+                    let to = (out.row_mut(*row), &mut taken[..], &mut many_present[..]);
+                    sides.pair_rows((values, one.row(met), partner), to)?;
+                }
+                continue;
+            }
             // Where the row's pairs stand, by the partner it met last: partners change rarely.
             let mut last: Option<(Option<usize>, usize)> = None;
             for (step, value) in many.row(*i).iter().enumerate() {
@@ -182,9 +223,7 @@ impl Context<'_> {
                     native = Some(found);
                 }
                 if sides.one_to_one() && many_present[step] {
-                    return Err(QueryError::execution(
-                        "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)",
-                    ));
+                    return Err(not_explicit());
                 }
                 many_present[step] = true;
                 let place = match last {
@@ -198,9 +237,7 @@ impl Context<'_> {
                 let place = &mut made.rows[place];
                 // A pair that a comparison drops has taken its place all the same.
                 if std::mem::replace(&mut place.taken[step], true) {
-                    return Err(QueryError::execution(
-                        "multiple matches for labels: grouping labels must ensure unique matches",
-                    ));
+                    return Err(not_unique());
                 }
                 match native {
                     None => out.row_mut(place.row)[step] = sides.compute(*value, other),
@@ -371,6 +408,22 @@ impl MadeRows {
         out.heads[self.rows[place].row].drops_name |= drops_name;
         Ok(place)
     }
+}
+
+/// The only row of the one side that is there at any step, if there is one.
+fn sole(partner: &[Option<usize>]) -> Option<usize> {
+    let first = partner.iter().find_map(|met| *met);
+    first.filter(|_| partner.iter().all(|met| met.is_none() || *met == first))
+}
+
+fn not_explicit() -> QueryError {
+    QueryError::execution(
+        "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)",
+    )
+}
+
+fn not_unique() -> QueryError {
+    QueryError::execution("multiple matches for labels: grouping labels must ensure unique matches")
 }
 
 /// For each step the one row of the one side that is there, or why there may not be two.

@@ -3,8 +3,10 @@
 //! Every node answers [`Rows`]: output labels once, and one value for each series and step. Nothing here is evaluated
 //! step by step but what must compare series with one another, such as `topk`.
 
+mod accumulate;
 mod aggregate;
 mod fill;
+mod fold;
 mod hash;
 mod histogram;
 mod info;
@@ -13,6 +15,7 @@ mod kernels;
 mod keyed;
 mod native;
 mod operators;
+mod peel;
 mod relabel;
 mod rows;
 mod select;
@@ -34,6 +37,7 @@ use super::functions::seconds;
 use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
 use super::{Answer, Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
 
+pub(super) use fill::scratch_bytes;
 use rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
 
 /// What every part of an evaluation needs.
@@ -345,8 +349,15 @@ impl Context<'_> {
 }
 
 fn samples(grid: Grid, row: &[f64]) -> Vec<Sample> {
-    let present = row.iter().enumerate().filter(|(_, value)| !is_absent(**value));
-    present.map(|(i, value)| Sample { at: Timestamp::from_ms(grid.at(i)), value: *value }).collect()
+    let sample = |(i, value): (usize, &f64)| Sample { at: Timestamp::from_ms(grid.at(i)), value: *value };
+    let all = row.iter().enumerate();
+    let present = row.iter().filter(|value| !is_absent(**value)).count();
+    if present == row.len() {
+        return all.map(sample).collect();
+    }
+    let mut samples = Vec::with_capacity(present);
+    samples.extend(all.filter(|(_, value)| !is_absent(**value)).map(sample));
+    samples
 }
 
 fn matrix(grid: Grid, rows: &Rows) -> Vec<MatrixSeries> {

@@ -68,6 +68,8 @@ pub(super) struct Rows {
     histograms: Vec<Option<Column>>,
     steps: usize,
     charge: Charge,
+    /// Rows that are paid for.
+    room: usize,
 }
 
 /// The histograms of one row, one place for each step.
@@ -125,7 +127,7 @@ pub(super) enum Duplicates {
 impl Rows {
     pub(super) fn new(meter: &Rc<Meter>, steps: usize) -> Rows {
         let (heads, values, histograms) = (Vec::new(), Vec::new(), Vec::new());
-        Rows { heads, values, histograms, steps, charge: meter.charge() }
+        Rows { heads, values, histograms, steps, charge: meter.charge(), room: 0 }
     }
 
     /// Pays for and allocates up to `rows` rows; they still have to be pushed.
@@ -133,7 +135,27 @@ impl Rows {
         let mut charge = meter.charge();
         charge.add_rows(rows, steps)?;
         let values = Vec::with_capacity(rows.saturating_mul(steps));
-        Ok(Rows { heads: Vec::with_capacity(rows), values, histograms: Vec::new(), steps, charge })
+        Ok(Rows {
+            heads: Vec::with_capacity(rows),
+            values,
+            histograms: Vec::new(),
+            steps,
+            charge,
+            room: rows,
+        })
+    }
+
+    /// Rows of values that are there, row by row; pays for them.
+    pub(super) fn of(
+        meter: &Rc<Meter>,
+        heads: Vec<Head>,
+        values: Vec<f64>,
+        steps: usize,
+    ) -> Result<Rows, QueryError> {
+        let mut charge = meter.charge();
+        charge.add_rows(heads.len(), steps)?;
+        let room = heads.len();
+        Ok(Rows { heads, values, histograms: Vec::new(), steps, charge, room })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -272,9 +294,12 @@ impl Rows {
         self.row_mut(self.heads.len() - 1)
     }
 
-    /// Adds a row without values and pays for it.
+    /// Adds a row without values, and pays for it where it is not paid for.
     pub(super) fn push_paid(&mut self, head: Head) -> Result<&mut [f64], QueryError> {
-        self.charge.add_rows(1, self.steps)?;
+        if self.heads.len() >= self.room {
+            self.charge.add_rows(1, self.steps)?;
+            self.room = self.heads.len() + 1;
+        }
         Ok(self.push_absent(head))
     }
 

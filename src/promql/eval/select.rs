@@ -22,6 +22,17 @@ impl Context<'_> {
         }
     }
 
+    /// All times that a selector may look at.
+    pub(super) fn selected_range(&self, selector: &Selector, grid: Grid) -> TimeRange {
+        let lookback = self.options.lookback_ms;
+        let first = selector.when.look(grid.start_ms);
+        let last = selector.when.look(grid.last());
+        // Left-open: the sample that is exactly one lookback old is too old.
+        let oldest = first.saturating_sub(lookback).saturating_add(1);
+        let newest = if selector.look == Look::Smoothed { last.saturating_add(lookback) } else { last };
+        TimeRange::new(Timestamp::from_ms(oldest), Timestamp::from_ms(newest))
+    }
+
     /// The same for series that `admit` lets in, names left on.
     pub(super) fn select_where(
         &self,
@@ -30,19 +41,12 @@ impl Context<'_> {
         admit: &dyn Fn(&Labels) -> bool,
     ) -> Result<Rows, QueryError> {
         let lookback = self.options.lookback_ms;
-        let first = selector.when.look(grid.start_ms);
-        let last = selector.when.look(grid.last());
-        // Left-open: the sample that is exactly one lookback old is too old.
-        let oldest = first.saturating_sub(lookback).saturating_add(1);
-        let newest = if selector.look == Look::Smoothed { last.saturating_add(lookback) } else { last };
-        let range = TimeRange::new(Timestamp::from_ms(oldest), Timestamp::from_ms(newest));
+        let range = self.selected_range(selector, grid);
         let mut found = self.snapshot.select(&selector.matchers, range);
         found.retain(|series| admit(&series.labels));
         if matches!(selector.look, Look::Value | Look::Time) {
-            let edges = |at_ms: i64| {
-                let look = selector.when.look(at_ms);
-                (look.saturating_sub(lookback), look)
-            };
+            let when = selector.when;
+            let edges = |at_ms: i64| (when.look(at_ms).saturating_sub(lookback), when.look(at_ms));
             let told = |at: i64, value: f64| match selector.look {
                 // A marker hides everything before it, and is no value.
                 Look::Time if !is_stale(value) => seconds(at),

@@ -11,7 +11,7 @@ use super::Context;
 use super::fill::{FillRow, Outcome, Reading};
 use super::kernels::{Kernel, Scratch, Stopped, any_stale};
 use super::native::{Native, Readings, Samples, native_of_row};
-use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent};
+use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent, is_metadata};
 use super::starts::Starts;
 
 /// What is done with one series' samples; no staleness markers.
@@ -100,7 +100,7 @@ impl Context<'_> {
         (first, node.when.look(grid.last()).saturating_add(after))
     }
 
-    fn window_range(&self, node: &MatrixNode, grid: Grid) -> TimeRange {
+    pub(super) fn window_range(&self, node: &MatrixNode, grid: Grid) -> TimeRange {
         let (first, last) = self.window_span(node, grid);
         TimeRange::new(Timestamp::from_ms(first.saturating_add(1)), Timestamp::from_ms(last))
     }
@@ -144,6 +144,9 @@ impl Context<'_> {
     /// A function of windows.
     pub(super) fn window(&self, node: &WindowNode, grid: Grid) -> Result<Rows, QueryError> {
         let params = self.params(&node.params, grid)?;
+        if let Some(rows) = self.unnamed_windows(node, grid, &params)? {
+            return Ok(rows);
+        }
         let inner = match &node.arg.source {
             MatrixSource::Subquery { expr, step_ms } => {
                 let inner = self.subquery_steps(&node.arg, grid, *step_ms);
@@ -167,6 +170,48 @@ impl Context<'_> {
         rows.without_names(self.options.delayed_name_removal, Duplicates::Refuse)
     }
 
+    /// The windows of series whose names go and do not tell them apart: their label sets are made without.
+    fn unnamed_windows(
+        &self,
+        node: &WindowNode,
+        grid: Grid,
+        params: &[Scalars],
+    ) -> Result<Option<Rows>, QueryError> {
+        let MatrixSource::Select(matchers) = &node.arg.source else { return Ok(None) };
+        let columns: Vec<&[f64]> = params.iter().map(|param| &param.values[..]).collect();
+        let names_stay = node.kernel.keeps_name || self.options.delayed_name_removal;
+        if names_stay || !self.is_plain(node, &columns, grid) {
+            return Ok(None);
+        }
+        let range = self.window_range(&node.arg, grid);
+        let Some((name, found)) = self.snapshot.select_without(matchers, range, &is_metadata) else {
+            return Ok(None);
+        };
+        let count = found.len();
+        let whole = Kernel { node, params: &columns, grid };
+        let fill: &FillRow<'_> = &|scratch, samples, row, goes_on| whole.fill(scratch, samples, row, goes_on);
+        let Outcome::Rows(rows) = self.filled(found, Reading { range, windows: true }, grid.len, fill)?
+        else {
+            self.meter.lost_series(count);
+            return Ok(None);
+        };
+        if node.kernel.counts && !rows.is_empty() {
+            self.doubt_counter(node, &name);
+        }
+        Ok(Some(rows))
+    }
+
+    /// Whether there is nothing to be said about any window's parameters, and nothing to be looked at but samples.
+    pub(super) fn is_plain(&self, node: &WindowNode, columns: &[&[f64]], grid: Grid) -> bool {
+        let looks_at_starts = node.kernel.uses_starts && self.options.use_start_timestamps;
+        let is_fine = |step: usize| {
+            let at_step: Vec<f64> = columns.iter().map(|values| values[step]).collect();
+            node.kernel.vet.is_none_or(|vet| vet(&at_step) == Vet::Fine)
+        };
+        let vetted = node.kernel.vet.is_none() || (0..grid.len).all(is_fine);
+        node.arg.extension.is_none() && !looks_at_starts && vetted
+    }
+
     /// Whole rows at once, where there is nothing but floats, and nothing to be said but of names.
     fn plain_windows(
         &self,
@@ -176,13 +221,8 @@ impl Context<'_> {
         inner: Option<&(Rows, Grid)>,
     ) -> Result<Option<Outcome>, QueryError> {
         let WindowNode { kernel, arg, .. } = node;
-        let looks_at_starts = kernel.uses_starts && self.options.use_start_timestamps;
         let columns: Vec<&[f64]> = params.iter().map(|param| &param.values[..]).collect();
-        let is_fine = |step: usize| {
-            let at_step: Vec<f64> = columns.iter().map(|values| values[step]).collect();
-            kernel.vet.is_none_or(|vet| vet(&at_step) == Vet::Fine)
-        };
-        if arg.extension.is_some() || looks_at_starts || !(0..grid.len).all(is_fine) {
+        if !self.is_plain(node, &columns, grid) {
             return Ok(None);
         }
         let whole = Kernel { node, params: &columns, grid };
@@ -330,7 +370,7 @@ impl Context<'_> {
     }
 
     /// Says so where a function for counters is used on what is not named like one.
-    fn doubt_counter(&self, node: &WindowNode, name: &str) {
+    pub(super) fn doubt_counter(&self, node: &WindowNode, name: &str) {
         if !name.is_empty() && !NAMES_OF_COUNTERS.iter().any(|end| name.ends_with(end)) {
             let text = format!(
                 "metric might not be a counter, name does not end in _total/_sum/_count/_bucket: {name:?}"

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::model::{Labels, METRIC_NAME, Matcher, TimeRange, Timestamp};
 use crate::promql::budget::rows_bytes;
+use crate::promql::eval::scratch_bytes;
 use crate::promql::plan::{
     AggregateNode, HistogramWhat, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode, VectorNode,
 };
@@ -96,7 +97,7 @@ impl<'a> Estimator<'a> {
         if let Some(known) = self.found.get(&key) {
             return Ok(known.clone());
         }
-        let range = TimeRange::new(Timestamp::from_ms(first_ms), Timestamp::from_ms(last_ms));
+        let range = between(first_ms, last_ms);
         let series = self.snapshot.select(matchers, range);
         let (found, allowed) = (series.len() as u64, self.options.limits.series_max);
         if found > allowed {
@@ -149,6 +150,8 @@ impl<'a> Estimator<'a> {
                 let (labels, samples) = self.select(matchers, first.saturating_add(1), last)?;
                 // One series at a time, in columns of 16 bytes a sample.
                 let widest = samples.checked_div(labels.len() as u64).unwrap_or(0).saturating_mul(16);
+                let range = between(first.saturating_add(1), last);
+                let widest = widest.saturating_add(scratch_bytes(labels.len(), range, span.steps) as u64);
                 let tree = leaf(Node::Matrix(node), labels.len(), samples, widest);
                 Ok((Rows::of(labels), tree))
             }
@@ -172,6 +175,8 @@ impl<'a> Estimator<'a> {
                 let last = selector.when.look(span.last_ms);
                 let (labels, samples) = self.select(&selector.matchers, first, last)?;
                 let bytes = rows_bytes(labels.len(), span.steps);
+                let bytes = bytes
+                    .saturating_add(scratch_bytes(labels.len(), between(first, last), span.steps) as u64);
                 let tree = leaf(Node::Vector(node), labels.len(), samples, bytes);
                 return Ok((Rows::of(labels), tree));
             }
@@ -272,6 +277,10 @@ impl<'a> Estimator<'a> {
         };
         Ok((out, inputs))
     }
+}
+
+fn between(first_ms: i64, last_ms: i64) -> TimeRange {
+    TimeRange::new(Timestamp::from_ms(first_ms), Timestamp::from_ms(last_ms))
 }
 
 /// A subquery's steps: the absolute multiples of its step in `(after, until]`.

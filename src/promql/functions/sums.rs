@@ -159,7 +159,7 @@ pub(in crate::promql) fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
     }
 }
 
-/// The `q`-quantile with linear interpolation; sorts `values`. NaN for no values or a NaN `q`.
+/// The `q`-quantile with linear interpolation; puts `values` in another order. NaN for no values or a NaN `q`.
 pub(in crate::promql) fn quantile(q: f64, values: &mut [f64]) -> f64 {
     if values.is_empty() || q.is_nan() {
         return f64::NAN;
@@ -170,13 +170,13 @@ pub(in crate::promql) fn quantile(q: f64, values: &mut [f64]) -> f64 {
     if q > 1.0 {
         return f64::INFINITY;
     }
-    values.sort_unstable_by(nan_first);
     let last = values.len() - 1;
     let rank = q * count(last);
-    let lower = place(rank).min(last);
-    let upper = (lower + 1).min(last);
+    let place = place(rank).min(last);
+    let (_, lower, above) = values.select_nth_unstable_by(place, nan_first);
+    let upper = above.iter().copied().min_by(nan_first).unwrap_or(*lower);
     let weight = rank - rank.floor();
-    values[lower] * (1.0 - weight) + values[upper] * weight
+    *lower * (1.0 - weight) + upper * weight
 }
 
 /// A rank between 0 and a slice's length, rounded down.

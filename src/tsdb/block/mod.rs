@@ -18,7 +18,7 @@
 //! ```
 //! The smallest kind that gives back the same bits is taken; decimals first, since they decode fastest.
 
-use super::bytes::{POWERS, Reader, put_varint, put_zigzag, scaled, unscaled, whole_bytes};
+use super::bytes::{POWERS, Reader, put_varint, put_zigzag, scaled, whole_bytes};
 use super::error::Damage;
 
 /// Samples of a mini-block at most.
@@ -390,34 +390,53 @@ fn take_high(reader: &mut Reader<'_>, lead: usize, kept: usize) -> Result<u64, D
 fn take_decimal(reader: &mut Reader<'_>, values: &mut [u64]) -> Result<(), Damage> {
     let exponent = reader.u8()?;
     let mut mantissa = reader.zigzag()?;
-    let value = |mantissa| unscaled(mantissa, exponent).map(f64::to_bits);
+    let power = *POWERS.get(usize::from(exponent)).ok_or_else(|| reader.damage("unknown exponent"))?;
     let Some((first, rest)) = values.split_first_mut() else { return Ok(()) };
-    *first = value(mantissa).ok_or_else(|| reader.damage("unknown exponent"))?;
-    if rest.is_empty() {
-        return Ok(());
+    *first = mantissa.cast_unsigned();
+    if !rest.is_empty() {
+        let least = reader.zigzag()?;
+        let width = usize::from(reader.u8()?);
+        if width > 64 {
+            return Err(reader.damage("width over 64 bits"));
+        }
+        let ahead = reader.rest();
+        let packed = reader.take((rest.len() * width).div_ceil(8))?;
+        // What one load reaches must be there, and the widest differences take more than one. Mostly more bytes follow.
+        let mut padded = [0; MINI * 8 + 16];
+        let from = if ahead.len() >= packed.len() + 16 {
+            ahead
+        } else {
+            for (to, from) in padded.iter_mut().zip(packed) {
+                *to = *from;
+            }
+            &padded
+        };
+        let load =
+            |at: usize| from.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_le_bytes);
+        let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
+        for (place, slot) in rest.iter_mut().enumerate() {
+            let (at, shift) = (place * width / 8, place * width % 8);
+            let low = load(at) >> shift;
+            let over = if width <= 56 { low } else { low | load(at + 8) << 1 << (63 - shift) };
+            mantissa = mantissa.wrapping_add(least).wrapping_add((over & mask).cast_signed());
+            *slot = mantissa.cast_unsigned();
+        }
     }
-    let least = reader.zigzag()?;
-    let width = usize::from(reader.u8()?);
-    if width > 64 {
-        return Err(reader.damage("width over 64 bits"));
-    }
-    let packed = reader.take((rest.len() * width).div_ceil(8))?;
-    // So that what one load reaches is there; the widest differences take more than one.
-    let mut padded = [0; MINI * 8 + 16];
-    for (to, from) in padded.iter_mut().zip(packed) {
-        *to = *from;
-    }
-    let load =
-        |at: usize| padded.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_le_bytes);
-    let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
-    for (place, slot) in rest.iter_mut().enumerate() {
-        let (at, shift) = (place * width / 8, place * width % 8);
-        let low = load(at) >> shift;
-        let over = if width <= 56 { low } else { low | load(at + 8) << 1 << (63 - shift) };
-        mantissa = mantissa.wrapping_add(least).wrapping_add((over & mask).cast_signed());
-        *slot = value(mantissa).unwrap_or_default();
+    // Most are whole, and a division is not free.
+    if exponent == 0 {
+        values.iter_mut().for_each(|slot| *slot = float(*slot).to_bits());
+    } else {
+        values.iter_mut().for_each(|slot| *slot = (float(*slot) / power).to_bits());
     }
     Ok(())
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "mantissas written here are below 2^53; others are hostile and any value will do"
+)]
+const fn float(mantissa: u64) -> f64 {
+    mantissa.cast_signed() as f64
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //! segment, [`Head::release_closed`] lets go of exactly that, or [`Head::reopen`] if there is no segment.
 
 mod arena;
+mod backwards;
 mod record;
 mod slots;
 pub(super) mod stripe;

@@ -38,15 +38,34 @@ impl Gaps {
         i64::from(self.step) + self.over.get(place).copied().map_or(0, i64::from)
     }
 
+    fn is_regular(&self) -> bool {
+        self.over == [0; MINI]
+    }
+
+    /// The first time, the last one being `last`.
+    pub(super) fn first(&self, last: i64) -> i64 {
+        if self.is_regular() {
+            let steps = i64::try_from(self.len).unwrap_or(0).saturating_sub(1);
+            return last.wrapping_sub(i64::from(self.step).wrapping_mul(steps));
+        }
+        (1..self.len).fold(last, |at, place| at.wrapping_sub(self.before(place)))
+    }
+
     /// The times, the last one being `last`.
     pub(super) fn times(&self, last: i64) -> [i64; MINI] {
         let mut times = [0; MINI];
         let mut at = last;
-        for place in (0..self.len).rev() {
-            if let Some(time) = times.get_mut(place) {
+        let slots = times.get_mut(..self.len).unwrap_or_default();
+        if self.is_regular() {
+            for time in slots.iter_mut().rev() {
                 *time = at;
+                at = at.wrapping_sub(i64::from(self.step));
             }
-            at = at.wrapping_sub(self.before(place));
+        } else {
+            for (time, over) in slots.iter_mut().zip(&self.over).rev() {
+                *time = at;
+                at = at.wrapping_sub(i64::from(self.step) + i64::from(*over));
+            }
         }
         times
     }
@@ -174,6 +193,7 @@ pub(super) struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// Reads the record that comes before `newer` in time.
+    #[inline]
     pub(super) fn open(bytes: &'a [u8], newer: Newer) -> Result<Record<'a>, Damage> {
         let mut reader = Reader::new(bytes);
         let link = reader.u32()?;
@@ -191,10 +211,11 @@ impl<'a> Record<'a> {
             take_over(&mut reader, gaps.over.get_mut(..gaps.len).unwrap_or_default())?;
         }
         let last = newer.first.wrapping_sub(gap);
-        let first = (1..gaps.len).fold(last, |at, place| at.wrapping_sub(gaps.before(place)));
+        let first = gaps.first(last);
         Ok(Record { link, gaps, gap_after, first, last, value_kind: tag >> 6, rest: reader })
     }
 
+    #[inline]
     pub(super) fn newer(&self) -> Newer {
         Newer::new(&self.gaps, self.first)
     }

@@ -81,6 +81,26 @@ impl Block {
         }
     }
 
+    /// Takes the sample of a sender that keeps its interval, as nearly all do; false, and nothing is changed, where there is
+    /// more to it than [`Append::Done`].
+    #[inline]
+    pub(super) fn append_regular(&mut self, place: usize, at: i64, bits: u64) -> bool {
+        let place = place % BLOCK_SERIES;
+        let len = usize::from(self.len[place]);
+        let regular = at.checked_sub(self.last_at[place]) == Some(i64::from(self.step[place]))
+            // A tail's second sample may have to say what the step is; a step of 0 is a known time.
+            && self.step[place] > 0
+            && len > 1
+            && self.over.is_none();
+        match self.bits[place].get_mut(len) {
+            Some(slot) if regular => *slot = bits,
+            _ => return false,
+        }
+        self.len[place] += 1;
+        self.last_at[place] = at;
+        true
+    }
+
     #[inline]
     pub(super) fn append(&mut self, place: usize, at: i64, bits: u64) -> Append {
         let place = place % BLOCK_SERIES;
@@ -168,8 +188,7 @@ impl Block {
     /// What the newest record is read against.
     pub(super) fn newer(&self, place: usize) -> Option<Newer> {
         let gaps = self.gaps(place);
-        let first = gaps.times(self.last_at(place)?).first().copied()?;
-        Some(Newer::new(&gaps, first))
+        Some(Newer::new(&gaps, gaps.first(self.last_at(place)?)))
     }
 
     /// Forgets the samples in order of a series.

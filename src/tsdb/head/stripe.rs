@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::arena::{Arena, Link, NONE};
+use super::backwards::Backwards;
 use super::record::{self, Newer, Record, Values};
 use super::slots::{Append, BLOCK_SERIES, Block, NEVER, Written};
 use crate::model::TimeRange;
@@ -80,6 +81,7 @@ struct Records<'s> {
 impl<'s> Iterator for Records<'s> {
     type Item = (Link, Record<'s>);
 
+    #[inline]
     fn next(&mut self) -> Option<(Link, Record<'s>)> {
         let (newer, link) =
             self.next.take().filter(|(newer, link)| *link != NONE && newer.first > self.start)?;
@@ -147,6 +149,7 @@ impl Stripe {
         Some((self.blocks.get(number)?.as_deref()?, place))
     }
 
+    #[inline]
     fn block_mut(&mut self, slot: usize) -> Option<(&mut Block, usize)> {
         let (number, place) = parts(slot);
         Some((self.blocks.get_mut(number)?.as_deref_mut()?, place))
@@ -195,6 +198,19 @@ impl Stripe {
     /// late, whatever the series has.
     #[inline]
     pub(in crate::tsdb) fn put(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> Put {
+        if at >= barrier
+            && !self.late_ahead
+            && let Some((block, place)) = self.block_mut(slot)
+            && block.append_regular(place, at, bits)
+        {
+            self.in_order += 1;
+            return Put::Stored;
+        }
+        self.put_any(slot, at, bits, barrier)
+    }
+
+    #[inline(never)]
+    fn put_any(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> Put {
         if at >= barrier
             && let Some((block, place)) = self.block_or_new(slot)
         {
@@ -295,6 +311,15 @@ impl Stripe {
     fn read_in_order(&self, slot: usize, start: i64, end: i64, out: &mut SampleColumns) {
         let Some((block, place)) = self.block(slot).filter(|_| start <= end) else { return };
         let Some(last) = block.last_at(place) else { return };
+        let Some(first) = block.first_at.get(place).copied().filter(|first| *first <= end) else { return };
+        if start <= first {
+            let from = out.times.len();
+            if self.read_from_first(slot, end, out).is_some() {
+                return;
+            }
+            out.times.truncate(from);
+            out.values.truncate(from);
+        }
         let records: Vec<Record<'_>> = self.records(slot, start).map(|(_, record)| record).collect();
         for record in records.iter().rev().take_while(|record| record.first <= end) {
             if let Ok((times, bits)) = record.samples() {
@@ -302,6 +327,21 @@ impl Stripe {
             }
         }
         push_within(&block.gaps(place).times(last), block.bits(place), start, end, out);
+    }
+
+    /// As [`Stripe::read_in_order`] from the first one on. None: there are more than are counted, which never happens.
+    fn read_from_first(&self, slot: usize, end: i64, out: &mut SampleColumns) -> Option<()> {
+        let (block, place) = self.block(slot)?;
+        let mut back = Backwards::new(out, usize::try_from(block.samples(place)).ok()?);
+        let (times, bits) = (block.gaps(place).times(block.last_at(place)?), block.bits(place));
+        back.put(times.get(..bits.len())?, bits, end)?;
+        for (_, record) in self.records(slot, NEVER).filter(|(_, record)| record.first <= end) {
+            if let Ok((times, bits)) = record.samples() {
+                back.put(times.get(..record.gaps.len)?, bits.get(..record.gaps.len)?, end)?;
+            }
+        }
+        back.finish();
+        Some(())
     }
 
     /// Sets the late samples aside for a seal.

@@ -1,7 +1,7 @@
 //! The segment file, byte by byte. Integers are little-endian, times i64 milliseconds, checksums CRC32C.
 //!
 //! ```text
-//!    0  8 "PROMSEG1"   8 u16 version 1  10 u16 header bytes 64  12 u32 zero    16 16 store id
+//!    0  8 "PROMSEG1"   8 u16 version 2  10 u16 header bytes 64  12 u32 zero    16 16 store id
 //!   32 u32 org        36 u8 level      37 u8 flags            38 2 zero
 //!   40 u64 segment seq                 48 u64 first log seq   56 u32 zero     60 u32 crc of 0..60
 //!   64 sections, each beginning at a multiple of 64, zeros between them:
@@ -20,6 +20,8 @@
 //!   last 32  u32 footer bytes, u32 crc of footer, store id, org and what follows here, u64 file bytes, u64 segment seq,
 //!            8 "PROMSEGE"
 //! ```
+//! Version 1 is the same, but for value blocks that are written backward ([`super::block::values`]): it has none.
+//!
 //! DATA and TIMES have a checksum for each block and one for `check` here; the others are verified when the file is opened.
 //!
 //! The series of a target are scraped together: they have the same times. A **timeline** is the list of the time blocks of
@@ -43,8 +45,8 @@ use crate::model::{OrgId, StoreId};
 use crate::tsdb::bytes::Reader;
 use crate::tsdb::error::Damage;
 
-/// The version written; older ones there are none.
-pub(super) const VERSION: u16 = 1;
+/// The version written; version 1 is read as well.
+pub(super) const VERSION: u16 = 2;
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const TAIL_BYTES: usize = 32;
 /// Where sections begin.

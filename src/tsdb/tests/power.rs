@@ -3,6 +3,7 @@
 
 mod failing;
 mod sealing;
+mod shrinking;
 
 use std::collections::BTreeSet;
 
@@ -71,10 +72,13 @@ fn judge_content(cut: &Cut, tsdb: &Tsdb) -> Option<String> {
 
 /// The same, by the batches that were answered.
 fn judge_stored(answered: &BTreeSet<usize>, tsdb: &Tsdb) -> Option<String> {
-    let found: BTreeMap<String, BTreeSet<(i64, u64)>> = content(tsdb, ORG)
-        .into_iter()
-        .map(|(series, samples)| (series, samples.into_iter().collect()))
-        .collect();
+    judge_found(answered, content(tsdb, ORG))
+}
+
+/// The same of what was read.
+fn judge_found(answered: &BTreeSet<usize>, found: Content) -> Option<String> {
+    let found: BTreeMap<String, BTreeSet<(i64, u64)>> =
+        found.into_iter().map(|(series, samples)| (series, samples.into_iter().collect())).collect();
     let mut sent: BTreeMap<String, BTreeSet<(i64, u64)>> = BTreeMap::new();
     for (number, (series, samples)) in batches().iter().enumerate() {
         let pairs: BTreeSet<_> = samples.iter().map(|s| (s.at.as_ms(), s.value.to_bits())).collect();

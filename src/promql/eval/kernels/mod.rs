@@ -27,6 +27,12 @@ pub(super) type GoesOn<'g> = &'g mut dyn FnMut() -> Result<(), Stopped>;
 /// Long windows at many steps take long for one series too: it is asked after this many samples.
 const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
 
+/// More than this of times and places is not kept by one thread.
+pub(super) const SCRATCH_BYTES_MAX: usize = 8 << 20;
+
+/// What is kept for each step beside the times.
+pub(super) const STEP_BYTES: usize = frames::STEP_BYTES;
+
 /// What one row after the other is computed in.
 #[derive(Default)]
 pub(super) struct Scratch {
@@ -38,6 +44,11 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
+    /// One that keeps so much of lists of times, and one list in any case.
+    pub(super) fn within(bytes_max: usize) -> Scratch {
+        Scratch { known: Known::within(bytes_max), ..Scratch::default() }
+    }
+
     /// Fills a row with what is `told` of the newest sample in each step's window.
     pub(super) fn newest(
         &mut self,

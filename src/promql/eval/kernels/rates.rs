@@ -19,6 +19,17 @@ pub(super) fn within(numbers: &[usize], before: Range<usize>, from: usize, to: u
     start..end
 }
 
+/// Windows that are computed together before it is looked whether any of them is special.
+const TOGETHER: usize = 32;
+
+/// What is computed of first and last values.
+#[derive(Clone, Copy)]
+struct Rate {
+    /// A counter is never below zero: its windows begin no earlier than where its line meets zero.
+    counts: bool,
+    per_second: bool,
+}
+
 /// `resets`: of a counter, the places of values lower than the one before.
 pub(super) fn fill(
     frames: &Frames,
@@ -27,27 +38,86 @@ pub(super) fn fill(
     per_second: bool,
     row: &mut [f64],
 ) {
-    let (all, stretches) = (frames.all(), frames.stretches());
-    let counts = resets.is_some();
+    let rate = Rate { counts: resets.is_some(), per_second };
     let resets = resets.unwrap_or_default();
     let mut inside = 0..0;
-    for ((frame, stretch), out) in all.iter().zip(stretches).zip(row) {
-        let Some([first, .., last]) = values.get(frame.from..frame.to) else { continue };
-        let mut change = last - first;
-        if !resets.is_empty() {
+    for run in frames.runs() {
+        let Some(out) = row.get_mut(run.step..run.step + run.len) else { continue };
+        let reach = (run.len - 1) * run.stride + 1;
+        let last = run.from + run.width - 1;
+        let ends = values.get(run.from..run.from + reach).zip(values.get(last..last + reach));
+        let Some((firsts, lasts)) = ends else { continue };
+        match run.stride {
+            0 => out.fill(rate.of(&run.stretch, firsts[0], lasts[0] - firsts[0])),
+            // So that the compiler knows it.
+            1 => rate.fill(&run.stretch, (firsts, lasts), 1, out),
+            stride => rate.fill(&run.stretch, (firsts, lasts), stride, out),
+        }
+        if resets.is_empty() {
+            continue;
+        }
+        for (frame, out) in run.windows().zip(out) {
             inside = within(resets, inside, frame.from, frame.to);
+            if inside.is_empty() {
+                continue;
+            }
+            let (first, last) = (values[frame.from], values[frame.to - 1]);
             // What was reached before each drop, in order: the additions of the simple definition, no others.
-            change = resets[inside.clone()].iter().fold(change, |change, reset| change + values[reset - 1]);
+            let before_drops = resets[inside.clone()].iter().map(|reset| values[reset - 1]);
+            *out =
+                rate.of(&run.stretch, first, before_drops.fold(last - first, |change, value| change + value));
         }
-        let mut factor = if per_second { stretch.per_second } else { stretch.factor };
-        if counts
+    }
+}
+
+impl Rate {
+    /// One window's, of its first value and its change.
+    #[inline]
+    fn of(self, stretch: &Stretch, first: f64, change: f64) -> f64 {
+        let mut factor = self.plain_factor(stretch);
+        if self.counts
             && change > 0.0
-            && *first >= 0.0
-            && let Some(since_zero) = since_zero(stretch, *first, change)
+            && first >= 0.0
+            && let Some(since_zero) = since_zero(stretch, first, change)
         {
-            factor = if per_second { since_zero / stretch.range } else { since_zero };
+            factor = if self.per_second { since_zero / stretch.range } else { since_zero };
         }
-        *out = change * factor;
+        change * factor
+    }
+
+    fn plain_factor(self, stretch: &Stretch) -> f64 {
+        if self.per_second { stretch.per_second } else { stretch.factor }
+    }
+
+    /// Windows that are alike, without a branch for each.
+    #[inline(always)]
+    fn fill(self, stretch: &Stretch, (firsts, lasts): (&[f64], &[f64]), stride: usize, out: &mut [f64]) {
+        let factor = self.plain_factor(stretch);
+        // Lines that meet zero before all samples by more than what they span do so outside of the window.
+        let outside = stretch.to_start <= stretch.sampled;
+        let pieces = firsts.chunks(TOGETHER * stride).zip(lasts.chunks(TOGETHER * stride));
+        for ((firsts, lasts), out) in pieces.zip(out.chunks_mut(TOGETHER)) {
+            let ends = || firsts.iter().step_by(stride).zip(lasts.iter().step_by(stride));
+            let mut may_meet_zero = false;
+            if stride == 1 {
+                for ((first, last), out) in firsts.iter().zip(lasts).zip(out.iter_mut()) {
+                    let change = last - first;
+                    may_meet_zero |= (*first >= 0.0) & (*first < change);
+                    *out = change * factor;
+                }
+            } else {
+                for ((first, last), out) in ends().zip(out.iter_mut()) {
+                    let change = last - first;
+                    may_meet_zero |= (*first >= 0.0) & (*first < change);
+                    *out = change * factor;
+                }
+            }
+            if self.counts && (may_meet_zero || !outside) {
+                for ((first, last), out) in ends().zip(out) {
+                    *out = self.of(stretch, *first, last - first);
+                }
+            }
+        }
     }
 }
 

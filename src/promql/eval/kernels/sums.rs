@@ -13,6 +13,7 @@
 use crate::promql::functions::count;
 
 use super::Frames;
+use super::frames::Frame;
 
 /// Windows of fewer values on average are as soon added up.
 const WINDOW_MIN: usize = 8;
@@ -22,6 +23,16 @@ const WINDOW_MIN: usize = 8;
 pub(super) struct Prefixes {
     plain: Vec<f64>,
     lost: Vec<f64>,
+    /// Every so manyth value together.
+    phases: Vec<f64>,
+}
+
+/// In how many doubles the sums of any of some values are exact.
+#[derive(Clone, Copy, PartialEq)]
+enum Exact {
+    InOne,
+    InTwo,
+    Never,
 }
 
 /// The sum of two doubles, and what its rounding took, exactly (Knuth).
@@ -33,8 +44,8 @@ fn two_sum(a: f64, b: f64) -> (f64, f64) {
     (sum, (a - a_part) + (b - b_part))
 }
 
-/// Whether the sums of any of these values are exact in two doubles.
-fn is_exact(values: &[f64]) -> bool {
+/// Whether the sums of any of these values are exact in one double, or in two.
+fn exactness(values: &[f64]) -> Exact {
     const FRACTION: u64 = (1 << 52) - 1;
     let (mut greatest, mut lowest) = (0u64, u64::MAX);
     for value in values {
@@ -47,12 +58,15 @@ fn is_exact(values: &[f64]) -> bool {
         lowest = if magnitude == 0 { lowest } else { lowest.min(bit) };
     }
     if greatest == 0 {
-        return true;
+        return Exact::InOne;
     }
     let highest = (greatest >> 52).max(1) + 52;
     let carry = u64::from(usize::BITS - values.len().leading_zeros());
     // Far enough from infinity, which NaN is not either.
-    highest + carry < 2_040 + 52 && highest + 1 + 2 * carry <= 104 + lowest
+    if highest + carry >= 2_040 + 52 || highest + 1 + 2 * carry > 104 + lowest {
+        return Exact::Never;
+    }
+    if highest + 1 + carry <= 53 + lowest { Exact::InOne } else { Exact::InTwo }
 }
 
 /// Fills a row; false where the values are none that this can be done with, and nothing was done.
@@ -65,10 +79,14 @@ pub(super) fn fill(
 ) -> bool {
     let all = frames.all();
     let looked_at: usize = all.iter().map(|frame| frame.to - frame.from).sum();
-    if looked_at < WINDOW_MIN * all.len() || looked_at < values.len() || !is_exact(values) {
+    if looked_at < WINDOW_MIN * all.len() || looked_at < values.len() {
         return false;
     }
-    let Prefixes { plain, lost } = prefixes;
+    let exactness = exactness(values);
+    if exactness == Exact::Never {
+        return false;
+    }
+    let Prefixes { plain, lost, phases } = prefixes;
     plain.clear();
     lost.clear();
     let (mut sum, mut rest) = (0.0, 0.0);
@@ -97,7 +115,26 @@ pub(super) fn fill(
         let n = count(to - from);
         plain / n + ((sum - plain) + rest) / n
     };
-    for (frames, out) in all.chunks(SIDE_BY_SIDE).zip(row.chunks_mut(SIDE_BY_SIDE)) {
+    if exactness == Exact::InOne {
+        // Nothing is rounded, in whatever order it is added.
+        for (frame, out) in all.iter().zip(row).filter(|(frame, _)| frame.from < frame.to) {
+            *out = mean(frame.from, frame.to, exact(frame.from, frame.to).0);
+        }
+        return true;
+    }
+    let mut done = 0;
+    while let Some(left) = all.get(done..).filter(|left| !left.is_empty()) {
+        let regular = regular(left);
+        let count = regular.map_or(SIDE_BY_SIDE.min(left.len()), |(count, _)| count);
+        let (frames, out) = (&left[..count], &mut row[done..done + count]);
+        done += count;
+        if let Some((_, stride)) = regular {
+            strided_sums(&values[frames[0].from..frames[count - 1].to], stride, phases, out);
+            for (frame, out) in frames.iter().zip(out) {
+                *out = mean(frame.from, frame.to, *out);
+            }
+            continue;
+        }
         let plain = plain_sums(frames.iter().map(|frame| &values[frame.from..frame.to]));
         for ((frame, plain), out) in frames.iter().zip(plain).zip(out) {
             if frame.from < frame.to {
@@ -106,6 +143,50 @@ pub(super) fn fill(
         }
     }
     true
+}
+
+/// Windows that are added up together where they are regular.
+const TOGETHER: usize = 16;
+
+/// How far apart regular windows are at most: more would not be neighbours for the processor either.
+const STRIDE_MAX: usize = 64;
+
+/// How many of the first windows are as long as the first one and equally far apart, and how far; where they are enough.
+fn regular(frames: &[Frame]) -> Option<(usize, usize)> {
+    let length = |frame: &Frame| frame.to - frame.from;
+    let [first, second, ..] = frames else { return None };
+    let stride = second.from - first.from;
+    let alike = |pair: &&[Frame]| length(&pair[1]) == length(first) && pair[1].from - pair[0].from == stride;
+    let count = 1 + frames.windows(2).take_while(alike).count();
+    let usable = count >= TOGETHER && length(first) > 0 && (1..=STRIDE_MAX).contains(&stride);
+    usable.then_some((count, stride))
+}
+
+/// The sums of regular windows over these values, as many as there is room for, [`TOGETHER`] at least; each from its first
+/// value on in order. What the windows have at one place are neighbours once every `stride`th value lies together.
+fn strided_sums(values: &[f64], stride: usize, phases: &mut Vec<f64>, sums: &mut [f64]) {
+    let width = values.len() - (sums.len() - 1) * stride;
+    let each = values.len().div_ceil(stride);
+    phases.clear();
+    for phase in 0..stride {
+        phases.extend(values.iter().skip(phase).step_by(stride));
+        phases.resize((phase + 1) * each, 0.0);
+    }
+    let mut first = 0;
+    while first < sums.len() {
+        // The last ones are computed again with some before them.
+        first = first.min(sums.len() - TOGETHER);
+        // From minus zero on: the first value is then what it is, were it a zero below zero.
+        let mut together = [-0.0; TOGETHER];
+        for place in 0..width {
+            let from = (place % stride) * each + place / stride + first;
+            for (sum, value) in together.iter_mut().zip(&phases[from..from + TOGETHER]) {
+                *sum += value;
+            }
+        }
+        sums[first..first + TOGETHER].copy_from_slice(&together);
+        first += TOGETHER;
+    }
 }
 
 /// Windows whose additions do not wait for one another.

@@ -60,8 +60,10 @@ impl Context<'_> {
                     *target = of(step, histogram, head);
                 } else {
                     *target = ABSENT;
-                    let text = "vector contains a mix of classic and native histograms";
-                    let text = format!("{text}{}", self.of_metric(head));
+                    let name = head.labels.metric_name();
+                    let about =
+                        if name.is_empty() { String::new() } else { format!(" for metric name {name:?}") };
+                    let text = format!("vector contains a mix of classic and native histograms{about}");
                     self.notes.borrow_mut().warn(node.arg_span, text);
                 }
             }

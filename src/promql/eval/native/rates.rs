@@ -35,6 +35,8 @@ pub(super) struct NativeWindow<'w> {
     pub(super) histograms: &'w [Arc<FloatHistogram>],
     /// Since when each one's counts run, zero where unknown; empty where none is known.
     pub(super) starts: &'w [i64],
+    /// Whether each one's counts are less than those of the one before; empty where it was not asked for.
+    pub(super) resets: &'w [bool],
     /// The open end, offset included.
     pub(super) start_ms: i64,
     /// The closed end, offset included.
@@ -71,6 +73,12 @@ impl NativeWindow<'_> {
     /// Since when the counts of a sample run, as far as that is known.
     pub(super) fn start(&self, i: usize) -> i64 {
         self.starts.get(i).copied().unwrap_or(0)
+    }
+
+    /// Whether the counts of a sample are less than those of the one before.
+    fn is_reset(&self, i: usize) -> bool {
+        let compare = || self.histograms[i].is_reset_since(&self.histograms[i - 1]);
+        self.resets.get(i).copied().unwrap_or_else(compare)
     }
 
     /// Whether start timestamps say that counts began anew between a sample and the one before.
@@ -148,7 +156,7 @@ fn change(window: &NativeWindow<'_>, counter: bool, remarks: &mut Remarks) -> Op
         remarks.push(Remark::NotGauge);
     }
     // Where counts begin anew right after the first sample, nothing of it is looked at, not even its buckets.
-    let begins = counter && (window.began(1) || second.is_reset_since(first));
+    let begins = counter && (window.began(1) || window.is_reset(1));
     let nothing = begins.then(|| Arc::new(second.emptied()));
     let from = nothing.as_ref().unwrap_or(first);
     let custom = from.is_custom();
@@ -166,7 +174,8 @@ fn change(window: &NativeWindow<'_>, counter: bool, remarks: &mut Remarks) -> Op
     if counter {
         let mut before = from;
         for (i, histogram) in histograms.iter().enumerate().skip(1) {
-            if window.began(i) || histogram.is_reset_since(before) {
+            let reset = if begins && i == 1 { histogram.is_reset_since(before) } else { window.is_reset(i) };
+            if window.began(i) || reset {
                 change = added(&change, before, remarks)?;
             }
             before = histogram;

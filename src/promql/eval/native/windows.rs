@@ -180,6 +180,7 @@ impl Context<'_> {
         }
         let (before_ms, after_ms) = self.around(&node.arg);
         let mut remarks = Vec::new();
+        let resets = self.resets_of(node, &samples.native.histograms)?;
         for step in 0..grid.len {
             self.budget.check()?;
             let (start_ms, end_ms) = node.arg.edges(grid.at(step));
@@ -199,6 +200,7 @@ impl Context<'_> {
                     times: &native_times[native.clone()],
                     histograms: &samples.native.histograms[native.clone()],
                     starts: starts.of.get(native.clone()).unwrap_or_default(),
+                    resets: resets.get(native.clone()).unwrap_or_default(),
                     start_ms,
                     end_ms,
                     extension: node.arg.extension,
@@ -220,6 +222,26 @@ impl Context<'_> {
             }
         }
         Ok(())
+    }
+
+    /// For functions that look at every neighbour in each window: whether counts went down, once for all windows. What they
+    /// add up besides, they have to add up in each window in order.
+    fn resets_of(
+        &self,
+        node: &WindowNode,
+        histograms: &[Arc<FloatHistogram>],
+    ) -> Result<Vec<bool>, QueryError> {
+        let mut resets = Vec::new();
+        if matches!(node.kernel.native, NativeWork::Rate | NativeWork::Increase) {
+            resets.push(false);
+            for pair in histograms.windows(2) {
+                if resets.len() % 256 == 0 {
+                    self.budget.check()?;
+                }
+                resets.push(pair[1].is_reset_since(&pair[0]));
+            }
+        }
+        Ok(resets)
     }
 
     /// What a window with histograms yields; nothing where its floats decide.

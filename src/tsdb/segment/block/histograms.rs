@@ -221,7 +221,7 @@ pub(crate) fn take_shape(reader: &mut Reader<'_>) -> Result<(HistogramShape, boo
 fn take_column(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<u64>, Damage> {
     let flags = reader.u8()? & FLAG_BITS;
     let mut column = Vec::with_capacity(rows);
-    integers::take(reader, Reading { flags, count: rows, wanted: rows }, |part| {
+    integers::take(reader, Reading::whole(flags, rows), |part| {
         column.extend_from_slice(part);
     })?;
     Ok(column)
@@ -231,7 +231,7 @@ fn take_values(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<f64>, Damage>
     let length = reader.count(1)?;
     let mut body = Reader::new(reader.take(length)?);
     let mut column = Vec::with_capacity(rows);
-    values::take(&mut body, rows, rows, &mut column)?;
+    values::take(&mut body, rows, 0..rows, &mut column)?;
     body.end()?;
     Ok(column)
 }

@@ -18,7 +18,9 @@
 //!   else          zigzag(r), 128 to a mini, fewer in the last one
 //! ```
 
-use super::pack::{MINI, Number as _, bits, low_half, put_list, put_mini, take_mini};
+use super::pack::{
+    MINI, Number as _, bits, low_half, put_list, put_mini, take_first, take_mini, take_mini_as,
+};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, unzigzag, zigzag};
 use crate::tsdb::error::Damage;
 
@@ -290,21 +292,69 @@ fn first_of_differences(q: &[i64]) -> i64 {
 }
 
 impl Plan {
-    /// Appends the column; the flags are the caller's to write.
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    /// Whether the column has minis that can only be read one after the other.
+    pub(super) fn is_long(&self) -> bool {
+        self.flags & SPARSE == 0 && self.errors.len() > MINI
+    }
+
+    /// Makes this the plan of the same column from its last integer to its first: every error is that of the same two or
+    /// three integers, seen from the other side. `column` is as it was planned. Not for grids.
+    pub(super) fn turn(&mut self, column: &[i64]) {
+        let [first, .., before, last] = column else {
+            return;
+        };
+        let factor = self.factor.cast_signed();
+        let part = |distance: i64| {
+            if factor == 1 { distance } else { distance / factor }
+        };
+        match self.flags & 3 {
+            LEVEL => {
+                // The last integer needs no error, and the first one does.
+                self.errors.pop();
+                self.errors.reverse();
+                let centre = self.centre;
+                self.centre = centre.wrapping_sub(part(last.wrapping_sub(*first)));
+                self.errors.push(zigzag(0i64.wrapping_sub(centre)));
+            }
+            DIFFERENCE => {
+                self.errors.reverse();
+                for error in &mut self.errors {
+                    *error = zigzag(0i64.wrapping_sub(unzigzag(*error)));
+                }
+                self.centre = 0i64.wrapping_sub(self.centre);
+            }
+            CHANGE => {
+                // The first difference is the centre, from either side.
+                if let Some((_, rest)) = self.errors.split_first_mut() {
+                    rest.reverse();
+                }
+                let [before, last] = [before, last].map(|x| part(x.wrapping_sub(*first)));
+                self.centre = before.wrapping_sub(last);
+            }
+            _ => return,
+        }
+        self.first = *last;
+    }
+
+    /// Appends the column, the flags are the caller's to write; answers where its first mini ends, if it has some.
+    pub(super) fn put(&self, out: &mut Vec<u8>) -> usize {
         put_zigzag(out, self.first);
         if self.flags & FACTOR != 0 {
             put_varint(out, self.factor);
         }
         if self.errors.is_empty() {
-            return;
+            return out.len();
         }
         put_zigzag(out, self.centre);
         if self.flags & 3 == GRID {
             put_varint(out, self.step);
         }
         if self.flags & SPARSE == 0 {
-            return put_list(out, &self.errors);
+            let (first, rest) = self.errors.split_at(self.errors.len().min(MINI));
+            put_mini(out, first);
+            let end = out.len();
+            put_list(out, rest);
+            return end;
         }
         let (mut gaps, mut odd) = (Vec::new(), Vec::new());
         let mut next = 0;
@@ -320,6 +370,7 @@ impl Plan {
             put_mini(out, &gaps);
             put_mini(out, &odd);
         }
+        out.len()
     }
 }
 
@@ -327,6 +378,7 @@ impl Plan {
 struct Prediction {
     order: u8,
     factor: i64,
+    /// Added to each error.
     centre: i64,
     step: i64,
     x: i64,
@@ -337,47 +389,18 @@ impl Prediction {
     /// An error as the distance that it stands for.
     #[inline]
     const fn distance(&self, error: u64) -> u64 {
-        unzigzag(error).wrapping_mul(self.factor).cast_unsigned()
-    }
-
-    /// Makes distances of errors.
-    #[inline]
-    fn unfold(&self, slots: &mut [u64]) {
-        // Most factors are 1, and a multiplication of 64 bits is not free.
-        if self.factor == 1 {
-            for slot in slots {
-                *slot = unzigzag(*slot).cast_unsigned();
-            }
-        } else {
-            for slot in slots {
-                *slot = self.distance(*slot);
-            }
-        }
+        unzigzag(error).wrapping_mul(self.factor).wrapping_add(self.centre).cast_unsigned()
     }
 
     /// Makes integers of distances.
     #[inline]
     fn apply(&mut self, slots: &mut [u64]) {
         match self.order {
-            LEVEL => {
-                for slot in slots {
-                    *slot = slot.wrapping_add(self.centre.cast_unsigned());
-                }
-            }
-            DIFFERENCE => {
-                let mut x = self.x;
-                for slot in slots {
-                    x = x.wrapping_add(self.centre.wrapping_add(slot.cast_signed()));
-                    *slot = x.cast_unsigned();
-                }
-                self.x = x;
-            }
+            LEVEL => {}
+            DIFFERENCE => self.x = sums(self.x.cast_unsigned(), slots).cast_signed(),
             CHANGE => {
-                for slot in slots {
-                    self.difference = self.difference.wrapping_add(slot.cast_signed());
-                    self.x = self.x.wrapping_add(self.difference);
-                    *slot = self.x.cast_unsigned();
-                }
+                self.difference = sums(self.difference.cast_unsigned(), slots).cast_signed();
+                self.x = sums(self.x.cast_unsigned(), slots).cast_signed();
             }
             _ => {
                 for slot in slots {
@@ -387,6 +410,37 @@ impl Prediction {
             }
         }
     }
+
+    /// Passes so many integers by, the sum of whose distances is this.
+    const fn pass(&mut self, count: i64, sum: u64) {
+        match self.order {
+            DIFFERENCE => self.x = self.x.wrapping_add(sum.cast_signed()),
+            GRID => self.x = self.x.wrapping_add(self.step.wrapping_mul(count)),
+            _ => {}
+        }
+    }
+}
+
+/// Makes sums of all numbers up to each, and of what was before; answers the last.
+#[inline]
+fn sums(mut sum: u64, slots: &mut [u64]) -> u64 {
+    // Four at a time wait for one addition only.
+    let (fours, rest) = slots.as_chunks_mut::<4>();
+    for [a, b, c, d] in fours {
+        let ab = a.wrapping_add(*b);
+        let abc = ab.wrapping_add(*c);
+        let abcd = ab.wrapping_add(c.wrapping_add(*d));
+        *a = a.wrapping_add(sum);
+        *b = ab.wrapping_add(sum);
+        *c = abc.wrapping_add(sum);
+        sum = abcd.wrapping_add(sum);
+        *d = sum;
+    }
+    for slot in rest {
+        sum = sum.wrapping_add(*slot);
+        *slot = sum;
+    }
+    sum
 }
 
 /// What of a column is to be read.
@@ -395,59 +449,100 @@ pub(super) struct Reading {
     pub(super) flags: u8,
     /// Integers of the column, 1 to 1,024.
     pub(super) count: usize,
-    /// The first so many are asked for.
-    pub(super) wanted: usize,
+    /// The places of those that are asked for.
+    pub(super) from: usize,
+    pub(super) to: usize,
 }
 
-/// Reads a column and gives its integers, as bit patterns, to `each` in order: those that are wanted, and perhaps some
-/// more. Answers the difference that all of them keep, if the column says that they do.
+impl Reading {
+    pub(super) const fn whole(flags: u8, count: usize) -> Reading {
+        Reading { flags, count, from: 0, to: count }
+    }
+
+    /// Those that are asked for of a mini that begins at a place.
+    fn of(self, mini: &[u64], at: usize) -> &[u64] {
+        let end = self.to.saturating_sub(at).min(mini.len());
+        mini.get(self.from.saturating_sub(at).min(end)..end).unwrap_or_default()
+    }
+}
+
+/// Reads a column and gives the integers that are asked for, as bit patterns, to `each` in order; those behind them are
+/// not read. Answers the difference that all of them keep, if the column says that they do.
 #[inline]
 pub(super) fn take(
     reader: &mut Reader<'_>,
-    Reading { flags, count, wanted }: Reading,
+    reading: Reading,
     mut each: impl FnMut(&[u64]),
 ) -> Result<Option<i64>, Damage> {
+    let Reading { flags, count, to, .. } = reading;
     let first = reader.zigzag()?;
     let factor = if flags & FACTOR == 0 { 1 } else { reader.varint()?.cast_signed() };
-    each(&[first.cast_unsigned()]);
+    each(reading.of(&[first.cast_unsigned()], 0));
     if count < 2 {
         return Ok(None);
     }
     let centre = reader.zigzag()?.wrapping_mul(factor);
     let order = flags & 3;
     let step = if order == GRID { reader.varint()?.cast_signed().wrapping_mul(factor) } else { 0 };
-    let mut prediction = Prediction { order, factor, centre, step, x: first, difference: centre };
+    let mut prediction = Prediction { order, factor, centre, step, x: first, difference: 0 };
     match order {
         LEVEL => prediction.centre = first.wrapping_add(centre),
-        GRID => prediction.x = first.wrapping_add(centre),
-        _ => {}
+        DIFFERENCE => {}
+        CHANGE => (prediction.centre, prediction.difference) = (0, centre),
+        _ => (prediction.centre, prediction.x) = (0, first.wrapping_add(centre)),
     }
-    // Numbers of the minis to come, and how few may be left of them at the end.
-    let mut left = count - 1;
-    let enough = count.saturating_sub(wanted.max(1));
+    let mut at = 1;
     let mut slots = [0; MINI];
     if flags & SPARSE == 0 {
-        while left > enough {
-            let mini = slots.get_mut(..left.min(MINI)).unwrap_or_default();
-            take_mini(reader, mini)?;
-            prediction.unfold(mini);
+        while at < to {
+            let (numbers, needed) = ((count - at).min(MINI), to - at);
+            let mini = slots.get_mut(..numbers.min(needed)).unwrap_or_default();
+            // Most factors are 1, and a multiplication of 64 bits is not free.
+            if needed < numbers {
+                take_first(reader, numbers, mini)?;
+                for slot in &mut *mini {
+                    *slot = prediction.distance(*slot);
+                }
+            } else if factor == 1 {
+                let centre = prediction.centre;
+                take_mini_as(reader, mini, |error| unzigzag(error).wrapping_add(centre).cast_unsigned())?;
+            } else {
+                take_mini_as(reader, mini, |error| prediction.distance(error))?;
+            }
             prediction.apply(mini);
-            each(mini);
-            left -= mini.len();
+            each(reading.of(mini, at));
+            at += mini.len();
         }
         return Ok(None);
     }
+    take_sparse(reader, reading, prediction, each)
+}
+
+/// As [`take`], of a sparse column whose first integer is taken already.
+fn take_sparse(
+    reader: &mut Reader<'_>,
+    reading: Reading,
+    mut prediction: Prediction,
+    mut each: impl FnMut(&[u64]),
+) -> Result<Option<i64>, Damage> {
+    let Reading { count, from, to, .. } = reading;
+    let Prediction { order, centre, x: first, .. } = prediction;
+    let mut at = 1;
+    let mut slots = [0; MINI];
     let errors = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
     if errors == 0 && order == DIFFERENCE {
-        let mut x = first;
-        while left > enough {
-            let mini = slots.get_mut(..left.min(MINI)).unwrap_or_default();
+        // The first integer was given already.
+        let mut place = from.max(1);
+        let ahead = i64::try_from(place - 1).unwrap_or_default();
+        let mut x = first.wrapping_add(centre.wrapping_mul(ahead));
+        while place < to {
+            let mini = slots.get_mut(..(to - place).min(MINI)).unwrap_or_default();
             for slot in mini.iter_mut() {
                 x = x.wrapping_add(centre);
                 *slot = x.cast_unsigned();
             }
             each(mini);
-            left -= mini.len();
+            place += mini.len();
         }
         return Ok(Some(centre));
     }
@@ -463,23 +558,34 @@ pub(super) fn take(
     // Integers up to the next error.
     let mut ahead = errors.next();
     let mut until = ahead.map_or(u64::MAX, |ahead| *ahead.0);
-    while left > enough {
-        let mini = slots.get_mut(..left.min(MINI)).unwrap_or_default();
-        mini.fill(0);
+    while at < to {
+        let mini = slots.get_mut(..(count - at).min(MINI)).unwrap_or_default();
+        // Where each integer rests on nothing but the sum of the errors before it, those that nobody asks for are not made.
+        let passed = at + mini.len() <= from && order != CHANGE;
+        let usual = prediction.distance(0);
+        let mut sum = usual.wrapping_mul(mini.len() as u64);
+        if !passed {
+            mini.fill(usual);
+        }
         while let (Some((_, error)), Some(slot)) =
             (ahead, usize::try_from(until).ok().and_then(|until| mini.get_mut(until)))
         {
             *slot = prediction.distance(error.wrapping_add(1));
+            sum = sum.wrapping_add(*slot).wrapping_sub(usual);
             let at = until + 1;
             ahead = errors.next();
             until = ahead.map_or(u64::MAX, |ahead| at.saturating_add(*ahead.0));
         }
         until = until.saturating_sub(mini.len() as u64);
-        prediction.apply(mini);
-        each(mini);
-        left -= mini.len();
+        if passed {
+            prediction.pass(i64::try_from(mini.len()).unwrap_or_default(), sum);
+        } else {
+            prediction.apply(mini);
+            each(reading.of(mini, at));
+        }
+        at += mini.len();
     }
-    if ahead.is_some() && left == 0 {
+    if ahead.is_some() && at >= count {
         return Err(reader.damage("an error beyond the integers"));
     }
     Ok(None)

@@ -9,17 +9,13 @@
 //! A value block says neither how long it is nor which its times are: the segment's directory does, for less. So it is
 //! copied from one segment to another byte for byte.
 //!
-//! Nothing of a block is believed before its checksum held, at every read; damage that keeps the checksum is answered
-//! all the same, never a panic, and no more than 1,024 samples are ever made of a block.
+//! Nothing of a block is believed whose checksum did not hold, at every read: that of the block, or, where nothing but the
+//! newest values of a long one is asked for, their own. Damage that keeps the checksum is answered all the same, never a
+//! panic, and no more than 1,024 samples are ever made of a block.
 
 pub(super) mod histograms;
 mod integers;
 mod pack;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "segments keep no statistics before queries skip blocks by them")
-)]
-mod stats;
 mod times;
 mod values;
 
@@ -119,7 +115,7 @@ impl Codec {
         }
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
-        values::put(out, values, &mut self.0);
+        values::put_block(out, series, values, &mut self.0);
         set_crc(out, start, |rest| value_crc(series, values.len(), rest));
     }
 }
@@ -133,8 +129,8 @@ fn value_crc(series: u32, count: usize, rest: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&owner), rest)
 }
 
-/// Appends the values of a block with these indexes to `out`; those after them are not decoded. `count` is the number of
-/// the block's times.
+/// Appends the values of a block with these indexes to `out`; `count` is the number of the block's times. Of a block that is
+/// written backward nothing but the first mini is read, and verified, where that has all of them.
 ///
 /// # Errors
 /// [`Damage`] where the bytes are not a block of so many values of that series, wrong checksums included; `out` is then
@@ -146,21 +142,29 @@ pub(super) fn values_within(
     range: Range<usize>,
     out: &mut Vec<f64>,
 ) -> Result<(), Damage> {
-    let mut reader = Reader::new(verified(block, series, count)?);
+    let mut reader = Reader::new(block);
     reader.u32()?;
     if count == 0 || count > BLOCK_SAMPLES {
         return Err(reader.damage("a value block of 0 or over 1,024 values"));
     }
-    let wanted = range.end.min(count);
+    let to = range.end.min(count);
+    let wanted = range.start.min(to)..to;
     let before = out.len();
+    if values::in_head(reader.rest(), count, &wanted) {
+        if values::take_head(reader, series, count, &wanted, out).is_ok() {
+            return Ok(());
+        }
+        // What is wrong the whole block tells.
+        out.truncate(before);
+    }
+    verified(block, series, count)?;
+    let whole = wanted == (0..count);
     let mut taken = values::take(&mut reader, count, wanted, out);
-    if wanted == count {
+    if whole {
         taken = taken.and_then(|()| reader.end());
     }
     if taken.is_err() {
         out.truncate(before);
-    } else if range.start > 0 {
-        out.drain(before..before + range.start.min(wanted));
     }
     taken
 }

@@ -252,14 +252,58 @@ fn put_bits(out: &mut Vec<u8>, numbers: impl Iterator<Item = u64>, width: u32) {
 
 /// Reads a mini of the slots' length, at most 128.
 pub(super) fn take_mini(reader: &mut Reader<'_>, slots: &mut [u64]) -> Result<(), Damage> {
+    take_mini_as(reader, slots, |number| number)
+}
+
+/// Reads a mini of the slots' length, at most 128, and makes something of each number while it is at hand.
+#[inline]
+pub(super) fn take_mini_as(
+    reader: &mut Reader<'_>,
+    slots: &mut [u64],
+    make: impl Fn(u64) -> u64,
+) -> Result<(), Damage> {
     let tag = reader.u8()?;
     let k = tag & 63;
     match tag >> 6 {
-        PACKED => take_bits(reader, slots, k),
-        SPLIT => take_split(reader, slots, k),
-        ODD => take_odd(reader, slots, k),
-        _ => Err(reader.damage("unknown kind of mini")),
+        PACKED => take_bits(reader, slots, k)?,
+        SPLIT => return take_split(reader, slots, k, make),
+        ODD => take_odd(reader, slots, k)?,
+        _ => return Err(reader.damage("unknown kind of mini")),
     }
+    for slot in slots {
+        *slot = make(*slot);
+    }
+    Ok(())
+}
+
+/// Reads the first numbers of a mini of `count`, as many as there are slots: for less than all where they are few. The
+/// reader then stands anywhere.
+pub(super) fn take_first(reader: &mut Reader<'_>, count: usize, slots: &mut [u64]) -> Result<(), Damage> {
+    let count = count.min(MINI);
+    let start = *reader;
+    let tag = reader.u8()?;
+    let k = tag & 63;
+    match tag >> 6 {
+        PACKED => return take_bits(reader, slots, k),
+        SPLIT => {
+            let mut rests = *reader;
+            take_bits(reader, slots, k)?;
+            rests.take((count * usize::from(k)).div_ceil(8))?;
+            if add_rests(&mut rests, slots, k)? {
+                return Ok(());
+            }
+        }
+        _ => {}
+    }
+    // What is odd or long stands behind all of them.
+    *reader = start;
+    let mut all = [0; MINI];
+    let all = all.get_mut(..count).unwrap_or_default();
+    take_mini(reader, all)?;
+    for (slot, number) in slots.iter_mut().zip(all) {
+        *slot = *number;
+    }
+    Ok(())
 }
 
 fn take_odd(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<(), Damage> {
@@ -272,7 +316,7 @@ fn take_odd(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<(), Dam
     }
     let mut odd = [0u64; MINI];
     let count = marks.iter().map(|marks| marks.count_ones()).sum::<u32>() as usize;
-    take_split(reader, odd.get_mut(..count).unwrap_or_default(), k)?;
+    take_split(reader, odd.get_mut(..count).unwrap_or_default(), k, |number| number)?;
     let mut next = 0;
     for (slots, mut marks) in slots.chunks_mut(64).zip(marks) {
         for slot in slots {
@@ -407,12 +451,12 @@ const fn counted() -> [Counted; 256] {
     table
 }
 
-fn take_split(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<(), Damage> {
-    take_bits(reader, slots, k)?;
-    let mut rests = [0u8; MINI + 8];
+/// Counts the rests of numbers out of zero bits; answers the longest run of zeros that a byte left open.
+#[inline]
+fn count_out(reader: &mut Reader<'_>, rests: &mut [u8; MINI + 8], count: usize) -> Result<u8, Damage> {
     let (mut done, mut used, mut open, mut longest) = (0, 0, 0u8, 0);
     let mut bytes = reader.rest().iter();
-    while done < slots.len() {
+    while done < count {
         let byte = bytes.next().ok_or_else(|| reader.damage("cut short"))?;
         let counted = &COUNTED[usize::from(*byte)];
         if let Some(place) = rests.get_mut(done..done + 8) {
@@ -427,18 +471,46 @@ fn take_split(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<(), D
         used += 1;
     }
     reader.take(used)?;
+    Ok(longest)
+}
+
+/// Adds the rests of the first numbers of a mini; answers false, and adds none, where one may be long.
+fn add_rests(reader: &mut Reader<'_>, slots: &mut [u64], k: u8) -> Result<bool, Damage> {
+    let mut rests = [0u8; MINI + 8];
+    if count_out(reader, &mut rests, slots.len())? > LONG - 8 {
+        return Ok(false);
+    }
     for (slot, rest) in slots.iter_mut().zip(&rests) {
         *slot |= u64::from(*rest) << k;
     }
-    // So many in a row leave whole bytes open.
-    if longest > LONG - 8 {
+    Ok(true)
+}
+
+#[inline]
+fn take_split(
+    reader: &mut Reader<'_>,
+    slots: &mut [u64],
+    k: u8,
+    make: impl Fn(u64) -> u64,
+) -> Result<(), Damage> {
+    take_bits(reader, slots, k)?;
+    let mut rests = [0u8; MINI + 8];
+    let longest = count_out(reader, &mut rests, slots.len())?;
+    if longest <= LONG - 8 {
         for (slot, rest) in slots.iter_mut().zip(&rests) {
-            match rest.cmp(&LONG) {
-                Ordering::Less => {}
-                Ordering::Equal => *slot = slot.wrapping_add(reader.varint()? << k),
-                Ordering::Greater => return Err(reader.damage("more zero bits than are counted out")),
-            }
+            *slot = make(*slot | u64::from(*rest) << k);
         }
+        return Ok(());
+    }
+    // So many in a row leave whole bytes open.
+    for (slot, rest) in slots.iter_mut().zip(&rests) {
+        *slot |= u64::from(*rest) << k;
+        match rest.cmp(&LONG) {
+            Ordering::Less => {}
+            Ordering::Equal => *slot = slot.wrapping_add(reader.varint()? << k),
+            Ordering::Greater => return Err(reader.damage("more zero bits than are counted out")),
+        }
+        *slot = make(*slot);
     }
     Ok(())
 }

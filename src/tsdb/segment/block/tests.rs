@@ -158,6 +158,42 @@ proptest! {
         prop_assert_eq!(&out, &values[range]);
     }
 
+    /// As the first version wrote them, and as histograms still are.
+    #[test]
+    fn a_part_of_a_forward_block_is_that_part(values in values(), a: prop::sample::Index, b: prop::sample::Index) {
+        let mut block = vec![0; 4];
+        values::put(&mut block, &values, &mut values::Scratch::default());
+        set_crc(&mut block, 0, |rest| value_crc(9, values.len(), rest));
+        prop_assert_ne!(block[4] & 7, 6);
+        let (a, b) = (a.index(values.len() + 1), b.index(values.len() + 1));
+        let range = a.min(b)..a.max(b);
+        let mut out = vec![1.5];
+        values_within(&block, 9, values.len(), range.clone(), &mut out).unwrap();
+        prop_assert_eq!(out.remove(0), 1.5);
+        let out: Vec<u64> = out.into_iter().map(f64::to_bits).collect();
+        prop_assert_eq!(&out, &values[range]);
+    }
+
+    /// Whatever is damaged, the newest values are right or an error; the whole block tells of every damage.
+    #[test]
+    fn a_flipped_bit_never_makes_another_value(values in values(), bit: prop::sample::Index, newest in 1usize..200) {
+        let block = value_block(9, &values);
+        let count = values.len();
+        let flip = bit.index(block.len() * 8);
+        let mut damaged = block.clone();
+        damaged[flip / 8] ^= 1 << (flip % 8);
+        let mut out = Vec::new();
+        let range = count - newest.min(count)..count;
+        if values_within(&damaged, 9, count, range.clone(), &mut out).is_ok() {
+            let out: Vec<u64> = out.iter().map(|value| value.to_bits()).collect();
+            prop_assert_eq!(&out, &values[range]);
+        } else {
+            prop_assert!(out.is_empty());
+        }
+        prop_assert!(values_back(&damaged, 9, count).is_err());
+        prop_assert!(verified(&damaged, 9, count).is_err());
+    }
+
     #[test]
     fn blocks_behind_each_other_are_told_apart(times_a in times(), times_b in times()) {
         let mut out = time_block(&times_a);
@@ -187,6 +223,9 @@ proptest! {
         if values_within(&block, 3, count, 1..count / 2, &mut out).is_ok() {
             prop_assert_eq!(out.len(), (count / 2).saturating_sub(1));
         }
+        let mut out = Vec::new();
+        let newest = values_within(&block, 3, count, count.saturating_sub(9)..count, &mut out);
+        prop_assert_eq!(out.len(), if newest.is_ok() { count.min(9) } else { 0 });
     }
 
     #[test]
@@ -395,6 +434,55 @@ fn no_more_than_a_block_is_written() {
     assert!(value_block(1, &[]).is_empty());
     assert!(value_block(1, &[0; BLOCK_SAMPLES + 1]).is_empty());
     assert!(time_block(&[]).is_empty());
+}
+
+/// A counter that takes about a byte a sample.
+fn noisy_counter(count: u64) -> Vec<u64> {
+    let scattered = |index: u64| (index * index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57;
+    (0..count).map(|index| ((1_000 * index + scattered(index)) as f64).to_bits()).collect()
+}
+
+#[test]
+fn integers_of_all_sizes_come_back() {
+    let sizes = (0..=53).flat_map(|shift| [1i64 << shift, -(1 << shift)]);
+    let values: Vec<u64> = sizes
+        .flat_map(|size| [size - 1, size, size + 1, size / 3 * 2])
+        .filter(|x| x.abs() <= 1 << 53)
+        .map(|x| (x as f64).to_bits())
+        .collect();
+    for values in [values.clone(), values.iter().rev().copied().collect(), values.repeat(2)] {
+        assert_eq!(values_back(&value_block(7, &values), 7, values.len()), Ok(values));
+    }
+    // Each of them far from its neighbours in a column of whole numbers.
+    for value in &values {
+        let pair = [*value, 3.0f64.to_bits(), *value, 5.0f64.to_bits()];
+        assert_eq!(values_back(&value_block(7, &pair), 7, 4), Ok(pair.to_vec()));
+    }
+}
+
+#[test]
+fn blocks_of_several_minis_begin_with_their_newest_values() {
+    for (count, head) in [(300, vec![0x06, 0x09]), (1_024, vec![0x0e])] {
+        let values = noisy_counter(count);
+        let block = value_block(7, &values);
+        assert_eq!(block[4..4 + head.len()], head, "{:#04x?}", &block[4..20]);
+        assert_eq!(values_back(&block, 7, values.len()), Ok(values));
+    }
+    let values = noisy_counter(129);
+    assert_eq!(value_block(7, &values)[4], 0x09, "one mini is read from the start");
+    let values = noisy_counter(1_024);
+    let block = value_block(7, &values);
+    assert_eq!(block.len(), 1035);
+    assert_eq!(crc32c::crc32c(&block), 0xefc73b15, "{:#04x?}", &block[..24]);
+    // All behind the first mini may be wrong: it is not even looked at, until somebody asks for it.
+    let mut damaged = block.clone();
+    damaged[400..].fill(0);
+    let mut out = Vec::new();
+    assert!(values_within(&damaged, 7, 1_024, 895..1_024, &mut out).is_ok());
+    assert!(out.iter().map(|value| value.to_bits()).eq(values[895..].iter().copied()));
+    assert!(values_within(&damaged, 7, 1_024, 894..1_024, &mut out).is_err());
+    assert!(values_within(&damaged, 8, 1_024, 1_000..1_024, &mut out).is_err(), "of another series");
+    assert_eq!(out.len(), 129);
 }
 
 /// Promises about size, for a counter scraped for an hour and for one that stands still.

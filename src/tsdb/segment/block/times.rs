@@ -33,7 +33,7 @@ pub(super) fn take(reader: &mut Reader<'_>, out: &mut Vec<i64>) -> Result<(), Da
     let (count, span) = take_header(reader)?;
     let flags = reader.u8()? & FLAG_BITS;
     let start = out.len();
-    let step = integers::take(reader, Reading { flags, count, wanted: count }, |column| {
+    let step = integers::take(reader, Reading::whole(flags, count), |column| {
         out.extend(column.iter().map(|time| time.cast_signed()));
     })?;
     let times = out.get(start..).unwrap_or_default();

@@ -10,10 +10,21 @@
 //!   kind 3 ordered   a column: bit pattern = x, its low 63 bits inverted where it is negative
 //!   kind 4 few       u8 patterns - 1, each u8 kept bytes and those, big-endian; a column of places among them
 //!   kind 5 raw       8 bytes each
+//!   kind 6 backward  if 0x08 is set, and no other flag is: u32 crc of {u32 series id, u32 samples, head}, varint bytes of
+//!                    the head, which ends with the first mini; then, the head to begin with, a body of kind 1 to 4 of
+//!                    the same values from the last to the first, its column not sparse
 //! ```
 //! Odd are, in practice, the stale marker and other NaN, infinities and minus zero among decimals.
+//!
+//! Most questions are about the newest samples, and minis can only be read one after the other. So blocks of more than
+//! one are written backward (since version 2): what is asked for is in the first mini, whose checksum stands for itself.
+//! A sparse column is entered anywhere, whatever is its direction.
+
+use std::ops::Range;
 
 use super::integers::{self, FLAG_BITS, Plan, Reading};
+use super::pack::MINI;
+use super::value_crc;
 use crate::tsdb::bytes::{Reader, put_varint, whole_bytes};
 use crate::tsdb::error::Damage;
 
@@ -23,6 +34,11 @@ const DECIMAL: u8 = 2;
 const ORDERED: u8 = 3;
 const FEW: u8 = 4;
 const RAW: u8 = 5;
+const BACKWARD: u8 = 6;
+/// Flag of kind 6: the first mini has a checksum of its own.
+const CHECKED: u8 = 1 << 3;
+/// Bodies from so many bytes on have one: it costs them 1 % at most.
+const CHECKED_FROM: usize = 400;
 const ODD: u8 = 0x80;
 
 /// Different patterns that are still few.
@@ -109,6 +125,7 @@ struct Decimals {
 pub(super) struct Scratch {
     decimals: Decimals,
     column: Vec<i64>,
+    few: Vec<i64>,
     integers: integers::Scratch,
 }
 
@@ -179,37 +196,69 @@ impl Decimals {
     }
 }
 
-/// Appends the body of a block.
+/// Appends the body of a block of a series, backward where that makes the newest values cheaper to read.
+pub(super) fn put_block(out: &mut Vec<u8>, series: u32, values: &[u64], scratch: &mut Scratch) {
+    let start = out.len();
+    let Some(head) = put_body(out, values, true, scratch) else { return };
+    let mut before = vec![BACKWARD];
+    if out.len() - start >= CHECKED_FROM {
+        let head = out.get(start..head).unwrap_or_default();
+        before = vec![BACKWARD | CHECKED];
+        before.extend_from_slice(&value_crc(series, values.len(), head).to_le_bytes());
+        put_varint(&mut before, head.len() as u64);
+    }
+    out.splice(start..start, before);
+}
+
+/// Appends a body that is not backward.
 pub(super) fn put(out: &mut Vec<u8>, values: &[u64], scratch: &mut Scratch) {
-    let Some(first) = values.first() else { return };
+    put_body(out, values, false, scratch);
+}
+
+/// Appends a body; where it is written backward, which it may be if `turns`, answers where its first mini ends.
+fn put_body(out: &mut Vec<u8>, values: &[u64], turns: bool, scratch: &mut Scratch) -> Option<usize> {
+    let first = values.first()?;
     if values.iter().all(|value| value == first) {
         out.push(SAME);
         let kept = 8 - whole_bytes(first.trailing_zeros());
         out.extend(first.to_be_bytes().iter().take(usize::from(kept)));
-        return;
+        return None;
     }
     let start = out.len();
-    let Scratch { decimals, column, integers } = scratch;
-    let by_decimals = decimals.set(values).then(|| {
+    let Scratch { decimals, column, few, integers } = scratch;
+    let mut by_decimals = decimals.set(values).then(|| {
         let plan = integers::plan(integers, &decimals.column, false);
         let cost = plan.cost + 80 * decimals.odd.len() as u64;
         (plan, cost)
     });
     // Few digits are never beaten by the bits themselves.
     let certain = by_decimals.is_some() && decimals.exponent < 6 && decimals.odd.is_empty();
-    let by_bits = (!certain).then(|| {
+    let mut by_bits = (!certain).then(|| {
         column.clear();
         column.extend(values.iter().map(|pattern| ordered(pattern.cast_signed())));
         integers::plan(integers, column, false)
     });
     let bits_cost = by_bits.as_ref().map_or(u64::MAX, |plan| plan.cost);
     let least = by_decimals.as_ref().map_or(u64::MAX, |(_, cost)| *cost).min(bits_cost);
-    if !put_few(out, values, least, column, integers) {
-        match (&by_decimals, &by_bits) {
-            (Some((plan, cost)), _) if *cost <= bits_cost => put_decimals(out, decimals, plan),
+    let mut head = None;
+    if !put_few(out, values, (least, turns), (few, integers), &mut head) {
+        match (&mut by_decimals, &mut by_bits) {
+            (Some((plan, cost)), _) if *cost <= bits_cost => {
+                let turned = turns && plan.is_long();
+                if turned {
+                    plan.turn(&decimals.column);
+                }
+                let start = put_decimals(out, (decimals, values.len(), turned), plan);
+                head = turned.then_some(start);
+            }
             (_, Some(plan)) => {
+                let turned = turns && plan.is_long();
+                if turned {
+                    plan.turn(column);
+                }
                 out.push(ORDERED | plan.flags << 3);
-                plan.put(out);
+                let start = plan.put(out);
+                head = turned.then_some(start);
             }
             // Without bits the decimals are certain.
             (_, None) => {}
@@ -218,41 +267,56 @@ pub(super) fn put(out: &mut Vec<u8>, values: &[u64], scratch: &mut Scratch) {
     for plan in by_decimals.map(|(plan, _)| plan).into_iter().chain(by_bits) {
         integers.recycle(plan);
     }
-    if out.len() - start > 1 + values.len() * 8 {
+    // What goes before a backward body counts.
+    let before = if head.is_some() { 7 } else { 0 };
+    if before + out.len() - start > 1 + values.len() * 8 {
         out.truncate(start);
         out.push(RAW);
         for value in values {
             out.extend_from_slice(&value.to_le_bytes());
         }
+        head = None;
     }
+    head
 }
 
-fn put_decimals(out: &mut Vec<u8>, decimals: &Decimals, plan: &Plan) {
+/// Writes decimals; answers where the first mini ends. The plan is turned already, if it is.
+fn put_decimals(
+    out: &mut Vec<u8>,
+    (decimals, count, turned): (&Decimals, usize, bool),
+    plan: &Plan,
+) -> usize {
     let kind = if decimals.exponent == 0 { WHOLE } else { DECIMAL };
     let odd = if decimals.odd.is_empty() { 0 } else { ODD };
     out.push(kind | plan.flags << 3 | odd);
     if odd != 0 {
         put_varint(out, decimals.odd.len() as u64);
         let mut next = 0;
-        for (index, pattern) in &decimals.odd {
+        let mut put = |index: usize, pattern: u64| {
             put_varint(out, (index - next) as u64);
             out.extend_from_slice(&pattern.to_le_bytes());
             next = index + 1;
+        };
+        if turned {
+            decimals.odd.iter().rev().for_each(|(index, pattern)| put(count - 1 - index, *pattern));
+        } else {
+            decimals.odd.iter().for_each(|(index, pattern)| put(*index, *pattern));
         }
     }
     if kind == DECIMAL {
         out.push(decimals.exponent);
     }
-    plan.put(out);
+    plan.put(out)
 }
 
-/// Writes kind 4 if the values are few and that is smaller than `cost` bits.
+/// Writes kind 4 if the values are few and that is smaller than `cost` bits; where it turns them, says where the first
+/// mini ends.
 fn put_few(
     out: &mut Vec<u8>,
     values: &[u64],
-    cost: u64,
-    column: &mut Vec<i64>,
-    scratch: &mut integers::Scratch,
+    (cost, turns): (u64, bool),
+    (column, scratch): (&mut Vec<i64>, &mut integers::Scratch),
+    head: &mut Option<usize>,
 ) -> bool {
     // In the order in which they come: {pattern, how often}.
     let mut patterns = [(0u64, 0usize); FEW_MAX];
@@ -275,9 +339,13 @@ fn put_few(
     let place = |value: &u64| patterns.iter().position(|(pattern, _)| pattern == value).unwrap_or_default();
     column.clear();
     column.extend(values.iter().map(|value| i64::try_from(place(value)).unwrap_or_default()));
-    let plan = integers::plan(scratch, column, false);
+    let mut plan = integers::plan(scratch, column, false);
     let is_smaller = plan.cost + 72 * (patterns.len() as u64) < cost;
     if is_smaller {
+        let turned = turns && plan.is_long();
+        if turned {
+            plan.turn(column);
+        }
         out.push(FEW | plan.flags << 3);
         out.push(u8::try_from(patterns.len() - 1).unwrap_or_default());
         for (pattern, _) in &*patterns {
@@ -285,72 +353,164 @@ fn put_few(
             out.push(kept);
             out.extend(pattern.to_be_bytes().iter().take(usize::from(kept)));
         }
-        plan.put(out);
+        let start = plan.put(out);
+        *head = turned.then_some(start);
     }
     scratch.recycle(plan);
     is_smaller
 }
 
-/// Appends the first `wanted` of the `count` values (1 to 1,024) of a body at whose start the reader stands. If all are
-/// wanted, it stands at the body's end afterwards.
+/// Appends the `wanted` ones of the `count` values (1 to 1,024) of a body at whose start the reader stands. If the last ones
+/// are wanted, or the first ones of a backward body, it stands at the body's end afterwards.
 pub(super) fn take(
     reader: &mut Reader<'_>,
     count: usize,
-    wanted: usize,
+    wanted: Range<usize>,
+    out: &mut Vec<f64>,
+) -> Result<(), Damage> {
+    let tag = reader.rest().first().copied().unwrap_or_default();
+    if tag & 7 != BACKWARD {
+        return take_body(reader, count, (wanted, false), out);
+    }
+    reader.u8()?;
+    match tag & !7 {
+        0 => {}
+        CHECKED => {
+            // The block's own checksum held.
+            reader.u32()?;
+            reader.count(1)?;
+        }
+        _ => return Err(reader.damage("unknown flags of a backward body")),
+    }
+    take_backward(reader, count, &wanted, out)
+}
+
+/// What is behind the tag and checksum of a backward body.
+fn take_backward(
+    reader: &mut Reader<'_>,
+    count: usize,
+    wanted: &Range<usize>,
+    out: &mut Vec<f64>,
+) -> Result<(), Damage> {
+    let tag = reader.rest().first().copied().unwrap_or_default();
+    if !matches!(tag & 7, WHOLE | DECIMAL | ORDERED | FEW) || tag >> 3 & integers::SPARSE != 0 {
+        return Err(reader.damage("not what is written backward"));
+    }
+    let (from, to) = (count.saturating_sub(wanted.end), count.saturating_sub(wanted.start));
+    take_body(reader, count, (from..to, true), out)
+}
+
+/// Whether the wanted values of a block are in its head alone: in the first mini of a backward body that has a checksum.
+pub(super) fn in_head(body: &[u8], count: usize, wanted: &Range<usize>) -> bool {
+    body.first() == Some(&(BACKWARD | CHECKED)) && wanted.start + MINI >= count - 1 && !wanted.is_empty()
+}
+
+/// As [`take`], for values that are [`in_head`]: nothing else is looked at, and that is verified here.
+pub(super) fn take_head(
+    mut reader: Reader<'_>,
+    series: u32,
+    count: usize,
+    wanted: &Range<usize>,
+    out: &mut Vec<f64>,
+) -> Result<(), Damage> {
+    reader.u8()?;
+    let crc = reader.u32()?;
+    let length = reader.count(1)?;
+    let head = reader.take(length)?;
+    if value_crc(series, count, head) != crc {
+        return Err(Damage::new(0, "wrong checksum of the newest values"));
+    }
+    take_backward(&mut Reader::new(head), count, wanted, out)
+}
+
+/// Where values go: from the first to the last, or from the last to the first.
+struct Target<'o> {
+    slots: &'o mut [f64],
+    backward: bool,
+}
+
+impl Target<'_> {
+    /// Sets the next slots to what `make` makes of integers.
+    #[inline]
+    fn put(&mut self, column: &[u64], mut make: impl FnMut(u64) -> f64) {
+        let slots = std::mem::take(&mut self.slots);
+        if self.backward {
+            let (rest, next) = slots.split_at_mut(slots.len().saturating_sub(column.len()));
+            for (slot, x) in next.iter_mut().rev().zip(column) {
+                *slot = make(*x);
+            }
+            self.slots = rest;
+        } else {
+            let (next, rest) = slots.split_at_mut(slots.len().min(column.len()));
+            for (slot, x) in next.iter_mut().zip(column) {
+                *slot = make(*x);
+            }
+            self.slots = rest;
+        }
+    }
+}
+
+/// Appends the wanted values of a body that is not of kind 6, the last one first if `backward`. On damage anything may be
+/// appended.
+fn take_body(
+    reader: &mut Reader<'_>,
+    count: usize,
+    (wanted, backward): (Range<usize>, bool),
     out: &mut Vec<f64>,
 ) -> Result<(), Damage> {
     let tag = reader.u8()?;
-    let column = Reading { flags: tag >> 3 & FLAG_BITS, count, wanted };
+    let (from, to) = (wanted.start, wanted.end);
+    let column = Reading { flags: tag >> 3 & FLAG_BITS, count, from, to };
     let start = out.len();
+    out.resize(start + wanted.len(), 0.0);
+    let slots = out.get_mut(start..).unwrap_or_default();
     let odd = if tag & ODD == 0 { None } else { Some(skip_odd(reader)?) };
+    let mut target = Target { slots: &mut *slots, backward };
     match tag & 7 {
-        SAME => {
-            let pattern = take_pattern(reader, reader.left())?;
-            out.resize(start + wanted, f64::from_bits(pattern));
-        }
+        SAME => target.slots.fill(f64::from_bits(take_pattern(reader, reader.left())?)),
         WHOLE => {
-            integers::take(reader, column, |column| {
-                out.extend(column.iter().map(|x| whole(*x)));
-            })?;
+            integers::take(reader, column, |column| target.put(column, whole))?;
         }
         DECIMAL => {
             let exponent = usize::from(reader.u8()?);
             let power = *POWERS.get(exponent).ok_or_else(|| reader.damage("unknown exponent"))?;
-            integers::take(reader, column, |column| {
-                out.extend(column.iter().map(|x| whole(*x) / power));
-            })?;
+            integers::take(reader, column, |column| target.put(column, |x| whole(x) / power))?;
         }
         ORDERED => {
-            integers::take(reader, column, |column| {
-                out.extend(column.iter().map(|x| f64::from_bits(ordered(x.cast_signed()).cast_unsigned())));
-            })?;
+            let value = |x: u64| f64::from_bits(ordered(x.cast_signed()).cast_unsigned());
+            integers::take(reader, column, |column| target.put(column, value))?;
         }
-        FEW => take_few(reader, column, out)?,
+        FEW => take_few(reader, column, &mut target)?,
         RAW => {
-            for _ in 0..wanted {
-                out.push(f64::from_bits(reader.u64()?));
+            for place in 0..to {
+                let pattern = reader.u64()?;
+                if place >= from {
+                    target.put(&[pattern], f64::from_bits);
+                }
             }
         }
         _ => return Err(reader.damage("unknown kind of values")),
     }
-    // Whole minis are read; what is beyond the wanted ones goes again.
-    out.truncate(start + wanted);
     match odd {
-        Some(mut odd) => take_odd(&mut odd, count, out.get_mut(start..).unwrap_or_default()),
+        Some(mut odd) => take_odd(&mut odd, count, (from, backward), slots),
         None => Ok(()),
     }
 }
 
+/// The double next to an integer. Its halves become doubles by their bits alone, which is several at a time.
 #[inline]
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "below 2^53 if written here; of hostile bytes any value will do"
-)]
-const fn whole(x: u64) -> f64 {
-    x.cast_signed() as f64
+fn whole(x: u64) -> f64 {
+    // 2^84 and 2^52: the last bit of the one counts 2^32, that of the other 1.
+    const HIGH: u64 = 0x4530_0000_0000_0000;
+    const LOW: u64 = 0x4330_0000_0000_0000;
+    // Both, and 2^63: the highest bit, turned around, counts so much more.
+    const OVER: f64 = 19_342_822_341_709_703_277_445_120.0;
+    let high = f64::from_bits(x >> 32 ^ (HIGH | 1 << 31));
+    let low = f64::from_bits(x & 0xffff_ffff | LOW);
+    high - OVER + low
 }
 
-fn take_few(reader: &mut Reader<'_>, column: Reading, out: &mut Vec<f64>) -> Result<(), Damage> {
+fn take_few(reader: &mut Reader<'_>, column: Reading, target: &mut Target<'_>) -> Result<(), Damage> {
     let mut patterns = [0; FEW_MAX];
     let few = usize::from(reader.u8()?) + 1;
     for slot in patterns.get_mut(..few).ok_or_else(|| reader.damage("over 16 patterns"))? {
@@ -360,11 +520,11 @@ fn take_few(reader: &mut Reader<'_>, column: Reading, out: &mut Vec<f64>) -> Res
     // A place beyond the patterns takes what is there, and is noticed.
     let mut highest = 0;
     integers::take(reader, column, |column| {
-        for place in column {
-            highest = highest.max(*place);
-            let pattern = usize::try_from(*place).ok().and_then(|place| patterns.get(place));
-            out.push(f64::from_bits(pattern.copied().unwrap_or_default()));
-        }
+        target.put(column, |place| {
+            highest = highest.max(place);
+            let pattern = usize::try_from(place).ok().and_then(|place| patterns.get(place));
+            f64::from_bits(pattern.copied().unwrap_or_default())
+        });
     })?;
     if highest < few as u64 { Ok(()) } else { Err(reader.damage("unknown pattern")) }
 }
@@ -387,8 +547,13 @@ fn skip_odd<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, Damage> {
     Ok(odd)
 }
 
-/// Sets the odd values among the first ones of a block of `count`.
-fn take_odd(reader: &mut Reader<'_>, count: usize, values: &mut [f64]) -> Result<(), Damage> {
+/// Sets the odd values among those from `from` on of a block of `count`; the last one first if `backward`.
+fn take_odd(
+    reader: &mut Reader<'_>,
+    count: usize,
+    (from, backward): (usize, bool),
+    values: &mut [f64],
+) -> Result<(), Damage> {
     let mut next = 0usize;
     for _ in 0..reader.count(9)? {
         let gap = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
@@ -397,7 +562,9 @@ fn take_odd(reader: &mut Reader<'_>, count: usize, values: &mut [f64]) -> Result
             return Err(reader.damage("an odd value beyond the block"));
         }
         let pattern = reader.u64()?;
-        if let Some(slot) = values.get_mut(index) {
+        let place = index.checked_sub(from);
+        let place = if backward { place.and_then(|n| values.len().checked_sub(n + 1)) } else { place };
+        if let Some(slot) = place.and_then(|place| values.get_mut(place)) {
             *slot = f64::from_bits(pattern);
         }
         next = index + 1;

@@ -336,9 +336,9 @@ fn a_segment_that_is_not_the_listed_one_is_refused_by_name() {
     assert!(matches!(open(STORE, &more), Err(SegmentError::Damaged(_))));
     let path = dir.path().join(meta.file_name());
     let mut bytes = fs::read(&path).expect("read");
-    bytes[8] = 2;
+    bytes[8] = 3;
     fs::write(&path, &bytes).expect("written");
-    assert!(matches!(open(STORE, &meta), Err(SegmentError::Newer { version: 2, known: 1, .. })));
+    assert!(matches!(open(STORE, &meta), Err(SegmentError::Newer { version: 3, known: 2, .. })));
     fs::write(&path, b"short").expect("written");
     assert!(matches!(open(STORE, &meta), Err(SegmentError::Damaged(damage)) if damage.offset == 5));
 }
@@ -380,7 +380,7 @@ fn a_segment_that_is_not_finished_has_no_name_yet() {
     assert_eq!(names(), ["0000000012-L1-ooo.seg"]);
 }
 
-/// Two families and four series, one of them over a block long: what version 1 looks like for ever.
+/// Two families and four series, one of them over a block long.
 fn small() -> Content {
     let mut content = Content::new();
     let regular = |id: i64, n: i64| (1_700_000_000_000 + n * 15_000, (id * 10 + n).unsigned_abs());
@@ -397,15 +397,38 @@ fn small() -> Content {
 
 /// The fixture is what the first version wrote; it is never written anew.
 #[test]
-fn version_1_is_written_and_read_as_ever() {
-    const FIXTURE: &[u8] = include_bytes!("v1.seg");
+fn version_1_is_read_as_ever() {
+    reads_as_ever(include_bytes!("v1.seg"), &small());
+}
+
+/// The same, and blocks that are written backward, with a checksum of the newest values and without.
+#[test]
+fn version_2_is_written_and_read_as_ever() {
+    const FIXTURE: &[u8] = include_bytes!("v2.seg");
+    let mut content = small();
+    let names = vec!["job".to_owned(), "zone".to_owned()];
+    let rows = content.entry(("up".to_owned(), names)).or_default();
+    for (id, count) in [(11, 300), (12, 1_200)] {
+        let scattered = |n: i64| (n * n).unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57;
+        #[expect(clippy::cast_precision_loss, reason = "small")]
+        let value = |n: i64| (n * 100 + scattered(n).cast_signed()) as f64 / 10.0;
+        let samples = (0..count).map(|n| (1_700_000_000_000 + n * 15_000, value(n).to_bits()));
+        rows.insert(id, (vec![format!("job-{id}"), "b".to_owned()], samples.collect()));
+    }
     let dir = TempDir::new().expect("a folder");
-    let meta = write(dir.path(), &small(), 0);
+    let meta = write(dir.path(), &content, 0);
     let written = fs::read(dir.path().join(meta.file_name())).expect("read");
     assert!(written == FIXTURE, "the format changed: a new version, or a mistake");
+    reads_as_ever(FIXTURE, &content);
+}
+
+fn reads_as_ever(fixture: &[u8], content: &Content) {
+    let dir = TempDir::new().expect("a folder");
     let path = dir.path().join("fixture.seg");
-    fs::write(&path, FIXTURE).expect("written");
+    fs::write(&path, fixture).expect("written");
     let segment = Segment::open_unlisted(&path, STORE, None).expect("opened");
     segment.verify(true).expect("whole");
-    check(&segment, &small(), &[TimeRange::ALL]).expect("whole");
+    let newest = range(1_700_000_000_000 + 1_190 * 15_000, i64::MAX);
+    let between = range(1_700_000_000_000 + 500 * 15_000, 1_700_000_000_000 + 700 * 15_000);
+    check(&segment, content, &[TimeRange::ALL, newest, between]).expect("whole");
 }

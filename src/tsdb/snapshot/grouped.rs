@@ -1,0 +1,268 @@
+//! Series told apart by some of their labels, for who adds them up and asks for no others.
+
+use std::sync::Arc;
+
+use rapidhash::RapidHashMap;
+
+use super::find::Hit;
+use super::{SelectedSeries, Snapshot, order};
+use crate::model::{Label, Labels, Matcher, TimeRange};
+use crate::tsdb::report::SeriesId;
+use crate::tsdb::series::columns::Column;
+use crate::tsdb::series::table::Table;
+
+/// What [`Snapshot::select_grouped`] found.
+#[derive(Debug)]
+pub struct Grouped {
+    /// Sorted by their labels.
+    pub series: Vec<GroupedSeries>,
+    /// The labels that a group's series share, of those asked for; no two are equal, in no order.
+    pub groups: Vec<Labels>,
+    /// The metric name of the first series; empty where it has none.
+    pub name: Arc<str>,
+    /// Whether any two series differ in a label that goes.
+    pub differ: bool,
+}
+
+/// A series that was found, by numbers alone.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupedSeries {
+    /// Hand this to [`Snapshot::read`].
+    pub id: SeriesId,
+    /// Its place among the groups.
+    pub group: u32,
+}
+
+/// A test of label names.
+type Test<'t> = &'t dyn Fn(&str) -> bool;
+
+impl Snapshot {
+    /// As [`Snapshot::select`], but instead of labels each series has its group's number: series are in one group if they
+    /// do not differ in the labels that `tells_apart`. Of labels that `goes` it is told whether any two series differ in one.
+    ///
+    /// Label sets are made for groups alone.
+    pub fn select_grouped(
+        &self,
+        matchers: &[Matcher],
+        range: TimeRange,
+        tells_apart: &dyn Fn(&str) -> bool,
+        goes: &dyn Fn(&str) -> bool,
+    ) -> Grouped {
+        let Some(store) = &self.store else {
+            let (series, groups, name) = (Vec::new(), Vec::new(), "".into());
+            return Grouped { series, groups, name, differ: false };
+        };
+        let table = store.table();
+        let hits = order::by_labels(&table, self.find(store, &table, &[matchers], range));
+        group(&table, &hits, tells_apart, goes)
+    }
+
+    /// As [`Snapshot::select`], without the labels that `goes`; and the metric name of the first. None where any two series
+    /// differ in a label that goes: they might be told apart by nothing else.
+    pub fn select_without(
+        &self,
+        matchers: &[Matcher],
+        range: TimeRange,
+        goes: &dyn Fn(&str) -> bool,
+    ) -> Option<(Arc<str>, Vec<SelectedSeries>)> {
+        let Some(store) = &self.store else { return Some(("".into(), Vec::new())) };
+        let table = store.table();
+        let hits = order::by_labels(&table, self.find(store, &table, &[matchers], range));
+        if differ(&table, &hits, goes) {
+            return None;
+        }
+        let labels = |hit: &Hit<'_>| {
+            let columns = hit.family.names.iter().zip(&hit.family.columns);
+            let kept = columns.filter(|(name, _)| table.names.text(**name).is_some_and(|text| !goes(text)));
+            kept.filter_map(|(name, column)| Some((*name, column.code(hit.row)?)))
+                .collect::<Vec<(u32, u32)>>()
+        };
+        let found =
+            |hit: &Hit<'_>| SelectedSeries { id: SeriesId(hit.id), labels: made(&table, &labels(hit)) };
+        Some((first_name(&table, &hits), hits.iter().map(found).collect()))
+    }
+}
+
+/// The labels of these codes of names and values, in order of names.
+fn made(table: &Table, codes: &[(u32, u32)]) -> Labels {
+    let label = |(name, value): &(u32, u32)| {
+        let (name, value) = (table.names.text(*name)?, table.values(*name)?.text(*value)?);
+        Some(Label { name: Arc::clone(name), value: Arc::clone(value) })
+    };
+    Labels::from_sorted(codes.iter().filter_map(label).collect())
+}
+
+fn first_name(table: &Table, hits: &[Hit<'_>]) -> Arc<str> {
+    let name = hits.first().and_then(|hit| table.metric_name(hit.family));
+    name.map_or_else(|| "".into(), Arc::clone)
+}
+
+/// What is the same for all series of a family.
+struct OfFamily {
+    /// Columns of labels that tell its series apart, and the codes of their names.
+    apart: Vec<(u32, usize)>,
+    /// Groups by the series' codes in these columns.
+    groups: RapidHashMap<Vec<u32>, u32>,
+    /// The group of all its series, where those columns do not differ.
+    only: Option<u32>,
+}
+
+/// Groups in the making.
+#[derive(Default)]
+struct Groups {
+    /// By the codes of names and values.
+    known: RapidHashMap<Vec<(u32, u32)>, u32>,
+    labels: Vec<Labels>,
+}
+
+fn group(table: &Table, hits: &[Hit<'_>], tells_apart: Test<'_>, goes: Test<'_>) -> Grouped {
+    let mut groups = Groups::default();
+    let mut families: RapidHashMap<usize, OfFamily> = RapidHashMap::default();
+    let mut series = Vec::with_capacity(hits.len());
+    let mut codes: Vec<u32> = Vec::new();
+    for hit in hits {
+        let place = std::ptr::from_ref(hit.family).addr();
+        let family = families.entry(place).or_insert_with(|| groups.family(table, hit, tells_apart));
+        let group = match family.only {
+            Some(group) => group,
+            None => {
+                codes.clear();
+                let of_row = |(_, column): &(u32, usize)| hit.family.columns.get(*column)?.code(hit.row);
+                codes.extend(family.apart.iter().filter_map(of_row));
+                match family.groups.get(&codes) {
+                    Some(group) => *group,
+                    None => {
+                        let group = groups.of(table, hit, tells_apart);
+                        family.groups.insert(codes.clone(), group);
+                        group
+                    }
+                }
+            }
+        };
+        series.push(GroupedSeries { id: SeriesId(hit.id), group });
+    }
+    let differ = differ(table, hits, goes);
+    Grouped { series, groups: groups.labels, name: first_name(table, hits), differ }
+}
+
+impl Groups {
+    fn family(&mut self, table: &Table, hit: &Hit<'_>, tells_apart: Test<'_>) -> OfFamily {
+        let columns = hit.family.names.iter().zip(&hit.family.columns).enumerate();
+        let apart = columns.filter(|(_, (name, column))| {
+            matches!(column, Column::Each(_))
+                && table.names.text(**name).is_some_and(|text| tells_apart(text))
+        });
+        let apart: Vec<(u32, usize)> = apart.map(|(at, (name, _))| (*name, at)).collect();
+        let only = apart.is_empty().then(|| self.of(table, hit, tells_apart));
+        OfFamily { apart, groups: RapidHashMap::default(), only }
+    }
+
+    /// The group of a series.
+    fn of(&mut self, table: &Table, hit: &Hit<'_>, tells_apart: Test<'_>) -> u32 {
+        let columns = hit.family.names.iter().zip(&hit.family.columns);
+        let kept = columns.filter(|(name, _)| table.names.text(**name).is_some_and(|text| tells_apart(text)));
+        let key: Vec<(u32, u32)> =
+            kept.filter_map(|(name, column)| Some((*name, column.code(hit.row)?))).collect();
+        *self.known.entry(key).or_insert_with_key(|key| {
+            self.labels.push(made(table, key));
+            number(self.labels.len() - 1)
+        })
+    }
+}
+
+/// Places of groups; there are no more than series, whose ids are 32 bits.
+fn number(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
+}
+
+/// Whether any two series differ in a label that goes.
+fn differ(table: &Table, hits: &[Hit<'_>], goes: Test<'_>) -> bool {
+    let mut first: Option<Vec<(u32, u32)>> = None;
+    for alike in hits.chunk_by(|a, b| std::ptr::eq(a.family, b.family)) {
+        let Some(family) = alike.first().map(|hit| hit.family) else { continue };
+        let going: Vec<(u32, &Column)> = family
+            .names
+            .iter()
+            .zip(&family.columns)
+            .filter(|(name, _)| table.names.text(**name).is_some_and(|text| goes(text)))
+            .map(|(name, column)| (*name, column))
+            .collect();
+        let of_row = |row: usize| -> Vec<(u32, u32)> {
+            going.iter().filter_map(|(name, column)| Some((*name, column.code(row)?))).collect()
+        };
+        let rows = if going.iter().all(|(_, column)| column.same().is_some()) { 1 } else { alike.len() };
+        for hit in alike.iter().take(rows) {
+            let codes = of_row(hit.row);
+            if *first.get_or_insert_with(|| codes.clone()) != codes {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::{Access, BatchBuilder, OrgId, Sample, Timestamp};
+    use crate::tsdb::Tsdb;
+
+    const NAMES: [&str; 5] = ["Zone", "__name__", "a", "b", "c"];
+
+    /// A store of these series: each the values of some of the names, of the metric's in any case.
+    fn store(series: &BTreeSet<BTreeMap<usize, u8>>) -> Snapshot {
+        let store = Tsdb::scaffold();
+        let mut batch = BatchBuilder::default();
+        for labels in series {
+            let pairs = labels.iter().map(|(name, value)| (NAMES[*name], format!("v{value}")));
+            let pairs = std::iter::once(("__name__", "v0".to_owned())).chain(pairs);
+            batch.series(&Labels::from_pairs(pairs), [Sample { at: Timestamp::from_s(1), value: 1.0 }]);
+        }
+        store.append(OrgId(1), &batch.batch(), Timestamp::from_s(1)).expect("stored");
+        store.snapshot(&Access::whole(OrgId(1)))
+    }
+
+    proptest! {
+        #[test]
+        fn series_are_in_order_and_grouped_by_what_tells_them_apart(
+            series in prop::collection::btree_set(prop::collection::btree_map(0usize..5, 0u8..12, 1..5), 1..40),
+            by in prop::collection::btree_set(0usize..5, 0..3),
+            gone in 0usize..5,
+        ) {
+            let named = |mut labels: BTreeMap<usize, u8>| {
+                labels.entry(1).or_insert(0);
+                labels
+            };
+            let series: BTreeSet<BTreeMap<usize, u8>> = series.into_iter().map(named).collect();
+            let snapshot = store(&series);
+            let all = snapshot.select(&[], TimeRange::ALL);
+            prop_assert_eq!(all.len(), series.len());
+            prop_assert!(all.is_sorted_by(|a, b| a.labels < b.labels));
+            let apart = |name: &str| by.iter().any(|by| NAMES[*by] == name);
+            let goes = |name: &str| name == NAMES[gone];
+            let grouped = snapshot.select_grouped(&[], TimeRange::ALL, &apart, &goes);
+            let told = |series: &GroupedSeries| (series.id, grouped.groups[series.group as usize].clone());
+            let told: Vec<(SeriesId, Labels)> = grouped.series.iter().map(told).collect();
+            let expected: Vec<(SeriesId, Labels)> =
+                all.iter().map(|series| (series.id, series.labels.filtered(apart))).collect();
+            prop_assert_eq!(told, expected);
+            let distinct: BTreeSet<&Labels> = grouped.groups.iter().collect();
+            prop_assert_eq!(distinct.len(), grouped.groups.len());
+            let values: BTreeSet<&str> = all.iter().map(|series| series.labels.value(NAMES[gone])).collect();
+            prop_assert_eq!(grouped.differ, values.len() > 1);
+            let without = snapshot.select_without(&[], TimeRange::ALL, &goes);
+            prop_assert_eq!(without.is_none(), grouped.differ);
+            if let Some((name, found)) = without {
+                prop_assert_eq!(&*name, all[0].labels.metric_name());
+                for (found, series) in found.iter().zip(&all) {
+                    prop_assert_eq!(found.id, series.id);
+                    prop_assert_eq!(&found.labels, &series.labels.filtered(|name| !goes(name)));
+                }
+            }
+        }
+    }
+}

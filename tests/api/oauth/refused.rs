@@ -1,0 +1,69 @@
+//! What the routes of sign-in elsewhere refuse, beside what the other tests here are about.
+
+use super::*;
+
+const START: &str = "/api/v1/auth/oauth/oidc/start";
+
+#[tokio::test]
+async fn a_start_by_get_is_refused_like_its_twin() {
+    let (house, _idp) = with_oidc(Admission::default()).await;
+    house.get(&format!("{START}?mode=x"), &Who::Nobody).await.is(400, "invalid_parameter");
+    house.get(&format!("{START}?mode=login&mode=link"), &Who::Nobody).await.is(400, "duplicate_parameter");
+    house.get(&format!("{START}?mode=link"), &Who::Nobody).await.is(401, "unauthenticated");
+    let ada = house.log_in().await;
+    assert_eq!(house.get(&format!("{START}?mode=link"), &ada).await.status, 302);
+    house.pass(Duration::from_secs(15 * 60 + 1));
+    house.get(&format!("{START}?mode=link"), &ada).await.is(403, "reauth_required");
+    for (status, code) in [(500, "idp_unavailable"), (302, "idp_error")] {
+        let (house, idp) = with_oidc(Admission::default()).await;
+        idp.script().instead = vec![("/.well-known/openid-configuration", status, Vec::new())];
+        house.get(START, &Who::Nobody).await.is(502, code);
+        let page = ask("GET", START, &Who::Nobody).header(header::ACCEPT, "text/html");
+        let page = house.send(page.body(Body::empty()).expect("a request")).await;
+        assert_eq!((page.status.as_u16(), page.header("location")), (303, &*format!("/login?error={code}")));
+    }
+}
+
+/// Another site that signed this browser in at the provider as somebody else gets them no way into this account.
+#[tokio::test]
+async fn no_other_site_begins_to_link() {
+    let (house, _idp) = with_oidc(Admission::default()).await;
+    let ada = house.log_in().await;
+    for (site, mode, status) in [
+        ("cross-site", "link", 403),
+        ("same-site", "link", 403),
+        ("same-origin", "link", 302),
+        ("none", "link", 302),
+        ("cross-site", "login", 302),
+    ] {
+        let start = ask("GET", &format!("{START}?mode={mode}"), &ada).header("sec-fetch-site", site);
+        let start = house.send(start.body(Body::empty()).expect("a request")).await;
+        assert_eq!(start.status.as_u16(), status, "{site} {mode}: {}", start.body);
+        assert_eq!(ticket(&start).is_some(), status == 302, "{site} {mode}");
+    }
+}
+
+#[tokio::test]
+async fn an_account_has_twenty_identities_at_most() {
+    let (house, idp) = with_oidc(Admission::default()).await;
+    let ada = house.log_in().await;
+    for number in 0..20 {
+        claim(&idp, json!({ "sub": format!("ada {number}") }));
+        assert_eq!(link(&house, &idp, &ada).await.value()["linked"], true, "{number}");
+        house.pass(Duration::from_secs(1));
+    }
+    claim(&idp, json!({ "sub": "one more" }));
+    link(&house, &idp, &ada).await.is(409, "conflict");
+}
+
+/// Whoever begins to link and is disabled, or whose session ends, links nothing.
+#[tokio::test]
+async fn a_link_that_was_begun_ends_with_its_session() {
+    let (house, idp) = with_oidc(Admission::default()).await;
+    let ada = house.log_in().await;
+    let begun = begin_at(&house, "oidc", &ada, json!({ "mode": "link" })).await;
+    let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
+    assert_eq!(house.post("/api/v1/auth/logout", &ada, json!({})).await.status, 204);
+    callback(&house, "oidc", &begun.cookie, &ada, &sent).await.is(401, "unauthenticated");
+    assert_eq!(idp.asked("/token"), 0, "nobody was asked");
+}

@@ -1,0 +1,186 @@
+//! What any request may meet, on every route there is: the rows are walked, one refusal after the other. What only one
+//! route refuses has its own test; `openapi::every_documented_answer_is_given_by_its_route` looks whether all have one.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{Request, header};
+use promlet::api::ApiOptions;
+use promlet::api::error::Code;
+use promlet::api::routes::{Auth, RouteDoc};
+use serde_json::Value;
+
+use crate::house::{House, Plan, Reply, Who, ask};
+
+/// The rows that somebody described: all but the tests' own probes.
+fn rows(house: &House) -> Vec<RouteDoc> {
+    house.rows.iter().filter(|row| !row.path.contains("probe")).cloned().collect()
+}
+
+/// A path that leads there; whether anything is there is not asked before what is refused here.
+fn path(row: &RouteDoc) -> String {
+    let filled = row.path.replace("{slug}", "acme").replace("{provider}", "oidc");
+    let parts = filled.split('/').map(|part| if part.starts_with('{') { "none" } else { part });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// The document's word on whether a route reads a body, and whether it is JSON.
+fn takes(document: &Value, row: &RouteDoc) -> (bool, bool) {
+    let body = &document["paths"][&row.path][row.method.to_ascii_lowercase()]["requestBody"]["content"];
+    (body.is_object(), body["application/json"].is_object())
+}
+
+async fn document(house: &House) -> Value {
+    house.get("/api/v1/openapi.json", &Who::Nobody).await.value()
+}
+
+/// Prometheus' own error body has no code.
+fn is(reply: &Reply, code: Code) -> bool {
+    let body: Value = serde_json::from_str(&reply.body).unwrap_or_default();
+    reply.status == code.status() && (body["code"] == code.as_str() || body["errorType"] == code.error_type())
+}
+
+/// A house where nobody runs out of requests.
+fn roomy() -> House {
+    let mut options = ApiOptions::new("http://127.0.0.1:8095");
+    options.limits.cabinet_rps = 1_000_000;
+    options.limits.anonymous_rps = 1_000_000;
+    House::build(Plan { options, ..Plan::default() })
+}
+
+/// Sends what `make` makes of each row, and answers which rows did not answer `code`.
+async fn walk(house: &House, code: Code, make: impl Fn(&RouteDoc) -> Option<Request<Body>>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut asked = 0;
+    for row in rows(house) {
+        let Some(request) = make(&row) else { continue };
+        asked += 1;
+        let reply = house.send(request).await;
+        if !is(&reply, code) {
+            wrong.push(format!("{} {}: {} {}", row.method, row.path, reply.status, reply.body));
+        }
+    }
+    assert!(asked > 10, "{asked} rows");
+    wrong
+}
+
+fn empty(row: &RouteDoc, who: &Who) -> axum::http::request::Builder {
+    ask(row.method, &path(row), who)
+}
+
+fn done(request: axum::http::request::Builder) -> Option<Request<Body>> {
+    Some(request.body(Body::empty()).expect("a request"))
+}
+
+#[tokio::test]
+async fn every_route_refuses_what_is_no_request_for_this_server() {
+    let house = roomy();
+    let nobody = Who::Nobody;
+    let two_hosts = |row: &RouteDoc| done(empty(row, &nobody).header(header::HOST, "127.0.0.1:8095"));
+    assert_eq!(walk(&house, Code::BadRequest, two_hosts).await, [] as [&str; 0]);
+    let foreign = |row: &RouteDoc| {
+        let mut request = done(empty(row, &nobody))?;
+        request.headers_mut().insert(header::HOST, header::HeaderValue::from_static("evil.example:8095"));
+        Some(request)
+    };
+    assert_eq!(walk(&house, Code::HostNotAllowed, foreign).await, [] as [&str; 0]);
+    let long = format!("?x={}", "y".repeat(17 << 10));
+    let long = |row: &RouteDoc| done(ask(row.method, &format!("{}{long}", path(row)), &nobody));
+    assert_eq!(walk(&house, Code::UriTooLong, long).await, [] as [&str; 0]);
+    let large = |row: &RouteDoc| done(empty(row, &nobody).header(header::CONTENT_LENGTH, "9000000"));
+    assert_eq!(walk(&house, Code::BodyTooLarge, large).await, [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn every_route_that_changes_something_refuses_other_sites() {
+    let house = roomy();
+    let cabinet = house.log_in().await;
+    let cross = |row: &RouteDoc| match row.method {
+        "GET" => None,
+        _ => done(empty(row, &cabinet).header("sec-fetch-site", "cross-site")),
+    };
+    assert_eq!(walk(&house, Code::CsrfRejected, cross).await, [] as [&str; 0]);
+    assert_eq!(house.get("/auth/me", &cabinet).await.status, 200, "nothing happened");
+}
+
+/// A body that never ends.
+struct Stalled;
+
+impl HttpBody for Stalled {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test]
+async fn every_route_that_reads_a_body_refuses_one_that_is_slow_or_none() {
+    let mut options = ApiOptions::new("http://127.0.0.1:8095");
+    options.limits.cabinet_rps = 1_000_000;
+    let soon = Duration::from_millis(5);
+    options.body_deadlines.other = soon;
+    options.body_deadlines.ingest = soon;
+    let house = House::build(Plan { options, ..Plan::default() });
+    let cabinet = house.log_in().await;
+    let document = document(&house).await;
+    let media = |row: &RouteDoc| match row.auth {
+        Auth::Machine => "application/x-protobuf",
+        Auth::MountReader(_) => "application/x-www-form-urlencoded",
+        _ => "application/json",
+    };
+    let slow = |row: &RouteDoc| {
+        let request = empty(row, &cabinet).header(header::CONTENT_TYPE, media(row));
+        takes(&document, row).0.then(|| request.body(Body::new(Stalled)).expect("a request"))
+    };
+    assert_eq!(walk(&house, Code::RequestTimeout, slow).await, [] as [&str; 0]);
+    let with = |media: &'static str, text: &'static str| {
+        let (document, cabinet) = (&document, &cabinet);
+        move |row: &RouteDoc| {
+            let request = empty(row, cabinet).header(header::CONTENT_TYPE, media);
+            takes(document, row).1.then(|| request.body(Body::from(text)).expect("a request"))
+        }
+    };
+    assert_eq!(walk(&house, Code::UnsupportedMediaType, with("text/plain", "{}")).await, [] as [&str; 0]);
+    assert_eq!(walk(&house, Code::InvalidJson, with("application/json", "{")).await, [] as [&str; 0]);
+    assert_eq!(walk(&house, Code::ValidationFailed, with("application/json", "[]")).await, [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn every_route_for_somebody_refuses_an_authorization_header_that_holds_nobody() {
+    let house = roomy();
+    let public = |row: &RouteDoc| matches!(row.auth, Auth::Public | Auth::Operator);
+    let nobody = |row: &RouteDoc| {
+        let request = empty(row, &Who::Nobody).header(header::AUTHORIZATION, "Digest x");
+        if public(row) { None } else { done(request) }
+    };
+    assert_eq!(walk(&house, Code::TokenInvalid, nobody).await, [] as [&str; 0]);
+}
+
+/// API.md B3: who has no credential shares a bucket with the whole address.
+#[tokio::test]
+async fn every_route_of_the_api_refuses_who_asks_too_often() {
+    let mut options = ApiOptions::new("http://127.0.0.1:8095");
+    options.limits.anonymous_rps = 1;
+    let house = House::build(Plan { options, ..Plan::default() });
+    let mut last = house.get("/api/v1/orgs", &Who::Nobody).await;
+    while last.status == 401 {
+        last = house.get("/api/v1/orgs", &Who::Nobody).await;
+    }
+    last.is(429, "rate_limited");
+    let out = "/api/v1/auth/logout";
+    let again = |row: &RouteDoc| match row.path.starts_with("/api/") && row.path != out {
+        true => done(empty(row, &Who::Nobody)),
+        false => None,
+    };
+    assert_eq!(walk(&house, Code::RateLimited, again).await, [] as [&str; 0]);
+    // Whoever wants out gets out.
+    let request = done(ask("POST", out, &Who::Nobody)).expect("a request");
+    assert_eq!(house.send(request).await.status, 204);
+}

@@ -1,0 +1,302 @@
+//! A data folder with everything in it that the store keeps: floats, native histograms, start timestamps, late ones among
+//! them, exemplars, metadata, accounts with two exports; and what it holds, read back. The tests of `upkeep` and of old
+//! formats make theirs here.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use promlet::entropy::Entropy;
+use promlet::kv::{
+    Control, ControlOptions, DataFolder, DatabaseError, KeyBinding, MasterKeySource, Record, Start,
+};
+use promlet::model::{
+    Access, BatchBuilder, BucketSpan, CounterReset, Exemplar, Histogram, HistogramColumns, HistogramCounts,
+    HistogramShape, Labels, MetricKind, OrgId, Sample, StartChange, TimeRange, Timestamp,
+};
+use promlet::tsdb::{self, Disk, Faults, Home, Options, SampleColumns, Tsdb};
+use serde::{Deserialize, Serialize};
+
+pub(crate) const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
+pub(crate) const ORG: OrgId = OrgId(1);
+const STEP_MS: i64 = 15_000;
+
+/// An account's row.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct User(pub(crate) String);
+
+impl Record for User {
+    const TABLE: u8 = 1;
+    const KIND: u8 = 1;
+    const VERSION: u8 = 1;
+    type Key = u32;
+}
+
+/// What a folder holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Held {
+    pub(crate) floats: BTreeMap<String, Vec<(i64, u64)>>,
+    pub(crate) histograms: BTreeMap<String, Vec<(i64, Histogram)>>,
+    pub(crate) starts: BTreeMap<String, Vec<StartChange>>,
+    pub(crate) exemplars: BTreeMap<String, Vec<Exemplar>>,
+    pub(crate) metadata: Vec<String>,
+    pub(crate) users: Vec<(u32, String)>,
+}
+
+/// How much of what was there is missing; `is_true` tells whether something was said.
+fn missing<T: PartialEq>(
+    before: &BTreeMap<String, Vec<T>>,
+    now: &BTreeMap<String, Vec<T>>,
+    is_true: impl Fn(&[T], &T) -> bool,
+) -> Result<u64, String> {
+    for (series, have) in now {
+        let known = before.get(series).map(Vec::as_slice).unwrap_or_default();
+        if have.iter().any(|one| !is_true(known, one)) {
+            return Err(format!("{series} holds what was never there"));
+        }
+    }
+    let is_there = |series: &String, one: &T| now.get(series).is_some_and(|have| have.contains(one));
+    let gone =
+        before.iter().map(|(series, all)| all.iter().filter(|one| !is_there(series, one)).count() as u64);
+    Ok(gone.sum())
+}
+
+/// Where changes are lost, a start that was said again is a change; and what held before a late one is what is known of it.
+fn is_said(said: &[StartChange], one: &StartChange) -> bool {
+    let is_a_step = (one.at.as_ms() - at(0).as_ms()) % STEP_MS == 0;
+    let held = said.iter().take_while(|change| change.at <= one.at).last();
+    !is_a_step || held.is_some_and(|held| held.start == one.start)
+}
+
+impl Held {
+    /// Samples that are missing, start timestamps and exemplars that are missing.
+    ///
+    /// # Errors
+    /// What was invented.
+    pub(crate) fn missing(&self, now: &Held) -> Result<(u64, u64, u64), String> {
+        if let Some(user) = now.users.iter().find(|user| !self.users.contains(user)) {
+            return Err(format!("{user:?} was never there"));
+        }
+        let floats = missing(&self.floats, &now.floats, |all, one| all.contains(one))?;
+        let histograms = missing(&self.histograms, &now.histograms, |all, one| all.contains(one))?;
+        let exemplars = missing(&self.exemplars, &now.exemplars, |all, one| all.contains(one))?;
+        Ok((floats + histograms, missing(&self.starts, &now.starts, is_said)?, exemplars))
+    }
+}
+
+/// An open folder.
+pub(crate) struct Opened {
+    pub(crate) tsdb: Tsdb,
+    pub(crate) control: Arc<Control>,
+    /// What the start had to say.
+    pub(crate) said: Vec<String>,
+    /// Why the accounts' database was made again.
+    pub(crate) rebuilt: Option<String>,
+    pub(crate) folder: DataFolder,
+}
+
+fn options() -> Options {
+    let faults = Faults::default();
+    faults.free_bytes.store(1 << 40, Ordering::SeqCst);
+    faults.log_file_bytes.store(16 << 10, Ordering::SeqCst);
+    Options { disk: Disk::Faulty(Arc::new(faults)), ahead_max: None, ..Options::default() }
+}
+
+fn words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// As the server does it, but for the key.
+///
+/// # Errors
+/// What it would print before it ends.
+pub(crate) fn try_open(dir: &Path, accept_loss: bool) -> Result<Opened, String> {
+    let mut rng = Entropy::seeded(1);
+    let folder = DataFolder::open(dir, NOW, &mut rng).map_err(|e| words(&e))?;
+    let control_options = ControlOptions { now: NOW, users_table: User::TABLE };
+    let (control, report) = Control::open(&folder, &control_options).map_err(|e| words(&e))?;
+    let mut said = report.notes;
+    let rebuilt = match report.start {
+        Start::Rebuilt { why, .. } => Some(why),
+        _ => None,
+    };
+    let control = Arc::new(control);
+    let home = Home { dir, store: folder.store_id(), control: Arc::clone(&control) };
+    if accept_loss {
+        let lost = tsdb::accept_loss(&home, NOW).map_err(|e| words(&e))?;
+        said.extend(
+            lost.into_iter().map(|finding| format!("accepted: {} {:?}", finding.what, finding.count)),
+        );
+    }
+    let (tsdb, report) = Tsdb::open(home, options(), &mut rng, NOW).map_err(|e| words(&e))?;
+    said.extend(report.notes);
+    said.extend(report.read_only.map(|why| format!("read-only: {why}")));
+    Ok(Opened { tsdb, control, said, rebuilt, folder })
+}
+
+impl Opened {
+    /// Binds the accounts to the folder's master key, or sees that they are.
+    ///
+    /// # Errors
+    /// What the server would print before it ends.
+    pub(crate) fn bind_key(&self) -> Result<(), String> {
+        let mut rng = Entropy::seeded(3);
+        let key = self.folder.master_key(&MasterKeySource::Folder, &mut rng).map_err(|e| words(&e))?;
+        match self.control.bind_master_key(key.0).map_err(|e| words(&e))? {
+            KeyBinding::Other => Err("master.key is not the key that this store was bound to".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What it holds, and what could not be read.
+    pub(crate) fn read(&self) -> (Held, Vec<String>) {
+        let snapshot = self.tsdb.snapshot(&Access::whole(ORG));
+        let (mut floats, mut histograms) = (SampleColumns::default(), HistogramColumns::default());
+        let mut held = Held::default();
+        for series in snapshot.select(&[], TimeRange::ALL) {
+            let name = series.labels.to_string();
+            snapshot.read(series.id, TimeRange::ALL, &mut floats);
+            snapshot.read_histograms(series.id, TimeRange::ALL, &mut histograms);
+            let bits = floats.values.iter().map(|value| value.to_bits());
+            held.floats.insert(name.clone(), floats.times.iter().copied().zip(bits).collect());
+            let pairs = histograms.times.iter().copied().zip(histograms.histograms.iter().cloned());
+            held.histograms.insert(name.clone(), pairs.collect());
+            held.starts.insert(name, snapshot.starts(series.id, TimeRange::ALL));
+        }
+        for series in snapshot.exemplars(&[&[]], TimeRange::ALL, usize::MAX).items {
+            held.exemplars.insert(series.labels.to_string(), series.exemplars);
+        }
+        let metadata = snapshot.metadata(None, usize::MAX).items;
+        held.metadata = metadata.iter().map(|known| format!("{known:?}")).collect();
+        let users = self.control.scan::<User>(&()).expect("users");
+        held.users = users.into_iter().map(|(id, user)| (id, user.0)).collect();
+        (held, snapshot.warnings())
+    }
+
+    /// What it holds, all of which can be read.
+    pub(crate) fn held(&self) -> Held {
+        let (held, warnings) = self.read();
+        assert_eq!(warnings, Vec::<String>::new());
+        held
+    }
+
+    /// An ordered end, which makes an export of the accounts.
+    pub(crate) fn close(self) {
+        self.tsdb.close();
+        drop(self.tsdb);
+        Arc::into_inner(self.control).expect("let go of").close().expect("closed");
+        self.folder.close_clean(NOW).expect("closed");
+    }
+}
+
+fn histogram(count: u64, wide: bool) -> Histogram {
+    let spans = vec![BucketSpan { offset: -2, length: if wide { 9 } else { 3 } }];
+    let shape = HistogramShape::new(2, 1e-9, Vec::new(), spans, Vec::new()).expect("valid");
+    let buckets: Vec<u64> = (0..shape.buckets() as u64).map(|bucket| count * (bucket % 3)).collect();
+    let counts = HistogramCounts::Integer { count: 1 + buckets.iter().sum::<u64>(), zero: 1, buckets };
+    Histogram::new(Arc::new(shape), CounterReset::Unknown, count as f64 / 3.0, counts).expect("valid")
+}
+
+fn at(step: i64) -> Timestamp {
+    NOW.plus_ms(step * STEP_MS - 90_000_000)
+}
+
+fn labels(name: &str, n: i64) -> Labels {
+    Labels::from_pairs([("__name__", name.to_owned()), ("n", n.to_string())])
+}
+
+/// So many steps of 15 s, the first one so many before now.
+pub(crate) fn write(tsdb: &Tsdb, first: i64, count: i64) {
+    for step in first..first + count {
+        let at = at(step);
+        let mut batch = BatchBuilder::default();
+        for n in 0..3i64 {
+            let bits = ((step * 7 + n) as u64 + 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2;
+            batch.series(&labels("float", n), [Sample { at, value: f64::from_bits(bits) }]);
+            batch.start(at, at.plus_ms(-(step % 40) * 15_000 - 1));
+            batch.series(&labels("native", n), []);
+            batch.histograms([(at, histogram((step * 5 + n).cast_unsigned(), step % 60 < 30))]);
+            batch.start(at, at.plus_ms(-(step % 25) * 15_000 - 1));
+            if step % 10 == 0 {
+                let id = Labels::from_pairs([("trace_id", step.to_string())]);
+                batch.exemplar(Exemplar { labels: id, value: 0.5, at });
+            }
+        }
+        batch.describe("native", MetricKind::Histogram, &format!("help {}", step / 100), "seconds");
+        let report = tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
+        assert_eq!((report.stored, report.refused), (6, 0));
+    }
+}
+
+/// Says another start of a step that was sealed.
+fn correct(tsdb: &Tsdb, step: i64) {
+    let mut batch = BatchBuilder::default();
+    batch.series(&labels("native", 1), []);
+    batch.start(at(step), at(step).plus_ms(-7));
+    assert_eq!(tsdb.append(ORG, &batch.batch(), NOW).expect("stored").refused, 0);
+}
+
+fn put_user(control: &Control, id: u32) {
+    let user = User(format!("user {id}"));
+    let put = control.commit(move |tx| {
+        tx.put(&id, &user);
+        Ok::<(), DatabaseError>(())
+    });
+    put.expect("put");
+}
+
+/// A folder that is open, with sealed segments of both kinds, a checkpoint, and more in the log; and what it holds.
+pub(crate) fn make(dir: &Path) -> (Opened, Held) {
+    for round in 0..2 {
+        let opened = try_open(dir, false).expect("opens");
+        opened.bind_key().expect("bound");
+        put_user(&opened.control, round);
+        opened.folder.mark_initialised(NOW).expect("marked");
+        opened.close();
+    }
+    let opened = try_open(dir, false).expect("opens");
+    put_user(&opened.control, 7);
+    write(&opened.tsdb, 0, 60);
+    opened.tsdb.seal(NOW).expect("sealed");
+    correct(&opened.tsdb, 20);
+    write(&opened.tsdb, 60, 60);
+    opened.tsdb.seal_and_merge(NOW).expect("sealed");
+    correct(&opened.tsdb, 30);
+    write(&opened.tsdb, 1_000, 40);
+    opened.tsdb.checkpoint(NOW).expect("made");
+    correct(&opened.tsdb, 40);
+    write(&opened.tsdb, 2_000, 40);
+    put_user(&opened.control, 8);
+    let held = opened.held();
+    let lengths = |name: &str| held.histograms.get(&labels(name, 1).to_string()).map(Vec::len);
+    assert_eq!((held.floats.len(), lengths("native"), lengths("float")), (6, Some(200), Some(0)));
+    assert!(held.exemplars.values().all(|some| some.len() == 20) && held.exemplars.len() == 3);
+    assert!(held.starts.values().all(|some| some.len() > 3) && held.metadata.len() == 1);
+    for step in [20, 30, 40] {
+        let said = StartChange { at: at(step), start: at(step).plus_ms(-7) };
+        assert!(held.starts.get(&labels("native", 1).to_string()).is_some_and(|all| all.contains(&said)));
+    }
+    assert!(held.users.len() == 4 && opened.said.is_empty());
+    (opened, held)
+}
+
+pub(crate) fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("created");
+    for entry in fs::read_dir(from).expect("listed") {
+        let path = entry.expect("entry").path();
+        let target = to.join(path.file_name().expect("named"));
+        if path.is_dir() {
+            copy_tree(&path, &target);
+        } else {
+            fs::copy(&path, &target).expect("copied");
+        }
+    }
+}
