@@ -152,7 +152,8 @@ fn who_is_logged_out_meanwhile_links_nothing() {
     assert!(linked.expect("the state was not used up"));
     house.identity().end_session(&session, now).expect("written");
     let gone = house.add_user("gone@example.org");
-    let other = OauthAttempt { mode: OauthMode::Link(gone), ..attempt };
+    let mut other = attempt;
+    other.mode = OauthMode::Link(gone);
     let refused = house.identity().oauth_link(&other, &welcome("a"), &session, now, &mut house.rng);
     assert!(matches!(refused, Err(OauthError::InvalidState)), "another's attempt: {refused:?}");
 }
