@@ -1,6 +1,6 @@
 //! The wall clock, read only at the edge.
 //!
-//! The core takes `now: Timestamp` as an argument; what holds a [`Clock`] is `api`, `tasks` and the wiring.
+//! The core takes `now: Timestamp` as an argument; what holds a [`Clock`] is `api`, `outbound`, `tasks` and the wiring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -18,7 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("upkeep", &["kv", "tsdb", "model", "entropy"]),
     ("promql", &["tsdb", "model", "clock"]),
     ("identity", &["kv", "model", "entropy"]),
-    ("outbound", &["model"]),
+    ("outbound", &["model", "clock"]),
     ("ui", &[]),
     ("api", &["promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui", "model", "clock", "entropy"]),
     ("tasks", &["api", "tsdb", "identity", "outbound", "model", "clock", "entropy"]),
