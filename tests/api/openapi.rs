@@ -83,6 +83,12 @@ const EVERYWHERE: met::Excuses = &[
         "the_last_connections_are_kept_for_health_and_logout",
     ),
     (
+        "POST /api/v1/admin/seal",
+        "",
+        "the samples of these tests are in memory alone",
+        "kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged_account_change",
+    ),
+    (
         "*",
         "storage_degraded",
         "a disk that takes no change",
