@@ -26,7 +26,7 @@ struct Asker {
 impl Asker {
     fn start(dir: &Path) -> Asker {
         // The list is asked for as often as it goes.
-        let args = &["serve", "--rate-cabinet-rps", "100000"];
+        let args = &["serve", "--rate-cabinet-rps", "10000"];
         let server = Server::start(&Start { args, dir, env: &bootstrap() });
         let cookie = server.sign_in();
         let (_, secret) = server.api_key(&cookie);

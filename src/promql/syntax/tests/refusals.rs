@@ -175,7 +175,7 @@ fn what_the_parser_alone_gets_wrong_is_refused() {
         "x{a=~\"\\\\u0041\"}",
         "x{a=~\"x{1001}\"}",
         "x{a=~\"[a--b]\"}",
-        "\"\\xff\"",
+        "{a=\"\\xff\"}",
         "foo offset 5m[5m]",
         "foo @ 5 [5m]",
         "sum(foo)[5m]",
