@@ -33,8 +33,16 @@ struct Cut {
     is_linear: bool,
 }
 
+/// Quarters of the way from a half to one, as Prometheus has them in a table: two of them are not the nearest doubles.
+const QUARTERS: [f64; 4] = [0.5, 0.594_603_557_501_360_5, 0.707_106_781_186_547_5, 0.840_896_415_253_714_4];
+
 fn bound(schema: i32, index: i32) -> f64 {
-    2f64.powf(f64::from(index) * 2f64.powi(-schema))
+    if schema <= 0 {
+        return 2f64.powf(f64::from(index) * 2f64.powi(-schema));
+    }
+    assert!(schema <= 2, "no finer schemas are made here");
+    let quarters = index << (2 - schema);
+    QUARTERS[quarters.rem_euclid(4) as usize] * 2f64.powi(quarters.div_euclid(4) + 1)
 }
 
 fn without_empty(buckets: &Buckets) -> Buckets {
