@@ -20,27 +20,27 @@ use crate::wire::{NOW, Stage, describe, encode_labels, escaped, nested, snappy, 
 type Labels = &'static [(&'static str, &'static str)];
 
 /// Name, job, tenant: what a restriction may look at; and from when to when the series has samples, in steps of 15 s.
-const SERIES: [(Labels, &[std::ops::Range<i64>]); 17] = [
-    (&[("__name__", "m"), ("job", "api"), ("tenant", "a")], &[0..40]),
-    (&[("__name__", "m"), ("job", "web"), ("tenant", "a")], &[0..40]),
-    (&[("__name__", "n"), ("job", "api"), ("tenant", "a")], &[0..40]),
-    (&[("__name__", "m"), ("job", "api"), ("tenant", "b")], &[0..40]),
-    (&[("__name__", "m"), ("job", "db"), ("tenant", "b")], &[5..40]),
-    (&[("__name__", "n"), ("job", "api"), ("tenant", "b")], &[0..33]),
-    (&[("__name__", "m"), ("job", "api")], &[0..40]),
-    (&[("__name__", "o_total"), ("tenant", "b")], &[0..40]),
+const SERIES: [(Labels, &[(i64, i64)]); 17] = [
+    (&[("__name__", "m"), ("job", "api"), ("tenant", "a")], &[(0, 40)]),
+    (&[("__name__", "m"), ("job", "web"), ("tenant", "a")], &[(0, 40)]),
+    (&[("__name__", "n"), ("job", "api"), ("tenant", "a")], &[(0, 40)]),
+    (&[("__name__", "m"), ("job", "api"), ("tenant", "b")], &[(0, 40)]),
+    (&[("__name__", "m"), ("job", "db"), ("tenant", "b")], &[(5, 40)]),
+    (&[("__name__", "n"), ("job", "api"), ("tenant", "b")], &[(0, 33)]),
+    (&[("__name__", "m"), ("job", "api")], &[(0, 40)]),
+    (&[("__name__", "o_total"), ("tenant", "b")], &[(0, 40)]),
     // Long gone, and with a label that nobody else has.
-    (&[("__name__", "o_total"), ("old", "yes"), ("tenant", "a")], &[0..8]),
-    (&[("__name__", "n"), ("only_b", "x"), ("tenant", "b")], &[20..40]),
+    (&[("__name__", "o_total"), ("old", "yes"), ("tenant", "a")], &[(0, 8)]),
+    (&[("__name__", "n"), ("only_b", "x"), ("tenant", "b")], &[(20, 40)]),
     // Native histograms, and what `info` adds.
-    (&[("__name__", "h"), ("job", "api"), ("tenant", "a")], &[0..40]),
-    (&[("__name__", "h"), ("job", "web"), ("tenant", "b")], &[4..40]),
-    (&[("__name__", "h"), ("gone", "yes"), ("tenant", "a")], &[0..9]),
-    (&[("__name__", "target_info"), ("job", "api"), ("tenant", "a"), ("version", "of-a")], &[0..40]),
-    (&[("__name__", "target_info"), ("job", "web"), ("tenant", "b"), ("version", "of-b")], &[2..40]),
+    (&[("__name__", "h"), ("job", "api"), ("tenant", "a")], &[(0, 40)]),
+    (&[("__name__", "h"), ("job", "web"), ("tenant", "b")], &[(4, 40)]),
+    (&[("__name__", "h"), ("gone", "yes"), ("tenant", "a")], &[(0, 9)]),
+    (&[("__name__", "target_info"), ("job", "api"), ("tenant", "a"), ("version", "of-a")], &[(0, 40)]),
+    (&[("__name__", "target_info"), ("job", "web"), ("tenant", "b"), ("version", "of-b")], &[(2, 40)]),
     // With a silence that a look-back may begin in, or before, each with a label of its own.
-    (&[("__name__", "n"), ("silent", "early"), ("tenant", "a")], &[0..9, 30..40]),
-    (&[("__name__", "m"), ("silent", "late"), ("tenant", "b")], &[0..19, 31..40]),
+    (&[("__name__", "n"), ("silent", "early"), ("tenant", "a")], &[(0, 9), (30, 40)]),
+    (&[("__name__", "m"), ("silent", "late"), ("tenant", "b")], &[(0, 19), (31, 40)]),
 ];
 
 /// Whether the samples of a metric are native histograms.
@@ -339,8 +339,7 @@ fn allowed(restriction: &[Part], now_ms: i64) -> Vec<u8> {
         let mut message = encode_labels(labels);
         let times = steps
             .iter()
-            .cloned()
-            .flatten()
+            .flat_map(|(from, to)| *from..*to)
             .map(|n| (n, (NOW - 600 + n * 15) * 1_000 + s))
             .filter(|(_, at)| *at >= min_ms);
         let times: Vec<(i64, i64)> = times.collect();

@@ -33,16 +33,25 @@ struct Cut {
     is_linear: bool,
 }
 
-/// Quarters of the way from a half to one, as Prometheus has them in a table: two of them are not the nearest doubles.
-const QUARTERS: [f64; 4] = [0.5, 0.594_603_557_501_360_5, 0.707_106_781_186_547_5, 0.840_896_415_253_714_4];
+/// Eighths of the way from a half to one, as Prometheus has them in a table: not all of them are the nearest doubles.
+const EIGHTHS: [f64; 8] = [
+    0.5,
+    0.545_253_866_332_628_8,
+    0.594_603_557_501_360_5,
+    0.648_419_777_325_504_8,
+    0.707_106_781_186_547_5,
+    0.771_105_412_703_970_4,
+    0.840_896_415_253_714_4,
+    0.917_004_043_204_671_1,
+];
 
 fn bound(schema: i32, index: i32) -> f64 {
     if schema <= 0 {
         return 2f64.powf(f64::from(index) * 2f64.powi(-schema));
     }
-    assert!(schema <= 2, "no finer schemas are made here");
-    let quarters = index << (2 - schema);
-    QUARTERS[quarters.rem_euclid(4) as usize] * 2f64.powi(quarters.div_euclid(4) + 1)
+    assert!(schema <= 3, "no finer schemas are made here");
+    let eighths = index << (3 - schema);
+    EIGHTHS[eighths.rem_euclid(8) as usize] * 2f64.powi(eighths.div_euclid(8) + 1)
 }
 
 fn without_empty(buckets: &Buckets) -> Buckets {

@@ -380,11 +380,14 @@ fn native_total<'n>(mut natives: impl Iterator<Item = &'n Native>, is_mean: bool
     Some(Point::of(if is_mean { total.divided(count) } else { total }))
 }
 
+/// Samples of one kind with their times.
+type Timed<'w, T> = &'w [(i64, T)];
+
 /// A function of a window in which there are histograms.
 fn native_window(
     name: &str,
     params: &[f64],
-    (window, floats): (&[(i64, Point)], &[(i64, f64)]),
+    (window, floats): (Timed<'_, Point>, Timed<'_, f64>),
     now: i64,
     (start, end): (i64, i64),
 ) -> Option<Point> {
@@ -450,7 +453,8 @@ fn native_rate(name: &str, natives: &[(i64, &Native)], (start, end): (i64, i64))
         return None;
     }
     let coarsest = between.iter().map(|(_, native)| native.schema).min()?.min(from.schema);
-    let mut change = last.added(&from, -1.0)?.coarse(coarsest);
+    // Coarse first: of a finer bucket less may lie beyond the end of a zero bucket.
+    let mut change = last.coarse(coarsest).added(&from, -1.0)?;
     if counter {
         let mut before = &from;
         for (_, native) in &natives[1..] {

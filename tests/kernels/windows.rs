@@ -153,12 +153,12 @@ fn smoothed(window: &Window, factor: f64, trend_factor: f64) -> Option<f64> {
     let mut before = 0.0;
     let mut level = window[0].1;
     let mut trend = window[1].1 - window[0].1;
-    for i in 1..window.len() {
+    for (i, (_, value)) in window.iter().enumerate().skip(1) {
         if i > 1 {
             trend = trend_factor * (level - before) + (1.0 - trend_factor) * trend;
         }
         before = level;
-        level = factor * window[i].1 + (1.0 - factor) * (before + trend);
+        level = factor * value + (1.0 - factor) * (before + trend);
     }
     Some(level)
 }
