@@ -88,6 +88,14 @@ impl Decoder<'_> {
             Parsed::Call(call) => self.call(call),
             Parsed::Aggregate(aggregate) => self.aggregate(aggregate),
             Parsed::Subquery(subquery) => self.subquery(subquery),
+            _ => self.leaf(parsed),
+        }
+    }
+
+    /// What holds no other expression: apart, so that each level of a deep one takes no stack for it.
+    #[inline(never)]
+    fn leaf(&mut self, parsed: &Parsed) -> Result<Placed, Fault> {
+        match parsed {
             Parsed::StringLiteral(text) => {
                 let place: usize = text.val.parse().map_err(|_| Mismatch)?;
                 let (text, start) = self.coded.texts.get(place).cloned().ok_or(Mismatch)?;
@@ -105,7 +113,7 @@ impl Decoder<'_> {
                 Ok(Placed::at(start, Expr::Matrix(Box::new(MatrixSelector { selector, range }))))
             }
             // The coded text has no bare numbers, and nobody registers extensions.
-            Parsed::NumberLiteral(_) | Parsed::Extension(_) => Err(Mismatch.into()),
+            _ => Err(Mismatch.into()),
         }
     }
 
