@@ -165,8 +165,9 @@ impl Grammar<'_> {
                 let told = *self.chance.pick(&["count", "sum", "avg", "stddev", "stdvar"]);
                 format!("histogram_{told}(sum by (job) ({native}{moments}))")
             }
-            7 => format!("({native}{moments} / 2 + {native}) * -1"),
-            _ => format!("latency_seconds_sum / latency_seconds_count{moments}"),
+            // In 3.5 an operator after a computed offset is part of it.
+            7 => format!("(({native}{moments}) / 2 + {native}) * -1"),
+            _ => format!("latency_seconds_sum / (latency_seconds_count{moments})"),
         };
         Node::leaf(ValueType::Vector, text)
     }
