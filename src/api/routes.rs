@@ -22,7 +22,7 @@ pub enum Login {
     Fresh,
 }
 
-/// Who may call a route: every row of the table says so, and [`guard`] holds what concerns sessions before the handler is
+/// Who may call a route: every row of the table says so, and [`guarded`] holds what concerns sessions before the handler is
 /// reached or a body is read. What each kind of caller gets is a table, too: [`Auth::outcome`](super::access).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Auth {

@@ -20,7 +20,7 @@
 //!   last 32  u32 footer bytes, u32 crc of footer, store id, org and what follows here, u64 file bytes, u64 segment seq,
 //!            8 "PROMSEGE"
 //! ```
-//! Version 1 is the same, but for value blocks that are written backward ([`super::block::values`]): it has none.
+//! Version 1 is the same, but for value blocks that are written backward (`block::values`): it has none.
 //!
 //! DATA and TIMES have a checksum for each block and one for `check` here; the others are verified when the file is opened.
 //!
