@@ -167,6 +167,14 @@ impl Model {
         client(&format!("2001:db8:{:x}::1", self.attempts))
     }
 
+    /// What giving a second factor to a login that waits comes to.
+    fn given(&mut self, at: usize, factor: SecondFactor<'_>) -> Result<LoggedIn, CodeError> {
+        let (here, now) = (self.stranger(), self.house.now);
+        let pending = self.waiting[at].token.clone();
+        let attempt = CodeLogin { pending: pending.expose(), factor, client: &here, replaces: None };
+        self.house.identity().verify_code(&attempt, now, &mut self.house.rng)
+    }
+
     fn came_in(&mut self, outcome: LoginOutcome) {
         let now = self.now();
         match (outcome, &self.factor) {
@@ -256,13 +264,10 @@ impl Model {
 
     fn recover(&mut self, number: usize, code: usize) {
         let Some(at) = number.checked_rem(self.waiting.len()) else { return };
-        let (here, now, now_ms) = (self.stranger(), self.house.now, self.now());
+        let now_ms = self.now();
         let text =
             self.factor.as_ref().and_then(|factor| factor.recovery.get(code)).cloned().unwrap_or_default();
-        let pending = self.waiting[at].token.clone();
-        let factor = SecondFactor::RecoveryCode(&text);
-        let attempt = CodeLogin { pending: pending.expose(), factor, client: &here, replaces: None };
-        let found = self.house.identity().verify_code(&attempt, now, &mut self.house.rng);
+        let found = self.given(at, SecondFactor::RecoveryCode(&text));
         let dead = self.is_dead(at);
         let waiting = &mut self.waiting[at];
         let Some(known) = self.factor.as_mut().filter(|_| !dead) else {
@@ -342,11 +347,7 @@ impl Model {
             // Not a code of this step, nor of its neighbours but once in a million.
             Given::Wrong => format!("{:06}", (right.parse::<u32>().unwrap_or(0) + 500_000) % 1_000_000),
         };
-        let here = self.stranger();
-        let pending = self.waiting[at].token.clone();
-        let factor = SecondFactor::Code(&code);
-        let attempt = CodeLogin { pending: pending.expose(), factor, client: &here, replaces: None };
-        let found = self.house.identity().verify_code(&attempt, now, &mut self.house.rng);
+        let found = self.given(at, SecondFactor::Code(&code));
         let dead = self.is_dead(at);
         let waiting = &mut self.waiting[at];
         let Some(known) = self.factor.as_mut().filter(|_| !dead) else {
