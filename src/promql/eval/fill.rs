@@ -55,7 +55,6 @@ struct Work<'w> {
     scratch_bytes: usize,
     batches: Mutex<std::slice::ChunksMut<'w, Part<'w>>>,
     progress: Option<&'w Progress>,
-    cancel: Option<&'w AtomicBool>,
     /// Somebody gave up: there will be no answer.
     stopped: AtomicBool,
     /// There are native histograms: there will be an answer, but not this way.
@@ -116,13 +115,12 @@ impl Context<'_> {
                 scratch_bytes,
                 batches: Mutex::new(parts.chunks_mut(BATCH)),
                 progress: self.budget.progress.as_deref(),
-                cancel: self.budget.cancel,
                 stopped: AtomicBool::new(false),
                 native: AtomicBool::new(false),
                 present_max,
                 present: AtomicU64::new(0),
             };
-            work.run_with(hands, &mut own_check);
+            work.run_with(hands, self.budget.cancel, &mut own_check);
             let load = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
             (load(&work.stopped), load(&work.native), work.present.load(Ordering::Relaxed))
         };
@@ -179,34 +177,52 @@ impl Patience {
     }
 }
 
-impl Work<'_> {
+/// Work that several threads do together.
+pub(super) trait Shared: Sync {
+    /// One thread's part, piece after piece while it `stays`.
+    fn run(&self, check: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped>;
+
+    /// Tells all to stop: there will be no answer.
+    fn stop(&self);
+
+    /// Whether somebody said so.
+    fn is_stopped(&self) -> bool;
+
     /// Works until nothing is left, with whoever was hired.
-    fn run_with(&self, hands: Vec<Hand<'_>>, own_check: GoesOn<'_>) {
+    fn run_with(&self, hands: Vec<Hand<'_>>, cancel: Option<&AtomicBool>, own_check: GoesOn<'_>) {
+        let part = |check: GoesOn<'_>, stays: &dyn Fn() -> bool| {
+            if self.run(check, stays).is_err() {
+                self.stop();
+            }
+        };
+        let part = &part;
         std::thread::scope(|scope| {
             for hand in hands {
+                let mut check = move || {
+                    let cancelled = cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
+                    if cancelled || self.is_stopped() { Err(Stopped) } else { Ok(()) }
+                };
                 let helper = std::thread::Builder::new().name("query-hand".into());
+                let help = move || part(&mut check, &|| !hand.is_wanted_elsewhere());
                 // Without another thread this one does it all.
-                if helper.spawn_scoped(scope, move || self.help(&hand)).is_err() {
+                if helper.spawn_scoped(scope, help).is_err() {
                     break;
                 }
             }
-            if self.run(own_check, &|| true).is_err() {
-                self.stopped.store(true, Ordering::Relaxed);
-            }
+            part(own_check, &|| true);
         });
     }
+}
 
-    fn help(&self, hand: &Hand<'_>) {
-        let mut check = || {
-            let cancelled = self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
-            if cancelled || self.stopped.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
-        };
-        if self.run(&mut check, &|| !hand.is_wanted_elsewhere()).is_err() {
-            self.stopped.store(true, Ordering::Relaxed);
-        }
+impl Shared for Work<'_> {
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// One thread's part: batch after batch while it `stays`.
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
     fn run(&self, check: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
         let mut reader = self.snapshot.reader(self.reading.range, self.histograms_from);
         let mut scratch = Scratch::within(self.scratch_bytes);

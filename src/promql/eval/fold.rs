@@ -11,14 +11,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use crate::model::{HistogramColumns, Matcher, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Progress, rows_bytes};
-use crate::promql::crew::Hand;
 use crate::promql::plan::{AggregateNode, Look, MatrixSource, ScalarNode, VectorNode, WindowNode};
 use crate::tsdb::{Grouped, GroupedSeries, Reader, SampleColumns, Snapshot};
 
 use super::Context;
 use super::accumulate::{Accumulate, accumulator, extra_bytes};
 use super::aggregate::tells_apart;
-use super::fill::{FillRow, Patience, Reading, cost_ns, scratch_bytes};
+use super::fill::{FillRow, Patience, Reading, Shared, cost_ns, scratch_bytes};
 use super::kernels::{GoesOn, Kernel, Scratch, Stopped};
 use super::peel::Peeled;
 use super::rows::{ABSENT, Grid, Head, Rows, is_absent, is_metadata};
@@ -88,7 +87,6 @@ struct Work<'w> {
     places: Mutex<Places>,
     freed: Condvar,
     progress: Option<&'w Progress>,
-    cancel: Option<&'w AtomicBool>,
     /// Somebody gave up: there will be no answer.
     stopped: AtomicBool,
     /// There are native histograms: there will be an answer, but not this way.
@@ -106,12 +104,7 @@ impl Drop for Alarm<'_, '_> {
     }
 }
 
-impl Work<'_> {
-    fn lock(&self) -> MutexGuard<'_, Places> {
-        // Whoever panicked under the lock has told everybody to stop.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl Shared for Work<'_> {
     fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         drop(self.lock());
@@ -122,33 +115,6 @@ impl Work<'_> {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Works until no block is left, with whoever was hired.
-    fn run_with(&self, hands: Vec<Hand<'_>>, own_check: GoesOn<'_>) {
-        std::thread::scope(|scope| {
-            for hand in hands {
-                let helper = std::thread::Builder::new().name("query-hand".into());
-                // Without another thread this one does it all.
-                if helper.spawn_scoped(scope, move || self.help(&hand)).is_err() {
-                    break;
-                }
-            }
-            if self.run(own_check, &|| true).is_err() {
-                self.stop();
-            }
-        });
-    }
-
-    fn help(&self, hand: &Hand<'_>) {
-        let mut check = || {
-            let cancelled = self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
-            if cancelled || self.is_stopped() { Err(Stopped) } else { Ok(()) }
-        };
-        if self.run(&mut check, &|| !hand.is_wanted_elsewhere()).is_err() {
-            self.stop();
-        }
-    }
-
-    /// One thread's part: block after block while it `stays`.
     fn run(&self, check: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
         let _alarm = Alarm(self);
         let mut reader = self.snapshot.reader(self.reading.range, self.histograms_from);
@@ -159,6 +125,13 @@ impl Work<'_> {
             self.finish(block);
         }
         Ok(())
+    }
+}
+
+impl Work<'_> {
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        // Whoever panicked under the lock has told everybody to stop.
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A buffer, and the number of the block to put in it; waits for one while all are in use.
@@ -445,7 +418,6 @@ impl Context<'_> {
             places: Mutex::new(places),
             freed: Condvar::new(),
             progress: self.budget.progress.as_deref(),
-            cancel: self.budget.cancel,
             stopped: AtomicBool::new(false),
             native: AtomicBool::new(false),
         };
@@ -454,7 +426,7 @@ impl Context<'_> {
             let other = if work.is_stopped() { Err(Stopped) } else { Ok(()) };
             self.budget.check().map_err(|error| refused = Some(error)).map_err(|()| Stopped).and(other)
         };
-        work.run_with(hands, &mut own_check);
+        work.run_with(hands, self.budget.cancel, &mut own_check);
         if let Some(error) = refused {
             return Err(error);
         }
