@@ -112,6 +112,22 @@ fn times() -> impl Strategy<Value = Vec<i64>> {
     prop_oneof![wild.prop_map(|set| set.into_iter().collect()), ends, grid]
 }
 
+/// That any part of the values can be read alone, behind what was there.
+fn is_that_part(
+    block: &[u8],
+    values: &[u64],
+    (a, b): (prop::sample::Index, prop::sample::Index),
+) -> Result<(), TestCaseError> {
+    let (a, b) = (a.index(values.len() + 1), b.index(values.len() + 1));
+    let range = a.min(b)..a.max(b);
+    let mut out = vec![1.5];
+    values_within(block, 9, values.len(), range.clone(), &mut out).unwrap();
+    prop_assert_eq!(out.remove(0), 1.5);
+    let out: Vec<u64> = out.into_iter().map(f64::to_bits).collect();
+    prop_assert_eq!(&out, &values[range]);
+    Ok(())
+}
+
 proptest! {
     #[test]
     fn values_come_back_to_the_bit(values in values(), series: u32) {
@@ -148,14 +164,7 @@ proptest! {
 
     #[test]
     fn a_part_of_the_values_is_that_part(values in values(), a: prop::sample::Index, b: prop::sample::Index) {
-        let block = value_block(9, &values);
-        let (a, b) = (a.index(values.len() + 1), b.index(values.len() + 1));
-        let range = a.min(b)..a.max(b);
-        let mut out = vec![1.5];
-        values_within(&block, 9, values.len(), range.clone(), &mut out).unwrap();
-        prop_assert_eq!(out.remove(0), 1.5);
-        let out: Vec<u64> = out.into_iter().map(f64::to_bits).collect();
-        prop_assert_eq!(&out, &values[range]);
+        is_that_part(&value_block(9, &values), &values, (a, b))?;
     }
 
     /// As the first version wrote them, and as histograms still are.
@@ -165,13 +174,7 @@ proptest! {
         values::put(&mut block, &values, &mut values::Scratch::default());
         set_crc(&mut block, 0, |rest| value_crc(9, values.len(), rest));
         prop_assert_ne!(block[4] & 7, 6);
-        let (a, b) = (a.index(values.len() + 1), b.index(values.len() + 1));
-        let range = a.min(b)..a.max(b);
-        let mut out = vec![1.5];
-        values_within(&block, 9, values.len(), range.clone(), &mut out).unwrap();
-        prop_assert_eq!(out.remove(0), 1.5);
-        let out: Vec<u64> = out.into_iter().map(f64::to_bits).collect();
-        prop_assert_eq!(&out, &values[range]);
+        is_that_part(&block, &values, (a, b))?;
     }
 
     /// Whatever is damaged, the newest values are right or an error; the whole block tells of every damage.
