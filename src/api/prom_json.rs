@@ -438,7 +438,7 @@ mod tests {
     use crate::promql::{HistogramPoint, VectorSample};
     use proptest::prelude::*;
 
-    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    pub(super) fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
         write(&mut out);
         String::from_utf8(out).expect("UTF-8")

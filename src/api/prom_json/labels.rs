@@ -119,13 +119,8 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::tests::written;
     use super::*;
-
-    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
-        let mut out = Vec::new();
-        write(&mut out);
-        String::from_utf8(out).expect("UTF-8")
-    }
 
     proptest! {
         #[test]
