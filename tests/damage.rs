@@ -4,19 +4,22 @@
 //! Whatever the word in the table: no sample is ever another than the one that was sent, nothing is missing that no
 //! sentence names, and a second start says the same as the first.
 
+#[path = "folder/start.rs"]
+mod start;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use promlet::entropy::Entropy;
 use promlet::kv::{
     Control, ControlOptions, DataFolder, DatabaseError, KeyBinding, MasterKeySource, Record, Start,
 };
 use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, TimeRange, Timestamp};
-use promlet::tsdb::{Disk, Faults, Home, Options, SampleColumns, Tsdb, Writes};
+use promlet::tsdb::{Home, SampleColumns, Tsdb, Writes};
 use serde::{Deserialize, Serialize};
+use start::{options, words};
 
 const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
 const ORG: OrgId = OrgId(1);
@@ -58,28 +61,12 @@ struct Opened {
     folder: DataFolder,
 }
 
-fn small_files() -> Options {
-    let faults = Faults::default();
-    faults.free_bytes.store(1 << 40, Ordering::SeqCst);
-    faults.log_file_bytes.store(16 << 10, Ordering::SeqCst);
-    Options { disk: Disk::Faulty(Arc::new(faults)), ahead_max: None, ..Options::default() }
-}
-
 /// As the server does it; an error is what it would print before it ends.
 fn open(dir: &Path) -> Result<Opened, String> {
     let mut rng = Entropy::seeded(1);
-    let words = |error: &dyn std::error::Error| {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text = format!("{text}: {cause}");
-            source = cause.source();
-        }
-        text
-    };
     let folder = DataFolder::open(dir, NOW, &mut rng).map_err(|e| words(&e))?;
-    let options = ControlOptions { now: NOW, users_table: User::TABLE };
-    let (control, report) = Control::open(&folder, &options).map_err(|e| words(&e))?;
+    let control_options = ControlOptions { now: NOW, users_table: User::TABLE };
+    let (control, report) = Control::open(&folder, &control_options).map_err(|e| words(&e))?;
     let mut said = report.notes;
     let rebuilt = matches!(report.start, Start::Rebuilt { .. });
     if let Start::Rebuilt { why, .. } = report.start {
@@ -92,7 +79,7 @@ fn open(dir: &Path) -> Result<Opened, String> {
     }
     let control = Arc::new(control);
     let home = Home { dir, store: folder.store_id(), control: Arc::clone(&control) };
-    let (tsdb, report) = Tsdb::open(home, small_files(), &mut rng, NOW).map_err(|e| words(&e))?;
+    let (tsdb, report) = Tsdb::open(home, options(), &mut rng, NOW).map_err(|e| words(&e))?;
     said.extend(report.notes);
     said.extend(report.read_only);
     Ok(Opened { tsdb, control, said, rebuilt, folder })

@@ -2,11 +2,12 @@
 //! them, exemplars, metadata, accounts with two exports; and what it holds, read back. The tests of `upkeep` and of old
 //! formats make theirs here.
 
+mod start;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use promlet::entropy::Entropy;
 use promlet::kv::{
@@ -16,8 +17,9 @@ use promlet::model::{
     Access, BatchBuilder, BucketSpan, CounterReset, Exemplar, Histogram, HistogramColumns, HistogramCounts,
     HistogramShape, Labels, MetricKind, OrgId, Sample, StartChange, TimeRange, Timestamp,
 };
-use promlet::tsdb::{self, Disk, Faults, Home, Options, SampleColumns, Tsdb};
+use promlet::tsdb::{self, Home, SampleColumns, Tsdb};
 use serde::{Deserialize, Serialize};
+use start::{options, words};
 
 pub(crate) const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
 pub(crate) const ORG: OrgId = OrgId(1);
@@ -95,23 +97,6 @@ pub(crate) struct Opened {
     /// Why the accounts' database was made again.
     pub(crate) rebuilt: Option<String>,
     pub(crate) folder: DataFolder,
-}
-
-fn options() -> Options {
-    let faults = Faults::default();
-    faults.free_bytes.store(1 << 40, Ordering::SeqCst);
-    faults.log_file_bytes.store(16 << 10, Ordering::SeqCst);
-    Options { disk: Disk::Faulty(Arc::new(faults)), ahead_max: None, ..Options::default() }
-}
-
-fn words(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// As the server does it, but for the key.

@@ -1,0 +1,25 @@
+//! What tests that open folders by themselves have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use promlet::tsdb::{Disk, Faults, Options};
+
+/// Log files of 16 KiB, so that a small folder has several.
+pub(crate) fn options() -> Options {
+    let faults = Faults::default();
+    faults.free_bytes.store(1 << 40, Ordering::SeqCst);
+    faults.log_file_bytes.store(16 << 10, Ordering::SeqCst);
+    Options { disk: Disk::Faulty(Arc::new(faults)), ahead_max: None, ..Options::default() }
+}
+
+/// An error with its causes.
+pub(crate) fn words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
