@@ -65,6 +65,17 @@ fn judge(cut: &Cut, control: &Arc<Control>) -> Option<String> {
     judge_content(cut, &tsdb)
 }
 
+/// The store that a cut left, put into a folder, and what its start complains of.
+///
+/// # Errors
+/// What is wrong where it does not open.
+fn opened(cut: &Cut, dir: &Path) -> Result<(Opened, Option<String>), String> {
+    cut.put(dir);
+    let (tsdb, report) = try_open(dir, STORE, small_files())
+        .map_err(|e| format!("after {} operations it does not open: {e}", cut.at))?;
+    Ok((tsdb, report.read_only.or_else(|| report.notes.first().cloned())))
+}
+
 /// What is lost, or invented.
 fn judge_content(cut: &Cut, tsdb: &Tsdb) -> Option<String> {
     judge_stored(&cut.answered, tsdb).map(|what| format!("after {} operations {what}", cut.at))

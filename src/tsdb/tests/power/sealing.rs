@@ -29,12 +29,10 @@ fn sealed_trace() -> Trace {
 
 fn judge_sealed(cut: &Cut) -> Option<String> {
     let dir = tempfile::tempdir().expect("made");
-    cut.put(dir.path());
-    let (tsdb, report) = match try_open(dir.path(), STORE, small_files()) {
+    let (tsdb, complaint) = match opened(cut, dir.path()) {
         Ok(opened) => opened,
-        Err(e) => return Some(format!("after {} operations it does not open: {e}", cut.at)),
+        Err(complaint) => return Some(complaint),
     };
-    let complaint = report.read_only.or_else(|| report.notes.first().cloned());
     complaint.map_or_else(
         || judge_content(cut, &tsdb),
         |why| Some(format!("after {} operations it complains: {why}", cut.at)),

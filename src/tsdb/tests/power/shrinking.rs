@@ -50,12 +50,11 @@ fn shrinking_trace() -> Trace {
 
 fn judge_shrunk(cut: &Cut) -> Option<String> {
     let dir = tempfile::tempdir().expect("made");
-    cut.put(dir.path());
-    let (tsdb, report) = match try_open(dir.path(), STORE, small_files()) {
+    let (tsdb, complaint) = match opened(cut, dir.path()) {
         Ok(opened) => opened,
-        Err(e) => return Some(format!("after {} operations it does not open: {e}", cut.at)),
+        Err(complaint) => return Some(complaint),
     };
-    let complaint = report.read_only.or_else(|| report.notes.first().cloned()).or_else(|| {
+    let complaint = complaint.or_else(|| {
         let mut found = content(&tsdb, ORG);
         let mut left = |job: &str| found.remove(&up(job).to_string()).unwrap_or_default();
         let (old, deleted) = (left("old"), left("deleted"));
