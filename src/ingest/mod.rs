@@ -12,7 +12,7 @@ mod snappy;
 pub use protobuf::WireError;
 pub use snappy::SnappyError;
 
-use crate::model::WriteBatch;
+use crate::model::{BatchBuilder, Refusal, WriteBatch};
 
 /// How much one request may bring (API.md C7).
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +81,31 @@ impl DecodeError {
     /// Whether size is what is wrong: 413 rather than 400.
     pub const fn is_size(&self) -> bool {
         matches!(self, DecodeError::TooLarge { .. })
+    }
+}
+
+/// What a body came to whose wire format keeps no labels in a row: they were translated, and some of it may have been
+/// refused on the way.
+#[derive(Debug, Default)]
+pub struct Translated {
+    /// What is to be stored.
+    pub batch: BatchBuilder,
+    /// The first of what was refused, in the sender's order: [`Translated::NAMED_MAX`] at most.
+    pub refusals: Vec<Refusal>,
+    /// How many samples (data points, lines) were refused.
+    pub refused: usize,
+}
+
+impl Translated {
+    /// How many refusals are told one by one (API.md C7).
+    pub const NAMED_MAX: usize = 10;
+
+    /// Counts `samples` that are refused, and keeps the reason while there is room for it.
+    pub fn refuse(&mut self, samples: usize, refusal: impl FnOnce() -> Refusal) {
+        self.refused = self.refused.saturating_add(samples);
+        if self.refusals.len() < Translated::NAMED_MAX {
+            self.refusals.push(refusal());
+        }
     }
 }
 

@@ -183,9 +183,19 @@ impl BatchBuilder {
         labels: &super::Labels,
         samples: impl IntoIterator<Item = Sample>,
     ) -> &mut BatchBuilder {
+        self.series_of(labels.iter().map(|label| (&*label.name, &*label.value)), samples)
+    }
+
+    /// Adds one series by its labels as a sender gave them, in any order, and its samples. What is wrong with them (two of
+    /// one name, too many) is for the store to say.
+    pub fn series_of<'l>(
+        &mut self,
+        labels: impl IntoIterator<Item = (&'l str, &'l str)>,
+        samples: impl IntoIterator<Item = Sample>,
+    ) -> &mut BatchBuilder {
         let start = self.bytes.len();
-        for label in labels {
-            for text in [&label.name, &label.value] {
+        for (name, value) in labels {
+            for text in [name, value] {
                 let length = u32::try_from(text.len()).expect("a label is never 4 GiB");
                 self.bytes.extend_from_slice(&length.to_le_bytes());
                 self.bytes.extend_from_slice(text.as_bytes());
