@@ -326,7 +326,7 @@ fn no_issued_secret_stands_in_the_data_folder() {
     let session = house.session();
     let link =
         house.identity().issue_login_link(house.owner().id, None, house.now, &mut house.rng).expect("made");
-    house.identity().enroll_totp(house.owner().id, house.now, &mut house.rng).expect("begun");
+    house.identity().enroll_totp(&session.session, house.now, &mut house.rng).expect("begun");
     house.restart();
     let bytes = house.bytes();
     let holds = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
