@@ -5,6 +5,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+pub mod json_lines;
 mod lines;
 mod number;
 mod pairs;
