@@ -5,6 +5,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+pub mod csv;
 pub mod json_lines;
 mod lines;
 mod number;
@@ -77,6 +78,9 @@ pub enum DecodeError {
     /// The compression is broken: 400.
     #[error("snappy: {0}")]
     Snappy(#[from] SnappyError),
+    /// It cannot be told what the columns mean: 400.
+    #[error("csv: {0}")]
+    Columns(#[from] csv::ColumnsError),
     /// The message inside is broken: 400.
     #[error("protobuf: {0}")]
     Wire(#[from] WireError),
