@@ -69,7 +69,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("cookie", &["api"]),
     ("qrcodegen", &["api/auth/two_factor"]),
     ("form_urlencoded", &["api", "outbound"]),
-    ("flate2", &["api"]),
+    ("flate2", &["api", "ingest/gzip"]),
     ("zstd", &["api"]),
     ("lettre", &["outbound"]),
     ("url", &["outbound"]),
