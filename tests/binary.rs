@@ -27,6 +27,8 @@ mod private_ca;
 mod questions;
 #[path = "binary/secrets.rs"]
 mod secrets;
+#[path = "binary/settings.rs"]
+mod settings;
 #[path = "binary/starting.rs"]
 mod starting;
 #[path = "binary/tls.rs"]
