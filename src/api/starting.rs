@@ -160,7 +160,8 @@ impl Front {
         self.open.get().is_some()
     }
 
-    pub(super) fn site(&self) -> Site {
+    /// What answers now.
+    pub fn site(&self) -> Site {
         self.open.get().unwrap_or(&self.starting).clone()
     }
 }
