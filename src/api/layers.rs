@@ -139,9 +139,7 @@ impl Passage {
             Some(refused) => refused.into_response(),
             None => self.caught(request, way).instrument(span.clone()).await,
         };
-        let mut is_starting = false;
         if let Some(error) = response.extensions_mut().remove::<ApiError>() {
-            is_starting = error.code() == Code::Starting;
             let mut body = error.render(Form::of_path(uri.path()), Some(id.as_str()));
             // What was done below may have added headers, a renewed cookie first of all; they stay.
             for name in response.headers().keys().filter(|name| *name != header::CONTENT_LENGTH) {
@@ -164,8 +162,8 @@ impl Passage {
         span.in_scope(|| {
             let (status, duration_ms) = (response.status().as_u16(), watch.elapsed_ms());
             match status {
-                // Said once by the start itself, and asked for again and again meanwhile.
-                500.. if !is_starting => tracing::warn!(status, duration_ms, "answered {status}"),
+                // Without rooms the server is starting: said once by the start itself, and asked for again and again meanwhile.
+                500.. if self.entry.is_some() => tracing::warn!(status, duration_ms, "answered {status}"),
                 _ => tracing::debug!(status, duration_ms, "answered {status}"),
             }
         });

@@ -376,11 +376,11 @@ fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
         Code::BodyTooLarge,
         Code::Internal,
     ]);
-    // Who asks how it is finds a place, and `/healthz` is answered before there is anything else.
+    // Who asks how it is finds a place, and is answered before there is anything else.
     if !matches!(row.path.as_str(), "/healthz" | "/readyz" | "/metrics" | "/api/v1/health") {
         codes.push(Code::Busy);
     }
-    if row.path != "/healthz" {
+    if !matches!(row.path.as_str(), "/healthz" | "/readyz") {
         codes.push(Code::Starting);
     }
     if row.auth == Auth::Machine {

@@ -241,6 +241,11 @@ async fn every_route_says_that_the_server_is_starting() {
     let starting = |row: &RouteDoc| if asks(row) { done(empty(row, &ada)) } else { None };
     assert_eq!(walk(&house, Code::Starting, starting).await, [] as [&str; 0]);
     assert_eq!(house.get("/healthz", &Who::Nobody).await.body, "ok");
+    // It has a body of its own, whatever it says.
+    let ready = house.get("/readyz", &Who::Nobody).await;
+    assert_eq!((ready.status.as_u16(), ready.text("status").as_str()), (503, "starting"));
+    assert_eq!((ready.header("retry-after"), ready.text("code").as_str()), ("2", "starting"));
+    assert!(ready.value()["recovery"]["elapsed_s"].is_number(), "{}", ready.body);
 }
 
 /// Whatever a handler does, its panic ends its request with a body in the form of its path.
