@@ -64,6 +64,17 @@ pub enum Invocation {
         /// The backup.
         from: PathBuf,
     },
+    /// Put one segment of a backup back into a stopped folder.
+    RestoreOne {
+        /// The data folder.
+        dir: PathBuf,
+        /// The backup.
+        from: PathBuf,
+        /// The segment, relative to both.
+        file: PathBuf,
+        /// For a copy of the accounts' database.
+        scratch: PathBuf,
+    },
     /// `promlet check`.
     Check {
         /// A data folder or a backup.
@@ -355,12 +366,15 @@ enum Command {
         #[command(flatten)]
         place: Place,
     },
-    /// Make a data folder from a backup, after every hash is verified
+    /// Make a data folder from a backup, after every hash is verified; or put one segment of it back
     Restore {
-        /// The data folder to make; it must not exist yet, or be empty
+        /// The data folder to make; it must not exist yet, or be empty. With --file: a stopped one
         dir: PathBuf,
         /// The backup
         from: PathBuf,
+        /// Put only this segment back, where it is damaged or gone: segments/<org>/<name>.seg
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
     },
     /// Read a stopped data folder or a backup and say what is wrong with it; exit code 0 nothing, 1 what the next start puts right,
     /// 2 loss
@@ -627,7 +641,10 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         Some(Command::Backup { out, with_key, place }) => {
             Ok(Invocation::Backup { dir: place.data_dir, out, with_key })
         }
-        Some(Command::Restore { dir, from }) => Ok(Invocation::Restore { dir, from }),
+        Some(Command::Restore { dir, from, file: None }) => Ok(Invocation::Restore { dir, from }),
+        Some(Command::Restore { dir, from, file: Some(file) }) => {
+            Ok(Invocation::RestoreOne { dir, from, file, scratch: scratch() })
+        }
         Some(Command::Check { dir, deep, json }) => {
             Ok(Invocation::Check { dir, deep, json, scratch: scratch() })
         }

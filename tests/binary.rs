@@ -21,6 +21,8 @@ mod hostile;
 mod kill_loop;
 #[path = "binary/logins.rs"]
 mod logins;
+#[path = "binary/mending.rs"]
+mod mending;
 #[path = "binary/private_ca.rs"]
 mod private_ca;
 #[path = "binary/questions.rs"]
