@@ -182,7 +182,6 @@ fn answer(progress: &Progress, path: &str) -> Response {
             // The body that this path always has: whoever waits looks at its status, which is no number.
             let body = json!({
                 "status": "starting",
-                "code": Code::Starting.as_str(),
                 "checks": { "storage": stage.to_string() },
                 "recovery": stage.json(progress.elapsed()),
             });

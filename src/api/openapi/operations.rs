@@ -431,7 +431,7 @@ const SERVER: &[Operation] = &[
         (200, "{ status: string, checks: map<string>, notes?: any }", "Every part works"),
         (
             503,
-            "{ status: string, checks: map<string>, notes?: any, code?: string, recovery?: any }",
+            "{ status: string, checks: map<string>, notes?: any, recovery?: any }",
             "Some part does not, or the store is still being opened (`recovery` says how far it is)",
         ),
     ]),
