@@ -220,9 +220,14 @@ fn body(takes: Takes) -> Option<Value> {
         } })),
         Takes::Bytes { media, what } => Some(json!({
             "required": true, "description": what,
-            "content": { media: { "schema": { "type": "string", "format": "binary" } } },
+            "content": media.iter().map(|media| ((*media).to_owned(), binary())).collect::<serde_json::Map<_, _>>(),
         })),
     }
+}
+
+/// Bytes of some media type.
+fn binary() -> Value {
+    json!({ "schema": { "type": "string", "format": "binary" } })
 }
 
 /// `get_orgs_slug_metrics`: stable as long as the path is.

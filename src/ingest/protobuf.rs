@@ -180,8 +180,9 @@ impl<'a> Reader<'a> {
         Ok(*chunk)
     }
 
+    /// A varint length, and that many bytes.
     #[inline]
-    fn bytes(&mut self) -> Result<&'a [u8], WireError> {
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], WireError> {
         let declared = self.varint()?;
         let wrong = || WireError::Length { offset: self.offset(), declared, left: self.rest.len() };
         let length = usize::try_from(declared).map_err(|_| wrong())?;

@@ -10,6 +10,7 @@ mod listings;
 mod mount;
 mod questions;
 mod rejects;
+mod remote_write2;
 mod running;
 mod scope;
 mod scope_law;

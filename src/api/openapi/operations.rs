@@ -30,7 +30,7 @@ pub(super) enum Takes {
     Form,
     /// Samples.
     Bytes {
-        media: &'static str,
+        media: &'static [&'static str],
         what: &'static str,
     },
 }
@@ -395,12 +395,14 @@ const ORGANISATIONS: &[Operation] = &[
 const fn written(path: &'static str) -> Operation {
     Operation {
         takes: Takes::Bytes {
-            media: "application/x-protobuf",
-            what: "A prometheus.WriteRequest in protobuf, as one snappy block",
+            media: &["application/x-protobuf"],
+            what: "A prometheus.WriteRequest, or with proto=io.prometheus.write.v2.Request in the media type that \
+                message, in protobuf, as one snappy block",
         },
         ..at(path)
     }
-    .answers(&[(204, "", "Every sample is stored; the header Durability says synced or buffered")])
+    .answers(&[(204, "", "Every sample is stored; the header Durability says synced or buffered. To remote write 2.0 the headers \
+          X-Prometheus-Remote-Write-{Samples,Histograms,Exemplars}-Written say how many, as they do on a 400")])
     .refuses(&[Code::IngestThrottled, Code::AtCapacity, Code::UnsupportedMediaType])
 }
 
