@@ -382,6 +382,8 @@ fn nothing_is_taken_beyond_the_limits() {
     assert_eq!(told("# TYPE a gauge\n# HELP a x\n# TYPE b gauge\n"), too_many(2, "metric descriptions", 1));
     assert_eq!(told("a 1 # {} 1\na 1 # {} 1\n"), too_many(2, "exemplars", 1));
     assert_eq!(told("a 1 # {a=\"b\",c=\"d\"} 1\n"), too_many(2, "exemplar labels", 1));
+    let starts: String = (0..4).map(|n| format!("a_created{{n=\"{n}\"}} 1\n")).collect();
+    assert_eq!(told(&format!("# TYPE a counter\n{starts}")), too_many(4, "start timestamps", 3));
     assert_eq!(told(&"x".repeat(201)), too_many(201, "bytes after decompression", 200));
     assert_eq!(told(""), Err("the body is empty".to_owned()));
 }
