@@ -70,6 +70,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("qrcodegen", &["api/auth/two_factor"]),
     ("form_urlencoded", &["api", "outbound"]),
     ("flate2", &["api", "ingest/gzip"]),
+    ("zstd", &["api"]),
     ("lettre", &["outbound"]),
     ("url", &["outbound"]),
     ("webpki_roots", &["outbound"]),
