@@ -5,12 +5,18 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+pub mod csv;
 pub mod gzip;
 mod histogram;
+pub mod json_lines;
+mod lines;
+mod number;
+mod pairs;
 mod protobuf;
 pub mod remote_write;
 pub mod remote_write2;
 mod snappy;
+pub mod text;
 
 pub use protobuf::WireError;
 pub use snappy::SnappyError;
@@ -84,6 +90,9 @@ pub enum DecodeError {
     /// As with snappy.
     #[error("gzip: {0}")]
     Gzip(#[from] gzip::GzipError),
+    /// It cannot be told what the columns mean: 400.
+    #[error("csv: {0}")]
+    Columns(#[from] csv::ColumnsError),
     /// The message inside is broken: 400.
     #[error("protobuf: {0}")]
     Wire(#[from] WireError),
@@ -94,6 +103,21 @@ impl DecodeError {
     pub const fn is_size(&self) -> bool {
         matches!(self, DecodeError::TooLarge { .. })
     }
+}
+
+/// What a decoder of decompressed bodies asks first.
+fn check_size(body: &[u8], limits: &Limits) -> Result<(), DecodeError> {
+    let (found, allowed) = (body.len(), limits.decompressed_bytes_max);
+    if found > allowed {
+        return Err(DecodeError::TooLarge { what: "bytes after decompression", found, allowed });
+    }
+    if body.is_empty() { Err(DecodeError::Empty) } else { Ok(()) }
+}
+
+/// What such a decoder asks after each series.
+fn check_series(batch: &BatchBuilder, limits: &Limits) -> Result<(), DecodeError> {
+    let (found, allowed) = (batch.series_len(), limits.series_max);
+    if found > allowed { Err(DecodeError::TooLarge { what: "series", found, allowed }) } else { Ok(()) }
 }
 
 /// What a body came to whose wire format keeps no labels in a row: they were translated, and some of it may have been

@@ -187,7 +187,8 @@ impl BatchBuilder {
     }
 
     /// Adds one series by its labels as a sender gave them, in any order, and its samples. What is wrong with them (two of
-    /// one name, too many) is for the store to say.
+    /// one name, too many) is for the store to say. The same labels as those added last, in the same order, are that
+    /// series still.
     pub fn series_of<'l>(
         &mut self,
         labels: impl IntoIterator<Item = (&'l str, &'l str)>,
@@ -201,9 +202,24 @@ impl BatchBuilder {
                 self.bytes.extend_from_slice(text.as_bytes());
             }
         }
+        if let Some((last, _)) = self.series.last()
+            && self.bytes[last.clone()] == self.bytes[start..]
+        {
+            self.bytes.truncate(start);
+            return self.more(samples);
+        }
         let first = self.samples.len();
         self.samples.extend(samples);
         self.series.push((start..self.bytes.len(), first..self.samples.len()));
+        self
+    }
+
+    /// Adds samples to the series added last.
+    pub fn more(&mut self, samples: impl IntoIterator<Item = Sample>) -> &mut BatchBuilder {
+        if let Some((_, range)) = self.series.last_mut() {
+            self.samples.extend(samples);
+            range.end = self.samples.len();
+        }
         self
     }
 
@@ -234,6 +250,11 @@ impl BatchBuilder {
     pub fn describe(&mut self, name: &str, kind: MetricKind, help: &str, unit: &str) -> &mut BatchBuilder {
         self.metadata.push((name.into(), kind, help.into(), unit.into()));
         self
+    }
+
+    /// How many series it holds.
+    pub fn series_len(&self) -> usize {
+        self.series.len()
     }
 
     /// How many samples it holds.
