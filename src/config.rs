@@ -147,6 +147,8 @@ pub struct Settings {
     pub query_cache_bytes: u64,
     /// Whether a damaged log is written anew without what cannot be read.
     pub accept_loss: bool,
+    /// Whether a lost master key is replaced, and what it sealed dropped.
+    pub new_master_key: bool,
     /// Who may read `/metrics` from elsewhere than loopback.
     pub metrics_token: Option<Secret>,
     /// Whether the API document is served.
@@ -494,6 +496,10 @@ struct Flags {
     /// End a read-only start: write a damaged log anew without the records that cannot be read, keep the old one in quarantine/
     #[arg(long)]
     accept_loss: bool,
+    /// The master key is lost: make a new one, drop what was sealed with the old (second factors, secrets that sign embed
+    /// tokens) and say whose it was; the folder's old key file goes to quarantine/
+    #[arg(long)]
+    new_master_key: bool,
     /// Serve the UI's files from this folder (editing)
     #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
     ui_dir: Option<PathBuf>,
@@ -721,6 +727,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         query_memory_bytes: flags.query_memory_bytes,
         query_cache_bytes: flags.query_cache_bytes,
         accept_loss: flags.accept_loss,
+        new_master_key: flags.new_master_key,
         metrics_token: secret("PROMLET_METRICS_TOKEN")?,
         docs: flags.docs,
         ui_dir: flags.ui_dir,
@@ -863,10 +870,11 @@ fn refuse_empty_variables() -> Result<(), ConfigError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn parse(args: &[&str]) -> Result<Settings, String> {
+    /// The settings of this command line.
+    pub(crate) fn parse(args: &[&str]) -> Result<Settings, String> {
         let line = CommandLine::try_parse_from([&["promlet"], args].concat()).map_err(|e| e.to_string())?;
         let flags = match line.command {
             None => line.flags,

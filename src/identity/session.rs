@@ -624,6 +624,13 @@ impl Identity {
     }
 }
 
+/// Whether a session still stands, in a change: it was neither ended by itself nor with all of its user's, whose rows are
+/// swept later.
+pub(super) fn stands(txn: &Txn<'_>, key: SessionKey) -> Result<bool, StoreError> {
+    let Some(session) = read::<SessionRow>(txn, &key)? else { return Ok(false) };
+    Ok(read::<UserRow>(txn, &key.0)?.is_some_and(|owner| session.epoch >= owner.sessions_epoch))
+}
+
 /// Ends all sessions of a user in a change, except one; the new epoch.
 pub(super) fn end_all(txn: &mut Txn<'_>, user: UserId, keep: Option<SessionKey>) -> Result<u32, StoreError> {
     let mut row = read::<UserRow>(txn, &user)?.ok_or(StoreError::Inconsistent("sessions of no account"))?;

@@ -548,6 +548,13 @@ impl Tsdb {
         Health { writes, notes }
     }
 
+    /// Takes no more samples until a restart, because of something that is wrong elsewhere in the process. Reads go on.
+    pub fn stop_writes(&self, why: &str) {
+        if let Sink::Log(log) = &self.log {
+            log.stop(why);
+        }
+    }
+
     /// What is left on the disk; none where the store has none, or it does not say.
     fn space(&self) -> Option<disk::Space> {
         self.options.disk.space(&self.folder.as_ref()?.head).ok()

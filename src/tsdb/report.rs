@@ -269,6 +269,8 @@ pub enum Writes {
     },
     /// Not until a restart: a write or sync failed.
     Fenced(String),
+    /// Not until a restart: the process itself is not well.
+    Stopped(String),
     /// Not until a repair: the log is damaged.
     ReadOnly(String),
     /// It was closed.

@@ -270,6 +270,17 @@ impl Control {
         })
     }
 
+    /// Binds this store to another master key: the caller has dropped what the one before sealed.
+    ///
+    /// # Errors
+    /// As [`Control::commit`].
+    pub fn rebind_master_key(&self, mark: [u8; 32]) -> Result<(), CommitError<DatabaseError>> {
+        self.commit(move |tx| {
+            tx.put(&"master key".to_owned(), &KeyMark(mark));
+            Ok(())
+        })
+    }
+
     /// Makes an export if one is due: 2 MiB of journal have gathered, or 15 minutes have passed since the last one and
     /// anything changed. To be called about every minute.
     ///
