@@ -13,6 +13,8 @@ mod admin_cli;
 mod beside;
 #[path = "binary/demo.rs"]
 mod demo;
+#[path = "binary/doors.rs"]
+mod doors;
 #[path = "binary/first_run.rs"]
 mod first_run;
 #[path = "binary/hostile.rs"]

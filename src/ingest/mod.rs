@@ -12,6 +12,7 @@ pub mod json_lines;
 mod lines;
 mod number;
 mod pairs;
+pub mod otlp;
 mod protobuf;
 pub mod remote_write;
 pub mod remote_write2;
@@ -48,6 +49,8 @@ pub struct Limits {
     pub labels_max: usize,
     /// Labels of all exemplars. One may be sent in two bytes and costs 32 here.
     pub exemplar_labels_max: usize,
+    /// Bytes of labels that are made here, from what one request says once about many series.
+    pub label_bytes_max: usize,
 }
 
 impl Default for Limits {
@@ -64,6 +67,7 @@ impl Default for Limits {
             exemplar_labels_max: 1_000_000,
             symbols_max: 2_000_000,
             labels_max: 8_000_000,
+            label_bytes_max: 256 << 20,
         }
     }
 }
@@ -87,15 +91,25 @@ pub enum DecodeError {
     /// The compression is broken: 400.
     #[error("snappy: {0}")]
     Snappy(#[from] SnappyError),
-    /// It cannot be told what the columns mean: 400.
-    #[error("csv: {0}")]
-    Columns(#[from] csv::ColumnsError),
     /// As with snappy.
     #[error("gzip: {0}")]
     Gzip(#[from] gzip::GzipError),
+    /// It cannot be told what the columns mean: 400.
+    #[error("csv: {0}")]
+    Columns(#[from] csv::ColumnsError),
     /// The message inside is broken: 400.
     #[error("protobuf: {0}")]
     Wire(#[from] WireError),
+    /// The text inside is broken, or says something else than it should: 400.
+    #[error("json: {reason} at line {line} column {column}")]
+    Json {
+        /// What is wrong.
+        reason: String,
+        /// Where, from 1; 0 where there is no place.
+        line: usize,
+        /// Where in the line.
+        column: usize,
+    },
 }
 
 impl DecodeError {

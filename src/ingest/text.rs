@@ -137,7 +137,7 @@ fn read_created(body: &[u8], limits: &Limits) -> Result<Created, DecodeError> {
         }
         let Some(family) = families.of_created(pairs.metric_name()) else { continue };
         if let Ok(start) = cursor.start() {
-            created.put(family, &pairs, start);
+            created.put(family, &pairs, start, limits)?;
         }
     }
     Ok(created)

@@ -390,7 +390,50 @@ const ORGANISATIONS: &[Operation] = &[
     at("GET /orgs/{slug}/prometheus/-/ready").answers(&[(200, "text", "A sentence")]),
     written("POST /orgs/{slug}/prometheus/api/v1/write"),
     written("POST /orgs/{slug}/write"),
+    imported("POST /orgs/{slug}/import", &["text/plain", "application/openmetrics-text"], TEXT, &[parameters::IMPORT]),
+    imported(
+        "POST /orgs/{slug}/import/prometheus",
+        &["text/plain", "application/openmetrics-text"],
+        TEXT,
+        &[parameters::IMPORT],
+    ),
+    imported(
+        "POST /orgs/{slug}/import/jsonl",
+        &["application/x-ndjson", "application/json"],
+        "Lines of `{\"metric\":{…},\"values\":[…],\"timestamps\":[…]}`, times in milliseconds; as it is or in gzip",
+        &[parameters::IMPORT],
+    ),
+    imported(
+        "POST /orgs/{slug}/import/csv",
+        &["text/csv"],
+        "Lines whose columns `format` names; as it is or in gzip",
+        &[parameters::COLUMNS, parameters::IMPORT],
+    ),
 ];
+
+const TEXT: &str = "Prometheus' text format, or OpenMetrics; as it is or in gzip";
+
+const fn imported(
+    path: &'static str,
+    media: &'static [&'static str],
+    what: &'static str,
+    query: &'static [&'static [Parameter]],
+) -> Operation {
+    Operation { takes: Takes::Bytes { media, what }, ..at(path) }
+        .query(query)
+        .answers(&[(
+            200,
+            "{ accepted: integer, rejected: integer, errors: any[] }",
+            "Every sample is stored; the header Durability says synced or buffered",
+        )])
+        .refuses(&[
+            Code::IngestThrottled,
+            Code::AtCapacity,
+            Code::UnsupportedMediaType,
+            Code::InvalidParameter,
+            Code::DuplicateParameter,
+        ])
+}
 
 const fn written(path: &'static str) -> Operation {
     Operation {
