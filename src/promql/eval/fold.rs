@@ -12,19 +12,18 @@ use crate::model::{HistogramColumns, Matcher, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Progress, rows_bytes};
 use crate::promql::plan::{AggregateNode, Look, MatrixSource, ScalarNode, VectorNode, WindowNode};
-use crate::tsdb::{Grouped, GroupedSeries, Reader, SampleColumns, Snapshot};
+use crate::tsdb::{Grouped, GroupedSeries, ReadColumns, Reader, Snapshot};
 
 use super::Context;
 use super::accumulate::{Accumulate, accumulator, extra_bytes};
 use super::aggregate::tells_apart;
-use super::fill::{FillRow, Patience, Reading, Shared, cost_ns, scratch_bytes};
+use super::fill::{FillRow, Patience, Reading, Shared, cost_ns, floats_of, scratch_bytes};
 use super::kernels::{GoesOn, Kernel, Scratch, Stopped};
 use super::peel::Peeled;
 use super::rows::{ABSENT, Grid, Head, Rows, is_absent, is_metadata};
-use super::windows::drop_stale;
 
 /// Values of one block: what stays in a core's own cache.
-const BLOCK_VALUES: usize = 32_768;
+const BLOCK_VALUES: usize = 16_384;
 /// Series of one block, at most.
 const BLOCK_SERIES_MAX: usize = 1_024;
 
@@ -165,7 +164,7 @@ impl Work<'_> {
         room: &mut Room,
         check: GoesOn<'_>,
     ) -> Result<(), Stopped> {
-        let Room { scratch, floats, histograms, order, patience } = room;
+        let Room { scratch, columns, histograms, order, patience } = room;
         let series = self.series_of(block.number);
         block.values.resize(series.len() * self.steps, ABSENT);
         block.read.clear();
@@ -174,27 +173,26 @@ impl Work<'_> {
         order.extend(0..series.len());
         // Series that are written together have neighbouring numbers, and mostly the same times.
         order.sort_unstable_by_key(|place| series[*place].id);
+        reader.look_ahead(order.iter().map(|place| series[*place].id));
         let mut read = 0;
         for place in order.iter().copied() {
-            reader.read(series[place].id, floats, histograms);
+            reader.read(series[place].id, columns, histograms);
             if !histograms.is_empty() {
                 self.native.store(true, Ordering::Relaxed);
                 return Err(Stopped);
             }
-            let samples = floats.times.len();
+            let samples = columns.times().len();
             read += samples;
             if patience.is_over(samples + self.steps) {
                 check()?;
             }
-            if self.reading.windows {
-                drop_stale(floats);
-            }
+            let floats = floats_of(columns, self.reading.windows);
+            let held = floats.times.len();
             let row = &mut block.values[place * self.steps..(place + 1) * self.steps];
-            row.fill(ABSENT);
-            (self.fill)(scratch, (&floats.times, &floats.values), row, check)?;
+            (self.fill)(scratch, floats, row, check)?;
             let found = any(row);
             self.peeled.apply(row);
-            block.read[place] = Read { samples, held: floats.times.len(), found, any: found && any(row) };
+            block.read[place] = Read { samples, held, found, any: found && any(row) };
         }
         if let Some(progress) = self.progress {
             progress.read_all(series.len(), read);
@@ -248,7 +246,7 @@ fn any(row: &[f64]) -> bool {
 #[derive(Default)]
 struct Room {
     scratch: Scratch,
-    floats: SampleColumns,
+    columns: ReadColumns,
     histograms: HistogramColumns,
     order: Vec<usize>,
     patience: Patience,

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::kv::{ControlOptions, DataFolder};
-use crate::model::{BatchBuilder, Labels, Sample, TimeRange};
+use crate::model::{BatchBuilder, HistogramColumns, Labels, Sample, TimeRange};
 
 const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
 const STORE: StoreId = StoreId([7; 16]);
@@ -129,9 +129,18 @@ fn content(tsdb: &Tsdb, org: OrgId) -> Content {
     let snapshot = tsdb.snapshot(&Access::whole(org));
     let mut out = SampleColumns::default();
     let mut content = Content::new();
-    for series in snapshot.select(&[], TimeRange::ALL) {
+    let found = snapshot.select(&[], TimeRange::ALL);
+    // Who reads many, of which some may have the same times, sees of each what who reads that one does.
+    let mut reader = snapshot.reader(TimeRange::ALL, NOW);
+    reader.look_ahead(found.iter().map(|series| series.id));
+    let (mut next, mut histograms) = (ReadColumns::default(), HistogramColumns::default());
+    for series in found {
         snapshot.read(series.id, TimeRange::ALL, &mut out);
-        let samples = out.times.iter().copied().zip(out.values.iter().map(|v| v.to_bits()));
+        reader.read(series.id, &mut next, &mut histograms);
+        assert_eq!(next.times(), out.times, "{}", series.labels);
+        let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<u64>>();
+        assert_eq!(bits(next.values()), bits(&out.values), "{}", series.labels);
+        let samples = out.times.iter().copied().zip(bits(&out.values));
         content.insert(series.labels.to_string(), samples.collect());
     }
     content
