@@ -65,7 +65,7 @@ pub use report::{
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
-pub use snapshot::{Grouped, GroupedSeries, Reader, SelectedSeries, Snapshot};
+pub use snapshot::{Grouped, GroupedSeries, ReadColumns, Reader, SelectedSeries, Snapshot};
 
 use append::Clocked;
 use checkpoint::Folder;

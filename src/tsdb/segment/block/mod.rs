@@ -38,6 +38,8 @@ pub(super) struct TimeHeader {
     pub(super) first: i64,
     /// The last time.
     pub(super) last: i64,
+    /// How far each is from the one before, where the block says that all are.
+    pub(super) step: Option<i64>,
 }
 
 /// Appends a block of 1 to 1,024 times, strictly ascending; others are not written.
@@ -84,9 +86,11 @@ fn time_body(bytes: &[u8]) -> Result<(Reader<'_>, usize), Damage> {
 pub(super) fn time_header(bytes: &[u8]) -> Result<TimeHeader, Damage> {
     let (mut reader, bytes) = time_body(bytes)?;
     let (count, span) = times::take_header(&mut reader)?;
-    reader.u8()?;
+    let flags = reader.u8()?;
     let first = reader.zigzag()?;
-    Ok(TimeHeader { bytes, count, first, last: first.wrapping_add(span.cast_signed()) })
+    let last = first.wrapping_add(span.cast_signed());
+    let step = times::step(reader, flags).filter(|step| times::keep_step((first, last), count, *step));
+    Ok(TimeHeader { bytes, count, first, last, step })
 }
 
 /// Appends the times of the block at the start of `bytes` to `out`; answers the block's bytes.

@@ -156,10 +156,19 @@ proptest! {
     fn times_come_back(times in times()) {
         let block = time_block(&times);
         prop_assert_eq!(times_back(&block).unwrap(), times.clone());
-        let header = TimeHeader {
-            bytes: block.len(), count: times.len(), first: times[0], last: times[times.len() - 1],
-        };
-        prop_assert_eq!(time_header(&block), Ok(header));
+        let header = time_header(&block).unwrap();
+        let TimeHeader { bytes, count, first, last, step } = header;
+        prop_assert_eq!((bytes, count), (block.len(), times.len()));
+        prop_assert_eq!((first, last), (times[0], times[times.len() - 1]));
+        if let Some(step) = step {
+            prop_assert!(times.windows(2).all(|pair| pair[1] - pair[0] == step), "{step}: {times:?}");
+        }
+    }
+
+    #[test]
+    fn regular_times_tell_their_step(first in -1_000_000i64..1_000_000, step in 1i64..100_000, count in 2i64..1_024) {
+        let times: Vec<i64> = (0..count).map(|n| first + n * step).collect();
+        prop_assert_eq!(time_header(&time_block(&times)).unwrap().step, Some(step));
     }
 
     #[test]
