@@ -7,6 +7,11 @@
 
 #[path = "peers/text/differ.rs"]
 mod differ;
+#[path = "peers/text/door.rs"]
+mod door;
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -304,7 +304,7 @@ impl<'a> Reader<'a, '_> {
             }
             Some(text) => {
                 self.series_text = text;
-                self.out.batch.series_of(self.pairs.iter(), [sample]);
+                self.out.batch.samples_of(self.pairs.iter(), [sample]);
                 super::check_series(&self.out.batch, self.limits)?;
             }
         }
