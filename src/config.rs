@@ -1,7 +1,7 @@
 //! Flags and environment to settings; the sole reader of the environment, and the only place that knows clap.
 //!
 //! Every variable is `PROMLET_` and the flag's name in capitals (API.md E). A flag wins over its variable, an empty
-//! variable counts as unset. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
+//! variable is refused. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
 //! do not show in a process list.
 
 mod commands;
@@ -63,6 +63,17 @@ pub enum Invocation {
         dir: PathBuf,
         /// The backup.
         from: PathBuf,
+    },
+    /// Put one segment of a backup back into a stopped folder.
+    RestoreOne {
+        /// The data folder.
+        dir: PathBuf,
+        /// The backup.
+        from: PathBuf,
+        /// The segment, relative to both.
+        file: PathBuf,
+        /// For a copy of the accounts' database.
+        scratch: PathBuf,
     },
     /// `promlet check`.
     Check {
@@ -147,6 +158,8 @@ pub struct Settings {
     pub query_cache_bytes: u64,
     /// Whether a damaged log is written anew without what cannot be read.
     pub accept_loss: bool,
+    /// Whether a lost master key is replaced, and what it sealed dropped.
+    pub new_master_key: bool,
     /// Who may read `/metrics` from elsewhere than loopback.
     pub metrics_token: Option<Secret>,
     /// Whether the API document is served.
@@ -353,12 +366,15 @@ enum Command {
         #[command(flatten)]
         place: Place,
     },
-    /// Make a data folder from a backup, after every hash is verified
+    /// Make a data folder from a backup, after every hash is verified; or put one segment of it back
     Restore {
-        /// The data folder to make; it must not exist yet, or be empty
+        /// The data folder to make; it must not exist yet, or be empty. With --file: a stopped one
         dir: PathBuf,
         /// The backup
         from: PathBuf,
+        /// Put only this segment back, where it is damaged or gone: segments/<org>/<name>.seg
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
     },
     /// Read a stopped data folder or a backup and say what is wrong with it; exit code 0 nothing, 1 what the next start puts right,
     /// 2 loss
@@ -494,6 +510,10 @@ struct Flags {
     /// End a read-only start: write a damaged log anew without the records that cannot be read, keep the old one in quarantine/
     #[arg(long)]
     accept_loss: bool,
+    /// The master key is lost: make a new one, drop what was sealed with the old (second factors, secrets that sign embed
+    /// tokens) and say whose it was; the folder's old key file goes to quarantine/
+    #[arg(long)]
+    new_master_key: bool,
     /// Serve the UI's files from this folder (editing)
     #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
     ui_dir: Option<PathBuf>,
@@ -621,7 +641,10 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         Some(Command::Backup { out, with_key, place }) => {
             Ok(Invocation::Backup { dir: place.data_dir, out, with_key })
         }
-        Some(Command::Restore { dir, from }) => Ok(Invocation::Restore { dir, from }),
+        Some(Command::Restore { dir, from, file: None }) => Ok(Invocation::Restore { dir, from }),
+        Some(Command::Restore { dir, from, file: Some(file) }) => {
+            Ok(Invocation::RestoreOne { dir, from, file, scratch: scratch() })
+        }
         Some(Command::Check { dir, deep, json }) => {
             Ok(Invocation::Check { dir, deep, json, scratch: scratch() })
         }
@@ -690,6 +713,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         (Some(value), None) => Some(MasterKeySource::Value(value)),
         (None, file) => file.map(MasterKeySource::File),
     };
+    let switches = switches(flags.enable_feature, &mut warnings);
     Ok(Settings {
         listen: flags.listen,
         data_dir: flags.data_dir.unwrap_or_else(|| default_dir.into()),
@@ -717,10 +741,11 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         query_timeout: flags.query_timeout,
         query_max_samples: flags.query_max_samples,
         query_concurrency: flags.query_concurrency,
-        switches: switches(flags.enable_feature)?,
+        switches,
         query_memory_bytes: flags.query_memory_bytes,
         query_cache_bytes: flags.query_cache_bytes,
         accept_loss: flags.accept_loss,
+        new_master_key: flags.new_master_key,
         metrics_token: secret("PROMLET_METRICS_TOKEN")?,
         docs: flags.docs,
         ui_dir: flags.ui_dir,
@@ -739,13 +764,15 @@ fn sends_readable(url: &str) -> bool {
     !local && !rest.contains("tls=")
 }
 
-fn switches(names: Vec<String>) -> Result<Switches, ConfigError> {
+/// A name that means nothing here may mean something to another Prometheus that is started with the same list.
+fn switches(names: Vec<String>, warnings: &mut Vec<String>) -> Switches {
     let mut switches = Switches::default();
     for name in tidy_list(names) {
-        let on = switches.turn_on(&name);
-        on.map_err(|e| ConfigError::Settings(format!("--enable-feature: {e}")))?;
+        if let Err(unknown) = switches.turn_on(&name) {
+            warnings.push(format!("--enable-feature: {unknown}"));
+        }
     }
-    Ok(switches)
+    switches
 }
 
 fn tidy_list(items: Vec<String>) -> Vec<String> {
@@ -863,10 +890,11 @@ fn refuse_empty_variables() -> Result<(), ConfigError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn parse(args: &[&str]) -> Result<Settings, String> {
+    /// The settings of this command line.
+    pub(crate) fn parse(args: &[&str]) -> Result<Settings, String> {
         let line = CommandLine::try_parse_from([&["promlet"], args].concat()).map_err(|e| e.to_string())?;
         let flags = match line.command {
             None => line.flags,
@@ -945,6 +973,15 @@ mod tests {
             let error = parse(args).expect_err("refused");
             assert!(error.contains(words), "{args:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_feature_that_nobody_knows_is_a_warning_and_the_others_are_on() {
+        let told = ["--enable-feature", "no-such-thing,promql-experimental-functions,native-histograms"];
+        let settings = parse(&told).expect("allowed");
+        assert!(settings.switches.syntax.experimental_functions);
+        let [warning] = &settings.warnings[..] else { panic!("one: {:?}", settings.warnings) };
+        assert!(warning.contains("unknown feature \"no-such-thing\""), "{warning}");
     }
 
     #[test]

@@ -60,6 +60,7 @@ async fn readyz(State(deps): State<HealthDeps>) -> Response {
             Err(format!("no samples are taken: {free} bytes are free on the disk, {needed} are needed"))
         }
         Writes::Fenced(_) => Err("a write to the log failed; restart".to_owned()),
+        Writes::Stopped(why) => Err(format!("no samples are taken: {why}; restart")),
         Writes::ReadOnly(_) => Err("the log is damaged; repair".to_owned()),
         Writes::Closed => Err("shutting down".to_owned()),
     };

@@ -26,6 +26,8 @@ pub struct Counters {
     routes: Mutex<BTreeMap<Box<str>, RouteCounters>>,
     rate_limited: AtomicU64,
     panics: AtomicU64,
+    /// Panics of work that repeats.
+    pub task_panics: AtomicU64,
     /// Connections open now.
     pub connections: AtomicI64,
     /// Connections refused at the limits.
@@ -395,6 +397,7 @@ impl Counters {
             durations(&routes),
             counter("promlet_http_rate_limited_total", "Requests answered 429.", load(&self.rate_limited)),
             counter("promlet_http_panics_total", "Handlers that panicked.", load(&self.panics)),
+            counter("promlet_task_panics_total", "Background tasks that panicked.", load(&self.task_panics)),
             single(
                 "promlet_connections",
                 MetricKind::Gauge,

@@ -73,13 +73,19 @@ pub enum FolderError {
         what: String,
     },
     /// No key is made for a store that has users, nor outside of the folder: sealed secrets need the old one.
-    #[error("the master key {} is missing: put it back from your backup", path.display())]
+    #[error(
+        "the master key {} is missing: put it back from your backup (or, to go on without the secrets that it sealed, start \
+         once with --new-master-key)",
+        path.display()
+    )]
     MasterKeyMissing {
         /// Where it is expected.
         path: PathBuf,
     },
-    /// The key is not 64 hex digits.
-    #[error("the master key from {origin} is not 64 hexadecimal digits")]
+    /// The key is not 32 bytes.
+    #[error(
+        "the master key from {origin} is neither 64 hexadecimal digits nor 32 bytes in base64: put it back from your backup"
+    )]
     MasterKeyShape {
         /// The file, or "its setting".
         origin: String,
@@ -242,10 +248,26 @@ impl DataFolder {
         if *source != MasterKeySource::Folder || self.is_initialised()? {
             return Err(FolderError::MasterKeyMissing { path });
         }
+        self.make_master_key(rng)
+    }
+
+    fn make_master_key(&self, rng: &mut Entropy) -> Result<MasterKey, FolderError> {
         let key = MasterKey(rng.bytes());
         let text = data_encoding::HEXLOWER.encode(&key.0) + "\n";
         files::write_whole(&self.path, "master.key", text.as_bytes())?;
         Ok(key)
+    }
+
+    /// Makes a new `master.key` where the one of this store is lost; what lies in its place goes to quarantine.
+    ///
+    /// # Errors
+    /// When it cannot be moved or written.
+    pub fn replace_master_key(&self, now: Timestamp, rng: &mut Entropy) -> Result<MasterKey, FolderError> {
+        let path = self.path.join("master.key");
+        if path.exists() {
+            self.quarantine(&path, now)?;
+        }
+        self.make_master_key(rng)
     }
 
     /// Moves what is damaged to `quarantine/<time>-<name>`, both directories synced; where it is now.
@@ -388,10 +410,13 @@ fn take_clean_marker(path: &Path, store: StoreId) -> Result<LastStop, FolderErro
     Ok(if said { LastStop::Clean } else { LastStop::Unclean })
 }
 
+/// As we write it, or in base64, as `PROMLET_MASTER_KEY` has it: told apart by their length.
 fn parse_key(text: &str, origin: &str) -> Result<MasterKey, FolderError> {
-    let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(text.trim().as_bytes()).ok();
-    bytes
-        .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
+    let text = text.trim().as_bytes();
+    let hex = data_encoding::HEXLOWER_PERMISSIVE.decode(text).ok();
+    let key = |bytes: Vec<u8>| <[u8; 32]>::try_from(bytes).ok();
+    hex.and_then(key)
+        .or_else(|| data_encoding::BASE64.decode(text).ok().and_then(key))
         .map(MasterKey)
         .ok_or_else(|| FolderError::MasterKeyShape { origin: origin.to_owned() })
 }

@@ -22,7 +22,7 @@ use crate::api::starting::{Front, Progress, Stage};
 use crate::api::tls::Certificates;
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::tasks::Task;
+use crate::tasks::{Common, Panics, Task};
 use crate::tsdb::{Go, Onlooker};
 
 /// A start that was told to stop ends at its next step. One that does not get there, because the disk does not answer,
@@ -119,7 +119,9 @@ impl Door {
         let progress = Arc::clone(&self.progress);
         let mut teller = Teller { log_at: TELL_AFTER, show };
         let tick = move |_| teller.tick(&progress);
-        Task::start("start", TELL_PERIOD, clock, tick).map_err(ServerError::Thread)
+        // Nothing is written yet that a panic here could stop.
+        let panics = Arc::new(Panics::new(|_, _| ()));
+        Task::start("start", TELL_PERIOD, Common { clock, panics }, tick).map_err(ServerError::Thread)
     }
 
     /// From now on the rooms answer.

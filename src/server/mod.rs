@@ -6,8 +6,10 @@ mod commands;
 mod doctor;
 mod door;
 mod mail;
+mod master_key;
 mod oauth;
 mod store;
+mod unwell;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,18 +27,17 @@ use crate::api::starting::Stage;
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::clock::{Clock, Stopwatch};
 use crate::config::{
-    CookieSecure, Durability, Mail as MailSetting, MasterKeySource as KeySetting,
-    OrgCreate as OrgCreateSetting, Settings, Signup as SignupSetting,
+    CookieSecure, Durability, Mail as MailSetting, OrgCreate as OrgCreateSetting, Settings,
+    Signup as SignupSetting,
 };
 use crate::entropy::Entropy;
 use crate::identity::{
     Foundation, Identity, IdentityError, IdentityOptions, OrgCreate, SignupMode, StoreError, USERS_TABLE,
-    master_key_mark,
 };
-use crate::kv::{self, Control, ControlOptions, DataFolder, FolderError, KeyBinding, MasterKeySource};
+use crate::kv::{self, Control, ControlOptions, DataFolder, FolderError};
 use crate::model::{BatchBuilder, OrgId, Timestamp};
 use crate::outbound::MailQueue;
-use crate::tasks::{HostMetrics, Task, remove_deleted};
+use crate::tasks::{Common, HostMetrics, Task, remove_deleted};
 use crate::tsdb::{self, Tsdb, Writes};
 use crate::ui::Ui;
 
@@ -46,8 +47,10 @@ pub use admin::{AskError, Asking, Question, Sealed, Staged};
 pub use commands::{Command, Hidden};
 pub use doctor::{Diagnoses, Diagnosis, Health, diagnose};
 use door::Door;
+use master_key::Unlocked;
 pub use door::Show;
 pub use store::{OpenAccounts, OpenStore};
+use unwell::Unwell;
 
 /// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
@@ -136,6 +139,7 @@ pub struct Server {
     watching: Option<(OrgId, Duration)>,
     /// Whether the last flush of sessions and keys in use reached the disk.
     flushed: Arc<AtomicBool>,
+    unwell: Unwell,
 }
 
 impl Server {
@@ -206,6 +210,7 @@ impl Server {
         let tsdb = Arc::new(tsdb);
         apply_settings(&identity, &tsdb)?;
         drop(teller);
+        let unwell = Unwell::watch(&tsdb, &counters);
         let server = Server {
             settings,
             clock,
@@ -221,6 +226,7 @@ impl Server {
             answering: None,
             watching: None,
             flushed: Arc::new(AtomicBool::new(true)),
+            unwell,
         };
         Ok(server)
     }
@@ -348,9 +354,13 @@ impl Server {
         period: Duration,
         tick: impl FnMut(Timestamp) + Send + 'static,
     ) -> Result<(), ServerError> {
-        let task = Task::start(name, period, self.clock.clone(), tick).map_err(ServerError::Thread)?;
+        let task = Task::start(name, period, self.common(), tick).map_err(ServerError::Thread)?;
         self.tasks.push(task);
         Ok(())
+    }
+
+    fn common(&self) -> Common {
+        Common { clock: self.clock.clone(), panics: self.unwell.panics() }
     }
 
     /// Has live metrics of this machine and of promlet written into `org` while it runs.
@@ -374,7 +384,7 @@ impl Server {
             }
         };
         tick(self.clock.now());
-        let task = Task::after(period, "live-metrics", period, self.clock.clone(), tick)
+        let task = Task::after(period, "live-metrics", period, self.common(), tick)
             .map_err(ServerError::Thread)?;
         self.tasks.push(task);
         Ok(())
@@ -432,7 +442,7 @@ impl Server {
             true => Ok(()),
             false => Err("sessions in use could not be noted on disk; the log says why".to_owned()),
         });
-        vec![("accounts", accounts), ("session_flush", session_flush)]
+        vec![("accounts", accounts), ("session_flush", session_flush), ("tasks", self.unwell.check())]
     }
 
     /// How people reach it: `--public-url`, or the address it listens on.
@@ -537,7 +547,7 @@ impl Steady {
 /// Ends writing; why the log takes none, if it took none before this.
 fn close_samples(tsdb: &Tsdb, now: Timestamp) -> Option<String> {
     let fenced = match tsdb.health().writes {
-        Writes::Fenced(why) | Writes::ReadOnly(why) => Some(why),
+        Writes::Fenced(why) | Writes::Stopped(why) | Writes::ReadOnly(why) => Some(why),
         Writes::Open | Writes::DiskFull { .. } | Writes::Closed => None,
     };
     // With everything in segments, or else in a checkpoint, the next start replays nothing. The checkpoint of an empty
@@ -580,27 +590,11 @@ fn open_identity(
     now: Timestamp,
     rng: &mut Entropy,
 ) -> Result<Identity, ServerError> {
-    let source = match &settings.master_key {
-        None => MasterKeySource::Folder,
-        Some(KeySetting::File(path)) => MasterKeySource::File(path.clone()),
-        Some(KeySetting::Value(value)) => MasterKeySource::Value(accounts::key_in_hex(value.reveal())?),
-    };
-    let master_key = folder.master_key(&source, rng)?;
-    let bound = control.bind_master_key(master_key_mark(&master_key, folder.store_id()));
-    match bound
-        .map_err(|error| ServerError::MasterKey(format!("the master key cannot be checked: {error}")))?
-    {
-        KeyBinding::Other => {
-            return Err(ServerError::MasterKey(
-                "this is not the master key that the accounts in this folder were sealed with: put the right one back".into(),
-            ));
-        }
-        KeyBinding::First | KeyBinding::Same => {}
-    }
+    let unlocked = master_key::unlock(settings, folder, control, now, rng)?;
     let marker = Arc::clone(folder);
     let foundation = Foundation {
         control: Arc::clone(control),
-        master_key,
+        master_key: unlocked.key(),
         last_stop: folder.last_stop(),
         mark_initialised: Box::new(move |now| marker.mark_initialised(now)),
     };
@@ -623,7 +617,11 @@ fn open_identity(
             SignupSetting::Closed => SignupMode::Closed,
         },
     };
-    Ok(Identity::open(foundation, options, now, rng)?)
+    let identity = Identity::open(foundation, options, now, rng)?;
+    if let Unlocked::New(key) = &unlocked {
+        master_key::begin_anew(&identity, folder, control, key, now)?;
+    }
+    Ok(identity)
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub struct AppendReport {
     pub refusals: Vec<Refusal>,
     /// Native histograms among the stored.
     pub histograms: u64,
-    /// Exemplars that were kept; the others were there, too old or too long, which no sender is told.
+    /// Exemplars that were kept or were there already; the others were too old or too long.
     pub exemplars: u64,
 }
 
@@ -269,6 +269,8 @@ pub enum Writes {
     },
     /// Not until a restart: a write or sync failed.
     Fenced(String),
+    /// Not until a restart: the process itself is not well.
+    Stopped(String),
     /// Not until a repair: the log is damaged.
     ReadOnly(String),
     /// It was closed.

@@ -246,6 +246,12 @@ impl Control {
         }
     }
 
+    /// Takes no more changes until the next start, as after a sync that failed: for who knows otherwise that the disk is not to
+    /// be trusted, and to see what people are told then.
+    pub fn refuse_changes(&self, why: &str) {
+        self.shared.fence(why);
+    }
+
     /// Whether the journal's syncs fail from now on.
     #[cfg(test)]
     pub(crate) fn fail_syncs(&self, on: bool) {
@@ -267,6 +273,17 @@ impl Control {
                 Some(KeyMark(bound)) if bound == mark => KeyBinding::Same,
                 Some(_) => KeyBinding::Other,
             })
+        })
+    }
+
+    /// Binds this store to another master key: the caller has dropped what the one before sealed.
+    ///
+    /// # Errors
+    /// As [`Control::commit`].
+    pub fn rebind_master_key(&self, mark: [u8; 32]) -> Result<(), CommitError<DatabaseError>> {
+        self.commit(move |tx| {
+            tx.put(&"master key".to_owned(), &KeyMark(mark));
+            Ok(())
         })
     }
 

@@ -416,6 +416,17 @@ impl Log {
         queue.writes.clone()
     }
 
+    /// Takes no more records until a restart; what waits already is written. Does nothing where writes are closed.
+    pub(in crate::tsdb) fn stop(&self, why: &str) {
+        let mut queue = lock(&self.shared.queue);
+        if matches!(queue.writes, Writes::Open | Writes::DiskFull { .. }) {
+            queue.writes = Writes::Stopped(why.to_owned());
+        }
+        drop(queue);
+        // Who waits for room must hear of it.
+        self.shared.room.notify_all();
+    }
+
     /// Goes on in a small new file unless the one at hand is still without samples, and gives the spare file back.
     /// Waits for it; does nothing where writes are closed.
     pub(in crate::tsdb) fn settle(&self) {
@@ -505,7 +516,7 @@ impl Shared {
             Writes::Open => Ok(()),
             Writes::DiskFull { .. } if gives_space => Ok(()),
             Writes::DiskFull { free, needed } => Err(AppendError::DiskFull { free: *free, needed: *needed }),
-            Writes::Fenced(why) => Err(AppendError::Fenced(why.clone())),
+            Writes::Fenced(why) | Writes::Stopped(why) => Err(AppendError::Fenced(why.clone())),
             Writes::ReadOnly(why) => Err(AppendError::ReadOnly(why.clone())),
             Writes::Closed => Err(AppendError::Closed),
         }
@@ -515,7 +526,7 @@ impl Shared {
     fn refuse_all(&self, group: Vec<(Draft, Reply)>, why: &AppendError) {
         let waiting = {
             let mut queue = lock(&self.queue);
-            if !matches!(queue.writes, Writes::Fenced(_)) {
+            if !matches!(queue.writes, Writes::Fenced(_) | Writes::Stopped(_)) {
                 queue.writes = match why {
                     AppendError::DiskFull { free, needed } => {
                         Writes::DiskFull { free: *free, needed: *needed }
