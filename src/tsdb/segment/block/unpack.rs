@@ -11,7 +11,7 @@ use crate::tsdb::error::Damage;
 /// Narrow numbers have so many bits at most.
 const NARROW_BITS: u8 = 24;
 
-/// The numbers of a mini where all of them are below 2^24. Behind the last one anything may stand.
+/// The numbers of a mini where all of them are below 2^24, or 2^24 itself. Behind the last one anything may stand.
 pub(super) type Narrow = [u32; MINI];
 
 /// Reads the first `wanted` numbers of a mini of `count` if they are narrow; answers whether they are. Where not, the reader
