@@ -13,10 +13,13 @@
 //! newest values of a long one is asked for, their own. Damage that keeps the checksum is answered all the same, never a
 //! panic, and no more than 1,024 samples are ever made of a block.
 
+mod columns;
 pub(super) mod histograms;
 mod integers;
 mod pack;
+mod target;
 mod times;
+mod unpack;
 mod values;
 
 use std::ops::Range;

@@ -270,6 +270,47 @@ proptest! {
     }
 }
 
+/// Where one way of reading ends and another begins: levels up to 2^53, distances around 2^22 to 2^25, factors around 2^20,
+/// steady runs that cross 2^52; whole minis, parts of them, and one number more.
+#[test]
+fn values_come_back_on_both_sides_of_every_border() {
+    let mut state = 11u64;
+    let mut random = move |below: i64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        i64::try_from(state >> 33).unwrap() % below
+    };
+    const EXACT: i64 = 1 << 53;
+    for base in [0, 1 << 52, (1 << 52) - 900, EXACT - (1 << 40), EXACT] {
+        for factor in [1, 1_000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 1 << 24] {
+            for width in [0, 5, 22, 23, 24, 25, 26] {
+                for (count, drift) in [(2, 0), (9, 1), (129, 0), (130, 1 << 22), (257, -(1 << 23)), (300, 1)]
+                {
+                    let mut level = 0i64;
+                    let mut next = |index: i64| {
+                        let noise = random(1 << width) - (1 << width) / 2;
+                        level += drift + noise;
+                        let off = if count == 300 { noise + index * drift } else { level };
+                        let x = (base - off.abs().saturating_mul(factor)).clamp(-EXACT, EXACT);
+                        (x as f64).to_bits()
+                    };
+                    let values: Vec<u64> = (0..count).map(&mut next).collect();
+                    for sign in [0, 1 << 63] {
+                        let values: Vec<u64> = values.iter().map(|bits| bits ^ sign).collect();
+                        let block = value_block(5, &values);
+                        let back = values_back(&block, 5, values.len()).unwrap();
+                        assert!(back == values, "base {base}, factor {factor}, width {width}, {count}");
+                        for range in [1..2, 1..values.len(), values.len() - 2..values.len()] {
+                            let mut out = Vec::new();
+                            values_within(&block, 5, values.len(), range.clone(), &mut out).unwrap();
+                            assert!(bits(&out) == values[range]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Small blocks of every kind, and the bytes after the checksum.
 fn golden_values() -> Vec<(&'static str, Vec<u64>, Vec<u8>)> {
     let noisy = |index: u64| index * 40 + (index * index * 7 + index) % 23;
