@@ -300,6 +300,11 @@ impl ApiError {
         response
     }
 
+    /// The problem body alone.
+    pub(super) fn problem(&self, request_id: &str) -> String {
+        self.problem_body(Some(request_id), false).to_string()
+    }
+
     fn prometheus_body(&self) -> Value {
         json!({ "status": "error", "errorType": self.0.code.error_type(), "error": self.0.detail })
     }

@@ -352,6 +352,18 @@ fn refused(row: &RouteDoc, codes: &[Code]) -> Value {
     refused
 }
 
+/// Whether nobody looks at who asks there, so that nothing of theirs is stored either.
+fn answers_all_alike(path: &str) -> bool {
+    let below = [
+        "/auth/providers",
+        "/openapi.json",
+        "/api/v1/health",
+        "/prometheus/-/healthy",
+        "/prometheus/-/ready",
+    ];
+    below.iter().any(|end| path.ends_with(end))
+}
+
 /// Every code a route can refuse with, each once: its own, those of its row, and those that any request may meet.
 fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
     let mut codes: Vec<Code> = known.map_or(&[][..], |known| known.refuses).to_vec();
@@ -364,18 +376,21 @@ fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
         Code::BodyTooLarge,
         Code::Internal,
     ]);
-    // Who asks how it is finds a place, and `/healthz` is answered before there is anything else.
+    // Who asks how it is finds a place, and is answered before there is anything else.
     if !matches!(row.path.as_str(), "/healthz" | "/readyz" | "/metrics" | "/api/v1/health") {
         codes.push(Code::Busy);
     }
-    if row.path != "/healthz" {
+    if !matches!(row.path.as_str(), "/healthz" | "/readyz") {
         codes.push(Code::Starting);
     }
     if row.auth == Auth::Machine {
         codes.push(Code::ShuttingDown);
     }
     if row.path.starts_with("/api/") {
-        codes.extend([Code::RateLimited, Code::StorageDegraded]);
+        codes.push(Code::RateLimited);
+    }
+    if row.path.starts_with("/api/") && !answers_all_alike(&row.path) {
+        codes.push(Code::StorageDegraded);
     }
     if matches!(row.auth, Auth::Reader(_) | Auth::MountReader(_) | Auth::Machine) {
         codes.extend([Code::TokenNotYetValid, Code::OriginNotAllowed, Code::TokenInvalid]);

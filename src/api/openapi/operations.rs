@@ -472,7 +472,11 @@ const SERVER: &[Operation] = &[
     at("GET /healthz").answers(&[(200, "text", "ok")]),
     at("GET /readyz").answers(&[
         (200, "{ status: string, checks: map<string>, notes?: any }", "Every part works"),
-        (503, "{ status: string, checks: map<string>, notes?: any }", "Some part does not"),
+        (
+            503,
+            "{ status: string, checks: map<string>, notes?: any, code?: string, recovery?: any }",
+            "Some part does not, or the store is still being opened (`recovery` says how far it is)",
+        ),
     ]),
     at("GET /metrics")
         .answers(&[(200, "text", "Prometheus' text format")])
