@@ -127,6 +127,7 @@ impl Passage {
         let way = Way { id: &id, route: self.routes.find(request.uri().path()) };
         let method = request.method().clone();
         let uri = request.uri().clone();
+        let form = Form::of(uri.path(), request.headers());
         // The query string stays out: it may hold the token of a sign-in link.
         let span =
             tracing::info_span!("request", id = id.as_str(), method = %method, route = tracing::field::Empty);
@@ -140,7 +141,7 @@ impl Passage {
             None => self.caught(request, way).instrument(span.clone()).await,
         };
         if let Some(error) = response.extensions_mut().remove::<ApiError>() {
-            let mut body = error.render(Form::of_path(uri.path()), Some(id.as_str()));
+            let mut body = error.render(form, Some(id.as_str()));
             // What was done below may have added headers, a renewed cookie first of all; they stay.
             for name in response.headers().keys().filter(|name| *name != header::CONTENT_LENGTH) {
                 if body.headers().contains_key(name) {

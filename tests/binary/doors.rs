@@ -31,7 +31,7 @@ pub(crate) fn send(
         request("POST", &format!("{}/api/v1/orgs/{ORG}/{path}", server.url), &headers, Some(body))
     };
     match way.rem_euclid(WAYS) {
-        0 => server.write_raw(secret, &compressed(&[&write_request(series), beside].concat())),
+        0 => server.write_raw(secret, &compressed(&[&write_request(series)[..], beside].concat())),
         1 => {
             let content_type = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
             by_hand("write", content_type, "snappy", &compressed(&version_2(series)))

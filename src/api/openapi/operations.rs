@@ -390,6 +390,8 @@ const ORGANISATIONS: &[Operation] = &[
     at("GET /orgs/{slug}/prometheus/-/ready").answers(&[(200, "text", "A sentence")]),
     written("POST /orgs/{slug}/prometheus/api/v1/write"),
     written("POST /orgs/{slug}/write"),
+    exported("POST /orgs/{slug}/otlp/v1/metrics"),
+    exported("POST /orgs/{slug}/prometheus/api/v1/otlp/v1/metrics"),
     imported("POST /orgs/{slug}/import", &["text/plain", "application/openmetrics-text"], TEXT, &[parameters::IMPORT]),
     imported(
         "POST /orgs/{slug}/import/prometheus",
@@ -449,6 +451,23 @@ const fn written(path: &'static str) -> Operation {
     .refuses(&[Code::IngestThrottled, Code::AtCapacity, Code::UnsupportedMediaType])
 }
 
+const fn exported(path: &'static str) -> Operation {
+    Operation {
+        takes: Takes::Bytes {
+            media: &["application/x-protobuf", "application/json"],
+            what: "An ExportMetricsServiceRequest; as it is or in gzip",
+        },
+        ..at(path)
+    }
+    .answers(&[(
+        200,
+        "protobuf",
+        "An ExportMetricsServiceResponse in the request's encoding: what is not counted in its partial success is \
+         stored; the header Durability says synced or buffered",
+    )])
+    .refuses(&[Code::IngestThrottled, Code::AtCapacity, Code::UnsupportedMediaType])
+}
+
 const SERVER: &[Operation] = &[
     at("GET /admin/users")
         .query(&[parameters::PAGE])
@@ -500,7 +519,7 @@ pub(super) fn texts() -> impl Iterator<Item = &'static str> {
         let answered = operation.answers.iter().map(|(_, text, _)| *text);
         taken.into_iter().chain(
             answered
-                .filter(|text| !matches!(*text, "" | "text"))
+                .filter(|text| !matches!(*text, "" | "text" | "protobuf"))
                 .map(|text| text.strip_prefix("html ").unwrap_or(text)),
         )
     })

@@ -1,4 +1,4 @@
-//! Samples in (API.md C7): what all ways in share. [`remote`] and [`import`] have what each takes and answers.
+//! Samples in (API.md C7): what all ways in share. [`remote`], [`otlp`] and [`import`] have what each takes and answers.
 //!
 //! What a 2xx says: every sample is stored, or was there already bit for bit, and is on the disk. What a 400 says: what
 //! could be stored is stored and on the disk, the rest never will be, and the first line names it. A 503 says: nothing is
@@ -6,6 +6,7 @@
 //! `synced` or `buffered`.
 
 mod import;
+mod otlp;
 mod remote;
 
 use std::cell::RefCell;
@@ -43,7 +44,7 @@ pub struct WriteDeps {
 
 /// Every way in.
 pub fn routes() -> Routes<Arc<WriteDeps>> {
-    remote::routes().merge(import::routes())
+    remote::routes().merge(otlp::routes()).merge(import::routes())
 }
 
 /// How a body is read; said by its headers and by the query, before it is there.

@@ -1,6 +1,6 @@
 //! Laws: one translation of both encodings, and nothing that is sent makes it panic or grow beyond its limits.
 
-use proptest::prelude::*;
+use proptest::prelude::{any, *};
 
 use super::message::*;
 use super::*;
