@@ -251,14 +251,14 @@ fn unpack_narrow(bytes: &[u8], groups: &mut [[u32; 8]], width: u8) {
     // By way of bytes, and pairs of them, which become four bytes several at a time.
     let mut lanes = [0u8; 2 * MINI];
     match width {
-        ..=8 => {
+        0..9 => {
             let lanes = lanes.get_mut(..8 * groups.len()).unwrap_or_default();
             by_width!(unpack_bytes, width, bytes, lanes, (), 1 2 3 4 5 6 7 8);
             for (number, lane) in groups.as_flattened_mut().iter_mut().zip(lanes) {
                 *number = u32::from(*lane);
             }
         }
-        ..=16 => {
+        9..17 => {
             let lanes = lanes.get_mut(..16 * groups.len()).unwrap_or_default();
             by_width!(unpack_pairs, width, bytes, lanes, (), 9 10 11 12 13 14 15 16);
             let (pairs, _) = lanes.as_chunks::<2>();

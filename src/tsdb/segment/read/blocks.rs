@@ -55,7 +55,9 @@ impl Segment {
         times_of(block.times, out).map_err(|damage| self.at_place(TIMES, block.time_place, damage))?;
         let found = out.get(before..).unwrap_or_default();
         // That they ascend was seen to when they were decoded.
-        if found.len() == block.count && (found.first(), found.last()) == (Some(&block.first), Some(&block.last)) {
+        if found.len() == block.count
+            && (found.first(), found.last()) == (Some(&block.first), Some(&block.last))
+        {
             return Ok(());
         }
         out.truncate(before);
