@@ -218,6 +218,32 @@ fn sealed(store: &Tsdb) {
 /// Rounds stay within ten minutes of the clock.
 const ALL: f64 = SERIES as f64 * (ROUNDS - 1) as f64;
 
+/// The rounds of the second half, by eight threads that take turns.
+fn eight_callers(store: &Tsdb, builders: &[BatchBuilder]) {
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut mine: Vec<(usize, WriteBatch<'_>)> =
+                    builders.iter().map(BatchBuilder::batch).enumerate().collect();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let request = usize::try_from(number).expect("small") % builders.len();
+                    let n = ROUNDS / 2
+                        + i64::try_from(number).expect("small")
+                            / i64::try_from(builders.len()).expect("small");
+                    if n >= ROUNDS {
+                        break;
+                    }
+                    let batch = &mut mine[request].1;
+                    age(batch, n);
+                    store.append(ORG, batch, START).expect("stored");
+                }
+            });
+        }
+    });
+}
+
 fn main() {
     println!("{:>8}  {:>8}  what", "M/s", "ms");
     let builders = builders();
@@ -249,28 +275,7 @@ fn main() {
     (1..ROUNDS / 2).for_each(|n| round(&store, &mut batches, n));
     told("logged and synced, one caller", ALL / 2.0, watch);
     let watch = Stopwatch::start();
-    let next = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let mut mine: Vec<(usize, WriteBatch<'_>)> =
-                    builders.iter().map(BatchBuilder::batch).enumerate().collect();
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let request = usize::try_from(number).expect("small") % builders.len();
-                    let n = ROUNDS / 2
-                        + i64::try_from(number).expect("small")
-                            / i64::try_from(builders.len()).expect("small");
-                    if n >= ROUNDS {
-                        break;
-                    }
-                    let batch = &mut mine[request].1;
-                    age(batch, n);
-                    store.append(ORG, batch, START).expect("stored");
-                }
-            });
-        }
-    });
+    eight_callers(&store, &builders);
     told("logged and synced, eight callers", ALL / 2.0, watch);
     let stats = store.stats();
     println!(

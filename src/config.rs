@@ -1,7 +1,7 @@
 //! Flags and environment to settings; the sole reader of the environment, and the only place that knows clap.
 //!
 //! Every variable is `PROMLET_` and the flag's name in capitals (API.md E). A flag wins over its variable, an empty
-//! variable counts as unset. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
+//! variable is refused. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
 //! do not show in a process list.
 
 mod commands;
@@ -63,6 +63,17 @@ pub enum Invocation {
         dir: PathBuf,
         /// The backup.
         from: PathBuf,
+    },
+    /// Put one segment of a backup back into a stopped folder.
+    RestoreOne {
+        /// The data folder.
+        dir: PathBuf,
+        /// The backup.
+        from: PathBuf,
+        /// The segment, relative to both.
+        file: PathBuf,
+        /// For a copy of the accounts' database.
+        scratch: PathBuf,
     },
     /// `promlet check`.
     Check {
@@ -355,12 +366,15 @@ enum Command {
         #[command(flatten)]
         place: Place,
     },
-    /// Make a data folder from a backup, after every hash is verified
+    /// Make a data folder from a backup, after every hash is verified; or put one segment of it back
     Restore {
-        /// The data folder to make; it must not exist yet, or be empty
+        /// The data folder to make; it must not exist yet, or be empty. With --file: a stopped one
         dir: PathBuf,
         /// The backup
         from: PathBuf,
+        /// Put only this segment back, where it is damaged or gone: segments/<org>/<name>.seg
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
     },
     /// Read a stopped data folder or a backup and say what is wrong with it; exit code 0 nothing, 1 what the next start puts right,
     /// 2 loss
@@ -627,7 +641,10 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         Some(Command::Backup { out, with_key, place }) => {
             Ok(Invocation::Backup { dir: place.data_dir, out, with_key })
         }
-        Some(Command::Restore { dir, from }) => Ok(Invocation::Restore { dir, from }),
+        Some(Command::Restore { dir, from, file: None }) => Ok(Invocation::Restore { dir, from }),
+        Some(Command::Restore { dir, from, file: Some(file) }) => {
+            Ok(Invocation::RestoreOne { dir, from, file, scratch: scratch() })
+        }
         Some(Command::Check { dir, deep, json }) => {
             Ok(Invocation::Check { dir, deep, json, scratch: scratch() })
         }
@@ -696,6 +713,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         (Some(value), None) => Some(MasterKeySource::Value(value)),
         (None, file) => file.map(MasterKeySource::File),
     };
+    let switches = switches(flags.enable_feature, &mut warnings);
     Ok(Settings {
         listen: flags.listen,
         data_dir: flags.data_dir.unwrap_or_else(|| default_dir.into()),
@@ -723,7 +741,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         query_timeout: flags.query_timeout,
         query_max_samples: flags.query_max_samples,
         query_concurrency: flags.query_concurrency,
-        switches: switches(flags.enable_feature)?,
+        switches,
         query_memory_bytes: flags.query_memory_bytes,
         query_cache_bytes: flags.query_cache_bytes,
         accept_loss: flags.accept_loss,
@@ -746,13 +764,15 @@ fn sends_readable(url: &str) -> bool {
     !local && !rest.contains("tls=")
 }
 
-fn switches(names: Vec<String>) -> Result<Switches, ConfigError> {
+/// A name that means nothing here may mean something to another Prometheus that is started with the same list.
+fn switches(names: Vec<String>, warnings: &mut Vec<String>) -> Switches {
     let mut switches = Switches::default();
     for name in tidy_list(names) {
-        let on = switches.turn_on(&name);
-        on.map_err(|e| ConfigError::Settings(format!("--enable-feature: {e}")))?;
+        if let Err(unknown) = switches.turn_on(&name) {
+            warnings.push(format!("--enable-feature: {unknown}"));
+        }
     }
-    Ok(switches)
+    switches
 }
 
 fn tidy_list(items: Vec<String>) -> Vec<String> {
@@ -953,6 +973,15 @@ pub(crate) mod tests {
             let error = parse(args).expect_err("refused");
             assert!(error.contains(words), "{args:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_feature_that_nobody_knows_is_a_warning_and_the_others_are_on() {
+        let told = ["--enable-feature", "no-such-thing,promql-experimental-functions,native-histograms"];
+        let settings = parse(&told).expect("allowed");
+        assert!(settings.switches.syntax.experimental_functions);
+        let [warning] = &settings.warnings[..] else { panic!("one: {:?}", settings.warnings) };
+        assert!(warning.contains("unknown feature \"no-such-thing\""), "{warning}");
     }
 
     #[test]

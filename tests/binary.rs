@@ -13,6 +13,8 @@ mod admin_cli;
 mod beside;
 #[path = "binary/demo.rs"]
 mod demo;
+#[path = "binary/doors.rs"]
+mod doors;
 #[path = "binary/first_run.rs"]
 mod first_run;
 #[path = "binary/hostile.rs"]
@@ -21,12 +23,16 @@ mod hostile;
 mod kill_loop;
 #[path = "binary/logins.rs"]
 mod logins;
+#[path = "binary/mending.rs"]
+mod mending;
 #[path = "binary/private_ca.rs"]
 mod private_ca;
 #[path = "binary/questions.rs"]
 mod questions;
 #[path = "binary/secrets.rs"]
 mod secrets;
+#[path = "binary/settings.rs"]
+mod settings;
 #[path = "binary/starting.rs"]
 mod starting;
 #[path = "binary/tls.rs"]

@@ -8,6 +8,9 @@
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/loop_disk.rs"]
+#[expect(dead_code, reason = "shared with tests/peers_read_only.rs")]
+mod loop_disk;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,6 +18,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use harness::{Answer, ORG, Server, Start, bootstrap, request};
+use loop_disk::LoopDisk;
 use promlet::clock::{Clock, Stopwatch};
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::json;
@@ -23,61 +27,6 @@ use serde_json::json;
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Samples of a request.
 const SAMPLES: i64 = 2_000;
-
-fn done(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?} (this test needs root and loop devices): {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// The file system; unmounted when dropped.
-struct LoopDisk {
-    mount: PathBuf,
-}
-
-impl LoopDisk {
-    /// Without the blocks that only root may use: here root is everybody.
-    fn make(dir: &Path, bytes: u64) -> LoopDisk {
-        let (image, mount) = (dir.join("image"), dir.join("mount"));
-        std::fs::create_dir(&mount).expect("made");
-        std::fs::File::create(&image).expect("made").set_len(bytes).expect("sparse");
-        done(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image));
-        done(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(&mount));
-        LoopDisk { mount }
-    }
-
-    fn free(&self) -> u64 {
-        let said = done(Command::new("stat").args(["-f", "-c", "%a %S"]).arg(&self.mount));
-        let numbers: Vec<u64> = said.split_whitespace().map(|n| n.parse().expect("a number")).collect();
-        numbers[0] * numbers[1]
-    }
-
-    /// Takes all but so many bytes. Others may be faster: then there is less to take.
-    fn fill(&self, left: u64) {
-        let ballast = self.mount.join("ballast");
-        let have = std::fs::metadata(&ballast).map_or(0, |found| found.len());
-        let wanted = have + self.free().saturating_sub(left);
-        let length = wanted.to_string();
-        // What it could not get in one piece it has in part.
-        let _ = Command::new("fallocate").args(["-l", &length]).arg(&ballast).output();
-        if left == 0 {
-            let mut file = std::fs::File::options().create(true).append(true).open(&ballast).expect("there");
-            while std::io::Write::write_all(&mut file, &[7; 4_096]).is_ok() {}
-        }
-    }
-
-    fn make_room(&self) {
-        std::fs::remove_file(self.mount.join("ballast")).expect("it was there");
-    }
-}
-
-impl Drop for LoopDisk {
-    fn drop(&mut self) {
-        // After a failure the server may hold it still: lazily, and without a second panic.
-        let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
-    }
-}
 
 struct Writer {
     base: Timestamp,

@@ -306,7 +306,7 @@ fn remote_write_2_of_a_real_prometheus_is_taken_whole() {
          authorization: {{credentials: {secret}}}\n  queue_config: {{batch_send_deadline: 1s}}\n"
     );
     std::fs::write(&config, text).expect("written");
-    let features = "native-histograms,exemplar-storage,metadata-wal-records,created-timestamp-zero-ingestion";
+    let features = "native-histograms,exemplar-storage,metadata-wal-records";
     let _prometheus = start(
         "prometheus",
         Command::new(programs.join("prometheus"))

@@ -6,6 +6,7 @@ use anyhow::{Context as _, anyhow};
 
 use super::progress::{Line, number, size};
 use crate::clock::Clock;
+use crate::entropy::Entropy;
 use crate::server::{AskError, Asking, OpenStore, Question, Staged};
 use crate::upkeep::{self, BackupReport};
 
@@ -84,5 +85,23 @@ pub(super) fn restore(dir: &Path, from: &Path) -> anyhow::Result<()> {
         "  the first start builds the accounts from their export: promlet serve --data-dir {}",
         dir.display()
     );
+    Ok(())
+}
+
+/// Puts one segment of a backup back into a stopped folder.
+pub(super) fn restore_one(dir: &Path, from: &Path, file: &Path, scratch: &Path) -> anyhow::Result<()> {
+    let mut line = Line::new("restoring");
+    let (now, mut rng) = (Clock::System.now(), Entropy::system());
+    let done =
+        upkeep::restore_one((dir, from, file), scratch, now, &mut rng, &mut |progress| line.show(progress))?;
+    drop(line);
+    if done.was_whole {
+        println!("{} is as it was backed up on {}: nothing to do", file.display(), done.made_at);
+        return Ok(());
+    }
+    println!("restored {}, {}, of {} to {}", file.display(), size(done.bytes), done.made_at, dir.display());
+    if let Some(kept) = done.quarantined {
+        println!("  what was in its place is kept in {}", kept.display());
+    }
     Ok(())
 }

@@ -33,6 +33,9 @@ pub fn main() -> ExitCode {
         Invocation::Seal { dir } => done(seal::run(&dir)),
         Invocation::Backup { dir, out, with_key } => done(backup::run(&dir, &out, with_key)),
         Invocation::Restore { dir, from } => done(backup::restore(&dir, &from)),
+        Invocation::RestoreOne { dir, from, file, scratch } => {
+            done(backup::restore_one(&dir, &from, &file, &scratch))
+        }
         Invocation::Check { dir, deep, json, scratch } => check::run(&dir, deep, json, &scratch),
         Invocation::Repair { dir, to, scratch } => done(check::repair(&dir, &to, &scratch)),
     };

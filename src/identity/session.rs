@@ -391,14 +391,19 @@ impl Identity {
             session.key(),
             Event::by(session.user, "session.revoked").target(&session.id.to_string()).detail(why),
         );
-        self.change(move |txn| {
+        let removed = self.change(move |txn| {
             // Two requests with one cookie may both come to end it.
             if read::<SessionRow>(txn, &key)?.is_some() {
                 end(txn, &key);
                 audit::note(txn, &event, now)?;
             }
             Ok(())
-        })
+        });
+        if removed.is_err() {
+            // Nobody has it any more who could try again, so the sweep does.
+            self.sessions.write().dead.push(key);
+        }
+        removed
     }
 
     /// A user's live sessions, most recently seen first.

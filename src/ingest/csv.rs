@@ -150,7 +150,7 @@ impl<'l> Reader<'l> {
         if found > allowed {
             return Err(DecodeError::TooLarge { what: "samples", found, allowed });
         }
-        self.out.batch.series_of(self.pairs.iter(), [sample]);
+        self.out.batch.samples_of(self.pairs.iter(), [sample]);
         super::check_series(&self.out.batch, self.limits)
     }
 

@@ -53,7 +53,7 @@ pub fn decode(body: &[u8], limits: &Limits) -> Result<Translated, DecodeError> {
         }
         let samples = line.times.iter().zip(&line.values);
         let samples = samples.map(|(at, value)| Sample { at: Timestamp::from_ms(at.0), value: value.0 });
-        out.batch.series_of(line.pairs.iter(), samples);
+        out.batch.samples_of(line.pairs.iter(), samples);
         super::check_series(&out.batch, limits)?;
     }
     Ok(out)

@@ -91,12 +91,12 @@ pub enum DecodeError {
     /// The compression is broken: 400.
     #[error("snappy: {0}")]
     Snappy(#[from] SnappyError),
-    /// It cannot be told what the columns mean: 400.
-    #[error("csv: {0}")]
-    Columns(#[from] csv::ColumnsError),
     /// As with snappy.
     #[error("gzip: {0}")]
     Gzip(#[from] gzip::GzipError),
+    /// It cannot be told what the columns mean: 400.
+    #[error("csv: {0}")]
+    Columns(#[from] csv::ColumnsError),
     /// The message inside is broken: 400.
     #[error("protobuf: {0}")]
     Wire(#[from] WireError),

@@ -77,6 +77,11 @@ impl<'a> Pairs<'a> {
         }
     }
 
+    /// Name and value; empty where there are none.
+    pub(super) fn pair(&self, place: usize) -> (&str, &str) {
+        self.pairs.get(place).map_or(("", ""), |(name, value)| (self.text(*name), self.text(*value)))
+    }
+
     #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
         self.pairs.iter().map(|(name, value)| (self.text(*name), self.text(*value)))
@@ -88,8 +93,7 @@ impl<'a> Pairs<'a> {
             Problem::EmptyName(_) => "a label name is empty".to_owned(),
             Problem::NoMetricName => "the series has no metric name".to_owned(),
             Problem::Twice(place) => {
-                let name = self.pairs.get(place).map_or("", |(name, _)| self.text(*name));
-                format!("label name {:?} is there twice", cut(name, NAME_SHOWN_MAX))
+                format!("label name {:?} is there twice", cut(self.pair(place).0, NAME_SHOWN_MAX))
             }
         }
     }

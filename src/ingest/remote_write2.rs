@@ -105,7 +105,6 @@ pub fn decode<'a>(
     scratch: &'a mut Scratch,
 ) -> Result<WriteBatch<'a>, DecodeError> {
     let Scratch { body: bytes, labels } = scratch;
-    labels.clear();
     let message = snappy::decompress(body, limits, bytes)?;
     let (symbols, series) = outline(message, limits)?;
     let likely = series.len();
@@ -123,12 +122,13 @@ pub fn decode<'a>(
         exemplar_labels: Vec::new(),
         starts: Vec::new(),
     };
-    let name_symbol = symbols.0.iter().position(|symbol| *symbol == NAME_SYMBOL);
+    let mut all = symbols.places.iter();
+    let name_symbol = all.position(|symbol| symbols.bytes(*symbol) == NAME_SYMBOL);
     let mut reading = Reading {
         batch,
         symbols,
         name_symbol: name_symbol.map_or(u64::MAX, |place| place as u64),
-        labels,
+        labels: Text { bytes: labels, used: 0 },
         ends: Vec::with_capacity(likely),
         references: 0,
         buckets: 0,
@@ -139,7 +139,7 @@ pub fn decode<'a>(
         reading.series(message)?;
     }
     let Reading { mut batch, labels, ends, .. } = reading;
-    let labels: &'a [u8] = labels;
+    let labels: &'a [u8] = labels.bytes;
     let mut start = 0;
     for (series, end) in batch.series.iter_mut().zip(ends) {
         series.raw_labels = labels.get(start..end).unwrap_or_default();
@@ -153,24 +153,77 @@ const NAME_SYMBOL: &[u8] = b"\x08__name__";
 const _: () = assert!(METRIC_NAME.len() == 8 && NAME_SYMBOL.len() == 9);
 
 /// The symbols of a request, each with its length before it.
-struct Symbols<'a>(Vec<&'a [u8]>);
+struct Symbols<'a> {
+    message: &'a [u8],
+    places: Vec<Place>,
+}
+
+/// Where a symbol stands in the message.
+#[derive(Clone, Copy)]
+struct Place {
+    start: u32,
+    length: u32,
+}
 
 impl<'a> Symbols<'a> {
     #[inline]
-    fn get(&self, reference: u64) -> Option<&'a [u8]> {
-        self.0.get(usize::try_from(reference).ok()?).copied()
+    fn get(&self, reference: u64) -> Option<Place> {
+        self.places.get(usize::try_from(reference).ok()?).copied()
+    }
+
+    fn bytes(&self, Place { start, length }: Place) -> &'a [u8] {
+        let start = start as usize;
+        self.message.get(start..start.saturating_add(length as usize)).unwrap_or_default()
     }
 
     fn text(&self, reference: u64) -> Result<&'a str, Flaw> {
-        let symbol = self.get(reference).ok_or(Flaw::Beyond)?;
+        let symbol = self.bytes(self.get(reference).ok_or(Flaw::Beyond)?);
         let text = Reader::new(symbol).bytes().unwrap_or_default();
         std::str::from_utf8(text).map_err(|_| Flaw::Utf8)
     }
 }
 
+/// Bytes that are put together; memory beyond `used` is there already and means nothing.
+struct Text<'a> {
+    bytes: &'a mut Vec<u8>,
+    used: usize,
+}
+
+/// Most symbols are shorter, and are copied as if they were as long: a copy of a length that is known is two moves.
+const SHORT: usize = 32;
+
+impl Text<'_> {
+    #[inline]
+    fn put(&mut self, symbols: &Symbols<'_>, place: Place) {
+        let from = symbols.message.get(place.start as usize..).and_then(|rest| rest.first_chunk::<SHORT>());
+        let to = self.bytes.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut::<SHORT>());
+        match (from, to) {
+            (Some(from), Some(to)) if place.length as usize <= SHORT => {
+                *to = *from;
+                self.used = self.used.saturating_add(place.length as usize);
+            }
+            _ => self.put_slowly(symbols.bytes(place)),
+        }
+    }
+
+    #[inline(never)]
+    fn put_slowly(&mut self, bytes: &[u8]) {
+        let end = self.used.saturating_add(bytes.len());
+        if let Some(needed) = end.saturating_add(SHORT).checked_sub(self.bytes.len()) {
+            // Twice as much each time, so that zeroing it costs little.
+            let more = needed.max(self.bytes.len()).max(1 << 10);
+            self.bytes.resize(self.bytes.len().saturating_add(more), 0);
+        }
+        if let Some(to) = self.bytes.get_mut(self.used..end) {
+            to.copy_from_slice(bytes);
+            self.used = end;
+        }
+    }
+}
+
 /// The symbols and the series of a request; series need not come after what they refer to.
 fn outline<'a>(message: &'a [u8], limits: &Limits) -> Result<(Symbols<'a>, Vec<&'a [u8]>), DecodeError> {
-    let (mut symbols, mut all): (Vec<&[u8]>, Vec<&[u8]>) = (Vec::new(), Vec::new());
+    let (mut places, mut all): (Vec<Place>, Vec<&[u8]>) = (Vec::new(), Vec::new());
     let mut request = Reader::new(message);
     loop {
         let start = request.offset();
@@ -190,16 +243,22 @@ fn outline<'a>(message: &'a [u8], limits: &Limits) -> Result<(Symbols<'a>, Vec<&
         };
         match field {
             4 => {
-                bound("symbols", symbols.len(), limits.symbols_max)?;
+                bound("symbols", places.len(), limits.symbols_max)?;
                 let whole = message.get(start..request.offset()).unwrap_or_default();
-                let tag_ends = whole.iter().position(|byte| *byte < 0x80).unwrap_or_default();
-                symbols.push(whole.get(tag_ends.saturating_add(1)..).unwrap_or_default());
+                let tag = whole.iter().position(|byte| *byte < 0x80).unwrap_or_default().saturating_add(1);
+                let (start, length) = (start.saturating_add(tag), whole.len().saturating_sub(tag));
+                // A snappy block declares its length in 32 bits.
+                let (Ok(start), Ok(length)) = (u32::try_from(start), u32::try_from(length)) else {
+                    let (found, allowed) = (message.len(), u32::MAX as usize);
+                    return Err(DecodeError::TooLarge { what: "bytes after decompression", found, allowed });
+                };
+                places.push(Place { start, length });
             }
             5 => bound("series", all.len().saturating_sub(1), limits.series_max)?,
             _ => {}
         }
     }
-    Ok((Symbols(symbols), all))
+    Ok((Symbols { message, places }, all))
 }
 
 /// A request on its way from messages to a batch.
@@ -209,7 +268,7 @@ struct Reading<'a, 'l> {
     /// The reference of `__name__`, the first if there are several.
     name_symbol: u64,
     /// The label bytes of all series,
-    labels: &'a mut Vec<u8>,
+    labels: Text<'a>,
     /// and where each one's end.
     ends: Vec<usize>,
     /// References to labels, of all series.
@@ -236,7 +295,7 @@ struct Series<'a> {
 
 impl<'a> Reading<'a, '_> {
     fn series(&mut self, message: &'a [u8]) -> Result<(), DecodeError> {
-        let (first_label, first_sample) = (self.labels.len(), self.batch.samples.len());
+        let (first_label, first_sample) = (self.labels.used, self.batch.samples.len());
         let (first_histogram, first_exemplar) = (self.batch.histograms.len(), self.batch.exemplars.len());
         let first_start = self.batch.starts.len();
         let mut series = Series::default();
@@ -265,17 +324,17 @@ impl<'a> Reading<'a, '_> {
             self.batch.histograms.len() > first_histogram || self.batch.exemplars.len() > first_exemplar;
         // A series with nothing to store is no series, as in version 1.0; one that cannot be read is told of.
         if samples.is_empty() && !has_rare && series.flaw.is_none() {
-            self.labels.truncate(first_label);
+            self.labels.used = first_label;
             return Ok(());
         }
         if let Some(flaw) = series.flaw {
-            self.labels.extend_from_slice(&MARK);
-            self.labels.push(flaw.byte());
+            self.labels.put_slowly(&MARK);
+            self.labels.put_slowly(&[flaw.byte()]);
         }
         if series.created_ms != 0 && self.batch.starts.len() == first_start {
             self.start_all(first_sample, first_histogram, series.created_ms);
         }
-        let (found, allowed) = (self.labels.len(), self.limits.decompressed_bytes_max);
+        let (found, allowed) = (self.labels.used, self.limits.decompressed_bytes_max);
         if found > allowed {
             return Err(DecodeError::TooLarge { what: "bytes of labels", found, allowed });
         }
@@ -304,10 +363,10 @@ impl<'a> Reading<'a, '_> {
                 match self.symbols.get(reference) {
                     None => series.flaw = Some(Flaw::Beyond),
                     Some(_) if series.references > REFERENCES_MAX => series.flaw = Some(Flaw::Many),
-                    Some(symbol) if self.labels.len().saturating_add(symbol.len()) > bytes_max => {
+                    Some(symbol) if self.labels.used.saturating_add(symbol.length as usize) > bytes_max => {
                         series.flaw = Some(Flaw::Long);
                     }
-                    Some(symbol) => self.labels.extend_from_slice(symbol),
+                    Some(symbol) => self.labels.put(&self.symbols, symbol),
                 }
             }
             Ok::<_, WireError>(())
@@ -420,7 +479,7 @@ impl<'a> Reading<'a, '_> {
             return Ok(Ok(()));
         };
         if self.described.is_empty() {
-            self.described = vec![0; self.symbols.0.len()];
+            self.described = vec![0; self.symbols.places.len()];
         }
         let said = 1 | (kind as u64) << 1 | help << 4 | unit << 34;
         let before = usize::try_from(metric).ok().and_then(|place| self.described.get_mut(place));

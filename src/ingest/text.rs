@@ -137,7 +137,7 @@ fn read_created(body: &[u8], limits: &Limits) -> Result<Created, DecodeError> {
         }
         let Some(family) = families.of_created(pairs.metric_name()) else { continue };
         if let Ok(start) = cursor.start() {
-            created.put(family, &pairs, start);
+            created.put(family, &pairs, start, limits)?;
         }
     }
     Ok(created)
@@ -304,7 +304,7 @@ impl<'a> Reader<'a, '_> {
             }
             Some(text) => {
                 self.series_text = text;
-                self.out.batch.series_of(self.pairs.iter(), [sample]);
+                self.out.batch.samples_of(self.pairs.iter(), [sample]);
                 super::check_series(&self.out.batch, self.limits)?;
             }
         }

@@ -187,8 +187,7 @@ impl BatchBuilder {
     }
 
     /// Adds one series by its labels as a sender gave them, in any order, and its samples. What is wrong with them (two of
-    /// one name, too many) is for the store to say. The same labels as those added last, in the same order, are that
-    /// series still.
+    /// one name, too many) is for the store to say.
     pub fn series_of<'l>(
         &mut self,
         labels: impl IntoIterator<Item = (&'l str, &'l str)>,
@@ -215,20 +214,27 @@ impl BatchBuilder {
         self.end_series(start, samples)
     }
 
-    fn end_series(
-        &mut self,
-        start: usize,
-        samples: impl IntoIterator<Item = Sample>,
-    ) -> &mut BatchBuilder {
-        if let Some((last, _)) = self.series.last()
-            && self.bytes[last.clone()] == self.bytes[start..]
-        {
-            self.bytes.truncate(start);
-            return self.more(samples);
-        }
+    fn end_series(&mut self, start: usize, samples: impl IntoIterator<Item = Sample>) -> &mut BatchBuilder {
         let first = self.samples.len();
         self.samples.extend(samples);
         self.series.push((start..self.bytes.len(), first..self.samples.len()));
+        self
+    }
+
+    /// As [`BatchBuilder::series_of`]; the labels of the series added last, in the same order, are that series still.
+    pub fn samples_of<'l>(
+        &mut self,
+        labels: impl IntoIterator<Item = (&'l str, &'l str)>,
+        samples: impl IntoIterator<Item = Sample>,
+    ) -> &mut BatchBuilder {
+        self.series_of(labels, samples);
+        if let [.., (before, run), (last, more)] = &mut *self.series
+            && self.bytes[before.clone()] == self.bytes[last.clone()]
+        {
+            run.end = more.end;
+            self.bytes.truncate(last.start);
+            self.series.pop();
+        }
         self
     }
 

@@ -2,6 +2,7 @@
 //!
 //! * [`finish_backup`]: from the links and copies that a server sets aside to a folder with `MANIFEST.json`.
 //! * [`restore()`]: from such a folder to a data folder, every hash verified first.
+//! * [`restore_one()`]: a segment of it, where that is damaged or gone.
 //! * [`check()`]: reads everything and changes nothing.
 //! * [`repair()`]: a new folder with what is provably good.
 
@@ -11,6 +12,7 @@ mod look;
 mod manifest;
 mod repair;
 mod restore;
+mod restore_one;
 mod tree;
 
 pub use backup::{BackupReport, finish_backup};
@@ -19,6 +21,7 @@ pub use look::LookError;
 pub use manifest::{Facts, ManifestError};
 pub use repair::{RepairError, RepairReport, repair};
 pub use restore::{RestoreError, RestoreReport, restore};
+pub use restore_one::{RestoreOneError, RestoredOne, restore_one};
 pub use tree::TreeError;
 
 pub use crate::kv::{Finding, Weight};

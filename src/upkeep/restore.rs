@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::manifest::{Manifest, ManifestError};
+use super::manifest::{Entry, Manifest, ManifestError};
 use super::tree::{self, TreeError};
 use super::{Progress, Watch};
 
@@ -84,24 +84,35 @@ pub(super) fn verify(
 ) -> Result<Vec<(PathBuf, String)>, TreeError> {
     let mut damaged = Vec::new();
     for file in &manifest.files {
-        let path = from.join(&file.path);
-        let wrong = match std::fs::metadata(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Some("it is missing".to_owned()),
-            Err(e) => return Err(tree::at("look at", &path)(e)),
-            Ok(found) if found.len() != file.bytes => {
-                Some(format!("{} bytes where {} were backed up", found.len(), file.bytes))
-            }
-            Ok(_) => {
-                let hash = tree::hash(&path, |more| {
-                    progress.bytes += more;
-                    watch(*progress);
-                })?;
-                (hash != file.sha256).then(|| "its SHA-256 differs".to_owned())
-            }
-        };
-        progress.files += 1;
-        watch(*progress);
+        let wrong = wrong_with(file, from, progress, watch)?;
         damaged.extend(wrong.map(|what| (file.path.clone(), what)));
     }
     Ok(damaged)
+}
+
+/// What is wrong with one file of a backup, if anything.
+pub(super) fn wrong_with(
+    file: &Entry,
+    from: &Path,
+    progress: &mut Progress,
+    watch: Watch<'_>,
+) -> Result<Option<String>, TreeError> {
+    let path = from.join(&file.path);
+    let wrong = match std::fs::metadata(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Some("it is missing".to_owned()),
+        Err(e) => return Err(tree::at("look at", &path)(e)),
+        Ok(found) if found.len() != file.bytes => {
+            Some(format!("{} bytes where {} were backed up", found.len(), file.bytes))
+        }
+        Ok(_) => {
+            let hash = tree::hash(&path, |more| {
+                progress.bytes += more;
+                watch(*progress);
+            })?;
+            (hash != file.sha256).then(|| "its SHA-256 differs".to_owned())
+        }
+    };
+    progress.files += 1;
+    watch(*progress);
+    Ok(wrong)
 }

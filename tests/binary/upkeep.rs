@@ -16,28 +16,28 @@ use crate::harness::{ORG, Server, Start, bootstrap};
 const SERIES: usize = 8;
 
 /// The binary without any of this process's settings.
-fn promlet(args: &[&str], paths: &[&Path]) -> Output {
+pub(crate) fn promlet(args: &[&str], paths: &[&Path]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
     command.env_clear().args(args).args(paths);
     command.output().expect("the binary starts")
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
 
-fn succeeded(output: &Output) -> String {
+pub(crate) fn succeeded(output: &Output) -> String {
     assert!(output.status.success(), "{}", said(output));
     said(output)
 }
 
-fn seal(dir: &Path) -> String {
+pub(crate) fn seal(dir: &Path) -> String {
     succeeded(&promlet(&["seal", "--data-dir"], &[dir]))
 }
 
 /// What `check` says, and its exit code.
-fn check(deep: bool, dir: &Path) -> (Json, i32) {
+pub(crate) fn check(deep: bool, dir: &Path) -> (Json, i32) {
     let args: &[&str] = if deep { &["check", "--json", "--deep"] } else { &["check", "--json"] };
     let output = promlet(args, &[dir]);
     let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
@@ -56,7 +56,7 @@ fn value(series: usize, step: i64) -> f64 {
 }
 
 /// One sample of each series, `step` seconds after `base`.
-fn write(server: &Server, secret: &str, base: Timestamp, step: i64) -> bool {
+pub(crate) fn write(server: &Server, secret: &str, base: Timestamp, step: i64) -> bool {
     let one = |series: usize| {
         let pairs = [("__name__".to_owned(), "upkeep".to_owned()), ("series".to_owned(), series.to_string())];
         let sample = Sample { at: base.plus_ms(step * 1_000), value: value(series, step) };
@@ -67,7 +67,7 @@ fn write(server: &Server, secret: &str, base: Timestamp, step: i64) -> bool {
 }
 
 /// Every sample of the last two hours, by series and second after `base`.
-fn samples(server: &Server, cookie: &str, base: Timestamp) -> BTreeMap<(usize, i64), f64> {
+pub(crate) fn samples(server: &Server, cookie: &str, base: Timestamp) -> BTreeMap<(usize, i64), f64> {
     let data = server.ask(cookie, "upkeep[2h]", &now().as_s().to_string());
     let mut found = BTreeMap::new();
     for series in data["result"].as_array().expect("a matrix") {
@@ -82,7 +82,7 @@ fn samples(server: &Server, cookie: &str, base: Timestamp) -> BTreeMap<(usize, i
     found
 }
 
-fn expected(steps: impl Iterator<Item = i64>) -> BTreeMap<(usize, i64), f64> {
+pub(crate) fn expected(steps: impl Iterator<Item = i64>) -> BTreeMap<(usize, i64), f64> {
     steps.flat_map(|step| (0..SERIES).map(move |series| ((series, step), value(series, step)))).collect()
 }
 
@@ -92,7 +92,7 @@ fn key_ids(server: &Server, cookie: &str) -> Vec<String> {
     keys.map(|key| key["id"].as_str().expect("id").to_owned()).collect()
 }
 
-fn files_below(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("read").path()) {
         match entry.is_dir() {
@@ -106,7 +106,7 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn copy_tree(from: &Path, to: &Path) {
+pub(crate) fn copy_tree(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("made");
     for entry in std::fs::read_dir(from).expect("listed").map(|entry| entry.expect("read").path()) {
         let target = to.join(entry.file_name().expect("a name"));
@@ -124,7 +124,7 @@ fn an_hour_ago() -> Timestamp {
 }
 
 /// A stopped folder with two segments, later samples in the log, and an account with a key.
-fn stopped(dir: &Path) -> Timestamp {
+pub(crate) fn stopped(dir: &Path) -> Timestamp {
     let base = an_hour_ago();
     let server = Server::serve(dir);
     let cookie = server.sign_in();

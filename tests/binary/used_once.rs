@@ -113,13 +113,13 @@ fn a_set_up_token_stays_used_over_kill_dash_nine() {
 }
 
 /// What an authenticator app shows in the 30 seconds of that number.
-fn code(secret: &str, step: u64) -> String {
+pub(crate) fn code(secret: &str, step: u64) -> String {
     let secret = data_encoding::BASE32_NOPAD.decode(secret.as_bytes()).expect("base32");
     let totp = totp_rs::Builder::new().with_secret(secret).build().expect("a generator");
     totp.generate(step * 30).to_string()
 }
 
-fn step() -> u64 {
+pub(crate) fn step() -> u64 {
     u64::try_from(Clock::System.now().as_s()).expect("after 1970") / 30
 }
 

@@ -6,6 +6,7 @@ mod house;
 mod wire;
 
 mod deleting;
+mod importing;
 mod listings;
 mod mount;
 mod questions;

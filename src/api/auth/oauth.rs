@@ -243,7 +243,7 @@ async fn resume(
     let state = state.ok_or_else(invalid_state)?;
     // Up to four, because another application on this host may have set one, too.
     let open = |cookie: &str| deps.identity.resume_oauth(configured.provider(), cookie, state, now);
-    let attempt = cookies::values(headers, cookies::OAUTH, 4).into_iter().find_map(open);
+    let attempt = cookies::values(headers, deps.cookies.oauth_name(), 4).into_iter().find_map(open);
     let attempt = attempt.ok_or_else(invalid_state)?;
     let from_there = match sent.iss.as_deref() {
         Some(issuer) => configured.is_issuer(issuer),

@@ -1,10 +1,12 @@
-//! Samples in (API.md C7): what all ways in share; [`remote`] has its own file.
+//! Samples in (API.md C7): what all ways in share. [`remote`], [`otlp`] and [`import`] have what each takes and answers.
 //!
 //! What a 2xx says: every sample is stored, or was there already bit for bit, and is on the disk. What a 400 says: what
 //! could be stored is stored and on the disk, the rest never will be, and the first line names it. A 503 says: nothing is
 //! lost, send it again. Where the operator chose an interval, "on the disk" means: within it; the header `Durability` says
 //! `synced` or `buffered`.
 
+mod import;
+mod otlp;
 mod remote;
 
 use std::cell::RefCell;
@@ -42,7 +44,7 @@ pub struct WriteDeps {
 
 /// Every way in.
 pub fn routes() -> Routes<Arc<WriteDeps>> {
-    remote::routes()
+    remote::routes().merge(otlp::routes()).merge(import::routes())
 }
 
 /// How a body is read; said by its headers and by the query, before it is there.
@@ -126,43 +128,33 @@ struct Storing {
     writing: Writing,
 }
 
-type Outcome = Result<AppendReport, ApiError>;
-
-/// What was refused before the store saw it.
-#[derive(Default)]
-struct Before {
-    refused: usize,
-    refusals: Vec<Refusal>,
-}
+type Outcome = Result<Appended, ApiError>;
 
 impl Storing {
     /// Decodes and appends; answers once that is durable, which is after this returns if another thread sees to it.
     fn begin(self: &Arc<Self>, body: &[u8], scratch: &mut Scratch, reply: Reply<Outcome>) {
-        let (appending, before) = match self.prepare(body, scratch) {
-            Ok(prepared) => prepared,
+        let appending = match self.prepare(body, scratch) {
+            Ok(appending) => appending,
             Err(error) => return self.answer(reply, Err(error)),
         };
         let storing = Arc::clone(self);
-        let done = move |said: Result<Appended, AppendError>| {
-            let report = said.map(|appended| whole(before, appended.report()));
-            storing.answer(reply, report.map_err(Into::into));
-        };
+        let done = move |said: Result<Appended, AppendError>| storing.answer(reply, said.map_err(Into::into));
         self.deps.tsdb.commit_then(appending, done);
     }
 
-    fn prepare(&self, body: &[u8], scratch: &mut Scratch) -> ApiResult<(Appending, Before)> {
+    fn prepare(&self, body: &[u8], scratch: &mut Scratch) -> ApiResult<Appending> {
         let Storing { deps, incoming, writing } = self;
-        let ready = |mut batch: WriteBatch<'_>, charged: usize| {
+        // Charged in one: what is refused was sent and read all the same, and more than a second's share counts as that.
+        let ready = |mut batch: WriteBatch<'_>, charged: usize, refused: usize| {
             let samples = batch.samples.len().saturating_add(batch.histograms.len());
-            writing.charge_samples(samples.saturating_sub(charged))?;
+            writing.charge_samples(samples.saturating_add(refused).saturating_sub(charged))?;
             batch.forced_labels = self.forced_labels();
             Ok((deps.tsdb.prepare(writing.org, &batch, deps.clock.now()), samples))
         };
         let limits = &deps.limits;
         match &incoming.format {
             Format::Borrowed(protocol) => {
-                let appending = guess_or_decode(protocol, limits, body, scratch, ready)?;
-                Ok((appending, Before::default()))
+                guess_or_decode(protocol, limits, body, scratch, |batch, charged| ready(batch, charged, 0))
             }
             Format::Translated { gzip, decode } => {
                 let plain = match gzip {
@@ -171,10 +163,8 @@ impl Storing {
                     false => body,
                 };
                 let Translated { batch, refusals, refused } = decode(plain, limits)?;
-                // What is refused was sent and read all the same.
-                writing.charge_samples(refused)?;
-                let (appending, _) = ready(batch.batch(), 0)?;
-                Ok((appending?, Before { refused, refusals }))
+                let (appending, _) = ready(batch.batch(), 0, refused)?;
+                Ok(appending?.besides(refused as u64, refusals))
             }
         }
     }
@@ -196,6 +186,7 @@ impl Storing {
 
     /// Remembers what was refused.
     fn conclude(&self, outcome: Outcome) -> ApiResult<Stored> {
+        let outcome = outcome.map(Appended::report);
         let refusals = match &outcome {
             Ok(report) if report.refusals.is_empty() && report.refused == 0 => Vec::new(),
             Ok(report) if !report.refusals.is_empty() => report.refusals.clone(),
@@ -223,15 +214,6 @@ fn of_all(code: &'static str, reason: String) -> Refusal {
     Refusal { series: String::new(), code, reason }
 }
 
-/// What was refused on the way to the store comes first.
-fn whole(before: Before, mut report: AppendReport) -> AppendReport {
-    report.refused = report.refused.saturating_add(before.refused as u64);
-    let mut refusals = before.refusals;
-    refusals.append(&mut report.refusals);
-    refusals.truncate(AppendReport::REFUSALS_MAX);
-    AppendReport { refusals, ..report }
-}
-
 /// Decodes by guessing, and again without where `prepare` says so. It is told how many samples it was given before, and
 /// answers how many it was given.
 fn guess_or_decode<T>(
@@ -257,7 +239,11 @@ impl Stored {
 
     /// The first of what was refused, in a line: that line is what senders log.
     fn first_refusals(&self) -> String {
-        let one = |refusal: &Refusal| format!("{}: {}", refusal.series, refusal.reason);
+        // What could not be read has no series, and says in its reason where it stands.
+        let one = |refusal: &Refusal| match refusal.series.as_str() {
+            "" => refusal.reason.clone(),
+            series => format!("{series}: {}", refusal.reason),
+        };
         let first: Vec<String> = self.report.refusals.iter().take(3).map(one).collect();
         first.join("; ")
     }
@@ -271,7 +257,8 @@ impl Stored {
             .with(refused, *bad)
             .with_header(DURABILITY, self.durability.clone());
         refusals.iter().fold(error, |error, refusal| {
-            error.with_field(refusal.series.clone(), refusal.code, refusal.reason.clone())
+            let place = if refusal.series.is_empty() { "body" } else { &refusal.series };
+            error.with_field(place.to_owned(), refusal.code, refusal.reason.clone())
         })
     }
 }
@@ -279,6 +266,20 @@ impl Stored {
 /// Content type and content encoding.
 fn media(headers: &HeaderMap) -> (&str, &str) {
     (text_of(headers, &header::CONTENT_TYPE), text_of(headers, &header::CONTENT_ENCODING))
+}
+
+/// A media type without its parameters, in lower case.
+fn essence(content_type: &str) -> String {
+    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Whether a body is gzip or as it is; none where it is something else.
+fn gzip(content_encoding: &str) -> Option<bool> {
+    match &*content_encoding.trim().to_ascii_lowercase() {
+        "" | "identity" => Some(false),
+        "gzip" | "x-gzip" => Some(true),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -176,10 +176,10 @@ fn short(room: &mut [u8], end: usize, value: u64) -> usize {
 /// side in one word. 10,486 / 2^20 is a hundredth and 103 / 2^10 a tenth, exact enough for four digits and for two.
 #[inline]
 fn eight(value: u64) -> u64 {
-    let fours = value / 10_000 | (value % 10_000) << 32;
-    let hundreds = (fours * 10_486 >> 20) & 0x0000_007f_0000_007f;
+    let fours = (value / 10_000) | ((value % 10_000) << 32);
+    let hundreds = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;
     let twos = hundreds | (fours - hundreds * 100) << 16;
-    let tens = (twos * 103 >> 10) & 0x000f_000f_000f_000f;
+    let tens = ((twos * 103) >> 10) & 0x000f_000f_000f_000f;
     tens | (twos - tens * 10) << 8
 }
 

@@ -80,6 +80,20 @@ fn the_right_password_gives_a_session_and_the_address_may_be_typed_in_any_case()
     assert_eq!(house.check(&session.token), "live");
 }
 
+/// CVE-2022-46146: whoever reads a stored hash cannot log in with it.
+#[test]
+fn a_stored_hash_is_no_password() {
+    let mut house = House::furnished();
+    let owner = house.owner().id;
+    let row = house.identity().row::<user::UserRow>(&owner).expect("read").expect("there");
+    let stored = row.password.expect("a password");
+    let output = stored.rsplit('$').next().expect("a hash").to_owned();
+    for (number, text) in [&stored, &output, "", "$argon2id$"].into_iter().enumerate() {
+        let refused = house.login_as(EMAIL, text, &format!("192.0.2.{number}"), None);
+        assert!(matches!(refused, Err(LoginError::InvalidCredentials)), "{text}");
+    }
+}
+
 /// Threat 3 and 4.
 #[test]
 fn the_wait_is_the_same_for_known_and_unknown_addresses_and_costs_no_hash() {

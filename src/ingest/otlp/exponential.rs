@@ -95,8 +95,7 @@ impl Parts<'_> {
             let reason = format!("its scale is {}, at least {SCHEMA_MIN} is taken", self.scale);
             return Err(Trouble::Point("histogram_schema", reason));
         }
-        // Written so that a NaN is refused, too.
-        if !(self.zero_threshold >= 0.0) {
+        if self.zero_threshold.is_nan() || self.zero_threshold < 0.0 {
             let reason = format!("its zero threshold is {}", self.zero_threshold);
             return Err(Trouble::Point("histogram_zero_threshold", reason));
         }

@@ -1,22 +1,26 @@
 //! Remote write 2.0 against an encoder of our own: what was written is read, what cannot be resolved refuses its series
 //! alone, and nothing that is sent makes it panic.
 
+#![expect(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::ingest::remote_write;
 use crate::model::HistogramCounts;
 
+type Pairs = Vec<(String, String)>;
+
 /// A `TimeSeries` as a test writes it down.
 #[derive(Clone, Debug, Default)]
 struct Sent {
-    labels: Vec<(String, String)>,
+    labels: Pairs,
     /// Value, time, start.
     samples: Vec<(f64, i64, i64)>,
     /// Messages.
     histograms: Vec<Vec<u8>>,
     /// Labels, value, time.
-    exemplars: Vec<(Vec<(String, String)>, f64, i64)>,
+    exemplars: Vec<(Pairs, f64, i64)>,
     /// Kind, help, unit.
     metadata: Option<(u8, String, String)>,
     created: i64,
@@ -134,8 +138,6 @@ fn with_limits<T>(
     let batch = decode(&compress(request), limits, &mut scratch)?;
     Ok(look(&batch))
 }
-
-type Pairs = Vec<(String, String)>;
 
 /// The labels of a series of the batch.
 fn labels(batch: &WriteBatch<'_>, place: usize) -> Result<Pairs, &'static str> {

@@ -168,9 +168,9 @@ impl<'a> Families<'a> {
 /// Since when the series of a document count, by their family and those labels that are the metric's own.
 #[derive(Debug, Default)]
 pub(super) struct Created {
-    /// By [`key`]; milliseconds.
+    /// By [`Key`]; milliseconds.
     starts: BTreeMap<Vec<u8>, i64>,
-    key: Vec<u8>,
+    key: Key,
 }
 
 impl Created {
@@ -178,9 +178,20 @@ impl Created {
         self.starts.is_empty()
     }
 
-    pub(super) fn put(&mut self, family: &str, pairs: &Pairs<'_>, start_ms: i64) {
-        key(&mut self.key, family, pairs, "");
-        self.starts.insert(self.key.clone(), start_ms);
+    pub(super) fn put(
+        &mut self,
+        family: &str,
+        pairs: &Pairs<'_>,
+        start_ms: i64,
+        limits: &Limits,
+    ) -> Result<(), DecodeError> {
+        // There is one for each series at most, and one costs some 100 bytes here.
+        let (found, allowed) = (self.starts.len().saturating_add(1), limits.series_max);
+        if found > allowed {
+            return Err(DecodeError::TooLarge { what: "start timestamps", found, allowed });
+        }
+        self.starts.insert(self.key.of(family, pairs, "").to_vec(), start_ms);
+        Ok(())
     }
 
     /// The start of a sample of this name.
@@ -188,28 +199,39 @@ impl Created {
         let name = pairs.metric_name();
         let end = ENDS.iter().find_map(|end| Some((name.strip_suffix(end)?, *end)));
         if let Some((family, end)) = end {
-            key(&mut self.key, family, pairs, if end == "_bucket" { "le" } else { "" });
-            if let Some(start) = self.starts.get(&self.key) {
+            let without = if end == "_bucket" { "le" } else { "" };
+            if let Some(start) = self.starts.get(self.key.of(family, pairs, without)) {
                 return Some(*start);
             }
         }
         // A summary's quantiles have no end, nor has a counter whose name is not OpenMetrics'.
-        key(&mut self.key, name, pairs, "quantile");
-        self.starts.get(&self.key).copied()
+        self.starts.get(self.key.of(name, pairs, "quantile")).copied()
     }
 }
 
-/// The family's name, then its labels but `without` in order of name; each text before its length, so that no two sets
-/// have one key.
-fn key(key: &mut Vec<u8>, family: &str, pairs: &Pairs<'_>, without: &str) {
-    key.clear();
-    let mut labels: Vec<(&str, &str)> = pairs
-        .iter()
-        .filter(|(name, value)| *name != METRIC_NAME && *name != without && !value.is_empty())
-        .collect();
-    labels.sort_unstable();
-    for text in [family].into_iter().chain(labels.into_iter().flat_map(|(name, value)| [name, value])) {
-        key.extend_from_slice(text.as_bytes());
-        key.extend_from_slice(&text.len().to_le_bytes());
+/// The family's name, then its labels in order of name; each text before its length, so that no two sets have one key.
+#[derive(Debug, Default)]
+struct Key {
+    bytes: Vec<u8>,
+    order: Vec<usize>,
+}
+
+impl Key {
+    fn of(&mut self, family: &str, pairs: &Pairs<'_>, without: &str) -> &[u8] {
+        let Key { bytes, order } = self;
+        order.clear();
+        let own = pairs
+            .iter()
+            .enumerate()
+            .filter(|(_, (name, value))| *name != METRIC_NAME && *name != without && !value.is_empty());
+        order.extend(own.map(|(place, _)| place));
+        order.sort_unstable_by_key(|place| pairs.pair(*place).0);
+        bytes.clear();
+        let labels = order.iter().map(|place| pairs.pair(*place));
+        for text in [family].into_iter().chain(labels.flat_map(|(name, value)| [name, value])) {
+            bytes.extend_from_slice(text.as_bytes());
+            bytes.extend_from_slice(&text.len().to_le_bytes());
+        }
+        bytes
     }
 }

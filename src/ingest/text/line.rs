@@ -127,9 +127,9 @@ impl<'a> Cursor<'a> {
     #[inline]
     fn take_while(&mut self, of: impl Fn(u8) -> bool) -> &'a str {
         let start = self.at;
-        while self.peek().is_some_and(&of) {
-            self.step();
-        }
+        let rest = self.line.as_bytes().get(start..).unwrap_or_default();
+        let length = rest.iter().position(|byte| !of(*byte)).unwrap_or(rest.len());
+        self.at = start.saturating_add(length);
         self.line.get(start..self.at).unwrap_or_default()
     }
 

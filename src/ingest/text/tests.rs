@@ -382,6 +382,8 @@ fn nothing_is_taken_beyond_the_limits() {
     assert_eq!(told("# TYPE a gauge\n# HELP a x\n# TYPE b gauge\n"), too_many(2, "metric descriptions", 1));
     assert_eq!(told("a 1 # {} 1\na 1 # {} 1\n"), too_many(2, "exemplars", 1));
     assert_eq!(told("a 1 # {a=\"b\",c=\"d\"} 1\n"), too_many(2, "exemplar labels", 1));
+    let starts: String = (0..4).map(|n| format!("a_created{{n=\"{n}\"}} 1\n")).collect();
+    assert_eq!(told(&format!("# TYPE a counter\n{starts}")), too_many(4, "start timestamps", 3));
     assert_eq!(told(&"x".repeat(201)), too_many(201, "bytes after decompression", 200));
     assert_eq!(told(""), Err("the body is empty".to_owned()));
 }
@@ -461,12 +463,15 @@ prop_compose! {
     fn any_series()(
         name in any_text(),
         labels in prop::collection::btree_map(any_text(), any_text(), 0..6),
-    ) -> (String, Vec<(String, String)>) {
+    ) -> Named {
         (name, labels.into_iter().filter(|(name, _)| name != "__name__").collect())
     }
 }
 
-fn any_samples() -> impl Strategy<Value = Vec<((String, Vec<(String, String)>), f64, i64)>> {
+/// A metric's name and its labels.
+type Named = (String, Vec<(String, String)>);
+
+fn any_samples() -> impl Strategy<Value = Vec<(Named, f64, i64)>> {
     let times = -62_135_596_800_000_i64..=253_402_300_799_999;
     prop::collection::vec((any_series(), any::<f64>(), times), 1..12)
 }
@@ -558,9 +563,10 @@ proptest! {
         for format in [Format::Prometheus, Format::OpenMetrics] {
             for body in [&bytes[..], pieces.concat().as_bytes()] {
                 let Ok(read) = decode(body, format, NOW, &few) else { continue };
-                let lines = body.split(|byte| *byte == b'\n').count() + 1;
+                // One more for what is missing at the end.
+                let lines = body.split(|byte| *byte == b'\n').count().saturating_add(1);
                 let batch = read.batch.batch();
-                prop_assert!(batch.samples.len() + read.refused <= lines);
+                prop_assert!(batch.samples.len().saturating_add(read.refused) <= lines);
                 prop_assert!(batch.series.len() <= 5 && batch.samples.len() <= 9 && batch.metadata.len() <= 2);
                 prop_assert!(batch.exemplars.len() <= 1 && batch.exemplar_labels.len() <= 2);
                 prop_assert_eq!(read.refusals.len(), read.refused.min(Translated::NAMED_MAX).min(read.refusals.len()));

@@ -1,6 +1,8 @@
 //! Laws: one translation of both encodings, and nothing that is sent makes it panic or grow beyond its limits.
 
-use proptest::prelude::*;
+#![expect(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
+
+use proptest::prelude::{any, *};
 
 use super::message::*;
 use super::*;

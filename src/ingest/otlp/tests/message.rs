@@ -35,7 +35,7 @@ fn json_double(value: f64) -> Json {
 /// Large numbers as texts, as protobuf's JSON wants them; small ones as numbers, as many write them.
 fn json_whole(value: i128) -> Json {
     match i64::try_from(value) {
-        Ok(small) if small.abs() < 1_000 => json!(small),
+        Ok(small) if small.unsigned_abs() < 1_000 => json!(small),
         _ => json!(value.to_string()),
     }
 }

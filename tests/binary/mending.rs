@@ -1,0 +1,262 @@
+//! What an operator does where a file is lost: a new master key, one segment from a backup; through the built binary.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::json;
+
+use crate::harness::{Answer, EMAIL, ORG, PASSWORD, Server, Start, bootstrap, command};
+use crate::upkeep::{
+    check, copy_tree, expected, files_below, promlet, said, samples, seal, stopped, succeeded, write,
+};
+use crate::used_once::{code, step};
+
+fn start(dir: &Path, args: &[&str]) -> Server {
+    Server::start(&Start { args, dir, env: &bootstrap() })
+}
+
+/// A start that ends by itself: what it says, in one line.
+fn refused(dir: &Path, args: &[&str]) -> String {
+    let output: Output =
+        command(&Start { args, dir, env: &bootstrap() }).output().expect("the binary starts");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<_> = errors.lines().filter(|line| line.starts_with("promlet: ")).collect();
+    assert_eq!(lines.len(), 1, "one line: {errors}");
+    lines.concat()
+}
+
+fn log_in(server: &Server) -> Answer {
+    server.post_json("/api/v1/auth/login", &[], &json!({ "email": EMAIL, "password": PASSWORD }))
+}
+
+struct Sealed {
+    key: String,
+    secret: String,
+    token: String,
+}
+
+/// A second factor, and a key that has signed an embed token.
+fn with_sealed_secrets(server: &Server) -> Sealed {
+    let cookie = server.sign_in();
+    let post = |path: &str, body| server.post_json(path, &[("Cookie", &cookie)], &body);
+    let (key, secret) = server.api_key(&cookie);
+    let minted = post(&format!("/api/v1/orgs/{ORG}/embed/tokens"), json!({ "api_key_id": key })).json();
+    let token = minted["token"].as_str().expect("a token").to_owned();
+    assert_eq!(asked_with(server, &token).status, 200);
+    let enrolled = post("/api/v1/auth/2fa/enroll", json!({})).json();
+    let now = code(enrolled["secret"].as_str().expect("a secret"), step());
+    let confirmed = post("/api/v1/auth/2fa/confirm", json!({ "code": now }));
+    assert_eq!(confirmed.status, 200, "{}", confirmed.body);
+    assert_eq!(log_in(server).json()["requires_2fa"], true);
+    Sealed { key, secret, token }
+}
+
+fn asked_with(server: &Server, token: &str) -> Answer {
+    let bearer = format!("Bearer {token}");
+    let path = format!("/api/v1/orgs/{ORG}/query/expr-instant?expr=1");
+    server.get(&path, &[("Authorization", &bearer)])
+}
+
+/// Nothing that the key sealed is there any more, and everything else is.
+fn has_begun_anew(server: &Server, sealed: &Sealed) {
+    let login = log_in(server);
+    assert_eq!(login.status, 200, "{}", login.body);
+    assert_ne!(login.json()["requires_2fa"], true, "no code is asked for: {}", login.body);
+    let cookie = login.session_cookie();
+    assert_eq!(asked_with(server, &sealed.token).status, 401, "what the old secret signed");
+    let mint = json!({ "api_key_id": sealed.key });
+    let tokens = format!("/api/v1/orgs/{ORG}/embed/tokens");
+    let minted = server.post_json(&tokens, &[("Cookie", &cookie)], &mint);
+    assert!((400..500).contains(&minted.status), "not before it is rotated: {}", minted.body);
+    let base = promlet::clock::Clock::System.now();
+    assert!(write(server, &sealed.secret, base, 0), "the key itself goes on");
+    let rotate = format!("/api/v1/orgs/{ORG}/api-keys/{}/rotate", sealed.key);
+    let rotated = server.post_json(&rotate, &[("Cookie", &cookie)], &json!({ "overlap_s": 3_600 }));
+    assert_eq!(rotated.status, 200, "{}", rotated.body);
+    let minted = server.post_json(&tokens, &[("Cookie", &cookie)], &mint).json();
+    assert_eq!(asked_with(server, minted["token"].as_str().expect("a token")).status, 200);
+}
+
+#[test]
+fn a_lost_master_key_is_replaced_only_when_asked_to_and_it_is_told_whose_secrets_are_dropped() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = start(dir.path(), &["serve"]);
+    let sealed = with_sealed_secrets(&server);
+    server.kill();
+    let file = dir.path().join("master.key");
+    let key = std::fs::read_to_string(&file).expect("the key");
+
+    // Nothing is lost if it is put back, however it was lost.
+    let other = "0123456789abcdef".repeat(4);
+    for lost in [None, Some("half a ke"), Some(other.as_str())] {
+        std::fs::remove_file(&file).expect("removed");
+        if let Some(text) = lost {
+            put_key(&file, text);
+        }
+        let why = refused(dir.path(), &["serve"]);
+        assert!(why.contains("master.key"), "{lost:?}: {why}");
+        put_key(&file, &key);
+    }
+    let server = start(dir.path(), &["serve", "--new-master-key"]);
+    assert!(server.log().contains("is the right key, nothing is dropped"), "{}", server.log());
+    assert_eq!(log_in(&server).json()["requires_2fa"], true);
+    server.kill();
+
+    for lost in [None, Some("half a ke"), Some(other.as_str())] {
+        let copy = tempfile::tempdir().expect("a folder");
+        copy_tree(dir.path(), copy.path());
+        let file = copy.path().join("master.key");
+        std::fs::remove_file(&file).expect("removed");
+        if let Some(text) = lost {
+            put_key(&file, text);
+        }
+        let server = start(copy.path(), &["serve", "--new-master-key"]);
+        let log = server.log();
+        assert!(log.contains(&format!("{EMAIL} has no second factor any more")), "{lost:?}: {log}");
+        assert!(log.contains(&format!("embed tokens of API key {} of {ORG} fail", sealed.key)), "{log}");
+        let new = std::fs::read_to_string(&file).expect("the new key");
+        assert!(![Some(new.as_str()), Some(key.as_str())].contains(&lost) && new.trim().len() == 64);
+        let kept = files_below(&copy.path().join(if lost.is_some() { "quarantine" } else { "wal" }));
+        let kept = kept.iter().filter(|path| path.to_string_lossy().ends_with("-master.key")).count();
+        assert_eq!(kept, usize::from(lost.is_some()), "what lay there is kept");
+        has_begun_anew(&server, &sealed);
+        server.kill();
+        // It is the key of this store from now on, and the flag does nothing more.
+        let server = start(copy.path(), &["serve", "--new-master-key"]);
+        assert!(server.log().contains("is the right key, nothing is dropped"), "{}", server.log());
+        assert_eq!(log_in(&server).status, 200);
+        server.kill();
+        let server = start(copy.path(), &["serve"]);
+        assert_eq!(log_in(&server).status, 200);
+    }
+}
+
+#[test]
+fn a_lost_master_key_that_lies_elsewhere_is_never_made_but_taken_where_the_operator_put_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (store, place) = (dir.path().join("store"), dir.path().join("key"));
+    put_key(&place, &"ab".repeat(32));
+    let path = place.display().to_string();
+    let env = [bootstrap().as_slice(), &[("PROMLET_MASTER_KEY_FILE", path.as_str())]].concat();
+    let with = |args| Server::start(&Start { args, dir: &store, env: &env });
+    let server = with(&["serve"]);
+    let sealed = with_sealed_secrets(&server);
+    server.kill();
+    std::fs::remove_file(&place).expect("removed");
+    let output = command(&Start { args: &["serve", "--new-master-key"], dir: &store, env: &env }).output();
+    let output = output.expect("the binary starts");
+    assert!(output.status.code() == Some(1) && said(&output).contains(&path), "{}", said(&output));
+    assert!(!place.exists() && !store.join("master.key").exists());
+    put_key(&place, &"cd".repeat(32));
+    let server = with(&["serve", "--new-master-key"]);
+    has_begun_anew(&server, &sealed);
+}
+
+fn put_key(place: &Path, text: &str) {
+    std::fs::write(place, text).expect("written");
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(place, private).expect("private");
+}
+
+fn restore_one(dir: &Path, backup: &Path, file: &str) -> Output {
+    promlet(&["restore", "--file", file], &[dir, backup])
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).expect("read");
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).expect("written");
+}
+
+/// What is in a folder that a refusal must not change; `LOCK` says who looked last.
+fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = files_below(dir).into_iter().filter(|path| !path.ends_with("LOCK"));
+    files.map(|path| (path.clone(), std::fs::read(path).expect("read"))).collect()
+}
+
+#[test]
+fn one_segment_comes_back_from_a_backup_and_nothing_that_does_not_belong_there() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = tempfile::tempdir().expect("a folder");
+    let backup = out.path().join("backup");
+    let base = stopped(dir.path());
+    succeeded(&promlet(&["backup", "--data-dir"], &[dir.path(), &backup]));
+    let segments = files_below(&backup.join("segments"));
+    let victim = segments.first().expect("sealed").strip_prefix(&backup).expect("inside").to_owned();
+    let name = victim.display().to_string();
+    let place = dir.path().join(&victim);
+
+    let whole = succeeded(&restore_one(dir.path(), &backup, &name));
+    assert!(whole.contains("nothing to do"), "{whole}");
+    for damaged in [false, true] {
+        if damaged {
+            // In the middle of a backup's link it would change both.
+            let bytes = std::fs::read(&place).expect("read");
+            std::fs::remove_file(&place).expect("removed");
+            std::fs::write(&place, bytes).expect("written");
+            flip(&place, 70);
+        } else {
+            std::fs::remove_file(&place).expect("removed");
+        }
+        assert_eq!(check(true, dir.path()).1, 2, "its samples are lost");
+        let done = succeeded(&restore_one(dir.path(), &backup, &name));
+        assert!(done.contains(&format!("restored {name}")), "{done}");
+        assert_eq!(done.contains("is kept in"), damaged, "{done}");
+        let (report, code) = check(true, dir.path());
+        assert_eq!(code, 0, "{report:#}");
+    }
+    let server = start(dir.path(), &["serve"]);
+    assert_eq!(samples(&server, &server.sign_in(), base), expected(0..250));
+    let busy = restore_one(dir.path(), &backup, &name);
+    assert!(!busy.status.success() && said(&busy).contains("in use"), "{}", said(&busy));
+    server.kill();
+
+    // What does not belong there, and how it is told.
+    let other = tempfile::tempdir().expect("a folder");
+    stopped(other.path());
+    let damaged = out.path().join("damaged");
+    copy_tree(&backup, &damaged);
+    flip(&damaged.join(&victim), 70);
+    let gone = tempfile::tempdir().expect("a folder");
+    copy_tree(dir.path(), gone.path());
+    std::fs::remove_file(gone.path().join(&victim)).expect("removed");
+    let nowhere = out.path().join("nowhere");
+    let log = files_below(&backup.join("wal"));
+    let log = log.first().expect("a log").strip_prefix(&backup).expect("inside").display().to_string();
+    let refusals: [(&Path, &Path, &str, &str); 7] = [
+        (other.path(), &backup, &name, "is of store"),
+        (gone.path(), &damaged, &name, "SHA-256 differs"),
+        (gone.path(), dir.path(), &name, "MANIFEST.json"),
+        (gone.path(), &backup, "segments/1/99-L0.seg", "holds no segments/1/99-L0.seg"),
+        (gone.path(), &backup, &log, "only segments"),
+        (gone.path(), &backup, "segments/../../x.seg", "only segments"),
+        (&nowhere, &backup, &name, "holds no promlet store"),
+    ];
+    for (dir, from, file, words) in refusals {
+        let before = if dir.exists() { content(dir) } else { Vec::new() };
+        let refused = restore_one(dir, from, file);
+        assert!(
+            refused.status.code() == Some(1) && said(&refused).contains(words),
+            "{words}: {}",
+            said(&refused)
+        );
+        assert_eq!(dir.exists(), dir != nowhere);
+        assert!(!dir.exists() || content(dir) == before, "{words}: nothing is changed");
+    }
+
+    // A segment that was merged since is not put beside what came of it.
+    let server = start(dir.path(), &["serve"]);
+    let (_, secret) = server.api_key(&server.sign_in());
+    assert!(write(&server, &secret, base, 20) && write(&server, &secret, base, 300));
+    server.kill();
+    seal(dir.path());
+    let place = dir.path().join(&victim);
+    if !place.exists() {
+        let refused = restore_one(dir.path(), &backup, &name);
+        assert!(said(&refused).contains("does not list"), "{}", said(&refused));
+        assert!(!place.exists());
+    } else {
+        panic!("the test wants a segment that was merged: {:?}", files_below(&dir.path().join("segments")));
+    }
+}
