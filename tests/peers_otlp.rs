@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use harness::{Answer, ORG, Server, percent, request};
@@ -64,6 +65,9 @@ fn run(command: &mut Command, why: &str) -> String {
 
 /// A Python with one of the exporters, installed once.
 fn python(name: &str, package: &str) -> PathBuf {
+    // One test installs, the other waits for it.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("otlp-{name}"));
     let ready = home.join("ready");
     if !std::fs::read_to_string(&ready).is_ok_and(|have| have == package) {

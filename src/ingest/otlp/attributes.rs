@@ -28,7 +28,20 @@ const KEY_VALUE: &str = "KeyValue";
 const ANY_VALUE: &str = "AnyValue";
 
 /// Key and `AnyValue`, which is empty where it is absent: that is no value either way.
+#[inline]
 pub(super) fn key_value(message: &[u8]) -> Result<(&str, &[u8]), WireError> {
+    let mut reader = Reader::new(message);
+    // As every encoder writes it.
+    if let (Some(key), Some(value)) = (reader.nested(1 << 3 | 2), reader.nested(2 << 3 | 2))
+        && reader.offset() == message.len()
+    {
+        let key = std::str::from_utf8(key).map_err(|_| WireError::Utf8 { message: KEY_VALUE, field: 1 })?;
+        return Ok((key, value));
+    }
+    any_key_value(message)
+}
+
+fn any_key_value(message: &[u8]) -> Result<(&str, &[u8]), WireError> {
     let (mut key, mut value) = ("", &[][..]);
     let mut reader = Reader::new(message);
     while let Some(field) = reader.field()? {
@@ -71,7 +84,19 @@ fn value(any: &[u8]) -> Result<Value<'_>, WireError> {
 }
 
 /// What an `AnyValue` says as a label. `text` is written to where it is not a text already.
+#[inline]
 pub(super) fn text<'a>(any: &'a [u8], text: &'a mut String) -> Result<&'a str, Trouble> {
+    let mut reader = Reader::new(any);
+    if let Some(said) = reader.nested(1 << 3 | 2)
+        && reader.offset() == any.len()
+    {
+        let wrong = |_| WireError::Utf8 { message: ANY_VALUE, field: 1 };
+        return Ok(std::str::from_utf8(said).map_err(wrong)?);
+    }
+    any_text(any, text)
+}
+
+fn any_text<'a>(any: &'a [u8], text: &'a mut String) -> Result<&'a str, Trouble> {
     text.clear();
     match value(any)? {
         Value::Text(said) => return Ok(said),
@@ -218,9 +243,13 @@ impl Sieve {
         self.0 |= Sieve::bit(name);
     }
 
-    /// False: certainly not.
-    fn may_hold(self, name: &str) -> bool {
-        self.0 & Sieve::bit(name) != 0
+    pub(super) fn merge(&mut self, other: Sieve) {
+        self.0 |= other.0;
+    }
+
+    /// False: certainly no name is in both.
+    fn meets(self, other: Sieve) -> bool {
+        self.0 & other.0 != 0
     }
 
     fn bit(name: &str) -> u64 {
@@ -241,24 +270,40 @@ impl Sieve {
 #[derive(Debug, Default)]
 pub(super) struct PointLabels {
     rendered: RenderedLabels,
-    /// Names so far, one after another, and where each ends.
-    names: String,
-    ends: Vec<usize>,
+    /// Keys and the names they fold to, by their places in a point: the next point of a metric mostly has the same.
+    names: Vec<Name>,
+    /// How many of them are this point's.
+    count: usize,
     sieve: Sieve,
     /// Names meet: the careful way.
     entangled: bool,
     /// The resource's labels are among the rendered ones.
     whole: bool,
-    name: String,
     text: String,
+}
+
+#[derive(Debug, Default)]
+struct Name {
+    key: String,
+    label: String,
+    sieve: Sieve,
+}
+
+impl Name {
+    fn set(&mut self, key: &str) {
+        self.key.clear();
+        self.key.push_str(key);
+        names::label(key, &mut self.label);
+        self.sieve = Sieve::default();
+        self.sieve.add(&self.label);
+    }
 }
 
 impl PointLabels {
     /// Begins a point.
     pub(super) fn clear(&mut self) {
         self.rendered.clear();
-        self.names.clear();
-        self.ends.clear();
+        self.count = 0;
         self.sieve = Sieve::default();
         self.entangled = false;
         self.whole = false;
@@ -267,33 +312,34 @@ impl PointLabels {
     /// Adds a `KeyValue`.
     #[inline]
     pub(super) fn add(&mut self, message: &[u8]) -> Result<(), Trouble> {
-        let count = self.ends.len();
-        if count >= FEW {
-            if count >= ATTRIBUTES_MAX {
+        let place = self.count;
+        if place >= FEW {
+            if place >= ATTRIBUTES_MAX {
                 return Err(too_many());
             }
             self.entangled = true;
         }
         let (key, any) = key_value(message)?;
-        names::label(key, &mut self.name);
-        if self.sieve.may_hold(&self.name) && !self.entangled {
-            let is_there = self.names().any(|name| name == self.name);
-            self.entangled = is_there;
+        if place >= self.names.len() {
+            self.names.push(Name::default());
         }
-        self.sieve.add(&self.name);
-        self.names.push_str(&self.name);
-        self.ends.push(self.names.len());
+        // There is one at this place now.
+        let (before, rest) = self.names.split_at_mut(place);
+        let Some(name) = rest.first_mut() else { return Ok(()) };
+        if name.key != key {
+            name.set(key);
+        }
+        if self.sieve.meets(name.sieve) && !self.entangled {
+            self.entangled = before.iter().any(|before| before.label == name.label);
+        }
+        self.sieve.merge(name.sieve);
+        self.count = place.saturating_add(1);
         let value = text(any, &mut self.text)?;
         // An empty value is no label; its name counts all the same.
         if !value.is_empty() && !self.entangled {
-            self.rendered.push(&self.name, value);
+            self.rendered.push(&name.label, value);
         }
         Ok(())
-    }
-
-    fn names(&self) -> impl Iterator<Item = &str> {
-        let mut start = 0;
-        self.ends.iter().filter_map(move |end| self.names.get(std::mem::replace(&mut start, *end)..*end))
     }
 
     /// Ends a point: `message` with its attributes in the field of this number. `made`: the label that the translation makes
@@ -305,11 +351,11 @@ impl PointLabels {
         made: Option<&str>,
     ) -> Result<(), Trouble> {
         let is_made = |name: &str| name == METRIC_NAME || Some(name) == made;
-        let meets = |name: &str| {
-            is_made(name)
-                || (resource.sieve().may_hold(name) && resource.labels().any(|(own, _)| own == name))
+        let of_resource = |name: &str| resource.labels().any(|(own, _)| own == name);
+        let meets = |name: &Name| {
+            is_made(&name.label) || (resource.sieve().meets(name.sieve) && of_resource(&name.label))
         };
-        if !self.entangled && !self.names().any(meets) {
+        if !self.entangled && !self.names.iter().take(self.count).any(meets) {
             return Ok(());
         }
         let mut attributes = Vec::new();

@@ -141,6 +141,7 @@ pub(super) fn label(key: &str, name: &mut String) {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if !key.bytes().all(good) {
         name.clear();
+        // A character each, of however many bytes.
         name.extend(key.chars().map(|c| if u8::try_from(c).is_ok_and(good) { c } else { '_' }));
     }
     match *name.as_bytes() {

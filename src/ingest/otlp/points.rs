@@ -82,7 +82,12 @@ impl Translator<'_> {
     pub(super) fn number(&mut self, message: &[u8], metric: &Metric) -> Result<Timestamp, Trouble> {
         let (mut common, mut value, mut has_exemplars) = (Common::default(), None, false);
         let mut reader = Reader::new(message);
-        while let Some(field) = reader.field()? {
+        loop {
+            // Most of a point is its attributes.
+            while let Some(attribute) = reader.nested(7 << 3 | 2) {
+                self.labels.add(attribute)?;
+            }
+            let Some(field) = reader.field()? else { break };
             match field.number {
                 7 => self.labels.add(field.bytes(NUMBER)?)?,
                 2 | 3 => _ = common.read(&field, NUMBER)?,
