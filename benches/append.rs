@@ -5,6 +5,7 @@
 //! per second, and bytes per sample where bytes are made. The log goes to a temporary folder. What begins with "remote
 //! write" is told per second of CPU time, of all threads and of the kernel for them: whole requests, snappy and protobuf.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -122,16 +123,59 @@ fn bodies(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
     batches.iter_mut().map(request).collect()
 }
 
+/// The same in remote write 2.0: `Request` messages with a table of symbols each, and what each series says of its metric.
+fn bodies_2(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
+    let request = |batch: &mut WriteBatch<'_>| {
+        age(batch, round);
+        let (mut symbols, mut places) = (vec![Vec::new()], HashMap::from([(Vec::new(), 0)]));
+        let mut reference = |text: &[u8], out: &mut Vec<u8>| {
+            let next = symbols.len() as u64;
+            let place = *places.entry(text.to_vec()).or_insert(next);
+            if place == next {
+                symbols.push(text.to_vec());
+            }
+            put_varint(place, out);
+        };
+        let mut all = Vec::new();
+        for series in &batch.series {
+            let (mut one, mut pairs, mut references) = (Vec::new(), Vec::new(), Vec::new());
+            (batch.parse_labels)(series.raw_labels, &mut pairs).expect("labels");
+            for (name, value) in pairs {
+                reference(name, &mut references);
+                reference(value, &mut references);
+            }
+            put_bytes(0x0a, &references, &mut one);
+            for sample in &batch.samples[series.samples.clone()] {
+                let mut bytes = vec![0x09];
+                bytes.extend_from_slice(&sample.value.to_le_bytes());
+                bytes.push(0x10);
+                put_varint(sample.at.as_ms().cast_unsigned(), &mut bytes);
+                put_bytes(0x12, &bytes, &mut one);
+            }
+            let mut metadata = vec![0x08, 1, 0x18];
+            reference(b"What was counted", &mut metadata);
+            put_bytes(0x2a, &metadata, &mut one);
+            put_bytes(0x2a, &one, &mut all);
+        }
+        let mut message = Vec::new();
+        symbols.iter().for_each(|text| put_bytes(0x22, text, &mut message));
+        message.extend(all);
+        snap::raw::Encoder::new().compress_vec(&message).expect("compresses")
+    };
+    batches.iter_mut().map(request).collect()
+}
+
 /// Takes whole requests in, and tells the samples per second of CPU time.
-fn remote_write(what: &str, store: &Tsdb, rounds: &[Vec<Vec<u8>>]) {
-    let (limits, mut scratch) = (ingest::Limits::default(), Vec::new());
+fn remote_write(what: &str, version: usize, store: &Tsdb, rounds: &[Vec<Vec<u8>>]) {
+    let (protocol, now) = (&PROTOCOLS[version - 1], START.plus_ms(3 * ROUNDS * 15_000));
+    let (limits, mut scratch) = (ingest::Limits::default(), ingest::Scratch::default());
     let mut take = |bodies: &[Vec<u8>]| {
         for body in bodies {
-            let batch = (PROTOCOLS[0].guess)(body, &limits, &mut scratch).expect("valid");
-            let said = store.append(ORG, &batch, START);
+            let batch = (protocol.guess)(body, &limits, &mut scratch).expect("valid");
+            let said = store.append(ORG, &batch, now);
             if let Err(AppendError::Guessed) = said {
-                let batch = (PROTOCOLS[0].decode)(body, &limits, &mut scratch).expect("valid");
-                store.append(ORG, &batch, START).expect("stored");
+                let batch = (protocol.decode)(body, &limits, &mut scratch).expect("valid");
+                store.append(ORG, &batch, now).expect("stored");
             } else {
                 said.expect("stored");
             }
@@ -143,7 +187,9 @@ fn remote_write(what: &str, store: &Tsdb, rounds: &[Vec<Vec<u8>>]) {
     rounds[1..].iter().for_each(|bodies| take(bodies));
     let seconds = cpu() - before;
     let samples = f64::from(SERIES) * (rounds.len() - 1) as f64;
-    println!("{:>8.2}  {:>8.0}  {what}, per CPU second", samples / seconds / 1e6, seconds * 1e3);
+    let bytes = rounds[0].iter().map(Vec::len).sum::<usize>() as f64 / f64::from(SERIES);
+    let rate = samples / seconds / 1e6;
+    println!("{rate:>8.2}  {:>8.0}  {what} (version {version}, {bytes:.0} B), per CPU second", seconds * 1e3);
 }
 
 fn told(what: &str, samples: f64, watch: Stopwatch) {
@@ -171,6 +217,32 @@ fn sealed(store: &Tsdb) {
 
 /// Rounds stay within ten minutes of the clock.
 const ALL: f64 = SERIES as f64 * (ROUNDS - 1) as f64;
+
+/// The rounds of the second half, by eight threads that take turns.
+fn eight_callers(store: &Tsdb, builders: &[BatchBuilder]) {
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut mine: Vec<(usize, WriteBatch<'_>)> =
+                    builders.iter().map(BatchBuilder::batch).enumerate().collect();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let request = usize::try_from(number).expect("small") % builders.len();
+                    let n = ROUNDS / 2
+                        + i64::try_from(number).expect("small")
+                            / i64::try_from(builders.len()).expect("small");
+                    if n >= ROUNDS {
+                        break;
+                    }
+                    let batch = &mut mine[request].1;
+                    age(batch, n);
+                    store.append(ORG, batch, START).expect("stored");
+                }
+            });
+        }
+    });
+}
 
 fn main() {
     println!("{:>8}  {:>8}  what", "M/s", "ms");
@@ -203,28 +275,7 @@ fn main() {
     (1..ROUNDS / 2).for_each(|n| round(&store, &mut batches, n));
     told("logged and synced, one caller", ALL / 2.0, watch);
     let watch = Stopwatch::start();
-    let next = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let mut mine: Vec<(usize, WriteBatch<'_>)> =
-                    builders.iter().map(BatchBuilder::batch).enumerate().collect();
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let request = usize::try_from(number).expect("small") % builders.len();
-                    let n = ROUNDS / 2
-                        + i64::try_from(number).expect("small")
-                            / i64::try_from(builders.len()).expect("small");
-                    if n >= ROUNDS {
-                        break;
-                    }
-                    let batch = &mut mine[request].1;
-                    age(batch, n);
-                    store.append(ORG, batch, START).expect("stored");
-                }
-            });
-        }
-    });
+    eight_callers(&store, &builders);
     told("logged and synced, eight callers", ALL / 2.0, watch);
     let stats = store.stats();
     println!(
@@ -233,10 +284,14 @@ fn main() {
         stats.wal_syncs
     );
 
-    // Within ten minutes of the clock, and after all rounds before.
+    // After all rounds before.
     let rounds: Vec<_> = (0..ROUNDS / 2).map(|n| bodies(&mut batches, n + ROUNDS)).collect();
-    remote_write("remote write: parse, look up, encode, decode, apply; in memory", &memory, &rounds);
-    remote_write("remote write: parse, look up, log, sync, apply; one caller", &store, &rounds);
+    remote_write("remote write: parse, look up, encode, decode, apply; in memory", 1, &memory, &rounds);
+    remote_write("remote write: parse, look up, log, sync, apply; one caller", 1, &store, &rounds);
+    let later = (0..ROUNDS / 2).map(|n| bodies_2(&mut batches, n + 2 * ROUNDS));
+    let rounds_2: Vec<_> = later.collect();
+    remote_write("remote write: parse, look up, encode, decode, apply; in memory", 2, &memory, &rounds_2);
+    remote_write("remote write: parse, look up, log, sync, apply; one caller", 2, &store, &rounds_2);
 
     drop((store, folder));
     let watch = Stopwatch::start();

@@ -1,7 +1,7 @@
 //! Flags and environment to settings; the sole reader of the environment, and the only place that knows clap.
 //!
 //! Every variable is `PROMLET_` and the flag's name in capitals (API.md E). A flag wins over its variable, an empty
-//! variable counts as unset. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
+//! variable is refused. Secrets come by environment or by a file named in `…_FILE`, never by flag, so that they
 //! do not show in a process list.
 
 mod commands;
@@ -713,6 +713,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         (Some(value), None) => Some(MasterKeySource::Value(value)),
         (None, file) => file.map(MasterKeySource::File),
     };
+    let switches = switches(flags.enable_feature, &mut warnings);
     Ok(Settings {
         listen: flags.listen,
         data_dir: flags.data_dir.unwrap_or_else(|| default_dir.into()),
@@ -740,7 +741,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         query_timeout: flags.query_timeout,
         query_max_samples: flags.query_max_samples,
         query_concurrency: flags.query_concurrency,
-        switches: switches(flags.enable_feature)?,
+        switches,
         query_memory_bytes: flags.query_memory_bytes,
         query_cache_bytes: flags.query_cache_bytes,
         accept_loss: flags.accept_loss,
@@ -763,13 +764,15 @@ fn sends_readable(url: &str) -> bool {
     !local && !rest.contains("tls=")
 }
 
-fn switches(names: Vec<String>) -> Result<Switches, ConfigError> {
+/// A name that means nothing here may mean something to another Prometheus that is started with the same list.
+fn switches(names: Vec<String>, warnings: &mut Vec<String>) -> Switches {
     let mut switches = Switches::default();
     for name in tidy_list(names) {
-        let on = switches.turn_on(&name);
-        on.map_err(|e| ConfigError::Settings(format!("--enable-feature: {e}")))?;
+        if let Err(unknown) = switches.turn_on(&name) {
+            warnings.push(format!("--enable-feature: {unknown}"));
+        }
     }
-    Ok(switches)
+    switches
 }
 
 fn tidy_list(items: Vec<String>) -> Vec<String> {
@@ -970,6 +973,15 @@ pub(crate) mod tests {
             let error = parse(args).expect_err("refused");
             assert!(error.contains(words), "{args:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_feature_that_nobody_knows_is_a_warning_and_the_others_are_on() {
+        let told = ["--enable-feature", "no-such-thing,promql-experimental-functions,native-histograms"];
+        let settings = parse(&told).expect("allowed");
+        assert!(settings.switches.syntax.experimental_functions);
+        let [warning] = &settings.warnings[..] else { panic!("one: {:?}", settings.warnings) };
+        assert!(warning.contains("unknown feature \"no-such-thing\""), "{warning}");
     }
 
     #[test]

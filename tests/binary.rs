@@ -13,6 +13,8 @@ mod admin_cli;
 mod beside;
 #[path = "binary/demo.rs"]
 mod demo;
+#[path = "binary/doors.rs"]
+mod doors;
 #[path = "binary/first_run.rs"]
 mod first_run;
 #[path = "binary/hostile.rs"]
@@ -29,6 +31,8 @@ mod private_ca;
 mod questions;
 #[path = "binary/secrets.rs"]
 mod secrets;
+#[path = "binary/settings.rs"]
+mod settings;
 #[path = "binary/starting.rs"]
 mod starting;
 #[path = "binary/tls.rs"]

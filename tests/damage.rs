@@ -5,7 +5,6 @@
 //! sentence names, and a second start says the same as the first.
 
 #[path = "folder/mod.rs"]
-#[expect(dead_code, reason = "shared with tests/old_formats.rs and the tests of upkeep")]
 mod folder;
 
 use std::collections::{BTreeMap, BTreeSet};

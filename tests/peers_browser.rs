@@ -180,6 +180,16 @@ fn f11_a_page_on_another_port_of_localhost_changes_nothing() {
     assert!(!orgs.body.contains("evil"), "{}", orgs.body);
 }
 
+/// API.md F12: why the name of a sign-in's cookie is no matter on plain `localhost`, and what is one.
+#[test]
+fn f12_another_port_plants_cookies_on_localhost_and_none_on_a_name_of_ours() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, mut account) = served(dir.path());
+    let cookie = server.sign_in();
+    account["attacker"] = cookie.split_once('=').expect("a value").1.into();
+    drive("planted", &server, &account);
+}
+
 /// API.md F13.
 #[test]
 fn f13_a_name_that_was_rebound_to_this_machine_reads_nothing() {

@@ -8,6 +8,7 @@
 mod harness;
 
 use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -257,6 +258,121 @@ fn native_histograms_of_a_real_prometheus_are_taken() {
     let buckets = answer["data"]["result"][0]["histogram"][1]["buckets"].as_array().map_or(0, Vec::len);
     assert!(buckets > 0, "{answer}");
     println!("{native} series of native histograms");
+}
+
+/// A target of our own, for what no program here exposes: OpenMetrics with exemplars, units and `_created`. It ends with
+/// the test's process.
+fn shop_target() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        let mut scrapes = 0_u64;
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            // One request a connection; its head fits and is of no interest.
+            let _ = stream.read(&mut [0; 4_096]);
+            scrapes += 1;
+            let body = format!(
+                "# HELP shop_orders Orders taken.\n# TYPE shop_orders counter\n\
+                 shop_orders_total{{route=\"/pay\"}} {scrapes} # {{trace_id=\"t{scrapes}\"}} 0.{scrapes}\n\
+                 shop_orders_created{{route=\"/pay\"}} 1700000000\n\
+                 # HELP shop_wait_seconds Time in the queue.\n# TYPE shop_wait_seconds gauge\n# UNIT shop_wait_seconds seconds\n\
+                 shop_wait_seconds 0.{scrapes}\n# EOF\n"
+            );
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+            let _ = write!(stream, "{head}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+        }
+    });
+    port
+}
+
+/// A Prometheus that sends remote write 2.0: samples, native histograms, exemplars, descriptions.
+#[test]
+fn remote_write_2_of_a_real_prometheus_is_taken_whole() {
+    let programs = peers();
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(&dir.path().join("store"));
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    let (port, shop) = (free_port(), shop_target());
+    let config = dir.path().join("prometheus.yml");
+    let write_url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/write", server.url);
+    let text = format!(
+        "global:\n  scrape_interval: 1s\nscrape_configs:\n\
+         - job_name: prometheus\n  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n\
+         - job_name: shop\n  static_configs: [{{targets: ['127.0.0.1:{shop}']}}]\n\
+         remote_write:\n- url: {write_url}\n  protobuf_message: io.prometheus.write.v2.Request\n  \
+         send_native_histograms: true\n  send_exemplars: true\n  \
+         authorization: {{credentials: {secret}}}\n  queue_config: {{batch_send_deadline: 1s}}\n"
+    );
+    std::fs::write(&config, text).expect("written");
+    let features = "native-histograms,exemplar-storage,metadata-wal-records";
+    let _prometheus = start(
+        "prometheus",
+        Command::new(programs.join("prometheus"))
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", dir.path().join("prometheus").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg(format!("--enable-feature={features}"))
+            .arg("--log.level=warn"),
+    );
+    let upstream = format!("http://127.0.0.1:{port}");
+    let ask = |expr: &str| {
+        let answer = request("GET", &format!("{upstream}/api/v1/query?query={}", percent(expr)), &[], None);
+        if answer.status == 200 { first_value(&answer) } else { None }
+    };
+    wait_for("Prometheus to have sent 50 native histograms and 5 exemplars", || {
+        ask("sum(prometheus_remote_storage_histograms_total)").is_some_and(|sent| sent > 50.0)
+            && ask("sum(prometheus_remote_storage_exemplars_total)").is_some_and(|sent| sent > 5.0)
+    });
+    let at = Clock::System.now().as_s() - 2;
+    wait_for("promlet to have received what Prometheus scraped", || {
+        let later = format!("min(timestamp(shop_wait_seconds or prometheus_build_info)) - {at}");
+        server.ask(&cookie, &later, &(at + 30).to_string())["result"][0]["value"][1]
+            .as_str()
+            .and_then(|v| v.parse::<f64>().ok())
+            .is_some_and(|lag| lag > 2.0)
+    });
+    // What its receiver says was not written counts as failed, too.
+    for what in ["samples", "histograms", "exemplars", "metadata"] {
+        let failed = ask(&format!("sum(prometheus_remote_storage_{what}_failed_total)"));
+        assert_eq!(failed, Some(0.0), "promlet refused some {what}");
+    }
+    let by_cookie = promlet("cookie", &server, "Cookie", cookie.clone());
+    let mut compared = 0;
+    for expr in [
+        "shop_orders_total",
+        "shop_wait_seconds",
+        "count({job=~\"shop|prometheus\"})",
+        "rate(shop_orders_total[10s])",
+        "histogram_count(prometheus_http_request_duration_seconds)",
+        "histogram_sum(rate(prometheus_http_request_duration_seconds[8s]))",
+        "histogram_quantile(0.5, prometheus_http_request_duration_seconds)",
+        "sum by (handler) (prometheus_http_requests_total)",
+    ] {
+        let url = format!("{upstream}/api/v1/query?query={}&time={at}", percent(expr));
+        let expected = request("GET", &url, &[], None);
+        compared += compare(by_cookie.name, expr, &expected, &(by_cookie.instant)(expr, [at, at, 1]));
+    }
+    assert!(compared > 30, "{compared} compared");
+    let mount = format!("/api/v1/orgs/{ORG}/prometheus/api/v1");
+    let get =
+        |path: &str| server.get(&format!("{mount}/{path}"), &[("Cookie", &cookie)]).json()["data"].clone();
+    let of = |name: &str| get(&format!("metadata?metric={name}"))[name][0].clone();
+    assert_eq!(
+        of("shop_wait_seconds"),
+        json!({ "type": "gauge", "help": "Time in the queue.", "unit": "seconds" })
+    );
+    assert_eq!(of("prometheus_http_request_duration_seconds")["type"], "histogram");
+    let listed = |data: &Json| {
+        let all = data[0]["exemplars"].as_array().cloned().unwrap_or_default();
+        all.iter().map(|e| format!("{} {} {}", e["labels"], e["value"], e["timestamp"])).collect::<Vec<_>>()
+    };
+    let question = format!("query_exemplars?query=shop_orders_total&start={}&end={at}", at - 60);
+    let theirs = request("GET", &format!("{upstream}/api/v1/{question}"), &[], None).json()["data"].clone();
+    let (ours, theirs) = (listed(&get(&question)), listed(&theirs));
+    assert!(!theirs.is_empty() && ours == theirs, "{ours:?} against {theirs:?}");
+    println!("{compared} series and {} exemplars compared", ours.len());
 }
 
 /// HS256 with the key's secret, as API.md C4 says a customer's backend may do it.

@@ -389,7 +389,7 @@ impl Visitor {
         }
     }
 
-    /// The value of the cookie `ms_ml`.
+    /// The value of the cookie `ms_ml`, whatever its name is here.
     pub fn magic_link_cookie(&self) -> Option<&str> {
         self.link.as_deref()
     }
@@ -566,9 +566,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Visitor> {
         let cookie = |name| cookies::values(&parts.headers, name, 1).first().map(|&value| value.to_owned());
-        let (link, device) = (cookie(cookies::MAGIC_LINK), cookie(cookies::DEVICE));
         let at = identified(parts)?;
+        let (link, device) = (cookie(at.callers.cookies.magic_link_name()), cookie(cookies::DEVICE));
         at.charge_misplaced_key()?;
+        // Whoever sent a session is not taken for nobody because we cannot store that it was used.
+        if let Err(refused) = &at.who
+            && refused.code().status().is_server_error()
+        {
+            return Err(refused.clone());
+        }
         Ok(Visitor { at, link, device })
     }
 }
@@ -602,9 +608,9 @@ where
     F: Future<Output = Response>,
 {
     let now = callers.clock.now();
-    let at = Arc::new(callers.identify(&parts, now).await);
+    let logout = parts.method == Method::POST && parts.uri.path().ends_with("/auth/logout");
+    let at = Arc::new(callers.identify(&parts, logout, now).await);
     let mut request = Request::from_parts(parts, body);
-    let logout = request.method() == Method::POST && request.uri().path().ends_with("/auth/logout");
     let mut response = match at.charge() {
         // A logout is counted and never refused: whoever wants out gets out.
         Err(refused) if !logout => refused.into_response(),
@@ -666,7 +672,7 @@ impl Callers {
         Origin { ip: Some(ip), request_id: Some(id.as_str().into()) }
     }
 
-    async fn identify(self: &Arc<Callers>, parts: &Parts, now: Timestamp) -> Identified {
+    async fn identify(self: &Arc<Callers>, parts: &Parts, logout: bool, now: Timestamp) -> Identified {
         let peer = host::peer(parts);
         let user_agent =
             parts.headers.get(header::USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
@@ -686,7 +692,7 @@ impl Callers {
                 Err(refused) => Err(refused),
             }
         } else {
-            self.cookie(&parts.headers, now).await
+            self.cookie(&parts.headers, logout, now).await
         };
         let local = host::is_local(peer, &parts.headers);
         let from_page = parts.headers.contains_key(header::ORIGIN);
@@ -721,13 +727,17 @@ impl Callers {
         Ok(Who::Token { grant: Box::new(grant), slug: slug.to_owned() })
     }
 
-    /// Up to four cookies of this name are tried, because another application on this host may have set one, too.
-    async fn cookie(&self, headers: &HeaderMap, now: Timestamp) -> ApiResult<Who> {
+    /// Up to four cookies of this name are tried, because another application on this host may have set one, too. What is
+    /// about to be ended by a logout need not be renewed first: the disk may be what keeps it from that.
+    async fn cookie(&self, headers: &HeaderMap, logout: bool, now: Timestamp) -> ApiResult<Who> {
         let mut refused = ApiError::new(Code::Unauthenticated, "no credential was sent");
         for cookie in cookies::values(headers, cookies::SESSION, 4) {
             let identity = Arc::clone(&self.identity);
             match self.identity.session(cookie, now) {
                 SessionCheck::Live(session) => {
+                    return Ok(Who::Session { session, cookie: cookie.to_owned() });
+                }
+                SessionCheck::LiveOncePersisted(session) if logout => {
                     return Ok(Who::Session { session, cookie: cookie.to_owned() });
                 }
                 SessionCheck::LiveOncePersisted(session) => {

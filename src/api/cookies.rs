@@ -1,5 +1,11 @@
 //! Cookies in and out (API.md D1, D4): `ms_session` slides, `ms_ml` binds a link to the browser that asked for it,
 //! `ms_device` tells a browser of an earlier login from strangers, `ms_oauth` carries a sign-in to a provider and back.
+//!
+//! Cookies ignore ports, and a name below ours may set some for ours. Who plants a sign-in that they began themselves signs
+//! a browser in as themselves, so what binds one to its browser is called `__Host-ms_oauth` and `__Host-ms_ml` wherever
+//! browsers hold that prefix: they take it over TLS alone, and from the very host. On `http://localhost` another port can
+//! plant anything, `ms_session` first of all, whose name is the specification's; nothing that we could bind a sign-in to
+//! would keep it from that. A host name of its own does, as in the address that the start banner suggests.
 
 use std::time::Duration;
 
@@ -10,13 +16,8 @@ use crate::identity::DEVICE_TTL;
 
 /// The session cookie; the specification fixes its name.
 pub(super) const SESSION: &str = "ms_session";
-/// Binds a sign-in link to a browser.
-pub(super) const MAGIC_LINK: &str = "ms_ml";
 /// Says that this browser logged in before.
 pub(super) const DEVICE: &str = "ms_device";
-
-/// Carries a sign-in to a provider and back.
-pub(super) const OAUTH: &str = "ms_oauth";
 
 /// 30 days: what the browser keeps a session for, counted anew from every answer.
 const SESSION_MAX_AGE_S: i64 = 2_592_000;
@@ -28,9 +29,28 @@ pub struct Cookies {
     /// Whether browsers may send them over TLS only: Safari drops such cookies on `http://localhost`, so this follows
     /// the public URL.
     pub secure: bool,
+    /// Whether what binds a sign-in to its browser carries `__Host-`: needs TLS and the whole host, without a path.
+    pub whole_host: bool,
 }
 
 impl Cookies {
+    /// For a server that is reached at `public_url`.
+    pub fn of(public_url: &str, secure: Option<bool>) -> Cookies {
+        let tls = public_url.starts_with("https://");
+        let secure = secure.unwrap_or(tls);
+        Cookies { secure, whole_host: secure && tls && super::prefix::path_of(public_url).is_empty() }
+    }
+
+    /// The name of what binds a sign-in link to a browser.
+    pub(super) const fn magic_link_name(self) -> &'static str {
+        if self.whole_host { "__Host-ms_ml" } else { "ms_ml" }
+    }
+
+    /// The name of what carries a sign-in to a provider and back.
+    pub(super) const fn oauth_name(self) -> &'static str {
+        if self.whole_host { "__Host-ms_oauth" } else { "ms_oauth" }
+    }
+
     /// `ms_session=...; Path=/; Max-Age=2592000; HttpOnly; SameSite=Lax[; Secure]`.
     pub(super) fn session(self, token: &str) -> HeaderValue {
         self.cookie(SESSION, token, SESSION_MAX_AGE_S)
@@ -43,7 +63,7 @@ impl Cookies {
 
     /// Binds a link to this browser for as long as the link lives.
     pub(super) fn magic_link(self, value: &str, ttl: Duration) -> HeaderValue {
-        self.cookie(MAGIC_LINK, value, seconds(ttl))
+        self.cookie(self.magic_link_name(), value, seconds(ttl))
     }
 
     /// Makes this browser a known one.
@@ -53,12 +73,12 @@ impl Cookies {
 
     /// Carries a sign-in to a provider and back, for ten minutes.
     pub(super) fn oauth(self, ticket: &str) -> HeaderValue {
-        self.cookie(OAUTH, ticket, OAUTH_MAX_AGE_S)
+        self.cookie(self.oauth_name(), ticket, OAUTH_MAX_AGE_S)
     }
 
     /// Makes the browser forget it.
     pub(super) fn no_oauth(self) -> HeaderValue {
-        self.cookie(OAUTH, "", 0)
+        self.cookie(self.oauth_name(), "", 0)
     }
 
     fn cookie(self, name: &str, value: &str, max_age_s: i64) -> HeaderValue {
@@ -97,13 +117,35 @@ mod tests {
 
     #[test]
     fn the_session_cookie_is_what_the_contract_says() {
-        let header = Cookies { secure: false }.session("ses_x");
+        let header = Cookies::of("http://localhost", None).session("ses_x");
         assert_eq!(
             header.to_str().expect("text"),
             "ms_session=ses_x; HttpOnly; SameSite=Lax; Path=/; Max-Age=2592000"
         );
-        assert!(Cookies { secure: true }.session("ses_x").to_str().expect("text").contains("; Secure"));
+        let tls = Cookies::of("https://metrics.example", None).session("ses_x");
+        assert!(tls.to_str().expect("text").contains("; Secure"));
         assert!(header.is_sensitive());
+    }
+
+    /// Browsers drop a cookie of this prefix that is not `Secure`, or not for the path `/`.
+    #[test]
+    fn what_binds_a_sign_in_is_for_the_whole_host_where_that_can_be() {
+        let cases = [
+            ("https://metrics.example", None, true),
+            ("https://metrics.example", Some(false), false),
+            ("https://metrics.example/tools", None, false),
+            ("http://localhost:8095", None, false),
+            ("http://localhost:8095", Some(true), false),
+        ];
+        for (url, secure, whole) in cases {
+            let cookies = Cookies::of(url, secure);
+            let set = [cookies.oauth("x"), cookies.no_oauth(), cookies.magic_link("x", DEVICE_TTL)];
+            for text in set.iter().map(|set| set.to_str().expect("text")) {
+                assert_eq!(text.starts_with("__Host-ms_"), whole, "{url}: {text}");
+                assert!(!whole || (text.contains("; Secure") && text.contains("; Path=/;")), "{text}");
+                assert!(!text.contains("Domain"), "{text}");
+            }
+        }
     }
 
     #[test]

@@ -12,6 +12,8 @@
 //! slow senders do not hold those as well, however many there are: whatever holds the others, an operator still sees that
 //! the process lives, and people get out.
 
+mod worded;
+
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,7 +28,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -45,6 +47,7 @@ use super::limits::network;
 use super::own_metrics::Counters;
 use super::starting::Front;
 use super::tls::Certificates;
+use worded::Worded;
 
 /// How connections are treated.
 #[derive(Clone, Debug)]
@@ -186,12 +189,12 @@ fn connection(
         Box::pin(async move {
             let ended: Result<(), Box<dyn std::error::Error + Send + Sync>> = match acceptor {
                 None => watcher
-                    .watch(http.serve_connection(TokioIo::new(clocks), service))
+                    .watch(http.serve_connection(TokioIo::new(Worded::new(clocks)), service))
                     .await
                     .map_err(Into::into),
                 Some(acceptor) => match acceptor.accept(clocks).await {
                     Ok(stream) => watcher
-                        .watch(http.serve_connection(TokioIo::new(stream), service))
+                        .watch(http.serve_connection(TokioIo::new(Worded::new(stream)), service))
                         .await
                         .map_err(Into::into),
                     Err(error) => Err(error.into()),
@@ -216,14 +219,13 @@ async fn answer(
     reserved: Option<&str>,
 ) -> Response {
     let path = request.uri().path();
-    if reserved.is_some_and(|prefix| !is_vital(path) && !path.strip_prefix(prefix).is_some_and(is_vital)) {
-        let mut response = ApiError::busy(Duration::from_secs(2)).into_response();
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        return response;
-    }
+    let vital = is_vital(path) || reserved.and_then(|prefix| path.strip_prefix(prefix)).is_some_and(is_vital);
     let mut request: Request = request.map(Body::new);
     request.extensions_mut().insert(peer);
-    let mut response = site.answer(request).await;
+    let mut response = match reserved {
+        Some(_) if !vital => site.refuse(request, ApiError::busy(Duration::from_secs(2))).await,
+        _ => site.answer(request).await,
+    };
     if reserved.is_some() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

@@ -1,16 +1,23 @@
 //! Which coding of a body a client takes (RFC 9110, section 12.5.3), and bodies in it.
 //!
-//! Only bodies of a KiB or more are coded: below that headers and the client's work cost more than the bytes. gzip is
-//! level 1: on JSON of numbers the next levels take twice as long for a tenth of the bytes.
+//! Only bodies of a KiB or more are coded: below that headers and the client's work cost more than the bytes. Both codings
+//! are at level 1: on JSON of numbers the next levels of gzip take twice as long for a tenth of the bytes, and zstd (RFC
+//! 8878) at its first is half as long and half as large again, so a client that takes both as gladly gets it.
 
 use std::io::{self, Write as _};
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use zstd::stream::write::Encoder as ZstdEncoder;
+use zstd::zstd_safe::CParameter;
 
 /// Shorter bodies are sent as they are.
 const WORTH_IT: usize = 1_024;
+
+/// zstd looks back over 256 KiB: half of what it would by itself, for a twenty-fifth more bytes, and its memory is bounded
+/// by it.
+const ZSTD_WINDOW_LOG: u32 = 18;
 
 /// How a body is coded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,14 +27,17 @@ pub enum Coding {
     Identity,
     /// RFC 1952.
     Gzip,
+    /// RFC 8878.
+    Zstd,
 }
 
 impl Coding {
-    /// What `Accept-Encoding` asks for: gzip where its weight is not zero and not below that of the plain body.
+    /// What `Accept-Encoding` asks for: the coding with the greatest weight, of equal ones the smallest body. `*` means gzip,
+    /// which everybody knows.
     ///
     /// A client that refuses everything gets the plain body, as RFC 9110 lets a server do.
     pub fn of(headers: &HeaderMap) -> Coding {
-        let (mut gzip, mut identity, mut any) = (None, None, None);
+        let (mut zstd, mut gzip, mut identity, mut any) = (None, None, None, None);
         for value in headers.get_all(header::ACCEPT_ENCODING) {
             let Ok(text) = value.to_str() else { continue };
             for item in text.split(',') {
@@ -36,19 +46,25 @@ impl Coding {
                 let weight = parts.find_map(quality).unwrap_or(Some(1_000));
                 // A weight that is none says nothing.
                 let Some(weight) = weight else { continue };
+                let is = |coding| name.eq_ignore_ascii_case(coding);
                 let slot = match name {
-                    _ if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") => {
-                        &mut gzip
-                    }
-                    _ if name.eq_ignore_ascii_case("identity") => &mut identity,
+                    _ if is("zstd") => &mut zstd,
+                    _ if is("gzip") || is("x-gzip") => &mut gzip,
+                    _ if is("identity") => &mut identity,
                     "*" => &mut any,
                     _ => continue,
                 };
                 *slot = Some(slot.unwrap_or(0).max(weight));
             }
         }
-        let gzip: u16 = gzip.or(any).unwrap_or(0);
-        if gzip > 0 && gzip >= identity.unwrap_or(0) { Coding::Gzip } else { Coding::Identity }
+        let offers: [(u16, Coding); 3] = [
+            (identity.unwrap_or(0), Coding::Identity),
+            (gzip.or(any).unwrap_or(0), Coding::Gzip),
+            (zstd.unwrap_or(0), Coding::Zstd),
+        ];
+        // The last of the greatest.
+        let best = offers.into_iter().filter(|(weight, _)| *weight > 0).max_by_key(|(weight, _)| *weight);
+        best.map_or(Coding::Identity, |(_, coding)| coding)
     }
 
     /// The value of `Content-Encoding`.
@@ -56,6 +72,7 @@ impl Coding {
         match self {
             Coding::Identity => None,
             Coding::Gzip => Some(HeaderValue::from_static("gzip")),
+            Coding::Zstd => Some(HeaderValue::from_static("zstd")),
         }
     }
 
@@ -64,9 +81,12 @@ impl Coding {
         if self == Coding::Identity || body.len() < WORTH_IT {
             return (body, Coding::Identity);
         }
-        let mut encoder = Encoder::new(self, body.len() / 4);
         let mut coded = Vec::new();
-        match encoder.push(&body).and_then(|()| encoder.finish(&mut coded)) {
+        let done = Encoder::sized(self, body.len() / 4, Some(body.len())).and_then(|mut encoder| {
+            encoder.push(&body)?;
+            encoder.finish(&mut coded)
+        });
+        match done {
             Ok(()) => (coded, self),
             // Memory does not refuse; if it did, the plain body is as good.
             Err(_) => (body, Coding::Identity),
@@ -101,17 +121,30 @@ pub struct Encoder {
 enum Kind {
     Plain(Vec<u8>),
     Gzip(Box<GzEncoder<Vec<u8>>>),
+    Zstd(ZstdEncoder<'static, Vec<u8>>),
 }
 
 impl Encoder {
-    /// With room for so many coded bytes.
-    pub fn new(coding: Coding, room: usize) -> Encoder {
+    /// With room for so many coded bytes. Where zstd has no memory for its tables the body is sent as it is.
+    pub fn new(coding: Coding, room: usize) -> (Encoder, Coding) {
+        let plain = |_| (Encoder { kind: Kind::Plain(Vec::with_capacity(room)) }, Coding::Identity);
+        Encoder::sized(coding, room, None).map_or_else(plain, |encoder| (encoder, coding))
+    }
+
+    /// Tables fit the body's size where it is known: most bodies are short.
+    fn sized(coding: Coding, room: usize, bytes: Option<usize>) -> io::Result<Encoder> {
         let out = Vec::with_capacity(room);
         let kind = match coding {
             Coding::Identity => Kind::Plain(out),
             Coding::Gzip => Kind::Gzip(Box::new(GzEncoder::new(out, Compression::new(1)))),
+            Coding::Zstd => {
+                let mut encoder = ZstdEncoder::new(out, 1)?;
+                encoder.set_parameter(CParameter::WindowLog(ZSTD_WINDOW_LOG))?;
+                encoder.set_pledged_src_size(bytes.map(|bytes| bytes as u64))?;
+                Kind::Zstd(encoder)
+            }
         };
-        Encoder { kind }
+        Ok(Encoder { kind })
     }
 
     /// Takes the next piece.
@@ -122,6 +155,7 @@ impl Encoder {
         match &mut self.kind {
             Kind::Plain(out) => out.extend_from_slice(piece),
             Kind::Gzip(encoder) => encoder.write_all(piece)?,
+            Kind::Zstd(encoder) => encoder.write_all(piece)?,
         }
         Ok(())
     }
@@ -131,6 +165,7 @@ impl Encoder {
         match &mut self.kind {
             Kind::Plain(out) => std::mem::take(out),
             Kind::Gzip(encoder) => std::mem::take(encoder.get_mut()),
+            Kind::Zstd(encoder) => std::mem::take(encoder.get_mut()),
         }
     }
 
@@ -145,6 +180,10 @@ impl Encoder {
                 encoder.try_finish()?;
                 out.append(encoder.get_mut());
             }
+            Kind::Zstd(encoder) => {
+                encoder.do_finish()?;
+                out.append(encoder.get_mut());
+            }
         }
         Ok(())
     }
@@ -155,6 +194,7 @@ impl std::fmt::Debug for Encoder {
         let name = match self.kind {
             Kind::Plain(_) => "plain",
             Kind::Gzip(_) => "gzip",
+            Kind::Zstd(_) => "zstd",
         };
         f.debug_tuple("Encoder").field(&name).finish()
     }
@@ -169,13 +209,18 @@ mod tests {
 
     #[test]
     fn the_clients_weights_decide() {
-        let cases: [(&[&str], Coding); 19] = [
+        let cases: [(&[&str], Coding); 24] = [
             (&[], Coding::Identity),
             (&[""], Coding::Identity),
             (&["gzip"], Coding::Gzip),
             (&["GZIP"], Coding::Gzip),
             (&["x-gzip"], Coding::Gzip),
-            (&["gzip, deflate, br, zstd"], Coding::Gzip),
+            (&["gzip, deflate, br, zstd"], Coding::Zstd),
+            (&["zstd"], Coding::Zstd),
+            (&["ZSTD;q=0.5, gzip;q=0.6"], Coding::Gzip),
+            (&["zstd;q=0.5, identity;q=0.6"], Coding::Identity),
+            (&["zstd;q=0, gzip"], Coding::Gzip),
+            (&["zstd;q=0.4", "*;q=0.4"], Coding::Zstd),
             (&["deflate", "gzip;q=0.5"], Coding::Gzip),
             (&["gzip;q=0"], Coding::Identity),
             (&["gzip;q=0.000"], Coding::Identity),
@@ -205,14 +250,17 @@ mod tests {
         let (coded, coding) = Coding::Gzip.whole(vec![b'a'; 1_024]);
         assert_eq!((coding, coded.starts_with(&[0x1f, 0x8b])), (Coding::Gzip, true));
         assert!(coded.len() < 100, "{}", coded.len());
+        let (coded, coding) = Coding::Zstd.whole(vec![b'a'; 1_024]);
+        assert_eq!((coding, coded.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])), (Coding::Zstd, true));
+        assert!(coded.len() < 100, "{}", coded.len());
         assert_eq!(Coding::Identity.whole(vec![b'a'; 10_000]), (vec![b'a'; 10_000], Coding::Identity));
     }
 
     proptest! {
         #[test]
         fn pieces_come_back_as_one_body(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..5_000), 0..20)) {
-            for coding in [Coding::Identity, Coding::Gzip] {
-                let mut encoder = Encoder::new(coding, 0);
+            for coding in [Coding::Identity, Coding::Gzip, Coding::Zstd] {
+                let mut encoder = Encoder::new(coding, 0).0;
                 let mut coded = Vec::new();
                 for piece in &pieces {
                     encoder.push(piece).expect("memory");
@@ -226,6 +274,7 @@ mod tests {
                         flate2::read::GzDecoder::new(&coded[..]).read_to_end(&mut body).expect("gzip");
                         body
                     }
+                    Coding::Zstd => zstd::stream::decode_all(&coded[..]).expect("zstd"),
                 };
                 prop_assert_eq!(body, pieces.concat());
             }

@@ -11,9 +11,11 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
+
+use crate::ingest::otlp;
 
 macro_rules! codes {
     ($($status:literal { $($name:ident $code:literal $title:literal,)+ })+) => {
@@ -279,12 +281,14 @@ impl ApiError {
     /// The response in one of the three forms.
     pub fn render(&self, form: Form, request_id: Option<&str>) -> Response {
         let code = self.0.code;
+        let text = |body: Value| body.to_string().into_bytes();
         let (media, body) = match form {
-            Form::Prometheus => ("application/json", self.prometheus_body()),
-            Form::Problem => ("application/problem+json", self.problem_body(request_id, false)),
-            Form::Data => ("application/problem+json", self.problem_body(request_id, true)),
+            Form::Prometheus => ("application/json", text(self.prometheus_body())),
+            Form::Problem => ("application/problem+json", text(self.problem_body(request_id, false))),
+            Form::Data => ("application/problem+json", text(self.problem_body(request_id, true))),
+            Form::Otlp(encoding) => (encoding.content_type(), otlp::status(encoding, self.detail())),
         };
-        let mut response = Response::new(Body::from(body.to_string()));
+        let mut response = Response::new(Body::from(body));
         *response.status_mut() = code.status();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
@@ -298,6 +302,11 @@ impl ApiError {
             headers.append(name, value.clone());
         }
         response
+    }
+
+    /// The problem body alone.
+    pub(super) fn problem(&self, request_id: &str) -> String {
+        self.problem_body(Some(request_id), false).to_string()
     }
 
     fn prometheus_body(&self) -> Value {
@@ -377,7 +386,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// How a refusal is written down; the path decides.
+/// How a refusal is written down; the path decides, and of OTLP the content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// RFC 9457.
@@ -386,16 +395,27 @@ pub enum Form {
     Data,
     /// Prometheus' own error body: its mount (API.md C6).
     Prometheus,
+    /// A `google.rpc.Status` in the encoding of the request: OTLP/HTTP (API.md C7).
+    Otlp(otlp::Encoding),
 }
 
 impl Form {
+    /// The form that refusals of a request take: of this path and, where the path is OTLP's, of this content type.
+    pub fn of(path: &str, headers: &HeaderMap) -> Form {
+        if !path.ends_with("/otlp/v1/metrics") {
+            return Form::of_path(path);
+        }
+        let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        content_type.and_then(otlp::Encoding::of).map_or(Form::Problem, Form::Otlp)
+    }
+
     /// The form that refusals of this path take.
     pub fn of_path(path: &str) -> Form {
         let Some(rest) = path.strip_prefix("/api/v1/orgs/") else { return Form::Problem };
         let mut parts = rest.split('/').skip(1);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             // Writing on the mount is ingestion: its senders read status and first line only.
-            (Some("prometheus"), Some("api"), Some("v1"), Some("write")) => Form::Problem,
+            (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => Form::Problem,
             (Some("prometheus"), ..) => Form::Prometheus,
             (Some("metrics" | "labels" | "query"), ..) => Form::Data,
             _ => Form::Problem,

@@ -77,6 +77,12 @@ impl Site {
     pub async fn answer(self, request: Request) -> Response {
         self.0.pass(request).await
     }
+
+    /// Answers a request with a refusal, which gets all that an answer has.
+    pub(super) async fn refuse(self, mut request: Request, refused: ApiError) -> Response {
+        request.extensions_mut().insert(refused);
+        self.0.pass(request).await
+    }
 }
 
 impl std::fmt::Debug for Site {
@@ -121,20 +127,21 @@ impl Passage {
         let way = Way { id: &id, route: self.routes.find(request.uri().path()) };
         let method = request.method().clone();
         let uri = request.uri().clone();
+        let form = Form::of(uri.path(), request.headers());
         // The query string stays out: it may hold the token of a sign-in link.
         let span =
             tracing::info_span!("request", id = id.as_str(), method = %method, route = tracing::field::Empty);
-        let too_long =
+        let is_too_long =
             request.uri().path_and_query().is_some_and(|target| target.as_str().len() > URI_BYTES_MAX);
-        let mut response = match too_long {
-            true => ApiError::new(Code::UriTooLong, format!("a URL may have at most {URI_BYTES_MAX} bytes"))
-                .into_response(),
-            false => self.caught(request, way).instrument(span.clone()).await,
+        let refused = request.extensions_mut().remove::<ApiError>();
+        let too_long = || format!("a URL may have at most {URI_BYTES_MAX} bytes");
+        let refused = refused.or_else(|| is_too_long.then(|| ApiError::new(Code::UriTooLong, too_long())));
+        let mut response = match refused {
+            Some(refused) => refused.into_response(),
+            None => self.caught(request, way).instrument(span.clone()).await,
         };
-        let mut is_starting = false;
         if let Some(error) = response.extensions_mut().remove::<ApiError>() {
-            is_starting = error.code() == Code::Starting;
-            let mut body = error.render(Form::of_path(uri.path()), Some(id.as_str()));
+            let mut body = error.render(form, Some(id.as_str()));
             // What was done below may have added headers, a renewed cookie first of all; they stay.
             for name in response.headers().keys().filter(|name| *name != header::CONTENT_LENGTH) {
                 if body.headers().contains_key(name) {
@@ -156,8 +163,8 @@ impl Passage {
         span.in_scope(|| {
             let (status, duration_ms) = (response.status().as_u16(), watch.elapsed_ms());
             match status {
-                // Said once by the start itself, and asked for again and again meanwhile.
-                500.. if !is_starting => tracing::warn!(status, duration_ms, "answered {status}"),
+                // Without rooms the server is starting: said once by the start itself, and asked for again and again meanwhile.
+                500.. if self.entry.is_some() => tracing::warn!(status, duration_ms, "answered {status}"),
                 _ => tracing::debug!(status, duration_ms, "answered {status}"),
             }
         });

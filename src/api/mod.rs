@@ -206,13 +206,12 @@ impl Deps {
     /// From the rooms and the options.
     pub fn new(rooms: &Rooms, options: &ApiOptions) -> Deps {
         let limits = Arc::new(Limits::new(options.limits, &rooms.clock));
-        let secure = options.cookie_secure.unwrap_or_else(|| options.public_url.starts_with("https://"));
         let auth = AuthDeps {
             identity: Arc::clone(&rooms.identity),
             lanes: rooms.lanes.clone(),
             clock: rooms.clock.clone(),
             limits: Arc::clone(&limits),
-            cookies: Cookies { secure },
+            cookies: Cookies::of(&options.public_url, options.cookie_secure),
             mail: Arc::clone(&rooms.mail),
             public_url: options.public_url.as_str().into(),
             link_ttl: options.link_ttl,

@@ -220,9 +220,14 @@ fn body(takes: Takes) -> Option<Value> {
         } })),
         Takes::Bytes { media, what } => Some(json!({
             "required": true, "description": what,
-            "content": { media: { "schema": { "type": "string", "format": "binary" } } },
+            "content": media.iter().map(|media| ((*media).to_owned(), binary())).collect::<serde_json::Map<_, _>>(),
         })),
     }
+}
+
+/// Bytes of some media type.
+fn binary() -> Value {
+    json!({ "schema": { "type": "string", "format": "binary" } })
 }
 
 /// `get_orgs_slug_metrics`: stable as long as the path is.
@@ -288,6 +293,12 @@ fn responses(row: &RouteDoc, known: Option<&Operation>) -> Value {
                     "text" => {
                         response["content"] = json!({ "text/plain": { "schema": { "type": "string" } } })
                     }
+                    "protobuf" => {
+                        response["content"] = json!({
+                            "application/x-protobuf": binary(),
+                            "application/json": { "schema": shape("map<any>") },
+                        })
+                    }
                     text => {
                         let json = text.strip_prefix("html ").unwrap_or(text);
                         response["content"] = json!({ "application/json": { "schema": shape(json) } });
@@ -329,7 +340,7 @@ fn refused(row: &RouteDoc, codes: &[Code]) -> Value {
     let words: Vec<&str> = codes.iter().map(|code| code.as_str()).collect();
     let (media, schema) = match Form::of_path(&row.path) {
         Form::Prometheus => ("application/json", json!({ "$ref": "#/components/schemas/PrometheusError" })),
-        Form::Problem | Form::Data => (
+        Form::Problem | Form::Data | Form::Otlp(_) => (
             "application/problem+json",
             json!({ "allOf": [
                 { "$ref": "#/components/schemas/Problem" },
@@ -341,10 +352,31 @@ fn refused(row: &RouteDoc, codes: &[Code]) -> Value {
         "description": words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
         "content": { media: { "schema": schema } },
     });
+    if is_otlp(row) {
+        refused["content"]["application/json"] = json!({ "schema": shape("{ message: string }") });
+        refused["content"]["application/x-protobuf"] = binary();
+    }
     if codes.iter().any(|code| matches!(code.status().as_u16(), 429 | 503)) {
         refused["headers"] = json!({ "Retry-After": { "schema": { "type": "integer", "minimum": 1 }, "description": "Seconds" } });
     }
     refused
+}
+
+/// Whether nobody looks at who asks there, so that nothing of theirs is stored either.
+fn answers_all_alike(path: &str) -> bool {
+    let below = [
+        "/auth/providers",
+        "/openapi.json",
+        "/api/v1/health",
+        "/prometheus/-/healthy",
+        "/prometheus/-/ready",
+    ];
+    below.iter().any(|end| path.ends_with(end))
+}
+
+/// Whose refusals are a `google.rpc.Status` in the request's encoding, and problems where it has none.
+fn is_otlp(row: &RouteDoc) -> bool {
+    row.path.ends_with("/otlp/v1/metrics")
 }
 
 /// Every code a route can refuse with, each once: its own, those of its row, and those that any request may meet.
@@ -359,18 +391,21 @@ fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
         Code::BodyTooLarge,
         Code::Internal,
     ]);
-    // Who asks how it is finds a place, and `/healthz` is answered before there is anything else.
+    // Who asks how it is finds a place, and is answered before there is anything else.
     if !matches!(row.path.as_str(), "/healthz" | "/readyz" | "/metrics" | "/api/v1/health") {
         codes.push(Code::Busy);
     }
-    if row.path != "/healthz" {
+    if !matches!(row.path.as_str(), "/healthz" | "/readyz") {
         codes.push(Code::Starting);
     }
     if row.auth == Auth::Machine {
         codes.push(Code::ShuttingDown);
     }
     if row.path.starts_with("/api/") {
-        codes.extend([Code::RateLimited, Code::StorageDegraded]);
+        codes.push(Code::RateLimited);
+    }
+    if row.path.starts_with("/api/") && !answers_all_alike(&row.path) {
+        codes.push(Code::StorageDegraded);
     }
     if matches!(row.auth, Auth::Reader(_) | Auth::MountReader(_) | Auth::Machine) {
         codes.extend([Code::TokenNotYetValid, Code::OriginNotAllowed, Code::TokenInvalid]);

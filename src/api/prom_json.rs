@@ -6,11 +6,15 @@
 //! * A sample's time is a number of seconds: three decimals where there is a fraction, none otherwise. The time of a
 //!   scalar or a string is a plain number, `1.5`.
 
+mod digits;
+mod grid;
 mod labels;
 
 use crate::model::Timestamp;
 use crate::promql::{FloatHistogram, MatrixSeries, Value};
 
+use digits::ROOM;
+use grid::Grid;
 use labels::Before;
 pub use labels::{labels, text, texts};
 
@@ -54,7 +58,7 @@ impl Cursor {
         if !std::mem::replace(&mut self.begun, true) {
             begin(value, out);
         }
-        let mut before = Before::default();
+        let (mut before, mut grid) = (Before::default(), Grid::default());
         match value {
             Value::Scalar { .. } | Value::Text { .. } => return true,
             Value::Vector(series) => {
@@ -68,17 +72,18 @@ impl Cursor {
                     if let Some(histogram) = &sample.histogram {
                         out.extend_from_slice(br#","histogram":["#);
                         histogram_point(sample.at, histogram, out);
+                        out.push(b']');
                     } else {
-                        out.extend_from_slice(br#","value":["#);
-                        point(sample.at, sample.value, out);
+                        out.extend_from_slice(br#","value":"#);
+                        grid.point(sample.at, sample.value, out);
                     }
-                    out.extend_from_slice(b"]}");
+                    out.push(b'}');
                     self.series += 1;
                 }
             }
             Value::Matrix(series) => {
                 while let Some(series) = series.get(self.series) {
-                    if out.len() >= length || !self.series(series, length, &mut before, out) {
+                    if out.len() >= length || !self.series(series, length, (&mut before, &mut grid), out) {
                         return false;
                     }
                     out.push(b'}');
@@ -95,7 +100,7 @@ impl Cursor {
         &mut self,
         series: &'v MatrixSeries,
         length: usize,
-        before: &mut Before<'v>,
+        (before, grid): (&mut Before<'v>, &mut Grid),
         out: &mut Vec<u8>,
     ) -> bool {
         if self.point == 0 {
@@ -113,11 +118,7 @@ impl Cursor {
             let some = &rest[..rest.len().min(POINTS_AT_ONCE)];
             // A point is 16 to 40 bytes; most are near 26: `[1795222800,"1234.567"],`.
             out.reserve(some.len() * 26);
-            for (place, sample) in some.iter().enumerate() {
-                out.extend_from_slice(if self.point + place == 0 { b"[" } else { b",[" });
-                point(sample.at, sample.value, out);
-                out.push(b']');
-            }
+            grid.points(some, self.point == 0, out);
             self.point += some.len();
             if self.point == series.samples.len() {
                 out.push(b']');
@@ -168,13 +169,6 @@ fn separate(place: usize, out: &mut Vec<u8>) {
     }
 }
 
-fn point(at: Timestamp, value: f64, out: &mut Vec<u8>) {
-    time(at, out);
-    out.extend_from_slice(b",\"");
-    number(value, out);
-    out.push(b'"');
-}
-
 /// `1.5,{"count":"4","sum":"5.5","buckets":[[0,"1","2","4"]]}`: a bucket tells which of its bounds it holds (0 the upper,
 /// 1 the lower, 2 none, 3 both), the bounds, and its count; one that counts nothing is left out.
 fn histogram_point(at: Timestamp, histogram: &FloatHistogram, out: &mut Vec<u8>) {
@@ -206,22 +200,12 @@ fn histogram_point(at: Timestamp, histogram: &FloatHistogram, out: &mut Vec<u8>)
 
 /// A whole number.
 pub fn count(value: u64, out: &mut Vec<u8>) {
-    integer(value, out);
+    short(out, |room| digits::integer(room, 0, value));
 }
 
 /// Seconds with exactly three decimals where there is a fraction, none otherwise: `1.500`, `2`.
 pub fn time(at: Timestamp, out: &mut Vec<u8>) {
-    let ms = at.as_ms();
-    if ms < 0 {
-        out.push(b'-');
-    }
-    let ms = ms.unsigned_abs();
-    integer(ms / 1_000, out);
-    let fraction = ms % 1_000;
-    if fraction != 0 {
-        out.push(b'.');
-        out.extend([fraction / 100, fraction / 10 % 10, fraction % 10].map(ascii));
-    }
+    short(out, |room| digits::time(room, 0, at));
 }
 
 /// Seconds as a plain JSON number: `1.5`.
@@ -231,202 +215,27 @@ pub fn plain_time(at: Timestamp, out: &mut Vec<u8>) {
 
 /// The value of a sample, without quotes.
 pub fn number(value: f64, out: &mut Vec<u8>) {
-    write_number(value, Form::Either, out);
+    short(out, |room| digits::number(room, 0, value));
 }
 
 /// The value of a scalar, without quotes: never the exponent form, so up to 309 digits before the point and 324 zeros
 /// after it.
 pub fn fixed_number(value: f64, out: &mut Vec<u8>) {
-    write_number(value, Form::Fixed, out);
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Either,
-    Fixed,
-}
-
-/// Every whole number below is exact in a double, and its decimal digits are the shortest that read back to it.
-const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-
-fn write_number(value: f64, form: Form, out: &mut Vec<u8>) {
-    if !value.is_finite() {
-        let word: &[u8] = match (value.is_nan(), value > 0.0) {
-            (true, _) => b"NaN",
-            (false, true) => b"+Inf",
-            (false, false) => b"-Inf",
-        };
-        out.extend_from_slice(word);
-        return;
+    let magnitude = value.abs();
+    if !value.is_finite() || value == 0.0 || (1e-6..1e21).contains(&magnitude) {
+        return number(value, out);
     }
     if value.is_sign_negative() {
         out.push(b'-');
     }
-    let magnitude = value.abs();
-    if magnitude < EXACT_MAX {
-        let whole = whole_part(magnitude);
-        if same(whole, magnitude) {
-            integer(whole, out);
-            return;
-        }
-        // A decimal of at most 15 digits belongs to one double only, so one that reads back is the shortest there is.
-        if magnitude < 1e12 {
-            let thousandths = whole_part(magnitude * 1_000.0 + 0.5);
-            if same_quotient(thousandths, magnitude) {
-                thousands(thousandths, out);
-                return;
-            }
-        }
-    }
-    let mut buffer = zmij::Buffer::new();
-    let shortest = buffer.format_finite(magnitude).as_bytes();
-    // An exponent has three digits and a sign at most. Without one the digits are in their places already.
-    let last = shortest.len().saturating_sub(5);
-    let Some(place) = shortest[last..].iter().position(|byte| *byte == b'e') else {
-        out.extend_from_slice(shortest.strip_suffix(b".0").unwrap_or(shortest));
-        return;
-    };
-    let (mantissa, exponent) = (&shortest[..last + place], exponent_of(&shortest[last + place + 1..]));
-    if form == Form::Fixed || (1e-6..1e21).contains(&magnitude) {
-        let mut room = [0; 32];
-        let (digits, exponent) = digits(mantissa, exponent, &mut room);
-        plain(digits, exponent, out);
-    } else {
-        out.extend_from_slice(mantissa.strip_suffix(b".0").unwrap_or(mantissa));
-        write_exponent(exponent, out);
-    }
+    digits::fixed(magnitude, out);
 }
 
-/// The whole part of a number that is neither negative nor beyond [`EXACT_MAX`].
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "that is what is asked for, within 53 bits"
-)]
-fn whole_part(value: f64) -> u64 {
-    value as i64 as u64
-}
-
-/// Whether a number of at most 53 bits is that double.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::float_cmp,
-    reason = "within 53 bits the cast is exact, and so is the question"
-)]
-fn same(whole: u64, value: f64) -> bool {
-    whole as f64 == value
-}
-
-/// Whether a thousandth of a number of at most 53 bits rounds to that double.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::float_cmp,
-    reason = "the question is whether it is the same double"
-)]
-fn same_quotient(thousandths: u64, value: f64) -> bool {
-    thousandths as f64 / 1_000.0 == value
-}
-
-fn ascii(digit: u64) -> u8 {
-    b'0' + u8::try_from(digit % 10).unwrap_or(0)
-}
-
-/// `00` to `99`.
-const PAIRS: &[u8; 200] =
-    b"0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849\
-    5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
-
-fn integer(mut value: u64, out: &mut Vec<u8>) {
-    let mut digits = [0_u8; 20];
-    let mut first = digits.len();
-    while value >= 100 {
-        first -= 2;
-        digits[first..first + 2].copy_from_slice(pair(value % 100));
-        value /= 100;
-    }
-    if value >= 10 {
-        first -= 2;
-        digits[first..first + 2].copy_from_slice(pair(value));
-    } else {
-        first -= 1;
-        digits[first] = ascii(value);
-    }
-    out.extend_from_slice(&digits[first..]);
-}
-
-/// The two digits of a number below 100.
-fn pair(value: u64) -> &'static [u8] {
-    let at = (value % 100) as usize * 2;
-    &PAIRS[at..at + 2]
-}
-
-/// `n / 1000` with the zeros at its end left out; `n` is no multiple of 1000.
-fn thousands(n: u64, out: &mut Vec<u8>) {
-    integer(n / 1_000, out);
-    out.push(b'.');
-    let fraction = [n / 100, n / 10, n].map(ascii);
-    let length = fraction.iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1);
-    out.extend_from_slice(&fraction[..length]);
-}
-
-/// The significant digits without zeros at either end, into `digits` (17 at most, zeros before them aside), and the power
-/// of ten of the first: `1.25` and -7 are `125` and -7.
-fn digits<'d>(mantissa: &[u8], exponent: i32, digits: &'d mut [u8; 32]) -> (&'d [u8], i32) {
-    let (mut length, mut zeros, mut whole, mut after_point) = (0, 0, 0, false);
-    for byte in mantissa {
-        if *byte == b'.' {
-            after_point = true;
-            continue;
-        }
-        whole += i32::from(!after_point);
-        if length == 0 && *byte == b'0' {
-            zeros += 1;
-        } else if let Some(slot) = digits.get_mut(length) {
-            *slot = *byte;
-            length += 1;
-        }
-    }
-    let length = digits[..length].iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1);
-    (&digits[..length], exponent + whole - zeros - 1)
-}
-
-/// `-7`, `21`, `+21`.
-fn exponent_of(text: &[u8]) -> i32 {
-    let digits = text.iter().filter(|byte| byte.is_ascii_digit());
-    let magnitude = digits.fold(0, |value: i32, digit| value * 10 + i32::from(digit - b'0'));
-    if text.first() == Some(&b'-') { -magnitude } else { magnitude }
-}
-
-fn plain(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
-    let zeros =
-        |count: i32, out: &mut Vec<u8>| out.resize(out.len() + usize::try_from(count).unwrap_or(0), b'0');
-    let Ok(whole) = usize::try_from(exponent + 1) else {
-        out.extend_from_slice(b"0.");
-        zeros(-exponent - 1, out);
-        out.extend_from_slice(digits);
-        return;
-    };
-    if whole == 0 {
-        out.extend_from_slice(b"0.");
-        out.extend_from_slice(digits);
-    } else if digits.len() <= whole {
-        out.extend_from_slice(digits);
-        zeros(i32::try_from(whole - digits.len()).unwrap_or(0), out);
-    } else {
-        out.extend_from_slice(&digits[..whole]);
-        out.push(b'.');
-        out.extend_from_slice(&digits[whole..]);
-    }
-}
-
-/// `e-07`, `e+21`: two digits at least.
-fn write_exponent(exponent: i32, out: &mut Vec<u8>) {
-    out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
-    let exponent = u64::from(exponent.unsigned_abs());
-    if exponent < 10 {
-        out.push(b'0');
-    }
-    integer(exponent, out);
+/// What is put into a room of fixed size first.
+fn short(out: &mut Vec<u8>, put: impl FnOnce(&mut [u8]) -> usize) {
+    let mut room = [0; ROOM];
+    let end = put(&mut room);
+    out.extend_from_slice(&room[..end]);
 }
 
 #[cfg(test)]

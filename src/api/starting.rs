@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
@@ -160,7 +162,8 @@ impl Front {
         self.open.get().is_some()
     }
 
-    pub(super) fn site(&self) -> Site {
+    /// What answers now.
+    pub fn site(&self) -> Site {
         self.open.get().unwrap_or(&self.starting).clone()
     }
 }
@@ -176,17 +179,17 @@ fn answer(progress: &Progress, path: &str) -> Response {
         "/healthz" => "ok".into_response(),
         "/readyz" => {
             let stage = progress.stage();
-            // The members that this path always has, where they are others than those of a problem.
-            refusal(stage.to_string())
-                .with("status", "starting")
-                .with("checks", json!({ "storage": stage.to_string() }))
-                .with("recovery", stage.json(progress.elapsed()))
-                .into_response()
+            // The body that this path always has: whoever waits looks at its status, which is no number.
+            let body = json!({
+                "status": "starting",
+                "checks": { "storage": stage.to_string() },
+                "recovery": stage.json(progress.elapsed()),
+            });
+            let retry_after = (header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER.as_secs()));
+            (StatusCode::SERVICE_UNAVAILABLE, [retry_after], Json(body)).into_response()
         }
-        _ => refusal("the store is being opened; /readyz says how far it is".to_owned()).into_response(),
+        _ => ApiError::new(Code::Starting, "the store is being opened; /readyz says how far it is")
+            .with_retry_after(RETRY_AFTER)
+            .into_response(),
     }
-}
-
-fn refusal(detail: String) -> ApiError {
-    ApiError::new(Code::Starting, detail).with_retry_after(RETRY_AFTER)
 }

@@ -11,6 +11,7 @@ use super::link::{LINK_TTL, LinkKind, LinkRow, LinkSlot, remove_link, remove_out
 use super::member::{has_other_owner, leave};
 use super::oauth;
 use super::org::{MembershipRow, NAME_BYTES_MAX, OrgRow};
+use super::session::stands;
 use super::store::read;
 use super::totp::TotpRow;
 use super::user::{AddressRow, UserRow, active};
@@ -152,8 +153,8 @@ impl Identity {
         Ok(())
     }
 
-    /// A link that makes `new` the address of a session's account; `None` where it has an account already, so that nobody
-    /// learns of others this way. Blocks (commit).
+    /// A link that makes `new` the address of a session's account, as long as the session lives; `None` where the address has
+    /// an account already, so that nobody learns of others this way. Blocks (commit).
     ///
     /// # Errors
     /// [`StoreError`].
@@ -164,7 +165,7 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<Option<LinkMail>, StoreError> {
-        let user = session.user;
+        let (user, asked_by) = session.key();
         let token = Secret::random(SecretKind::Email, rng);
         let hash = token.hash();
         let (slot, sealed) =
@@ -181,6 +182,7 @@ impl Identity {
                 browser: None,
                 wrong_addresses: 0,
                 address: Some(sealed),
+                asked_by: Some(asked_by),
             };
             store_link(txn, hash, &link)?;
             Ok::<_, StoreError>(free)
@@ -231,6 +233,11 @@ impl Exchange {
         let link = read::<LinkRow>(txn, &hash)?.filter(|link| now < link.expires_at);
         let link = link.filter(|link| link.kind == LinkKind::Email).ok_or(LinkError::Invalid)?;
         let row = active(txn, user)?.ok_or(LinkError::Invalid)?;
+        // Whoever ended the session that asked did not want what it began.
+        let asked_by = link.asked_by.ok_or(LinkError::Invalid)?;
+        if !stands(txn, (user, asked_by))? {
+            return Err(LinkError::Invalid.into());
+        }
         if read::<AddressRow>(txn, &new)?.is_some() {
             return Err(AddressChangeError::Taken);
         }

@@ -122,6 +122,8 @@ pub(super) struct LinkRow {
     pub(super) wrong_addresses: u8,
     /// An address that no account has yet, sealed for the link's hash; since version 2.
     pub(super) address: Option<Vec<u8>>,
+    /// The session that asked for it, where the link dies with that; since version 3.
+    pub(super) asked_by: Option<SecretHash>,
 }
 
 /// Version 1 of [`LinkRow`].
@@ -136,26 +138,36 @@ struct LinkRowV1 {
     wrong_addresses: u8,
 }
 
+/// Version 2 of [`LinkRow`]: what was added stands at the end.
+#[derive(Deserialize)]
+struct LinkRowV2 {
+    before: LinkRowV1,
+    address: Option<Vec<u8>>,
+}
+
 impl Record for LinkRow {
     const TABLE: u8 = 0x07;
     const KIND: u8 = 0x07;
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
     type Key = SecretHash;
 
     fn from_older(version: u8, body: &[u8]) -> Result<LinkRow, String> {
-        match version {
-            1 => decode_body::<LinkRowV1>(body).map(|old| LinkRow {
-                kind: old.kind,
-                user: old.user,
-                slot: old.slot,
-                expires_at: old.expires_at,
-                redirect: old.redirect,
-                browser: old.browser,
-                wrong_addresses: old.wrong_addresses,
-                address: None,
-            }),
-            _ => Err(format!("version {version} of a link")),
-        }
+        let LinkRowV2 { before: old, address } = match version {
+            1 => LinkRowV2 { before: decode_body(body)?, address: None },
+            2 => decode_body(body)?,
+            _ => return Err(format!("version {version} of a link")),
+        };
+        Ok(LinkRow {
+            kind: old.kind,
+            user: old.user,
+            slot: old.slot,
+            expires_at: old.expires_at,
+            redirect: old.redirect,
+            browser: old.browser,
+            wrong_addresses: old.wrong_addresses,
+            address,
+            asked_by: None,
+        })
     }
 }
 

@@ -100,6 +100,7 @@ impl Identity {
                 browser,
                 wrong_addresses: 0,
                 address: None,
+                asked_by: None,
             };
             store_link(txn, hash, &link)?;
             Ok::<_, StoreError>(user)
@@ -134,6 +135,7 @@ impl Identity {
                 browser: None,
                 wrong_addresses: 0,
                 address: None,
+                asked_by: None,
             };
             store_link(txn, hash, &link)
         })?;

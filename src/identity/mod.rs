@@ -221,8 +221,7 @@ impl Identity {
             token_notes: token_notes::TokenNotes::default(),
             next_sweep_ms: AtomicI64::new(now.as_ms()),
         };
-        let has_users = !identity.rows::<user::UserRow>(&())?.is_empty();
-        identity.has_users.store(has_users, Ordering::Release);
+        identity.has_users.store(identity.note_password_costs()? > 0, Ordering::Release);
         identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
         identity.load_removals()?;
         identity.load_keys()?;
@@ -246,6 +245,10 @@ impl Identity {
             self.sweep_invites(now)?;
             self.sweep_audit(now)?;
             self.sweep_rotations(now)?;
+            // Each login with an old hash makes it anew.
+            if self.passwords.has_older_costs() {
+                self.note_password_costs()?;
+            }
         }
         self.sweep_sessions(due, now)
     }
@@ -258,6 +261,18 @@ impl Identity {
         self.flush_all_sessions()?;
         self.flush_keys()?;
         self.flush_failures(now)
+    }
+
+    /// Has every verification take what the dearest of them takes; the number of accounts.
+    fn note_password_costs(&self) -> Result<usize, StoreError> {
+        let users = self.rows::<user::UserRow>(&())?;
+        self.passwords.note_costs(users.iter().filter_map(|(_, row)| row.password.as_deref()));
+        Ok(users.len())
+    }
+
+    /// KiB of memory that password verifications went over so far: the work that was done, whoever asked.
+    pub fn password_work_kib(&self) -> u64 {
+        self.passwords.work_kib()
     }
 
     /// Password verifications run so far, the dummy's included.

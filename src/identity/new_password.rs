@@ -15,8 +15,7 @@ use super::link::{
 use super::magic_link::ForAccount;
 use super::password::{WeakPassword, check_policy};
 use super::reauth::OwnPassword;
-use super::session::{Proof, SessionRow, end_all, issue};
-use super::store::read;
+use super::session::{Proof, end_all, issue, stands};
 use super::user::{UserRow, active};
 use super::{
     Client, Email, Identity, LinkError, LinkMail, LinkProof, LinkRequest, LoggedIn, Password, SecretKind,
@@ -140,7 +139,9 @@ impl Identity {
         let verified = account.password;
         let (row, epoch) = self.change(move |txn| {
             // Whoever was logged out meanwhile changes nothing.
-            read::<SessionRow>(txn, &old)?.ok_or(PasswordChangeError::SessionOver)?;
+            if !stands(txn, old)? {
+                return Err(PasswordChangeError::SessionOver);
+            }
             let row = active(txn, user)?.ok_or(PasswordChangeError::SessionOver)?;
             if row.password != verified {
                 return Err(PasswordChangeError::InvalidCredentials);

@@ -2,8 +2,14 @@
 //!
 //! A hash is stored as its PHC string, `$argon2id$v=19$m=19456,t=2,p=1$<salt>$<output>`. Hashing takes tens of
 //! milliseconds and as much memory as it is told to: the caller runs it on a lane of few threads.
+//!
+//! A hash is verified at the cost it was made at. So that nobody learns from the time an answer takes whether an account
+//! exists, or since when its password stands, every verification hashes once at every cost that is in use: the accounts'
+//! own, and today's. As people log in their hashes are made anew, and the older costs go out of use.
 
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use argon2::password_hash::phc::{Output, PasswordHash};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
@@ -91,14 +97,37 @@ pub struct CostError(pub Argon2Cost);
 #[error("a stored password hash is damaged or costs too much")]
 pub struct BadHash;
 
-/// Hashes and verifies at one cost.
+/// Costs in use at once at most, so that no folder makes a login take for ever. Each of them was `PROMLET_ARGON2` once.
+const COSTS_MAX: usize = 8;
+
+/// Hashes at one cost, and verifies at all that are in use.
 #[derive(Debug)]
 pub(super) struct Passwords {
     params: Params,
     /// Verified when there is nothing else to verify, so that an unknown address takes the same work.
     dummy: String,
+    /// Other costs than today's at which some account's hash was made.
+    older: Mutex<Arc<[Params]>>,
     /// Verifications run, against the dummy and against real hashes.
     verified: AtomicU64,
+    /// KiB of memory that they went over.
+    work_kib: AtomicU64,
+}
+
+/// What two hashes have in common that take the same work.
+fn cost(params: &Params) -> (u32, u32, u32) {
+    (params.m_cost(), params.t_cost(), params.p_cost())
+}
+
+/// The cost of a stored hash, where it has one that we would pay.
+fn cost_of(stored: &str) -> Option<Params> {
+    let params = PasswordHash::new(stored).ok().and_then(|hash| Params::try_from(&hash).ok())?;
+    (!is_dear(&params)).then_some(params)
+}
+
+fn is_dear(params: &Params) -> bool {
+    let (memory_kib, passes, lanes) = cost(params);
+    memory_kib > COST_MAX.memory_kib || passes > COST_MAX.passes || lanes > COST_MAX.lanes
 }
 
 impl Passwords {
@@ -113,7 +142,27 @@ impl Passwords {
             .ok_or(CostError(cost))?;
         // Random bytes in the place of a hash: no password is known to have it, and none has to be hashed at every start.
         let dummy = phc(&params, &rng.bytes::<16>(), &rng.bytes::<32>());
-        Ok(Passwords { params, dummy, verified: AtomicU64::new(0) })
+        let (older, verified, work_kib) = (Mutex::new(Arc::default()), AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Passwords { params, dummy, older, verified, work_kib })
+    }
+
+    /// Takes in which costs are in use: those of all hashes that are stored.
+    pub(super) fn note_costs<'a>(&self, stored: impl Iterator<Item = &'a str>) {
+        let mut older: Vec<Params> = Vec::new();
+        for params in stored.filter_map(cost_of) {
+            if cost(&params) != cost(&self.params) && !older.iter().any(|one| cost(one) == cost(&params)) {
+                older.push(params);
+            }
+        }
+        // In one order, whatever the accounts': the dearest ones stay.
+        older.sort_unstable_by_key(|params| std::cmp::Reverse((work(params), cost(params))));
+        older.truncate(COSTS_MAX);
+        *self.older.lock().unwrap_or_else(PoisonError::into_inner) = older.into();
+    }
+
+    /// Whether there are hashes of another cost than today's.
+    pub(super) fn has_older_costs(&self) -> bool {
+        !self.older.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// The PHC string of a password, with a fresh salt of 16 bytes.
@@ -124,15 +173,14 @@ impl Passwords {
         phc(&self.params, &salt, &hash)
     }
 
-    /// Whether `password` is the one behind `stored`; without one, does the same work and says no.
+    /// Whether `password` is the one behind `stored`; without one, does the same work and says no. The work is the same
+    /// whatever `stored` cost: one hash at each cost in use.
     pub(super) fn verify(&self, password: Password<'_>, stored: Option<&str>) -> Result<bool, BadHash> {
         self.verified.fetch_add(1, Ordering::Relaxed);
         let text = stored.unwrap_or(&self.dummy);
         let hash = PasswordHash::new(text).map_err(|_| BadHash)?;
         let params = Params::try_from(&hash).map_err(|_| BadHash)?;
-        let dear = params.m_cost() > COST_MAX.memory_kib
-            || params.t_cost() > COST_MAX.passes
-            || params.p_cost() > COST_MAX.lanes;
+        let dear = is_dear(&params);
         let (Some(salt), Some(expected)) = (&hash.salt, &hash.hash) else { return Err(BadHash) };
         if dear || hash.algorithm.as_str() != "argon2id" || hash.version.is_some_and(|version| version != 19)
         {
@@ -142,6 +190,13 @@ impl Passwords {
         let bytes = password.0.as_bytes();
         let bytes = bytes.get(..PASSWORD_BYTES_MAX).unwrap_or(bytes);
         let found = output(&params, bytes, salt, expected.len()).ok_or(BadHash)?;
+        let older = Arc::clone(&self.older.lock().unwrap_or_else(PoisonError::into_inner));
+        for other in older.iter().chain([&self.params]).filter(|other| cost(other) != cost(&params)) {
+            // Nobody looks at it, which must be no reason to leave it out.
+            black_box(output(other, bytes, salt, OUTPUT_BYTES));
+            self.work_kib.fetch_add(work(other), Ordering::Relaxed);
+        }
+        self.work_kib.fetch_add(work(&params), Ordering::Relaxed);
         // Compared in constant time.
         let right = Output::new(&found).is_ok_and(|found| found == *expected);
         Ok(right && stored.is_some() && password.0.len() <= PASSWORD_BYTES_MAX)
@@ -149,17 +204,23 @@ impl Passwords {
 
     /// Whether `stored` was made at another cost than today's.
     pub(super) fn is_outdated(&self, stored: &str) -> bool {
-        let params = PasswordHash::new(stored).ok().and_then(|hash| Params::try_from(&hash).ok());
-        let today = &self.params;
-        params.is_none_or(|p| {
-            (p.m_cost(), p.t_cost(), p.p_cost()) != (today.m_cost(), today.t_cost(), today.p_cost())
-        })
+        cost_of(stored).is_none_or(|params| cost(&params) != cost(&self.params))
     }
 
     /// Verifications run so far, the dummy's included.
     pub(super) fn verified(&self) -> u64 {
         self.verified.load(Ordering::Relaxed)
     }
+
+    /// KiB that verifications went over so far.
+    pub(super) fn work_kib(&self) -> u64 {
+        self.work_kib.load(Ordering::Relaxed)
+    }
+}
+
+/// KiB that one hash goes over.
+fn work(params: &Params) -> u64 {
+    u64::from(params.m_cost()).saturating_mul(u64::from(params.t_cost()))
 }
 
 /// Bytes of a hash that is made today.

@@ -6,7 +6,7 @@ use crate::kv::Txn;
 use crate::model::Timestamp;
 
 use super::audit::Event;
-use super::session::{SessionKey, SessionRow};
+use super::session::{SessionKey, SessionRow, stands};
 use super::store::read;
 use super::totp::{self, Checked, GivenFactor};
 use super::user::UserRow;
@@ -61,6 +61,9 @@ pub(super) enum OwnPassword {
 /// Notes in a change that the session's owner proved who they are.
 fn prove(txn: &mut Txn<'_>, key: SessionKey, now: Timestamp) -> Result<(), ReauthError> {
     let row = read::<SessionRow>(txn, &key)?.ok_or(ReauthError::SessionOver)?;
+    if !stands(txn, key)? {
+        return Err(ReauthError::SessionOver);
+    }
     txn.put(&key, &SessionRow { auth_time: now, ..row });
     Ok(())
 }

@@ -391,14 +391,19 @@ impl Identity {
             session.key(),
             Event::by(session.user, "session.revoked").target(&session.id.to_string()).detail(why),
         );
-        self.change(move |txn| {
+        let removed = self.change(move |txn| {
             // Two requests with one cookie may both come to end it.
             if read::<SessionRow>(txn, &key)?.is_some() {
                 end(txn, &key);
                 audit::note(txn, &event, now)?;
             }
             Ok(())
-        })
+        });
+        if removed.is_err() {
+            // Nobody has it any more who could try again, so the sweep does.
+            self.sessions.write().dead.push(key);
+        }
+        removed
     }
 
     /// A user's live sessions, most recently seen first.
@@ -622,6 +627,13 @@ impl Identity {
         }
         Ok(())
     }
+}
+
+/// Whether a session still stands, in a change: it was neither ended by itself nor with all of its user's, whose rows are
+/// swept later.
+pub(super) fn stands(txn: &Txn<'_>, key: SessionKey) -> Result<bool, StoreError> {
+    let Some(session) = read::<SessionRow>(txn, &key)? else { return Ok(false) };
+    Ok(read::<UserRow>(txn, &key.0)?.is_some_and(|owner| session.epoch >= owner.sessions_epoch))
 }
 
 /// Ends all sessions of a user in a change, except one; the new epoch.

@@ -183,6 +183,7 @@ impl Identity {
                 browser,
                 wrong_addresses: 0,
                 address: Some(sealed),
+                asked_by: None,
             };
             store_link(txn, hash, &link)?;
             Ok::<_, SignupError>(known)

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use totp_rs::{Algorithm, Builder, Totp};
 
 use crate::entropy::Entropy;
-use crate::kv::{Record, Txn};
+use crate::kv::{Record, Txn, decode_body};
 use crate::model::Timestamp;
 
 use super::audit::{self, Event};
 use super::master::{SealedFor, SealingKey};
-use super::session::{Proof, SessionRow, end_all, issue};
+use super::session::{Proof, end_all, issue, stands};
 use super::store::read;
 use super::user::UserRow;
 use super::{Identity, LoggedIn, Password, SecondFactor, Secret, SecretHash, Session, StoreError, UserId};
@@ -106,13 +106,42 @@ pub(super) struct TotpRow {
     pub(super) recovery: Vec<SecretHash>,
     /// Wrong codes, at most twenty, oldest first.
     pub(super) failures: Vec<Timestamp>,
+    /// The session that began it, with which an enrolment dies; since version 2.
+    pub(super) begun_by: Option<SecretHash>,
+}
+
+/// Version 1 of [`TotpRow`].
+#[derive(Deserialize)]
+struct TotpRowV1 {
+    sealed: Vec<u8>,
+    started_at: Timestamp,
+    enabled_at: Option<Timestamp>,
+    last_step: u64,
+    recovery: Vec<SecretHash>,
+    failures: Vec<Timestamp>,
 }
 
 impl Record for TotpRow {
     const TABLE: u8 = 0x03;
     const KIND: u8 = 0x03;
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
     type Key = UserId;
+
+    fn from_older(version: u8, body: &[u8]) -> Result<TotpRow, String> {
+        if version != 1 {
+            return Err(format!("version {version} of a second factor"));
+        }
+        let old: TotpRowV1 = decode_body(body)?;
+        Ok(TotpRow {
+            sealed: old.sealed,
+            started_at: old.started_at,
+            enabled_at: old.enabled_at,
+            last_step: old.last_step,
+            recovery: old.recovery,
+            failures: old.failures,
+            begun_by: None,
+        })
+    }
 }
 
 impl TotpRow {
@@ -295,16 +324,17 @@ impl Identity {
         })
     }
 
-    /// Begins enrolment; replaces an unconfirmed one. Blocks (commit).
+    /// Begins enrolment, which lasts as long as the session; replaces an unconfirmed one. Blocks (commit).
     ///
     /// # Errors
     /// [`TwoFactorError`].
     pub fn enroll_totp(
         &self,
-        user: UserId,
+        session: &Session,
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<Enrolment, TwoFactorError> {
+        let (user, begun_by) = session.key();
         let account =
             self.row::<UserRow>(&user).map_err(TwoFactorError::Store)?.ok_or(TwoFactorError::UnknownUser)?;
         let secret: [u8; SECRET_BYTES] = rng.bytes();
@@ -323,6 +353,7 @@ impl Identity {
                 last_step: 0,
                 recovery: Vec::new(),
                 failures,
+                begun_by: Some(begun_by),
             };
             txn.put(&user, &row);
             Ok(())
@@ -358,12 +389,16 @@ impl Identity {
         let own = session.key();
         let (row, epoch) = self.change(move |txn| {
             // Whoever was logged out meanwhile gets no new session for it.
-            read::<SessionRow>(txn, &own)?.ok_or(TwoFactorError::SessionOver)?;
+            if !stands(txn, own)? {
+                return Err(TwoFactorError::SessionOver);
+            }
             let mut totp_row = read::<TotpRow>(txn, &user)?.ok_or(TwoFactorError::NotEnabled)?;
             if totp_row.enabled_at.is_some() {
                 return Err(TwoFactorError::AlreadyEnabled);
             }
-            if now.ms_since(totp_row.started_at) >= ENROLMENT_MS {
+            // Of a session that was ended since, perhaps because somebody else had it.
+            let begun_by = totp_row.begun_by.ok_or(TwoFactorError::NotEnabled)?;
+            if now.ms_since(totp_row.started_at) >= ENROLMENT_MS || !stands(txn, (user, begun_by))? {
                 return Err(TwoFactorError::NotEnabled);
             }
             if let Some(retry_after) = totp_row.throttled(now) {
@@ -376,7 +411,7 @@ impl Identity {
                 txn.put(&user, &totp_row);
                 return Ok(Err(TwoFactorError::InvalidCode));
             }
-            let row = TotpRow { enabled_at: Some(now), recovery: hashes, ..totp_row };
+            let row = TotpRow { enabled_at: Some(now), recovery: hashes, begun_by: None, ..totp_row };
             txn.put(&user, &row);
             let epoch = end_all(txn, user, None)?;
             let account = read::<UserRow>(txn, &user)?.ok_or(TwoFactorError::UnknownUser)?;

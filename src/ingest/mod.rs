@@ -5,9 +5,19 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+pub mod csv;
+pub mod gzip;
+mod histogram;
+pub mod json_lines;
+mod lines;
+mod number;
+pub mod otlp;
+mod pairs;
 mod protobuf;
 pub mod remote_write;
+pub mod remote_write2;
 mod snappy;
+pub mod text;
 
 pub use protobuf::WireError;
 pub use snappy::SnappyError;
@@ -33,8 +43,14 @@ pub struct Limits {
     pub buckets_max: usize,
     /// Exemplars.
     pub exemplars_max: usize,
+    /// Texts of a table that labels refer to. One may be sent in two bytes and costs 24 here.
+    pub symbols_max: usize,
+    /// Labels of all series, where one is two references into such a table: it may be sent in two bytes and costs 32.
+    pub labels_max: usize,
     /// Labels of all exemplars. One may be sent in two bytes and costs 32 here.
     pub exemplar_labels_max: usize,
+    /// Bytes of labels that are made here, from what one request says once about many series.
+    pub label_bytes_max: usize,
 }
 
 impl Default for Limits {
@@ -49,6 +65,9 @@ impl Default for Limits {
             buckets_max: 8_000_000,
             exemplars_max: 250_000,
             exemplar_labels_max: 1_000_000,
+            symbols_max: 2_000_000,
+            labels_max: 8_000_000,
+            label_bytes_max: 256 << 20,
         }
     }
 }
@@ -72,9 +91,25 @@ pub enum DecodeError {
     /// The compression is broken: 400.
     #[error("snappy: {0}")]
     Snappy(#[from] SnappyError),
+    /// As with snappy.
+    #[error("gzip: {0}")]
+    Gzip(#[from] gzip::GzipError),
+    /// It cannot be told what the columns mean: 400.
+    #[error("csv: {0}")]
+    Columns(#[from] csv::ColumnsError),
     /// The message inside is broken: 400.
     #[error("protobuf: {0}")]
     Wire(#[from] WireError),
+    /// The text inside is broken, or says something else than it should: 400.
+    #[error("json: {reason} at line {line} column {column}")]
+    Json {
+        /// What is wrong.
+        reason: String,
+        /// Where, from 1; 0 where there is no place.
+        line: usize,
+        /// Where in the line.
+        column: usize,
+    },
 }
 
 impl DecodeError {
@@ -82,6 +117,21 @@ impl DecodeError {
     pub const fn is_size(&self) -> bool {
         matches!(self, DecodeError::TooLarge { .. })
     }
+}
+
+/// What a decoder of decompressed bodies asks first.
+fn check_size(body: &[u8], limits: &Limits) -> Result<(), DecodeError> {
+    let (found, allowed) = (body.len(), limits.decompressed_bytes_max);
+    if found > allowed {
+        return Err(DecodeError::TooLarge { what: "bytes after decompression", found, allowed });
+    }
+    if body.is_empty() { Err(DecodeError::Empty) } else { Ok(()) }
+}
+
+/// What such a decoder asks after each series.
+fn check_series(batch: &BatchBuilder, limits: &Limits) -> Result<(), DecodeError> {
+    let (found, allowed) = (batch.series_len(), limits.series_max);
+    if found > allowed { Err(DecodeError::TooLarge { what: "series", found, allowed }) } else { Ok(()) }
 }
 
 /// What a body came to whose wire format keeps no labels in a row: they were translated, and some of it may have been
@@ -109,39 +159,66 @@ impl Translated {
     }
 }
 
-/// Reads one body. The batch borrows the decompressed bytes, which stand at the start of `scratch`; a call may leave 4 MiB
-/// there for the next one.
-pub type Decode = for<'a> fn(&[u8], &Limits, scratch: &'a mut Vec<u8>) -> Result<WriteBatch<'a>, DecodeError>;
+/// Memory that a thread keeps from one request to the next; a batch borrows from it.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// The decompressed body, at the beginning; what else is in there means nothing.
+    pub body: Vec<u8>,
+    /// Label bytes that a decoder put together.
+    pub labels: Vec<u8>,
+}
 
-/// One wire format.
+impl Scratch {
+    /// One that grew large is not kept: 64 MiB a thread would stay with us for ever.
+    const KEPT_BYTES_MAX: usize = 5 << 20;
+
+    /// Gives back what a large request needed.
+    pub fn shrink(&mut self) {
+        for bytes in [&mut self.body, &mut self.labels] {
+            if bytes.capacity() > Scratch::KEPT_BYTES_MAX {
+                *bytes = Vec::new();
+            }
+        }
+    }
+}
+
+/// Reads one body. The batch borrows from `scratch`.
+pub type Decode = for<'a> fn(&[u8], &Limits, scratch: &'a mut Scratch) -> Result<WriteBatch<'a>, DecodeError>;
+
+/// A version of remote write: a wire format that keeps its labels in a row, so that a batch borrows them and what the store
+/// knows already is found without looking at them.
 #[derive(Clone, Copy, Debug)]
 pub struct Protocol {
     /// A word for logs and metrics.
     pub name: &'static str,
-    /// Where it is posted to, below `/api/v1`; the first is the canonical one.
-    pub paths: &'static [&'static str],
-    /// One sentence for the route table.
-    pub summary: &'static str,
     /// Whether a `Content-Type` (absent: empty) means this protocol.
     pub accepts_type: fn(&str) -> bool,
     /// Whether a `Content-Encoding` (absent: empty) is one that `decode` undoes.
     pub accepts_encoding: fn(&str) -> bool,
-    /// What to send instead, for the 415.
-    pub wanted: &'static str,
+    /// Whether its senders are to be told how much of a request was written.
+    pub tells_written: bool,
     /// Reads a body.
     pub decode: Decode,
     /// As `decode`, and may guess ([`WriteBatch::guessed`]): faster for what its store knows already.
     pub guess: Decode,
 }
 
-/// Every wire format that is understood.
-pub const PROTOCOLS: &[Protocol] = &[Protocol {
-    name: "remote_write",
-    paths: &["/orgs/{slug}/prometheus/api/v1/write", "/orgs/{slug}/write"],
-    summary: "Write samples: Prometheus remote write 1.0",
-    accepts_type: remote_write::accepts_type,
-    accepts_encoding: remote_write::accepts_encoding,
-    wanted: "Content-Type: application/x-protobuf and Content-Encoding: snappy",
-    decode: remote_write::decode,
-    guess: remote_write::guess,
-}];
+/// Every version of remote write that is understood.
+pub const PROTOCOLS: &[Protocol] = &[
+    Protocol {
+        name: "remote_write",
+        accepts_type: remote_write::accepts_type,
+        accepts_encoding: remote_write::accepts_encoding,
+        tells_written: false,
+        decode: remote_write::decode,
+        guess: remote_write::guess,
+    },
+    Protocol {
+        name: "remote_write_2",
+        accepts_type: remote_write2::accepts_type,
+        accepts_encoding: remote_write::accepts_encoding,
+        tells_written: true,
+        decode: remote_write2::decode,
+        guess: remote_write2::decode,
+    },
+];

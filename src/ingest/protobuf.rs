@@ -180,8 +180,9 @@ impl<'a> Reader<'a> {
         Ok(*chunk)
     }
 
+    /// A varint length, and that many bytes.
     #[inline]
-    fn bytes(&mut self) -> Result<&'a [u8], WireError> {
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], WireError> {
         let declared = self.varint()?;
         let wrong = || WireError::Length { offset: self.offset(), declared, left: self.rest.len() };
         let length = usize::try_from(declared).map_err(|_| wrong())?;
@@ -209,6 +210,14 @@ impl<'a> Field<'a> {
     pub(super) fn double(&self, message: &'static str) -> Result<f64, WireError> {
         match self.payload {
             Payload::Fixed64(bits) => Ok(f64::from_bits(bits)),
+            _ => Err(self.mistyped(message, 1)),
+        }
+    }
+
+    /// The payload of a fixed64.
+    pub(super) fn fixed64(&self, message: &'static str) -> Result<u64, WireError> {
+        match self.payload {
+            Payload::Fixed64(bits) => Ok(bits),
             _ => Err(self.mistyped(message, 1)),
         }
     }
@@ -246,10 +255,19 @@ impl<'a> Field<'a> {
         message: &'static str,
         mut each: impl FnMut(f64) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Payload::Bytes(bytes) = self.payload else { return each(self.double(message)?) };
+        self.fixed64s(message, |bits| each(f64::from_bits(bits)))
+    }
+
+    /// Calls `each` with the fixed64s of a repeated field, packed or one alone.
+    pub(super) fn fixed64s<E: From<WireError>>(
+        &self,
+        message: &'static str,
+        mut each: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Payload::Bytes(bytes) = self.payload else { return each(self.fixed64(message)?) };
         let mut packed = Reader::new(bytes);
         while !packed.rest.is_empty() {
-            each(f64::from_bits(u64::from_le_bytes(packed.chunk()?)))?;
+            each(u64::from_le_bytes(packed.chunk()?))?;
         }
         Ok(())
     }

@@ -14,11 +14,11 @@
 //! in one run, so those bytes are the same in every request. Where something else stands between them, the stretch holds
 //! that too: it is then known by nothing the store has seen, and [`parse_labels`] reads it correctly all the same.
 
-mod plain;
+pub(super) mod plain;
 mod rare;
 
 use super::protobuf::{Reader, WireError};
-use super::{DecodeError, Limits, snappy};
+use super::{DecodeError, Limits, Scratch, snappy};
 use crate::model::{MetricKind, MetricMetadata, Sample, Timestamp, WriteBatch, WriteSeries};
 
 /// [`WriteBatch::encoding`] of remote write 1.0's label bytes.
@@ -65,7 +65,7 @@ pub fn accepts_encoding(content_encoding: &str) -> bool {
 pub fn decode<'a>(
     body: &[u8],
     limits: &Limits,
-    scratch: &'a mut Vec<u8>,
+    scratch: &'a mut Scratch,
 ) -> Result<WriteBatch<'a>, DecodeError> {
     read::<false>(body, limits, scratch)
 }
@@ -78,7 +78,7 @@ pub fn decode<'a>(
 pub fn guess<'a>(
     body: &[u8],
     limits: &Limits,
-    scratch: &'a mut Vec<u8>,
+    scratch: &'a mut Scratch,
 ) -> Result<WriteBatch<'a>, DecodeError> {
     read::<true>(body, limits, scratch)
 }
@@ -86,9 +86,9 @@ pub fn guess<'a>(
 fn read<'a, const GUESS: bool>(
     body: &[u8],
     limits: &Limits,
-    scratch: &'a mut Vec<u8>,
+    scratch: &'a mut Scratch,
 ) -> Result<WriteBatch<'a>, DecodeError> {
-    let message = snappy::decompress(body, limits, scratch)?;
+    let message = snappy::decompress(body, limits, &mut scratch.body)?;
     // As many as a usual request of this size has; it grows where there are more.
     let likely = (message.len() / LIKELY_SERIES_BYTES).min(LIKELY_SERIES_MAX);
     let mut batch = WriteBatch {
@@ -259,7 +259,7 @@ fn add_metadata<'a>(
 }
 
 /// The protocol's numbers are ours; one that it does not have yet says nothing about the metric.
-fn kind(number: i64) -> MetricKind {
+pub(super) fn kind(number: i64) -> MetricKind {
     u8::try_from(number).ok().and_then(MetricKind::from_number).unwrap_or_default()
 }
 

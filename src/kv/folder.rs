@@ -82,8 +82,10 @@ pub enum FolderError {
         /// Where it is expected.
         path: PathBuf,
     },
-    /// The key is not 64 hex digits.
-    #[error("the master key from {origin} is not 64 hexadecimal digits: put it back from your backup")]
+    /// The key is not 32 bytes.
+    #[error(
+        "the master key from {origin} is neither 64 hexadecimal digits nor 32 bytes in base64: put it back from your backup"
+    )]
     MasterKeyShape {
         /// The file, or "its setting".
         origin: String,
@@ -408,10 +410,13 @@ fn take_clean_marker(path: &Path, store: StoreId) -> Result<LastStop, FolderErro
     Ok(if said { LastStop::Clean } else { LastStop::Unclean })
 }
 
+/// As we write it, or in base64, as `PROMLET_MASTER_KEY` has it: told apart by their length.
 fn parse_key(text: &str, origin: &str) -> Result<MasterKey, FolderError> {
-    let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(text.trim().as_bytes()).ok();
-    bytes
-        .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
+    let text = text.trim().as_bytes();
+    let hex = data_encoding::HEXLOWER_PERMISSIVE.decode(text).ok();
+    let key = |bytes: Vec<u8>| <[u8; 32]>::try_from(bytes).ok();
+    hex.and_then(key)
+        .or_else(|| data_encoding::BASE64.decode(text).ok().and_then(key))
         .map(MasterKey)
         .ok_or_else(|| FolderError::MasterKeyShape { origin: origin.to_owned() })
 }

@@ -26,6 +26,6 @@ pub use pattern::{Captures, Pattern, PatternError};
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
 pub use write::{
-    BatchBuilder, HistogramSample, MetricKind, MetricMetadata, ParseLabels, Refusal, WriteBatch,
-    WriteExemplar, WriteSeries, WriteStart,
+    BatchBuilder, HistogramSample, MetricKind, MetricMetadata, ParseLabels, Refusal, RenderedLabels,
+    WriteBatch, WriteExemplar, WriteSeries, WriteStart,
 };

@@ -195,15 +195,55 @@ impl BatchBuilder {
     ) -> &mut BatchBuilder {
         let start = self.bytes.len();
         for (name, value) in labels {
-            for text in [name, value] {
-                let length = u32::try_from(text.len()).expect("a label is never 4 GiB");
-                self.bytes.extend_from_slice(&length.to_le_bytes());
-                self.bytes.extend_from_slice(text.as_bytes());
-            }
+            put_label(&mut self.bytes, name, value);
         }
+        self.end_series(start, samples)
+    }
+
+    /// Adds one series whose labels were rendered before, part by part, and its samples. As of [`BatchBuilder::series_of`],
+    /// without a look at them.
+    pub fn series_rendered(
+        &mut self,
+        parts: &[&RenderedLabels],
+        samples: impl IntoIterator<Item = Sample>,
+    ) -> &mut BatchBuilder {
+        let start = self.bytes.len();
+        for part in parts {
+            self.bytes.extend_from_slice(&part.bytes);
+        }
+        self.end_series(start, samples)
+    }
+
+    fn end_series(&mut self, start: usize, samples: impl IntoIterator<Item = Sample>) -> &mut BatchBuilder {
         let first = self.samples.len();
         self.samples.extend(samples);
         self.series.push((start..self.bytes.len(), first..self.samples.len()));
+        self
+    }
+
+    /// As [`BatchBuilder::series_of`]; the labels of the series added last, in the same order, are that series still.
+    pub fn samples_of<'l>(
+        &mut self,
+        labels: impl IntoIterator<Item = (&'l str, &'l str)>,
+        samples: impl IntoIterator<Item = Sample>,
+    ) -> &mut BatchBuilder {
+        self.series_of(labels, samples);
+        if let [.., (before, run), (last, more)] = &mut *self.series
+            && self.bytes[before.clone()] == self.bytes[last.clone()]
+        {
+            run.end = more.end;
+            self.bytes.truncate(last.start);
+            self.series.pop();
+        }
+        self
+    }
+
+    /// Adds samples to the series added last.
+    pub fn more(&mut self, samples: impl IntoIterator<Item = Sample>) -> &mut BatchBuilder {
+        if let Some((_, range)) = self.series.last_mut() {
+            self.samples.extend(samples);
+            range.end = self.samples.len();
+        }
         self
     }
 
@@ -234,6 +274,11 @@ impl BatchBuilder {
     pub fn describe(&mut self, name: &str, kind: MetricKind, help: &str, unit: &str) -> &mut BatchBuilder {
         self.metadata.push((name.into(), kind, help.into(), unit.into()));
         self
+    }
+
+    /// How many series it holds.
+    pub fn series_len(&self) -> usize {
+        self.series.len()
     }
 
     /// How many samples it holds.
@@ -279,6 +324,47 @@ impl BatchBuilder {
             exemplar_labels,
             starts: self.starts.clone(),
         }
+    }
+}
+
+/// Labels as a [`BatchBuilder`] writes them, made once for many series.
+#[derive(Clone, Debug, Default)]
+pub struct RenderedLabels {
+    bytes: Vec<u8>,
+}
+
+impl RenderedLabels {
+    /// Adds a label.
+    pub fn push(&mut self, name: &str, value: &str) -> &mut RenderedLabels {
+        put_label(&mut self.bytes, name, value);
+        self
+    }
+
+    /// Empties it, and keeps the room.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// How many bytes it adds to a batch.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The labels, in the order they were added.
+    pub fn pairs(&self) -> Vec<(&str, &str)> {
+        let mut pairs = Vec::new();
+        // What was put together here comes apart again, and was text before.
+        let _ = parse_built_labels(&self.bytes, &mut pairs);
+        let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
+        pairs.into_iter().map(|(name, value)| (text(name), text(value))).collect()
+    }
+}
+
+fn put_label(bytes: &mut Vec<u8>, name: &str, value: &str) {
+    for text in [name, value] {
+        let length = u32::try_from(text.len()).expect("a label is never 4 GiB");
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(text.as_bytes());
     }
 }
 

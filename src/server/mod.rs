@@ -47,8 +47,8 @@ pub use admin::{AskError, Asking, Question, Sealed, Staged};
 pub use commands::{Command, Hidden};
 pub use doctor::{Diagnoses, Diagnosis, Health, diagnose};
 use door::Door;
-use master_key::Unlocked;
 pub use door::Show;
+use master_key::Unlocked;
 pub use store::{OpenAccounts, OpenStore};
 use unwell::Unwell;
 
@@ -384,8 +384,8 @@ impl Server {
             }
         };
         tick(self.clock.now());
-        let task = Task::after(period, "live-metrics", period, self.common(), tick)
-            .map_err(ServerError::Thread)?;
+        let task =
+            Task::after(period, "live-metrics", period, self.common(), tick).map_err(ServerError::Thread)?;
         self.tasks.push(task);
         Ok(())
     }

@@ -100,6 +100,10 @@ impl<'a> Reader<'a> {
     }
 
     fn long_varint(&mut self) -> Result<u64, Damage> {
+        if let Some((value, bytes)) = self.rest.first_chunk().and_then(|eight| short_of_eight(*eight)) {
+            self.rest = self.rest.get(bytes..).unwrap_or_default();
+            return Ok(value);
+        }
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -139,6 +143,22 @@ impl<'a> Reader<'a> {
     pub(super) fn end(&self) -> Result<(), Damage> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.damage("bytes after the end")) }
     }
+}
+
+/// A varint that ends within eight bytes, and how many it takes: without a branch for each.
+#[inline]
+const fn short_of_eight(eight: [u8; 8]) -> Option<(u64, usize)> {
+    let word = u64::from_le_bytes(eight);
+    let ends = !word & 0x8080_8080_8080_8080;
+    if ends == 0 {
+        return None;
+    }
+    // The bytes up to the first end, seven bits of each; these move together, then those of twos, then of fours.
+    let word = word & (ends ^ (ends - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
+    let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+    let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
+    let word = word & 0x0fff_ffff | (word & 0x0fff_ffff_0000_0000) >> 4;
+    Some((word, ends.trailing_zeros() as usize / 8 + 1))
 }
 
 #[inline]

@@ -65,7 +65,7 @@ pub use report::{
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
-pub use snapshot::{Grouped, GroupedSeries, Reader, SelectedSeries, Snapshot};
+pub use snapshot::{Grouped, GroupedSeries, ReadColumns, Reader, SelectedSeries, Snapshot};
 
 use append::Clocked;
 use checkpoint::Folder;
@@ -80,7 +80,7 @@ use wal::record::Kind;
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
 use crate::kv::Control;
-use crate::model::{Access, OrgId, StoreId, Timestamp, WriteBatch};
+use crate::model::{Access, OrgId, Refusal, StoreId, Timestamp, WriteBatch};
 
 /// Where a store lives.
 #[derive(Clone)]
@@ -117,6 +117,22 @@ pub struct Tsdb {
 pub struct Appending {
     drafts: Vec<Draft>,
     concerns: Concerns,
+}
+
+impl Appending {
+    /// Counts, under the code `unreadable`, samples that whoever read the request refused before there was a batch, and
+    /// tells of the first of them before those that are refused here.
+    #[must_use]
+    pub fn besides(mut self, refused: u64, mut refusals: Vec<Refusal>) -> Appending {
+        let report = &mut self.concerns.report;
+        if refused > 0 {
+            report.count(refused, "unreadable");
+        }
+        refusals.append(&mut report.refusals);
+        refusals.truncate(AppendReport::REFUSALS_MAX);
+        report.refusals = refusals;
+        self
+    }
 }
 
 /// Whom the outcome of a batch concerns.

@@ -73,7 +73,7 @@ pub struct AppendReport {
     pub refusals: Vec<Refusal>,
     /// Native histograms among the stored.
     pub histograms: u64,
-    /// Exemplars that were kept; the others were there, too old or too long, which no sender is told.
+    /// Exemplars that were kept or were there already; the others were too old or too long.
     pub exemplars: u64,
 }
 

@@ -5,7 +5,7 @@
 //! reader has let go of it; its file is unlinked then.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::manifest::Tombstone;
 use super::segment::{HISTOGRAMS, Segment, SegmentMeta};
@@ -18,6 +18,8 @@ pub(super) struct Part {
     pub(super) segment: Segment,
     /// Number of the table's family, number of the segment's; ascending.
     families: Box<[(u32, u32)]>,
+    /// See [`Segment::common`]; looked for once it is asked for.
+    common: OnceLock<Option<(i64, i64)>>,
 }
 
 impl Part {
@@ -32,7 +34,7 @@ impl Part {
             })
             .collect();
         families.sort_unstable();
-        Part { segment, families: families.into() }
+        Part { segment, families: families.into(), common: OnceLock::new() }
     }
 
     pub(super) fn meta(&self) -> &SegmentMeta {
@@ -52,6 +54,13 @@ impl Part {
 
     pub(super) fn overlaps(&self, range: TimeRange) -> bool {
         overlaps(self.meta(), range)
+    }
+
+    /// Whether every row reaches into the range, as far as a look at few times can tell.
+    pub(super) fn reaches_with_all(&self, range: TimeRange) -> bool {
+        let (start, end) = (range.start.as_ms(), range.end.as_ms());
+        let common = self.common.get_or_init(|| self.segment.common());
+        common.is_some_and(|(from, to)| start <= end && from <= end && start <= to)
     }
 }
 

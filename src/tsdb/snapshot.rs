@@ -15,6 +15,7 @@ mod listings;
 mod merge;
 mod order;
 mod presence;
+mod reader;
 mod side;
 mod warnings;
 
@@ -25,6 +26,7 @@ use super::report::{SampleColumns, SeriesId};
 use super::store::OrgStore;
 use crate::model::{HistogramColumns, Labels, Matcher, Scope, TimeRange, Timestamp};
 pub use grouped::{Grouped, GroupedSeries};
+pub use reader::{ReadColumns, Reader};
 use warnings::Warnings;
 
 /// One organisation within one scope. The only way to read.
@@ -105,13 +107,15 @@ impl Snapshot {
         out: &mut SampleColumns,
         histograms: &mut HistogramColumns,
     ) {
-        self.reader(range, histograms_from).read(id, out, histograms);
+        let mut columns = ReadColumns::of(std::mem::take(out));
+        self.reader(range, histograms_from).read(id, &mut columns, histograms);
+        *out = columns.into_columns();
     }
 
     /// Reads one series after the other as [`Snapshot::read_both`] does, for less where they come in the order of their
     /// numbers: those that are written together share their times.
     pub fn reader(&self, range: TimeRange, histograms_from: Timestamp) -> Reader<'_> {
-        Reader { snapshot: self, range, histograms_from, known: merge::Known::default() }
+        Reader::new(self, range, histograms_from)
     }
 
     /// Whether any series of the organisation has native histograms.
@@ -151,31 +155,5 @@ impl Snapshot {
         let kept = kept.map_or(i64::MIN, |store| store.kept_from_ms.load(Ordering::Relaxed));
         let start = range.start.max(Timestamp::from_ms(kept));
         TimeRange::new(self.scope.min_time.map_or(start, |min| start.max(min)), range.end)
-    }
-}
-
-/// A reader of many series; see [`Snapshot::reader`].
-#[derive(Debug)]
-pub struct Reader<'s> {
-    snapshot: &'s Snapshot,
-    range: TimeRange,
-    histograms_from: Timestamp,
-    known: merge::Known,
-}
-
-impl Reader<'_> {
-    /// Replaces `out` and `histograms` with what the series has.
-    pub fn read(&mut self, id: SeriesId, out: &mut SampleColumns, histograms: &mut HistogramColumns) {
-        out.times.clear();
-        out.values.clear();
-        histograms.clear();
-        let Some(store) = self.snapshot.readable(id) else { return };
-        let range = self.snapshot.within(self.range);
-        merge::read(store, id.0, range, &self.snapshot.warnings, &mut self.known, out);
-        if store.side.has_histograms() {
-            let from = self.range.start.min(self.histograms_from);
-            self.snapshot.read_histograms(id, TimeRange::new(from, self.range.end), histograms);
-            side::yield_to_histograms(histograms, out);
-        }
     }
 }

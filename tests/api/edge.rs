@@ -8,13 +8,15 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use promlet::api::body::BodyDeadlines;
 use promlet::api::edge::{self, EdgeOptions};
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::house::{House, Plan};
+use crate::house::{House, Plan, Reply};
 
 struct Server {
     address: SocketAddr,
@@ -227,29 +229,40 @@ async fn a_refused_body_that_does_not_come_is_not_waited_for() {
     server.is_alive();
 }
 
+/// API.md B: every answer has an id, a code and the headers, also one to what is no request.
+#[track_caller]
+fn in_our_words(answer: &str, status: u16, code: &str) {
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+    assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    assert_eq!((&body["code"], &body["status"]), (&json!(code), &json!(status)), "{answer}");
+    let id = format!("x-request-id: {}", body["request_id"].as_str().expect("an id"));
+    for header in
+        ["cache-control: no-store", "x-content-type-options: nosniff", "referrer-policy: no-referrer", &id]
+    {
+        assert!(head.contains(header), "{header}: {answer}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn large_headers_many_headers_and_long_urls_are_refused() {
     let server = server(patient()).await;
     let large = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "y".repeat(65 * 1_024));
-    assert!(server.ask(&large).starts_with("HTTP/1.1 431"));
+    in_our_words(&server.ask(&large), 431, "headers_too_large");
     let many = "X: y\r\n".repeat(101);
-    assert!(
-        server
-            .ask(&format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{many}\r\n"))
-            .starts_with("HTTP/1.1 431")
-    );
+    let many = server.ask(&format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{many}\r\n"));
+    in_our_words(&many, 431, "headers_too_large");
     let long = format!(
         "GET /healthz?{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         "y".repeat(17 * 1_024)
     );
-    assert!(server.ask(&long).starts_with("HTTP/1.1 414"));
+    in_our_words(&server.ask(&long), 414, "uri_too_long");
     for nonsense in [
         "\0\0\0\0\r\n\r\n",
         "GET\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
     ] {
-        let answer = server.ask(nonsense);
-        assert!(answer.starts_with("HTTP/1.1 400"), "{nonsense:?}: {answer}");
+        in_our_words(&server.ask(nonsense), 400, "bad_request");
     }
     server.is_alive();
 }
@@ -289,6 +302,37 @@ async fn the_last_connections_are_kept_for_health_and_logout() {
         assert!(health.ends_with("ok"), "answered, and closed at once: {health}");
         let logout = server.ask("POST /auth/logout HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
         assert!(logout.starts_with("HTTP/1.1 204"), "{logout}");
+    }
+    drop(held);
+}
+
+/// Every row but those that the last places are for.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_is_told_to_come_back_when_connections_run_out() {
+    let server = server(EdgeOptions { connections_max: 2, connections_reserved: 1, ..patient() }).await;
+    let mut held = server.connect();
+    held.write_all(HEALTH).expect("written");
+    response(&mut held);
+    for row in server.house.rows.iter().filter(|row| !row.path.contains("probe")) {
+        let vital = ["/healthz", "/readyz", "/metrics", "/api/v1/health", "/api/v1/auth/logout"];
+        if vital.contains(&row.path.as_str()) {
+            continue;
+        }
+        let (method, path) = (row.method, row.path.replace(['{', '}'], ""));
+        let answer =
+            server.ask(&format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"));
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        assert!(head.starts_with("HTTP/1.1 503"), "{method} {path}: {answer}");
+        let fields = head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        let fields =
+            fields.map(|(name, value)| (name.parse().expect("a name"), value.parse().expect("a value")));
+        let reply = Reply {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            headers: fields.collect(),
+            body: body.to_owned(),
+        };
+        assert!(body.contains("busy") && reply.headers.contains_key("retry-after"), "{answer}");
+        server.house.hold(method, &path, &reply);
     }
     drop(held);
 }

@@ -28,8 +28,8 @@ use promlet::api::{self, ApiOptions, Rooms};
 use promlet::clock::Clock;
 use promlet::entropy::Entropy;
 use promlet::identity::{
-    Argon2Cost, Client, Foundation, Identity, IdentityOptions, NewOrg, OrgCreate, Password, SetUp, SetUpPeer,
-    SignupMode,
+    Argon2Cost, Client, Foundation, Identity, IdentityOptions, LoginOutcome, NewOrg, OrgCreate, Password,
+    PasswordLogin, SetUp, SetUpPeer, SignupMode,
 };
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
 use promlet::model::{OrgSlug, Timestamp};
@@ -48,6 +48,7 @@ pub(crate) struct House {
     pub(crate) router: Site,
     pub(crate) rows: Vec<RouteDoc>,
     contract: Contract,
+    control: Arc<Control>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) clock: Clock,
     pub(crate) outbox: Outbox,
@@ -63,6 +64,9 @@ pub(crate) struct Plan {
     pub(crate) set_up: bool,
     pub(crate) signup: SignupMode,
     pub(crate) org_create: OrgCreate,
+    pub(crate) lanes: LanesOptions,
+    /// Every route panics instead of what it does.
+    pub(crate) panics: bool,
 }
 
 impl Default for Plan {
@@ -73,6 +77,8 @@ impl Default for Plan {
             set_up: true,
             signup: SignupMode::First,
             org_create: OrgCreate::Admin,
+            lanes: LanesOptions::for_cores(2),
+            panics: false,
         }
     }
 }
@@ -117,6 +123,24 @@ fn probes() -> Routes {
         .get("/api/v1/probe-panic", Auth::Public, "probe", panics)
 }
 
+/// The same rows, each of which panics where its handler would begin.
+fn panicking(rows: &[RouteDoc]) -> Routes {
+    #[expect(clippy::panic, reason = "panicking is what it is for")]
+    async fn panics() -> StatusCode {
+        panic!("a handler that panics with a secret ses_AAAA");
+    }
+    rows.iter().filter(|row| !row.path.contains("probe")).fold(Routes::new(), |table, row| {
+        // Tables are made once in the life of a program.
+        let path: &'static str = row.path.clone().leak();
+        match row.method {
+            "POST" => table.post(path, row.auth, row.summary, panics),
+            "PATCH" => table.patch(path, row.auth, row.summary, panics),
+            "DELETE" => table.delete(path, row.auth, row.summary, panics),
+            _ => table.get(path, row.auth, row.summary, panics),
+        }
+    })
+}
+
 impl House {
     #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one house")]
     pub(crate) fn build(plan: Plan) -> House {
@@ -127,8 +151,9 @@ impl House {
         let data = DataFolder::open(folder.path(), now, &mut Entropy::seeded(1)).expect("a new folder");
         let (control, _) =
             Control::open(&data, &ControlOptions { now, users_table: 1 }).expect("a new database");
+        let control = Arc::new(control);
         let foundation = Foundation {
-            control: Arc::new(control),
+            control: Arc::clone(&control),
             master_key: MasterKey([7; 32]),
             last_stop: LastStop::New,
             mark_initialised: Box::new(|_| Ok(())),
@@ -146,7 +171,7 @@ impl House {
         let rooms = Rooms {
             identity: Arc::new(identity),
             tsdb: Arc::new(Tsdb::in_memory(promlet::tsdb::Options::default(), [0; 32])),
-            lanes: Lanes::start(&LanesOptions::for_cores(2)).expect("threads"),
+            lanes: Lanes::start(&plan.lanes).expect("threads"),
             clock: clock.clone(),
             mail: Arc::new(MailQueue::start(mailer, clock.clone()).expect("a thread")),
             checks: Vec::new(),
@@ -156,11 +181,13 @@ impl House {
         let deps = api::Deps::new(&rooms, &plan.options);
         let table = api::table(&rooms, &deps).merge(probes());
         let rows = table.rows().to_vec();
+        let table = if plan.panics { panicking(&rows) } else { table };
         let router = api::site(table, &rooms, &deps, &plan.options).expect("options fit");
         let house = House {
             router,
             contract: Contract::of(&rows),
             rows,
+            control,
             identity: rooms.identity,
             clock,
             outbox,
@@ -249,6 +276,27 @@ impl House {
         let reply = self.post("/api/v1/orgs/acme/embed/tokens", cabinet, body).await;
         assert_eq!(reply.status, 201, "{}", reply.body);
         Who::Bearer(reply.text("token"))
+    }
+
+    /// The same as [`House::log_in`], through no lane.
+    pub(crate) fn log_in_from_within(&self) -> Who {
+        let client = Client { ip: "127.0.0.1".parse().expect("an address"), user_agent: String::new() };
+        let password = Password(PASSWORD);
+        let attempt = PasswordLogin { email: EMAIL, password, client: &client, replaces: None, device: None };
+        match self.identity.login(&attempt, self.clock.now(), &mut Entropy::system()) {
+            Ok(LoginOutcome::LoggedIn(login)) => Who::Cookie(login.token.expose().to_owned()),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    /// From now on no change of an account is stored.
+    pub(crate) fn break_the_disk(&self) {
+        self.control.refuse_changes("the disk of this test");
+    }
+
+    /// Holds an answer that came another way than by [`House::send`] against the document.
+    pub(crate) fn hold(&self, method: &str, path: &str, reply: &Reply) {
+        self.contract.hold(method, path, reply);
     }
 
     pub(crate) fn pass(&self, time: Duration) {

@@ -706,6 +706,8 @@ async fn an_identity_is_linked_by_who_is_in_and_unlinked_again() {
     let begun = begin_at(&house, "oidc", &ada, json!({ "mode": "link" })).await;
     let sent = json!({ "code": idp.agree(&begun.url), "state": begun.state });
     callback(&house, "oidc", &begun.cookie, &Who::Nobody, &sent).await.is(401, "unauthenticated");
+    let other = house.log_in().await;
+    callback(&house, "oidc", &begun.cookie, &other, &sent).await.is(400, "invalid_state");
 
     let me = house.get("/api/v1/auth/me", &ada).await.value();
     let id = me["identities"][0]["id"].as_str().expect("an id").to_owned();

@@ -66,33 +66,13 @@ async fn operations_have_names_of_their_own_and_references_lead_somewhere() {
     }
 }
 
-/// Codes that come from one place before or behind all routes, where their own tests meet them; and what takes a race, or
-/// four thousand million organisations.
+/// What takes a race, or four thousand million organisations.
 const EVERYWHERE: met::Excuses = &[
-    ("*", "internal", "a panic behind any route", "a_panic_is_a_500_that_says_nothing_and_the_server_lives"),
-    (
-        "*",
-        "starting",
-        "the door, before there are routes",
-        "while_the_store_is_read_health_answers_and_everything_else_is_told_to_come_back",
-    ),
-    (
-        "*",
-        "busy",
-        "connections and lanes that are full",
-        "the_last_connections_are_kept_for_health_and_logout",
-    ),
     (
         "POST /api/v1/admin/seal",
         "",
         "the samples of these tests are in memory alone",
         "kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged_account_change",
-    ),
-    (
-        "*",
-        "storage_degraded",
-        "a disk that takes no change",
-        "a_disk_that_takes_no_change_refuses_every_login",
     ),
     (
         "POST /api/v1/auth/oauth/{provider}/callback",

@@ -80,6 +80,59 @@ async fn an_address_changes_once_the_new_one_is_read_and_the_old_one_is_told() {
     ask("ada@newer.example").await.is(403, "reauth_required");
 }
 
+/// Whoever ends a session that somebody else had must not fear what it began.
+#[tokio::test]
+async fn an_address_change_dies_with_the_session_that_asked_for_it() {
+    let house = House::new();
+    let mut password = PASSWORD.to_owned();
+    let ways =
+        ["logout", "revoked", "others revoked", "all revoked", "password changed", "replaced by a login"];
+    for (number, way) in ways.into_iter().enumerate() {
+        let login = json!({ "email": EMAIL, "password": password });
+        let log_in = |who: Who| {
+            let (house, login) = (&house, login.clone());
+            async move {
+                let reply = house.post("/auth/login", &who, login).await;
+                (
+                    Who::Cookie(reply.session_cookie().expect("a session")),
+                    reply.value()["session"]["id"].clone(),
+                )
+            }
+        };
+        let (stolen, id) = log_in(Who::Nobody).await;
+        let (own, _) = log_in(Who::Nobody).await;
+        let body = json!({ "new_email": format!("eve{number}@example.com") });
+        assert_eq!(house.post("/auth/email/change", &stolen, body).await.status, 202);
+        let url = house.outbox.mails().pop().expect("mailed").url;
+        let token = json!({ "token": url.split("token=").nth(1).expect("a token") });
+        let ended = match way {
+            "logout" => house.post("/auth/logout", &stolen, json!({})).await,
+            "revoked" => house.delete(&format!("/auth/sessions/{}", id.as_str().expect("an id")), &own).await,
+            "others revoked" => house.delete("/auth/sessions", &own).await,
+            "all revoked" => house.delete("/auth/sessions?include_current=true", &own).await,
+            "replaced by a login" => house.post("/auth/login", &stolen, login.clone()).await,
+            _ => {
+                let change = json!({ "current_password": password, "new_password": "another good one" });
+                "another good one".clone_into(&mut password);
+                house.post("/auth/password/change", &own, change).await
+            }
+        };
+        assert!(ended.status.is_success(), "{way}: {}", ended.body);
+        house.post("/auth/email/confirm", &Who::Nobody, token).await.is(401, "link_invalid");
+    }
+    // Another session's end is no reason.
+    let login = json!({ "email": EMAIL, "password": password });
+    let enter = || house.post("/auth/login", &Who::Nobody, login.clone());
+    let (one, other) = (enter().await, enter().await);
+    let one = Who::Cookie(one.session_cookie().expect("a session"));
+    let other = Who::Cookie(other.session_cookie().expect("a session"));
+    house.post("/auth/email/change", &one, json!({ "new_email": "ada@new.example" })).await;
+    let url = house.outbox.mails().pop().expect("mailed").url;
+    house.post("/auth/logout", &other, json!({})).await;
+    let token = json!({ "token": url.split("token=").nth(1).expect("a token") });
+    assert_eq!(house.post("/auth/email/confirm", &Who::Nobody, token).await.status, 200);
+}
+
 /// API.md F1: nobody learns here whether an address has an account.
 #[tokio::test]
 async fn a_taken_address_is_answered_like_a_free_one_and_refused_only_to_its_reader() {

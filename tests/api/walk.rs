@@ -2,6 +2,7 @@
 //! route refuses has its own test; `openapi::every_documented_answer_is_given_by_its_route` looks whether all have one.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{Request, header};
 use promlet::api::ApiOptions;
 use promlet::api::error::Code;
+use promlet::api::lanes::{LaneOptions, LanesOptions};
 use promlet::api::routes::{Auth, RouteDoc};
+use promlet::api::starting::Front;
 use serde_json::Value;
 
 use crate::house::{House, Plan, Reply, Who, ask};
@@ -29,15 +32,19 @@ fn path(row: &RouteDoc) -> String {
 /// The document's word on whether a route reads a body, and whether it is JSON.
 fn takes(document: &Value, row: &RouteDoc) -> (bool, bool) {
     let body = &document["paths"][&row.path][row.method.to_ascii_lowercase()]["requestBody"]["content"];
-    (body.is_object(), body["application/json"].is_object())
+    // JSON of samples is what its format says, and refused as other samples are.
+    (body.is_object(), body["application/json"].is_object() && row.auth != Auth::Machine)
 }
 
 async fn document(house: &House) -> Value {
     house.get("/api/v1/openapi.json", &Who::Nobody).await.value()
 }
 
-/// Prometheus' own error body has no code.
+/// Prometheus' own error body has no code, and what OTLP gets in protobuf is a status without one.
 fn is(reply: &Reply, code: Code) -> bool {
+    if reply.header("content-type") == "application/x-protobuf" {
+        return reply.status == code.status();
+    }
     let body: Value = serde_json::from_str(&reply.body).unwrap_or_default();
     reply.status == code.status() && (body["code"] == code.as_str() || body["errorType"] == code.error_type())
 }
@@ -131,6 +138,7 @@ async fn every_route_that_reads_a_body_refuses_one_that_is_slow_or_none() {
     let cabinet = house.log_in().await;
     let document = document(&house).await;
     let media = |row: &RouteDoc| match row.auth {
+        Auth::Machine if row.path.contains("/import") => "text/plain",
         Auth::Machine => "application/x-protobuf",
         Auth::MountReader(_) => "application/x-www-form-urlencoded",
         _ => "application/json",
@@ -163,6 +171,99 @@ async fn every_route_for_somebody_refuses_an_authorization_header_that_holds_nob
     assert_eq!(walk(&house, Code::TokenInvalid, nobody).await, [] as [&str; 0]);
 }
 
+/// The document's word on whether a route may refuse with `code`.
+fn says(document: &Value, row: &RouteDoc, code: Code) -> bool {
+    let responses = &document["paths"][&row.path][row.method.to_ascii_lowercase()]["responses"];
+    responses[code.status().as_str()].to_string().contains(&format!("`{}`", code.as_str()))
+}
+
+fn full(lanes: LanesOptions) -> LanesOptions {
+    let full = |lane| LaneOptions { queue: 0, ..lane };
+    LanesOptions {
+        ingest: full(lanes.ingest),
+        query: full(lanes.query),
+        answer: full(lanes.answer),
+        password: full(lanes.password),
+        account: full(lanes.account),
+    }
+}
+
+const OUT: &str = "/api/v1/auth/logout";
+
+/// API.md D1: after ten minutes the use of a session is stored before the answer, whatever the question is.
+const LATER: Duration = Duration::from_secs(11 * 60);
+
+#[tokio::test]
+async fn every_route_of_the_api_says_that_the_disk_takes_nothing() {
+    let house = roomy();
+    let ada = house.log_in().await;
+    house.pass(LATER);
+    house.break_the_disk();
+    let document = document(&house).await;
+    // Logging out works in memory: it is the next test's.
+    let asks = |row: &RouteDoc| says(&document, row, Code::StorageDegraded) && row.path != OUT;
+    let request = |row: &RouteDoc| if asks(row) { done(empty(row, &ada)) } else { None };
+    assert_eq!(walk(&house, Code::StorageDegraded, request).await, [] as [&str; 0]);
+}
+
+/// What it could not store it still did.
+#[tokio::test]
+async fn who_logs_out_of_a_server_that_stores_nothing_is_told_so_and_is_out() {
+    let house = roomy();
+    let ada = house.log_in().await;
+    house.pass(LATER);
+    house.break_the_disk();
+    house.post(OUT, &ada, Value::Null).await.is(503, "storage_degraded");
+    house.get("/api/v1/auth/me", &ada).await.is(401, "session_invalid");
+}
+
+/// The lanes are one reason, places for connections the other; see
+/// `edge::every_route_is_told_to_come_back_when_connections_run_out`.
+#[tokio::test]
+async fn every_route_that_works_on_a_lane_says_that_it_is_full() {
+    let plan = Plan { lanes: full(LanesOptions::for_cores(2)), ..Plan::default() };
+    let house = House::build(plan);
+    let ada = house.log_in_from_within();
+    house.pass(LATER);
+    let document = document(&house).await;
+    let anonymous = ["/auth/providers", "/openapi.json", "/-/healthy", "/-/ready"];
+    let asks = |row: &RouteDoc| {
+        says(&document, row, Code::Busy) && !anonymous.iter().any(|path| row.path.ends_with(path))
+    };
+    let lane = |row: &RouteDoc| if asks(row) { done(empty(row, &ada)) } else { None };
+    assert_eq!(walk(&house, Code::Busy, lane).await, [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn every_route_says_that_the_server_is_starting() {
+    let mut house = roomy();
+    let ada = house.log_in().await;
+    let all = document(&house).await;
+    let options = ApiOptions::new("http://127.0.0.1:8095");
+    let counters = Arc::clone(&house.counters);
+    house.router = Front::starting(Arc::default(), &options, counters).expect("options fit").site();
+    let asks = |row: &RouteDoc| says(&all, row, Code::Starting);
+    let starting = |row: &RouteDoc| if asks(row) { done(empty(row, &ada)) } else { None };
+    assert_eq!(walk(&house, Code::Starting, starting).await, [] as [&str; 0]);
+    assert_eq!(house.get("/healthz", &Who::Nobody).await.body, "ok");
+    // It has a body of its own, whatever it says.
+    let ready = house.get("/readyz", &Who::Nobody).await;
+    assert_eq!((ready.status.as_u16(), ready.text("status").as_str()), (503, "starting"));
+    assert_eq!(ready.header("retry-after"), "2");
+    assert!(ready.value()["recovery"]["elapsed_s"].is_number(), "{}", ready.body);
+}
+
+/// Whatever a handler does, its panic ends its request with a body in the form of its path.
+#[tokio::test]
+async fn every_route_survives_a_panic_of_its_handler() {
+    let mut options = ApiOptions::new("http://127.0.0.1:8095");
+    options.limits.cabinet_rps = 1_000_000;
+    let house = House::build(Plan { options, panics: true, ..Plan::default() });
+    let ada = house.log_in_from_within();
+    let every = |row: &RouteDoc| done(empty(row, &ada));
+    assert_eq!(walk(&house, Code::Internal, every).await, [] as [&str; 0]);
+}
+
 /// API.md B3: who has no credential shares a bucket with the whole address.
 #[tokio::test]
 async fn every_route_of_the_api_refuses_who_asks_too_often() {
@@ -174,13 +275,12 @@ async fn every_route_of_the_api_refuses_who_asks_too_often() {
         last = house.get("/api/v1/orgs", &Who::Nobody).await;
     }
     last.is(429, "rate_limited");
-    let out = "/api/v1/auth/logout";
-    let again = |row: &RouteDoc| match row.path.starts_with("/api/") && row.path != out {
+    let again = |row: &RouteDoc| match row.path.starts_with("/api/") && row.path != OUT {
         true => done(empty(row, &Who::Nobody)),
         false => None,
     };
     assert_eq!(walk(&house, Code::RateLimited, again).await, [] as [&str; 0]);
     // Whoever wants out gets out.
-    let request = done(ask("POST", out, &Who::Nobody)).expect("a request");
+    let request = done(ask("POST", OUT, &Who::Nobody)).expect("a request");
     assert_eq!(house.send(request).await.status, 204);
 }

@@ -9,8 +9,8 @@ use promlet::entropy::Entropy;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::json;
 
-use crate::beside;
-use crate::harness::{ORG, Server, Start, bootstrap, compressed, write_request};
+use crate::harness::{ORG, Server, Start, bootstrap};
+use crate::{beside, doors};
 
 /// Checkpoints every 200 ms, seals, merges and drops what is too old again and again: kills fall into all of them.
 const KILLS: usize = 50;
@@ -135,7 +135,7 @@ fn kill_by_pid(pid: u32) {
     assert!(sent.success());
 }
 
-/// Writes one step after the other; answers the next free step, what was acknowledged, and what got no answer.
+/// Writes one step after the other, each by another way in; answers the next free step, what was acknowledged, and what got no answer.
 fn write_until_dead(
     server: &Server,
     secret: &str,
@@ -146,11 +146,11 @@ fn write_until_dead(
     let (mut acknowledged, mut unanswered) = (Vec::new(), Vec::new());
     let mut step = first;
     while unanswered.is_empty() {
-        let mut request = write_request(&batch(base, step));
-        beside::add(&mut request, base, step);
-        let answer = server.write_raw(secret, &compressed(&request));
+        let mut beside = Vec::new();
+        beside::add(&mut beside, base, step);
+        let answer = doors::send(server, secret, step, &batch(base, step), &beside);
         match answer.status {
-            204 => {
+            200 | 204 => {
                 assert_eq!(answer.header("Durability"), Some("synced"));
                 acknowledged.push(step);
             }

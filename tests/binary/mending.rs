@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::json;
 
-use crate::harness::{Answer, EMAIL, ORG, PASSWORD, Server, Start, bootstrap, command, request};
+use crate::harness::{Answer, EMAIL, ORG, PASSWORD, Server, Start, bootstrap, command};
 use crate::upkeep::{
     check, copy_tree, expected, files_below, promlet, said, samples, seal, stopped, succeeded, write,
 };

@@ -6,10 +6,12 @@ mod house;
 mod wire;
 
 mod deleting;
+mod importing;
 mod listings;
 mod mount;
 mod questions;
 mod rejects;
+mod remote_write2;
 mod running;
 mod scope;
 mod scope_law;

@@ -174,6 +174,10 @@ async fn answers_are_coded_as_the_client_asks() {
     let mut text = Vec::new();
     std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&coded[..]), &mut text).expect("gzip");
     assert_eq!(data(&text), data(&plain));
+    let (coding, coded) = send(&range, "gzip, deflate, br, zstd").await;
+    assert_eq!(coding.as_deref(), Some("zstd"));
+    assert!(coded.len() * 2 < plain.len(), "{} of {}", coded.len(), plain.len());
+    assert_eq!(data(&zstd::stream::decode_all(&coded[..]).expect("zstd")), data(&plain));
     for (path, accept) in
         [(range.as_str(), "gzip;q=0"), (&range, "br"), ("query/expr-instant?expr=1", "gzip")]
     {
@@ -240,7 +244,7 @@ async fn a_large_answer_comes_in_pieces_and_is_the_same() {
     let expr = escaped("sum_over_time(wide[4h])");
     let path =
         format!("/api/v1/orgs/acme/query/expr-range?expr={expr}&start={}&end={NOW}&step=1", NOW - 10_999);
-    for accept in ["identity", "gzip"] {
+    for accept in ["identity", "gzip", "zstd"] {
         let request = ask("GET", &path, &stage.cabinet).header("accept-encoding", accept);
         let request = request.body(Body::empty()).expect("a request");
         let response = stage.house.router.clone().oneshot(request).await.expect("infallible");
@@ -256,6 +260,9 @@ async fn a_large_answer_comes_in_pieces_and_is_the_same() {
             let mut text = Vec::new();
             std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&all[..]), &mut text).expect("gzip");
             all = text;
+        }
+        if accept == "zstd" {
+            all = zstd::stream::decode_all(&all[..]).expect("zstd");
         }
         assert!(pieces > 20, "{pieces}");
         let value: Value = serde_json::from_slice(&all).expect("JSON, whole");

@@ -60,7 +60,8 @@ async fn who_may_not_write_is_told_so() {
 async fn other_encodings_and_versions_are_asked_to_change() {
     let stage = Stage::new().await;
     let cases = [
-        ("application/x-protobuf;proto=io.prometheus.write.v2.Request", "snappy"),
+        ("application/x-protobuf;proto=io.prometheus.write.v3.Request", "snappy"),
+        ("application/x-protobuf;proto=io.prometheus.write.v2.Request", "zstd"),
         ("application/json", "snappy"),
         ("application/x-protobuf", "zstd"),
         ("application/x-protobuf", "gzip"),
@@ -151,7 +152,7 @@ async fn ten_refusals_are_named_at_most() {
 }
 
 /// A `Histogram` of two buckets at the house's time, that counts `count`.
-fn histogram(count: u8) -> Vec<u8> {
+pub(crate) fn histogram(count: u8) -> Vec<u8> {
     let mut out = vec![1 << 3, count];
     out.extend_from_slice(&[3 << 3 | 1, 0, 0, 0, 0, 0, 0, 0x14, 0x40, 4 << 3, 2]);
     nested(11, &[2 << 3, 2], &mut out);

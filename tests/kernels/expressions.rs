@@ -25,6 +25,10 @@ fn selector() -> BoxedStrategy<String> {
     .boxed()
 }
 
+fn of_one_metric() -> BoxedStrategy<&'static str> {
+    prop::sample::select(&["m_total", r#"m_total{group="0"}"#, r#"m_total{id!="1"}"#][..]).boxed()
+}
+
 fn grouping() -> BoxedStrategy<&'static str> {
     prop::sample::select(&["", "by (group)", "by (id, group)", "without (id)"][..]).boxed()
 }
@@ -79,6 +83,19 @@ pub(crate) fn flat() -> BoxedStrategy<String> {
         "quantile" => format!("quantile {by} ({}, {of})", f64::from(k) / 3.0),
         _ => format!("{op} {by} ({of})"),
     });
+    // Both sides are made of the same windows, of other series or the same.
+    let shared = (
+        prop::sample::select(&["sum", "avg", "min", "max", "count"][..]),
+        (function(), range(), modifiers(), grouping()),
+        [of_one_metric(), of_one_metric()],
+        prop::sample::select(&["/", "-", "> bool", "or", "unless"][..]),
+        any::<bool>(),
+    )
+        .prop_map(|(op, (f, range, m, by), [left, right], join, negated)| {
+            let of = |selector| format!("{f}({selector}[{range}ms]{m})");
+            let minus = if negated { "-" } else { "" };
+            format!("{op} {by} ({minus}{}) {join} max {by} ({})", of(left), of(right))
+        });
     let subquery = (function(), leaf(), range(), 1_000..200_000i64, modifiers())
         .prop_map(|(f, of, range, step, m)| format!("{f}(({of})[{range}ms:{}ms]{m})", step.max(range / 60)));
     let scalar = prop::sample::select(&["+", "-", "*", "/", "%", ">", "<= bool", "== bool"][..]);
@@ -87,6 +104,7 @@ pub(crate) fn flat() -> BoxedStrategy<String> {
     prop_oneof![
         4 => leaf(),
         4 => aggregated,
+        2 => shared,
         3 => subquery,
         1 => with_scalar,
         1 => scalar_with,

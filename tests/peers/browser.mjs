@@ -483,6 +483,27 @@ const scenarios = {
     check(read === 'unreadable', `another origin reads nothing: ${read}`);
   },
 
+  /** F12: what another port can plant. Of `localhost` it is everything, the session itself first; of a name of ours nothing. */
+  async planted() {
+    const plant = (domain) => `<p>planted</p><script>for (const name of ['ms_session', 'ms_oauth', 'ms_ml']) document.cookie = name + '=${given.attacker}; path=/${domain}'</script>`;
+    const port = await stranger({ '/plant': plant(''), '/wide': plant('; domain=localhost') });
+    const own = on('metrics.localhost');
+    strangers.push(`http://evil.localhost:${port}`, on('localhost'), own);
+    announced.push('/api/v1/auth/me', '/favicon.ico');
+    const page = watch(await browser.newPage());
+    for (const host of ['localhost', 'evil.localhost']) {
+      for (const path of ['/plant', '/wide']) {
+        await page.goto(`http://${host}:${port}${path}`);
+        await page.waitForSelector('p');
+      }
+    }
+    const me = async (base) => (await page.goto(`${base}/api/v1/auth/me`)).status();
+    check(await me(on('localhost')) === 200, 'on localhost whoever has another port signs a browser in as themselves, without any sign-in of ours');
+    const known = (await browser.cookies(own)).filter(({ name }) => name.includes('ms_'));
+    check(known.length === 0, `a name of ours has none of them: ${JSON.stringify(known)}`);
+    check(await me(own) === 401, 'and nobody is signed in there');
+  },
+
   /** F13: a page whose name was made to point here speaks to us as its own origin. */
   async rebinding() {
     const evil = on('evil.example');

@@ -114,7 +114,7 @@ async fn begin(
                 let detail = "log in again to do this: the last login is older than 15 minutes";
                 return Err(ApiError::new(Code::ReauthRequired, detail));
             }
-            OauthMode::Link(session.user)
+            session.link_mode()
         }
         Some(_) => return Err(ApiError::invalid_parameter("mode", "is login or link")),
     };
@@ -243,7 +243,7 @@ async fn resume(
     let state = state.ok_or_else(invalid_state)?;
     // Up to four, because another application on this host may have set one, too.
     let open = |cookie: &str| deps.identity.resume_oauth(configured.provider(), cookie, state, now);
-    let attempt = cookies::values(headers, cookies::OAUTH, 4).into_iter().find_map(open);
+    let attempt = cookies::values(headers, deps.cookies.oauth_name(), 4).into_iter().find_map(open);
     let attempt = attempt.ok_or_else(invalid_state)?;
     let from_there = match sent.iss.as_deref() {
         Some(issuer) => configured.is_issuer(issuer),
@@ -266,15 +266,13 @@ async fn finish(
     }
     let code = sent.code.as_deref().filter(|code| !code.is_empty() && code.len() <= PARAMETER_BYTES_MAX);
     let code = code.ok_or_else(|| ApiError::new(Code::OauthError, "the provider sent no code"))?;
-    // Who began to link must still be in, and nobody else.
-    if let OauthMode::Link(user) = attempt.mode
-        && linker(visitor)?.user != user
-    {
+    // Who began to link must still be in by the same session, and nobody else.
+    if attempt.mode != OauthMode::LogIn && attempt.mode != linker(visitor)?.link_mode() {
         return Err(invalid_state());
     }
     let now = deps.clock.now();
     let account = configured.redeem(deps, code, &attempt, now).await?;
-    if let OauthMode::Link(user) = attempt.mode {
+    if let OauthMode::Link { user, .. } = attempt.mode {
         let session = Arc::clone(linker(visitor)?);
         let linked = deps
             .change(Lane::Account, move |identity| {

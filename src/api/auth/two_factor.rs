@@ -97,9 +97,9 @@ pub(super) async fn status(State(deps): State<AuthDeps>, cabinet: Cabinet) -> Ap
 /// POST /auth/2fa/enroll: fresh sessions only.
 pub(super) async fn enroll(State(deps): State<AuthDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
     cabinet.require_fresh()?;
-    let (user, now) = (cabinet.user(), deps.clock.now());
+    let (session, now) = (Arc::clone(cabinet.session()), deps.clock.now());
     let enrolment = deps
-        .change(Lane::Account, move |identity| identity.enroll_totp(user, now, &mut Entropy::system()))
+        .change(Lane::Account, move |identity| identity.enroll_totp(&session, now, &mut Entropy::system()))
         .await?;
     let url = enrolment.otpauth_url.expose();
     let picture =

@@ -30,7 +30,7 @@ pub(super) enum Takes {
     Form,
     /// Samples.
     Bytes {
-        media: &'static str,
+        media: &'static [&'static str],
         what: &'static str,
     },
 }
@@ -390,17 +390,81 @@ const ORGANISATIONS: &[Operation] = &[
     at("GET /orgs/{slug}/prometheus/-/ready").answers(&[(200, "text", "A sentence")]),
     written("POST /orgs/{slug}/prometheus/api/v1/write"),
     written("POST /orgs/{slug}/write"),
+    exported("POST /orgs/{slug}/otlp/v1/metrics"),
+    exported("POST /orgs/{slug}/prometheus/api/v1/otlp/v1/metrics"),
+    imported("POST /orgs/{slug}/import", &["text/plain", "application/openmetrics-text"], TEXT, &[parameters::IMPORT]),
+    imported(
+        "POST /orgs/{slug}/import/prometheus",
+        &["text/plain", "application/openmetrics-text"],
+        TEXT,
+        &[parameters::IMPORT],
+    ),
+    imported(
+        "POST /orgs/{slug}/import/jsonl",
+        &["application/x-ndjson", "application/json"],
+        "Lines of `{\"metric\":{…},\"values\":[…],\"timestamps\":[…]}`, times in milliseconds; as it is or in gzip",
+        &[parameters::IMPORT],
+    ),
+    imported(
+        "POST /orgs/{slug}/import/csv",
+        &["text/csv"],
+        "Lines whose columns `format` names; as it is or in gzip",
+        &[parameters::COLUMNS, parameters::IMPORT],
+    ),
 ];
+
+const TEXT: &str = "Prometheus' text format, or OpenMetrics; as it is or in gzip";
+
+const fn imported(
+    path: &'static str,
+    media: &'static [&'static str],
+    what: &'static str,
+    query: &'static [&'static [Parameter]],
+) -> Operation {
+    Operation { takes: Takes::Bytes { media, what }, ..at(path) }
+        .query(query)
+        .answers(&[(
+            200,
+            "{ accepted: integer, rejected: integer, errors: any[] }",
+            "Every sample is stored; the header Durability says synced or buffered",
+        )])
+        .refuses(&[
+            Code::IngestThrottled,
+            Code::AtCapacity,
+            Code::UnsupportedMediaType,
+            Code::InvalidParameter,
+            Code::DuplicateParameter,
+        ])
+}
 
 const fn written(path: &'static str) -> Operation {
     Operation {
         takes: Takes::Bytes {
-            media: "application/x-protobuf",
-            what: "A prometheus.WriteRequest in protobuf, as one snappy block",
+            media: &["application/x-protobuf"],
+            what: "A prometheus.WriteRequest, or with proto=io.prometheus.write.v2.Request in the media type that \
+                message, in protobuf, as one snappy block",
         },
         ..at(path)
     }
-    .answers(&[(204, "", "Every sample is stored; the header Durability says synced or buffered")])
+    .answers(&[(204, "", "Every sample is stored; the header Durability says synced or buffered. To remote write 2.0 the headers \
+          X-Prometheus-Remote-Write-{Samples,Histograms,Exemplars}-Written say how many, as they do on a 400")])
+    .refuses(&[Code::IngestThrottled, Code::AtCapacity, Code::UnsupportedMediaType])
+}
+
+const fn exported(path: &'static str) -> Operation {
+    Operation {
+        takes: Takes::Bytes {
+            media: &["application/x-protobuf", "application/json"],
+            what: "An ExportMetricsServiceRequest; as it is or in gzip",
+        },
+        ..at(path)
+    }
+    .answers(&[(
+        200,
+        "protobuf",
+        "An ExportMetricsServiceResponse in the request's encoding: what is not counted in its partial success is \
+         stored; the header Durability says synced or buffered",
+    )])
     .refuses(&[Code::IngestThrottled, Code::AtCapacity, Code::UnsupportedMediaType])
 }
 
@@ -427,7 +491,11 @@ const SERVER: &[Operation] = &[
     at("GET /healthz").answers(&[(200, "text", "ok")]),
     at("GET /readyz").answers(&[
         (200, "{ status: string, checks: map<string>, notes?: any }", "Every part works"),
-        (503, "{ status: string, checks: map<string>, notes?: any }", "Some part does not"),
+        (
+            503,
+            "{ status: string, checks: map<string>, notes?: any, recovery?: any }",
+            "Some part does not, or the store is still being opened (`recovery` says how far it is)",
+        ),
     ]),
     at("GET /metrics")
         .answers(&[(200, "text", "Prometheus' text format")])
@@ -451,7 +519,7 @@ pub(super) fn texts() -> impl Iterator<Item = &'static str> {
         let answered = operation.answers.iter().map(|(_, text, _)| *text);
         taken.into_iter().chain(
             answered
-                .filter(|text| !matches!(*text, "" | "text"))
+                .filter(|text| !matches!(*text, "" | "text" | "protobuf"))
                 .map(|text| text.strip_prefix("html ").unwrap_or(text)),
         )
     })

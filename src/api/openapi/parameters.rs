@@ -178,6 +178,19 @@ const MOUNT_METADATA: &[Parameter] = &[
     p("limit", Kind::Least(0), "Metrics at most; 0 is no limit"),
 ];
 
+pub(super) const IMPORT: &[Parameter] = &[
+    p("timestamp", Kind::Time, "The time of samples that have none of their own; now by default"),
+    p(
+        "labels",
+        Kind::Repeated,
+        "name=value, added to every series in place of the sender's; labels of the key win",
+    ),
+];
+pub(super) const COLUMNS: &[Parameter] = &[p(
+    "format",
+    Kind::Text,
+    "What the columns are, as in 1:label:city,2:metric:temperature,3:time:unix_s; by default the first line says it",
+)];
 pub(super) const TOKEN: &[Parameter] = &[p("token", Kind::Required, "From the link")];
 pub(super) const OAUTH_START: &[Parameter] = &[
     p("redirect", Kind::Text, "A path of this server to go on with"),

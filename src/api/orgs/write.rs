@@ -1,27 +1,29 @@
-//! Samples in (API.md C7): one handler for every protocol of `ingest`.
+//! Samples in (API.md C7): what all ways in share. [`remote`], [`otlp`] and [`import`] have what each takes and answers.
 //!
 //! What a 2xx says: every sample is stored, or was there already bit for bit, and is on the disk. What a 400 says: what
 //! could be stored is stored and on the disk, the rest never will be, and the first line names it. A 503 says: nothing is
 //! lost, send it again. Where the operator chose an interval, "on the disk" means: within it; the header `Durability` says
 //! `synced` or `buffered`.
 
+mod import;
+mod otlp;
+mod remote;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::rejects::Rejects;
 use crate::api::body;
 use crate::api::callers::{Machine, Writing};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{Lanes, Reply};
-use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Routes};
+use crate::api::routes::Routes;
 use crate::clock::Clock;
-use crate::ingest::{self, PROTOCOLS, Protocol};
+use crate::ingest::{self, DecodeError, Protocol, Scratch, Translated};
 use crate::model::{Refusal, WriteBatch};
 use crate::tsdb::{AppendError, AppendReport, Appended, Appending, Durability, Tsdb};
 
@@ -40,64 +42,81 @@ pub struct WriteDeps {
     pub rejects: Arc<Rejects>,
 }
 
-/// A route for each path of each protocol.
+/// Every way in.
 pub fn routes() -> Routes<Arc<WriteDeps>> {
-    let rows = PROTOCOLS.iter().flat_map(|protocol| protocol.paths.iter().map(move |path| (protocol, *path)));
-    rows.fold(Routes::new(), |routes, (protocol, path)| {
-        let handler =
-            move |State(deps): State<Arc<WriteDeps>>,
-                  machine: Machine,
-                  PathOf(slug): PathOf<String>,
-                  request: Request| { write(deps, protocol, machine, slug, request) };
-        routes.post(path, Auth::Machine, protocol.summary, handler)
-    })
+    remote::routes().merge(otlp::routes()).merge(import::routes())
 }
 
-async fn write(
+/// How a body is read; said by its headers and by the query, before it is there.
+struct Incoming {
+    format: Format,
+    /// Labels that every series gets, replacing the sender's; those of the key replace these.
+    labels: Vec<(Box<str>, Box<str>)>,
+}
+
+/// Of what kind a body is.
+enum Format {
+    /// Read in place.
+    Borrowed(&'static Protocol),
+    /// Read and written down anew.
+    Translated { gzip: bool, decode: Translate },
+}
+
+type Translate = Box<dyn Fn(&[u8], &ingest::Limits) -> Result<Translated, DecodeError> + Send + Sync>;
+
+/// What became of a request whose body could be read.
+struct Stored {
+    /// What was stored, what was refused by the store and by the reader of the body.
+    report: AppendReport,
+    /// What a 2xx means.
+    durability: HeaderValue,
+}
+
+/// Takes one request in: who it is from, what it is, its body, and what becomes of that.
+///
+/// # Errors
+/// Of everything that is stored in no part.
+async fn take(
     deps: Arc<WriteDeps>,
-    protocol: &'static Protocol,
     machine: Machine,
-    slug: String,
+    slug: &str,
     request: Request,
-) -> ApiResult<Response> {
-    let writing = machine.enter(&slug)?;
+    admit: impl FnOnce(&Parts) -> ApiResult<Incoming>,
+) -> ApiResult<Stored> {
+    let writing = machine.enter(slug)?;
     let (parts, body) = request.into_parts();
-    admit_media(protocol, &parts.headers)?;
+    let incoming = admit(&parts)?;
     let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;
     let org = writing.org;
-    let storing = Arc::new(Storing { deps, protocol, writing });
+    let storing = Arc::new(Storing { deps, incoming, writing });
     let begun = Arc::clone(&storing);
     let work = move |reply| with_scratch(|scratch| begun.begin(&bytes, scratch, reply));
     let outcome = storing.deps.lanes.run_ingest(org, work).await?;
-    storing.conclude(outcome)?;
-    Ok((StatusCode::NO_CONTENT, [(DURABILITY, storing.said_durability())], Body::empty()).into_response())
+    storing.conclude(outcome)
 }
 
 const DURABILITY: HeaderName = HeaderName::from_static("durability");
 
+/// A header's text; what is none is no value that anything accepts.
+fn text_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
+    headers.get(name).map_or("", |value: &HeaderValue| value.to_str().unwrap_or("?"))
+}
+
 /// A sender that is told 415 tries another encoding or another version; 400 would make it drop the batch.
-fn admit_media(protocol: &Protocol, headers: &HeaderMap) -> ApiResult<()> {
-    let text = |name| headers.get(name).map_or("", |value: &HeaderValue| value.to_str().unwrap_or("?"));
-    let (content_type, encoding) = (text(header::CONTENT_TYPE), text(header::CONTENT_ENCODING));
-    if (protocol.accepts_type)(content_type) && (protocol.accepts_encoding)(encoding) {
-        return Ok(());
-    }
-    Err(ApiError::new(Code::UnsupportedMediaType, format!("send {}", protocol.wanted)))
+fn unsupported(wanted: &'static str) -> ApiError {
+    ApiError::new(Code::UnsupportedMediaType, format!("send {wanted}"))
 }
 
 thread_local! {
-    /// Decompressed bytes; the lane's threads live long, and most bodies fit where the one before did.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// The lane's threads live long, and most bodies fit where the one before did.
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
 }
 
-/// Hands out this thread's buffer. One that grew large is not kept: 64 MiB a thread would stay with us for ever.
-fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-    const KEPT_BYTES_MAX: usize = 5 << 20;
+/// Hands out this thread's memory.
+fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     SCRATCH.with_borrow_mut(|scratch| {
         let done = work(scratch);
-        if scratch.capacity() > KEPT_BYTES_MAX {
-            *scratch = Vec::new();
-        }
+        scratch.shrink();
         done
     })
 }
@@ -105,7 +124,7 @@ fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
 /// One request, from the ingest lane's thread to whichever writes the log, and back.
 struct Storing {
     deps: Arc<WriteDeps>,
-    protocol: &'static Protocol,
+    incoming: Incoming,
     writing: Writing,
 }
 
@@ -113,7 +132,7 @@ type Outcome = Result<Appended, ApiError>;
 
 impl Storing {
     /// Decodes and appends; answers once that is durable, which is after this returns if another thread sees to it.
-    fn begin(self: &Arc<Self>, body: &[u8], scratch: &mut Vec<u8>, reply: Reply<Outcome>) {
+    fn begin(self: &Arc<Self>, body: &[u8], scratch: &mut Scratch, reply: Reply<Outcome>) {
         let appending = match self.prepare(body, scratch) {
             Ok(appending) => appending,
             Err(error) => return self.answer(reply, Err(error)),
@@ -123,15 +142,39 @@ impl Storing {
         self.deps.tsdb.commit_then(appending, done);
     }
 
-    fn prepare(&self, body: &[u8], scratch: &mut Vec<u8>) -> ApiResult<Appending> {
-        let Storing { deps, protocol, writing } = self;
-        let ready = |mut batch: WriteBatch<'_>, charged: usize| {
+    fn prepare(&self, body: &[u8], scratch: &mut Scratch) -> ApiResult<Appending> {
+        let Storing { deps, incoming, writing } = self;
+        // Charged in one: what is refused was sent and read all the same, and more than a second's share counts as that.
+        let ready = |mut batch: WriteBatch<'_>, charged: usize, refused: usize| {
             let samples = batch.samples.len().saturating_add(batch.histograms.len());
-            writing.charge_samples(samples.saturating_sub(charged))?;
-            batch.forced_labels.clone_from(&writing.forced_labels);
+            writing.charge_samples(samples.saturating_add(refused).saturating_sub(charged))?;
+            batch.forced_labels = self.forced_labels();
             Ok((deps.tsdb.prepare(writing.org, &batch, deps.clock.now()), samples))
         };
-        guess_or_decode(protocol, &deps.limits, body, scratch, ready)
+        let limits = &deps.limits;
+        match &incoming.format {
+            Format::Borrowed(protocol) => {
+                guess_or_decode(protocol, limits, body, scratch, |batch, charged| ready(batch, charged, 0))
+            }
+            Format::Translated { gzip, decode } => {
+                let plain = match gzip {
+                    true => ingest::gzip::decompress(body, limits, &mut scratch.body)?,
+                    false if body.is_empty() => return Err(DecodeError::Empty.into()),
+                    false => body,
+                };
+                let Translated { batch, refusals, refused } = decode(plain, limits)?;
+                let (appending, _) = ready(batch.batch(), 0, refused)?;
+                Ok(appending?.besides(refused as u64, refusals))
+            }
+        }
+    }
+
+    /// Those of the request, and those of the key, which win.
+    fn forced_labels(&self) -> Vec<(Box<str>, Box<str>)> {
+        let keys = &self.writing.forced_labels;
+        let is_keys = |name: &str| keys.iter().any(|(forced, _)| **forced == *name);
+        let own = self.incoming.labels.iter().filter(|(name, _)| !is_keys(name));
+        own.chain(keys).cloned().collect()
     }
 
     fn answer(&self, reply: Reply<Outcome>, outcome: Outcome) {
@@ -142,21 +185,19 @@ impl Storing {
     }
 
     /// Remembers what was refused.
-    fn conclude(&self, outcome: Outcome) -> ApiResult<()> {
-        let (error, series) = match outcome.map(Appended::report) {
-            Ok(report) if report.refused == 0 && report.refusals.is_empty() => return Ok(()),
-            Ok(report) => (partly(&report, self.said_durability()), report.refusals),
-            Err(error) => (error, Vec::new()),
+    fn conclude(&self, outcome: Outcome) -> ApiResult<Stored> {
+        let outcome = outcome.map(Appended::report);
+        let refusals = match &outcome {
+            Ok(report) if report.refusals.is_empty() && report.refused == 0 => Vec::new(),
+            Ok(report) if !report.refusals.is_empty() => report.refusals.clone(),
+            Ok(report) => vec![of_all("refused", format!("{} samples were refused", report.refused))],
+            Err(error) => vec![of_all(error.code().as_str(), error.detail().to_owned())],
         };
-        if let Some(sender) = self.writing.sender() {
-            let whole = || {
-                let (code, reason) = (error.code().as_str(), error.detail().to_owned());
-                vec![Refusal { series: String::new(), code, reason }]
-            };
-            let series = if series.is_empty() { whole() } else { series };
-            self.deps.rejects.note(self.writing.org, &sender, series, self.deps.clock.now());
+        if let Some(sender) = self.writing.sender().filter(|_| !refusals.is_empty()) {
+            self.deps.rejects.note(self.writing.org, &sender, refusals, self.deps.clock.now());
         }
-        Err(error)
+        let durability = self.said_durability();
+        outcome.map(|report| Stored { report, durability })
     }
 
     /// What a 2xx means, in the answer's header.
@@ -168,13 +209,18 @@ impl Storing {
     }
 }
 
+/// A refusal of the whole request, which has no series.
+fn of_all(code: &'static str, reason: String) -> Refusal {
+    Refusal { series: String::new(), code, reason }
+}
+
 /// Decodes by guessing, and again without where `prepare` says so. It is told how many samples it was given before, and
 /// answers how many it was given.
 fn guess_or_decode<T>(
     protocol: &Protocol,
     limits: &ingest::Limits,
     body: &[u8],
-    scratch: &mut Vec<u8>,
+    scratch: &mut Scratch,
     prepare: impl Fn(WriteBatch<'_>, usize) -> ApiResult<(Result<T, AppendError>, usize)>,
 ) -> ApiResult<T> {
     let (prepared, samples) = prepare((protocol.guess)(body, limits, scratch)?, 0)?;
@@ -185,20 +231,55 @@ fn guess_or_decode<T>(
     Ok(prepared?)
 }
 
-/// 400 for what was refused, with the first of it in the first line: that line is what senders log.
-fn partly(report: &AppendReport, said: HeaderValue) -> ApiError {
-    let refusals = report.refusals.iter();
-    let first: Vec<String> =
-        refusals.clone().take(3).map(|refusal| format!("{}: {}", refusal.series, refusal.reason)).collect();
-    let detail =
-        format!("{} samples stored, {} refused; {}", report.stored, report.refused, first.join("; "));
-    let error = ApiError::new(Code::BadRequest, detail)
-        .with("stored", report.stored)
-        .with("refused", report.refused)
-        .with_header(DURABILITY, said);
-    refusals.fold(error, |error, refusal| {
-        error.with_field(refusal.series.clone(), refusal.code, refusal.reason.clone())
-    })
+impl Stored {
+    /// Whether everything is stored.
+    fn is_whole(&self) -> bool {
+        self.report.refused == 0 && self.report.refusals.is_empty()
+    }
+
+    /// The first of what was refused, in a line: that line is what senders log.
+    fn first_refusals(&self) -> String {
+        // What could not be read has no series, and says in its reason where it stands.
+        let one = |refusal: &Refusal| match refusal.series.as_str() {
+            "" => refusal.reason.clone(),
+            series => format!("{series}: {}", refusal.reason),
+        };
+        let first: Vec<String> = self.report.refusals.iter().take(3).map(one).collect();
+        first.join("; ")
+    }
+
+    /// 400 for what was refused: counts by these names, and the first refusals one by one.
+    fn partly(&self, [stored, refused]: [&'static str; 2]) -> ApiError {
+        let AppendReport { stored: samples, refused: bad, refusals, .. } = &self.report;
+        let detail = format!("{samples} samples stored, {bad} refused; {}", self.first_refusals());
+        let error = ApiError::new(Code::BadRequest, detail)
+            .with(stored, *samples)
+            .with(refused, *bad)
+            .with_header(DURABILITY, self.durability.clone());
+        refusals.iter().fold(error, |error, refusal| {
+            let place = if refusal.series.is_empty() { "body" } else { &refusal.series };
+            error.with_field(place.to_owned(), refusal.code, refusal.reason.clone())
+        })
+    }
+}
+
+/// Content type and content encoding.
+fn media(headers: &HeaderMap) -> (&str, &str) {
+    (text_of(headers, &header::CONTENT_TYPE), text_of(headers, &header::CONTENT_ENCODING))
+}
+
+/// A media type without its parameters, in lower case.
+fn essence(content_type: &str) -> String {
+    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Whether a body is gzip or as it is; none where it is something else.
+fn gzip(content_encoding: &str) -> Option<bool> {
+    match &*content_encoding.trim().to_ascii_lowercase() {
+        "" | "identity" => Some(false),
+        "gzip" | "x-gzip" => Some(true),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

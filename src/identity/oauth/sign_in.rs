@@ -8,7 +8,7 @@ use crate::model::Timestamp;
 use crate::identity::audit::Event;
 use crate::identity::login::{Finished, finish_login};
 use crate::identity::org::NAME_BYTES_MAX;
-use crate::identity::session::{NewSession, SessionRow};
+use crate::identity::session::{NewSession, stands};
 use crate::identity::store::read;
 use crate::identity::user::{AddressRow, UserRow, active};
 use crate::identity::{
@@ -16,8 +16,8 @@ use crate::identity::{
 };
 
 use super::{
-    ExternalAccount, IDENTITIES_MAX, IdentityKey, IdentityRow, OauthAttempt, OauthMode, OwnIdentityRow,
-    Profile, Provider, UsedStateRow, link, owner,
+    ExternalAccount, IDENTITIES_MAX, IdentityKey, IdentityRow, OauthAttempt, OwnIdentityRow, Profile,
+    Provider, UsedStateRow, link, owner,
 };
 
 /// Somebody who came back from a provider, verified.
@@ -239,7 +239,7 @@ impl Identity {
         Err(StoreError::Inconsistent("an identity opens another account at each look").into())
     }
 
-    /// Links an identity to the account that the attempt was begun for, whose owner is in by `session`. Answers whether it
+    /// Links an identity to the account that the attempt was begun for, by the `session` that began it. Answers whether it
     /// was not linked to it before. Blocks (commit).
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl Identity {
         rng: &mut Entropy,
     ) -> Result<bool, OauthError> {
         let (user, own) = (session.user, session.key());
-        if attempt.mode != OauthMode::Link(user) {
+        if attempt.mode != session.link_mode() {
             return Err(OauthError::InvalidState);
         }
         let (attempt, account, id) = (attempt.clone(), account.clone(), IdentityId::random(rng));
@@ -261,7 +261,9 @@ impl Identity {
             use_state(txn, &attempt)?;
             active(txn, user)?.ok_or(OauthError::UnknownUser)?;
             // Asking the provider took a while: whoever was logged out meanwhile leaves no way back in.
-            read::<SessionRow>(txn, &own)?.ok_or(OauthError::SessionOver)?;
+            if !stands(txn, own)? {
+                return Err(OauthError::SessionOver);
+            }
             match owner(txn, IdentityKey::of(&account))? {
                 Some(row) if row.user == user => Ok(false),
                 Some(_) => Err(OauthError::IdentityInUse),

@@ -6,16 +6,18 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0 | version, 1 |
+//! | 0 | version, 2 |
 //! | 1..33 | state |
 //! | 33..65 | nonce |
 //! | 65..97 | PKCE verifier |
 //! | 97..105 | when it is over, i64 milliseconds, little endian |
 //! | 105 | 0 to log in, 1 to link |
 //! | 106..116 | to link: the account |
+//! | 116..126 | to link: the session that began it, which must come back |
 //! | the rest | where to go afterwards, a path |
 //!
-//! Outside, the first three are base64url of their bytes.
+//! Outside, the first three are base64url of their bytes. Version 1 had no session; a ticket is over after ten minutes, so
+//! that none of them is worth reading.
 
 use std::time::Duration;
 
@@ -24,12 +26,12 @@ use sha2::{Digest, Sha256};
 
 use crate::entropy::Entropy;
 use crate::identity::master::SealedFor;
-use crate::identity::{Identity, Secret, SecretHash, UserId};
+use crate::identity::{Identity, Secret, SecretHash, Session, SessionId, UserId};
 use crate::model::Timestamp;
 
 use super::Provider;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// How long somebody may take at the provider.
 const LIFETIME: Duration = Duration::from_secs(600);
 /// Longest cookie value, characters; browsers keep 4,096 with name and attributes.
@@ -40,8 +42,13 @@ const COOKIE_CHARS_MAX: usize = 3_900;
 pub enum OauthMode {
     /// To get in.
     LogIn,
-    /// To link the identity to this account, whose owner is in.
-    Link(UserId),
+    /// To link the identity to an account, whose owner is in.
+    Link {
+        /// The account.
+        user: UserId,
+        /// By which its owner is in: what a session began dies with it.
+        session: SessionId,
+    },
 }
 
 /// What a sign-in elsewhere begins with.
@@ -76,6 +83,13 @@ pub struct OauthAttempt {
     pub(super) expires_at: Timestamp,
 }
 
+impl Session {
+    /// To link an identity to the account of this session.
+    pub const fn link_mode(&self) -> OauthMode {
+        OauthMode::Link { user: self.user, session: self.id }
+    }
+}
+
 fn text(bytes: &[u8]) -> Secret {
     Secret::new(BASE64URL_NOPAD.encode(bytes))
 }
@@ -103,9 +117,10 @@ impl Identity {
         plain.extend_from_slice(&now.plus(LIFETIME).as_ms().to_le_bytes());
         match mode {
             OauthMode::LogIn => plain.push(0),
-            OauthMode::Link(user) => {
+            OauthMode::Link { user, session } => {
                 plain.push(1);
                 plain.extend_from_slice(user.as_bytes());
+                plain.extend_from_slice(session.as_bytes());
             }
         }
         plain.extend_from_slice(redirect.as_bytes());
@@ -149,7 +164,9 @@ fn read(provider: Provider, plain: &[u8]) -> Option<OauthAttempt> {
         (0, rest) => (OauthMode::LogIn, rest),
         (1, rest) => {
             let (user, rest) = rest.split_first_chunk::<10>()?;
-            (OauthMode::Link(UserId::from_bytes(*user)), rest)
+            let (session, rest) = rest.split_first_chunk::<10>()?;
+            let (user, session) = (UserId::from_bytes(*user), SessionId::from_bytes(*session));
+            (OauthMode::Link { user, session }, rest)
         }
         _ => return None,
     };
@@ -169,26 +186,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_1_of_a_ticket_opens_and_everything_shorter_is_refused() {
-        let mut plain = vec![1];
+    fn version_2_of_a_ticket_opens_and_everything_shorter_is_refused() {
+        let mut plain = vec![2];
         plain.extend([2; 32]);
         plain.extend([3; 32]);
         plain.extend([4; 32]);
         plain.extend(1_800_000_000_000_i64.to_le_bytes());
         plain.push(1);
         plain.extend([5; 10]);
+        plain.extend([6; 10]);
         plain.extend(b"/x");
         let attempt = read(Provider::Oidc, &plain).expect("a ticket");
-        assert_eq!(attempt.mode, OauthMode::Link(UserId::from_bytes([5; 10])));
+        let (user, session) = (UserId::from_bytes([5; 10]), SessionId::from_bytes([6; 10]));
+        assert_eq!(attempt.mode, OauthMode::Link { user, session });
         assert_eq!(attempt.redirect, "/x");
         assert_eq!(attempt.nonce.expose(), BASE64URL_NOPAD.encode(&[3; 32]));
         assert_eq!(attempt.verifier.expose(), BASE64URL_NOPAD.encode(&[4; 32]));
         assert_eq!(attempt.state, SecretHash::of(&BASE64URL_NOPAD.encode(&[2; 32])));
         assert_eq!(attempt.expires_at, Timestamp::from_s(1_800_000_000));
-        for cut in 0..116 {
+        for cut in 0..126 {
             assert!(read(Provider::Oidc, &plain[..cut]).is_none(), "cut at {cut}");
         }
-        plain[0] = 2;
+        plain[0] = 1;
         assert!(read(Provider::Oidc, &plain).is_none(), "another version");
     }
 }

@@ -87,7 +87,7 @@ fn a_deleted_account_leaves_nothing_that_opens_and_frees_its_address() {
     let login = |house: &mut House| house.login_as("grace@example.org", PASSWORD, "192.0.2.1", None);
     let Ok(LoginOutcome::LoggedIn(session)) = login(&mut house) else { panic!("right") };
     let link = house.identity().issue_login_link(grace, None, house.now, &mut house.rng).expect("made");
-    house.identity().enroll_totp(grace, house.now, &mut house.rng).expect("begun");
+    house.identity().enroll_totp(&session.session, house.now, &mut house.rng).expect("begun");
     let here = client("192.0.2.1");
     house.identity().delete_user(grace, &here, house.now).expect("gone");
     for _ in 0..2 {

@@ -25,7 +25,13 @@ enum Move {
     Revoke(usize),
     RevokeAll { keep: Option<usize> },
     Enable(usize),
+    BeginEnrolment(usize),
+    ConfirmEnrolment(usize),
     Disable,
+    AskAddress(usize),
+    ConfirmAddress,
+    BeginLinking(usize),
+    Link(usize),
     ChangePassword(usize),
     Pass(i64),
     Tick,
@@ -61,6 +67,12 @@ fn moves() -> impl Strategy<Value = Move> {
         1 => some.clone().prop_map(Move::Revoke),
         1 => prop::option::of(some.clone()).prop_map(|keep| Move::RevokeAll { keep }),
         2 => some.clone().prop_map(Move::Enable),
+        2 => some.clone().prop_map(Move::BeginEnrolment),
+        2 => some.clone().prop_map(Move::ConfirmEnrolment),
+        2 => some.clone().prop_map(Move::AskAddress),
+        2 => Just(Move::ConfirmAddress),
+        2 => some.clone().prop_map(Move::BeginLinking),
+        2 => some.clone().prop_map(Move::Link),
         1 => Just(Move::Disable),
         1 => some.prop_map(Move::ChangePassword),
         4 => prop::sample::select(times.to_vec()).prop_map(Move::Pass),
@@ -130,9 +142,24 @@ impl Factor {
     }
 }
 
+/// Something that a session began, which must not outlive it.
+struct Begun<T> {
+    what: T,
+    /// Its place in the list of sessions.
+    by: usize,
+    until: i64,
+}
+
 struct Model {
     house: House,
+    owner: UserId,
+    /// Changes when an address is confirmed.
+    email: String,
     password: String,
+    enrolment: Option<Begun<String>>,
+    /// The newest mailed link, and the address it is for.
+    address: Option<Begun<(Secret, String)>>,
+    linking: Option<Begun<OauthTicket>>,
     sessions: Vec<Known>,
     waiting: Vec<Waiting>,
     factor: Option<Factor>,
@@ -145,8 +172,14 @@ struct Model {
 
 impl Model {
     fn new() -> Model {
+        let house = House::furnished();
         Model {
-            house: House::furnished(),
+            owner: house.owner().id,
+            house,
+            email: EMAIL.to_owned(),
+            enrolment: None,
+            address: None,
+            linking: None,
             password: PASSWORD.to_owned(),
             sessions: Vec::new(),
             waiting: Vec::new(),
@@ -208,7 +241,8 @@ impl Model {
         let (here, now) = (self.stranger(), self.house.now);
         let password = if right { self.password.clone() } else { "wrong password".to_owned() };
         let password = Password(&password);
-        let attempt = PasswordLogin { email: EMAIL, password, client: &here, replaces: None, device: None };
+        let email = &self.email;
+        let attempt = PasswordLogin { email, password, client: &here, replaces: None, device: None };
         match self.house.identity().login(&attempt, now, &mut self.house.rng) {
             Ok(outcome) if right => self.came_in(outcome),
             Err(LoginError::InvalidCredentials) if !right => {}
@@ -243,7 +277,7 @@ impl Model {
             provider: Provider::Oidc,
             issuer: "https://idp.example".into(),
             subject: "ada".into(),
-            email: Some(Email::parse(EMAIL).expect("valid")),
+            email: Some(Email::parse(&self.email).expect("valid")),
             email_verified: true,
             email_trusted: true,
             name: String::new(),
@@ -293,7 +327,7 @@ impl Model {
     }
 
     fn request_reset(&mut self) {
-        let email = Email::parse(EMAIL).expect("valid");
+        let email = Email::parse(&self.email).expect("valid");
         let request = LinkRequest { email: &email, redirect: None, browser: Some("a browser") };
         let now = self.house.now;
         let mailed = self.house.identity().request_reset(&request, now, &mut self.house.rng);
@@ -328,7 +362,7 @@ impl Model {
     fn reauth(&mut self, number: usize) {
         let Some(at) = self.live(number) else { return };
         let (here, now) = (self.stranger(), self.house.now);
-        let (identity, owner) = (self.house.identity(), self.house.owner().id);
+        let (identity, owner) = (self.house.identity(), self.owner);
         let known = &mut self.sessions[at];
         let listed = identity.sessions(owner, now);
         let session = listed.iter().find(|session| session.id == known.login.session.id).expect("it lives");
@@ -406,8 +440,8 @@ impl Model {
         let Some(at) = self.live(number).filter(|_| self.factor.is_none()) else { return };
         let (now, now_ms) = (self.house.now, self.now());
         let session = Arc::clone(&self.sessions[at].login.session);
-        let enrolment =
-            self.house.identity().enroll_totp(session.user, now, &mut self.house.rng).expect("begun");
+        let enrolment = self.house.identity().enroll_totp(&session, now, &mut self.house.rng).expect("begun");
+        self.enrolment = None;
         let secret = enrolment.secret.expose().to_owned();
         let mut factor = Factor { secret, last_step: now_ms / 30_000, ..Factor::default() };
         let code = factor.code(now);
@@ -420,11 +454,129 @@ impl Model {
         self.sessions.push(Known::new(login, now_ms));
     }
 
+    /// A live session that has just been used, as a request would, so that time alone does not end what it begins.
+    fn begins(&mut self, number: usize) -> Option<(usize, Arc<Session>)> {
+        let at = self.live(number)?;
+        self.use_session(at);
+        Some((at, Arc::clone(&self.sessions[at].login.session)))
+    }
+
+    /// Whether what a session began is still good.
+    fn is_good<T>(&self, begun: &Begun<T>) -> bool {
+        !self.sessions[begun.by].over && self.now() < begun.until
+    }
+
+    fn begin_enrolment(&mut self, number: usize) {
+        let Some((by, session)) = self.begins(number) else { return };
+        let now = self.house.now;
+        match self.house.identity().enroll_totp(&session, now, &mut self.house.rng) {
+            Ok(enrolment) => {
+                assert!(self.factor.is_none(), "enabled");
+                let what = enrolment.secret.expose().to_owned();
+                self.enrolment = Some(Begun { what, by, until: self.now() + 600_000 });
+            }
+            Err(TwoFactorError::AlreadyEnabled) => assert!(self.factor.is_some(), "not enabled"),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    fn confirm_enrolment(&mut self, number: usize) {
+        let Some(at) = self.live(number) else { return };
+        let session = Arc::clone(&self.sessions[at].login.session);
+        let (now, now_ms) = (self.house.now, self.now());
+        let good = self.enrolment.as_ref().is_some_and(|begun| self.is_good(begun));
+        let nothing = || "A".repeat(32);
+        let secret = self.enrolment.as_ref().map_or_else(nothing, |begun| begun.what.clone());
+        let mut factor = Factor { secret, last_step: now_ms / 30_000, ..Factor::default() };
+        let code = factor.code(now);
+        match self.house.identity().confirm_totp(&session, &code, now, &mut self.house.rng) {
+            Ok((codes, login)) => {
+                assert!(good && self.factor.is_none(), "of nothing that is good");
+                factor.recovery = codes.0.iter().map(|code| code.expose().to_owned()).collect();
+                factor.left = factor.recovery.iter().cloned().collect();
+                self.end_all(None);
+                (self.factor, self.enrolment) = (Some(factor), None);
+                self.sessions.push(Known::new(login, now_ms));
+            }
+            Err(TwoFactorError::AlreadyEnabled) => assert!(self.factor.is_some()),
+            Err(TwoFactorError::NotEnabled) => assert!(!good, "good"),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    fn ask_address(&mut self, number: usize) {
+        let Some((by, session)) = self.begins(number) else { return };
+        self.attempts += 1;
+        let (new, now) = (format!("ada{}@example.org", self.attempts), self.house.now);
+        let email = Email::parse(&new).expect("valid");
+        let mail = self.house.identity().request_email_change(&session, &email, now, &mut self.house.rng);
+        let token = mail.expect("written").expect("nobody has it").token;
+        self.address = Some(Begun { what: (token, new), by, until: self.now() + 600_000 });
+    }
+
+    fn confirm_address(&mut self) {
+        let Some(begun) = self.address.take() else { return };
+        let (here, now, good) = (self.stranger(), self.house.now, self.is_good(&begun));
+        match self.house.identity().confirm_email(begun.what.0.expose(), &here, now) {
+            Ok(changed) => {
+                assert!(good, "of a session that is over, or too late");
+                assert_eq!(changed.old.as_str(), self.email);
+                self.email.clone_from(&begun.what.1);
+                // Links to the old address end with it.
+                for link in [&mut self.link, &mut self.reset] {
+                    *link = link.take().map(|(token, _)| (token, i64::MIN));
+                }
+            }
+            Err(AddressChangeError::Link(LinkError::Invalid)) => assert!(!good, "good"),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    fn begin_linking(&mut self, number: usize) {
+        let Some((by, session)) = self.begins(number) else { return };
+        let (mode, now) = (session.link_mode(), self.house.now);
+        let what = self.house.identity().begin_oauth(Provider::GitHub, mode, "/", now, &mut self.house.rng);
+        self.linking = Some(Begun { what, by, until: self.now() + 600_000 });
+    }
+
+    /// Some session comes back from a provider, also one that was ended while the provider was asked.
+    fn link(&mut self, number: usize) {
+        let (Some(begun), Some(at)) = (self.linking.take(), number.checked_rem(self.sessions.len())) else {
+            return;
+        };
+        let (now, identity) = (self.house.now, self.house.identity());
+        let (cookie, state) = (begun.what.cookie.expose(), begun.what.state.expose());
+        let Some(attempt) = identity.resume_oauth(Provider::GitHub, cookie, state, now) else {
+            assert!(now.as_ms() >= begun.until, "its own ticket");
+            return;
+        };
+        let account = ExternalAccount {
+            provider: Provider::GitHub,
+            issuer: "https://github.com".into(),
+            subject: "17".into(),
+            email: None,
+            email_verified: false,
+            email_trusted: false,
+            name: String::new(),
+            welcome: false,
+        };
+        let session = Arc::clone(&self.sessions[at].login.session);
+        match identity.oauth_link(&attempt, &account, &session, now, &mut self.house.rng) {
+            Ok(_) => {
+                assert!(at == begun.by && self.is_good(&begun), "another session, or one that is over");
+                let again = identity.oauth_link(&attempt, &account, &session, now, &mut self.house.rng);
+                assert!(matches!(again, Err(OauthError::InvalidState)), "{again:?}");
+            }
+            Err(OauthError::InvalidState) => assert_ne!(at, begun.by),
+            Err(OauthError::SessionOver) => assert!(self.sessions[begun.by].over, "it lives"),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
     fn disable(&mut self) {
         let (now, now_ms, password) = (self.house.now, self.now(), self.password.clone());
         let Some(known) = &mut self.factor else { return };
-        let (code, step) = (known.code(now), now_ms / 30_000);
-        let owner = self.house.owner().id;
+        let (code, step, owner) = (known.code(now), now_ms / 30_000, self.owner);
         let given = SecondFactor::Code(&code);
         match self.house.identity().disable_totp(owner, Some(Password(&password)), given, now) {
             Ok(()) => {
@@ -466,8 +618,7 @@ impl Model {
 
     fn revoke_all(&mut self, keep: Option<usize>) {
         let keep = keep.and_then(|number| self.live(number)).map(|at| self.sessions[at].login.session.id);
-        let owner = self.house.owner().id;
-        self.house.identity().revoke_sessions(owner, keep, self.house.now).expect("written");
+        self.house.identity().revoke_sessions(self.owner, keep, self.house.now).expect("written");
         self.end_all(keep);
     }
 
@@ -488,7 +639,7 @@ impl Model {
             Move::Login { right } => self.login(*right),
             Move::Code { pending, given } => self.code(*pending, *given),
             Move::IssueLink => {
-                let (owner, now) = (self.house.owner().id, self.house.now);
+                let (owner, now) = (self.owner, self.house.now);
                 let link = self.house.identity().issue_login_link(owner, None, now, &mut self.house.rng);
                 self.link = Some((link.expect("made").token, self.now() + 600_000));
             }
@@ -503,6 +654,12 @@ impl Model {
             Move::Revoke(number) => self.end(*number, true),
             Move::RevokeAll { keep } => self.revoke_all(*keep),
             Move::Enable(number) => self.enable(*number),
+            Move::BeginEnrolment(number) => self.begin_enrolment(*number),
+            Move::ConfirmEnrolment(number) => self.confirm_enrolment(*number),
+            Move::AskAddress(number) => self.ask_address(*number),
+            Move::ConfirmAddress => self.confirm_address(),
+            Move::BeginLinking(number) => self.begin_linking(*number),
+            Move::Link(number) => self.link(*number),
             Move::Disable => self.disable(),
             Move::ChangePassword(number) => self.change_password(*number),
             Move::Pass(ms) => self.house.advance_ms(*ms),
@@ -514,7 +671,7 @@ impl Model {
 
     /// The list of live sessions, which renews none, is the model's.
     fn compare(&mut self) {
-        let listed = self.house.identity().sessions(self.house.owner().id, self.house.now);
+        let listed = self.house.identity().sessions(self.owner, self.house.now);
         let now = self.now();
         for known in &self.sessions {
             let found = listed.iter().any(|session| session.id == known.login.session.id);

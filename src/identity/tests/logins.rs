@@ -24,6 +24,50 @@ fn unknown_wrong_and_disabled_are_one_answer_after_the_same_work() {
     }
 }
 
+/// Threat 2: an account whose hash is of another cost than today's takes the work that nobody's takes.
+#[test]
+fn hashes_of_older_costs_take_the_same_work_as_no_account_at_all() {
+    let mut house = House::furnished();
+    house.add_user("dear@example.org");
+    let argon2 = |memory_kib, passes| IdentityOptions {
+        argon2: Argon2Cost { memory_kib, passes, lanes: 1 },
+        ..IdentityOptions::default()
+    };
+    // 8 x 1 is Ada's and what `dear` will leave; 64 x 3 is Rosa's; 16 x 2 is today's.
+    house.restart_with(argon2(64, 3), MasterKey([9; 32]));
+    house.add_user("rosa@example.org");
+    house.restart_with(argon2(16, 2), MasterKey([9; 32]));
+    house.add_user("grace@example.org");
+    let everybody =
+        [EMAIL, "dear@example.org", "rosa@example.org", "grace@example.org", "nobody@example.org", "none"];
+    let mut networks = 0..;
+    let mut spent = |house: &mut House, email: &str| {
+        let before = (house.identity().password_work_kib(), house.identity().passwords_verified());
+        let network = format!("192.0.2.{}", networks.next().expect("many"));
+        let refused = house.login_as(email, "wrong password", &network, None);
+        assert!(matches!(refused, Err(LoginError::InvalidCredentials)), "{email}");
+        assert_eq!(house.identity().passwords_verified(), before.1 + 1);
+        house.identity().password_work_kib() - before.0
+    };
+    for email in everybody {
+        assert_eq!(spent(&mut house, email), 8 + 16 * 2 + 64 * 3, "{email}");
+    }
+    // Who logs in gets a hash of today's cost; when the last of a cost has, it costs nobody anything.
+    for email in [EMAIL, "rosa@example.org"] {
+        house.login_as(email, PASSWORD, "192.0.2.200", None).expect("right");
+    }
+    house.advance_ms(11 * 60_000);
+    house.identity().tick(house.now).expect("swept");
+    for email in everybody {
+        assert_eq!(spent(&mut house, email), 8 + 16 * 2, "{email}");
+    }
+    house.login_as("dear@example.org", PASSWORD, "192.0.2.200", None).expect("right");
+    house.crash();
+    for email in everybody {
+        assert_eq!(spent(&mut house, email), 16 * 2, "{email}");
+    }
+}
+
 #[test]
 fn the_right_password_gives_a_session_and_the_address_may_be_typed_in_any_case() {
     let mut house = House::furnished();
@@ -34,6 +78,20 @@ fn the_right_password_gives_a_session_and_the_address_may_be_typed_in_any_case()
     assert_eq!((session.orgs[0].org.slug.as_str(), session.orgs[0].role), ("acme", Role::Owner));
     assert_eq!(session.session.auth_method, AuthMethod::Password);
     assert_eq!(house.check(&session.token), "live");
+}
+
+/// CVE-2022-46146: whoever reads a stored hash cannot log in with it.
+#[test]
+fn a_stored_hash_is_no_password() {
+    let mut house = House::furnished();
+    let owner = house.owner().id;
+    let row = house.identity().row::<user::UserRow>(&owner).expect("read").expect("there");
+    let stored = row.password.expect("a password");
+    let output = stored.rsplit('$').next().expect("a hash").to_owned();
+    for (number, text) in [&stored, &output, "", "$argon2id$"].into_iter().enumerate() {
+        let refused = house.login_as(EMAIL, text, &format!("192.0.2.{number}"), None);
+        assert!(matches!(refused, Err(LoginError::InvalidCredentials)), "{text}");
+    }
 }
 
 /// Threat 3 and 4.
@@ -326,7 +384,7 @@ fn no_issued_secret_stands_in_the_data_folder() {
     let session = house.session();
     let link =
         house.identity().issue_login_link(house.owner().id, None, house.now, &mut house.rng).expect("made");
-    house.identity().enroll_totp(house.owner().id, house.now, &mut house.rng).expect("begun");
+    house.identity().enroll_totp(&session.session, house.now, &mut house.rng).expect("begun");
     house.restart();
     let bytes = house.bytes();
     let holds = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);

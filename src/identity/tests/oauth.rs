@@ -139,23 +139,29 @@ fn who_is_logged_out_meanwhile_links_nothing() {
     let mut house = House::furnished();
     let session = house.session().session;
     let now = house.now;
-    let mode = OauthMode::Link(session.user);
-    let ticket = house.identity().begin_oauth(Provider::Oidc, mode, "/", now, &mut house.rng);
-    let (cookie, state) = (ticket.cookie.expose(), ticket.state.expose());
-    let attempt = house.identity().resume_oauth(Provider::Oidc, cookie, state, now).expect("its own state");
+    let begin = |house: &mut House, session: &Session| {
+        let mode = session.link_mode();
+        let ticket = house.identity().begin_oauth(Provider::Oidc, mode, "/", now, &mut house.rng);
+        let (cookie, state) = (ticket.cookie.expose(), ticket.state.expose());
+        house.identity().resume_oauth(Provider::Oidc, cookie, state, now).expect("its own state")
+    };
+    let attempt = begin(&mut house, &session);
     house.identity().end_session(&session, now).expect("written");
     let refused = house.identity().oauth_link(&attempt, &welcome("a"), &session, now, &mut house.rng);
     assert!(matches!(refused, Err(OauthError::SessionOver)), "{refused:?}");
     assert!(house.identity().identities(session.user).expect("read").is_empty());
     let session = house.session().session;
+    let refused = house.identity().oauth_link(&attempt, &welcome("a"), &session, now, &mut house.rng);
+    assert!(matches!(refused, Err(OauthError::InvalidState)), "another session's attempt: {refused:?}");
+    let attempt = begin(&mut house, &session);
+    // Its row is still there when all sessions end: it is dead by its number.
+    house.identity().revoke_sessions(session.user, None, now).expect("written");
+    let refused = house.identity().oauth_link(&attempt, &welcome("a"), &session, now, &mut house.rng);
+    assert!(matches!(refused, Err(OauthError::SessionOver)), "{refused:?}");
+    let session = house.session().session;
+    let attempt = begin(&mut house, &session);
     let linked = house.identity().oauth_link(&attempt, &welcome("a"), &session, now, &mut house.rng);
-    assert!(linked.expect("the state was not used up"));
-    house.identity().end_session(&session, now).expect("written");
-    let gone = house.add_user("gone@example.org");
-    let mut other = attempt;
-    other.mode = OauthMode::Link(gone);
-    let refused = house.identity().oauth_link(&other, &welcome("a"), &session, now, &mut house.rng);
-    assert!(matches!(refused, Err(OauthError::InvalidState)), "another's attempt: {refused:?}");
+    assert!(linked.expect("its own session"));
 }
 
 /// The issuer is part of the name: the same subject elsewhere is somebody else.
@@ -176,9 +182,8 @@ fn the_same_subject_of_another_issuer_is_another_person() {
 fn a_ticket_opens_with_its_state_provider_and_key_alone() {
     let mut house = House::furnished();
     let now = house.now;
-    let user = house.owner().id;
-    let ticket =
-        house.identity().begin_oauth(Provider::Oidc, OauthMode::Link(user), "/x", now, &mut house.rng);
+    let mode = house.session().session.link_mode();
+    let ticket = house.identity().begin_oauth(Provider::Oidc, mode, "/x", now, &mut house.rng);
     let (cookie, state) = (ticket.cookie.expose(), ticket.state.expose());
     let open = |house: &House, provider, cookie: &str, state: &str, now| {
         house
@@ -186,7 +191,7 @@ fn a_ticket_opens_with_its_state_provider_and_key_alone() {
             .resume_oauth(provider, cookie, state, now)
             .map(|attempt| (attempt.mode, attempt.redirect))
     };
-    let whole = Some((OauthMode::Link(user), "/x".to_owned()));
+    let whole = Some((mode, "/x".to_owned()));
     assert_eq!(open(&house, Provider::Oidc, cookie, state, now.plus_ms(599_999)), whole);
     assert_eq!(open(&house, Provider::Oidc, cookie, state, now.plus_ms(600_000)), None);
     assert_eq!(open(&house, Provider::Google, cookie, state, now), None);

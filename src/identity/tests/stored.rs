@@ -44,21 +44,6 @@ fn version_1_of_accounts_and_logins_opens() {
     );
     check(0x02, "01010101010101010101", &user::AddressRow(USER));
     check(
-        0x03,
-        concat!(
-            "03010203fd00a0b8304603000001fdd0a7b83046030000fc008793030102020202020202020202020202020202",
-            "0202020202020202020202020202020201fda0afb83046030000"
-        ),
-        &totp::TotpRow {
-            sealed: vec![1, 2, 3],
-            started_at: at(0),
-            enabled_at: Some(at(1)),
-            last_step: 60_000_000,
-            recovery: vec![HASH],
-            failures: vec![at(2)],
-        },
-    );
-    check(
         0x04,
         "0101010101010101010102fd00a0b830460300000401",
         &login::PendingRow { user: USER, method: AuthMethod::Setup, created_at: at(0), tries: 4, epoch: 1 },
@@ -88,9 +73,34 @@ fn version_1_of_accounts_and_logins_opens() {
     );
 }
 
-/// Version 1 had no address; a version 2 that has one is told apart by its frame, never guessed.
+/// Version 1 did not say which session began an enrolment.
 #[test]
-fn both_versions_of_a_link_open() {
+fn both_versions_of_a_second_factor_open() {
+    let written = concat!(
+        "03010203fd00a0b8304603000001fdd0a7b83046030000fc008793030102020202020202020202020202020202",
+        "0202020202020202020202020202020201fda0afb83046030000"
+    );
+    let bytes = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).expect("hex");
+    let old = totp::TotpRow {
+        sealed: vec![1, 2, 3],
+        started_at: at(0),
+        enabled_at: Some(at(1)),
+        last_step: 60_000_000,
+        recovery: vec![HASH],
+        failures: vec![at(2)],
+        begun_by: None,
+    };
+    assert_eq!(totp::TotpRow::from_older(1, &bytes(written)).as_ref(), Ok(&old));
+    assert!(totp::TotpRow::from_older(0, &bytes(written)).is_err());
+    let written = format!("{written}01{}", "02".repeat(32));
+    let new = totp::TotpRow { begun_by: Some(HASH), ..old };
+    assert_eq!(decode_body::<totp::TotpRow>(&bytes(&written)).as_ref(), Ok(&new));
+    assert_eq!((totp::TotpRow::TABLE, totp::TotpRow::KIND, totp::TotpRow::VERSION), (3, 3, 2));
+}
+
+/// Version 1 of a link had no address, version 2 no session; a version is told by its frame, never guessed.
+#[test]
+fn all_versions_of_a_link_open() {
     let written = concat!(
         "01010101010101010101010104040404040404040404040404040404fd00a0b8304603000001012f0102020202",
         "0202020202020202020202020202020202020202020202020202020203"
@@ -105,14 +115,19 @@ fn both_versions_of_a_link_open() {
         browser: Some(HASH),
         wrong_addresses: 3,
         address: None,
+        asked_by: None,
     };
     assert_eq!(link::LinkRow::from_older(1, &bytes).as_ref(), Ok(&old));
     assert!(link::LinkRow::from_older(0, &bytes).is_err());
     let written = format!("04{}0103070809", &written[2..]);
     let bytes = data_encoding::HEXLOWER.decode(written.as_bytes()).expect("hex");
-    let new = link::LinkRow { kind: link::LinkKind::Email, address: Some(vec![7, 8, 9]), ..old };
-    assert_eq!(decode_body::<link::LinkRow>(&bytes).as_ref(), Ok(&new));
-    assert_eq!((link::LinkRow::TABLE, link::LinkRow::KIND, link::LinkRow::VERSION), (7, 7, 2));
+    let second = link::LinkRow { kind: link::LinkKind::Email, address: Some(vec![7, 8, 9]), ..old };
+    assert_eq!(link::LinkRow::from_older(2, &bytes).as_ref(), Ok(&second));
+    let written = format!("{written}01{}", "02".repeat(32));
+    let bytes = data_encoding::HEXLOWER.decode(written.as_bytes()).expect("hex");
+    let third = link::LinkRow { asked_by: Some(HASH), ..second };
+    assert_eq!(decode_body::<link::LinkRow>(&bytes).as_ref(), Ok(&third));
+    assert_eq!((link::LinkRow::TABLE, link::LinkRow::KIND, link::LinkRow::VERSION), (7, 7, 3));
 }
 
 /// Sessions are stored with the place of their method in its list.

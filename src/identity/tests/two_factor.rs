@@ -26,8 +26,7 @@ fn wrong(secret: &str, now: Timestamp) -> String {
 fn enrolled() -> (House, String, RecoveryCodes) {
     let mut house = House::furnished();
     let session = house.session();
-    let owner = house.owner().id;
-    let enrolment = house.identity().enroll_totp(owner, house.now, &mut house.rng).expect("begun");
+    let enrolment = house.identity().enroll_totp(&session.session, house.now, &mut house.rng).expect("begun");
     let secret = enrolment.secret.expose().to_owned();
     let now = house.now;
     let (codes, _) = house
@@ -109,13 +108,43 @@ fn who_is_logged_out_meanwhile_enables_nothing_and_gets_no_session() {
     let mut house = House::furnished();
     let session = house.session().session;
     let now = house.now;
-    let enrolment = house.identity().enroll_totp(session.user, now, &mut house.rng).expect("begun");
+    let enrolment = house.identity().enroll_totp(&session, now, &mut house.rng).expect("begun");
     house.identity().end_session(&session, now).expect("written");
     let text = code(enrolment.secret.expose(), now);
     let refused = house.identity().confirm_totp(&session, &text, now, &mut house.rng);
     assert!(matches!(refused, Err(TwoFactorError::SessionOver)), "{refused:?}");
     assert!(!house.identity().twofa_status(session.user).expect("read").enabled);
     assert!(house.identity().sessions(session.user, now).is_empty());
+}
+
+/// A fresh session begins it, any session of the account ends it; but one that was ended begins nothing that lasts.
+#[test]
+fn an_enrolment_dies_with_the_session_that_began_it() {
+    let mut house = House::furnished();
+    let (stolen, own) = (house.session().session, house.session().session);
+    let now = house.now;
+    let begin = |house: &mut House, session: &Session| {
+        let enrolment = house.identity().enroll_totp(session, now, &mut house.rng).expect("begun");
+        code(enrolment.secret.expose(), now)
+    };
+    let confirm = |house: &mut House, session: &Session, text: &str| {
+        house.identity().confirm_totp(session, text, now, &mut house.rng)
+    };
+    let text = begin(&mut house, &stolen);
+    house.identity().revoke_sessions(own.user, Some(own.id), now).expect("written");
+    for _ in 0..2 {
+        let refused = confirm(&mut house, &own, &text);
+        assert!(matches!(refused, Err(TwoFactorError::NotEnabled)), "{refused:?}");
+        house.crash();
+    }
+    // All sessions may end while a code is being looked at: their rows are still there, and dead by their number.
+    let text = begin(&mut house, &own);
+    house.identity().revoke_sessions(own.user, None, now).expect("written");
+    let refused = confirm(&mut house, &own, &text);
+    assert!(matches!(refused, Err(TwoFactorError::SessionOver)), "{refused:?}");
+    let (first, second) = (house.session().session, house.session().session);
+    let text = begin(&mut house, &first);
+    confirm(&mut house, &second, &text).expect("both live");
 }
 
 #[test]
@@ -233,7 +262,7 @@ fn the_code_that_confirms_enrolment_is_consumed_and_other_sessions_end() {
     let mut house = House::furnished();
     let (session, other) = (house.session(), house.session());
     let owner = house.owner().id;
-    let enrolment = house.identity().enroll_totp(owner, house.now, &mut house.rng).expect("begun");
+    let enrolment = house.identity().enroll_totp(&session.session, house.now, &mut house.rng).expect("begun");
     let url = enrolment.otpauth_url.expose();
     assert!(url.starts_with("otpauth://totp/promlet:ada%40example.org?"), "{url}");
     let secret = enrolment.secret.expose();
@@ -257,7 +286,7 @@ fn the_code_that_confirms_enrolment_is_consumed_and_other_sessions_end() {
         verify(&mut house, &token, SecondFactor::Code(&text)),
         Err(CodeError::AlreadyUsed { .. })
     ));
-    let again = house.identity().enroll_totp(owner, house.now, &mut house.rng);
+    let again = house.identity().enroll_totp(&new.session, house.now, &mut house.rng);
     assert!(matches!(again, Err(TwoFactorError::AlreadyEnabled)));
     house.crash();
     assert_eq!((house.check(&session.token), house.check(&new.token)), ("unknown", "live"));
@@ -267,9 +296,11 @@ fn the_code_that_confirms_enrolment_is_consumed_and_other_sessions_end() {
 fn an_enrolment_waits_ten_minutes_and_the_newest_counts() {
     let mut house = House::furnished();
     let session = house.session();
-    let owner = house.owner().id;
-    let old = house.identity().enroll_totp(owner, house.now, &mut house.rng).expect("begun");
-    let new = house.identity().enroll_totp(owner, house.now, &mut house.rng).expect("begun again");
+    let begin = |house: &mut House| {
+        let now = house.now;
+        house.identity().enroll_totp(&session.session, now, &mut house.rng).expect("begun")
+    };
+    let (old, new) = (begin(&mut house), begin(&mut house));
     let now = house.now;
     let refused =
         house.identity().confirm_totp(&session.session, &code(old.secret.expose(), now), now, &mut house.rng);

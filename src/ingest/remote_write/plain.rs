@@ -77,8 +77,9 @@ pub(super) fn take_samples(run: &[u8], samples: &mut Vec<Sample>, allowed: usize
     rest.is_empty()
 }
 
+/// A message of a value and a time alone, in this order, as nearly all are.
 #[inline]
-fn sample(body: &[u8]) -> Option<Sample> {
+pub(in crate::ingest) fn sample(body: &[u8]) -> Option<Sample> {
     let (&[VALUE_TAG, v0, v1, v2, v3, v4, v5, v6, v7, TIME_TAG], time) =
         body.split_first_chunk::<BEFORE_TIME>()?
     else {

@@ -91,7 +91,7 @@ type Read = Vec<(Pairs, Vec<(i64, u64)>)>;
 
 /// What a store would see.
 fn read(request: &[u8]) -> Result<Read, DecodeError> {
-    let mut scratch = Vec::new();
+    let mut scratch = Scratch::default();
     let batch = decode(&compress(request), &Limits::default(), &mut scratch)?;
     let series = batch.series.iter().map(|series| {
         let mut pairs = Vec::new();
@@ -137,7 +137,7 @@ fn a_request_is_read_byte_by_byte() {
         0x12, 0x0b, 0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0x10, 0x05, // sample 1.0 at 5 ms
         0x1a, 0x0d, 0x08, 1, 0x12, 2, b'u', b'p', 0x22, 1, b'h', 0x2a, 2, b'm', b's', // metadata
     ];
-    let mut scratch = Vec::new();
+    let mut scratch = Scratch::default();
     let batch = decode(&compress(&request), &Limits::default(), &mut scratch).expect("valid");
     assert_eq!((batch.encoding, batch.series.len()), (1, 1));
     assert_eq!(batch.series[0].raw_labels, &request[2..18]);
@@ -152,7 +152,7 @@ fn a_run_of_labels_is_known_by_the_same_bytes_wherever_it_stands() {
     let sample = |at| Part::Sample(1.0, at);
     let before = vec![labels[0].clone(), labels[1].clone(), sample(1)];
     let after = vec![sample(2), Part::Unknown, labels[0].clone(), labels[1].clone()];
-    let mut scratch = Vec::new();
+    let mut scratch = Scratch::default();
     let batch =
         decode(&compress(&encode(&[before, after])), &Limits::default(), &mut scratch).expect("valid");
     assert_eq!(batch.series[0].raw_labels, batch.series[1].raw_labels);
@@ -185,7 +185,7 @@ fn exemplars_come_with_the_place_of_their_series() {
         vec![label("__name__", "nothing")],
         vec![label("__name__", "traced"), Part::Exemplar(vec![("trace_id", "ab"), ("b", "")], 0.5, -7)],
     ];
-    let mut scratch = Vec::new();
+    let mut scratch = Scratch::default();
     let batch = decode(&compress(&encode(&series)), &Limits::default(), &mut scratch).expect("valid");
     assert_eq!((batch.series.len(), batch.samples.len(), batch.histograms.len()), (2, 1, 0));
     let exemplar = &batch.exemplars[0];
@@ -244,7 +244,7 @@ fn histogram_of(message: &[u8]) -> crate::model::HistogramSample {
     encode_part(&label("__name__", "native"), &mut series);
     nested(4, message, &mut series);
     nested(1, &series, &mut request);
-    let mut scratch = Vec::new();
+    let mut scratch = Scratch::default();
     let mut batch = decode(&compress(&request), &Limits::default(), &mut scratch).expect("valid");
     batch.histograms.pop().expect("one")
 }
@@ -339,7 +339,8 @@ fn rare_fields_are_bounded_before_they_cost_anything() {
         ..Limits::default()
     };
     let refused = |parts: Vec<Part>| {
-        let error = decode(&compress(&encode(&[parts])), &limits, &mut Vec::new()).expect_err("too many");
+        let error =
+            decode(&compress(&encode(&[parts])), &limits, &mut Scratch::default()).expect_err("too many");
         assert!(error.is_size());
         error.to_string()
     };
@@ -353,7 +354,7 @@ fn rare_fields_are_bounded_before_they_cost_anything() {
     deltas(12, true, &[0; 5], &mut message);
     nested(4, &message, &mut series);
     nested(1, &series, &mut request);
-    let error = decode(&compress(&request), &limits, &mut Vec::new()).expect_err("too many");
+    let error = decode(&compress(&request), &limits, &mut Scratch::default()).expect_err("too many");
     assert_eq!(error.to_string(), "the request has 5 histogram buckets, more than the 4 that are allowed");
 }
 
@@ -384,7 +385,7 @@ fn a_broken_label_refuses_its_series_when_it_is_parsed() {
 #[test]
 fn an_empty_message_is_an_empty_batch_but_an_empty_body_is_refused() {
     assert_eq!(read(b""), Ok(Vec::new()));
-    let found = decode(b"", &Limits::default(), &mut Vec::new()).map(|_| ());
+    let found = decode(b"", &Limits::default(), &mut Scratch::default()).map(|_| ());
     assert_eq!(found, Err(DecodeError::Empty));
 }
 
@@ -396,7 +397,7 @@ fn entries_are_limited_beside_bytes() {
     let body = compress(&request);
     let of = |series_max, samples_max, metadata_max| {
         let limits = Limits { series_max, samples_max, metadata_max, ..Limits::default() };
-        decode(&body, &limits, &mut Vec::new()).map(|_| ())
+        decode(&body, &limits, &mut Scratch::default()).map(|_| ())
     };
     assert_eq!(of(2, 4, 2), Ok(()));
     assert_eq!(of(1, 4, 2), Err(DecodeError::TooLarge { what: "series", found: 2, allowed: 1 }));
@@ -412,7 +413,7 @@ fn series_without_samples_count_as_well() {
     let body = compress(&request);
     let of = |series_max| {
         let limits = Limits { series_max, ..Limits::default() };
-        decode(&body, &limits, &mut Vec::new()).map(|batch| batch.series.len())
+        decode(&body, &limits, &mut Scratch::default()).map(|batch| batch.series.len())
     };
     assert_eq!(of(4), Ok(1));
     assert_eq!(of(3), Err(DecodeError::TooLarge { what: "series", found: 4, allowed: 3 }));
@@ -473,7 +474,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch::default();
         let _ = decode(&bytes, &Limits::default(), &mut scratch).map(|_| ());
         let _ = decode(&compress(&bytes), &Limits::default(), &mut scratch).map(|_| ());
         let _ = parse_labels(&bytes, &mut Vec::new());
@@ -490,7 +491,7 @@ proptest! {
         let mut request = encode(&series);
         let at = at.index(request.len());
         if cut { request.truncate(at) } else { request[at] = to }
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch::default();
         if let Ok(batch) = decode(&compress(&request), &Limits::default(), &mut scratch) {
             for series in &batch.series {
                 prop_assert!(batch.samples.get(series.samples.clone()).is_some());

@@ -161,7 +161,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    fn fence(&self, reason: &str) -> Fenced {
+    pub(super) fn fence(&self, reason: &str) -> Fenced {
         self.fence.get_or_init(|| Fenced { reason: reason.into() }).clone()
     }
 }

@@ -246,6 +246,12 @@ impl Control {
         }
     }
 
+    /// Takes no more changes until the next start, as after a sync that failed: for who knows otherwise that the disk is not to
+    /// be trusted, and to see what people are told then.
+    pub fn refuse_changes(&self, why: &str) {
+        self.shared.fence(why);
+    }
+
     /// Whether the journal's syncs fail from now on.
     #[cfg(test)]
     pub(crate) fn fail_syncs(&self, on: bool) {

@@ -125,6 +125,8 @@ fn the_master_key_is_made_once_kept_private_and_never_replaced() {
     let hex = fs::read_to_string(&path).expect("text");
     let by_value = folder.master_key(&MasterKeySource::Value(hex.to_uppercase()), &mut rng);
     assert_eq!(by_value.expect("given"), key);
+    let base64 = MasterKeySource::Value(data_encoding::BASE64.encode(&key.0));
+    assert_eq!(folder.master_key(&base64, &mut rng).expect("as the variable has it"), key);
     let elsewhere = MasterKeySource::File(path.clone());
     assert_eq!(folder.master_key(&elsewhere, &mut rng).expect("read"), key);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("opened");

@@ -35,7 +35,7 @@ pub(super) fn extra_bytes(op: AggregateOp) -> Option<u64> {
 pub(super) fn accumulator(op: AggregateOp, groups: usize, steps: usize) -> Option<Box<dyn Accumulate>> {
     let absent = || vec![ABSENT; groups * steps];
     Some(match op {
-        AggregateOp::Sum => Box::new(Sums { steps, sums: absent(), lacking: vec![0.0; groups * steps] }),
+        AggregateOp::Sum => Box::new(Sums::of(groups, steps)),
         AggregateOp::Avg => Box::new(States::of((groups, steps), Mean::of, Mean::add, Mean::value)),
         AggregateOp::Stdvar => {
             Box::new(States::of((groups, steps), Variance::of, Variance::add, Variance::value))
@@ -70,6 +70,8 @@ struct Sums {
     steps: usize,
     sums: Vec<f64>,
     lacking: Vec<f64>,
+    /// Of each group: rows added, while all of their values were ordinary.
+    ordinary: Vec<Option<u32>>,
 }
 
 /// Values that are looked at together.
@@ -78,18 +80,38 @@ const TOGETHER: usize = 32;
 /// Far enough from infinity that nothing below leaves the finite numbers.
 const ORDINARY_MAX: f64 = 1e300;
 
+/// As many sums of so large values as there may be series are ordinary.
+const ORDINARY_VALUE_MAX: f64 = 1e290;
+
+impl Sums {
+    fn of(groups: usize, steps: usize) -> Sums {
+        let len = groups * steps;
+        Sums { steps, sums: vec![ABSENT; len], lacking: vec![0.0; len], ordinary: vec![Some(0); groups] }
+    }
+}
+
+/// Whether none is further from zero; absence is a NaN, which is not.
+#[inline]
+fn all_within(values: &[f64], most: f64) -> bool {
+    values.iter().fold(true, |all, value| all & (value.abs() <= most))
+}
+
 impl Accumulate for Sums {
     fn add(&mut self, group: usize, row: &[f64]) {
         let inside = group * self.steps..(group + 1) * self.steps;
-        let sums = self.sums[inside.clone()].chunks_mut(TOGETHER);
-        let lacking = self.lacking[inside].chunks_mut(TOGETHER);
+        let (all_sums, all_lacking) = (&mut self.sums[inside.clone()], &mut self.lacking[inside]);
+        let rows =
+            self.ordinary[group].filter(|rows| *rows < u32::MAX && all_within(row, ORDINARY_VALUE_MAX));
+        self.ordinary[group] = rows.map(|rows| rows + 1);
+        match rows {
+            Some(0) => return all_sums.copy_from_slice(row),
+            // Its sums are ordinary as well.
+            Some(_) => return add_ordinary(row, all_sums, all_lacking),
+            None => {}
+        }
+        let (sums, lacking) = (all_sums.chunks_mut(TOGETHER), all_lacking.chunks_mut(TOGETHER));
         for ((values, sums), lacking) in row.chunks(TOGETHER).zip(sums).zip(lacking) {
-            // Absence is a NaN, which is not ordinary either.
-            let both = values.iter().zip(sums.iter());
-            let ordinary = both.fold(true, |all, (value, sum)| {
-                all & (value.abs() <= ORDINARY_MAX) & (sum.abs() <= ORDINARY_MAX)
-            });
-            if ordinary {
+            if all_within(values, ORDINARY_MAX) && all_within(sums, ORDINARY_MAX) {
                 add_ordinary(values, sums, lacking);
             } else {
                 add_any(values, sums, lacking);
@@ -208,10 +230,31 @@ mod tests {
 
     proptest! {
         #[test]
+        fn sums_of_ordinary_rows_are_what_adding_value_by_value_comes_to(
+            rows in prop::collection::vec(prop::collection::vec(-1e6..1e6f64, 70), 1..12),
+            strange in prop::option::of((0usize..12, 0usize..70, number())),
+        ) {
+            let mut rows = rows;
+            if let Some((row, step, value)) = strange {
+                let row = row % rows.len();
+                rows[row][step] = value;
+            }
+            let mut together = Sums::of(1, 70);
+            let (mut sums, mut lacking) = (vec![ABSENT; 70], vec![0.0; 70]);
+            for row in &rows {
+                together.add(0, row);
+                add_any(row, &mut sums, &mut lacking);
+            }
+            let bits = |all: &[f64]| all.iter().map(|value| value.to_bits()).collect::<Vec<u64>>();
+            prop_assert_eq!(bits(&together.sums), bits(&sums));
+            prop_assert_eq!(bits(&together.lacking), bits(&lacking));
+        }
+
+        #[test]
         fn sums_are_what_adding_value_by_value_comes_to(
             rows in prop::collection::vec(prop::collection::vec(number(), 70), 1..12),
         ) {
-            let mut together = Sums { steps: 70, sums: vec![ABSENT; 70], lacking: vec![0.0; 70] };
+            let mut together = Sums::of(1, 70);
             let (mut sums, mut lacking) = (vec![ABSENT; 70], vec![0.0; 70]);
             for row in &rows {
                 together.add(0, row);

@@ -10,19 +10,29 @@ use crate::model::{HistogramColumns, TimeRange, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Aside, Progress};
 use crate::promql::crew::Hand;
-use crate::tsdb::{SampleColumns, SelectedSeries, Snapshot};
+use crate::tsdb::{ReadColumns, SelectedSeries, Snapshot};
 
 use super::Context;
-use super::kernels::{GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped};
+use super::kernels::{Floats, GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped, any_stale, rises};
 use super::rows::{Filled, Rows, is_absent};
 use super::windows::drop_stale;
 
 /// Series of one batch.
 const BATCH: usize = 32;
 
-/// Computes one row from one series' times and values.
+/// Computes one row, whatever it held, from one series' samples.
 pub(super) type FillRow<'f> =
-    dyn Fn(&mut Scratch, (&[i64], &[f64]), &mut [f64], GoesOn<'_>) -> Result<(), Stopped> + Sync + 'f;
+    dyn Fn(&mut Scratch, Floats<'_>, &mut [f64], GoesOn<'_>) -> Result<(), Stopped> + Sync + 'f;
+
+/// What was read as rows are computed from it: windows have no staleness markers.
+pub(super) fn floats_of(read: &mut ReadColumns, windows: bool) -> Floats<'_> {
+    // Nothing that rises has a marker, which is no number.
+    let rises = windows && rises(read.values());
+    if windows && !rises && any_stale(read.values()) {
+        drop_stale(read.change());
+    }
+    Floats { times: read.times(), values: read.values(), shared: read.shared_times(), rises }
+}
 
 /// What is read of each series.
 #[derive(Clone, Copy)]
@@ -226,34 +236,33 @@ impl Shared for Work<'_> {
     fn run(&self, check: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
         let mut reader = self.snapshot.reader(self.reading.range, self.histograms_from);
         let mut scratch = Scratch::within(self.scratch_bytes);
-        let mut floats = SampleColumns::default();
+        let mut read = ReadColumns::default();
         let mut histograms = HistogramColumns::default();
         let mut patience = Patience::default();
         check()?;
         while stays() {
             let next = self.batches.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some(batch) = next else { break };
+            reader.look_ahead(batch.iter().map(|part| part.series.id));
             for Part { series, filled, values: row } in batch {
                 if self.native.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                reader.read(series.id, &mut floats, &mut histograms);
+                reader.read(series.id, &mut read, &mut histograms);
                 if !histograms.is_empty() {
                     self.native.store(true, Ordering::Relaxed);
                     return Ok(());
                 }
-                filled.read = floats.times.len();
+                filled.read = read.times().len();
                 if let Some(progress) = self.progress {
                     progress.read(filled.read);
                 }
                 if patience.is_over(filled.read + row.len()) {
                     check()?;
                 }
-                if self.reading.windows {
-                    drop_stale(&mut floats);
-                }
+                let floats = floats_of(&mut read, self.reading.windows);
                 filled.held = floats.times.len();
-                (self.fill)(&mut scratch, (&floats.times, &floats.values), row, check)?;
+                (self.fill)(&mut scratch, floats, row, check)?;
                 filled.present = row.iter().filter(|value| !is_absent(**value)).count();
                 let before = self.present.fetch_add(filled.present as u64, Ordering::Relaxed);
                 if before.saturating_add(filled.present as u64) > self.present_max {

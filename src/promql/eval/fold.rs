@@ -12,19 +12,19 @@ use crate::model::{HistogramColumns, Matcher, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Progress, rows_bytes};
 use crate::promql::plan::{AggregateNode, Look, MatrixSource, ScalarNode, VectorNode, WindowNode};
-use crate::tsdb::{Grouped, GroupedSeries, Reader, SampleColumns, Snapshot};
+use crate::tsdb::{Grouped, GroupedSeries, ReadColumns, Reader, Snapshot};
 
 use super::Context;
 use super::accumulate::{Accumulate, accumulator, extra_bytes};
 use super::aggregate::tells_apart;
-use super::fill::{FillRow, Patience, Reading, Shared, cost_ns, scratch_bytes};
+use super::fill::{FillRow, Patience, Reading, Shared, cost_ns, floats_of, scratch_bytes};
+use super::kept::{KeptRows, Part};
 use super::kernels::{GoesOn, Kernel, Scratch, Stopped};
 use super::peel::Peeled;
 use super::rows::{ABSENT, Grid, Head, Rows, is_absent, is_metadata};
-use super::windows::drop_stale;
 
 /// Values of one block: what stays in a core's own cache.
-const BLOCK_VALUES: usize = 32_768;
+const BLOCK_VALUES: usize = 16_384;
 /// Series of one block, at most.
 const BLOCK_SERIES_MAX: usize = 1_024;
 
@@ -37,8 +37,8 @@ struct Block {
 }
 
 /// What became of one series.
-#[derive(Clone, Copy, Default)]
-struct Read {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Read {
     samples: usize,
     held: usize,
     /// There was any value, and there is one after all that was done with it.
@@ -80,6 +80,9 @@ struct Work<'w> {
     fill: &'w FillRow<'w>,
     peeled: &'w Peeled<'w>,
     series: &'w [GroupedSeries],
+    /// Rows that are there already, and where others are kept for who asks for them later.
+    kept: Option<&'w KeptRows>,
+    keep: Option<&'w Mutex<Vec<Part>>>,
     steps: usize,
     /// Series of each block.
     block: usize,
@@ -165,7 +168,7 @@ impl Work<'_> {
         room: &mut Room,
         check: GoesOn<'_>,
     ) -> Result<(), Stopped> {
-        let Room { scratch, floats, histograms, order, patience } = room;
+        let Room { scratch, columns, histograms, order, patience } = room;
         let series = self.series_of(block.number);
         block.values.resize(series.len() * self.steps, ABSENT);
         block.read.clear();
@@ -174,32 +177,53 @@ impl Work<'_> {
         order.extend(0..series.len());
         // Series that are written together have neighbouring numbers, and mostly the same times.
         order.sort_unstable_by_key(|place| series[*place].id);
+        if let Some(kept) = self.kept {
+            order.retain(|place| {
+                let Some((read, values)) = kept.row(series[*place].id, self.steps) else { return true };
+                let row = &mut block.values[place * self.steps..(place + 1) * self.steps];
+                row.copy_from_slice(values);
+                block.read[*place] = self.done(row, read);
+                false
+            });
+        }
+        let room = if self.keep.is_some() { order.len() * self.steps } else { 0 };
+        let mut part = Part::with_room(room);
+        reader.look_ahead(order.iter().map(|place| series[*place].id));
         let mut read = 0;
         for place in order.iter().copied() {
-            reader.read(series[place].id, floats, histograms);
+            reader.read(series[place].id, columns, histograms);
             if !histograms.is_empty() {
                 self.native.store(true, Ordering::Relaxed);
                 return Err(Stopped);
             }
-            let samples = floats.times.len();
+            let samples = columns.times().len();
             read += samples;
             if patience.is_over(samples + self.steps) {
                 check()?;
             }
-            if self.reading.windows {
-                drop_stale(floats);
-            }
+            let floats = floats_of(columns, self.reading.windows);
+            let held = floats.times.len();
             let row = &mut block.values[place * self.steps..(place + 1) * self.steps];
-            row.fill(ABSENT);
-            (self.fill)(scratch, (&floats.times, &floats.values), row, check)?;
-            let found = any(row);
-            self.peeled.apply(row);
-            block.read[place] = Read { samples, held: floats.times.len(), found, any: found && any(row) };
+            (self.fill)(scratch, floats, row, check)?;
+            let this = Read { samples, held, found: any(row), any: false };
+            if self.keep.is_some() {
+                part.push(series[place].id, this, row);
+            }
+            block.read[place] = self.done(row, this);
+        }
+        if let Some(keep) = self.keep {
+            keep.lock().unwrap_or_else(PoisonError::into_inner).push(part);
         }
         if let Some(progress) = self.progress {
             progress.read_all(series.len(), read);
         }
         Ok(())
+    }
+
+    /// Does with a row what is done with each value by itself.
+    fn done(&self, row: &mut [f64], read: Read) -> Read {
+        self.peeled.apply(row);
+        Read { any: read.found && any(row), ..read }
     }
 
     /// Adds the block, and those behind it that are finished, where it is their turn and nobody is at it.
@@ -248,7 +272,7 @@ fn any(row: &[f64]) -> bool {
 #[derive(Default)]
 struct Room {
     scratch: Scratch,
-    floats: SampleColumns,
+    columns: ReadColumns,
     histograms: HistogramColumns,
     order: Vec<usize>,
     patience: Patience,
@@ -404,6 +428,8 @@ impl Context<'_> {
         let mut free = Vec::new();
         free.resize_with(2 * (hands.len() + 1), Block::default);
         let places = Places { computed: 0, added: 0, free, finished: Vec::new(), sofar: Some(sofar) };
+        let kept = self.kept(peeled.core, grid);
+        let keeping = if kept.is_none() { self.keeping(peeled.core, series.len(), grid) } else { None };
         let work = Work {
             snapshot: self.snapshot,
             reading,
@@ -412,6 +438,8 @@ impl Context<'_> {
             fill,
             peeled,
             series,
+            kept: kept.as_ref().map(|kept| &kept.rows),
+            keep: keeping.as_ref().map(|keeping| &keeping.parts),
             steps,
             block,
             scratch_bytes,
@@ -437,6 +465,9 @@ impl Context<'_> {
             return self.budget.check().and(Err(QueryError::Cancelled));
         }
         let places = work.places.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keeping) = keeping {
+            self.keep(keeping, grid);
+        }
         Ok(places.sofar.map(|sofar| (sofar, held)))
     }
 }

@@ -11,6 +11,7 @@ mod hash;
 mod histogram;
 mod info;
 mod join;
+mod kept;
 mod kernels;
 mod keyed;
 mod native;
@@ -38,6 +39,7 @@ use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
 use super::{Answer, Budget, HistogramPoint, MatrixSeries, Options, Query, QueryError, Value, VectorSample};
 
 pub(super) use fill::scratch_bytes;
+use kept::{Kept, Way};
 use rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
 
 /// What every part of an evaluation needs.
@@ -49,6 +51,9 @@ struct Context<'a> {
     notes: RefCell<Notes>,
     /// Where an explanation is asked for: what each node did.
     trace: Option<&'a Trace>,
+    /// How rows are made that more than one aggregation asks for, and those that are there.
+    repeated: Vec<Way>,
+    kept: RefCell<Vec<Rc<Kept>>>,
 }
 
 /// Evaluates what was planned for `query` with these options.
@@ -59,8 +64,9 @@ pub(super) fn run(
     trace: Option<&Trace>,
 ) -> Result<Answer, QueryError> {
     let notes = RefCell::new(Notes::default());
-    let context =
-        Context { snapshot, options, budget, meter: Meter::new(options.limits, budget), notes, trace };
+    let meter = Meter::new(options.limits, budget);
+    let (repeated, kept) = (kept::repeated(plan), RefCell::default());
+    let context = Context { snapshot, options, budget, meter, notes, trace, repeated, kept };
     let steps = query.steps;
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
     let value = context.value(plan, grid, query.instant)?;

@@ -52,8 +52,8 @@ impl Context<'_> {
                 Look::Time if !is_stale(value) => seconds(at),
                 _ => value,
             };
-            let fill: &FillRow<'_> = &|scratch, (times, values), row, _| {
-                scratch.newest(grid, (times, values), edges, told, row);
+            let fill: &FillRow<'_> = &|scratch, floats, row, _| {
+                scratch.newest(grid, floats, edges, told, row);
                 Ok(())
             };
             let reading = Reading { range, windows: false };

@@ -9,7 +9,7 @@ use crate::tsdb::{SampleColumns, SelectedSeries};
 
 use super::Context;
 use super::fill::{FillRow, Outcome, Reading};
-use super::kernels::{Kernel, Scratch, Stopped, any_stale};
+use super::kernels::{Floats, Kernel, Scratch, Stopped, any_stale};
 use super::native::{Native, Readings, Samples, native_of_row};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent, is_metadata};
 use super::starts::Starts;
@@ -258,8 +258,9 @@ impl Context<'_> {
             self.budget.check()?;
             present_samples(row, inner, &mut columns);
             let target = out.push_paid(head.clone())?;
-            let samples = (&columns.times[..], &columns.values[..]);
-            if whole.fill(&mut scratch, samples, target, &mut goes_on).is_err() {
+            let floats =
+                Floats { times: &columns.times, values: &columns.values, shared: None, rises: false };
+            if whole.fill(&mut scratch, floats, target, &mut goes_on).is_err() {
                 break;
             }
             out.settle_last()?;

@@ -3,6 +3,10 @@
 //! A series' samples in order of time: a chain of records, then the tail of at most 16 raw samples. The tail makes
 //! appends cheap and the newest samples free to read. Late samples cost nothing where there are none.
 
+mod chunks;
+mod closed;
+mod deleted;
+
 use std::collections::BTreeMap;
 
 use super::arena::{Arena, Link, NONE};
@@ -10,15 +14,10 @@ use super::backwards::Backwards;
 use super::record::{self, Newer, Record, Values};
 use super::slots::{Append, BLOCK_SERIES, Block, NEVER, Written};
 use crate::model::TimeRange;
-use crate::tsdb::block::{self, MINI};
-use crate::tsdb::error::Damage;
+use crate::tsdb::block::MINI;
 use crate::tsdb::report::SampleColumns;
+pub(in crate::tsdb) use chunks::Order;
 
-/// Samples after which a chunk of a checkpoint is closed: half an hour at 15 s, 18 B each at worst.
-const CHUNK_SAMPLES: usize = 128;
-/// Samples of a chunk at most: one of 127, and a tail.
-const CHUNK_SAMPLES_MAX: u16 = 127 + 16;
-const _: () = assert!(CHUNK_SAMPLES == 128 && MINI == 16);
 /// Memory of a late sample: 24 B in nodes of the tree that are two thirds full.
 const LATE_BYTES: usize = 40;
 
@@ -61,13 +60,6 @@ pub(in crate::tsdb) struct Size {
     pub(in crate::tsdb) samples: u64,
     pub(in crate::tsdb) late: u64,
     pub(in crate::tsdb) bytes: u64,
-}
-
-/// How samples of a chunk came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) enum Order {
-    InOrder,
-    Late,
 }
 
 /// Records of one series from the newest on, as they are found.
@@ -343,285 +335,6 @@ impl Stripe {
         back.finish();
         Some(())
     }
-
-    /// Sets the late samples aside for a seal.
-    pub(in crate::tsdb) fn freeze(&mut self) {
-        // A seal that failed may have left some: the newer ones win.
-        if self.frozen.is_empty() {
-            std::mem::swap(&mut self.frozen, &mut self.late);
-        } else {
-            self.frozen.append(&mut self.late);
-        }
-    }
-
-    /// Takes back those set aside at `from_ms` or later; where another came meanwhile, it wins. Drops the others.
-    fn thaw(&mut self, from_ms: i64) {
-        let mut back = std::mem::take(&mut self.frozen);
-        back.retain(|(_, at), _| *at >= from_ms);
-        back.append(&mut self.late);
-        self.late = back;
-    }
-
-    /// The seal failed: what was set aside is late again.
-    pub(in crate::tsdb) fn reopen(&mut self) {
-        self.thaw(NEVER);
-    }
-
-    /// What a seal takes of a series: samples in order before `until`, and late ones that were set aside.
-    pub(in crate::tsdb) fn copy_closed(&self, slot: usize, until: i64, out: &mut SampleColumns) {
-        if until > NEVER {
-            let from = out.times.len();
-            self.read_in_order(slot, NEVER, until - 1, out);
-            merge_late(late_within(&self.frozen, slot, NEVER, until - 1), from, out);
-        }
-    }
-
-    /// Lets go of what [`Stripe::copy_closed`] gives, and of the memory.
-    pub(in crate::tsdb) fn release(&mut self, until: i64) {
-        self.thaw(until);
-        for slot in 0..self.blocks.len() * BLOCK_SERIES {
-            self.release_slot(slot, until);
-        }
-        for block in &mut self.blocks {
-            if let Some(empty) = block.take_if(|block| block.is_empty()) {
-                self.block_bytes -= empty.memory();
-            }
-        }
-        self.arena.release(until);
-        self.dead_bytes = self.dead_bytes.min(self.arena.bytes());
-        self.released_until = self.released_until.max(Some(until));
-    }
-
-    fn release_slot(&mut self, slot: usize, until: i64) {
-        let Some((block, place)) = self.block_mut(slot) else { return };
-        let Some(last) = block.last_at(place) else { return };
-        let before = block.samples(place);
-        let gaps = block.gaps(place);
-        let old = gaps.times(last).iter().take(gaps.len).filter(|at| **at < until).count();
-        if old == gaps.len {
-            block.clear(place);
-        } else if old > 0 {
-            block.trim(place, old);
-        } else {
-            self.release_records(slot, until);
-        }
-        let after = self.block(slot).map_or(0, |(block, place)| block.samples(place));
-        self.in_order -= before - after;
-    }
-
-    /// Cuts the chain of a series whose tail stays.
-    fn release_records(&mut self, slot: usize, until: i64) -> Option<()> {
-        let records: Vec<(Link, Record<'_>)> = self.records(slot, until).collect();
-        let (block, place) = self.block(slot)?;
-        let mut first = block.newer(place)?.first;
-        let (mut kept, mut newer, mut chain) = (0, None, *block.chain.get(place)?);
-        let mut oldest = NONE;
-        let mut made = None;
-        for (link, record) in &records {
-            if record.first >= until {
-                (newer, first, kept) = (Some(*link), record.first, kept + record.gaps.len);
-                continue;
-            }
-            // It reaches over the border: what stays is written anew.
-            let (times, bits) = record.samples().ok()?;
-            let times = times.get(..record.gaps.len)?;
-            let old = times.partition_point(|at| *at < until);
-            let mut gaps = record.gaps;
-            gaps.over.copy_within(old.., 0);
-            gaps.len -= old;
-            let bits = bits.get(old..record.gaps.len)?;
-            let mut bytes = Vec::new();
-            record::encode(&mut bytes, NONE, &gaps, record.gap_after, Values::Bits(bits));
-            made = Some((bytes, record.last));
-            (first, kept) = (*times.get(old)?, kept + gaps.len);
-            break;
-        }
-        if let Some((bytes, last)) = made {
-            oldest = self.arena.put(&bytes, last)?;
-        }
-        match newer {
-            Some(newer) => self.arena.relink(newer, oldest),
-            None => chain = oldest,
-        }
-        let (block, place) = self.block_mut(slot)?;
-        *block.chain.get_mut(place)? = chain;
-        *block.first_at.get_mut(place)? = first;
-        *block.in_chain.get_mut(place)? = u32::try_from(kept).ok()?;
-        Some(())
-    }
-
-    /// Removes the samples of a series inside `range`.
-    pub(in crate::tsdb) fn delete(&mut self, slot: usize, range: TimeRange) {
-        let (start, end) = (range.start.as_ms(), range.end.as_ms());
-        for late in [&mut self.late, &mut self.frozen] {
-            let gone: Vec<i64> = late_within(late, slot, start, end).map(|(at, _)| at).collect();
-            for at in gone {
-                late.remove(&late_key(slot, at));
-            }
-        }
-        let mut all = SampleColumns::default();
-        self.read_in_order(slot, NEVER, i64::MAX, &mut all);
-        if all.times.iter().any(|at| start <= *at && *at <= end) {
-            self.rebuild(slot, &all, |at| at < start || end < at);
-            self.late_ahead = !(self.late.is_empty() && self.frozen.is_empty());
-            // A page goes when all of it is old; many deletes between two seals must not fill the memory.
-            if self.dead_bytes > 64 << 10 && self.dead_bytes > self.arena.bytes() / 2 {
-                self.compact();
-            }
-        }
-    }
-
-    /// Writes a series anew.
-    fn rebuild(&mut self, slot: usize, all: &SampleColumns, keep: impl Fn(i64) -> bool) {
-        let Some((block, place)) = self.block_mut(slot) else { return };
-        let in_chain = block.in_chain.get(place).copied().unwrap_or(0);
-        block.clear(place);
-        // About: 3 B a sample is more than most take.
-        self.dead_bytes += in_chain as usize * 3;
-        self.in_order -= all.times.len() as u64;
-        // They came before what is late.
-        let late_ahead = std::mem::take(&mut self.late_ahead);
-        for (at, value) in all.times.iter().zip(&all.values).filter(|(at, _)| keep(**at)) {
-            self.put(slot, *at, value.to_bits(), NEVER);
-        }
-        self.late_ahead = late_ahead;
-    }
-
-    /// Writes all series anew.
-    fn compact(&mut self) {
-        let slots = 0..self.blocks.len() * BLOCK_SERIES;
-        let mut all: Vec<SampleColumns> = Vec::new();
-        all.resize_with(slots.len(), SampleColumns::default);
-        for (slot, out) in slots.clone().zip(&mut all) {
-            self.read_in_order(slot, NEVER, i64::MAX, out);
-        }
-        self.arena = Arena::default();
-        for (slot, all) in slots.zip(&all) {
-            self.rebuild(slot, all, |_| true);
-        }
-        self.dead_bytes = 0;
-    }
-
-    /// Calls `each` with every chunk that a checkpoint keeps of a series: order, samples, least time, bytes.
-    pub(in crate::tsdb) fn copy_chunks(&self, slot: usize, mut each: impl FnMut(Order, u16, i64, &[u8])) {
-        self.copy_in_order(slot, &mut |samples, least, bytes| each(Order::InOrder, samples, least, bytes));
-        if self.late.is_empty() && self.frozen.is_empty() {
-            return;
-        }
-        let mut late: BTreeMap<i64, u64> = late_within(&self.frozen, slot, NEVER, i64::MAX).collect();
-        late.extend(late_within(&self.late, slot, NEVER, i64::MAX));
-        let (times, bits): (Vec<i64>, Vec<u64>) = late.into_iter().unzip();
-        for (times, bits) in times.chunks(CHUNK_SAMPLES).zip(bits.chunks(CHUNK_SAMPLES)) {
-            if let (Ok(samples), Some(least)) = (u16::try_from(times.len()), times.first()) {
-                each(Order::Late, samples, *least, &block::encode(times, bits));
-            }
-        }
-    }
-
-    /// Records become mini-blocks with the same bytes for their values.
-    fn copy_in_order(&self, slot: usize, each: &mut dyn FnMut(u16, i64, &[u8])) -> Option<()> {
-        let (block, place) = self.block(slot)?;
-        let mut bytes = Vec::with_capacity(256);
-        let (mut samples, mut least, mut before) = (0, 0, 0);
-        let mut next = |times: &[i64], put: &mut dyn FnMut(&mut Vec<u8>, i64)| {
-            let (Some(first), Some(last)) = (times.first(), times.last()) else { return };
-            if samples >= CHUNK_SAMPLES {
-                each(u16::try_from(samples).unwrap_or(CHUNK_SAMPLES_MAX), least, &bytes);
-                bytes.clear();
-                samples = 0;
-            }
-            if samples == 0 {
-                (least, before) = (*first, 0);
-            }
-            put(&mut bytes, before);
-            before = *last;
-            samples += times.len();
-        };
-        let records: Vec<Record<'_>> = self.records(slot, NEVER).map(|(_, record)| record).collect();
-        for record in records.iter().rev() {
-            let times = record.gaps.times(record.last);
-            let times = times.get(..record.gaps.len)?;
-            let encoded = record.encoded().ok()?;
-            next(times, &mut |bytes, before| block::put_encoded(bytes, before, times, encoded));
-        }
-        let times = block.gaps(place).times(block.last_at(place)?);
-        let times = times.get(..block.bits(place).len())?;
-        next(times, &mut |bytes, before| block::put_mini(bytes, before, times, block.bits(place)));
-        each(u16::try_from(samples).ok()?, least, &bytes);
-        Some(())
-    }
-
-    /// Takes a chunk over from a checkpoint, but for samples before `from_ms`; those of one series and order come in
-    /// order of time, late ones last.
-    ///
-    /// # Errors
-    /// [`Damage`] where it is no chunk, or does not follow what is there.
-    pub(in crate::tsdb) fn load_chunk(
-        &mut self,
-        slot: usize,
-        order: Order,
-        samples: u16,
-        bytes: &[u8],
-        from_ms: i64,
-    ) -> Result<(), Damage> {
-        if samples > CHUNK_SAMPLES_MAX {
-            return Err(Damage::new(0, "a chunk of too many samples"));
-        }
-        let mut left = usize::from(samples);
-        let mut encoded = None;
-        let mut minis = block::decode(bytes);
-        while let Some(mini) = minis.next()?.copied() {
-            left = left.wrapping_sub(mini.times().len());
-            let (Some(first), Some(last)) = (mini.times().first(), mini.times().last()) else { continue };
-            if order == Order::InOrder && *first >= from_ms {
-                let have = self.block(slot).and_then(|(block, place)| block.last_at(place));
-                if have.is_some_and(|have| *first <= have) {
-                    return Err(Damage::new(0, "chunks do not ascend"));
-                }
-                self.load_mini(slot, mini.times(), mini.values(), encoded);
-                encoded = (mini.times().len() == MINI).then_some((*last, minis.encoded()));
-                continue;
-            }
-            for (at, bits) in mini.times().iter().zip(mini.values()).filter(|(at, _)| **at >= from_ms) {
-                match order {
-                    Order::InOrder => _ = self.put(slot, *at, *bits, NEVER),
-                    Order::Late => {
-                        self.put_late(slot, *at, *bits);
-                        let newest = self.block(slot).and_then(|(block, place)| block.last_at(place));
-                        self.late_ahead |= newest.is_none_or(|newest| newest < *at);
-                    }
-                }
-            }
-        }
-        if left == 0 && samples > 0 {
-            Ok(())
-        } else {
-            Err(Damage::new(0, "a chunk has another number of samples"))
-        }
-    }
-
-    /// Appends a mini-block. `before`: a whole one before it, its last time and its values.
-    fn load_mini(&mut self, slot: usize, times: &[i64], bits: &[u64], before: Option<(i64, (u8, &[u8]))>) {
-        let mut samples = times.iter().zip(bits);
-        // Where the tail is the mini-block before it, its values need not be compressed again.
-        if let Some((last, values)) = before
-            && let Some((block, place)) = self.block(slot)
-            && block.last_at(place) == Some(last)
-            && block.bits(place).len() == MINI
-            && let Some((at, bits)) = samples.next()
-        {
-            let gap = at.wrapping_sub(last).cast_unsigned();
-            let told = (!block.goes_on(place, gap)).then_some(gap);
-            if self.roll(slot, *at, *bits, told, Some(Values::Encoded(values))).is_some() {
-                self.in_order += 1;
-            } else {
-                self.put_late(slot, *at, *bits);
-            }
-        }
-        for (at, bits) in samples {
-            self.put(slot, *at, *bits, NEVER);
-        }
-    }
 }
 
 /// `times` may be longer than `bits`.
@@ -676,20 +389,5 @@ fn merge_late(late: impl Iterator<Item = (i64, u64)>, from: usize, out: &mut Sam
     for (at, bits) in late {
         out.times.push(at);
         out.values.push(f64::from_bits(bits));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_that_do_not_follow_are_damage() {
-        let mut stripe = Stripe::default();
-        let chunk = block::encode(&[1, 2], &[0, 0]);
-        assert_eq!(stripe.load_chunk(0, Order::InOrder, 2, &chunk, NEVER), Ok(()));
-        assert!(stripe.load_chunk(0, Order::InOrder, 2, &chunk, NEVER).is_err());
-        assert!(stripe.load_chunk(1, Order::InOrder, 3, &chunk, NEVER).is_err());
-        assert!(stripe.load_chunk(1, Order::InOrder, 0, &[], NEVER).is_err());
     }
 }

@@ -67,6 +67,12 @@ impl Newest {
 }
 
 impl Exemplars {
+    /// Whether an exemplar is there.
+    pub(in crate::tsdb) fn has(&self, series: u32, exemplar: &Exemplar) -> bool {
+        let ring = self.by_series.get(&series).into_iter().flatten().rev();
+        ring.take_while(|(_, have)| have.at >= exemplar.at).any(|(_, have)| have == exemplar)
+    }
+
     /// Takes an exemplar; whether it is there now that was not before.
     pub(in crate::tsdb) fn put(&mut self, series: u32, exemplar: Exemplar) -> bool {
         let ring = self.by_series.entry(series).or_default();

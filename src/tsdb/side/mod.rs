@@ -216,7 +216,7 @@ impl Side {
                         // One that is there already changes nothing: no need to know what a checkpoint has.
                         if !knows(series) {
                             outcome.orphans += u64::from(!skip(series, exemplar.at.as_ms()));
-                        } else if exemplars.put(series, exemplar) {
+                        } else if exemplars.has(series, &exemplar) || exemplars.put(series, exemplar) {
                             outcome.exemplars += 1;
                         } else {
                             dropped += 1;

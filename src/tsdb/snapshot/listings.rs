@@ -90,7 +90,7 @@ pub(super) fn see_values(found: &Found<'_>, name: u32, presence: &mut Presence<'
     let number = found.number;
     match column.same() {
         Some(code) => {
-            if !seen.has(code) && found.any(|id| presence.has(number, id)) {
+            if !seen.has(code) && presence.has_any(found) {
                 seen.insert(code);
             }
         }
@@ -121,7 +121,7 @@ impl Snapshot {
             let mut seen = Seen::new(&table.names);
             for one in &found {
                 let is_new = one.family.names.iter().any(|name| !seen.has(*name));
-                if is_new && one.any(|id| presence.has(one.number, id)) {
+                if is_new && presence.has_any(one) {
                     for name in &one.family.names {
                         seen.insert(*name);
                     }
@@ -192,9 +192,7 @@ impl Snapshot {
         let Some(store) = &self.store else { return false };
         let table = store.table();
         let found = self.families(&table, &slices(selectors));
-        look(self, store, range, |presence| {
-            found.iter().any(|one| one.any(|id| presence.has(one.number, id)))
-        })
+        look(self, store, range, |presence| found.iter().any(|one| presence.has_any(one)))
     }
 
     /// The label sets of those series; sorted.
@@ -243,7 +241,7 @@ impl Snapshot {
         let visible: Option<BTreeSet<&Arc<str>>> = self.is_scoped().then(|| {
             let found = self.families(&table, &[]);
             look(self, store, TimeRange::ALL, |presence| {
-                let seen = found.iter().filter(|one| one.any(|id| presence.has(one.number, id)));
+                let seen = found.iter().filter(|one| presence.has_any(one));
                 seen.filter_map(|one| describe(&table.metadata, table.metric_name(one.family)?))
                     .map(|(name, _)| name)
                     .collect()

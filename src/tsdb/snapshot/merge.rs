@@ -4,9 +4,10 @@ use std::sync::{Arc, PoisonError};
 
 use rapidhash::RapidHashMap;
 
+use super::reader::ReadColumns;
 use super::warnings::Warnings;
 use crate::model::TimeRange;
-use crate::tsdb::head::slot;
+use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{KnownTimes, Rows};
 use crate::tsdb::segments::{Part, SegmentSet};
@@ -14,6 +15,10 @@ use crate::tsdb::store::OrgStore;
 
 /// Families of segments known at most before all are forgotten.
 const FAMILIES_MAX: usize = 1 << 14;
+
+/// Times of series in several segments kept at most before all are forgotten, 2 MiB; and of how many kinds of series.
+const JOINED_TIMES_MAX: usize = 1 << 18;
+const JOINED_MAX: usize = 4_096;
 
 /// What reading one series after the other finds out once: the segments that count, where families lie in them, and the
 /// times that series share.
@@ -24,6 +29,23 @@ pub(super) struct Known {
     families: RapidHashMap<(usize, u32), Option<Found>>,
     times: KnownTimes,
     sources: Vec<Source>,
+    /// Whose times the values are that were read last, and the times of such series as are in several segments.
+    of: Vec<(u64, usize)>,
+    joined: RapidHashMap<Vec<(u64, usize)>, Arc<Vec<i64>>>,
+    /// Times in all of those.
+    held: usize,
+    /// What was looked up beforehand, and the first of it that was not asked for yet.
+    ahead: Vec<Ahead>,
+    next: usize,
+}
+
+/// A series that will be read.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    series: u32,
+    family: Option<u32>,
+    /// Nothing of the range was in the head, when the segments that count were those that are known.
+    is_sealed: bool,
 }
 
 /// A family in a segment.
@@ -67,42 +89,137 @@ pub(super) fn read_of(
     known: &mut Known,
     out: &mut SampleColumns,
 ) {
+    let mut columns = ReadColumns::of(std::mem::take(out));
+    read_next(store, (family, series), range, warnings, known, &mut columns);
+    *out = columns.into_columns();
+}
+
+/// Looks up what series will be read, in that order: locks are taken once for all of them, which threads that read side by
+/// side would wait for at each series.
+pub(super) fn look_ahead(
+    store: &OrgStore,
+    series: impl Iterator<Item = u32>,
+    range: TimeRange,
+    known: &mut Known,
+) {
+    let Known { ahead, next, .. } = known;
+    ahead.clear();
+    *next = 0;
+    let table = store.table();
+    ahead.extend(series.map(|series| Ahead { series, family: table.family_of(series), is_sealed: false }));
+    drop(table);
+    let set = known.set.take().unwrap_or_else(|| store.segments());
+    let in_stripe = |a: &Ahead, b: &Ahead| a.series / STRIPE_SERIES == b.series / STRIPE_SERIES;
+    for alike in known.ahead.chunk_by_mut(in_stripe) {
+        let stripe = alike.first().and_then(|first| store.head.stripe(first.series));
+        let stripe = stripe.as_ref().map(|stripe| stripe.read().unwrap_or_else(PoisonError::into_inner));
+        for one in alike {
+            let span = stripe.as_ref().and_then(|stripe| stripe.span(slot(one.series)));
+            one.is_sealed = !span.is_some_and(|span| span.overlaps(range));
+        }
+    }
+    match store.segments_if_not(&set) {
+        None => known.set = Some(set),
+        Some(after) => {
+            // What the head let go of meanwhile may be in the newer set alone: each is read with a look at the head.
+            known.ahead.iter_mut().for_each(|one| one.is_sealed = false);
+            known.families.clear();
+            known.set = Some(after);
+        }
+    }
+}
+
+/// Replaces `out` with the samples of the series that was said to be next, or of any other.
+pub(super) fn read_ahead(
+    store: &OrgStore,
+    series: u32,
+    range: TimeRange,
+    warnings: &Warnings,
+    known: &mut Known,
+    out: &mut ReadColumns,
+) {
+    let ahead = known.ahead.get(known.next).copied().filter(|ahead| ahead.series == series);
+    let Some(Ahead { family, is_sealed, .. }) = ahead else {
+        let family = store.table().family_of(series);
+        return read_next(store, (family, series), range, warnings, known, out);
+    };
+    known.next += 1;
+    match known.set.take() {
+        Some(set) if is_sealed => {
+            known.read_sealed(&set, (family, series), range, warnings, out);
+            known.set = Some(set);
+        }
+        set => {
+            known.set = set;
+            read_next(store, (family, series), range, warnings, known, out);
+        }
+    }
+}
+
+/// Replaces `out` with the samples of a series.
+fn read_next(
+    store: &OrgStore,
+    (family, series): (Option<u32>, u32),
+    range: TimeRange,
+    warnings: &Warnings,
+    known: &mut Known,
+    out: &mut ReadColumns,
+) {
     let mut set = known.set.take().unwrap_or_else(|| store.segments());
     loop {
-        let at_end = known.read_segments(&set, (family, series), range, warnings, out);
-        let from = out.times.len();
+        let at_end = known.read_sealed(&set, (family, series), range, warnings, out);
         if let Some(stripe) = store.head.stripe(series) {
             let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
-            stripe.read(slot(series), range, out);
+            if stripe.span(slot(series)).is_some_and(|span| span.overlaps(range)) {
+                let out = out.change();
+                let from = out.times.len();
+                stripe.read(slot(series), range, out);
+                if at_end {
+                    settle(out, from);
+                }
+            }
         }
         let Some(after) = store.segments_if_not(&set) else {
-            if at_end {
-                settle(out, from);
-            }
             known.set = Some(set);
             return;
         };
-        // The head may have let go of what only the newer set has. Sets change with seals and compactions alone.
+        // The head may have let go of what only the newer set has. Sets change with seals and compactions alone, which
+        // what was looked up ahead knew nothing of.
         set = after;
         known.families.clear();
-        out.times.clear();
-        out.values.clear();
+        known.ahead.clear();
     }
 }
 
 impl Known {
-    /// Whether anything was found.
-    fn read_segments(
+    /// Replaces `out` with what segments have of a series; whether that is anything.
+    fn read_sealed(
         &mut self,
         set: &SegmentSet,
         (family, series): (Option<u32>, u32),
         range: TimeRange,
         warnings: &Warnings,
-        out: &mut SampleColumns,
+        out: &mut ReadColumns,
     ) -> bool {
         set.bad_in(range).for_each(|bad| warnings.bad(bad));
-        let Some(family) = family else { return false };
         self.sources.clear();
+        if let Some(family) = family {
+            self.find_sources(set, (family, series), range, warnings);
+        }
+        if self.read_alike(set, series, range, out).is_none() {
+            self.read_sources(set, series, range, warnings, out.replace());
+        }
+        !out.times().is_empty()
+    }
+
+    /// Finds where samples of a series are, those that win last.
+    fn find_sources(
+        &mut self,
+        set: &SegmentSet,
+        (family, series): (u32, u32),
+        range: TimeRange,
+        warnings: &Warnings,
+    ) {
         for (place, part) in set.parts.iter().enumerate() {
             if !part.overlaps(range) || part.has_histograms() {
                 continue;
@@ -122,6 +239,66 @@ impl Known {
                 self.sources.sort_unstable_by_key(|source| source.first);
             }
         }
+    }
+
+    /// The values, and the times that they share with other series, told by their places in the segments. None where there
+    /// is more to it, or damage; it has to be read the long way then.
+    fn read_alike(
+        &mut self,
+        set: &SegmentSet,
+        series: u32,
+        range: TimeRange,
+        out: &mut ReadColumns,
+    ) -> Option<()> {
+        let Known { sources, times: known, of, joined, held, .. } = self;
+        if !sources.is_sorted_by(|a, b| a.last < b.first) {
+            return None;
+        }
+        of.clear();
+        let values = &mut out.replace().values;
+        let mut times = None;
+        for Source { part, rows, row, .. } in &*sources {
+            let part = set.parts.get(*part)?;
+            if set.tombstones_of(part, series).next().is_some() {
+                return None;
+            }
+            let (timeline, found) = part.segment.values_alone(rows, *row, range, known, values).ok()?;
+            of.push((part.meta().seq, timeline));
+            times = Some(found);
+        }
+        if sources.len() > 1 {
+            times = joined.get(&*of).map(Arc::clone);
+            if times.is_none() {
+                let mut all = Vec::with_capacity(values.len());
+                for Source { part, rows, row, .. } in &*sources {
+                    let part = set.parts.get(*part)?;
+                    all.extend_from_slice(&part.segment.times_within(rows, *row, range, known).ok()?);
+                }
+                if *held + all.len() > JOINED_TIMES_MAX || joined.len() >= JOINED_MAX {
+                    joined.clear();
+                    *held = 0;
+                }
+                *held += all.len();
+                let all = Arc::new(all);
+                joined.insert(of.clone(), Arc::clone(&all));
+                times = Some(all);
+            }
+        }
+        if let Some(times) = times {
+            out.share(times);
+        }
+        (out.times().len() == out.values().len()).then_some(())
+    }
+
+    /// Appends everything, part by part.
+    fn read_sources(
+        &mut self,
+        set: &SegmentSet,
+        series: u32,
+        range: TimeRange,
+        warnings: &Warnings,
+        out: &mut SampleColumns,
+    ) {
         for source in &self.sources {
             let Some(part) = set.parts.get(source.part) else { continue };
             let from = out.times.len();
@@ -131,7 +308,6 @@ impl Known {
             hide(set, part, series, from, out);
             settle(out, from);
         }
-        !out.times.is_empty()
     }
 
     /// The row of a series in a part.

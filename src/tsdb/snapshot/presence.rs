@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
+use super::find::{Found, Rows};
 use super::warnings::Warnings;
 use super::{Snapshot, merge};
 use crate::model::{HistogramColumns, TimeRange, Timestamp};
@@ -126,6 +127,19 @@ impl PartRows<'_> {
 }
 
 impl<'s> Presence<'s> {
+    /// Whether any of these has samples in the range.
+    pub(super) fn has_any(&mut self, found: &Found<'_>) -> bool {
+        // No row is looked at where all of a segment reach into the range.
+        let is_whole = matches!(found.rows, Rows::All(_)) && self.window.is_none();
+        if is_whole && self.set.tombstones.is_empty() {
+            let mut reaching = self.parts.iter().filter(|part| part.reaches_with_all(self.range));
+            if reaching.any(|part| part.family(found.number).is_some()) {
+                return true;
+            }
+        }
+        found.any(|id| self.has(found.number, id))
+    }
+
     /// Whether a series of this family (a number of the table's) has samples in the range.
     pub(super) fn has(&mut self, family: u32, id: u32) -> bool {
         self.is_in_head(family, id) || self.is_sealed(family, id)
@@ -205,14 +219,17 @@ impl<'s> Presence<'s> {
     /// Where a family lies in the segments, the newest first.
     fn rows_of(&mut self, family: u32) -> &mut [PartRows<'s>] {
         if self.family.as_ref().is_none_or(|(number, _)| *number != family) {
-            let warnings = self.warnings;
-            let places = self.parts.iter().filter_map(|part| {
-                let number = part.family(family)?;
-                let spans = part.segment.spans(number);
-                let spans = spans.inspect_err(|damage| warnings.damage(part, damage)).ok()?;
-                Some(PartRows { part, ids: part.segment.ids(number)?, spans, next: 0 })
-            });
-            self.family = Some((family, places.collect()));
+            let (warnings, before) = (self.warnings, self.family.take());
+            // Its room is used again: a listing comes here for each family there is.
+            let mut places = before.map(|(_, places)| places).unwrap_or_default();
+            places.clear();
+            places.extend(self.parts.iter().filter_map(|part| {
+                let rows = part.segment.rows(part.family(family)?);
+                let rows = rows.inspect_err(|damage| warnings.damage(part, damage)).ok()?;
+                let (ids, spans) = (part.segment.ids_of(&rows), part.segment.spans_of(&rows));
+                Some(PartRows { part, ids, spans, next: 0 })
+            }));
+            self.family = Some((family, places));
         }
         self.family.as_mut().map_or(&mut [], |(_, places)| places)
     }

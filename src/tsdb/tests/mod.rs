@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::kv::{ControlOptions, DataFolder};
-use crate::model::{BatchBuilder, Labels, Sample, TimeRange};
+use crate::model::{BatchBuilder, HistogramColumns, Labels, Sample, TimeRange};
 
 const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
 const STORE: StoreId = StoreId([7; 16]);
@@ -125,13 +125,17 @@ fn try_write(
     tsdb.append(org, &batch.batch(), NOW)
 }
 
+/// As a query reads: one series after the other, each looked up beforehand.
 fn content(tsdb: &Tsdb, org: OrgId) -> Content {
     let snapshot = tsdb.snapshot(&Access::whole(org));
-    let mut out = SampleColumns::default();
+    let found = snapshot.select(&[], TimeRange::ALL);
+    let mut reader = snapshot.reader(TimeRange::ALL, NOW);
+    reader.look_ahead(found.iter().map(|series| series.id));
+    let (mut out, mut histograms) = (ReadColumns::default(), HistogramColumns::default());
     let mut content = Content::new();
-    for series in snapshot.select(&[], TimeRange::ALL) {
-        snapshot.read(series.id, TimeRange::ALL, &mut out);
-        let samples = out.times.iter().copied().zip(out.values.iter().map(|v| v.to_bits()));
+    for series in found {
+        reader.read(series.id, &mut out, &mut histograms);
+        let samples = out.times().iter().copied().zip(out.values().iter().map(|v| v.to_bits()));
         content.insert(series.labels.to_string(), samples.collect());
     }
     content

@@ -89,11 +89,12 @@ impl Answer {
             lease.shrink_to(bytes);
             lease.grow_to(bytes, &|| false).map_err(QueryError::from)?;
         }
+        let (encoder, coding) = Encoder::new(coding, PIECE);
         let mut stream = Pieces {
             value,
             cursor,
             tail,
-            encoder: Encoder::new(coding, PIECE),
+            encoder,
             text: Vec::new(),
             written: text.len(),
             bytes_max,

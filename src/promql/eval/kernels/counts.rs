@@ -2,14 +2,13 @@
 
 use crate::promql::functions::count;
 
+use super::super::rows::ABSENT;
 use super::Frames;
 
-/// `of` the places where a window begins and ends.
+/// `of` the places where a window begins and ends; absent where it has no samples.
 pub(super) fn each(frames: &Frames, row: &mut [f64], of: impl Fn(usize, usize) -> f64) {
     for (frame, out) in frames.all().iter().zip(row) {
-        if frame.from < frame.to {
-            *out = of(frame.from, frame.to);
-        }
+        *out = if frame.from < frame.to { of(frame.from, frame.to) } else { ABSENT };
     }
 }
 

@@ -10,13 +10,15 @@ mod frames;
 mod rates;
 mod sums;
 
+use std::sync::Arc;
+
 use frames::{Frames, Known};
 
 use crate::model::is_stale;
 use crate::promql::functions::{Columnar, Window, count, seconds};
 use crate::promql::plan::WindowNode;
 
-use super::rows::Grid;
+use super::rows::{ABSENT, Grid};
 
 /// Whoever computes may be told to stop.
 pub(super) struct Stopped;
@@ -32,6 +34,17 @@ pub(super) const SCRATCH_BYTES_MAX: usize = 8 << 20;
 
 /// What is kept for each step beside the times.
 pub(super) const STEP_BYTES: usize = frames::STEP_BYTES;
+
+/// One series' samples, as its row is computed from them; ascending.
+#[derive(Clone, Copy)]
+pub(super) struct Floats<'s> {
+    pub(super) times: &'s [i64],
+    pub(super) values: &'s [f64],
+    /// The times, where they are other series' as well.
+    pub(super) shared: Option<&'s Arc<Vec<i64>>>,
+    /// All are numbers, and none is less than the one before: that is known.
+    pub(super) rises: bool,
+}
 
 /// What one row after the other is computed in.
 #[derive(Default)]
@@ -49,16 +62,20 @@ impl Scratch {
         Scratch { known: Known::within(bytes_max), ..Scratch::default() }
     }
 
-    /// Fills a row with what is `told` of the newest sample in each step's window.
+    /// Fills a row, whatever it held, with what is `told` of the newest sample in each step's window.
     pub(super) fn newest(
         &mut self,
         grid: Grid,
-        (times, values): (&[i64], &[f64]),
+        Floats { times, values, shared, .. }: Floats<'_>,
         edges: impl Fn(i64) -> (i64, i64),
         told: impl Fn(i64, f64) -> f64,
         row: &mut [f64],
     ) {
-        let frames = self.known.fit(grid, times, edges, false);
+        if times.is_empty() {
+            row.fill(ABSENT);
+            return;
+        }
+        let frames = self.known.fit(grid, (times, shared), edges, false);
         counts::each(frames, row, |_, to| told(times[to - 1], values[to - 1]));
     }
 }
@@ -71,25 +88,33 @@ pub(super) struct Kernel<'n> {
 }
 
 impl Kernel<'_> {
-    /// Fills a row of absent values; no staleness markers among the samples.
+    /// Fills a row, whatever it held; no staleness markers among the samples.
     pub(super) fn fill(
         &self,
         scratch: &mut Scratch,
-        (times, values): (&[i64], &[f64]),
+        Floats { times, values, shared, rises }: Floats<'_>,
         row: &mut [f64],
         goes_on: GoesOn<'_>,
     ) -> Result<(), Stopped> {
         if times.is_empty() {
+            row.fill(ABSENT);
             return Ok(());
         }
         let Scratch { known, resets, marks, queue, sums } = scratch;
         let extrapolates =
             matches!(self.node.kernel.columnar, Columnar::Rate | Columnar::Increase | Columnar::Delta);
-        let frames = known.fit(self.grid, times, |at_ms| self.node.arg.edges(at_ms), extrapolates);
+        let edges = |at_ms| self.node.arg.edges(at_ms);
+        let frames = known.fit(self.grid, (times, shared), edges, extrapolates);
+        if !extrapolates {
+            row.fill(ABSENT);
+        }
         match self.node.kernel.columnar {
             Columnar::Each => return self.each(frames, resets, (times, values), row, goes_on),
             Columnar::Rate | Columnar::Increase => {
-                drops(values, resets);
+                resets.clear();
+                if !rises {
+                    drops(values, resets);
+                }
                 let per_second = self.node.kernel.columnar == Columnar::Rate;
                 rates::fill(frames, values, Some(resets), per_second, row);
             }
@@ -193,6 +218,16 @@ fn drops(values: &[f64], resets: &mut Vec<usize>) {
             resets.extend(found.map(|(i, _)| piece * 64 + i + 1));
         }
     }
+}
+
+/// Whether all are numbers, and none is less than the one before.
+pub(super) fn rises(values: &[f64]) -> bool {
+    let later = values.get(1..).unwrap_or_default();
+    let in_order = |before: &[f64], after: &[f64]| {
+        before.iter().zip(after).fold(true, |all, (before, value)| all & (value >= before))
+    };
+    values.first().is_none_or(|first| !first.is_nan())
+        && values.chunks(64).zip(later.chunks(64)).all(|(before, after)| in_order(before, after))
 }
 
 /// Whether any value is a staleness marker.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::super::rows::ABSENT;
 use super::Frames;
 use super::frames::Stretch;
 
@@ -30,7 +31,7 @@ struct Rate {
     per_second: bool,
 }
 
-/// `resets`: of a counter, the places of values lower than the one before.
+/// Fills a row, whatever it held. `resets`: of a counter, the places of values lower than the one before.
 pub(super) fn fill(
     frames: &Frames,
     values: &[f64],
@@ -41,17 +42,28 @@ pub(super) fn fill(
     let rate = Rate { counts: resets.is_some(), per_second };
     let resets = resets.unwrap_or_default();
     let mut inside = 0..0;
+    let mut done = 0;
     for run in frames.runs() {
-        let Some(out) = row.get_mut(run.step..run.step + run.len) else { continue };
+        let until = row.get_mut(done..run.step + run.len);
+        let Some((between, out)) = until.and_then(|row| row.split_at_mut_checked(run.step - done)) else {
+            break;
+        };
+        between.fill(ABSENT);
+        done = run.step + run.len;
         let reach = (run.len - 1) * run.stride + 1;
         let last = run.from + run.width - 1;
         let ends = values.get(run.from..run.from + reach).zip(values.get(last..last + reach));
-        let Some((firsts, lasts)) = ends else { continue };
+        let Some((firsts, lasts)) = ends else {
+            out.fill(ABSENT);
+            continue;
+        };
         match run.stride {
             0 => out.fill(rate.of(&run.stretch, firsts[0], lasts[0] - firsts[0])),
             // So that the compiler knows it.
-            1 => rate.fill(&run.stretch, (firsts, lasts), 1, out),
-            stride => rate.fill(&run.stretch, (firsts, lasts), stride, out),
+            1 => rate.fill::<1>(&run.stretch, (firsts, lasts), out),
+            2 => rate.fill::<2>(&run.stretch, (firsts, lasts), out),
+            4 => rate.fill::<4>(&run.stretch, (firsts, lasts), out),
+            stride => rate.fill_any(&run.stretch, (firsts, lasts), stride, out),
         }
         if resets.is_empty() {
             continue;
@@ -67,6 +79,9 @@ pub(super) fn fill(
             *out =
                 rate.of(&run.stretch, first, before_drops.fold(last - first, |change, value| change + value));
         }
+    }
+    if let Some(rest) = row.get_mut(done..) {
+        rest.fill(ABSENT);
     }
 }
 
@@ -89,34 +104,47 @@ impl Rate {
         if self.per_second { stretch.per_second } else { stretch.factor }
     }
 
-    /// Windows that are alike, without a branch for each.
+    /// Windows that are alike and begin every so manyth value, without a branch for each.
     #[inline(always)]
-    fn fill(self, stretch: &Stretch, (firsts, lasts): (&[f64], &[f64]), stride: usize, out: &mut [f64]) {
+    fn fill<const STRIDE: usize>(
+        self,
+        stretch: &Stretch,
+        (firsts, lasts): (&[f64], &[f64]),
+        out: &mut [f64],
+    ) {
         let factor = self.plain_factor(stretch);
         // Lines that meet zero before all samples by more than what they span do so outside of the window.
         let outside = stretch.to_start <= stretch.sampled;
-        let pieces = firsts.chunks(TOGETHER * stride).zip(lasts.chunks(TOGETHER * stride));
+        let (all_firsts, _) = firsts.as_chunks::<STRIDE>();
+        let (all_lasts, _) = lasts.as_chunks::<STRIDE>();
+        let pieces = all_firsts.chunks(TOGETHER).zip(all_lasts.chunks(TOGETHER));
         for ((firsts, lasts), out) in pieces.zip(out.chunks_mut(TOGETHER)) {
-            let ends = || firsts.iter().step_by(stride).zip(lasts.iter().step_by(stride));
+            let ends = firsts.iter().map(|first| first[0]).zip(lasts.iter().map(|last| last[0]));
             let mut may_meet_zero = false;
-            if stride == 1 {
-                for ((first, last), out) in firsts.iter().zip(lasts).zip(out.iter_mut()) {
-                    let change = last - first;
-                    may_meet_zero |= (*first >= 0.0) & (*first < change);
-                    *out = change * factor;
-                }
-            } else {
-                for ((first, last), out) in ends().zip(out.iter_mut()) {
-                    let change = last - first;
-                    may_meet_zero |= (*first >= 0.0) & (*first < change);
-                    *out = change * factor;
-                }
+            for ((first, last), out) in ends.clone().zip(out.iter_mut()) {
+                let change = last - first;
+                may_meet_zero |= (first >= 0.0) & (first < change);
+                *out = change * factor;
             }
             if self.counts && (may_meet_zero || !outside) {
-                for ((first, last), out) in ends().zip(out) {
-                    *out = self.of(stretch, *first, last - first);
+                for ((first, last), out) in ends.zip(out) {
+                    *out = self.of(stretch, first, last - first);
                 }
             }
+        }
+        // The last window's values are the first of no whole chunk.
+        if let (Some(out), Some(first), Some(last)) =
+            (out.get_mut(all_firsts.len()), firsts.last(), lasts.last())
+        {
+            *out = self.of(stretch, *first, last - first);
+        }
+    }
+
+    /// The same for any stride.
+    fn fill_any(self, stretch: &Stretch, (firsts, lasts): (&[f64], &[f64]), stride: usize, out: &mut [f64]) {
+        let ends = firsts.iter().step_by(stride).zip(lasts.iter().step_by(stride));
+        for ((first, last), out) in ends.zip(out) {
+            *out = self.of(stretch, *first, last - first);
         }
     }
 }

@@ -178,10 +178,13 @@ fn strided_sums(values: &[f64], stride: usize, phases: &mut Vec<f64>, sums: &mut
         first = first.min(sums.len() - TOGETHER);
         // From minus zero on: the first value is then what it is, were it a zero below zero.
         let mut together = [-0.0; TOGETHER];
-        for place in 0..width {
-            let from = (place % stride) * each + place / stride + first;
-            for (sum, value) in together.iter_mut().zip(&phases[from..from + TOGETHER]) {
-                *sum += value;
+        // The values of all windows at one place after the other: no division to find where they are.
+        for round in 0..width.div_ceil(stride) {
+            let from = first + round;
+            for phase in phases.chunks_exact(each).take(width - round * stride) {
+                for (sum, value) in together.iter_mut().zip(&phase[from..from + TOGETHER]) {
+                    *sum += value;
+                }
             }
         }
         sums[first..first + TOGETHER].copy_from_slice(&together);

@@ -17,7 +17,8 @@
 
 use std::sync::Arc;
 
-use super::integers::{self, FLAG_BITS, Reading};
+use super::columns::{self, Reading};
+use super::integers::{self, FLAG_BITS};
 use super::{BLOCK_SAMPLES, put_times, set_crc, times_of, value_crc, values, verified};
 use crate::model::{BucketSpan, CounterReset, Histogram, HistogramColumns, HistogramCounts, HistogramShape};
 use crate::tsdb::bytes::{Reader, put_varint, put_zigzag};
@@ -221,7 +222,7 @@ pub(crate) fn take_shape(reader: &mut Reader<'_>) -> Result<(HistogramShape, boo
 fn take_column(reader: &mut Reader<'_>, rows: usize) -> Result<Vec<u64>, Damage> {
     let flags = reader.u8()? & FLAG_BITS;
     let mut column = Vec::with_capacity(rows);
-    integers::take(reader, Reading::whole(flags, rows), |part| {
+    columns::take(reader, Reading::whole(flags, rows), |part: &[u64]| {
         column.extend_from_slice(part);
     })?;
     Ok(column)

@@ -1,4 +1,5 @@
-//! Columns of integers: predicted from what came before, the errors of the prediction packed.
+//! Columns of integers: predicted from what came before, the errors of the prediction packed. They are read by
+//! [`super::columns`].
 //!
 //! All arithmetic wraps at 64 bits, so that any integers come back. With x the column, g a factor that divides every
 //! x - first, and q = (x - first) / g:
@@ -18,11 +19,8 @@
 //!   else          zigzag(r), 128 to a mini, fewer in the last one
 //! ```
 
-use super::pack::{
-    MINI, Number as _, bits, low_half, put_list, put_mini, take_first, take_mini, take_mini_as,
-};
-use crate::tsdb::bytes::{Reader, put_varint, put_zigzag, unzigzag, zigzag};
-use crate::tsdb::error::Damage;
+use super::pack::{MINI, Number as _, bits, low_half, put_list, put_mini};
+use crate::tsdb::bytes::{put_varint, put_zigzag, unzigzag, zigzag};
 
 /// Flags of a column: the order in the low two bits.
 pub(super) const SPARSE: u8 = 4;
@@ -30,10 +28,10 @@ pub(super) const FACTOR: u8 = 8;
 /// Bits that flags take.
 pub(super) const FLAG_BITS: u8 = 15;
 
-const LEVEL: u8 = 0;
-const DIFFERENCE: u8 = 1;
-const CHANGE: u8 = 2;
-const GRID: u8 = 3;
+pub(super) const LEVEL: u8 = 0;
+pub(super) const DIFFERENCE: u8 = 1;
+pub(super) const CHANGE: u8 = 2;
+pub(super) const GRID: u8 = 3;
 
 /// So many errors, about, are looked at while a prediction is chosen: more take more time than they save bytes.
 const LOOKED_AT: usize = 64;
@@ -372,221 +370,4 @@ impl Plan {
         }
         out.len()
     }
-}
-
-/// Where a column stands: the integer before, and the difference before where the order asks for it.
-struct Prediction {
-    order: u8,
-    factor: i64,
-    /// Added to each error.
-    centre: i64,
-    step: i64,
-    x: i64,
-    difference: i64,
-}
-
-impl Prediction {
-    /// An error as the distance that it stands for.
-    #[inline]
-    const fn distance(&self, error: u64) -> u64 {
-        unzigzag(error).wrapping_mul(self.factor).wrapping_add(self.centre).cast_unsigned()
-    }
-
-    /// Makes integers of distances.
-    #[inline]
-    fn apply(&mut self, slots: &mut [u64]) {
-        match self.order {
-            LEVEL => {}
-            DIFFERENCE => self.x = sums(self.x.cast_unsigned(), slots).cast_signed(),
-            CHANGE => {
-                self.difference = sums(self.difference.cast_unsigned(), slots).cast_signed();
-                self.x = sums(self.x.cast_unsigned(), slots).cast_signed();
-            }
-            _ => {
-                for slot in slots {
-                    self.x = self.x.wrapping_add(self.step);
-                    *slot = self.x.wrapping_add(slot.cast_signed()).cast_unsigned();
-                }
-            }
-        }
-    }
-
-    /// Passes so many integers by, the sum of whose distances is this.
-    const fn pass(&mut self, count: i64, sum: u64) {
-        match self.order {
-            DIFFERENCE => self.x = self.x.wrapping_add(sum.cast_signed()),
-            GRID => self.x = self.x.wrapping_add(self.step.wrapping_mul(count)),
-            _ => {}
-        }
-    }
-}
-
-/// Makes sums of all numbers up to each, and of what was before; answers the last.
-#[inline]
-fn sums(mut sum: u64, slots: &mut [u64]) -> u64 {
-    // Four at a time wait for one addition only.
-    let (fours, rest) = slots.as_chunks_mut::<4>();
-    for [a, b, c, d] in fours {
-        let ab = a.wrapping_add(*b);
-        let abc = ab.wrapping_add(*c);
-        let abcd = ab.wrapping_add(c.wrapping_add(*d));
-        *a = a.wrapping_add(sum);
-        *b = ab.wrapping_add(sum);
-        *c = abc.wrapping_add(sum);
-        sum = abcd.wrapping_add(sum);
-        *d = sum;
-    }
-    for slot in rest {
-        sum = sum.wrapping_add(*slot);
-        *slot = sum;
-    }
-    sum
-}
-
-/// What of a column is to be read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    pub(super) flags: u8,
-    /// Integers of the column, 1 to 1,024.
-    pub(super) count: usize,
-    /// The places of those that are asked for.
-    pub(super) from: usize,
-    pub(super) to: usize,
-}
-
-impl Reading {
-    pub(super) const fn whole(flags: u8, count: usize) -> Reading {
-        Reading { flags, count, from: 0, to: count }
-    }
-
-    /// Those that are asked for of a mini that begins at a place.
-    fn of(self, mini: &[u64], at: usize) -> &[u64] {
-        let end = self.to.saturating_sub(at).min(mini.len());
-        mini.get(self.from.saturating_sub(at).min(end)..end).unwrap_or_default()
-    }
-}
-
-/// Reads a column and gives the integers that are asked for, as bit patterns, to `each` in order; those behind them are
-/// not read. Answers the difference that all of them keep, if the column says that they do.
-#[inline]
-pub(super) fn take(
-    reader: &mut Reader<'_>,
-    reading: Reading,
-    mut each: impl FnMut(&[u64]),
-) -> Result<Option<i64>, Damage> {
-    let Reading { flags, count, to, .. } = reading;
-    let first = reader.zigzag()?;
-    let factor = if flags & FACTOR == 0 { 1 } else { reader.varint()?.cast_signed() };
-    each(reading.of(&[first.cast_unsigned()], 0));
-    if count < 2 {
-        return Ok(None);
-    }
-    let centre = reader.zigzag()?.wrapping_mul(factor);
-    let order = flags & 3;
-    let step = if order == GRID { reader.varint()?.cast_signed().wrapping_mul(factor) } else { 0 };
-    let mut prediction = Prediction { order, factor, centre, step, x: first, difference: 0 };
-    match order {
-        LEVEL => prediction.centre = first.wrapping_add(centre),
-        DIFFERENCE => {}
-        CHANGE => (prediction.centre, prediction.difference) = (0, centre),
-        _ => (prediction.centre, prediction.x) = (0, first.wrapping_add(centre)),
-    }
-    let mut at = 1;
-    let mut slots = [0; MINI];
-    if flags & SPARSE == 0 {
-        while at < to {
-            let (numbers, needed) = ((count - at).min(MINI), to - at);
-            let mini = slots.get_mut(..numbers.min(needed)).unwrap_or_default();
-            // Most factors are 1, and a multiplication of 64 bits is not free.
-            if needed < numbers {
-                take_first(reader, numbers, mini)?;
-                for slot in &mut *mini {
-                    *slot = prediction.distance(*slot);
-                }
-            } else if factor == 1 {
-                let centre = prediction.centre;
-                take_mini_as(reader, mini, |error| unzigzag(error).wrapping_add(centre).cast_unsigned())?;
-            } else {
-                take_mini_as(reader, mini, |error| prediction.distance(error))?;
-            }
-            prediction.apply(mini);
-            each(reading.of(mini, at));
-            at += mini.len();
-        }
-        return Ok(None);
-    }
-    take_sparse(reader, reading, prediction, each)
-}
-
-/// As [`take`], of a sparse column whose first integer is taken already.
-fn take_sparse(
-    reader: &mut Reader<'_>,
-    reading: Reading,
-    mut prediction: Prediction,
-    mut each: impl FnMut(&[u64]),
-) -> Result<Option<i64>, Damage> {
-    let Reading { count, from, to, .. } = reading;
-    let Prediction { order, centre, x: first, .. } = prediction;
-    let mut at = 1;
-    let mut slots = [0; MINI];
-    let errors = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
-    if errors == 0 && order == DIFFERENCE {
-        // The first integer was given already.
-        let mut place = from.max(1);
-        let ahead = i64::try_from(place - 1).unwrap_or_default();
-        let mut x = first.wrapping_add(centre.wrapping_mul(ahead));
-        while place < to {
-            let mini = slots.get_mut(..(to - place).min(MINI)).unwrap_or_default();
-            for slot in mini.iter_mut() {
-                x = x.wrapping_add(centre);
-                *slot = x.cast_unsigned();
-            }
-            each(mini);
-            place += mini.len();
-        }
-        return Ok(Some(centre));
-    }
-    let (mut gaps, mut odd) = ([0; MINI], [0; MINI]);
-    let (Some(gaps), Some(odd)) = (gaps.get_mut(..errors), odd.get_mut(..errors)) else {
-        return Err(reader.damage("over 128 errors in a sparse column"));
-    };
-    if errors > 0 {
-        take_mini(reader, gaps)?;
-        take_mini(reader, odd)?;
-    }
-    let mut errors = gaps.iter().zip(odd.iter());
-    // Integers up to the next error.
-    let mut ahead = errors.next();
-    let mut until = ahead.map_or(u64::MAX, |ahead| *ahead.0);
-    while at < to {
-        let mini = slots.get_mut(..(count - at).min(MINI)).unwrap_or_default();
-        // Where each integer rests on nothing but the sum of the errors before it, those that nobody asks for are not made.
-        let passed = at + mini.len() <= from && order != CHANGE;
-        let usual = prediction.distance(0);
-        let mut sum = usual.wrapping_mul(mini.len() as u64);
-        if !passed {
-            mini.fill(usual);
-        }
-        while let (Some((_, error)), Some(slot)) =
-            (ahead, usize::try_from(until).ok().and_then(|until| mini.get_mut(until)))
-        {
-            *slot = prediction.distance(error.wrapping_add(1));
-            sum = sum.wrapping_add(*slot).wrapping_sub(usual);
-            let at = until + 1;
-            ahead = errors.next();
-            until = ahead.map_or(u64::MAX, |ahead| at.saturating_add(*ahead.0));
-        }
-        until = until.saturating_sub(mini.len() as u64);
-        if passed {
-            prediction.pass(i64::try_from(mini.len()).unwrap_or_default(), sum);
-        } else {
-            prediction.apply(mini);
-            each(reading.of(mini, at));
-        }
-        at += mini.len();
-    }
-    if ahead.is_some() && at >= count {
-        return Err(reader.damage("an error beyond the integers"));
-    }
-    Ok(None)
 }

@@ -13,10 +13,13 @@
 //! newest values of a long one is asked for, their own. Damage that keeps the checksum is answered all the same, never a
 //! panic, and no more than 1,024 samples are ever made of a block.
 
+mod columns;
 pub(super) mod histograms;
 mod integers;
 mod pack;
+mod target;
 mod times;
+mod unpack;
 mod values;
 
 use std::ops::Range;
@@ -38,6 +41,8 @@ pub(super) struct TimeHeader {
     pub(super) first: i64,
     /// The last time.
     pub(super) last: i64,
+    /// How far each is from the one before, where the block says that all are.
+    pub(super) step: Option<i64>,
 }
 
 /// Appends a block of 1 to 1,024 times, strictly ascending; others are not written.
@@ -84,9 +89,11 @@ fn time_body(bytes: &[u8]) -> Result<(Reader<'_>, usize), Damage> {
 pub(super) fn time_header(bytes: &[u8]) -> Result<TimeHeader, Damage> {
     let (mut reader, bytes) = time_body(bytes)?;
     let (count, span) = times::take_header(&mut reader)?;
-    reader.u8()?;
+    let flags = reader.u8()?;
     let first = reader.zigzag()?;
-    Ok(TimeHeader { bytes, count, first, last: first.wrapping_add(span.cast_signed()) })
+    let last = first.wrapping_add(span.cast_signed());
+    let step = times::step(reader, flags).filter(|step| times::keep_step((first, last), count, *step));
+    Ok(TimeHeader { bytes, count, first, last, step })
 }
 
 /// Appends the times of the block at the start of `bytes` to `out`; answers the block's bytes.

@@ -156,10 +156,19 @@ proptest! {
     fn times_come_back(times in times()) {
         let block = time_block(&times);
         prop_assert_eq!(times_back(&block).unwrap(), times.clone());
-        let header = TimeHeader {
-            bytes: block.len(), count: times.len(), first: times[0], last: times[times.len() - 1],
-        };
-        prop_assert_eq!(time_header(&block), Ok(header));
+        let header = time_header(&block).unwrap();
+        let TimeHeader { bytes, count, first, last, step } = header;
+        prop_assert_eq!((bytes, count), (block.len(), times.len()));
+        prop_assert_eq!((first, last), (times[0], times[times.len() - 1]));
+        if let Some(step) = step {
+            prop_assert!(times.windows(2).all(|pair| pair[1] - pair[0] == step), "{step}: {times:?}");
+        }
+    }
+
+    #[test]
+    fn regular_times_tell_their_step(first in -1_000_000i64..1_000_000, step in 1i64..100_000, count in 2i64..1_024) {
+        let times: Vec<i64> = (0..count).map(|n| first + n * step).collect();
+        prop_assert_eq!(time_header(&time_block(&times)).unwrap().step, Some(step));
     }
 
     #[test]
@@ -257,6 +266,47 @@ proptest! {
             prop_assert_eq!(out, [7]);
         } else {
             prop_assert!(out.len() <= BLOCK_SAMPLES + 1 && out[1..].is_sorted_by(|a, b| a < b));
+        }
+    }
+}
+
+/// Where one way of reading ends and another begins: levels up to 2^53, distances around 2^22 to 2^25, factors around 2^20,
+/// steady runs that cross 2^52; whole minis, parts of them, and one number more.
+#[test]
+fn values_come_back_on_both_sides_of_every_border() {
+    let mut state = 11u64;
+    let mut random = move |below: i64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        i64::try_from(state >> 33).unwrap() % below
+    };
+    const EXACT: i64 = 1 << 53;
+    for base in [0, 1 << 52, (1 << 52) - 900, EXACT - (1 << 40), EXACT] {
+        for factor in [1, 1_000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 1 << 24] {
+            for width in [0, 5, 22, 23, 24, 25, 26] {
+                for (count, drift) in [(2, 0), (9, 1), (129, 0), (130, 1 << 22), (257, -(1 << 23)), (300, 1)]
+                {
+                    let mut level = 0i64;
+                    let mut next = |index: i64| {
+                        let noise = random(1 << width) - (1 << width) / 2;
+                        level += drift + noise;
+                        let off = if count == 300 { noise + index * drift } else { level };
+                        let x = (base - off.abs().saturating_mul(factor)).clamp(-EXACT, EXACT);
+                        (x as f64).to_bits()
+                    };
+                    let values: Vec<u64> = (0..count).map(&mut next).collect();
+                    for sign in [0, 1 << 63] {
+                        let values: Vec<u64> = values.iter().map(|bits| bits ^ sign).collect();
+                        let block = value_block(5, &values);
+                        let back = values_back(&block, 5, values.len()).unwrap();
+                        assert!(back == values, "base {base}, factor {factor}, width {width}, {count}");
+                        for range in [1..2, 1..values.len(), values.len() - 2..values.len()] {
+                            let mut out = Vec::new();
+                            values_within(&block, 5, values.len(), range.clone(), &mut out).unwrap();
+                            assert!(bits(&out) == values[range]);
+                        }
+                    }
+                }
+            }
         }
     }
 }

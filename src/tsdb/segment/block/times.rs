@@ -5,7 +5,8 @@
 //! ```
 
 use super::BLOCK_SAMPLES;
-use super::integers::{self, FLAG_BITS, Reading};
+use super::columns::{self, Reading, Sink};
+use super::integers::{self, FACTOR, FLAG_BITS, SPARSE};
 use crate::tsdb::bytes::{Reader, put_varint};
 use crate::tsdb::error::Damage;
 
@@ -33,9 +34,7 @@ pub(super) fn take(reader: &mut Reader<'_>, out: &mut Vec<i64>) -> Result<(), Da
     let (count, span) = take_header(reader)?;
     let flags = reader.u8()? & FLAG_BITS;
     let start = out.len();
-    let step = integers::take(reader, Reading::whole(flags, count), |column| {
-        out.extend(column.iter().map(|time| time.cast_signed()));
-    })?;
+    let step = columns::take(reader, Reading::whole(flags, count), Times(&mut *out))?;
     let times = out.get(start..).unwrap_or_default();
     if !ascend(times, step) {
         return Err(reader.damage("times do not ascend"));
@@ -48,11 +47,48 @@ pub(super) fn take(reader: &mut Reader<'_>, out: &mut Vec<i64>) -> Result<(), Da
     }
 }
 
+/// The difference that all times keep, if the column says that they do: the reader stands behind its first integer.
+pub(super) fn step(mut reader: Reader<'_>, flags: u8) -> Option<i64> {
+    const DIFFERENCE: u8 = 1;
+    let flags = flags & FLAG_BITS;
+    if flags & !FACTOR != SPARSE | DIFFERENCE {
+        return None;
+    }
+    let factor = if flags & FACTOR == 0 { 1 } else { reader.varint().ok()?.cast_signed() };
+    let centre = reader.zigzag().ok()?;
+    (reader.varint().ok()? == 0).then(|| centre.wrapping_mul(factor))
+}
+
+/// Whether so many times from the first to the last one can be so far from one another.
+pub(super) fn keep_step((first, last): (i64, i64), count: usize, step: i64) -> bool {
+    let steps = i128::try_from(count).unwrap_or_default() - 1;
+    step > 0 && i128::from(first) + i128::from(step) * steps == i128::from(last)
+}
+
+/// Takes times.
+struct Times<'o>(&'o mut Vec<i64>);
+
+impl Sink for Times<'_> {
+    #[inline]
+    fn put(&mut self, column: &[u64]) {
+        self.0.extend(column.iter().map(|time| time.cast_signed()));
+    }
+
+    #[inline]
+    fn run(&mut self, first: i64, step: i64, count: usize) {
+        let mut at = first;
+        self.0.extend((0..count).map(|_| {
+            let time = at;
+            at = at.wrapping_add(step);
+            time
+        }));
+    }
+}
+
 /// Whether each time is after the one before; `step` is the difference that all keep, if known.
 fn ascend(times: &[i64], step: Option<i64>) -> bool {
     if let (Some(step), Some(first), Some(last)) = (step, times.first(), times.last()) {
-        let steps = i128::try_from(times.len()).unwrap_or_default() - 1;
-        return step > 0 && i128::from(*first) + i128::from(step) * steps == i128::from(*last);
+        return keep_step((*first, *last), times.len(), step);
     }
     // No end at the first that does not: there is none.
     times.iter().zip(times.iter().skip(1)).fold(true, |ascend, (a, b)| ascend & (a < b))

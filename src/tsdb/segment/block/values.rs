@@ -22,8 +22,10 @@
 
 use std::ops::Range;
 
-use super::integers::{self, FLAG_BITS, Plan, Reading};
+use super::columns::{self, Reading};
+use super::integers::{self, FLAG_BITS, Plan};
 use super::pack::MINI;
+use super::target::{Scaled, Target};
 use super::value_crc;
 use crate::tsdb::bytes::{Reader, put_varint, whole_bytes};
 use crate::tsdb::error::Damage;
@@ -423,33 +425,6 @@ pub(super) fn take_head(
     take_backward(&mut Reader::new(head), count, wanted, out)
 }
 
-/// Where values go: from the first to the last, or from the last to the first.
-struct Target<'o> {
-    slots: &'o mut [f64],
-    backward: bool,
-}
-
-impl Target<'_> {
-    /// Sets the next slots to what `make` makes of integers.
-    #[inline]
-    fn put(&mut self, column: &[u64], mut make: impl FnMut(u64) -> f64) {
-        let slots = std::mem::take(&mut self.slots);
-        if self.backward {
-            let (rest, next) = slots.split_at_mut(slots.len().saturating_sub(column.len()));
-            for (slot, x) in next.iter_mut().rev().zip(column) {
-                *slot = make(*x);
-            }
-            self.slots = rest;
-        } else {
-            let (next, rest) = slots.split_at_mut(slots.len().min(column.len()));
-            for (slot, x) in next.iter_mut().zip(column) {
-                *slot = make(*x);
-            }
-            self.slots = rest;
-        }
-    }
-}
-
 /// Appends the wanted values of a body that is not of kind 6, the last one first if `backward`. On damage anything may be
 /// appended.
 fn take_body(
@@ -462,6 +437,11 @@ fn take_body(
     let (from, to) = (wanted.start, wanted.end);
     let column = Reading { flags: tag >> 3 & FLAG_BITS, count, from, to };
     let start = out.len();
+    if tag & (7 | ODD) == SAME {
+        let value = f64::from_bits(take_pattern(reader, reader.left())?);
+        out.resize(start + wanted.len(), value);
+        return Ok(());
+    }
     out.resize(start + wanted.len(), 0.0);
     let slots = out.get_mut(start..).unwrap_or_default();
     let odd = if tag & ODD == 0 { None } else { Some(skip_odd(reader)?) };
@@ -469,25 +449,22 @@ fn take_body(
     match tag & 7 {
         SAME => target.slots.fill(f64::from_bits(take_pattern(reader, reader.left())?)),
         WHOLE => {
-            integers::take(reader, column, |column| target.put(column, whole))?;
+            columns::take(reader, column, Scaled { target, make: |x| x })?;
         }
         DECIMAL => {
             let exponent = usize::from(reader.u8()?);
             let power = *POWERS.get(exponent).ok_or_else(|| reader.damage("unknown exponent"))?;
-            integers::take(reader, column, |column| target.put(column, |x| whole(x) / power))?;
+            columns::take(reader, column, Scaled { target, make: move |x| x / power })?;
         }
         ORDERED => {
             let value = |x: u64| f64::from_bits(ordered(x.cast_signed()).cast_unsigned());
-            integers::take(reader, column, |column| target.put(column, value))?;
+            columns::take(reader, column, |column: &[u64]| target.put(column, value))?;
         }
         FEW => take_few(reader, column, &mut target)?,
         RAW => {
-            for place in 0..to {
-                let pattern = reader.u64()?;
-                if place >= from {
-                    target.put(&[pattern], f64::from_bits);
-                }
-            }
+            reader.take(from * 8)?;
+            let (patterns, _) = reader.take(to.saturating_sub(from) * 8)?.as_chunks::<8>();
+            target.put(patterns, |pattern| f64::from_bits(u64::from_le_bytes(pattern)));
         }
         _ => return Err(reader.damage("unknown kind of values")),
     }
@@ -495,19 +472,6 @@ fn take_body(
         Some(mut odd) => take_odd(&mut odd, count, (from, backward), slots),
         None => Ok(()),
     }
-}
-
-/// The double next to an integer. Its halves become doubles by their bits alone, which is several at a time.
-#[inline]
-fn whole(x: u64) -> f64 {
-    // 2^84 and 2^52: the last bit of the one counts 2^32, that of the other 1.
-    const HIGH: u64 = 0x4530_0000_0000_0000;
-    const LOW: u64 = 0x4330_0000_0000_0000;
-    // Both, and 2^63: the highest bit, turned around, counts so much more.
-    const OVER: f64 = 19_342_822_341_709_703_277_445_120.0;
-    let high = f64::from_bits(x >> 32 ^ (HIGH | 1 << 31));
-    let low = f64::from_bits(x & 0xffff_ffff | LOW);
-    high - OVER + low
 }
 
 fn take_few(reader: &mut Reader<'_>, column: Reading, target: &mut Target<'_>) -> Result<(), Damage> {
@@ -519,7 +483,7 @@ fn take_few(reader: &mut Reader<'_>, column: Reading, target: &mut Target<'_>) -
     }
     // A place beyond the patterns takes what is there, and is noticed.
     let mut highest = 0;
-    integers::take(reader, column, |column| {
+    columns::take(reader, column, |column: &[u64]| {
         target.put(column, |place| {
             highest = highest.max(place);
             let pattern = usize::try_from(place).ok().and_then(|place| patterns.get(place));

@@ -1,6 +1,8 @@
 //! The samples of one series after the other within a range, and what of their times is known from the series before:
 //! those that are written together share their timeline.
 
+use std::sync::Arc;
+
 use rapidhash::RapidHashMap;
 
 use super::super::block::{TimeHeader, time_header, values_within};
@@ -34,7 +36,7 @@ pub(in crate::tsdb) struct KnownTimes {
 struct Timeline {
     wanted: Vec<Wanted>,
     /// The times of the wanted samples.
-    times: Vec<i64>,
+    times: Arc<Vec<i64>>,
     /// The list cannot be read further than that.
     damage: Option<SegmentDamage>,
 }
@@ -85,20 +87,30 @@ impl KnownTimes {
 
 impl Timeline {
     fn within(segment: &Segment, list: std::ops::Range<usize>, range: TimeRange) -> Timeline {
-        let mut timeline = Timeline { wanted: Vec::new(), times: Vec::new(), damage: None };
+        let mut found = Found::default();
+        let mut damage = None;
         for (block, place) in list.enumerate() {
-            match timeline.add(segment, block, place, range) {
+            match found.add(segment, block, place, range) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(damage) => {
-                    timeline.damage = Some(damage);
+                Err(why) => {
+                    damage = Some(why);
                     break;
                 }
             }
         }
-        timeline
+        Timeline { wanted: found.wanted, times: Arc::new(found.times), damage }
     }
+}
 
+/// What is found of a timeline, block by block.
+#[derive(Default)]
+struct Found {
+    wanted: Vec<Wanted>,
+    times: Vec<i64>,
+}
+
+impl Found {
     /// Takes what is wanted of a block; answers whether the next one may be wanted as well.
     fn add(
         &mut self,
@@ -109,7 +121,7 @@ impl Timeline {
     ) -> Result<bool, SegmentDamage> {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
         let (times, time_place) = segment.time_block(place)?;
-        let TimeHeader { count, first, last, .. } =
+        let TimeHeader { count, first, last, step, .. } =
             time_header(times).map_err(|damage| segment.at_place(TIMES, time_place, damage))?;
         if last < start {
             return Ok(true);
@@ -117,7 +129,14 @@ impl Timeline {
         if first > end {
             return Ok(false);
         }
+        if let Some(step) = step {
+            let places = self.add_regular((first, last, step), count, (start, end));
+            self.wanted.push(Wanted { block, count, from: places.start, to: places.end });
+            return Ok(true);
+        }
         let before = self.times.len();
+        // At most 1,024, as the header was read.
+        self.times.reserve(count);
         let found = Block { count, first, last, times, time_place, values: &[], values_place: 0 };
         segment.times(&found, &mut self.times)?;
         let decoded = self.times.get(before..).unwrap_or_default();
@@ -129,9 +148,72 @@ impl Timeline {
         self.wanted.push(Wanted { block, count, from, to });
         Ok(true)
     }
+
+    /// Adds those of `count` times that are within a range which they reach into: which they are needs no look at the others.
+    fn add_regular(
+        &mut self,
+        (first, last, step): (i64, i64, i64),
+        count: usize,
+        (start, end): (i64, i64),
+    ) -> std::ops::Range<usize> {
+        let place = |apart: u64| usize::try_from(apart / step.unsigned_abs()).unwrap_or(count).min(count);
+        // The first one that is not before the start.
+        let from = if start <= first { 0 } else { place(start.abs_diff(first) - 1) + 1 };
+        let to = if end >= last { count } else { place(end.abs_diff(first)) + 1 };
+        // A range may end before it begins.
+        let to = to.max(from);
+        let mut at = first.wrapping_add(step.wrapping_mul(i64::try_from(from).unwrap_or_default()));
+        self.times.extend((from..to).map(|_| {
+            let time = at;
+            at = at.wrapping_add(step);
+            time
+        }));
+        from..to
+    }
 }
 
 impl Segment {
+    /// Appends the values of a series within a range, both ends included, to `out`; answers the number of its timeline, and
+    /// the times of those in range. On damage anything may be appended.
+    pub(in crate::tsdb) fn values_alone(
+        &self,
+        rows: &Rows,
+        row: usize,
+        range: TimeRange,
+        known: &mut KnownTimes,
+        out: &mut Vec<f64>,
+    ) -> Result<(usize, Arc<Vec<i64>>), SegmentDamage> {
+        let stored = self.stored(rows, row)?;
+        let (number, blocks) = (stored.timeline, stored.list.len());
+        let timeline = known.timeline(self, number, stored.list, range).ok_or_else(|| self.no_row())?;
+        if let Some(damage) = &timeline.damage {
+            return Err(damage.clone());
+        }
+        if !timeline.wanted.is_empty() {
+            let mut bytes = BlockBytes::new(self, stored.region, stored.start, blocks)?;
+            for wanted in &timeline.wanted {
+                let (place, block) = bytes.nth(wanted.block)?;
+                values_within(block, stored.id, wanted.count, wanted.from..wanted.to, out)
+                    .map_err(|damage| self.at_place(DATA, place, damage))?;
+            }
+        }
+        self.intact().map(|()| (number, Arc::clone(&timeline.times)))
+    }
+
+    /// The times that the values of [`Segment::values_alone`] have.
+    pub(in crate::tsdb) fn times_within(
+        &self,
+        rows: &Rows,
+        row: usize,
+        range: TimeRange,
+        known: &mut KnownTimes,
+    ) -> Result<Arc<Vec<i64>>, SegmentDamage> {
+        let stored = self.stored(rows, row)?;
+        let timeline = known.timeline(self, stored.timeline, stored.list, range);
+        let times = timeline.map(|timeline| Arc::clone(&timeline.times)).ok_or_else(|| self.no_row())?;
+        self.intact().map(|()| times)
+    }
+
     /// Appends the samples of a series within a range, both ends included, to `out`. Only blocks that overlap with the
     /// range are looked at; each is verified, but for times that are known. On damage `out` has the samples of the blocks
     /// before it.

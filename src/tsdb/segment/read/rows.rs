@@ -98,6 +98,20 @@ impl Spans<'_> {
 }
 
 impl Segment {
+    /// The latest first and the earliest last time of all rows, where they have few timelines.
+    pub(in crate::tsdb) fn common(&self) -> Option<(i64, i64)> {
+        /// Of regular senders every target has one.
+        const TIMELINES_MAX: usize = 4_096;
+        let Timelines { len, first, last, .. } = self.timelines;
+        if len == 0 || len > TIMELINES_MAX {
+            return None;
+        }
+        let pool = self.section(COLUMNS);
+        (0..len).try_fold((i64::MIN, i64::MAX), |(from, to), timeline| {
+            Some((from.max(first.get(pool, timeline)?), to.min(last.get(pool, timeline)?)))
+        })
+    }
+
     /// The columns of a family's rows.
     pub(in crate::tsdb) fn rows(&self, family: usize) -> Result<Rows, SegmentDamage> {
         Ok(self.family(family)?.rows)

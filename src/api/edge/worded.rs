@@ -1,0 +1,162 @@
+//! What hyper answers by itself, in our words.
+//!
+//! Bytes that are no request (400, 414, 431) never become one: hyper writes a head without a body for them and closes. Every
+//! answer has the headers and the form of API.md B all the same, so that head is exchanged on its way out. It is told by its
+//! first bytes, and by lacking the request id that all answers of ours have; one that follows the rest of another answer in
+//! the same write goes out as it is.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::api::error::{ApiError, Code};
+use crate::api::request_id::RequestId;
+use crate::api::security_headers;
+use crate::entropy::Entropy;
+
+/// A connection below hyper.
+#[derive(Debug)]
+pub(super) struct Worded<S> {
+    stream: S,
+    saying: Option<Saying>,
+}
+
+/// An answer on its way in the place of another.
+#[derive(Debug)]
+struct Saying {
+    ours: Vec<u8>,
+    said: usize,
+    /// Bytes of the one that it stands for.
+    theirs: usize,
+}
+
+impl<S> Worded<S> {
+    pub(super) const fn new(stream: S) -> Worded<S> {
+        Worded { stream, saying: None }
+    }
+}
+
+/// Our answer in the place of `head`, if that is one of hyper's own.
+fn reworded(head: &[u8]) -> Option<Vec<u8>> {
+    let (code, detail) = match head.get(..13)? {
+        b"HTTP/1.1 431 " => (
+            Code::HeadersTooLarge,
+            "a request line and its headers may have 64 KiB together, and there may be 100 headers",
+        ),
+        b"HTTP/1.1 400 " => (Code::BadRequest, "these bytes are no request"),
+        b"HTTP/1.1 414 " => (Code::UriTooLong, "a URL may have at most 16384 bytes"),
+        _ => return None,
+    };
+    let head = std::str::from_utf8(head).ok()?.strip_suffix("\r\n\r\n")?;
+    let mut lines: Vec<&str> = head.split("\r\n").collect();
+    let bare =
+        lines.contains(&"content-length: 0") && !lines.iter().any(|line| line.starts_with("x-request-id:"));
+    if !bare {
+        return None;
+    }
+    let id = RequestId::of(None, &Mutex::new(Entropy::system()));
+    let body = ApiError::new(code, detail).problem(id.as_str());
+    let mut headers = axum::http::HeaderMap::new();
+    security_headers::set(&mut headers);
+    let ours: Vec<String> = headers
+        .iter()
+        .filter_map(|(name, value)| Some(format!("{name}: {}", value.to_str().ok()?)))
+        .chain([
+            format!("x-request-id: {}", id.as_str()),
+            "content-type: application/problem+json".to_owned(),
+            format!("content-length: {}", body.len()),
+        ])
+        .collect();
+    lines.retain(|line| *line != "content-length: 0");
+    lines.extend(ours.iter().map(String::as_str));
+    Some(format!("{}\r\n\r\n{body}", lines.join("\r\n")).into_bytes())
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Worded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Worded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        if this.saying.is_none() {
+            this.saying = reworded(buf).map(|ours| Saying { ours, said: 0, theirs: buf.len() });
+        }
+        let Some(saying) = &mut this.saying else { return Pin::new(&mut this.stream).poll_write(cx, buf) };
+        while let Some(left) = saying.ours.get(saying.said..).filter(|left| !left.is_empty()) {
+            match ready!(Pin::new(&mut this.stream).poll_write(cx, left))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => saying.said += written,
+            }
+        }
+        let theirs = saying.theirs;
+        this.saying = None;
+        Poll::Ready(Ok(theirs))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let first = bufs.iter().find(|buf| !buf.is_empty());
+        match first {
+            // What begins so is an error of the client's, which is seldom: the others go the short way.
+            Some(head) if self.saying.is_some() || head.starts_with(b"HTTP/1.1 4") => {
+                self.poll_write(cx, head)
+            }
+            _ => Pin::new(&mut self.stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bare_refusal_is_exchanged() {
+        let bare =
+            "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        let ours = String::from_utf8(reworded(bare.as_bytes()).expect("exchanged")).expect("text");
+        let (head, body) = ours.split_once("\r\n\r\n").expect("a body");
+        assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"));
+        assert!(
+            head.contains(&format!("content-length: {}", body.len()))
+                && !head.contains("content-length: 0\r\n")
+        );
+        assert!(body.contains("\"code\":\"headers_too_large\""), "{body}");
+        assert!(reworded(ours.as_bytes()).is_none());
+        for other in [
+            "HTTP/1.1 400 Bad Request\r\nx-request-id: a\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 400 Bad Request\r\ncontent-length: 5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
+            "",
+            "H",
+        ] {
+            assert!(reworded(other.as_bytes()).is_none(), "{other}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Numbers as people and exporters write them in text: values, whole milliseconds, seconds with fractions.
+
+/// What `NaN` in a text is stored as: the bits that Prometheus' own parser gives it.
+pub(super) const NORMAL_NAN: f64 = f64::from_bits(0x7ff8_0000_0000_0001);
+
+/// Digits that fit a double's 53 bits whatever they are.
+const EXACT_DIGITS: usize = 15;
+
+/// Powers of ten that a double holds exactly, as far as [`EXACT_DIGITS`] digits need them.
+const POWERS: [f64; 16] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+
+/// Reads a value: `12`, `-1.5e-3`, `.5`, `NaN`, `+Inf`, `infinity` in any letter case; not `0x10`, not `1_000`.
+#[inline]
+pub(super) fn value(text: &str) -> Option<f64> {
+    if let Some(value) = short(text.as_bytes()) {
+        return Some(value);
+    }
+    // The standard library's grammar is this one; it rounds to the nearest double.
+    let value: f64 = text.parse().ok()?;
+    Some(if value.is_nan() { NORMAL_NAN } else { value })
+}
+
+/// Up to 15 digits with a point or without: a whole number below 2^53 over a power of ten, both exact, so that one
+/// division rounds correctly.
+#[inline]
+fn short(text: &[u8]) -> Option<f64> {
+    let (negative, digits) = match text.split_first()? {
+        (b'-', rest) => (true, rest),
+        _ => (false, text),
+    };
+    if digits.is_empty() || digits.len() > EXACT_DIGITS {
+        return None;
+    }
+    let mut whole: u32 = 0;
+    let mut point = None;
+    let mut number: u64 = 0;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit <= 9 {
+            number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
+            whole = whole.wrapping_add(1);
+        } else if *byte == b'.' && point.is_none() {
+            point = Some(whole);
+        } else {
+            return None;
+        }
+    }
+    if whole == 0 {
+        return None;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "fifteen digits are below 2^53")]
+    let number = number as f64;
+    let places = point.map_or(0, |before| whole.wrapping_sub(before));
+    let value = if places == 0 { number } else { number / POWERS.get(usize::try_from(places).ok()?)? };
+    Some(if negative { -value } else { value })
+}
+
+/// Reads whole milliseconds, with a sign or without.
+#[inline]
+pub(super) fn whole(text: &str) -> Option<i64> {
+    text.parse().ok()
+}
+
+/// Reads decimal seconds, `1520879607.789` or `1.5208796e9`, as milliseconds. Exact but for what is below a millisecond,
+/// which is rounded down, as RFC 3339 is here and as Prometheus does it.
+#[inline]
+pub(super) fn seconds(text: &str) -> Option<i64> {
+    scaled(text, 3)
+}
+
+/// Reads a decimal number times `10^scale`, rounded down to a whole one; none where it is no number, or has more than 63
+/// bits.
+pub(super) fn scaled(text: &str, scale: i32) -> Option<i64> {
+    let (text, exponent) = match text.split_once(['e', 'E']) {
+        None => (text, 0),
+        Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),
+    };
+    let (negative, digits) = match text.as_bytes().split_first()? {
+        (b'-', rest) => (true, rest),
+        (b'+', rest) => (false, rest),
+        _ => (false, text.as_bytes()),
+    };
+    let mut number: i64 = 0;
+    let mut places: i32 = 0;
+    let mut behind_point = false;
+    let mut digits_seen = false;
+    let mut full = false;
+    for byte in digits {
+        match byte {
+            b'0'..=b'9' => {
+                digits_seen = true;
+                let digit = i64::from(byte.wrapping_sub(b'0'));
+                let longer = number.checked_mul(10).and_then(|number| number.checked_add(digit));
+                match longer.filter(|_| !full) {
+                    Some(longer) => {
+                        number = longer;
+                        places = places.saturating_add(i32::from(behind_point));
+                    }
+                    // Eighteen digits are enough for every time; what stands further behind the point only rounds.
+                    None if behind_point => full = true,
+                    None => return None,
+                }
+            }
+            b'.' if !behind_point => behind_point = true,
+            _ => return None,
+        }
+    }
+    if !digits_seen {
+        return None;
+    }
+    let number = if negative { number.checked_neg()? } else { number };
+    let shift = exponent.checked_sub(places)?.checked_add(scale)?;
+    if number == 0 {
+        return Some(0);
+    }
+    let power = 10i64.checked_pow(shift.unsigned_abs());
+    match (shift >= 0, power) {
+        (true, power) => number.checked_mul(power?),
+        (false, Some(power)) => number.checked_div_euclid(power),
+        // Smaller than any millisecond.
+        (false, None) => Some(if negative { -1 } else { 0 }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_prometheus_reads_them() {
+        let cases = [
+            ("0", 0.0),
+            ("-0", -0.0),
+            ("12.47", 12.47),
+            ("+12", 12.0),
+            (".5", 0.5),
+            ("5.", 5.0),
+            ("-1.7560473e+07", -1.756_047_3e7),
+            ("4.7e-324", 4.7e-324),
+            ("1e999", f64::INFINITY),
+            ("+Inf", f64::INFINITY),
+            ("-inf", f64::NEG_INFINITY),
+            ("Infinity", f64::INFINITY),
+            ("999999999999999", 999_999_999_999_999.0),
+            ("0.00000000000001", 1e-14),
+            ("9007199254740993", 9_007_199_254_740_992.0),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(value(text).map(f64::to_bits), Some(f64::to_bits(expected)), "{text}");
+        }
+        for text in ["NaN", "nan", "-NaN"] {
+            assert_eq!(value(text).map(f64::to_bits), Some(NORMAL_NAN.to_bits()), "{text}");
+        }
+        for text in ["", "-", ".", "-.", "1.2.3", "0x10", "1_000", "1e", "e5", "--1", "1 ", "in", "١"] {
+            assert_eq!(value(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_exact_to_the_millisecond() {
+        let cases = [
+            ("0", Some(0)),
+            ("1520879607.789", Some(1_520_879_607_789)),
+            ("1520879607.7899999", Some(1_520_879_607_789)),
+            ("1520879607.78999999999999999999999999", Some(1_520_879_607_789)),
+            ("1.520879607789e9", Some(1_520_879_607_789)),
+            ("1520879607789E-3", Some(1_520_879_607_789)),
+            ("-1.5", Some(-1_500)),
+            ("-0.0001", Some(-1)),
+            ("+12", Some(12_000)),
+            (".5", Some(500)),
+            ("1e-99", Some(0)),
+            ("9223372036854775", Some(9_223_372_036_854_775_000)),
+            ("9223372036854776", None),
+            ("1e99", None),
+            ("99999999999999999999", None),
+            ("", None),
+            (".", None),
+            ("-", None),
+            ("1e", None),
+            ("NaN", None),
+            ("+Inf", None),
+            ("1.2.3", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_double_is_read_back_to_the_bit(bits: u64) {
+            let double = f64::from_bits(bits);
+            prop_assume!(!double.is_nan());
+            for text in [format!("{double}"), format!("{double:e}")] {
+                prop_assert_eq!(value(&text).map(f64::to_bits), Some(bits), "{}", text);
+            }
+        }
+
+        #[test]
+        fn short_numbers_are_what_the_standard_library_reads(text in "-?[0-9]{0,8}\\.?[0-9]{0,8}") {
+            let expected = text.parse::<f64>().ok();
+            prop_assert_eq!(value(&text).map(f64::to_bits), expected.map(f64::to_bits));
+        }
+
+        #[test]
+        fn milliseconds_written_as_seconds_are_read_back(ms in -4_102_444_800_000_i64..=4_102_444_800_000) {
+            let sign = if ms < 0 { "-" } else { "" };
+            let (s, rest) = (ms.unsigned_abs() / 1_000, ms.unsigned_abs() % 1_000);
+            prop_assert_eq!(seconds(&format!("{sign}{s}.{rest:03}")), Some(ms));
+        }
+    }
+}

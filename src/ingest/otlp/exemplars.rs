@@ -1,0 +1,89 @@
+//! Exemplars: the trace and span of one observation, and attributes that its series does not have.
+
+use super::super::protobuf::Reader;
+use super::attributes::{ATTRIBUTES_MAX, fold, key_value, text};
+use super::points::{from_ns, signed_double};
+use super::translate::Sink;
+use super::{DecodeError, Trouble};
+use crate::model::{Exemplar, Labels, Timestamp};
+
+const EXEMPLAR: &str = "Exemplar";
+
+/// Bytes of a trace's id; a span's is shorter.
+const ID_BYTES_MAX: usize = 16;
+
+/// Calls `take` with each exemplar of a point; one that is none is named, and the point stays.
+pub(super) fn each<'l>(
+    point: &[u8],
+    number: u32,
+    at: Timestamp,
+    sink: &mut Sink<'l>,
+    mut take: impl FnMut(Exemplar, &mut Sink<'l>) -> Result<(), DecodeError>,
+) -> Result<(), Trouble> {
+    let mut reader = Reader::new(point);
+    while let Some(field) = reader.field()? {
+        if field.number != number {
+            continue;
+        }
+        match exemplar(field.bytes("a data point")?, at) {
+            Ok(exemplar) => take(exemplar, sink)?,
+            Err(Trouble::Point(code, reason)) => {
+                sink.refuse(0, &[], (code, format!("of an exemplar: {reason}")));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn exemplar(message: &[u8], point_at: Timestamp) -> Result<Exemplar, Trouble> {
+    let (mut at, mut value) = (point_at, None);
+    let mut labels: Vec<(String, String)> = Vec::new();
+    let (mut attributes, mut is_long, mut said) = (Vec::new(), false, String::new());
+    let mut reader = Reader::new(message);
+    while let Some(field) = reader.field()? {
+        match field.number {
+            2 => match field.fixed64(EXEMPLAR)? {
+                0 => {}
+                ns => at = from_ns(ns),
+            },
+            3 => value = Some(field.double(EXEMPLAR)?),
+            6 => value = Some(signed_double(field.fixed64(EXEMPLAR)?)),
+            4 => labels.extend(id("span_id", field.bytes(EXEMPLAR)?)?),
+            5 => labels.extend(id("trace_id", field.bytes(EXEMPLAR)?)?),
+            7 => {
+                let (key, any) = key_value(field.bytes(EXEMPLAR)?)?;
+                is_long |= attributes.len() >= ATTRIBUTES_MAX;
+                if !is_long {
+                    attributes.push((key.to_owned(), text(any, &mut said)?.to_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+    let Some(value) = value else {
+        return Err(Trouble::Point("missing_value", "it has no value (asDouble or asInt)".to_owned()));
+    };
+    let ids = Labels::from_pairs(labels);
+    let all = Labels::from_pairs(
+        fold(attributes).into_iter().chain(ids.iter().map(|id| (id.name.to_string(), id.value.to_string()))),
+    );
+    let exemplar = Exemplar { labels: all, value, at };
+    // What does not fit is left out, but not the trace, which exemplars are for.
+    if is_long || exemplar.label_chars() > Exemplar::LABEL_CHARS_MAX {
+        return Ok(Exemplar { labels: ids, ..exemplar });
+    }
+    Ok(exemplar)
+}
+
+/// An id in hexadecimal digits; none where it is all zeros, which is no id.
+fn id(name: &str, bytes: &[u8]) -> Result<Option<(String, String)>, Trouble> {
+    if bytes.len() > ID_BYTES_MAX {
+        let reason = format!("its {name} has {} bytes, at most {ID_BYTES_MAX} are taken", bytes.len());
+        return Err(Trouble::Point("exemplar_id", reason));
+    }
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(None);
+    }
+    Ok(Some((name.to_owned(), data_encoding::HEXLOWER.encode(bytes))))
+}

@@ -1,0 +1,159 @@
+//! A stripe's samples as the chunks that a checkpoint keeps, and back.
+
+use std::collections::BTreeMap;
+
+use super::super::record::{Record, Values};
+use super::super::slots::NEVER;
+use super::{Stripe, late_within};
+use crate::tsdb::block::{self, MINI};
+use crate::tsdb::error::Damage;
+
+/// Samples after which a chunk of a checkpoint is closed: half an hour at 15 s, 18 B each at worst.
+const CHUNK_SAMPLES: usize = 128;
+/// Samples of a chunk at most: one of 127, and a tail.
+const CHUNK_SAMPLES_MAX: u16 = 127 + 16;
+const _: () = assert!(CHUNK_SAMPLES == 128 && MINI == 16);
+/// How samples of a chunk came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) enum Order {
+    InOrder,
+    Late,
+}
+
+impl Stripe {
+    /// Calls `each` with every chunk that a checkpoint keeps of a series: order, samples, least time, bytes.
+    pub(in crate::tsdb) fn copy_chunks(&self, slot: usize, mut each: impl FnMut(Order, u16, i64, &[u8])) {
+        self.copy_in_order(slot, &mut |samples, least, bytes| each(Order::InOrder, samples, least, bytes));
+        if self.late.is_empty() && self.frozen.is_empty() {
+            return;
+        }
+        let mut late: BTreeMap<i64, u64> = late_within(&self.frozen, slot, NEVER, i64::MAX).collect();
+        late.extend(late_within(&self.late, slot, NEVER, i64::MAX));
+        let (times, bits): (Vec<i64>, Vec<u64>) = late.into_iter().unzip();
+        for (times, bits) in times.chunks(CHUNK_SAMPLES).zip(bits.chunks(CHUNK_SAMPLES)) {
+            if let (Ok(samples), Some(least)) = (u16::try_from(times.len()), times.first()) {
+                each(Order::Late, samples, *least, &block::encode(times, bits));
+            }
+        }
+    }
+
+    /// Records become mini-blocks with the same bytes for their values.
+    fn copy_in_order(&self, slot: usize, each: &mut dyn FnMut(u16, i64, &[u8])) -> Option<()> {
+        let (block, place) = self.block(slot)?;
+        let mut bytes = Vec::with_capacity(256);
+        let (mut samples, mut least, mut before) = (0, 0, 0);
+        let mut next = |times: &[i64], put: &mut dyn FnMut(&mut Vec<u8>, i64)| {
+            let (Some(first), Some(last)) = (times.first(), times.last()) else { return };
+            if samples >= CHUNK_SAMPLES {
+                each(u16::try_from(samples).unwrap_or(CHUNK_SAMPLES_MAX), least, &bytes);
+                bytes.clear();
+                samples = 0;
+            }
+            if samples == 0 {
+                (least, before) = (*first, 0);
+            }
+            put(&mut bytes, before);
+            before = *last;
+            samples += times.len();
+        };
+        let records: Vec<Record<'_>> = self.records(slot, NEVER).map(|(_, record)| record).collect();
+        for record in records.iter().rev() {
+            let times = record.gaps.times(record.last);
+            let times = times.get(..record.gaps.len)?;
+            let encoded = record.encoded().ok()?;
+            next(times, &mut |bytes, before| block::put_encoded(bytes, before, times, encoded));
+        }
+        let times = block.gaps(place).times(block.last_at(place)?);
+        let times = times.get(..block.bits(place).len())?;
+        next(times, &mut |bytes, before| block::put_mini(bytes, before, times, block.bits(place)));
+        each(u16::try_from(samples).ok()?, least, &bytes);
+        Some(())
+    }
+
+    /// Takes a chunk over from a checkpoint, but for samples before `from_ms`; those of one series and order come in
+    /// order of time, late ones last.
+    ///
+    /// # Errors
+    /// [`Damage`] where it is no chunk, or does not follow what is there.
+    pub(in crate::tsdb) fn load_chunk(
+        &mut self,
+        slot: usize,
+        order: Order,
+        samples: u16,
+        bytes: &[u8],
+        from_ms: i64,
+    ) -> Result<(), Damage> {
+        if samples > CHUNK_SAMPLES_MAX {
+            return Err(Damage::new(0, "a chunk of too many samples"));
+        }
+        let mut left = usize::from(samples);
+        let mut encoded = None;
+        let mut minis = block::decode(bytes);
+        while let Some(mini) = minis.next()?.copied() {
+            left = left.wrapping_sub(mini.times().len());
+            let (Some(first), Some(last)) = (mini.times().first(), mini.times().last()) else { continue };
+            if order == Order::InOrder && *first >= from_ms {
+                let have = self.block(slot).and_then(|(block, place)| block.last_at(place));
+                if have.is_some_and(|have| *first <= have) {
+                    return Err(Damage::new(0, "chunks do not ascend"));
+                }
+                self.load_mini(slot, mini.times(), mini.values(), encoded);
+                encoded = (mini.times().len() == MINI).then_some((*last, minis.encoded()));
+                continue;
+            }
+            for (at, bits) in mini.times().iter().zip(mini.values()).filter(|(at, _)| **at >= from_ms) {
+                match order {
+                    Order::InOrder => _ = self.put(slot, *at, *bits, NEVER),
+                    Order::Late => {
+                        self.put_late(slot, *at, *bits);
+                        let newest = self.block(slot).and_then(|(block, place)| block.last_at(place));
+                        self.late_ahead |= newest.is_none_or(|newest| newest < *at);
+                    }
+                }
+            }
+        }
+        if left == 0 && samples > 0 {
+            Ok(())
+        } else {
+            Err(Damage::new(0, "a chunk has another number of samples"))
+        }
+    }
+
+    /// Appends a mini-block. `before`: a whole one before it, its last time and its values.
+    fn load_mini(&mut self, slot: usize, times: &[i64], bits: &[u64], before: Option<(i64, (u8, &[u8]))>) {
+        let mut samples = times.iter().zip(bits);
+        // Where the tail is the mini-block before it, its values need not be compressed again.
+        if let Some((last, values)) = before
+            && let Some((block, place)) = self.block(slot)
+            && block.last_at(place) == Some(last)
+            && block.bits(place).len() == MINI
+            && let Some((at, bits)) = samples.next()
+        {
+            let gap = at.wrapping_sub(last).cast_unsigned();
+            let told = (!block.goes_on(place, gap)).then_some(gap);
+            if self.roll(slot, *at, *bits, told, Some(Values::Encoded(values))).is_some() {
+                self.in_order += 1;
+            } else {
+                self.put_late(slot, *at, *bits);
+            }
+        }
+        for (at, bits) in samples {
+            self.put(slot, *at, *bits, NEVER);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_that_do_not_follow_are_damage() {
+        let mut stripe = Stripe::default();
+        let chunk = block::encode(&[1, 2], &[0, 0]);
+        assert_eq!(stripe.load_chunk(0, Order::InOrder, 2, &chunk, NEVER), Ok(()));
+        assert!(stripe.load_chunk(0, Order::InOrder, 2, &chunk, NEVER).is_err());
+        assert!(stripe.load_chunk(1, Order::InOrder, 3, &chunk, NEVER).is_err());
+        assert!(stripe.load_chunk(1, Order::InOrder, 0, &[], NEVER).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! One series after the other. Those that are written together share their times, which are made once.
+
+use std::sync::Arc;
+
+use super::{Snapshot, merge, side};
+use crate::model::{HistogramColumns, TimeRange, Timestamp};
+use crate::tsdb::report::{SampleColumns, SeriesId};
+
+/// The samples of one series after the other, ascending in time; see [`Reader::read`].
+#[derive(Debug, Default)]
+pub struct ReadColumns {
+    /// Without times where they are shared.
+    columns: SampleColumns,
+    shared: Option<Arc<Vec<i64>>>,
+}
+
+impl ReadColumns {
+    /// With these samples for a beginning.
+    pub(super) fn of(columns: SampleColumns) -> ReadColumns {
+        ReadColumns { columns, shared: None }
+    }
+
+    pub(super) fn into_columns(mut self) -> SampleColumns {
+        std::mem::take(self.change())
+    }
+
+    /// Milliseconds since the epoch.
+    pub fn times(&self) -> &[i64] {
+        self.shared.as_deref().unwrap_or(&self.columns.times)
+    }
+
+    /// The times where they are other series' as well: the same list for all of those.
+    pub fn shared_times(&self) -> Option<&Arc<Vec<i64>>> {
+        self.shared.as_ref()
+    }
+
+    /// The values, staleness markers included.
+    pub fn values(&self) -> &[f64] {
+        &self.columns.values
+    }
+
+    /// The samples, to be changed.
+    pub fn change(&mut self) -> &mut SampleColumns {
+        if let Some(shared) = self.shared.take() {
+            self.columns.times.clear();
+            self.columns.times.extend_from_slice(&shared);
+        }
+        &mut self.columns
+    }
+
+    /// No samples, to be added to.
+    pub(super) fn replace(&mut self) -> &mut SampleColumns {
+        self.shared = None;
+        self.columns.times.clear();
+        self.columns.values.clear();
+        &mut self.columns
+    }
+
+    /// Gives the values these times.
+    pub(super) fn share(&mut self, times: Arc<Vec<i64>>) {
+        self.shared = Some(times);
+    }
+}
+
+/// A reader of many series; see [`Snapshot::reader`].
+#[derive(Debug)]
+pub struct Reader<'s> {
+    snapshot: &'s Snapshot,
+    range: TimeRange,
+    histograms_from: Timestamp,
+    known: merge::Known,
+}
+
+impl<'s> Reader<'s> {
+    pub(super) fn new(snapshot: &'s Snapshot, range: TimeRange, histograms_from: Timestamp) -> Reader<'s> {
+        Reader { snapshot, range, histograms_from, known: merge::Known::default() }
+    }
+
+    /// Tells which series will be read next, in that order. Where nothing of them is in the head, each is then as it is now.
+    pub fn look_ahead(&mut self, ids: impl Iterator<Item = SeriesId>) {
+        if let Some(store) = &self.snapshot.store {
+            let range = self.snapshot.within(self.range);
+            merge::look_ahead(store, ids.map(|id| id.0), range, &mut self.known);
+        }
+    }
+
+    /// Replaces `out` and `histograms` with what the series has.
+    pub fn read(&mut self, id: SeriesId, out: &mut ReadColumns, histograms: &mut HistogramColumns) {
+        histograms.clear();
+        let Some(store) = self.snapshot.readable(id) else {
+            out.replace();
+            return;
+        };
+        let range = self.snapshot.within(self.range);
+        merge::read_ahead(store, id.0, range, &self.snapshot.warnings, &mut self.known, out);
+        if store.side.has_histograms() {
+            let from = self.range.start.min(self.histograms_from);
+            self.snapshot.read_histograms(id, TimeRange::new(from, self.range.end), histograms);
+            if !histograms.is_empty() {
+                side::yield_to_histograms(histograms, out.change());
+            }
+        }
+    }
+}

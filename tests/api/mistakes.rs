@@ -1,0 +1,232 @@
+//! What others were caught at (API.md J, RELIABILITY.md 3), where no test of another file is about it already: each names who.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Method;
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
+use promlet::api::ApiOptions;
+use promlet::api::routes::Auth;
+use promlet::identity::{OrgCreate, SignupMode};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use crate::house::{EMAIL, House, PASSWORD, Plan, Who, ask, signed};
+
+/// Mimir #15175, #11040 and proxies that log people in: a header is not a credential, and not an organisation either.
+#[tokio::test]
+async fn nobody_is_believed_who_says_in_a_header_who_they_are() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    assert_eq!(house.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
+    let (_, secret) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
+    let headers = ["x-scope-orgid", "x-org-id", "x-grafana-org-id", "x-webauth-user", "x-forwarded-user"];
+    let more = ["remote-user", "x-remote-user", "x-auth-request-email", "x-forwarded-email", "x-user-id"];
+    for header in headers.into_iter().chain(more) {
+        for value in ["other", "acme", EMAIL, "1"] {
+            let request = ask("GET", "/api/v1/auth/me", &Who::Nobody).header(header, value);
+            house.send(request.body(Body::empty()).expect("a request")).await.is(401, "unauthenticated");
+        }
+        let key = Who::Bearer(secret.clone());
+        let (own, foreign) =
+            ("/api/v1/orgs/acme/prometheus/api/v1/probe", "/api/v1/orgs/other/prometheus/api/v1/probe");
+        let asked =
+            |path| ask("GET", path, &key).header(header, "other").body(Body::empty()).expect("a request");
+        assert_eq!(house.send(asked(own)).await.status, 200, "{header}");
+        assert_eq!(house.send(asked(foreign)).await.status, 403, "{header}");
+    }
+}
+
+/// Grafana #31360, #15316, #18644, #23233: a dashboard asks many things at once, and nobody is logged out by that.
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_requests_at_once_after_a_pause_keep_their_session() {
+    let house = Arc::new(House::new());
+    let cabinet = house.log_in().await;
+    for pause in [Duration::from_secs(11 * 60), Duration::from_secs(29 * 86_400)] {
+        house.pass(pause);
+        let mut all = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let (house, cabinet) = (Arc::clone(&house), cabinet.clone());
+            all.spawn(async move { house.get("/api/v1/auth/me", &cabinet).await });
+        }
+        while let Some(reply) = all.join_next().await {
+            let reply = reply.expect("no panic");
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            assert_eq!(reply.session_cookie().as_deref(), Some(cabinet.secret()), "the same one, renewed");
+        }
+    }
+}
+
+/// Grafana CVE-2022-39229: what somebody is called is no way to sign in, and takes nobody's away.
+#[tokio::test]
+async fn a_name_that_is_an_address_opens_nothing_and_shuts_nothing() {
+    let house =
+        House::build(Plan { signup: SignupMode::Open, org_create: OrgCreate::Any, ..Plan::default() });
+    let signup = json!({ "email": "eve@example.com" });
+    let asked = house.post("/auth/signup", &Who::Nobody, signup).await;
+    assert_eq!(asked.status, 202);
+    let url = house.outbox.mails().pop().expect("mailed").url;
+    let token = url.split("token=").nth(1).expect("a token");
+    let body = json!({ "token": token, "email": "eve@example.com", "password": "eve's own password", "name": EMAIL });
+    assert_eq!(house.post("/auth/signup/complete", &Who::Nobody, body).await.status, 201);
+    let login = |password: &str| json!({ "email": EMAIL, "password": password });
+    house.post("/auth/login", &Who::Nobody, login("eve's own password")).await.is(401, "invalid_credentials");
+    let ada = house.post("/auth/login", &Who::Nobody, login(PASSWORD)).await;
+    assert_eq!(ada.value()["user"]["email"], EMAIL, "{}", ada.body);
+}
+
+/// CVE-2022-46146 (exporter-toolkit): whoever reads what is stored of a secret does not have the secret.
+#[tokio::test]
+async fn the_hash_of_a_secret_is_no_secret() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (id, secret) = house.key(&cabinet, json!({ "scopes": ["read", "embed"] })).await;
+    let hash = |text: &str| Sha256::digest(text.as_bytes());
+    let forms = |hash: &[u8]| [HEXLOWER.encode(hash), BASE64URL_NOPAD.encode(hash)];
+    for text in forms(&hash(cabinet.secret())) {
+        for cookie in [text.clone(), format!("ses_{text}")] {
+            house.get("/api/v1/auth/me", &Who::Cookie(cookie)).await.is(401, "session_invalid");
+        }
+    }
+    let path = "/api/v1/orgs/acme/prometheus/api/v1/probe";
+    for text in forms(&hash(&secret)) {
+        for key in [format!("msk_{text}"), format!("{}_{text}", secret.rsplit_once('_').expect("parts").0)] {
+            for who in [Who::Bearer(key.clone()), Who::Basic(id.clone(), key)] {
+                assert_eq!(house.get(path, &who).await.status, 401);
+            }
+        }
+        let now = house.clock.now().as_s();
+        let claims = json!({ "aud": "ms-embed", "org": "acme", "iat": now, "exp": now + 60 });
+        assert_eq!(house.get(path, &Who::Bearer(signed(&id, &text, &claims))).await.status, 401);
+    }
+}
+
+/// InfluxDB CVE-2019-20933: a secret that is empty, or that everybody knows, signs nothing.
+#[tokio::test]
+async fn a_token_signed_with_nothing_is_refused() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (id, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let now = house.clock.now().as_s();
+    let claims = json!({ "aud": "ms-embed", "org": "acme", "iat": now, "exp": now + 60 });
+    let path = "/api/v1/orgs/acme/query/probe-range";
+    let public = secret.rsplit_once('_').expect("parts").0.to_owned();
+    for known in ["", "\0", "null", "undefined", "secret", "msk_", &id, &public] {
+        let reply = house.get(path, &Who::Bearer(signed(&id, known, &claims))).await;
+        assert_eq!((reply.status.as_u16(), reply.code().as_str()), (401, "token_invalid"), "{known:?}");
+    }
+    assert_eq!(
+        house.get(path, &Who::Bearer(signed(&id, &secret, &claims))).await.status,
+        200,
+        "the secret itself"
+    );
+}
+
+/// Grafana CVE-2026-27880, CVE-2021-43798: no other way of writing a path leads past the door.
+#[tokio::test]
+async fn no_other_spelling_of_a_path_leads_past_the_door() {
+    let mut options = ApiOptions::new("http://127.0.0.1:8095");
+    options.limits.anonymous_rps = 1_000_000;
+    let house = House::build(Plan { options, ..Plan::default() });
+    let mut asked = 0;
+    for row in house.rows.iter().filter(|row| !matches!(row.auth, Auth::Public | Auth::Operator)) {
+        let path = row.path.replace("{slug}", "acme").replace(['{', '}'], "");
+        let below = path.strip_prefix("/api/v1").expect("an API path");
+        let spellings = [
+            format!("//api/v1{below}"),
+            format!("/api//v1{below}"),
+            format!("/api/v1/{below}"),
+            format!("/api/v1/.{below}"),
+            format!("/./api/v1{below}"),
+            format!("/api/v1/auth/..{below}"),
+            format!("/api/v1/auth/config/../..{below}"),
+            format!("/api/v1/auth/config;{below}"),
+            format!("/api/v1%2f{}", &below[1..]),
+            format!("/api%2fv1{below}"),
+            format!("/%61pi/v1{below}"),
+            format!("/api/v1{}", below.replacen('o', "%6f", 1)),
+            format!("/api/v1/%2e{below}"),
+            format!("/api/v1/auth/%2e%2e{below}"),
+            format!("/API/V1{below}"),
+            format!("/api/v1{}", below.to_uppercase()),
+            format!("{path}/"),
+            format!("{path}//"),
+            format!("{path}%00"),
+            format!("{path}/."),
+            format!("{path}?"),
+            format!("{path}%20"),
+        ];
+        for spelling in spellings {
+            let reply = house
+                .send(ask(row.method, &spelling, &Who::Nobody).body(Body::empty()).expect("a request"))
+                .await;
+            let page = reply.body == "a page" || (row.method == Method::HEAD.as_str());
+            let refused = matches!(reply.status.as_u16(), 401 | 404 | 405 | 421);
+            // 400 where a path is none at all.
+            assert!(
+                page || refused || reply.status == 400,
+                "{} {spelling}: {} {}",
+                row.method,
+                reply.status,
+                reply.body
+            );
+            asked += 1;
+        }
+    }
+    assert!(asked > 500, "{asked}");
+}
+
+/// bcrypt's 72 bytes, and systems that trim, fold or cut: a password is its bytes (API.md C1; ASVS 6.2.8, 6.2.9).
+#[tokio::test]
+async fn a_password_is_its_bytes() {
+    let house = House::new();
+    let mut current = PASSWORD.to_owned();
+    let long = "0123456789abcdef".repeat(64);
+    let pairs = [
+        (format!("{}a", "x".repeat(72)), format!("{}b", "x".repeat(72))),
+        ("before\0after the nul".to_owned(), "before\0another after it".to_owned()),
+        ("Ünïcode pass".to_owned(), "U\u{308}nïcode pass".to_owned()),
+        (" spaces around ".to_owned(), "spaces around".to_owned()),
+        ("Letter Case Counts".to_owned(), "letter case counts".to_owned()),
+        (long.clone(), long[..1_023].to_owned()),
+    ];
+    for (right, wrong) in pairs {
+        let login = |password: &str| json!({ "email": EMAIL, "password": password });
+        let entered = house.post("/auth/login", &Who::Nobody, login(&current)).await;
+        let cabinet = Who::Cookie(entered.session_cookie().expect("a session"));
+        let change = json!({ "current_password": current, "new_password": right });
+        let changed = house.post("/auth/password/change", &cabinet, change).await;
+        assert_eq!(changed.status, 200, "{right:?}: {}", changed.body);
+        house.post("/auth/login", &Who::Nobody, login(&wrong)).await.is(401, "invalid_credentials");
+        assert_eq!(house.post("/auth/login", &Who::Nobody, login(&right)).await.status, 200, "{right:?}");
+        current = right;
+    }
+}
+
+/// API.md K2, and prom-label-proxy's lesson: what is needed depends on what is asked, not on how the parameter is called.
+#[tokio::test]
+async fn an_expression_needs_its_permission_under_every_name_and_path() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let structured =
+        house.token(&cabinet, &key, json!({ "ms": { "endpoints": ["range", "instant"] } })).await;
+    let any = house.token(&cabinet, &key, json!({ "ms": { "endpoints": ["expr"] } })).await;
+    for path in ["range", "instant"] {
+        for name in ["expr", "query"] {
+            let url = format!("/api/v1/orgs/acme/query/{path}?{name}=up");
+            house.get(&url, &structured).await.is(403, "embed_restricted");
+            assert_eq!(house.get(&url, &any).await.status, 200, "{url}");
+            assert_eq!(house.get(&url, &cabinet).await.status, 200, "{url}");
+        }
+        let plain = format!("/api/v1/orgs/acme/query/{path}?metric=up");
+        assert_eq!(house.get(&plain, &structured).await.status, 200, "{plain}");
+        house.get(&plain, &any).await.is(403, "embed_restricted");
+    }
+    for path in ["expr-instant", "expr-range"] {
+        let url = format!("/api/v1/orgs/acme/query/{path}?expr=up");
+        house.get(&url, &structured).await.is(403, "embed_restricted");
+        assert_eq!(house.get(&url, &any).await.status, 200, "{url}");
+    }
+}

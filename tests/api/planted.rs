@@ -1,0 +1,75 @@
+//! Cookies that somebody else planted (API.md F12): under TLS what binds a sign-in to its browser has a name that browsers take
+//! from this very host alone, and no other name is looked at. On plain `http://localhost` another port can plant what it likes;
+//! `tests/peers_browser.rs` shows what that is, and that a host name of its own ends it.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::header;
+use promlet::api::ApiOptions;
+use promlet::api::auth::oauth::{Github, Providers};
+use promlet::outbound::{GithubClient, GithubOptions, HttpsOptions};
+use serde_json::{Value, json};
+
+use crate::house::{EMAIL, House, Plan, Reply, Who, ask};
+
+fn house(public_url: &str) -> House {
+    // It is sent to, and nobody comes back: who says no at a provider brings an error and no code.
+    let github = GithubOptions {
+        client_id: "us".into(),
+        client_secret: "ours".into(),
+        base_url: "http://127.0.0.1:9".into(),
+        api_url: "http://127.0.0.1:9".into(),
+        allowed_orgs: Vec::new(),
+        https: HttpsOptions::default(),
+    };
+    let client = GithubClient::new(github).expect("a loopback GitHub");
+    let mut options = ApiOptions::new(public_url);
+    options.providers = Providers { github: Some(Arc::new(Github { client })), ..Providers::default() };
+    House::build(Plan { options, ..Plan::default() })
+}
+
+async fn post_with(house: &House, path: &str, cookie: &str, body: &Value) -> Reply {
+    let request = ask("POST", path, &Who::Nobody)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::COOKIE, cookie);
+    house.send(request.body(Body::from(body.to_string())).expect("a request")).await
+}
+
+#[tokio::test]
+async fn under_tls_a_planted_sign_in_elsewhere_is_nobodys() {
+    for (url, name) in [("https://metrics.example", "__Host-ms_oauth"), ("http://127.0.0.1:8095", "ms_oauth")]
+    {
+        let house = house(url);
+        let begun = house.post("/api/v1/auth/oauth/github/start", &Who::Nobody, json!({})).await;
+        assert_eq!(begun.status, 200, "{}", begun.body);
+        let cookie = begun.cookie(name).expect("a ticket");
+        let ticket = cookie.split_once('=').expect("a value").1;
+        let path = "/api/v1/auth/oauth/github/callback";
+        let refused = json!({ "state": begun.text("state"), "error": "access_denied" });
+        for other in
+            ["ms_oauth", "__Secure-ms_oauth", "__host-ms_oauth"].into_iter().filter(|&other| other != name)
+        {
+            let planted = post_with(&house, path, &format!("{other}={ticket}"), &refused).await;
+            planted.is(400, "invalid_state");
+        }
+        let own = post_with(&house, path, &cookie, &refused).await;
+        own.is(400, "oauth_error");
+        assert_eq!(own.cookie(name).as_deref(), Some(&*format!("{name}=")), "spent");
+    }
+}
+
+#[tokio::test]
+async fn under_tls_a_planted_browser_of_a_mailed_link_is_nobodys() {
+    let house = house("https://metrics.example");
+    let asked = house.post("/auth/magic-link/request", &Who::Nobody, json!({ "email": EMAIL })).await;
+    let cookie = asked.cookie("__Host-ms_ml").expect("bound to a browser");
+    let set = asked.header("set-cookie");
+    assert!(set.contains("; Secure") && set.contains("; Path=/;") && !set.contains("Domain"), "{set}");
+    let url = house.outbox.mails().pop().expect("mailed").url;
+    let token = json!({ "token": url.split("token=").nth(1).expect("a token") });
+    let planted = cookie.trim_start_matches("__Host-");
+    let verify = "/auth/magic-link/verify";
+    post_with(&house, verify, planted, &token).await.is(400, "email_confirmation_required");
+    assert_eq!(post_with(&house, verify, &cookie, &token).await.status, 200);
+}

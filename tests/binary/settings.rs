@@ -1,0 +1,143 @@
+//! What the variables of API.md E do that no other test sets.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use promlet::clock::Clock;
+use promlet::model::{Labels, Sample};
+use serde_json::json;
+
+use crate::harness::{Answer, ORG, Server, Start, bootstrap, command};
+
+const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+const OTHER_KEY: &str = "/wECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+fn start(dir: &std::path::Path, more: &[(&str, &str)]) -> Server {
+    let env: Vec<_> = bootstrap().into_iter().chain(more.iter().copied()).collect();
+    Server::start(&Start { args: &["serve"], dir, env: &env })
+}
+
+/// What is said to a name, by its status line.
+fn status_for(server: &Server, host: &str) -> String {
+    let address = server.url.strip_prefix("http://").expect("plain");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    write!(stream, "GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn who_may_come_and_what_is_shown_is_as_it_was_set() {
+    let (dir, pages) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    std::fs::write(pages.path().join("index.html"), "<p>edited</p>").expect("written");
+    let server = start(
+        dir.path(),
+        &[
+            ("PROMLET_ALLOWED_HOSTS", "metrics.internal, other.internal"),
+            ("PROMLET_TRUSTED_ORIGINS", "http://localhost:5173"),
+            ("PROMLET_ORG_CREATE", "any"),
+            ("PROMLET_SIGNUP", "open"),
+            ("PROMLET_METRICS_TOKEN", "a token for metrics"),
+            ("PROMLET_DOCS", "off"),
+            ("PROMLET_UI_DIR", pages.path().to_str().expect("text")),
+            ("PROMLET_RATE_EMBED_DEFAULT_RPS", "7"),
+            ("PROMLET_ENABLE_FEATURE", "no-such-thing,promql-experimental-functions"),
+        ],
+    );
+    let hosts = ["metrics.internal", "other.internal:8095", "localhost", "evil.example"];
+    assert_eq!(hosts.map(|host| status_for(&server, host)), ["200", "200", "200", "421"]);
+
+    let from = |origin| server.get("/api/v1/orgs", &[("Origin", origin)]);
+    let allowed = |answer: &Answer| answer.header("access-control-allow-credentials").map(str::to_owned);
+    assert_eq!(allowed(&from("http://localhost:5173")).as_deref(), Some("true"));
+    assert_eq!(allowed(&from("http://localhost:5174")), None);
+
+    let proxied = ("X-Forwarded-For", "203.0.113.9");
+    assert_eq!(server.get("/metrics", &[]).status, 200, "this machine");
+    assert_eq!(server.get("/metrics", &[proxied]).status, 401);
+    for (token, status) in [("a token for metrics", 200), ("another", 401)] {
+        let bearer = format!("Bearer {token}");
+        assert_eq!(server.get("/metrics", &[proxied, ("Authorization", &bearer)]).status, status);
+    }
+
+    assert_eq!(["/docs", "/api/v1/openapi.json"].map(|path| server.get(path, &[]).status), [404, 404]);
+    assert!(server.get("/", &[]).body.contains("<p>edited</p>"));
+    assert!(server.log().contains("no-such-thing"), "an unknown feature is a warning:\n{}", server.log());
+
+    server.post_json("/api/v1/auth/signup", &[], &json!({ "email": "new@example.com" }));
+    let mail = server.line(|line| line.contains("kind=signup "));
+    let token = mail.split("token=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a token");
+    let body = json!({ "token": token, "email": "new@example.com", "password": "a password of mine" });
+    let made = server.post_json("/api/v1/auth/signup/complete", &[], &body);
+    assert_eq!(made.status, 201, "{}", made.body);
+    let mine = made.session_cookie();
+    let org = server.post_json("/api/v1/orgs", &[("Cookie", &mine)], &json!({ "slug": "mine" }));
+    assert_eq!(org.status, 201, "{}", org.body);
+    let key = json!({ "name": "page", "scopes": ["embed"] });
+    let key = server.post_json("/api/v1/orgs/mine/api-keys", &[("Cookie", &mine)], &key).json();
+    assert_eq!(key["embed"]["rate_limit_rps"], 7);
+}
+
+#[test]
+fn what_a_question_may_cost_is_as_it_was_set() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let few = [
+        ("PROMLET_QUERY_MAX_SAMPLES", "10"),
+        ("PROMLET_QUERY_CONCURRENCY", "1"),
+        ("PROMLET_RATE_CABINET_RPS", "3"),
+    ];
+    let server = start(dir.path(), &few);
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    let now = Clock::System.now();
+    let samples = (0..20).map(|step| Sample { at: now.plus_ms(-step * 1_000), value: 1.0 }).rev().collect();
+    let written = server.write(&secret, &[(Labels::from_pairs([("__name__", "many")]), samples)]);
+    assert_eq!(written.status, 204, "{}", written.body);
+    let bearer = format!("Bearer {secret}");
+    let ask = |expr: &str| {
+        let path = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query?query={expr}");
+        server.get(&path, &[("Authorization", &bearer)])
+    };
+    assert_eq!(ask("many").status, 200);
+    let dear = ask("count_over_time(many%5B1m%5D)");
+    assert_eq!((dear.status, dear.json()["errorType"].as_str()), (422, Some("execution")), "{}", dear.body);
+    let limits = server.get("/api/v1/auth/me", &[("Cookie", &cookie)]);
+    assert_eq!(limits.header("ratelimit-policy"), Some("\"cabinet\";q=3;w=1"));
+}
+
+#[test]
+fn the_master_key_comes_from_where_it_was_said_and_no_other_opens_the_folder() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = start(dir.path(), &[("PROMLET_MASTER_KEY", KEY)]);
+    let cookie = server.sign_in();
+    assert!(!dir.path().join("master.key").exists(), "nothing lies beside what it locks");
+    assert!(server.terminate().success());
+
+    let file = dir.path().join("key elsewhere");
+    std::fs::write(&file, KEY).expect("written");
+    let file = file.to_str().expect("text");
+    let mode = |mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(file, permissions).expect("ours");
+    };
+    mode(0o600);
+    let server = start(dir.path(), &[("PROMLET_MASTER_KEY_FILE", file)]);
+    assert_eq!(server.get("/api/v1/auth/me", &[("Cookie", &cookie)]).status, 200, "the same key");
+    assert!(server.terminate().success());
+
+    let refused = |env: &[(&str, &str)]| {
+        let output = command(&Start { args: &["serve"], dir: dir.path(), env }).output().expect("it runs");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let both = refused(&[("PROMLET_MASTER_KEY", KEY), ("PROMLET_MASTER_KEY_FILE", file)]);
+    assert!(both.contains("both set"), "{both}");
+    let short = refused(&[("PROMLET_MASTER_KEY", "AAECAw==")]);
+    assert!(short.contains("32"), "{short}");
+    mode(0o644);
+    let readable = refused(&[("PROMLET_MASTER_KEY_FILE", file)]);
+    assert!(readable.contains("key elsewhere"), "{readable}");
+    let other = refused(&[("PROMLET_MASTER_KEY", OTHER_KEY)]);
+    assert!(other.to_lowercase().contains("key"), "{other}");
+}

@@ -1,0 +1,56 @@
+//! The text formats against prometheus_client, the Python client library that Prometheus maintains: what its exposition
+//! writes is read, and what its two parsers make of generated and of broken documents is what is made of them here.
+//!
+//! The package comes from PyPI into a folder below `target/`; where it cannot be had the test fails and says so.
+
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
+#[path = "peers/text/differ.rs"]
+mod differ;
+#[path = "peers/text/door.rs"]
+mod door;
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+const CLIENT: &str = "prometheus-client==0.26.0";
+
+/// The folder with the package; installed once, whichever test comes first.
+fn package() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("text");
+        if !folder.join("prometheus_client").exists() {
+            let mut pip = Command::new("python3");
+            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"]);
+            let status = pip.arg(&folder).arg(CLIENT).stdin(Stdio::null()).status();
+            let why = "prometheus_client comes by pip, Debian's package python3-pip";
+            assert!(status.is_ok_and(|status| status.success()), "{why}");
+        }
+        folder
+    })
+}
+
+/// Runs one of `tests/peers/*.py` with these lines as its input; answers what it prints.
+fn python(script: &str, input: &str) -> String {
+    let mut child = Command::new("python3")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script))
+        .env("PYTHONPATH", package())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("python3 does not start: {e}"));
+    let mut stdin = child.stdin.take().expect("piped");
+    let input = input.to_owned();
+    // Beside the reading below: both pipes are shorter than what goes through them.
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().expect("it ends");
+    writer.join().expect("no panic").expect("it reads to the end");
+    assert!(output.status.success(), "{script} failed");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
