@@ -91,7 +91,8 @@ fn a_file_system_that_becomes_read_only_stops_writes_and_nothing_else_and_a_read
     let keys_now = server.get(&keys, &[("Cookie", &cookie)]).json();
     assert_eq!(keys_now["data"].as_array().map(Vec::len), Some(1), "{keys_now}");
     assert!(!server.log().contains("panicked"), "{}", server.log());
-    assert_eq!(server.terminate().code(), Some(1), "this is no clean stop, and it does end");
+    // No clean stop, and it does end: by saying so, whatever sled does where it cannot write.
+    assert_eq!(server.terminate().code(), Some(1));
 
     // As the operator finds it after a restart of the machine: mounted, and read-only.
     disk.mount_again("loop,ro");

@@ -8,7 +8,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
 use std::os::unix::fs::PermissionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -58,9 +58,41 @@ pub enum DatabaseError {
 #[error(transparent)]
 pub struct EngineError(sled::Error);
 
+/// sled's own part of a database. Letting go of it writes, and panics where it cannot (a file system that became read-only):
+/// that must not take a process with it which is about to say why it ends.
+struct Engine(Option<sled::Db>);
+
+impl Engine {
+    fn close(mut self, dir: &Path) -> Result<(), DatabaseError> {
+        let db = self.0.take();
+        guarded("close", dir, || {
+            drop(db);
+            Ok(())
+        })
+    }
+}
+
+impl Deref for Engine {
+    type Target = sled::Db;
+
+    fn deref(&self) -> &sled::Db {
+        self.0.as_ref().expect("it is taken out only by who lets go of it")
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let Some(db) = self.0.take() else { return };
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(db))) {
+            let message = panic_message(payload.as_ref());
+            tracing::warn!("a database was not closed in order, the next start looks at it: {message}");
+        }
+    }
+}
+
 /// One open sled database.
 pub(super) struct Database {
-    db: sled::Db,
+    db: Engine,
     /// Our own descriptor of `db`: a sync is per file, whoever holds it.
     data: File,
     dir: PathBuf,
@@ -99,7 +131,7 @@ impl Database {
         let path = dir.join("db");
         let data = File::open(&path).map_err(FileError::at("open", &path))?;
         let database = Database {
-            db,
+            db: Engine(Some(db)),
             data,
             dir: dir.to_owned(),
             #[cfg(test)]
@@ -214,10 +246,7 @@ impl Database {
     /// Closes it and makes the directory's final state durable.
     pub(super) fn close(self) -> Result<(), DatabaseError> {
         let Database { db, data, dir, .. } = self;
-        guarded("close", &dir, || {
-            drop(db);
-            Ok(())
-        })?;
+        db.close(&dir)?;
         drop(data);
         for name in ["db", "conf"] {
             files::sync_file(&dir.join(name))?;

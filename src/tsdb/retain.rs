@@ -5,7 +5,6 @@
 //! that overrides values of another never goes before that one.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Tsdb;
@@ -100,13 +99,13 @@ impl Tsdb {
         now: Timestamp,
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
-        let keep = {
-            let limits = store.limits();
-            Keep { age: limits.retention, bytes: limits.retention_bytes }
-        };
         let newest = store.usage.newest();
-        let oldest = horizon(keep.age, newest, now).map_or(i64::MIN, Timestamp::as_ms);
-        store.kept_from_ms.store(oldest, Ordering::Relaxed);
+        let mut oldest = i64::MIN;
+        let limits = store.hide_before(|limits| {
+            oldest = horizon(limits.retention, newest, now).map_or(i64::MIN, Timestamp::as_ms);
+            oldest
+        });
+        let keep = Keep { age: limits.retention, bytes: limits.retention_bytes };
         loop {
             let set = store.segments();
             let mut gone = expired(&set.metas(), keep, newest, now);

@@ -114,6 +114,34 @@ impl OrgStore {
         Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// What a longer retention keeps is read from now on, not after the next upkeep only: it may have been written already.
+    fn set_limits(&self, limits: OrgLimits) {
+        let mut held = self.limits.write().unwrap_or_else(PoisonError::into_inner);
+        let hidden = self.kept_from_ms.load(Ordering::Relaxed);
+        let kept = match (held.retention, limits.retention) {
+            (Some(_), None) => i64::MIN,
+            (Some(before), Some(after)) if after > before => {
+                let longer = i64::try_from((after - before).as_millis()).unwrap_or(i64::MAX);
+                hidden.saturating_sub(longer)
+            }
+            // What a shorter one lets go of is hidden when it goes.
+            _ => hidden,
+        };
+        self.kept_from_ms.store(kept, Ordering::Relaxed);
+        *held = Arc::new(limits);
+        drop(held);
+        if kept < hidden {
+            self.changes.note(kept);
+        }
+    }
+
+    /// Hides what is older than these limits say, which nobody changes meanwhile.
+    pub(super) fn hide_before(&self, oldest_ms: impl FnOnce(&OrgLimits) -> i64) -> Arc<OrgLimits> {
+        let held = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        self.kept_from_ms.store(oldest_ms(&held), Ordering::Relaxed);
+        Arc::clone(&held)
+    }
+
     /// The segments that count now.
     pub(super) fn segments(&self) -> Arc<SegmentSet> {
         Arc::clone(&self.segments.read().unwrap_or_else(PoisonError::into_inner))
@@ -488,7 +516,7 @@ impl Stores {
     }
 
     pub(super) fn set_limits(&self, org: OrgId, limits: OrgLimits) {
-        *self.org_or_new(org).limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
+        self.org_or_new(org).set_limits(limits);
     }
 
     /// Does what a durable record says: the same while running and in replay.

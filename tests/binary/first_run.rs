@@ -139,7 +139,8 @@ fn own_health_and_metrics_answer_on_loopback() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
     let ready = server.get("/readyz", &[]);
-    let checks = json!({ "storage": "ok", "accounts": "ok", "session_flush": "ok", "mailer": "ok" });
+    let checks =
+        json!({ "storage": "ok", "accounts": "ok", "session_flush": "ok", "tasks": "ok", "mailer": "ok" });
     assert_eq!(ready.json(), json!({ "status": "ok", "checks": checks }));
     let metrics = server.get("/metrics", &[]);
     assert_eq!(metrics.status, 200);

@@ -118,6 +118,7 @@ fn without_point(text: &[u8]) -> &[u8] {
 }
 
 /// The whole part of a number that is neither negative nor beyond [`EXACT_MAX`].
+#[inline]
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -128,6 +129,7 @@ fn whole_part(value: f64) -> u64 {
 }
 
 /// Whether a number of at most 53 bits is that double.
+#[inline]
 #[expect(
     clippy::cast_precision_loss,
     clippy::float_cmp,
@@ -138,6 +140,7 @@ fn same(whole: u64, value: f64) -> bool {
 }
 
 /// Whether a thousandth of a number of at most 53 bits rounds to that double.
+#[inline]
 #[expect(
     clippy::cast_precision_loss,
     clippy::float_cmp,
@@ -193,10 +196,12 @@ fn thousands(room: &mut [u8], end: usize, n: u64) -> usize {
 }
 
 /// `.125` of 125.
+#[inline]
 fn decimals(thousandths: u64) -> [u8; 4] {
     [b'.', ascii(thousandths / 100), ascii(thousandths / 10), ascii(thousandths)]
 }
 
+#[inline]
 fn ascii(digit: u64) -> u8 {
     b'0' + u8::try_from(digit % 10).unwrap_or(0)
 }

@@ -169,3 +169,33 @@ fn an_organisation_out_of_memory_is_sealed_and_goes_on() {
     assert_eq!(content(&tsdb, ORG), before);
     write(&tsdb, ORG, &up("a"), &[ago(0, 1.0)]);
 }
+
+#[test]
+fn what_a_longer_retention_lets_in_is_read_at_once_and_not_after_the_next_upkeep() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    let keep = |hours: Option<u64>| {
+        let retention = hours.map(|hours| Duration::from_secs(hours * 3_600));
+        tsdb.set_limits(ORG, OrgLimits { retention, ..OrgLimits::default() });
+    };
+    let count = || content(&tsdb, ORG).values().map(Vec::len).sum::<usize>();
+    let upkeep = || drop(tsdb.maintain(NOW).expect("done"));
+    let hour = 3_600_000;
+    keep(Some(1));
+    assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(0, 1.0), ago(2 * hour, 2.0)]).stored, 1);
+    upkeep();
+    let version = || tsdb.snapshot(&Access::whole(ORG)).version();
+    let before = version();
+    keep(Some(3));
+    assert!(version() > before, "answers that were kept are asked for anew");
+    assert_eq!((write(&tsdb, ORG, &up("a"), &[ago(2 * hour, 2.0)]).stored, count()), (1, 2));
+    keep(None);
+    // Before 1970 and in the year 1.
+    let old = [-5_000, -62_135_596_800_000].map(|ms| Sample { at: Timestamp::from_ms(ms), value: 3.0 });
+    assert_eq!((write(&tsdb, ORG, &up("b"), &old).stored, count()), (2, 4));
+    upkeep();
+    assert_eq!(count(), 4, "and upkeep lets go of none");
+    keep(Some(3));
+    upkeep();
+    assert_eq!(count(), 2, "what a shorter one lets go of is hidden by the next upkeep");
+}

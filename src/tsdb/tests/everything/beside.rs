@@ -44,10 +44,12 @@ pub(super) fn describe(batch: &mut BatchBuilder, metric: &str, number: u64) {
 }
 
 impl Beside {
-    /// As the ring takes one.
+    /// As the ring takes one; whether it is there now.
     pub(super) fn put_exemplar(&mut self, at: i64, number: u64) -> bool {
-        let is_late = self.exemplars.back().is_some_and(|(newest, _)| at < *newest);
-        if is_late || self.exemplars.contains(&(at, number)) {
+        if self.exemplars.contains(&(at, number)) {
+            return true;
+        }
+        if self.exemplars.back().is_some_and(|(newest, _)| at < *newest) {
             return false;
         }
         self.exemplars.push_back((at, number));
