@@ -321,7 +321,9 @@ impl PointLabels {
         }
         let (key, any) = key_value(message)?;
         if place >= self.names.len() {
-            self.names.push(Name::default());
+            let mut name = Name::default();
+            name.set(key);
+            self.names.push(name);
         }
         // There is one at this place now.
         let (before, rest) = self.names.split_at_mut(place);

@@ -102,7 +102,9 @@ impl Translator<'_> {
         self.buckets.check(common.is_stale)?;
         self.buckets.render();
         let bounds = &self.buckets.bounds;
-        exemplars::each(message, 8, at, &mut self.sink, |exemplar, _| {
+        exemplars::each(message, 8, at, &mut self.sink, |exemplar, sink| {
+            // They are counted again when they are added; until then they wait here.
+            charge("exemplars", &mut examples.len(), 1, sink.limits.exemplars_max)?;
             examples.push((bounds.partition_point(|bound| *bound < exemplar.value), exemplar));
             Ok(())
         })?;

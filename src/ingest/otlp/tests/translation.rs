@@ -304,6 +304,8 @@ fn names_that_meet_are_settled_as_prometheus_settles_them() {
     assert_eq!(labels(&[], &[("a_b", "2"), ("a.b", "1"), ("c", "3")]), "a_b=1;2 c=3");
     assert_eq!(labels(&[], &[("a.b", "1"), ("a.b", "0"), ("a/b", "")]), "a_b=1;0;");
     assert_eq!(labels(&[], &[("a.b", ""), ("a_b", "x")]), "a_b=;x");
+    // No name is a name like any other here; the store refuses it.
+    assert_eq!(labels(&[], &[("", "1"), ("", "2")]), "=1;2");
     // A point speaks for itself, but not about who sends it, nor what it is called.
     let resource = [("service.name", "shop"), ("host.name", "a1")];
     assert_eq!(labels(&resource, &[("host.name", "b2")]), "host_name=b2 job=shop service_name=shop");
@@ -314,6 +316,26 @@ fn names_that_meet_are_settled_as_prometheus_settles_them() {
     );
     assert_eq!(labels(&[], &[("job", "me"), ("__name__", "me")]), "job=me");
     assert_eq!(labels(&[], &[("_own", "1"), ("1st", "2"), ("__x", "3")]), "__x=3 key_1st=2 key_own=1");
+}
+
+#[test]
+fn a_point_is_read_as_if_none_had_been_before_it() {
+    let points: &[&[(&str, &str)]] = &[
+        &[("a.b", "1"), ("c", "2")],
+        &[("c", "2"), ("a.b", "1")],
+        &[("a.b", "1"), ("a_b", "2")],
+        &[("a_b", "1")],
+        &[],
+        &[("a.b", "3"), ("c", "2"), ("job", "me")],
+        &[("a.b", "4"), ("c", "5"), ("d", "6")],
+    ];
+    let request_of = |points: &[&[(&str, &str)]]| {
+        let points = points.iter().map(|pairs| double_point(pairs, 1.0)).collect();
+        request(vec![resource_metrics(JOB, vec![gauge("g", "", points)])])
+    };
+    let together = lines(&both(&request_of(points)));
+    let alone: Vec<String> = points.iter().flat_map(|point| lines(&both(&request_of(&[point])))).collect();
+    assert_eq!(together, alone);
 }
 
 #[test]
