@@ -37,6 +37,8 @@ mod settings;
 mod starting;
 #[path = "binary/tls.rs"]
 mod tls;
+#[path = "binary/traces.rs"]
+mod traces;
 #[path = "binary/upkeep.rs"]
 mod upkeep;
 #[path = "binary/used_once.rs"]
