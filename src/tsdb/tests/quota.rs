@@ -179,7 +179,9 @@ fn what_a_longer_retention_lets_in_is_read_at_once_and_not_after_the_next_upkeep
         tsdb.set_limits(ORG, OrgLimits { retention, ..OrgLimits::default() });
     };
     let count = || content(&tsdb, ORG).values().map(Vec::len).sum::<usize>();
-    let upkeep = || drop(tsdb.maintain(NOW).expect("done"));
+    let upkeep = || {
+        tsdb.maintain(NOW).expect("done");
+    };
     let hour = 3_600_000;
     keep(Some(1));
     assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(0, 1.0), ago(2 * hour, 2.0)]).stored, 1);
