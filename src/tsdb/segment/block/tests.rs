@@ -166,7 +166,11 @@ proptest! {
     }
 
     #[test]
-    fn regular_times_tell_their_step(first in -1_000_000i64..1_000_000, step in 1i64..100_000, count in 2i64..1_024) {
+    fn three_and_more_regular_times_tell_their_step(
+        first in -1_000_000i64..1_000_000,
+        step in 1i64..100_000,
+        count in 3i64..1_024,
+    ) {
         let times: Vec<i64> = (0..count).map(|n| first + n * step).collect();
         prop_assert_eq!(time_header(&time_block(&times)).unwrap().step, Some(step));
     }
