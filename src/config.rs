@@ -372,7 +372,7 @@ enum Command {
         dir: PathBuf,
         /// The backup
         from: PathBuf,
-        /// Put only this segment back, where it is damaged or gone: segments/<org>/<name>.seg
+        /// Put only this segment back, where it is damaged or gone: `segments/ORG/NAME.seg`
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
     },

@@ -6,7 +6,7 @@
 //! {"http.requests", method="post", "http.status"="200"} 3
 //! ```
 //!
-//! A line that is wrong is refused with its number, and the others are stored. One grammar, drawn in [`line`], serves both
+//! A line that is wrong is refused with its number, and the others are stored. One grammar, drawn in [`mod@line`], serves both
 //! formats; it is generous with blanks, as 0.0.4 is. They differ in three things:
 //!
 //! | | Prometheus | OpenMetrics |
