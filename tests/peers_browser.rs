@@ -130,6 +130,9 @@ fn mailed(server: &Server, kind: &str) -> String {
     url.strip_prefix(&server.url).expect("ours").to_owned()
 }
 
+/// What the address that the page of a mailed link confirms is changed to.
+const CHANGED: &str = "ada2@example.com";
+
 #[test]
 fn pages_that_links_lead_to_and_refusals_are_readable_and_usable() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -147,13 +150,13 @@ fn pages_that_links_lead_to_and_refusals_are_readable_and_usable() {
     post("/api/v1/auth/signup", &[], json!({ "email": "new@example.com" }));
     let signup = mailed(&server, "signup");
     let session = [("Cookie", &*cookie)];
-    post("/api/v1/auth/email/change", &session, json!({ "new_email": "ada2@example.com" }));
+    post("/api/v1/auth/email/change", &session, json!({ "new_email": CHANGED }));
     let email = mailed(&server, "email_confirm");
     let invites = format!("/api/v1/orgs/{ORG}/invites");
     let invited = post(&invites, &session, json!({ "email": "bo@example.com", "role": "editor" })).json();
     let invite = invited["url"].as_str().and_then(|url| url.strip_prefix(&server.url)).expect("an address");
     let links = json!({ "reset": reset, "signup": signup, "email": email, "invite": invite });
-    drive("people", &server, &json!({ "email": EMAIL, "password": PASSWORD, "links": links }));
+    drive("people", &server, &json!({ "email": EMAIL, "password": PASSWORD, "changed": CHANGED, "links": links }));
 }
 
 #[test]
