@@ -1,15 +1,12 @@
 //! The labels of one series while its line is read: slices of the body, and what was written in escapes beside them.
 
-use crate::model::METRIC_NAME;
+use crate::model::{METRIC_NAME, Refusal};
 
 /// Labels of one series that are taken apart; the store takes far fewer and says so.
 pub(super) const LABELS_READ_MAX: usize = 1_024;
 
 /// Up to so many labels each is held against each; more are sorted first.
 const COMPARED_MAX: usize = 24;
-
-/// Bytes of a refused series that its sender is told.
-const SHOWN_MAX: usize = 200;
 
 /// Bytes of a label name in a sentence.
 const NAME_SHOWN_MAX: usize = 64;
@@ -138,30 +135,13 @@ impl<'a> Pairs<'a> {
         if self.pairs.is_empty() {
             return String::new();
         }
-        let mut text = String::from("{");
-        for (place, (name, value)) in self.iter().enumerate() {
-            let comma = if place == 0 { "" } else { ", " };
-            text.push_str(comma);
-            text.push_str(cut(name, SHOWN_MAX));
-            text.push_str(&format!("={:?}", cut(value, SHOWN_MAX)));
-            if text.len() > SHOWN_MAX {
-                break;
-            }
-        }
-        text.push('}');
-        if text.len() > SHOWN_MAX {
-            let kept = cut(&text, SHOWN_MAX.saturating_sub(3)).len();
-            text.truncate(kept);
-            text.push_str("...");
-        }
-        text
+        Refusal::series_text(self.iter())
     }
 }
 
 /// The first `bytes` of a text, or a little less where a character would be torn apart.
 pub(super) fn cut(text: &str, bytes: usize) -> &str {
-    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    text.get(..end).unwrap_or_default()
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -200,6 +180,6 @@ mod tests {
         assert_eq!(of(&[]).shown(), "");
         let long = "ä".repeat(1_000);
         let shown = of(&[("__name__", &long), (&long, "x")]).shown();
-        assert!(shown.len() <= SHOWN_MAX && shown.ends_with("..."), "{shown}");
+        assert!(shown.len() <= Refusal::SERIES_BYTES_MAX && shown.ends_with("..."), "{shown}");
     }
 }

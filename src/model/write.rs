@@ -161,6 +161,31 @@ pub struct Refusal {
     pub reason: String,
 }
 
+impl Refusal {
+    /// Bytes of [`Refusal::series`] at most.
+    pub const SERIES_BYTES_MAX: usize = 200;
+
+    /// `{__name__="up", job="a"}`, cut to [`Refusal::SERIES_BYTES_MAX`]. Costs no more than that, however long a text is.
+    pub fn series_text<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+        const MAX: usize = Refusal::SERIES_BYTES_MAX;
+        let cut = |text: &'a str| text.get(..text.floor_char_boundary(MAX)).unwrap_or_default();
+        let mut text = String::from("{");
+        for (place, (name, value)) in pairs.into_iter().enumerate() {
+            let comma = if place == 0 { "" } else { ", " };
+            text.push_str(&format!("{comma}{}={:?}", cut(name), cut(value)));
+            if text.len() > MAX {
+                break;
+            }
+        }
+        text.push('}');
+        if text.len() > MAX {
+            text.truncate(text.floor_char_boundary(MAX - 3));
+            text.push_str("...");
+        }
+        text
+    }
+}
+
 /// Builds a [`WriteBatch`] from label sets: for writers inside the process (own metrics, generated data, tests).
 #[derive(Debug, Default)]
 pub struct BatchBuilder {
@@ -382,4 +407,20 @@ fn parse_built_labels<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) 
         pairs.push((name, value));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shown_series_is_cut_at_a_character() {
+        let long = "ä".repeat(300);
+        for pair in [("a", long.as_str()), (&long, "a")] {
+            let text = Refusal::series_text([pair]);
+            assert!(text.len() <= 200 && text.ends_with("..."), "{text}");
+        }
+        assert_eq!(Refusal::series_text([("__name__", "up"), ("a", "b")]), r#"{__name__="up", a="b"}"#);
+        assert_eq!(Refusal::series_text([("a", "\"\n")]), r#"{a="\"\n"}"#);
+    }
 }

@@ -9,7 +9,7 @@ use super::quota::Gate;
 use super::report::AppendReport;
 use super::retain;
 use super::series::definition::Definitions;
-use super::series::labels::{self, series_text};
+use super::series::labels;
 use super::series::{metadata, table::SeriesLimit};
 use super::side;
 use super::store::OrgStore;
@@ -198,12 +198,14 @@ fn resolve(
                 *slot = Some(id);
             }
             Err(SeriesLimit { .. }) if !makes => {
-                window.refuse_each(batch, place, report, || series_text(pairs.iter().copied()));
+                window.refuse_each(batch, place, report, || Refusal::series_text(pairs.iter().copied()));
             }
             Err(SeriesLimit { .. }) => {
                 let code = gate.code(&table);
                 let samples = samples_of(batch, place);
-                report.refuse(samples, code, || gate.refusal(&table, series_text(pairs.iter().copied())));
+                report.refuse(samples, code, || {
+                    gate.refusal(&table, Refusal::series_text(pairs.iter().copied()))
+                });
             }
         }
     }
@@ -233,7 +235,7 @@ fn whole<'a>(pairs: labels::Pairs<'a>) -> Result<labels::Pairs<'a>, Refusal> {
     if bytes <= LABEL_BYTES_MAX {
         return Ok(pairs);
     }
-    let series = series_text(pairs.iter().copied());
+    let series = Refusal::series_text(pairs.iter().copied());
     let reason = format!("the labels have {bytes} bytes, at most {LABEL_BYTES_MAX} are taken");
     Err(Refusal { series, code: "labels_too_long", reason })
 }
@@ -349,7 +351,7 @@ impl Window {
 
 fn refusal(store: &OrgStore, id: u32, code: &'static str, reason: String) -> Refusal {
     let labels = store.table().labels(id).unwrap_or_default();
-    let series = series_text(labels.iter().map(|label| (&*label.name, &*label.value)));
+    let series = Refusal::series_text(labels.iter().map(|label| (&*label.name, &*label.value)));
     Refusal { series, code, reason }
 }
 

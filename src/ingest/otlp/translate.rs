@@ -21,9 +21,6 @@ const TARGET_INFO_EVERY_MS: i64 = 150_000;
 /// Samples of one `target_info` at most, the newest: a day. Nobody sends more at once but by mistake.
 const TARGET_INFO_MAX: i64 = 576;
 
-/// Bytes of a refused series' text.
-const SERIES_TEXT_MAX: usize = 200;
-
 /// Translates a request's bytes.
 pub(super) fn translate(message: &[u8], limits: &Limits) -> Result<Translated, DecodeError> {
     let mut translator = Translator::new(limits);
@@ -125,27 +122,9 @@ impl Sink<'_> {
 
     pub(super) fn refuse(&mut self, points: usize, series: &[&RenderedLabels], why: (&'static str, String)) {
         let (code, reason) = why;
-        self.out.refuse(points, || Refusal { series: series_text(series), code, reason });
+        let pairs = series.iter().flat_map(|part| part.pairs());
+        self.out.refuse(points, || Refusal { series: Refusal::series_text(pairs), code, reason });
     }
-}
-
-/// `{__name__="up", job="a"}`, cut to 200 bytes.
-fn series_text(parts: &[&RenderedLabels]) -> String {
-    let mut text = String::from("{");
-    for (name, value) in parts.iter().flat_map(|part| part.pairs()) {
-        let comma = if text.len() == 1 { "" } else { ", " };
-        let cut: String = value.chars().take(SERIES_TEXT_MAX).collect();
-        text.push_str(&format!("{comma}{name}={cut:?}"));
-        if text.len() > SERIES_TEXT_MAX {
-            break;
-        }
-    }
-    text.push('}');
-    if text.len() > SERIES_TEXT_MAX {
-        text.truncate(text.floor_char_boundary(SERIES_TEXT_MAX.saturating_sub(3)));
-        text.push_str("...");
-    }
-    text
 }
 
 /// One metric's names.

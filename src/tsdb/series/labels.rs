@@ -6,9 +6,6 @@ use crate::tsdb::options::OrgLimits;
 /// A label set that may be registered: sorted by name, unique, no empty values, with a metric name.
 pub(in crate::tsdb) type Pairs<'a> = Vec<(&'a str, &'a str)>;
 
-/// Bytes of a refused series that its sender is told.
-const SERIES_TEXT_MAX: usize = 200;
-
 /// Takes a series of a batch apart.
 ///
 /// Names that Prometheus' old rules forbid are fine: label names and metric names are any UTF-8.
@@ -81,32 +78,13 @@ fn refusal(bytes: &[(&[u8], &[u8])], code: &'static str, reason: String) -> Refu
         .take(16)
         .map(|(name, value)| {
             let text = |bytes: &[u8]| {
-                String::from_utf8_lossy(bytes.get(..SERIES_TEXT_MAX).unwrap_or(bytes)).into_owned()
+                String::from_utf8_lossy(bytes.get(..Refusal::SERIES_BYTES_MAX).unwrap_or(bytes)).into_owned()
             };
             (text(name), text(value))
         })
         .collect();
     let pairs = shown.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    Refusal { series: series_text(pairs), code, reason }
-}
-
-/// `{__name__="up", job="a"}`, cut to 200 bytes.
-pub(in crate::tsdb) fn series_text<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let mut text = String::from("{");
-    for (place, (name, value)) in pairs.enumerate() {
-        let comma = if place == 0 { "" } else { ", " };
-        text.push_str(&format!("{comma}{name}={value:?}"));
-        if text.len() > SERIES_TEXT_MAX {
-            break;
-        }
-    }
-    text.push('}');
-    if text.len() > SERIES_TEXT_MAX {
-        let end = (0..=SERIES_TEXT_MAX - 3).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(end);
-        text.push_str("...");
-    }
-    text
+    Refusal { series: Refusal::series_text(pairs), code, reason }
 }
 
 fn cut(name: &str) -> String {
@@ -190,13 +168,5 @@ mod tests {
         );
         check(&[up, (b"abcdefghi", b"1")], &[], Err("label_name_too_long"));
         check(&[up, (b"a", b"12345678901")], &[], Err("label_value_too_long"));
-    }
-
-    #[test]
-    fn a_shown_series_is_cut_at_a_character() {
-        let long = "ä".repeat(300);
-        let text = series_text([("a", long.as_str())].into_iter());
-        assert!(text.len() <= 200 && text.ends_with("..."), "{text}");
-        assert_eq!(series_text([("__name__", "up"), ("a", "b")].into_iter()), r#"{__name__="up", a="b"}"#);
     }
 }
