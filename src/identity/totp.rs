@@ -420,7 +420,7 @@ impl Identity {
             Ok(Ok((session, epoch)))
         })??;
         let (_, ended) = self.kill_in_memory(user, None);
-        self.settle_epoch(user, epoch, None, ended);
+        self.settle_epoch(user, epoch, None, &ended);
         Ok((codes, self.logged_in(user, drawn.session, &drawn.new, row)?))
     }
 
