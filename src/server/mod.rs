@@ -158,6 +158,12 @@ impl Server {
         let now = clock.now();
         let folder = Arc::new(DataFolder::open(&settings.data_dir, now, &mut rng)?);
         let counters: Arc<Counters> = Arc::default();
+        match folder.count_unclean_stops(now) {
+            Ok(count) => counters.unclean_stops.store(count, Ordering::Relaxed),
+            Err(error) => {
+                tracing::warn!(%error, "this start cannot be counted in promlet_unclean_shutdown_total")
+            }
+        }
         let door = Door::open(&settings, Arc::clone(&counters))?;
         let teller = door.tell(clock.clone(), show)?;
         let (control, report) = Control::open(&folder, &ControlOptions { now, users_table: USERS_TABLE })?;
