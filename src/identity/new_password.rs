@@ -37,7 +37,7 @@ pub struct PasswordChange<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordChangeError {
     /// The current one is wrong, or was not given: `invalid_credentials`.
-    #[error("wrong password")]
+    #[error("the current password is wrong, or was not sent")]
     InvalidCredentials,
     /// There is no current one, and the login is not fresh: `reauth_required`.
     #[error("log in again to set a password: the last login is older than 15 minutes")]

@@ -71,7 +71,7 @@ pub enum TwoFactorError {
         retry_after: Duration,
     },
     /// `invalid_credentials`: the account has a password and this is not it.
-    #[error("wrong password")]
+    #[error("the password is wrong, or was not sent")]
     InvalidPassword,
     /// The account is gone.
     #[error("no such account")]

@@ -54,7 +54,14 @@ function cabinet(me) {
   const out = h('button', { type: 'button', text: 'Sign out' });
   out.addEventListener('click', async () => {
     out.disabled = true;
-    await send('POST', '/auth/logout').catch(() => null);
+    try {
+      await send('POST', '/auth/logout');
+    } catch (error) {
+      out.disabled = false;
+      menu.querySelector('.trouble')?.remove();
+      out.after(h('p', { class: 'hint trouble', role: 'alert', text: `Not signed out for good: ${error.message}` }));
+      return;
+    }
     history.replaceState(null, '', `${ROOT}/login`);
     start().catch(broken);
   });
