@@ -105,9 +105,7 @@ mod tests {
         let small = member(b"1").repeat(4_000);
         let body = [member(&vec![b'0'; 4 << 20]), small].concat();
         let text = undo(&body, (4 << 20) + 4_000).expect("just enough");
-        assert!(
-            text.len() == (4 << 20) + 4_000 && text.ends_with(&[b'1'; 4_000]) && text.starts_with(b"00")
-        );
+        assert!(text.len() == (4 << 20) + 4_000 && text.ends_with(&[b'1'; 4_000]) && text.starts_with(b"00"));
         assert!(undo(&body, (4 << 20) + 3_999).expect_err("one too many").is_size());
     }
 
