@@ -11,8 +11,8 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::super::protobuf::{put_bytes, put_varint};
 use super::super::{DecodeError, Limits};
-use super::put_varint;
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug)]
@@ -252,23 +252,23 @@ impl Out {
     }
 
     fn varint(&mut self, field: &Field, value: u64) {
-        put_varint(&mut self.bytes, field.number << 3);
-        put_varint(&mut self.bytes, value);
+        put_varint(field.number << 3, &mut self.bytes);
+        put_varint(value, &mut self.bytes);
     }
 
     fn fixed64(&mut self, field: &Field, bits: u64) {
-        put_varint(&mut self.bytes, field.number << 3 | 1);
+        put_varint(field.number << 3 | 1, &mut self.bytes);
         self.bytes.extend_from_slice(&bits.to_le_bytes());
     }
 
     fn bytes(&mut self, field: &Field, bytes: &[u8]) {
-        super::put_bytes(&mut self.bytes, field.number, bytes);
+        put_bytes(field.number, bytes, &mut self.bytes);
     }
 
     /// Puts a length before what has been written since `start`.
     fn enclose(&mut self, start: usize) {
         let mut length = Vec::with_capacity(5);
-        put_varint(&mut length, self.bytes.len().saturating_sub(start) as u64);
+        put_varint(self.bytes.len().saturating_sub(start) as u64, &mut length);
         self.bytes.splice(start..start, length);
     }
 }
@@ -538,7 +538,7 @@ impl<'de> Visitor<'de> for Value<'_> {
         if !self.is_one() {
             return Err(self.wrong("an object"));
         }
-        put_varint(&mut self.out.bytes, self.field.number << 3 | 2);
+        put_varint(self.field.number << 3 | 2, &mut self.out.bytes);
         let start = self.out.bytes.len();
         Object { message, out: &mut *self.out }.visit_map(map)?;
         self.out.enclose(start);
