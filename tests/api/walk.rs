@@ -96,6 +96,8 @@ async fn every_route_refuses_what_is_no_request_for_this_server() {
     let long = format!("?x={}", "y".repeat(17 << 10));
     let long = |row: &RouteDoc| done(ask(row.method, &format!("{}{long}", path(row)), &nobody));
     assert_eq!(walk(&house, Code::UriTooLong, long).await, [] as [&str; 0]);
+    let codeless = |row: &RouteDoc| done(empty(row, &nobody).header("accept-encoding", "br, *;q=0"));
+    assert_eq!(walk(&house, Code::NotAcceptable, codeless).await, [] as [&str; 0]);
     let large = |row: &RouteDoc| done(empty(row, &nobody).header(header::CONTENT_LENGTH, "9000000"));
     assert_eq!(walk(&house, Code::BodyTooLarge, large).await, [] as [&str; 0]);
 }
