@@ -656,6 +656,8 @@ const scenarios = {
     await shown(page, 'main', 'Off: a password');
     const sessions = part('Sessions');
     check(await sessions.getByText('(this one)').count() === 1, 'the session of this browser is marked');
+    check(await part('Accounts of this server').getByText(given.email).count() === 1, 'who administers the server sees its accounts');
+    check(await part('What was done on this server').getByText('login.ok').count() > 0, 'and who signed in');
 
     await page.click('.menu summary');
     await page.click('.menu >> text=Organisation');
@@ -680,7 +682,16 @@ const scenarios = {
     await keys.locator('summary:has-text("website")').click();
     check((await keys.locator('.key textarea').inputValue()).includes('tenant='), 'the policy is there to be changed');
     await picture(page, 'organisation-key');
+    // As if the login were older than a quarter of an hour: the server's word for it, once.
+    announced.push('/rotate');
+    await page.route('**/rotate', (route) => route.fulfill({
+      status: 403, contentType: 'application/problem+json', body: JSON.stringify({ code: 'reauth_required', detail: 'log in again to do this', status: 403 }),
+    }), { times: 1 });
     await keys.getByText('Rotate').click();
+    await shown(page, 'dialog', 'older than fifteen minutes');
+    await picture(page, 'organisation-is-it-you');
+    await page.fill('dialog [name="password"]', given.password);
+    await page.click('dialog >> text=Go on');
     await shown(page, 'main', 'New secret of website');
     await keys.locator('summary:has-text("website")').click();
     await keys.getByText('Delete').click();

@@ -1,7 +1,7 @@
 // One's own account: name, address, password, second factor, where one is signed in, providers, and its end.
 
 import { h } from '../chart/dom.js';
-import { card, insist, secret, table, when } from './parts.js';
+import { audit, card, insist, secret, table, when } from './parts.js';
 import { field, form } from './sign_in.js';
 import { ROOT, send } from './server.js';
 
@@ -114,6 +114,17 @@ export function account(me, config, lost) {
     const rows = me.orgs.map(({ slug, name, role }) => [h('a', { href: `${ROOT}/organisation?${new URLSearchParams({ org: slug })}`, text: name || slug }), slug, role]);
     return [table(['Organisation', 'Short name', 'Your role'], rows), make].filter(Boolean);
   };
+  const people = async (part) => {
+    const { data } = await send('GET', '/admin/users');
+    const change = (row, text, set, sure) => part.button(text, async () => { await send('PATCH', `/admin/users/${row.id}`, set); part.again(); }, sure);
+    const rows = data.sort((one, other) => one.email.localeCompare(other.email)).map((row) => [
+      row.email, row.orgs.map(({ slug, role }) => `${slug} (${role})`).join(', '), when(row.last_seen_at), row.twofa_enabled ? 'yes' : 'no',
+      h('span', { class: 'row' },
+        row.disabled ? change(row, 'Enable', { disabled: false }) : change(row, 'Disable', { disabled: true }, `Keep ${row.email} out, and end their sessions?`),
+        row.is_admin ? change(row, 'No administrator', { is_admin: false }, `Take the administration of the server from ${row.email}?`) : change(row, 'Administrator', { is_admin: true }, `Let ${row.email} administer the server?`)),
+    ]);
+    return table(['Address', 'Organisations', 'Last seen', 'Second factor', ''], rows);
+  };
   const end = (part) => part.button('Delete my account', async () => {
     await insist(me, 'DELETE', '/auth/me');
     lost();
@@ -124,5 +135,7 @@ export function account(me, config, lost) {
     card('Second factor', 'A code from your phone beside whatever you sign in with.', factor, lost),
     card('Sessions', 'Where you are signed in. A session lives for thirty days after its last use.', sessions, lost),
     card('Sign-in by a provider', '', identities, lost), card('Organisations', '', orgs, lost),
+    me.user.is_admin && card('Accounts of this server', 'You administer it.', people, lost),
+    me.user.is_admin && card('What was done on this server', 'Logins and administration, ninety days.', audit('/admin/audit'), lost),
     card('End of this account', '', end, lost));
 }

@@ -2,7 +2,7 @@
 // is not shown; the server refuses it either way.
 
 import { h } from '../chart/dom.js';
-import { card, choice, insist, lines, secret, table, when } from './parts.js';
+import { audit, card, choice, insist, lines, secret, table, when } from './parts.js';
 import { field, form } from './sign_in.js';
 import { ROOT, send } from './server.js';
 
@@ -124,22 +124,6 @@ export function organisation(me, org, lost) {
     h('div', { class: 'settings' }, inputs));
   };
 
-  const audit = async (part) => {
-    const rows = h('div', { class: 'stack' });
-    const cells = (row) => [when(row.at), row.actor.email ?? row.actor.id ?? row.actor.type, row.action, row.target, row.meta.detail ?? '', row.ip ?? ''];
-    let cursor = null;
-    const all = [];
-    const more = part.button('Older', async () => {
-      const page = await send('GET', `${base}/audit?${new URLSearchParams({ limit: '50', ...(cursor ? { cursor } : {}) })}`);
-      all.push(...page.data.map(cells));
-      cursor = page.next_cursor;
-      more.hidden = !cursor;
-      rows.replaceChildren(table(['When', 'Who', 'What', 'To what', '', 'From'], all));
-    });
-    more.click();
-    return [rows, more];
-  };
-
   const end = () => form({
     submit: 'Delete this organisation',
     action: async (values) => { await insist(me, 'DELETE', base, values); location.assign(`${ROOT}/`); },
@@ -151,6 +135,6 @@ export function organisation(me, org, lost) {
     may('admin') && card('Invitations', '', invites, lost),
     may('admin') && card('API keys', 'How machines write and read, and what embed tokens are signed with.', keys, lost),
     may('admin') && card('Settings', '', settings, lost),
-    may('admin') && card('What was done', 'Ninety days.', audit, lost),
+    may('admin') && card('What was done', 'Ninety days.', audit(`${base}/audit`), lost),
     may('owner') && card('End of this organisation', '', end, lost));
 }

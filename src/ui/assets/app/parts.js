@@ -37,6 +37,23 @@ export function secret(intro, text) {
   return h('div', { class: 'notice stack', role: 'status' }, h('strong', { text: intro }), h('pre', { class: 'snippet', text }));
 }
 
+/** Fills a card with the log of events below `path`, newest first, a page at a time. */
+export const audit = (path) => async (part) => {
+  const rows = h('div', { class: 'stack' });
+  const cells = (row) => [when(row.at), row.actor.email ?? row.actor.id ?? row.actor.type, row.action, row.target, row.meta.detail ?? '', row.ip ?? ''];
+  const all = [];
+  let cursor = null;
+  const more = part.button('Older', async () => {
+    const page = await send('GET', `${path}?${new URLSearchParams({ limit: '50', ...(cursor ? { cursor } : {}) })}`);
+    all.push(...page.data.map(cells));
+    cursor = page.next_cursor;
+    more.hidden = !cursor;
+    rows.replaceChildren(table(['When', 'Who', 'What', 'To what', '', 'From'], all));
+  });
+  more.click();
+  return [rows, more];
+};
+
 /** Asks who sits there, where a login is older than what they want to do allows. True once it is proven. */
 function prove(me) {
   const dialog = h('dialog', { class: 'card' });
