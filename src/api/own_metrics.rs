@@ -364,7 +364,7 @@ impl OwnMetrics {
             counter("promlet_seals_failed_total", "Seals that failed.", stats.seals_failed),
             counter(
                 "promlet_unclean_shutdown_total",
-                "Starts of this folder after a kill, a crash or a power cut.",
+                "Starts of this folder without a clean stop before them: after a kill, a crash, a power cut.",
                 self.counters.unclean_stops.load(Ordering::Relaxed),
             ),
             gauge(

@@ -158,12 +158,6 @@ impl Server {
         let now = clock.now();
         let folder = Arc::new(DataFolder::open(&settings.data_dir, now, &mut rng)?);
         let counters: Arc<Counters> = Arc::default();
-        match folder.count_unclean_stops(now) {
-            Ok(count) => counters.unclean_stops.store(count, Ordering::Relaxed),
-            Err(error) => {
-                tracing::warn!(%error, "this start cannot be counted in promlet_unclean_shutdown_total")
-            }
-        }
         let door = Door::open(&settings, Arc::clone(&counters))?;
         let teller = door.tell(clock.clone(), show)?;
         let (control, report) = Control::open(&folder, &ControlOptions { now, users_table: USERS_TABLE })?;
@@ -217,6 +211,13 @@ impl Server {
         apply_settings(&identity, &tsdb)?;
         drop(teller);
         let unwell = Unwell::watch(&tsdb, &counters);
+        // Last, so that a start that is refused changes nothing.
+        match folder.count_unclean_stops(now) {
+            Ok(count) => counters.unclean_stops.store(count, Ordering::Relaxed),
+            Err(error) => {
+                tracing::warn!(%error, "this start cannot be counted in promlet_unclean_shutdown_total")
+            }
+        }
         let server = Server {
             settings,
             clock,
