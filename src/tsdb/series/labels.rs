@@ -127,21 +127,8 @@ mod tests {
             raw.extend_from_slice(text);
         }
         let forced_labels = forced.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
-        let (series, samples, metadata) = (Vec::new(), Vec::new(), Vec::new());
-        let batch = WriteBatch {
-            encoding: 9,
-            parse_labels: parse_test,
-            is_labels: |_| true,
-            guessed: false,
-            series,
-            samples,
-            metadata,
-            forced_labels,
-            histograms: Vec::new(),
-            exemplars: Vec::new(),
-            exemplar_labels: Vec::new(),
-            starts: Vec::new(),
-        };
+        let mut batch = WriteBatch::new(9, parse_test, |_| true, 0);
+        batch.forced_labels = forced_labels;
         let found = parse(&batch, &raw, &limits);
         match (&found, expected) {
             (Ok(pairs), Ok(expected)) => assert_eq!(pairs, expected),
