@@ -289,11 +289,11 @@ impl<'s> Gate<'s> {
             }
             Some(Closed::Rate) => {
                 let rate = self.rate.unwrap_or_default();
-                format!("more than {rate} new series a second came")
+                format!("more than {rate} new series a second came (max_new_series_per_s)")
             }
             Some(Closed::Series) | None => {
                 let (live, allowed) = (table.live(), self.series_max);
-                format!("the organisation has {live} of {allowed} series")
+                format!("the organisation has {live} of {allowed} series (max_series)")
             }
         };
         Refusal { series, code: self.code(table), reason }
