@@ -73,7 +73,9 @@ pub struct Reader<'s> {
 
 impl<'s> Reader<'s> {
     pub(super) fn new(snapshot: &'s Snapshot, range: TimeRange, histograms_from: Timestamp) -> Reader<'s> {
-        Reader { snapshot, range, histograms_from, known: merge::Known::default() }
+        let store = snapshot.store.as_deref();
+        let keeper = store.and_then(|store| store.decoded.keeper(snapshot.query));
+        Reader { snapshot, range, histograms_from, known: merge::Known::with(keeper) }
     }
 
     /// Tells which series will be read next, in that order. Where nothing of them is in the head, each is then as it is now.

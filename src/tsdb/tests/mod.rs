@@ -1,6 +1,7 @@
 //! Promises of the room, through its door.
 
 mod crash;
+mod decoded;
 mod deletions;
 mod everything;
 mod faults;
