@@ -22,6 +22,8 @@ pub(super) struct Column {
     /// The least integer.
     base: f64,
     power: f64,
+    /// All are numbers, and none is less than the one before.
+    rises: bool,
 }
 
 #[derive(Debug)]
@@ -38,7 +40,8 @@ enum Digits {
 impl Column {
     /// Of these values, in the fewest bytes.
     pub(super) fn of(values: &[f64]) -> Column {
-        let as_they_are = |digits| Column { digits, base: 0.0, power: 1.0 };
+        let rises = rises(values);
+        let as_they_are = |digits| Column { digits, base: 0.0, power: 1.0, rises };
         let first = values.first().copied().unwrap_or_default().to_bits();
         if values.iter().all(|value| value.to_bits() == first) {
             return as_they_are(Digits::Same(values.len(), first));
@@ -50,9 +53,9 @@ impl Column {
         let far = |value: &f64| whole(*value, power) - least;
         let digits = match most - least {
             // Distances are integers from 0 on, as far as was just seen.
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "up to 255")]
+            #[expect(clippy::cast_possible_truncation, reason = "up to 255")]
             apart if apart <= 255.0 => Digits::Bytes(values.iter().map(|v| far(v) as u8).collect()),
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "up to 65,535")]
+            #[expect(clippy::cast_possible_truncation, reason = "up to 65,535")]
             apart if apart <= 65_535.0 => Digits::Words(values.iter().map(|v| far(v) as u16).collect()),
             #[expect(clippy::cast_possible_truncation, reason = "up to 2^31 - 1")]
             apart if apart <= f64::from(i32::MAX) => {
@@ -60,7 +63,12 @@ impl Column {
             }
             _ => return as_they_are(Digits::Doubles(values.into())),
         };
-        Column { digits, base: least, power }
+        Column { digits, base: least, power, rises }
+    }
+
+    /// Whether all are numbers, and none is less than the one before.
+    pub(super) const fn rises(&self) -> bool {
+        self.rises
     }
 
     pub(super) fn len(&self) -> usize {
@@ -118,6 +126,10 @@ impl Column {
             out.extend(digits.iter().map(|digit| (base + (*digit).into()) / power));
         }
     }
+}
+
+fn rises(values: &[f64]) -> bool {
+    values.first().is_none_or(|first| !first.is_nan()) && values.is_sorted_by(|before, value| before <= value)
 }
 
 /// The integer that is nearest to the value times the power; of no meaning where that is no integer below 2^51.
@@ -227,6 +239,8 @@ mod tests {
             let to = to.min(values.len());
             let from = from.min(to);
             prop_assert_eq!(kept(&values, from..to), bits(&values[from..to]));
+            let rises = values.windows(2).all(|two| two[0] <= two[1]) && !values[0].is_nan();
+            prop_assert_eq!(Column::of(&values).rises(), rises);
         }
     }
 }

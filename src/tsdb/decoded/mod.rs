@@ -16,9 +16,9 @@
 //! nothing of it comes back, whoever is still reading it; that of an organisation goes with it ([`Kept::close`]).
 
 mod column;
+mod keeper;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
@@ -26,10 +26,9 @@ use std::time::Duration;
 use rapidhash::RapidHashMap;
 
 use crate::model::Timestamp;
-use column::Column;
+pub(super) use keeper::{Found, Keeper, Place};
+use keeper::{Group, Key, Since};
 
-/// Rows of a group.
-const ROWS: usize = 16;
 /// Parts of an organisation's groups, each with a lock of its own.
 const SHARDS: usize = 16;
 /// Groups that were wanted once and are remembered, at first and at most: 2 KiB for an organisation that is asked for
@@ -38,8 +37,6 @@ const WANTED_FIRST: usize = 256;
 const WANTED_MAX: usize = 16_384;
 /// Room is made for more than one column at once: this part of everything.
 const ROOM: u64 = 32;
-/// What a group takes beside its columns: itself, its place among the others and as much again that is free.
-const GROUP_BYTES: u64 = (size_of::<[Option<Column>; ROWS]>() + 16 + 2 * size_of::<(Key, Group)>()) as u64;
 /// About what a column takes, to tell whether there is room.
 const COLUMN_BYTES: u64 = 4_096;
 /// Unused so long it is given back.
@@ -98,69 +95,7 @@ pub(super) struct Kept {
     oldest: AtomicU32,
 }
 
-type Shard = RapidHashMap<Key, Group>;
-
-/// A block of sixteen rows that follow each other in a family of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    segment: u64,
-    /// Where the family begins in the segment.
-    family: u64,
-    group: u32,
-    block: u32,
-}
-
-#[derive(Debug)]
-struct Group {
-    /// The query that brought it in, and the one that wanted it before.
-    born: u32,
-    since: Since,
-    /// The query that used it last.
-    used: AtomicU32,
-    /// The last query that wanted rows which are not here << 32 | a bit for each row that it wants << 16 | one for each that
-    /// others wanted before.
-    wanted: AtomicU64,
-    bytes: u64,
-    columns: Box<[Option<Column>; ROWS]>,
-}
-
-/// Where a block is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    /// Number of the segment within its organisation.
-    pub(super) segment: u64,
-    /// Where its family begins in the segment: no two begin at the same place.
-    pub(super) family: u64,
-    pub(super) row: usize,
-    /// Its number among the blocks of the row.
-    pub(super) block: usize,
-}
-
-/// What came of asking for a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// What was wanted of it has been appended.
-    Here,
-    /// It is not here, and should be: [`Keeper::keep`] takes it.
-    Wanted(Since),
-    /// It is not here.
-    Missing,
-}
-
-/// The query that wanted a block before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Since(u32);
-
-/// One query's, or one thread's of it, way to what is kept.
-#[derive(Debug)]
-pub(super) struct Keeper {
-    kept: Arc<Kept>,
-    query: u32,
-    hits: u64,
-    misses: u64,
-    /// Where blocks are decoded that are kept whole and wanted in part.
-    scratch: Vec<f64>,
-}
+type Shard = RapidHashMap<Key, Arc<Group>>;
 
 impl Decoded {
     /// So many bytes at most; none keeps nothing.
@@ -290,8 +225,7 @@ impl Kept {
 
     /// What a query of this number, or a thread of it, reads with. None where nothing is kept.
     pub(super) fn keeper(self: &Arc<Kept>, query: u32) -> Option<Keeper> {
-        let kept = Arc::clone(self);
-        (self.all.bytes_max > 0).then(|| Keeper { kept, query, hits: 0, misses: 0, scratch: Vec::new() })
+        (self.all.bytes_max > 0).then(|| Keeper::new(Arc::clone(self), query))
     }
 
     fn bytes(&self) -> u64 {
@@ -318,7 +252,7 @@ impl Kept {
             write(shard).retain(|key, group| {
                 let goes = test(key, group);
                 if goes {
-                    freed += group.bytes;
+                    freed += group.bytes();
                     groups += 1;
                 }
                 !goes
@@ -343,7 +277,7 @@ impl Kept {
             for group in read(shard).values() {
                 let used = group.used.load(Ordering::Relaxed);
                 if used < since {
-                    by_use.push((used, group.bytes));
+                    by_use.push((used, group.bytes()));
                 }
                 oldest = oldest.min(used);
             }
@@ -362,7 +296,7 @@ impl Kept {
             let used = group.used.load(Ordering::Relaxed);
             let goes = used < since && (used < until || used == until && left > 0);
             if goes && used == until {
-                left = left.saturating_sub(group.bytes);
+                left = left.saturating_sub(group.bytes());
             }
             goes
         });
@@ -437,165 +371,6 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         self.all.bytes.fetch_sub(self.bytes(), Ordering::Relaxed);
-    }
-}
-
-impl Key {
-    fn of(place: &Place) -> (Key, usize) {
-        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let (group, slot) = (number(place.row / ROWS), place.row % ROWS);
-        let Place { segment, family, block, .. } = *place;
-        (Key { segment, family, group, block: number(block) }, slot)
-    }
-
-    /// Spread over all bits; whoever finds two keys of one hash has a block less that is kept.
-    fn hash(&self) -> u64 {
-        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(ODD).rotate_left(29);
-        let hash = mix(mix(ODD, self.segment), self.family);
-        let hash = mix(hash, u64::from(self.group) << 32 | u64::from(self.block));
-        (hash ^ hash >> 31).wrapping_mul(ODD)
-    }
-}
-
-impl Keeper {
-    /// Appends the wanted ones of a block of `count` values, if it is here.
-    pub(super) fn find(
-        &mut self,
-        place: &Place,
-        count: usize,
-        wanted: Range<usize>,
-        out: &mut Vec<f64>,
-    ) -> Found {
-        let (key, slot) = Key::of(place);
-        // Of little of a block only that is decoded, for less than keeping it would cost.
-        let is_much = wanted.len() * 4 >= count;
-        let found = self.find_group(&key, (slot, count, wanted), is_much, out);
-        let found = found.unwrap_or_else(|| {
-            let since = if is_much { self.kept.wanted_before(&key, self.query) } else { None };
-            since.map_or(Found::Missing, Found::Wanted)
-        });
-        match found {
-            Found::Here => self.hits += 1,
-            Found::Wanted(_) | Found::Missing => self.misses += 1,
-        }
-        match found {
-            Found::Wanted(since) if !self.kept.has_prospect(since) => Found::Missing,
-            found => found,
-        }
-    }
-
-    /// None: there is no such group.
-    fn find_group(
-        &self,
-        key: &Key,
-        (slot, count, wanted): (usize, usize, Range<usize>),
-        is_much: bool,
-        out: &mut Vec<f64>,
-    ) -> Option<Found> {
-        let shard = read(self.kept.shard(key)?);
-        let group = shard.get(key)?;
-        if group.used.load(Ordering::Relaxed) != self.query {
-            group.used.store(self.query, Ordering::Relaxed);
-        }
-        if let Some(column) = group.columns.get(slot)? {
-            let is_here = column.len() == count && column.take(wanted, out);
-            return Some(if is_here { Found::Here } else { Found::Missing });
-        }
-        if !is_much {
-            return Some(Found::Missing);
-        }
-        if group.born == self.query {
-            // The query before wanted the group; nobody knows which of its rows.
-            return Some(Found::Wanted(group.since));
-        }
-        Some(group.row_wanted_before(slot, self.query).map_or(Found::Missing, Found::Wanted))
-    }
-
-    /// Where the values of a block may be decoded that are not wanted whole; to be given back to [`Keeper::keep`].
-    pub(super) fn scratch(&mut self) -> Vec<f64> {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        scratch
-    }
-
-    /// The scratch comes back.
-    pub(super) fn give_back(&mut self, scratch: Vec<f64>) {
-        self.scratch = scratch;
-    }
-
-    /// Keeps all values of a block, if there is room. `retired`: its segment is not listed any more.
-    pub(super) fn keep(&self, place: &Place, values: &[f64], since: Since, retired: &AtomicBool) {
-        let (key, slot) = Key::of(place);
-        let column = Column::of(values);
-        let (of_column, of_group) = (column.bytes() as u64, GROUP_BYTES);
-        self.kept.begin();
-        // Before the lock is taken: who makes room takes all of them.
-        if !self.kept.all.reserve(&self.kept, of_column + of_group, since) {
-            return;
-        }
-        let Some(shard) = self.kept.shard(&key) else { return self.kept.give_back(of_column + of_group) };
-        let mut shard = write(shard);
-        // Whoever retires it looks at this shard afterwards.
-        if self.kept.closed.load(Ordering::Acquire) || retired.load(Ordering::Acquire) {
-            drop(shard);
-            return self.kept.give_back(of_column + of_group);
-        }
-        let mut unused = of_group;
-        let group = shard.entry(key).or_insert_with(|| {
-            unused = 0;
-            Group::new(self.query, since)
-        });
-        match group.columns.get_mut(slot) {
-            Some(place @ None) => {
-                *place = Some(column);
-                group.bytes += of_column;
-            }
-            // Another thread came first.
-            _ => unused += of_column,
-        }
-        drop(shard);
-        self.kept.give_back(unused);
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.kept.all.hits.fetch_add(self.hits, Ordering::Relaxed);
-        self.kept.all.misses.fetch_add(self.misses, Ordering::Relaxed);
-    }
-}
-
-impl Group {
-    fn new(query: u32, since: Since) -> Group {
-        Group {
-            born: query,
-            since,
-            used: AtomicU32::new(query),
-            wanted: AtomicU64::new(0),
-            bytes: GROUP_BYTES,
-            columns: Box::default(),
-        }
-    }
-
-    /// Whether queries before this one wanted a row that is not here, and when the group was last wanted before; from now on
-    /// this one has.
-    fn row_wanted_before(&self, slot: usize, query: u32) -> Option<Since> {
-        let bit = 1u64 << slot;
-        let next = |wanted: u64| {
-            let is_same = wanted >> 32 == u64::from(query);
-            let (by_it, before) = (wanted >> 16 & 0xffff, wanted & 0xffff);
-            let (by_it, before) = if is_same { (by_it, before) } else { (0, before | by_it) };
-            Some(u64::from(query) << 32 | (by_it | bit) << 16 | before)
-        };
-        let was = self.wanted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
-        let is_same = was >> 32 == u64::from(query);
-        let before = if is_same { was & 0xffff } else { was & 0xffff | was >> 16 & 0xffff };
-        (before & bit != 0).then(|| {
-            // Of several that wanted it the last one is known, unless that is this one.
-            let by = u32::try_from(was >> 32).unwrap_or_default();
-            if is_same { self.since } else { Since(by) }
-        })
     }
 }
 

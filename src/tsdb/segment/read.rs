@@ -26,7 +26,7 @@ use crate::tsdb::disk;
 use crate::tsdb::error::{Damage, DiskError};
 pub(in crate::tsdb) use blocks::Block;
 use families::directory;
-pub(in crate::tsdb) use known::KnownTimes;
+pub(in crate::tsdb) use known::{KnownTimes, rises_at};
 use rows::Timelines;
 pub(in crate::tsdb) use rows::{Ids, Rows, Spans};
 use verify::checked;

@@ -10,7 +10,7 @@ use crate::model::TimeRange;
 use crate::tsdb::decoded::Keeper;
 use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
-use crate::tsdb::segment::{KnownTimes, Rows};
+use crate::tsdb::segment::{KnownTimes, Rows, rises_at};
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::store::OrgStore;
 
@@ -263,15 +263,17 @@ impl Known {
         }
         of.clear();
         let values = &mut out.replace().values;
-        let mut times = None;
+        let (mut times, mut all_rise) = (None, true);
         for Source { part, rows, row, .. } in &*sources {
             let part = set.parts.get(*part)?;
             if set.tombstones_of(part, series).next().is_some() {
                 return None;
             }
             let keeper = keeper.as_mut();
-            let (timeline, found) =
+            let before = values.len();
+            let (timeline, found, rises) =
                 part.segment.values_alone(rows, *row, range, known, keeper, values).ok()?;
+            all_rise &= rises && rises_at(values, before);
             of.push((part.meta().seq, timeline));
             times = Some(found);
         }
@@ -294,7 +296,7 @@ impl Known {
             }
         }
         if let Some(times) = times {
-            out.share(times);
+            out.share(times, all_rise);
         }
         (out.times().len() == out.values().len()).then_some(())
     }

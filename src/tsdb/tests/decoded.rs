@@ -53,6 +53,38 @@ fn what_is_deleted_is_not_read_from_memory() {
 }
 
 #[test]
+fn of_what_is_kept_it_is_known_whether_it_rises() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    // Several blocks; the second series falls anywhere, between two blocks and inside of one.
+    write(
+        &tsdb,
+        ORG,
+        &up("rises"),
+        &(0..3_000).rev().map(|n| ago(n * 15_000, -(n as f64))).collect::<Vec<_>>(),
+    );
+    for fall in (100..2_900).step_by(100) {
+        let falls = (0..3_000).rev().map(|n| ago(n * 15_000, if n == fall { -1e6 } else { -(n as f64) }));
+        write(&tsdb, ORG, &up(&format!("falls-{fall}")), &falls.collect::<Vec<_>>());
+    }
+    tsdb.seal(NOW).expect("sealed");
+    // That it is told of no other ones is looked at there.
+    read_thrice(&tsdb, ORG);
+    let snapshot = tsdb.snapshot(&Access::whole(ORG));
+    let found = snapshot.select(&[], TimeRange::ALL);
+    let mut reader = snapshot.reader(TimeRange::ALL, NOW);
+    let (mut out, mut histograms) = (ReadColumns::default(), HistogramColumns::default());
+    let mut rising = 0;
+    for series in found {
+        reader.read(series.id, &mut out, &mut histograms);
+        rising += usize::from(out.is_known_to_rise());
+        out.change();
+        assert!(!out.is_known_to_rise(), "what may be changed is not known");
+    }
+    assert_eq!(rising, 1);
+}
+
+#[test]
 fn what_retention_drops_is_not_kept() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());

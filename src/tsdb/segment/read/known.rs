@@ -174,6 +174,12 @@ impl Found {
     }
 }
 
+/// Whether the value at that place is not less than the one before.
+pub(in crate::tsdb) fn rises_at(values: &[f64], place: usize) -> bool {
+    let before = place.checked_sub(1).and_then(|before| values.get(before));
+    before.zip(values.get(place)).is_none_or(|(before, value)| before <= value)
+}
+
 /// The values of a series' blocks one after the other, of those that are kept and of those that are not.
 struct Values<'a, 'k> {
     segment: &'a Segment,
@@ -186,15 +192,18 @@ struct Values<'a, 'k> {
 }
 
 impl Values<'_, '_> {
-    /// Appends the wanted values of a block; blocks ascend from call to call. On damage anything may be appended.
-    fn take(&mut self, wanted: &Wanted, out: &mut Vec<f64>) -> Result<(), SegmentDamage> {
+    /// Appends the wanted values of a block; blocks ascend from call to call. Answers whether it is known that all are
+    /// numbers and none is less than the one before. On damage anything may be appended.
+    fn take(&mut self, wanted: &Wanted, out: &mut Vec<f64>) -> Result<bool, SegmentDamage> {
         let Wanted { block, count, from, to } = *wanted;
         let (family, row) = self.at;
         let place = Place { segment: self.segment.meta().seq, family, row, block };
-        let Some(keeper) = self.keeper.as_mut() else { return self.decode((block, count), from..to, out) };
+        let Some(keeper) = self.keeper.as_mut() else {
+            return self.decode((block, count), from..to, out).map(|()| false);
+        };
         match keeper.find(&place, count, from..to, out) {
-            Kept::Here => Ok(()),
-            Kept::Missing => self.decode((block, count), from..to, out),
+            Kept::Here(rises) => Ok(rises),
+            Kept::Missing => self.decode((block, count), from..to, out).map(|()| false),
             Kept::Wanted(since) => {
                 let mut whole = keeper.scratch();
                 self.decode((block, count), 0..count, &mut whole)?;
@@ -203,7 +212,7 @@ impl Values<'_, '_> {
                     keeper.keep(&place, &whole, since, &self.segment.retired);
                     keeper.give_back(whole);
                 }
-                Ok(())
+                Ok(false)
             }
         }
     }
@@ -226,8 +235,9 @@ impl Values<'_, '_> {
 }
 
 impl Segment {
-    /// Appends the values of a series within a range, both ends included, to `out`; answers the number of its timeline, and
-    /// the times of those in range. On damage anything may be appended.
+    /// Appends the values of a series within a range, both ends included, to `out`; answers the number of its timeline, the
+    /// times of those in range, and whether it is known that all are numbers and none is less than the one before. On
+    /// damage anything may be appended.
     pub(in crate::tsdb) fn values_alone(
         &self,
         rows: &Rows,
@@ -236,7 +246,7 @@ impl Segment {
         known: &mut KnownTimes,
         keeper: Option<&mut Keeper>,
         out: &mut Vec<f64>,
-    ) -> Result<(usize, Arc<Vec<i64>>), SegmentDamage> {
+    ) -> Result<(usize, Arc<Vec<i64>>, bool), SegmentDamage> {
         let stored = self.stored(rows, row)?;
         let number = stored.timeline;
         let list = stored.list.clone();
@@ -245,8 +255,13 @@ impl Segment {
             return Err(damage.clone());
         }
         let mut values = Values { segment: self, stored: &stored, at: (rows.data, row), bytes: None, keeper };
-        timeline.wanted.iter().try_for_each(|wanted| values.take(wanted, out))?;
-        self.intact().map(|()| (number, Arc::clone(&timeline.times)))
+        let (start, mut rises) = (out.len(), true);
+        for wanted in &timeline.wanted {
+            let before = out.len();
+            rises &= values.take(wanted, out)?;
+            rises &= before == start || rises_at(out, before);
+        }
+        self.intact().map(|()| (number, Arc::clone(&timeline.times), rises))
     }
 
     /// The times that the values of [`Segment::values_alone`] have.
@@ -280,7 +295,8 @@ impl Segment {
         let Some(timeline) = known.timeline(self, stored.timeline, list, range) else { return Ok(()) };
         let before = out.values.len();
         let mut values = Values { segment: self, stored: &stored, at: (rows.data, row), bytes: None, keeper };
-        let read = timeline.wanted.iter().try_for_each(|wanted| values.take(wanted, &mut out.values));
+        let mut wanted = timeline.wanted.iter();
+        let read = wanted.try_for_each(|wanted| values.take(wanted, &mut out.values).map(drop));
         // Of a damaged block there are no values.
         let good = out.values.len() - before;
         out.times.extend_from_slice(timeline.times.get(..good).unwrap_or_default());
