@@ -22,7 +22,31 @@ pub(super) struct Known {
     bytes: usize,
     /// So much is kept at most before everything is forgotten.
     bytes_max: usize,
-    edges: Vec<(i64, i64)>,
+    edges: Edges,
+}
+
+/// Where the windows of all steps lie in time.
+#[derive(Default)]
+struct Edges {
+    all: Vec<(i64, i64)>,
+    /// How far one window is from the next, where that is the same everywhere and not nothing.
+    apart: Option<i64>,
+}
+
+impl Edges {
+    fn set(&mut self, edges: impl Iterator<Item = (i64, i64)>) {
+        self.all.clear();
+        self.all.extend(edges);
+        self.apart = match *self.all.as_slice() {
+            [(first, _), (second, _), ..] => second.checked_sub(first).filter(|apart| *apart > 0),
+            _ => None,
+        };
+        let Some(apart) = self.apart else { return };
+        let next = |edge: i64| edge.checked_add(apart);
+        let alike =
+            |pair: &[(i64, i64)]| next(pair[0].0) == Some(pair[1].0) && next(pair[0].1) == Some(pair[1].1);
+        self.apart = self.all.windows(2).all(alike).then_some(apart);
+    }
 }
 
 /// What is kept of each step.
@@ -42,9 +66,8 @@ impl Known {
         edges: impl Fn(i64) -> (i64, i64),
         stretches: bool,
     ) -> &Frames {
-        if self.edges.len() != grid.len {
-            self.edges.clear();
-            self.edges.extend((0..grid.len).map(|step| edges(grid.at(step))));
+        if self.edges.all.len() != grid.len {
+            self.edges.set((0..grid.len).map(|step| edges(grid.at(step))));
             self.forget();
         }
         match shared {
@@ -101,7 +124,7 @@ impl Known {
 
     /// Forgets everything rather than keep too much with one more list.
     fn make_room(&mut self, times: &[i64]) {
-        let bytes = size_of_val(times) + self.edges.len() * STEP_BYTES;
+        let bytes = size_of_val(times) + self.edges.all.len() * STEP_BYTES;
         if self.bytes + bytes > self.bytes_max {
             self.forget();
         }
@@ -139,6 +162,7 @@ impl Times {
 #[derive(Default)]
 pub(super) struct Frames {
     times: Times,
+    /// None where it is asked for how far they reach: then the runs say it all.
     all: Vec<Frame>,
     /// The windows of two samples or more, where it is asked for how far they reach.
     runs: Vec<Run>,
@@ -190,21 +214,42 @@ pub(super) struct Stretch {
 }
 
 impl Frames {
-    fn set(&mut self, edges: &[(i64, i64)], stretches: bool) {
+    fn set(&mut self, edges: &Edges, stretches: bool) {
         let times = self.times.list();
         self.all.clear();
-        self.runs.clear();
+        let mut runs = Runs { runs: std::mem::take(&mut self.runs), ..Runs::default() };
+        runs.runs.clear();
         let (mut from, mut to) = (Place::default(), Place::default());
-        self.all.extend(edges.iter().map(|(after, until)| {
-            let from = from.after(times, *after);
-            Frame { from, to: to.after(times, *until).max(from) }
-        }));
-        if stretches {
-            find_runs(times, &self.all, edges, &mut self.runs);
+        let mut regular = edges.apart.map(|apart| Regular::new(times, apart));
+        if !stretches {
+            self.all.reserve(edges.all.len());
         }
+        let mut step = 0;
+        while let Some((after, until)) = edges.all.get(step) {
+            let first = from.after(times, *after);
+            let frame = Frame { from: first, to: to.after(times, *until).max(first) };
+            let (stride, ahead) = regular.as_mut().map_or((0, 0), |regular| regular.ahead(times, frame));
+            let ahead = ahead.min(edges.all.len() - step - 1);
+            if stretches {
+                runs.push(times, frame, (step, (*after, *until)));
+                if ahead > 0 {
+                    runs.push_alike(frame, step + 1, stride, ahead);
+                }
+            } else {
+                let on = |n: usize| Frame { from: frame.from + n * stride, to: frame.to + n * stride };
+                self.all.push(frame);
+                self.all.extend((1..ahead + 1).map(on));
+            }
+            if ahead > 0 {
+                from.at += ahead * stride;
+                to.at += ahead * stride;
+            }
+            step += 1 + ahead;
+        }
+        self.runs = runs.runs;
     }
 
-    /// One for each step.
+    /// One for each step; none where it is asked for how far they reach.
     pub(super) fn all(&self) -> &[Frame] {
         &self.all
     }
@@ -215,35 +260,105 @@ impl Frames {
     }
 }
 
-/// Joins windows of two samples or more to runs.
-fn find_runs(times: &[i64], all: &[Frame], edges: &[(i64, i64)], runs: &mut Vec<Run>) {
-    // What a window's stretch is made of, in milliseconds.
-    let mut before = None;
-    for (step, (frame, (start_ms, end_ms))) in all.iter().zip(edges).enumerate() {
+/// Windows of two samples or more, joined to runs as they come.
+#[derive(Default)]
+struct Runs {
+    runs: Vec<Run>,
+    /// What the stretch of the window before is made of, in milliseconds; none where it was none.
+    before: Option<(usize, i64, i64, i64)>,
+}
+
+impl Runs {
+    fn push(&mut self, times: &[i64], frame: Frame, (step, (start_ms, end_ms)): (usize, (i64, i64))) {
         let Some(&[first, .., last]) = times.get(frame.from..frame.to) else {
-            before = None;
-            continue;
+            self.before = None;
+            return;
         };
-        let range_ms = end_ms.saturating_sub(*start_ms);
-        let to_start = first.saturating_sub(*start_ms);
+        let range_ms = end_ms.saturating_sub(start_ms);
+        let to_start = first.saturating_sub(start_ms);
         let shape = Some((frame.to - frame.from, last.saturating_sub(first), to_start, range_ms));
-        let alike = runs.last_mut().filter(|_| shape == before);
-        before = shape;
-        if let Some(run) = alike {
+        if shape == self.before
+            && let Some(run) = self.runs.last()
+        {
             let ahead = frame.from - (run.from + (run.len - 1) * run.stride);
-            if run.len == 1 || run.stride == ahead {
-                (run.stride, run.len) = (ahead, run.len + 1);
-                continue;
-            }
-            let stretch = run.stretch;
-            let (from, width) = (frame.from, frame.to - frame.from);
-            runs.push(Run { step, len: 1, from, stride: 0, width, stretch });
-            continue;
+            return self.push_alike(Frame { from: frame.from - ahead, ..frame }, step, ahead, 1);
         }
-        let stretch = stretch(*frame, (*start_ms, *end_ms), times);
+        self.before = shape;
+        let stretch = stretch(frame, (start_ms, end_ms), times);
         let (from, width) = (frame.from, frame.to - frame.from);
-        runs.push(Run { step, len: 1, from, stride: 0, width, stretch });
+        self.runs.push(Run { step, len: 1, from, stride: 0, width, stretch });
     }
+
+    /// Some more windows like the one of the step before, which began at `before.from`; none of them where that one has
+    /// too few samples to be in a run.
+    fn push_alike(&mut self, before: Frame, step: usize, stride: usize, some: usize) {
+        let Some(run) = self.runs.last_mut() else { return };
+        if run.step + run.len != step {
+            return;
+        }
+        if run.len == 1 || run.stride == stride {
+            (run.stride, run.len) = (stride, run.len + some);
+            return;
+        }
+        let (from, width, stretch) = (before.from + stride, run.width, run.stretch);
+        self.runs.push(Run { step, len: some, from, stride, width, stretch });
+    }
+}
+
+/// A piece of a list whose times are as far apart as all of its first ones, and how many of those are between two windows.
+struct Regular {
+    interval: i64,
+    stride: usize,
+    /// The first and the last of the piece.
+    first: usize,
+    last: usize,
+}
+
+impl Regular {
+    /// Of windows so far apart. The interval is that of the list's first two times.
+    fn new(times: &[i64], apart: i64) -> Regular {
+        let interval = match *times {
+            [first, second, ..] => second.saturating_sub(first),
+            _ => 0,
+        };
+        let fits = interval > 0 && apart % interval == 0;
+        let stride = if fits { usize::try_from(apart / interval).unwrap_or(0) } else { 0 };
+        Regular { interval, stride, first: 0, last: 0 }
+    }
+
+    /// By how many times each next window is further on than this one, and how many next ones are: as long as what is just
+    /// before a window and what is just after it are of the piece, its ends fall between the same times of an interval.
+    fn ahead(&mut self, times: &[i64], frame: Frame) -> (usize, usize) {
+        let Some(before) = frame.from.checked_sub(1) else { return (0, 0) };
+        if self.stride == 0 || frame.to == frame.from {
+            return (0, 0);
+        }
+        if frame.to > self.last {
+            let (before, rest) = if before <= self.last { (self.first, self.last) } else { (before, before) };
+            self.first = before;
+            self.last = rest + in_step(&times[rest.min(times.len())..], self.interval);
+        }
+        if before < self.first || frame.to > self.last {
+            return (0, 0);
+        }
+        (self.stride, (self.last - frame.to) / self.stride)
+    }
+}
+
+/// How many times after the first are each so far behind the one before.
+fn in_step(times: &[i64], interval: i64) -> usize {
+    const TOGETHER: usize = 64;
+    let later = times.get(1..).unwrap_or_default();
+    let mut found = 0;
+    for (before, after) in times.chunks(TOGETHER).zip(later.chunks(TOGETHER)) {
+        let pairs = before.iter().zip(after);
+        let off = |(before, after): (&i64, &i64)| after.wrapping_sub(*before) ^ interval;
+        if pairs.clone().fold(0, |any, pair| any | off(pair)) != 0 {
+            return found + pairs.take_while(|pair| off(*pair) == 0).count();
+        }
+        found += after.len();
+    }
+    found
 }
 
 /// The place of the first time after a moment; moments ascend.
@@ -285,4 +400,58 @@ fn stretch(Frame { from, to }: Frame, (start_ms, end_ms): (i64, i64), times: &[i
     let factor = (sampled + to_start + to_end) / sampled;
     let range = seconds(end_ms.saturating_sub(start_ms));
     Stretch { sampled, to_start, to_end, factor, per_second: factor / range, range }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stretch_of(frame: Frame, edges: (i64, i64), times: &[i64]) -> Option<Stretch> {
+        (frame.to - frame.from > 1).then(|| stretch(frame, edges, times))
+    }
+
+    proptest! {
+        /// However much of a list is skipped over, each window holds what lies between its edges, and no more.
+        #[test]
+        fn windows_are_found_as_one_by_one(
+            gaps in prop::collection::vec(prop_oneof![30 => Just(15), 1 => Just(30), 1 => 1i64..40], 0..200),
+            first in -200i64..200,
+            (start, step, len) in (-500i64..500, prop_oneof![Just(15i64), Just(30), Just(60), 1i64..50], 1usize..150),
+            range in 1i64..200,
+            uneven in prop::option::of(0usize..150),
+        ) {
+            let mut times = vec![first];
+            for gap in gaps {
+                times.push(times.last().unwrap_or(&0) + gap);
+            }
+            let edge = |at: usize| {
+                let until = start + step * i64::try_from(at).expect("few");
+                // As where `@` holds the edges fast from some step on.
+                let until = uneven.map_or(until, |uneven| until.min(start + step * i64::try_from(uneven).expect("few")));
+                (until - range, until)
+            };
+            let mut edges = Edges::default();
+            edges.set((0..len).map(edge));
+            let plain: Vec<Frame> = (0..len).map(edge).map(|(after, until)| {
+                let from = times.partition_point(|time| *time <= after);
+                Frame { from, to: times.partition_point(|time| *time <= until).max(from) }
+            }).collect();
+            let mut frames = Frames { times: Times::Own(times.clone()), ..Frames::default() };
+            frames.set(&edges, false);
+            prop_assert_eq!(frames.all(), &plain[..]);
+            frames.set(&edges, true);
+            let mut found = vec![None; len];
+            for run in frames.runs() {
+                for (i, frame) in run.windows().enumerate() {
+                    prop_assert!(found[run.step + i].replace((frame, run.stretch)).is_none(), "twice: {run:?}");
+                }
+            }
+            for (step, frame) in plain.iter().enumerate() {
+                let expected = stretch_of(*frame, edge(step), &times).map(|stretch| (*frame, stretch));
+                prop_assert_eq!(found[step], expected, "step {} of {:?}", step, frames.runs());
+            }
+        }
+    }
 }
