@@ -20,6 +20,7 @@ use super::callers::{self, Callers};
 use super::cors;
 use super::csrf::CookieCsrf;
 use super::dispatch::{Answering, Dispatch, Handle, Route};
+use super::encoding::Coding;
 use super::error::{ApiError, Code, Form};
 use super::host::AllowedHosts;
 use super::lanes::panic_text;
@@ -136,6 +137,7 @@ impl Passage {
         let refused = request.extensions_mut().remove::<ApiError>();
         let too_long = || format!("a URL may have at most {URI_BYTES_MAX} bytes");
         let refused = refused.or_else(|| is_too_long.then(|| ApiError::new(Code::UriTooLong, too_long())));
+        let refused = refused.or_else(|| Coding::none_fits(request.headers()).then(no_coding));
         let mut response = match refused {
             Some(refused) => refused.into_response(),
             None => self.caught(request, way).instrument(span.clone()).await,
@@ -225,6 +227,13 @@ impl Passage {
             None => (self.fallback)(request),
         }
     }
+}
+
+fn no_coding() -> ApiError {
+    ApiError::new(
+        Code::NotAcceptable,
+        "Accept-Encoding refuses every coding there is here: identity, gzip, zstd",
+    )
 }
 
 /// `/a/` is `/a`; the root stays.

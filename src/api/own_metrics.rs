@@ -28,6 +28,8 @@ pub struct Counters {
     panics: AtomicU64,
     /// Panics of work that repeats.
     pub task_panics: AtomicU64,
+    /// Starts of this folder after a stop that was none in order, ever.
+    pub unclean_stops: AtomicU64,
     /// Connections open now.
     pub connections: AtomicI64,
     /// Connections refused at the limits.
@@ -360,6 +362,11 @@ impl OwnMetrics {
             gauge("promlet_segment_bytes", "Bytes of the segments' files.", stats.segment_bytes),
             counter("promlet_seals_total", "Organisations sealed, each time counted.", stats.seals),
             counter("promlet_seals_failed_total", "Seals that failed.", stats.seals_failed),
+            counter(
+                "promlet_unclean_shutdown_total",
+                "Starts of this folder without a clean stop before them: after a kill, a crash, a power cut.",
+                self.counters.unclean_stops.load(Ordering::Relaxed),
+            ),
             gauge(
                 "promlet_store_writable",
                 "1 while the store takes samples.",

@@ -247,11 +247,18 @@ pub struct FieldError {
     pub message: String,
 }
 
+/// Each field with what is wrong with it.
+pub(super) fn in_words(errors: &[FieldError]) -> String {
+    let each: Vec<String> =
+        errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+    each.join("; ")
+}
+
 /// Why a key was not made or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// `validation_failed`.
-    #[error("{} fields do not fit", .0.len())]
+    #[error("{}", in_words(.0))]
     Validation(Vec<FieldError>),
     /// No such key in this organisation: `not_found`.
     #[error("no such API key")]

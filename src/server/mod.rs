@@ -211,6 +211,13 @@ impl Server {
         apply_settings(&identity, &tsdb)?;
         drop(teller);
         let unwell = Unwell::watch(&tsdb, &counters);
+        // Last, so that a start that is refused changes nothing.
+        match folder.count_unclean_stops(now) {
+            Ok(count) => counters.unclean_stops.store(count, Ordering::Relaxed),
+            Err(error) => {
+                tracing::warn!(%error, "this start cannot be counted in promlet_unclean_shutdown_total")
+            }
+        }
         let server = Server {
             settings,
             clock,

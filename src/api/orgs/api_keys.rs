@@ -145,9 +145,11 @@ async fn create(
         ingest: IngestSettings::default(),
     };
     if let Some(embed) = body.embed {
+        embed.is_of_use(key.scopes)?;
         embed.apply(&mut key.embed)?;
     }
     if let Some(ingest) = body.ingest {
+        ingest.is_of_use(key.scopes)?;
         ingest.apply(&mut key.ingest);
     }
     let (org, user, now) = (member.org.id, cabinet.user(), deps.clock.now());
@@ -193,7 +195,9 @@ async fn change(
         embed: None,
         ingest: None,
     };
+    let scopes = change.scopes.unwrap_or(key.scopes);
     if let Some(sent) = body.embed {
+        sent.is_of_use(scopes)?;
         let mut embed = key.embed.clone();
         sent.apply(&mut embed)?;
         if embed.alg != key.embed.alg {
@@ -206,6 +210,7 @@ async fn change(
         change.embed = Some(embed);
     }
     if let Some(sent) = body.ingest {
+        sent.is_of_use(scopes)?;
         let mut ingest = key.ingest.clone();
         sent.apply(&mut ingest);
         change.ingest = Some(ingest);
@@ -330,6 +335,19 @@ struct EmbedBody {
 }
 
 impl EmbedBody {
+    /// Whoever restricts a key that signs no tokens would believe that what it reads is restricted.
+    fn is_of_use(&self, scopes: KeyScopes) -> ApiResult<()> {
+        let restricts = match self.policy.as_ref().map(|sent| policy("embed.policy", sent)).transpose()? {
+            Some(policy) => policy != EmbedPolicy::default(),
+            None => false,
+        };
+        if restricts && !scopes.embed {
+            let message = "restricts embed tokens only, and this key has not the scope embed: it reads without restriction";
+            return Err(ApiError::invalid_field("embed.policy", "contradiction", message));
+        }
+        Ok(())
+    }
+
     fn apply(self, to: &mut EmbedSettings) -> ApiResult<()> {
         if let Some(alg) = &self.alg {
             let refused = || {
@@ -382,6 +400,14 @@ struct IngestBody {
 }
 
 impl IngestBody {
+    fn is_of_use(&self, scopes: KeyScopes) -> ApiResult<()> {
+        if self.labels.as_ref().is_some_and(|labels| !labels.is_empty()) && !scopes.ingest {
+            let message = "labels are forced onto what a key writes, and this key has not the scope ingest";
+            return Err(ApiError::invalid_field("ingest.labels", "contradiction", message));
+        }
+        Ok(())
+    }
+
     fn apply(self, to: &mut IngestSettings) {
         to.rate_limit_rps = self.rate_limit_rps.unwrap_or(to.rate_limit_rps);
         to.samples_per_s = self.samples_per_s.unwrap_or(to.samples_per_s);
