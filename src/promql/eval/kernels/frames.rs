@@ -1,6 +1,7 @@
 //! Where the windows of all steps begin and end among samples of given times.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::promql::functions::{count, seconds};
@@ -23,6 +24,8 @@ pub(super) struct Known {
     /// So much is kept at most before everything is forgotten.
     bytes_max: usize,
     edges: Edges,
+    /// In which runs are put together.
+    joining: Runs,
 }
 
 /// Where the windows of all steps lie in time.
@@ -96,7 +99,7 @@ impl Known {
         }
         self.make_room(list);
         let mut frames = Frames { times: Times::Shared(Arc::clone(list)), ..Frames::default() };
-        frames.set(&self.edges, stretches);
+        frames.set(&self.edges, stretches, &mut self.joining);
         self.last = self.met.len();
         self.met.push(frames);
         self.shared.insert(place, self.last);
@@ -118,7 +121,7 @@ impl Known {
         let frames = &mut self.met[self.last];
         if frames.times.list() != times {
             frames.times = Times::Own(times.to_vec());
-            frames.set(&self.edges, stretches);
+            frames.set(&self.edges, stretches, &mut self.joining);
         }
     }
 
@@ -164,16 +167,18 @@ pub(super) struct Frames {
     times: Times,
     /// None where it is asked for how far they reach: then the runs say it all.
     all: Vec<Frame>,
-    /// The windows of two samples or more, where it is asked for how far they reach.
-    runs: Vec<Run>,
+    /// The windows of two samples or more, where it is asked for how far they reach, and the steps that have fewer.
+    runs: Box<[Run]>,
+    gaps: Box<[Range<usize>]>,
 }
 
-/// Windows of neighbouring steps that differ in nothing but where they begin: of series that are scraped as regularly as
-/// the steps go, nearly all.
+/// Windows that differ in nothing but where they begin, of neighbouring steps or of every so manyth: of series that are
+/// scraped regularly, nearly all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Run {
-    /// The first step, and how many.
+    /// The first step, how many steps each is after the one before, and how many windows.
     pub(super) step: usize,
+    pub(super) every: usize,
     pub(super) len: usize,
     /// The first sample of the first window, and by how many the next one's is further on.
     pub(super) from: usize,
@@ -198,6 +203,13 @@ pub(super) struct Frame {
     pub(super) to: usize,
 }
 
+impl Frame {
+    /// So many samples further on.
+    fn on(self, samples: usize) -> Frame {
+        Frame { from: self.from + samples, to: self.to + samples }
+    }
+}
+
 /// How far a window of two samples or more reaches beyond them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Stretch {
@@ -214,39 +226,54 @@ pub(super) struct Stretch {
 }
 
 impl Frames {
-    fn set(&mut self, edges: &Edges, stretches: bool) {
+    fn set(&mut self, edges: &Edges, stretches: bool, joining: &mut Runs) {
         let times = self.times.list();
+        let steps = edges.all.len();
         self.all.clear();
-        let mut runs = Runs { runs: std::mem::take(&mut self.runs), ..Runs::default() };
-        runs.runs.clear();
+        joining.clear();
         let (mut from, mut to) = (Place::default(), Place::default());
-        let mut regular = edges.apart.map(|apart| Regular::new(times, apart));
+        let mut regular = edges.apart.and_then(|apart| Regular::new(times, apart));
         if !stretches {
-            self.all.reserve(edges.all.len());
+            self.all.reserve(steps);
         }
         let mut step = 0;
         while let Some((after, until)) = edges.all.get(step) {
             let first = from.after(times, *after);
             let frame = Frame { from: first, to: to.after(times, *until).max(first) };
-            let (stride, ahead) = regular.as_mut().map_or((0, 0), |regular| regular.ahead(times, frame));
-            let ahead = ahead.min(edges.all.len() - step - 1);
-            if stretches {
-                runs.push(times, frame, (step, (*after, *until)));
-                if ahead > 0 {
-                    runs.push_alike(frame, step + 1, stride, ahead);
-                }
+            step += 1;
+            let run = if stretches {
+                joining.push(times, frame, (step - 1, (*after, *until)))
             } else {
-                let on = |n: usize| Frame { from: frame.from + n * stride, to: frame.to + n * stride };
                 self.all.push(frame);
-                self.all.extend((1..ahead + 1).map(on));
+                None
+            };
+            let Some(regular) = &mut regular else {
+                continue;
+            };
+            regular.push(times, frame, run);
+            let Some((rounds, stride)) = regular.rounds(steps - step) else {
+                continue;
+            };
+            let round = std::mem::take(&mut regular.round);
+            if stretches {
+                joining.go_on(&round, step, stride, rounds);
+            } else {
+                match round.as_slice() {
+                    [(frame, _)] => self.all.extend((1..rounds + 1).map(|n| frame.on(n * stride))),
+                    _ => {
+                        for n in 1..rounds + 1 {
+                            self.all.extend(round.iter().map(|(frame, _)| frame.on(n * stride)));
+                        }
+                    }
+                }
             }
-            if ahead > 0 {
-                from.at += ahead * stride;
-                to.at += ahead * stride;
-            }
-            step += 1 + ahead;
+            from.at += rounds * stride;
+            to.at += rounds * stride;
+            step += rounds * round.len();
         }
-        self.runs = runs.runs;
+        // As many as there are: they are kept.
+        self.runs = joining.runs.as_slice().into();
+        self.gaps = joining.gaps.as_slice().into();
     }
 
     /// One for each step; none where it is asked for how far they reach.
@@ -254,9 +281,14 @@ impl Frames {
         &self.all
     }
 
-    /// The windows of two samples or more, in order.
+    /// The windows of two samples or more.
     pub(super) fn runs(&self) -> &[Run] {
         &self.runs
+    }
+
+    /// Where it is asked for how far they reach: the steps whose windows have fewer samples.
+    pub(super) fn gaps(&self) -> &[Range<usize>] {
+        &self.gaps
     }
 }
 
@@ -264,85 +296,161 @@ impl Frames {
 #[derive(Default)]
 struct Runs {
     runs: Vec<Run>,
+    /// The steps of all others.
+    gaps: Vec<Range<usize>>,
     /// What the stretch of the window before is made of, in milliseconds; none where it was none.
     before: Option<(usize, i64, i64, i64)>,
 }
 
 impl Runs {
-    fn push(&mut self, times: &[i64], frame: Frame, (step, (start_ms, end_ms)): (usize, (i64, i64))) {
+    fn clear(&mut self) {
+        self.runs.clear();
+        self.gaps.clear();
+        self.before = None;
+    }
+
+    /// Adds the window of a step; the run that it is in, where it has the samples.
+    fn push(
+        &mut self,
+        times: &[i64],
+        frame: Frame,
+        (step, (start_ms, end_ms)): (usize, (i64, i64)),
+    ) -> Option<usize> {
         let Some(&[first, .., last]) = times.get(frame.from..frame.to) else {
             self.before = None;
-            return;
+            self.skip(step);
+            return None;
         };
         let range_ms = end_ms.saturating_sub(start_ms);
         let to_start = first.saturating_sub(start_ms);
         let shape = Some((frame.to - frame.from, last.saturating_sub(first), to_start, range_ms));
-        if shape == self.before
-            && let Some(run) = self.runs.last()
-        {
-            let ahead = frame.from - (run.from + (run.len - 1) * run.stride);
-            return self.push_alike(Frame { from: frame.from - ahead, ..frame }, step, ahead, 1);
-        }
+        let alike = self.runs.last_mut().filter(|_| shape == self.before);
         self.before = shape;
-        let stretch = stretch(frame, (start_ms, end_ms), times);
         let (from, width) = (frame.from, frame.to - frame.from);
-        self.runs.push(Run { step, len: 1, from, stride: 0, width, stretch });
+        let stretch = match alike {
+            Some(run) => {
+                let ahead = from - (run.from + (run.len - 1) * run.stride);
+                if run.len == 1 || run.stride == ahead {
+                    (run.stride, run.len) = (ahead, run.len + 1);
+                    return Some(self.runs.len() - 1);
+                }
+                run.stretch
+            }
+            None => stretch(frame, (start_ms, end_ms), times),
+        };
+        self.runs.push(Run { step, every: 1, len: 1, from, stride: 0, width, stretch });
+        Some(self.runs.len() - 1)
     }
 
-    /// Some more windows like the one of the step before, which began at `before.from`; none of them where that one has
-    /// too few samples to be in a run.
-    fn push_alike(&mut self, before: Frame, step: usize, stride: usize, some: usize) {
-        let Some(run) = self.runs.last_mut() else { return };
-        if run.step + run.len != step {
-            return;
+    fn skip(&mut self, step: usize) {
+        match self.gaps.last_mut() {
+            Some(gap) if gap.end == step => gap.end += 1,
+            _ => self.gaps.push(step..step + 1),
         }
-        if run.len == 1 || run.stride == stride {
-            (run.stride, run.len) = (stride, run.len + some);
-            return;
+    }
+
+    /// So many more rounds of windows like those of the last steps before this one.
+    fn go_on(&mut self, round: &[(Frame, Option<usize>)], step: usize, stride: usize, rounds: usize) {
+        let every = round.len();
+        for (i, (frame, run)) in round.iter().enumerate() {
+            let Some(run) = run.and_then(|run| self.runs.get_mut(run)) else {
+                (0..rounds).for_each(|n| self.skip(step + i + n * every));
+                continue;
+            };
+            if run.len == 1 || (run.every, run.stride) == (every, stride) {
+                (run.every, run.stride, run.len) = (every, stride, run.len + rounds);
+                continue;
+            }
+            let (width, stretch, from) = (run.width, run.stretch, frame.from + stride);
+            self.runs.push(Run { step: step + i, every, len: rounds, from, stride, width, stretch });
         }
-        let (from, width, stretch) = (before.from + stride, run.width, run.stretch);
-        self.runs.push(Run { step, len: some, from, stride, width, stretch });
+        if every > 1 {
+            // What comes next follows the last of the round, which is no run of neighbours any more.
+            self.before = None;
+        }
     }
 }
 
-/// A piece of a list whose times are as far apart as all of its first ones, and how many of those are between two windows.
+/// Of more different windows than these it is not waited for until they come round again.
+const ROUND_MAX: usize = 32;
+
+/// A piece of a list whose times are all as far apart as the list's first ones.
+///
+/// Windows come round: after so many steps as their distance needs to be a multiple of the times' one, each lies among the
+/// times as it did before. As long as what is just before a window and what is just after it are of the piece, its ends
+/// stay between the same times.
 struct Regular {
     interval: i64,
+    /// How many windows are a round, and by how many times the next one's are further on.
+    windows: usize,
     stride: usize,
     /// The first and the last of the piece.
     first: usize,
     last: usize,
+    /// The last windows, of one piece, a round at most, and the runs they are in.
+    round: Vec<(Frame, Option<usize>)>,
 }
 
 impl Regular {
-    /// Of windows so far apart. The interval is that of the list's first two times.
-    fn new(times: &[i64], apart: i64) -> Regular {
-        let interval = match *times {
-            [first, second, ..] => second.saturating_sub(first),
-            _ => 0,
+    /// Of windows so far apart.
+    fn new(times: &[i64], apart: i64) -> Option<Regular> {
+        let [first, second, ..] = *times else {
+            return None;
         };
-        let fits = interval > 0 && apart % interval == 0;
-        let stride = if fits { usize::try_from(apart / interval).unwrap_or(0) } else { 0 };
-        Regular { interval, stride, first: 0, last: 0 }
+        let interval = second.checked_sub(first).filter(|interval| *interval > 0)?;
+        let shared = shared_divisor(interval, apart);
+        let windows = usize::try_from(interval / shared).ok().filter(|windows| *windows <= ROUND_MAX)?;
+        let stride = usize::try_from(apart / shared).ok()?;
+        Some(Regular { interval, windows, stride, first: 0, last: 0, round: Vec::with_capacity(windows) })
     }
 
-    /// By how many times each next window is further on than this one, and how many next ones are: as long as what is just
-    /// before a window and what is just after it are of the piece, its ends fall between the same times of an interval.
-    fn ahead(&mut self, times: &[i64], frame: Frame) -> (usize, usize) {
-        let Some(before) = frame.from.checked_sub(1) else { return (0, 0) };
-        if self.stride == 0 || frame.to == frame.from {
-            return (0, 0);
+    /// Takes in the window of the next step.
+    fn push(&mut self, times: &[i64], frame: Frame, run: Option<usize>) {
+        if !self.holds(times, frame) {
+            self.round.clear();
+            return;
+        }
+        if self.round.first().is_some_and(|(first, _)| first.from <= self.first) {
+            // Another piece has begun.
+            self.round.clear();
+        }
+        self.round.push((frame, run));
+    }
+
+    /// Whether a window and the times around it are of one piece.
+    fn holds(&mut self, times: &[i64], frame: Frame) -> bool {
+        let Some(before) = frame.from.checked_sub(1) else {
+            return false;
+        };
+        if frame.to == frame.from {
+            return false;
         }
         if frame.to > self.last {
-            let (before, rest) = if before <= self.last { (self.first, self.last) } else { (before, before) };
-            self.first = before;
-            self.last = rest + in_step(&times[rest.min(times.len())..], self.interval);
+            if before > self.last {
+                (self.first, self.last) = (before, before);
+            }
+            self.last += in_step(times.get(self.last..).unwrap_or_default(), self.interval);
         }
-        if before < self.first || frame.to > self.last {
-            return (0, 0);
-        }
-        (self.stride, (self.last - frame.to) / self.stride)
+        before >= self.first && frame.to <= self.last
     }
+
+    /// Once a round is there: how many more there are of it within so many steps, and how many times each is further on.
+    fn rounds(&mut self, steps: usize) -> Option<(usize, usize)> {
+        if self.round.len() < self.windows {
+            return None;
+        }
+        let inside = |(frame, _): &(Frame, Option<usize>)| (self.last - frame.to) / self.stride;
+        let rounds = self.round.iter().map(inside).min().unwrap_or(0).min(steps / self.windows);
+        if rounds == 0 {
+            self.round.clear();
+            return None;
+        }
+        Some((rounds, self.stride))
+    }
+}
+
+fn shared_divisor(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { shared_divisor(b, a % b) }
 }
 
 /// How many times after the first are each so far behind the one before.
@@ -385,7 +493,9 @@ impl Place {
 }
 
 fn stretch(Frame { from, to }: Frame, (start_ms, end_ms): (i64, i64), times: &[i64]) -> Stretch {
-    let Some([first, .., last]) = times.get(from..to) else { return Stretch::default() };
+    let Some([first, .., last]) = times.get(from..to) else {
+        return Stretch::default();
+    };
     let sampled = seconds(last - first);
     let between = sampled / count(to - from - 1);
     let threshold = between * 1.1;
@@ -418,7 +528,7 @@ mod tests {
         fn windows_are_found_as_one_by_one(
             gaps in prop::collection::vec(prop_oneof![30 => Just(15), 1 => Just(30), 1 => 1i64..40], 0..200),
             first in -200i64..200,
-            (start, step, len) in (-500i64..500, prop_oneof![Just(15i64), Just(30), Just(60), 1i64..50], 1usize..150),
+            (start, step, len) in (-500i64..500, prop_oneof![Just(15i64), Just(30), Just(60), Just(50), Just(20), 1i64..50], 1usize..150),
             range in 1i64..200,
             uneven in prop::option::of(0usize..150),
         ) {
@@ -439,15 +549,19 @@ mod tests {
                 Frame { from, to: times.partition_point(|time| *time <= until).max(from) }
             }).collect();
             let mut frames = Frames { times: Times::Own(times.clone()), ..Frames::default() };
-            frames.set(&edges, false);
+            frames.set(&edges, false, &mut Runs::default());
             prop_assert_eq!(frames.all(), &plain[..]);
-            frames.set(&edges, true);
+            frames.set(&edges, true, &mut Runs::default());
             let mut found = vec![None; len];
             for run in frames.runs() {
                 for (i, frame) in run.windows().enumerate() {
-                    prop_assert!(found[run.step + i].replace((frame, run.stretch)).is_none(), "twice: {run:?}");
+                    prop_assert!(found[run.step + i * run.every].replace((frame, run.stretch)).is_none(), "twice: {run:?}");
                 }
             }
+            for step in frames.gaps().iter().cloned().flatten() {
+                prop_assert!(plain[step].to - plain[step].from < 2, "step {step}");
+            }
+            prop_assert_eq!(frames.gaps().iter().map(Range::len).sum::<usize>(), found.iter().filter(|found| found.is_none()).count());
             for (step, frame) in plain.iter().enumerate() {
                 let expected = stretch_of(*frame, edge(step), &times).map(|stretch| (*frame, stretch));
                 prop_assert_eq!(found[step], expected, "step {} of {:?}", step, frames.runs());
