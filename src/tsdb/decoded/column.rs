@@ -46,7 +46,7 @@ impl Column {
         if values.iter().all(|value| value.to_bits() == first) {
             return as_they_are(Digits::Same(values.len(), first));
         }
-        let integers = power_of(values).and_then(|power| Some((power, span(values, power)?)));
+        let integers = power_of(values).and_then(|power| Some((power, span(values, power, rises)?)));
         let Some((power, (least, most))) = integers else {
             return as_they_are(Digits::Doubles(values.into()));
         };
@@ -129,7 +129,13 @@ impl Column {
 }
 
 fn rises(values: &[f64]) -> bool {
-    values.first().is_none_or(|first| !first.is_nan()) && values.is_sorted_by(|before, value| before <= value)
+    // Some at a time, which needs no branch for each.
+    let later = values.get(1..).unwrap_or_default();
+    let in_order = |(before, after): (&[f64], &[f64])| {
+        before.iter().zip(after).fold(true, |all, (before, value)| all & (before <= value))
+    };
+    values.first().is_none_or(|first| !first.is_nan())
+        && values.chunks(64).zip(later.chunks(64)).all(in_order)
 }
 
 /// The integer that is nearest to the value times the power; of no meaning where that is no integer below 2^51.
@@ -145,16 +151,34 @@ fn power_of(values: &[f64]) -> Option<f64> {
 }
 
 /// The least and the greatest integer, if the power makes integers of all values that give their bits again.
-fn span(values: &[f64], power: f64) -> Option<(f64, f64)> {
-    let (mut least, mut most, mut wrong) = (f64::MAX, f64::MIN, 0);
-    for value in values {
-        let whole = whole(*value, power);
-        // What is no number may well come back with its bits, and is no distance.
-        wrong |= (whole / power).to_bits() ^ value.to_bits() | u64::from(whole.is_nan());
-        least = if whole < least { whole } else { least };
-        most = if whole > most { whole } else { most };
+fn span(values: &[f64], power: f64, rises: bool) -> Option<(f64, f64)> {
+    // A division takes as long as everything else.
+    let all = if power == 1.0 {
+        all_by(values, |value| (value + ROUND) - ROUND, |whole| whole)
+    } else {
+        all_by(values, |value| whole(value, power), |whole| whole / power)
+    };
+    if !all {
+        return None;
     }
-    (wrong == 0 && least > -EXACT && most < EXACT).then_some((least, most))
+    let wholes = || values.iter().map(|value| whole(*value, power));
+    let (least, most) = if rises {
+        (wholes().next()?, wholes().next_back()?)
+    } else {
+        wholes().fold((f64::MAX, f64::MIN), |(least, most), whole| {
+            (if whole < least { whole } else { least }, if whole > most { whole } else { most })
+        })
+    };
+    (least > -EXACT && most < EXACT).then_some((least, most))
+}
+
+fn all_by(values: &[f64], up: impl Fn(f64) -> f64, down: impl Fn(f64) -> f64) -> bool {
+    let wrong = values.iter().fold(0, |wrong, value| {
+        let whole = up(*value);
+        // What is no number may well come back with its bits, and is no distance.
+        wrong | down(whole).to_bits() ^ value.to_bits() | u64::from(whole.is_nan())
+    });
+    wrong == 0
 }
 
 #[cfg(test)]

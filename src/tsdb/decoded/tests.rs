@@ -1,3 +1,5 @@
+//! What comes in, what stays, what goes, and whose part it is.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -272,7 +272,7 @@ impl Known {
             let keeper = keeper.as_mut();
             let before = values.len();
             let (timeline, found, rises) =
-                part.segment.values_alone(rows, *row, range, known, keeper, values).ok()?;
+                part.segment.values_alone((rows, *row), range, known, keeper, values).ok()?;
             all_rise &= rises && rises_at(values, before);
             of.push((part.meta().seq, timeline));
             times = Some(found);
@@ -314,7 +314,7 @@ impl Known {
         for Source { part, rows, row, .. } in &*sources {
             let Some(part) = set.parts.get(*part) else { continue };
             let from = out.times.len();
-            if let Err(damage) = part.segment.read(rows, *row, range, times, keeper.as_mut(), out) {
+            if let Err(damage) = part.segment.read((rows, *row), range, times, keeper.as_mut(), out) {
                 warnings.damage(part, &damage);
             }
             hide(set, part, series, from, out);

@@ -240,8 +240,7 @@ impl Segment {
     /// damage anything may be appended.
     pub(in crate::tsdb) fn values_alone(
         &self,
-        rows: &Rows,
-        row: usize,
+        (rows, row): (&Rows, usize),
         range: TimeRange,
         known: &mut KnownTimes,
         keeper: Option<&mut Keeper>,
@@ -283,8 +282,7 @@ impl Segment {
     /// before it.
     pub(in crate::tsdb) fn read(
         &self,
-        rows: &Rows,
-        row: usize,
+        (rows, row): (&Rows, usize),
         range: TimeRange,
         known: &mut KnownTimes,
         keeper: Option<&mut Keeper>,
