@@ -154,6 +154,8 @@ impl Passage {
                 }
             }
             *body.extensions_mut() = std::mem::take(response.extensions_mut());
+            // Prometheus' and OTLP's bodies do not say it.
+            body.extensions_mut().insert(error.code());
             response = body;
         }
         self.gate.prefix.put_back(response.headers_mut());
@@ -164,10 +166,13 @@ impl Passage {
         self.gate.counters.request(route, &method, response.status(), watch.elapsed());
         span.in_scope(|| {
             let (status, duration_ms) = (response.status().as_u16(), watch.elapsed_ms());
+            let code = response.extensions().get::<Code>().map(|code| code.as_str());
             match status {
                 // Without rooms the server is starting: said once by the start itself, and asked for again and again meanwhile.
-                500.. if self.entry.is_some() => tracing::warn!(status, duration_ms, "answered {status}"),
-                _ => tracing::debug!(status, duration_ms, "answered {status}"),
+                500.. if self.entry.is_some() => {
+                    tracing::warn!(status, code, duration_ms, "answered {status}")
+                }
+                _ => tracing::debug!(status, code, duration_ms, "answered {status}"),
             }
         });
         response

@@ -553,9 +553,11 @@ fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, 
         name: change.name.unwrap_or(row.name),
         scopes: change.scopes.unwrap_or(row.scopes),
         expires_at: change.expires_at.unwrap_or(row.expires_at),
-        embed: change.embed.unwrap_or(row.embed.clone()),
-        ingest: change.ingest.unwrap_or(row.ingest),
+        embed: row.embed.clone(),
+        ingest: row.ingest.clone(),
     };
+    change.embed.apply(&mut wanted.embed);
+    change.ingest.apply(&mut wanted.ingest);
     if wanted.embed.alg != row.embed.alg {
         return refuse("embed.alg", "is fixed when the key is made");
     }

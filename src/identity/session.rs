@@ -334,8 +334,8 @@ impl Index {
     }
 
     /// Nothing could be stored: the sweep removes the row, unless its owner comes again before.
-    fn not_stored(&mut self, session: Arc<Session>) {
-        if self.unstored.insert(session.hash, Arc::clone(&session)).is_none() {
+    fn not_stored(&mut self, session: &Arc<Session>) {
+        if self.unstored.insert(session.hash, Arc::clone(session)).is_none() {
             self.dead.push(session.key());
         }
     }
@@ -426,7 +426,7 @@ impl Identity {
         });
         match &removed {
             Ok(()) => drop(self.sessions.write().unstored.remove(&session.hash)),
-            Err(_) => self.sessions.write().not_stored(Arc::clone(session)),
+            Err(_) => self.sessions.write().not_stored(session),
         }
         removed
     }
@@ -489,7 +489,7 @@ impl Identity {
             Ok(epoch) => self.settle_epoch(user, epoch, kept.as_deref(), &ended),
             Err(error) => {
                 let mut index = self.sessions.write();
-                ended.into_iter().for_each(|session| index.not_stored(session));
+                ended.iter().for_each(|session| index.not_stored(session));
                 return Err(error);
             }
         }

@@ -516,6 +516,7 @@ fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, S
 fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options {
     let mut options = tsdb::Options { onlooker, ..tsdb::Options::default() };
     options.limits.retention = settings.retention;
+    options.decoded_bytes_max = settings.decoded_cache_bytes;
     options.durability = match settings.durability {
         Durability::Synced => tsdb::Durability::Synced,
         Durability::Interval(interval) => tsdb::Durability::Interval(interval),

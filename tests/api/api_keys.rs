@@ -253,6 +253,38 @@ async fn a_token_is_minted_within_the_keys_policy() {
     house.post(MINT, &cabinet, json!({ "api_key_id": key, "ttl_s": 601 })).await.is(422, "validation_failed");
 }
 
+/// Two administrators at once: who makes a key faster does not take back what the other one restricts.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_at_the_same_time_both_hold() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed", "ingest"] })).await;
+    let path = format!("{KEYS}/{key}");
+    for round in 1..=20 {
+        let name = format!("m{round}");
+        let changes = [
+            json!({ "embed": { "policy": { "metrics": [name] } } }),
+            json!({ "embed": { "rate_limit_rps": round } }),
+            json!({ "embed": { "max_token_ttl_s": 100 + round }, "ingest": { "samples_per_s": round } }),
+            json!({ "ingest": { "labels": { "round": name } } }),
+        ];
+        let [one, two, three, four] = changes.map(|change| house.json("PATCH", &path, &cabinet, change));
+        let replies = tokio::join!(one, two, three, four);
+        for reply in [replies.0, replies.1, replies.2, replies.3] {
+            assert_eq!(reply.status, 200, "{}", reply.body);
+        }
+        let key = house.get(&path, &cabinet).await.value();
+        let (embed, ingest) = (&key["embed"], &key["ingest"]);
+        assert_eq!((&embed["policy"]["metrics"], &embed["rate_limit_rps"]), (&json!([name]), &json!(round)));
+        assert_eq!(
+            (&embed["max_token_ttl_s"], &ingest["samples_per_s"]),
+            (&json!(100 + round), &json!(round))
+        );
+        assert_eq!(ingest["labels"], json!({ "round": name }));
+        house.pass(Duration::from_secs(1));
+    }
+}
+
 /// API.md C4: why a token fails, and what it may see.
 #[tokio::test]
 async fn introspection_says_why_in_a_word_and_a_sentence() {

@@ -15,10 +15,10 @@ use promlet::api::routes::{Auth, RouteDoc};
 use promlet::api::starting::Front;
 use serde_json::Value;
 
-use crate::house::{House, Plan, Reply, Who, ask};
+use crate::house::{House, Plan, Who, ask};
 
 /// The rows that somebody described: all but the tests' own probes.
-fn rows(house: &House) -> Vec<RouteDoc> {
+pub(crate) fn rows(house: &House) -> Vec<RouteDoc> {
     house.rows.iter().filter(|row| !row.path.contains("probe")).cloned().collect()
 }
 
@@ -36,17 +36,8 @@ fn takes(document: &Value, row: &RouteDoc) -> (bool, bool) {
     (body.is_object(), body["application/json"].is_object() && row.auth != Auth::Machine)
 }
 
-async fn document(house: &House) -> Value {
+pub(crate) async fn document(house: &House) -> Value {
     house.get("/api/v1/openapi.json", &Who::Nobody).await.value()
-}
-
-/// Prometheus' own error body has no code, and what OTLP gets in protobuf is a status without one.
-fn is(reply: &Reply, code: Code) -> bool {
-    if reply.header("content-type") == "application/x-protobuf" {
-        return reply.status == code.status();
-    }
-    let body: Value = serde_json::from_str(&reply.body).unwrap_or_default();
-    reply.status == code.status() && (body["code"] == code.as_str() || body["errorType"] == code.error_type())
 }
 
 /// A house where nobody runs out of requests.
@@ -65,7 +56,7 @@ async fn walk(house: &House, code: Code, make: impl Fn(&RouteDoc) -> Option<Requ
         let Some(request) = make(&row) else { continue };
         asked += 1;
         let reply = house.send(request).await;
-        if !is(&reply, code) {
+        if !reply.refuses(code) {
             wrong.push(format!("{} {}: {} {}", row.method, row.path, reply.status, reply.body));
         }
     }
@@ -174,7 +165,7 @@ async fn every_route_for_somebody_refuses_an_authorization_header_that_holds_nob
 }
 
 /// The document's word on whether a route may refuse with `code`.
-fn says(document: &Value, row: &RouteDoc, code: Code) -> bool {
+pub(crate) fn says(document: &Value, row: &RouteDoc, code: Code) -> bool {
     let responses = &document["paths"][&row.path][row.method.to_ascii_lowercase()]["responses"];
     responses[code.status().as_str()].to_string().contains(&format!("`{}`", code.as_str()))
 }

@@ -20,8 +20,8 @@ use crate::api::params::{Params, PathOf, shortened};
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{
-    ApiKey, ApiKeyChange, EmbedPolicy, EmbedSettings, IngestSettings, KeyId, KeyScopes, NewApiKey, Role,
-    Rotation, TokenAlgorithm,
+    ApiKey, ApiKeyChange, EmbedChange, EmbedPolicy, EmbedSettings, IngestChange, IngestSettings, KeyId,
+    KeyScopes, NewApiKey, Role, Rotation, TokenAlgorithm,
 };
 use crate::model::Timestamp;
 use crate::promql::syntax::{self, Caps};
@@ -146,11 +146,11 @@ async fn create(
     };
     if let Some(embed) = body.embed {
         embed.is_of_use(key.scopes)?;
-        embed.apply(&mut key.embed)?;
+        embed.change()?.apply(&mut key.embed);
     }
     if let Some(ingest) = body.ingest {
         ingest.is_of_use(key.scopes)?;
-        ingest.apply(&mut key.ingest);
+        ingest.change().apply(&mut key.ingest);
     }
     let (org, user, now) = (member.org.id, cabinet.user(), deps.clock.now());
     let made = deps
@@ -192,28 +192,24 @@ async fn change(
         scopes: body.scopes.as_deref().map(scopes).transpose()?,
         expires_at: body.expires_at.map(|at| at.as_deref().map(time).transpose()).transpose()?,
         disabled: body.disabled,
-        embed: None,
-        ingest: None,
+        embed: EmbedChange::default(),
+        ingest: IngestChange::default(),
     };
     let scopes = change.scopes.unwrap_or(key.scopes);
     if let Some(sent) = body.embed {
         sent.is_of_use(scopes)?;
-        let mut embed = key.embed.clone();
-        sent.apply(&mut embed)?;
-        if embed.alg != key.embed.alg {
+        change.embed = sent.change()?;
+        if change.embed.alg.is_some_and(|alg| alg != key.embed.alg) {
             return Err(ApiError::invalid_field(
                 "embed.alg",
                 "fixed",
                 "the algorithm of a key never changes; make another key",
             ));
         }
-        change.embed = Some(embed);
     }
     if let Some(sent) = body.ingest {
         sent.is_of_use(scopes)?;
-        let mut ingest = key.ingest.clone();
-        sent.apply(&mut ingest);
-        change.ingest = Some(ingest);
+        change.ingest = sent.change();
     }
     let changed = deps.change(move |identity| identity.change_key(org, Some(user), id, change, now)).await?;
     Ok(Json(key_json(&changed)))
@@ -348,29 +344,21 @@ impl EmbedBody {
         Ok(())
     }
 
-    fn apply(self, to: &mut EmbedSettings) -> ApiResult<()> {
-        if let Some(alg) = &self.alg {
-            let refused = || {
-                ApiError::invalid_field(
-                    "embed.alg",
-                    "unknown",
-                    "algorithms are HS256, EdDSA, ES256 and RS256",
-                )
-            };
-            to.alg = TokenAlgorithm::parse(alg).ok_or_else(refused)?;
-        }
-        if let Some(public_key) = self.public_key {
-            to.public_key = public_key.map(UploadedKey::text);
-        }
-        to.rate_limit_rps = self.rate_limit_rps.unwrap_or(to.rate_limit_rps);
-        to.max_token_ttl_s = self.max_token_ttl_s.unwrap_or(to.max_token_ttl_s);
-        if let Some(origins) = self.origins {
-            to.origins = origins;
-        }
-        if let Some(sent) = &self.policy {
-            to.policy = policy("embed.policy", sent)?;
-        }
-        Ok(())
+    fn change(self) -> ApiResult<EmbedChange> {
+        let unknown = || {
+            let message = "algorithms are HS256, EdDSA, ES256 and RS256";
+            ApiError::invalid_field("embed.alg", "unknown", message)
+        };
+        let alg =
+            self.alg.as_deref().map(|alg| TokenAlgorithm::parse(alg).ok_or_else(unknown)).transpose()?;
+        Ok(EmbedChange {
+            alg,
+            public_key: self.public_key.map(|key| key.map(UploadedKey::text)),
+            rate_limit_rps: self.rate_limit_rps,
+            max_token_ttl_s: self.max_token_ttl_s,
+            origins: self.origins,
+            policy: self.policy.as_ref().map(|sent| policy("embed.policy", sent)).transpose()?,
+        })
     }
 }
 
@@ -408,11 +396,11 @@ impl IngestBody {
         Ok(())
     }
 
-    fn apply(self, to: &mut IngestSettings) {
-        to.rate_limit_rps = self.rate_limit_rps.unwrap_or(to.rate_limit_rps);
-        to.samples_per_s = self.samples_per_s.unwrap_or(to.samples_per_s);
-        if let Some(labels) = self.labels {
-            to.labels = labels.into_iter().collect();
+    fn change(self) -> IngestChange {
+        IngestChange {
+            rate_limit_rps: self.rate_limit_rps,
+            samples_per_s: self.samples_per_s,
+            labels: self.labels.map(|labels| labels.into_iter().collect()),
         }
     }
 }
