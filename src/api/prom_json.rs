@@ -33,12 +33,25 @@ pub struct BodyTooLarge {
 /// [`BodyTooLarge`]; `out` then holds a part and is of no use.
 pub fn result(value: &Value, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), BodyTooLarge> {
     let mut cursor = Cursor::default();
+    out.reserve(likely_bytes(value).min(bytes_max));
     while !cursor.fill(value, out.len().saturating_add(POINTS_AT_ONCE * 26), out) {
         if out.len() > bytes_max {
             return Err(BodyTooLarge { bytes_max });
         }
     }
     if out.len() > bytes_max { Err(BodyTooLarge { bytes_max }) } else { Ok(()) }
+}
+
+/// What most values take, so that a body need not grow while it is written.
+pub(super) fn likely_bytes(value: &Value) -> usize {
+    const SERIES: usize = 256;
+    const POINT: usize = 40;
+    let (series, points) = match value {
+        Value::Scalar { .. } | Value::Text { .. } => (1, 1),
+        Value::Vector(series) => (series.len(), series.len()),
+        Value::Matrix(series) => (series.len(), series.iter().map(|series| series.samples.len()).sum()),
+    };
+    SERIES.saturating_mul(series.saturating_add(1)).saturating_add(POINT.saturating_mul(points))
 }
 
 /// Points written between two looks at a body's length.

@@ -21,10 +21,11 @@ const TIMES_MAX: usize = 11_000;
 #[derive(Default)]
 pub(super) struct Grid {
     times: Vec<Known>,
-    /// No other series asks for these times: the last one is enough to write the next.
-    only_last: bool,
+    /// No other series asks for these times: one of them is enough to write the next.
+    alone: bool,
 }
 
+#[derive(Clone, Copy)]
 struct Known {
     at: Timestamp,
     /// `,[1795222800,"`
@@ -32,27 +33,26 @@ struct Known {
     length: usize,
 }
 
+/// After `,[17`.
+const DIGITS_AT: usize = 4;
+
 impl Known {
-    /// A whole number of seconds after another one, where the last eight of ten digits are all that differs.
-    fn followed_by(&self, at: Timestamp) -> Option<Known> {
+    /// The last eight of ten digits of a whole number of seconds, where they are all that differs from this one's.
+    #[inline]
+    fn digits_of(&self, at: Timestamp) -> Option<[u8; 8]> {
         let seconds =
             |at: Timestamp| u64::try_from(at.as_ms()).ok().filter(|ms| ms % 1_000 == 0).map(|ms| ms / 1_000);
-        let (before, seconds) = (seconds(self.at)?, seconds(at)?);
+        let (own, seconds) = (seconds(self.at)?, seconds(at)?);
         let (high, low) = (seconds / digits::EIGHT, seconds % digits::EIGHT);
-        if before / digits::EIGHT != high || !(10..100).contains(&high) {
-            return None;
-        }
-        let mut text = self.text;
-        // `,[17` stays.
-        digits::put(&mut text, 4, &digits::eight_digits(low), 8);
-        Some(Known { at, text, length: self.length })
+        let alike = own / digits::EIGHT == high && (10..100).contains(&high);
+        alike.then(|| digits::eight_digits(low))
     }
 }
 
 impl Grid {
     /// For so many series.
     pub(super) fn of(series: usize) -> Grid {
-        Grid { times: Vec::new(), only_last: series < 2 }
+        Grid { times: Vec::new(), alone: series < 2 }
     }
 
     /// Appends `[1795222800,"1.5"],[1795222815,"2"]`, with a comma in front unless it is `first`.
@@ -104,25 +104,40 @@ impl Grid {
                 return digits::put(room, end, &known.text, known.length);
             }
         }
-        let mut text = [0; PREFIX_ROOM];
-        let length = match last.and_then(|last| last.followed_by(at)) {
-            Some(known) => digits::put(&mut text, 0, &known.text, known.length),
-            None => {
-                let length = digits::put(&mut text, 0, b",[", 2);
-                let length = digits::time(&mut text, length, at);
-                digits::put(&mut text, length, b",\"", 2)
+        if is_last
+            && let Some(last) = last
+            && let Some(digits) = last.digits_of(at)
+        {
+            let Known { mut text, length, .. } = *last;
+            let after = digits::put(room, end, &text, length);
+            digits::put(room, end + DIGITS_AT, &digits, 8);
+            if !self.alone {
+                digits::put(&mut text, DIGITS_AT, &digits, 8);
+                self.keep(Known { at, text, length }, place);
             }
-        };
-        if is_last && length <= KEPT && self.times.len() < TIMES_MAX {
+            return after;
+        }
+        let mut text = [0; PREFIX_ROOM];
+        let length = digits::put(&mut text, 0, b",[", 2);
+        let length = digits::time(&mut text, length, at);
+        let length = digits::put(&mut text, length, b",\"", 2);
+        if is_last && length <= KEPT {
             let mut kept = [0; KEPT];
             kept.copy_from_slice(&text[..KEPT]);
-            if self.only_last {
-                self.times.clear();
-            }
-            self.times.push(Known { at, text: kept, length });
-            *place = self.times.len();
+            self.keep(Known { at, text: kept, length }, place);
         }
         digits::put(room, end, &text, length)
+    }
+
+    /// Keeps one more time, the last so far.
+    fn keep(&mut self, known: Known, place: &mut usize) {
+        if self.alone {
+            self.times.clear();
+        }
+        if self.times.len() < TIMES_MAX {
+            self.times.push(known);
+            *place = self.times.len();
+        }
     }
 
     /// Where a time would stand, or the one after it would: times of steps lie as far apart as the first two.
@@ -132,5 +147,44 @@ impl Grid {
         let place = usize::try_from(at.as_ms().saturating_sub(first.at.as_ms()) / apart).unwrap_or(0);
         // What is not here is not waited for here either.
         place + usize::from(self.times.get(place).is_some_and(|known| known.at < at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever was written before, a time is written as by itself.
+        #[test]
+        fn times_that_follow_one_another_are_written_as_each_by_itself(
+            start in prop_oneof![
+                Just(1_799_999_700_000_i64), Just(9_999_999_700_000), Just(999_999_999_700_000), Just(-700_000), Just(0),
+                any::<u32>().prop_map(|s| i64::from(s) * 1_000), -1_000_000_000_000_000..1_000_000_000_000_000i64,
+            ],
+            apart in prop_oneof![Just(15_000i64), Just(60_000), Just(1_000), 1i64..100_000, Just(50_000_000_000)],
+            missing in prop::collection::vec(0usize..80, 0..6),
+            series in 1usize..4,
+        ) {
+            let mut grid = Grid::of(series);
+            for number in 0..series {
+                let stays = |i: &usize| missing.get(number..).is_none_or(|missing| !missing.contains(i));
+                let at = |i: usize| Timestamp::from_ms(start + apart * i64::try_from(i).unwrap_or(0));
+                let samples: Vec<Sample> =
+                    (0..80).filter(stays).map(|i| Sample { at: at(i), value: 1.5 }).collect();
+                let (mut expected, mut out) = (Vec::new(), Vec::new());
+                for sample in &samples {
+                    let mut room = [0; ROOM];
+                    let end = digits::time(&mut room, 0, sample.at);
+                    expected.extend_from_slice(if expected.is_empty() { b"[" } else { b",[" });
+                    expected.extend_from_slice(&room[..end]);
+                    expected.extend_from_slice(b",\"1.5\"]");
+                }
+                grid.points(&samples, true, &mut out);
+                prop_assert_eq!(String::from_utf8(out), String::from_utf8(expected));
+            }
+        }
     }
 }
