@@ -34,7 +34,7 @@ pub(super) struct Gaps {
 
 impl Gaps {
     /// The gap before a sample.
-    fn before(&self, place: usize) -> i64 {
+    pub(super) fn before(&self, place: usize) -> i64 {
         i64::from(self.step) + self.over.get(place).copied().map_or(0, i64::from)
     }
 
@@ -218,6 +218,27 @@ impl<'a> Record<'a> {
     #[inline]
     pub(super) fn newer(&self) -> Newer {
         Newer::new(&self.gaps, self.first)
+    }
+
+    /// This record and what comes after it as one, if one can hold both: its samples, and those of the tail that it was
+    /// read against.
+    pub(super) fn join(&self, tail: &Gaps, bits: &[u64]) -> Option<(Gaps, [u64; MINI])> {
+        let (len, both) = (self.gaps.len, self.gaps.len + tail.len);
+        if self.gap_after.is_some() || both > MINI || self.gaps.step != tail.step || bits.len() != tail.len {
+            return None;
+        }
+        let (_, mut joined) = self.samples().ok()?;
+        let mut gaps = Gaps { len: both, ..self.gaps };
+        joined.get_mut(len..both)?.copy_from_slice(bits);
+        gaps.over.get_mut(len..both)?.copy_from_slice(tail.over.get(..tail.len)?);
+        Some((gaps, joined))
+    }
+
+    /// Bytes of this record, which was read from the beginning of `page`.
+    pub(super) fn bytes(&self, page: &[u8]) -> Result<usize, Damage> {
+        let mut end = self.rest;
+        block::skip_values(&mut end, self.value_kind, self.gaps.len)?;
+        Ok(page.len() - end.left())
     }
 
     /// The values as they are written: kind and bytes.

@@ -9,9 +9,9 @@ mod deleted;
 
 use std::collections::BTreeMap;
 
-use super::arena::{Arena, Link, NONE};
+use super::arena::{Arena, Kept, Link, NONE};
 use super::backwards::Backwards;
-use super::record::{self, Newer, Record, Values};
+use super::record::{self, Gaps, Newer, Record, Values};
 use super::slots::{Append, BLOCK_SERIES, Block, NEVER, Written};
 use crate::model::TimeRange;
 use crate::tsdb::block::MINI;
@@ -51,6 +51,17 @@ impl Span {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
         start <= end && self.first <= end && start <= self.last
     }
+}
+
+/// A record in place of the newest one and the tail.
+struct Joined {
+    gaps: Gaps,
+    bits: [u64; MINI],
+    /// The record before it.
+    before: Link,
+    /// The one that it replaces, and its bytes.
+    record: Link,
+    bytes: usize,
 }
 
 /// What a stripe holds.
@@ -101,6 +112,8 @@ pub(in crate::tsdb) struct Stripe {
     frozen: Late,
     /// A late sample may be newer than its series' newest in order, since that was deleted.
     late_ahead: bool,
+    /// Tails are kept short: memory counts, and readers wait.
+    pub(in crate::tsdb) sparing: bool,
     in_order: u64,
     /// Of blocks.
     block_bytes: usize,
@@ -203,11 +216,12 @@ impl Stripe {
 
     #[inline(never)]
     fn put_any(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> Put {
+        let sparing = self.sparing;
         if at >= barrier
             && let Some((block, place)) = self.block_or_new(slot)
         {
             let memory = block.memory();
-            let is_in_order = match block.append(place, at, bits) {
+            let is_in_order = match block.append(place, at, bits, sparing) {
                 Append::Done => {
                     self.block_bytes += block.memory() - memory;
                     true
@@ -221,6 +235,9 @@ impl Stripe {
                 self.in_order += 1;
                 if self.late_ahead {
                     self.supersede(slot, at);
+                }
+                if sparing {
+                    self.compact_if_due();
                 }
                 return Put::Stored;
             }
@@ -240,17 +257,63 @@ impl Stripe {
     ) -> Option<()> {
         let mut bytes = std::mem::take(&mut self.scratch);
         let (block, place) = self.block(slot)?;
-        let last = block.last_at(place)?;
-        let values = encoded.unwrap_or(Values::Bits(block.bits(place)));
-        record::encode(&mut bytes, *block.chain.get(place)?, &block.gaps(place), gap_after, values);
-        let record = self.arena.put(&bytes, last);
+        let (last, gaps, tail) = (block.last_at(place)?, block.gaps(place), block.bits(place));
+        let joined = if self.sparing { self.joined(slot) } else { None };
+        let mut kept = if self.sparing && gaps.len < MINI { Kept::Short } else { Kept::Long };
+        if let Some(Joined { gaps, bits, before, .. }) = &joined {
+            let bits = bits.get(..gaps.len).unwrap_or_default();
+            record::encode(&mut bytes, *before, gaps, gap_after, Values::Bits(bits));
+            kept = if gaps.len < MINI { Kept::Short } else { Kept::Long };
+        } else {
+            let values = encoded.unwrap_or(Values::Bits(&tail));
+            record::encode(&mut bytes, *block.chain.get(place)?, &gaps, gap_after, values);
+        }
+        let record = self.arena.put(&bytes, last, kept);
         self.scratch = bytes;
         let written = Written { record: record?, told: gap_after.is_some() };
+        if let Some(Joined { record, bytes, .. }) = joined {
+            self.arena.replace(record, bytes);
+        }
         let (block, place) = self.block_mut(slot)?;
         let memory = block.memory();
         block.restart(place, at, bits, Some(written));
         self.block_bytes += block.memory() - memory;
         Some(())
+    }
+
+    /// The newest record and the tail as one, where one can hold both.
+    fn joined(&self, slot: usize) -> Option<Joined> {
+        let (block, place) = self.block(slot)?;
+        let link = block.chain.get(place).copied().filter(|link| *link != NONE)?;
+        let page = self.arena.at(link)?;
+        let record = Record::open(page, block.newer(place)?).ok()?;
+        let (gaps, bits) = record.join(&block.gaps(place), &block.bits(place))?;
+        Some(Joined { gaps, bits, before: record.link, record: link, bytes: record.bytes(page).ok()? })
+    }
+
+    /// Makes records of what is in the longer tails of a slot's block, and gives their room back, where tails are kept short.
+    pub(in crate::tsdb) fn spare(&mut self, slot: usize) {
+        if !self.sparing {
+            return;
+        }
+        let first = slot - slot % BLOCK_SERIES;
+        for slot in first..first + BLOCK_SERIES {
+            let Some((block, place)) = self.block_mut(slot).filter(|(block, _)| block.is_wide()) else {
+                return;
+            };
+            if let Some((at, bits)) = block.pop_of_long(place)
+                && self.roll(slot, at, bits, None, None).is_none()
+                && let Some((block, place)) = self.block_mut(slot)
+            {
+                // The arena is full: it stays where it was.
+                block.append(place, at, bits, false);
+            }
+        }
+        if let Some((block, _)) = self.block_mut(first) {
+            let memory = block.memory();
+            block.narrow();
+            self.block_bytes -= memory - block.memory();
+        }
     }
 
     /// Takes out the late sample of a time at which one came in order after it: the last write wins.
@@ -318,7 +381,7 @@ impl Stripe {
                 push_within(&times, bits.get(..record.gaps.len).unwrap_or_default(), start, end, out);
             }
         }
-        push_within(&block.gaps(place).times(last), block.bits(place), start, end, out);
+        push_within(&block.gaps(place).times(last), &block.bits(place), start, end, out);
     }
 
     /// As [`Stripe::read_in_order`] from the first one on. None: there are more than are counted, which never happens.
@@ -326,7 +389,7 @@ impl Stripe {
         let (block, place) = self.block(slot)?;
         let mut back = Backwards::new(out, usize::try_from(block.samples(place)).ok()?);
         let (times, bits) = (block.gaps(place).times(block.last_at(place)?), block.bits(place));
-        back.put(times.get(..bits.len())?, bits, end)?;
+        back.put(times.get(..bits.len())?, &bits, end)?;
         for (_, record) in self.records(slot, NEVER).filter(|(_, record)| record.first <= end) {
             if let Ok((times, bits)) = record.samples() {
                 back.put(times.get(..record.gaps.len)?, bits.get(..record.gaps.len)?, end)?;
