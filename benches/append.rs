@@ -13,7 +13,9 @@ use promlet::clock::Stopwatch;
 use promlet::entropy::Entropy;
 use promlet::ingest::{self, PROTOCOLS};
 use promlet::kv::{Control, ControlOptions, DataFolder};
-use promlet::model::{Access, BatchBuilder, Labels, OrgId, Sample, TimeRange, Timestamp, WriteBatch};
+use promlet::model::{
+    Access, BatchBuilder, Labels, OrgId, Sample, TimeRange, Timestamp, WriteBatch, WriteSeries,
+};
 use promlet::tsdb::{AppendError, Home, Options, SampleColumns, Tsdb};
 
 const SERIES: u32 = 100_000;
@@ -95,6 +97,17 @@ fn put_bytes(tag: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
+/// A series' samples, which both versions of remote write have as their second field.
+fn put_samples(batch: &WriteBatch<'_>, series: &WriteSeries<'_>, out: &mut Vec<u8>) {
+    for sample in &batch.samples[series.samples.clone()] {
+        let mut bytes = vec![0x09];
+        bytes.extend_from_slice(&sample.value.to_le_bytes());
+        bytes.push(0x10);
+        put_varint(sample.at.as_ms().cast_unsigned(), &mut bytes);
+        put_bytes(0x12, &bytes, out);
+    }
+}
+
 /// A round as its sender would send it: `WriteRequest` messages, each a snappy block.
 fn bodies(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
     let request = |batch: &mut WriteBatch<'_>| {
@@ -109,13 +122,7 @@ fn bodies(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
                 put_bytes(0x12, value, &mut label);
                 put_bytes(0x0a, &label, &mut one);
             }
-            for sample in &batch.samples[series.samples.clone()] {
-                let mut bytes = vec![0x09];
-                bytes.extend_from_slice(&sample.value.to_le_bytes());
-                bytes.push(0x10);
-                put_varint(sample.at.as_ms().cast_unsigned(), &mut bytes);
-                put_bytes(0x12, &bytes, &mut one);
-            }
+            put_samples(batch, series, &mut one);
             put_bytes(0x0a, &one, &mut message);
         }
         snap::raw::Encoder::new().compress_vec(&message).expect("compresses")
@@ -145,13 +152,7 @@ fn bodies_2(batches: &mut [WriteBatch<'_>], round: i64) -> Vec<Vec<u8>> {
                 reference(value, &mut references);
             }
             put_bytes(0x0a, &references, &mut one);
-            for sample in &batch.samples[series.samples.clone()] {
-                let mut bytes = vec![0x09];
-                bytes.extend_from_slice(&sample.value.to_le_bytes());
-                bytes.push(0x10);
-                put_varint(sample.at.as_ms().cast_unsigned(), &mut bytes);
-                put_bytes(0x12, &bytes, &mut one);
-            }
+            put_samples(batch, series, &mut one);
             let mut metadata = vec![0x08, 1, 0x18];
             reference(b"What was counted", &mut metadata);
             put_bytes(0x2a, &metadata, &mut one);

@@ -156,6 +156,8 @@ pub struct Settings {
     pub query_memory_bytes: u64,
     /// Bytes of answers that are kept to be used again.
     pub query_cache_bytes: u64,
+    /// Bytes of decoded values that are kept for the next query.
+    pub decoded_cache_bytes: u64,
     /// Whether a damaged log is written anew without what cannot be read.
     pub accept_loss: bool,
     /// Whether a lost master key is replaced, and what it sealed dropped.
@@ -494,6 +496,9 @@ struct Flags {
     /// Bytes of answers to range queries that are kept to be used again; 0 keeps none
     #[arg(long, env = "PROMLET_QUERY_CACHE_BYTES", value_name = "N", default_value = "67108864")]
     query_cache_bytes: u64,
+    /// Bytes of values from segments that are kept decoded for the next query; 0 keeps none
+    #[arg(long, env = "PROMLET_DECODED_CACHE_BYTES", value_name = "N", default_value = "33554432")]
+    decoded_cache_bytes: u64,
     /// `off` hides the API document
     #[arg(long, env = "PROMLET_DOCS", value_name = "on|off", default_value = "on", value_parser = on_off)]
     docs: bool,
@@ -744,6 +749,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         switches,
         query_memory_bytes: flags.query_memory_bytes,
         query_cache_bytes: flags.query_cache_bytes,
+        decoded_cache_bytes: flags.decoded_cache_bytes,
         accept_loss: flags.accept_loss,
         new_master_key: flags.new_master_key,
         metrics_token: secret("PROMLET_METRICS_TOKEN")?,

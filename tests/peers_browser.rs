@@ -123,6 +123,13 @@ fn the_page_of_the_api_is_readable_searchable_and_tries_things() {
     drive("docs", &server, &account);
 }
 
+#[test]
+fn accounts_and_organisations_are_administered_in_the_browser() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, account) = served(dir.path());
+    drive("cabinet", &server, &account);
+}
+
 /// The address that a line of the console mailer ends in, below the server's.
 fn mailed(server: &Server, kind: &str) -> String {
     let line = server.line(|line| line.starts_with("MAIL ") && line.contains(&format!("kind={kind} ")));
@@ -156,7 +163,11 @@ fn pages_that_links_lead_to_and_refusals_are_readable_and_usable() {
     let invited = post(&invites, &session, json!({ "email": "bo@example.com", "role": "editor" })).json();
     let invite = invited["url"].as_str().and_then(|url| url.strip_prefix(&server.url)).expect("an address");
     let links = json!({ "reset": reset, "signup": signup, "email": email, "invite": invite });
-    drive("people", &server, &json!({ "email": EMAIL, "password": PASSWORD, "changed": CHANGED, "links": links }));
+    drive(
+        "people",
+        &server,
+        &json!({ "email": EMAIL, "password": PASSWORD, "changed": CHANGED, "links": links }),
+    );
 }
 
 #[test]

@@ -115,11 +115,6 @@ const QUERIES: &[&str] = &[
 #[test]
 fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers_itself() {
     let programs = peers();
-    let dir = tempfile::tempdir().expect("a folder");
-    let server = Server::serve(&dir.path().join("store"));
-    let cookie = server.sign_in();
-    let (key, secret) = server.api_key(&cookie);
-
     let node_port = free_port();
     let node = start(
         "node_exporter",
@@ -128,36 +123,18 @@ fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers
             .arg("--log.level=error")
             .stderr(Stdio::null()),
     );
-    let prometheus_port = free_port();
-    let config = dir.path().join("prometheus.yml");
-    let write_url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/write", server.url);
-    std::fs::write(&config, prometheus_config(node_port, prometheus_port, &write_url, &secret))
-        .expect("written");
-    let prometheus = start(
-        "prometheus",
-        Command::new(programs.join("prometheus"))
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", dir.path().join("prometheus").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{prometheus_port}"))
-            .arg("--log.level=warn"),
-    );
-    let upstream = format!("http://127.0.0.1:{prometheus_port}");
-    println!("peers {} and {} are up", node.name, prometheus.name);
+    let house = House::start(&programs, &[("node", node_port)], "", "");
+    let House { server, cookie, key, secret, upstream, .. } = &house;
+    println!("peers {} and {} are up", node.name, house.prometheus.name);
 
     // Let it scrape for a while, then take a moment that both have seen completely.
     wait_for("Prometheus to have scraped for 20 s", || {
-        let answer = request(
-            "GET",
-            &format!("{upstream}/api/v1/query?query={}", percent("count_over_time(up{job=\"node\"}[1m])")),
-            &[],
-            None,
-        );
-        answer.status == 200 && first_value(&answer).is_some_and(|n| n >= 20.0)
+        house.upstream("count_over_time(up{job=\"node\"}[1m])").is_some_and(|n| n >= 20.0)
     });
     let at = Clock::System.now().as_s() - 2;
     wait_for("promlet to have received what Prometheus scraped", || {
         let later = format!("max(timestamp({{__name__=~\"node_load1|prometheus_build_info\"}})) - {at}");
-        server.ask(&cookie, &later, &(at + 30).to_string())["result"][0]["value"][1]
+        server.ask(cookie, &later, &(at + 30).to_string())["result"][0]["value"][1]
             .as_str()
             .and_then(|v| v.parse::<f64>().ok())
             .is_some_and(|lag| lag > 2.0)
@@ -166,17 +143,17 @@ fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers
     let token = server
         .post_json(
             &format!("/api/v1/orgs/{ORG}/embed/tokens"),
-            &[("Cookie", &cookie)],
+            &[("Cookie", cookie)],
             &json!({"api_key_id": key, "ttl_s": 600}),
         )
         .json()["token"]
         .as_str()
         .expect("a token")
         .to_owned();
-    let offline = offline_token(&key, &secret);
-    let by_cookie = promlet("cookie", &server, "Cookie", cookie.clone());
-    let by_token = promlet("minted token", &server, "Authorization", format!("Bearer {token}"));
-    let by_offline = promlet("token made offline", &server, "Authorization", format!("Bearer {offline}"));
+    let offline = offline_token(key, secret);
+    let by_cookie = promlet("cookie", server, "Cookie", cookie.clone());
+    let by_token = promlet("minted token", server, "Authorization", format!("Bearer {token}"));
+    let by_offline = promlet("token made offline", server, "Authorization", format!("Bearer {offline}"));
     let mut compared = 0;
     for expr in QUERIES {
         let expected =
@@ -192,64 +169,85 @@ fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers
             compared += compare(asker.name, expr, &expected_range, &(asker.range)(expr, [at - 12, at, 2]));
         }
     }
-    let series = server.ask(&cookie, "count({job=\"node\"})", &at.to_string());
+    let series = server.ask(cookie, "count({job=\"node\"})", &at.to_string());
     let series: f64 = series["result"][0]["value"][1].as_str().expect("counted").parse().expect("a number");
     println!(
         "{series} node_exporter series; {compared} series of {} queries compared three ways, instant and range",
         QUERIES.len()
     );
     assert!(series > 150.0 && compared > 1_000, "{series} series, {compared} compared");
-    promtool_reads(&programs, &server, &secret);
+    promtool_reads(&programs, server, secret);
 }
 
-fn prometheus_config(node_port: u16, own_port: u16, write_url: &str, secret: &str) -> String {
-    format!(
-        "global:\n  scrape_interval: 1s\nscrape_configs:\n\
-         - job_name: node\n  static_configs: [{{targets: ['127.0.0.1:{node_port}']}}]\n\
-         - job_name: prometheus\n  static_configs: [{{targets: ['127.0.0.1:{own_port}']}}]\n\
-         remote_write:\n- url: {write_url}\n  authorization: {{credentials: {secret}}}\n  queue_config: {{batch_send_deadline: 1s}}\n"
-    )
+/// Ours, and a Prometheus that writes to it what it scrapes.
+struct House {
+    server: Server,
+    cookie: String,
+    /// The API key that is written with: its id and its secret.
+    key: String,
+    secret: String,
+    prometheus: Peer,
+    /// The root of Prometheus' own API.
+    upstream: String,
+    // Last, so that both have ended when it is removed.
+    _dir: tempfile::TempDir,
+}
+
+impl House {
+    /// Prometheus scrapes itself and `jobs`, all of this machine, every second. `settings` are lines of `remote_write`.
+    fn start(programs: &Path, jobs: &[(&str, u16)], settings: &str, features: &str) -> House {
+        let dir = tempfile::tempdir().expect("a folder");
+        let server = Server::serve(&dir.path().join("store"));
+        let cookie = server.sign_in();
+        let (key, secret) = server.api_key(&cookie);
+        let port = free_port();
+        let mut config = "global:\n  scrape_interval: 1s\nscrape_configs:\n".to_owned();
+        for (job, port) in [("prometheus", port)].iter().chain(jobs) {
+            config.push_str(&format!(
+                "- job_name: {job}\n  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n"
+            ));
+        }
+        let url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/write", server.url);
+        config.push_str(&format!(
+            "remote_write:\n- url: {url}\n  authorization: {{credentials: {secret}}}\n  \
+             queue_config: {{batch_send_deadline: 1s}}\n{settings}"
+        ));
+        let file = dir.path().join("prometheus.yml");
+        std::fs::write(&file, config).expect("written");
+        let prometheus = start(
+            "prometheus",
+            Command::new(programs.join("prometheus"))
+                .arg(format!("--config.file={}", file.display()))
+                .arg(format!("--storage.tsdb.path={}", dir.path().join("prometheus").display()))
+                .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+                .arg(format!("--enable-feature={features}"))
+                .arg("--log.level=warn"),
+        );
+        let upstream = format!("http://127.0.0.1:{port}");
+        House { server, cookie, key, secret, prometheus, upstream, _dir: dir }
+    }
+
+    /// What Prometheus says itself: the first value of its answer to an instant query.
+    fn upstream(&self, expr: &str) -> Option<f64> {
+        let url = format!("{}/api/v1/query?query={}", self.upstream, percent(expr));
+        let answer = request("GET", &url, &[], None);
+        if answer.status == 200 { first_value(&answer) } else { None }
+    }
 }
 
 /// A Prometheus that scrapes itself, native histograms and all, and sends what it has.
 #[test]
 fn native_histograms_of_a_real_prometheus_are_taken() {
-    let programs = peers();
-    let dir = tempfile::tempdir().expect("a folder");
-    let server = Server::serve(&dir.path().join("store"));
-    let cookie = server.sign_in();
-    let (_, secret) = server.api_key(&cookie);
-    let port = free_port();
-    let config = dir.path().join("prometheus.yml");
-    let write_url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/write", server.url);
-    let text = format!(
-        "global:\n  scrape_interval: 1s\nscrape_configs:\n\
-         - job_name: prometheus\n  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n\
-         remote_write:\n- url: {write_url}\n  send_native_histograms: true\n  send_exemplars: true\n  \
-         authorization: {{credentials: {secret}}}\n  queue_config: {{batch_send_deadline: 1s}}\n"
-    );
-    std::fs::write(&config, text).expect("written");
-    let _prometheus = start(
-        "prometheus",
-        Command::new(programs.join("prometheus"))
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", dir.path().join("prometheus").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .arg("--enable-feature=native-histograms,exemplar-storage")
-            .arg("--log.level=warn"),
-    );
-    let upstream = |expr: &str| {
-        let url = format!("http://127.0.0.1:{port}/api/v1/query?query={}", percent(expr));
-        let answer = request("GET", &url, &[], None);
-        if answer.status == 200 { first_value(&answer) } else { None }
-    };
+    let settings = "  send_native_histograms: true\n  send_exemplars: true\n";
+    let house = House::start(&peers(), &[], settings, "native-histograms,exemplar-storage");
+    let House { server, cookie, .. } = &house;
     wait_for("Prometheus to have sent 50 native histograms", || {
-        upstream("sum(prometheus_remote_storage_histograms_total)").is_some_and(|sent| sent > 50.0)
+        house.upstream("sum(prometheus_remote_storage_histograms_total)").is_some_and(|sent| sent > 50.0)
     });
-    let failed = upstream("sum(prometheus_remote_storage_histograms_failed_total)");
+    let failed = house.upstream("sum(prometheus_remote_storage_histograms_failed_total)");
     assert_eq!(failed, Some(0.0), "promlet refused some");
     let mount = format!("/api/v1/orgs/{ORG}/prometheus/api/v1");
-    let ask = |path: &str| server.get(&format!("{mount}/{path}"), &[("Cookie", &cookie)]).json();
+    let ask = |path: &str| server.get(&format!("{mount}/{path}"), &[("Cookie", cookie)]).json();
     // Series of histograms are listed, and evaluated.
     let name = "prometheus_http_request_duration_seconds";
     let native = ask(&format!("series?match[]={name}"))["data"].as_array().map_or(0, Vec::len);
@@ -289,56 +287,29 @@ fn shop_target() -> u16 {
 /// A Prometheus that sends remote write 2.0: samples, native histograms, exemplars, descriptions.
 #[test]
 fn remote_write_2_of_a_real_prometheus_is_taken_whole() {
-    let programs = peers();
-    let dir = tempfile::tempdir().expect("a folder");
-    let server = Server::serve(&dir.path().join("store"));
-    let cookie = server.sign_in();
-    let (_, secret) = server.api_key(&cookie);
-    let (port, shop) = (free_port(), shop_target());
-    let config = dir.path().join("prometheus.yml");
-    let write_url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/write", server.url);
-    let text = format!(
-        "global:\n  scrape_interval: 1s\nscrape_configs:\n\
-         - job_name: prometheus\n  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n\
-         - job_name: shop\n  static_configs: [{{targets: ['127.0.0.1:{shop}']}}]\n\
-         remote_write:\n- url: {write_url}\n  protobuf_message: io.prometheus.write.v2.Request\n  \
-         send_native_histograms: true\n  send_exemplars: true\n  \
-         authorization: {{credentials: {secret}}}\n  queue_config: {{batch_send_deadline: 1s}}\n"
-    );
-    std::fs::write(&config, text).expect("written");
+    let settings = "  protobuf_message: io.prometheus.write.v2.Request\n  send_native_histograms: true\n  \
+                    send_exemplars: true\n";
     let features = "native-histograms,exemplar-storage,metadata-wal-records";
-    let _prometheus = start(
-        "prometheus",
-        Command::new(programs.join("prometheus"))
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", dir.path().join("prometheus").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .arg(format!("--enable-feature={features}"))
-            .arg("--log.level=warn"),
-    );
-    let upstream = format!("http://127.0.0.1:{port}");
-    let ask = |expr: &str| {
-        let answer = request("GET", &format!("{upstream}/api/v1/query?query={}", percent(expr)), &[], None);
-        if answer.status == 200 { first_value(&answer) } else { None }
-    };
+    let house = House::start(&peers(), &[("shop", shop_target())], settings, features);
+    let House { server, cookie, upstream, .. } = &house;
     wait_for("Prometheus to have sent 50 native histograms and 5 exemplars", || {
-        ask("sum(prometheus_remote_storage_histograms_total)").is_some_and(|sent| sent > 50.0)
-            && ask("sum(prometheus_remote_storage_exemplars_total)").is_some_and(|sent| sent > 5.0)
+        house.upstream("sum(prometheus_remote_storage_histograms_total)").is_some_and(|sent| sent > 50.0)
+            && house.upstream("sum(prometheus_remote_storage_exemplars_total)").is_some_and(|sent| sent > 5.0)
     });
     let at = Clock::System.now().as_s() - 2;
     wait_for("promlet to have received what Prometheus scraped", || {
         let later = format!("min(timestamp(shop_wait_seconds or prometheus_build_info)) - {at}");
-        server.ask(&cookie, &later, &(at + 30).to_string())["result"][0]["value"][1]
+        server.ask(cookie, &later, &(at + 30).to_string())["result"][0]["value"][1]
             .as_str()
             .and_then(|v| v.parse::<f64>().ok())
             .is_some_and(|lag| lag > 2.0)
     });
     // What its receiver says was not written counts as failed, too.
     for what in ["samples", "histograms", "exemplars", "metadata"] {
-        let failed = ask(&format!("sum(prometheus_remote_storage_{what}_failed_total)"));
+        let failed = house.upstream(&format!("sum(prometheus_remote_storage_{what}_failed_total)"));
         assert_eq!(failed, Some(0.0), "promlet refused some {what}");
     }
-    let by_cookie = promlet("cookie", &server, "Cookie", cookie.clone());
+    let by_cookie = promlet("cookie", server, "Cookie", cookie.clone());
     let mut compared = 0;
     for expr in [
         "shop_orders_total",
@@ -357,7 +328,7 @@ fn remote_write_2_of_a_real_prometheus_is_taken_whole() {
     assert!(compared > 30, "{compared} compared");
     let mount = format!("/api/v1/orgs/{ORG}/prometheus/api/v1");
     let get =
-        |path: &str| server.get(&format!("{mount}/{path}"), &[("Cookie", &cookie)]).json()["data"].clone();
+        |path: &str| server.get(&format!("{mount}/{path}"), &[("Cookie", cookie)]).json()["data"].clone();
     let of = |name: &str| get(&format!("metadata?metric={name}"))[name][0].clone();
     assert_eq!(
         of("shop_wait_seconds"),

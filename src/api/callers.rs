@@ -728,9 +728,11 @@ impl Callers {
     }
 
     /// Up to four cookies of this name are tried, because another application on this host may have set one, too. What is
-    /// about to be ended by a logout need not be renewed first: the disk may be what keeps it from that.
+    /// about to be ended by a logout need not be renewed first: the disk may be what keeps it from that. Where none is live,
+    /// a logout gets the one whose row the disk still has, so that it never says more than the disk knows.
     async fn cookie(&self, headers: &HeaderMap, logout: bool, now: Timestamp) -> ApiResult<Who> {
         let mut refused = ApiError::new(Code::Unauthenticated, "no credential was sent");
+        let mut left = None;
         for cookie in cookies::values(headers, cookies::SESSION, 4) {
             let identity = Arc::clone(&self.identity);
             match self.identity.session(cookie, now) {
@@ -745,14 +747,19 @@ impl Callers {
                     self.lanes.run(Lane::Account, move || identity.persist_session(&renewed)).await??;
                     return Ok(Who::Session { session, cookie: cookie.to_owned() });
                 }
-                SessionCheck::Expired(session) => {
+                SessionCheck::Expired(session) | SessionCheck::Ended(session) if logout => {
+                    left = Some(Who::Session { session, cookie: cookie.to_owned() });
+                }
+                // Its owner ended it and was told that this is not stored yet.
+                SessionCheck::Ended(session) if now < session.expires_at() => {}
+                SessionCheck::Expired(session) | SessionCheck::Ended(session) => {
                     self.lanes.run(Lane::Account, move || identity.end_session(&session, now)).await??;
                 }
                 SessionCheck::Unknown => {}
             }
             refused = ApiError::new(Code::SessionInvalid, "this session has ended; log in again");
         }
-        Err(refused)
+        left.ok_or(refused)
     }
 }
 

@@ -31,13 +31,18 @@ pub enum Coding {
     Zstd,
 }
 
-impl Coding {
-    /// What `Accept-Encoding` asks for: the coding with the greatest weight, of equal ones the smallest body. `*` means gzip,
-    /// which everybody knows.
-    ///
-    /// A client that refuses everything gets the plain body, as RFC 9110 lets a server do.
-    pub fn of(headers: &HeaderMap) -> Coding {
-        let (mut zstd, mut gzip, mut identity, mut any) = (None, None, None, None);
+/// What `Accept-Encoding` says of each coding, in thousandths; `None` where it says nothing of it.
+#[derive(Debug, Default)]
+struct Weights {
+    zstd: Option<u16>,
+    gzip: Option<u16>,
+    identity: Option<u16>,
+    any: Option<u16>,
+}
+
+impl Weights {
+    fn of(headers: &HeaderMap) -> Weights {
+        let Weights { mut zstd, mut gzip, mut identity, mut any } = Weights::default();
         for value in headers.get_all(header::ACCEPT_ENCODING) {
             let Ok(text) = value.to_str() else { continue };
             for item in text.split(',') {
@@ -57,6 +62,17 @@ impl Coding {
                 *slot = Some(slot.unwrap_or(0).max(weight));
             }
         }
+        Weights { zstd, gzip, identity, any }
+    }
+}
+
+impl Coding {
+    /// What `Accept-Encoding` asks for: the coding with the greatest weight, of equal ones the smallest body. `*` means gzip,
+    /// which everybody knows.
+    ///
+    /// A client that refuses the plain body alone gets it all the same where it is short, as RFC 9110 lets a server do.
+    pub fn of(headers: &HeaderMap) -> Coding {
+        let Weights { zstd, gzip, identity, any } = Weights::of(headers);
         let offers: [(u16, Coding); 3] = [
             (identity.unwrap_or(0), Coding::Identity),
             (gzip.or(any).unwrap_or(0), Coding::Gzip),
@@ -65,6 +81,19 @@ impl Coding {
         // The last of the greatest.
         let best = offers.into_iter().filter(|(weight, _)| *weight > 0).max_by_key(|(weight, _)| *weight);
         best.map_or(Coding::Identity, |(_, coding)| coding)
+    }
+
+    /// Whether a client takes no body in any way that it could be sent: 406 `not_acceptable`.
+    pub fn none_fits(headers: &HeaderMap) -> bool {
+        // Whoever refuses nothing, and that is nearly everybody, is not read twice.
+        let refuses =
+            |value: &HeaderValue| value.as_bytes().windows(2).any(|pair| pair == b"=0" || pair == b"= ");
+        if !headers.get_all(header::ACCEPT_ENCODING).iter().any(refuses) {
+            return false;
+        }
+        let Weights { zstd, gzip, identity, any } = Weights::of(headers);
+        let taken = |weight: Option<u16>, unsaid: u16| weight.or(any).unwrap_or(unsaid) > 0;
+        !(taken(identity, 1) || taken(gzip, 0) || taken(zstd, 0))
     }
 
     /// The value of `Content-Encoding`.
@@ -242,6 +271,30 @@ mod tests {
             }
             assert_eq!(Coding::of(&headers), expected, "{values:?}");
         }
+    }
+
+    #[test]
+    fn only_who_refuses_everything_gets_nothing() {
+        let refused =
+            ["identity;q=0", "*;q=0", "br, *;q=0", "gzip;q=0, *;q=0.0", "deflate, identity; q=0.000"];
+        let taken = [
+            "",
+            "*",
+            "gzip;q=0",
+            "identity;q=0, gzip",
+            "identity;q=0, *;q=0.1",
+            "zstd, *;q=0",
+            "br;q=0",
+            "identity;q=2",
+        ];
+        for (values, expected) in [(&refused[..], true), (&taken[..], false)] {
+            for value in values {
+                let headers =
+                    HeaderMap::from_iter([(header::ACCEPT_ENCODING, value.parse().expect("a value"))]);
+                assert_eq!(Coding::none_fits(&headers), expected, "{value}");
+            }
+        }
+        assert!(!Coding::none_fits(&HeaderMap::new()));
     }
 
     #[test]

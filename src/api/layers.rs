@@ -20,6 +20,7 @@ use super::callers::{self, Callers};
 use super::cors;
 use super::csrf::CookieCsrf;
 use super::dispatch::{Answering, Dispatch, Handle, Route};
+use super::encoding::Coding;
 use super::error::{ApiError, Code, Form};
 use super::host::AllowedHosts;
 use super::lanes::panic_text;
@@ -136,6 +137,7 @@ impl Passage {
         let refused = request.extensions_mut().remove::<ApiError>();
         let too_long = || format!("a URL may have at most {URI_BYTES_MAX} bytes");
         let refused = refused.or_else(|| is_too_long.then(|| ApiError::new(Code::UriTooLong, too_long())));
+        let refused = refused.or_else(|| Coding::none_fits(request.headers()).then(no_coding));
         let mut response = match refused {
             Some(refused) => refused.into_response(),
             None => self.caught(request, way).instrument(span.clone()).await,
@@ -152,6 +154,8 @@ impl Passage {
                 }
             }
             *body.extensions_mut() = std::mem::take(response.extensions_mut());
+            // Prometheus' and OTLP's bodies do not say it.
+            body.extensions_mut().insert(error.code());
             response = body;
         }
         self.gate.prefix.put_back(response.headers_mut());
@@ -162,10 +166,13 @@ impl Passage {
         self.gate.counters.request(route, &method, response.status(), watch.elapsed());
         span.in_scope(|| {
             let (status, duration_ms) = (response.status().as_u16(), watch.elapsed_ms());
+            let code = response.extensions().get::<Code>().map(|code| code.as_str());
             match status {
                 // Without rooms the server is starting: said once by the start itself, and asked for again and again meanwhile.
-                500.. if self.entry.is_some() => tracing::warn!(status, duration_ms, "answered {status}"),
-                _ => tracing::debug!(status, duration_ms, "answered {status}"),
+                500.. if self.entry.is_some() => {
+                    tracing::warn!(status, code, duration_ms, "answered {status}")
+                }
+                _ => tracing::debug!(status, code, duration_ms, "answered {status}"),
             }
         });
         response
@@ -225,6 +232,13 @@ impl Passage {
             None => (self.fallback)(request),
         }
     }
+}
+
+fn no_coding() -> ApiError {
+    ApiError::new(
+        Code::NotAcceptable,
+        "Accept-Encoding refuses every coding there is here: identity, gzip, zstd",
+    )
 }
 
 /// `/a/` is `/a`; the root stays.

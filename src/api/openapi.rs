@@ -386,6 +386,7 @@ fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
     // Of every request: its host, its length, and what can be wrong with us.
     codes.extend([
         Code::BadRequest,
+        Code::NotAcceptable,
         Code::UriTooLong,
         Code::HostNotAllowed,
         Code::BodyTooLarge,

@@ -18,7 +18,7 @@ use crate::clock::Stopwatch;
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
 use crate::promql::{MemoryPool, RangeCache};
-use crate::tsdb::{OrgStats, Stats, Tsdb, Writes};
+use crate::tsdb::{DecodedUse, OrgStats, Stats, Tsdb, Writes};
 
 /// Counters of the edge.
 #[derive(Debug, Default)]
@@ -28,6 +28,8 @@ pub struct Counters {
     panics: AtomicU64,
     /// Panics of work that repeats.
     pub task_panics: AtomicU64,
+    /// Starts of this folder after a stop that was none in order, ever.
+    pub unclean_stops: AtomicU64,
     /// Connections open now.
     pub connections: AtomicI64,
     /// Connections refused at the limits.
@@ -324,6 +326,7 @@ impl OwnMetrics {
         let mut stats = self.tsdb.stats();
         let orgs = std::mem::take(&mut stats.orgs);
         let mut families = self.store_itself(&stats);
+        families.extend(decoded(&stats.decoded));
         families.extend(self.organisations(orgs));
         families
     }
@@ -360,6 +363,11 @@ impl OwnMetrics {
             gauge("promlet_segment_bytes", "Bytes of the segments' files.", stats.segment_bytes),
             counter("promlet_seals_total", "Organisations sealed, each time counted.", stats.seals),
             counter("promlet_seals_failed_total", "Seals that failed.", stats.seals_failed),
+            counter(
+                "promlet_unclean_shutdown_total",
+                "Starts of this folder without a clean stop before them: after a kill, a crash, a power cut.",
+                self.counters.unclean_stops.load(Ordering::Relaxed),
+            ),
             gauge(
                 "promlet_store_writable",
                 "1 while the store takes samples.",
@@ -416,6 +424,30 @@ impl Counters {
             ),
         ]
     }
+}
+
+/// What is kept of segments for the next query.
+fn decoded(usage: &DecodedUse) -> Vec<Family> {
+    let mut blocks = Family::new(
+        "promlet_decoded_cache_blocks_total",
+        MetricKind::Counter,
+        "Blocks of values that queries read, by whether they were kept decoded.",
+    );
+    for (result, times) in [("hit", usage.hits), ("miss", usage.misses)] {
+        blocks.row(vec![("result", result.to_owned())], count(times));
+    }
+    let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
+    vec![
+        blocks,
+        gauge("promlet_decoded_cache_bytes", "Bytes of values that are kept decoded.", usage.bytes),
+        gauge("promlet_decoded_cache_limit_bytes", "Bytes that they may take.", usage.bytes_max),
+        single(
+            "promlet_decoded_cache_evicted_total",
+            MetricKind::Counter,
+            "Groups of kept blocks that made room for others or were not used any more.",
+            count(usage.evicted),
+        ),
+    ]
 }
 
 fn durations(routes: &BTreeMap<Box<str>, RouteCounters>) -> Family {

@@ -58,7 +58,12 @@ impl Cursor {
         if !std::mem::replace(&mut self.begun, true) {
             begin(value, out);
         }
-        let (mut before, mut grid) = (Before::default(), Grid::default());
+        let several = match value {
+            Value::Matrix(series) => series.len(),
+            Value::Vector(series) => series.len(),
+            Value::Scalar { .. } | Value::Text { .. } => 0,
+        };
+        let (mut before, mut grid) = (Before::default(), Grid::of(several));
         match value {
             Value::Scalar { .. } | Value::Text { .. } => return true,
             Value::Vector(series) => {

@@ -149,7 +149,7 @@ impl Identity {
         // One whose account is gone opens nothing; a change of its own, because a change has few rows.
         self.change(move |txn| oauth::unlink_all(txn, user))?;
         // Rows of sessions whose account is gone are dead at the next start, too.
-        self.settle_epoch(user, u32::MAX, None, Vec::new());
+        self.settle_epoch(user, u32::MAX, None, &[]);
         Ok(())
     }
 

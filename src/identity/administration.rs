@@ -212,7 +212,7 @@ impl Identity {
     fn end_sessions_in_memory(&self, user: UserId, epoch: Option<u32>) {
         if let Some(epoch) = epoch {
             let (_, ended) = self.kill_in_memory(user, None);
-            self.settle_epoch(user, epoch, None, ended);
+            self.settle_epoch(user, epoch, None, &ended);
         }
     }
 

@@ -223,10 +223,66 @@ pub struct ApiKeyChange {
     pub expires_at: Option<Option<Timestamp>>,
     /// Refuse it, or accept it again.
     pub disabled: Option<bool>,
-    /// All of the embed settings; `alg` must be the key's.
-    pub embed: Option<EmbedSettings>,
-    /// All of the ingest settings.
-    pub ingest: Option<IngestSettings>,
+    /// How its tokens may be used; `alg` must be the key's.
+    pub embed: EmbedChange,
+    /// How it may write.
+    pub ingest: IngestChange,
+}
+
+/// What to change of how a key's tokens may be used; `None` leaves what stands when the change is made, so that of two at once
+/// neither takes back what the other restricts.
+#[derive(Clone, Debug, Default)]
+pub struct EmbedChange {
+    /// Of a key that is there it must be the key's.
+    pub alg: Option<TokenAlgorithm>,
+    /// `Some(None)` takes it away.
+    pub public_key: Option<Option<String>>,
+    /// As [`EmbedSettings::rate_limit_rps`].
+    pub rate_limit_rps: Option<u32>,
+    /// As [`EmbedSettings::max_token_ttl_s`].
+    pub max_token_ttl_s: Option<u32>,
+    /// The whole list.
+    pub origins: Option<Vec<String>>,
+    /// The whole policy.
+    pub policy: Option<EmbedPolicy>,
+}
+
+impl EmbedChange {
+    /// Makes the change.
+    pub fn apply(self, to: &mut EmbedSettings) {
+        put(self.alg, &mut to.alg);
+        put(self.public_key, &mut to.public_key);
+        put(self.rate_limit_rps, &mut to.rate_limit_rps);
+        put(self.max_token_ttl_s, &mut to.max_token_ttl_s);
+        put(self.origins, &mut to.origins);
+        put(self.policy, &mut to.policy);
+    }
+}
+
+/// What to change of how a key may write; `None` leaves it, as in [`EmbedChange`].
+#[derive(Clone, Debug, Default)]
+pub struct IngestChange {
+    /// As [`IngestSettings::rate_limit_rps`].
+    pub rate_limit_rps: Option<u32>,
+    /// As [`IngestSettings::samples_per_s`].
+    pub samples_per_s: Option<u32>,
+    /// The whole list.
+    pub labels: Option<Vec<(String, String)>>,
+}
+
+impl IngestChange {
+    /// Makes the change.
+    pub fn apply(self, to: &mut IngestSettings) {
+        put(self.rate_limit_rps, &mut to.rate_limit_rps);
+        put(self.samples_per_s, &mut to.samples_per_s);
+        put(self.labels, &mut to.labels);
+    }
+}
+
+fn put<T>(given: Option<T>, to: &mut T) {
+    if let Some(given) = given {
+        *to = given;
+    }
 }
 
 /// A key and, this once, its secret.
@@ -247,11 +303,18 @@ pub struct FieldError {
     pub message: String,
 }
 
+/// Each field with what is wrong with it.
+pub(super) fn in_words(errors: &[FieldError]) -> String {
+    let each: Vec<String> =
+        errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+    each.join("; ")
+}
+
 /// Why a key was not made or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// `validation_failed`.
-    #[error("{} fields do not fit", .0.len())]
+    #[error("{}", in_words(.0))]
     Validation(Vec<FieldError>),
     /// No such key in this organisation: `not_found`.
     #[error("no such API key")]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Matcher, NameGlob, OrgId, Scope, Timestamp};
 
-use super::api_key::{TokenAlgorithm, policy_errors};
+use super::api_key::{TokenAlgorithm, in_words, policy_errors};
 use super::{ApiKey, EmbedPolicy, FieldError, KeyId, Secret, StoreError, matcher_text, public_key};
 
 /// What a token may be asked for; the credential decides, the paths are the cabinet's.
@@ -165,7 +165,7 @@ pub enum MintError {
     #[error("this key's secret was not kept, because it was made without the scope embed: rotate it once")]
     SecretNotKept,
     /// `validation_failed`.
-    #[error("{} fields do not fit", .0.len())]
+    #[error("{}", in_words(.0))]
     Validation(Vec<FieldError>),
     /// `storage_degraded`.
     #[error(transparent)]

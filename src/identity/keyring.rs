@@ -351,9 +351,11 @@ impl Identity {
     ) -> Result<Arc<ApiKey>, KeyError> {
         self.change(move |txn| {
             let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
+            let before = row.clone();
             let changed = changed(row, change, now)?;
             txn.put(&(org, key), &changed);
-            audit::note(txn, &event(actor, "key.updated", org, key), now)?;
+            let said = differences(&before, &changed).join(" ");
+            audit::note(txn, &event(actor, "key.updated", org, key).detail(&said), now)?;
             Ok::<_, KeyError>(())
         })?;
         self.reload_key(org, key)?.ok_or(KeyError::NotFound)
@@ -524,6 +526,26 @@ pub(super) fn event(actor: Option<UserId>, action: &'static str, org: OrgId, key
 }
 
 /// A row with the change in it, checked as a whole.
+/// The settings of a key that a change made different, as the API calls them; never their values.
+fn differences(before: &KeyRow, after: &KeyRow) -> Vec<&'static str> {
+    let ((one, other), (wrote, writes)) = ((&before.embed, &after.embed), (&before.ingest, &after.ingest));
+    let all = [
+        ("name", before.name != after.name),
+        ("scopes", before.scopes != after.scopes),
+        ("expires_at", before.expires_at != after.expires_at),
+        ("disabled", before.disabled != after.disabled),
+        ("embed.public_key", one.public_key != other.public_key),
+        ("embed.rate_limit_rps", one.rate_limit_rps != other.rate_limit_rps),
+        ("embed.max_token_ttl_s", one.max_token_ttl_s != other.max_token_ttl_s),
+        ("embed.origins", one.origins != other.origins),
+        ("embed.policy", one.policy != other.policy),
+        ("ingest.rate_limit_rps", wrote.rate_limit_rps != writes.rate_limit_rps),
+        ("ingest.samples_per_s", wrote.samples_per_s != writes.samples_per_s),
+        ("ingest.labels", wrote.labels != writes.labels),
+    ];
+    all.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+}
+
 fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, KeyError> {
     let refuse =
         |field, message: &str| Err(KeyError::Validation(vec![FieldError { field, message: message.into() }]));
@@ -531,9 +553,11 @@ fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, 
         name: change.name.unwrap_or(row.name),
         scopes: change.scopes.unwrap_or(row.scopes),
         expires_at: change.expires_at.unwrap_or(row.expires_at),
-        embed: change.embed.unwrap_or(row.embed.clone()),
-        ingest: change.ingest.unwrap_or(row.ingest),
+        embed: row.embed.clone(),
+        ingest: row.ingest.clone(),
     };
+    change.embed.apply(&mut wanted.embed);
+    change.ingest.apply(&mut wanted.ingest);
     if wanted.embed.alg != row.embed.alg {
         return refuse("embed.alg", "is fixed when the key is made");
     }

@@ -62,8 +62,8 @@ use crate::model::{OrgId, Timestamp};
 pub use account::{AccountChangeError, AddressChange, AddressChangeError};
 pub use administration::{AdministrationError, InstanceCounts, NewUser, UserChange, UserSummary};
 pub use api_key::{
-    ApiKey, ApiKeyChange, CreatedKey, EmbedPolicy, EmbedSettings, FieldError, IngestSettings, KeyError,
-    KeyScopes, NewApiKey, TokenAlgorithm,
+    ApiKey, ApiKeyChange, CreatedKey, EmbedChange, EmbedPolicy, EmbedSettings, FieldError, IngestChange,
+    IngestSettings, KeyError, KeyScopes, NewApiKey, TokenAlgorithm,
 };
 pub use audit::{AuditCursor, AuditEntry, AuditPage, Origin, with_origin};
 pub use device::DEVICE_TTL;

@@ -37,7 +37,7 @@ pub struct PasswordChange<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordChangeError {
     /// The current one is wrong, or was not given: `invalid_credentials`.
-    #[error("wrong password")]
+    #[error("the current password is wrong, or was not sent")]
     InvalidCredentials,
     /// There is no current one, and the login is not fresh: `reauth_required`.
     #[error("log in again to set a password: the last login is older than 15 minutes")]
@@ -152,7 +152,7 @@ impl Identity {
             audit::note(txn, &Event::by(user, "password.changed").at_ip(new.client.ip), now)?;
             Ok((session, epoch))
         })?;
-        self.settle_epoch(user, epoch, None, Vec::new());
+        self.settle_epoch(user, epoch, None, &[]);
         Ok(self.logged_in(user, drawn.session, &drawn.new, row)?)
     }
 
@@ -223,7 +223,7 @@ impl Identity {
             audit::note(txn, &Event::by(user, "password.reset").at_ip(ip), now)?;
             Ok(Ok((address, epoch)))
         })??;
-        self.settle_epoch(user, epoch, None, Vec::new());
+        self.settle_epoch(user, epoch, None, &[]);
         self.lockout().forget(&self.address_hash(&address));
         Ok(Email::parse(&address).map_err(|_| StoreError::Inconsistent("an account's address is none"))?)
     }

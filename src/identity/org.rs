@@ -129,7 +129,7 @@ pub enum OrgError {
     #[error("only the instance administrator creates organisations here")]
     Forbidden,
     /// Another organisation has this slug, or had it: `slug_taken`.
-    #[error("the slug {0} is taken")]
+    #[error("the slug {0} is taken; one of an organisation that was deleted is not used again")]
     SlugTaken(OrgSlug),
     /// Not a slug: `validation_failed`.
     #[error(transparent)]

@@ -169,6 +169,9 @@ pub enum SessionCheck {
     LiveOncePersisted(Arc<Session>),
     /// Idle for too long: call `Identity::end_session` (it blocks) before the 401, so that no crash brings it back.
     Expired(Arc<Session>),
+    /// Ended, but the disk still has its row, because nothing could be stored: whoever is told that it has ended for
+    /// good (a logout, an expiry) calls `Identity::end_session` (it blocks) first.
+    Ended(Arc<Session>),
     /// Unknown or revoked.
     Unknown,
 }
@@ -309,6 +312,8 @@ struct Index {
     lagging: Vec<Arc<Session>>,
     /// Dead rows that are still stored, to be swept.
     dead: Vec<SessionKey>,
+    /// Of those, the ones whose owner was told that ending them could not be stored, and may try again.
+    unstored: HashMap<SecretHash, Arc<Session>>,
 }
 
 impl Index {
@@ -327,6 +332,13 @@ impl Index {
             }
         }
     }
+
+    /// Nothing could be stored: the sweep removes the row, unless its owner comes again before.
+    fn not_stored(&mut self, session: &Arc<Session>) {
+        if self.unstored.insert(session.hash, Arc::clone(session)).is_none() {
+            self.dead.push(session.key());
+        }
+    }
 }
 
 impl Sessions {
@@ -342,12 +354,20 @@ impl Sessions {
         let hash = SecretKind::Session.hash_of(cookie)?;
         self.read().by_hash.get(&hash).cloned()
     }
+
+    /// Ended, and the disk does not know it.
+    fn find_unstored(&self, cookie: &str) -> Option<Arc<Session>> {
+        let hash = SecretKind::Session.hash_of(cookie)?;
+        self.read().unstored.get(&hash).cloned()
+    }
 }
 
 impl Identity {
     /// What the value of a cookie `ms_session` is, and renews it. Touches memory only.
     pub fn session(&self, cookie: &str, now: Timestamp) -> SessionCheck {
-        let Some(session) = self.sessions.find(cookie) else { return SessionCheck::Unknown };
+        let Some(session) = self.sessions.find(cookie) else {
+            return self.sessions.find_unstored(cookie).map_or(SessionCheck::Unknown, SessionCheck::Ended);
+        };
         if !session.live.load(Ordering::Acquire) {
             return SessionCheck::Unknown;
         }
@@ -380,13 +400,18 @@ impl Identity {
     ///
     /// # Errors
     /// [`StoreError`]; it is dead in memory all the same.
-    pub fn end_session(&self, session: &Session, now: Timestamp) -> Result<(), StoreError> {
+    pub fn end_session(&self, session: &Arc<Session>, now: Timestamp) -> Result<(), StoreError> {
         self.sessions.write().remove(session);
         let why = if now >= session.expires_at() { "expired" } else { "logout" };
         self.remove_session(session, why, now)
     }
 
-    fn remove_session(&self, session: &Session, why: &'static str, now: Timestamp) -> Result<(), StoreError> {
+    fn remove_session(
+        &self,
+        session: &Arc<Session>,
+        why: &'static str,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let (key, event) = (
             session.key(),
             Event::by(session.user, "session.revoked").target(&session.id.to_string()).detail(why),
@@ -399,9 +424,9 @@ impl Identity {
             }
             Ok(())
         });
-        if removed.is_err() {
-            // Nobody has it any more who could try again, so the sweep does.
-            self.sessions.write().dead.push(key);
+        match &removed {
+            Ok(()) => drop(self.sessions.write().unstored.remove(&session.hash)),
+            Err(_) => self.sessions.write().not_stored(session),
         }
         removed
     }
@@ -431,7 +456,12 @@ impl Identity {
         session: SessionId,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        let found = self.sessions.read().by_user.get(&user).and_then(|own| own.get(&session).cloned());
+        let found = {
+            let index = self.sessions.read();
+            let live = index.by_user.get(&user).and_then(|own| own.get(&session));
+            let ended = || index.unstored.values().find(|ended| (ended.user, ended.id) == (user, session));
+            live.or_else(ended).cloned()
+        };
         let Some(found) = found else { return Ok(false) };
         self.sessions.write().remove(&found);
         self.remove_session(&found, "revoked", now).map(|()| true)
@@ -450,12 +480,19 @@ impl Identity {
         let (kept, ended) = self.kill_in_memory(user, keep);
         let kept_key = kept.as_ref().map(|session| session.key());
         let count = ended.len();
-        let epoch = self.change(move |txn| {
+        let stored = self.change(move |txn| {
             let epoch = end_all(txn, user, kept_key)?;
             audit::note(txn, &Event::by(user, "session.revoked").detail(&format!("{count} sessions")), now)?;
             Ok::<_, StoreError>(epoch)
-        })?;
-        self.settle_epoch(user, epoch, kept.as_deref(), ended);
+        });
+        match stored {
+            Ok(epoch) => self.settle_epoch(user, epoch, kept.as_deref(), &ended),
+            Err(error) => {
+                let mut index = self.sessions.write();
+                ended.iter().for_each(|session| index.not_stored(session));
+                return Err(error);
+            }
+        }
         Ok(count)
     }
 
@@ -464,7 +501,7 @@ impl Identity {
         &self,
         user: UserId,
         keep: Option<SessionId>,
-    ) -> (Option<Arc<Session>>, Vec<SessionKey>) {
+    ) -> (Option<Arc<Session>>, Vec<Arc<Session>>) {
         let mut index = self.sessions.write();
         let own: Vec<_> =
             index.by_user.get(&user).into_iter().flat_map(|own| own.values().cloned()).collect();
@@ -472,7 +509,7 @@ impl Identity {
         for session in &ended {
             index.remove(session);
         }
-        (kept.into_iter().next(), ended.iter().map(|session| session.key()).collect())
+        (kept.into_iter().next(), ended)
     }
 
     /// After the change: what is older than `epoch` stays dead, also a login whose change came before it and which is
@@ -482,15 +519,19 @@ impl Identity {
         user: UserId,
         epoch: u32,
         kept: Option<&Session>,
-        ended: Vec<SessionKey>,
+        ended: &[Arc<Session>],
     ) {
         let mut index = self.sessions.write();
+        // What could not be stored one by one is stored now.
+        index
+            .unstored
+            .retain(|_, session| session.user != user || session.epoch.load(Ordering::Acquire) >= epoch);
         let known = index.epochs.entry(user).or_default();
         *known = epoch.max(*known);
         if let Some(kept) = kept {
             kept.epoch.fetch_max(epoch, Ordering::AcqRel);
         }
-        index.dead.extend(ended);
+        index.dead.extend(ended.iter().map(|session| session.key()));
         let own = index.by_user.get(&user).into_iter().flat_map(|own| own.values().cloned());
         let old: Vec<_> = own.filter(|session| session.epoch.load(Ordering::Acquire) < epoch).collect();
         for session in old {
@@ -620,9 +661,13 @@ impl Identity {
                 }
                 Ok::<_, StoreError>(())
             });
+            let mut index = self.sessions.write();
             if let Err(error) = swept {
-                self.sessions.write().dead.extend(again);
+                index.dead.extend(again);
                 return Err(error);
+            }
+            for (_, hash) in again {
+                index.unstored.remove(&hash);
             }
         }
         Ok(())

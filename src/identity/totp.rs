@@ -71,7 +71,7 @@ pub enum TwoFactorError {
         retry_after: Duration,
     },
     /// `invalid_credentials`: the account has a password and this is not it.
-    #[error("wrong password")]
+    #[error("the password is wrong, or was not sent")]
     InvalidPassword,
     /// The account is gone.
     #[error("no such account")]
@@ -420,7 +420,7 @@ impl Identity {
             Ok(Ok((session, epoch)))
         })??;
         let (_, ended) = self.kill_in_memory(user, None);
-        self.settle_epoch(user, epoch, None, ended);
+        self.settle_epoch(user, epoch, None, &ended);
         Ok((codes, self.logged_in(user, drawn.session, &drawn.new, row)?))
     }
 

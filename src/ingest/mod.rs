@@ -20,6 +20,8 @@ mod snappy;
 pub mod text;
 
 pub use protobuf::WireError;
+#[cfg(test)]
+pub(crate) use protobuf::{put_bytes, put_varint};
 pub use snappy::SnappyError;
 
 use crate::model::{BatchBuilder, Refusal, WriteBatch};

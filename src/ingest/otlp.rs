@@ -42,7 +42,7 @@ mod points;
 mod resource;
 mod translate;
 
-use super::protobuf::WireError;
+use super::protobuf::{WireError, put_bytes, put_varint};
 use super::{DecodeError, Limits, Translated};
 
 /// The two ways of writing a request down.
@@ -105,14 +105,14 @@ pub fn response(encoding: Encoding, refused: u64, message: &str) -> Vec<u8> {
             let mut success = Vec::new();
             if refused > 0 {
                 success.push(1 << 3);
-                put_varint(&mut success, refused);
+                put_varint(refused, &mut success);
             }
             if !message.is_empty() {
-                put_bytes(&mut success, 2, message.as_bytes());
+                put_bytes(2, message.as_bytes(), &mut success);
             }
             let mut response = Vec::new();
             if partial {
-                put_bytes(&mut response, 1, &success);
+                put_bytes(1, &success, &mut response);
             }
             response
         }
@@ -125,7 +125,7 @@ pub fn status(encoding: Encoding, message: &str) -> Vec<u8> {
         Encoding::Json => serde_json::json!({ "message": message }).to_string().into_bytes(),
         Encoding::Protobuf => {
             let mut status = Vec::new();
-            put_bytes(&mut status, 2, message.as_bytes());
+            put_bytes(2, message.as_bytes(), &mut status);
             status
         }
     }
@@ -164,20 +164,6 @@ fn charge(what: &'static str, have: &mut usize, more: usize, allowed: usize) -> 
     }
     *have = found;
     Ok(())
-}
-
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value.to_le_bytes()[0] | 0x80);
-        value >>= 7;
-    }
-    out.push(value.to_le_bytes()[0]);
-}
-
-fn put_bytes(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
-    put_varint(out, field << 3 | 2);
-    put_varint(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]

@@ -288,6 +288,22 @@ pub(super) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ (value & 1).cast_signed().wrapping_neg()
 }
 
+/// Writes `value` as a varint.
+pub(crate) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.push(value.to_le_bytes()[0]);
+}
+
+/// Writes a field of wire type 2: a nested message, a text, or packed numbers.
+pub(crate) fn put_bytes(field: u64, bytes: &[u8], out: &mut Vec<u8>) {
+    put_varint(field << 3 | 2, out);
+    put_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -91,20 +91,8 @@ fn read<'a, const GUESS: bool>(
     let message = snappy::decompress(body, limits, &mut scratch.body)?;
     // As many as a usual request of this size has; it grows where there are more.
     let likely = (message.len() / LIKELY_SERIES_BYTES).min(LIKELY_SERIES_MAX);
-    let mut batch = WriteBatch {
-        encoding: ENCODING,
-        parse_labels,
-        is_labels,
-        guessed: GUESS,
-        series: Vec::with_capacity(likely),
-        samples: Vec::with_capacity(likely),
-        metadata: Vec::new(),
-        forced_labels: Vec::new(),
-        histograms: Vec::new(),
-        exemplars: Vec::new(),
-        exemplar_labels: Vec::new(),
-        starts: Vec::new(),
-    };
+    let mut batch = WriteBatch::new(ENCODING, parse_labels, is_labels, likely);
+    batch.guessed = GUESS;
     let mut buckets = 0;
     let mut request = Reader::new(message);
     let mut sent: usize = 0;

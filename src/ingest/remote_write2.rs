@@ -108,20 +108,7 @@ pub fn decode<'a>(
     let message = snappy::decompress(body, limits, bytes)?;
     let (symbols, series) = outline(message, limits)?;
     let likely = series.len();
-    let batch = WriteBatch {
-        encoding: ENCODING,
-        parse_labels,
-        is_labels,
-        guessed: false,
-        series: Vec::with_capacity(likely),
-        samples: Vec::with_capacity(likely),
-        metadata: Vec::new(),
-        forced_labels: Vec::new(),
-        histograms: Vec::new(),
-        exemplars: Vec::new(),
-        exemplar_labels: Vec::new(),
-        starts: Vec::new(),
-    };
+    let batch = WriteBatch::new(ENCODING, parse_labels, is_labels, likely);
     let mut all = symbols.places.iter();
     let name_symbol = all.position(|symbol| symbols.bytes(*symbol) == NAME_SYMBOL);
     let mut reading = Reading {

@@ -7,11 +7,12 @@
 //!                id <32 hex digits>                     at <RFC 3339>                   at <RFC 3339>
 //!                created <RFC 3339>                     crc <8 hex digits>              crc <8 hex digits>
 //!                crc <8 hex digits>
+//! UNCLEAN        promlet unclean stops, id, at (the last one's next start), count <number>, crc
 //! LOCK           pid <number>, started <RFC 3339>; held with flock while the process lives
 //! master.key     64 hex digits, mode 0600
 //! ```
 //! `STORE` is the first thing that is made durable in a new folder and never changes. `CLEAN` is there only between a
-//! clean stop and the next start.
+//! clean stop and the next start. `UNCLEAN` is there once a start found no `CLEAN`; nothing depends on it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -25,6 +26,8 @@ use crate::model::{StoreId, Timestamp};
 
 /// The layout of the folder that this program reads and writes.
 const LAYOUT: u32 = 1;
+/// First line of `UNCLEAN`.
+const UNCLEAN_TITLE: &str = "promlet unclean stops";
 /// A marker is some hundred bytes.
 const MARKER_BYTES_MAX: u64 = 4_096;
 
@@ -187,6 +190,25 @@ impl DataFolder {
         self.last_stop
     }
 
+    /// How often this store was served after a stop that was none in order, this start counted.
+    ///
+    /// # Errors
+    /// When the count cannot be read or written.
+    pub fn count_unclean_stops(&self, now: Timestamp) -> Result<u64, FolderError> {
+        let lines = match read_marker(&self.path.join("UNCLEAN"), UNCLEAN_TITLE) {
+            // A count and nothing else: a damaged one begins anew.
+            Err(FolderError::Damaged { .. }) => None,
+            read => read?,
+        };
+        let known = lines.and_then(|lines| line(&lines, "count")?.parse().ok()).unwrap_or(0_u64);
+        if self.last_stop != LastStop::Unclean {
+            return Ok(known);
+        }
+        let counted = known.saturating_add(1);
+        self.write_marker_with("UNCLEAN", UNCLEAN_TITLE, &format!("count {counted}\n"), now)?;
+        Ok(counted)
+    }
+
     /// Notes a clean stop; everything else must be closed and durable by now.
     ///
     /// # Errors
@@ -222,7 +244,17 @@ impl DataFolder {
     }
 
     fn write_marker(&self, name: &str, title: &str, now: Timestamp) -> Result<(), FolderError> {
-        let body = format!("{title}\nid {}\nat {}\n", self.store, now.to_rfc3339());
+        self.write_marker_with(name, title, "", now)
+    }
+
+    fn write_marker_with(
+        &self,
+        name: &str,
+        title: &str,
+        more: &str,
+        now: Timestamp,
+    ) -> Result<(), FolderError> {
+        let body = format!("{title}\nid {}\nat {}\n{more}", self.store, now.to_rfc3339());
         Ok(files::write_whole(&self.path, name, with_crc(body).as_bytes())?)
     }
 

@@ -40,6 +40,31 @@ pub struct WriteBatch<'a> {
     pub starts: Vec<WriteStart>,
 }
 
+impl<'a> WriteBatch<'a> {
+    /// An empty batch in this encoding, with room for as many series, of a sample each.
+    pub fn new(
+        encoding: u8,
+        parse_labels: ParseLabels,
+        is_labels: fn(&[u8]) -> bool,
+        likely: usize,
+    ) -> WriteBatch<'a> {
+        WriteBatch {
+            encoding,
+            parse_labels,
+            is_labels,
+            guessed: false,
+            series: Vec::with_capacity(likely),
+            samples: Vec::with_capacity(likely),
+            metadata: Vec::new(),
+            forced_labels: Vec::new(),
+            histograms: Vec::new(),
+            exemplars: Vec::new(),
+            exemplar_labels: Vec::new(),
+            starts: Vec::new(),
+        }
+    }
+}
+
 /// One native histogram of a request.
 #[derive(Clone, Debug)]
 pub struct HistogramSample {
@@ -329,10 +354,6 @@ impl BatchBuilder {
             exemplars.push(WriteExemplar { series: *series, labels, value, at });
         }
         WriteBatch {
-            encoding: BatchBuilder::ENCODING,
-            parse_labels: parse_built_labels,
-            is_labels: |_| true,
-            guessed: false,
             series: series
                 .map(|(raw, samples)| WriteSeries {
                     raw_labels: &self.bytes[raw.clone()],
@@ -343,11 +364,11 @@ impl BatchBuilder {
             metadata: metadata
                 .map(|(name, kind, help, unit)| MetricMetadata { name, kind: *kind, help, unit })
                 .collect(),
-            forced_labels: Vec::new(),
             histograms: self.histograms.clone(),
             exemplars,
             exemplar_labels,
             starts: self.starts.clone(),
+            ..WriteBatch::new(BatchBuilder::ENCODING, parse_built_labels, |_| true, 0)
         }
     }
 }

@@ -211,6 +211,13 @@ impl Server {
         apply_settings(&identity, &tsdb)?;
         drop(teller);
         let unwell = Unwell::watch(&tsdb, &counters);
+        // Last, so that a start that is refused changes nothing.
+        match folder.count_unclean_stops(now) {
+            Ok(count) => counters.unclean_stops.store(count, Ordering::Relaxed),
+            Err(error) => {
+                tracing::warn!(%error, "this start cannot be counted in promlet_unclean_shutdown_total")
+            }
+        }
         let server = Server {
             settings,
             clock,
@@ -509,6 +516,7 @@ fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, S
 fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options {
     let mut options = tsdb::Options { onlooker, ..tsdb::Options::default() };
     options.limits.retention = settings.retention;
+    options.decoded_bytes_max = settings.decoded_cache_bytes;
     options.durability = match settings.durability {
         Durability::Synced => tsdb::Durability::Synced,
         Durability::Interval(interval) => tsdb::Durability::Interval(interval),

@@ -20,6 +20,7 @@ mod changes;
 mod check;
 mod checkpoint;
 mod compact;
+mod decoded;
 mod delete;
 mod disk;
 mod error;
@@ -51,6 +52,7 @@ use std::time::Duration;
 pub use backup::StageError;
 pub use check::{CheckProgress, Checked, check};
 pub use compact::{UpkeepError, UpkeepReport};
+pub use decoded::DecodedUse;
 pub use delete::{DeleteError, DeleteReport};
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
@@ -253,7 +255,7 @@ impl Tsdb {
     /// A store without a log or a folder: what it holds ends with the process. `secret` keys its identity hashes.
     pub fn in_memory(options: Options, secret: [u8; 32]) -> Tsdb {
         Tsdb {
-            stores: Arc::new(Stores::new(secret, options.limits.clone())),
+            stores: Arc::new(Stores::keeping(options.decoded_bytes_max, secret, options.limits.clone())),
             log: Sink::Memory(Mutex::new(0)),
             folder: None,
             manifest: None,
@@ -504,6 +506,7 @@ impl Tsdb {
             Sink::Memory(last) => stats.last_seq = *last.lock().unwrap_or_else(PoisonError::into_inner),
             Sink::ReadOnly { last_seq, .. } => stats.last_seq = *last_seq,
         }
+        stats.decoded = self.stores.decoded.usage();
         stats.samples_since_checkpoint = load(&self.stores.uncovered);
         if let Some(space) = self.space() {
             (stats.disk_free_bytes, stats.disk_bytes) = (space.free, space.total);

@@ -57,6 +57,8 @@ pub struct Options {
     /// Memory for samples and names of all organisations, in bytes; shared as [`super::quota`] says. Beyond an
     /// organisation's share appends answer [`super::AppendError::AtCapacity`].
     pub head_bytes_max: u64,
+    /// Memory for values of segments that are kept decoded for the next query, in bytes; 0 keeps none.
+    pub decoded_bytes_max: u64,
     /// A checkpoint is due when the last one is this old,
     pub checkpoint_every: Duration,
     /// or when so many samples came since: 40 M are 1.8 s of replay (STORAGE.md section 7).
@@ -84,6 +86,7 @@ impl Default for Options {
             limits: OrgLimits::default(),
             ahead_max: Some(Duration::from_secs(600)),
             head_bytes_max: 4 << 30,
+            decoded_bytes_max: 32 << 20,
             checkpoint_every: Duration::from_secs(600),
             checkpoint_samples: 40_000_000,
             seal_head_bytes: 3 << 30,

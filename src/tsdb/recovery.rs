@@ -398,7 +398,7 @@ impl Recovery {
         secret: [u8; 32],
         options: &Options,
     ) -> Result<(Stores, Cuts), OpenError> {
-        let stores = Stores::new(secret, options.limits.clone());
+        let stores = Stores::keeping(options.decoded_bytes_max, secret, options.limits.clone());
         stores.set_starting(true);
         stores.set_dropped(&self.dropped);
         let org_of = |name: &String| registry::org_of(name).filter(|org| !self.dropped.contains(org));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::decoded::DecodedUse;
 use crate::model::{Exemplar, Labels, MetricKind, OrgId, Refusal, Timestamp};
 
 /// A series' number within its organisation.
@@ -350,6 +351,8 @@ pub struct Stats {
     pub stored_total: u64,
     /// Samples refused since the start of the process.
     pub refused_total: u64,
+    /// Values of segments that are kept decoded.
+    pub decoded: DecodedUse,
     /// Log files.
     pub wal_files: u64,
     /// Bytes of the log's files, zeroed room included.

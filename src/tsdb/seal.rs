@@ -455,9 +455,11 @@ impl Tsdb {
     }
 }
 
-/// Where a seal ends that takes everything: behind the last sample, but for those ahead of the clock.
+/// Where a seal ends that takes everything: behind the last sample, but for those ahead of the clock. A last sample that
+/// was deleted counts: its record is in the log, and would keep the log from ending behind it.
 fn forced_until(store: &OrgStore, now: Timestamp) -> i64 {
-    let greatest = store.greatest_ms().unwrap_or(i64::MIN).min(now.as_ms());
+    let newest = store.usage.newest().map(Timestamp::as_ms).max(store.greatest_ms());
+    let greatest = newest.unwrap_or(i64::MIN).min(now.as_ms());
     greatest.saturating_add(1).max(store.head.barrier())
 }
 

@@ -37,6 +37,8 @@ pub struct Snapshot {
     /// Whether what retention hides is seen.
     too_old_too: bool,
     warnings: Warnings,
+    /// Its number, for what is kept decoded.
+    query: u32,
 }
 
 /// A series that a selection found.
@@ -50,7 +52,8 @@ pub struct SelectedSeries {
 
 impl Snapshot {
     pub(super) fn new(store: Option<Arc<OrgStore>>, scope: Scope) -> Snapshot {
-        Snapshot { store, scope, too_old_too: false, warnings: Warnings::default() }
+        let query = store.as_ref().map_or(0, |store| store.decoded.query());
+        Snapshot { store, scope, too_old_too: false, warnings: Warnings::default(), query }
     }
 
     /// One that sees what retention hides, too.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::changes::Changes;
+use super::decoded::{Decoded, Kept};
 use super::delete::Deletion;
 use super::error::Damage;
 use super::head::Head;
@@ -55,6 +56,8 @@ pub(super) struct OrgStore {
     pub(super) arrivals: Arrivals,
     /// For those who keep answers.
     pub(super) changes: Changes,
+    /// Values of segments for the next query.
+    pub(super) decoded: Arc<Kept>,
 }
 
 /// Which times came, for what is due to be sealed.
@@ -203,9 +206,27 @@ impl OrgStore {
         next: impl FnOnce(&SegmentSet) -> SegmentSet,
     ) -> Result<(), ManifestError> {
         manifest.commit(self.org, change)?;
-        let next = Arc::new(next(&self.segments()));
-        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = next;
+        let before = self.segments();
+        let next = Arc::new(next(&before));
+        *self.segments.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&next);
+        self.forget_decoded(&before, &next);
         Ok(())
+    }
+
+    /// What was kept of segments that are not listed any more goes, whoever reads them still.
+    fn forget_decoded(&self, before: &SegmentSet, next: &SegmentSet) {
+        let mut listed: Vec<u64> = next.parts.iter().map(|part| part.meta().seq).collect();
+        listed.sort_unstable();
+        let gone: Vec<u64> = before
+            .parts
+            .iter()
+            .filter(|part| listed.binary_search(&part.meta().seq).is_err())
+            .map(|part| {
+                part.segment.retire();
+                part.meta().seq
+            })
+            .collect();
+        self.decoded.forget(&gone);
     }
 
     // What a seal asks of a window: of floats, and of what is beside them.
@@ -334,6 +355,7 @@ impl<'b> Record<'b> {
 pub(super) struct Stores {
     secret: [u8; 32],
     limits: OrgLimits,
+    pub(super) decoded: Arc<Decoded>,
     orgs: RwLock<BTreeMap<OrgId, Arc<OrgStore>>>,
     /// Estimated memory of all heads.
     pub(super) head_bytes: Arc<AtomicU64>,
@@ -356,10 +378,17 @@ struct Dropped {
 }
 
 impl Stores {
+    /// Keeps nothing decoded.
     pub(super) fn new(secret: [u8; 32], limits: OrgLimits) -> Stores {
+        Stores::keeping(0, secret, limits)
+    }
+
+    /// Keeps so many bytes of decoded values at most.
+    pub(super) fn keeping(decoded_bytes_max: u64, secret: [u8; 32], limits: OrgLimits) -> Stores {
         Stores {
             secret,
             limits,
+            decoded: Decoded::new(decoded_bytes_max),
             orgs: RwLock::default(),
             head_bytes: Arc::default(),
             name_bytes: AtomicU64::new(0),
@@ -411,6 +440,7 @@ impl Stores {
                 last_seq: AtomicU64::new(0),
                 arrivals: Arrivals::default(),
                 changes: Changes::default(),
+                decoded: Kept::new(&self.decoded),
             })
         };
         if self.is_dropped(org) {
@@ -430,6 +460,7 @@ impl Stores {
             let freed = bytes(&store.head.counters.bytes) + bytes(&store.side.counters.bytes);
             self.head_bytes.fetch_sub(freed, Ordering::Relaxed);
             self.forget_names(&store);
+            store.decoded.close();
             self.dropped().insert(org, Dropped { finished: false, store: Some(store) });
         }
     }

@@ -7,8 +7,8 @@
 //! another host. The tests at the foot hold that.
 //!
 //! ```text
-//! /  /login  /login/*  /setup  /invite   index.html    one small page, the path picks the view
-//! /app.js  /app/*.js              the cabinet   sign-in, mailed links, first run, explore
+//! /  /login  /login/*  /setup  /invite  /account  /organisation   index.html   one small page, the path picks the view
+//! /app.js  /app/*.js              the cabinet   sign-in, mailed links, first run, explore, account, organisation
 //! /docs  /docs.css  /docs.js     the API      a viewer of /api/v1/openapi.json, unless that is off
 //! /app.css  /favicon.svg
 //! /embed.js  /chart/*.js          the element   <metric-chart>, loadable from any origin
@@ -117,7 +117,7 @@ pub const NOWHERE: &str = "/nowhere";
 
 /// Every file, once. A new file is a row here; the tests compare the table with the folder.
 const FILES: &[Embedded] = files! {
-    Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite"];
+    Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation"];
     Page   own "nowhere.html" => ["/nowhere"];
     Style  own "app.css" => ["/app.css"];
     Image  own "favicon.svg" => ["/favicon.svg"];
@@ -134,9 +134,12 @@ const FILES: &[Embedded] = files! {
     Module any "chart/source.js" => ["/chart/source.js"];
     Module any "chart/style.js" => ["/chart/style.js"];
     Module own "app.js" => ["/app.js"];
+    Module own "app/account.js" => ["/app/account.js"];
     Module own "app/explore.js" => ["/app/explore.js"];
     Module own "app/mailed.js" => ["/app/mailed.js"];
     Module own "app/metrics.js" => ["/app/metrics.js"];
+    Module own "app/organisation.js" => ["/app/organisation.js"];
+    Module own "app/parts.js" => ["/app/parts.js"];
     Module own "app/promql.js" => ["/app/promql.js"];
     Module own "app/query_input.js" => ["/app/query_input.js"];
     Module own "app/result_table.js" => ["/app/result_table.js"];

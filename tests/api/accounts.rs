@@ -480,7 +480,9 @@ async fn enrolment_needs_a_fresh_login() {
         .await
         .is(401, "invalid_credentials");
     house.post("/auth/reauth", &cabinet, json!({ "code": "000000" })).await.is(401, "invalid_code");
-    house.post("/auth/reauth", &cabinet, json!({})).await.is(422, "validation_failed");
+    let nothing = house.post("/auth/reauth", &cabinet, json!({})).await;
+    nothing.is(422, "validation_failed");
+    assert_eq!(nothing.value()["errors"][0]["field"], "password", "{}", nothing.body);
     house.post("/auth/2fa/enroll", &cabinet, json!({})).await.is(403, "reauth_required");
     let fresh = house.post("/auth/reauth", &cabinet, json!({ "password": PASSWORD })).await;
     assert_eq!(fresh.text("auth_time"), house.clock.now().to_rfc3339());

@@ -89,6 +89,31 @@ async fn fields_that_contradict_each_other_are_refused_by_name() {
     assert_eq!(refused.value()["errors"][0]["field"], "scopes");
     let slow_reader = json!({ "name": "x", "scopes": ["read"], "embed": { "rate_limit_rps": 5 } });
     assert_eq!(house.post(KEYS, &cabinet, slow_reader).await.status, 201, "it rules reading as well");
+    // Who restricts a key that is not restricted by it is told so.
+    let restricted = |scopes: Value| json!({ "name": "x", "scopes": scopes, "embed": { "policy": { "match": ["tenant=\"a\""] } } });
+    let labelled =
+        |scopes: Value| json!({ "name": "x", "scopes": scopes, "ingest": { "labels": { "a": "b" } } });
+    for (body, field) in [
+        (restricted(json!(["read"])), "embed.policy"),
+        (restricted(json!(["ingest", "read"])), "embed.policy"),
+        (labelled(json!(["read", "embed"])), "ingest.labels"),
+    ] {
+        let refused = house.post(KEYS, &cabinet, body).await;
+        refused.is(422, "validation_failed");
+        assert_eq!(refused.value()["errors"][0]["field"], field);
+    }
+    assert_eq!(house.post(KEYS, &cabinet, restricted(json!(["read", "embed"]))).await.status, 201);
+    assert_eq!(house.post(KEYS, &cabinet, labelled(json!(["ingest"]))).await.status, 201);
+    // As the answers write it: what restricts nothing may stand there.
+    let whole = json!({ "name": "x", "scopes": ["read"], "embed": { "policy": { "match": [], "exprs": null } },
+        "ingest": { "labels": {} } });
+    assert_eq!(house.post(KEYS, &cabinet, whole).await.status, 201);
+    let (reader, _) = house.key(&cabinet, json!({ "scopes": ["read"] })).await;
+    let path = format!("{KEYS}/{reader}");
+    let policy = json!({ "embed": { "policy": { "metrics": ["up"] } } });
+    house.json("PATCH", &path, &cabinet, policy.clone()).await.is(422, "validation_failed");
+    let both = json!({ "scopes": ["read", "embed"], "embed": policy["embed"] });
+    assert_eq!(house.json("PATCH", &path, &cabinet, both).await.status, 200);
 }
 
 #[tokio::test]
@@ -228,6 +253,38 @@ async fn a_token_is_minted_within_the_keys_policy() {
     house.post(MINT, &cabinet, json!({ "api_key_id": key, "ttl_s": 601 })).await.is(422, "validation_failed");
 }
 
+/// Two administrators at once: who makes a key faster does not take back what the other one restricts.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_at_the_same_time_both_hold() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed", "ingest"] })).await;
+    let path = format!("{KEYS}/{key}");
+    for round in 1..=20 {
+        let name = format!("m{round}");
+        let changes = [
+            json!({ "embed": { "policy": { "metrics": [name] } } }),
+            json!({ "embed": { "rate_limit_rps": round } }),
+            json!({ "embed": { "max_token_ttl_s": 100 + round }, "ingest": { "samples_per_s": round } }),
+            json!({ "ingest": { "labels": { "round": name } } }),
+        ];
+        let [one, two, three, four] = changes.map(|change| house.json("PATCH", &path, &cabinet, change));
+        let replies = tokio::join!(one, two, three, four);
+        for reply in [replies.0, replies.1, replies.2, replies.3] {
+            assert_eq!(reply.status, 200, "{}", reply.body);
+        }
+        let key = house.get(&path, &cabinet).await.value();
+        let (embed, ingest) = (&key["embed"], &key["ingest"]);
+        assert_eq!((&embed["policy"]["metrics"], &embed["rate_limit_rps"]), (&json!([name]), &json!(round)));
+        assert_eq!(
+            (&embed["max_token_ttl_s"], &ingest["samples_per_s"]),
+            (&json!(100 + round), &json!(round))
+        );
+        assert_eq!(ingest["labels"], json!({ "round": name }));
+        house.pass(Duration::from_secs(1));
+    }
+}
+
 /// API.md C4: why a token fails, and what it may see.
 #[tokio::test]
 async fn introspection_says_why_in_a_word_and_a_sentence() {
@@ -259,7 +316,9 @@ async fn introspection_says_why_in_a_word_and_a_sentence() {
         (sign(json!({ "iat": now - 200, "exp": now - 100 })), "exp", "fresh token"),
         (sign(json!({ "nbf": now + 90 })), "nbf", "yet"),
         (sign(json!({ "iss": "me" })), "iss", "API key's id"),
-        (sign(json!({ "ms": { "matchs": [] } })), "claims", "known fields"),
+        (sign(json!({ "ms": { "matchs": [] } })), "claims", "unknown field `matchs`"),
+        (sign(json!({ "ms": { "max_range_s": "x" } })), "claims", "in ms: invalid type"),
+        (sign(json!({ "exp": "x" })), "claims", "numbers of seconds"),
         (sign(json!({ "match": [] })), "policy", "beside ms"),
         (signed(&key, "another", &json!({})), "signature", "another secret"),
         (signed("ak_aaaaaaaaaaaaaaaa", &secret, &json!({})), "key", "no API key of this organisation"),
@@ -350,6 +409,15 @@ async fn a_flood_of_bad_tokens_is_one_line_of_the_audit_log_and_minting_is_noted
     );
     assert_eq!(minted.iter().filter(|entry| entry.actor.is_none()).count(), 1, "a key's own once a minute");
     assert!(minted.iter().all(|entry| entry.target == key));
+    assert!(minted.iter().all(|entry| entry.ip.is_some() && entry.request_id.is_some()), "{minted:?}");
+    let told = house.get("/api/v1/orgs/acme/audit?action=token.minted", &cabinet).await.value();
+    let rows = told["data"].as_array().expect("rows");
+    let by_key = rows.iter().filter(|row| row["actor"]["type"] == "api_key").collect::<Vec<_>>();
+    assert_eq!((by_key.len(), &by_key[0]["actor"]["id"]), (1, &json!(key)), "{told}");
+    let change = json!({ "name": "y", "disabled": false, "embed": { "rate_limit_rps": 100, "policy": { "metrics": ["up"] } } });
+    assert_eq!(house.json("PATCH", &format!("{KEYS}/{key}"), &cabinet, change).await.status, 200);
+    let told = house.get("/api/v1/orgs/acme/audit?action=key.updated", &cabinet).await.value();
+    assert_eq!(told["data"][0]["meta"]["detail"], "name embed.policy", "what was changed, by name");
 }
 
 #[tokio::test]

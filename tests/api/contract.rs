@@ -26,10 +26,14 @@ impl Contract {
         if status == 405 || matches!(method, "OPTIONS" | "HEAD") {
             return;
         }
-        met::note(method, template, status, &reply.body);
+        met::note(method, template, status, reply.refused);
         let place = format!("{method} {template} answered {status} {}", reply.body);
         let response = &operation["responses"][status.to_string()];
         assert!(response.is_object(), "{place}: the document does not know this status");
+        if let Some(code) = reply.refused {
+            let codes = met::codes(response);
+            assert!(codes.contains(&code.as_str()), "{place}: the document does not know {code:?} here");
+        }
         if reply.body.is_empty() {
             return;
         }

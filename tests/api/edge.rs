@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use promlet::api::body::BodyDeadlines;
 use promlet::api::edge::{self, EdgeOptions};
+use promlet::api::error::Code;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -328,6 +329,7 @@ async fn every_route_is_told_to_come_back_when_connections_run_out() {
             fields.map(|(name, value)| (name.parse().expect("a name"), value.parse().expect("a value")));
         let reply = Reply {
             status: StatusCode::SERVICE_UNAVAILABLE,
+            refused: Some(Code::Busy),
             headers: fields.collect(),
             body: body.to_owned(),
         };

@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http_body_util::BodyExt as _;
 use promlet::api::callers::{Endpoint, Machine, MountReader, Reader};
-use promlet::api::error::ApiResult;
+use promlet::api::error::{ApiResult, Code};
 use promlet::api::host::Peer;
 use promlet::api::lanes::{Lanes, LanesOptions};
 use promlet::api::layers::Site;
@@ -34,7 +34,7 @@ use promlet::identity::{
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
 use promlet::model::{OrgSlug, Timestamp};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
-use promlet::tsdb::Tsdb;
+use promlet::tsdb::{self, Tsdb};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use tower::ServiceExt as _;
@@ -50,6 +50,7 @@ pub(crate) struct House {
     contract: Contract,
     control: Arc<Control>,
     pub(crate) identity: Arc<Identity>,
+    pub(crate) tsdb: Arc<Tsdb>,
     pub(crate) clock: Clock,
     pub(crate) outbox: Outbox,
     pub(crate) counters: Arc<Counters>,
@@ -65,6 +66,8 @@ pub(crate) struct Plan {
     pub(crate) signup: SignupMode,
     pub(crate) org_create: OrgCreate,
     pub(crate) lanes: LanesOptions,
+    /// Samples are stored in the folder, not in memory alone.
+    pub(crate) stored: bool,
     /// Every route panics instead of what it does.
     pub(crate) panics: bool,
 }
@@ -78,6 +81,7 @@ impl Default for Plan {
             signup: SignupMode::First,
             org_create: OrgCreate::Admin,
             lanes: LanesOptions::for_cores(2),
+            stored: false,
             panics: false,
         }
     }
@@ -123,6 +127,12 @@ fn probes() -> Routes {
         .get("/api/v1/probe-panic", Auth::Public, "probe", panics)
 }
 
+/// Where syncs cost nothing, if there is such a place and they are many.
+fn folder(stored: bool) -> std::io::Result<tempfile::TempDir> {
+    let memory = std::path::Path::new("/dev/shm");
+    if stored && memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
+}
+
 /// The same rows, each of which panics where its handler would begin.
 fn panicking(rows: &[RouteDoc]) -> Routes {
     #[expect(clippy::panic, reason = "panicking is what it is for")]
@@ -145,7 +155,7 @@ impl House {
     #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one house")]
     pub(crate) fn build(plan: Plan) -> House {
         secrets::watch();
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = folder(plan.stored).expect("a temporary folder");
         let clock = Clock::manual(Timestamp::from_s(1_800_000_000));
         let now = clock.now();
         let data = DataFolder::open(folder.path(), now, &mut Entropy::seeded(1)).expect("a new folder");
@@ -168,9 +178,18 @@ impl House {
             Identity::open(foundation, options, now, &mut Entropy::seeded(2)).expect("accounts open");
         let outbox = Outbox::default();
         let mailer = if plan.console { Mailer::Console } else { Mailer::Memory(outbox.clone()) };
+        let tsdb = match plan.stored {
+            true => {
+                let home =
+                    tsdb::Home { dir: folder.path(), store: data.store_id(), control: Arc::clone(&control) };
+                let mut rng = Entropy::seeded(3);
+                Tsdb::open(home, tsdb::Options::default(), &mut rng, now).expect("an empty store").0
+            }
+            false => Tsdb::in_memory(tsdb::Options::default(), [0; 32]),
+        };
         let rooms = Rooms {
             identity: Arc::new(identity),
-            tsdb: Arc::new(Tsdb::in_memory(promlet::tsdb::Options::default(), [0; 32])),
+            tsdb: Arc::new(tsdb),
             lanes: Lanes::start(&plan.lanes).expect("threads"),
             clock: clock.clone(),
             mail: Arc::new(MailQueue::start(mailer, clock.clone()).expect("a thread")),
@@ -189,6 +208,7 @@ impl House {
             rows,
             control,
             identity: rooms.identity,
+            tsdb: rooms.tsdb,
             clock,
             outbox,
             counters: rooms.counters,
@@ -226,6 +246,7 @@ impl House {
         let bytes = body.collect().await.expect("a body").to_bytes();
         let reply = Reply {
             status: parts.status,
+            refused: parts.extensions.get::<Code>().copied(),
             headers: parts.headers,
             body: String::from_utf8_lossy(&bytes).into_owned(),
         };
@@ -357,11 +378,23 @@ pub(crate) fn signed(kid: &str, secret: &str, claims: &Value) -> String {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
+    /// What the server says of itself: Prometheus' own error body has no code.
+    pub(crate) refused: Option<Code>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
 impl Reply {
+    /// Whether it is this refusal, by its own word and, where its form has one, its body's.
+    pub(crate) fn refuses(&self, code: Code) -> bool {
+        let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
+        let word = &body["code"];
+        self.refused == Some(code)
+            && self.status == code.status()
+            && (!word.is_string() || word == code.as_str())
+            && (!body["errorType"].is_string() || body["errorType"] == code.error_type())
+    }
+
     pub(crate) fn value(&self) -> Value {
         let value = serde_json::from_str(&self.body);
         assert!(value.is_ok(), "no JSON: {:?}", self.body);

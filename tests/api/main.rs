@@ -1,12 +1,16 @@
 //! The HTTP API as its users meet it: black box over the in-process router, and over a real socket where bytes matter.
 
 mod house;
+#[path = "../data_api/wire.rs"]
+#[expect(dead_code, reason = "the data endpoints' tests use the rest of it")]
+mod wire;
 
 mod accounts;
 mod api_keys;
 mod callers;
 mod cors;
 mod edge;
+mod data_answers;
 mod errors;
 mod limits;
 mod mails;

@@ -278,15 +278,12 @@ const FOR_WHO_THEY_ARE: [Code; 13] = [
 /// What is wrong with an answer, if anything.
 fn wrong(row: &RouteDoc, expected: Outcome, reply: &Reply) -> Option<String> {
     let body: Value = serde_json::from_str(&reply.body).unwrap_or_default();
-    // Prometheus' own error body has no code.
     let mount = row.path.contains("/prometheus");
-    let is = |code: Code| match mount && body["code"].is_null() {
-        true => reply.status == code.status() && body["errorType"] == code.error_type(),
-        false => reply.status == code.status() && body["code"] == code.as_str(),
-    };
     let fits = match expected {
-        Outcome::Refused(code) => is(code) && (mount || body["request_id"].is_string()),
-        Outcome::Served => reply.status.as_u16() != 500 && !FOR_WHO_THEY_ARE.iter().any(|code| is(*code)),
+        Outcome::Refused(code) => reply.refuses(code) && (mount || body["request_id"].is_string()),
+        Outcome::Served => {
+            reply.status.as_u16() != 500 && !FOR_WHO_THEY_ARE.iter().any(|code| reply.refuses(*code))
+        }
     };
     (!fits).then(|| format!("expected {expected:?}, got {} {}", reply.status.as_u16(), reply.body))
 }

@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 
+use promlet::api::error::Code;
 use serde_json::Value;
 
 /// Tells a child where to write.
@@ -47,15 +48,9 @@ fn book() -> Option<&'static Mutex<Book>> {
 }
 
 /// Writes an answer down, once, where this process is such a child.
-pub(crate) fn note(method: &str, template: &str, status: u16, body: &str) {
+pub(crate) fn note(method: &str, template: &str, status: u16, refused: Option<Code>) {
     let Some(book) = book() else { return };
-    let code = match status {
-        0..400 => String::new(),
-        _ => serde_json::from_str::<Value>(body)
-            .ok()
-            .and_then(|body| body["code"].as_str().map(str::to_owned))
-            .unwrap_or_default(),
-    };
+    let code = refused.map_or_else(String::new, |code| code.as_str().to_owned());
     let line = Answer { operation: format!("{method} {template}"), status, code }.to_string();
     let mut book = book.lock().expect("unpoisoned");
     if !book.written.contains(&line) {
@@ -75,33 +70,37 @@ pub(crate) fn of_all_tests(but: &str) -> BTreeSet<String> {
     met.lines().map(str::to_owned).collect()
 }
 
-/// Everything that the document says of the operations that `ours` names.
-pub(crate) fn documented(document: &Value, ours: impl Fn(&str) -> bool) -> BTreeSet<Answer> {
+/// Everything that the document says of its operations.
+pub(crate) fn documented(document: &Value) -> BTreeSet<Answer> {
     let mut all = BTreeSet::new();
     for (template, methods) in document["paths"].as_object().expect("paths") {
         for (method, operation) in methods.as_object().expect("methods") {
             let operation_name = format!("{} {template}", method.to_ascii_uppercase());
-            if !ours(&operation_name) {
-                continue;
-            }
             for (status, response) in operation["responses"].as_object().expect("responses") {
                 let status: u16 = status.parse().expect("a status");
                 let of =
                     |code: &str| Answer { operation: operation_name.clone(), status, code: code.to_owned() };
-                let parts = response["content"]["application/problem+json"]["schema"]["allOf"].as_array();
-                let codes = parts
-                    .into_iter()
-                    .flatten()
-                    .find_map(|part| part["properties"]["code"]["enum"].as_array());
-                match codes {
-                    Some(codes) => all.extend(codes.iter().filter_map(Value::as_str).map(of)),
-                    // An answer that is no refusal, or Prometheus' own, which has no code.
-                    None => drop(all.insert(of(""))),
+                match codes(response).as_slice() {
+                    [] => drop(all.insert(of(""))),
+                    codes => all.extend(codes.iter().map(|code| of(code))),
                 }
             }
         }
     }
     all
+}
+
+/// The codes of a refusal; none for an answer that is none. Prometheus' own body and OTLP's have no member for them, but
+/// every description names them.
+pub(crate) fn codes(response: &Value) -> Vec<&str> {
+    let parts = response["content"]["application/problem+json"]["schema"]["allOf"].as_array();
+    let listed = parts.into_iter().flatten().find_map(|part| part["properties"]["code"]["enum"].as_array());
+    if let Some(listed) = listed {
+        return listed.iter().filter_map(Value::as_str).collect();
+    }
+    let words = response["description"].as_str().unwrap_or_default().split(", ");
+    let words = words.map(|word| word.strip_prefix('`').and_then(|word| word.strip_suffix('`')));
+    words.collect::<Option<_>>().unwrap_or_default()
 }
 
 /// What no test here gets: from which operation (`*`: all of them), which code, why, and the test that gets it where it

@@ -15,10 +15,10 @@ use promlet::api::routes::{Auth, RouteDoc};
 use promlet::api::starting::Front;
 use serde_json::Value;
 
-use crate::house::{House, Plan, Reply, Who, ask};
+use crate::house::{House, Plan, Who, ask};
 
 /// The rows that somebody described: all but the tests' own probes.
-fn rows(house: &House) -> Vec<RouteDoc> {
+pub(crate) fn rows(house: &House) -> Vec<RouteDoc> {
     house.rows.iter().filter(|row| !row.path.contains("probe")).cloned().collect()
 }
 
@@ -36,17 +36,8 @@ fn takes(document: &Value, row: &RouteDoc) -> (bool, bool) {
     (body.is_object(), body["application/json"].is_object() && row.auth != Auth::Machine)
 }
 
-async fn document(house: &House) -> Value {
+pub(crate) async fn document(house: &House) -> Value {
     house.get("/api/v1/openapi.json", &Who::Nobody).await.value()
-}
-
-/// Prometheus' own error body has no code, and what OTLP gets in protobuf is a status without one.
-fn is(reply: &Reply, code: Code) -> bool {
-    if reply.header("content-type") == "application/x-protobuf" {
-        return reply.status == code.status();
-    }
-    let body: Value = serde_json::from_str(&reply.body).unwrap_or_default();
-    reply.status == code.status() && (body["code"] == code.as_str() || body["errorType"] == code.error_type())
 }
 
 /// A house where nobody runs out of requests.
@@ -65,7 +56,7 @@ async fn walk(house: &House, code: Code, make: impl Fn(&RouteDoc) -> Option<Requ
         let Some(request) = make(&row) else { continue };
         asked += 1;
         let reply = house.send(request).await;
-        if !is(&reply, code) {
+        if !reply.refuses(code) {
             wrong.push(format!("{} {}: {} {}", row.method, row.path, reply.status, reply.body));
         }
     }
@@ -96,6 +87,8 @@ async fn every_route_refuses_what_is_no_request_for_this_server() {
     let long = format!("?x={}", "y".repeat(17 << 10));
     let long = |row: &RouteDoc| done(ask(row.method, &format!("{}{long}", path(row)), &nobody));
     assert_eq!(walk(&house, Code::UriTooLong, long).await, [] as [&str; 0]);
+    let codeless = |row: &RouteDoc| done(empty(row, &nobody).header("accept-encoding", "br, *;q=0"));
+    assert_eq!(walk(&house, Code::NotAcceptable, codeless).await, [] as [&str; 0]);
     let large = |row: &RouteDoc| done(empty(row, &nobody).header(header::CONTENT_LENGTH, "9000000"));
     assert_eq!(walk(&house, Code::BodyTooLarge, large).await, [] as [&str; 0]);
 }
@@ -172,7 +165,7 @@ async fn every_route_for_somebody_refuses_an_authorization_header_that_holds_nob
 }
 
 /// The document's word on whether a route may refuse with `code`.
-fn says(document: &Value, row: &RouteDoc, code: Code) -> bool {
+pub(crate) fn says(document: &Value, row: &RouteDoc, code: Code) -> bool {
     let responses = &document["paths"][&row.path][row.method.to_ascii_lowercase()]["responses"];
     responses[code.status().as_str()].to_string().contains(&format!("`{}`", code.as_str()))
 }
@@ -215,6 +208,41 @@ async fn who_logs_out_of_a_server_that_stores_nothing_is_told_so_and_is_out() {
     house.break_the_disk();
     house.post(OUT, &ada, Value::Null).await.is(503, "storage_degraded");
     house.get("/api/v1/auth/me", &ada).await.is(401, "session_invalid");
+    house.post(OUT, &ada, Value::Null).await.is(503, "storage_degraded");
+    let never = Who::Cookie(format!("ses_{}", "A".repeat(43)));
+    assert_eq!(house.post(OUT, &never, Value::Null).await.status, 204, "nothing stands of that one");
+}
+
+/// API.md D1: an expiry is answered once its row is gone, and a logout says no more than that either.
+#[tokio::test]
+async fn a_session_that_ran_out_is_not_said_to_be_gone_while_it_stands_on_the_disk() {
+    let house = roomy();
+    let ada = house.log_in().await;
+    house.pass(Duration::from_secs(31 * 86_400));
+    house.break_the_disk();
+    for _ in 0..2 {
+        house.post(OUT, &ada, Value::Null).await.is(503, "storage_degraded");
+        house.get("/api/v1/auth/me", &ada).await.is(503, "storage_degraded");
+    }
+}
+
+#[tokio::test]
+async fn who_revokes_sessions_on_a_server_that_stores_nothing_is_told_so_each_time() {
+    let house = roomy();
+    let (here, there, third) = (house.log_in().await, house.log_in().await, house.log_in().await);
+    let path = format!(
+        "/api/v1/auth/sessions/{}",
+        house.get("/api/v1/auth/me", &there).await.value()["session"]["id"].as_str().expect("an id")
+    );
+    house.break_the_disk();
+    for _ in 0..2 {
+        house.delete(&path, &here).await.is(503, "storage_degraded");
+        house.get("/api/v1/auth/me", &there).await.is(401, "session_invalid");
+    }
+    house.delete("/api/v1/auth/sessions", &here).await.is(503, "storage_degraded");
+    house.get("/api/v1/auth/me", &third).await.is(401, "session_invalid");
+    house.post(OUT, &third, Value::Null).await.is(503, "storage_degraded");
+    assert_eq!(house.get("/api/v1/auth/me", &here).await.status, 200, "one's own is kept");
 }
 
 /// The lanes are one reason, places for connections the other; see

@@ -175,6 +175,10 @@ fn organisations_keys_and_tokens_of_a_running_server() {
     let seen = told(dir, &["token", "inspect"], token);
     assert_eq!((&seen["valid"], &seen["claims"]["org"]), (&json!(true), &json!(ORG)));
     assert!(
+        refused(dir, &["token", "mint", ORG, "--key", id, "--ttl", "2h"], "")
+            .contains("ttl_s: must be 1 to 3600")
+    );
+    assert!(
         refused(dir, &["token", "mint", ORG, "--key", id, "--ms", r#"{"metric":[]}"#], "").contains("metric")
     );
     done(dir, &["key", "revoke", ORG, id], "");

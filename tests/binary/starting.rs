@@ -166,3 +166,25 @@ fn an_address_in_use_ends_the_start_before_anything_is_read() {
     assert!(said.contains(&format!("cannot listen on {address}")) && said.contains("--listen"), "{said}");
     assert!(!dir.path().join("wal").exists(), "nothing was made but the folder itself");
 }
+
+/// STORAGE.md 17: what had to be recovered is counted, over all starts of the folder.
+#[test]
+fn stops_that_were_none_in_order_are_counted() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let start = || Server::serve(dir.path());
+    let counted = |server: &Server| {
+        let text = server.get("/metrics", &[]).body;
+        let row = text.lines().find_map(|line| line.strip_prefix("promlet_unclean_shutdown_total "));
+        row.expect("it is there").to_owned()
+    };
+    let server = start();
+    assert_eq!(counted(&server), "0", "a new folder");
+    server.kill();
+    let server = start();
+    assert_eq!(counted(&server), "1");
+    server.kill();
+    let server = start();
+    assert_eq!(counted(&server), "2");
+    assert!(server.terminate().success());
+    assert_eq!(counted(&start()), "2", "the last stop was a clean one");
+}

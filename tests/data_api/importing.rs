@@ -9,7 +9,8 @@ use promlet::api::ApiOptions;
 use serde_json::{Value, json};
 
 use crate::house::{House, Plan, Reply, Who, ask};
-use crate::wire::{NOW, Stage, escaped};
+use crate::remote_write2::post_one;
+use crate::wire::{NOW, Stage, encode, escaped, post_block, snappy};
 
 const UP: &str = "up{job=\"a\"} 1\n";
 
@@ -205,6 +206,54 @@ async fn good_lines_of_a_partly_bad_body_are_stored_and_the_bad_are_named_and_re
     reply.is(400, "bad_request");
     assert_eq!((&reply.value()["accepted"], &reply.value()["rejected"]), (&json!(0), &json!(30)));
     assert_eq!(reply.value()["errors"].as_array().map(Vec::len), Some(10));
+}
+
+/// API.md C7, "name 128 B": of a metric as of a label, by every way in.
+#[tokio::test]
+async fn a_name_has_128_bytes_at_most_by_every_way_in() {
+    let stage = Stage::new().await;
+    let json =
+        |body: String| Sent { content_type: "application/json", ..Sent::text("otlp/v1/metrics", body) };
+    let line = |name: &str| {
+        format!(
+            "{{\"metric\":{{\"__name__\":\"{name}\"}},\"values\":[1],\"timestamps\":[{}]}}\n",
+            NOW * 1_000
+        )
+    };
+    let mut taken = 0;
+    for (bytes, fits) in [(128, true), (129, false)] {
+        // One of its own for each way in: what is known is not looked at again.
+        let name = |way: &str| format!("{way}{}", "n".repeat(bytes - way.len()));
+        let first = encode(&[(&[("__name__", &name("v1"))], &[(NOW * 1_000, 1.0)])]);
+        let labelled = encode(&[(&[("__name__", "up"), (&name("label"), "x")], &[(NOW * 1_000, 1.0)])]);
+        let csv = format!("time:unix_s,metric,value\n{NOW},{},4\n", name("csv"));
+        let replies = [
+            post_block(&stage.house, &stage.agent, snappy(&first)).await,
+            post_block(&stage.house, &stage.agent, snappy(&labelled)).await,
+            post_one(&stage, &["__name__", &name("v2")]).await,
+            Sent::text("import", format!("{} 1\n", name("text"))).to(&stage).await,
+            Sent::text("import/jsonl", line(&name("jsonl"))).to(&stage).await,
+            Sent::text("import/csv", csv).to(&stage).await,
+        ];
+        for (way, reply) in replies.iter().enumerate() {
+            assert_eq!(reply.status.is_success(), fits, "{way}: {}", reply.body);
+            if !fits {
+                reply.is(400, "bad_request");
+                let code = if way == 1 { "label_name_too_long" } else { "metric_name_too_long" };
+                assert_eq!(reply.value()["errors"][0]["code"], code, "{way}: {}", reply.body);
+                assert!(reply.body.contains("129 bytes, at most 128"), "{way}: {}", reply.body);
+            }
+        }
+        let reply = json(otlp_json(&name("otlp"))).to(&stage).await;
+        let message = reply.value()["partialSuccess"]["errorMessage"].as_str().unwrap_or_default().to_owned();
+        assert_eq!((reply.status.as_u16(), message.contains("at most 128")), (200, !fits), "{}", reply.body);
+        let now = count(&stage).await;
+        assert_eq!(now - taken, if fits { 8 } else { 0 });
+        taken = now;
+    }
+    let listed = stage.get("ingest/rejects").await.value();
+    let codes = listed["data"].as_array().expect("rows").iter().filter_map(|row| row["code"].as_str());
+    assert_eq!(codes.filter(|code| *code == "metric_name_too_long").count(), 7, "{listed}");
 }
 
 const DOORS: [(&str, &str); 6] = [

@@ -65,6 +65,13 @@ fn sample(value: f64, after_ms: i64, start: i64) -> Vec<u8> {
     out
 }
 
+/// A whole request of one sample, for other files.
+pub(crate) async fn post_one(stage: &Stage, labels: &[&str]) -> Reply {
+    let mut request = Request::new();
+    request.series(labels, &sample(1.0, 0, 0));
+    post(stage, request.body()).await
+}
+
 fn with_exemplar(request: &mut Request, fields: &mut Vec<u8>, trace: &str) {
     let mut message = request.packed(&["trace_id", trace]);
     message.extend_from_slice(&[2 << 3 | 1, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f, 3 << 3]);

@@ -85,9 +85,10 @@ async fn start(stage: &Stage) -> (tokio::task::JoinHandle<Reply>, Value) {
     let router = stage.house.router.clone();
     let asked = tokio::spawn(async move {
         let response = router.oneshot(request).await.expect("infallible");
+        let refused = response.extensions().get().copied();
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.into_body().collect().await.expect("a body").to_bytes();
-        Reply { status, headers, body: String::from_utf8(body.to_vec()).expect("UTF-8") }
+        Reply { status, refused, headers, body: String::from_utf8(body.to_vec()).expect("UTF-8") }
     });
     loop {
         let rows = good(&stage.get("queries").await)["data"].as_array().expect("a list").clone();

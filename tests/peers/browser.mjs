@@ -622,6 +622,89 @@ const scenarios = {
     await page.keyboard.press('Enter');
     await page.waitForSelector('.add-data');
   },
+
+  /** What a person does with account and organisation, without a line of curl. */
+  async cabinet() {
+    const page = watch(await browser.newPage());
+    page.on('dialog', (dialog) => dialog.accept());
+    announced.push('/api/v1/auth/me');
+    await signIn(page, given.server);
+    await page.click('.menu summary');
+    await page.click('.menu >> text=Your account');
+    await shown(page, 'main', '(this one)');
+    await shown(page, 'main', 'Off: a password');
+    await looks(page, 'account');
+    const part = (heading) => page.locator(`section.part:has(h2:text-is("${heading}"))`);
+    const factor = part('Second factor');
+    await factor.getByText('Set up').click();
+    await page.waitForSelector('canvas.qr');
+    const inks = await page.evaluate(() => {
+      const canvas = document.querySelector('canvas.qr');
+      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+      return new Set(data.filter((value, at) => at % 4 === 0)).size;
+    });
+    check(inks === 2, `the QR code is black and white: ${inks} colours`);
+    const secret = await factor.locator('.snippet').textContent();
+    await factor.locator('[name="code"]').fill(totp(secret));
+    await factor.getByText('Turn on').click();
+    await shown(page, 'main', 'Recovery codes, shown this once');
+    const [code] = (await factor.locator('.snippet').textContent()).split('\n');
+    await picture(page, 'account-factor');
+    await factor.locator('[name="given"]').fill(code);
+    await factor.locator('[name="password"]').fill(given.password);
+    await factor.getByText('Turn off').click();
+    await shown(page, 'main', 'Off: a password');
+    const sessions = part('Sessions');
+    check(await sessions.getByText('(this one)').count() === 1, 'the session of this browser is marked');
+    check(await part('Accounts of this server').getByText(given.email).count() === 1, 'who administers the server sees its accounts');
+    check(await part('What was done on this server').getByText('login.ok').count() > 0, 'and who signed in');
+
+    await page.click('.menu summary');
+    await page.click('.menu >> text=Organisation');
+    await shown(page, 'main', 'Your role is owner');
+    await shown(page, 'main', 'org.created');
+    await looks(page, 'organisation');
+    const invites = part('Invitations');
+    await invites.locator('[name="email"]').fill('bea@example.com');
+    await invites.locator('[name="role"]').selectOption('editor');
+    await invites.getByRole('button', { name: 'Invite' }).click();
+    await shown(page, 'main', '/invite#token=ivt_');
+    await invites.getByText('Withdraw').click();
+    await shown(page, 'main', 'No invitation is open');
+    const keys = part('API keys');
+    await keys.locator('[name="name"]').fill('website');
+    await keys.locator('[name="embed"]').check();
+    await keys.getByText('Embed tokens: algorithm').click();
+    await keys.locator('[name="policy"]').fill('{"match":["tenant=\\"a\\""]}');
+    await keys.getByText('Make key').click();
+    await shown(page, 'main', 'Secret of website');
+    check(/msk_\w{60,}/.test(await keys.locator('.notice .snippet').textContent()), 'the secret is shown');
+    await keys.locator('summary:has-text("website")').click();
+    check((await keys.locator('.key textarea').inputValue()).includes('tenant='), 'the policy is there to be changed');
+    await picture(page, 'organisation-key');
+    // As if the login were older than a quarter of an hour: the server's word for it, once.
+    announced.push('/rotate');
+    await page.route('**/rotate', (route) => route.fulfill({
+      status: 403, contentType: 'application/problem+json', body: JSON.stringify({ code: 'reauth_required', detail: 'log in again to do this', status: 403 }),
+    }), { times: 1 });
+    await keys.getByText('Rotate').click();
+    await shown(page, 'dialog', 'older than fifteen minutes');
+    await picture(page, 'organisation-is-it-you');
+    await page.fill('dialog [name="password"]', given.password);
+    await page.click('dialog >> text=Go on');
+    await shown(page, 'main', 'New secret of website');
+    await keys.locator('summary:has-text("website")').click();
+    await keys.getByText('Delete').click();
+    await keys.getByText('None yet.').waitFor();
+    const settings = part('Settings');
+    await settings.locator('[name="retention_days"]').fill('30');
+    await settings.getByText('Save').click();
+    await page.waitForTimeout(300);
+    await page.reload();
+    await part('Settings').locator('[name="retention_days"]').waitFor();
+    check(await part('Settings').locator('[name="retention_days"]').inputValue() === '30', 'the retention is kept');
+    await shown(page, 'main', 'settings.changed');
+  },
 };
 
 try {

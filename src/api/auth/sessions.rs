@@ -67,6 +67,10 @@ pub(super) async fn reauth(
     let again = move |identity: &Identity| -> ApiResult<()> {
         let (given, throttled) = match body.password.as_deref() {
             Some(password) => (Reauth::Password(Password(password)), Code::LoginThrottled),
+            None if body.code.is_none() && body.recovery_code.is_none() => {
+                let message = "send password, code or recovery_code";
+                return Err(ApiError::invalid_field("password", "required", message));
+            }
             None => {
                 let factor = two_factor::factor(body.code.as_deref(), body.recovery_code.as_deref())?;
                 (Reauth::Factor(factor), Code::TwofaThrottled)

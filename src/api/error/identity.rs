@@ -393,7 +393,11 @@ impl From<TokenRefusal> for ApiError {
     fn from(error: TokenRefusal) -> ApiError {
         match error {
             // Which check failed is for introspection, not for whoever holds the token.
-            TokenRefusal::Invalid { .. } => ApiError::new(Code::TokenInvalid, "the embed token is not valid"),
+            TokenRefusal::Invalid { .. } => {
+                let detail =
+                    "the embed token is not valid: POST /orgs/{slug}/embed/introspect tells an editor why";
+                ApiError::new(Code::TokenInvalid, detail)
+            }
             TokenRefusal::Expired => ApiError::new(Code::TokenExpired, "the embed token has expired"),
             TokenRefusal::NotYetValid => {
                 ApiError::new(Code::TokenNotYetValid, "the embed token is not valid yet")

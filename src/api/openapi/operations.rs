@@ -74,7 +74,7 @@ pub(super) fn of(method: &str, path: &str) -> Option<Operation> {
 
 /// The data endpoints are a table of their own.
 fn data(method: &str, below: &str) -> Option<Operation> {
-    let (_, schema, groups) = parameters::endpoint(below.strip_prefix("/orgs/{slug}/")?)?;
+    let (_, schema, groups, refuses) = parameters::endpoint(below.strip_prefix("/orgs/{slug}/")?)?;
     let mount = below.contains("/prometheus/");
     let (takes, query) = match (method, mount) {
         ("POST", true) => (Takes::Form, *groups),
@@ -85,7 +85,7 @@ fn data(method: &str, below: &str) -> Option<Operation> {
         "" => DONE,
         schema => ANSWERS.iter().find(|(name, _)| *name == schema).map(|(_, answers)| *answers)?,
     };
-    Some(Operation { at: "", takes, answers, refuses: QUESTION, query })
+    Some(Operation { at: "", takes, answers, refuses, query })
 }
 
 macro_rules! answered {
@@ -97,22 +97,6 @@ type Answered = (&'static str, &'static [(u16, &'static str, &'static str)]);
 const ANSWERS: &[Answered] = answered! {
     "Query" "PrometheusQuery" "PrometheusData" "Estimate" "Queries" "Metrics" "MetricLabels" "LabelValues" "Rejects"
 };
-
-/// What a question may meet.
-const QUESTION: &[Code] = &[
-    Code::InvalidParameter,
-    Code::DuplicateParameter,
-    Code::BadExpr,
-    Code::EmbedRestricted,
-    Code::MetricNotAllowed,
-    Code::MetricNotFound,
-    Code::LabelNotFound,
-    Code::QueryTooExpensive,
-    Code::QueryFailed,
-    Code::QueryTimeout,
-    Code::QueryCancelled,
-    Code::AtCapacity,
-];
 
 const OAUTH_START: &[Code] = &[
     Code::ProviderNotConfigured,

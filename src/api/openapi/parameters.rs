@@ -1,6 +1,8 @@
-//! What the data endpoints take (API.md C5, C6), as a table.
+//! What the data endpoints take and refuse (API.md C5, C6), as a table.
 
 use serde_json::{Map, Value, json};
+
+use crate::api::error::Code;
 
 /// One query parameter.
 #[derive(Clone, Copy, Debug)]
@@ -218,32 +220,95 @@ pub(super) const INCLUDE_CURRENT: &[Parameter] =
 /// In place of a schema: the answer has no body.
 const NOTHING: &str = "";
 
-/// A path, the schema of its answer, and its parameters.
-pub(super) type Endpoint = (&'static str, &'static str, &'static [&'static [Parameter]]);
+/// Of parameters that nobody takes: they are read all the same.
+const UNREAD: &[Code] = &[Code::InvalidParameter];
+const NUMBERS: &[Code] = &[Code::InvalidParameter, Code::DuplicateParameter, Code::QueryTooExpensive];
+const LISTING: &[Code] =
+    &[Code::InvalidParameter, Code::DuplicateParameter, Code::BadExpr, Code::QueryTooExpensive];
+const METRIC_LABELS: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::QueryTooExpensive,
+    Code::MetricNotFound,
+];
+/// The largest page fits into the largest answer.
+const LABEL_VALUES: &[Code] =
+    &[Code::InvalidParameter, Code::DuplicateParameter, Code::BadExpr, Code::LabelNotFound];
+const EXPRESSION: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::EmbedRestricted,
+    Code::QueryTooExpensive,
+    Code::QueryFailed,
+    Code::QueryTimeout,
+    Code::QueryCancelled,
+];
+const EITHER: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::EmbedRestricted,
+    Code::MetricNotAllowed,
+    Code::QueryTooExpensive,
+    Code::QueryFailed,
+    Code::QueryTimeout,
+    Code::QueryCancelled,
+];
+/// Not among the questions under way, so that nobody ends it.
+const ESTIMATE: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::EmbedRestricted,
+    Code::QueryTooExpensive,
+    Code::QueryFailed,
+    Code::QueryTimeout,
+];
+const FORMAT: &[Code] =
+    &[Code::InvalidParameter, Code::DuplicateParameter, Code::BadExpr, Code::EmbedRestricted];
+const EXEMPLARS: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::EmbedRestricted,
+    Code::QueryTooExpensive,
+];
+const DELETE: &[Code] =
+    &[Code::InvalidParameter, Code::DuplicateParameter, Code::BadExpr, Code::AtCapacity, Code::ShuttingDown];
+
+/// A path, the schema of its answer, its parameters, and what it refuses of its own.
+pub(super) type Endpoint = (&'static str, &'static str, &'static [&'static [Parameter]], &'static [Code]);
 
 /// What below `/api/v1/orgs/{slug}/` answers with which schema to which parameters.
 const ENDPOINTS: &[Endpoint] = &[
-    ("metrics", "Metrics", &[METRICS, WITHIN, PAGED]),
-    ("metrics/{name}/labels", "MetricLabels", &[VALUES, WITHIN]),
-    ("labels/{label}/values", "LabelValues", &[WITHIN, PAGED]),
-    ("query/range", "Query", &[STRUCTURED, OVER_RANGE, COSTS, EXPLAIN, NOCACHE]),
-    ("query/instant", "Query", &[STRUCTURED, AT_TIME, COSTS, EXPLAIN]),
-    ("query/expr-instant", "Query", &[EXPR, AT_TIME, COSTS, EXPLAIN]),
-    ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS, EXPLAIN, NOCACHE]),
-    ("query/estimate", "Estimate", &[EXPR, OVER_RANGE, AT_TIME, TIMEOUT]),
-    ("prometheus/api/v1/query", "PrometheusQuery", &[MOUNT_QUERY, AT_TIME, MOUNT_COSTS]),
-    ("prometheus/api/v1/query_range", "PrometheusQuery", &[MOUNT_QUERY, MOUNT_RANGE, MOUNT_COSTS, NOCACHE]),
-    ("prometheus/api/v1/series", "PrometheusData", &[MOUNT_SERIES, MOUNT_BETWEEN]),
-    ("prometheus/api/v1/labels", "PrometheusData", &[MOUNT_MATCH, MOUNT_BETWEEN]),
-    ("prometheus/api/v1/label/{label}/values", "PrometheusData", &[MOUNT_MATCH, MOUNT_BETWEEN]),
-    ("prometheus/api/v1/metadata", "PrometheusData", &[MOUNT_METADATA]),
-    ("prometheus/api/v1/format_query", "PrometheusData", &[MOUNT_QUERY]),
-    ("prometheus/api/v1/status/buildinfo", "PrometheusData", &[]),
-    ("prometheus/api/v1/admin/tsdb/delete_series", NOTHING, &[MOUNT_DELETE]),
-    ("prometheus/api/v1/status/tsdb", "PrometheusData", &[MOUNT_STATUS]),
-    ("prometheus/api/v1/query_exemplars", "PrometheusData", &[MOUNT_QUERY, MOUNT_BETWEEN]),
-    ("prometheus/api/v1/rules", "PrometheusData", &[]),
-    ("prometheus/api/v1/alerts", "PrometheusData", &[]),
+    ("metrics", "Metrics", &[METRICS, WITHIN, PAGED], LISTING),
+    ("metrics/{name}/labels", "MetricLabels", &[VALUES, WITHIN], METRIC_LABELS),
+    ("labels/{label}/values", "LabelValues", &[WITHIN, PAGED], LABEL_VALUES),
+    ("query/range", "Query", &[STRUCTURED, OVER_RANGE, COSTS, EXPLAIN, NOCACHE], EITHER),
+    ("query/instant", "Query", &[STRUCTURED, AT_TIME, COSTS, EXPLAIN], EITHER),
+    ("query/expr-instant", "Query", &[EXPR, AT_TIME, COSTS, EXPLAIN], EXPRESSION),
+    ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS, EXPLAIN, NOCACHE], EXPRESSION),
+    ("query/estimate", "Estimate", &[EXPR, OVER_RANGE, AT_TIME, TIMEOUT], ESTIMATE),
+    ("prometheus/api/v1/query", "PrometheusQuery", &[MOUNT_QUERY, AT_TIME, MOUNT_COSTS], EXPRESSION),
+    (
+        "prometheus/api/v1/query_range",
+        "PrometheusQuery",
+        &[MOUNT_QUERY, MOUNT_RANGE, MOUNT_COSTS, NOCACHE],
+        EXPRESSION,
+    ),
+    ("prometheus/api/v1/series", "PrometheusData", &[MOUNT_SERIES, MOUNT_BETWEEN], LISTING),
+    ("prometheus/api/v1/labels", "PrometheusData", &[MOUNT_MATCH, MOUNT_BETWEEN], LISTING),
+    ("prometheus/api/v1/label/{label}/values", "PrometheusData", &[MOUNT_MATCH, MOUNT_BETWEEN], LISTING),
+    ("prometheus/api/v1/metadata", "PrometheusData", &[MOUNT_METADATA], NUMBERS),
+    ("prometheus/api/v1/format_query", "PrometheusData", &[MOUNT_QUERY], FORMAT),
+    ("prometheus/api/v1/status/buildinfo", "PrometheusData", &[], UNREAD),
+    ("prometheus/api/v1/admin/tsdb/delete_series", NOTHING, &[MOUNT_DELETE], DELETE),
+    ("prometheus/api/v1/status/tsdb", "PrometheusData", &[MOUNT_STATUS], NUMBERS),
+    ("prometheus/api/v1/query_exemplars", "PrometheusData", &[MOUNT_QUERY, MOUNT_BETWEEN], EXEMPLARS),
+    ("prometheus/api/v1/rules", "PrometheusData", &[], UNREAD),
+    ("prometheus/api/v1/alerts", "PrometheusData", &[], UNREAD),
 ];
 
 /// What is below `/api/v1/orgs/{slug}/`.

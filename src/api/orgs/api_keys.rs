@@ -20,8 +20,8 @@ use crate::api::params::{Params, PathOf, shortened};
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{
-    ApiKey, ApiKeyChange, EmbedPolicy, EmbedSettings, IngestSettings, KeyId, KeyScopes, NewApiKey, Role,
-    Rotation, TokenAlgorithm,
+    ApiKey, ApiKeyChange, EmbedChange, EmbedPolicy, EmbedSettings, IngestChange, IngestSettings, KeyId,
+    KeyScopes, NewApiKey, Role, Rotation, TokenAlgorithm,
 };
 use crate::model::Timestamp;
 use crate::promql::syntax::{self, Caps};
@@ -145,10 +145,12 @@ async fn create(
         ingest: IngestSettings::default(),
     };
     if let Some(embed) = body.embed {
-        embed.apply(&mut key.embed)?;
+        embed.is_of_use(key.scopes)?;
+        embed.change()?.apply(&mut key.embed);
     }
     if let Some(ingest) = body.ingest {
-        ingest.apply(&mut key.ingest);
+        ingest.is_of_use(key.scopes)?;
+        ingest.change().apply(&mut key.ingest);
     }
     let (org, user, now) = (member.org.id, cabinet.user(), deps.clock.now());
     let made = deps
@@ -190,25 +192,24 @@ async fn change(
         scopes: body.scopes.as_deref().map(scopes).transpose()?,
         expires_at: body.expires_at.map(|at| at.as_deref().map(time).transpose()).transpose()?,
         disabled: body.disabled,
-        embed: None,
-        ingest: None,
+        embed: EmbedChange::default(),
+        ingest: IngestChange::default(),
     };
+    let scopes = change.scopes.unwrap_or(key.scopes);
     if let Some(sent) = body.embed {
-        let mut embed = key.embed.clone();
-        sent.apply(&mut embed)?;
-        if embed.alg != key.embed.alg {
+        sent.is_of_use(scopes)?;
+        change.embed = sent.change()?;
+        if change.embed.alg.is_some_and(|alg| alg != key.embed.alg) {
             return Err(ApiError::invalid_field(
                 "embed.alg",
                 "fixed",
                 "the algorithm of a key never changes; make another key",
             ));
         }
-        change.embed = Some(embed);
     }
     if let Some(sent) = body.ingest {
-        let mut ingest = key.ingest.clone();
-        sent.apply(&mut ingest);
-        change.ingest = Some(ingest);
+        sent.is_of_use(scopes)?;
+        change.ingest = sent.change();
     }
     let changed = deps.change(move |identity| identity.change_key(org, Some(user), id, change, now)).await?;
     Ok(Json(key_json(&changed)))
@@ -330,29 +331,34 @@ struct EmbedBody {
 }
 
 impl EmbedBody {
-    fn apply(self, to: &mut EmbedSettings) -> ApiResult<()> {
-        if let Some(alg) = &self.alg {
-            let refused = || {
-                ApiError::invalid_field(
-                    "embed.alg",
-                    "unknown",
-                    "algorithms are HS256, EdDSA, ES256 and RS256",
-                )
-            };
-            to.alg = TokenAlgorithm::parse(alg).ok_or_else(refused)?;
-        }
-        if let Some(public_key) = self.public_key {
-            to.public_key = public_key.map(UploadedKey::text);
-        }
-        to.rate_limit_rps = self.rate_limit_rps.unwrap_or(to.rate_limit_rps);
-        to.max_token_ttl_s = self.max_token_ttl_s.unwrap_or(to.max_token_ttl_s);
-        if let Some(origins) = self.origins {
-            to.origins = origins;
-        }
-        if let Some(sent) = &self.policy {
-            to.policy = policy("embed.policy", sent)?;
+    /// Whoever restricts a key that signs no tokens would believe that what it reads is restricted.
+    fn is_of_use(&self, scopes: KeyScopes) -> ApiResult<()> {
+        let restricts = match self.policy.as_ref().map(|sent| policy("embed.policy", sent)).transpose()? {
+            Some(policy) => policy != EmbedPolicy::default(),
+            None => false,
+        };
+        if restricts && !scopes.embed {
+            let message = "restricts embed tokens only, and this key has not the scope embed: it reads without restriction";
+            return Err(ApiError::invalid_field("embed.policy", "contradiction", message));
         }
         Ok(())
+    }
+
+    fn change(self) -> ApiResult<EmbedChange> {
+        let unknown = || {
+            let message = "algorithms are HS256, EdDSA, ES256 and RS256";
+            ApiError::invalid_field("embed.alg", "unknown", message)
+        };
+        let alg =
+            self.alg.as_deref().map(|alg| TokenAlgorithm::parse(alg).ok_or_else(unknown)).transpose()?;
+        Ok(EmbedChange {
+            alg,
+            public_key: self.public_key.map(|key| key.map(UploadedKey::text)),
+            rate_limit_rps: self.rate_limit_rps,
+            max_token_ttl_s: self.max_token_ttl_s,
+            origins: self.origins,
+            policy: self.policy.as_ref().map(|sent| policy("embed.policy", sent)).transpose()?,
+        })
     }
 }
 
@@ -382,11 +388,19 @@ struct IngestBody {
 }
 
 impl IngestBody {
-    fn apply(self, to: &mut IngestSettings) {
-        to.rate_limit_rps = self.rate_limit_rps.unwrap_or(to.rate_limit_rps);
-        to.samples_per_s = self.samples_per_s.unwrap_or(to.samples_per_s);
-        if let Some(labels) = self.labels {
-            to.labels = labels.into_iter().collect();
+    fn is_of_use(&self, scopes: KeyScopes) -> ApiResult<()> {
+        if self.labels.as_ref().is_some_and(|labels| !labels.is_empty()) && !scopes.ingest {
+            let message = "labels are forced onto what a key writes, and this key has not the scope ingest";
+            return Err(ApiError::invalid_field("ingest.labels", "contradiction", message));
+        }
+        Ok(())
+    }
+
+    fn change(self) -> IngestChange {
+        IngestChange {
+            rate_limit_rps: self.rate_limit_rps,
+            samples_per_s: self.samples_per_s,
+            labels: self.labels.map(|labels| labels.into_iter().collect()),
         }
     }
 }

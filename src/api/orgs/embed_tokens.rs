@@ -12,9 +12,12 @@ use super::api_keys::{key_id, policy};
 use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Minter};
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::params::PathOf;
+use crate::api::lanes;
+use crate::api::params::{PathOf, shortened};
 use crate::api::routes::{Auth, Login, Routes};
-use crate::identity::{EmbedGrant, EmbedRequest, Identity, KeyId, MintRequest, Role, TokenRefusal};
+use crate::identity::{
+    EmbedGrant, EmbedPolicy, EmbedRequest, Identity, KeyId, MintRequest, Role, TokenRefusal, with_origin,
+};
 use crate::model::{OrgId, Timestamp};
 
 /// Relative to `/api/v1`.
@@ -66,7 +69,8 @@ async fn mint(
     };
     let now = deps.clock.now();
     let minted = deps.identity.mint(org, &request, now)?;
-    deps.identity.note_minted(org, key, minter.user(), now);
+    let from = lanes::ORIGIN.try_with(Clone::clone).unwrap_or_default();
+    with_origin(&from, || deps.identity.note_minted(org, key, minter.user(), now));
     let body = json!({
         "token": minted.token.expose(),
         "expires_at": minted.expires_at.to_rfc3339(),
@@ -105,18 +109,30 @@ pub fn introspection(identity: &Identity, org: OrgId, request: &EmbedRequest<'_>
         refusal => refusal.reason(),
     });
     let kid = header.as_ref().and_then(|header| header.get("kid")?.as_str()?.parse().ok());
+    let claims = part(request.token, 1);
     let detail = reason.map(|reason| match (reason, kid) {
-        ("key", Some(kid)) => key_detail(identity, org, kid, now),
-        (reason, _) => detail(reason),
+        ("key", Some(kid)) => key_detail(identity, org, kid, now).to_owned(),
+        ("claims", _) => claims_detail(claims.as_ref()),
+        (reason, _) => detail(reason).to_owned(),
     });
     json!({
         "valid": verdict.is_ok(),
         "reason": reason,
         "detail": detail,
         "header": header,
-        "claims": part(request.token, 1),
+        "claims": claims,
         "effective": verdict.as_ref().ok().map(effective),
     })
+}
+
+/// Which claim is missing or not of its type: a typo is named.
+fn claims_detail(claims: Option<&Value>) -> String {
+    let known = detail("claims");
+    let Some(ms) = claims.and_then(|claims| claims.get("ms")) else { return known.to_owned() };
+    match EmbedPolicy::from_json(ms) {
+        Err(problem) => format!("{known}; in ms: {}", shortened(&problem)),
+        Ok(_) => known.to_owned(),
+    }
 }
 
 /// What is wrong with the key that a token names.

@@ -82,24 +82,33 @@ pub(super) fn number(room: &mut [u8], end: usize, value: f64) -> usize {
 fn shortest(room: &mut [u8], end: usize, magnitude: f64) -> usize {
     let mut buffer = zmij::Buffer::new();
     let shortest = buffer.format_finite(magnitude).as_bytes();
-    // An exponent has three digits and a sign at most. Without one the digits are in their places already.
-    let last = shortest.len().saturating_sub(5);
-    let Some(place) = shortest[last..].iter().position(|byte| *byte == b'e') else {
-        let text = if magnitude < EXACT_MAX { shortest } else { without_point(shortest) };
-        return put_text(room, end, text);
-    };
-    let (mantissa, exponent) = (&shortest[..last + place], exponent_of(&shortest[last + place + 1..]));
-    if (1e-6..1e21).contains(&magnitude) {
-        let mut plain = Vec::new();
-        write_plain(mantissa, exponent, &mut plain);
-        return put_text(room, end, &plain);
+    // Most magnitudes have their form already, or all but a few zeros of it; what they lack is told by the last bytes.
+    if magnitude < 1e-6 {
+        return match shortest {
+            // Two digits at least.
+            [.., b'e', b'-', digit] => {
+                let end = put_text(room, end, shortest);
+                put(room, end - 1, &[b'0', *digit], 2)
+            }
+            _ => put_text(room, end, shortest),
+        };
     }
-    let end = put_text(room, end, without_point(mantissa));
-    let sign = if exponent < 0 { b'-' } else { b'+' };
-    let magnitude = u64::from(exponent.unsigned_abs());
-    // Two digits at least.
-    let end = put(room, end, &[b'e', sign, b'0'], 2 + usize::from(magnitude < 10));
-    integer(room, end, magnitude)
+    if let [first, rest @ .., b'e', b'-', b'6'] = shortest {
+        let end = put(room, end, b"0.00000", 7);
+        let end = put(room, end, &[*first], 1);
+        return put_text(room, end, rest.get(1..).unwrap_or_default());
+    }
+    if !(EXACT_MAX..1e21).contains(&magnitude) {
+        return put_text(room, end, shortest);
+    }
+    let mut plain = Vec::new();
+    match shortest.iter().position(|byte| *byte == b'e') {
+        Some(place) => {
+            write_plain(&shortest[..place], exponent_of(&shortest[place + 1..]), &mut plain);
+            put_text(room, end, &plain)
+        }
+        None => put_text(room, end, without_point(shortest)),
+    }
 }
 
 /// Appends a magnitude without the exponent form, whatever its size: up to 309 digits before the point and 324 zeros
@@ -151,7 +160,7 @@ fn same_quotient(thousandths: u64, value: f64) -> bool {
 }
 
 /// What eight digits hold.
-const EIGHT: u64 = 100_000_000;
+pub(super) const EIGHT: u64 = 100_000_000;
 /// Eight times `0`.
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 
@@ -163,7 +172,7 @@ pub(super) fn integer(room: &mut [u8], end: usize, value: u64) -> usize {
     }
     let (high, low) = (value / EIGHT, value % EIGHT);
     let end = if high < EIGHT { short(room, end, high) } else { integer(room, end, high) };
-    put(room, end, &(eight(low) | ZEROS).to_le_bytes(), 8)
+    put(room, end, &eight_digits(low), 8)
 }
 
 /// A number of at most eight digits, without zeros before it.
@@ -173,6 +182,12 @@ fn short(room: &mut [u8], end: usize, value: u64) -> usize {
     // The last digit stands, zero or not.
     let zeros = (digits | 1 << 56).trailing_zeros() / 8;
     put(room, end, &((digits | ZEROS) >> (zeros * 8)).to_le_bytes(), 8 - zeros as usize)
+}
+
+/// All eight digits of a number below 10^8.
+#[inline]
+pub(super) fn eight_digits(value: u64) -> [u8; 8] {
+    (eight(value) | ZEROS).to_le_bytes()
 }
 
 /// The eight digits of a number below 10^8, one a byte, the first in the lowest: halves, then quarters, then digits side by
@@ -305,12 +320,46 @@ mod tests {
         }
     }
 
+    /// Go's: the exponent has two digits at least, and there is none from 1e-6 up to 1e21.
+    #[test]
+    fn the_form_changes_with_the_magnitude() {
+        let cases = [
+            (1e-6, "0.000001"),
+            (9e-6, "0.000009"),
+            (1.25e-6, "0.00000125"),
+            (9.999_999_999_999_999e-6, "0.000009999999999999999"),
+            (1e-5, "0.00001"),
+            (1.234_567_890_123_456_8e-5, "0.000012345678901234568"),
+            (9e-7, "9e-07"),
+            (9.999_999_999_999_99e-7, "9.99999999999999e-07"),
+            (1.5e-10, "1.5e-10"),
+            (2.5e-100, "2.5e-100"),
+            (5e-324, "5e-324"),
+            (9_007_199_254_740_993.0, "9007199254740992"),
+            (1e16, "10000000000000000"),
+            (1.5e17, "150000000000000000"),
+            (123_456_789_012_345_680_000.0, "123456789012345680000"),
+            (999_999_999_999_999_900_000.0, "999999999999999900000"),
+            (1e21, "1e+21"),
+            (1.25e22, "1.25e+22"),
+            (f64::MAX, "1.7976931348623157e+308"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(put_into_room(|room| number(room, 0, value)), expected);
+            assert_eq!(put_into_room(|room| number(room, 0, -value)), format!("-{expected}"));
+        }
+    }
+
     proptest! {
         /// As many digits as the standard library's shortest, in the form that magnitudes ask for. (Of two that are as
         /// close the libraries take different ones.)
         #[test]
         fn a_number_is_written_in_its_shortest_form(bits: u64, few in -1_000_000_000_i64..1_000_000_000, decimals in 0..9) {
-            for value in [f64::from_bits(bits), few as f64 / 10_f64.powi(decimals)] {
+            let power = i32::from(bits.to_le_bytes()[0]) % 36 - 12;
+            let near = |value: f64| value * 10_f64.powi(power);
+            let fraction = f64::from_bits(bits >> 12 | 1_f64.to_bits());
+            let (any, short) = (f64::from_bits(bits), few as f64 / 10_f64.powi(decimals));
+            for value in [any, short, near(fraction), near(f64::from(i16::from_le_bytes([bits.to_le_bytes()[1], 0])))] {
                 prop_assume!(value.is_finite());
                 let text = format!("{value:e}");
                 let (mantissa, exponent) = text.split_once('e').expect("an exponent");

@@ -21,6 +21,8 @@ const TIMES_MAX: usize = 11_000;
 #[derive(Default)]
 pub(super) struct Grid {
     times: Vec<Known>,
+    /// No other series asks for these times: the last one is enough to write the next.
+    only_last: bool,
 }
 
 struct Known {
@@ -30,7 +32,29 @@ struct Known {
     length: usize,
 }
 
+impl Known {
+    /// A whole number of seconds after another one, where the last eight of ten digits are all that differs.
+    fn followed_by(&self, at: Timestamp) -> Option<Known> {
+        let seconds =
+            |at: Timestamp| u64::try_from(at.as_ms()).ok().filter(|ms| ms % 1_000 == 0).map(|ms| ms / 1_000);
+        let (before, seconds) = (seconds(self.at)?, seconds(at)?);
+        let (high, low) = (seconds / digits::EIGHT, seconds % digits::EIGHT);
+        if before / digits::EIGHT != high || !(10..100).contains(&high) {
+            return None;
+        }
+        let mut text = self.text;
+        // `,[17` stays.
+        digits::put(&mut text, 4, &digits::eight_digits(low), 8);
+        Some(Known { at, text, length: self.length })
+    }
+}
+
 impl Grid {
+    /// For so many series.
+    pub(super) fn of(series: usize) -> Grid {
+        Grid { times: Vec::new(), only_last: series < 2 }
+    }
+
     /// Appends `[1795222800,"1.5"],[1795222815,"2"]`, with a comma in front unless it is `first`.
     pub(super) fn points(&mut self, samples: &[Sample], first: bool, out: &mut Vec<u8>) {
         let mut room = [0; TOGETHER * POINT_ROOM];
@@ -71,19 +95,30 @@ impl Grid {
 
     #[inline(never)]
     fn look_for(&mut self, room: &mut [u8], end: usize, at: Timestamp, place: &mut usize) -> usize {
-        *place = self.place_of(at);
-        if let Some(known) = self.times.get(*place).filter(|known| known.at == at) {
-            *place += 1;
-            return digits::put(room, end, &known.text, known.length);
+        let last = self.times.last();
+        let is_last = last.is_none_or(|last| last.at < at);
+        if !is_last {
+            *place = self.place_of(at);
+            if let Some(known) = self.times.get(*place).filter(|known| known.at == at) {
+                *place += 1;
+                return digits::put(room, end, &known.text, known.length);
+            }
         }
         let mut text = [0; PREFIX_ROOM];
-        let length = digits::put(&mut text, 0, b",[", 2);
-        let length = digits::time(&mut text, length, at);
-        let length = digits::put(&mut text, length, b",\"", 2);
-        let is_last = self.times.last().is_none_or(|last| last.at < at);
+        let length = match last.and_then(|last| last.followed_by(at)) {
+            Some(known) => digits::put(&mut text, 0, &known.text, known.length),
+            None => {
+                let length = digits::put(&mut text, 0, b",[", 2);
+                let length = digits::time(&mut text, length, at);
+                digits::put(&mut text, length, b",\"", 2)
+            }
+        };
         if is_last && length <= KEPT && self.times.len() < TIMES_MAX {
             let mut kept = [0; KEPT];
             kept.copy_from_slice(&text[..KEPT]);
+            if self.only_last {
+                self.times.clear();
+            }
             self.times.push(Known { at, text: kept, length });
             *place = self.times.len();
         }

@@ -152,11 +152,11 @@ fn some_things_about_a_key_do_not_change() {
         Err(KeyError::Validation(found)) => found[0].field,
         other => panic!("{other:?}"),
     };
-    let other = EmbedSettings { alg: TokenAlgorithm::Es256, ..EmbedSettings::default() };
-    assert_eq!(refused(&house, ApiKeyChange { embed: Some(other), ..Default::default() }), "embed.alg");
+    let other = EmbedChange { alg: Some(TokenAlgorithm::Es256), ..EmbedChange::default() };
+    assert_eq!(refused(&house, ApiKeyChange { embed: other, ..Default::default() }), "embed.alg");
     assert_eq!(refused(&house, ApiKeyChange { name: Some(String::new()), ..Default::default() }), "name");
-    let faster = EmbedSettings { rate_limit_rps: 7, ..EmbedSettings::default() };
-    let change = ApiKeyChange { name: Some("renamed".into()), embed: Some(faster), ..Default::default() };
+    let faster = EmbedChange { rate_limit_rps: Some(7), ..EmbedChange::default() };
+    let change = ApiKeyChange { name: Some("renamed".into()), embed: faster, ..Default::default() };
     let changed = house.identity().change_key(org, None, id, change, house.now).expect("changed");
     assert_eq!((changed.name.as_str(), changed.embed.rate_limit_rps), ("renamed", 7));
     house.crash();

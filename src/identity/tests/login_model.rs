@@ -427,6 +427,7 @@ impl Model {
                 identity.end_session(&session, now).expect("written");
                 false
             }
+            SessionCheck::Ended(_) => unreachable!("the disk of this model takes everything"),
             SessionCheck::Unknown => false,
         };
         assert!(known.lives(now_ms).is_none_or(|expected| expected == lives), "{:?}", known.login.session.id);

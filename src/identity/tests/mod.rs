@@ -179,6 +179,7 @@ impl House {
             SessionCheck::Live(_) => "live",
             SessionCheck::LiveOncePersisted(_) => "live once persisted",
             SessionCheck::Expired(_) => "expired",
+            SessionCheck::Ended(_) => "ended, unknown to the disk",
             SessionCheck::Unknown => "unknown",
         }
     }

@@ -193,16 +193,17 @@ impl Side {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::protobuf::put_varint;
     use super::*;
 
     fn side(offset: i32, counts: &[u64], finer: u32) -> (Vec<(i32, u32)>, Vec<u64>) {
         let mut message = Vec::new();
         let zigzag = (i64::from(offset) << 1 ^ i64::from(offset) >> 63).cast_unsigned();
         message.push(1 << 3);
-        super::super::put_varint(&mut message, zigzag);
+        put_varint(zigzag, &mut message);
         for count in counts {
             message.push(2 << 3);
-            super::super::put_varint(&mut message, *count);
+            put_varint(*count, &mut message);
         }
         let mut side = Side::default();
         side.read(&message, finer, &mut 0, 1_000_000).expect("valid");

@@ -111,15 +111,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ingest::protobuf::{Reader, WireError};
-
-    fn varint(mut value: u64, out: &mut Vec<u8>) {
-        while value >= 0x80 {
-            out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
-            value >>= 7;
-        }
-        out.push(u8::try_from(value).expect("seven bits"));
-    }
+    use crate::ingest::protobuf::{Reader, WireError, put_varint as varint};
 
     fn label(length: usize, out: &mut Vec<u8>) {
         out.push(LABEL_TAG);

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ingest::protobuf::{put_bytes as nested, put_varint as varint};
 use crate::model::HistogramCounts;
 
 /// A `TimeSeries` as a test writes it down, field by field, in any order.
@@ -15,20 +16,6 @@ enum Part {
     /// An empty one at this time.
     Histogram(i64),
     Unknown,
-}
-
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
-        value >>= 7;
-    }
-    out.push(u8::try_from(value).expect("seven bits"));
-}
-
-fn nested(field: u64, message: &[u8], out: &mut Vec<u8>) {
-    varint(field << 3 | 2, out);
-    varint(message.len() as u64, out);
-    out.extend_from_slice(message);
 }
 
 fn encode_part(part: &Part, out: &mut Vec<u8>) {

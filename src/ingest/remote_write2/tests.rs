@@ -6,6 +6,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ingest::protobuf::{put_bytes as nested, put_varint as varint};
 use crate::ingest::remote_write;
 use crate::model::HistogramCounts;
 
@@ -26,14 +27,6 @@ struct Sent {
     created: i64,
 }
 
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
-        value >>= 7;
-    }
-    out.push(u8::try_from(value).expect("seven bits"));
-}
-
 fn number(field: u64, value: i64, out: &mut Vec<u8>) {
     // Zero is the default, which senders leave out.
     if value != 0 {
@@ -45,12 +38,6 @@ fn number(field: u64, value: i64, out: &mut Vec<u8>) {
 fn double(field: u64, value: f64, out: &mut Vec<u8>) {
     varint(field << 3 | 1, out);
     out.extend_from_slice(&value.to_le_bytes());
-}
-
-fn nested(field: u64, message: &[u8], out: &mut Vec<u8>) {
-    varint(field << 3 | 2, out);
-    varint(message.len() as u64, out);
-    out.extend_from_slice(message);
 }
 
 fn packed(field: u64, references: &[u64], out: &mut Vec<u8>) {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ingest::protobuf::{put_bytes as nested, put_varint as varint};
 use crate::ingest::remote_write;
 use crate::model::{BatchBuilder, MetricKind, WriteBatch};
 
@@ -474,20 +475,6 @@ type Named = (String, Vec<(String, String)>);
 fn any_samples() -> impl Strategy<Value = Vec<(Named, f64, i64)>> {
     let times = -62_135_596_800_000_i64..=253_402_300_799_999;
     prop::collection::vec((any_series(), any::<f64>(), times), 1..12)
-}
-
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
-        value >>= 7;
-    }
-    out.push(u8::try_from(value).expect("seven bits"));
-}
-
-fn nested(field: u64, message: &[u8], out: &mut Vec<u8>) {
-    varint(field << 3 | 2, out);
-    varint(message.len() as u64, out);
-    out.extend_from_slice(message);
 }
 
 proptest! {

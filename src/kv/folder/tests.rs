@@ -67,6 +67,31 @@ fn the_last_stop_is_clean_only_directly_after_a_clean_one() {
 }
 
 #[test]
+fn stops_that_were_none_in_order_are_counted_once_each_and_damage_begins_anew() {
+    let temp = tempfile::tempdir().expect("temp");
+    let counted = |folder: &DataFolder| folder.count_unclean_stops(NOW).expect("counted");
+    let folder = open(temp.path()).expect("new");
+    assert_eq!(counted(&folder), 0);
+    drop(folder);
+    // Looked into by something that is no server: not counted.
+    drop(open(temp.path()).expect("second"));
+    let folder = open(temp.path()).expect("third");
+    assert_eq!(counted(&folder), 1);
+    let text = fs::read_to_string(temp.path().join("UNCLEAN")).expect("text");
+    let body = format!("promlet unclean stops\nid {}\nat 2023-11-14T22:13:20Z\ncount 1\n", folder.store_id());
+    assert_eq!(text, format!("{body}crc {:08x}\n", crc32c::crc32c(body.as_bytes())));
+    folder.close_clean(NOW).expect("clean");
+    let folder = open(temp.path()).expect("fourth");
+    assert_eq!(counted(&folder), 1, "the last stop was clean");
+    drop(folder);
+    let folder = open(temp.path()).expect("fifth");
+    assert_eq!(counted(&folder), 2);
+    drop(folder);
+    fs::write(temp.path().join("UNCLEAN"), text.replace("count 1", "count 7")).expect("written");
+    assert_eq!(counted(&open(temp.path()).expect("sixth")), 1);
+}
+
+#[test]
 fn a_foreign_folder_and_a_newer_layout_stay_as_they_are() {
     let temp = tempfile::tempdir().expect("temp");
     let names = || files::names(temp.path()).expect("listed");

@@ -27,7 +27,7 @@ pub(super) type FillRow<'f> =
 /// What was read as rows are computed from it: windows have no staleness markers.
 pub(super) fn floats_of(read: &mut ReadColumns, windows: bool) -> Floats<'_> {
     // Nothing that rises has a marker, which is no number.
-    let rises = windows && rises(read.values());
+    let rises = windows && (read.is_known_to_rise() || rises(read.values()));
     if windows && !rises && any_stale(read.values()) {
         drop_stale(read.change());
     }

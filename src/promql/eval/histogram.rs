@@ -116,18 +116,16 @@ impl Context<'_> {
         node: &HistogramNode,
     ) -> Result<Rows, QueryError> {
         let mut out = Rows::with_room(&self.meter, histograms.len(), grid.len)?;
-        let mut buckets = Vec::new();
+        let (mut buckets, mut bounded) = (Vec::new(), Vec::new());
         for histogram in histograms {
             self.budget.check()?;
+            bounded.clear();
+            bounded.extend(histogram.buckets.iter().map(|(le, row)| (*le, rows.row(*row))));
             let row = out.push_absent(histogram.head.clone());
             for (step, result) in row.iter_mut().enumerate() {
+                let at_step = bounded.iter().map(|(le, counts)| Bucket { le: *le, count: counts[step] });
                 buckets.clear();
-                for (le, i) in &histogram.buckets {
-                    let count = rows.row(*i)[step];
-                    if !is_absent(count) {
-                        buckets.push(Bucket { le: *le, count });
-                    }
-                }
+                buckets.extend(at_step.filter(|bucket| !is_absent(bucket.count)));
                 if buckets.is_empty() {
                     continue;
                 }

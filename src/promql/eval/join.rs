@@ -25,6 +25,12 @@ struct Group {
     one: Vec<usize>,
 }
 
+/// A row of the many side, one of the other side, and at which steps that one is there.
+type Pair<'a> = (&'a [f64], &'a [f64], &'a [Option<usize>]);
+
+/// Where what they come to belongs: values, which steps are taken, at which anything of the many side is there.
+type Places<'a> = (&'a mut [f64], &'a mut [bool], &'a mut [bool]);
+
 /// A join with its sides in the order "many, one".
 struct Sides<'n> {
     op: BinaryOp,
@@ -54,24 +60,37 @@ impl Sides<'_> {
 
     /// A row of the many side with the only one it meets, at the steps at which both are there: values, which steps of the
     /// row are `taken`, and at which anything of the many side is `present`.
-    fn pair_rows(
+    fn pair_rows(&self, pair: Pair<'_>, to: Places<'_>) -> Result<(), QueryError> {
+        // So that the compiler knows what is computed at each step.
+        match self.op {
+            BinaryOp::Mul if self.swapped => self.pair_rows_by(|many, one| one * many, pair, to),
+            BinaryOp::Mul => self.pair_rows_by(|many, one| many * one, pair, to),
+            BinaryOp::Div if !self.swapped => self.pair_rows_by(|many, one| many / one, pair, to),
+            _ => self.pair_rows_by(|many, one| self.compute(many, one), pair, to),
+        }
+    }
+
+    #[inline(always)]
+    fn pair_rows_by(
         &self,
-        (many, one, partner): (&[f64], &[f64], &[Option<usize>]),
-        (out, taken, present): (&mut [f64], &mut [bool], &mut [bool]),
+        compute: impl Fn(f64, f64) -> f64,
+        (many, one, partner): Pair<'_>,
+        (out, taken, present): Places<'_>,
     ) -> Result<(), QueryError> {
+        let one_to_one = self.one_to_one();
         let pairs = many.iter().zip(one).zip(partner);
         let places = out.iter_mut().zip(taken).zip(present);
         for (((many, one), met), ((out, taken), present)) in pairs.zip(places) {
             if is_absent(*many) || met.is_none() {
                 continue;
             }
-            if std::mem::replace(present, true) && self.one_to_one() {
+            if std::mem::replace(present, true) && one_to_one {
                 return Err(not_explicit());
             }
             if std::mem::replace(taken, true) {
                 return Err(not_unique());
             }
-            *out = self.compute(*many, *one);
+            *out = compute(*many, *one);
         }
         Ok(())
     }

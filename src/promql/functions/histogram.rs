@@ -122,7 +122,9 @@ fn lift(buckets: &mut [Bucket]) -> Option<Lifted> {
     let mut lifted: Option<Lifted> = None;
     let mut before = buckets.first()?.count;
     for bucket in &mut buckets[1..] {
-        if almost_equal(before, bucket.count) {
+        if exceeds(bucket.count, before) {
+            before = bucket.count;
+        } else if almost_equal(before, bucket.count) {
             bucket.count = before;
         } else if bucket.count < before {
             let difference = before - bucket.count;
@@ -139,6 +141,14 @@ fn lift(buckets: &mut [Bucket]) -> Option<Lifted> {
     lifted
 }
 
+/// Whether a count is above another one by so much that no rounding makes them almost equal: most are, and no division is
+/// needed to see it.
+#[inline]
+fn exceeds(count: f64, before: f64) -> bool {
+    let sum = before.abs() + count.abs();
+    (count - before > sum * (SAME * 2.0)) & (sum >= f64::MIN_POSITIVE)
+}
+
 fn almost_equal(a: f64, b: f64) -> bool {
     if a == b {
         return true;
@@ -152,7 +162,25 @@ fn almost_equal(a: f64, b: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn count() -> impl Strategy<Value = f64> {
+        let few = [0.0, -0.0, 5e-324, f64::MIN_POSITIVE, f64::MAX, f64::INFINITY, f64::NAN];
+        prop_oneof![any::<f64>(), prop::sample::select(few.to_vec()), 0.0..1e6, -310f64..308.0]
+            .prop_map(|value| if value < -2.0 { 10f64.powf(value) } else { value })
+    }
+
+    proptest! {
+        #[test]
+        fn what_exceeds_is_not_almost_equal(before in count(), other in count(), near in -3e-12..3e-12f64) {
+            for count in [other, before + before * near] {
+                let more = count > before && !almost_equal(before, count);
+                prop_assert!(more || !exceeds(count, before), "{before} {count}");
+            }
+        }
+    }
 
     const INF: f64 = f64::INFINITY;
 

@@ -498,7 +498,7 @@ impl<'t> Window<'t, '_, '_> {
                 .segment
                 .rows(place.family)
                 .and_then(|rows| {
-                    place.segment.read(&rows, place.row, range, &mut arena.read, &mut arena.columns)
+                    place.segment.read(&rows, place.row, range, &mut arena.read, None, &mut arena.columns)
                 })
                 .map_err(|damage| damaged(place.segment, damage))?;
             let SampleColumns { times, values } = &arena.columns;

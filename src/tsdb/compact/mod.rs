@@ -22,7 +22,7 @@ use std::sync::{Arc, PoisonError};
 use super::checkpoint::Folder;
 use super::error::{AppendError, DiskError};
 use super::manifest::{Change, Manifest, ManifestError, Tombstone};
-use super::segment::{HISTOGRAMS, LATE, NewSegment, Segment, SegmentMeta};
+use super::segment::{HISTOGRAMS, LATE, NewSegment, Segment, SegmentMeta, trim_memory};
 use super::segments::{Obsolete, Part, SegmentSet};
 use super::store::OrgStore;
 use super::{Sink, Tsdb};
@@ -123,12 +123,15 @@ impl Tsdb {
         }
     }
 
-    /// Does what is due: drops what retention lets go of, removes files that nobody reads any more, and merges segments
+    /// Does what is due: gives back decoded values that no query uses, drops what retention lets go of, removes files that nobody reads any more, and merges segments
     /// of each organisation in one job at most. To be asked every ten seconds; does nothing while another call is at work.
     ///
     /// # Errors
     /// [`UpkeepError`] of the first organisation where it failed; what is due for the others is done.
     pub fn maintain(&self, now: Timestamp) -> Result<UpkeepReport, UpkeepError> {
+        if self.stores.decoded.age(now) > 0 {
+            trim_memory();
+        }
         let mut report = UpkeepReport::default();
         let Ok(place) = self.place() else { return Ok(report) };
         let Ok(mut compactor) = self.compactor.try_lock() else { return Ok(report) };

@@ -53,6 +53,16 @@ pub(super) enum Advice {
     Sequential,
 }
 
+/// Gives back to the kernel what the allocator holds and nobody uses. Takes some milliseconds: for when much was freed, and
+/// is not needed again soon. What is small lies between what stays, so that pages would hardly go by themselves.
+pub(in crate::tsdb) fn trim_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes no pointer, and touches free memory alone, under the allocator's own locks.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// A mapped file.
 #[derive(Debug)]
 pub(super) struct Map {

@@ -11,6 +11,7 @@ mod verify;
 mod walk;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::beside::Beside;
 use super::format::{
@@ -25,7 +26,7 @@ use crate::tsdb::disk;
 use crate::tsdb::error::{Damage, DiskError};
 pub(in crate::tsdb) use blocks::Block;
 use families::directory;
-pub(in crate::tsdb) use known::KnownTimes;
+pub(in crate::tsdb) use known::{KnownTimes, rises_at};
 use rows::Timelines;
 pub(in crate::tsdb) use rows::{Ids, Rows, Spans};
 use verify::checked;
@@ -40,6 +41,8 @@ pub(in crate::tsdb) struct Segment {
     sections: [Section; SECTIONS],
     families: usize,
     timelines: Timelines,
+    /// It is not listed any more: nothing of it is kept decoded from now on.
+    retired: AtomicBool,
 }
 
 impl Segment {
@@ -118,7 +121,13 @@ impl Segment {
         let (families, timelines) = directory(bytes).map_err(|damage| {
             unread(Damage { offset: sections[FAMILIES].offset + damage.offset, ..damage })
         })?;
-        Ok(Segment { meta, path: path.to_owned(), map, sections, families, timelines })
+        let retired = AtomicBool::new(false);
+        Ok(Segment { meta, path: path.to_owned(), map, sections, families, timelines, retired })
+    }
+
+    /// Nothing of it is kept decoded from now on.
+    pub(in crate::tsdb) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
     }
 
     pub(in crate::tsdb) fn meta(&self) -> &SegmentMeta {

@@ -61,6 +61,12 @@ fn problem(sorted: &[(&str, &str)], limits: &OrgLimits) -> Option<(&'static str,
             let reason = format!("label name {:?} has {bytes} bytes, at most {allowed} are taken", cut(name));
             return Some(("label_name_too_long", reason));
         }
+        if *name == METRIC_NAME && value.len() > limits.name_bytes_max {
+            let (bytes, allowed) = (value.len(), limits.name_bytes_max);
+            let reason =
+                format!("metric name {:?} has {bytes} bytes, at most {allowed} are taken", cut(value));
+            return Some(("metric_name_too_long", reason));
+        }
         if value.len() > limits.value_bytes_max {
             let (bytes, allowed) = (value.len(), limits.value_bytes_max);
             let reason =
@@ -121,21 +127,8 @@ mod tests {
             raw.extend_from_slice(text);
         }
         let forced_labels = forced.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
-        let (series, samples, metadata) = (Vec::new(), Vec::new(), Vec::new());
-        let batch = WriteBatch {
-            encoding: 9,
-            parse_labels: parse_test,
-            is_labels: |_| true,
-            guessed: false,
-            series,
-            samples,
-            metadata,
-            forced_labels,
-            histograms: Vec::new(),
-            exemplars: Vec::new(),
-            exemplar_labels: Vec::new(),
-            starts: Vec::new(),
-        };
+        let mut batch = WriteBatch::new(9, parse_test, |_| true, 0);
+        batch.forced_labels = forced_labels;
         let found = parse(&batch, &raw, &limits);
         match (&found, expected) {
             (Ok(pairs), Ok(expected)) => assert_eq!(pairs, expected),
@@ -167,6 +160,8 @@ mod tests {
             Ok(&[("__name__", "up"), ("a", "1"), ("b", "1")]),
         );
         check(&[up, (b"abcdefghi", b"1")], &[], Err("label_name_too_long"));
+        check(&[(b"__name__", b"abcdefgh")], &[], Ok(&[("__name__", "abcdefgh")]));
+        check(&[(b"__name__", b"abcdefghi")], &[], Err("metric_name_too_long"));
         check(&[up, (b"a", b"12345678901")], &[], Err("label_value_too_long"));
     }
 }

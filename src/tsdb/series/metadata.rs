@@ -42,7 +42,7 @@ impl Metadata {
     pub(in crate::tsdb) fn is_news(&self, said: &MetricMetadata<'_>, limits: &OrgLimits) -> Result<bool, ()> {
         let fits = [said.help, said.unit].iter().all(|text| text.len() <= limits.help_bytes_max)
             && !said.name.is_empty()
-            && said.name.len() <= limits.value_bytes_max;
+            && said.name.len() <= limits.name_bytes_max;
         match self.by_name.get(said.name) {
             Some(known)
                 if known.kind == said.kind && *known.help == *said.help && *known.unit == *said.unit =>

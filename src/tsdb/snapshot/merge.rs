@@ -7,9 +7,10 @@ use rapidhash::RapidHashMap;
 use super::reader::ReadColumns;
 use super::warnings::Warnings;
 use crate::model::TimeRange;
+use crate::tsdb::decoded::Keeper;
 use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
-use crate::tsdb::segment::{KnownTimes, Rows};
+use crate::tsdb::segment::{KnownTimes, Rows, rises_at};
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::store::OrgStore;
 
@@ -28,6 +29,8 @@ pub(super) struct Known {
     /// By place of the part in the set, and the table's number of the family.
     families: RapidHashMap<(usize, u32), Option<Found>>,
     times: KnownTimes,
+    /// Where values may be that were decoded before.
+    keeper: Option<Keeper>,
     sources: Vec<Source>,
     /// Whose times the values are that were read last, and the times of such series as are in several segments.
     of: Vec<(u64, usize)>,
@@ -192,6 +195,10 @@ fn read_next(
 }
 
 impl Known {
+    pub(super) fn with(keeper: Option<Keeper>) -> Known {
+        Known { keeper, ..Known::default() }
+    }
+
     /// Replaces `out` with what segments have of a series; whether that is anything.
     fn read_sealed(
         &mut self,
@@ -250,19 +257,23 @@ impl Known {
         range: TimeRange,
         out: &mut ReadColumns,
     ) -> Option<()> {
-        let Known { sources, times: known, of, joined, held, .. } = self;
+        let Known { sources, times: known, keeper, of, joined, held, .. } = self;
         if !sources.is_sorted_by(|a, b| a.last < b.first) {
             return None;
         }
         of.clear();
         let values = &mut out.replace().values;
-        let mut times = None;
+        let (mut times, mut all_rise) = (None, true);
         for Source { part, rows, row, .. } in &*sources {
             let part = set.parts.get(*part)?;
             if set.tombstones_of(part, series).next().is_some() {
                 return None;
             }
-            let (timeline, found) = part.segment.values_alone(rows, *row, range, known, values).ok()?;
+            let keeper = keeper.as_mut();
+            let before = values.len();
+            let (timeline, found, rises) =
+                part.segment.values_alone(rows, *row, range, known, keeper, values).ok()?;
+            all_rise &= rises && rises_at(values, before);
             of.push((part.meta().seq, timeline));
             times = Some(found);
         }
@@ -285,7 +296,7 @@ impl Known {
             }
         }
         if let Some(times) = times {
-            out.share(times);
+            out.share(times, all_rise);
         }
         (out.times().len() == out.values().len()).then_some(())
     }
@@ -299,10 +310,11 @@ impl Known {
         warnings: &Warnings,
         out: &mut SampleColumns,
     ) {
-        for source in &self.sources {
-            let Some(part) = set.parts.get(source.part) else { continue };
+        let Known { sources, times, keeper, .. } = self;
+        for Source { part, rows, row, .. } in &*sources {
+            let Some(part) = set.parts.get(*part) else { continue };
             let from = out.times.len();
-            if let Err(damage) = part.segment.read(&source.rows, source.row, range, &mut self.times, out) {
+            if let Err(damage) = part.segment.read(rows, *row, range, times, keeper.as_mut(), out) {
                 warnings.damage(part, &damage);
             }
             hide(set, part, series, from, out);

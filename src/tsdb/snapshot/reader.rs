@@ -12,12 +12,14 @@ pub struct ReadColumns {
     /// Without times where they are shared.
     columns: SampleColumns,
     shared: Option<Arc<Vec<i64>>>,
+    /// All values are numbers, and none is less than the one before; as far as that is known.
+    rises: bool,
 }
 
 impl ReadColumns {
     /// With these samples for a beginning.
     pub(super) fn of(columns: SampleColumns) -> ReadColumns {
-        ReadColumns { columns, shared: None }
+        ReadColumns { columns, shared: None, rises: false }
     }
 
     pub(super) fn into_columns(mut self) -> SampleColumns {
@@ -39,8 +41,14 @@ impl ReadColumns {
         &self.columns.values
     }
 
+    /// Whether it is known that all values are numbers, and none is less than the one before.
+    pub fn is_known_to_rise(&self) -> bool {
+        self.rises
+    }
+
     /// The samples, to be changed.
     pub fn change(&mut self) -> &mut SampleColumns {
+        self.rises = false;
         if let Some(shared) = self.shared.take() {
             self.columns.times.clear();
             self.columns.times.extend_from_slice(&shared);
@@ -50,15 +58,15 @@ impl ReadColumns {
 
     /// No samples, to be added to.
     pub(super) fn replace(&mut self) -> &mut SampleColumns {
-        self.shared = None;
+        (self.shared, self.rises) = (None, false);
         self.columns.times.clear();
         self.columns.values.clear();
         &mut self.columns
     }
 
-    /// Gives the values these times.
-    pub(super) fn share(&mut self, times: Arc<Vec<i64>>) {
-        self.shared = Some(times);
+    /// Gives the values these times, and says what is known of them.
+    pub(super) fn share(&mut self, times: Arc<Vec<i64>>, rises: bool) {
+        (self.shared, self.rises) = (Some(times), rises);
     }
 }
 
@@ -73,7 +81,9 @@ pub struct Reader<'s> {
 
 impl<'s> Reader<'s> {
     pub(super) fn new(snapshot: &'s Snapshot, range: TimeRange, histograms_from: Timestamp) -> Reader<'s> {
-        Reader { snapshot, range, histograms_from, known: merge::Known::default() }
+        let store = snapshot.store.as_deref();
+        let keeper = store.and_then(|store| store.decoded.keeper(snapshot.query));
+        Reader { snapshot, range, histograms_from, known: merge::Known::with(keeper) }
     }
 
     /// Tells which series will be read next, in that order. Where nothing of them is in the head, each is then as it is now.

@@ -145,6 +145,8 @@ struct Walk {
     orgs: Vec<Org>,
     next_org: u32,
     retention: Option<i64>,
+    /// Starts so far.
+    starts: usize,
     gone: BTreeSet<OrgId>,
 }
 
@@ -169,6 +171,7 @@ impl Walk {
             orgs: vec![Org::new(1), Org::new(2)],
             next_org: 3,
             retention: None,
+            starts: 0,
             gone: BTreeSet::new(),
         };
         walk.open();
@@ -185,7 +188,11 @@ impl Walk {
 
     fn open(&mut self) {
         self.tsdb = None;
-        let options = Options { rest: Rest::by(|_| {}), ahead_max: None, ..options(&self.faults) };
+        // What is read is the same with as much kept decoded as there is, with hardly anything and with nothing.
+        let decoded_bytes_max = [32 << 20, 3_000, 0][self.starts % 3];
+        self.starts += 1;
+        let rest = Rest::by(|_| {});
+        let options = Options { rest, ahead_max: None, decoded_bytes_max, ..options(&self.faults) };
         let (tsdb, report) = open_with(self.dir.path(), options);
         assert_eq!((report.read_only, report.notes), (None, Vec::new()));
         self.tsdb = Some(tsdb);

@@ -73,6 +73,7 @@ impl Answer {
             return Err(too_large.into());
         }
         let mut cursor = Cursor::default();
+        text.reserve(likely_bytes(&value).min(WHOLE_MAX));
         if cursor.fill(&value, WHOLE_MAX.min(bytes_max.saturating_add(1)), &mut text) {
             text.extend_from_slice(&tail);
             if text.len() > bytes_max {
@@ -148,6 +149,18 @@ fn least_bytes(value: &Value) -> usize {
             series.iter().map(|series| series.samples.len()).sum::<usize>().saturating_mul(8)
         }
     }
+}
+
+/// What most values take, so that a body need not grow while it is written.
+fn likely_bytes(value: &Value) -> usize {
+    const SERIES: usize = 256;
+    const POINT: usize = 32;
+    let (series, points) = match value {
+        Value::Scalar { .. } | Value::Text { .. } => (1, 1),
+        Value::Vector(series) => (series.len(), series.len()),
+        Value::Matrix(series) => (series.len(), series.iter().map(|series| series.samples.len()).sum()),
+    };
+    SERIES.saturating_mul(series.saturating_add(1)).saturating_add(POINT.saturating_mul(points))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::ingest::PROTOCOLS;
+use crate::ingest::{PROTOCOLS, put_bytes as nested, put_varint as varint};
 use crate::model::{Access, OrgId, TimeRange, Timestamp};
 use crate::tsdb::SampleColumns;
 
@@ -20,20 +20,6 @@ enum Part {
     Unknown,
     /// Bytes that end the message in its middle, or are no field.
     Broken(Vec<u8>),
-}
-
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
-        value >>= 7;
-    }
-    out.push(u8::try_from(value).expect("seven bits"));
-}
-
-fn nested(tag: u8, message: &[u8], out: &mut Vec<u8>) {
-    out.push(tag);
-    varint(message.len() as u64, out);
-    out.extend_from_slice(message);
 }
 
 /// A snappy block of nothing but literals.
@@ -54,7 +40,7 @@ fn sample(value: u8, ago: u8) -> Vec<u8> {
     message.push(0x10);
     varint((NOW.as_ms() - 1_000 * i64::from(ago)).cast_unsigned(), &mut message);
     let mut field = Vec::new();
-    nested(0x12, &message, &mut field);
+    nested(2, &message, &mut field);
     field
 }
 
@@ -66,16 +52,16 @@ fn body(series: &[Vec<Part>]) -> Vec<u8> {
             match part {
                 Part::Label(name, value) => {
                     let mut label = Vec::new();
-                    nested(0x0a, name.as_bytes(), &mut label);
-                    nested(0x12, value, &mut label);
-                    nested(0x0a, &label, &mut message);
+                    nested(1, name.as_bytes(), &mut label);
+                    nested(2, value, &mut label);
+                    nested(1, &label, &mut message);
                 }
                 Part::Sample(value, ago) => message.extend(sample(*value, *ago)),
                 Part::Unknown => message.extend_from_slice(&[0x78, 7]),
                 Part::Broken(bytes) => message.extend_from_slice(bytes),
             }
         }
-        nested(0x0a, &message, &mut request);
+        nested(1, &message, &mut request);
     }
     block(&request)
 }

@@ -3,19 +3,13 @@
 
 use serde_json::{Map, Value as Json, json};
 
+use crate::ingest::protobuf::put_varint as varint;
+
 /// A message in both encodings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message {
     pub(super) protobuf: Vec<u8>,
     pub(super) json: Map<String, Json>,
-}
-
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
-        value >>= 7;
-    }
-    out.push(u8::try_from(value).expect("seven bits"));
 }
 
 fn zigzag(value: i32) -> u64 {

@@ -1,6 +1,7 @@
 //! Where the windows of all steps begin and end among samples of given times.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::promql::functions::{count, seconds};
@@ -22,7 +23,33 @@ pub(super) struct Known {
     bytes: usize,
     /// So much is kept at most before everything is forgotten.
     bytes_max: usize,
-    edges: Vec<(i64, i64)>,
+    edges: Edges,
+    /// In which runs are put together.
+    joining: Runs,
+}
+
+/// Where the windows of all steps lie in time.
+#[derive(Default)]
+struct Edges {
+    all: Vec<(i64, i64)>,
+    /// How far one window is from the next, where that is the same everywhere and not nothing.
+    apart: Option<i64>,
+}
+
+impl Edges {
+    fn set(&mut self, edges: impl Iterator<Item = (i64, i64)>) {
+        self.all.clear();
+        self.all.extend(edges);
+        self.apart = match *self.all.as_slice() {
+            [(first, _), (second, _), ..] => second.checked_sub(first).filter(|apart| *apart > 0),
+            _ => None,
+        };
+        let Some(apart) = self.apart else { return };
+        let next = |edge: i64| edge.checked_add(apart);
+        let alike =
+            |pair: &[(i64, i64)]| next(pair[0].0) == Some(pair[1].0) && next(pair[0].1) == Some(pair[1].1);
+        self.apart = self.all.windows(2).all(alike).then_some(apart);
+    }
 }
 
 /// What is kept of each step.
@@ -42,9 +69,8 @@ impl Known {
         edges: impl Fn(i64) -> (i64, i64),
         stretches: bool,
     ) -> &Frames {
-        if self.edges.len() != grid.len {
-            self.edges.clear();
-            self.edges.extend((0..grid.len).map(|step| edges(grid.at(step))));
+        if self.edges.all.len() != grid.len {
+            self.edges.set((0..grid.len).map(|step| edges(grid.at(step))));
             self.forget();
         }
         match shared {
@@ -73,7 +99,7 @@ impl Known {
         }
         self.make_room(list);
         let mut frames = Frames { times: Times::Shared(Arc::clone(list)), ..Frames::default() };
-        frames.set(&self.edges, stretches);
+        frames.set(&self.edges, stretches, &mut self.joining);
         self.last = self.met.len();
         self.met.push(frames);
         self.shared.insert(place, self.last);
@@ -95,13 +121,13 @@ impl Known {
         let frames = &mut self.met[self.last];
         if frames.times.list() != times {
             frames.times = Times::Own(times.to_vec());
-            frames.set(&self.edges, stretches);
+            frames.set(&self.edges, stretches, &mut self.joining);
         }
     }
 
     /// Forgets everything rather than keep too much with one more list.
     fn make_room(&mut self, times: &[i64]) {
-        let bytes = size_of_val(times) + self.edges.len() * STEP_BYTES;
+        let bytes = size_of_val(times) + self.edges.all.len() * STEP_BYTES;
         if self.bytes + bytes > self.bytes_max {
             self.forget();
         }
@@ -139,17 +165,20 @@ impl Times {
 #[derive(Default)]
 pub(super) struct Frames {
     times: Times,
+    /// None where it is asked for how far they reach: then the runs say it all.
     all: Vec<Frame>,
-    /// The windows of two samples or more, where it is asked for how far they reach.
-    runs: Vec<Run>,
+    /// The windows of two samples or more, where it is asked for how far they reach, and the steps that have fewer.
+    runs: Box<[Run]>,
+    gaps: Box<[Range<usize>]>,
 }
 
-/// Windows of neighbouring steps that differ in nothing but where they begin: of series that are scraped as regularly as
-/// the steps go, nearly all.
+/// Windows that differ in nothing but where they begin, of neighbouring steps or of every so manyth: of series that are
+/// scraped regularly, nearly all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Run {
-    /// The first step, and how many.
+    /// The first step, how many steps each is after the one before, and how many windows.
     pub(super) step: usize,
+    pub(super) every: usize,
     pub(super) len: usize,
     /// The first sample of the first window, and by how many the next one's is further on.
     pub(super) from: usize,
@@ -174,6 +203,13 @@ pub(super) struct Frame {
     pub(super) to: usize,
 }
 
+impl Frame {
+    /// So many samples further on.
+    fn on(self, samples: usize) -> Frame {
+        Frame { from: self.from + samples, to: self.to + samples }
+    }
+}
+
 /// How far a window of two samples or more reaches beyond them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Stretch {
@@ -190,60 +226,247 @@ pub(super) struct Stretch {
 }
 
 impl Frames {
-    fn set(&mut self, edges: &[(i64, i64)], stretches: bool) {
+    fn set(&mut self, edges: &Edges, stretches: bool, joining: &mut Runs) {
         let times = self.times.list();
+        let steps = edges.all.len();
         self.all.clear();
-        self.runs.clear();
+        joining.clear();
         let (mut from, mut to) = (Place::default(), Place::default());
-        self.all.extend(edges.iter().map(|(after, until)| {
-            let from = from.after(times, *after);
-            Frame { from, to: to.after(times, *until).max(from) }
-        }));
-        if stretches {
-            find_runs(times, &self.all, edges, &mut self.runs);
+        let mut regular = edges.apart.and_then(|apart| Regular::new(times, apart));
+        if !stretches {
+            self.all.reserve(steps);
         }
+        let mut step = 0;
+        while let Some((after, until)) = edges.all.get(step) {
+            let first = from.after(times, *after);
+            let frame = Frame { from: first, to: to.after(times, *until).max(first) };
+            step += 1;
+            let run = if stretches {
+                joining.push(times, frame, (step - 1, (*after, *until)))
+            } else {
+                self.all.push(frame);
+                None
+            };
+            let Some(regular) = &mut regular else {
+                continue;
+            };
+            regular.push(times, frame, run);
+            let Some((rounds, stride)) = regular.rounds(steps - step) else {
+                continue;
+            };
+            let round = std::mem::take(&mut regular.round);
+            if stretches {
+                joining.go_on(&round, step, stride, rounds);
+            } else {
+                match round.as_slice() {
+                    [(frame, _)] => self.all.extend((1..rounds + 1).map(|n| frame.on(n * stride))),
+                    _ => {
+                        for n in 1..rounds + 1 {
+                            self.all.extend(round.iter().map(|(frame, _)| frame.on(n * stride)));
+                        }
+                    }
+                }
+            }
+            from.at += rounds * stride;
+            to.at += rounds * stride;
+            step += rounds * round.len();
+        }
+        // As many as there are: they are kept.
+        self.runs = joining.runs.as_slice().into();
+        self.gaps = joining.gaps.as_slice().into();
     }
 
-    /// One for each step.
+    /// One for each step; none where it is asked for how far they reach.
     pub(super) fn all(&self) -> &[Frame] {
         &self.all
     }
 
-    /// The windows of two samples or more, in order.
+    /// The windows of two samples or more.
     pub(super) fn runs(&self) -> &[Run] {
         &self.runs
     }
+
+    /// Where it is asked for how far they reach: the steps whose windows have fewer samples.
+    pub(super) fn gaps(&self) -> &[Range<usize>] {
+        &self.gaps
+    }
 }
 
-/// Joins windows of two samples or more to runs.
-fn find_runs(times: &[i64], all: &[Frame], edges: &[(i64, i64)], runs: &mut Vec<Run>) {
-    // What a window's stretch is made of, in milliseconds.
-    let mut before = None;
-    for (step, (frame, (start_ms, end_ms))) in all.iter().zip(edges).enumerate() {
+/// Windows of two samples or more, joined to runs as they come.
+#[derive(Default)]
+struct Runs {
+    runs: Vec<Run>,
+    /// The steps of all others.
+    gaps: Vec<Range<usize>>,
+    /// What the stretch of the window before is made of, in milliseconds; none where it was none.
+    before: Option<(usize, i64, i64, i64)>,
+}
+
+impl Runs {
+    fn clear(&mut self) {
+        self.runs.clear();
+        self.gaps.clear();
+        self.before = None;
+    }
+
+    /// Adds the window of a step; the run that it is in, where it has the samples.
+    fn push(
+        &mut self,
+        times: &[i64],
+        frame: Frame,
+        (step, (start_ms, end_ms)): (usize, (i64, i64)),
+    ) -> Option<usize> {
         let Some(&[first, .., last]) = times.get(frame.from..frame.to) else {
-            before = None;
-            continue;
+            self.before = None;
+            self.skip(step);
+            return None;
         };
-        let range_ms = end_ms.saturating_sub(*start_ms);
-        let to_start = first.saturating_sub(*start_ms);
+        let range_ms = end_ms.saturating_sub(start_ms);
+        let to_start = first.saturating_sub(start_ms);
         let shape = Some((frame.to - frame.from, last.saturating_sub(first), to_start, range_ms));
-        let alike = runs.last_mut().filter(|_| shape == before);
-        before = shape;
-        if let Some(run) = alike {
-            let ahead = frame.from - (run.from + (run.len - 1) * run.stride);
-            if run.len == 1 || run.stride == ahead {
-                (run.stride, run.len) = (ahead, run.len + 1);
+        let alike = self.runs.last_mut().filter(|_| shape == self.before);
+        self.before = shape;
+        let (from, width) = (frame.from, frame.to - frame.from);
+        let stretch = match alike {
+            Some(run) => {
+                let ahead = from - (run.from + (run.len - 1) * run.stride);
+                if run.len == 1 || run.stride == ahead {
+                    (run.stride, run.len) = (ahead, run.len + 1);
+                    return Some(self.runs.len() - 1);
+                }
+                run.stretch
+            }
+            None => stretch(frame, (start_ms, end_ms), times),
+        };
+        self.runs.push(Run { step, every: 1, len: 1, from, stride: 0, width, stretch });
+        Some(self.runs.len() - 1)
+    }
+
+    fn skip(&mut self, step: usize) {
+        match self.gaps.last_mut() {
+            Some(gap) if gap.end == step => gap.end += 1,
+            _ => self.gaps.push(step..step + 1),
+        }
+    }
+
+    /// So many more rounds of windows like those of the last steps before this one.
+    fn go_on(&mut self, round: &[(Frame, Option<usize>)], step: usize, stride: usize, rounds: usize) {
+        let every = round.len();
+        for (i, (frame, run)) in round.iter().enumerate() {
+            let Some(run) = run.and_then(|run| self.runs.get_mut(run)) else {
+                (0..rounds).for_each(|n| self.skip(step + i + n * every));
+                continue;
+            };
+            if run.len == 1 || (run.every, run.stride) == (every, stride) {
+                (run.every, run.stride, run.len) = (every, stride, run.len + rounds);
                 continue;
             }
-            let stretch = run.stretch;
-            let (from, width) = (frame.from, frame.to - frame.from);
-            runs.push(Run { step, len: 1, from, stride: 0, width, stretch });
-            continue;
+            let (width, stretch, from) = (run.width, run.stretch, frame.from + stride);
+            self.runs.push(Run { step: step + i, every, len: rounds, from, stride, width, stretch });
         }
-        let stretch = stretch(*frame, (*start_ms, *end_ms), times);
-        let (from, width) = (frame.from, frame.to - frame.from);
-        runs.push(Run { step, len: 1, from, stride: 0, width, stretch });
+        if every > 1 {
+            // What comes next follows the last of the round, which is no run of neighbours any more.
+            self.before = None;
+        }
     }
+}
+
+/// Of more different windows than these it is not waited for until they come round again.
+const ROUND_MAX: usize = 32;
+
+/// A piece of a list whose times are all as far apart as the list's first ones.
+///
+/// Windows come round: after so many steps as their distance needs to be a multiple of the times' one, each lies among the
+/// times as it did before. As long as what is just before a window and what is just after it are of the piece, its ends
+/// stay between the same times.
+struct Regular {
+    interval: i64,
+    /// How many windows are a round, and by how many times the next one's are further on.
+    windows: usize,
+    stride: usize,
+    /// The first and the last of the piece.
+    first: usize,
+    last: usize,
+    /// The last windows, of one piece, a round at most, and the runs they are in.
+    round: Vec<(Frame, Option<usize>)>,
+}
+
+impl Regular {
+    /// Of windows so far apart.
+    fn new(times: &[i64], apart: i64) -> Option<Regular> {
+        let [first, second, ..] = *times else {
+            return None;
+        };
+        let interval = second.checked_sub(first).filter(|interval| *interval > 0)?;
+        let shared = shared_divisor(interval, apart);
+        let windows = usize::try_from(interval / shared).ok().filter(|windows| *windows <= ROUND_MAX)?;
+        let stride = usize::try_from(apart / shared).ok()?;
+        Some(Regular { interval, windows, stride, first: 0, last: 0, round: Vec::with_capacity(windows) })
+    }
+
+    /// Takes in the window of the next step.
+    fn push(&mut self, times: &[i64], frame: Frame, run: Option<usize>) {
+        if !self.holds(times, frame) {
+            self.round.clear();
+            return;
+        }
+        if self.round.first().is_some_and(|(first, _)| first.from <= self.first) {
+            // Another piece has begun.
+            self.round.clear();
+        }
+        self.round.push((frame, run));
+    }
+
+    /// Whether a window and the times around it are of one piece.
+    fn holds(&mut self, times: &[i64], frame: Frame) -> bool {
+        let Some(before) = frame.from.checked_sub(1) else {
+            return false;
+        };
+        if frame.to == frame.from {
+            return false;
+        }
+        if frame.to > self.last {
+            if before > self.last {
+                (self.first, self.last) = (before, before);
+            }
+            self.last += in_step(times.get(self.last..).unwrap_or_default(), self.interval);
+        }
+        before >= self.first && frame.to <= self.last
+    }
+
+    /// Once a round is there: how many more there are of it within so many steps, and how many times each is further on.
+    fn rounds(&mut self, steps: usize) -> Option<(usize, usize)> {
+        if self.round.len() < self.windows {
+            return None;
+        }
+        let inside = |(frame, _): &(Frame, Option<usize>)| (self.last - frame.to) / self.stride;
+        let rounds = self.round.iter().map(inside).min().unwrap_or(0).min(steps / self.windows);
+        if rounds == 0 {
+            self.round.clear();
+            return None;
+        }
+        Some((rounds, self.stride))
+    }
+}
+
+fn shared_divisor(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { shared_divisor(b, a % b) }
+}
+
+/// How many times after the first are each so far behind the one before.
+fn in_step(times: &[i64], interval: i64) -> usize {
+    const TOGETHER: usize = 64;
+    let later = times.get(1..).unwrap_or_default();
+    let mut found = 0;
+    for (before, after) in times.chunks(TOGETHER).zip(later.chunks(TOGETHER)) {
+        let pairs = before.iter().zip(after);
+        let off = |(before, after): (&i64, &i64)| after.wrapping_sub(*before) ^ interval;
+        if pairs.clone().fold(0, |any, pair| any | off(pair)) != 0 {
+            return found + pairs.take_while(|pair| off(*pair) == 0).count();
+        }
+        found += after.len();
+    }
+    found
 }
 
 /// The place of the first time after a moment; moments ascend.
@@ -270,7 +493,9 @@ impl Place {
 }
 
 fn stretch(Frame { from, to }: Frame, (start_ms, end_ms): (i64, i64), times: &[i64]) -> Stretch {
-    let Some([first, .., last]) = times.get(from..to) else { return Stretch::default() };
+    let Some([first, .., last]) = times.get(from..to) else {
+        return Stretch::default();
+    };
     let sampled = seconds(last - first);
     let between = sampled / count(to - from - 1);
     let threshold = between * 1.1;
@@ -285,4 +510,62 @@ fn stretch(Frame { from, to }: Frame, (start_ms, end_ms): (i64, i64), times: &[i
     let factor = (sampled + to_start + to_end) / sampled;
     let range = seconds(end_ms.saturating_sub(start_ms));
     Stretch { sampled, to_start, to_end, factor, per_second: factor / range, range }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stretch_of(frame: Frame, edges: (i64, i64), times: &[i64]) -> Option<Stretch> {
+        (frame.to - frame.from > 1).then(|| stretch(frame, edges, times))
+    }
+
+    proptest! {
+        /// However much of a list is skipped over, each window holds what lies between its edges, and no more.
+        #[test]
+        fn windows_are_found_as_one_by_one(
+            gaps in prop::collection::vec(prop_oneof![30 => Just(15), 1 => Just(30), 1 => 1i64..40], 0..200),
+            first in -200i64..200,
+            (start, step, len) in (-500i64..500, prop_oneof![Just(15i64), Just(30), Just(60), Just(50), Just(20), 1i64..50], 1usize..150),
+            range in 1i64..200,
+            uneven in prop::option::of(0usize..150),
+        ) {
+            let mut times = vec![first];
+            for gap in gaps {
+                times.push(times.last().unwrap_or(&0) + gap);
+            }
+            let edge = |at: usize| {
+                let until = start + step * i64::try_from(at).expect("few");
+                // As where `@` holds the edges fast from some step on.
+                let until = uneven.map_or(until, |uneven| until.min(start + step * i64::try_from(uneven).expect("few")));
+                (until - range, until)
+            };
+            let mut edges = Edges::default();
+            edges.set((0..len).map(edge));
+            let plain: Vec<Frame> = (0..len).map(edge).map(|(after, until)| {
+                let from = times.partition_point(|time| *time <= after);
+                Frame { from, to: times.partition_point(|time| *time <= until).max(from) }
+            }).collect();
+            let mut frames = Frames { times: Times::Own(times.clone()), ..Frames::default() };
+            frames.set(&edges, false, &mut Runs::default());
+            prop_assert_eq!(frames.all(), &plain[..]);
+            frames.set(&edges, true, &mut Runs::default());
+            let mut found = vec![None; len];
+            for run in frames.runs() {
+                for (i, frame) in run.windows().enumerate() {
+                    prop_assert!(found[run.step + i * run.every].replace((frame, run.stretch)).is_none(), "twice: {run:?}");
+                }
+            }
+            for step in frames.gaps().iter().cloned().flatten() {
+                prop_assert!(plain[step].to - plain[step].from < 2, "step {step}");
+            }
+            prop_assert_eq!(frames.gaps().iter().map(Range::len).sum::<usize>(), found.iter().filter(|found| found.is_none()).count());
+            for (step, frame) in plain.iter().enumerate() {
+                let expected = stretch_of(*frame, edge(step), &times).map(|stretch| (*frame, stretch));
+                prop_assert_eq!(found[step], expected, "step {} of {:?}", step, frames.runs());
+            }
+        }
+    }
 }

@@ -41,35 +41,41 @@ pub(super) fn fill(
 ) {
     let rate = Rate { counts: resets.is_some(), per_second };
     let resets = resets.unwrap_or_default();
-    let mut inside = 0..0;
-    let mut done = 0;
+    for gap in frames.gaps() {
+        if let Some(gap) = row.get_mut(gap.clone()) {
+            gap.fill(ABSENT);
+        }
+    }
+    let (mut inside, mut from) = (0..0, 0);
     for run in frames.runs() {
-        let until = row.get_mut(done..run.step + run.len);
-        let Some((between, out)) = until.and_then(|row| row.split_at_mut_checked(run.step - done)) else {
-            break;
-        };
-        between.fill(ABSENT);
-        done = run.step + run.len;
         let reach = (run.len - 1) * run.stride + 1;
         let last = run.from + run.width - 1;
         let ends = values.get(run.from..run.from + reach).zip(values.get(last..last + reach));
-        let Some((firsts, lasts)) = ends else {
-            out.fill(ABSENT);
+        let out = row.get_mut(run.step..run.step + (run.len - 1) * run.every + 1);
+        // Frames are of as many samples and steps as there are.
+        debug_assert!(ends.is_some() && out.is_some(), "{run:?}");
+        let Some(((firsts, lasts), out)) = ends.zip(out) else {
             continue;
         };
-        match run.stride {
-            0 => out.fill(rate.of(&run.stretch, firsts[0], lasts[0] - firsts[0])),
+        match (run.every, run.stride) {
+            (1, 0) => out.fill(rate.of(&run.stretch, firsts[0], lasts[0] - firsts[0])),
             // So that the compiler knows it.
-            1 => rate.fill::<1>(&run.stretch, (firsts, lasts), out),
-            2 => rate.fill::<2>(&run.stretch, (firsts, lasts), out),
-            4 => rate.fill::<4>(&run.stretch, (firsts, lasts), out),
-            stride => rate.fill_any(&run.stretch, (firsts, lasts), stride, out),
+            (1, 1) => rate.fill::<1>(&run.stretch, (firsts, lasts), out),
+            (1, 2) => rate.fill::<2>(&run.stretch, (firsts, lasts), out),
+            (1, 4) => rate.fill::<4>(&run.stretch, (firsts, lasts), out),
+            strides => rate.fill_any(&run.stretch, (firsts, lasts), strides, out),
         }
         if resets.is_empty() {
             continue;
         }
-        for (frame, out) in run.windows().zip(out) {
+        // Where runs are of every so manyth step the next one begins where this one did.
+        if run.from < from {
+            inside = 0..0;
+        }
+        from = run.from;
+        for (frame, out) in run.windows().zip(out.iter_mut().step_by(run.every)) {
             inside = within(resets, inside, frame.from, frame.to);
+            from = frame.from;
             if inside.is_empty() {
                 continue;
             }
@@ -79,9 +85,6 @@ pub(super) fn fill(
             *out =
                 rate.of(&run.stretch, first, before_drops.fold(last - first, |change, value| change + value));
         }
-    }
-    if let Some(rest) = row.get_mut(done..) {
-        rest.fill(ABSENT);
     }
 }
 
@@ -140,10 +143,17 @@ impl Rate {
         }
     }
 
-    /// The same for any stride.
-    fn fill_any(self, stretch: &Stretch, (firsts, lasts): (&[f64], &[f64]), stride: usize, out: &mut [f64]) {
+    /// The same for any stride, and for every so manyth step.
+    fn fill_any(
+        self,
+        stretch: &Stretch,
+        (firsts, lasts): (&[f64], &[f64]),
+        (every, stride): (usize, usize),
+        out: &mut [f64],
+    ) {
+        let stride = stride.max(1);
         let ends = firsts.iter().step_by(stride).zip(lasts.iter().step_by(stride));
-        for ((first, last), out) in ends.zip(out) {
+        for ((first, last), out) in ends.zip(out.iter_mut().step_by(every)) {
             *out = self.of(stretch, *first, last - first);
         }
     }
@@ -158,4 +168,59 @@ fn since_zero(stretch: &Stretch, first: f64, change: f64) -> Option<f64> {
     }
     let to_zero = stretch.sampled * (first / change);
     (to_zero < stretch.to_start).then(|| (stretch.sampled + to_zero + stretch.to_end) / stretch.sampled)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::super::frames::Known;
+    use super::*;
+    use crate::promql::eval::rows::Grid;
+
+    proptest! {
+        /// However windows are joined to runs, each comes to what it comes to by itself.
+        #[test]
+        fn rates_are_those_of_each_window_by_itself(
+            rises in prop::collection::vec(prop_oneof![8 => 0.0..9.0f64, 1 => Just(-1.0), 1 => Just(0.0)], 1..300),
+            missing in prop::option::of(0usize..300),
+            (start, step, len) in (0i64..600, prop_oneof![Just(60i64), Just(50), Just(14), 1i64..100], 1usize..200),
+            range in 15i64..400,
+        ) {
+            let mut value = 0.0;
+            let values: Vec<f64> = rises.iter().map(|rise| {
+                value = if *rise < 0.0 { 0.5 } else { value + rise };
+                value
+            }).collect();
+            let times: Vec<i64> = (0..).filter(|at| Some(*at) != missing)
+                .filter_map(|at| Some(i64::try_from(at).ok()? * 15_000)).take(values.len()).collect();
+            let mut resets = Vec::new();
+            super::super::drops(&values, &mut resets);
+            let grid = Grid { start_ms: start * 1_000, step_ms: step * 1_000, len };
+            let edges = |at: i64| (at - range * 1_000, at);
+            let mut known = Known::within(1 << 20);
+            let times = Arc::new(times);
+            let frames = known.fit(grid, (&times, Some(&times)), edges, true);
+            let mut row = vec![-1.0; len];
+            fill(frames, &values, Some(&resets), true, &mut row);
+            for (at, found) in row.iter().enumerate() {
+                let (after, until) = edges(grid.at(at));
+                let from = times.partition_point(|time| *time <= after);
+                let to = times.partition_point(|time| *time <= until).max(from);
+                let mut alone = Known::within(1 << 20);
+                let window = Grid { start_ms: grid.at(at), step_ms: 1, len: 1 };
+                let mut expected = [ABSENT];
+                if to > from {
+                    let (times, values) = (times[from..to].to_vec(), &values[from..to]);
+                    let mut resets = Vec::new();
+                    super::super::drops(values, &mut resets);
+                    let frames = alone.fit(window, (&times, None), edges, true);
+                    fill(frames, values, Some(&resets), true, &mut expected);
+                }
+                prop_assert_eq!(found.to_bits(), expected[0].to_bits(), "step {}", at);
+            }
+        }
+    }
 }

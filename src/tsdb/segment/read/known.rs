@@ -8,8 +8,10 @@ use rapidhash::RapidHashMap;
 use super::super::block::{TimeHeader, time_header, values_within};
 use super::super::format::{DATA, TIMES};
 use super::blocks::BlockBytes;
+use super::rows::Stored;
 use super::{Block, Rows, Segment, SegmentDamage};
 use crate::model::TimeRange;
+use crate::tsdb::decoded::{Found as Kept, Keeper, Place};
 use crate::tsdb::report::SampleColumns;
 
 /// Times kept at most before all are forgotten, 2 MiB: those of a hundred targets, if the range is some hours.
@@ -172,32 +174,94 @@ impl Found {
     }
 }
 
+/// Whether the value at that place is not less than the one before.
+pub(in crate::tsdb) fn rises_at(values: &[f64], place: usize) -> bool {
+    let before = place.checked_sub(1).and_then(|before| values.get(before));
+    before.zip(values.get(place)).is_none_or(|(before, value)| before <= value)
+}
+
+/// The values of a series' blocks one after the other, of those that are kept and of those that are not.
+struct Values<'a, 'k> {
+    segment: &'a Segment,
+    stored: &'k Stored<'a>,
+    /// Where the family begins in DATA, and the row.
+    at: (u64, usize),
+    /// Where its blocks are, once one is looked at.
+    bytes: Option<BlockBytes<'a>>,
+    keeper: Option<&'k mut Keeper>,
+}
+
+impl Values<'_, '_> {
+    /// Appends the wanted values of a block; blocks ascend from call to call. Answers whether it is known that all are
+    /// numbers and none is less than the one before. On damage anything may be appended.
+    fn take(&mut self, wanted: &Wanted, out: &mut Vec<f64>) -> Result<bool, SegmentDamage> {
+        let Wanted { block, count, from, to } = *wanted;
+        let (family, row) = self.at;
+        let place = Place { segment: self.segment.meta().seq, family, row, block };
+        let Some(keeper) = self.keeper.as_mut() else {
+            return self.decode((block, count), from..to, out).map(|()| false);
+        };
+        match keeper.find(&place, count, from..to, out) {
+            Kept::Here(rises) => Ok(rises),
+            Kept::Missing => self.decode((block, count), from..to, out).map(|()| false),
+            Kept::Wanted(since) => {
+                let mut whole = keeper.scratch();
+                self.decode((block, count), 0..count, &mut whole)?;
+                out.extend_from_slice(whole.get(from..to).unwrap_or_default());
+                if let Some(keeper) = self.keeper.as_mut() {
+                    keeper.keep(&place, &whole, since, &self.segment.retired);
+                    keeper.give_back(whole);
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    fn decode(
+        &mut self,
+        (number, count): (usize, usize),
+        wanted: std::ops::Range<usize>,
+        out: &mut Vec<f64>,
+    ) -> Result<(), SegmentDamage> {
+        let Stored { region, start, id, ref list, .. } = *self.stored;
+        let bytes = match &mut self.bytes {
+            Some(bytes) => bytes,
+            none => none.insert(BlockBytes::new(self.segment, region, start, list.len())?),
+        };
+        let (place, block) = bytes.nth(number)?;
+        values_within(block, id, count, wanted, out)
+            .map_err(|damage| self.segment.at_place(DATA, place, damage))
+    }
+}
+
 impl Segment {
-    /// Appends the values of a series within a range, both ends included, to `out`; answers the number of its timeline, and
-    /// the times of those in range. On damage anything may be appended.
+    /// Appends the values of a series within a range, both ends included, to `out`; answers the number of its timeline, the
+    /// times of those in range, and whether it is known that all are numbers and none is less than the one before. On
+    /// damage anything may be appended.
     pub(in crate::tsdb) fn values_alone(
         &self,
         rows: &Rows,
         row: usize,
         range: TimeRange,
         known: &mut KnownTimes,
+        keeper: Option<&mut Keeper>,
         out: &mut Vec<f64>,
-    ) -> Result<(usize, Arc<Vec<i64>>), SegmentDamage> {
+    ) -> Result<(usize, Arc<Vec<i64>>, bool), SegmentDamage> {
         let stored = self.stored(rows, row)?;
-        let (number, blocks) = (stored.timeline, stored.list.len());
-        let timeline = known.timeline(self, number, stored.list, range).ok_or_else(|| self.no_row())?;
+        let number = stored.timeline;
+        let list = stored.list.clone();
+        let timeline = known.timeline(self, number, list, range).ok_or_else(|| self.no_row())?;
         if let Some(damage) = &timeline.damage {
             return Err(damage.clone());
         }
-        if !timeline.wanted.is_empty() {
-            let mut bytes = BlockBytes::new(self, stored.region, stored.start, blocks)?;
-            for wanted in &timeline.wanted {
-                let (place, block) = bytes.nth(wanted.block)?;
-                values_within(block, stored.id, wanted.count, wanted.from..wanted.to, out)
-                    .map_err(|damage| self.at_place(DATA, place, damage))?;
-            }
+        let mut values = Values { segment: self, stored: &stored, at: (rows.data, row), bytes: None, keeper };
+        let (start, mut rises) = (out.len(), true);
+        for wanted in &timeline.wanted {
+            let before = out.len();
+            rises &= values.take(wanted, out)?;
+            rises &= before == start || rises_at(out, before);
         }
-        self.intact().map(|()| (number, Arc::clone(&timeline.times)))
+        self.intact().map(|()| (number, Arc::clone(&timeline.times), rises))
     }
 
     /// The times that the values of [`Segment::values_alone`] have.
@@ -223,20 +287,16 @@ impl Segment {
         row: usize,
         range: TimeRange,
         known: &mut KnownTimes,
+        keeper: Option<&mut Keeper>,
         out: &mut SampleColumns,
     ) -> Result<(), SegmentDamage> {
         let stored = self.stored(rows, row)?;
-        let blocks = stored.list.len();
-        let Some(timeline) = known.timeline(self, stored.timeline, stored.list, range) else { return Ok(()) };
-        let (before, mut read) = (out.values.len(), Ok(()));
-        if !timeline.wanted.is_empty() {
-            let mut bytes = BlockBytes::new(self, stored.region, stored.start, blocks)?;
-            read = timeline.wanted.iter().try_for_each(|wanted| {
-                let (place, block) = bytes.nth(wanted.block)?;
-                values_within(block, stored.id, wanted.count, wanted.from..wanted.to, &mut out.values)
-                    .map_err(|damage| self.at_place(DATA, place, damage))
-            });
-        }
+        let list = stored.list.clone();
+        let Some(timeline) = known.timeline(self, stored.timeline, list, range) else { return Ok(()) };
+        let before = out.values.len();
+        let mut values = Values { segment: self, stored: &stored, at: (rows.data, row), bytes: None, keeper };
+        let mut wanted = timeline.wanted.iter();
+        let read = wanted.try_for_each(|wanted| values.take(wanted, &mut out.values).map(drop));
         // Of a damaged block there are no values.
         let good = out.values.len() - before;
         out.times.extend_from_slice(timeline.times.get(..good).unwrap_or_default());

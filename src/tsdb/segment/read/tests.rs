@@ -71,7 +71,7 @@ fn read(
     range: TimeRange,
 ) -> Result<Vec<(i64, u64)>, SegmentDamage> {
     let mut out = SampleColumns::default();
-    segment.read(&segment.rows(family)?, row, range, &mut KnownTimes::default(), &mut out)?;
+    segment.read(&segment.rows(family)?, row, range, &mut KnownTimes::default(), None, &mut out)?;
     Ok(out.times.iter().copied().zip(out.values.iter().map(|value| value.to_bits())).collect())
 }
 

@@ -39,7 +39,7 @@ impl Segment {
             for row in 0..ids.len() {
                 out.times.clear();
                 out.values.clear();
-                self.read(&rows, row, TimeRange::ALL, &mut known, &mut out)?;
+                self.read(&rows, row, TimeRange::ALL, &mut known, None, &mut out)?;
                 let span = out.times.first().copied().zip(out.times.last().copied());
                 if span.is_none() || span != self.span(family, row) || !out.times.is_sorted_by(|a, b| a < b) {
                     return Err(wrong("samples are not of the times that their row says"));

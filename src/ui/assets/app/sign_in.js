@@ -62,7 +62,8 @@ export function form({ action, submit }, ...children) {
   return Object.assign(node, { say });
 }
 
-function words(error) {
+/** A refusal in words for people. */
+export function words(error) {
   if (error.code === 'invalid_code' && error.body?.attempts_left !== undefined) {
     return `That code is not right. ${error.body.attempts_left} tries left.`;
   }

@@ -1,0 +1,246 @@
+//! The values of one block, decoded: in few bytes, and read back in a pass.
+//!
+//! Integers and decimals are kept as distances from the least of them, in 1, 2 or 4 bytes; everything else as it is. What
+//! is read back has the bits of what was kept: that is tried before anything is kept as a distance. Of 720 values in the
+//! cache of the processor a distance is read in 0.15 to 0.3 ns, a double in 0.36, a decimal, which is divided, in 0.7; a
+//! block in 1.9.
+
+use std::ops::Range;
+
+/// Added to a double below 2^51 it leaves the nearest integer in the low bits.
+const ROUND: f64 = 6_755_399_441_055_744.0;
+/// Sums of integers below this are exact.
+const EXACT: f64 = 2_251_799_813_685_248.0;
+
+/// Powers of ten that decimals are tried with.
+const POWERS: [f64; 7] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6];
+
+/// Decoded values of a block.
+#[derive(Debug)]
+pub(super) struct Column {
+    digits: Digits,
+    /// The least integer.
+    base: f64,
+    power: f64,
+    /// All are numbers, and none is less than the one before.
+    rises: bool,
+}
+
+#[derive(Debug)]
+enum Digits {
+    /// So many, all with these bits.
+    Same(usize, u64),
+    Bytes(Box<[u8]>),
+    Words(Box<[u16]>),
+    /// None below 0.
+    Longs(Box<[i32]>),
+    Doubles(Box<[f64]>),
+}
+
+impl Column {
+    /// Of these values, in the fewest bytes.
+    pub(super) fn of(values: &[f64]) -> Column {
+        let rises = rises(values);
+        let as_they_are = |digits| Column { digits, base: 0.0, power: 1.0, rises };
+        let first = values.first().copied().unwrap_or_default().to_bits();
+        if values.iter().all(|value| value.to_bits() == first) {
+            return as_they_are(Digits::Same(values.len(), first));
+        }
+        let integers = power_of(values).and_then(|power| Some((power, span(values, power)?)));
+        let Some((power, (least, most))) = integers else {
+            return as_they_are(Digits::Doubles(values.into()));
+        };
+        let far = |value: &f64| whole(*value, power) - least;
+        let digits = match most - least {
+            // Distances are integers from 0 on, as far as was just seen.
+            #[expect(clippy::cast_possible_truncation, reason = "up to 255")]
+            apart if apart <= 255.0 => Digits::Bytes(values.iter().map(|v| far(v) as u8).collect()),
+            #[expect(clippy::cast_possible_truncation, reason = "up to 65,535")]
+            apart if apart <= 65_535.0 => Digits::Words(values.iter().map(|v| far(v) as u16).collect()),
+            #[expect(clippy::cast_possible_truncation, reason = "up to 2^31 - 1")]
+            apart if apart <= f64::from(i32::MAX) => {
+                Digits::Longs(values.iter().map(|v| far(v) as i32).collect())
+            }
+            _ => return as_they_are(Digits::Doubles(values.into())),
+        };
+        Column { digits, base: least, power, rises }
+    }
+
+    /// Whether all are numbers, and none is less than the one before.
+    pub(super) const fn rises(&self) -> bool {
+        self.rises
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match &self.digits {
+            Digits::Same(count, _) => *count,
+            Digits::Bytes(digits) => digits.len(),
+            Digits::Words(digits) => digits.len(),
+            Digits::Longs(digits) => digits.len(),
+            Digits::Doubles(digits) => digits.len(),
+        }
+    }
+
+    /// Bytes beside the column itself, the allocator's included.
+    pub(super) fn bytes(&self) -> usize {
+        let digits = match &self.digits {
+            Digits::Same(..) => return 0,
+            Digits::Bytes(digits) => size_of_val(&**digits),
+            Digits::Words(digits) => size_of_val(&**digits),
+            Digits::Longs(digits) => size_of_val(&**digits),
+            Digits::Doubles(digits) => size_of_val(&**digits),
+        };
+        digits + 16
+    }
+
+    /// Appends those with these indexes; false where it has not so many.
+    pub(super) fn take(&self, wanted: Range<usize>, out: &mut Vec<f64>) -> bool {
+        match &self.digits {
+            Digits::Same(count, _) if wanted.end > *count || wanted.start > wanted.end => return false,
+            Digits::Same(_, bits) => out.resize(out.len() + wanted.len(), f64::from_bits(*bits)),
+            Digits::Bytes(digits) => {
+                let Some(digits) = digits.get(wanted) else { return false };
+                self.put(digits, out);
+            }
+            Digits::Words(digits) => {
+                let Some(digits) = digits.get(wanted) else { return false };
+                self.put(digits, out);
+            }
+            Digits::Longs(digits) => {
+                let Some(digits) = digits.get(wanted) else { return false };
+                self.put(digits, out);
+            }
+            Digits::Doubles(digits) => {
+                let Some(digits) = digits.get(wanted) else { return false };
+                out.extend_from_slice(digits);
+            }
+        }
+        true
+    }
+
+    fn put<D: Copy + Into<f64>>(&self, digits: &[D], out: &mut Vec<f64>) {
+        let Column { base, power, .. } = *self;
+        if power == 1.0 {
+            out.extend(digits.iter().map(|digit| base + (*digit).into()));
+        } else {
+            out.extend(digits.iter().map(|digit| (base + (*digit).into()) / power));
+        }
+    }
+}
+
+fn rises(values: &[f64]) -> bool {
+    values.first().is_none_or(|first| !first.is_nan()) && values.is_sorted_by(|before, value| before <= value)
+}
+
+/// The integer that is nearest to the value times the power; of no meaning where that is no integer below 2^51.
+fn whole(value: f64, power: f64) -> f64 {
+    (value * power + ROUND) - ROUND
+}
+
+/// The least power of ten that makes integers of all values, as far as a few of them tell.
+fn power_of(values: &[f64]) -> Option<f64> {
+    let few = || values.iter().step_by(values.len().div_ceil(16).max(1));
+    let fits = |power: &f64| few().all(|value| (whole(*value, *power) / power).to_bits() == value.to_bits());
+    POWERS.iter().copied().find(fits)
+}
+
+/// The least and the greatest integer, if the power makes integers of all values that give their bits again.
+fn span(values: &[f64], power: f64) -> Option<(f64, f64)> {
+    let (mut least, mut most, mut wrong) = (f64::MAX, f64::MIN, 0);
+    for value in values {
+        let whole = whole(*value, power);
+        // What is no number may well come back with its bits, and is no distance.
+        wrong |= (whole / power).to_bits() ^ value.to_bits() | u64::from(whole.is_nan());
+        least = if whole < least { whole } else { least };
+        most = if whole > most { whole } else { most };
+    }
+    (wrong == 0 && least > -EXACT && most < EXACT).then_some((least, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bits(values: &[f64]) -> Vec<u64> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    fn kept(values: &[f64], wanted: Range<usize>) -> Vec<u64> {
+        let column = Column::of(values);
+        assert_eq!(column.len(), values.len());
+        // What is there already stays.
+        let mut out = vec![-1.0];
+        assert!(column.take(wanted, &mut out), "as many as asked for");
+        bits(out.get(1..).unwrap_or_default())
+    }
+
+    #[test]
+    fn every_form_gives_back_the_bits() {
+        let stale = f64::from_bits(0x7ff0_0000_0000_0002);
+        let forms: [(&str, Vec<f64>); 13] = [
+            ("same", vec![stale; 720]),
+            ("bytes", (0..720).map(|i| f64::from(i / 3) - 100.0).collect()),
+            ("words", (0..720).map(|i| 1e12 + f64::from(i * 90)).collect()),
+            ("longs", (0..720).map(|i| f64::from(i * 2_000_000)).collect()),
+            ("doubles by distance", (0..720).map(|i| f64::from(i) * 1e10).collect()),
+            ("cents", (0..720).map(|i| f64::from(i * 7) / 100.0).collect()),
+            ("minus zero", vec![0.0, -0.0, 1.0]),
+            ("infinite", vec![1.0, f64::INFINITY, f64::NEG_INFINITY]),
+            ("no number", vec![1.0, f64::NAN, stale]),
+            ("quietly no number", vec![1.0, f64::NAN, 3.0]),
+            ("tiny", vec![1.0, f64::from_bits(1), f64::MIN_POSITIVE]),
+            ("huge", vec![f64::MAX, f64::MIN, 1.0]),
+            ("beyond what is exact", vec![2_251_799_813_685_248.0, 4_503_599_627_370_497.0, 1.0]),
+        ];
+        for (name, values) in forms {
+            assert_eq!(kept(&values, 0..values.len()), bits(&values), "{name}");
+            assert_eq!(kept(&values, 1..2), bits(&values[1..2]), "{name}");
+            assert_eq!(kept(&values, 1..1), Vec::<u64>::new(), "{name}");
+            assert!(!Column::of(&values).take(0..values.len() + 1, &mut Vec::new()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_counts_up_takes_two_bytes_and_what_stays_takes_none() {
+        let counter: Vec<f64> = (0..720).map(|i| 123_456_789.0 + f64::from(i * 15)).collect();
+        assert_eq!(Column::of(&counter).bytes(), 720 * 2 + 16);
+        assert_eq!(Column::of(&vec![17.5; 720]).bytes(), 0);
+        let seconds: Vec<f64> = (0..720).map(|i| f64::from(i * 1_475) / 100.0).collect();
+        assert_eq!(Column::of(&seconds).bytes(), 720 * 4 + 16);
+        let any: Vec<f64> = (0..720).map(|i| 1.0 / f64::from(i + 3)).collect();
+        assert_eq!(Column::of(&any).bytes(), 720 * 8 + 16);
+    }
+
+    fn value() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            8 => (-1_000i32..1_000).prop_map(f64::from),
+            4 => (-1_000_000i32..1_000_000).prop_map(|x| f64::from(x) / 100.0),
+            2 => any::<i64>().prop_map(|x| f64::from_bits(x.cast_unsigned())),
+            1 => any::<i32>().prop_map(|x| f64::from(x) * 4e6),
+            1 => Just(-0.0),
+            1 => Just(f64::NAN),
+            1 => Just(f64::from_bits(0x7ff0_0000_0000_0002)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_is_what_was_there(
+            values in prop_oneof![
+                prop::collection::vec(value(), 1..200),
+                prop::collection::vec((-100_000i32..100_000).prop_map(|x| f64::from(x) / 1_000.0), 1..200),
+                prop::collection::vec(any::<i32>().prop_map(f64::from), 1..200),
+            ],
+            from in 0usize..200,
+            to in 0usize..200,
+        ) {
+            let to = to.min(values.len());
+            let from = from.min(to);
+            prop_assert_eq!(kept(&values, from..to), bits(&values[from..to]));
+            let rises = values.windows(2).all(|two| two[0] <= two[1]) && !values[0].is_nan();
+            prop_assert_eq!(Column::of(&values).rises(), rises);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+// What the pages of an account and of an organisation are made of: cards that load themselves, buttons that say what went
+// wrong, and the question who one is where a login is too old for what was asked.
+
+import { h } from '../chart/dom.js';
+import { field, form, words } from './sign_in.js';
+import { send } from './server.js';
+
+export const when = (text, none = 'never') => (text
+  ? h('time', { datetime: text, title: text, text: new Date(text).toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' }) })
+  : none);
+
+/** Rows below a line of headings; a cell is text or a node. */
+export function table(heads, rows, empty = 'None.') {
+  if (rows.length === 0) return h('p', { class: 'hint', text: empty });
+  const cells = (row) => row.map((cell) => h('td', {}, ...[cell].flat()));
+  return h('div', { class: 'scroll result' }, h('table', {},
+    h('thead', {}, h('tr', {}, heads.map((text) => h('th', { scope: 'col', text })))),
+    h('tbody', {}, rows.map((row) => h('tr', {}, cells(row))))));
+}
+
+/** A labelled choice. */
+export function choice(label, name, options, value) {
+  const select = h('select', { name, id: `choice-${name}` }, options.map((text) => h('option', { value: text, text, selected: text === value })));
+  return h('div', { class: 'field' }, h('label', { for: select.id, text: label }), select);
+}
+
+/** A labelled text of several lines. */
+export function lines(label, name, value, rows, hint) {
+  const id = `lines-${name}`;
+  const input = h('textarea', { id, name, rows: String(rows), spellcheck: 'false', 'aria-describedby': `${id}-hint` });
+  input.value = value;
+  return h('div', { class: 'field' }, h('label', { for: id, text: label }), input, h('p', { class: 'hint', id: `${id}-hint`, text: hint }));
+}
+
+/** What is shown once. */
+export function secret(intro, text) {
+  return h('div', { class: 'notice stack', role: 'status' }, h('strong', { text: intro }), h('pre', { class: 'snippet', text }));
+}
+
+/** Fills a card with the log of events below `path`, newest first, a page at a time. */
+export const audit = (path) => async (part) => {
+  const rows = h('div', { class: 'stack' });
+  const cells = (row) => [when(row.at), row.actor.email ?? row.actor.id ?? row.actor.type, row.action, row.target, row.meta.detail ?? '', row.ip ?? ''];
+  const all = [];
+  let cursor = null;
+  const more = part.button('Older', async () => {
+    const page = await send('GET', `${path}?${new URLSearchParams({ limit: '50', ...(cursor ? { cursor } : {}) })}`);
+    all.push(...page.data.map(cells));
+    cursor = page.next_cursor;
+    more.hidden = !cursor;
+    rows.replaceChildren(table(['When', 'Who', 'What', 'To what', '', 'From'], all));
+  });
+  more.click();
+  return [rows, more];
+};
+
+/** Asks who sits there, where a login is older than what they want to do allows. True once it is proven. */
+function prove(me) {
+  const dialog = h('dialog', { class: 'card' });
+  return new Promise((answer) => {
+    const close = (proven) => { dialog.remove(); answer(proven); };
+    const given = me.user.has_password
+      ? field('Password', 'password', { type: 'password', autocomplete: 'current-password', maxlength: '1024' })
+      : field('Code of your app', 'code', { inputmode: 'numeric', autocomplete: 'one-time-code' });
+    const possible = me.user.has_password || me.twofa.enabled;
+    const entry = possible && form({
+      submit: 'Go on',
+      action: async (values) => { await send('POST', '/auth/reauth', values); close(true); },
+    }, given);
+    dialog.append(h('h2', { text: 'Is it you?' }),
+      h('p', { class: 'hint', text: possible ? 'Your last login is older than fifteen minutes.' : 'Sign out and in again: your login is older than fifteen minutes.' }),
+      ...[entry].filter(Boolean), h('button', { type: 'button', class: 'plain', text: 'Cancel', on: { click: () => close(false) } }));
+    dialog.addEventListener('cancel', () => close(false));
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+/** A call that asks for a fresh login where the server wants one. */
+export async function insist(me, method, path, body) {
+  try {
+    return await send(method, path, body);
+  } catch (error) {
+    if (error.code !== 'reauth_required' || !(await prove(me))) throw error;
+    return send(method, path, body);
+  }
+}
+
+/**
+ * A card of a page. `fill` answers its content, from the server; it is given `part`: `part.again()` fills anew,
+ * `part.button(text, work, sure)` makes a button whose refusals stand in the card and which asks `sure` first.
+ */
+export function card(heading, intro, fill, lost) {
+  const alert = h('p', { class: 'alert', role: 'alert' });
+  const body = h('div', { class: 'stack' });
+  const node = h('section', { class: 'card part' }, h('h2', { text: heading }), intro && h('p', { class: 'hint', text: intro }), alert, body);
+  const said = (error) => {
+    if (error.status === 401 && ['session_invalid', 'unauthenticated'].includes(error.code)) lost();
+    else alert.textContent = words(error);
+  };
+  const part = {
+    async again(...first) {
+      try {
+        body.replaceChildren(...first, ...[await fill(part)].flat().filter(Boolean));
+      } catch (error) {
+        said(error);
+      }
+    },
+    button(text, work, sure = '') {
+      const button = h('button', { type: 'button', text });
+      button.addEventListener('click', async () => {
+        if (sure && !confirm(sure)) return;
+        alert.textContent = '';
+        button.disabled = true;
+        await Promise.resolve().then(work).catch(said);
+        button.disabled = false;
+      });
+      return button;
+    },
+  };
+  part.again();
+  return node;
+}

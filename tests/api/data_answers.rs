@@ -1,0 +1,282 @@
+//! What is promised of the routes that take samples and questions (API.md C5 to C7) happens: the rows are walked, once for
+//! every answer that the OpenAPI document names of them. What such an answer says is in `tests/data_api`.
+
+use std::cell::Cell;
+
+use axum::body::Body;
+use axum::http::{Request, header};
+use promlet::api::ApiOptions;
+use promlet::api::error::Code;
+use promlet::api::routes::{Auth, RouteDoc};
+use promlet::identity::Endpoint;
+use serde_json::{Value, json};
+
+use crate::house::{House, Plan, Who, ask, signed};
+use crate::walk::{document, rows, says};
+use crate::wire::{NOW, Stage, encode, escaped, snappy};
+
+const FORM: &str = "application/x-www-form-urlencoded";
+const DELETE: &str = "/api/v1/orgs/acme/prometheus/api/v1/admin/tsdb/delete_series";
+
+/// A house with two series, where nobody runs out of requests.
+async fn stage(plan: Plan) -> Stage {
+    let mut plan = plan;
+    plan.options.limits.cabinet_rps = 1_000_000;
+    plan.options.limits.anonymous_rps = 1_000_000;
+    let stage = Stage::of(House::build(plan)).await;
+    let up = |job| [("__name__", "up"), ("job", job)];
+    let samples: Vec<(i64, f64)> = (0..300).map(|ago| ((NOW - 299 + ago) * 1_000, 1.0)).collect();
+    stage.write(&[(&up("api"), &samples), (&up("web"), &samples)]).await;
+    stage
+}
+
+fn read(change: impl FnOnce(&mut ApiOptions)) -> Plan {
+    let mut plan = Plan::default();
+    change(&mut plan.options);
+    plan
+}
+
+/// The rows that take samples and questions.
+fn is_of_data(row: &RouteDoc) -> bool {
+    matches!(row.auth, Auth::Reader(_) | Auth::MountReader(_) | Auth::Machine)
+        || row.path.ends_with("/delete_series")
+}
+
+/// Media type, coding, parameters and body of one good sample.
+fn sample(row: &RouteDoc) -> (&'static str, &'static str, &'static str, Vec<u8>) {
+    let text = |media, query, body: &str| (media, "identity", query, body.as_bytes().to_vec());
+    match row.path.rsplit('/').next() {
+        Some("write") => {
+            let series = [("__name__", "up"), ("job", "sent")];
+            ("application/x-protobuf", "snappy", "", snappy(&encode(&[(&series, &[(NOW * 1_000, 1.0)])])))
+        }
+        Some("metrics") => {
+            let point = json!({ "timeUnixNano": format!("{NOW}000000000"), "asDouble": 1.0 });
+            let metric = json!({ "name": "up", "gauge": { "dataPoints": [point] } });
+            let export = json!({ "resourceMetrics": [{ "scopeMetrics": [{ "metrics": [metric] }] }] });
+            text("application/json", "", &export.to_string())
+        }
+        Some("csv") => text("text/csv", "format=1:metric:up", "1\n"),
+        Some("jsonl") => {
+            let line = json!({ "metric": { "__name__": "up" }, "values": [1], "timestamps": [NOW * 1_000] });
+            text("application/x-ndjson", "", &line.to_string())
+        }
+        _ => text("text/plain", "", "up 1\n"),
+    }
+}
+
+/// A request with these parameters: in the URL, or in the form where a form is taken; with a good sample where samples are.
+fn request(row: &RouteDoc, query: &str, who: &Who) -> Request<Body> {
+    request_of(row, ("up", "job"), query, who)
+}
+
+/// The same of another metric or label in the path.
+fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &Who) -> Request<Body> {
+    let path = row.path.replace("{slug}", "acme").replace("{name}", metric).replace("{label}", label);
+    let asked = |target: &str| ask(row.method, target, who);
+    let request = match (row.auth, row.method) {
+        (Auth::Machine, _) => {
+            let (media, coding, own, body) = sample(row);
+            asked(&format!("{path}?{own}&{query}"))
+                .header(header::CONTENT_TYPE, media)
+                .header(header::CONTENT_ENCODING, coding)
+                .body(Body::from(body))
+        }
+        (_, "POST") => asked(&path).header(header::CONTENT_TYPE, FORM).body(Body::from(query.to_owned())),
+        _ => asked(&format!("{path}?{query}")).body(Body::empty()),
+    };
+    request.expect("a request")
+}
+
+/// The parameters that ask about `text` there, which is an expression and a selector.
+fn about(row: &RouteDoc, text: &str) -> String {
+    let text = escaped(text);
+    match row.auth {
+        Auth::Reader(Endpoint::Range | Endpoint::Instant | Endpoint::Expr) => format!("expr={text}"),
+        Auth::Reader(_) => format!("match={text}"),
+        Auth::Machine => String::new(),
+        _ => format!("query={text}&match[]={text}&start={}&end={NOW}&step=60", NOW - 299),
+    }
+}
+
+/// Sends what `make` makes of each row that promises `code`; all of them have to keep it.
+async fn walk(
+    stage: &Stage,
+    document: &Value,
+    code: Code,
+    make: impl Fn(&RouteDoc) -> Option<Request<Body>>,
+) {
+    let (mut asked, mut wrong) = (0, Vec::new());
+    for row in rows(&stage.house).into_iter().filter(|row| is_of_data(row) && says(document, row, code)) {
+        let Some(request) = make(&row) else { continue };
+        asked += 1;
+        let reply = stage.house.send(request).await;
+        if !reply.refuses(code) {
+            wrong.push(format!("{} {}: {} {}", row.method, row.path, reply.status, reply.body));
+        }
+    }
+    assert!(asked > 0, "no row promises {code:?}");
+    assert!(wrong.is_empty(), "{code:?}:\n{}", wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn every_route_of_samples_and_questions_answers() {
+    let stage = stage(Plan::default()).await;
+    for row in rows(&stage.house).iter().filter(|row| is_of_data(row)) {
+        let who = if row.auth == Auth::Machine { &stage.agent } else { &stage.cabinet };
+        let reply = stage.house.send(request(row, &about(row, "up"), who)).await;
+        assert!(reply.status.is_success(), "{} {}: {} {}", row.method, row.path, reply.status, reply.body);
+    }
+}
+
+/// Everything that one request gives twice.
+const TWICE: &str = "match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1&limit=1&limit=1&query=1&query=1&expr=1&expr=1";
+
+#[tokio::test]
+async fn every_route_refuses_the_questions_that_it_says_it_refuses() {
+    let stage = stage(Plan::default()).await;
+    let document = document(&stage.house).await;
+    let who = |row: &RouteDoc| if row.auth == Auth::Machine { &stage.agent } else { &stage.cabinet };
+    let walk = async |code, make: &dyn Fn(&RouteDoc) -> Request<Body>| {
+        walk(&stage, &document, code, |row| Some(make(row))).await;
+    };
+    walk(Code::DuplicateParameter, &|row| request(row, TWICE, who(row))).await;
+    walk(Code::InvalidParameter, &|row| request(row, "x=%ff", who(row))).await;
+    walk(Code::BadExpr, &|row| request(row, &about(row, "up{"), who(row))).await;
+    let pattern = "label_replace(up, \"a\", \"b\", \"c\", \"(\")";
+    walk(Code::QueryFailed, &|row| request(row, &about(row, pattern), who(row))).await;
+    walk(Code::MetricNotFound, &|row| request_of(row, ("none", "job"), "", who(row))).await;
+    walk(Code::LabelNotFound, &|row| request_of(row, ("up", "none"), "", who(row))).await;
+    let narrow = stage.embed(json!({ "metrics": ["down"] })).await;
+    walk(Code::MetricNotAllowed, &|row| request(row, "metric=up", &narrow)).await;
+}
+
+/// API.md D7: a token is looked at before anything else is, also where no token is good enough.
+#[tokio::test]
+async fn every_route_refuses_tokens_that_are_early_or_elsewhere() {
+    let stage = stage(Plan::default()).await;
+    let document = document(&stage.house).await;
+    let page = "https://a.example";
+    let fields = json!({ "scopes": ["embed"], "embed": { "origins": [page], "rate_limit_rps": 10_000 } });
+    let (id, secret) = stage.house.key(&stage.cabinet, fields).await;
+    let claims = json!({ "aud": "ms-embed", "org": "acme", "iat": NOW, "nbf": NOW + 90, "exp": NOW + 120 });
+    let early = Who::Bearer(signed(&id, &secret, &claims));
+    let about_up = |row: &RouteDoc, who: &Who| Some(request(row, &about(row, "up"), who));
+    walk(&stage, &document, Code::TokenNotYetValid, |row| about_up(row, &early)).await;
+    let token = stage.house.token(&stage.cabinet, &id, json!({})).await;
+    let elsewhere = |row: &RouteDoc| {
+        let mut request = about_up(row, &token)?;
+        request.headers_mut().insert(header::ORIGIN, header::HeaderValue::from_static("https://b.example"));
+        Some(request)
+    };
+    walk(&stage, &document, Code::OriginNotAllowed, elsewhere).await;
+}
+
+#[tokio::test]
+async fn every_question_may_cost_too_much_or_take_too_long() {
+    let dear = stage(read(|options| {
+        options.read.promql.limits.series_max = 1;
+        options.read.body_bytes_max = 1;
+    }))
+    .await;
+    let document = document(&dear.house).await;
+    let up = |row: &RouteDoc| Some(request(row, &about(row, "up"), &dear.cabinet));
+    walk(&dear, &document, Code::QueryTooExpensive, up).await;
+    let late = stage(read(|options| options.read.timeout = std::time::Duration::ZERO)).await;
+    let up = |row: &RouteDoc| Some(request(row, &about(row, "up"), &late.cabinet));
+    walk(&late, &document, Code::QueryTimeout, up).await;
+}
+
+/// Sorts a day of seconds at each of ten thousand seconds.
+const ENDLESS: &str =
+    "sum_over_time(quantile_over_time(0.5, vector(time() + scalar(count(up)))[1d:1s])[3h:1s])";
+
+#[tokio::test]
+async fn every_question_that_is_listed_can_be_ended() {
+    let stage = stage(Plan::default()).await;
+    let document = document(&stage.house).await;
+    let listed = |row: &RouteDoc| is_of_data(row) && says(&document, row, Code::QueryCancelled);
+    for row in rows(&stage.house).into_iter().filter(listed) {
+        let over = Cell::new(false);
+        let asked = async {
+            let reply = stage.house.send(request(&row, &about(&row, ENDLESS), &stage.cabinet)).await;
+            over.set(true);
+            reply
+        };
+        let ended = async {
+            loop {
+                assert!(!over.get(), "{} {} ended by itself", row.method, row.path);
+                let list = stage.get("queries").await.value();
+                let Some(id) = list["data"][0]["id"].as_str() else {
+                    tokio::task::yield_now().await;
+                    continue;
+                };
+                let path = format!("/api/v1/orgs/acme/queries/{id}");
+                return stage.house.delete(&path, &stage.cabinet).await;
+            }
+        };
+        let (asked, ended) = tokio::join!(asked, ended);
+        assert_eq!(ended.status, 204, "{} {}: {}", row.method, row.path, ended.body);
+        assert!(asked.refuses(Code::QueryCancelled), "{} {}: {}", row.method, row.path, asked.body);
+    }
+}
+
+#[tokio::test]
+async fn every_way_in_refuses_what_it_does_not_take_now_or_ever() {
+    let stage = stage(Plan::default()).await;
+    let document = document(&stage.house).await;
+    let by = |row: &RouteDoc, who: &Who| (row.auth == Auth::Machine).then(|| request(row, "", who));
+    let zipped = |row: &RouteDoc| {
+        let mut request = by(row, &stage.agent)?;
+        let media = header::HeaderValue::from_static("application/zip");
+        request.headers_mut().insert(header::CONTENT_TYPE, media);
+        Some(request)
+    };
+    walk(&stage, &document, Code::UnsupportedMediaType, zipped).await;
+    let one = json!({ "scopes": ["ingest"], "ingest": { "rate_limit_rps": 1 } });
+    let (_, secret) = stage.house.key(&stage.cabinet, one).await;
+    let busy = Who::Bearer(secret);
+    let first = rows(&stage.house).into_iter().find_map(|row| by(&row, &busy)).expect("a way in");
+    assert!(stage.house.send(first).await.status.is_success());
+    walk(&stage, &document, Code::IngestThrottled, |row| by(row, &busy)).await;
+    let settings = json!({ "settings": { "max_disk_bytes": 1 << 20 } });
+    let set = stage.house.json("PATCH", "/api/v1/orgs/acme", &stage.cabinet, settings).await;
+    assert_eq!(set.status, 200, "{}", set.body);
+    let long: Vec<String> = (0..400).map(|n| format!("{n}{}", "x".repeat(4_000))).collect();
+    let labels: Vec<_> = long.iter().map(|text| [("__name__", "wide"), ("x", text.as_str())]).collect();
+    let sample = [(NOW * 1_000, 1.0)];
+    stage.write(&labels.iter().map(|labels| (&labels[..], &sample[..])).collect::<Vec<_>>()).await;
+    walk(&stage, &document, Code::AtCapacity, |row| by(row, &stage.agent)).await;
+}
+
+/// As many deletions as may wait; what a seal does with them; and what is refused once the store has ended.
+#[tokio::test]
+async fn a_store_on_a_disk_carries_deletions_out_with_a_seal_and_takes_nothing_once_it_is_closed() {
+    let stage = stage(Plan { stored: true, ..Plan::default() }).await;
+    let delete = async |at: i64| {
+        let form = format!("match[]=up&start={at}&end={at}");
+        let request = ask("POST", DELETE, &stage.cabinet).header(header::CONTENT_TYPE, FORM);
+        stage.house.send(request.body(Body::from(form)).expect("a request")).await
+    };
+    let mut carried_out = 0;
+    let refused = loop {
+        let reply = delete(NOW - carried_out).await;
+        match reply.status.as_u16() {
+            204 => carried_out += 1,
+            _ => break reply,
+        }
+    };
+    assert!(refused.refuses(Code::AtCapacity), "{}", refused.body);
+    assert_eq!(carried_out, 256);
+    let sealed = stage.house.post("/api/v1/admin/seal", &stage.cabinet, Value::Null).await;
+    assert_eq!((sealed.status.as_u16(), sealed.value()), (200, json!({ "segments": 1, "samples": 88 })));
+    let room = delete(NOW - 299).await;
+    assert_eq!(room.status, 204, "{}", room.body);
+    stage.house.tsdb.close();
+    let document = document(&stage.house).await;
+    let last = |row: &RouteDoc| {
+        let who = if row.auth == Auth::Machine { &stage.agent } else { &stage.cabinet };
+        Some(request(row, "match[]=up", who))
+    };
+    walk(&stage, &document, Code::ShuttingDown, last).await;
+}
