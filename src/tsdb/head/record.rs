@@ -14,6 +14,7 @@
 //! one byte in 16 samples.
 
 use super::arena::Link;
+use super::slots::Bits;
 use crate::tsdb::block::{self, MINI};
 use crate::tsdb::bytes::{Reader, put_varint};
 use crate::tsdb::error::Damage;
@@ -127,6 +128,37 @@ pub(super) fn encode(out: &mut Vec<u8>, link: Link, gaps: &Gaps, gap_after: Opti
     }
 }
 
+/// A record that is joined.
+pub(super) struct Joined {
+    /// The record before it,
+    pub(super) before: Link,
+    /// and its own bytes.
+    pub(super) bytes: usize,
+}
+
+/// Puts the samples of the record at the beginning of `page` before those of a tail, the last of which came at `last`.
+/// None, and nothing is changed: one record cannot hold both.
+pub(super) fn join(page: &[u8], last: i64, gaps: &mut Gaps, bits: &mut Bits) -> Option<Joined> {
+    // Most that cannot be joined are whole.
+    let len = usize::from(page.get(4)? & 0x0f) + 1;
+    let both = len + gaps.len;
+    if both > MINI {
+        return None;
+    }
+    let record = Record::open(page, Newer::new(gaps, gaps.first(last))).ok()?;
+    if record.gap_after.is_some() {
+        return None;
+    }
+    let (mut values, mut end) = ([0; MINI], record.rest);
+    block::take_values(&mut end, record.value_kind, values.get_mut(..len)?).ok()?;
+    bits.put_before(values.get(..len)?)?;
+    let tail = std::mem::replace(gaps, Gaps { len: both, ..record.gaps });
+    for (over, tail) in gaps.over.iter_mut().skip(len).zip(tail.over) {
+        *over = tail;
+    }
+    Some(Joined { before: record.link, bytes: page.len() - end.left() })
+}
+
 const fn zigzag(over: i16) -> u16 {
     (over.cast_unsigned() << 1) ^ (over >> 15).cast_unsigned()
 }
@@ -218,27 +250,6 @@ impl<'a> Record<'a> {
     #[inline]
     pub(super) fn newer(&self) -> Newer {
         Newer::new(&self.gaps, self.first)
-    }
-
-    /// This record and what comes after it as one, if one can hold both: its samples, and those of the tail that it was
-    /// read against.
-    pub(super) fn join(&self, tail: &Gaps, bits: &[u64]) -> Option<(Gaps, [u64; MINI])> {
-        let (len, both) = (self.gaps.len, self.gaps.len + tail.len);
-        if self.gap_after.is_some() || both > MINI || self.gaps.step != tail.step || bits.len() != tail.len {
-            return None;
-        }
-        let (_, mut joined) = self.samples().ok()?;
-        let mut gaps = Gaps { len: both, ..self.gaps };
-        joined.get_mut(len..both)?.copy_from_slice(bits);
-        gaps.over.get_mut(len..both)?.copy_from_slice(tail.over.get(..tail.len)?);
-        Some((gaps, joined))
-    }
-
-    /// Bytes of this record, which was read from the beginning of `page`.
-    pub(super) fn bytes(&self, page: &[u8]) -> Result<usize, Damage> {
-        let mut end = self.rest;
-        block::skip_values(&mut end, self.value_kind, self.gaps.len)?;
-        Ok(page.len() - end.left())
     }
 
     /// The values as they are written: kind and bytes.

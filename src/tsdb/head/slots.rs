@@ -10,7 +10,7 @@ use crate::tsdb::block::MINI;
 pub(super) const BLOCK_SERIES: usize = 32;
 /// No sample: the time before every time; samples before the year 1 are refused long before.
 pub(super) const NEVER: i64 = i64::MIN;
-/// Samples of each tail that a block has room for by itself; a tail that becomes longer makes room for all of them.
+/// Samples of each tail that a block has room for by itself; it makes room for all of longer ones at once.
 pub(super) const NEAR: usize = 4;
 const _: () = assert!(MINI.is_multiple_of(NEAR));
 
@@ -47,6 +47,17 @@ type More = [[u64; MINI - NEAR]; BLOCK_SERIES];
 pub(super) struct Bits {
     bits: [u64; MINI],
     len: usize,
+}
+
+impl Bits {
+    /// Puts others before them. None: they are too many.
+    pub(super) fn put_before(&mut self, others: &[u64]) -> Option<()> {
+        let len = Some(self.len + others.len()).filter(|len| *len <= MINI)?;
+        self.bits.copy_within(..self.len, others.len());
+        self.bits.get_mut(..others.len())?.copy_from_slice(others);
+        self.len = len;
+        Some(())
+    }
 }
 
 impl Deref for Bits {
@@ -232,6 +243,11 @@ impl Block {
             others.copy_from_slice(&more[place]);
         }
         Bits { bits, len }
+    }
+
+    /// Makes room for longer tails.
+    pub(super) fn widen(&mut self) {
+        self.more.get_or_insert_default();
     }
 
     /// Whether there is room for longer tails.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::arena::{Arena, Kept, Link, NONE};
 use super::backwards::Backwards;
-use super::record::{self, Gaps, Newer, Record, Values};
+use super::record::{self, Newer, Record, Values};
 use super::slots::{Append, BLOCK_SERIES, Block, NEVER, Written};
 use crate::model::TimeRange;
 use crate::tsdb::block::MINI;
@@ -51,17 +51,6 @@ impl Span {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
         start <= end && self.first <= end && start <= self.last
     }
-}
-
-/// A record in place of the newest one and the tail.
-struct Joined {
-    gaps: Gaps,
-    bits: [u64; MINI],
-    /// The record before it.
-    before: Link,
-    /// The one that it replaces, and its bytes.
-    record: Link,
-    bytes: usize,
 }
 
 /// What a stripe holds.
@@ -167,7 +156,11 @@ impl Stripe {
             self.blocks.resize_with(number + 1, || None);
         }
         let block = self.blocks.get_mut(number)?.get_or_insert_with(|| {
-            let block: Box<Block> = Box::default();
+            let mut block: Box<Block> = Box::default();
+            if !self.sparing {
+                // Series that are let in have their room.
+                block.widen();
+            }
             self.block_bytes += block.memory();
             block
         });
@@ -257,38 +250,29 @@ impl Stripe {
     ) -> Option<()> {
         let mut bytes = std::mem::take(&mut self.scratch);
         let (block, place) = self.block(slot)?;
-        let (last, gaps, tail) = (block.last_at(place)?, block.gaps(place), block.bits(place));
-        let joined = if self.sparing { self.joined(slot) } else { None };
-        let mut kept = if self.sparing && gaps.len < MINI { Kept::Short } else { Kept::Long };
-        if let Some(Joined { gaps, bits, before, .. }) = &joined {
-            let bits = bits.get(..gaps.len).unwrap_or_default();
-            record::encode(&mut bytes, *before, gaps, gap_after, Values::Bits(bits));
-            kept = if gaps.len < MINI { Kept::Short } else { Kept::Long };
-        } else {
-            let values = encoded.unwrap_or(Values::Bits(&tail));
-            record::encode(&mut bytes, *block.chain.get(place)?, &gaps, gap_after, values);
+        let (last, mut gaps, mut tail) = (block.last_at(place)?, block.gaps(place), block.bits(place));
+        let newest = *block.chain.get(place)?;
+        let (mut before, mut joined) = (newest, None);
+        if self.sparing
+            && let Some(page) = self.arena.at(newest)
+            && let Some(record) = record::join(page, last, &mut gaps, &mut tail)
+        {
+            (before, joined) = (record.before, Some(record.bytes));
         }
+        let values = encoded.filter(|_| joined.is_none()).unwrap_or(Values::Bits(&tail));
+        record::encode(&mut bytes, before, &gaps, gap_after, values);
+        let kept = if self.sparing && gaps.len < MINI { Kept::Short } else { Kept::Long };
         let record = self.arena.put(&bytes, last, kept);
         self.scratch = bytes;
         let written = Written { record: record?, told: gap_after.is_some() };
-        if let Some(Joined { record, bytes, .. }) = joined {
-            self.arena.replace(record, bytes);
+        if let Some(bytes) = joined {
+            self.arena.replace(newest, bytes);
         }
         let (block, place) = self.block_mut(slot)?;
         let memory = block.memory();
         block.restart(place, at, bits, Some(written));
         self.block_bytes += block.memory() - memory;
         Some(())
-    }
-
-    /// The newest record and the tail as one, where one can hold both.
-    fn joined(&self, slot: usize) -> Option<Joined> {
-        let (block, place) = self.block(slot)?;
-        let link = block.chain.get(place).copied().filter(|link| *link != NONE)?;
-        let page = self.arena.at(link)?;
-        let record = Record::open(page, block.newer(place)?).ok()?;
-        let (gaps, bits) = record.join(&block.gaps(place), &block.bits(place))?;
-        Some(Joined { gaps, bits, before: record.link, record: link, bytes: record.bytes(page).ok()? })
     }
 
     /// Makes records of what is in the longer tails of a slot's block, and gives their room back, where tails are kept short.

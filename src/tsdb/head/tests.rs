@@ -430,14 +430,15 @@ fn after_a_start_tails_grow_again_and_memory_is_what_it_was() {
 #[test]
 fn records_that_are_never_joined_hold_no_more_than_they_are() {
     let head = sparing();
-    for round in 0..600i64 {
-        for series in (0..STRIPE_SERIES).filter(|series| round < 7 || round / 4 * 3 < i64::from(*series)) {
+    for round in 0..400i64 {
+        // Some of each page, each time.
+        for series in (0..STRIPE_SERIES).filter(|series| round / 4 <= i64::from(*series % 100)) {
             let bits = ((round * 31 + i64::from(series) * 17) as f64 / 10.0).to_bits();
             head.apply(1, &[LogSample { series, at_ms: round * 15_000, bits }], |_| false);
         }
     }
     let bytes = head.counters.bytes.load(Ordering::Relaxed);
-    let blocks = u64::from(STRIPE_SERIES) * 70;
     let samples = head.counters.samples.load(Ordering::Relaxed);
-    assert!(bytes < blocks + samples * 2 + (64 << 10) + (32 << 10), "{bytes} B for {samples} samples");
+    // Compressed to less than a byte each; without an end to what is replaced it would be 600 kB.
+    assert!(bytes < u64::from(STRIPE_SERIES) * 70 + samples + (96 << 10), "{bytes} B for {samples} samples");
 }
