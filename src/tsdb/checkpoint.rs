@@ -460,6 +460,7 @@ fn load_row(
         })?;
         rows.set(org, id, row_seq);
     }
+    store.head.load(first, |stripe| stripe.spare(slot(first)));
     reader.end()
 }
 

@@ -73,6 +73,7 @@ pub(super) fn recover(
     let from_seq = done.map_or(0, |done| done.replay_seq);
     let log = LogFrom { dir: at("wal"), store, begin, from_seq };
     let end = walk.log(&log, &stores, &rows)?;
+    stores.set_starting(false);
     for store in stores.all() {
         // A seal that was under way is over.
         store.reopen();
@@ -398,6 +399,7 @@ impl Recovery {
         options: &Options,
     ) -> Result<(Stores, Cuts), OpenError> {
         let stores = Stores::keeping(options.decoded_bytes_max, secret, options.limits.clone());
+        stores.set_starting(true);
         stores.set_dropped(&self.dropped);
         let org_of = |name: &String| registry::org_of(name).filter(|org| !self.dropped.contains(org));
         let files = disk::names(&folder.series)?;

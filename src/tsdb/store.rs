@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::changes::Changes;
@@ -363,6 +363,8 @@ pub(super) struct Stores {
     pub(super) name_bytes: AtomicU64,
     /// Samples stored since the last checkpoint.
     pub(super) uncovered: AtomicU64,
+    /// A start is reading what heads are to hold.
+    starting: AtomicBool,
     dropped: Mutex<BTreeMap<OrgId, Dropped>>,
 }
 
@@ -391,8 +393,16 @@ impl Stores {
             head_bytes: Arc::default(),
             name_bytes: AtomicU64::new(0),
             uncovered: AtomicU64::new(0),
+            starting: AtomicBool::new(false),
             dropped: Mutex::default(),
         }
+    }
+
+    /// Whether a start fills the heads: they keep their tails short while it does, and what a start takes is less than what
+    /// the process takes that goes on.
+    pub(super) fn set_starting(&self, starting: bool) {
+        self.starting.store(starting, Ordering::Relaxed);
+        self.all().iter().for_each(|store| store.head.set_sparing(starting));
     }
 
     /// What keys the hashes of an organisation's labels.
@@ -413,7 +423,7 @@ impl Stores {
             Arc::new(OrgStore {
                 org,
                 table: RwLock::new(Table::new(self.secret_of(org))),
-                head: Head::new(Arc::clone(&self.head_bytes)),
+                head: Head::new(Arc::clone(&self.head_bytes), self.starting.load(Ordering::Relaxed)),
                 segments: RwLock::default(),
                 obsolete: Mutex::default(),
                 side: Side::new(Arc::clone(&self.head_bytes)),

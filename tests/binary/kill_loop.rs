@@ -77,6 +77,7 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
             oracle.keys_unanswered.extend(changes.keys_unanswered);
         });
         server.kill();
+        (0..kill % 3).for_each(|_| kill_a_start(dir.path(), rng.unit()));
         server = serve(dir.path());
         check_samples(&server, &cookie, base, &oracle, kill);
         check_accounts(&server, &cookie, &oracle, kill);
@@ -99,9 +100,17 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
     println!("{histograms} histograms");
 }
 
+const ARGS: [&str; 3] = ["serve", "--checkpoint-every", "200ms"];
+
 fn serve(dir: &std::path::Path) -> Server {
-    let args = ["serve", "--checkpoint-every", "200ms"];
-    Server::start(&Start { args: &args, dir, env: &bootstrap() })
+    Server::start(&Start { args: &ARGS, dir, env: &bootstrap() })
+}
+
+/// Begins a start and ends it somewhere before the store is open, or shortly after.
+fn kill_a_start(dir: &std::path::Path, when: f64) {
+    let server = Server::start_early(&Start { args: &ARGS, dir, env: &bootstrap() });
+    std::thread::sleep(Duration::from_millis(40).mul_f64(when * when));
+    server.kill();
 }
 
 /// Seals and merges everything, again and again, and has retention drop an old sample in between; goes on with the `cycle`

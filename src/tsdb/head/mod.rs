@@ -20,7 +20,7 @@ mod slots;
 pub(super) mod stripe;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use stripe::{Put, Span, Stripe};
@@ -40,6 +40,8 @@ const FIRST_MAX: usize = 10;
 pub(super) struct Head {
     stripes: RwLock<Vec<Arc<RwLock<Stripe>>>>,
     barrier: AtomicI64,
+    /// Tails are kept short, as at a start: memory counts then, and nobody reads.
+    sparing: AtomicBool,
     pub(super) counters: HeadCounters,
     /// Bytes of all heads of the process.
     total_bytes: Arc<AtomicU64>,
@@ -55,13 +57,19 @@ pub(super) struct HeadCounters {
 }
 
 impl Head {
-    pub(super) fn new(total_bytes: Arc<AtomicU64>) -> Head {
+    pub(super) fn new(total_bytes: Arc<AtomicU64>, sparing: bool) -> Head {
         Head {
             stripes: RwLock::default(),
             barrier: AtomicI64::new(i64::MIN),
+            sparing: AtomicBool::new(sparing),
             counters: HeadCounters::default(),
             total_bytes,
         }
+    }
+
+    /// Whether tails are kept short from now on. What they have been is not changed: they grow when samples come.
+    pub(super) fn set_sparing(&self, sparing: bool) {
+        self.sparing.store(sparing, Ordering::Relaxed);
     }
 
     /// Samples before this time are late; `i64::MIN`: none are for that.
@@ -144,6 +152,7 @@ impl Head {
 
     fn change<T>(&self, stripe: &RwLock<Stripe>, change: impl FnOnce(&mut Stripe) -> T) -> T {
         let mut stripe = stripe.write().unwrap_or_else(PoisonError::into_inner);
+        stripe.sparing = self.sparing.load(Ordering::Relaxed);
         let before = stripe.size();
         let out = change(&mut stripe);
         self.count(before, stripe.size());
@@ -184,7 +193,7 @@ impl Head {
         skip: impl Fn(u32) -> bool,
     ) -> Outcome {
         let mut outcome = Outcome::default();
-        let barrier = self.barrier();
+        let (barrier, sparing) = (self.barrier(), self.sparing.load(Ordering::Relaxed));
         let mut rest = samples;
         while let Some(first) = rest.first() {
             let number = first.series / STRIPE_SERIES;
@@ -196,6 +205,7 @@ impl Head {
             }
             let stripe = self.stripe_or_new(first.series);
             let mut stripe = stripe.write().unwrap_or_else(PoisonError::into_inner);
+            stripe.sparing = sparing;
             let before = stripe.size();
             for sample in here {
                 if skip(sample.series) {

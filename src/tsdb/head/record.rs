@@ -14,6 +14,7 @@
 //! one byte in 16 samples.
 
 use super::arena::Link;
+use super::slots::Bits;
 use crate::tsdb::block::{self, MINI};
 use crate::tsdb::bytes::{Reader, put_varint};
 use crate::tsdb::error::Damage;
@@ -34,7 +35,7 @@ pub(super) struct Gaps {
 
 impl Gaps {
     /// The gap before a sample.
-    fn before(&self, place: usize) -> i64 {
+    pub(super) fn before(&self, place: usize) -> i64 {
         i64::from(self.step) + self.over.get(place).copied().map_or(0, i64::from)
     }
 
@@ -125,6 +126,37 @@ pub(super) fn encode(out: &mut Vec<u8>, link: Link, gaps: &Gaps, gap_after: Opti
     if let Some(tag) = out.get_mut(4) {
         *tag = count | time_kind << 4 | value_kind << 6;
     }
+}
+
+/// A record that is joined.
+pub(super) struct Joined {
+    /// The record before it,
+    pub(super) before: Link,
+    /// and its own bytes.
+    pub(super) bytes: usize,
+}
+
+/// Puts the samples of the record at the beginning of `page` before those of a tail, the last of which came at `last`.
+/// None, and nothing is changed: one record cannot hold both.
+pub(super) fn join(page: &[u8], last: i64, gaps: &mut Gaps, bits: &mut Bits) -> Option<Joined> {
+    // Most that cannot be joined are whole.
+    let len = usize::from(page.get(4)? & 0x0f) + 1;
+    let both = len + gaps.len;
+    if both > MINI {
+        return None;
+    }
+    let record = Record::open(page, Newer::new(gaps, gaps.first(last))).ok()?;
+    if record.gap_after.is_some() {
+        return None;
+    }
+    let (mut values, mut end) = ([0; MINI], record.rest);
+    block::take_values(&mut end, record.value_kind, values.get_mut(..len)?).ok()?;
+    bits.put_before(values.get(..len)?)?;
+    let tail = std::mem::replace(gaps, Gaps { len: both, ..record.gaps });
+    for (over, tail) in gaps.over.iter_mut().skip(len).zip(tail.over) {
+        *over = tail;
+    }
+    Some(Joined { before: record.link, bytes: page.len() - end.left() })
 }
 
 const fn zigzag(over: i16) -> u16 {

@@ -9,7 +9,7 @@ mod deleted;
 
 use std::collections::BTreeMap;
 
-use super::arena::{Arena, Link, NONE};
+use super::arena::{Arena, Kept, Link, NONE};
 use super::backwards::Backwards;
 use super::record::{self, Newer, Record, Values};
 use super::slots::{Append, BLOCK_SERIES, Block, NEVER, Written};
@@ -101,6 +101,8 @@ pub(in crate::tsdb) struct Stripe {
     frozen: Late,
     /// A late sample may be newer than its series' newest in order, since that was deleted.
     late_ahead: bool,
+    /// Tails are kept short: memory counts, and readers wait.
+    pub(in crate::tsdb) sparing: bool,
     in_order: u64,
     /// Of blocks.
     block_bytes: usize,
@@ -154,7 +156,11 @@ impl Stripe {
             self.blocks.resize_with(number + 1, || None);
         }
         let block = self.blocks.get_mut(number)?.get_or_insert_with(|| {
-            let block: Box<Block> = Box::default();
+            let mut block: Box<Block> = Box::default();
+            if !self.sparing {
+                // Series that are let in have their room.
+                block.widen();
+            }
             self.block_bytes += block.memory();
             block
         });
@@ -203,11 +209,12 @@ impl Stripe {
 
     #[inline(never)]
     fn put_any(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> Put {
+        let sparing = self.sparing;
         if at >= barrier
             && let Some((block, place)) = self.block_or_new(slot)
         {
             let memory = block.memory();
-            let is_in_order = match block.append(place, at, bits) {
+            let is_in_order = match block.append(place, at, bits, sparing) {
                 Append::Done => {
                     self.block_bytes += block.memory() - memory;
                     true
@@ -221,6 +228,9 @@ impl Stripe {
                 self.in_order += 1;
                 if self.late_ahead {
                     self.supersede(slot, at);
+                }
+                if sparing {
+                    self.compact_if_due();
                 }
                 return Put::Stored;
             }
@@ -240,17 +250,54 @@ impl Stripe {
     ) -> Option<()> {
         let mut bytes = std::mem::take(&mut self.scratch);
         let (block, place) = self.block(slot)?;
-        let last = block.last_at(place)?;
-        let values = encoded.unwrap_or(Values::Bits(block.bits(place)));
-        record::encode(&mut bytes, *block.chain.get(place)?, &block.gaps(place), gap_after, values);
-        let record = self.arena.put(&bytes, last);
+        let (last, mut gaps, mut tail) = (block.last_at(place)?, block.gaps(place), block.bits(place));
+        let newest = *block.chain.get(place)?;
+        let (mut before, mut joined) = (newest, None);
+        if self.sparing
+            && let Some(page) = self.arena.at(newest)
+            && let Some(record) = record::join(page, last, &mut gaps, &mut tail)
+        {
+            (before, joined) = (record.before, Some(record.bytes));
+        }
+        let values = encoded.filter(|_| joined.is_none()).unwrap_or(Values::Bits(&tail));
+        record::encode(&mut bytes, before, &gaps, gap_after, values);
+        let kept = if self.sparing && gaps.len < MINI { Kept::Short } else { Kept::Long };
+        let record = self.arena.put(&bytes, last, kept);
         self.scratch = bytes;
         let written = Written { record: record?, told: gap_after.is_some() };
+        if let Some(bytes) = joined {
+            self.arena.replace(newest, bytes);
+        }
         let (block, place) = self.block_mut(slot)?;
         let memory = block.memory();
         block.restart(place, at, bits, Some(written));
         self.block_bytes += block.memory() - memory;
         Some(())
+    }
+
+    /// Makes records of what is in the longer tails of a slot's block, and gives their room back, where tails are kept short.
+    pub(in crate::tsdb) fn spare(&mut self, slot: usize) {
+        if !self.sparing {
+            return;
+        }
+        let first = slot - slot % BLOCK_SERIES;
+        for slot in first..first + BLOCK_SERIES {
+            let Some((block, place)) = self.block_mut(slot).filter(|(block, _)| block.is_wide()) else {
+                return;
+            };
+            if let Some((at, bits)) = block.pop_of_long(place)
+                && self.roll(slot, at, bits, None, None).is_none()
+                && let Some((block, place)) = self.block_mut(slot)
+            {
+                // The arena is full: it stays where it was.
+                block.append(place, at, bits, false);
+            }
+        }
+        if let Some((block, _)) = self.block_mut(first) {
+            let memory = block.memory();
+            block.narrow();
+            self.block_bytes -= memory - block.memory();
+        }
     }
 
     /// Takes out the late sample of a time at which one came in order after it: the last write wins.
@@ -318,7 +365,7 @@ impl Stripe {
                 push_within(&times, bits.get(..record.gaps.len).unwrap_or_default(), start, end, out);
             }
         }
-        push_within(&block.gaps(place).times(last), block.bits(place), start, end, out);
+        push_within(&block.gaps(place).times(last), &block.bits(place), start, end, out);
     }
 
     /// As [`Stripe::read_in_order`] from the first one on. None: there are more than are counted, which never happens.
@@ -326,7 +373,7 @@ impl Stripe {
         let (block, place) = self.block(slot)?;
         let mut back = Backwards::new(out, usize::try_from(block.samples(place)).ok()?);
         let (times, bits) = (block.gaps(place).times(block.last_at(place)?), block.bits(place));
-        back.put(times.get(..bits.len())?, bits, end)?;
+        back.put(times.get(..bits.len())?, &bits, end)?;
         for (_, record) in self.records(slot, NEVER).filter(|(_, record)| record.first <= end) {
             if let Ok((times, bits)) = record.samples() {
                 back.put(times.get(..record.gaps.len)?, bits.get(..record.gaps.len)?, end)?;

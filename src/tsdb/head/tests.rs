@@ -12,12 +12,24 @@ const SERIES: [u32; 4] = [0, 1, 40, 1_500];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Append { series: usize, at: i64, bits: u64 },
-    Close { until: i64 },
+    Append {
+        series: usize,
+        at: i64,
+        bits: u64,
+    },
+    Close {
+        until: i64,
+    },
     Release,
     Reopen,
-    Delete { series: usize, first: i64, last: i64 },
+    Delete {
+        series: usize,
+        first: i64,
+        last: i64,
+    },
     Reload,
+    /// A start begins, or is over.
+    Sparing(bool),
 }
 
 /// Times mostly go on from where they are (by the number of steps), and now and then leap.
@@ -36,6 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..4, -200i64..40, 0i64..200)
             .prop_map(|(series, first, length)| Step::Delete { series, first, last: first + length }),
         1 => Just(Step::Reload),
+        1 => any::<bool>().prop_map(Step::Sparing),
     ]
 }
 
@@ -111,7 +124,12 @@ impl Model {
 }
 
 fn head() -> Head {
-    Head::new(Arc::default())
+    Head::new(Arc::default(), false)
+}
+
+/// As [`head`], while a start fills it.
+fn sparing() -> Head {
+    Head::new(Arc::default(), true)
 }
 
 fn pairs(out: &SampleColumns) -> Vec<(i64, u64)> {
@@ -133,8 +151,7 @@ fn closed(head: &Head, series: u32) -> Vec<(i64, u64)> {
 }
 
 /// What a start makes of a checkpoint of this head.
-fn reloaded(head: &Head) -> Head {
-    let again = Head::new(Arc::default());
+fn reloaded(head: &Head, again: Head) -> Head {
     again.close_window(head.barrier());
     for series in SERIES {
         let Some(stripe) = head.stripe(series) else { continue };
@@ -145,6 +162,7 @@ fn reloaded(head: &Head) -> Head {
             let load = |stripe: &mut Stripe| stripe.load_chunk(slot(series), order, samples, bytes, i64::MIN);
             again.load(series, load).expect("loads");
         });
+        again.load(series, |stripe| stripe.spare(slot(series)));
     }
     again
 }
@@ -219,19 +237,21 @@ proptest! {
                     head.delete(SERIES[series], range(now + first, now + last));
                     models[series].delete(now + first, now + last);
                 }
+                Step::Sparing(sparing) => head.set_sparing(sparing),
                 Step::Reload => {
                     // A crash forgets what was set aside, not what it holds; the stripes' notes are of this process.
                     head.reopen();
                     models.iter_mut().for_each(Model::reload);
-                    head = reloaded(&head);
+                    head = reloaded(&head, sparing());
                     released = i64::MIN;
                 }
             }
         }
         check(&head, &models, ends, released)?;
-        let again = reloaded(&head);
-        for (series, model) in SERIES.into_iter().zip(&models) {
-            prop_assert_eq!(read(&again, series, TimeRange::ALL).0, model.all());
+        for again in [reloaded(&head, super::tests::head()), reloaded(&head, sparing())] {
+            for (series, model) in SERIES.into_iter().zip(&models) {
+                prop_assert_eq!(read(&again, series, TimeRange::ALL).0, model.all());
+            }
         }
     }
 }
@@ -331,4 +351,94 @@ fn times_off_their_interval_take_memory_once_they_come() {
     head.close_window(i64::MAX);
     head.release_closed();
     assert_eq!(bytes(), 0);
+}
+
+/// Bytes and records of a head to which 64 series came so many times; the samples are all there.
+fn filled(head: &Head, rounds: i64, at: impl Fn(i64, u32) -> i64) -> (u64, usize) {
+    let value = |round: i64, series: u32| (round * 7 + i64::from(series)) as f64 / 10.0;
+    for round in 0..rounds {
+        for series in 0..64 {
+            let bits = value(round, series).to_bits();
+            head.apply(1, &[LogSample { series, at_ms: at(round, series), bits }], |_| false);
+        }
+    }
+    for series in 0..64 {
+        let all: Vec<_> =
+            (0..rounds).map(|round| (at(round, series), value(round, series).to_bits())).collect();
+        assert_eq!(read(head, series, TimeRange::ALL).0, all, "{series}");
+    }
+    (head.counters.bytes.load(Ordering::Relaxed), head.touch(&(0..64).collect::<Vec<_>>()))
+}
+
+#[test]
+fn a_start_keeps_tails_short_and_its_records_are_as_few() {
+    let regular = |round: i64, series: u32| round * 15_000 + i64::from(series);
+    let (mut most, mut most_of_start) = (0, 0);
+    for rounds in 1..=80 {
+        let ((live, records), (start, of_start)) =
+            (filled(&head(), rounds, regular), filled(&sparing(), rounds, regular));
+        (most, most_of_start) = (most.max(live), most_of_start.max(start));
+        // Whole ones as many, and one more that will be joined.
+        assert!(
+            (records..=records + 64).contains(&of_start),
+            "{of_start} records for {records}, {rounds} rounds"
+        );
+        if rounds > 4 {
+            assert!(start + 64 * 60 < live, "{start} B for {live}, {rounds} rounds");
+        }
+    }
+    assert!(most_of_start * 4 < most * 3, "{most_of_start} B at most for {most}");
+}
+
+#[test]
+fn times_off_their_interval_are_joined_too() {
+    let jitter = |round: i64, series: u32| round * 15_000 + (round * 7 + i64::from(series)) % 5;
+    let ((live, records), (start, of_start)) =
+        (filled(&head(), 200, jitter), filled(&sparing(), 200, jitter));
+    assert!(
+        of_start <= records + 128 && start < live,
+        "{of_start} records, {start} B for {records}, {live} B"
+    );
+    // An interval that changes for good is told once.
+    let changed = |round: i64, _| if round < 50 { round * 15_000 } else { 750_000 + (round - 50) * 20_000 };
+    let ((live, records), (start, of_start)) =
+        (filled(&head(), 200, changed), filled(&sparing(), 200, changed));
+    assert!(
+        of_start <= records + 128 && start < live,
+        "{of_start} records, {start} B for {records}, {live} B"
+    );
+}
+
+#[test]
+fn after_a_start_tails_grow_again_and_memory_is_what_it_was() {
+    let put = |head: &Head, rounds: std::ops::Range<i64>| {
+        for (round, series) in rounds.flat_map(|round| (0..64).map(move |series| (round, series))) {
+            let sample = LogSample { series, at_ms: round * 15_000, bits: (round as f64).to_bits() };
+            head.apply(1, &[sample], |_| false);
+        }
+        head.counters.bytes.load(Ordering::Relaxed)
+    };
+    let (never, after) = (head(), sparing());
+    put(&never, 0..90);
+    put(&after, 0..90);
+    after.set_sparing(false);
+    let (never, after) = (put(&never, 90..200), put(&after, 90..200));
+    assert!(after < never + 64 * 40, "{after} B, {never} without a start");
+}
+
+/// Series that end in the middle of a record which was to be joined hold the pages of those that go on.
+#[test]
+fn records_that_are_never_joined_hold_no_more_than_they_are() {
+    let head = sparing();
+    for round in 0..400i64 {
+        // Some of each page, each time.
+        for series in (0..STRIPE_SERIES).filter(|series| round / 4 <= i64::from(*series % 100)) {
+            let bits = ((round * 31 + i64::from(series) * 17) as f64 / 10.0).to_bits();
+            head.apply(1, &[LogSample { series, at_ms: round * 15_000, bits }], |_| false);
+        }
+    }
+    let bytes = head.counters.bytes.load(Ordering::Relaxed);
+    let samples = head.counters.samples.load(Ordering::Relaxed);
+    // Compressed to less than a byte each; without an end to what is replaced it would be 600 kB.
+    assert!(bytes < u64::from(STRIPE_SERIES) * 70 + samples + (96 << 10), "{bytes} B for {samples} samples");
 }

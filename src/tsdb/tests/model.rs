@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::tsdb::opening::{Go, Onlooker};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -24,6 +25,8 @@ enum Step {
     StoppedSeal(u8),
     CloseAndOpen,
     DropAndOpen,
+    /// As the one before; the start is ended after so many of its steps, and so is the next one a step later.
+    StoppedStart(u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -38,6 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0u8..12).prop_map(Step::StoppedSeal),
         1 => Just(Step::CloseAndOpen),
         1 => Just(Step::DropAndOpen),
+        1 => (0u8..20).prop_map(Step::StoppedStart),
     ]
 }
 
@@ -63,6 +67,19 @@ impl Series {
 
 fn name(series: usize) -> Labels {
     up(&format!("job-{series}"))
+}
+
+/// Begins a start that is ended after so many steps, unless it is done before.
+fn stopped_start(dir: &Path, options: Options, after: i64) {
+    let left = std::sync::atomic::AtomicI64::new(after);
+    let onlooker = Onlooker::by(move |_| match left.fetch_sub(1, Ordering::SeqCst) {
+        1.. => Go::On,
+        _ => Go::No,
+    });
+    match try_open(dir, STORE, Options { onlooker, ..options }) {
+        Ok(_) | Err(OpenError::Stopped) => {}
+        Err(e) => unreachable!("another error: {e}"),
+    }
 }
 
 proptest! {
@@ -94,7 +111,7 @@ proptest! {
                 Step::Seal => drop(tsdb.seal(NOW).expect("sealed")),
                 Step::SealDue => seal_due(&tsdb),
                 Step::FailedSeal => seal::without_room_for_segments(dir.path(), || drop(tsdb.seal(NOW))),
-                Step::StoppedSeal(_) | Step::CloseAndOpen | Step::DropAndOpen => {
+                Step::StoppedSeal(_) | Step::CloseAndOpen | Step::DropAndOpen | Step::StoppedStart(_) => {
                     if let Step::StoppedSeal(after) = step {
                         faults.seal_steps_left.store(i64::from(*after), Ordering::SeqCst);
                         drop(tsdb.seal(NOW));
@@ -104,6 +121,10 @@ proptest! {
                         tsdb.close();
                     }
                     drop(tsdb);
+                    if let Step::StoppedStart(after) = step {
+                        stopped_start(dir.path(), options(&faults), i64::from(*after));
+                        stopped_start(dir.path(), options(&faults), i64::from(*after) + 1);
+                    }
                     let (again, report) = open(dir.path());
                     prop_assert_eq!(report.read_only, None);
                     prop_assert_eq!(report.notes, Vec::<String>::new());

@@ -190,6 +190,41 @@ fn a_start_tells_how_far_it_is_and_each_phase_gets_to_its_end() {
     assert_eq!(report.samples, stored, "what the checkpoint has is not replayed, everything else is");
 }
 
+/// Whether it begins with a checkpoint or with the log alone, whatever the length of tails when the process ended.
+#[test]
+fn what_a_start_holds_is_less_than_three_quarters_of_what_the_process_held() {
+    for (rounds, checkpoint) in [(18, None), (40, None), (48, None), (40, Some(15)), (48, Some(48))] {
+        let dir = tempfile::tempdir().expect("made");
+        let faults = faults();
+        let (tsdb, _) = open_with(dir.path(), options(&faults));
+        let mut most = 0;
+        for round in 1..=rounds {
+            let value = |number: u32| f64::from(number) * 0.5 + round as f64;
+            let every =
+                batch((0..SERIES).map(|number| (number, ago(800_000 - round * 15_000, value(number)))));
+            tsdb.append(ORG, &every.batch(), NOW).expect("stored");
+            most = most.max(tsdb.stats().head_bytes);
+            if checkpoint == Some(round) {
+                tsdb.checkpoint(NOW).expect("made");
+            }
+        }
+        let before = content(&tsdb, ORG);
+        drop(tsdb);
+        let (tsdb, report) = open_with(dir.path(), options(&faults));
+        let held = tsdb.stats().head_bytes;
+        assert_eq!(report.checkpoint_samples > 0, checkpoint.is_some());
+        assert!(held * 4 < most * 3, "{rounds} rounds, {checkpoint:?}: {held} B of {most} B");
+        assert_eq!(content(&tsdb, ORG), before);
+        // It goes on as if nothing had been.
+        for round in rounds + 1..rounds + 30 {
+            let every = batch((0..SERIES).map(|number| (number, ago(800_000 - round * 15_000, 7.5))));
+            tsdb.append(ORG, &every.batch(), NOW).expect("stored");
+        }
+        let after: usize = content(&tsdb, ORG).values().map(Vec::len).sum();
+        assert_eq!(after, before.values().map(Vec::len).sum::<usize>() + 29 * SERIES as usize);
+    }
+}
+
 #[test]
 fn a_start_that_is_ended_at_any_step_leaves_everything_to_the_next_one() {
     let dir = tempfile::tempdir().expect("made");

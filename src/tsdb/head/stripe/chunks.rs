@@ -65,7 +65,7 @@ impl Stripe {
         }
         let times = block.gaps(place).times(block.last_at(place)?);
         let times = times.get(..block.bits(place).len())?;
-        next(times, &mut |bytes, before| block::put_mini(bytes, before, times, block.bits(place)));
+        next(times, &mut |bytes, before| block::put_mini(bytes, before, times, &block.bits(place)));
         each(u16::try_from(samples).ok()?, least, &bytes);
         Some(())
     }
@@ -86,6 +86,21 @@ impl Stripe {
         if samples > CHUNK_SAMPLES_MAX {
             return Err(Damage::new(0, "a chunk of too many samples"));
         }
+        // Whole tails take what is compressed over as it is; `spare` comes when the row is loaded.
+        let sparing = std::mem::take(&mut self.sparing);
+        let loaded = self.load_minis(slot, order, samples, bytes, from_ms);
+        self.sparing = sparing;
+        loaded
+    }
+
+    fn load_minis(
+        &mut self,
+        slot: usize,
+        order: Order,
+        samples: u16,
+        bytes: &[u8],
+        from_ms: i64,
+    ) -> Result<(), Damage> {
         let mut left = usize::from(samples);
         let mut encoded = None;
         let mut minis = block::decode(bytes);

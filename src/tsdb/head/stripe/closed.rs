@@ -1,6 +1,6 @@
 //! What a seal takes of a stripe: late samples set aside, samples copied, and then let go.
 
-use super::super::arena::{Link, NONE};
+use super::super::arena::{Kept, Link, NONE};
 use super::super::record::{self, Record, Values};
 use super::super::slots::{BLOCK_SERIES, NEVER};
 use super::{Stripe, late_within, merge_late};
@@ -100,7 +100,7 @@ impl Stripe {
             break;
         }
         if let Some((bytes, last)) = made {
-            oldest = self.arena.put(&bytes, last)?;
+            oldest = self.arena.put(&bytes, last, Kept::Long)?;
         }
         match newer {
             Some(newer) => self.arena.relink(newer, oldest),

@@ -21,10 +21,16 @@ impl Stripe {
         if all.times.iter().any(|at| start <= *at && *at <= end) {
             self.rebuild(slot, &all, |at| at < start || end < at);
             self.late_ahead = !(self.late.is_empty() && self.frozen.is_empty());
-            // A page goes when all of it is old; many deletes between two seals must not fill the memory.
-            if self.dead_bytes > 64 << 10 && self.dead_bytes > self.arena.bytes() / 2 {
-                self.compact();
-            }
+            self.compact_if_due();
+        }
+    }
+
+    /// A page goes when all of it is old or was replaced; many deletes between two seals, or tails that end early in a
+    /// replay, must not fill the memory.
+    pub(super) fn compact_if_due(&mut self) {
+        let dead = self.dead_bytes + self.arena.replaced();
+        if dead > 64 << 10 && dead > self.arena.bytes() / 2 {
+            self.compact();
         }
     }
 
@@ -53,9 +59,13 @@ impl Stripe {
             self.read_in_order(slot, NEVER, i64::MAX, out);
         }
         self.arena = Arena::default();
-        for (slot, all) in slots.zip(&all) {
+        // No records that are replaced while this goes on.
+        let sparing = std::mem::take(&mut self.sparing);
+        for (slot, all) in slots.clone().zip(&all) {
             self.rebuild(slot, all, |_| true);
         }
+        self.sparing = sparing;
+        slots.step_by(BLOCK_SERIES).for_each(|slot| self.spare(slot));
         self.dead_bytes = 0;
     }
 }
