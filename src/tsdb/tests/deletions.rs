@@ -143,6 +143,18 @@ fn deletions_that_wait_are_bounded_and_a_seal_makes_room() {
 }
 
 #[test]
+fn a_seal_carries_out_deletions_of_the_newest_samples() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let tsdb = store(dir.path());
+    hour(&tsdb, ORG, "a", MIDNIGHT - 3 * HOUR);
+    hour(&tsdb, ORG, "a", MIDNIGHT - 2 * HOUR);
+    delete(&tsdb, ORG, "a", MIDNIGHT - 2 * HOUR, i64::MAX).expect("deleted");
+    assert_eq!(waiting(&tsdb), 1);
+    assert_eq!(tsdb.seal_and_merge(NOW).expect("sealed").samples, 60);
+    assert_eq!(waiting(&tsdb), 0);
+}
+
+#[test]
 fn a_deletion_that_covers_earlier_ones_replaces_them() {
     let dir = tempfile::tempdir().expect("a folder");
     let tsdb = store(dir.path());
