@@ -525,7 +525,6 @@ pub(super) fn event(actor: Option<UserId>, action: &'static str, org: OrgId, key
     event.of(org).target(&key.to_string())
 }
 
-/// A row with the change in it, checked as a whole.
 /// The settings of a key that a change made different, as the API calls them; never their values.
 fn differences(before: &KeyRow, after: &KeyRow) -> Vec<&'static str> {
     let ((one, other), (wrote, writes)) = ((&before.embed, &after.embed), (&before.ingest, &after.ingest));
@@ -546,6 +545,7 @@ fn differences(before: &KeyRow, after: &KeyRow) -> Vec<&'static str> {
     all.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
 }
 
+/// A row with the change in it, checked as a whole.
 fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, KeyError> {
     let refuse =
         |field, message: &str| Err(KeyError::Validation(vec![FieldError { field, message: message.into() }]));
