@@ -14,6 +14,7 @@
 mod due;
 mod encode;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -26,7 +27,7 @@ use super::segment::{Segment, SegmentMeta};
 use super::segments::Part;
 use super::store::OrgStore;
 use super::wal::log::{Draft, FullFile, Log};
-use super::wal::record::{Kind, seal_body};
+use super::wal::record::{Kind, OrgSpan, seal_body};
 use super::wal::replay::{self, Begin};
 use super::wal::trimmed::Removed;
 use super::{Sink, Tsdb};
@@ -117,8 +118,9 @@ impl Tsdb {
         let mut sealer = self.sealer_at_once();
         let mut report = SealReport::default();
         let mut failed = None;
+        let logged = self.logged(&parts)?;
         for store in self.stores.all() {
-            let until = forced_until(&store, now);
+            let until = forced_until(&store, logged.get(&store.org).copied(), now);
             if !has_news(&store, until) {
                 continue;
             }
@@ -439,13 +441,27 @@ impl Tsdb {
         }
     }
 
+    /// The greatest time that the log has of each organisation, if deletions wait for the log to go: what was deleted since
+    /// is nowhere else, and after a start nobody else remembers it.
+    fn logged(&self, parts: &Parts<'_>) -> Result<BTreeMap<OrgId, i64>, SealError> {
+        let mut greatest = BTreeMap::new();
+        if self.stores.all().iter().all(|store| store.segments().tombstones.is_empty()) {
+            return Ok(greatest);
+        }
+        // What the file at hand has, too.
+        parts.log.settle();
+        for file in parts.log.full_files() {
+            for OrgSpan { org, greatest_ms, .. } in spans_of(&file)? {
+                let known: &mut i64 = greatest.entry(org).or_insert(i64::MIN);
+                *known = greatest_ms.max(*known);
+            }
+        }
+        Ok(greatest)
+    }
+
     /// Whether a log file holds nothing that is not in segments and registries too.
     fn is_sealed(&self, file: &FullFile) -> Result<bool, SealError> {
-        let spans = match &file.spans {
-            Some(spans) => spans.clone(),
-            None => replay::spans_of_file(&file.path)?.into_values().collect(),
-        };
-        Ok(spans.iter().all(|span| match self.stores.org(span.org) {
+        Ok(spans_of(file)?.iter().all(|span| match self.stores.org(span.org) {
             Some(store) => {
                 let set = store.segments();
                 span.last_seq <= set.seal_seq && span.greatest_ms < set.sealed_until
@@ -455,10 +471,19 @@ impl Tsdb {
     }
 }
 
+/// What each organisation has in a log file; those of an earlier process are read for it.
+fn spans_of(file: &FullFile) -> Result<Vec<OrgSpan>, SealError> {
+    Ok(match &file.spans {
+        Some(spans) => spans.clone(),
+        None => replay::spans_of_file(&file.path)?.into_values().collect(),
+    })
+}
+
 /// Where a seal ends that takes everything: behind the last sample, but for those ahead of the clock. A last sample that
-/// was deleted counts: its record is in the log, and would keep the log from ending behind it.
-fn forced_until(store: &OrgStore, now: Timestamp) -> i64 {
-    let newest = store.usage.newest().map(Timestamp::as_ms).max(store.greatest_ms());
+/// was deleted counts: its record is in the log, and would keep the log from ending behind it. `logged`: the last one of
+/// the log, where that is known.
+fn forced_until(store: &OrgStore, logged: Option<i64>, now: Timestamp) -> i64 {
+    let newest = store.usage.newest().map(Timestamp::as_ms).max(store.greatest_ms()).max(logged);
     let greatest = newest.unwrap_or(i64::MIN).min(now.as_ms());
     greatest.saturating_add(1).max(store.head.barrier())
 }

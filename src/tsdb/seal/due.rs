@@ -79,7 +79,7 @@ impl Sealer {
                 continue;
             }
             if early || watch.is_pressed(&store, now) {
-                let until = forced_until(&store, now);
+                let until = forced_until(&store, None, now);
                 if has_work(&store, until, log) {
                     due.push((store, until));
                 }

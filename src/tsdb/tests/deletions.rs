@@ -154,6 +154,27 @@ fn a_seal_carries_out_deletions_of_the_newest_samples() {
     assert_eq!(waiting(&tsdb), 0);
 }
 
+/// What a start finds has neither the samples nor their times; the log has.
+#[test]
+fn a_seal_after_a_start_carries_out_deletions_of_the_newest_samples() {
+    for checkpoint in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let tsdb = store(dir.path());
+        hour(&tsdb, ORG, "a", MIDNIGHT - 3 * HOUR);
+        hour(&tsdb, ORG, "a", MIDNIGHT - 2 * HOUR);
+        delete(&tsdb, ORG, "a", MIDNIGHT - 2 * HOUR, i64::MAX).expect("deleted");
+        if checkpoint {
+            tsdb.checkpoint(NOW).expect("made");
+        }
+        tsdb.close();
+        drop(tsdb);
+        let tsdb = store(dir.path());
+        assert_eq!(waiting(&tsdb), 1);
+        assert_eq!(tsdb.seal_and_merge(NOW).expect("sealed").samples, 60);
+        assert_eq!((waiting(&tsdb), tsdb.stats().wal_files), (0, 1), "checkpoint: {checkpoint}");
+    }
+}
+
 #[test]
 fn a_deletion_that_covers_earlier_ones_replaces_them() {
     let dir = tempfile::tempdir().expect("a folder");
