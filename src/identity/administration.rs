@@ -107,7 +107,11 @@ fn require_admin(txn: &Txn<'_>, actor: Option<UserId>) -> Result<(), Administrat
 }
 
 impl Identity {
-    fn summary(&self, user: User, now: Timestamp) -> Result<UserSummary, StoreError> {
+    /// Of an account, what the administrator of the server sees.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn summary(&self, user: User, now: Timestamp) -> Result<UserSummary, StoreError> {
         let sessions = self.sessions(user.id, now);
         Ok(UserSummary {
             last_seen_at: sessions.first().map(|session| session.last_seen()),
@@ -117,25 +121,15 @@ impl Identity {
         })
     }
 
-    /// Accounts with ids greater than `after`, by id; with `search` those whose address or name contains it in any letter
-    /// case.
+    /// Accounts by id; with `search` those whose address or name contains it in any letter case.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn user_summaries(
-        &self,
-        after: Option<UserId>,
-        search: &str,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Vec<UserSummary>, StoreError> {
+    pub fn users_found(&self, search: &str) -> Result<Vec<User>, StoreError> {
         let search = search.to_lowercase();
-        let wanted = |user: &User| {
-            after.is_none_or(|after| user.id > after)
-                && (user.email.as_str().contains(&search) || user.name.to_lowercase().contains(&search))
-        };
-        let found = self.users()?.into_iter().filter(wanted).take(limit);
-        found.map(|user| self.summary(user, now)).collect()
+        let wanted =
+            |user: &User| user.email.as_str().contains(&search) || user.name.to_lowercase().contains(&search);
+        Ok(self.users()?.into_iter().filter(wanted).collect())
     }
 
     /// One account, as the administrator of the server sees it.

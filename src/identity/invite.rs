@@ -294,7 +294,7 @@ impl Identity {
     pub fn invites(&self, org: OrgId, now: Timestamp) -> Result<Vec<Invite>, StoreError> {
         let rows = self.rows::<InviteRow>(&org)?.into_iter().filter(|(_, row)| now < row.expires_at);
         let mut found = rows.map(|((_, id), row)| row.view(id)).collect::<Result<Vec<_>, _>>()?;
-        found.sort_by(|a, b| (a.created_at, &a.email).cmp(&(b.created_at, &b.email)));
+        found.sort_by_key(|invite| (invite.created_at, invite.id));
         Ok(found)
     }
 

@@ -13,6 +13,7 @@ mod edge;
 mod data_answers;
 mod errors;
 mod limits;
+mod listings;
 mod mails;
 mod malformed;
 mod matrix;

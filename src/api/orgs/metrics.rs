@@ -101,7 +101,7 @@ fn warn_of_unused(running: &mut Running, unknown: Vec<String>) {
 }
 
 /// Where the page before ended: opaque to clients, the last item's text to us.
-pub(super) fn take_cursor(params: &mut Params) -> ApiResult<Option<String>> {
+fn take_cursor(params: &mut Params) -> ApiResult<Option<String>> {
     let Some(text) = params.one(&["cursor"])? else { return Ok(None) };
     let wrong = || ApiError::invalid_parameter("cursor", "this cursor is not one of ours");
     let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| wrong())?;

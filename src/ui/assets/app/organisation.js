@@ -2,7 +2,7 @@
 // is not shown; the server refuses it either way.
 
 import { h } from '../chart/dom.js';
-import { audit, card, choice, insist, lines, secret, table, when } from './parts.js';
+import { audit, card, choice, insist, lines, pages, secret, table, when } from './parts.js';
 import { field, form } from './sign_in.js';
 import { ROOT, send } from './server.js';
 
@@ -26,8 +26,7 @@ export function organisation(me, org, lost) {
   const grants = ROLES.filter((role) => role !== 'owner' || may('owner'));
 
   const members = async (part) => {
-    const { data } = await send('GET', `${base}/members`);
-    const rows = data.map((row) => {
+    const cells = (row) => {
       const path = `${base}/members/${row.user_id}`;
       const own = row.user_id === me.user.id;
       const mine = may('admin') && (row.role !== 'owner' || may('owner'));
@@ -41,14 +40,13 @@ export function organisation(me, org, lost) {
       }, own ? `Leave ${org.slug}?` : `Remove ${row.email} from ${org.slug}?`);
       return [row.name || '', row.email, mine ? h('span', { class: 'row' }, role, save) : row.role, when(row.joined_at),
         ...(may('admin') ? [when(row.last_seen_at), row.twofa_enabled ? 'yes' : 'no'] : []), mine || own ? leave : ''];
-    });
-    return table(['Name', 'Address', 'Role', 'Since', ...(may('admin') ? ['Last seen', 'Second factor'] : []), ''], rows);
+    };
+    return pages(part, `${base}/members`, (rows) => table(['Name', 'Address', 'Role', 'Since', ...(may('admin') ? ['Last seen', 'Second factor'] : []), ''], rows.map(cells)));
   };
 
   const invites = async (part) => {
-    const { data } = await send('GET', `${base}/invites`);
-    const rows = data.map((row) => [row.email, row.role, when(row.expires_at),
-      part.button('Withdraw', async () => { await send('DELETE', `${base}/invites/${row.id}`); part.again(); })]);
+    const cells = (row) => [row.email, row.role, when(row.expires_at),
+      part.button('Withdraw', async () => { await send('DELETE', `${base}/invites/${row.id}`); part.again(); })];
     const invite = form({
       submit: 'Invite',
       action: async (values) => {
@@ -56,7 +54,8 @@ export function organisation(me, org, lost) {
         part.again(made.url && secret(`Give this link to ${made.email}; it is good for seven days, once.`, made.url) || h('p', { class: 'notice', role: 'status', text: `A mail to ${made.email} is on its way.` }));
       },
     }, field('E-mail', 'email', { type: 'email', maxlength: '254', autocomplete: 'off' }), choice('Role', 'role', grants, 'viewer'));
-    return [table(['Address', 'Role', 'Until', ''], rows, 'No invitation is open.'), invite];
+    const open = await pages(part, `${base}/invites`, (rows) => table(['Address', 'Role', 'Until', ''], rows.map(cells), 'No invitation is open.'));
+    return [...open, invite];
   };
 
   const keyRow = (part, row) => {
@@ -81,7 +80,6 @@ export function organisation(me, org, lost) {
         part.button('Delete', async () => { await send('DELETE', path); part.again(); }, `Delete ${row.name}? It is refused from now on, and so are its tokens.`)), change));
   };
   const keys = async (part) => {
-    const { data } = await send('GET', `${base}/api-keys`);
     const scope = (name, text) => h('label', { class: 'row' }, h('input', { type: 'checkbox', name, class: 'tick' }), text);
     const make = form({
       submit: 'Make key',
@@ -104,7 +102,8 @@ export function organisation(me, org, lost) {
       choice('Signed by', 'alg', ['HS256', 'EdDSA', 'ES256', 'RS256'], 'HS256'),
       lines('Public key', 'public_key', '', 6, 'SPKI PEM or a JWK, for EdDSA, ES256 and RS256; HS256 takes the secret.'),
       lines('Policy', 'policy', '', 4, 'JSON, such as {"match":["tenant=\\"a\\""],"metrics":["http_*"],"max_lookback_s":604800}. Empty: tokens may see everything.'))));
-    return [...(data.length ? data.map((row) => keyRow(part, row)) : [h('p', { class: 'hint', text: 'None yet.' })]), h('h3', { text: 'A new key' }), make];
+    const there = await pages(part, `${base}/api-keys`, (rows) => (rows.length ? rows.map((row) => keyRow(part, row)) : h('p', { class: 'hint', text: 'None yet.' })));
+    return [...there, h('h3', { text: 'A new key' }), make];
   };
 
   const settings = async (part) => {
