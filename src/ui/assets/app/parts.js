@@ -18,15 +18,21 @@ export function table(heads, rows, empty = 'None.') {
     h('tbody', {}, rows.map((row) => h('tr', {}, cells(row))))));
 }
 
+export const saved = () => h('p', { class: 'notice', role: 'status', text: 'Saved.' });
+
+let count = 0;
+
 /** A labelled choice. */
 export function choice(label, name, options, value) {
-  const select = h('select', { name, id: `choice-${name}` }, options.map((text) => h('option', { value: text, text, selected: text === value })));
+  count += 1;
+  const select = h('select', { name, id: `choice-${count}` }, options.map((text) => h('option', { value: text, text, selected: text === value })));
   return h('div', { class: 'field' }, h('label', { for: select.id, text: label }), select);
 }
 
 /** A labelled text of several lines. */
 export function lines(label, name, value, rows, hint) {
-  const id = `lines-${name}`;
+  count += 1;
+  const id = `lines-${count}`;
   const input = h('textarea', { id, name, rows: String(rows), spellcheck: 'false', 'aria-describedby': `${id}-hint` });
   input.value = value;
   return h('div', { class: 'field' }, h('label', { for: id, text: label }), input, h('p', { class: 'hint', id: `${id}-hint`, text: hint }));
