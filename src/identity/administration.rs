@@ -8,7 +8,7 @@ use crate::model::Timestamp;
 
 use super::audit::{self, Event};
 use super::link::remove_outstanding;
-use super::org::NAME_BYTES_MAX;
+use super::name::{self, NameError};
 use super::password::{WeakPassword, check_policy};
 use super::session::end_all;
 use super::store::read;
@@ -91,8 +91,8 @@ pub enum AdministrationError {
     #[error(transparent)]
     Password(#[from] WeakPassword),
     /// `validation_failed`.
-    #[error("a name has at most {NAME_BYTES_MAX} bytes, this one {0}")]
-    NameTooLong(usize),
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -220,9 +220,7 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<User, AdministrationError> {
-        if new.name.len() > NAME_BYTES_MAX {
-            return Err(AdministrationError::NameTooLong(new.name.len()));
-        }
+        let name = name::parse(new.name)?;
         if let Some(password) = new.password {
             check_policy(password, &[new.email.as_str()])?;
         }
@@ -230,7 +228,7 @@ impl Identity {
         let (email, is_admin) = (new.email.clone(), new.is_admin || self.needs_setup());
         let row = UserRow {
             email: email.as_str().to_owned(),
-            name: new.name.to_owned(),
+            name,
             is_admin,
             disabled: false,
             password: new.password.map(|password| self.passwords.hash(password, rng)),

@@ -19,6 +19,7 @@ mod malformed;
 mod matrix;
 mod members;
 mod mistakes;
+mod names;
 mod oauth;
 mod openapi;
 mod organisations;
