@@ -7,7 +7,7 @@
 //! signs in there cannot change it here.
 
 /// Longest name of a person, an organisation or a key, bytes.
-pub const NAME_BYTES_MAX: usize = 200;
+pub(super) const NAME_BYTES_MAX: usize = 200;
 
 /// Why a text is no name: `validation_failed`, each with a code of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ impl NameError {
 ///
 /// # Errors
 /// [`NameError`].
-pub fn parse(text: &str) -> Result<String, NameError> {
+pub(super) fn parse(text: &str) -> Result<String, NameError> {
     let name = text.trim();
     if name.len() > NAME_BYTES_MAX {
         return Err(NameError::TooLong(name.len()));
@@ -52,7 +52,7 @@ pub fn parse(text: &str) -> Result<String, NameError> {
 }
 
 /// A name from elsewhere, without what [`parse`] refuses; empty where nothing is left.
-pub fn cleaned(text: &str) -> String {
+pub(super) fn cleaned(text: &str) -> String {
     // A tabulator or the end of a line stood between two words.
     let seen = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c });
     let whole: String = seen.filter(|c| !is_forbidden(*c)).take(NAME_BYTES_MAX).collect();
@@ -62,7 +62,7 @@ pub fn cleaned(text: &str) -> String {
 }
 
 /// Ends lines, turns directions, or is of no width.
-pub fn is_forbidden(c: char) -> bool {
+pub(super) fn is_forbidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'

@@ -85,7 +85,7 @@ export function keyFields(row) {
   const pem = row.embed.alg !== 'HS256' && lines('Public key', 'public_key', row.embed.public_key ?? '', 4, 'SPKI PEM or a JWK.');
   const fields = [
     field('Name', 'name', { maxlength: '200', value: row.name }), scopes(row.scopes),
-    part('embed', 'Embed tokens', lines('Origins', 'origins', row.embed.origins.join('\n'), 2, 'Whose pages may use a token, one a line, such as https://app.example.com; * is every page.'),
+    part('embed', 'Embed tokens', lines('Origins', 'origins', row.embed.origins.join('\n'), 2, 'Whose pages may use a token, one a line: scheme and host, as browsers send them; * is every page.'),
       policyFields(row.embed.policy), h('div', { class: 'settings' }, number('Requests a second', 'rps', row.embed.rate_limit_rps), number('Life of a token, s', 'ttl', row.embed.max_token_ttl_s)), pem),
     part('ingest', 'Writing', lines('Labels forced onto every series', 'labels', labels, 2, 'name=value, one a line.'),
       h('div', { class: 'settings' }, number('Requests a second', 'written_rps', row.ingest.rate_limit_rps), number('Samples a second', 'samples', row.ingest.samples_per_s))),
