@@ -197,28 +197,34 @@ impl DataFolder {
         self.last_stop
     }
 
-    /// Notes that this process serves from now on. Answers how often one that served did not stop in order.
+    /// How often a process that served did not stop in order; before [`DataFolder::begin_serving`] the last one included.
     ///
     /// # Errors
-    /// When the count cannot be read or written.
-    pub fn begin_serving(&self, now: Timestamp) -> Result<u64, FolderError> {
+    /// When the count cannot be read.
+    pub fn unclean_stops(&self) -> Result<u64, FolderError> {
         let lines = match read_marker(&self.path.join("UNCLEAN"), UNCLEAN_TITLE) {
             // A count and nothing else: a damaged one begins anew.
             Err(FolderError::Damaged { .. }) => None,
             read => read?,
         };
         let known = lines.and_then(|lines| line(&lines, "count")?.parse().ok()).unwrap_or(0_u64);
-        self.serves.store(true, Ordering::Relaxed);
+        let serves = self.serves.load(Ordering::Relaxed);
         // One that is damaged was there, too.
-        let counted = if self.path.join("RUNNING").exists() {
-            let counted = known.saturating_add(1);
+        let left_running = !serves && self.path.join("RUNNING").exists();
+        Ok(known.saturating_add(u64::from(left_running)))
+    }
+
+    /// Notes that this process serves from now on, and counts the one before it if it did not stop in order.
+    ///
+    /// # Errors
+    /// When that cannot be written: the next start counts what this one could not.
+    pub fn begin_serving(&self, now: Timestamp) -> Result<(), FolderError> {
+        if self.path.join("RUNNING").exists() {
+            let counted = self.unclean_stops()?;
             self.write_marker_with("UNCLEAN", UNCLEAN_TITLE, &format!("count {counted}\n"), now)?;
-            counted
-        } else {
-            known
-        };
-        self.write_marker("RUNNING", "promlet running", now)?;
-        Ok(counted)
+        }
+        self.serves.store(true, Ordering::Relaxed);
+        self.write_marker("RUNNING", "promlet running", now)
     }
 
     /// Notes a clean stop; everything else must be closed and durable by now.

@@ -218,11 +218,11 @@ impl Server {
         drop(teller);
         let unwell = Unwell::watch(&tsdb, &counters);
         // Last, so that a start that is refused changes nothing.
-        match folder.begin_serving(now) {
-            Ok(count) => counters.unclean_stops.store(count, Ordering::Relaxed),
-            Err(error) => {
-                tracing::warn!(%error, "this start cannot be counted in promlet_unclean_shutdown_total")
-            }
+        let counted = folder.unclean_stops().inspect(|count| {
+            counters.unclean_stops.store(*count, Ordering::Relaxed);
+        });
+        if let Err(error) = counted.and_then(|_| folder.begin_serving(now)) {
+            tracing::warn!(%error, "stops that were none in order cannot be counted (promlet_unclean_shutdown_total)");
         }
         let server = Server {
             settings,

@@ -69,7 +69,12 @@ fn the_last_stop_is_clean_only_directly_after_a_clean_one() {
 #[test]
 fn stops_that_were_none_in_order_are_counted_once_each_and_damage_begins_anew() {
     let temp = tempfile::tempdir().expect("temp");
-    let counted = |folder: &DataFolder| folder.begin_serving(NOW).expect("counted");
+    let counted = |folder: &DataFolder| {
+        let count = folder.unclean_stops().expect("read");
+        folder.begin_serving(NOW).expect("counted");
+        assert_eq!(folder.unclean_stops().expect("read again"), count, "once");
+        count
+    };
     let folder = open(temp.path()).expect("new");
     assert_eq!(counted(&folder), 0);
     drop(folder);
@@ -95,7 +100,11 @@ fn stops_that_were_none_in_order_are_counted_once_each_and_damage_begins_anew() 
 #[test]
 fn a_folder_that_was_restored_and_a_start_that_was_refused_are_not_counted() {
     let temp = tempfile::tempdir().expect("temp");
-    let counted = |folder: &DataFolder| folder.begin_serving(NOW).expect("counted");
+    let counted = |folder: &DataFolder| {
+        let count = folder.unclean_stops().expect("read");
+        folder.begin_serving(NOW).expect("counted");
+        count
+    };
     // As a restore leaves it: a store without any other marker.
     drop(open(temp.path()).expect("new"));
     let folder = open(temp.path()).expect("second");
