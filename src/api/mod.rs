@@ -350,6 +350,7 @@ fn gate(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::Gate, O
         drains: Drains::new(options.body_deadlines),
         counters,
         prefix: Prefix::of(&options.public_url),
+        https_only: security_headers::has_a_host_of_its_own(&options.public_url),
     })
 }
 
