@@ -21,6 +21,7 @@ pub mod host;
 pub mod lanes;
 pub mod layers;
 pub mod limits;
+pub mod listing;
 pub mod openapi;
 pub mod orgs;
 pub mod own_metrics;
