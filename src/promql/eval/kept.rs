@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 use crate::promql::budget::{Aside, rows_bytes};
@@ -144,7 +144,7 @@ impl KeptRows {
 pub(super) struct Kept {
     way: Way,
     grid: Grid,
-    pub(super) rows: KeptRows,
+    pub(super) rows: Arc<KeptRows>,
     _aside: Aside,
 }
 
@@ -152,7 +152,6 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Keeping {
     way: Way,
-    pub(super) parts: Mutex<Vec<Part>>,
     aside: Aside,
 }
 
@@ -175,12 +174,12 @@ impl Context<'_> {
         let way = Way::of(core).filter(|way| self.repeated.contains(way))?;
         let bytes = rows_bytes(rows, grid.len);
         let aside = if bytes <= BYTES_MAX { self.meter.aside(bytes) } else { None };
-        Some(Keeping { way, parts: Mutex::default(), aside: aside? })
+        Some(Keeping { way, aside: aside? })
     }
 
     /// Keeps all rows of an aggregation.
-    pub(super) fn keep(&self, Keeping { way, parts, aside }: Keeping, grid: Grid) {
-        let rows = KeptRows::of(parts.into_inner().unwrap_or_else(PoisonError::into_inner));
+    pub(super) fn keep(&self, Keeping { way, aside }: Keeping, parts: Vec<Part>, grid: Grid) {
+        let rows = Arc::new(KeptRows::of(parts));
         self.kept.borrow_mut().push(Rc::new(Kept { way, grid, rows, _aside: aside }));
     }
 }
