@@ -431,3 +431,105 @@ impl Work {
         Ok(Filled { read: samples, held, present })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps};
+    use crate::promql::syntax::{Caps, parse};
+    use crate::promql::{Answer, Budget, Crew, Limits, MemoryPool, Options, Query, run};
+    use crate::tsdb::Tsdb;
+
+    const SERIES: usize = 300;
+    const EXPRESSIONS: [&str; 6] = [
+        "m",
+        "rate(m[1m])",
+        "avg_over_time(m[2m])",
+        "quantile_over_time(scalar(m{id=\"7\"}) / 2e3, m[2m])",
+        "sum by (g) (rate(m[1m])) / avg by (g) (m)",
+        "topk(3, m * on (id) group_left (g) rate(m[1m]))",
+    ];
+
+    /// Series whose numbers and labels are in different orders, of different lengths.
+    fn snapshot() -> Snapshot {
+        let (store, mut batch) = (Tsdb::scaffold(), BatchBuilder::default());
+        for n in 0..SERIES {
+            let (id, group) = ((n * 7 % SERIES).to_string(), (n % 5).to_string());
+            let labels = Labels::from_pairs([("__name__", "m"), ("g", group.as_str()), ("id", id.as_str())]);
+            let sample = |at: usize| Sample {
+                at: Timestamp::from_s(at as i64 * 15 + (n % 3) as i64),
+                value: (n * at % 17) as f64,
+            };
+            batch.series(&labels, (0..10 + n % 30).map(sample));
+        }
+        store.append(OrgId(1), &batch.batch(), Timestamp::from_s(1_000)).expect("stored");
+        store.snapshot(&Access::whole(OrgId(1)))
+    }
+
+    fn asked(
+        text: &str,
+        snapshot: &Snapshot,
+        limits: Limits,
+        budget: &Budget<'_>,
+    ) -> Result<Answer, QueryError> {
+        let expr = parse(text, &Caps::default()).expect("an expression").expr;
+        let (first, last) = (Timestamp::from_s(0), Timestamp::from_s(700));
+        let steps = Steps::new(first, last, 20_000).expect("a grid");
+        let query = Query { expr, text: text.to_owned(), steps, instant: false };
+        run(&query, snapshot, &Options { limits, ..Options::default() }, budget)
+    }
+
+    fn told(answer: &Result<Answer, QueryError>) -> String {
+        match answer {
+            // What hands hold at once is their own affair.
+            Ok(answer) => format!("{:?} {:?} {}", answer.value, answer.annotations, answer.stats.samples),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn the_answer_is_the_same_by_any_number_of_threads() {
+        let snapshot = snapshot();
+        let few = Limits { samples_max: 2_000, ..Limits::default() };
+        for (text, limits) in EXPRESSIONS.iter().flat_map(|text| [(*text, Limits::default()), (*text, few)]) {
+            let alone = told(&asked(text, &snapshot, limits, &Budget::default()));
+            for cores in [2, 3] {
+                let crew = Crew::eager(cores);
+                for _ in 0..5 {
+                    let _question = crew.enter();
+                    let budget = Budget { crew: Some(&crew), ..Budget::default() };
+                    assert_eq!(told(&asked(text, &snapshot, limits, &budget)), alone, "{text} by {cores}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_question_that_is_ended_ends_by_any_number_of_threads_and_holds_nothing() {
+        let (snapshot, crew, pool) = (snapshot(), Crew::eager(2), MemoryPool::new(1 << 30));
+        for text in EXPRESSIONS {
+            let whole = told(&asked(text, &snapshot, Limits::default(), &Budget::default()));
+            // It may be ended before it begins, at any moment, or come to its end before that.
+            for looks in [0_u32, 1, 2, 5, 10] {
+                let _question = crew.enter();
+                let left = std::cell::Cell::new(looks);
+                let expired = || left.replace(left.get().saturating_sub(1)) == 0;
+                let lease = Arc::new(pool.lease(OrgId(1)));
+                let budget = Budget {
+                    crew: Some(&crew),
+                    expired: Some(&expired),
+                    lease: Some(lease),
+                    ..Budget::default()
+                };
+                let ended = asked(text, &snapshot, Limits::default(), &budget);
+                match ended {
+                    Err(error) => assert!(matches!(error, QueryError::Timeout), "{text}: {error}"),
+                    Ok(_) => assert!(looks > 2 && told(&ended) == whole, "{text} after {looks}"),
+                }
+            }
+            assert_eq!(pool.usage().bytes, 0);
+        }
+    }
+}

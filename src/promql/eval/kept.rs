@@ -4,9 +4,10 @@
 //! What is kept is a row of one series before anything is done with its values, so that it does not matter how the series
 //! was selected.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+
+use rapidhash::RapidHashMap;
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 use crate::promql::budget::{Aside, rows_bytes};
@@ -119,7 +120,7 @@ impl Part {
 pub(super) struct KeptRows {
     parts: Vec<Part>,
     /// The part, and the place there.
-    places: HashMap<SeriesId, (usize, usize)>,
+    places: RapidHashMap<SeriesId, (usize, usize)>,
 }
 
 impl KeptRows {
@@ -131,7 +132,7 @@ impl KeptRows {
     }
 
     fn of(parts: Vec<Part>) -> KeptRows {
-        let mut places = HashMap::new();
+        let mut places = RapidHashMap::default();
         for (number, part) in parts.iter().enumerate() {
             places.extend(part.ids.iter().enumerate().map(|(place, id)| (*id, (number, place))));
         }
