@@ -22,7 +22,7 @@ mod windows;
 pub use annotations::Annotations;
 pub use budget::{Budget, Limits, Progress, QueryStats};
 pub use cache::{CacheUse, Finds, RangeCache};
-pub use crew::{Crew, Hand};
+pub use crew::{Crew, Hand, Helpers, Together};
 pub use error::QueryError;
 pub use functions::{FUNCTIONS, Function, function};
 pub use histogram::{FloatHistogram, ShownBucket};

@@ -1,14 +1,17 @@
 //! Functions of windows: two moving places in each series' samples, one call of the kernel for each step.
 
+use std::sync::Arc;
+
 use crate::model::{Sample, TimeRange, Timestamp, is_stale};
 use crate::promql::QueryError;
+use crate::promql::budget::Charge;
 use crate::promql::functions::{Vet, Window, WindowKernel, extended};
 use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
 use crate::promql::syntax::tree::Extension;
 use crate::tsdb::{SampleColumns, SelectedSeries};
 
 use super::Context;
-use super::fill::{FillRow, Outcome, Reading};
+use super::fill::{Outcome, Reading};
 use super::kernels::{Floats, Kernel, Scratch, Stopped, any_stale};
 use super::native::{Native, Readings, Samples, native_of_row};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent, is_metadata};
@@ -138,7 +141,7 @@ impl Context<'_> {
     }
 
     /// A function of windows.
-    pub(super) fn window(&self, node: &WindowNode, grid: Grid) -> Result<Rows, QueryError> {
+    pub(super) fn window(&self, node: &Arc<WindowNode>, grid: Grid) -> Result<Rows, QueryError> {
         let params = self.params(&node.params, grid)?;
         if let Some(rows) = self.unnamed_windows(node, grid, &params)? {
             return Ok(rows);
@@ -163,7 +166,7 @@ impl Context<'_> {
     /// The windows of series whose names go and do not tell them apart: their label sets are made without.
     fn unnamed_windows(
         &self,
-        node: &WindowNode,
+        node: &Arc<WindowNode>,
         grid: Grid,
         params: &[Scalars],
     ) -> Result<Option<Rows>, QueryError> {
@@ -178,10 +181,9 @@ impl Context<'_> {
             return Ok(None);
         };
         let count = found.len();
-        let whole = Kernel { node, params: &columns, grid };
-        let fill: &FillRow<'_> = &|scratch, samples, row, goes_on| whole.fill(scratch, samples, row, goes_on);
-        let Outcome::Rows(rows) = self.filled(found, Reading { range, windows: true }, grid.len, fill)?
-        else {
+        let (whole, _held) = self.kernel(node, &columns, grid)?;
+        let reading = Reading { range, windows: true };
+        let Outcome::Rows(rows) = self.filled(found, reading, grid.len, whole.into_fill())? else {
             self.meter.lost_series(count);
             return Ok(None);
         };
@@ -202,27 +204,39 @@ impl Context<'_> {
         node.arg.extension.is_none() && !looks_at_starts && vetted
     }
 
+    /// What computes whole rows, and what it holds beside the plan's.
+    pub(super) fn kernel(
+        &self,
+        node: &Arc<WindowNode>,
+        columns: &[&[f64]],
+        grid: Grid,
+    ) -> Result<(Kernel, Charge), QueryError> {
+        let mut held = self.meter.charge();
+        held.add_values(columns.iter().map(|column| column.len()).sum())?;
+        let params = columns.iter().map(|column| column.to_vec()).collect();
+        Ok((Kernel { node: Arc::clone(node), params, grid }, held))
+    }
+
     /// Whole rows at once, where there is nothing but floats, and nothing to be said but of names.
     fn plain_windows(
         &self,
-        node: &WindowNode,
+        node: &Arc<WindowNode>,
         grid: Grid,
         params: &[Scalars],
         inner: Option<&(Rows, Grid)>,
     ) -> Result<Option<Outcome>, QueryError> {
-        let WindowNode { kernel, arg, .. } = node;
+        let WindowNode { kernel, arg, .. } = &**node;
         let columns: Vec<&[f64]> = params.iter().map(|param| &param.values[..]).collect();
         if !self.is_plain(node, &columns, grid) {
             return Ok(None);
         }
-        let whole = Kernel { node, params: &columns, grid };
+        let (whole, _held) = self.kernel(node, &columns, grid)?;
         let outcome = match (&arg.source, inner) {
             (MatrixSource::Select(matchers), _) => {
                 let range = self.window_range(arg, grid);
                 let reading = Reading { range, windows: true };
-                let fill: &FillRow<'_> =
-                    &|scratch, samples, row, goes_on| whole.fill(scratch, samples, row, goes_on);
-                self.filled(self.snapshot.select(matchers, range), reading, grid.len, fill)?
+                let found = self.snapshot.select(matchers, range);
+                self.filled(found, reading, grid.len, whole.into_fill())?
             }
             (_, Some((rows, inner))) if !rows.has_histograms() => {
                 Outcome::Rows(self.windows_of_rows(&whole, rows, *inner)?)
@@ -238,7 +252,7 @@ impl Context<'_> {
     }
 
     /// The windows of a subquery, whose rows were evaluated at those steps.
-    fn windows_of_rows(&self, whole: &Kernel<'_>, rows: &Rows, inner: Grid) -> Result<Rows, QueryError> {
+    fn windows_of_rows(&self, whole: &Kernel, rows: &Rows, inner: Grid) -> Result<Rows, QueryError> {
         let mut out = Rows::new(&self.meter, whole.grid.len);
         let mut scratch = Scratch::default();
         let mut columns = SampleColumns::default();

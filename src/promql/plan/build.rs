@@ -1,6 +1,7 @@
 //! Tree to plan.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, Pattern, Steps};
 use crate::promql::functions::{Function, Kernel, Special, function};
@@ -458,7 +459,7 @@ impl Builder {
         let param_span = place_of(call, 0);
         let name = row.name;
         Ok((
-            VectorNode::Window(Box::new(WindowNode { name, kernel, arg, params, arg_span, param_span })),
+            VectorNode::Window(Arc::new(WindowNode { name, kernel, arg, params, arg_span, param_span })),
             all,
         ))
     }

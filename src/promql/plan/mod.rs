@@ -8,6 +8,8 @@ mod node;
 pub(super) use build::build;
 pub(super) use node::Node;
 
+use std::sync::Arc;
+
 use crate::model::{Labels, Matcher, Pattern};
 
 use super::FloatHistogram;
@@ -74,7 +76,8 @@ pub(super) enum VectorNode {
         arg: Box<VectorNode>,
         params: Vec<ScalarNode>,
     },
-    Window(Box<WindowNode>),
+    /// Shared with the hands that compute it.
+    Window(Arc<WindowNode>),
     /// One number out of each native histogram.
     OfHistograms {
         name: &'static str,
