@@ -721,6 +721,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         (None, file) => file.map(MasterKeySource::File),
     };
     let switches = switches(flags.enable_feature, &mut warnings);
+    let metrics_token = metrics_token(&mut warnings)?;
     Ok(Settings {
         listen: flags.listen,
         data_dir: flags.data_dir.unwrap_or_else(|| default_dir.into()),
@@ -754,7 +755,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         decoded_cache_bytes: flags.decoded_cache_bytes,
         accept_loss: flags.accept_loss,
         new_master_key: flags.new_master_key,
-        metrics_token: metrics_token()?,
+        metrics_token,
         docs: flags.docs,
         ui_dir: flags.ui_dir,
         log: flags.log,
@@ -806,16 +807,15 @@ fn host_names(items: Vec<String>) -> Result<Vec<String>, ConfigError> {
     checked.collect()
 }
 
-/// Shortest token for `/metrics`, bytes: it is compared as often as somebody cares to ask.
-const METRICS_TOKEN_BYTES_MIN: usize = 16;
+/// A token for `/metrics` of fewer bytes is told at the start: it is compared as often as somebody cares to ask.
+const METRICS_TOKEN_BYTES: usize = 16;
 
-fn metrics_token() -> Result<Option<Secret>, ConfigError> {
+fn metrics_token(warnings: &mut Vec<String>) -> Result<Option<Secret>, ConfigError> {
     let token = secret("PROMLET_METRICS_TOKEN")?;
-    let short = token.as_ref().is_some_and(|token| token.reveal().len() < METRICS_TOKEN_BYTES_MIN);
-    if short {
-        return Err(ConfigError::Settings(format!(
-            "PROMLET_METRICS_TOKEN has less than {METRICS_TOKEN_BYTES_MIN} bytes: that can be guessed"
-        )));
+    if token.as_ref().is_some_and(|token| token.reveal().len() < METRICS_TOKEN_BYTES) {
+        warnings.push(format!(
+            "PROMLET_METRICS_TOKEN has less than {METRICS_TOKEN_BYTES} bytes: that can be guessed; take `openssl rand -hex 32`"
+        ));
     }
     Ok(token)
 }

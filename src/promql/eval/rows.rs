@@ -393,6 +393,16 @@ impl Rows {
         self
     }
 
+    /// Rows in the order of their labels.
+    pub(super) fn by_labels(self) -> Rows {
+        if self.heads.is_sorted_by(|a, b| a.labels <= b.labels) {
+            return self;
+        }
+        let mut places: Vec<usize> = (0..self.heads.len()).collect();
+        places.sort_by(|a, b| self.heads[*a].labels.cmp(&self.heads[*b].labels));
+        self.reordered(&places)
+    }
+
     /// Rows of more steps, all with the value of the only one there is.
     pub(super) fn repeated(self, meter: &Rc<Meter>, steps: usize) -> Result<Rows, QueryError> {
         if steps == self.steps {

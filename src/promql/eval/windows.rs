@@ -51,9 +51,10 @@ impl Context<'_> {
                 }
                 self.each_found(node, grid, found, visit)?;
             }
-            MatrixSource::Subquery { expr, step_ms } => {
-                let inner = self.subquery_steps(node, grid, *step_ms);
-                self.each_row(&self.vector(expr, inner)?, inner, visit)?;
+            MatrixSource::Subquery { .. } => {
+                if let Some((rows, inner)) = self.subquery(node, grid)? {
+                    self.each_row(&rows, inner, visit)?;
+                }
             }
         }
         Ok(())
@@ -97,7 +98,7 @@ impl Context<'_> {
     }
 
     /// All times that the windows of all steps may look at, the first one left out.
-    fn window_span(&self, node: &MatrixNode, grid: Grid) -> (i64, i64) {
+    pub(super) fn window_span(&self, node: &MatrixNode, grid: Grid) -> (i64, i64) {
         let (before, after) = self.around(node);
         let first = node.when.look(grid.start_ms).saturating_sub(node.range_ms).saturating_sub(before);
         (first, node.when.look(grid.last()).saturating_add(after))
@@ -106,11 +107,6 @@ impl Context<'_> {
     pub(super) fn window_range(&self, node: &MatrixNode, grid: Grid) -> TimeRange {
         let (first, last) = self.window_span(node, grid);
         TimeRange::new(Timestamp::from_ms(first.saturating_add(1)), Timestamp::from_ms(last))
-    }
-
-    fn subquery_steps(&self, node: &MatrixNode, grid: Grid, step_ms: i64) -> Grid {
-        let (first, last) = self.window_span(node, grid);
-        subquery_grid(first, last, step_ms)
     }
 
     /// How far before and after a window its function looks, milliseconds.
@@ -150,13 +146,7 @@ impl Context<'_> {
         if let Some(rows) = self.unnamed_windows(node, grid, &params)? {
             return Ok(rows);
         }
-        let inner = match &node.arg.source {
-            MatrixSource::Subquery { expr, step_ms } => {
-                let inner = self.subquery_steps(&node.arg, grid, *step_ms);
-                Some((self.vector(expr, inner)?, inner))
-            }
-            MatrixSource::Select(_) => None,
-        };
+        let inner = self.subquery(&node.arg, grid)?;
         let rows = match self.plain_windows(node, grid, &params, inner.as_ref())? {
             Some(Outcome::Rows(rows)) => rows,
             Some(Outcome::Native(found)) => self.any_windows(node, grid, &params, &mut |visit| {
@@ -483,36 +473,4 @@ pub(super) fn drop_stale(columns: &mut SampleColumns) {
     }
     columns.values.truncate(kept);
     columns.times.truncate(kept);
-}
-
-/// The absolute multiples of the step in `(after, until]`.
-fn subquery_grid(after: i64, until: i64, step_ms: i64) -> Grid {
-    let step_ms = step_ms.max(1);
-    // Division rounds towards zero: before 1970 that is already beyond the bound.
-    let mut start_ms = (after / step_ms).saturating_mul(step_ms);
-    if start_ms <= after {
-        start_ms = start_ms.saturating_add(step_ms);
-    }
-    let len = if start_ms > until { 0 } else { (until.saturating_sub(start_ms) / step_ms).saturating_add(1) };
-    Grid { start_ms, step_ms, len: usize::try_from(len).unwrap_or(usize::MAX) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_subquery_lies_on_absolute_multiples_of_its_step() {
-        let cases = [
-            ((0, 100, 30), (30, 3)),
-            ((-1, 100, 30), (0, 4)),
-            ((29, 30, 30), (30, 1)),
-            ((30, 31, 30), (60, 0)),
-        ];
-        for ((after, until, step), (start, len)) in cases {
-            let grid = subquery_grid(after, until, step);
-            assert_eq!((grid.start_ms, grid.len), (start, len), "({after}, {until}] by {step}");
-        }
-        assert_eq!(subquery_grid(-95, -31, 30), Grid { start_ms: -90, step_ms: 30, len: 2 }, "before 1970");
-    }
 }

@@ -140,7 +140,13 @@ impl MatrixNode {
 #[derive(Debug)]
 pub(super) enum MatrixSource {
     Select(Vec<Matcher>),
-    Subquery { expr: Box<VectorNode>, step_ms: i64 },
+    Subquery {
+        expr: Box<VectorNode>,
+        step_ms: i64,
+        /// The text of what is evaluated, where that alone tells what it yields at a time; none where it asks for the
+        /// query's own range or step.
+        text: Option<Box<str>>,
+    },
 }
 
 /// Which series, when relative to the step, and what of them.
