@@ -30,7 +30,10 @@ pub(in crate::tsdb) struct Order {
 impl Order {
     /// To be called when rows got other numbers.
     pub(super) fn forget(&mut self) {
-        *self.known.get_mut().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        let known = self.known.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !known.is_empty() {
+            *known = Arc::default();
+        }
     }
 
     /// Gives it back where nobody has asked for it the last times that this was called.
