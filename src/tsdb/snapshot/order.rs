@@ -192,7 +192,8 @@ mod tests {
         let scope = Scope { matchers: scope.to_vec(), ..Scope::default() };
         let snapshot = store.snapshot(&Access { org: ORG, scope });
         let all = snapshot.select(matchers, TimeRange::ALL);
-        let (_, unnamed) = snapshot.select_without(matchers, TimeRange::ALL, &|_| false).expect("none differ");
+        let (_, unnamed) =
+            snapshot.select_without(matchers, TimeRange::ALL, &|_| false).expect("none differ");
         let grouped = snapshot.select_grouped(matchers, TimeRange::ALL, &|name| name == "zone", &|_| false);
         let group = |series: &crate::tsdb::GroupedSeries| grouped.groups[series.group as usize].clone();
         vec![
