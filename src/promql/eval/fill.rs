@@ -10,7 +10,7 @@ use crate::model::{HistogramColumns, TimeRange, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Aside, Progress};
 use crate::promql::crew::Hand;
-use crate::tsdb::{ReadColumns, SelectedSeries, Snapshot};
+use crate::tsdb::{ReadColumns, Reader, SelectedSeries, Snapshot};
 
 use super::Context;
 use super::kernels::{Floats, GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped, any_stale, rises};
@@ -42,6 +42,15 @@ pub(super) struct Reading {
     pub(super) windows: bool,
 }
 
+impl Reading {
+    /// A reader of so many steps' samples.
+    pub(super) fn reader(self, snapshot: &Snapshot, histograms_from: Timestamp, steps: usize) -> Reader<'_> {
+        let reader = snapshot.reader(self.range, histograms_from);
+        // One step looks back from the end of the range: what is before its newest sample is no matter.
+        if steps == 1 && !self.windows { reader.newest_only() } else { reader }
+    }
+}
+
 /// What came of it.
 pub(super) enum Outcome {
     Rows(Rows),
@@ -62,6 +71,7 @@ struct Work<'w> {
     reading: Reading,
     histograms_from: Timestamp,
     fill: &'w FillRow<'w>,
+    steps: usize,
     scratch_bytes: usize,
     batches: Mutex<std::slice::ChunksMut<'w, Part<'w>>>,
     progress: Option<&'w Progress>,
@@ -122,6 +132,7 @@ impl Context<'_> {
                 // Where no sample is before the range, what went on is unknown: a lookback's worth is enough to find one.
                 histograms_from: reading.range.start.plus_ms(self.options.lookback_ms.saturating_neg()),
                 fill,
+                steps,
                 scratch_bytes,
                 batches: Mutex::new(parts.chunks_mut(BATCH)),
                 progress: self.budget.progress.as_deref(),
@@ -234,7 +245,7 @@ impl Shared for Work<'_> {
     }
 
     fn run(&self, check: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
-        let mut reader = self.snapshot.reader(self.reading.range, self.histograms_from);
+        let mut reader = self.reading.reader(self.snapshot, self.histograms_from, self.steps);
         let mut scratch = Scratch::within(self.scratch_bytes);
         let mut read = ReadColumns::default();
         let mut histograms = HistogramColumns::default();

@@ -120,7 +120,7 @@ impl Shared for Work<'_> {
 
     fn run(&self, check: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
         let _alarm = Alarm(self);
-        let mut reader = self.snapshot.reader(self.reading.range, self.histograms_from);
+        let mut reader = self.reading.reader(self.snapshot, self.histograms_from, self.steps);
         let mut room = Room { scratch: Scratch::within(self.scratch_bytes), ..Room::default() };
         while stays() {
             let Some(mut block) = self.begin()? else { break };
