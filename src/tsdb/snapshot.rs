@@ -18,7 +18,9 @@ mod order;
 mod presence;
 mod reader;
 mod side;
+mod sources;
 mod warnings;
+mod window;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -54,6 +54,15 @@ pub(super) struct Reading {
     pub(super) windows: bool,
 }
 
+impl Reading {
+    /// A reader of so many steps' samples.
+    pub(super) fn reader(self, snapshot: &Snapshot, histograms_from: Timestamp, steps: usize) -> Reader<'_> {
+        let reader = snapshot.reader(self.range, histograms_from);
+        // One step looks back from the end of the range: what is before its newest sample is no matter.
+        if steps == 1 && !self.windows { reader.newest_only() } else { reader }
+    }
+}
+
 /// What came of it.
 pub(super) enum Outcome {
     Rows(Rows),
@@ -303,7 +312,7 @@ impl Work {
 
     fn bench(&self) -> Bench<'_> {
         Bench {
-            reader: self.snapshot.reader(self.reading.range, self.histograms_from),
+            reader: self.reading.reader(&self.snapshot, self.histograms_from, self.steps),
             scratch: Scratch::within(self.scratch_bytes),
             read: ReadColumns::default(),
             histograms: HistogramColumns::default(),

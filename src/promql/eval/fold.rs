@@ -117,7 +117,7 @@ impl Work {
     /// One thread's part, block after block while it `stays`.
     fn run(&self, goes_on: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
         let mut check = || if self.is_stopped() { Err(Stopped) } else { goes_on() };
-        let mut reader = self.snapshot.reader(self.reading.range, self.histograms_from);
+        let mut reader = self.reading.reader(&self.snapshot, self.histograms_from, self.steps);
         let mut room = Room { scratch: Scratch::within(self.scratch_bytes), ..Room::default() };
         check()?;
         while stays() {

@@ -118,6 +118,18 @@ impl Column {
         true
     }
 
+    /// Looks at where those with these indexes are, so that whoever takes them soon need not wait for memory; what is
+    /// there means nothing.
+    pub(super) fn touch(&self, wanted: Range<usize>) -> bool {
+        match &self.digits {
+            Digits::Same(..) => false,
+            Digits::Bytes(digits) => touch(digits, wanted),
+            Digits::Words(digits) => touch(digits, wanted),
+            Digits::Longs(digits) => touch(digits, wanted),
+            Digits::Doubles(digits) => touch(digits, wanted),
+        }
+    }
+
     fn put<D: Copy + Into<f64>>(&self, digits: &[D], out: &mut Vec<f64>) {
         let Column { base, power, .. } = *self;
         if power == 1.0 {
@@ -126,6 +138,15 @@ impl Column {
             out.extend(digits.iter().map(|digit| (base + (*digit).into()) / power));
         }
     }
+}
+
+fn touch<D: Copy + Default + PartialEq>(digits: &[D], wanted: Range<usize>) -> bool {
+    /// Bytes of memory come so many at once; what is behind the first few comes by itself, being read in order.
+    const LINE: usize = 64;
+    const LINES: usize = 8;
+    let digits = digits.get(wanted).unwrap_or_default();
+    let lines = digits.iter().step_by(LINE / size_of::<D>().max(1)).take(LINES);
+    lines.fold(false, |any, digit| any ^ (*digit == D::default()))
 }
 
 fn rises(values: &[f64]) -> bool {

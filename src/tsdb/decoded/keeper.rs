@@ -1,11 +1,12 @@
 //! How one query gets at what is kept, and the groups that it is kept in.
 
+use std::hint::black_box;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::column::Column;
-use super::{Kept, read, write};
+use super::{Kept, SHARDS, read, write};
 
 /// Rows of a group.
 const ROWS: usize = 16;
@@ -13,6 +14,11 @@ const ROWS: usize = 16;
 const GROUP_BYTES: u64 = (size_of::<Group>() + 32 + 2 * size_of::<(Key, Arc<Group>)>()) as u64;
 /// Blocks of a row whose groups a reader holds.
 const HELD: usize = 4;
+/// Pieces that are looked for at once, at most.
+pub(in crate::tsdb) const PIECES_MAX: usize = 64;
+
+/// Values of a piece that are read at once with others'. Of more the values take longer than finding them.
+const FEW: usize = 32;
 
 /// A block of sixteen rows that follow each other in a family of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +54,29 @@ pub(in crate::tsdb) struct Place {
     pub(in crate::tsdb) row: usize,
     /// Its number among the blocks of the row.
     pub(in crate::tsdb) block: usize,
+}
+
+/// Values of a block.
+#[derive(Clone, Debug)]
+pub(in crate::tsdb) struct Piece {
+    pub(in crate::tsdb) place: Place,
+    /// Values of the block, and which of them are wanted.
+    pub(in crate::tsdb) count: usize,
+    pub(in crate::tsdb) wanted: Range<usize>,
+}
+
+/// What came of asking for a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) enum FoundPiece {
+    /// Its values have been appended from that place on; whether all of its block are numbers, and none is less than the
+    /// one before.
+    Here(usize, bool),
+    /// It is here, and not few values; [`Keeper::find`] has them soon.
+    Kept,
+    /// It is not here; [`Keeper::find`] tells whether it should be.
+    Missing,
+    /// It is not here, and so little of its block that nothing will be.
+    Little,
 }
 
 /// What came of asking for a block.
@@ -87,6 +116,12 @@ impl Key {
         (Key { segment, family, group, block: number(block) }, slot)
     }
 
+    /// The part of the organisation's groups that it is in: neighbours are read by different threads.
+    pub(super) fn shard(&self) -> usize {
+        let mixed = u64::from(self.group) ^ u64::from(self.block) << 3 ^ self.family >> 8;
+        usize::try_from(mixed % SHARDS as u64).unwrap_or_default()
+    }
+
     /// Spread over all bits; whoever finds two keys of one hash has a block less that is kept.
     pub(super) fn hash(&self) -> u64 {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -95,6 +130,12 @@ impl Key {
         let hash = mix(hash, u64::from(self.group) << 32 | u64::from(self.block));
         (hash ^ hash >> 31).wrapping_mul(ODD)
     }
+}
+
+/// Whether these are so many values of a block that all may be kept: of little only that is decoded, for less than keeping
+/// it would cost.
+fn is_much(wanted: &Range<usize>, count: usize) -> bool {
+    wanted.len() * 4 >= count
 }
 
 impl Keeper {
@@ -111,8 +152,7 @@ impl Keeper {
         out: &mut Vec<f64>,
     ) -> Found {
         let (key, slot) = Key::of(place);
-        // Of little of a block only that is decoded, for less than keeping it would cost.
-        let is_much = wanted.len() * 4 >= count;
+        let is_much = is_much(&wanted, count);
         let found = self.find_group(&key, (slot, count, wanted), is_much, out);
         let found = found.unwrap_or_else(|| {
             let since = if is_much { self.kept.wanted_before(&key, self.query) } else { None };
@@ -128,6 +168,60 @@ impl Keeper {
         }
     }
 
+    /// Appends to `out` what is here of these pieces, where that is few values, and to `found` what came of each. They are
+    /// [`PIECES_MAX`] at most.
+    ///
+    /// One by one each series waits for memory three times: for its group, for its column, and for what is in it. Here
+    /// nothing that is looked for waits for what was looked for before.
+    pub(in crate::tsdb) fn find_few(
+        &mut self,
+        pieces: &[Piece],
+        out: &mut Vec<f64>,
+        found: &mut Vec<FoundPiece>,
+    ) {
+        let Some(shards) = self.kept.shards.get() else {
+            found.extend(pieces.iter().map(|_| FoundPiece::Missing));
+            return;
+        };
+        let shards = shards.each_ref().map(read);
+        let mut columns = [None; PIECES_MAX];
+        let mut last: Option<(Key, Option<&Group>)> = None;
+        for (column, piece) in columns.iter_mut().zip(pieces) {
+            let (key, slot) = Key::of(&piece.place);
+            let group = match last {
+                Some((have, group)) if have == key => group,
+                _ => {
+                    let group =
+                        shards.get(key.shard()).and_then(|shard| shard.get(&key)).map(|group| &**group);
+                    last = Some((key, group));
+                    group
+                }
+            };
+            *column = group.and_then(|group| {
+                group.use_by(self.query);
+                group.columns.get(slot)?.get()
+            });
+        }
+        for (column, Piece { count, wanted, .. }) in columns.iter().zip(pieces) {
+            let start = out.len();
+            found.push(match column.filter(|column| column.len() == *count) {
+                Some(column) if wanted.len() > FEW => {
+                    black_box(column.touch(wanted.clone()));
+                    FoundPiece::Kept
+                }
+                Some(column) if column.take(wanted.clone(), out) => {
+                    self.hits += 1;
+                    FoundPiece::Here(start, column.rises())
+                }
+                _ if is_much(wanted, *count) => FoundPiece::Missing,
+                _ => {
+                    self.misses += 1;
+                    FoundPiece::Little
+                }
+            });
+        }
+    }
+
     /// None: there is no such group.
     fn find_group(
         &mut self,
@@ -139,7 +233,7 @@ impl Keeper {
         let held = self.held.get_mut(key.block as usize % HELD)?;
         if held.as_ref().is_none_or(|(have, _)| have != key) {
             let group = Arc::clone(read(self.kept.shard(key)?).get(key)?);
-            group.used.fetch_max(self.query, Ordering::Relaxed);
+            group.use_by(self.query);
             *held = Some((*key, group));
         }
         let (_, group) = held.as_ref()?;
@@ -223,6 +317,13 @@ impl Group {
 
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a query used it. Of several at once any may be noted last: they are of about the same time.
+    fn use_by(&self, query: u32) {
+        if self.used.load(Ordering::Relaxed) < query {
+            self.used.store(query, Ordering::Relaxed);
+        }
     }
 
     /// Whether queries before this one wanted a row that is not here, and when the group was last wanted before; from now on

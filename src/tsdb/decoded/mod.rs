@@ -26,7 +26,7 @@ use std::time::Duration;
 use rapidhash::RapidHashMap;
 
 use crate::model::Timestamp;
-pub(super) use keeper::{Found, Keeper, Place};
+pub(super) use keeper::{Found, FoundPiece, Keeper, PIECES_MAX, Piece, Place};
 use keeper::{Group, Key, Since};
 
 /// Parts of an organisation's groups, each with a lock of its own.
@@ -306,9 +306,7 @@ impl Kept {
     }
 
     fn shard(&self, key: &Key) -> Option<&RwLock<Shard>> {
-        // Neighbours are read by different threads.
-        let mixed = u64::from(key.group) ^ u64::from(key.block) << 3 ^ key.family >> 8;
-        self.shards.get()?.get(usize::try_from(mixed % SHARDS as u64).unwrap_or_default())
+        self.shards.get()?.get(key.shard())
     }
 
     /// The query before this one that wanted the group, if it is remembered; from now on this one is.

@@ -78,6 +78,50 @@ fn a_part_of_a_block_is_read_and_a_little_of_one_is_no_reason_to_keep_it() {
     assert_eq!(keeper.find(&place(0), 501, 0..501, &mut out), Found::Missing);
 }
 
+/// What of these pieces is found at once is what is found one after the other; how many are.
+fn find_few(kept: &Arc<Kept>, pieces: &[Piece]) -> usize {
+    let (mut out, mut found) = (vec![-1.0], Vec::new());
+    kept.keeper(kept.query()).expect("something is kept").find_few(pieces, &mut out, &mut found);
+    assert_eq!(found.len(), pieces.len());
+    let mut keeper = kept.keeper(kept.query()).expect("something is kept");
+    for (piece, found) in pieces.iter().zip(&found) {
+        let mut expected = Vec::new();
+        let one = keeper.find(&piece.place, piece.count, piece.wanted.clone(), &mut expected);
+        match found {
+            FoundPiece::Here(start, rises) => {
+                assert_eq!(one, Found::Here(*rises));
+                assert_eq!(out[*start..start + piece.wanted.len()], expected, "{piece:?}");
+            }
+            FoundPiece::Kept => {
+                assert!(matches!(one, Found::Here(_)) && piece.wanted.len() > 32, "{piece:?}");
+            }
+            FoundPiece::Missing => assert!(!matches!(one, Found::Here(_)), "{piece:?} is there"),
+            FoundPiece::Little => assert_eq!(one, Found::Missing, "{piece:?}"),
+        }
+    }
+    found.iter().filter(|found| matches!(found, FoundPiece::Here(..) | FoundPiece::Kept)).count()
+}
+
+#[test]
+fn few_values_of_many_blocks_are_found_at_once() {
+    let all = Decoded::new(1 << 20);
+    let kept = Kept::new(&all);
+    let piece = |row| Piece { place: place(row), count: 500, wanted: row..row + 7 };
+    let pieces: Vec<Piece> = (0..60).map(piece).collect();
+    assert_eq!(find_few(&kept, &pieces), 0, "nothing was ever kept");
+    bring_in(&kept, 8..40);
+    assert_eq!(find_few(&kept, &pieces), 32);
+    let other_length: Vec<Piece> = pieces.iter().map(|piece| Piece { count: 501, ..piece.clone() }).collect();
+    assert_eq!(find_few(&kept, &other_length), 0, "a block of another length would be another block");
+    let many: Vec<Piece> = pieces.iter().map(|piece| Piece { wanted: 100..400, ..piece.clone() }).collect();
+    assert_eq!(find_few(&kept, &many), 32);
+    let before = all.usage();
+    kept.keeper(kept.query()).expect("something is kept").find_few(&pieces, &mut Vec::new(), &mut Vec::new());
+    assert_eq!(all.usage().hits, before.hits + 32);
+    kept.forget(&[1]);
+    assert_eq!(find_few(&kept, &pieces), 0, "the segment is listed no more");
+}
+
 #[test]
 fn an_export_moves_nothing_in_and_nothing_out() {
     let all = Decoded::new(64 << 10);
@@ -130,6 +174,22 @@ fn what_was_used_longest_ago_makes_room() {
     assert_eq!(read_rows(&kept, kept.query(), 0..32), 32, "used since the others");
     assert!(read_rows(&kept, kept.query(), 32..64) < 32);
     assert!(all.usage().evicted > 0);
+}
+
+#[test]
+fn what_few_values_were_read_of_was_used() {
+    let all = Decoded::new(80 << 10);
+    let kept = Kept::new(&all);
+    bring_in(&kept, 0..32);
+    bring_in(&kept, 32..64);
+    let few = |rows: std::ops::Range<usize>| -> Vec<Piece> {
+        rows.map(|row| Piece { place: place(row), count: 500, wanted: 499..500 }).collect()
+    };
+    assert_eq!(find_few(&kept, &few(0..32)), 32);
+    bring_in(&kept, 64..80);
+    bring_in(&kept, 64..80);
+    assert_eq!(find_few(&kept, &few(0..32)), 32, "used since the others");
+    assert!(find_few(&kept, &few(32..64)) < 32);
 }
 
 #[test]
@@ -267,7 +327,9 @@ proptest! {
             match act {
                 Act::Read { org, segment, from, rows } => {
                     let places = (from..from + rows).map(|row| Place { segment, ..place(row) });
-                    read_places(&orgs[org], orgs[org].query(), places);
+                    read_places(&orgs[org], orgs[org].query(), places.clone());
+                    let few = places.take(PIECES_MAX).map(|place| Piece { place, count: 500, wanted: 490..500 });
+                    find_few(&orgs[org], &few.collect::<Vec<_>>());
                 }
                 Act::Forget { org, segment } => orgs[org].forget(&[segment]),
                 Act::Age => {

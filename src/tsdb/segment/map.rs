@@ -125,9 +125,11 @@ impl Map {
 
     /// Where a page could not be read and zeros were taken, the last such place in the file.
     pub(super) fn failed(&self) -> Option<u64> {
-        // Whoever saw a byte of such a page before this call sees the note as well: it is made first.
-        fence(Ordering::SeqCst);
-        self.slot.failed.load(Ordering::SeqCst).checked_sub(1)
+        // Whoever saw a byte of such a page before this call sees the note as well: it is made first, and what was read
+        // before an acquiring fence stays before what is read behind it. One that also waited for what this thread wrote
+        // would have each series wait for the one before.
+        fence(Ordering::Acquire);
+        self.slot.failed.load(Ordering::Acquire).checked_sub(1)
     }
 
     /// Tells the kernel how the map will be read. Advice only: a refusal changes nothing.

@@ -5,17 +5,16 @@ use std::sync::{Arc, PoisonError};
 use rapidhash::RapidHashMap;
 
 use super::reader::ReadColumns;
+use super::sources::{Families, Source};
 use super::warnings::Warnings;
+use super::window::{WINDOW, Window};
 use crate::model::TimeRange;
 use crate::tsdb::decoded::Keeper;
 use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
-use crate::tsdb::segment::{KnownTimes, Rows, rises_at};
+use crate::tsdb::segment::{KnownTimes, rises_at};
 use crate::tsdb::segments::{Part, SegmentSet};
 use crate::tsdb::store::OrgStore;
-
-/// Families of segments known at most before all are forgotten.
-const FAMILIES_MAX: usize = 1 << 14;
 
 /// Times of series in several segments kept at most before all are forgotten, 2 MiB; and of how many kinds of series.
 const JOINED_TIMES_MAX: usize = 1 << 18;
@@ -26,9 +25,11 @@ const JOINED_MAX: usize = 4_096;
 #[derive(Debug, Default)]
 pub(super) struct Known {
     set: Option<Arc<SegmentSet>>,
-    /// By place of the part in the set, and the table's number of the family.
-    families: RapidHashMap<(usize, u32), Option<Found>>,
+    families: Families,
     times: KnownTimes,
+    /// Only the newest sample of a range is asked for: what is known of times then. Whatever more is read may be what
+    /// something else hides.
+    newest: Option<KnownTimes>,
     /// Where values may be that were decoded before.
     keeper: Option<Keeper>,
     sources: Vec<Source>,
@@ -40,6 +41,8 @@ pub(super) struct Known {
     /// What was looked up beforehand, and the first of it that was not asked for yet.
     ahead: Vec<Ahead>,
     next: usize,
+    /// The next ones of those, as they lie in segments.
+    window: Window,
 }
 
 /// A series that will be read.
@@ -49,25 +52,6 @@ struct Ahead {
     family: Option<u32>,
     /// Nothing of the range was in the head, when the segments that count were those that are known.
     is_sealed: bool,
-}
-
-/// A family in a segment.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    rows: Rows,
-    /// Behind the row that was found last: series come mostly in the same order here and there.
-    next: usize,
-}
-
-/// What of a segment is to be read.
-#[derive(Clone, Copy, Debug)]
-struct Source {
-    /// Place of the part in the set.
-    part: usize,
-    rows: Rows,
-    row: usize,
-    first: i64,
-    last: i64,
 }
 
 /// Appends the samples of `series` inside `range` to `out`, which is empty.
@@ -105,9 +89,10 @@ pub(super) fn look_ahead(
     range: TimeRange,
     known: &mut Known,
 ) {
-    let Known { ahead, next, .. } = known;
+    let Known { ahead, next, window, .. } = known;
     ahead.clear();
     *next = 0;
+    window.clear();
     let table = store.table();
     ahead.extend(series.map(|series| Ahead { series, family: table.family_of(series), is_sealed: false }));
     drop(table);
@@ -126,7 +111,7 @@ pub(super) fn look_ahead(
         Some(after) => {
             // What the head let go of meanwhile may be in the newer set alone: each is read with a look at the head.
             known.ahead.iter_mut().for_each(|one| one.is_sealed = false);
-            known.families.clear();
+            known.forget_places();
             known.set = Some(after);
         }
     }
@@ -146,10 +131,11 @@ pub(super) fn read_ahead(
         let family = store.table().family_of(series);
         return read_next(store, (family, series), range, warnings, known, out);
     };
+    let number = known.next;
     known.next += 1;
     match known.set.take() {
         Some(set) if is_sealed => {
-            known.read_sealed(&set, (family, series), range, warnings, out);
+            known.read_in_window(&set, number, (family, series), range, warnings, out);
             known.set = Some(set);
         }
         set => {
@@ -189,7 +175,7 @@ fn read_next(
         // The head may have let go of what only the newer set has. Sets change with seals and compactions alone, which
         // what was looked up ahead knew nothing of.
         set = after;
-        known.families.clear();
+        known.forget_places();
         known.ahead.clear();
     }
 }
@@ -197,6 +183,23 @@ fn read_next(
 impl Known {
     pub(super) fn with(keeper: Option<Keeper>) -> Known {
         Known { keeper, ..Known::default() }
+    }
+
+    /// From now on nothing but the newest sample of a range is asked for; others may be there or not.
+    pub(super) fn newest_only(&mut self) {
+        self.newest = Some(KnownTimes::of_newest());
+    }
+
+    /// Forgets where series lie in segments.
+    fn forget_places(&mut self) {
+        self.families.forget();
+        self.window.clear();
+    }
+
+    fn make_room(&mut self) {
+        if self.families.are_many() {
+            self.forget_places();
+        }
     }
 
     /// Replaces `out` with what segments have of a series; whether that is anything.
@@ -210,6 +213,7 @@ impl Known {
     ) -> bool {
         set.bad_in(range).for_each(|bad| warnings.bad(bad));
         self.sources.clear();
+        self.make_room();
         if let Some(family) = family {
             self.find_sources(set, (family, series), range, warnings);
         }
@@ -217,6 +221,62 @@ impl Known {
             self.read_sources(set, series, range, warnings, out.replace());
         }
         !out.times().is_empty()
+    }
+
+    /// Replaces `out` with what segments have of a series that was looked up beforehand, by this number.
+    fn read_in_window(
+        &mut self,
+        set: &SegmentSet,
+        number: usize,
+        (family, series): (Option<u32>, u32),
+        range: TimeRange,
+        warnings: &Warnings,
+        out: &mut ReadColumns,
+    ) {
+        if !self.window.has(number, range) {
+            self.look_up(set, number, range, warnings);
+        }
+        let Some(source) = self.window.source(number) else {
+            self.read_sealed(set, (family, series), range, warnings, out);
+            return;
+        };
+        set.bad_in(range).for_each(|bad| warnings.bad(bad));
+        let known = self.newest.as_mut().unwrap_or(&mut self.times);
+        if let Some((values, rises)) = self.window.values(number)
+            && let Some(part) = set.parts.get(source.part)
+            && let Ok(times) = part.segment.times_within(source.timeline, range, known)
+            && times.len() == values.len()
+        {
+            out.replace().values.extend_from_slice(values);
+            out.share(times, rises);
+            return;
+        }
+        self.sources.clear();
+        self.sources.push(source);
+        if self.read_alike(set, series, range, out).is_none() {
+            self.read_sources(set, series, range, warnings, out.replace());
+        }
+    }
+
+    /// Looks up where the series from this number on are in segments, and what is kept decoded of them.
+    fn look_up(&mut self, set: &SegmentSet, number: usize, range: TimeRange, warnings: &Warnings) {
+        self.make_room();
+        let Known { ahead, families, sources, times, newest, keeper, window, .. } = self;
+        let known = newest.as_mut().unwrap_or(times);
+        window.begin(number, range);
+        for one in ahead.iter().skip(number).take(WINDOW) {
+            sources.clear();
+            if let Some(family) = one.family.filter(|_| one.is_sealed) {
+                families.sources(set, (family, one.series), range, warnings, sources);
+            }
+            // Where there is more than one, what they have may have to be merged.
+            let source = if let [source] = **sources { Some(source) } else { None };
+            window.push(
+                source,
+                source.and_then(|source| families.piece(set, one.series, &source, range, known)),
+            );
+        }
+        window.find(set, families, keeper.as_mut());
     }
 
     /// Finds where samples of a series are, those that win last.
@@ -227,16 +287,8 @@ impl Known {
         range: TimeRange,
         warnings: &Warnings,
     ) {
-        for (place, part) in set.parts.iter().enumerate() {
-            if !part.overlaps(range) || part.has_histograms() {
-                continue;
-            }
-            let Some((rows, row)) = self.row(place, part, (family, series), warnings) else { continue };
-            let Some((first, last)) = part.segment.spans_of(&rows).get(row) else { continue };
-            if first <= range.end.as_ms() && range.start.as_ms() <= last {
-                self.sources.push(Source { part: place, rows, row, first, last });
-            }
-        }
+        let Known { families, sources, .. } = self;
+        families.sources(set, (family, series), range, warnings, sources);
         // Sets are in order of who wins. Where no two overlap, the order of time does, and nothing has to be merged.
         if !self.sources.is_sorted_by(|a, b| a.last < b.first) {
             let mut in_time: Vec<(i64, i64)> =
@@ -257,33 +309,35 @@ impl Known {
         range: TimeRange,
         out: &mut ReadColumns,
     ) -> Option<()> {
-        let Known { sources, times: known, keeper, of, joined, held, .. } = self;
+        let Known { sources, families, times, newest, keeper, of, joined, held, .. } = self;
+        let known = newest.as_mut().unwrap_or(times);
         if !sources.is_sorted_by(|a, b| a.last < b.first) {
             return None;
         }
         of.clear();
         let values = &mut out.replace().values;
-        let (mut times, mut all_rise) = (None, true);
-        for Source { part, rows, row, .. } in &*sources {
+        let (mut shared, mut all_rise) = (None, true);
+        for source @ Source { part, row, timeline, .. } in &*sources {
             let part = set.parts.get(*part)?;
             if set.tombstones_of(part, series).next().is_some() {
                 return None;
             }
-            let keeper = keeper.as_mut();
+            let rows = families.rows(source)?;
+            let keeper = keeper.as_mut().filter(|_| source.may_be_kept);
             let before = values.len();
-            let (timeline, found, rises) =
-                part.segment.values_alone((rows, *row), range, known, keeper, values).ok()?;
+            let (times, rises) =
+                part.segment.values_alone((rows, *row, *timeline), range, known, keeper, values).ok()?;
             all_rise &= rises && rises_at(values, before);
-            of.push((part.meta().seq, timeline));
-            times = Some(found);
+            of.push((part.meta().seq, *timeline));
+            shared = Some(times);
         }
         if sources.len() > 1 {
-            times = joined.get(&*of).map(Arc::clone);
-            if times.is_none() {
+            shared = joined.get(&*of).map(Arc::clone);
+            if shared.is_none() {
                 let mut all = Vec::with_capacity(values.len());
-                for Source { part, rows, row, .. } in &*sources {
+                for Source { part, timeline, .. } in &*sources {
                     let part = set.parts.get(*part)?;
-                    all.extend_from_slice(&part.segment.times_within(rows, *row, range, known).ok()?);
+                    all.extend_from_slice(&part.segment.times_within(*timeline, range, known).ok()?);
                 }
                 if *held + all.len() > JOINED_TIMES_MAX || joined.len() >= JOINED_MAX {
                     joined.clear();
@@ -292,10 +346,10 @@ impl Known {
                 *held += all.len();
                 let all = Arc::new(all);
                 joined.insert(of.clone(), Arc::clone(&all));
-                times = Some(all);
+                shared = Some(all);
             }
         }
-        if let Some(times) = times {
+        if let Some(times) = shared {
             out.share(times, all_rise);
         }
         (out.times().len() == out.values().len()).then_some(())
@@ -310,9 +364,9 @@ impl Known {
         warnings: &Warnings,
         out: &mut SampleColumns,
     ) {
-        let Known { sources, times, keeper, .. } = self;
-        for Source { part, rows, row, .. } in &*sources {
-            let Some(part) = set.parts.get(*part) else { continue };
+        let Known { sources, families, times, keeper, .. } = self;
+        for source @ Source { part, row, .. } in &*sources {
+            let (Some(part), Some(rows)) = (set.parts.get(*part), families.rows(source)) else { continue };
             let from = out.times.len();
             if let Err(damage) = part.segment.read((rows, *row), range, times, keeper.as_mut(), out) {
                 warnings.damage(part, &damage);
@@ -320,29 +374,6 @@ impl Known {
             hide(set, part, series, from, out);
             settle(out, from);
         }
-    }
-
-    /// The row of a series in a part.
-    fn row(
-        &mut self,
-        place: usize,
-        part: &Part,
-        (family, series): (u32, u32),
-        warnings: &Warnings,
-    ) -> Option<(Rows, usize)> {
-        if self.families.len() >= FAMILIES_MAX {
-            self.families.clear();
-        }
-        let found = self.families.entry((place, family)).or_insert_with(|| {
-            let rows = part.segment.rows(part.family(family)?);
-            let rows = rows.inspect_err(|damage| warnings.damage(part, damage)).ok()?;
-            Some(Found { rows, next: 0 })
-        });
-        let Found { rows, next } = found.as_mut()?;
-        let ids = part.segment.ids_of(rows);
-        let row = if ids.get(*next) == Some(series) { Some(*next) } else { ids.row_of(series) }?;
-        *next = row + 1;
-        Some((*rows, row))
     }
 }
 

@@ -113,16 +113,37 @@ struct PartRows<'s> {
     part: &'s Part,
     ids: segment::Ids<'s>,
     spans: segment::Spans<'s>,
+    /// Whoever has a row reaches into the range.
+    reaches: bool,
     /// Behind the row that was found last: series come mostly in the same order here and there.
     next: usize,
 }
 
 impl PartRows<'_> {
-    fn span(&mut self, id: u32) -> Option<Span> {
-        let row = if self.ids.get(self.next) == Some(id) { Some(self.next) } else { self.ids.row_of(id) }?;
+    fn row(&mut self, id: u32) -> Option<usize> {
+        let row = self.ids.row_near(self.next, id)?;
         self.next = row + 1;
+        Some(row)
+    }
+
+    fn span(&mut self, id: u32) -> Option<Span> {
+        let row = self.row(id)?;
         let (first, last) = self.spans.get(row)?;
         Some(Span { first, last })
+    }
+
+    /// First and last time of a series that reaches into the range, unless all of it is deleted there; and whether nothing
+    /// of it is deleted at all.
+    fn shown(&mut self, set: &SegmentSet, range: TimeRange, id: u32) -> Option<(Span, bool)> {
+        if !self.part.overlaps(range) {
+            return None;
+        }
+        let span = self.span(id)?;
+        let (start, end) = (range.start.as_ms().max(span.first), range.end.as_ms().min(span.last));
+        let deleted = |tombstone: &Tombstone| tombstone.from_ms <= start && end <= tombstone.to_ms;
+        let is_there = start <= end && !set.tombstones_of(self.part, id).any(deleted);
+        let ends = set.tombstones_of(self.part, id).next().is_none();
+        is_there.then_some((span, ends))
     }
 }
 
@@ -197,21 +218,16 @@ impl<'s> Presence<'s> {
     }
 
     fn is_sealed(&mut self, family: u32, id: u32) -> bool {
-        let (set, range, is_windowed) = (self.set, self.range, self.window.is_some());
-        let mut found = self.rows_of(family).iter_mut().filter_map(|rows| {
-            if !rows.part.overlaps(range) {
-                return None;
-            }
-            let span = rows.span(id)?;
-            let (start, end) = (range.start.as_ms().max(span.first), range.end.as_ms().min(span.last));
-            let deleted = |tombstone: &Tombstone| tombstone.from_ms <= start && end <= tombstone.to_ms;
-            let is_there = start <= end && !set.tombstones_of(rows.part, id).any(deleted);
-            let ends = set.tombstones_of(rows.part, id).next().is_none();
-            is_there.then_some((span, ends))
-        });
-        if !is_windowed {
-            return found.next().is_some();
+        let (set, range) = (self.set, self.range);
+        if self.window.is_none() {
+            // Where nothing is deleted and everything reaches into the range, times need not be looked at.
+            let is_whole = set.tombstones.is_empty();
+            return self.rows_of(family).iter_mut().any(|rows| match is_whole && rows.reaches {
+                true => rows.row(id).is_some(),
+                false => rows.shown(set, range, id).is_some(),
+            });
         }
+        let found = self.rows_of(family).iter_mut().filter_map(|rows| rows.shown(set, range, id));
         let found: Vec<(Span, bool)> = found.collect();
         found.into_iter().any(|(span, ends)| self.is_shown(family, id, span, ends))
     }
@@ -219,7 +235,7 @@ impl<'s> Presence<'s> {
     /// Where a family lies in the segments, the newest first.
     fn rows_of(&mut self, family: u32) -> &mut [PartRows<'s>] {
         if self.family.as_ref().is_none_or(|(number, _)| *number != family) {
-            let (warnings, before) = (self.warnings, self.family.take());
+            let (warnings, range, before) = (self.warnings, self.range, self.family.take());
             // Its room is used again: a listing comes here for each family there is.
             let mut places = before.map(|(_, places)| places).unwrap_or_default();
             places.clear();
@@ -227,7 +243,8 @@ impl<'s> Presence<'s> {
                 let rows = part.segment.rows(part.family(family)?);
                 let rows = rows.inspect_err(|damage| warnings.damage(part, damage)).ok()?;
                 let (ids, spans) = (part.segment.ids_of(&rows), part.segment.spans_of(&rows));
-                Some(PartRows { part, ids, spans, next: 0 })
+                let reaches = part.overlaps(range) && part.reaches_with_all(range);
+                Some(PartRows { part, ids, spans, reaches, next: 0 })
             }));
             self.family = Some((family, places));
         }

@@ -64,6 +64,15 @@ impl ReadColumns {
         &mut self.columns
     }
 
+    /// Leaves the newest sample alone.
+    fn keep_newest(&mut self) {
+        if self.times().len() > 1 {
+            let SampleColumns { times, values } = self.change();
+            times.drain(..times.len() - 1);
+            values.drain(..values.len() - 1);
+        }
+    }
+
     /// Gives the values these times, and says what is known of them.
     pub(super) fn share(&mut self, times: Arc<Vec<i64>>, rises: bool) {
         (self.shared, self.rises) = (Some(times), rises);
@@ -76,6 +85,7 @@ pub struct Reader<'s> {
     snapshot: &'s Snapshot,
     range: TimeRange,
     histograms_from: Timestamp,
+    newest: bool,
     known: merge::Known,
 }
 
@@ -83,7 +93,14 @@ impl<'s> Reader<'s> {
     pub(super) fn new(snapshot: &'s Snapshot, range: TimeRange, histograms_from: Timestamp) -> Reader<'s> {
         let store = snapshot.store.as_deref();
         let keeper = store.and_then(|store| store.decoded.keeper(snapshot.query));
-        Reader { snapshot, range, histograms_from, known: merge::Known::with(keeper) }
+        Reader { snapshot, range, histograms_from, newest: false, known: merge::Known::with(keeper) }
+    }
+
+    /// Of each series nothing but the newest sample of the range is read, which costs less.
+    pub fn newest_only(mut self) -> Reader<'s> {
+        self.newest = true;
+        self.known.newest_only();
+        self
     }
 
     /// Tells which series will be read next, in that order. Where nothing of them is in the head, each is then as it is now.
@@ -109,6 +126,9 @@ impl<'s> Reader<'s> {
             if !histograms.is_empty() {
                 side::yield_to_histograms(histograms, out.change());
             }
+        }
+        if self.newest {
+            out.keep_newest();
         }
     }
 }

@@ -17,7 +17,7 @@ mod seal;
 mod side;
 mod upkeep;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -142,7 +142,47 @@ fn content(tsdb: &Tsdb, org: OrgId) -> Content {
         let samples = out.times().iter().copied().zip(out.values().iter().map(|v| v.to_bits()));
         content.insert(series.labels.to_string(), samples.collect());
     }
+    drop(reader);
+    check_short_reads(&snapshot, &content);
     content
+}
+
+/// Reads a few samples of each series, and the newest alone, at some moments: they are those of the content.
+fn check_short_reads(snapshot: &Snapshot, content: &Content) {
+    let times: BTreeSet<i64> = content.values().flatten().map(|(at, _)| *at).collect();
+    let times: Vec<i64> = times.into_iter().collect();
+    let places = [times.len() / 2, times.len().saturating_sub(1)];
+    for (at, length) in places.iter().filter_map(|place| times.get(*place)).zip([60_000, 300_000]) {
+        let range = TimeRange::new(Timestamp::from_ms(at - length), Timestamp::from_ms(*at));
+        let mut found = snapshot.select(&[], range);
+        // As queries read them, and as blocks of series come that are ordered by labels.
+        found.sort_unstable_by_key(|series| series.id);
+        for newest in [false, true] {
+            let reader = snapshot.reader(range, NOW);
+            let mut reader = if newest { reader.newest_only() } else { reader };
+            let (mut out, mut histograms) = (ReadColumns::default(), HistogramColumns::default());
+            let mut left = content.clone();
+            for block in found.chunks(100) {
+                reader.look_ahead(block.iter().map(|series| series.id));
+                for series in block {
+                    reader.read(series.id, &mut out, &mut histograms);
+                    let samples = out.times().iter().copied().zip(out.values().iter().map(|v| v.to_bits()));
+                    let samples: Vec<(i64, u64)> = samples.collect();
+                    let all = left.remove(&series.labels.to_string()).unwrap_or_default();
+                    let within = all.into_iter().filter(|(at, _)| range.contains(Timestamp::from_ms(*at)));
+                    let mut expected: Vec<(i64, u64)> = within.collect();
+                    if newest && !histograms.is_empty() {
+                        // The newest may be one of those.
+                        continue;
+                    }
+                    expected.drain(..if newest { expected.len().saturating_sub(1) } else { 0 });
+                    assert_eq!(samples, expected, "{} in {range:?}, newest alone: {newest}", series.labels);
+                }
+            }
+            let missed = left.values().flatten().find(|(at, _)| range.contains(Timestamp::from_ms(*at)));
+            assert_eq!(missed, None, "not found in {range:?}");
+        }
+    }
 }
 
 fn copy_tree(from: &Path, to: &Path) {

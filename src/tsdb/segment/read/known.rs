@@ -11,24 +11,31 @@ use super::blocks::BlockBytes;
 use super::rows::Stored;
 use super::{Block, Rows, Segment, SegmentDamage};
 use crate::model::TimeRange;
-use crate::tsdb::decoded::{Found as Kept, Keeper, Place};
+use crate::tsdb::decoded::{Found as Kept, Keeper, Piece, Place};
 use crate::tsdb::report::SampleColumns;
 
 /// Times kept at most before all are forgotten, 2 MiB: those of a hundred targets, if the range is some hours.
 const TIMES_MAX: usize = 1 << 18;
+/// Places of timelines that are found at once.
+const RECENT: usize = 1_024;
+/// Bytes of the processor's memory come so many at once; and so many of a series are about what its newest values take.
+const LINE_BYTES: usize = 64;
+const TOUCHED_BYTES: usize = 256;
 /// Timelines kept at most.
 const TIMELINES_MAX: usize = 4_096;
 
 /// The timelines that one reader met: their times within its range, each block verified when it was decoded.
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct KnownTimes {
+    /// Of each timeline the newest sample within the range is wanted alone.
+    newest: bool,
     /// What is asked for, both ends included; with another range all is forgotten.
     range: Option<TimeRange>,
     timelines: Vec<Timeline>,
     /// By number of the segment and of its timeline: place in `timelines`.
     places: RapidHashMap<(u64, usize), usize>,
-    /// The one asked for last.
-    last: Option<((u64, usize), usize)>,
+    /// By some bits of those: the place of one that was asked for, which needs no hash.
+    recent: Vec<u32>,
     /// Times in all of them.
     held: usize,
 }
@@ -36,6 +43,7 @@ pub(in crate::tsdb) struct KnownTimes {
 /// What of a timeline is within the range.
 #[derive(Debug)]
 struct Timeline {
+    key: (u64, usize),
     wanted: Vec<Wanted>,
     /// The times of the wanted samples.
     times: Arc<Vec<i64>>,
@@ -56,25 +64,39 @@ struct Wanted {
 }
 
 impl KnownTimes {
-    /// What of a timeline, `list` in the list of all timelines, is within the range.
-    fn timeline(
-        &mut self,
-        segment: &Segment,
-        number: usize,
-        list: std::ops::Range<usize>,
-        range: TimeRange,
-    ) -> Option<&Timeline> {
+    /// Where of each timeline the newest sample within the range is wanted alone.
+    pub(in crate::tsdb) fn of_newest() -> KnownTimes {
+        KnownTimes { newest: true, ..KnownTimes::default() }
+    }
+
+    fn forget(&mut self, range: TimeRange) {
+        *self = KnownTimes { newest: self.newest, range: Some(range), ..KnownTimes::default() };
+    }
+
+    /// What of a timeline is within the range.
+    fn timeline(&mut self, segment: &Segment, number: usize, range: TimeRange) -> Option<&Timeline> {
         if self.range != Some(range) {
-            *self = KnownTimes { range: Some(range), ..KnownTimes::default() };
+            self.forget(range);
         }
         let key = (segment.meta().seq, number);
-        let known = self.last.filter(|(last, _)| *last == key).map(|(_, place)| place);
-        let place = match known.or_else(|| self.places.get(&key).copied()) {
-            Some(place) => place,
+        let slot = (usize::try_from(key.0).unwrap_or_default() ^ number) % RECENT;
+        let recent = self.recent.get(slot).map_or(usize::MAX, |place| *place as usize);
+        if self.timelines.get(recent).is_some_and(|timeline| timeline.key == key) {
+            return self.timelines.get(recent);
+        }
+        let place = match self.places.get(&key) {
+            Some(place) => {
+                if self.recent.is_empty() {
+                    // Not for who reads one series alone.
+                    self.recent = vec![u32::MAX; RECENT];
+                }
+                *place
+            }
             None => {
-                let timeline = Timeline::within(segment, list, range);
+                let list = segment.timeline_list(number)?;
+                let timeline = Timeline::within(segment, (number, list), range, self.newest);
                 if self.held + timeline.times.len() > TIMES_MAX || self.timelines.len() >= TIMELINES_MAX {
-                    *self = KnownTimes { range: Some(range), ..KnownTimes::default() };
+                    self.forget(range);
                 }
                 self.held += timeline.times.len();
                 self.timelines.push(timeline);
@@ -82,13 +104,20 @@ impl KnownTimes {
                 self.timelines.len() - 1
             }
         };
-        self.last = Some((key, place));
+        if let Some(recent) = self.recent.get_mut(slot) {
+            *recent = u32::try_from(place).unwrap_or(u32::MAX);
+        }
         self.timelines.get(place)
     }
 }
 
 impl Timeline {
-    fn within(segment: &Segment, list: std::ops::Range<usize>, range: TimeRange) -> Timeline {
+    fn within(
+        segment: &Segment,
+        (number, list): (usize, std::ops::Range<usize>),
+        range: TimeRange,
+        newest: bool,
+    ) -> Timeline {
         let mut found = Found::default();
         let mut damage = None;
         for (block, place) in list.enumerate() {
@@ -101,7 +130,11 @@ impl Timeline {
                 }
             }
         }
-        Timeline { wanted: found.wanted, times: Arc::new(found.times), damage }
+        if newest {
+            found.keep_newest();
+        }
+        let key = (segment.meta().seq, number);
+        Timeline { key, wanted: found.wanted, times: Arc::new(found.times), damage }
     }
 }
 
@@ -151,6 +184,15 @@ impl Found {
         Ok(true)
     }
 
+    /// Leaves the newest of what is wanted.
+    fn keep_newest(&mut self) {
+        // A range that ends between two samples may want nothing of a block which it reaches into.
+        self.wanted.retain(|wanted| wanted.from < wanted.to);
+        self.wanted.drain(..self.wanted.len().saturating_sub(1));
+        self.wanted.iter_mut().for_each(|wanted| wanted.from = wanted.to - 1);
+        self.times.drain(..self.times.len().saturating_sub(1));
+    }
+
     /// Adds those of `count` times that are within a range which they reach into: which they are needs no look at the others.
     fn add_regular(
         &mut self,
@@ -183,11 +225,10 @@ pub(in crate::tsdb) fn rises_at(values: &[f64], place: usize) -> bool {
 /// The values of a series' blocks one after the other, of those that are kept and of those that are not.
 struct Values<'a, 'k> {
     segment: &'a Segment,
-    stored: &'k Stored<'a>,
-    /// Where the family begins in DATA, and the row.
-    at: (u64, usize),
-    /// Where its blocks are, once one is looked at.
-    bytes: Option<BlockBytes<'a>>,
+    rows: &'k Rows,
+    row: usize,
+    /// Its series, and where its blocks are, once one is looked at.
+    bytes: Option<(u32, BlockBytes<'a>)>,
     keeper: Option<&'k mut Keeper>,
 }
 
@@ -196,8 +237,7 @@ impl Values<'_, '_> {
     /// numbers and none is less than the one before. On damage anything may be appended.
     fn take(&mut self, wanted: &Wanted, out: &mut Vec<f64>) -> Result<bool, SegmentDamage> {
         let Wanted { block, count, from, to } = *wanted;
-        let (family, row) = self.at;
-        let place = Place { segment: self.segment.meta().seq, family, row, block };
+        let place = Place { segment: self.segment.meta().seq, family: self.rows.data, row: self.row, block };
         let Some(keeper) = self.keeper.as_mut() else {
             return self.decode((block, count), from..to, out).map(|()| false);
         };
@@ -223,56 +263,73 @@ impl Values<'_, '_> {
         wanted: std::ops::Range<usize>,
         out: &mut Vec<f64>,
     ) -> Result<(), SegmentDamage> {
-        let Stored { region, start, id, ref list, .. } = *self.stored;
-        let bytes = match &mut self.bytes {
+        let (id, bytes) = match &mut self.bytes {
             Some(bytes) => bytes,
-            none => none.insert(BlockBytes::new(self.segment, region, start, list.len())?),
+            none => {
+                let Stored { region, start, id, list } = self.segment.stored(self.rows, self.row)?;
+                none.insert((id, BlockBytes::new(self.segment, region, start, list.len())?))
+            }
         };
         let (place, block) = bytes.nth(number)?;
-        values_within(block, id, count, wanted, out)
+        values_within(block, *id, count, wanted, out)
             .map_err(|damage| self.segment.at_place(DATA, place, damage))
     }
 }
 
 impl Segment {
-    /// Appends the values of a series within a range, both ends included, to `out`; answers the number of its timeline, the
-    /// times of those in range, and whether it is known that all are numbers and none is less than the one before. On
-    /// damage anything may be appended.
+    /// Appends the values of a row with this timeline within a range, both ends included, to `out`; answers the times of
+    /// those in range, and whether it is known that all are numbers and none is less than the one before. On damage
+    /// anything may be appended.
     pub(in crate::tsdb) fn values_alone(
         &self,
-        (rows, row): (&Rows, usize),
+        (rows, row, number): (&Rows, usize, usize),
         range: TimeRange,
         known: &mut KnownTimes,
         keeper: Option<&mut Keeper>,
         out: &mut Vec<f64>,
-    ) -> Result<(usize, Arc<Vec<i64>>, bool), SegmentDamage> {
-        let stored = self.stored(rows, row)?;
-        let number = stored.timeline;
-        let list = stored.list.clone();
-        let timeline = known.timeline(self, number, list, range).ok_or_else(|| self.no_row())?;
+    ) -> Result<(Arc<Vec<i64>>, bool), SegmentDamage> {
+        let timeline = known.timeline(self, number, range).ok_or_else(|| self.no_row())?;
         if let Some(damage) = &timeline.damage {
             return Err(damage.clone());
         }
-        let mut values = Values { segment: self, stored: &stored, at: (rows.data, row), bytes: None, keeper };
+        let mut values = Values { segment: self, rows, row, bytes: None, keeper };
         let (start, mut rises) = (out.len(), true);
         for wanted in &timeline.wanted {
             let before = out.len();
             rises &= values.take(wanted, out)?;
             rises &= before == start || rises_at(out, before);
         }
-        self.intact().map(|()| (number, Arc::clone(&timeline.times), rises))
+        self.intact().map(|()| (Arc::clone(&timeline.times), rises))
+    }
+
+    /// What of a row with this timeline is within a range, where that is of one block and the times of it can be read.
+    pub(in crate::tsdb) fn piece(
+        &self,
+        (rows, row, number): (&Rows, usize, usize),
+        range: TimeRange,
+        known: &mut KnownTimes,
+    ) -> Option<Piece> {
+        let timeline = known.timeline(self, number, range).filter(|timeline| timeline.damage.is_none())?;
+        let [Wanted { block, count, from, to }] = *timeline.wanted else { return None };
+        let place = Place { segment: self.meta().seq, family: rows.data, row, block };
+        Some(Piece { place, count, wanted: from..to })
+    }
+
+    /// Looks at where the blocks of a row begin, so that whoever reads them soon need not wait for memory; what is there
+    /// means nothing.
+    pub(in crate::tsdb) fn touch(&self, rows: &Rows, row: usize) -> u8 {
+        let region = self.stored(rows, row).map_or(&[][..], |stored| stored.region);
+        region.iter().take(TOUCHED_BYTES).step_by(LINE_BYTES).fold(0, |sum, byte| sum ^ byte)
     }
 
     /// The times that the values of [`Segment::values_alone`] have.
     pub(in crate::tsdb) fn times_within(
         &self,
-        rows: &Rows,
-        row: usize,
+        number: usize,
         range: TimeRange,
         known: &mut KnownTimes,
     ) -> Result<Arc<Vec<i64>>, SegmentDamage> {
-        let stored = self.stored(rows, row)?;
-        let timeline = known.timeline(self, stored.timeline, stored.list, range);
+        let timeline = known.timeline(self, number, range);
         let times = timeline.map(|timeline| Arc::clone(&timeline.times)).ok_or_else(|| self.no_row())?;
         self.intact().map(|()| times)
     }
@@ -288,11 +345,10 @@ impl Segment {
         keeper: Option<&mut Keeper>,
         out: &mut SampleColumns,
     ) -> Result<(), SegmentDamage> {
-        let stored = self.stored(rows, row)?;
-        let list = stored.list.clone();
-        let Some(timeline) = known.timeline(self, stored.timeline, list, range) else { return Ok(()) };
+        let number = self.timeline_of(rows, row).ok_or_else(|| self.no_row())?;
+        let timeline = known.timeline(self, number, range).ok_or_else(|| self.no_row())?;
         let before = out.values.len();
-        let mut values = Values { segment: self, stored: &stored, at: (rows.data, row), bytes: None, keeper };
+        let mut values = Values { segment: self, rows, row, bytes: None, keeper };
         let mut wanted = timeline.wanted.iter();
         let read = wanted.try_for_each(|wanted| values.take(wanted, &mut out.values).map(drop));
         // Of a damaged block there are no values.

@@ -32,7 +32,6 @@ pub(in crate::tsdb) struct Rows {
 #[derive(Debug)]
 pub(super) struct Stored<'a> {
     pub(super) id: u32,
-    pub(super) timeline: usize,
     /// Its time blocks, as places in the list of all timelines.
     pub(super) list: Range<usize>,
     /// Where the region begins in DATA.
@@ -68,7 +67,33 @@ impl Ids<'_> {
 
     /// The row of a series.
     pub(in crate::tsdb) fn row_of(&self, id: u32) -> Option<usize> {
-        let Range { mut start, mut end } = 0..self.rows;
+        self.row_within(0..self.rows, id)
+    }
+
+    /// The row of a series, looked for from `near` on: who asks in order of ids finds the next one there or soon behind.
+    #[inline]
+    pub(in crate::tsdb) fn row_near(&self, near: usize, id: u32) -> Option<usize> {
+        let at = self.get(near);
+        if at == Some(id) { Some(near) } else { self.row_beyond((near, at), id) }
+    }
+
+    /// The row of a series, which is not that at `near`.
+    fn row_beyond(&self, (near, at): (usize, Option<u32>), id: u32) -> Option<usize> {
+        if at.is_none_or(|at| at > id) {
+            return self.row_within(0..near.min(self.rows), id);
+        }
+        // Steps twice as long each: few for what is near, not twice as many as halving takes for what is far.
+        let (mut before, mut step) = (near, 1);
+        loop {
+            let next = before + step;
+            match self.get(next) {
+                Some(found) if found < id => (before, step) = (next, step * 2),
+                _ => return self.row_within(before + 1..self.rows.min(next + 1), id),
+            }
+        }
+    }
+
+    fn row_within(&self, Range { mut start, mut end }: Range<usize>, id: u32) -> Option<usize> {
         while start < end {
             let middle = usize::midpoint(start, end);
             if self.get(middle)? < id { start = middle + 1 } else { end = middle }
@@ -145,6 +170,30 @@ impl Segment {
         Spans { pool, rows: rows.len, column: rows.timelines, timelines: &self.timelines }
     }
 
+    /// The number of a row's timeline: with those of one number a row shares its times.
+    #[inline]
+    pub(in crate::tsdb) fn timeline_of(&self, rows: &Rows, row: usize) -> Option<usize> {
+        if row >= rows.len {
+            return None;
+        }
+        let number = usize::try_from(rows.timelines.get(self.section(COLUMNS), row)?).ok()?;
+        (number < self.timelines.len).then_some(number)
+    }
+
+    /// First and last time of a timeline.
+    pub(in crate::tsdb) fn timeline_span(&self, number: usize) -> Option<(i64, i64)> {
+        let pool = self.section(COLUMNS);
+        Some((self.timelines.first.get(pool, number)?, self.timelines.last.get(pool, number)?))
+    }
+
+    /// The time blocks of a timeline, as places in the list of all timelines.
+    pub(super) fn timeline_list(&self, number: usize) -> Option<Range<usize>> {
+        let pool = self.section(COLUMNS);
+        let end = |number: usize| usize::try_from(self.timelines.ends.get(pool, number)?).ok();
+        let from = if number == 0 { 0 } else { end(number - 1)? };
+        Some(from..end(number)?)
+    }
+
     /// Where the samples of a row are.
     pub(super) fn stored(&self, rows: &Rows, row: usize) -> Result<Stored<'_>, SegmentDamage> {
         let found = if row < rows.len { self.find_stored(rows, row) } else { None };
@@ -161,14 +210,12 @@ impl Segment {
             column.get(pool, place).and_then(|value| usize::try_from(value).ok())
         };
         let id = u32::try_from(rows.ids.get(pool, row)?).ok()?;
-        let timeline = number(&rows.timelines, row).filter(|timeline| *timeline < self.timelines.len)?;
-        let from = if timeline == 0 { 0 } else { number(&self.timelines.ends, timeline - 1)? };
-        let to = number(&self.timelines.ends, timeline)?;
+        let list = self.timeline_list(self.timeline_of(rows, row)?)?;
         let base = usize::try_from(rows.data).ok()?;
         let start = base.checked_add(number(&rows.offsets, row)?)?;
         let end = base.checked_add(number(&rows.offsets, row + 1)?)?;
         let region = self.section(DATA).get(start..end)?;
-        Some(Stored { id, timeline, list: from..to, start, region })
+        Some(Stored { id, list, start, region })
     }
 
     /// Where in TIMES the time block at this place in the list of all timelines is.

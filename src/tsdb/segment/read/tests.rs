@@ -93,6 +93,12 @@ fn check(segment: &Segment, content: &Content, ranges: &[TimeRange]) -> Result<(
         assert_eq!(found, rows.iter().map(|(id, _)| **id).collect::<Vec<_>>());
         for (row, (id, (values, samples))) in rows.iter().enumerate() {
             assert_eq!(segment.row_of(family, **id), Some(row));
+            // Wherever the looking begins, and whether there is such a series.
+            for near in [0, row.saturating_sub(1), row, row + 1, rows.len() / 2, rows.len(), rows.len() + 5] {
+                assert_eq!(ids.row_near(near, **id), Some(row), "from {near}");
+                let next = found.binary_search(&id.wrapping_add(1)).ok();
+                assert_eq!(ids.row_near(near, id.wrapping_add(1)), next, "from {near}");
+            }
             let span = samples.first().zip(samples.last()).map(|(first, last)| (first.0, last.0));
             assert_eq!(segment.span(family, row), span);
             let labels = segment.series_labels(family, row)?;
