@@ -6,6 +6,7 @@
 
 mod commands;
 mod oauth;
+mod variables;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -678,7 +679,8 @@ fn scratch() -> PathBuf {
 }
 
 fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
-    let mut warnings = Vec::new();
+    let set = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    let mut warnings = variables::unread(set);
     let smtp_url = secret("PROMLET_SMTP_URL")?;
     if let Some(url) = &smtp_url
         && sends_readable(url.reveal())
@@ -719,11 +721,12 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         (None, file) => file.map(MasterKeySource::File),
     };
     let switches = switches(flags.enable_feature, &mut warnings);
+    let metrics_token = metrics_token(&mut warnings)?;
     Ok(Settings {
         listen: flags.listen,
         data_dir: flags.data_dir.unwrap_or_else(|| default_dir.into()),
         public_url,
-        allowed_hosts: tidy_list(flags.allowed_hosts),
+        allowed_hosts: host_names(flags.allowed_hosts)?,
         trusted_origins: tidy_list(flags.trusted_origins),
         tls,
         trusted_proxies: tidy_list(flags.trusted_proxies),
@@ -752,7 +755,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         decoded_cache_bytes: flags.decoded_cache_bytes,
         accept_loss: flags.accept_loss,
         new_master_key: flags.new_master_key,
-        metrics_token: secret("PROMLET_METRICS_TOKEN")?,
+        metrics_token,
         docs: flags.docs,
         ui_dir: flags.ui_dir,
         log: flags.log,
@@ -783,6 +786,38 @@ fn switches(names: Vec<String>, warnings: &mut Vec<String>) -> Switches {
 
 fn tidy_list(items: Vec<String>) -> Vec<String> {
     items.into_iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
+}
+
+/// Names alone: what can never be in a `Host` header would be waited for in vain, and `*` might be thought to be every name.
+fn host_names(items: Vec<String>) -> Result<Vec<String>, ConfigError> {
+    let is_name = |name: &str| {
+        let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+        let inner = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+        inner.parse::<std::net::IpAddr>().is_ok() || !name.is_empty() && name.bytes().all(fits)
+    };
+    let checked = tidy_list(items).into_iter().map(|item| {
+        let name = item.strip_suffix('.').unwrap_or(&item);
+        if is_name(name) {
+            return Ok(name.to_owned());
+        }
+        Err(ConfigError::Settings(format!(
+            "PROMLET_ALLOWED_HOSTS: {item:?} is no host name: it has neither scheme nor port nor *, as metrics.example.com"
+        )))
+    });
+    checked.collect()
+}
+
+/// A token for `/metrics` of fewer bytes is told at the start: it is compared as often as somebody cares to ask.
+const METRICS_TOKEN_BYTES: usize = 16;
+
+fn metrics_token(warnings: &mut Vec<String>) -> Result<Option<Secret>, ConfigError> {
+    let token = secret("PROMLET_METRICS_TOKEN")?;
+    if token.as_ref().is_some_and(|token| token.reveal().len() < METRICS_TOKEN_BYTES) {
+        warnings.push(format!(
+            "PROMLET_METRICS_TOKEN has less than {METRICS_TOKEN_BYTES} bytes: that can be guessed; take `openssl rand -hex 32`"
+        ));
+    }
+    Ok(token)
 }
 
 /// Console mail prints sign-in links; behind a public https name that would be a log full of keys (API.md K4).
@@ -988,6 +1023,19 @@ pub(crate) mod tests {
         assert!(settings.switches.syntax.experimental_functions);
         let [warning] = &settings.warnings[..] else { panic!("one: {:?}", settings.warnings) };
         assert!(warning.contains("unknown feature \"no-such-thing\""), "{warning}");
+    }
+
+    #[test]
+    fn a_name_that_no_host_header_holds_is_refused() {
+        let told = ["--allowed-hosts", "Metrics.example.com, grafana.internal.,192.0.2.1,[2001:db8::1]"];
+        let names = ["Metrics.example.com", "grafana.internal", "192.0.2.1", "[2001:db8::1]"];
+        assert_eq!(parse(&told).expect("names").allowed_hosts, names);
+        for wrong in
+            ["*", "*.example.com", "https://example.com", "example.com:8095", "example.com/x", "[x]", "."]
+        {
+            let error = parse(&["--allowed-hosts", wrong]).expect_err(wrong);
+            assert!(error.contains("PROMLET_ALLOWED_HOSTS") && error.contains(wrong), "{error}");
+        }
     }
 
     #[test]

@@ -117,7 +117,8 @@ fn a_full_disk_stops_samples_alone_and_is_over_when_there_is_room() {
     let mut writer = Writer { base, next: 0, stored: BTreeSet::new() };
     for round in 0..3 {
         for _ in 0..20 {
-            assert_eq!(writer.write(&server, &secret).status, 204);
+            let answer = writer.write(&server, &secret);
+            assert_eq!(answer.status, 204, "round {round}: {}", answer.body);
         }
         // To the threshold, or to the last block, while a seal is at work.
         std::thread::scope(|scope| {

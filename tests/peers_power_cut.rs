@@ -19,7 +19,7 @@ mod beside;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use harness::{ORG, Server, Start, bootstrap, compressed, percent, request, write_request};
@@ -151,15 +151,21 @@ fn let_go(
     dropped
 }
 
-/// Seals and merges, and makes a backup now and then, until the end; answers how often each was done.
-fn keep_house(server: &Server, cookie: &str, store: &Path, dying: &AtomicBool) -> (usize, usize) {
-    let (mut sealed, mut backups) = (0, 0);
+/// Seals and merges, counting, and makes a backup now and then, until the end; answers how often that was done.
+fn keep_house(
+    server: &Server,
+    cookie: &str,
+    store: &Path,
+    sealed: &AtomicUsize,
+    dying: &AtomicBool,
+) -> usize {
+    let mut backups = 0;
     for n in 0.. {
         if dying.load(Ordering::SeqCst) {
             break;
         }
         let answer = server.post_json("/api/v1/admin/seal", &[("Cookie", cookie)], &json!({}));
-        sealed += usize::from(answer.status == 200);
+        sealed.fetch_add(usize::from(answer.status == 200), Ordering::SeqCst);
         if n % 4 == 3 {
             let to = store.with_file_name(format!("backup-{}-{n}", server.pid()));
             let made = Command::new(env!("CARGO_BIN_EXE_promlet"))
@@ -175,7 +181,17 @@ fn keep_house(server: &Server, cookie: &str, store: &Path, dying: &AtomicBool) -
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    (sealed, backups)
+    backups
+}
+
+/// Until so many seals were done, or half a minute went by, which the sums at the end tell.
+fn wait_until_sealed(sealed: &AtomicUsize, least: usize) {
+    for _ in 0..15_000 {
+        if sealed.load(Ordering::SeqCst) >= least {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 #[derive(Default)]
@@ -320,18 +336,20 @@ fn cuts(kind: FileSystem) {
     let cookie = server.sign_in();
     let (_, secret) = server.api_key(&cookie);
     for round in 0..CUTS {
-        let dying = AtomicBool::new(false);
+        let (dying, done) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| write(&server, &secret, base, &mut samples, &dying));
             scope.spawn(|| change_accounts(&server, &cookie, &mut accounts, &dying));
-            let house = scope.spawn(|| keep_house(&server, &cookie, &store, &dying));
+            let house = scope.spawn(|| keep_house(&server, &cookie, &store, &done, &dying));
             let drops = scope.spawn(|| let_go(&server, (&cookie, &secret), base, &mut cycle, &dying));
-            std::thread::sleep(Duration::from_millis(1_400).mul_f64(rng.unit()));
+            // A machine that is busy gets as far in its own time; every fourth cut comes before any seal is done.
+            wait_until_sealed(&done, round % 4);
+            std::thread::sleep(Duration::from_millis(1_000).mul_f64(rng.unit()));
             // All still send while everything stops; what was answered by then counts.
             disk.cut(&server, if round % 2 == 0 { 0 } else { round });
             dying.store(true, Ordering::SeqCst);
-            let done = house.join().expect("the keeper");
-            (sealed, backups) = (sealed + done.0, backups + done.1);
+            backups += house.join().expect("the keeper");
+            sealed += done.load(Ordering::SeqCst);
             dropped += drops.join().expect("who lets go");
         });
         server.kill();

@@ -7,6 +7,8 @@
 //! make the client's system throw the answer away (a reset, RFC 9112 section 9.6), so what is left of such a body is
 //! read and thrown away, within [`DRAINED_BYTES_MAX`], [`BodyDeadlines::drain`] and [`DRAINS_MAX`].
 
+mod unique;
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -28,6 +30,7 @@ use tokio::sync::Semaphore;
 use super::callers::slug_of;
 use super::error::{ApiError, ApiResult, Code};
 use super::limits::jittered_retry;
+use super::params::shortened;
 
 /// How long a body may take to arrive.
 #[derive(Clone, Copy, Debug)]
@@ -389,7 +392,8 @@ pub fn is_json(headers: &HeaderMap) -> bool {
 /// Reads JSON.
 ///
 /// # Errors
-/// 400 `invalid_json` for what is no JSON at all, 422 `validation_failed` for JSON of another shape.
+/// 400 `invalid_json` for what is no JSON at all, 422 `validation_failed` for JSON of another shape or that says something
+/// twice.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     // An array would do for a structure, its fields told apart by their order alone; no body here is meant so.
     if bytes.trim_ascii_start().starts_with(b"[") {
@@ -397,6 +401,15 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
             "",
             "shape",
             "must be an object",
+        ));
+    }
+    if let Some(name) = unique::member_given_twice(bytes) {
+        let name = shortened(&name);
+        let message = format!("the member {name:?} is given twice");
+        return Err(ApiError::new(Code::ValidationFailed, message.clone()).with_field(
+            name,
+            "duplicate",
+            message,
         ));
     }
     let shape: serde_json::Result<T> = serde_json::from_slice(bytes);

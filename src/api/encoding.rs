@@ -189,6 +189,21 @@ impl Encoder {
         Ok(())
     }
 
+    /// Takes the next piece, which is empty then, and hands over what is coded so far. That may be nothing.
+    ///
+    /// # Errors
+    /// As [`Encoder::push`].
+    pub fn code(&mut self, piece: &mut Vec<u8>) -> io::Result<Vec<u8>> {
+        if let Kind::Plain(out) = &mut self.kind
+            && out.is_empty()
+        {
+            return Ok(std::mem::take(piece));
+        }
+        self.push(piece)?;
+        piece.clear();
+        Ok(self.take())
+    }
+
     /// Hands over what is coded so far, which may be nothing.
     pub fn take(&mut self) -> Vec<u8> {
         match &mut self.kind {

@@ -35,8 +35,6 @@ pub enum Lane {
     Ingest(OrgId),
     /// Parsing and evaluating, charged to an organisation.
     Query(OrgId),
-    /// Writing and coding the next piece of a large answer, charged to an organisation.
-    Answer(OrgId),
     /// Password hashes.
     Password,
     /// Account changes that end in a disk sync: the rest of sign-in, sessions, keys. Apart from hashing, so that a flood
@@ -64,7 +62,7 @@ pub struct LanesOptions {
     pub ingest: LaneOptions,
     /// [`Lane::Query`].
     pub query: LaneOptions,
-    /// [`Lane::Answer`].
+    /// Writing and coding the next piece of a large answer: [`Lanes::run_answer`].
     pub answer: LaneOptions,
     /// [`Lane::Password`].
     pub password: LaneOptions,
@@ -149,7 +147,6 @@ impl Lanes {
         let (pool, org) = match lane {
             Lane::Ingest(org) => (&self.0.ingest, Some(org)),
             Lane::Query(org) => (&self.0.query, Some(org)),
-            Lane::Answer(org) => (&self.0.answer, Some(org)),
             Lane::Password => (&self.0.password, None),
             Lane::Account => (&self.0.account, None),
         };
@@ -158,6 +155,19 @@ impl Lanes {
         // Who has gone away needs no answer.
         let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
         pool.run(org, work).await?.map_err(|panic| pool.panicked(panic.as_ref()))
+    }
+
+    /// Writes and codes the next piece of a large answer, charged to an organisation. As [`Lanes::run`], but who asked has
+    /// it before the work ends, which may have much to put away.
+    ///
+    /// # Errors
+    /// As [`Lanes::run`]; 500 too where the work drops its [`Reply`].
+    pub async fn run_answer<T: Send + 'static>(
+        &self,
+        org: OrgId,
+        work: impl FnOnce(Reply<T>) + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.0.answer.run(Some(org), work).await
     }
 
     /// Runs ingest work that answers when it likes, also after it has ended: on another thread, say, once a disk has

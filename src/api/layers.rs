@@ -42,6 +42,8 @@ pub(super) struct Gate {
     pub(super) counters: Arc<Counters>,
     /// The path of the public URL, if it has one.
     pub(super) prefix: Prefix,
+    /// Browsers are told to come by https alone.
+    pub(super) https_only: bool,
 }
 
 /// Who is let in, where there are rooms to be let into.
@@ -161,6 +163,9 @@ impl Passage {
         self.gate.prefix.put_back(response.headers_mut());
         response.headers_mut().insert(REQUEST_ID, id.header());
         security_headers::set(response.headers_mut());
+        if self.gate.https_only {
+            security_headers::insist_on_https(response.headers_mut());
+        }
         let route = way.route.map_or("unmatched", |route| route.pattern());
         span.record("route", route);
         self.gate.counters.request(route, &method, response.status(), watch.elapsed());

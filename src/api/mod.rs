@@ -21,6 +21,7 @@ pub mod host;
 pub mod lanes;
 pub mod layers;
 pub mod limits;
+pub mod listing;
 pub mod openapi;
 pub mod orgs;
 pub mod own_metrics;
@@ -349,6 +350,7 @@ fn gate(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::Gate, O
         drains: Drains::new(options.body_deadlines),
         counters,
         prefix: Prefix::of(&options.public_url),
+        https_only: security_headers::has_a_host_of_its_own(&options.public_url),
     })
 }
 

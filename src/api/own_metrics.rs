@@ -17,7 +17,7 @@ use super::limits::Limits;
 use crate::clock::Stopwatch;
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
-use crate::promql::{MemoryPool, RangeCache};
+use crate::promql::{Finds, MemoryPool, RangeCache};
 use crate::tsdb::{DecodedUse, OrgStats, Stats, Tsdb, Writes};
 
 /// Counters of the edge.
@@ -260,16 +260,24 @@ impl OwnMetrics {
         let memory = self.memory.usage();
         let cache = self.cache.usage();
         let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
-        let mut found = Family::new(
-            "promlet_query_cache_requests_total",
-            MetricKind::Counter,
-            "Range queries by what was kept of their answer: all, a part, nothing.",
-        );
-        for (result, times) in [("hit", cache.hits), ("extended", cache.extended), ("miss", cache.misses)] {
-            found.row(vec![("result", result.to_owned())], count(times));
-        }
+        let found = |name, help, of: Finds| {
+            let mut family = Family::new(name, MetricKind::Counter, help);
+            for (result, times) in [("hit", of.hits), ("extended", of.extended), ("miss", of.misses)] {
+                family.row(vec![("result", result.to_owned())], count(times));
+            }
+            family
+        };
         vec![
-            found,
+            found(
+                "promlet_query_cache_requests_total",
+                "Range queries by what was kept of their answer: all, a part, nothing.",
+                cache.ranges,
+            ),
+            found(
+                "promlet_query_cache_subqueries_total",
+                "Subqueries by what was kept of what they evaluate: all, a part, nothing.",
+                cache.subqueries,
+            ),
             gauge("promlet_query_cache_bytes", "Bytes of answers that are kept.", cache.bytes),
             gauge("promlet_query_cache_entries", "Answers that are kept.", cache.entries as u64),
             single(

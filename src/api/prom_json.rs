@@ -10,6 +10,8 @@ mod digits;
 mod grid;
 mod labels;
 
+use std::ops::Range;
+
 use crate::model::Timestamp;
 use crate::promql::{FloatHistogram, MatrixSeries, Value};
 
@@ -65,12 +67,34 @@ pub struct Cursor {
     point: usize,
 }
 
+/// Writes some of the series of a result, as they stand in the whole of it.
+pub(super) fn some(value: &Value, series: Range<usize>, out: &mut Vec<u8>) {
+    let mut cursor = Cursor::after(series.start);
+    cursor.fill_until(series.end, value, usize::MAX, out);
+}
+
 impl Cursor {
+    /// Where what comes before the series is written, and so many of them.
+    pub(super) fn after(series: usize) -> Cursor {
+        Cursor { begun: true, series, point: 0 }
+    }
+
     /// Writes on until `out` has `length` bytes or some more; whether the result is whole then.
     pub fn fill(&mut self, value: &Value, length: usize, out: &mut Vec<u8>) -> bool {
         if !std::mem::replace(&mut self.begun, true) {
             begin(value, out);
         }
+        if !self.fill_until(usize::MAX, value, length, out) {
+            return false;
+        }
+        if matches!(value, Value::Vector(_) | Value::Matrix(_)) {
+            out.push(b']');
+        }
+        true
+    }
+
+    /// The same as far as the series of that number; whether all before it are written then.
+    fn fill_until(&mut self, until: usize, value: &Value, length: usize, out: &mut Vec<u8>) -> bool {
         let several = match value {
             Value::Matrix(series) => series.len(),
             Value::Vector(series) => series.len(),
@@ -78,8 +102,9 @@ impl Cursor {
         };
         let (mut before, mut grid) = (Before::default(), Grid::of(several));
         match value {
-            Value::Scalar { .. } | Value::Text { .. } => return true,
+            Value::Scalar { .. } | Value::Text { .. } => {}
             Value::Vector(series) => {
+                let series = series.get(..until).unwrap_or(series);
                 while let Some(sample) = series.get(self.series) {
                     if out.len() >= length {
                         return false;
@@ -100,6 +125,7 @@ impl Cursor {
                 }
             }
             Value::Matrix(series) => {
+                let series = series.get(..until).unwrap_or(series);
                 while let Some(series) = series.get(self.series) {
                     if out.len() >= length || !self.series(series, length, (&mut before, &mut grid), out) {
                         return false;
@@ -109,7 +135,6 @@ impl Cursor {
                 }
             }
         }
-        out.push(b']');
         true
     }
 
@@ -160,7 +185,7 @@ impl Cursor {
 }
 
 /// Up to the first series; the whole of a scalar or a text.
-fn begin(value: &Value, out: &mut Vec<u8>) {
+pub(super) fn begin(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Scalar { at, value } => {
             out.extend_from_slice(br#""resultType":"scalar","result":["#);

@@ -20,5 +20,45 @@ pub(super) fn set(headers: &mut HeaderMap) {
     if html && !headers.contains_key(header::CONTENT_SECURITY_POLICY) {
         headers.insert(header::CONTENT_SECURITY_POLICY, HTML_POLICY);
         headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+        // A window that opened ours, or that ours opens, has no hold of it (ASVS 3.4.8).
+        headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
+    }
+}
+
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+
+/// Browsers come by https alone for a year from now (ASVS 3.4.1).
+pub(super) fn insist_on_https(headers: &mut HeaderMap) {
+    headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000"));
+}
+
+/// Whether a public URL speaks for its whole host: what is said of https counts for every port and path of a name, so that
+/// a server below a path or at a port of its own, or on this machine, leaves it to who has the host.
+pub(super) fn has_a_host_of_its_own(public_url: &str) -> bool {
+    let host = public_url.strip_prefix("https://").unwrap_or_default();
+    let local = host.eq_ignore_ascii_case("localhost") || host.to_ascii_lowercase().ends_with(".localhost");
+    let is_name = host.bytes().any(|b| b.is_ascii_alphabetic()) && !host.contains([':', '/', '[']);
+    is_name && !local
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn https_is_insisted_on_for_a_host_of_our_own_alone() {
+        assert!(has_a_host_of_its_own("https://metrics.example.com"));
+        for other in [
+            "http://metrics.example.com",
+            "https://metrics.example.com:8443",
+            "https://example.com/tools/promlet",
+            "https://localhost",
+            "https://metrics.LOCALHOST",
+            "https://192.0.2.1",
+            "https://[2001:db8::a]",
+            "https://",
+        ] {
+            assert!(!has_a_host_of_its_own(other), "{other}");
+        }
     }
 }

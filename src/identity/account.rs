@@ -9,8 +9,9 @@ use crate::model::{OrgId, Timestamp};
 use super::audit::{self, Event};
 use super::link::{LINK_TTL, LinkKind, LinkRow, LinkSlot, remove_link, remove_outstanding, store_link};
 use super::member::{has_other_owner, leave};
+use super::name::{self, NameError};
 use super::oauth;
-use super::org::{MembershipRow, NAME_BYTES_MAX, OrgRow};
+use super::org::{MembershipRow, OrgRow};
 use super::session::stands;
 use super::store::read;
 use super::totp::TotpRow;
@@ -23,9 +24,9 @@ use super::{
 /// Why an account was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountChangeError {
-    /// `validation_failed`: the name is longer than 200 bytes.
-    #[error("a name has at most 200 bytes, this one {0}")]
-    NameTooLong(usize),
+    /// `validation_failed`.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// It is the only owner of an organisation: `last_owner`.
     #[error("you are the only owner of the organisation {0}: make another one first, or delete it")]
     LastOwner(String),
@@ -98,10 +99,7 @@ impl Identity {
     /// # Errors
     /// [`AccountChangeError`].
     pub fn rename_user(&self, user: UserId, name: &str) -> Result<User, AccountChangeError> {
-        if name.len() > NAME_BYTES_MAX {
-            return Err(AccountChangeError::NameTooLong(name.len()));
-        }
-        let name = name.to_owned();
+        let name = name::parse(name)?;
         self.change(move |txn| {
             let row = active(txn, user)?.ok_or(AccountChangeError::UnknownUser)?;
             txn.put(&user, &UserRow { name, ..row });

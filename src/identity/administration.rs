@@ -8,7 +8,7 @@ use crate::model::Timestamp;
 
 use super::audit::{self, Event};
 use super::link::remove_outstanding;
-use super::org::NAME_BYTES_MAX;
+use super::name::{self, NameError};
 use super::password::{WeakPassword, check_policy};
 use super::session::end_all;
 use super::store::read;
@@ -91,8 +91,8 @@ pub enum AdministrationError {
     #[error(transparent)]
     Password(#[from] WeakPassword),
     /// `validation_failed`.
-    #[error("a name has at most {NAME_BYTES_MAX} bytes, this one {0}")]
-    NameTooLong(usize),
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -107,7 +107,11 @@ fn require_admin(txn: &Txn<'_>, actor: Option<UserId>) -> Result<(), Administrat
 }
 
 impl Identity {
-    fn summary(&self, user: User, now: Timestamp) -> Result<UserSummary, StoreError> {
+    /// Of an account, what the administrator of the server sees.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn summary(&self, user: User, now: Timestamp) -> Result<UserSummary, StoreError> {
         let sessions = self.sessions(user.id, now);
         Ok(UserSummary {
             last_seen_at: sessions.first().map(|session| session.last_seen()),
@@ -117,25 +121,15 @@ impl Identity {
         })
     }
 
-    /// Accounts with ids greater than `after`, by id; with `search` those whose address or name contains it in any letter
-    /// case.
+    /// Accounts by id; with `search` those whose address or name contains it in any letter case.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn user_summaries(
-        &self,
-        after: Option<UserId>,
-        search: &str,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Vec<UserSummary>, StoreError> {
+    pub fn users_found(&self, search: &str) -> Result<Vec<User>, StoreError> {
         let search = search.to_lowercase();
-        let wanted = |user: &User| {
-            after.is_none_or(|after| user.id > after)
-                && (user.email.as_str().contains(&search) || user.name.to_lowercase().contains(&search))
-        };
-        let found = self.users()?.into_iter().filter(wanted).take(limit);
-        found.map(|user| self.summary(user, now)).collect()
+        let wanted =
+            |user: &User| user.email.as_str().contains(&search) || user.name.to_lowercase().contains(&search);
+        Ok(self.users()?.into_iter().filter(wanted).collect())
     }
 
     /// One account, as the administrator of the server sees it.
@@ -226,9 +220,7 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<User, AdministrationError> {
-        if new.name.len() > NAME_BYTES_MAX {
-            return Err(AdministrationError::NameTooLong(new.name.len()));
-        }
+        let name = name::parse(new.name)?;
         if let Some(password) = new.password {
             check_policy(password, &[new.email.as_str()])?;
         }
@@ -236,7 +228,7 @@ impl Identity {
         let (email, is_admin) = (new.email.clone(), new.is_admin || self.needs_setup());
         let row = UserRow {
             email: email.as_str().to_owned(),
-            name: new.name.to_owned(),
+            name,
             is_admin,
             disabled: false,
             password: new.password.map(|password| self.passwords.hash(password, rng)),

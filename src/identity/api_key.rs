@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::entropy::Entropy;
 use crate::model::{OrgId, OrgSlug, Timestamp};
 
+use super::name::NameError;
 use super::{Endpoint, KeyId, Secret, SecretHash, StoreError, UserId};
 
 /// What a key opens.
@@ -299,6 +300,8 @@ pub struct CreatedKey {
 pub struct FieldError {
     /// As in the API: `embed.max_token_ttl_s`.
     pub field: &'static str,
+    /// What is wrong with it, to programs.
+    pub code: &'static str,
     /// A sentence.
     pub message: String,
 }
@@ -308,6 +311,13 @@ pub(super) fn in_words(errors: &[FieldError]) -> String {
     let each: Vec<String> =
         errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
     each.join("; ")
+}
+
+impl From<NameError> for KeyError {
+    fn from(error: NameError) -> KeyError {
+        let named = FieldError { field: "name", code: error.code(), message: error.to_string() };
+        KeyError::Validation(vec![named])
+    }
 }
 
 /// Why a key was not made or changed.
@@ -329,7 +339,6 @@ pub enum KeyError {
 
 /// Keys of one organisation at most.
 pub(super) const KEYS_MAX: usize = 10_000;
-const NAME_BYTES_MAX: usize = 200;
 const ORIGINS_MAX: usize = 32;
 const MATCHERS_MAX: usize = 8;
 const METRICS_MAX: usize = 64;
@@ -415,7 +424,7 @@ struct Findings(Vec<FieldError>);
 impl Findings {
     fn require(&mut self, holds: bool, field: &'static str, message: impl Into<String>) {
         if !holds {
-            self.0.push(FieldError { field, message: message.into() });
+            self.0.push(FieldError { field, code: "invalid", message: message.into() });
         }
     }
 
@@ -452,8 +461,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
         }
     }
     let key = &*key;
-    let name_bytes = key.name.trim().len();
-    found.require(name_bytes > 0 && key.name.len() <= NAME_BYTES_MAX, "name", "must be 1 to 200 bytes");
+    found.require(!key.name.is_empty(), "name", "must be 1 to 200 bytes");
     found.require(
         key.scopes.ingest || key.scopes.read || key.scopes.embed,
         "scopes",

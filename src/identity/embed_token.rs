@@ -263,6 +263,11 @@ struct Ms {
 const MS_FIELDS: [&str; 8] =
     ["endpoints", "metrics", "match", "exprs", "max_range_s", "max_lookback_s", "min_step_s", "origins"];
 
+/// A claim that was meant to restrict: `MS` or `Match`, too, where letter case alone is wrong.
+fn is_nearly_a_restriction(claim: &str) -> bool {
+    MS_FIELDS.iter().chain(&["ms"]).any(|name| name.eq_ignore_ascii_case(claim))
+}
+
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
@@ -450,9 +455,7 @@ pub(super) fn verify(
         return Err(invalid("org"));
     }
     let policy: EmbedPolicy = claims.ms.unwrap_or_default().into();
-    if claims.others.keys().any(|name| MS_FIELDS.contains(&name.as_str()))
-        || !policy_errors(&policy).is_empty()
-    {
+    if claims.others.keys().any(|name| is_nearly_a_restriction(name)) || !policy_errors(&policy).is_empty() {
         return Err(invalid("policy"));
     }
     if request.slug != key.slug.as_str() {
@@ -553,15 +556,20 @@ pub(super) fn mint(
     if request.ttl_s == 0 || request.ttl_s > key.embed.max_token_ttl_s {
         errors.push(FieldError {
             field: "ttl_s",
+            code: "invalid",
             message: format!("must be 1 to {}", key.embed.max_token_ttl_s),
         });
     }
     if request.sub.as_ref().is_some_and(|sub| sub.len() > SUB_BYTES_MAX) {
-        errors.push(FieldError { field: "sub", message: format!("must be at most {SUB_BYTES_MAX} bytes") });
+        errors.push(FieldError {
+            field: "sub",
+            code: "invalid",
+            message: format!("must be at most {SUB_BYTES_MAX} bytes"),
+        });
     }
     if let Some(ms) = &request.ms {
         let messages = policy_errors(ms).into_iter().chain(excesses(key, ms));
-        errors.extend(messages.map(|message| FieldError { field: "ms", message }));
+        errors.extend(messages.map(|message| FieldError { field: "ms", code: "invalid", message }));
     }
     if !errors.is_empty() {
         return Err(MintError::Validation(errors));
@@ -579,7 +587,7 @@ pub(super) fn mint(
     if token.len() > TOKEN_BYTES_MAX {
         let message =
             format!("the token would have {} bytes, at most {TOKEN_BYTES_MAX} are accepted", token.len());
-        return Err(MintError::Validation(vec![FieldError { field: "ms", message }]));
+        return Err(MintError::Validation(vec![FieldError { field: "ms", code: "invalid", message }]));
     }
     Ok(MintedToken { token: Secret::new(token), expires_at: Timestamp::from_s(exp), kid: key.id })
 }

@@ -14,7 +14,8 @@ use crate::model::{OrgId, Timestamp};
 use super::audit::{self, Event};
 use super::login::{Finished, finish_login};
 use super::member;
-use super::org::{MemberRow, MembershipRow, NAME_BYTES_MAX, OrgRow};
+use super::name::{self, NameError};
+use super::org::{MemberRow, MembershipRow, OrgRow};
 use super::password::{WeakPassword, check_policy};
 use super::session::NewSession;
 use super::store::read;
@@ -143,8 +144,8 @@ pub enum AcceptError {
     #[error(transparent)]
     Password(#[from] WeakPassword),
     /// `validation_failed`.
-    #[error("a name has at most {NAME_BYTES_MAX} bytes, this one {0}")]
-    NameTooLong(usize),
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -294,7 +295,7 @@ impl Identity {
     pub fn invites(&self, org: OrgId, now: Timestamp) -> Result<Vec<Invite>, StoreError> {
         let rows = self.rows::<InviteRow>(&org)?.into_iter().filter(|(_, row)| now < row.expires_at);
         let mut found = rows.map(|((_, id), row)| row.view(id)).collect::<Result<Vec<_>, _>>()?;
-        found.sort_by(|a, b| (a.created_at, &a.email).cmp(&(b.created_at, &b.email)));
+        found.sort_by_key(|invite| (invite.created_at, invite.id));
         Ok(found)
     }
 
@@ -361,10 +362,7 @@ impl Identity {
                 Change::Made(_) => Err(StoreError::Inconsistent("an account from nothing").into()),
             };
         }
-        let name = attempt.name.unwrap_or_default();
-        if name.len() > NAME_BYTES_MAX {
-            return Err(AcceptError::NameTooLong(name.len()));
-        }
+        let name = name::parse(attempt.name.unwrap_or_default())?;
         if let Some(password) = attempt.password {
             let org = &invitation.org;
             check_policy(password, &[invitation.email.as_str(), org.slug.as_str(), &org.name])?;
@@ -373,7 +371,7 @@ impl Identity {
         let drawn = self.draw(id, attempt.client, attempt.replaces, rng);
         let newcomer = Newcomer {
             id,
-            name: name.to_owned(),
+            name,
             password: attempt.password.map(|password| self.passwords.hash(password, rng)),
             drawn: (drawn.new.clone(), drawn.pending_hash),
         };

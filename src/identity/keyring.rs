@@ -17,6 +17,7 @@ use super::api_key::{self, KEYS_MAX, TokenAlgorithm, Usage};
 use super::audit::{self, Event};
 use super::embed_token::{self, TokenKey};
 use super::master::SealedFor;
+use super::name;
 use super::org::OrgRow;
 use super::rotation::RotatedRow;
 use super::store::read;
@@ -288,6 +289,7 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<CreatedKey, KeyError> {
+        key.name = name::parse(&key.name)?;
         api_key::validate(&mut key, now)?;
         let id = KeyId::random(rng);
         let secret = api_key::random_secret(id, rng);
@@ -547,10 +549,12 @@ fn differences(before: &KeyRow, after: &KeyRow) -> Vec<&'static str> {
 
 /// A row with the change in it, checked as a whole.
 fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, KeyError> {
-    let refuse =
-        |field, message: &str| Err(KeyError::Validation(vec![FieldError { field, message: message.into() }]));
+    let refuse = |field, message: &str| {
+        Err(KeyError::Validation(vec![FieldError { field, code: "invalid", message: message.into() }]))
+    };
     let mut wanted = NewApiKey {
-        name: change.name.unwrap_or(row.name),
+        // One of before that is none today stays while something else changes.
+        name: change.name.map_or(Ok(row.name), |text| name::parse(&text))?,
         scopes: change.scopes.unwrap_or(row.scopes),
         expires_at: change.expires_at.unwrap_or(row.expires_at),
         embed: row.embed.clone(),

@@ -107,7 +107,7 @@ impl Identity {
             };
             found.push(Member { user: account, role: row.role, joined_at: row.joined_at, last_seen_at });
         }
-        found.sort_by(|a, b| (a.joined_at, &a.user.email).cmp(&(b.joined_at, &b.user.email)));
+        found.sort_by_key(|member| (member.joined_at, member.user.id));
         Ok(found)
     }
 

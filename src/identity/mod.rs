@@ -18,6 +18,7 @@ mod account;
 mod administration;
 mod api_key;
 mod audit;
+mod day;
 mod device;
 mod embed_token;
 mod id;
@@ -30,6 +31,7 @@ mod magic_link;
 mod master;
 mod matcher_text;
 mod member;
+mod name;
 mod new_password;
 mod oauth;
 mod org;
@@ -86,6 +88,7 @@ pub use master::{SealError, master_key_mark};
 #[cfg(test)]
 pub(crate) use matcher_text::parse as read_label_test;
 pub use member::{Member, MemberError};
+pub use name::NameError;
 pub use new_password::{PasswordChange, PasswordChangeError, PasswordReset, PasswordResetError};
 pub use oauth::{
     Admission, ExternalAccount, IdTokenCheck, IdTokenError, LinkedIdentity, OauthAttempt, OauthError,

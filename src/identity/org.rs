@@ -7,6 +7,7 @@ use crate::kv::{Record, Txn};
 use crate::model::{OrgId, OrgSlug, SlugError, Timestamp};
 
 use super::audit::{self, Event};
+use super::name::{self, NameError};
 use super::store::read;
 use super::user::UserRow;
 use super::{Identity, OrgKey, StoreError, UserId};
@@ -134,9 +135,9 @@ pub enum OrgError {
     /// Not a slug: `validation_failed`.
     #[error(transparent)]
     Slug(#[from] SlugError),
-    /// The name is longer than 200 bytes: `validation_failed`.
-    #[error("a name has at most 200 bytes, this one {0}")]
-    NameTooLong(usize),
+    /// `validation_failed`.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// An account that does not administer the server owns as many as it may: `validation_failed`.
     #[error("an account owns at most {OWNED_MAX} organisations")]
     TooMany,
@@ -153,8 +154,6 @@ pub enum OrgError {
 
 /// Organisations that one account owns, where everybody may make them: who signs up may not fill the server.
 const OWNED_MAX: usize = 100;
-/// Longest name of a person, an organisation or a key, bytes.
-pub(super) const NAME_BYTES_MAX: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct OrgRow {
@@ -242,9 +241,7 @@ pub(super) fn create(
     key: OrgKey,
     now: Timestamp,
 ) -> Result<Membership, OrgError> {
-    if org.name.len() > NAME_BYTES_MAX {
-        return Err(OrgError::NameTooLong(org.name.len()));
-    }
+    let name = name::parse(&org.name)?;
     let slug = org.slug.as_str().to_owned();
     if read::<SlugRow>(txn, &slug)?.is_some() {
         return Err(OrgError::SlugTaken(org.slug.clone()));
@@ -252,13 +249,7 @@ pub(super) fn create(
     let NextOrgRow(number) = read::<NextOrgRow>(txn, &())?.unwrap_or(NextOrgRow(1));
     let next = number.checked_add(1).ok_or(OrgError::Exhausted)?;
     let id = OrgId(number);
-    let row = OrgRow {
-        key,
-        slug: slug.clone(),
-        name: org.name.clone(),
-        created_at: now,
-        settings: OrgSettings::default(),
-    };
+    let row = OrgRow { key, slug: slug.clone(), name, created_at: now, settings: OrgSettings::default() };
     txn.put(&(), &NextOrgRow(next));
     txn.put(&slug, &SlugRow(id));
     txn.put(&id, &row);

@@ -13,6 +13,7 @@ use crate::kv::Record;
 use crate::model::{OrgId, Timestamp};
 
 use super::audit::{self, AuditRow, Event};
+use super::day::DayRow;
 use super::invite::{self, InviteRow};
 use super::keyring::{KeyRow, UsedRow};
 use super::member;
@@ -147,6 +148,7 @@ impl Identity {
             }
         }
         self.change(move |txn| {
+            txn.remove::<DayRow>(&org);
             txn.remove::<RemovalRow>(&org);
             Ok::<_, StoreError>(())
         })?;

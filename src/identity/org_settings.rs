@@ -9,7 +9,8 @@ use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use crate::model::{OrgId, Timestamp};
 
 use super::audit::{self, Event};
-use super::org::{NAME_BYTES_MAX, OrgRow};
+use super::name::{self, NameError};
+use super::org::OrgRow;
 use super::store::read;
 use super::user::active;
 use super::{Identity, Limit, Org, OrgSettings, StoreError, UserId};
@@ -102,8 +103,8 @@ pub enum OrgChangeError {
     #[error("no such account")]
     UnknownUser,
     /// The name is longer than 200 bytes: `validation_failed`.
-    #[error("a name has at most {NAME_BYTES_MAX} bytes, this one {0}")]
-    NameTooLong(usize),
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// Only the instance administrator raises a limit above the server's default: `forbidden`.
     #[error("only the instance administrator raises {} above the server's default", .0.as_str())]
     AboveDefault(Setting),
@@ -172,10 +173,7 @@ impl Identity {
             let mut row = read::<OrgRow>(txn, &org)?.ok_or(OrgChangeError::UnknownOrg)?;
             let mut said = Vec::new();
             if let Some(name) = change.name {
-                if name.len() > NAME_BYTES_MAX {
-                    return Err(OrgChangeError::NameTooLong(name.len()));
-                }
-                row.name = name;
+                row.name = name::parse(&name)?;
                 said.push("name".to_owned());
             }
             for (setting, limit) in change.settings {

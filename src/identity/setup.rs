@@ -9,7 +9,8 @@ use crate::kv::Txn;
 use crate::model::{OrgSlug, SlugError, Timestamp};
 
 use super::audit::{self, Event};
-use super::org::{self, NAME_BYTES_MAX};
+use super::name::{self, NameError};
+use super::org;
 use super::password::{WeakPassword, check_policy};
 use super::session::{Proof, issue};
 use super::user::{AddressRow, UserRow};
@@ -75,9 +76,9 @@ pub enum SetUpError {
     /// `validation_failed`, field `org.slug`.
     #[error(transparent)]
     Slug(#[from] SlugError),
-    /// `validation_failed`: a name is longer than 200 bytes.
-    #[error("a name has at most 200 bytes, this one {0}")]
-    NameTooLong(usize),
+    /// `validation_failed`.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -102,7 +103,7 @@ impl First {
         txn.put(&self.account.email, &AddressRow(self.id));
         let made = org::create(txn, self.id, &self.org, self.org_key, now).map_err(|error| match error {
             OrgError::Store(error) => SetUpError::Store(error),
-            OrgError::NameTooLong(bytes) => SetUpError::NameTooLong(bytes),
+            OrgError::Name(error) => SetUpError::Name(error),
             OrgError::Slug(error) => SetUpError::Slug(error),
             // An account that is being made may, and a store without accounts has neither slugs nor numbers in use.
             OrgError::SlugTaken(_)
@@ -203,15 +204,12 @@ impl Identity {
         rng: &mut Entropy,
     ) -> Result<First, SetUpError> {
         let email = Email::parse(person.email)?;
-        for name in [person.name, &org.name] {
-            if name.len() > NAME_BYTES_MAX {
-                return Err(SetUpError::NameTooLong(name.len()));
-            }
-        }
+        let name = name::parse(person.name)?;
+        name::parse(&org.name)?;
         check_policy(person.password, &[email.as_str(), org.slug.as_str(), &org.name])?;
         let account = UserRow {
             email: email.as_str().to_owned(),
-            name: person.name.to_owned(),
+            name,
             is_admin: true,
             disabled: false,
             password: Some(self.passwords.hash(person.password, rng)),

@@ -10,7 +10,8 @@ use crate::model::Timestamp;
 use super::audit::{self, Event};
 use super::link::{GivenProof, LINK_TTL, LinkKind, LinkRow, Opening, open_link, remove_link, store_link};
 use super::login::finish_login;
-use super::org::{self, NAME_BYTES_MAX};
+use super::name::{self, NameError};
+use super::org;
 use super::password::{WeakPassword, check_policy};
 use super::store::read;
 use super::user::{AddressRow, UserRow};
@@ -93,9 +94,9 @@ pub enum SignupError {
     /// `weak_password`.
     #[error(transparent)]
     Weak(#[from] WeakPassword),
-    /// `validation_failed`: a name is longer than 200 bytes.
-    #[error("a name has at most 200 bytes, this one {0}")]
-    NameTooLong(usize),
+    /// `validation_failed`.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// The organisation: `slug_taken`, `forbidden`.
     #[error(transparent)]
     Org(OrgError),
@@ -234,9 +235,8 @@ impl Identity {
         let link = link.ok_or(LinkError::Invalid)?;
         let address = self.sealed_address(hash, &link)?.ok_or(LinkError::Invalid)?;
         let org_name = request.org.as_ref().map_or("", |org| &org.name);
-        if let Some(long) = [request.name, org_name].into_iter().find(|name| name.len() > NAME_BYTES_MAX) {
-            return Err(SignupError::NameTooLong(long.len()));
-        }
+        let name = name::parse(request.name)?;
+        name::parse(org_name)?;
         if request.org.is_some() && self.options.org_create != OrgCreate::Any {
             return Err(SignupError::Org(OrgError::Forbidden));
         }
@@ -250,7 +250,7 @@ impl Identity {
         };
         let account = UserRow {
             email: address.clone(),
-            name: request.name.to_owned(),
+            name,
             is_admin: false,
             disabled: false,
             password,

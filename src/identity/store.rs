@@ -3,7 +3,8 @@
 //! Tables of control (the first byte of every key): 0x01 users, 0x02 addresses, 0x03 second factors, 0x04 pending
 //! logins, 0x05 sessions, 0x06 sessions last seen, 0x07 links, 0x08 the newest link of an address, 0x09 organisations,
 //! 0x0a slugs, 0x0b memberships, 0x0c members, 0x0d counters, 0x0e API keys, 0x0f API keys last used, 0x10 audit,
-//! 0x11 API keys' secrets before the last, 0x18 invitations, 0x19 what their links open, 0x1a organisations being removed,
+//! 0x11 API keys' secrets before the last, 0x12 what organisations stored today,
+//! 0x18 invitations, 0x19 what their links open, 0x1a organisations being removed,
 //! 0x1c identities elsewhere, 0x1d the identities of an account, 0x1e states of sign-ins elsewhere that were used.
 
 use crate::kv::{CommitError, CommitFailure, DatabaseError, FolderError, Record, SideRecord, TableKey, Txn};

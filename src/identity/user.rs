@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::kv::{Record, Txn};
 use crate::model::Timestamp;
 
+use super::name::is_forbidden;
 use super::store::read;
 use super::totp::TotpRow;
 use super::{Identity, StoreError, UserId};
@@ -15,7 +16,9 @@ pub struct Email(Box<str>);
 
 /// A text that is no mail address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a mail address: one @, text on both sides, no spaces, at most 254 bytes")]
+#[error(
+    "not a mail address: one @, text on both sides, no spaces and nothing that is not seen, at most 254 bytes"
+)]
 pub struct EmailError;
 
 impl Email {
@@ -31,7 +34,9 @@ impl Email {
         let folded = text.to_lowercase();
         let (local, domain) = folded.split_once('@').ok_or(EmailError)?;
         let bad = |c: char| {
-            c.is_whitespace() || c.is_control() || matches!(c, '<' | '>' | ',' | ';' | '"' | '\\' | '(' | ')')
+            c.is_whitespace()
+                || is_forbidden(c)
+                || matches!(c, '<' | '>' | ',' | ';' | '"' | '\\' | '(' | ')')
         };
         if local.is_empty()
             || domain.is_empty()
@@ -186,6 +191,8 @@ mod tests {
             "a b@c",
             "a@b\nTo: c@d",
             "<a@b>",
+            "a\u{200b}@b",
+            "a@b\u{202e}",
             "a,b@c",
             &format!("{}@b", "a".repeat(253)),
         ] {

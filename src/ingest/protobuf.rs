@@ -99,6 +99,11 @@ impl<'a> Reader<'a> {
         self.length.saturating_sub(self.rest.len())
     }
 
+    /// Whether nothing is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// The next field, `None` at the end of the message.
     #[inline]
     pub(super) fn field(&mut self) -> Result<Option<Field<'a>>, WireError> {

@@ -15,14 +15,18 @@
 //! length and the text. What cannot be resolved ends in a mark ([`Flaw`]), which [`parse_labels`] tells as the reason why
 //! this series, and no other, is refused.
 
+mod plain;
+mod symbols;
+
 use super::histogram::{self, bound};
 use super::protobuf::{Field, Reader, WireError};
-use super::remote_write::{kind, plain};
+use super::remote_write::{kind, plain as samples};
 use super::{DecodeError, Limits, Scratch, snappy};
 use crate::model::{
     METRIC_NAME, MetricKind, MetricMetadata, Sample, Timestamp, WriteBatch, WriteExemplar, WriteSeries,
     WriteStart,
 };
+use symbols::{Place, Symbols, Text};
 
 /// [`WriteBatch::encoding`] of remote write 2.0's label bytes.
 pub const ENCODING: u8 = 2;
@@ -139,75 +143,6 @@ pub fn decode<'a>(
 const NAME_SYMBOL: &[u8] = b"\x08__name__";
 const _: () = assert!(METRIC_NAME.len() == 8 && NAME_SYMBOL.len() == 9);
 
-/// The symbols of a request, each with its length before it.
-struct Symbols<'a> {
-    message: &'a [u8],
-    places: Vec<Place>,
-}
-
-/// Where a symbol stands in the message.
-#[derive(Clone, Copy)]
-struct Place {
-    start: u32,
-    length: u32,
-}
-
-impl<'a> Symbols<'a> {
-    #[inline]
-    fn get(&self, reference: u64) -> Option<Place> {
-        self.places.get(usize::try_from(reference).ok()?).copied()
-    }
-
-    fn bytes(&self, Place { start, length }: Place) -> &'a [u8] {
-        let start = start as usize;
-        self.message.get(start..start.saturating_add(length as usize)).unwrap_or_default()
-    }
-
-    fn text(&self, reference: u64) -> Result<&'a str, Flaw> {
-        let symbol = self.bytes(self.get(reference).ok_or(Flaw::Beyond)?);
-        let text = Reader::new(symbol).bytes().unwrap_or_default();
-        std::str::from_utf8(text).map_err(|_| Flaw::Utf8)
-    }
-}
-
-/// Bytes that are put together; memory beyond `used` is there already and means nothing.
-struct Text<'a> {
-    bytes: &'a mut Vec<u8>,
-    used: usize,
-}
-
-/// Most symbols are shorter, and are copied as if they were as long: a copy of a length that is known is two moves.
-const SHORT: usize = 32;
-
-impl Text<'_> {
-    #[inline]
-    fn put(&mut self, symbols: &Symbols<'_>, place: Place) {
-        let from = symbols.message.get(place.start as usize..).and_then(|rest| rest.first_chunk::<SHORT>());
-        let to = self.bytes.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut::<SHORT>());
-        match (from, to) {
-            (Some(from), Some(to)) if place.length as usize <= SHORT => {
-                *to = *from;
-                self.used = self.used.saturating_add(place.length as usize);
-            }
-            _ => self.put_slowly(symbols.bytes(place)),
-        }
-    }
-
-    #[inline(never)]
-    fn put_slowly(&mut self, bytes: &[u8]) {
-        let end = self.used.saturating_add(bytes.len());
-        if let Some(needed) = end.saturating_add(SHORT).checked_sub(self.bytes.len()) {
-            // Twice as much each time, so that zeroing it costs little.
-            let more = needed.max(self.bytes.len()).max(1 << 10);
-            self.bytes.resize(self.bytes.len().saturating_add(more), 0);
-        }
-        if let Some(to) = self.bytes.get_mut(self.used..end) {
-            to.copy_from_slice(bytes);
-            self.used = end;
-        }
-    }
-}
-
 /// The symbols and the series of a request; series need not come after what they refer to.
 fn outline<'a>(message: &'a [u8], limits: &Limits) -> Result<(Symbols<'a>, Vec<&'a [u8]>), DecodeError> {
     let (mut places, mut all): (Vec<Place>, Vec<&[u8]>) = (Vec::new(), Vec::new());
@@ -245,7 +180,7 @@ fn outline<'a>(message: &'a [u8], limits: &Limits) -> Result<(Symbols<'a>, Vec<&
             _ => {}
         }
     }
-    Ok((Symbols { message, places }, all))
+    Ok((Symbols::new(message, places), all))
 }
 
 /// A request on its way from messages to a batch.
@@ -285,19 +220,10 @@ impl<'a> Reading<'a, '_> {
         let (first_label, first_sample) = (self.labels.used, self.batch.samples.len());
         let (first_histogram, first_exemplar) = (self.batch.histograms.len(), self.batch.exemplars.len());
         let first_start = self.batch.starts.len();
-        let mut series = Series::default();
-        let mut reader = Reader::new(message);
-        while let Some(field) = reader.field()? {
-            match field.number {
-                1 => self.label_references(&field, first_label, &mut series)?,
-                2 => self.sample(field.bytes(SERIES)?)?,
-                3 => self.histogram(field.bytes(SERIES)?)?,
-                4 => self.exemplar(field.bytes(SERIES)?, &mut series)?,
-                5 => series.metadata = Some(field.bytes(SERIES)?),
-                6 => series.created_ms = field.int64(SERIES)?,
-                _ => {}
-            }
-        }
+        let mut series = match self.usual(message) {
+            Some(series) => series,
+            None => self.any(message)?,
+        };
         if !series.references.is_multiple_of(2) {
             series.flaw = series.flaw.or(Some(Flaw::Odd));
         }
@@ -330,7 +256,25 @@ impl<'a> Reading<'a, '_> {
         Ok(())
     }
 
-    #[inline]
+    /// Takes in what a series has, whatever and in whatever order.
+    fn any(&mut self, message: &'a [u8]) -> Result<Series<'a>, DecodeError> {
+        let first_label = self.labels.used;
+        let mut series = Series::default();
+        let mut reader = Reader::new(message);
+        while let Some(field) = reader.field()? {
+            match field.number {
+                1 => self.label_references(&field, first_label, &mut series)?,
+                2 => self.sample(field.bytes(SERIES)?)?,
+                3 => self.histogram(field.bytes(SERIES)?)?,
+                4 => self.exemplar(field.bytes(SERIES)?, &mut series)?,
+                5 => series.metadata = Some(field.bytes(SERIES)?),
+                6 => series.created_ms = field.int64(SERIES)?,
+                _ => {}
+            }
+        }
+        Ok(series)
+    }
+
     fn label_references(
         &mut self,
         field: &Field<'_>,
@@ -366,10 +310,9 @@ impl<'a> Reading<'a, '_> {
         Ok(())
     }
 
-    #[inline]
     fn sample(&mut self, message: &[u8]) -> Result<(), DecodeError> {
         bound("samples", self.batch.samples.len(), self.limits.samples_max)?;
-        if let Some(sample) = plain::sample(message) {
+        if let Some(sample) = samples::sample(message) {
             self.batch.samples.push(sample);
             return Ok(());
         }
@@ -447,16 +390,10 @@ impl<'a> Reading<'a, '_> {
 
     /// Takes over what a series says of its metric. `Ok(Err(_))`: what the series has to be refused for.
     fn describe(&mut self, message: &[u8], metric: Option<u64>) -> Result<Result<(), Flaw>, DecodeError> {
-        let (mut number, mut help, mut unit) = (0, 0, 0);
-        let mut reader = Reader::new(message);
-        while let Some(field) = reader.field()? {
-            match field.number {
-                1 => number = field.int64(METADATA)?,
-                3 => help = field.uint64(METADATA)?,
-                4 => unit = field.uint64(METADATA)?,
-                _ => {}
-            }
-        }
+        let (number, help, unit) = match plain::metadata(message) {
+            Some(read) => read,
+            None => metadata(message)?,
+        };
         let kind = kind(number);
         if self.symbols.get(help.max(unit)).is_none() {
             // A table without its empty first symbol is no reason to refuse what refers to nothing.
@@ -481,6 +418,21 @@ impl<'a> Reading<'a, '_> {
         }
         Ok(Ok(()))
     }
+}
+
+/// Kind, help and unit of a `Metadata`.
+fn metadata(message: &[u8]) -> Result<(i64, u64, u64), WireError> {
+    let (mut number, mut help, mut unit) = (0, 0, 0);
+    let mut reader = Reader::new(message);
+    while let Some(field) = reader.field()? {
+        match field.number {
+            1 => number = field.int64(METADATA)?,
+            3 => help = field.uint64(METADATA)?,
+            4 => unit = field.uint64(METADATA)?,
+            _ => {}
+        }
+    }
+    Ok((number, help, unit))
 }
 
 /// The name that a series' metric is described under: version 1.0 and every listing know `x`, of which `x_bucket` is a part.

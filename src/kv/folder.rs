@@ -7,17 +7,21 @@
 //!                id <32 hex digits>                     at <RFC 3339>                   at <RFC 3339>
 //!                created <RFC 3339>                     crc <8 hex digits>              crc <8 hex digits>
 //!                crc <8 hex digits>
+//! RUNNING        promlet running, id, at, crc
 //! UNCLEAN        promlet unclean stops, id, at (the last one's next start), count <number>, crc
 //! LOCK           pid <number>, started <RFC 3339>; held with flock while the process lives
 //! master.key     64 hex digits, mode 0600
 //! ```
 //! `STORE` is the first thing that is made durable in a new folder and never changes. `CLEAN` is there only between a
-//! clean stop and the next start. `UNCLEAN` is there once a start found no `CLEAN`; nothing depends on it.
+//! clean stop and the next start. `RUNNING` is there from when a server serves to its clean stop; a server that finds it
+//! counts in `UNCLEAN` a stop that was none in order. Nothing else depends on the two: a folder that was restored, or a
+//! start that was refused, has no `CLEAN` either.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::files::{self, FileError};
 use super::ops;
@@ -142,6 +146,8 @@ pub struct DataFolder {
     store: StoreId,
     created: Timestamp,
     last_stop: LastStop,
+    /// `RUNNING` is this process's.
+    serves: AtomicBool,
     /// Holds the flock.
     _lock: File,
 }
@@ -167,7 +173,8 @@ impl DataFolder {
                 (store, now, LastStop::New)
             }
         };
-        Ok(DataFolder { path: path.to_owned(), store, created, last_stop, _lock: lock })
+        let serves = AtomicBool::new(false);
+        Ok(DataFolder { path: path.to_owned(), store, created, last_stop, serves, _lock: lock })
     }
 
     /// Where it is.
@@ -190,23 +197,34 @@ impl DataFolder {
         self.last_stop
     }
 
-    /// How often this store was served after a stop that was none in order, this start counted.
+    /// How often a process that served did not stop in order; before [`DataFolder::begin_serving`] the last one included.
     ///
     /// # Errors
-    /// When the count cannot be read or written.
-    pub fn count_unclean_stops(&self, now: Timestamp) -> Result<u64, FolderError> {
+    /// When the count cannot be read.
+    pub fn unclean_stops(&self) -> Result<u64, FolderError> {
         let lines = match read_marker(&self.path.join("UNCLEAN"), UNCLEAN_TITLE) {
             // A count and nothing else: a damaged one begins anew.
             Err(FolderError::Damaged { .. }) => None,
             read => read?,
         };
         let known = lines.and_then(|lines| line(&lines, "count")?.parse().ok()).unwrap_or(0_u64);
-        if self.last_stop != LastStop::Unclean {
-            return Ok(known);
+        let serves = self.serves.load(Ordering::Relaxed);
+        // One that is damaged was there, too.
+        let left_running = !serves && self.path.join("RUNNING").exists();
+        Ok(known.saturating_add(u64::from(left_running)))
+    }
+
+    /// Notes that this process serves from now on, and counts the one before it if it did not stop in order.
+    ///
+    /// # Errors
+    /// When that cannot be written: the next start counts what this one could not.
+    pub fn begin_serving(&self, now: Timestamp) -> Result<(), FolderError> {
+        if self.path.join("RUNNING").exists() {
+            let counted = self.unclean_stops()?;
+            self.write_marker_with("UNCLEAN", UNCLEAN_TITLE, &format!("count {counted}\n"), now)?;
         }
-        let counted = known.saturating_add(1);
-        self.write_marker_with("UNCLEAN", UNCLEAN_TITLE, &format!("count {counted}\n"), now)?;
-        Ok(counted)
+        self.serves.store(true, Ordering::Relaxed);
+        self.write_marker("RUNNING", "promlet running", now)
     }
 
     /// Notes a clean stop; everything else must be closed and durable by now.
@@ -214,6 +232,10 @@ impl DataFolder {
     /// # Errors
     /// When it cannot be written: the next start then takes this stop for an unclean one.
     pub fn close_clean(self, now: Timestamp) -> Result<(), FolderError> {
+        let running = self.path.join("RUNNING");
+        if self.serves.load(Ordering::Relaxed) && running.exists() {
+            ops::remove_file(&running).map_err(FileError::at("remove", &running))?;
+        }
         self.write_marker("CLEAN", "promlet clean stop", now)
     }
 

@@ -16,14 +16,16 @@ pub struct Annotations {
 }
 
 /// Collects during evaluation; positions are rendered at the end.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Notes {
     warnings: Vec<Note>,
     infos: Vec<Note>,
     fixes: Vec<(Span, String, Fixes)>,
+    /// How often something was said, be it again.
+    told: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Note {
     text: String,
     span: Span,
@@ -45,15 +47,23 @@ const NOTES_MAX: usize = 1_000;
 
 impl Notes {
     pub(super) fn warn(&mut self, span: Span, text: impl Into<String>) {
+        self.told += 1;
         add(&mut self.warnings, span, text.into());
     }
 
     pub(super) fn info(&mut self, span: Span, text: impl Into<String>) {
+        self.told += 1;
         add(&mut self.infos, span, text.into());
+    }
+
+    /// How often something was said: who finds the same number later knows that nothing was said in between.
+    pub(super) fn told(&self) -> u64 {
+        self.told
     }
 
     /// Remembers that buckets of `about` were fixed; the same metric at other steps is merged into one info.
     pub(super) fn fixed_buckets(&mut self, span: Span, about: &str, fixes: Fixes) {
+        self.told += 1;
         let full = self.fixes.len() >= NOTES_MAX;
         match self.fixes.iter_mut().find(|(at, whose, _)| *at == span && whose == about) {
             Some((_, _, have)) => {

@@ -21,8 +21,8 @@ mod windows;
 
 pub use annotations::Annotations;
 pub use budget::{Budget, Limits, Progress, QueryStats};
-pub use cache::{CacheUse, RangeCache};
-pub use crew::{Crew, Hand};
+pub use cache::{CacheUse, Finds, RangeCache};
+pub use crew::{Crew, Hand, Helpers, Together};
 pub use error::QueryError;
 pub use functions::{FUNCTIONS, Function, function};
 pub use histogram::{FloatHistogram, ShownBucket};
@@ -98,5 +98,5 @@ pub fn run(
     budget: &Budget<'_>,
 ) -> Result<Answer, QueryError> {
     let plan = plan::build(query, options)?;
-    eval::run(&plan, query, (snapshot, options, budget), None)
+    eval::run(&plan, query, (snapshot, options, budget), eval::Beside::default())
 }

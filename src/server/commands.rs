@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::identity::{
     Email, EmbedRequest, EmbedSettings, Identity, IngestSettings, KeyId, KeyScopes, MintRequest, NewApiKey,
-    NewInvite, NewOrg, NewUser, Org, Password, Role, User, UserChange,
+    NewInvite, NewOrg, NewUser, Org, Password, Role, StoreError, User, UserChange,
 };
 use crate::kv::with_sources;
 use crate::model::{OrgId, OrgSlug, Timestamp};
@@ -230,8 +230,10 @@ impl Commands<'_> {
                 self.shown(&made)
             }
             Command::UserList { search } => {
-                let found = identity.user_summaries(None, &search, usize::MAX, now).map_err(words)?;
-                Ok(json!({ "data": found.iter().map(shown::users::to_json).collect::<Vec<_>>() }))
+                let found = identity.users_found(&search).map_err(words)?.into_iter();
+                let rows = found.map(|user| Ok(shown::users::to_json(&identity.summary(user, now)?)));
+                let rows = rows.collect::<Result<Vec<_>, StoreError>>().map_err(words)?;
+                Ok(json!({ "data": rows }))
             }
             Command::UserChange { email, disabled, admin } => {
                 let user = self.user(&email)?;

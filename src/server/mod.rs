@@ -3,6 +3,7 @@
 mod accounts;
 mod admin;
 mod commands;
+mod day;
 mod doctor;
 mod door;
 mod mail;
@@ -54,6 +55,8 @@ use unwell::Unwell;
 
 /// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
+/// How often what was stored today is noted, if it grew.
+const DAY_PERIOD: Duration = Duration::from_secs(60);
 /// How often it is asked whether an export of the accounts is due, and a failed one tried again.
 const EXPORT_PERIOD: Duration = Duration::from_secs(60);
 /// How often it is asked whether a checkpoint or a seal is due.
@@ -209,14 +212,17 @@ impl Server {
         }
         let tsdb = Arc::new(tsdb);
         apply_settings(&identity, &tsdb)?;
+        if let Err(error) = day::resume(&identity, &tsdb, now) {
+            tracing::warn!(%error, "what was stored today before this start is not counted in usage.samples_today");
+        }
         drop(teller);
         let unwell = Unwell::watch(&tsdb, &counters);
         // Last, so that a start that is refused changes nothing.
-        match folder.count_unclean_stops(now) {
-            Ok(count) => counters.unclean_stops.store(count, Ordering::Relaxed),
-            Err(error) => {
-                tracing::warn!(%error, "this start cannot be counted in promlet_unclean_shutdown_total")
-            }
+        let counted = folder.unclean_stops().inspect(|count| {
+            counters.unclean_stops.store(*count, Ordering::Relaxed);
+        });
+        if let Err(error) = counted.and_then(|_| folder.begin_serving(now)) {
+            tracing::warn!(%error, "stops that were none in order cannot be counted (promlet_unclean_shutdown_total)");
         }
         let server = Server {
             settings,
@@ -308,6 +314,13 @@ impl Server {
                     "a deleted organisation is gone for everybody and not yet from the disk: {}",
                     kv::with_sources(&error)
                 ),
+            }
+        })?;
+        let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
+        let mut noted = day::Noted::default();
+        self.keep_going("stored-today", DAY_PERIOD, move |now| {
+            if let Err(error) = noted.note(&identity, &tsdb, now) {
+                tracing::warn!(%error, "what was stored today could not be noted on disk");
             }
         })?;
         let control = Arc::clone(&self.control);
@@ -418,6 +431,9 @@ impl Server {
         }
         let now = clock.now();
         let fenced = close_samples(&tsdb, now);
+        if let Err(error) = day::Noted::default().note(&identity, &tsdb, now) {
+            tracing::warn!(%error, "what was stored today could not be noted on disk");
+        }
         drop(tsdb);
         // Whoever still held one of them would make this no clean stop; the next start then reads it as after a crash.
         close_accounts(identity, control, now)?;

@@ -359,7 +359,20 @@ impl Tsdb {
         &self.options.limits
     }
 
-    /// Samples that an organisation stored since midnight (UTC), or since the start of the process if that is later.
+    /// What organisations stored since midnight (UTC).
+    pub fn stored_today_by_org(&self, now: Timestamp) -> Vec<(OrgId, u64)> {
+        self.stores.all().into_iter().map(|store| (store.org, store.usage.stored_today(now))).collect()
+    }
+
+    /// Takes up what an organisation stored today before this process began; before anything is written.
+    pub fn resume_today(&self, org: OrgId, samples: u64, now: Timestamp) {
+        if let Some(store) = self.stores.org(org) {
+            store.usage.resume_today(samples, now);
+        }
+    }
+
+    /// Samples that an organisation stored since midnight (UTC): in this process, and before it as far as
+    /// [`Tsdb::resume_today`] was told.
     pub fn stored_today(&self, org: OrgId, now: Timestamp) -> u64 {
         self.stores.org(org).map_or(0, |store| store.usage.stored_today(now))
     }

@@ -119,7 +119,12 @@ impl Usage {
         }
     }
 
-    /// Samples stored since midnight, or since the start of the process if that is later.
+    /// Takes up what was stored today before the process began. To be called before anything is stored.
+    pub(super) fn resume_today(&self, stored: u64, now: Timestamp) {
+        *lock(&self.today) = Today { day: now.as_ms().div_euclid(DAY_MS), stored };
+    }
+
+    /// Samples stored since midnight.
     pub(super) fn stored_today(&self, now: Timestamp) -> u64 {
         let Today { day, stored } = *lock(&self.today);
         if day == now.as_ms().div_euclid(DAY_MS) { stored } else { 0 }

@@ -137,6 +137,7 @@ const FILES: &[Embedded] = files! {
     Module own "app/account.js" => ["/app/account.js"];
     Module own "app/explore.js" => ["/app/explore.js"];
     Module own "app/mailed.js" => ["/app/mailed.js"];
+    Module own "app/key_form.js" => ["/app/key_form.js"];
     Module own "app/metrics.js" => ["/app/metrics.js"];
     Module own "app/organisation.js" => ["/app/organisation.js"];
     Module own "app/parts.js" => ["/app/parts.js"];

@@ -333,6 +333,7 @@ async fn opening_a_mailed_link_consumes_nothing_and_the_form_signs_in() {
         assert_eq!(page.status, 200);
         assert!(page.body.contains("<form") && page.body.contains("type=\"email\""), "{}", page.body);
         assert!(page.header("content-security-policy").contains("form-action 'self'"));
+        assert_eq!(page.header("cross-origin-opener-policy"), "same-origin");
     }
     let token = url.split("token=").nth(1).expect("a token");
     let form = |cookie: Option<&str>, body: String| {

@@ -441,3 +441,45 @@ async fn keys_and_tokens_are_for_their_roles() {
         assert_eq!(reply.status, 401, "{method} {path}: {}", reply.body);
     }
 }
+
+/// Of a member that is given twice readers choose differently, and the second here would grant what the first does not.
+#[tokio::test]
+async fn nothing_is_said_twice_in_a_body() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed", "ingest"] })).await;
+    let one = format!("{KEYS}/{key}");
+    for (method, path, body, field) in [
+        (
+            "PATCH",
+            one.as_str(),
+            r#"{"embed":{"policy":{"match":["t=\"a\""],"match":[]}}}"#.to_owned(),
+            "match",
+        ),
+        ("PATCH", &one, r#"{"ingest":{"labels":{"a":"1","\u0061":"2"}}}"#.to_owned(), "a"),
+        (
+            "PATCH",
+            "/api/v1/orgs/acme",
+            r#"{"settings":{"max_series":1,"max_series":null}}"#.to_owned(),
+            "max_series",
+        ),
+        ("PATCH", "/api/v1/auth/me", r#"{"name":"a","name":"b"}"#.to_owned(), "name"),
+        (
+            "POST",
+            "/api/v1/orgs/acme/embed/tokens",
+            format!(r#"{{"api_key_id":"{key}","ms":{{"match":["t=\"a\""],"match":[]}}}}"#),
+            "match",
+        ),
+    ] {
+        let request = ask(method, path, &cabinet).header("content-type", "application/json");
+        let refused = house.send(request.body(Body::from(body)).expect("a request")).await;
+        refused.is(422, "validation_failed");
+        let error = &refused.value()["errors"][0];
+        assert_eq!((&error["field"], &error["code"]), (&json!(field), &json!("duplicate")), "{path}");
+    }
+    assert_eq!(
+        house.get(&one, &cabinet).await.value()["embed"]["policy"]["match"],
+        json!([]),
+        "nothing was changed"
+    );
+}

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use axum::body::Body;
+use promlet::api::ApiOptions;
 use serde_json::json;
 
 use crate::house::{House, Plan, Who, ask, ask_from};
@@ -93,6 +94,25 @@ async fn every_answer_carries_the_security_headers_and_an_id() {
         assert_eq!(reply.header("referrer-policy"), "no-referrer", "{path}");
         assert_eq!(reply.header("cache-control"), "no-store", "{path}");
         assert_eq!(reply.header("x-request-id").len(), 20, "{path}");
+        assert_eq!(reply.header("strict-transport-security"), "", "{path}");
+    }
+}
+
+/// ASVS 3.4.1; what is said counts for a whole host, so it is said where the whole host is ours.
+#[tokio::test]
+async fn where_the_public_url_is_https_browsers_come_by_https_alone() {
+    for (url, said) in [
+        ("https://metrics.example.com", "max-age=31536000"),
+        ("https://metrics.example.com/", "max-age=31536000"),
+        ("https://metrics.example.com:8443", ""),
+        ("https://example.com/tools/promlet", ""),
+        ("https://localhost", ""),
+    ] {
+        let house = House::build(Plan { options: ApiOptions::new(url), ..Plan::default() });
+        for path in ["/healthz", "/api/v1/orgs", "/login", "/api/nothing"] {
+            let reply = house.get(path, &Who::Nobody).await;
+            assert_eq!(reply.header("strict-transport-security"), said, "{url} {path}");
+        }
     }
 }
 

@@ -259,6 +259,26 @@ async fn tokens_of_every_kind_of_key_are_read_and_a_profile_may_come_later() {
     assert_eq!(sign_in(&house, &idp).await.status, 200);
 }
 
+/// Whoever signs in cannot change what the provider calls them, so it is cleaned rather than refused.
+#[tokio::test]
+async fn what_a_provider_calls_somebody_is_cleaned() {
+    for (told, kept) in [
+        ("  Al\u{202e}ice\r\nSet-Cookie: x\u{1b}[2J ", "Alice  Set-Cookie: x[2J"),
+        ("\u{200d}\u{3164}", ""),
+        ("\u{1f469}\u{200d}\u{1f4bb} \u{674e}", "\u{1f469}\u{200d}\u{1f4bb} \u{674e}"),
+    ] {
+        let (house, idp) = with_oidc(rules(&["example.com"], false)).await;
+        claim(&idp, json!({ "email": "alice@example.com", "email_verified": true, "name": told }));
+        let reply = sign_in(&house, &idp).await;
+        assert_eq!(
+            (reply.status.as_u16(), &reply.value()["user"]["name"]),
+            (200, &json!(kept)),
+            "{}",
+            reply.body
+        );
+    }
+}
+
 // -- threat 21: whose account -----------------------------------------------------------------------------------------
 
 #[tokio::test]

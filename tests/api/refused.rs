@@ -38,7 +38,12 @@ async fn lists_say_what_is_wrong_with_their_parameters() {
     let admin = house.log_in().await;
     for path in [
         "/api/v1/admin/users",
+        "/api/v1/admin/orgs",
         "/api/v1/admin/audit",
+        "/api/v1/auth/sessions",
+        "/api/v1/orgs",
+        "/api/v1/orgs/acme/members",
+        "/api/v1/orgs/acme/invites",
         "/api/v1/orgs/acme/audit",
         "/api/v1/orgs/acme/api-keys",
     ] {

@@ -275,6 +275,15 @@ fn a_stopped_folder_is_administered_directly() {
     done(dir, &["user", "set-password", EMAIL], "quite another phrase\n");
     let link = told(dir, &["login-link", "bo@example.com"], "");
     assert!(link["url"].as_str().expect("a link").starts_with("http://127.0.0.1:8095/api/v1/auth/"));
+    // What a terminal obeys or does not show is no name, here as anywhere.
+    for args in [
+        &["user", "create", "eve@example.com", "--no-password", "--name", "Eve\u{1b}[2J"][..],
+        &["user", "create", "ev\u{200b}e@example.com", "--no-password"],
+        &["org", "create", "eve", "--owner", "bo@example.com", "--name", "\u{202e}eve"],
+        &["key", "create", ORG, "--scopes", "read", "--name", "\u{200d}"],
+    ] {
+        assert!(refused(dir, args, "").contains("seen"), "{args:?}");
+    }
     done(dir, &["org", "create", "shop", "--owner", "bo@example.com"], "");
     let deleted = told(dir, &["org", "delete", ORG, "--yes"], "");
     assert_eq!(deleted["data_is_removed"], "with the next start");

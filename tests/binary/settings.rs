@@ -39,6 +39,7 @@ fn who_may_come_and_what_is_shown_is_as_it_was_set() {
             ("PROMLET_ORG_CREATE", "any"),
             ("PROMLET_SIGNUP", "open"),
             ("PROMLET_METRICS_TOKEN", "a token for metrics"),
+            ("PROMLET_SINGUP", "closed"),
             ("PROMLET_DOCS", "off"),
             ("PROMLET_UI_DIR", pages.path().to_str().expect("text")),
             ("PROMLET_RATE_EMBED_DEFAULT_RPS", "7"),
@@ -64,6 +65,8 @@ fn who_may_come_and_what_is_shown_is_as_it_was_set() {
     assert_eq!(["/docs", "/api/v1/openapi.json"].map(|path| server.get(path, &[]).status), [404, 404]);
     assert!(server.get("/", &[]).body.contains("<p>edited</p>"));
     assert!(server.log().contains("no-such-thing"), "an unknown feature is a warning:\n{}", server.log());
+    let slip = "PROMLET_SINGUP is set and is no setting: is PROMLET_SIGNUP meant?";
+    assert!(server.log().contains(slip), "and so is a variable that nobody reads:\n{}", server.log());
 
     server.post_json("/api/v1/auth/signup", &[], &json!({ "email": "new@example.com" }));
     let mail = server.line(|line| line.contains("kind=signup "));
@@ -125,6 +128,10 @@ fn the_master_key_comes_from_where_it_was_said_and_no_other_opens_the_folder() {
     let server = start(dir.path(), &[("PROMLET_MASTER_KEY_FILE", file)]);
     assert_eq!(server.get("/api/v1/auth/me", &[("Cookie", &cookie)]).status, 200, "the same key");
     assert!(server.terminate().success());
+    let guessed =
+        start(dir.path(), &[("PROMLET_MASTER_KEY_FILE", file), ("PROMLET_METRICS_TOKEN", "a short token")]);
+    assert!(guessed.log().contains("PROMLET_METRICS_TOKEN has less than 16 bytes"), "{}", guessed.log());
+    assert!(guessed.terminate().success());
 
     let refused = |env: &[(&str, &str)]| {
         let output = command(&Start { args: &["serve"], dir: dir.path(), env }).output().expect("it runs");

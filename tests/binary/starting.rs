@@ -188,3 +188,36 @@ fn stops_that_were_none_in_order_are_counted() {
     assert!(server.terminate().success());
     assert_eq!(counted(&start()), "2", "the last stop was a clean one");
 }
+
+/// `usage.samples_today`: whole over a stop in order; after a crash it may lack the last minute and tells nothing too much.
+#[test]
+fn what_was_stored_today_is_known_after_a_restart() {
+    let day = || Clock::System.now().as_ms().div_euclid(86_400_000);
+    let dir = tempfile::tempdir().expect("a folder");
+    let first = day();
+    let today = |server: &Server| {
+        let org = server.get(&format!("/api/v1/orgs/{ORG}"), &[("Cookie", &server.sign_in())]).json();
+        org["usage"]["samples_today"].as_u64().expect("a number")
+    };
+    let write = |server: &Server, secret: &str, count: i64| {
+        let samples = (0..count).map(|n| Sample { at: Clock::System.now().plus_ms(n), value: 1.0 });
+        let series = [(Labels::from_pairs([("__name__", "up")]), samples.collect::<Vec<_>>())];
+        let written = server.write(secret, &series);
+        assert_eq!(written.status, 204, "{}", written.body);
+    };
+    let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() });
+    let (_, secret) = server.api_key(&server.sign_in());
+    write(&server, &secret, 5);
+    assert!(server.terminate().success());
+    let server = Server::serve(dir.path());
+    let after_a_stop = today(&server);
+    write(&server, &secret, 3);
+    let more = today(&server);
+    server.kill();
+    let after_a_crash = today(&Server::serve(dir.path()));
+    // A day that began meanwhile began at nothing.
+    if day() == first {
+        assert_eq!((after_a_stop, more), (5, 8));
+        assert!((5..=8).contains(&after_a_crash), "{after_a_crash}");
+    }
+}

@@ -96,3 +96,18 @@ async fn too_many_selectors_are_refused() {
     let patterns = (0..17).map(|n| format!("match=%7Bjob%3D~%22x.%2B{n}%22%7D&")).collect::<String>();
     stage.get(&format!("metrics?{patterns}")).await.is(400, "bad_expr");
 }
+
+/// A listing is not evaluated: there is nothing that a `timeout` would end, so that it is a parameter like any other that
+/// nobody takes, named in the warnings of the specification's endpoints and ignored on the mount as upstream does.
+#[tokio::test]
+async fn a_listing_takes_no_timeout() {
+    let stage = Stage::with_shop().await;
+    for path in ["metrics", "metrics/up/labels", "labels/job/values"] {
+        let told = ask(&stage, &format!("{path}?timeout=never")).await;
+        assert_eq!(told["warnings"], json!(["the parameter \"timeout\" was not used"]), "{path}");
+    }
+    for path in ["series?match[]=up&", "labels?", "label/job/values?", "metadata?", "status/tsdb?"] {
+        let whole = ask(&stage, &format!("prometheus/api/v1/{}", path.trim_end_matches(['?', '&']))).await;
+        assert_eq!(ask(&stage, &format!("prometheus/api/v1/{path}timeout=never")).await, whole, "{path}");
+    }
+}

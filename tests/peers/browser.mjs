@@ -674,14 +674,65 @@ const scenarios = {
     const keys = part('API keys');
     await keys.locator('[name="name"]').fill('website');
     await keys.locator('[name="embed"]').check();
-    await keys.getByText('Embed tokens: algorithm').click();
-    await keys.locator('[name="policy"]').fill('{"match":["tenant=\\"a\\""]}');
+    await keys.getByText('Embed tokens: who signs them').click();
+    await keys.locator('[name="match"]').fill('tenant="a"');
+    await keys.locator('[name="max_lookback_s"]').fill('a week');
+    await keys.getByText('Make key').click();
+    await shown(page, 'main', 'How far back: a duration such as');
+    await keys.locator('[name="max_lookback_s"]').fill('7d');
+    await looks(page, 'organisation-new-key');
     await keys.getByText('Make key').click();
     await shown(page, 'main', 'Secret of website');
     check(/msk_\w{60,}/.test(await keys.locator('.notice .snippet').textContent()), 'the secret is shown');
     await keys.locator('summary:has-text("website")').click();
-    check((await keys.locator('.key textarea').inputValue()).includes('tenant='), 'the policy is there to be changed');
-    await picture(page, 'organisation-key');
+    const stored = async () => {
+      const answer = await page.evaluate((org) => fetch(`/api/v1/orgs/${org}/api-keys`).then((response) => response.json()), given.org);
+      return answer.data.find(({ name }) => name.startsWith('website'));
+    };
+    const key = keys.locator('.key');
+    // Once it is stored the card is filled anew, with every key closed.
+    const saves = async () => {
+      const answered = page.waitForResponse((response) => response.request().method() === 'PATCH');
+      await key.getByRole('button', { name: 'Save' }).click();
+      check((await answered).status() === 200, 'it is stored');
+      await page.waitForFunction(() => !document.querySelector('.key[open]'));
+      await shown(page, 'main', 'Saved.');
+    };
+    check(await key.locator('[name="match"]').inputValue() === 'tenant="a"' && await key.locator('[name="max_lookback_s"]').inputValue() === '7d', 'the policy is there to be changed');
+    check((await stored()).embed.policy.max_lookback_s === 604_800, 'and is what was asked for');
+    await looks(page, 'organisation-key');
+    // The form: restrictions, origins, another scope.
+    await key.locator('[name="metrics"]').fill('http_*\nup');
+    await key.locator('[name="ask_expr"]').uncheck();
+    await key.locator('[name="origins"]').fill('https://app.example.com');
+    await key.locator('[name="ingest"]').check();
+    await saves();
+    const restricted = (await stored()).embed;
+    check(restricted.policy.endpoints.join() === 'metrics,labels,range,instant' && restricted.policy.metrics.join() === 'http_*,up' && restricted.origins.join() === 'https://app.example.com', `the form is what is stored: ${JSON.stringify(restricted)}`);
+    // What it writes; and a list that is emptied lets nothing through until somebody says that it may.
+    await keys.locator('summary:has-text("website")').click();
+    await key.locator('[name="labels"]').fill('source=laptop\nplace = cellar = 1');
+    await key.locator('[name="metrics"]').fill('');
+    await saves();
+    const writes = await stored();
+    check(writes.ingest.labels.source === 'laptop' && writes.ingest.labels.place === 'cellar = 1', `labels: ${JSON.stringify(writes.ingest)}`);
+    check(writes.embed.policy.metrics?.length === 0, `nothing is listed, so nothing is let through: ${JSON.stringify(writes.embed.policy)}`);
+    await keys.locator('summary:has-text("website")').click();
+    check(!(await key.locator('[name="any_metrics"]').isChecked()), 'and the form says so');
+    await picture(page, 'organisation-key-form');
+    // The same as JSON, with what is wrong in it told, and saved in place of the fields.
+    await key.getByText('As JSON').click();
+    const json = key.locator('[name="json"]');
+    const whole = JSON.parse(await json.inputValue());
+    await json.fill(JSON.stringify({ ...whole, embed: { ...whole.embed, policy: { matchs: [] } } }));
+    announced.push('/api-keys/');
+    await key.getByRole('button', { name: 'Save' }).click();
+    await shown(page, 'main', 'matchs');
+    await json.fill(JSON.stringify({ ...whole, name: 'website too', embed: { ...whole.embed, policy: { ...whole.embed.policy, metrics: null } } }));
+    await saves();
+    await shown(page, 'main', 'website too');
+    check((await stored()).embed.policy.metrics === null, 'any metric again');
+    await keys.locator('summary:has-text("website")').click();
     // As if the login were older than a quarter of an hour: the server's word for it, once.
     announced.push('/rotate');
     await page.route('**/rotate', (route) => route.fulfill({
@@ -699,7 +750,7 @@ const scenarios = {
     const settings = part('Settings');
     await settings.locator('[name="retention_days"]').fill('30');
     await settings.getByText('Save').click();
-    await page.waitForTimeout(300);
+    await settings.getByText('Saved.').waitFor();
     await page.reload();
     await part('Settings').locator('[name="retention_days"]').waitFor();
     check(await part('Settings').locator('[name="retention_days"]').inputValue() === '30', 'the retention is kept');

@@ -15,17 +15,25 @@ use crate::api::body::Json;
 use crate::api::callers::{Cabinet, org_not_found};
 use crate::api::error::ApiResult;
 use crate::api::lanes::Lane;
+use crate::api::listing::Page;
 use crate::api::orgs::{audit, organisations, settings};
 use crate::api::params::PathOf;
 use crate::identity::{Identity, Org, OrgChange, OrgChangeError, Role, StoreError};
 use crate::model::Timestamp;
 use crate::tsdb::Tsdb;
 
-pub(super) async fn list(State(deps): State<AdminDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
+pub(super) async fn list(
+    State(deps): State<AdminDeps>,
+    cabinet: Cabinet,
+    uri: Uri,
+) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
+    let page = Page::of_query(uri.query())?;
     let now = deps.clock.now();
     let orgs = deps.identity.orgs()?;
-    Ok(Json(json!({ "data": all_json(&deps.identity, &deps.tsdb, &orgs, now)? })))
+    let (shown, next) = page.cut(&orgs, |org| org.id)?;
+    let shown = orgs.get(shown).unwrap_or_default();
+    Ok(Json(json!({ "data": all_json(&deps.identity, &deps.tsdb, shown, now)?, "next_cursor": next })))
 }
 
 /// Some organisations, and what they use.

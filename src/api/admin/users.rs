@@ -10,12 +10,9 @@ use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
+use crate::api::listing::Page;
 use crate::api::params::{Params, PathOf};
-use crate::identity::{AdministrationError, UserChange, UserId, UserSummary};
-
-/// Accounts of a page where the caller does not say, and at most.
-const LIMIT: usize = 100;
-const LIMIT_MAX: usize = 1_000;
+use crate::identity::{AdministrationError, StoreError, UserChange, UserId, UserSummary};
 
 pub(super) async fn list(
     State(deps): State<AdminDeps>,
@@ -24,16 +21,15 @@ pub(super) async fn list(
 ) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
     let mut params = Params::of_query(uri.query())?;
-    let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT);
+    let page = Page::take(&mut params)?;
     let search = params.one(&["search"])?.unwrap_or_default();
-    let wrong = |_| ApiError::invalid_parameter("cursor", "is not the next_cursor of another page");
-    let after = params.one(&["cursor"])?.map(|text| text.parse::<UserId>().map_err(wrong)).transpose()?;
-    let found = deps.identity.user_summaries(after, &search, limit, deps.clock.now())?;
-    let next = if found.len() < limit { None } else { found.last() };
-    Ok(Json(json!({
-        "data": found.iter().map(to_json).collect::<Vec<_>>(),
-        "next_cursor": next.map(|last| last.user.id.to_string()),
-    })))
+    let found = deps.identity.users_found(&search)?;
+    let (shown, next) = page.cut(&found, |user| user.id)?;
+    let now = deps.clock.now();
+    let shown = found.get(shown).unwrap_or_default().iter();
+    let shown = shown.map(|user| Ok(to_json(&deps.identity.summary(user.clone(), now)?)));
+    let shown = shown.collect::<Result<Vec<_>, StoreError>>()?;
+    Ok(Json(json!({ "data": shown, "next_cursor": next })))
 }
 
 /// One account.

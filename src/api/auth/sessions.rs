@@ -1,8 +1,9 @@
 //! The session itself: who am I, where am I logged in, out (API.md C2).
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -13,8 +14,9 @@ use crate::api::body::Json;
 use crate::api::callers::{Cabinet, Visitor};
 use crate::api::error::{ApiError, ApiResult, Code, identity as identity_errors};
 use crate::api::lanes::Lane;
+use crate::api::listing::Page;
 use crate::api::params::PathOf;
-use crate::identity::{Identity, Password, Reauth, SessionId};
+use crate::identity::{Identity, Password, Reauth, Session, SessionId};
 
 impl AuthDeps {
     /// Makes the browser forget its session.
@@ -84,18 +86,24 @@ pub(super) async fn reauth(
     Ok(Json(json!({ "auth_time": cabinet.session().auth_time().to_rfc3339() })))
 }
 
-/// GET /auth/sessions.
-pub(super) async fn list(State(deps): State<AuthDeps>, cabinet: Cabinet) -> Json<Value> {
-    let sessions = deps.identity.sessions(cabinet.user(), deps.clock.now());
-    let rows = sessions.iter().map(|session| {
+/// GET /auth/sessions: the newest first, and not by when they were used, which changes between two pages.
+pub(super) async fn list(
+    State(deps): State<AuthDeps>,
+    cabinet: Cabinet,
+    RawQuery(query): RawQuery,
+) -> ApiResult<Json<Value>> {
+    let page = Page::of_query(query.as_deref())?;
+    let mut sessions = deps.identity.sessions(cabinet.user(), deps.clock.now());
+    let place = |session: &Arc<Session>| Reverse((session.created_at, session.id));
+    sessions.sort_by_key(place);
+    page.answer(&sessions, place, |session| {
         let mut row = session_json(session);
         row["last_seen_at"] = session.last_seen().to_rfc3339().into();
         row["ip"] = session.client.ip.to_string().into();
         row["user_agent"] = session.client.user_agent.as_str().into();
         row["current"] = (session.id == cabinet.session().id).into();
         row
-    });
-    Json(json!({ "data": rows.collect::<Vec<_>>() }))
+    })
 }
 
 /// DELETE /auth/sessions/{id}: 404 for another user's.

@@ -153,7 +153,7 @@ impl From<SetUpError> for ApiError {
             SetUpError::Email(error) => ApiError::invalid_field("email", "form", error.to_string()),
             SetUpError::Password(error) => weak("password", error),
             SetUpError::Slug(error) => slug("org.slug", error),
-            SetUpError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", error.to_string()),
+            SetUpError::Name(error) => ApiError::invalid_field("name", error.code(), error.to_string()),
             SetUpError::Store(error) => error.into(),
         }
     }
@@ -172,7 +172,7 @@ impl From<SignupError> for ApiError {
             SignupError::Link(error) => error.into(),
             SignupError::EmailTaken => ApiError::new(Code::EmailTaken, detail),
             SignupError::Weak(error) => weak("password", error),
-            SignupError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            SignupError::Name(error) => ApiError::invalid_field("name", error.code(), error.to_string()),
             SignupError::Org(error) => error.into(),
         }
     }
@@ -207,7 +207,9 @@ impl From<AccountChangeError> for ApiError {
     fn from(error: AccountChangeError) -> ApiError {
         let detail = error.to_string();
         match error {
-            AccountChangeError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            AccountChangeError::Name(error) => {
+                ApiError::invalid_field("name", error.code(), error.to_string())
+            }
             AccountChangeError::LastOwner(_) => ApiError::new(Code::LastOwner, detail),
             AccountChangeError::LastAdmin => ApiError::new(Code::Conflict, detail),
             AccountChangeError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
@@ -262,7 +264,7 @@ impl From<OrgError> for ApiError {
             OrgError::Forbidden => ApiError::new(Code::Forbidden, detail),
             OrgError::SlugTaken(_) => ApiError::new(Code::SlugTaken, detail),
             OrgError::Slug(error) => slug("slug", error),
-            OrgError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            OrgError::Name(error) => ApiError::invalid_field("name", error.code(), error.to_string()),
             OrgError::TooMany => ApiError::new(Code::ValidationFailed, detail),
             OrgError::Exhausted => ApiError::new(Code::Conflict, detail),
             OrgError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
@@ -277,7 +279,7 @@ impl From<OrgChangeError> for ApiError {
         match error {
             OrgChangeError::UnknownOrg => org_not_found(),
             OrgChangeError::UnknownUser => ApiError::new(Code::SessionInvalid, detail),
-            OrgChangeError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            OrgChangeError::Name(error) => ApiError::invalid_field("name", error.code(), error.to_string()),
             OrgChangeError::AboveDefault(setting) => ApiError::new(Code::Forbidden, detail.clone())
                 .with_field(format!("settings.{}", setting.as_str()), "above_default", detail),
             OrgChangeError::Store(error) => error.into(),
@@ -333,7 +335,7 @@ impl From<AcceptError> for ApiError {
             AcceptError::Password(_) => {
                 ApiError::new(Code::WeakPassword, detail.clone()).with_field("password", "weak", detail)
             }
-            AcceptError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            AcceptError::Name(error) => ApiError::invalid_field("name", error.code(), error.to_string()),
             AcceptError::Store(error) => error.into(),
         }
     }
@@ -350,7 +352,9 @@ impl From<AdministrationError> for ApiError {
             AdministrationError::Password(_) => {
                 ApiError::new(Code::WeakPassword, detail.clone()).with_field("password", "weak", detail)
             }
-            AdministrationError::NameTooLong(_) => ApiError::invalid_field("name", "too_long", detail),
+            AdministrationError::Name(error) => {
+                ApiError::invalid_field("name", error.code(), error.to_string())
+            }
             AdministrationError::Store(error) => error.into(),
         }
     }
@@ -360,7 +364,7 @@ fn fields(errors: Vec<FieldError>) -> ApiError {
     let detail =
         errors.first().map_or_else(String::new, |first| format!("{}: {}", first.field, first.message));
     errors.into_iter().fold(ApiError::new(Code::ValidationFailed, detail), |error, field| {
-        error.with_field(field.field, "invalid", field.message)
+        error.with_field(field.field, field.code, field.message)
     })
 }
 

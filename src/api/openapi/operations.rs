@@ -267,7 +267,10 @@ const ACCOUNTS: &[Operation] = &[
             Code::LoginThrottled,
             Code::TwofaThrottled,
         ]),
-    at("GET /auth/sessions").answers(&[(200, "{ data: SeenSession[] }", "The live ones")]),
+    at("GET /auth/sessions")
+        .query(&[parameters::PAGE])
+        .answers(&[(200, "{ data: SeenSession[], next_cursor: string | null }", "The live ones, the newest first")])
+        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("DELETE /auth/sessions")
         .query(&[parameters::INCLUDE_CURRENT])
         .answers(&[(200, "{ revoked: integer }", "How many were ended")])
@@ -305,11 +308,15 @@ const KEY: &str = "{| name: string, scopes: KeyScope[], expires_at?: string(date
                    ingest?: IngestSettings | null |}";
 
 const ORGANISATIONS: &[Operation] = &[
-    at("GET /orgs").answers(&[(
-        200,
-        "{ data: { slug: string, name: string, role: Role, created_at: string(date-time) }[] }",
-        "Those you belong to",
-    )]),
+    at("GET /orgs")
+        .query(&[parameters::PAGE])
+        .answers(&[(
+            200,
+            "{ data: { slug: string, name: string, role: Role, created_at: string(date-time) }[], \
+             next_cursor: string | null }",
+            "Those you belong to, by slug",
+        )])
+        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("POST /orgs")
         .takes("NewOrg")
         .answers(&[(201, "Organisation", "Made; you own it")])
@@ -322,13 +329,19 @@ const ORGANISATIONS: &[Operation] = &[
     at("DELETE /orgs/{slug}")
         .takes("{ confirm: string 'The slug' }")
         .answers(&[(202, "{ slug: string, status: \"deleting\" }", "Keys and tokens are dead; samples go in the background")]),
-    at("GET /orgs/{slug}/members").answers(&[(200, "{ data: Member[] }", "Everybody")]),
+    at("GET /orgs/{slug}/members")
+        .query(&[parameters::PAGE])
+        .answers(&[(200, "{ data: Member[], next_cursor: string | null }", "Everybody, in the order they joined")])
+        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("PATCH /orgs/{slug}/members/{user_id}")
         .takes("{| role: Role |}")
         .answers(&[(200, "Member", "As it is now")])
         .refuses(&[Code::NotFound, Code::LastOwner]),
     at("DELETE /orgs/{slug}/members/{user_id}").answers(DONE).refuses(&[Code::NotFound, Code::LastOwner]),
-    at("GET /orgs/{slug}/invites").answers(&[(200, "{ data: Invite[] }", "The open ones")]),
+    at("GET /orgs/{slug}/invites")
+        .query(&[parameters::PAGE])
+        .answers(&[(200, "{ data: Invite[], next_cursor: string | null }", "The open ones, the oldest first")])
+        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("POST /orgs/{slug}/invites")
         .takes("{| email: string(..254), role: Role |}")
         .answers(&[(201, "Invite", "Good for seven days, once, for this address")])
@@ -340,7 +353,7 @@ const ORGANISATIONS: &[Operation] = &[
         .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("GET /orgs/{slug}/api-keys")
         .query(&[parameters::PAGE])
-        .answers(&[(200, "{ data: ApiKey[], next_cursor: string | null }", "Without secrets")])
+        .answers(&[(200, "{ data: ApiKey[], next_cursor: string | null }", "Without secrets, the oldest first")])
         .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("POST /orgs/{slug}/api-keys")
         .takes(KEY)
@@ -454,14 +467,17 @@ const fn exported(path: &'static str) -> Operation {
 
 const SERVER: &[Operation] = &[
     at("GET /admin/users")
-        .query(&[parameters::PAGE])
+        .query(&[parameters::SEARCH, parameters::PAGE])
         .answers(&[(200, "{ data: UserSummary[], next_cursor: string | null }", "Everybody")])
         .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("PATCH /admin/users/{user_id}")
         .takes("{| disabled?: boolean | null, is_admin?: boolean | null |}")
         .answers(&[(200, "UserSummary", "As it is now; a disabled account's sessions are over")])
         .refuses(&[Code::NotFound, Code::Conflict]),
-    at("GET /admin/orgs").answers(&[(200, "{ data: OrgSummary[] }", "All")]),
+    at("GET /admin/orgs")
+        .query(&[parameters::PAGE])
+        .answers(&[(200, "{ data: OrgSummary[], next_cursor: string | null }", "All, the oldest first")])
+        .refuses(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("PATCH /admin/orgs/{slug}")
         .takes("{| settings: OrgSettings |}")
         .answers(&[(200, "OrgSummary", "As it is now")])

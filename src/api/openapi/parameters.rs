@@ -206,13 +206,15 @@ pub(super) const OAUTH_BACK: &[Parameter] = &[
     p("error_description", Kind::Text, "From the provider"),
 ];
 pub(super) const PAGE: &[Parameter] = &[
-    p("limit", Kind::Count(1, 1_000), "Rows at most"),
+    p("limit", Kind::Count(1, 1_000), "Rows at most; 1,000 by default"),
     p("cursor", Kind::Text, "next_cursor of the page before"),
 ];
+pub(super) const SEARCH: &[Parameter] =
+    &[p("search", Kind::Text, "Only accounts whose address or name contains this text, in any letter case")];
 pub(super) const EVENTS: &[Parameter] = &[
     p("limit", Kind::Count(1, 1_000), "Rows at most; 50 by default"),
     p("cursor", Kind::Text, "next_cursor of the page before"),
-    p("action", Kind::Text, "Only this one, as in login.fail"),
+    p("action", Kind::Text, "Only this one, as in login.fail; or all that begin so, as in key.*"),
 ];
 pub(super) const INCLUDE_CURRENT: &[Parameter] =
     &[p("include_current", Kind::OneOf(&["true", "false"]), "true ends this session, too")];

@@ -72,11 +72,15 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     (
         "UserSummary",
         "{ id: string, email: string, name: string, is_admin: boolean, disabled: boolean, twofa_enabled: boolean, \
-         has_password: boolean, created_at: string(date-time) }",
+         has_password: boolean, created_at: string(date-time), last_seen_at: string(date-time) | null, sessions: integer, \
+         orgs: { slug: string, role: Role }[] }",
     ),
     (
         "OrgSummary",
-        "{ id: string, slug: string, name: string, created_at: string(date-time), members: integer }",
+        "{ id: string, number: integer, slug: string, name: string, created_at: string(date-time), members: integer, \
+         owners: string[], api_keys: integer, settings: OrgSettings, \
+         usage: { series: integer, samples: integer, samples_today: integer, bytes: integer, memory_bytes: integer, \
+         refused: map<integer> 'Samples by code' } }",
     ),
     (
         "Policy",

@@ -7,16 +7,15 @@ use std::time::Duration;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::OrgDeps;
-use super::metrics::take_cursor;
 use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::params::{Params, PathOf, shortened};
+use crate::api::listing::Page;
+use crate::api::params::{PathOf, shortened};
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{
@@ -76,10 +75,7 @@ pub(super) fn key_id(text: &str) -> ApiResult<KeyId> {
     text.parse().map_err(|_| not_found())
 }
 
-/// Keys in one answer.
-const PAGE_MAX: usize = 1_000;
-
-/// Oldest first. A cursor says after which key the next page begins, by what orders them: the key itself may be gone.
+/// Oldest first.
 async fn list(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
@@ -87,26 +83,9 @@ async fn list(
     RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
-    let mut params = Params::of_query(query.as_deref())?;
-    let limit = params.count("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_MAX);
-    let after = take_cursor(&mut params)?.map(|text| place(&text)).transpose()?;
+    let page = Page::of_query(query.as_deref())?;
     let keys = deps.identity.keys(member.org.id);
-    let of = |key: &ApiKey| (key.created_at, key.id);
-    let mut left = keys.iter().skip_while(|key| after.is_some_and(|after| of(key) <= after)).peekable();
-    let page: Vec<&ApiKey> = left.by_ref().take(limit).map(|key| &**key).collect();
-    let last = page.last().filter(|_| left.peek().is_some());
-    let next = last.map(|key| {
-        let place = format!("{} {}", key.created_at.as_ms(), key.id);
-        BASE64URL_NOPAD.encode(place.as_bytes())
-    });
-    let page: Vec<Value> = page.into_iter().map(key_json).collect();
-    Ok(Json(json!({ "data": page, "next_cursor": next })))
-}
-
-fn place(cursor: &str) -> ApiResult<(Timestamp, KeyId)> {
-    let read = |(ms, id): (&str, &str)| Some((Timestamp::from_ms(ms.parse().ok()?), id.parse().ok()?));
-    let place = cursor.split_once(' ').and_then(read);
-    place.ok_or_else(|| ApiError::invalid_parameter("cursor", "this cursor is not one of ours"))
+    page.answer(&keys, |key| (key.created_at, key.id), |key| key_json(key))
 }
 
 async fn show(

@@ -1,6 +1,6 @@
 //! Invitations, from the side of the organisation (API.md C3). Accepting them is `auth::invites`.
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -11,6 +11,7 @@ use super::members::role;
 use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::listing::Page;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
@@ -39,10 +40,12 @@ async fn list(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
     PathOf(slug): PathOf<String>,
+    RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
+    let page = Page::of_query(query.as_deref())?;
     let invites = deps.identity.invites(org, deps.clock.now())?;
-    Ok(Json(json!({ "data": invites.iter().map(to_json).collect::<Vec<_>>() })))
+    page.answer(&invites, |invite| (invite.created_at, invite.id), to_json)
 }
 
 fn to_json(invite: &Invite) -> Value {

@@ -1,6 +1,6 @@
 //! Who belongs to an organisation (API.md C3).
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use super::OrgDeps;
 use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::listing::Page;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{Member, Role, UserId};
@@ -50,11 +51,12 @@ async fn list(
     State(deps): State<OrgDeps>,
     cabinet: Cabinet,
     PathOf(slug): PathOf<String>,
+    RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
     let asking = cabinet.enter(&slug, Role::Viewer)?;
+    let page = Page::of_query(query.as_deref())?;
     let members = deps.identity.members(asking.org.id, deps.clock.now())?;
-    let rows = members.iter().map(|member| to_json(member, asking.role));
-    Ok(Json(json!({ "data": rows.collect::<Vec<_>>() })))
+    page.answer(&members, |member| (member.joined_at, member.user.id), |member| to_json(member, asking.role))
 }
 
 /// What only administrators see of a member is left out for the others.

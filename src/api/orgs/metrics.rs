@@ -7,7 +7,7 @@ use axum::response::Response;
 use data_encoding::BASE64URL_NOPAD;
 
 use super::query::ReadDeps;
-use super::query::asking::{Running, Style, patterns, timeout};
+use super::query::asking::{Running, Style, patterns};
 use crate::api::callers::{Endpoint, Reader};
 use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -101,7 +101,7 @@ fn warn_of_unused(running: &mut Running, unknown: Vec<String>) {
 }
 
 /// Where the page before ended: opaque to clients, the last item's text to us.
-pub(super) fn take_cursor(params: &mut Params) -> ApiResult<Option<String>> {
+fn take_cursor(params: &mut Params) -> ApiResult<Option<String>> {
     let Some(text) = params.one(&["cursor"])? else { return Ok(None) };
     let wrong = || ApiError::invalid_parameter("cursor", "this cursor is not one of ours");
     let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| wrong())?;
@@ -129,7 +129,6 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
         Some("names") => true,
         Some(_) => return Err(ApiError::invalid_parameter("format", "full or names")),
     };
-    let timeout = timeout(&mut params)?;
     let unknown = params.unknown();
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
@@ -148,7 +147,7 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
             Ok(())
         })
     };
-    deps.answer(entered, timeout, work).await
+    deps.answer(entered, None, work).await
 }
 
 /// `[a,b]`, each written by `write`.
@@ -194,7 +193,6 @@ async fn metric_labels(
     let entered = reader.enter(&slug, Endpoint::Labels)?;
     let common = Common::take(&mut params, deps.clock.now())?;
     let samples = params.count("values", 0, SAMPLES_MAX)?.unwrap_or(SAMPLES_DEFAULT);
-    let timeout = timeout(&mut params)?;
     let unknown = params.unknown();
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
@@ -228,7 +226,7 @@ async fn metric_labels(
             Ok(())
         })
     };
-    deps.answer(entered, timeout, work).await
+    deps.answer(entered, None, work).await
 }
 
 async fn label_values(
@@ -240,7 +238,6 @@ async fn label_values(
     let search = params.one(&["search"])?.unwrap_or_default();
     let limit = params.count("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_DEFAULT);
     let after = take_cursor(&mut params)?;
-    let timeout = timeout(&mut params)?;
     let unknown = params.unknown();
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
@@ -262,5 +259,5 @@ async fn label_values(
             Ok(())
         })
     };
-    deps.answer(entered, timeout, work).await
+    deps.answer(entered, None, work).await
 }

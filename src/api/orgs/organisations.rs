@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -12,6 +12,7 @@ use super::{OrgDeps, settings};
 use crate::api::body::Json;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, identity::slug};
+use crate::api::listing::Page;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
@@ -44,17 +45,22 @@ pub fn routes() -> Routes<OrgDeps> {
         )
 }
 
-async fn list(State(deps): State<OrgDeps>, cabinet: Cabinet) -> ApiResult<Json<Value>> {
+async fn list(
+    State(deps): State<OrgDeps>,
+    cabinet: Cabinet,
+    RawQuery(query): RawQuery,
+) -> ApiResult<Json<Value>> {
+    let page = Page::of_query(query.as_deref())?;
     let members = deps.identity.memberships(cabinet.user())?;
-    let rows = members.iter().map(|member| {
+    let slug = |member: &Membership| member.org.slug.as_str().to_owned();
+    page.answer(&members, slug, |member| {
         json!({
             "slug": member.org.slug.as_str(),
             "name": member.org.name,
             "role": member.role.as_str(),
             "created_at": member.org.created_at.to_rfc3339(),
         })
-    });
-    Ok(Json(json!({ "data": rows.collect::<Vec<_>>() })))
+    })
 }
 
 #[derive(Deserialize)]

@@ -290,7 +290,7 @@ async fn series((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -
         let found = running.snapshot.series(&filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |labels, out| prom_json::labels(&labels, out))
     };
-    deps.answer(entered, timeout(&mut params)?, work).await
+    deps.answer(entered, None, work).await
 }
 
 async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
@@ -300,7 +300,7 @@ async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -
         let found = running.snapshot.label_names(&filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |name, out| prom_json::text(&name, out))
     };
-    deps.answer(entered, timeout(&mut params)?, work).await
+    deps.answer(entered, None, work).await
 }
 
 type AskedOfLabel = (State<ReadDeps>, MountReader, PathOf<(String, String)>, Given);
@@ -316,7 +316,7 @@ async fn label_values(
             running.snapshot.label_values(&name, &filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |value, out| prom_json::text(&value, out))
     };
-    deps.answer(entered, timeout(&mut params)?, work).await
+    deps.answer(entered, None, work).await
 }
 
 async fn metadata((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
@@ -344,7 +344,7 @@ async fn metadata((State(deps), reader, PathOf(slug), Given(mut params)): Asked)
             Ok(())
         })
     };
-    deps.answer(entered, timeout(&mut params)?, work).await
+    deps.answer(entered, None, work).await
 }
 
 async fn format_query((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
@@ -378,7 +378,6 @@ async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Ask
     const LIMIT_MAX: usize = 10_000;
     let entered = reader.enter(&slug, Endpoint::Labels)?;
     let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
-    let timeout = timeout(&mut params)?;
     let work = move |running: &mut Running| {
         let found = running.snapshot.cardinality(limit);
         let tallies = |all: &[Tally]| -> serde_json::Value {
@@ -406,7 +405,7 @@ async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Ask
             Ok(())
         })
     };
-    deps.answer(entered, timeout, work).await
+    deps.answer(entered, None, work).await
 }
 
 /// Of every selector in the expression; what the expression makes of the series does not matter.
@@ -417,14 +416,13 @@ async fn exemplars((State(deps), reader, PathOf(slug), Given(mut params)): Asked
     let now = deps.clock.now();
     let range = admit_range(&entered.grant, range(&mut params, now)?, now)?;
     let limit = limit(&mut params)?.unwrap_or(EXEMPLARS_MAX).min(EXEMPLARS_MAX);
-    let timeout = timeout(&mut params)?;
     let work = move |running: &mut Running| {
         running.admit_insight()?;
         let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
         let found = running.snapshot.exemplars(&expr.selectors(), range, limit);
         list(running, found, |series, out| write_exemplars(&series, out))
     };
-    deps.answer(entered, timeout, work).await
+    deps.answer(entered, None, work).await
 }
 
 fn write_exemplars(series: &SeriesExemplars, out: &mut Vec<u8>) {

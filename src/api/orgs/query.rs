@@ -7,6 +7,7 @@ pub mod active;
 pub(super) mod answer;
 pub(super) mod asking;
 mod structured;
+mod written;
 
 use axum::extract::{RawQuery, State};
 use axum::response::Response;

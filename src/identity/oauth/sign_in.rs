@@ -7,7 +7,7 @@ use crate::model::Timestamp;
 
 use crate::identity::audit::Event;
 use crate::identity::login::{Finished, finish_login};
-use crate::identity::org::NAME_BYTES_MAX;
+use crate::identity::name;
 use crate::identity::session::{NewSession, stands};
 use crate::identity::store::read;
 use crate::identity::user::{AddressRow, UserRow, active};
@@ -126,7 +126,6 @@ pub fn admission(
     if !rules.domains.is_empty() && !listed {
         return Err(OauthError::DomainNotAllowed);
     }
-    let name = profile.name.as_deref().unwrap_or_default().trim();
     Ok(ExternalAccount {
         provider,
         issuer: issuer.to_owned(),
@@ -134,7 +133,7 @@ pub fn admission(
         email,
         email_verified,
         email_trusted,
-        name: name.get(..name.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or_default().to_owned(),
+        name: name::cleaned(profile.name.as_deref().unwrap_or_default()),
         welcome: listed,
     })
 }

@@ -1,6 +1,7 @@
 //! What an owner changes about their account: name, address, its end (API.md C2).
 
 use super::*;
+use crate::identity::NameError;
 use crate::identity::org::{MemberRow, MembershipRow};
 
 fn join(house: &House, user: UserId, org: &Org, role: Role) {
@@ -34,7 +35,7 @@ fn a_name_is_changed_within_200_bytes() {
     house.crash();
     assert_eq!(house.owner().name, "Ada L.");
     let refused = house.identity().rename_user(owner, &"x".repeat(201));
-    assert!(matches!(refused, Err(AccountChangeError::NameTooLong(201))));
+    assert!(matches!(refused, Err(AccountChangeError::Name(NameError::TooLong(201)))));
     let nobody = UserId::random(&mut house.rng);
     assert!(matches!(house.identity().rename_user(nobody, "x"), Err(AccountChangeError::UnknownUser)));
 }

@@ -173,6 +173,9 @@ fn a_typo_in_a_restriction_is_refused_and_grants_nothing() {
     {
         assert_eq!(page.reason(&page.token(&json!({beside: []}))), "policy", "{beside} beside ms, not in it");
     }
+    for spelled in ["MS", "Ms", "mS", "Match", "METRICS"] {
+        assert_eq!(page.reason(&page.token(&json!({spelled: {"match": ["a=1"]}}))), "policy", "{spelled}");
+    }
     let twice = format!(
         "{{\"aud\":\"ms-embed\",\"org\":\"acme\",\"iat\":{now},\"exp\":{end},\"ms\":{{\"match\":[\"a=1\"]}},\"ms\":{{}}}}",
         now = page.house.now.as_s(),

@@ -104,6 +104,7 @@ fn what_does_not_fit_is_named_field_by_field() {
     let cases = [
         ("name", NewApiKey { name: " ".into(), ..embed_key() }),
         ("name", NewApiKey { name: "x".repeat(201), ..embed_key() }),
+        ("name", NewApiKey { name: "web\u{202e}etis".into(), ..embed_key() }),
         ("scopes", NewApiKey { scopes: KeyScopes::default(), ..embed_key() }),
         ("expires_at", NewApiKey { expires_at: Some(house.now), ..embed_key() }),
         ("embed.rate_limit_rps", with(EmbedSettings { rate_limit_rps: 0, ..embed() })),

@@ -1,6 +1,7 @@
 //! Organisations and who belongs to them (API.md C3).
 
 use super::*;
+use crate::identity::NameError;
 
 fn new_org(text: &str) -> NewOrg {
     NewOrg { slug: slug(text), name: String::new() }
@@ -64,7 +65,7 @@ fn who_may_make_organisations_is_the_operators_choice() {
     let owner = house.owner().id;
     assert!(matches!(
         house.identity().create_org(owner, long, house.now, &mut house.rng),
-        Err(OrgError::NameTooLong(201))
+        Err(OrgError::Name(NameError::TooLong(201)))
     ));
 }
 
@@ -168,7 +169,7 @@ fn a_change_is_whole_or_not_at_all() {
         let change = OrgChange { name: Some(name), settings: vec![(Setting::MaxLabels, Limit::At(9))] };
         house.identity().change_org(Some(boss), org, change, &OrgSettings::default(), now)
     };
-    assert!(matches!(change("x".repeat(201), org), Err(OrgChangeError::NameTooLong(201))));
+    assert!(matches!(change("x".repeat(201), org), Err(OrgChangeError::Name(NameError::TooLong(201)))));
     assert!(matches!(change("x".into(), crate::model::OrgId(9)), Err(OrgChangeError::UnknownOrg)));
     assert_eq!(house.identity().org_settings(org), OrgSettings::default());
     let changed = change("Acme, Inc.".into(), org).expect("changed");

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 
 use super::super::{
-    api_key, audit, invite, keyring, link, login, oauth, org, org_removal, rotation, session, totp, user,
+    api_key, audit, day, invite, keyring, link, login, oauth, org, org_removal, rotation, session, totp, user,
 };
 use super::*;
 use crate::kv::decode_body;
@@ -191,6 +191,7 @@ fn version_1_of_invitations_and_removals_opens() {
             deleted_by: None,
         },
     );
+    check(0x12, "fbc2a2fb2c01", &day::DayRow { day: 20_833, samples: 300 });
 }
 
 #[test]

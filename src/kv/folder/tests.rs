@@ -69,7 +69,12 @@ fn the_last_stop_is_clean_only_directly_after_a_clean_one() {
 #[test]
 fn stops_that_were_none_in_order_are_counted_once_each_and_damage_begins_anew() {
     let temp = tempfile::tempdir().expect("temp");
-    let counted = |folder: &DataFolder| folder.count_unclean_stops(NOW).expect("counted");
+    let counted = |folder: &DataFolder| {
+        let count = folder.unclean_stops().expect("read");
+        folder.begin_serving(NOW).expect("counted");
+        assert_eq!(folder.unclean_stops().expect("read again"), count, "once");
+        count
+    };
     let folder = open(temp.path()).expect("new");
     assert_eq!(counted(&folder), 0);
     drop(folder);
@@ -89,6 +94,36 @@ fn stops_that_were_none_in_order_are_counted_once_each_and_damage_begins_anew() 
     drop(folder);
     fs::write(temp.path().join("UNCLEAN"), text.replace("count 1", "count 7")).expect("written");
     assert_eq!(counted(&open(temp.path()).expect("sixth")), 1);
+}
+
+/// What is counted is that a server did not stop in order; a folder without `CLEAN` has other reasons, too.
+#[test]
+fn a_folder_that_was_restored_and_a_start_that_was_refused_are_not_counted() {
+    let temp = tempfile::tempdir().expect("temp");
+    let counted = |folder: &DataFolder| {
+        let count = folder.unclean_stops().expect("read");
+        folder.begin_serving(NOW).expect("counted");
+        count
+    };
+    // As a restore leaves it: a store without any other marker.
+    drop(open(temp.path()).expect("new"));
+    let folder = open(temp.path()).expect("second");
+    assert_eq!((folder.last_stop(), counted(&folder)), (LastStop::Unclean, 0));
+    assert!(temp.path().join("RUNNING").exists());
+    folder.close_clean(NOW).expect("clean");
+    assert!(!temp.path().join("RUNNING").exists());
+    // A start that was refused took CLEAN away and served nobody.
+    drop(open(temp.path()).expect("refused"));
+    let folder = open(temp.path()).expect("fourth");
+    assert_eq!((folder.last_stop(), counted(&folder)), (LastStop::Unclean, 0));
+    drop(folder);
+    // A tool that looks into the folder of a server that was killed, and ends in order, takes nothing back.
+    open(temp.path()).expect("a tool").close_clean(NOW).expect("clean");
+    let folder = open(temp.path()).expect("sixth");
+    assert_eq!((folder.last_stop(), counted(&folder)), (LastStop::Clean, 1));
+    drop(folder);
+    fs::write(temp.path().join("RUNNING"), "damaged").expect("written");
+    assert_eq!(counted(&open(temp.path()).expect("seventh")), 2);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Answers of range queries, kept to be used again: whole, in part, or with newer steps computed and joined on.
+//! Answers of range queries and of subqueries, kept to be used again: whole, in part, or with newer steps computed and joined
+//! on.
 //!
 //! **Exact.** What this answers is what an evaluation at the same moment would answer, to the bit. An answer is kept with the
 //! version of the store that it was computed from ([`Snapshot::version`]). Asked for again, those of its steps count that
@@ -6,6 +7,9 @@
 //! [`Snapshot::floor`]); how far a step looks is read off the plan ([`reach`]). The steps after them are computed and joined
 //! on where the plan can be computed in parts; else the answer counts as a whole or not at all. No clock is asked: a step
 //! that lies ahead of all samples is as good as any, until a sample comes.
+//!
+//! **Subqueries.** What a subquery evaluates at its steps is kept as well, by the same rules ([`Subqueries`]): an instant query,
+//! which is never kept itself, then computes only those steps of its subqueries that are new.
 //!
 //! Not kept: answers with a remark (they may be about the whole range, and say where in the text), of expressions that ask
 //! for their own range, of series that carry their type as a label, and answers too large for their share. An answer that is
@@ -15,6 +19,7 @@
 //! **Bounded.** So many bytes for all and half for one organisation; what was used longest ago goes first.
 
 mod reach;
+mod subqueries;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,11 +28,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::model::{Access, MatchOp, Matcher, OrgId, Steps, TimeRange, Timestamp};
 use crate::tsdb::Snapshot;
 
-use super::plan::{self};
+use super::eval::Beside;
+use super::plan;
 use super::value::MatrixSeries;
 use super::{Annotations, Answer, Budget, Options, Query, QueryError, QueryStats, Value, eval};
 
 use reach::{Reach, has_parts};
+pub(super) use subqueries::{AskedSubquery, Subqueries};
 
 /// Answers of this many bytes at most are kept: a share of an organisation's.
 const ANSWER_SHARE: u64 = 4;
@@ -40,6 +47,7 @@ pub struct RangeCache {
     bytes_max: u64,
     kept: Mutex<Kept>,
     counts: Counts,
+    of_subqueries: Counts,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +57,8 @@ struct Kept {
     of_org: HashMap<OrgId, u64>,
     /// Counts uses up: an entry's last use.
     uses: u64,
+    /// Entries that made room.
+    evicted: u64,
 }
 
 #[derive(Debug, Default)]
@@ -56,18 +66,45 @@ struct Counts {
     hits: AtomicU64,
     extended: AtomicU64,
     misses: AtomicU64,
-    evicted: AtomicU64,
+}
+
+/// How much of what was asked for was there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Finds {
+    /// All of it.
+    pub hits: u64,
+    /// A part of it.
+    pub extended: u64,
+    /// Nothing: it was computed whole.
+    pub misses: u64,
+}
+
+impl Counts {
+    fn hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn extended(&self) {
+        self.extended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn missed(&self) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn finds(&self) -> Finds {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Finds { hits: load(&self.hits), extended: load(&self.extended), misses: load(&self.misses) }
+    }
 }
 
 /// What the cache did and holds, for `/metrics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheUse {
-    /// Answers that were there.
-    pub hits: u64,
-    /// Answers of which a part was there.
-    pub extended: u64,
-    /// Answers that were computed whole.
-    pub misses: u64,
+    /// What was found of the answers of range queries.
+    pub ranges: Finds,
+    /// What was found of what subqueries evaluate.
+    pub subqueries: Finds,
     /// Kept answers that made room.
     pub evicted: u64,
     /// Bytes held.
@@ -89,6 +126,8 @@ struct Key {
     step_ms: i64,
     /// Where the steps lie within their length.
     phase_ms: i64,
+    /// Of a subquery, how far back it looks: those of several lengths do not take one another's place.
+    back_ms: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
@@ -105,7 +144,7 @@ struct Entry {
 }
 
 /// What is there of an answer.
-enum Found {
+pub(super) enum Found {
     /// All of it.
     Whole(Arc<[MatrixSeries]>),
     /// Up to this step.
@@ -116,7 +155,12 @@ enum Found {
 impl RangeCache {
     /// One that holds so many bytes; of none it keeps nothing.
     pub fn new(bytes_max: u64) -> RangeCache {
-        RangeCache { bytes_max, kept: Mutex::default(), counts: Counts::default() }
+        RangeCache {
+            bytes_max,
+            kept: Mutex::default(),
+            counts: Counts::default(),
+            of_subqueries: Counts::default(),
+        }
     }
 
     /// As [`run`](super::run), from what is kept as far as that is still true. `access` is what `snapshot` was taken for.
@@ -131,7 +175,10 @@ impl RangeCache {
         budget: &Budget<'_>,
     ) -> Result<Answer, QueryError> {
         let plan = plan::build(query, options)?;
-        let compute = || eval::run(&plan, query, (snapshot, options, budget), None);
+        let subqueries = Subqueries::of(self, access);
+        let beside =
+            || Beside { subqueries: (self.bytes_max > 0).then_some(&subqueries), ..Beside::default() };
+        let compute = || eval::run(&plan, query, (snapshot, options, budget), beside());
         let text = query.expr.to_string();
         // Before anything is read: what comes while it is computed is news.
         let version = snapshot.version().filter(|_| !query.instant && self.bytes_max > 0);
@@ -148,16 +195,16 @@ impl RangeCache {
         };
         match self.find(&key, &asked, snapshot) {
             Found::Whole(series) => {
-                self.counts.hits.fetch_add(1, Ordering::Relaxed);
+                self.counts.hit();
                 budget.check()?;
                 return Ok(answer(cut(&series, asked.first_ms, asked.last_ms), QueryStats::default()));
             }
             Found::UpTo(series, until_ms) if !carries_types(snapshot) => {
                 let tail = later(query, until_ms)
-                    .and_then(|query| self.tail(&query, (snapshot, options, budget)).transpose());
+                    .and_then(|query| tail(&query, (snapshot, options, budget), beside()).transpose());
                 // An error or a remark may be about the whole range: then the whole range is asked.
                 if let Some(Ok(tail)) = tail {
-                    self.counts.extended.fetch_add(1, Ordering::Relaxed);
+                    self.counts.extended();
                     let Value::Matrix(newer) = tail.value else { return compute() };
                     let joined = join(cut(&series, asked.first_ms, until_ms), newer);
                     self.keep(key, &asked, snapshot, &joined);
@@ -166,7 +213,7 @@ impl RangeCache {
             }
             Found::UpTo(..) | Found::Nothing => {}
         }
-        self.counts.misses.fetch_add(1, Ordering::Relaxed);
+        self.counts.missed();
         let answer = compute()?;
         let silent = answer.annotations == Annotations::default();
         if let Value::Matrix(series) = &answer.value
@@ -180,13 +227,11 @@ impl RangeCache {
 
     /// What the cache did and holds.
     pub fn usage(&self) -> CacheUse {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let kept = self.lock();
         CacheUse {
-            hits: load(&self.counts.hits),
-            extended: load(&self.counts.extended),
-            misses: load(&self.counts.misses),
-            evicted: load(&self.counts.evicted),
+            ranges: self.counts.finds(),
+            subqueries: self.of_subqueries.finds(),
+            evicted: kept.evicted,
             bytes: kept.bytes,
             entries: kept.entries.len(),
         }
@@ -195,17 +240,6 @@ impl RangeCache {
     fn lock(&self) -> MutexGuard<'_, Kept> {
         // Numbers and whole entries: a panic elsewhere leaves nothing half done that an answer is made of.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The steps after those that are there; none with a remark.
-    fn tail(
-        &self,
-        query: &Query,
-        (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
-    ) -> Result<Option<Answer>, QueryError> {
-        let plan = plan::build(query, options)?;
-        let answer = eval::run(&plan, query, (snapshot, options, budget), None)?;
-        Ok((answer.annotations == Annotations::default()).then_some(answer))
     }
 
     fn find(&self, key: &Key, asked: &Asked, snapshot: &Snapshot) -> Found {
@@ -248,8 +282,7 @@ impl RangeCache {
         while kept.bytes > self.bytes_max || kept.entries.len() > ENTRIES_MAX {
             evicted += kept.evict(|_| true);
         }
-        drop(kept);
-        self.counts.evicted.fetch_add(evicted, Ordering::Relaxed);
+        kept.evicted += evicted;
     }
 }
 
@@ -296,6 +329,7 @@ impl Key {
             options: format!("{options:?}"),
             step_ms,
             phase_ms: query.steps.start().as_ms().rem_euclid(step_ms),
+            back_ms: None,
         }
     }
 }
@@ -348,6 +382,17 @@ fn last_step(steps: &Steps) -> i64 {
     start + span / steps.step_ms() * steps.step_ms()
 }
 
+/// The steps after those that are there; none with a remark.
+fn tail(
+    query: &Query,
+    (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
+    beside: Beside<'_>,
+) -> Result<Option<Answer>, QueryError> {
+    let plan = plan::build(query, options)?;
+    let answer = eval::run(&plan, query, (snapshot, options, budget), beside)?;
+    Ok((answer.annotations == Annotations::default()).then_some(answer))
+}
+
 /// The same query from the step after `until_ms` on.
 fn later(query: &Query, until_ms: i64) -> Option<Query> {
     let start = Timestamp::from_ms(until_ms).plus_ms(query.steps.step_ms());
@@ -360,7 +405,7 @@ fn answer(series: Vec<MatrixSeries>, stats: QueryStats) -> Answer {
 }
 
 /// The steps from one to another, both in; series without any are left out.
-fn cut(series: &[MatrixSeries], first_ms: i64, last_ms: i64) -> Vec<MatrixSeries> {
+pub(super) fn cut(series: &[MatrixSeries], first_ms: i64, last_ms: i64) -> Vec<MatrixSeries> {
     let cut_one = |one: &MatrixSeries| {
         let from = one.samples.partition_point(|sample| sample.at.as_ms() < first_ms);
         let to = one.samples.partition_point(|sample| sample.at.as_ms() <= last_ms);
@@ -375,7 +420,7 @@ fn cut(series: &[MatrixSeries], first_ms: i64, last_ms: i64) -> Vec<MatrixSeries
 }
 
 /// Series with their older and newer samples; both are sorted by labels, and so is what comes out.
-fn join(older: Vec<MatrixSeries>, newer: Vec<MatrixSeries>) -> Vec<MatrixSeries> {
+pub(super) fn join(older: Vec<MatrixSeries>, newer: Vec<MatrixSeries>) -> Vec<MatrixSeries> {
     let mut out = Vec::with_capacity(older.len().max(newer.len()));
     let mut newer = newer.into_iter().peekable();
     for mut series in older {

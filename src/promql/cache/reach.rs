@@ -38,6 +38,13 @@ impl Reach {
         reach
     }
 
+    /// Of what a subquery evaluates, at the subquery's steps.
+    pub(super) fn of_vector(node: &VectorNode, options: &Options) -> Reach {
+        let mut reach = Reach::default();
+        Walk { lookback_ms: options.lookback_ms }.node(Node::Vector(node), At::STEP, &mut reach);
+        reach
+    }
+
     /// The newest sample that the step at `step_ms` may depend on; none if it depends on none.
     #[cfg(test)]
     pub(super) fn newest(&self, step_ms: i64) -> Option<i64> {
@@ -135,7 +142,7 @@ impl Walk {
         let at = at.looked(*when).back(range_ms.saturating_add(before_ms)).ahead(after_ms);
         match source {
             MatrixSource::Select(_) => reach.sees(at),
-            MatrixSource::Subquery { expr, step_ms: _ } => self.node(Node::Vector(expr), at, reach),
+            MatrixSource::Subquery { expr, .. } => self.node(Node::Vector(expr), at, reach),
         }
     }
 }
@@ -149,6 +156,11 @@ pub(super) fn has_parts(plan: &Plan, options: &Options) -> bool {
             Plan::Vector(node) => rows_of(node).is_some(),
             Plan::Text(_) | Plan::Matrix(_) => false,
         }
+}
+
+/// Whether the steps of what a subquery evaluates can be computed in parts.
+pub(super) fn vector_has_parts(node: &VectorNode, options: &Options) -> bool {
+    !options.delayed_name_removal && rows_of(node).is_some()
 }
 
 /// What is known of a node's rows, whatever the range.
@@ -240,7 +252,8 @@ fn matrix_rows(node: &MatrixNode) -> Option<Shape> {
         MatrixSource::Select(matchers) => {
             Some(Shape { ordered: true, one_name: name_of(matchers).is_some() })
         }
-        MatrixSource::Subquery { expr, step_ms: _ } => rows_of(expr),
+        // Whatever their order was, they are put into that of their labels.
+        MatrixSource::Subquery { expr, .. } => rows_of(expr).map(|shape| Shape { ordered: true, ..shape }),
     }
 }
 

@@ -6,21 +6,22 @@
 //! once as there are buffers for; who finds none waits until one was added up.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::model::{HistogramColumns, Matcher, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Progress, rows_bytes};
+use crate::promql::crew::{NAP, Together};
 use crate::promql::plan::{AggregateNode, Look, MatrixSource, ScalarNode, VectorNode, WindowNode};
 use crate::tsdb::{Grouped, GroupedSeries, ReadColumns, Reader, Snapshot};
 
 use super::Context;
 use super::accumulate::{Accumulate, accumulator, extra_bytes};
 use super::aggregate::tells_apart;
-use super::fill::{FillRow, Patience, Reading, Shared, cost_ns, floats_of, scratch_bytes};
+use super::fill::{FillRow, Patience, Reading, cost_ns, fill_row, floats_of, scratch_bytes};
 use super::kept::{KeptRows, Part};
-use super::kernels::{GoesOn, Kernel, Scratch, Stopped};
-use super::peel::Peeled;
+use super::kernels::{GoesOn, Scratch, Stopped};
+use super::peel::{Peeled, Peels};
 use super::rows::{ABSENT, Grid, Head, Rows, is_absent, is_metadata};
 
 /// Values of one block: what stays in a core's own cache.
@@ -67,78 +68,77 @@ struct Places {
     computed: usize,
     added: usize,
     free: Vec<Block>,
+    /// Threads that wait for one that is free.
+    waiting: usize,
     finished: Vec<Block>,
     /// None while somebody adds.
     sofar: Option<Sofar>,
 }
 
 /// What all threads share.
-struct Work<'w> {
-    snapshot: &'w Snapshot,
+struct Work {
+    snapshot: Snapshot,
     reading: Reading,
     histograms_from: Timestamp,
-    fill: &'w FillRow<'w>,
-    peeled: &'w Peeled<'w>,
-    series: &'w [GroupedSeries],
+    fill: Arc<FillRow>,
+    peels: Peels,
+    series: Vec<GroupedSeries>,
     /// Rows that are there already, and where others are kept for who asks for them later.
-    kept: Option<&'w KeptRows>,
-    keep: Option<&'w Mutex<Vec<Part>>>,
+    kept: Option<Arc<KeptRows>>,
+    keep: Option<Mutex<Vec<Part>>>,
     steps: usize,
     /// Series of each block.
     block: usize,
     scratch_bytes: usize,
     places: Mutex<Places>,
     freed: Condvar,
-    progress: Option<&'w Progress>,
+    progress: Option<Arc<Progress>>,
     /// Somebody gave up: there will be no answer.
     stopped: AtomicBool,
     /// There are native histograms: there will be an answer, but not this way.
     native: AtomicBool,
 }
 
-/// Tells the others to stop if its thread ends by a panic: they would wait for its block.
-struct Alarm<'a, 'w>(&'a Work<'w>);
-
-impl Drop for Alarm<'_, '_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.stop();
+impl Together for Work {
+    fn help(&self, stays: &dyn Fn() -> bool) {
+        if self.run(&mut || Ok(()), stays).is_err() {
+            self.stop();
         }
     }
-}
 
-impl Shared for Work<'_> {
     fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         drop(self.lock());
         self.freed.notify_all();
+    }
+}
+
+impl Work {
+    /// One thread's part, block after block while it `stays`.
+    fn run(&self, goes_on: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
+        let mut check = || if self.is_stopped() { Err(Stopped) } else { goes_on() };
+        let mut reader = self.reading.reader(&self.snapshot, self.histograms_from, self.steps);
+        let mut room = Room { scratch: Scratch::within(self.scratch_bytes), ..Room::default() };
+        check()?;
+        while stays() {
+            let Some(mut block) = self.begin(&mut check)? else { break };
+            self.compute(&mut block, &mut reader, &mut room, &mut check)?;
+            self.finish(block);
+        }
+        Ok(())
     }
 
     fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    fn run(&self, check: GoesOn<'_>, stays: &dyn Fn() -> bool) -> Result<(), Stopped> {
-        let _alarm = Alarm(self);
-        let mut reader = self.reading.reader(self.snapshot, self.histograms_from, self.steps);
-        let mut room = Room { scratch: Scratch::within(self.scratch_bytes), ..Room::default() };
-        while stays() {
-            let Some(mut block) = self.begin()? else { break };
-            self.compute(&mut block, &mut reader, &mut room, check)?;
-            self.finish(block);
-        }
-        Ok(())
-    }
-}
-
-impl Work<'_> {
     fn lock(&self) -> MutexGuard<'_, Places> {
         // Whoever panicked under the lock has told everybody to stop.
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A buffer, and the number of the block to put in it; waits for one while all are in use.
-    fn begin(&self) -> Result<Option<Block>, Stopped> {
+    fn begin(&self, check: GoesOn<'_>) -> Result<Option<Block>, Stopped> {
         let mut places = self.lock();
         loop {
             if self.is_stopped() {
@@ -152,7 +152,11 @@ impl Work<'_> {
                 places.computed += 1;
                 return Ok(Some(block));
             }
-            places = self.freed.wait(places).unwrap_or_else(PoisonError::into_inner);
+            places.waiting += 1;
+            let (again, _) = self.freed.wait_timeout(places, NAP).unwrap_or_else(PoisonError::into_inner);
+            places = again;
+            places.waiting -= 1;
+            check()?;
         }
     }
 
@@ -177,7 +181,7 @@ impl Work<'_> {
         order.extend(0..series.len());
         // Series that are written together have neighbouring numbers, and mostly the same times.
         order.sort_unstable_by_key(|place| series[*place].id);
-        if let Some(kept) = self.kept {
+        if let Some(kept) = &self.kept {
             order.retain(|place| {
                 let Some((read, values)) = kept.row(series[*place].id, self.steps) else { return true };
                 let row = &mut block.values[place * self.steps..(place + 1) * self.steps];
@@ -211,10 +215,10 @@ impl Work<'_> {
             }
             block.read[place] = self.done(row, this);
         }
-        if let Some(keep) = self.keep {
+        if let Some(keep) = &self.keep {
             keep.lock().unwrap_or_else(PoisonError::into_inner).push(part);
         }
-        if let Some(progress) = self.progress {
+        if let Some(progress) = &self.progress {
             progress.read_all(series.len(), read);
         }
         Ok(())
@@ -222,7 +226,7 @@ impl Work<'_> {
 
     /// Does with a row what is done with each value by itself.
     fn done(&self, row: &mut [f64], read: Read) -> Read {
-        self.peeled.apply(row);
+        self.peels.apply(row);
         Read { any: read.found && any(row), ..read }
     }
 
@@ -240,7 +244,9 @@ impl Work<'_> {
             places = self.lock();
             places.added += 1;
             places.free.push(block);
-            self.freed.notify_one();
+            if places.waiting > 0 {
+                self.freed.notify_one();
+            }
         }
         places.sofar = Some(sofar);
     }
@@ -305,11 +311,11 @@ impl Context<'_> {
                     window: None,
                 };
                 let (when, lookback) = (selector.when, self.options.lookback_ms);
-                let edges = |at_ms: i64| (when.look(at_ms).saturating_sub(lookback), when.look(at_ms));
-                let fill: &FillRow<'_> = &|scratch, samples, row, _| {
+                let edges = move |at_ms: i64| (when.look(at_ms).saturating_sub(lookback), when.look(at_ms));
+                let fill = fill_row(move |scratch, samples, row, _| {
                     scratch.newest(grid, samples, edges, |_, value| value, row);
                     Ok(())
-                };
+                });
                 self.fold_source(node, grid, &source, extra_bytes, fill)
             }
             VectorNode::Window(window) => {
@@ -323,13 +329,11 @@ impl Context<'_> {
                 if !self.is_plain(window, &columns, grid) {
                     return Ok(None);
                 }
-                let whole = Kernel { node: window, params: &columns, grid };
+                let (whole, _held) = self.kernel(window, &columns, grid)?;
                 let range = self.window_range(&window.arg, grid);
                 let reading = Reading { range, windows: true };
                 let source = Source { peeled, matchers, reading, window: Some(window) };
-                let fill: &FillRow<'_> =
-                    &|scratch, samples, row, goes_on| whole.fill(scratch, samples, row, goes_on);
-                self.fold_source(node, grid, &source, extra_bytes, fill)
+                self.fold_source(node, grid, &source, extra_bytes, whole.into_fill())
             }
             _ => Ok(None),
         }
@@ -341,21 +345,22 @@ impl Context<'_> {
         grid: Grid,
         source: &Source<'_>,
         extra_bytes: u64,
-        fill: &FillRow<'_>,
+        fill: Arc<FillRow>,
     ) -> Result<Option<Rows>, QueryError> {
         let before = self.trace.map(|trace| trace.enter(&self.meter));
         let names_go =
             source.peeled.takes_names || source.window.is_some_and(|window| !window.kernel.keeps_name);
         let goes = |name: &str| names_go && is_metadata(name);
         let apart = |name: &str| tells_apart(name, &node.grouping) && !goes(name);
-        let grouped = self.snapshot.select_grouped(source.matchers, source.reading.range, &apart, &goes);
+        let mut grouped = self.snapshot.select_grouped(source.matchers, source.reading.range, &apart, &goes);
         if grouped.differ {
             // Names go, and series may be equal without.
             return Ok(None);
         }
         let found = grouped.series.len();
         self.meter.found_series(found)?;
-        let Some((sofar, held)) = self.fold_series(&grouped, grid, (node, extra_bytes), source, fill)? else {
+        let Some((sofar, held)) = self.fold_series(&mut grouped, grid, (node, extra_bytes), source, fill)?
+        else {
             self.meter.lost_series(found);
             return Ok(None);
         };
@@ -394,13 +399,13 @@ impl Context<'_> {
     /// Reads and adds; none where there are native histograms.
     fn fold_series(
         &self,
-        grouped: &Grouped,
+        grouped: &mut Grouped,
         grid: Grid,
         (node, extra_bytes): (&AggregateNode, u64),
         &Source { peeled, reading, .. }: &Source<'_>,
-        fill: &FillRow<'_>,
+        fill: Arc<FillRow>,
     ) -> Result<Option<(Sofar, Charge)>, QueryError> {
-        let (series, groups, steps) = (&grouped.series, grouped.groups.len(), grid.len);
+        let (series, groups, steps) = (std::mem::take(&mut grouped.series), grouped.groups.len(), grid.len);
         let cost_ns = cost_ns(series.len(), reading.range, steps);
         // Enough of them that the last one finished is a small part of all.
         let block = (BLOCK_VALUES / steps).min(series.len() / 8).clamp(1, BLOCK_SERIES_MAX);
@@ -427,47 +432,41 @@ impl Context<'_> {
         };
         let mut free = Vec::new();
         free.resize_with(2 * (hands.len() + 1), Block::default);
-        let places = Places { computed: 0, added: 0, free, finished: Vec::new(), sofar: Some(sofar) };
+        let places =
+            Places { computed: 0, added: 0, free, waiting: 0, finished: Vec::new(), sofar: Some(sofar) };
         let kept = self.kept(peeled.core, grid);
         let keeping = if kept.is_none() { self.keeping(peeled.core, series.len(), grid) } else { None };
-        let work = Work {
-            snapshot: self.snapshot,
+        let work = Arc::new(Work {
+            snapshot: self.snapshot.clone(),
             reading,
             // Where no sample is before the range, what went on is unknown: a lookback's worth is enough to find one.
             histograms_from: reading.range.start.plus_ms(self.options.lookback_ms.saturating_neg()),
             fill,
-            peeled,
+            peels: peeled.peels.clone(),
             series,
-            kept: kept.as_ref().map(|kept| &kept.rows),
-            keep: keeping.as_ref().map(|keeping| &keeping.parts),
+            kept: kept.as_ref().map(|kept| Arc::clone(&kept.rows)),
+            keep: keeping.as_ref().map(|_| Mutex::default()),
             steps,
             block,
             scratch_bytes,
             places: Mutex::new(places),
             freed: Condvar::new(),
-            progress: self.budget.progress.as_deref(),
+            progress: self.budget.progress.clone(),
             stopped: AtomicBool::new(false),
             native: AtomicBool::new(false),
-        };
-        let mut refused = None;
-        let mut own_check = || {
-            let other = if work.is_stopped() { Err(Stopped) } else { Ok(()) };
-            self.budget.check().map_err(|error| refused = Some(error)).map_err(|()| Stopped).and(other)
-        };
-        work.run_with(hands, self.budget.cancel, &mut own_check);
-        if let Some(error) = refused {
-            return Err(error);
-        }
+        });
+        self.together(&work, hands, |goes_on| work.run(goes_on, &|| true))?;
         if work.native.load(Ordering::Relaxed) {
             return Ok(None);
         }
         if work.is_stopped() {
             return self.budget.check().and(Err(QueryError::Cancelled));
         }
-        let places = work.places.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(keeping) = keeping {
-            self.keep(keeping, grid);
+        if let Some((keeping, parts)) = keeping.zip(work.keep.as_ref()) {
+            let parts = std::mem::take(&mut *parts.lock().unwrap_or_else(PoisonError::into_inner));
+            self.keep(keeping, parts, grid);
         }
-        Ok(places.sofar.map(|sofar| (sofar, held)))
+        let sofar = work.lock().sofar.take();
+        Ok(sofar.map(|sofar| (sofar, held)))
     }
 }

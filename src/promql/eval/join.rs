@@ -2,8 +2,9 @@
 //!
 //! That two series may not share a signature is a rule about one step: series that are never present together are fine.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use rapidhash::RapidHashMap;
 
 use crate::model::{Labels, METRIC_NAME};
 use crate::promql::plan::{Join, is_comparison, is_set};
@@ -401,7 +402,7 @@ fn copy_histograms(
 /// The rows that a group made.
 #[derive(Default)]
 struct MadeRows {
-    places: HashMap<Labels, usize>,
+    places: RapidHashMap<Labels, usize>,
     rows: Vec<Made>,
 }
 

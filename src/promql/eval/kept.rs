@@ -4,9 +4,10 @@
 //! What is kept is a row of one series before anything is done with its values, so that it does not matter how the series
 //! was selected.
 
-use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
+
+use rapidhash::RapidHashMap;
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 use crate::promql::budget::{Aside, rows_bytes};
@@ -119,7 +120,7 @@ impl Part {
 pub(super) struct KeptRows {
     parts: Vec<Part>,
     /// The part, and the place there.
-    places: HashMap<SeriesId, (usize, usize)>,
+    places: RapidHashMap<SeriesId, (usize, usize)>,
 }
 
 impl KeptRows {
@@ -131,7 +132,7 @@ impl KeptRows {
     }
 
     fn of(parts: Vec<Part>) -> KeptRows {
-        let mut places = HashMap::new();
+        let mut places = RapidHashMap::default();
         for (number, part) in parts.iter().enumerate() {
             places.extend(part.ids.iter().enumerate().map(|(place, id)| (*id, (number, place))));
         }
@@ -144,7 +145,7 @@ impl KeptRows {
 pub(super) struct Kept {
     way: Way,
     grid: Grid,
-    pub(super) rows: KeptRows,
+    pub(super) rows: Arc<KeptRows>,
     _aside: Aside,
 }
 
@@ -152,7 +153,6 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Keeping {
     way: Way,
-    pub(super) parts: Mutex<Vec<Part>>,
     aside: Aside,
 }
 
@@ -175,12 +175,12 @@ impl Context<'_> {
         let way = Way::of(core).filter(|way| self.repeated.contains(way))?;
         let bytes = rows_bytes(rows, grid.len);
         let aside = if bytes <= BYTES_MAX { self.meter.aside(bytes) } else { None };
-        Some(Keeping { way, parts: Mutex::default(), aside: aside? })
+        Some(Keeping { way, aside: aside? })
     }
 
     /// Keeps all rows of an aggregation.
-    pub(super) fn keep(&self, Keeping { way, parts, aside }: Keeping, grid: Grid) {
-        let rows = KeptRows::of(parts.into_inner().unwrap_or_else(PoisonError::into_inner));
+    pub(super) fn keep(&self, Keeping { way, aside }: Keeping, parts: Vec<Part>, grid: Grid) {
+        let rows = Arc::new(KeptRows::of(parts));
         self.kept.borrow_mut().push(Rc::new(Kept { way, grid, rows, _aside: aside }));
     }
 }

@@ -1,7 +1,8 @@
 //! Label sets told apart by a part of their labels.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use rapidhash::RapidHashMap;
 
 use crate::model::Labels;
 
@@ -11,8 +12,8 @@ use crate::model::Labels;
 /// are neither read nor copied. Those that were made on the way are compared as texts.
 #[derive(Default)]
 pub(super) struct Keyed<'l> {
-    by_place: HashMap<Box<[usize]>, usize>,
-    by_text: HashMap<Labels, usize>,
+    by_place: RapidHashMap<Box<[usize]>, usize>,
+    by_text: RapidHashMap<Labels, usize>,
     key: Vec<usize>,
     /// Texts whose places are known must stay where they are.
     _labels: std::marker::PhantomData<&'l Labels>,

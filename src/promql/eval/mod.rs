@@ -22,6 +22,7 @@ mod rows;
 mod select;
 mod sort;
 mod starts;
+mod subquery;
 mod windows;
 
 use std::cell::RefCell;
@@ -33,6 +34,7 @@ use crate::tsdb::Snapshot;
 
 use super::annotations::Notes;
 use super::budget::Meter;
+use super::cache::Subqueries;
 use super::explain::Trace;
 use super::functions::seconds;
 use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
@@ -51,9 +53,18 @@ struct Context<'a> {
     notes: RefCell<Notes>,
     /// Where an explanation is asked for: what each node did.
     trace: Option<&'a Trace>,
+    /// Where subqueries may be kept: what is kept of them.
+    subqueries: Option<&'a Subqueries<'a>>,
     /// How rows are made that more than one aggregation asks for, and those that are there.
     repeated: Vec<Way>,
     kept: RefCell<Vec<Rc<Kept>>>,
+}
+
+/// Who stands beside an evaluation; nobody by default.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Beside<'a> {
+    pub(super) trace: Option<&'a Trace>,
+    pub(super) subqueries: Option<&'a Subqueries<'a>>,
 }
 
 /// Evaluates what was planned for `query` with these options.
@@ -61,12 +72,13 @@ pub(super) fn run(
     plan: &Plan,
     query: &Query,
     (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
-    trace: Option<&Trace>,
+    beside: Beside<'_>,
 ) -> Result<Answer, QueryError> {
     let notes = RefCell::new(Notes::default());
     let meter = Meter::new(options.limits, budget);
     let (repeated, kept) = (kept::repeated(plan), RefCell::default());
-    let context = Context { snapshot, options, budget, meter, notes, trace, repeated, kept };
+    let Beside { trace, subqueries } = beside;
+    let context = Context { snapshot, options, budget, meter, notes, trace, subqueries, repeated, kept };
     let steps = query.steps;
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
     let value = context.value(plan, grid, query.instant)?;

@@ -8,6 +8,7 @@ use super::operators;
 use super::rows::{ABSENT, is_absent};
 
 /// Something that is done with each value.
+#[derive(Clone)]
 enum Peel {
     Map(fn(f64) -> f64),
     With(fn(f64, &[f64]) -> Option<f64>, Vec<f64>),
@@ -67,10 +68,13 @@ fn number(node: &ScalarNode) -> Option<f64> {
     }
 }
 
+/// What is done with each value: from the outside in.
+#[derive(Clone)]
+pub(super) struct Peels(Vec<Peel>);
+
 /// What is done with each value, and with what.
 pub(super) struct Peeled<'n> {
-    /// From the outside in.
-    peels: Vec<Peel>,
+    pub(super) peels: Peels,
     /// The same as nodes, what is read the last.
     pub(super) nodes: Vec<&'n VectorNode>,
     pub(super) core: &'n VectorNode,
@@ -79,17 +83,20 @@ pub(super) struct Peeled<'n> {
 
 impl<'n> Peeled<'n> {
     pub(super) fn of(node: &'n VectorNode) -> Peeled<'n> {
-        let mut peeled = Peeled { peels: Vec::new(), nodes: vec![node], core: node, takes_names: false };
+        let mut peeled =
+            Peeled { peels: Peels(Vec::new()), nodes: vec![node], core: node, takes_names: false };
         while let Some((peel, arg)) = Peel::of(peeled.core) {
             peeled.takes_names |= peel.takes_names();
-            peeled.peels.push(peel);
+            peeled.peels.0.push(peel);
             peeled.nodes.push(arg);
             peeled.core = arg;
         }
         peeled
     }
+}
 
+impl Peels {
     pub(super) fn apply(&self, row: &mut [f64]) {
-        self.peels.iter().rev().for_each(|peel| peel.apply(row));
+        self.0.iter().rev().for_each(|peel| peel.apply(row));
     }
 }

@@ -6,9 +6,10 @@
 //! Native histograms stand beside the values, in columns that only rows with histograms have: where a step has one, its
 //! value is [`ABSENT`], so that what computes floats alone passes over it and pays nothing.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+
+use rapidhash::RapidHashMap;
 
 use crate::model::{Labels, METRIC_NAME, STALE_NAN_BITS};
 use crate::promql::FloatHistogram;
@@ -392,6 +393,16 @@ impl Rows {
         self
     }
 
+    /// Rows in the order of their labels.
+    pub(super) fn by_labels(self) -> Rows {
+        if self.heads.is_sorted_by(|a, b| a.labels <= b.labels) {
+            return self;
+        }
+        let mut places: Vec<usize> = (0..self.heads.len()).collect();
+        places.sort_by(|a, b| self.heads[*a].labels.cmp(&self.heads[*b].labels));
+        self.reordered(&places)
+    }
+
     /// Rows of more steps, all with the value of the only one there is.
     pub(super) fn repeated(self, meter: &Rc<Meter>, steps: usize) -> Result<Rows, QueryError> {
         if steps == self.steps {
@@ -417,7 +428,8 @@ impl Rows {
         if self.heads.len() < 2 {
             return Ok(self);
         }
-        let mut first_of: HashMap<Labels, usize> = HashMap::with_capacity(self.heads.len());
+        let mut first_of: RapidHashMap<Labels, usize> =
+            RapidHashMap::with_capacity_and_hasher(self.heads.len(), Default::default());
         let mut merged = false;
         for i in 0..self.heads.len() {
             let into = *first_of.entry(self.heads[i].labels.clone()).or_insert(i);

@@ -7,7 +7,7 @@ use crate::promql::functions::seconds;
 use crate::promql::plan::{Look, Selector};
 
 use super::Context;
-use super::fill::{FillRow, Outcome, Reading};
+use super::fill::{Outcome, Reading, fill_row};
 use super::native::{Readings, Samples};
 use super::rows::{Grid, Head, Rows};
 use super::starts::Starts;
@@ -46,16 +46,17 @@ impl Context<'_> {
         found.retain(|series| admit(&series.labels));
         if matches!(selector.look, Look::Value | Look::Time) {
             let when = selector.when;
-            let edges = |at_ms: i64| (when.look(at_ms).saturating_sub(lookback), when.look(at_ms));
-            let told = |at: i64, value: f64| match selector.look {
+            let edges = move |at_ms: i64| (when.look(at_ms).saturating_sub(lookback), when.look(at_ms));
+            let look = selector.look;
+            let told = move |at: i64, value: f64| match look {
                 // A marker hides everything before it, and is no value.
                 Look::Time if !is_stale(value) => seconds(at),
                 _ => value,
             };
-            let fill: &FillRow<'_> = &|scratch, floats, row, _| {
+            let fill = fill_row(move |scratch, floats, row, _| {
                 scratch.newest(grid, floats, edges, told, row);
                 Ok(())
-            };
+            });
             let reading = Reading { range, windows: false };
             match self.filled(found, reading, grid.len, fill)? {
                 Outcome::Rows(rows) => return Ok(rows),

@@ -1,14 +1,17 @@
 //! Functions of windows: two moving places in each series' samples, one call of the kernel for each step.
 
+use std::sync::Arc;
+
 use crate::model::{Sample, TimeRange, Timestamp, is_stale};
 use crate::promql::QueryError;
+use crate::promql::budget::Charge;
 use crate::promql::functions::{Vet, Window, WindowKernel, extended};
 use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
 use crate::promql::syntax::tree::Extension;
 use crate::tsdb::{SampleColumns, SelectedSeries};
 
 use super::Context;
-use super::fill::{FillRow, Outcome, Reading};
+use super::fill::{Outcome, Reading};
 use super::kernels::{Floats, Kernel, Scratch, Stopped, any_stale};
 use super::native::{Native, Readings, Samples, native_of_row};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent, is_metadata};
@@ -48,9 +51,10 @@ impl Context<'_> {
                 }
                 self.each_found(node, grid, found, visit)?;
             }
-            MatrixSource::Subquery { expr, step_ms } => {
-                let inner = self.subquery_steps(node, grid, *step_ms);
-                self.each_row(&self.vector(expr, inner)?, inner, visit)?;
+            MatrixSource::Subquery { .. } => {
+                if let Some((rows, inner)) = self.subquery(node, grid)? {
+                    self.each_row(&rows, inner, visit)?;
+                }
             }
         }
         Ok(())
@@ -94,7 +98,7 @@ impl Context<'_> {
     }
 
     /// All times that the windows of all steps may look at, the first one left out.
-    fn window_span(&self, node: &MatrixNode, grid: Grid) -> (i64, i64) {
+    pub(super) fn window_span(&self, node: &MatrixNode, grid: Grid) -> (i64, i64) {
         let (before, after) = self.around(node);
         let first = node.when.look(grid.start_ms).saturating_sub(node.range_ms).saturating_sub(before);
         (first, node.when.look(grid.last()).saturating_add(after))
@@ -103,11 +107,6 @@ impl Context<'_> {
     pub(super) fn window_range(&self, node: &MatrixNode, grid: Grid) -> TimeRange {
         let (first, last) = self.window_span(node, grid);
         TimeRange::new(Timestamp::from_ms(first.saturating_add(1)), Timestamp::from_ms(last))
-    }
-
-    fn subquery_steps(&self, node: &MatrixNode, grid: Grid, step_ms: i64) -> Grid {
-        let (first, last) = self.window_span(node, grid);
-        subquery_grid(first, last, step_ms)
     }
 
     /// How far before and after a window its function looks, milliseconds.
@@ -142,18 +141,12 @@ impl Context<'_> {
     }
 
     /// A function of windows.
-    pub(super) fn window(&self, node: &WindowNode, grid: Grid) -> Result<Rows, QueryError> {
+    pub(super) fn window(&self, node: &Arc<WindowNode>, grid: Grid) -> Result<Rows, QueryError> {
         let params = self.params(&node.params, grid)?;
         if let Some(rows) = self.unnamed_windows(node, grid, &params)? {
             return Ok(rows);
         }
-        let inner = match &node.arg.source {
-            MatrixSource::Subquery { expr, step_ms } => {
-                let inner = self.subquery_steps(&node.arg, grid, *step_ms);
-                Some((self.vector(expr, inner)?, inner))
-            }
-            MatrixSource::Select(_) => None,
-        };
+        let inner = self.subquery(&node.arg, grid)?;
         let rows = match self.plain_windows(node, grid, &params, inner.as_ref())? {
             Some(Outcome::Rows(rows)) => rows,
             Some(Outcome::Native(found)) => self.any_windows(node, grid, &params, &mut |visit| {
@@ -173,7 +166,7 @@ impl Context<'_> {
     /// The windows of series whose names go and do not tell them apart: their label sets are made without.
     fn unnamed_windows(
         &self,
-        node: &WindowNode,
+        node: &Arc<WindowNode>,
         grid: Grid,
         params: &[Scalars],
     ) -> Result<Option<Rows>, QueryError> {
@@ -188,10 +181,9 @@ impl Context<'_> {
             return Ok(None);
         };
         let count = found.len();
-        let whole = Kernel { node, params: &columns, grid };
-        let fill: &FillRow<'_> = &|scratch, samples, row, goes_on| whole.fill(scratch, samples, row, goes_on);
-        let Outcome::Rows(rows) = self.filled(found, Reading { range, windows: true }, grid.len, fill)?
-        else {
+        let (whole, _held) = self.kernel(node, &columns, grid)?;
+        let reading = Reading { range, windows: true };
+        let Outcome::Rows(rows) = self.filled(found, reading, grid.len, whole.into_fill())? else {
             self.meter.lost_series(count);
             return Ok(None);
         };
@@ -212,27 +204,39 @@ impl Context<'_> {
         node.arg.extension.is_none() && !looks_at_starts && vetted
     }
 
+    /// What computes whole rows, and what it holds beside the plan's.
+    pub(super) fn kernel(
+        &self,
+        node: &Arc<WindowNode>,
+        columns: &[&[f64]],
+        grid: Grid,
+    ) -> Result<(Kernel, Charge), QueryError> {
+        let mut held = self.meter.charge();
+        held.add_values(columns.iter().map(|column| column.len()).sum())?;
+        let params = columns.iter().map(|column| column.to_vec()).collect();
+        Ok((Kernel { node: Arc::clone(node), params, grid }, held))
+    }
+
     /// Whole rows at once, where there is nothing but floats, and nothing to be said but of names.
     fn plain_windows(
         &self,
-        node: &WindowNode,
+        node: &Arc<WindowNode>,
         grid: Grid,
         params: &[Scalars],
         inner: Option<&(Rows, Grid)>,
     ) -> Result<Option<Outcome>, QueryError> {
-        let WindowNode { kernel, arg, .. } = node;
+        let WindowNode { kernel, arg, .. } = &**node;
         let columns: Vec<&[f64]> = params.iter().map(|param| &param.values[..]).collect();
         if !self.is_plain(node, &columns, grid) {
             return Ok(None);
         }
-        let whole = Kernel { node, params: &columns, grid };
+        let (whole, _held) = self.kernel(node, &columns, grid)?;
         let outcome = match (&arg.source, inner) {
             (MatrixSource::Select(matchers), _) => {
                 let range = self.window_range(arg, grid);
                 let reading = Reading { range, windows: true };
-                let fill: &FillRow<'_> =
-                    &|scratch, samples, row, goes_on| whole.fill(scratch, samples, row, goes_on);
-                self.filled(self.snapshot.select(matchers, range), reading, grid.len, fill)?
+                let found = self.snapshot.select(matchers, range);
+                self.filled(found, reading, grid.len, whole.into_fill())?
             }
             (_, Some((rows, inner))) if !rows.has_histograms() => {
                 Outcome::Rows(self.windows_of_rows(&whole, rows, *inner)?)
@@ -248,7 +252,7 @@ impl Context<'_> {
     }
 
     /// The windows of a subquery, whose rows were evaluated at those steps.
-    fn windows_of_rows(&self, whole: &Kernel<'_>, rows: &Rows, inner: Grid) -> Result<Rows, QueryError> {
+    fn windows_of_rows(&self, whole: &Kernel, rows: &Rows, inner: Grid) -> Result<Rows, QueryError> {
         let mut out = Rows::new(&self.meter, whole.grid.len);
         let mut scratch = Scratch::default();
         let mut columns = SampleColumns::default();
@@ -469,36 +473,4 @@ pub(super) fn drop_stale(columns: &mut SampleColumns) {
     }
     columns.values.truncate(kept);
     columns.times.truncate(kept);
-}
-
-/// The absolute multiples of the step in `(after, until]`.
-fn subquery_grid(after: i64, until: i64, step_ms: i64) -> Grid {
-    let step_ms = step_ms.max(1);
-    // Division rounds towards zero: before 1970 that is already beyond the bound.
-    let mut start_ms = (after / step_ms).saturating_mul(step_ms);
-    if start_ms <= after {
-        start_ms = start_ms.saturating_add(step_ms);
-    }
-    let len = if start_ms > until { 0 } else { (until.saturating_sub(start_ms) / step_ms).saturating_add(1) };
-    Grid { start_ms, step_ms, len: usize::try_from(len).unwrap_or(usize::MAX) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_subquery_lies_on_absolute_multiples_of_its_step() {
-        let cases = [
-            ((0, 100, 30), (30, 3)),
-            ((-1, 100, 30), (0, 4)),
-            ((29, 30, 30), (30, 1)),
-            ((30, 31, 30), (60, 0)),
-        ];
-        for ((after, until, step), (start, len)) in cases {
-            let grid = subquery_grid(after, until, step);
-            assert_eq!((grid.start_ms, grid.len), (start, len), "({after}, {until}] by {step}");
-        }
-        assert_eq!(subquery_grid(-95, -31, 30), Grid { start_ms: -90, step_ms: 30, len: 2 }, "before 1970");
-    }
 }

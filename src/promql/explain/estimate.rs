@@ -155,7 +155,7 @@ impl<'a> Estimator<'a> {
                 let tree = leaf(Node::Matrix(node), labels.len(), samples, widest);
                 Ok((Rows::of(labels), tree))
             }
-            MatrixSource::Subquery { expr, step_ms } => {
+            MatrixSource::Subquery { expr, step_ms, .. } => {
                 let inner = inner_span(first, last, (*step_ms).max(1));
                 let (rows, tree) = self.vector(expr, inner)?;
                 Ok((rows.clone(), over(Node::Matrix(node), rows.count, 0, vec![tree])))

@@ -17,7 +17,7 @@ pub(super) fn words(node: Node<'_>) -> String {
             MatrixSource::Select(matchers) => {
                 format!("{}[{}]{}", selector(matchers), span(*range_ms), shift(*when))
             }
-            MatrixSource::Subquery { expr: _, step_ms } => {
+            MatrixSource::Subquery { step_ms, .. } => {
                 format!("subquery [{}:{}]{}", span(*range_ms), span(*step_ms), shift(*when))
             }
         },

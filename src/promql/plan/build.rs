@@ -1,6 +1,7 @@
 //! Tree to plan.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, Pattern, Steps};
 use crate::promql::functions::{Function, Kernel, Special, function};
@@ -148,6 +149,15 @@ fn shown(bytes: &[u8]) -> String {
     text
 }
 
+/// The text of an expression that means the same in every query. Times and lengths that are taken from the query make
+/// another expression of the same text.
+fn text_of_its_own(expr: &Expr) -> Option<Box<str>> {
+    let text = expr.to_string();
+    // Within a label's value it costs what might have been kept, no more.
+    let asks = ["start()", "end()", "range()", "step()"].iter().any(|word| text.contains(word));
+    (!asks).then(|| text.into_boxed_str())
+}
+
 impl Builder {
     fn any(&self, expr: &Expr, depth: usize) -> Built<Any> {
         if depth > DEPTH_MAX {
@@ -262,7 +272,11 @@ impl Builder {
         // A formula that yields less than a millisecond says nothing, as upstream has it.
         let step_ms = if step_ms > 0 { step_ms } else { self.subquery_step_ms.max(1) };
         Ok(MatrixNode {
-            source: MatrixSource::Subquery { expr: Box::new(once_vector(expr, once)), step_ms },
+            source: MatrixSource::Subquery {
+                expr: Box::new(once_vector(expr, once)),
+                step_ms,
+                text: text_of_its_own(&subquery.expr),
+            },
             range_ms: self.positive_ms(&subquery.range)?,
             when: self.when(&subquery.offset, subquery.at)?,
             extension: None,
@@ -445,7 +459,7 @@ impl Builder {
         let param_span = place_of(call, 0);
         let name = row.name;
         Ok((
-            VectorNode::Window(Box::new(WindowNode { name, kernel, arg, params, arg_span, param_span })),
+            VectorNode::Window(Arc::new(WindowNode { name, kernel, arg, params, arg_span, param_span })),
             all,
         ))
     }

@@ -8,6 +8,8 @@ mod node;
 pub(super) use build::build;
 pub(super) use node::Node;
 
+use std::sync::Arc;
+
 use crate::model::{Labels, Matcher, Pattern};
 
 use super::FloatHistogram;
@@ -74,7 +76,8 @@ pub(super) enum VectorNode {
         arg: Box<VectorNode>,
         params: Vec<ScalarNode>,
     },
-    Window(Box<WindowNode>),
+    /// Shared with the hands that compute it.
+    Window(Arc<WindowNode>),
     /// One number out of each native histogram.
     OfHistograms {
         name: &'static str,
@@ -137,7 +140,13 @@ impl MatrixNode {
 #[derive(Debug)]
 pub(super) enum MatrixSource {
     Select(Vec<Matcher>),
-    Subquery { expr: Box<VectorNode>, step_ms: i64 },
+    Subquery {
+        expr: Box<VectorNode>,
+        step_ms: i64,
+        /// The text of what is evaluated, where that alone tells what it yields at a time; none where it asks for the
+        /// query's own range or step.
+        text: Option<Box<str>>,
+    },
 }
 
 /// Which series, when relative to the step, and what of them.

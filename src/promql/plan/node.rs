@@ -30,7 +30,7 @@ impl<'p> Node<'p> {
             Node::Vector(node) => of_vector(node),
             Node::Matrix(node) => match &node.source {
                 MatrixSource::Select(_) => Vec::new(),
-                MatrixSource::Subquery { expr, step_ms: _ } => vec![Node::Vector(expr)],
+                MatrixSource::Subquery { expr, .. } => vec![Node::Vector(expr)],
             },
         }
     }

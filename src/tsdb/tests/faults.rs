@@ -112,6 +112,30 @@ fn a_full_head_refuses() {
     panic!("never full");
 }
 
+#[test]
+fn once_there_is_room_again_no_write_is_refused_for_a_file_that_found_none_before() {
+    let dir = tempfile::tempdir().expect("made");
+    let faults = faults();
+    faults.log_file_bytes.store(4_096, Ordering::SeqCst);
+    let (tsdb, _) = open_with(dir.path(), options(&faults));
+    let mut now_ms = 0;
+    for round in 0..12 {
+        faults.free_bytes.store(200 << 20, Ordering::SeqCst);
+        let full = (0..1_000).find_map(|n| try_write(&tsdb, ORG, &up(&n.to_string()), &[ago(0, 1.0)]).err());
+        assert!(matches!(full, Some(AppendError::DiskFull { .. })), "{full:?}");
+        // They go on in files of their own, and somewhere in these the next one is looked for in vain.
+        for n in 0..10 + 10 * round {
+            let one = [vec![crate::model::Matcher::equal("job", &n.to_string())]];
+            tsdb.delete(ORG, &one, TimeRange::ALL, NOW).expect("deleted");
+        }
+        faults.free_bytes.store(1 << 40, Ordering::SeqCst);
+        for _ in 0..100 {
+            now_ms += 1;
+            write(&tsdb, ORG, &up("a"), &[Sample { at: NOW.plus_ms(now_ms - 10_000), value: 1.0 }]);
+        }
+    }
+}
+
 /// STORAGE.md section 12, row by row.
 #[test]
 fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room() {

@@ -365,6 +365,7 @@ impl Running {
         let document = Document { head, value, tail };
         let lease = Some(Arc::clone(&self.lease));
         let bytes_max = self.options.body_bytes_max;
+        let _hand = self.lanes.crew().enter();
         Body::of(document, self.coding, bytes_max, (&self.lanes, self.access.org), lease)
     }
 

@@ -1,8 +1,9 @@
 //! Where the windows of all steps begin and end among samples of given times.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+
+use rapidhash::RapidHashMap;
 
 use crate::promql::functions::{count, seconds};
 
@@ -15,9 +16,9 @@ use super::super::rows::Grid;
 pub(super) struct Known {
     met: Vec<Frames>,
     /// By first time and number of times; of several that agree in these, the last one met.
-    of: HashMap<(i64, usize), usize>,
+    of: RapidHashMap<(i64, usize), usize>,
     /// By place in memory of lists that are shared.
-    shared: HashMap<usize, usize>,
+    shared: RapidHashMap<usize, usize>,
     /// Met last: neighbours mostly have the same.
     last: usize,
     bytes: usize,

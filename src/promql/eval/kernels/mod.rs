@@ -18,6 +18,7 @@ use crate::model::is_stale;
 use crate::promql::functions::{Columnar, Window, count, seconds};
 use crate::promql::plan::WindowNode;
 
+use super::fill::{FillRow, fill_row};
 use super::rows::{ABSENT, Grid};
 
 /// Whoever computes may be told to stop.
@@ -89,13 +90,18 @@ impl Scratch {
 }
 
 /// A window function, what its arguments are at each step, and the steps.
-pub(super) struct Kernel<'n> {
-    pub(super) node: &'n WindowNode,
-    pub(super) params: &'n [&'n [f64]],
+pub(super) struct Kernel {
+    pub(super) node: Arc<WindowNode>,
+    pub(super) params: Vec<Vec<f64>>,
     pub(super) grid: Grid,
 }
 
-impl Kernel<'_> {
+impl Kernel {
+    /// As it is shared by those who fill rows.
+    pub(super) fn into_fill(self) -> Arc<FillRow> {
+        fill_row(move |scratch, samples, row, goes_on| self.fill(scratch, samples, row, goes_on))
+    }
+
     /// Fills a row, whatever it held; no staleness markers among the samples.
     pub(super) fn fill(
         &self,
@@ -188,7 +194,7 @@ impl Kernel<'_> {
                 looked_at = 0;
                 goes_on()?;
             }
-            for (value, values) in at_step.iter_mut().zip(self.params) {
+            for (value, values) in at_step.iter_mut().zip(&self.params) {
                 *value = values[step];
             }
             let at_ms = self.grid.at(step);

@@ -1,7 +1,7 @@
 // One's own account: name, address, password, second factor, where one is signed in, providers, and its end.
 
 import { h } from '../chart/dom.js';
-import { audit, card, insist, secret, table, when } from './parts.js';
+import { audit, card, insist, pages, secret, table, when } from './parts.js';
 import { field, form } from './sign_in.js';
 import { ROOT, send } from './server.js';
 
@@ -83,17 +83,16 @@ export function account(me, config, lost) {
     return [h('p', {}, 'On since ', when(state.enabled_at), `; ${state.recovery_codes_left} recovery codes left.`), renew, off];
   };
   const sessions = async (part) => {
-    const { data } = await send('GET', '/auth/sessions');
-    const rows = data.map((row) => [
+    const others = part.button('End all others', async () => { await send('DELETE', '/auth/sessions'); part.again(); });
+    const cells = (row) => [
       [row.user_agent || 'unknown program', row.current && h('strong', { text: ' (this one)' })].filter(Boolean), row.ip, row.auth_method.replace('_', ' '), when(row.last_seen_at),
       part.button('End', async () => {
         await send('DELETE', `/auth/sessions/${row.id}`);
         if (row.current) lost();
         else part.again();
       }),
-    ]);
-    return [table(['Program', 'Address', 'Signed in by', 'Last seen', ''], rows),
-      data.length > 1 && part.button('End all others', async () => { await send('DELETE', '/auth/sessions'); part.again(); })];
+    ];
+    return pages(part, '/auth/sessions', (rows) => [table(['Program', 'Address', 'Signed in by', 'Last seen', ''], rows.map(cells)), rows.length > 1 && others]);
   };
   const identities = async (part) => {
     const { identities: linked } = await send('GET', '/auth/me');
@@ -115,15 +114,15 @@ export function account(me, config, lost) {
     return [table(['Organisation', 'Short name', 'Your role'], rows), make].filter(Boolean);
   };
   const people = async (part) => {
-    const { data } = await send('GET', '/admin/users');
-    const change = (row, text, set, sure) => part.button(text, async () => { await send('PATCH', `/admin/users/${row.id}`, set); part.again(); }, sure);
-    const rows = data.sort((one, other) => one.email.localeCompare(other.email)).map((row) => [
+    const change = (row, text, set, sure) => part.button(text, async () => { await insist(me, 'PATCH', `/admin/users/${row.id}`, set); part.again(); }, sure);
+    const cells = (row) => [
       row.email, row.orgs.map(({ slug, role }) => `${slug} (${role})`).join(', '), when(row.last_seen_at), row.twofa_enabled ? 'yes' : 'no',
       h('span', { class: 'row' },
         row.disabled ? change(row, 'Enable', { disabled: false }) : change(row, 'Disable', { disabled: true }, `Keep ${row.email} out, and end their sessions?`),
         row.is_admin ? change(row, 'No administrator', { is_admin: false }, `Take the administration of the server from ${row.email}?`) : change(row, 'Administrator', { is_admin: true }, `Let ${row.email} administer the server?`)),
-    ]);
-    return table(['Address', 'Organisations', 'Last seen', 'Second factor', ''], rows);
+    ];
+    return pages(part, '/admin/users', (rows) => table(['Address', 'Organisations', 'Last seen', 'Second factor', ''],
+      rows.toSorted((one, other) => one.email.localeCompare(other.email)).map(cells)));
   };
   const end = (part) => part.button('Delete my account', async () => {
     await insist(me, 'DELETE', '/auth/me');

@@ -2,22 +2,13 @@
 // is not shown; the server refuses it either way.
 
 import { h } from '../chart/dom.js';
-import { audit, card, choice, insist, lines, secret, table, when } from './parts.js';
+import { keyFields, policyFields, policyOf, restricts, scopes, scopesOf } from './key_form.js';
+import { audit, card, choice, insist, lines, pages, saved, secret, table, when } from './parts.js';
 import { field, form } from './sign_in.js';
 import { ROOT, send } from './server.js';
 
 const ROLES = ['viewer', 'editor', 'admin', 'owner'];
 const rank = (role) => ROLES.indexOf(role);
-
-/** What a person wrote as JSON; nothing is nothing. */
-function read(text, name) {
-  if (!text.trim()) return undefined;
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw Object.assign(new Error(`${name} is not JSON: ${error.message}`), { fields: [] });
-  }
-}
 
 /** `org` is its row of `GET /auth/me`; `lost` is called when there is no session any more. */
 export function organisation(me, org, lost) {
@@ -26,8 +17,7 @@ export function organisation(me, org, lost) {
   const grants = ROLES.filter((role) => role !== 'owner' || may('owner'));
 
   const members = async (part) => {
-    const { data } = await send('GET', `${base}/members`);
-    const rows = data.map((row) => {
+    const cells = (row) => {
       const path = `${base}/members/${row.user_id}`;
       const own = row.user_id === me.user.id;
       const mine = may('admin') && (row.role !== 'owner' || may('owner'));
@@ -41,14 +31,13 @@ export function organisation(me, org, lost) {
       }, own ? `Leave ${org.slug}?` : `Remove ${row.email} from ${org.slug}?`);
       return [row.name || '', row.email, mine ? h('span', { class: 'row' }, role, save) : row.role, when(row.joined_at),
         ...(may('admin') ? [when(row.last_seen_at), row.twofa_enabled ? 'yes' : 'no'] : []), mine || own ? leave : ''];
-    });
-    return table(['Name', 'Address', 'Role', 'Since', ...(may('admin') ? ['Last seen', 'Second factor'] : []), ''], rows);
+    };
+    return pages(part, `${base}/members`, (rows) => table(['Name', 'Address', 'Role', 'Since', ...(may('admin') ? ['Last seen', 'Second factor'] : []), ''], rows.map(cells)));
   };
 
   const invites = async (part) => {
-    const { data } = await send('GET', `${base}/invites`);
-    const rows = data.map((row) => [row.email, row.role, when(row.expires_at),
-      part.button('Withdraw', async () => { await send('DELETE', `${base}/invites/${row.id}`); part.again(); })]);
+    const cells = (row) => [row.email, row.role, when(row.expires_at),
+      part.button('Withdraw', async () => { await send('DELETE', `${base}/invites/${row.id}`); part.again(); })];
     const invite = form({
       submit: 'Invite',
       action: async (values) => {
@@ -56,17 +45,17 @@ export function organisation(me, org, lost) {
         part.again(made.url && secret(`Give this link to ${made.email}; it is good for seven days, once.`, made.url) || h('p', { class: 'notice', role: 'status', text: `A mail to ${made.email} is on its way.` }));
       },
     }, field('E-mail', 'email', { type: 'email', maxlength: '254', autocomplete: 'off' }), choice('Role', 'role', grants, 'viewer'));
-    return [table(['Address', 'Role', 'Until', ''], rows, 'No invitation is open.'), invite];
+    const open = await pages(part, `${base}/invites`, (rows) => table(['Address', 'Role', 'Until', ''], rows.map(cells), 'No invitation is open.'));
+    return [...open, invite];
   };
 
   const keyRow = (part, row) => {
     const path = `${base}/api-keys/${row.id}`;
-    const shown = { name: row.name, scopes: row.scopes, expires_at: row.expires_at, disabled: row.disabled, embed: { ...row.embed }, ingest: row.ingest };
-    delete shown.embed.alg;
+    const { fields, said } = keyFields(row);
     const change = form({
       submit: 'Save',
-      action: async ({ json }) => { await insist(me, 'PATCH', path, read(json, 'This')); part.again(); },
-    }, lines('Settings', 'json', JSON.stringify(shown, null, 2), 14, 'embed.policy is what no token of this key exceeds: endpoints, metrics, match, exprs, max_range_s, max_lookback_s, min_step_s.'));
+      action: async (values) => { await insist(me, 'PATCH', path, said(values)); part.again(saved()); },
+    }, ...fields);
     const overlap = h('select', { 'aria-label': 'How long the old secret works on' },
       [['0', 'at once'], ['3600', 'after an hour'], ['86400', 'after a day'], ['604800', 'after a week']].map(([value, text]) => h('option', { value, text: `old one ends ${text}` })));
     const about = [`${row.hint} · ${row.embed.alg}`, row.disabled && ' · disabled', row.expires_at && [' · until ', when(row.expires_at)]].flat().filter(Boolean);
@@ -81,30 +70,30 @@ export function organisation(me, org, lost) {
         part.button('Delete', async () => { await send('DELETE', path); part.again(); }, `Delete ${row.name}? It is refused from now on, and so are its tokens.`)), change));
   };
   const keys = async (part) => {
-    const { data } = await send('GET', `${base}/api-keys`);
-    const scope = (name, text) => h('label', { class: 'row' }, h('input', { type: 'checkbox', name, class: 'tick' }), text);
     const make = form({
       submit: 'Make key',
       action: async (values) => {
-        const scopes = ['ingest', 'read', 'embed'].filter((name) => values[name]);
+        const held = scopesOf(values);
         const publicKey = values.public_key.trim();
-        const embed = { ...(values.alg !== 'HS256' || publicKey ? { alg: values.alg, public_key: publicKey || undefined } : {}), policy: read(values.policy, 'The policy') };
+        const policy = policyOf(values);
+        const embed = { ...(values.alg !== 'HS256' || publicKey ? { alg: values.alg, public_key: publicKey || undefined } : {}), origins: values.origins.split(/\s+/).filter(Boolean), policy };
         const days = Number(values.days);
         const made = await insist(me, 'POST', `${base}/api-keys`, {
-          name: values.name, scopes, embed: scopes.includes('embed') || publicKey || values.policy.trim() ? embed : undefined,
+          name: values.name, scopes: held, embed: held.includes('embed') || publicKey || restricts(policy) ? embed : undefined,
           expires_at: days > 0 ? new Date(Date.now() + days * 86_400_000).toISOString() : undefined,
         });
         part.again(secret(`Secret of ${made.name}, shown this once:`, made.secret));
       },
     },
-    field('Name', 'name', { maxlength: '100', autocomplete: 'off' }, 'What it is for.'),
-    h('div', { class: 'row' }, scope('ingest', 'write samples'), scope('read', 'read (Grafana)'), scope('embed', 'sign embed tokens')),
+    field('Name', 'name', { maxlength: '200', autocomplete: 'off' }, 'What it is for.'),
+    scopes(),
     field('Days until it ends', 'days', { inputmode: 'numeric', pattern: '[0-9]{1,5}', required: false }, 'Empty: it does not end by itself.'),
-    h('details', {}, h('summary', { text: 'Embed tokens: algorithm, public key, policy' }), h('div', { class: 'stack' },
+    h('details', {}, h('summary', { text: 'Embed tokens: who signs them, and what they may see' }), h('div', { class: 'stack' },
       choice('Signed by', 'alg', ['HS256', 'EdDSA', 'ES256', 'RS256'], 'HS256'),
-      lines('Public key', 'public_key', '', 6, 'SPKI PEM or a JWK, for EdDSA, ES256 and RS256; HS256 takes the secret.'),
-      lines('Policy', 'policy', '', 4, 'JSON, such as {"match":["tenant=\\"a\\""],"metrics":["http_*"],"max_lookback_s":604800}. Empty: tokens may see everything.'))));
-    return [...(data.length ? data.map((row) => keyRow(part, row)) : [h('p', { class: 'hint', text: 'None yet.' })]), h('h3', { text: 'A new key' }), make];
+      lines('Public key', 'public_key', '', 3, 'SPKI PEM or a JWK, for EdDSA, ES256 and RS256; HS256 takes the secret.'),
+      lines('Origins', 'origins', '*', 2, 'Whose pages may use a token, one a line; * is every page.'), policyFields())));
+    const there = await pages(part, `${base}/api-keys`, (rows) => (rows.length ? rows.map((row) => keyRow(part, row)) : h('p', { class: 'hint', text: 'None yet.' })));
+    return [...there, h('h3', { text: 'A new key' }), make];
   };
 
   const settings = async (part) => {
@@ -112,12 +101,11 @@ export function organisation(me, org, lost) {
     const inputs = Object.entries(now.settings).map(([name, value]) => field(name.replaceAll('_', ' '), name, { required: false, value: value ?? '', placeholder: 'server\u2019s default', pattern: '[0-9]+|none' }));
     return form({
       submit: 'Save',
-      action: async ({ name, ...rest }, say) => {
+      action: async ({ name, ...rest }) => {
         const set = (text) => (text === '' ? null : text === 'none' ? text : Number(text));
         const changed = Object.entries(rest).filter(([key, text]) => text !== String(now.settings[key] ?? ''));
         await send('PATCH', base, { name: name === now.name ? undefined : name, settings: Object.fromEntries(changed.map(([key, text]) => [key, set(text)])) });
-        await part.again();
-        say('');
+        await part.again(saved());
       },
     }, field('Name', 'name', { required: false, maxlength: '100', value: now.name }),
     h('p', { class: 'hint', text: `Now ${now.usage.series.toLocaleString()} series, ${now.usage.bytes.toLocaleString()} bytes on the disk. Limits: a number, none, or empty for the server\u2019s default; only the administrator of the server raises them above it.` }),

@@ -18,15 +18,21 @@ export function table(heads, rows, empty = 'None.') {
     h('tbody', {}, rows.map((row) => h('tr', {}, cells(row))))));
 }
 
+export const saved = () => h('p', { class: 'notice', role: 'status', text: 'Saved.' });
+
+let count = 0;
+
 /** A labelled choice. */
 export function choice(label, name, options, value) {
-  const select = h('select', { name, id: `choice-${name}` }, options.map((text) => h('option', { value: text, text, selected: text === value })));
+  count += 1;
+  const select = h('select', { name, id: `choice-${count}` }, options.map((text) => h('option', { value: text, text, selected: text === value })));
   return h('div', { class: 'field' }, h('label', { for: select.id, text: label }), select);
 }
 
 /** A labelled text of several lines. */
 export function lines(label, name, value, rows, hint) {
-  const id = `lines-${name}`;
+  count += 1;
+  const id = `lines-${count}`;
   const input = h('textarea', { id, name, rows: String(rows), spellcheck: 'false', 'aria-describedby': `${id}-hint` });
   input.value = value;
   return h('div', { class: 'field' }, h('label', { for: id, text: label }), input, h('p', { class: 'hint', id: `${id}-hint`, text: hint }));
@@ -37,22 +43,26 @@ export function secret(intro, text) {
   return h('div', { class: 'notice stack', role: 'status' }, h('strong', { text: intro }), h('pre', { class: 'snippet', text }));
 }
 
-/** Fills a card with the log of events below `path`, newest first, a page at a time. */
-export const audit = (path) => async (part) => {
-  const rows = h('div', { class: 'stack' });
-  const cells = (row) => [when(row.at), row.actor.email ?? row.actor.id ?? row.actor.type, row.action, row.target, row.meta.detail ?? '', row.ip ?? ''];
+/** A listing below `path`, a page at a time: `show` makes what stands there of all rows that are here. */
+export async function pages(part, path, show, { limit = '200', words: text = 'More' } = {}) {
+  const place = h('div', { class: 'stack' });
   const all = [];
   let cursor = null;
-  const more = part.button('Older', async () => {
-    const page = await send('GET', `${path}?${new URLSearchParams({ limit: '50', ...(cursor ? { cursor } : {}) })}`);
-    all.push(...page.data.map(cells));
+  const next = async () => {
+    const page = await send('GET', `${path}?${new URLSearchParams({ limit, ...(cursor ? { cursor } : {}) })}`);
+    all.push(...page.data);
     cursor = page.next_cursor;
     more.hidden = !cursor;
-    rows.replaceChildren(table(['When', 'Who', 'What', 'To what', '', 'From'], all));
-  });
-  more.click();
-  return [rows, more];
-};
+    place.replaceChildren(...[show(all)].flat().filter(Boolean));
+  };
+  const more = part.button(text, next);
+  await next();
+  return [place, more];
+}
+
+/** Fills a card with the log of events below `path`, newest first. */
+export const audit = (path) => (part) => pages(part, path, (rows) => table(['When', 'Who', 'What', 'To what', '', 'From'], rows.map((row) => [
+  when(row.at), row.actor.email ?? row.actor.id ?? row.actor.type, row.action, row.target, row.meta.detail ?? '', row.ip ?? ''])), { limit: '50', words: 'Older' });
 
 /** Asks who sits there, where a login is older than what they want to do allows. True once it is proven. */
 function prove(me) {

@@ -1,0 +1,135 @@
+//! Variables that are set and that nobody reads: a slip of the pen would leave a default in force without a word, and of
+//! `PROMLET_SINGUP=closed` nobody would learn.
+//!
+//! A warning, not a refusal: others set names that begin like ours. A Kubernetes service called `promlet` puts
+//! `PROMLET_PORT` and `PROMLET_SERVICE_HOST` into every container, and a page's backend may keep an API key's secret there.
+
+use std::collections::BTreeSet;
+
+use clap::CommandFactory as _;
+
+use super::CommandLine;
+
+/// Those that are no flags: secrets, each also with `_FILE`.
+const SECRETS: [&str; 8] = [
+    "PROMLET_BOOTSTRAP_PASSWORD",
+    "PROMLET_MASTER_KEY",
+    "PROMLET_METRICS_TOKEN",
+    "PROMLET_OAUTH_GITHUB_CLIENT_SECRET",
+    "PROMLET_OAUTH_GOOGLE_CLIENT_SECRET",
+    "PROMLET_OAUTH_OIDC_CLIENT_SECRET",
+    "PROMLET_PASSWORD",
+    "PROMLET_SMTP_URL",
+];
+/// Those that are neither flags nor secrets.
+const OTHERS: [&str; 3] = ["PROMLET_ALLOW_CONSOLE_MAIL", "PROMLET_BOOTSTRAP_EMAIL", "PROMLET_BOOTSTRAP_ORG"];
+
+/// How many letters a slip changes.
+const SLIP_MAX: usize = 3;
+
+/// A sentence for each of `set` that begins as ours do and that nobody reads.
+pub(super) fn unread(set: impl Iterator<Item = String>) -> Vec<String> {
+    let ours = |name: &String| name.starts_with("PROMLET_") && !is_of_an_orchestrator(name);
+    let mut found: Vec<String> = set.filter(ours).collect();
+    if found.is_empty() {
+        return Vec::new();
+    }
+    let known = known();
+    found.retain(|name| !known.contains(name));
+    found.sort_unstable();
+    let told = |name: String| {
+        let near = known.iter().map(|one| (letters_between(&name, one), one)).min();
+        match near.filter(|(letters, _)| *letters <= SLIP_MAX) {
+            Some((_, one)) => format!("{name} is set and is no setting: is {one} meant?"),
+            None => format!("{name} is set and is no setting"),
+        }
+    };
+    found.into_iter().map(told).collect()
+}
+
+fn is_of_an_orchestrator(name: &str) -> bool {
+    name == "PROMLET_PORT" || name.starts_with("PROMLET_PORT_") || name.starts_with("PROMLET_SERVICE_")
+}
+
+fn known() -> BTreeSet<String> {
+    let mut known: BTreeSet<String> = OTHERS.into_iter().map(str::to_owned).collect();
+    for name in SECRETS {
+        known.extend([name.to_owned(), format!("{name}_FILE")]);
+    }
+    let mut commands = vec![CommandLine::command()];
+    while let Some(command) = commands.pop() {
+        let read = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+        known.extend(read.map(str::to_owned));
+        commands.extend(command.get_subcommands().cloned());
+    }
+    known
+}
+
+/// Letters to put in, take out or change to make one name of the other (Levenshtein).
+fn letters_between(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.bytes().enumerate() {
+        let mut corner = at;
+        let mut left = at + 1;
+        for (cell, wanted) in row.iter_mut().skip(1).zip(other.bytes()) {
+            let above = *cell;
+            left = (corner + usize::from(letter != wanted)).min(above + 1).min(left + 1);
+            corner = above;
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = at + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(names: &[&str]) -> Vec<String> {
+        unread(names.iter().map(|name| (*name).to_owned()))
+    }
+
+    #[test]
+    fn what_nobody_reads_is_told_with_what_may_be_meant() {
+        assert_eq!(
+            told(&[
+                "PROMLET_SINGUP",
+                "PATH",
+                "PROMLET_SIGNUP",
+                "PROMLET_OAUTH_OIDC_ALOWED_DOMAINS",
+                "PROMLET_API_SECRET"
+            ]),
+            [
+                "PROMLET_API_SECRET is set and is no setting",
+                "PROMLET_OAUTH_OIDC_ALOWED_DOMAINS is set and is no setting: is PROMLET_OAUTH_OIDC_ALLOWED_DOMAINS meant?",
+                "PROMLET_SINGUP is set and is no setting: is PROMLET_SIGNUP meant?",
+            ]
+        );
+        let of_kubernetes = ["PROMLET_PORT", "PROMLET_PORT_8095_TCP_ADDR", "PROMLET_SERVICE_HOST"];
+        assert_eq!(told(&of_kubernetes), Vec::<String>::new());
+        assert_eq!(["", "kitten", "ab"].map(|text| letters_between(text, "sitting")), [7, 3, 7]);
+    }
+
+    /// Every name that stands in the sources is known, and so is each of a secret's file.
+    #[test]
+    fn what_is_read_is_known() {
+        let sources =
+            [include_str!("../config.rs"), include_str!("oauth.rs"), include_str!("commands.rs")].concat();
+        let mut names: Vec<&str> = sources
+            .split("PROMLET_")
+            .skip(1)
+            .map(|rest| {
+                rest.split(|c: char| !(c.is_ascii_uppercase() || c == '_')).next().unwrap_or_default()
+            })
+            .filter(|name| name.len() > 3 && !name.ends_with('_'))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        assert!(names.len() > 40, "{names:?}");
+        let names: Vec<String> = names.iter().map(|name| format!("PROMLET_{name}")).collect();
+        assert_eq!(unread(names.into_iter()), Vec::<String>::new());
+    }
+}
