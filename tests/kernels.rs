@@ -6,6 +6,8 @@
 mod data;
 #[path = "kernels/expressions.rs"]
 mod expressions;
+#[path = "kernels/kept.rs"]
+mod kept;
 #[path = "kernels/laws.rs"]
 #[expect(clippy::panic, reason = "helpers of tests give up as tests do")]
 mod laws;

@@ -78,7 +78,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("tokio", &["api", "outbound", "server"]),
     ("tokio_rustls", &["api/tls", "outbound"]),
     ("snap", &["ingest"]),
-    ("rapidhash", &["tsdb"]),
+    ("rapidhash", &["tsdb", "promql/eval"]),
     ("libc", &["tsdb/segment/map"]),
     ("regex", &["model/pattern"]),
     ("chrono", &["model/time", "promql/functions"]),

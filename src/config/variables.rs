@@ -122,7 +122,9 @@ mod tests {
             .split("PROMLET_")
             .skip(1)
             .map(|rest| {
-                rest.split(|c: char| !(c.is_ascii_uppercase() || c == '_')).next().unwrap_or_default()
+                rest.split(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'))
+                    .next()
+                    .unwrap_or_default()
             })
             .filter(|name| name.len() > 3 && !name.ends_with('_'))
             .collect();

@@ -1,7 +1,13 @@
 //! A series' identity: sorted, unique label names with non-empty values.
 
+mod table;
+
 use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+pub use table::{LabelColumn, LabelTable, LabelValues};
+use table::{Mask, Places, RowIter};
 
 /// The label that holds the metric name.
 pub const METRIC_NAME: &str = "__name__";
@@ -15,15 +21,57 @@ pub struct Label {
     pub value: Arc<str>,
 }
 
-/// A label set, sorted by name, each name once, no empty values. Cheap to clone.
+/// One name and its value in a label set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabelRef<'a> {
+    /// Never empty.
+    pub name: &'a str,
+    /// Never empty.
+    pub value: &'a str,
+}
+
+/// A label set, sorted by name, each name once, no empty values. Cheap to clone: it is shared with its clones, or a row of a
+/// [`LabelTable`].
 ///
 /// Ordering is Prometheus' `labels.Compare`: pair by pair, name before value, a proper prefix first.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Labels(Arc<[Label]>);
+#[derive(Clone)]
+pub struct Labels(Held);
+
+#[derive(Clone)]
+enum Held {
+    Own(Arc<[Label]>),
+    /// The columns of a row that the mask tells.
+    Row(Arc<LabelTable>, u32, Mask),
+}
 
 impl Default for Labels {
     fn default() -> Labels {
-        Labels(Arc::from([]))
+        Labels(Held::Own(Arc::from([])))
+    }
+}
+
+impl PartialEq for Labels {
+    fn eq(&self, other: &Labels) -> bool {
+        match (&self.0, &other.0) {
+            (Held::Row(table, a, mask), Held::Row(others, b, other_mask))
+                if Arc::ptr_eq(table, others) && mask == other_mask =>
+            {
+                table.is_same(*a, *b, *mask)
+            }
+            _ => self.len() == other.len() && self.cmp(other).is_eq(),
+        }
+    }
+}
+
+impl Eq for Labels {}
+
+impl Hash for Labels {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.len().hash(state);
+        for label in self {
+            label.name.hash(state);
+            label.value.hash(state);
+        }
     }
 }
 
@@ -35,11 +83,23 @@ impl PartialOrd for Labels {
 
 impl Ord for Labels {
     fn cmp(&self, other: &Labels) -> Ordering {
+        if let (Held::Row(table, a, mask), Held::Row(others, b, other_mask)) = (&self.0, &other.0)
+            && Arc::ptr_eq(table, others)
+            && mask == other_mask
+        {
+            return table.compare(*a, *b, *mask);
+        }
         // Texts are interned: those that are equal mostly lie in one place, and need not be read.
-        let text = |a: &Arc<str>, b: &Arc<str>| if Arc::ptr_eq(a, b) { Ordering::Equal } else { a.cmp(b) };
-        let pairs = self.0.iter().zip(&*other.0);
-        let apart = pairs.map(|(a, b)| text(&a.name, &b.name).then_with(|| text(&a.value, &b.value)));
-        apart.into_iter().find(|order| order.is_ne()).unwrap_or_else(|| self.0.len().cmp(&other.0.len()))
+        let text = |a: &str, b: &str| if std::ptr::eq(a, b) { Ordering::Equal } else { a.cmp(b) };
+        let pairs = self.iter().zip(other);
+        let mut apart = pairs.map(|(a, b)| text(a.name, b.name).then_with(|| text(a.value, b.value)));
+        apart.find(|order| order.is_ne()).unwrap_or_else(|| self.len().cmp(&other.len()))
+    }
+}
+
+impl std::fmt::Debug for Labels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
     }
 }
 
@@ -59,7 +119,26 @@ impl Labels {
     pub fn from_sorted(labels: Vec<Label>) -> Labels {
         debug_assert!(labels.windows(2).all(|pair| pair[0].name < pair[1].name), "sorted and unique");
         debug_assert!(labels.iter().all(|label| !label.value.is_empty()), "no empty values");
-        Labels(labels.into())
+        Labels(Held::Own(labels.into()))
+    }
+
+    /// The label sets of a table, row by row, each without the labels that are not to be kept.
+    pub fn of_table(table: &Arc<LabelTable>, keep: impl FnMut(&str) -> bool) -> impl Iterator<Item = Labels> {
+        let mask = table.mask(keep);
+        (0u32..).zip(0..table.rows()).map(move |(row, _)| Labels(Held::Row(Arc::clone(table), row, mask)))
+    }
+
+    /// The same label set; a copy of its own where it is one of few rows of a table that are still in use, and all the others
+    /// would be kept with it.
+    #[must_use]
+    pub fn settled(self) -> Labels {
+        const PART: usize = 4;
+        match &self.0 {
+            Held::Row(table, ..) if Arc::strong_count(table).saturating_mul(PART) < table.rows() => {
+                Labels(Held::Own(self.owned().collect()))
+            }
+            _ => self,
+        }
     }
 
     /// The value of `name`, or the empty text: PromQL makes no difference between empty and absent.
@@ -69,8 +148,13 @@ impl Labels {
 
     /// The value of `name` where it is there.
     pub fn get(&self, name: &str) -> Option<&Arc<str>> {
-        let place = self.0.binary_search_by(|label| (*label.name).cmp(name)).ok()?;
-        self.0.get(place).map(|label| &label.value)
+        match &self.0 {
+            Held::Own(labels) => {
+                let place = labels.binary_search_by(|label| (*label.name).cmp(name)).ok()?;
+                labels.get(place).map(|label| &label.value)
+            }
+            Held::Row(table, row, mask) => table.get(name, *row, *mask),
+        }
     }
 
     /// The metric name, or the empty text.
@@ -79,38 +163,92 @@ impl Labels {
     }
 
     /// In order of name.
-    pub fn iter(&self) -> std::slice::Iter<'_, Label> {
-        self.0.iter()
+    pub fn iter(&self) -> LabelsIter<'_> {
+        LabelsIter(match &self.0 {
+            Held::Own(labels) => Walk::Own(labels.iter()),
+            Held::Row(table, row, mask) => Walk::Row(RowIter { table, row: *row, places: Places(*mask) }),
+        })
     }
 
     /// How many.
     pub fn len(&self) -> usize {
-        self.0.len()
+        match &self.0 {
+            Held::Own(labels) => labels.len(),
+            Held::Row(_, _, mask) => mask.count_ones() as usize,
+        }
     }
 
     /// Whether there are none: `{}`.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
 
     /// A changed copy is built from this one.
     pub fn to_builder(&self) -> LabelsBuilder {
-        LabelsBuilder { labels: self.0.to_vec() }
+        LabelsBuilder { labels: self.owned().collect() }
     }
 
     /// The labels for which `keep` holds.
     #[must_use]
     pub fn filtered(&self, mut keep: impl FnMut(&str) -> bool) -> Labels {
-        if self.0.iter().all(|label| keep(&label.name)) {
-            return self.clone();
+        match &self.0 {
+            Held::Own(labels) if labels.iter().all(|label| keep(&label.name)) => self.clone(),
+            Held::Own(labels) => {
+                Labels(Held::Own(labels.iter().filter(|label| keep(&label.name)).cloned().collect()))
+            }
+            Held::Row(table, row, mask) => {
+                Labels(Held::Row(Arc::clone(table), *row, mask & table.mask(keep)))
+            }
         }
-        Labels(self.0.iter().filter(|label| keep(&label.name)).cloned().collect())
+    }
+
+    /// Each label as one that belongs to nobody else.
+    fn owned(&self) -> impl Iterator<Item = Label> {
+        let (own, row) = match &self.iter().0 {
+            Walk::Own(labels) => (Some(labels.clone()), None),
+            Walk::Row(row) => (None, Some(row.clone())),
+        };
+        let of_row = row.into_iter().flat_map(RowIter::arcs);
+        let of_row = of_row.map(|(name, value)| Label { name: Arc::clone(name), value: Arc::clone(value) });
+        own.into_iter().flatten().cloned().chain(of_row)
     }
 }
 
+/// The labels of a set, in order of name.
+#[derive(Clone, Debug)]
+pub struct LabelsIter<'a>(Walk<'a>);
+
+#[derive(Clone, Debug)]
+enum Walk<'a> {
+    Own(std::slice::Iter<'a, Label>),
+    Row(RowIter<'a>),
+}
+
+impl<'a> Iterator for LabelsIter<'a> {
+    type Item = LabelRef<'a>;
+
+    fn next(&mut self) -> Option<LabelRef<'a>> {
+        match &mut self.0 {
+            Walk::Own(labels) => {
+                labels.next().map(|label| LabelRef { name: &label.name, value: &label.value })
+            }
+            Walk::Row(row) => row.next(),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match &self.0 {
+            Walk::Own(labels) => labels.size_hint(),
+            Walk::Row(row) => row.size_hint(),
+        }
+    }
+}
+
+impl ExactSizeIterator for LabelsIter<'_> {}
+
 impl<'a> IntoIterator for &'a Labels {
-    type Item = &'a Label;
-    type IntoIter = std::slice::Iter<'a, Label>;
+    type Item = LabelRef<'a>;
+    type IntoIter = LabelsIter<'a>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
@@ -121,7 +259,7 @@ impl<'a> IntoIterator for &'a Labels {
 impl std::fmt::Display for Labels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("{")?;
-        for (place, label) in self.0.iter().enumerate() {
+        for (place, label) in self.iter().enumerate() {
             let comma = if place == 0 { "" } else { ", " };
             write!(f, "{comma}{}={:?}", label.name, label.value)?;
         }
@@ -157,12 +295,14 @@ impl LabelsBuilder {
 
     /// The finished set.
     pub fn build(self) -> Labels {
-        Labels(self.labels.into())
+        Labels(Held::Own(self.labels.into()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -179,5 +319,85 @@ mod tests {
         let sorted =
             [of(&[]), of(&[("a", "1")]), of(&[("a", "1"), ("b", "1")]), of(&[("a", "2")]), of(&[("b", "0")])];
         assert!(sorted.is_sorted());
+    }
+
+    const TEXTS: [&str; 5] = ["a", "b", "c", "long enough", "é"];
+
+    /// Rows of a table, and the same as label sets of their own.
+    fn both(rows: &[[usize; 3]], gone: usize) -> (Vec<Labels>, Vec<Labels>) {
+        let keep = |name: &str| name != ["__name__", "job", "zone"][gone % 3] || gone > 3;
+        let column = |at: usize, name: &str| {
+            let texts = TEXTS.map(Arc::from).to_vec();
+            let places = rows.iter().map(|row| u32::try_from(row[at]).expect("small")).collect();
+            LabelColumn { name: name.into(), values: LabelValues::Each { texts, places } }
+        };
+        let same = LabelColumn { name: "same".into(), values: LabelValues::Same("s".into()) };
+        let columns = vec![column(0, "__name__"), column(1, "job"), same, column(2, "zone")];
+        let own = |row: &[usize; 3]| {
+            let [name, job, zone] = row.map(|at| TEXTS[at]);
+            Labels::from_pairs([("__name__", name), ("job", job), ("same", "s"), ("zone", zone)])
+                .filtered(keep)
+        };
+        let own: Vec<Labels> = rows.iter().map(own).collect();
+        let ascends = gone > 3 && own.is_sorted_by(|a, b| a < b);
+        let table = Arc::new(LabelTable::new(columns, rows.len(), ascends).expect("whole"));
+        (Labels::of_table(&table, keep).collect(), own)
+    }
+
+    fn hash(labels: &Labels) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        labels.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    proptest! {
+        #[test]
+        fn a_row_is_a_label_set_like_any_other(
+            mut rows in prop::collection::vec([0usize..5, 0..5, 0..5], 1..12),
+            gone in 0usize..8,
+            sorted: bool,
+        ) {
+            if sorted {
+                rows.sort_unstable_by_key(|row| row.map(|at| TEXTS[at]));
+                rows.dedup();
+            }
+            let (tabled, own) = both(&rows, gone);
+            for (a, own_a) in tabled.iter().zip(&own) {
+                prop_assert_eq!(a, own_a);
+                prop_assert_eq!(own_a, a);
+                prop_assert_eq!(hash(a), hash(own_a));
+                prop_assert_eq!(a.to_string(), own_a.to_string());
+                prop_assert_eq!(a.len(), own_a.len());
+                prop_assert!(a.iter().eq(own_a.iter()));
+                prop_assert_eq!(a.iter().len(), own_a.len());
+                prop_assert_eq!(&a.clone().settled(), own_a);
+                prop_assert_eq!(&a.to_builder().build(), own_a);
+                for name in ["__name__", "job", "none", "same", "zone"] {
+                    prop_assert_eq!(a.get(name), own_a.get(name));
+                    prop_assert_eq!(a.filtered(|have| have != name), own_a.filtered(|have| have != name));
+                }
+                for (b, own_b) in tabled.iter().zip(&own) {
+                    prop_assert_eq!(a.cmp(b), own_a.cmp(own_b));
+                    prop_assert_eq!(a.cmp(own_b), own_a.cmp(b));
+                    prop_assert_eq!(a == b, own_a == own_b);
+                    let (a, own_a) = (a.filtered(|name| name != "job"), own_a.filtered(|name| name != "job"));
+                    prop_assert_eq!(a.cmp(b), own_a.cmp(own_b));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_rows_that_are_left_do_not_keep_their_table() {
+        let rows: Vec<[usize; 3]> = (0..100).map(|n| [n / 25, n / 5 % 5, n % 5]).collect();
+        let (mut tabled, own) = both(&rows, 5);
+        let table = |labels: &Labels| matches!(labels.0, Held::Row(..));
+        tabled.truncate(50);
+        tabled = tabled.into_iter().map(Labels::settled).collect();
+        assert!(tabled.iter().all(table));
+        tabled.truncate(10);
+        tabled = tabled.into_iter().map(Labels::settled).collect();
+        assert!(!tabled.iter().any(table));
+        assert_eq!(tabled, own[..10]);
     }
 }

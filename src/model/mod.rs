@@ -19,7 +19,9 @@ pub use histogram::{
     BucketSpan, CUSTOM_BUCKETS_SCHEMA, CounterReset, Histogram, HistogramColumns, HistogramCounts,
     HistogramError, HistogramShape, StartChange, counts_from_deltas,
 };
-pub use labels::{Label, Labels, LabelsBuilder, METRIC_NAME};
+pub use labels::{
+    Label, LabelColumn, LabelRef, LabelTable, LabelValues, Labels, LabelsBuilder, LabelsIter, METRIC_NAME,
+};
 pub use matcher::{MatchOp, Matcher};
 pub use org::{OrgId, OrgSlug, SlugError, StoreId};
 pub use pattern::{Captures, Pattern, PatternError};

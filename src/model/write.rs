@@ -233,7 +233,7 @@ impl BatchBuilder {
         labels: &super::Labels,
         samples: impl IntoIterator<Item = Sample>,
     ) -> &mut BatchBuilder {
-        self.series_of(labels.iter().map(|label| (&*label.name, &*label.value)), samples)
+        self.series_of(labels.iter().map(|label| (label.name, label.value)), samples)
     }
 
     /// Adds one series by its labels as a sender gave them, in any order, and its samples. What is wrong with them (two of
@@ -348,7 +348,7 @@ impl BatchBuilder {
         let (mut exemplars, mut exemplar_labels) = (Vec::new(), Vec::new());
         for (series, exemplar) in &self.exemplars {
             let first = exemplar_labels.len();
-            exemplar_labels.extend(exemplar.labels.iter().map(|label| (&*label.name, &*label.value)));
+            exemplar_labels.extend(exemplar.labels.iter().map(|label| (label.name, label.value)));
             let labels = first..exemplar_labels.len();
             let Exemplar { value, at, .. } = *exemplar;
             exemplars.push(WriteExemplar { series: *series, labels, value, at });

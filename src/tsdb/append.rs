@@ -351,7 +351,7 @@ impl Window {
 
 fn refusal(store: &OrgStore, id: u32, code: &'static str, reason: String) -> Refusal {
     let labels = store.table().labels(id).unwrap_or_default();
-    let series = Refusal::series_text(labels.iter().map(|label| (&*label.name, &*label.value)));
+    let series = Refusal::series_text(labels.iter().map(|label| (label.name, label.value)));
     Refusal { series, code, reason }
 }
 
@@ -377,7 +377,7 @@ fn definitions(store: &OrgStore, admitted: impl Iterator<Item = u32>) -> Vec<Dra
             continue;
         }
         let Some(labels) = table.labels(series) else { continue };
-        definitions.add(series, labels.iter().map(|label| (&*label.name, &*label.value)));
+        definitions.add(series, labels.iter().map(|label| (label.name, label.value)));
         if definitions.bytes() >= BODY_BYTES_SOFT {
             drafts.push(draft(store, Kind::Series, std::mem::take(&mut definitions).finish()));
         }

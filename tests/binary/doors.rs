@@ -47,7 +47,7 @@ fn version_2(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
     let mut all = Vec::new();
     for (labels, samples) in series {
         let (mut one, mut references) = (Vec::new(), Vec::new());
-        for text in labels.iter().flat_map(|label| [&*label.name, &*label.value]) {
+        for text in labels.iter().flat_map(|label| [label.name, label.value]) {
             let place = symbols.iter().position(|have| *have == text).unwrap_or_else(|| {
                 symbols.push(text);
                 symbols.len() - 1
@@ -71,7 +71,7 @@ fn version_2(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
 
 /// The labels but for the name.
 fn others(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
-    labels.iter().map(|label| (&*label.name, &*label.value)).filter(|(name, _)| *name != "__name__")
+    labels.iter().map(|label| (label.name, label.value)).filter(|(name, _)| *name != "__name__")
 }
 
 fn text(series: &[(Labels, Vec<Sample>)]) -> String {
@@ -89,7 +89,7 @@ fn text(series: &[(Labels, Vec<Sample>)]) -> String {
 fn json_lines(series: &[(Labels, Vec<Sample>)]) -> String {
     let line = |(labels, samples): &(Labels, Vec<Sample>)| {
         let metric: Map<String, Value> =
-            labels.iter().map(|label| (label.name.to_string(), json!(*label.value))).collect();
+            labels.iter().map(|label| (label.name.to_string(), json!(label.value))).collect();
         let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
         let times: Vec<i64> = samples.iter().map(|sample| sample.at.as_ms()).collect();
         json!({ "metric": metric, "values": values, "timestamps": times }).to_string() + "\n"

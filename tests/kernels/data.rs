@@ -163,6 +163,8 @@ pub(crate) fn many() -> impl Strategy<Value = Sent> {
 enum Happens {
     Observed(Vec<(i32, bool, u8)>),
     Zeros(u8),
+    /// No number was observed: it is counted, and in no bucket.
+    Nan,
     BegunAnew,
     Schema(i32),
     Threshold(f64),
@@ -174,6 +176,7 @@ fn happens() -> impl Strategy<Value = Happens> {
     prop_oneof![
         24 => prop::collection::vec((-4..9i32, prop::bool::weighted(0.2), 0..4u8), 0..4).prop_map(Happens::Observed),
         4 => (1..4u8).prop_map(Happens::Zeros),
+        1 => Just(Happens::Nan),
         2 => Just(Happens::BegunAnew),
         1 => (-1..4i32).prop_map(Happens::Schema),
         1 => prop::sample::select(&[0.0, 0.001, 0.3, 1.0, 2.5][..]).prop_map(Happens::Threshold),
@@ -183,7 +186,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 /// One series of histograms of a kind: counters, gauges, those with bounds of their own, and what is a number now and
-/// then. Every count and every sum is a multiple of a quarter, so that sums are the same in any order.
+/// then. Every count is whole and every sum a multiple of a quarter, or no number, so that sums are the same in any order.
 fn distributions(kind: &'static str) -> impl Strategy<Value = Vec<Point>> {
     prop::collection::vec(happens(), 0..60).prop_map(move |all| {
         let bounds = if kind == "h_custom" { vec![-2.0, 0.5, 1.0, 4.0, 10.0] } else { Vec::new() };
@@ -210,6 +213,10 @@ fn distributions(kind: &'static str) -> impl Strategy<Value = Vec<Point>> {
                 Happens::Zeros(count) if schema != CUSTOM => {
                     now.zero += f64::from(count);
                     now.count += f64::from(count);
+                }
+                Happens::Nan => {
+                    now.count += 1.0;
+                    now.sum = f64::NAN;
                 }
                 Happens::BegunAnew => now = fresh.clone(),
                 Happens::Schema(schema) if kind != "h_custom" => now = Native { schema, ..fresh.clone() },

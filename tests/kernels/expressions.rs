@@ -159,11 +159,6 @@ pub(crate) fn deep() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// Functions of windows, but for the mean: which last bit a mean of histograms has is not promised yet.
-fn summed() -> BoxedStrategy<&'static str> {
-    function().prop_map(|name| if name == "avg_over_time" { "sum_over_time" } else { name }).boxed()
-}
-
 /// Of native histograms. What is added up are samples as they were sent, or sums of them: any order adds up to the same.
 pub(crate) fn native() -> BoxedStrategy<String> {
     let selector = || {
@@ -191,10 +186,10 @@ pub(crate) fn native() -> BoxedStrategy<String> {
         ]
     };
     let windowed = move || {
-        (summed(), selector(), range(), modifiers())
+        (function(), selector(), range(), modifiers())
             .prop_map(|(f, s, range, m)| format!("{f}({s}[{range}ms]{m})"))
     };
-    let subquery = (summed(), sample(), range(), 1_000..200_000i64, modifiers())
+    let subquery = (function(), sample(), range(), 1_000..200_000i64, modifiers())
         .prop_map(|(f, of, range, step, m)| format!("{f}(({of})[{range}ms:{}ms]{m})", step.max(range / 60)));
     let any = || prop_oneof![2 => sample(), 4 => windowed()].boxed();
     // Of negative counts nothing is promised; and where counts are rounded, a rank may fall into the next bucket.
@@ -212,6 +207,12 @@ pub(crate) fn native() -> BoxedStrategy<String> {
             "histogram_quantile(0.2, ",
             "histogram_quantile(0.75, ",
             "histogram_quantile(1, ",
+            "histogram_fraction(-Inf, 0.7, ",
+            "histogram_fraction(-2.5, 0, ",
+            "histogram_fraction(-3, 3, ",
+            "histogram_fraction(0.1, 0.9, ",
+            "histogram_fraction(0, Inf, ",
+            "histogram_fraction(4, 1, ",
         ][..],
     );
     let added = prop::sample::select(&["sum", "avg"][..]);

@@ -322,6 +322,11 @@ impl Native {
     /// About how many observations are below `value`.
     fn rank(&self, value: f64) -> f64 {
         let of = |cut: &Cut| {
+            // A bucket around zero begins there, whichever it is, where no other is below it.
+            let around_zero = cut.lower <= 0.0 && cut.upper >= 0.0;
+            let positive_alone = self.negative.is_empty() && !self.positive.is_empty();
+            let lower = if around_zero && positive_alone { 0.0 } else { cut.lower };
+            let cut = Cut { lower, ..*cut };
             // What a bucket without width holds lies above its only value.
             if value <= cut.lower {
                 return 0.0;
@@ -329,7 +334,11 @@ impl Native {
             if value >= cut.upper {
                 return cut.count;
             }
-            if !(cut.upper - cut.lower).is_finite() {
+            // Of a bucket without end everything lies at the end that it has.
+            if cut.lower == f64::NEG_INFINITY {
+                return cut.count;
+            }
+            if cut.upper == f64::INFINITY {
                 return 0.0;
             }
             if cut.is_linear {

@@ -1,18 +1,16 @@
 //! Label sets and texts in JSON.
 
-use std::sync::Arc;
-
 use super::separate;
-use crate::model::{Label, Labels};
+use crate::model::{LabelRef, Labels};
 
 /// `{"__name__":"up","job":"api"}`, in the order of names.
 pub fn labels(labels: &Labels, out: &mut Vec<u8>) {
     out.push(b'{');
     for (place, label) in labels.iter().enumerate() {
         separate(place, out);
-        text(&label.name, out);
+        text(label.name, out);
         out.push(b':');
-        text(&label.value, out);
+        text(label.value, out);
     }
     out.push(b'}');
 }
@@ -21,7 +19,8 @@ pub fn labels(labels: &Labels, out: &mut Vec<u8>) {
 /// copied from there.
 #[derive(Default)]
 pub(super) struct Before<'v> {
-    labels: Option<&'v Labels>,
+    labels: Vec<LabelRef<'v>>,
+    now: Vec<LabelRef<'v>>,
     /// Where each of its labels begins, a comma before it included, and where the last one ends.
     places: Vec<usize>,
     next: Vec<usize>,
@@ -30,32 +29,35 @@ pub(super) struct Before<'v> {
 impl<'v> Before<'v> {
     /// Writes the next one.
     pub(super) fn labels(&mut self, labels: &'v Labels, out: &mut Vec<u8>) {
-        let all = labels.iter().as_slice();
-        let others = self.labels.map_or(&[][..], |others| others.iter().as_slice());
-        let alike =
-            |(a, b): &(&Label, &Label)| Arc::ptr_eq(&a.name, &b.name) && Arc::ptr_eq(&a.value, &b.value);
+        let Before { labels: others, now: all, places, next } = self;
+        all.clear();
+        all.extend(labels);
+        // Texts are interned: those that are equal mostly lie in one place, and need not be read.
+        let alike = |(a, b): &(&LabelRef<'_>, &LabelRef<'_>)| {
+            std::ptr::eq(a.name, b.name) && std::ptr::eq(a.value, b.value)
+        };
         out.push(b'{');
-        self.next.clear();
-        while let Some((label, rest)) = all.get(self.next.len()..).and_then(<[Label]>::split_first) {
-            let place = self.next.len();
+        next.clear();
+        while let Some((label, rest)) = all.get(next.len()..).and_then(<[LabelRef<'_>]>::split_first) {
+            let place = next.len();
             let pairs = std::iter::once(label).chain(rest).zip(others.get(place..).unwrap_or_default());
             let common = pairs.take_while(alike).count();
             let begins = out.len();
-            if let Some(from) = self.places.get(place..=place + common).filter(|_| common > 0) {
+            if let Some(from) = places.get(place..=place + common).filter(|_| common > 0) {
                 let (first, last) = (from[0], from[common]);
-                self.next.extend(from[..common].iter().map(|place| place - first + begins));
+                next.extend(from[..common].iter().map(|place| place - first + begins));
                 out.extend_from_within(first..last);
                 continue;
             }
-            self.next.push(begins);
+            next.push(begins);
             separate(place, out);
-            text(&label.name, out);
+            text(label.name, out);
             out.push(b':');
-            text(&label.value, out);
+            text(label.value, out);
         }
-        self.next.push(out.len());
-        std::mem::swap(&mut self.places, &mut self.next);
-        self.labels = Some(labels);
+        next.push(out.len());
+        std::mem::swap(places, next);
+        std::mem::swap(others, all);
         out.push(b'}');
     }
 }
@@ -116,6 +118,7 @@ pub fn texts<'a>(all: impl IntoIterator<Item = &'a str>, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use proptest::prelude::*;
 

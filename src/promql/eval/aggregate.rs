@@ -399,7 +399,7 @@ fn limit_ratio(mut rows: Rows, ratio: &Scalars) -> Rows {
 fn hash_place(labels: &Labels) -> f64 {
     let mut bytes = Vec::new();
     for label in labels {
-        for text in [&label.name, &label.value] {
+        for text in [label.name, label.value] {
             match u8::try_from(text.len()) {
                 Ok(length) if length < 255 => bytes.push(length),
                 _ => {

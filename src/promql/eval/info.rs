@@ -201,7 +201,7 @@ fn enriched<'l>(
     let mut added: BTreeMap<&str, &str> = BTreeMap::new();
     for info in said {
         for label in info.iter() {
-            let (name, value) = (&*label.name, &*label.value);
+            let (name, value) = (label.name, label.value);
             let wanted = node.data.is_empty() || node.data.iter().any(|test| test.name() == name);
             if name == METRIC_NAME || !wanted {
                 continue;

@@ -1,7 +1,5 @@
 //! Label sets told apart by a part of their labels.
 
-use std::sync::Arc;
-
 use rapidhash::RapidHashMap;
 
 use crate::model::Labels;
@@ -28,9 +26,9 @@ impl<'l> Keyed<'l> {
     ) -> (usize, Option<Labels>) {
         self.key.clear();
         for label in labels {
-            if keep(&label.name) {
-                self.key.push(Arc::as_ptr(&label.name).addr());
-                self.key.push(Arc::as_ptr(&label.value).addr());
+            if keep(label.name) {
+                self.key.push(label.name.as_ptr().addr());
+                self.key.push(label.value.as_ptr().addr());
             }
         }
         if let Some(number) = self.by_place.get(&self.key[..]) {

@@ -105,18 +105,21 @@ impl Context<'_> {
                 Ok(Value::Matrix(vec![MatrixSeries { labels: Labels::default(), samples, histograms }]))
             }
             Plan::Vector(node) => {
-                let rows = self.vector(node, grid)?.clean()?;
+                let mut rows = self.vector(node, grid)?.clean()?;
+                let heads = std::mem::take(&mut rows.heads);
+                // A few of many series do not keep what all of them are called.
+                let labels = heads.into_iter().map(|head| head.labels.settled());
                 if instant {
-                    let vector = rows.heads.iter().enumerate().filter_map(|(row, head)| {
+                    let vector = labels.enumerate().filter_map(|(row, labels)| {
                         let (value, histogram) = match rows.point(row, 0)? {
                             Point::Float(value) => (value, None),
                             Point::Histogram(histogram) => (f64::NAN, Some(Arc::clone(histogram))),
                         };
-                        Some(VectorSample { labels: head.labels.clone(), at, value, histogram })
+                        Some(VectorSample { labels, at, value, histogram })
                     });
                     return Ok(Value::Vector(vector.collect()));
                 }
-                Ok(Value::Matrix(matrix(grid, &rows)))
+                Ok(Value::Matrix(matrix_of(grid, &rows, labels)))
             }
             Plan::Matrix(node) => self.raw(node, grid).map(Value::Matrix),
         }
@@ -150,7 +153,8 @@ impl Context<'_> {
             }
             Ok(())
         })?;
-        let clean = |head: Head| if head.drops_name { rows::nameless(&head.labels) } else { head.labels };
+        let clean =
+            |head: Head| if head.drops_name { rows::nameless(&head.labels) } else { head.labels }.settled();
         let mut series: Vec<MatrixSeries> = found
             .into_iter()
             .map(|(head, samples, histograms)| MatrixSeries { labels: clean(head), samples, histograms })
@@ -378,14 +382,20 @@ fn samples(grid: Grid, row: &[f64]) -> Vec<Sample> {
     samples
 }
 
+/// Rows as series, in the order of their labels.
 fn matrix(grid: Grid, rows: &Rows) -> Vec<MatrixSeries> {
-    let series = rows.iter().enumerate().map(|(i, (head, row))| {
+    matrix_of(grid, rows, rows.heads.iter().map(|head| head.labels.clone().settled()))
+}
+
+/// The same with labels that were taken from the rows.
+fn matrix_of(grid: Grid, rows: &Rows, labels: impl Iterator<Item = Labels>) -> Vec<MatrixSeries> {
+    let series = labels.enumerate().map(|(i, labels)| {
         let point = |(step, value): (usize, &Arc<_>)| HistogramPoint {
             at: Timestamp::from_ms(grid.at(step)),
             value: Arc::clone(value),
         };
         let histograms = rows.row_histograms(i).map(point).collect();
-        MatrixSeries { labels: head.labels.clone(), samples: samples(grid, row), histograms }
+        MatrixSeries { labels, samples: samples(grid, rows.row(i)), histograms }
     });
     let mut series: Vec<MatrixSeries> =
         series.filter(|series| !series.samples.is_empty() || !series.histograms.is_empty()).collect();

@@ -123,7 +123,7 @@ impl Tsdb {
         }
     }
 
-    /// Does what is due: gives back decoded values that no query uses, drops what retention lets go of, removes files that nobody reads any more, and merges segments
+    /// Does what is due: gives back decoded values and orders of series that no query uses, drops what retention lets go of, removes files that nobody reads any more, and merges segments
     /// of each organisation in one job at most. To be asked every ten seconds; does nothing while another call is at work.
     ///
     /// # Errors
@@ -132,6 +132,7 @@ impl Tsdb {
         if self.stores.decoded.age(now) > 0 {
             trim_memory();
         }
+        self.stores.all().iter().for_each(|store| store.table().age_orders());
         let mut report = UpkeepReport::default();
         let Ok(place) = self.place() else { return Ok(report) };
         let Ok(mut compactor) = self.compactor.try_lock() else { return Ok(report) };

@@ -6,6 +6,7 @@
 //! * [`dictionary`], [`columns`]: texts as codes, codes in as few bytes as they need.
 //! * [`table`]: dictionaries and families, the columnar tables that selections scan.
 //! * [`sheet`]: a body of definitions by columns, as a start reads it.
+//! * [`order`]: the rows of a family in the order of their labels.
 //! * [`metadata`]: types, help texts, units.
 //! * [`registry`]: the file `series/<org>.reg`.
 
@@ -16,6 +17,7 @@ pub(super) mod identity;
 mod ids;
 pub(super) mod labels;
 pub(super) mod metadata;
+pub(super) mod order;
 pub(super) mod registry;
 pub(super) mod sheet;
 pub(super) mod table;

@@ -17,6 +17,7 @@ pub(in crate::tsdb) use super::dictionary::Dictionary;
 use super::identity::{Key, Rows, Secret, TextHash};
 use super::ids::Ids;
 use super::metadata::Metadata;
+use super::order::Order;
 use crate::model::{Label, Labels, METRIC_NAME};
 use crate::tsdb::error::Damage;
 
@@ -36,6 +37,7 @@ pub(in crate::tsdb) struct Family {
     pub(in crate::tsdb) columns: Vec<Column>,
     /// The series of each row, ascending.
     pub(in crate::tsdb) ids: Vec<u32>,
+    pub(super) order: Order,
 }
 
 /// Memory of a family beside its columns' codes and ids: itself, its names, its entries in both maps.
@@ -57,6 +59,9 @@ impl Family {
             let before = column.bytes();
             column.insert(rows, row, *code);
             grown += column.bytes() - before;
+        }
+        if !is_last {
+            self.order.forget();
         }
         let before = self.ids.capacity();
         make_room(&mut self.ids);
@@ -206,10 +211,11 @@ impl Table {
         self.live
     }
 
-    /// Memory.
+    /// Memory, that of the families' orders included, whether they are there or not.
     pub(in crate::tsdb) fn bytes(&self) -> u64 {
         let ids = self.places.bytes() + self.rows.bytes() + self.raw.bytes();
-        (self.column_bytes + ids + self.unregistered.capacity() * 4) as u64
+        let orders = self.live as usize * 4;
+        (self.column_bytes + ids + orders + self.unregistered.capacity() * 4) as u64
     }
 
     /// One more than the greatest id.
@@ -412,7 +418,8 @@ impl Table {
         let number = u32::try_from(self.families.len()).unwrap_or(UNKNOWN);
         let columns: Vec<Column> = shape.codes.iter().map(|code| Column::Same(*code)).collect();
         self.column_bytes += FAMILY_BYTES + columns.len() * (size_of::<Column>() + 8);
-        self.families.push(Family { names: shape.names.as_slice().into(), columns, ids: Vec::new() });
+        let (names, ids, order) = (shape.names.as_slice().into(), Vec::new(), Order::default());
+        self.families.push(Family { names, columns, ids, order });
         // A series without a metric name is refused before this; in a strange definition it is a family of its own.
         self.by_metric.entry(metric.unwrap_or(UNKNOWN)).or_default().push(number);
         self.by_shape.insert(key.into(), number);

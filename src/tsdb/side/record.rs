@@ -85,8 +85,8 @@ fn put_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar) {
     out.extend_from_slice(&exemplar.value.to_bits().to_le_bytes());
     put_varint(out, exemplar.labels.len() as u64);
     for label in &exemplar.labels {
-        put_text(out, &label.name);
-        put_text(out, &label.value);
+        put_text(out, label.name);
+        put_text(out, label.value);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::tsdb::series::table::{Family, Table};
 use crate::tsdb::store::OrgStore;
 
 /// A series that was found.
+#[derive(Clone, Copy)]
 pub(super) struct Hit<'t> {
     pub(super) id: u32,
     pub(super) family: &'t Family,

@@ -1,14 +1,16 @@
 //! Series told apart by some of their labels, for who adds them up and asks for no others.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rapidhash::RapidHashMap;
 
 use super::find::Hit;
+use super::labelled::{by_family, labelled};
 use super::{SelectedSeries, Snapshot, order};
 use crate::model::{Label, Labels, Matcher, TimeRange};
 use crate::tsdb::report::SeriesId;
-use crate::tsdb::series::columns::Column;
+use crate::tsdb::series::columns::{Codes, Column};
 use crate::tsdb::series::table::Table;
 
 /// What [`Snapshot::select_grouped`] found.
@@ -71,15 +73,8 @@ impl Snapshot {
         if differ(&table, &hits, goes) {
             return None;
         }
-        let labels = |hit: &Hit<'_>| {
-            let columns = hit.family.names.iter().zip(&hit.family.columns);
-            let kept = columns.filter(|(name, _)| table.names.text(**name).is_some_and(|text| !goes(text)));
-            kept.filter_map(|(name, column)| Some((*name, column.code(hit.row)?)))
-                .collect::<Vec<(u32, u32)>>()
-        };
-        let found =
-            |hit: &Hit<'_>| SelectedSeries { id: SeriesId(hit.id), labels: made(&table, &labels(hit)) };
-        Some((first_name(&table, &hits), hits.iter().map(found).collect()))
+        let found = labelled(&table, &hits, &|name| !goes(name));
+        Some((first_name(&table, &hits), found))
     }
 }
 
@@ -97,16 +92,6 @@ fn first_name(table: &Table, hits: &[Hit<'_>]) -> Arc<str> {
     name.map_or_else(|| "".into(), Arc::clone)
 }
 
-/// What is the same for all series of a family.
-struct OfFamily {
-    /// Columns of labels that tell its series apart, and the codes of their names.
-    apart: Vec<(u32, usize)>,
-    /// Groups by the series' codes in these columns.
-    groups: RapidHashMap<Vec<u32>, u32>,
-    /// The group of all its series, where those columns do not differ.
-    only: Option<u32>,
-}
-
 /// Groups in the making.
 #[derive(Default)]
 struct Groups {
@@ -117,52 +102,116 @@ struct Groups {
 
 fn group(table: &Table, hits: &[Hit<'_>], tells_apart: Test<'_>, goes: Test<'_>) -> Grouped {
     let mut groups = Groups::default();
-    let mut families: RapidHashMap<usize, OfFamily> = RapidHashMap::default();
-    let mut series = Vec::with_capacity(hits.len());
-    let mut codes: Vec<u32> = Vec::new();
-    for hit in hits {
-        let place = std::ptr::from_ref(hit.family).addr();
-        let family = families.entry(place).or_insert_with(|| groups.family(table, hit, tells_apart));
-        let group = match family.only {
-            Some(group) => group,
-            None => {
-                codes.clear();
-                let of_row = |(_, column): &(u32, usize)| hit.family.columns.get(*column)?.code(hit.row);
-                codes.extend(family.apart.iter().filter_map(of_row));
-                match family.groups.get(&codes) {
-                    Some(group) => *group,
-                    None => {
-                        let group = groups.of(table, hit, tells_apart);
-                        family.groups.insert(codes.clone(), group);
-                        group
-                    }
-                }
-            }
-        };
-        series.push(GroupedSeries { id: SeriesId(hit.id), group });
+    let mut group_of = vec![0u32; hits.len()];
+    let mut room = Refined::default();
+    for runs in by_family(hits) {
+        groups.of_family(table, (hits, &runs), tells_apart, &mut room, &mut group_of);
     }
+    let numbered = hits.iter().zip(group_of);
+    let series = numbered.map(|(hit, group)| GroupedSeries { id: SeriesId(hit.id), group }).collect();
     let differ = differ(table, hits, goes);
     Grouped { series, groups: groups.labels, name: first_name(table, hits), differ }
 }
 
-impl Groups {
-    fn family(&mut self, table: &Table, hit: &Hit<'_>, tells_apart: Test<'_>) -> OfFamily {
-        let columns = hit.family.names.iter().zip(&hit.family.columns).enumerate();
-        let apart = columns.filter(|(_, (name, column))| {
-            matches!(column, Column::Each(_))
-                && table.names.text(**name).is_some_and(|text| tells_apart(text))
-        });
-        let apart: Vec<(u32, usize)> = apart.map(|(at, (name, _))| (*name, at)).collect();
-        let only = apart.is_empty().then(|| self.of(table, hit, tells_apart));
-        OfFamily { apart, groups: RapidHashMap::default(), only }
+/// Hits told apart by one column after the other.
+#[derive(Default)]
+struct Refined {
+    /// By hit, dense from 0 in order of first appearance.
+    numbers: Vec<u32>,
+    count: usize,
+    /// By number so far and code: one more than the new number.
+    table: Vec<u32>,
+    sparse: RapidHashMap<u64, u32>,
+}
+
+impl Refined {
+    /// No column has told these apart yet.
+    fn begin(&mut self, hits: usize) {
+        self.numbers.clear();
+        self.numbers.resize(hits, 0);
+        self.count = 1;
     }
 
-    /// The group of a series.
-    fn of(&mut self, table: &Table, hit: &Hit<'_>, tells_apart: Test<'_>) -> u32 {
-        let columns = hit.family.names.iter().zip(&hit.family.columns);
-        let kept = columns.filter(|(name, _)| table.names.text(**name).is_some_and(|text| tells_apart(text)));
-        let key: Vec<(u32, u32)> =
-            kept.filter_map(|(name, column)| Some((*name, column.code(hit.row)?))).collect();
+    /// Tells them apart by a column of so many different codes at most; `rows` are the hits' rows.
+    fn by(&mut self, rows: impl Iterator<Item = usize>, codes: &Codes, distinct_max: usize) {
+        let Refined { numbers, count, table, sparse } = self;
+        let mut next = 0;
+        let cells = count.saturating_mul(distinct_max);
+        // A table is the fastest where it is not mostly empty.
+        if cells <= numbers.len().saturating_mul(4).max(1_024) {
+            table.clear();
+            table.resize(cells, 0);
+            for (number, row) in numbers.iter_mut().zip(rows) {
+                let code = codes.get(row).unwrap_or_default() as usize;
+                if let Some(cell) = table.get_mut(*number as usize * distinct_max + code) {
+                    if *cell == 0 {
+                        next += 1;
+                        *cell = next;
+                    }
+                    *number = *cell - 1;
+                }
+            }
+        } else {
+            sparse.clear();
+            for (number, row) in numbers.iter_mut().zip(rows) {
+                let code = codes.get(row).unwrap_or_default();
+                let cell = sparse.entry(u64::from(*number) << 32 | u64::from(code)).or_insert_with(|| {
+                    next += 1;
+                    next
+                });
+                *number = *cell - 1;
+            }
+        }
+        *count = next as usize;
+    }
+}
+
+impl Groups {
+    /// Groups the hits of one family, which are in these `runs`.
+    fn of_family(
+        &mut self,
+        table: &Table,
+        (hits, runs): (&[Hit<'_>], &[Range<usize>]),
+        tells_apart: Test<'_>,
+        room: &mut Refined,
+        group_of: &mut [u32],
+    ) {
+        let own = || runs.iter().flat_map(|run| hits.get(run.clone()).unwrap_or_default());
+        let Some(first) = own().next() else { return };
+        let family = first.family;
+        let apart: Vec<(usize, u32)> = family
+            .names
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(|(_, name)| table.names.text(*name).is_some_and(|text| tells_apart(text)))
+            .collect();
+        room.begin(own().count());
+        for (at, name) in &apart {
+            let (Some(Column::Each(codes)), Some(values)) = (family.columns.get(*at), table.values(*name))
+            else {
+                continue;
+            };
+            room.by(own().map(|hit| hit.row), codes, values.len());
+        }
+        // What the numbers are called is asked of the first hit of each.
+        let mut called: Vec<u32> = Vec::with_capacity(room.count);
+        let places = runs.iter().cloned().flatten();
+        for (place, number) in places.zip(&room.numbers) {
+            if *number as usize == called.len()
+                && let Some(hit) = hits.get(place)
+            {
+                let pair = |(at, name): &(usize, u32)| Some((*name, family.columns.get(*at)?.code(hit.row)?));
+                called.push(self.number(table, apart.iter().filter_map(pair).collect()));
+            }
+            if let (Some(group), Some(called)) = (group_of.get_mut(place), called.get(*number as usize)) {
+                *group = *called;
+            }
+        }
+    }
+
+    /// The group of these codes of names and values.
+    fn number(&mut self, table: &Table, key: Vec<(u32, u32)>) -> u32 {
         *self.known.entry(key).or_insert_with_key(|key| {
             self.labels.push(made(table, key));
             number(self.labels.len() - 1)
@@ -179,21 +228,19 @@ fn number(of: usize) -> u32 {
 fn differ(table: &Table, hits: &[Hit<'_>], goes: Test<'_>) -> bool {
     let mut first: Option<Vec<(u32, u32)>> = None;
     for alike in hits.chunk_by(|a, b| std::ptr::eq(a.family, b.family)) {
-        let Some(family) = alike.first().map(|hit| hit.family) else { continue };
-        let going: Vec<(u32, &Column)> = family
-            .names
-            .iter()
-            .zip(&family.columns)
+        let Some(hit) = alike.first() else { continue };
+        let columns = hit.family.names.iter().zip(&hit.family.columns);
+        let going: Vec<(u32, &Column)> = columns
             .filter(|(name, _)| table.names.text(**name).is_some_and(|text| goes(text)))
             .map(|(name, column)| (*name, column))
             .collect();
-        let of_row = |row: usize| -> Vec<(u32, u32)> {
-            going.iter().filter_map(|(name, column)| Some((*name, column.code(row)?))).collect()
-        };
-        let rows = if going.iter().all(|(_, column)| column.same().is_some()) { 1 } else { alike.len() };
-        for hit in alike.iter().take(rows) {
-            let codes = of_row(hit.row);
-            if *first.get_or_insert_with(|| codes.clone()) != codes {
+        let codes = going.iter().filter_map(|(name, column)| Some((*name, column.code(hit.row)?))).collect();
+        if *first.get_or_insert_with(|| Vec::clone(&codes)) != codes {
+            return true;
+        }
+        for (_, column) in going.iter().filter(|(_, column)| column.same().is_none()) {
+            let code = column.code(hit.row);
+            if alike.iter().any(|other| column.code(other.row) != code) {
                 return true;
             }
         }

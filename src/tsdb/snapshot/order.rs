@@ -3,7 +3,8 @@
 
 use super::find::Hit;
 use crate::tsdb::series::columns::Column;
-use crate::tsdb::series::table::{Dictionary, Family, Table};
+use crate::tsdb::series::order::replace_by_rank;
+use crate::tsdb::series::table::{Family, Table};
 
 /// Puts hits in the order of their labels. Those of one family are neighbours, as [`super::Snapshot::find`] has them.
 pub(super) fn by_labels<'t>(table: &Table, hits: Vec<Hit<'t>>) -> Vec<Hit<'t>> {
@@ -34,8 +35,7 @@ pub(super) fn by_labels<'t>(table: &Table, hits: Vec<Hit<'t>>) -> Vec<Hit<'t>> {
     } else {
         sort_parts(table, &hits, &parts, &mut order);
     }
-    let mut hits: Vec<Option<Hit<'t>>> = hits.into_iter().map(Some).collect();
-    order.iter().filter_map(|place| hits.get_mut(*place as usize)?.take()).collect()
+    order.iter().filter_map(|place| hits.get(*place as usize).copied()).collect()
 }
 
 /// The hits of one family: `from..to`.
@@ -52,10 +52,41 @@ fn place(of: usize) -> u32 {
 
 /// Appends the places of the hits of some families, in order.
 fn sort_parts(table: &Table, hits: &[Hit<'_>], parts: &[Part<'_>], order: &mut Vec<u32>) {
-    let done = matches!(parts, [part] if sort_family(table, hits, part, order));
+    let done = matches!(parts, [part] if take_family(table, hits, part, order) || sort_family(table, hits, part, order));
     if !done {
         sort_families(table, hits, parts, order);
     }
+}
+
+/// A part of a family's series that is not smaller than this one is taken from the order that is kept of all; smaller ones
+/// are sorted by themselves.
+const PART: usize = 64;
+
+/// One family, of which the order of all series is kept. False where it is not, or would be too long to look through; nothing
+/// was done then.
+fn take_family(table: &Table, hits: &[Hit<'_>], part: &Part<'_>, order: &mut Vec<u32>) -> bool {
+    let rows = part.family.ids.len();
+    let own = hits.get(part.from..part.to).unwrap_or_default();
+    if own.len() * PART < rows {
+        return false;
+    }
+    let Some(all) = part.family.in_order(table) else { return false };
+    let first = place(part.from);
+    if own.len() == rows {
+        // Hits come in the order of rows.
+        order.extend(all.iter().map(|row| first + row));
+        return true;
+    }
+    const NOT_HIT: u32 = u32::MAX;
+    let mut place_of = vec![NOT_HIT; rows];
+    for (at, hit) in (first..).zip(own) {
+        if let Some(place) = place_of.get_mut(hit.row) {
+            *place = at;
+        }
+    }
+    let places = all.iter().filter_map(|row| place_of.get(*row as usize).copied());
+    order.extend(places.filter(|place| *place != NOT_HIT));
+    true
 }
 
 /// One family: its series differ in values alone, and what tells them apart is packed into one number. False where that is
@@ -69,7 +100,7 @@ fn sort_family(table: &Table, hits: &[Hit<'_>], part: &Part<'_>, order: &mut Vec
         let (Column::Each(of_row), Some(values)) = (column, table.values(*name)) else { continue };
         codes.clear();
         codes.extend(own.iter().map(|hit| of_row.get(hit.row).unwrap_or_default()));
-        let distinct = ranks(values, &mut codes);
+        let distinct = replace_by_rank(values, &mut codes);
         let width = usize::BITS - distinct.saturating_sub(1).leading_zeros();
         bits += width;
         if bits > u128::BITS {
@@ -119,7 +150,7 @@ fn sort_families(table: &Table, hits: &[Hit<'_>], parts: &[Part<'_>], order: &mu
             }
             first += (part.to - part.from) * labels;
         }
-        ranks(values, &mut codes);
+        replace_by_rank(values, &mut codes);
         for (slot, code) in slots.iter().zip(&codes) {
             if let Some(pair) = pairs.get_mut(*slot) {
                 *pair = rank << 32 | u64::from(*code);
@@ -130,46 +161,79 @@ fn sort_families(table: &Table, hits: &[Hit<'_>], parts: &[Part<'_>], order: &mu
     order.extend(starts.iter().map(|(_, _, place)| *place));
 }
 
-/// Replaces each code by the place of its text among those of all the codes; answers how many different ones there are.
-fn ranks(values: &Dictionary, codes: &mut [u32]) -> usize {
-    const UNSEEN: u32 = u32::MAX;
-    // A table of all codes is the fastest where there are not many more of them than series.
-    if values.len() / 8 > codes.len() {
-        let mut distinct = codes.to_vec();
-        distinct.sort_unstable();
-        distinct.dedup();
-        let mut by_text: Vec<(u32, u32)> = (0..).zip(&distinct).map(|(at, code)| (at, *code)).collect();
-        by_text.sort_unstable_by_key(|(_, code)| values.text(*code));
-        let mut rank_of = vec![0; distinct.len()];
-        for (rank, (at, _)) in (0..).zip(&by_text) {
-            if let Some(slot) = rank_of.get_mut(*at as usize) {
-                *slot = rank;
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use crate::model::{
+        Access, BatchBuilder, Labels, MatchOp, Matcher, OrgId, Sample, Scope, TimeRange, Timestamp,
+    };
+    use crate::tsdb::Tsdb;
+
+    const ORG: OrgId = OrgId(1);
+
+    fn labels((zone, host): &(u8, u16)) -> Labels {
+        let (zone, host) = (format!("z{zone}"), format!("h{host}"));
+        Labels::from_pairs([("__name__", "m"), ("host", host.as_str()), ("zone", zone.as_str())])
+    }
+
+    fn append(store: &Tsdb, series: &BTreeSet<(u8, u16)>) {
+        let mut batch = BatchBuilder::default();
+        for one in series {
+            batch.series(&labels(one), [Sample { at: Timestamp::from_s(1), value: 1.0 }]);
+        }
+        store.append(ORG, &batch.batch(), Timestamp::from_s(1)).expect("stored");
+    }
+
+    /// What a selection within a scope finds, each way there is.
+    fn found(store: &Tsdb, scope: &[Matcher], matchers: &[Matcher]) -> Vec<Vec<Labels>> {
+        let scope = Scope { matchers: scope.to_vec(), ..Scope::default() };
+        let snapshot = store.snapshot(&Access { org: ORG, scope });
+        let all = snapshot.select(matchers, TimeRange::ALL);
+        let (_, unnamed) =
+            snapshot.select_without(matchers, TimeRange::ALL, &|_| false).expect("none differ");
+        let grouped = snapshot.select_grouped(matchers, TimeRange::ALL, &|name| name == "zone", &|_| false);
+        let group = |series: &crate::tsdb::GroupedSeries| grouped.groups[series.group as usize].clone();
+        vec![
+            all.into_iter().map(|series| series.labels).collect(),
+            unnamed.into_iter().map(|series| series.labels).collect(),
+            grouped.series.iter().map(group).collect(),
+        ]
+    }
+
+    proptest! {
+        /// Orders are kept of all series of an organisation: whoever asks, and whoever asked before, each sees what its
+        /// scope admits, in order, and nothing else.
+        #[test]
+        fn a_scope_holds_whoever_asked_before(
+            pieces in prop::collection::vec(prop::collection::btree_set((0u8..4, 0u16..400), 1..150), 1..4),
+            asked in prop::collection::vec((0u8..5, 0u16..5), 1..6),
+        ) {
+            let store = Tsdb::scaffold();
+            let mut all = BTreeSet::new();
+            for piece in &pieces {
+                append(&store, piece);
+                all.extend(piece.iter().copied());
+                for (zone, host) in &asked {
+                    // The last of each: everything.
+                    let scope: Vec<Matcher> =
+                        (0..1).filter(|_| *zone < 4).map(|_| Matcher::equal("zone", &format!("z{zone}"))).collect();
+                    let pattern = format!("h{host}.*");
+                    let matcher = Matcher::new("host", MatchOp::Regex, &pattern).expect("a pattern");
+                    let matchers: Vec<Matcher> = (0..1).filter(|_| *host < 4).map(|_| matcher.clone()).collect();
+                    let admitted = all.iter().map(labels).filter(|labels| {
+                        scope.iter().chain(&matchers).all(|matcher| matcher.admits(labels))
+                    });
+                    let expected: BTreeSet<Labels> = admitted.collect();
+                    let expected: Vec<Labels> = expected.into_iter().collect();
+                    let zones: Vec<Labels> =
+                        expected.iter().map(|labels| labels.filtered(|name| name == "zone")).collect();
+                    let found = found(&store, &scope, &matchers);
+                    prop_assert_eq!(found, vec![expected.clone(), expected, zones]);
+                }
             }
         }
-        for code in codes {
-            let at = distinct.binary_search(code).unwrap_or_default();
-            *code = rank_of.get(at).copied().unwrap_or_default();
-        }
-        return distinct.len();
     }
-    let mut rank_of = vec![UNSEEN; values.len()];
-    let mut distinct = Vec::new();
-    for code in codes.iter() {
-        if let Some(slot) = rank_of.get_mut(*code as usize).filter(|slot| **slot == UNSEEN) {
-            *slot = 0;
-            distinct.push(*code);
-        }
-    }
-    if distinct.len() > 1 {
-        distinct.sort_unstable_by_key(|code| values.text(*code));
-    }
-    for (rank, code) in (0..).zip(&distinct) {
-        if let Some(slot) = rank_of.get_mut(*code as usize) {
-            *slot = rank;
-        }
-    }
-    for code in codes {
-        *code = rank_of.get(*code as usize).copied().unwrap_or_default();
-    }
-    distinct.len()
 }

@@ -77,7 +77,7 @@ fn assert_found(stores: &Stores) {
     let mut table = store.table_mut();
     for id in 0..table.ids_end().min(2_000) {
         let Some(labels) = table.labels(id) else { continue };
-        let pairs: Vec<(&str, &str)> = labels.iter().map(|label| (&*label.name, &*label.value)).collect();
+        let pairs: Vec<(&str, &str)> = labels.iter().map(|label| (label.name, label.value)).collect();
         assert_eq!(table.find_or_add(&pairs, 0), Ok(id), "{labels}");
     }
     let next = table.ids_end();

@@ -145,6 +145,7 @@ impl Family {
     /// As [`Family::extend`], where requests came together: some of the rows belong before the last ones, which are
     /// taken out and added again with them.
     fn extend_within<'c>(&mut self, ids: &[u32], columns: impl Iterator<Item = &'c [u32]>) -> usize {
+        self.order.forget();
         let (rows, first) = (self.ids.len(), ids.first());
         let from = self.ids.partition_point(|have| Some(have) < first);
         let mut last = self.ids.split_off(from);
