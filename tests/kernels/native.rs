@@ -347,7 +347,15 @@ impl Native {
             let (low, high, at) = (cut.lower.abs().log2(), cut.upper.abs().log2(), value.abs().log2());
             cut.count * (at - low) / (high - low)
         };
-        self.cuts().iter().map(of).sum()
+        let mut below = 0.0;
+        for cut in self.cuts() {
+            below += of(&cut);
+            // Samples here may count in buckets that a zero bucket covers, which no sender does: those are not looked at.
+            if value < cut.upper {
+                break;
+            }
+        }
+        below
     }
 
     pub(crate) fn fraction(&self, lower: f64, upper: f64) -> f64 {
