@@ -15,7 +15,7 @@ pub(super) struct Symbols<'a> {
 #[derive(Clone, Copy)]
 struct Slot {
     bytes: [u8; SHORT],
-    length: u64,
+    length: u32,
 }
 
 /// References of two bytes.
@@ -37,7 +37,7 @@ impl<'a> Symbols<'a> {
             if let Some(to) = bytes.get_mut(..text.len()) {
                 to.copy_from_slice(text);
             }
-            Slot { bytes, length: u64::from(place.length) }
+            Slot { bytes, length: place.length }
         };
         symbols.slots = symbols.places.iter().take(SLOTS_MAX).map(slot).collect();
         symbols
