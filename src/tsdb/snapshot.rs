@@ -77,7 +77,7 @@ impl Snapshot {
     pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
         let Some(store) = &self.store else { return Vec::new() };
         let table = store.table();
-        let hits = order::by_labels(&table, self.find(store, &table, &[matchers], range));
+        let hits = order::by_labels(&table, &self.find(store, &table, &[matchers], range));
         labelled::labelled(&table, &hits, &|_| true)
     }
 

@@ -55,7 +55,7 @@ impl Snapshot {
             return Grouped { series, groups, name, differ: false };
         };
         let table = store.table();
-        let hits = order::by_labels(&table, self.find(store, &table, &[matchers], range));
+        let hits = order::by_labels(&table, &self.find(store, &table, &[matchers], range));
         group(&table, &hits, tells_apart, goes)
     }
 
@@ -69,7 +69,7 @@ impl Snapshot {
     ) -> Option<(Arc<str>, Vec<SelectedSeries>)> {
         let Some(store) = &self.store else { return Some(("".into(), Vec::new())) };
         let table = store.table();
-        let hits = order::by_labels(&table, self.find(store, &table, &[matchers], range));
+        let hits = order::by_labels(&table, &self.find(store, &table, &[matchers], range));
         if differ(&table, &hits, goes) {
             return None;
         }

@@ -7,7 +7,7 @@ use crate::tsdb::series::order::replace_by_rank;
 use crate::tsdb::series::table::{Family, Table};
 
 /// Puts hits in the order of their labels. Those of one family are neighbours, as [`super::Snapshot::find`] has them.
-pub(super) fn by_labels<'t>(table: &Table, hits: Vec<Hit<'t>>) -> Vec<Hit<'t>> {
+pub(super) fn by_labels<'t>(table: &Table, hits: &[Hit<'t>]) -> Vec<Hit<'t>> {
     let mut parts: Vec<Part<'t>> = Vec::new();
     for (place, hit) in hits.iter().enumerate() {
         match parts.last_mut().filter(|part| std::ptr::eq(part.family, hit.family)) {
@@ -30,10 +30,10 @@ pub(super) fn by_labels<'t>(table: &Table, hits: Vec<Hit<'t>>) -> Vec<Hit<'t>> {
             if a == b { std::cmp::Ordering::Equal } else { values.text(a).cmp(&values.text(b)) }
         });
         for alike in parts.chunk_by(|a, b| value(a) == value(b)) {
-            sort_parts(table, &hits, alike, &mut order);
+            sort_parts(table, hits, alike, &mut order);
         }
     } else {
-        sort_parts(table, &hits, &parts, &mut order);
+        sort_parts(table, hits, &parts, &mut order);
     }
     order.iter().filter_map(|place| hits.get(*place as usize).copied()).collect()
 }
