@@ -83,14 +83,14 @@ fn subqueries_constants_and_what_is_hoisted_have_their_place() {
     check(
         "max_over_time(count(n)[10m:5m]) > scalar(n{i=\"1\"} @ 900)",
         &[
-            "> (1, 245) (1, 245)",
+            "> (1, 245) (1, 241)",
             "  max_over_time (1, 240) (1, 240)",
             "    subquery [600s:300s] (1, 240) (1, 240)",
             "      count (1, 240) (1, 240)",
             "        n (12, 240) (12, 240)",
-            "  once for all steps (1, 5) (1, 5)",
-            "    scalar (1, 5) (1, 5)",
-            "      n{i=\"1\"} @ 900 (1, 5) (1, 5)",
+            "  once for all steps (1, 5) (1, 1)",
+            "    scalar (1, 5) (1, 1)",
+            "      n{i=\"1\"} @ 900 (1, 5) (1, 1)",
         ],
     );
     check("vector(1)", &["once for all steps (1, 0) (1, 0)", "  vector (1, 0) (1, 0)", "    1 (1, 0) (-)"]);

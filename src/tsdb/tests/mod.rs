@@ -126,9 +126,17 @@ fn try_write(
     tsdb.append(org, &batch.batch(), NOW)
 }
 
-/// As a query reads: one series after the other, each looked up beforehand.
+/// What a store that nobody writes to holds, read as a whole; and that a few samples of each series, and the newest alone,
+/// are read as they stand in it.
 fn content(tsdb: &Tsdb, org: OrgId) -> Content {
     let snapshot = tsdb.snapshot(&Access::whole(org));
+    let content = read_whole(&snapshot);
+    check_short_reads(&snapshot, &content);
+    content
+}
+
+/// As a query reads: one series after the other, each looked up beforehand.
+fn read_whole(snapshot: &Snapshot) -> Content {
     let found = snapshot.select(&[], TimeRange::ALL);
     let mut reader = snapshot.reader(TimeRange::ALL, NOW);
     reader.look_ahead(found.iter().map(|series| series.id));
@@ -142,8 +150,6 @@ fn content(tsdb: &Tsdb, org: OrgId) -> Content {
         let samples = out.times().iter().copied().zip(out.values().iter().map(|v| v.to_bits()));
         content.insert(series.labels.to_string(), samples.collect());
     }
-    drop(reader);
-    check_short_reads(&snapshot, &content);
     content
 }
 

@@ -350,7 +350,7 @@ fn readers_see_every_sample_at_every_moment_of_a_seal() {
             scope.spawn(|| {
                 while !over.load(Ordering::SeqCst) {
                     let until = acknowledged.load(Ordering::SeqCst);
-                    let found = content(&tsdb, ORG);
+                    let found = read_whole(&tsdb.snapshot(&Access::whole(ORG)));
                     let times: std::collections::BTreeSet<i64> = (0..until)
                         .map(|n| if n % 3 == 2 { n - 40 } else { n })
                         .map(|at| NOW.as_ms() - 10_000 + at * 10)
