@@ -186,6 +186,15 @@ impl Meter {
         if found > allowed { Err(QueryError::TooManySeries { found, allowed }) } else { Ok(()) }
     }
 
+    /// So many selectors need not be read: what comes of them is known.
+    pub(super) fn passed_selectors(&self, selectors: usize) {
+        if let Some(progress) = &self.progress {
+            progress.read.store(0, Ordering::Relaxed);
+            progress.series.store(0, Ordering::Relaxed);
+            progress.selections.fetch_add(selectors as u64, Ordering::Relaxed);
+        }
+    }
+
     /// Takes back what [`Meter::found_series`] counted: they are looked for again.
     pub(super) fn lost_series(&self, found: usize) {
         let mut stats = self.stats.get();

@@ -18,7 +18,7 @@ use super::{Context, matrix};
 impl Context<'_> {
     /// The rows of what a subquery is of, and the steps that they were evaluated at; none of a selector.
     pub(super) fn subquery(&self, node: &MatrixNode, grid: Grid) -> Result<Option<(Rows, Grid)>, QueryError> {
-        let MatrixSource::Subquery { expr, step_ms, text } = &node.source else { return Ok(None) };
+        let MatrixSource::Subquery { expr, step_ms, text, selectors } = &node.source else { return Ok(None) };
         let (first, last) = self.window_span(node, grid);
         let steps = subquery_grid(first, last, *step_ms);
         let kept = self.subqueries.zip(text.as_deref()).filter(|_| steps.len > 0);
@@ -31,7 +31,7 @@ impl Context<'_> {
             Some((subqueries, asked?))
         });
         let rows = match asked {
-            Some((subqueries, asked)) => self.kept_or_new(expr, steps, subqueries, asked)?,
+            Some((subqueries, asked)) => self.kept_or_new((expr, *selectors), steps, subqueries, asked)?,
             None => self.vector(expr, steps)?.by_labels(),
         };
         Ok(Some((rows, steps)))
@@ -39,7 +39,7 @@ impl Context<'_> {
 
     fn kept_or_new(
         &self,
-        expr: &VectorNode,
+        (expr, selectors): (&VectorNode, usize),
         steps: Grid,
         subqueries: &Subqueries<'_>,
         asked: AskedSubquery,
@@ -50,6 +50,7 @@ impl Context<'_> {
                 // Where there is no room for it the evaluation says so in its own words.
                 if let Ok(rows) = self.rows_of(&series, steps) {
                     subqueries.hit();
+                    self.meter.passed_selectors(selectors);
                     return Ok(rows);
                 }
             }

@@ -276,6 +276,7 @@ impl Builder {
                 expr: Box::new(once_vector(expr, once)),
                 step_ms,
                 text: text_of_its_own(&subquery.expr),
+                selectors: subquery.expr.selectors().len(),
             },
             range_ms: self.positive_ms(&subquery.range)?,
             when: self.when(&subquery.offset, subquery.at)?,

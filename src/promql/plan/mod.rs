@@ -146,6 +146,8 @@ pub(super) enum MatrixSource {
         /// The text of what is evaluated, where that alone tells what it yields at a time; none where it asks for the
         /// query's own range or step.
         text: Option<Box<str>>,
+        /// How many selectors are in it.
+        selectors: usize,
     },
 }
 

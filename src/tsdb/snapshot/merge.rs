@@ -135,7 +135,7 @@ pub(super) fn read_ahead(
     known.next += 1;
     match known.set.take() {
         Some(set) if is_sealed => {
-            known.read_in_window(&set, number, (family, series), range, warnings, out);
+            known.read_in_window(&set, (number, family, series), range, warnings, out);
             known.set = Some(set);
         }
         set => {
@@ -227,8 +227,7 @@ impl Known {
     fn read_in_window(
         &mut self,
         set: &SegmentSet,
-        number: usize,
-        (family, series): (Option<u32>, u32),
+        (number, family, series): (usize, Option<u32>, u32),
         range: TimeRange,
         warnings: &Warnings,
         out: &mut ReadColumns,

@@ -1,6 +1,7 @@
 //! What is kept of subqueries, for whom and for how long. That it is true is a law of `tests/kernels/kept.rs`.
 
 use super::*;
+use crate::promql::Progress;
 
 const PEAK: &str = "max_over_time(sum by (job) (rate(n_total[2m]))[10m:1m])";
 
@@ -32,6 +33,20 @@ fn an_instant_query_computes_the_steps_of_its_subquery_that_are_new() {
     let uses = cache.usage();
     assert_eq!((uses.subqueries, uses.ranges), (Finds { hits: 3, extended: 2, misses: 1 }, Finds::default()));
     assert_eq!(uses.entries, 1);
+}
+
+#[test]
+fn what_is_there_counts_as_done_in_a_querys_progress() {
+    let (cache, store, access) = (RangeCache::new(ROOM), filled(), whole());
+    let query =
+        at("max_over_time(sum by (job) (rate(n_total[2m]) / n_total)[10m:1m]) + sum by (job) (n_total)", 900);
+    for hits in [0, 1] {
+        let progress = Arc::new(Progress::default());
+        let budget = Budget { progress: Some(Arc::clone(&progress)), ..Budget::default() };
+        let snapshot = store.snapshot(&access);
+        cache.run(&query, (&access, &snapshot), &Options::default(), &budget).expect("answers");
+        assert_eq!((cache.usage().subqueries.hits, progress.share(3)), (hits, 1.0));
+    }
 }
 
 #[test]
