@@ -1,7 +1,7 @@
 //! Values of sealed blocks, kept decoded for the next query: dashboards ask for the same columns every few seconds, and
 //! decoding them was half of what most answers cost.
 //!
-//! **Exact.** What is kept has the bits of what was decoded ([`column`]), was verified when it was, and is of a file that
+//! **Exact.** What is kept has the bits of what was decoded ([`mod@column`]), was verified when it was, and is of a file that
 //! never changes. What retention, deletions and scopes hide is hidden from what is read, wherever it was read from.
 //!
 //! **On the second touch.** Rows of a family are kept sixteen at a time, a [`Group`] for each block of them. A group gets
