@@ -13,7 +13,7 @@
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -233,6 +233,8 @@ pub(super) struct Admin {
     dir: PathBuf,
     ending: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<UnixStream>>>,
+    /// The listening socket itself: its name in the folder may be gone.
+    listening: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -251,17 +253,18 @@ impl Admin {
         let ending = Arc::new(AtomicBool::new(false));
         let open = Arc::new(Mutex::new(Vec::new()));
         let (end, streams) = (Arc::clone(&ending), Arc::clone(&open));
+        let listening = UnixStream::from(OwnedFd::from(listener.try_clone()?));
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
             .spawn(move || accept(&listener, &Arc::new(answering), &end, &streams))?;
-        Ok(Admin { dir, ending, open, thread: Some(thread) })
+        Ok(Admin { dir, ending, open, listening, thread: Some(thread) })
     }
 
     /// Ends it: what is being done is finished, who waits is cut off.
     pub(super) fn stop(mut self) {
         self.ending.store(true, Ordering::SeqCst);
-        // Wakes the thread up; if that fails it is not waiting.
-        let _ = Short::of(&self.dir).and_then(|short| UnixStream::connect(short.path()));
+        // Wakes the thread up; if that fails it has ended by itself.
+        let _ = self.listening.shutdown(std::net::Shutdown::Both);
         for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // A connection that is closed already needs no closing.
             let _ = stream.shutdown(std::net::Shutdown::Read);
@@ -286,6 +289,7 @@ fn accept(
     while !ending.load(Ordering::SeqCst) {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
+            Err(_) if ending.load(Ordering::SeqCst) => break,
             Err(error) => {
                 tracing::warn!(%error, "the admin socket failed; commands on the running server do not work any more");
                 break;

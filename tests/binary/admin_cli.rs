@@ -353,3 +353,11 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
     let people = promlet(dir, &["doctor", "--listen", &address], "");
     assert!(text(&people.stdout).contains("-> chmod 700"), "{}", text(&people.stdout));
 }
+
+#[test]
+fn a_server_whose_socket_was_removed_ends_when_it_is_told_to() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(dir.path());
+    std::fs::remove_file(dir.path().join("admin.sock")).expect("it was there");
+    assert!(server.terminate().success());
+}
