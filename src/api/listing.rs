@@ -103,10 +103,7 @@ impl Page {
     /// 400 `invalid_parameter` and `duplicate_parameter`.
     pub fn take(params: &mut Params) -> ApiResult<Page> {
         let limit = params.count("limit", 1, ROWS_MAX)?.unwrap_or(ROWS_MAX);
-        let Some(cursor) = params.one(&["cursor"])? else { return Ok(Page { limit, after: None }) };
-        let bytes = BASE64URL_NOPAD.decode(cursor.as_bytes()).map_err(|_| unknown_cursor())?;
-        let after = String::from_utf8(bytes).map_err(|_| unknown_cursor())?;
-        Ok(Page { limit, after: Some(after) })
+        Ok(Page { limit, after: take_cursor(params)? })
     }
 
     /// Of `rows`, which are in the order of `place`, those of this page; and the cursor of the next one if there is one.
@@ -122,7 +119,7 @@ impl Page {
         let begin = after.map_or(0, |after| rows.partition_point(|row| place(row) <= after));
         let end = begin.saturating_add(self.limit).min(rows.len());
         let last = rows.get(begin..end).and_then(<[T]>::last).filter(|_| end < rows.len());
-        Ok((begin..end, last.map(|row| BASE64URL_NOPAD.encode(place(row).write().as_bytes()))))
+        Ok((begin..end, last.map(|row| cursor(&place(row).write()))))
     }
 
     /// The answer to it: the page's rows as `shown`, below `data`.
@@ -139,6 +136,21 @@ impl Page {
         let data: Vec<Value> = rows.get(page).unwrap_or_default().iter().map(shown).collect();
         Ok(Json(json!({ "data": data, "next_cursor": next })))
     }
+}
+
+/// Takes `cursor`; answers what was handed to [`cursor`].
+///
+/// # Errors
+/// 400 `invalid_parameter` and `duplicate_parameter`.
+pub fn take_cursor(params: &mut Params) -> ApiResult<Option<String>> {
+    let Some(text) = params.one(&["cursor"])? else { return Ok(None) };
+    let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| unknown_cursor())?;
+    String::from_utf8(bytes).map(Some).map_err(|_| unknown_cursor())
+}
+
+/// The cursor of the page after this text: opaque to clients.
+pub fn cursor(last: &str) -> String {
+    BASE64URL_NOPAD.encode(last.as_bytes())
 }
 
 fn unknown_cursor() -> ApiError {

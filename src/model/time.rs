@@ -43,6 +43,11 @@ impl Timestamp {
         self.0 as f64 / 1_000.0
     }
 
+    /// In days (UTC), rounded down.
+    pub const fn as_days(self) -> i64 {
+        self.0.div_euclid(86_400_000)
+    }
+
     /// Later by `ms` (earlier when negative); saturates.
     #[must_use]
     pub const fn plus_ms(self, ms: i64) -> Timestamp {

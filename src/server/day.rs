@@ -6,15 +6,9 @@ use crate::identity::{Identity, StoreError};
 use crate::model::{OrgId, Timestamp};
 use crate::tsdb::Tsdb;
 
-const DAY_MS: i64 = 86_400_000;
-
-fn day(now: Timestamp) -> i64 {
-    now.as_ms().div_euclid(DAY_MS)
-}
-
 /// Takes up what was noted before the stop.
 pub(super) fn resume(identity: &Identity, tsdb: &Tsdb, now: Timestamp) -> Result<(), StoreError> {
-    for (org, samples) in identity.stored_on(day(now))? {
+    for (org, samples) in identity.stored_on(now.as_days())? {
         tsdb.resume_today(org, samples, now);
     }
     Ok(())
@@ -32,7 +26,7 @@ impl Noted {
         tsdb: &Tsdb,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let day = day(now);
+        let day = now.as_days();
         let mut grown = tsdb.stored_today_by_org(now);
         grown.retain(|(org, samples)| *samples > 0 && self.0.get(org) != Some(&(day, *samples)));
         if grown.is_empty() {

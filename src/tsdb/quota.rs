@@ -29,7 +29,6 @@ const FLOOR_PART: u64 = 256;
 const NAMES_PART: u64 = 2;
 /// Seconds of new series that a full bucket holds.
 const BUCKET_S: u64 = 10;
-const DAY_MS: i64 = 86_400_000;
 
 /// What an organisation uses, as far as its head and its table do not say it themselves.
 #[derive(Debug)]
@@ -103,7 +102,7 @@ impl Usage {
 
     /// Counts what became of a batch.
     pub(super) fn count(&self, stored: u64, refused: &SampleCounts, now: Timestamp) {
-        let day = now.as_ms().div_euclid(DAY_MS);
+        let day = now.as_days();
         {
             let mut today = lock(&self.today);
             if today.day != day {
@@ -121,13 +120,13 @@ impl Usage {
 
     /// Takes up what was stored today before the process began. To be called before anything is stored.
     pub(super) fn resume_today(&self, stored: u64, now: Timestamp) {
-        *lock(&self.today) = Today { day: now.as_ms().div_euclid(DAY_MS), stored };
+        *lock(&self.today) = Today { day: now.as_days(), stored };
     }
 
     /// Samples stored since midnight.
     pub(super) fn stored_today(&self, now: Timestamp) -> u64 {
         let Today { day, stored } = *lock(&self.today);
-        if day == now.as_ms().div_euclid(DAY_MS) { stored } else { 0 }
+        if day == now.as_days() { stored } else { 0 }
     }
 
     /// Samples refused since the start of the process, by code.

@@ -4,13 +4,13 @@
 
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
-use data_encoding::BASE64URL_NOPAD;
 
 use super::query::ReadDeps;
 use super::query::asking::{Running, Style, patterns};
 use crate::api::callers::{Endpoint, Reader};
 use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::listing::{cursor, take_cursor};
 use crate::api::params::{Params, PathOf};
 use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
@@ -100,18 +100,10 @@ fn warn_of_unused(running: &mut Running, unknown: Vec<String>) {
     }
 }
 
-/// Where the page before ended: opaque to clients, the last item's text to us.
-fn take_cursor(params: &mut Params) -> ApiResult<Option<String>> {
-    let Some(text) = params.one(&["cursor"])? else { return Ok(None) };
-    let wrong = || ApiError::invalid_parameter("cursor", "this cursor is not one of ours");
-    let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| wrong())?;
-    String::from_utf8(bytes).map(Some).map_err(|_| wrong())
-}
-
 fn write_cursor(last: Option<&str>, out: &mut Vec<u8>) {
     out.extend_from_slice(br#","next_cursor":"#);
     match last {
-        Some(last) => prom_json::text(&BASE64URL_NOPAD.encode(last.as_bytes()), out),
+        Some(last) => prom_json::text(&cursor(last), out),
         None => out.extend_from_slice(b"null"),
     }
 }

@@ -84,6 +84,16 @@ impl Family {
         *self.order.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&order);
         Some(order)
     }
+
+    /// The places of some rows among them, in the order of their labels, which are looked at for these alone. None where
+    /// what tells the rows apart is too long for that.
+    pub(in crate::tsdb) fn sorted(
+        &self,
+        table: &Table,
+        rows: &(impl Iterator<Item = usize> + Clone),
+    ) -> Option<Vec<u32>> {
+        Texts::of(self, table).packed(rows)
+    }
 }
 
 /// Two lists that are in order as one; few in `more`.
@@ -128,27 +138,34 @@ impl<'t> Texts<'t> {
 
     /// The first so many rows.
     fn sorted(&self, rows: usize) -> Vec<u32> {
-        let all = || (0u32..).zip(0..rows).map(|(row, _)| row);
-        let mut keys: Vec<(u128, u32)> = all().map(|row| (0, row)).collect();
+        self.packed(&(0..rows)).unwrap_or_else(|| {
+            let mut order: Vec<u32> = (0u32..).zip(0..rows).map(|(row, _)| row).collect();
+            order.sort_unstable_by(|a, b| self.compare(*a, *b));
+            order
+        })
+    }
+
+    /// The places of these rows among them, in the order of their labels: what tells a row apart is packed into one number.
+    /// None where that is too long.
+    fn packed(&self, rows: &(impl Iterator<Item = usize> + Clone)) -> Option<Vec<u32>> {
+        let mut keys: Vec<(u128, u32)> = (0u32..).zip(rows.clone()).map(|(place, _)| (0, place)).collect();
         let mut bits = 0;
         let mut ranks = Vec::new();
         for (codes, values) in &self.columns {
             ranks.clear();
-            ranks.extend((0..rows).map(|row| codes.get(row).unwrap_or_default()));
+            ranks.extend(rows.clone().map(|row| codes.get(row).unwrap_or_default()));
             let distinct = replace_by_rank(values, &mut ranks);
             let width = usize::BITS - distinct.saturating_sub(1).leading_zeros();
             bits += width;
             if bits > u128::BITS {
-                let mut order: Vec<u32> = all().collect();
-                order.sort_unstable_by(|a, b| self.compare(*a, *b));
-                return order;
+                return None;
             }
             for ((key, _), rank) in keys.iter_mut().zip(&ranks) {
                 *key = *key << width | u128::from(*rank);
             }
         }
         keys.sort_unstable();
-        keys.iter().map(|(_, row)| *row).collect()
+        Some(keys.iter().map(|(_, place)| *place).collect())
     }
 }
 

@@ -2,7 +2,6 @@
 //! series that have it, and no label set is made.
 
 use super::find::Hit;
-use crate::tsdb::series::columns::Column;
 use crate::tsdb::series::order::replace_by_rank;
 use crate::tsdb::series::table::{Family, Table};
 
@@ -89,29 +88,12 @@ fn take_family(table: &Table, hits: &[Hit<'_>], part: &Part<'_>, order: &mut Vec
     true
 }
 
-/// One family: its series differ in values alone, and what tells them apart is packed into one number. False where that is
-/// too long, and nothing was done.
+/// One family, of which the hits are sorted by themselves. False where that cannot be done, and nothing was.
 fn sort_family(table: &Table, hits: &[Hit<'_>], part: &Part<'_>, order: &mut Vec<u32>) -> bool {
     let own = hits.get(part.from..part.to).unwrap_or_default();
-    let mut keys: Vec<(u128, u32)> = (part.from..part.to).map(|at| (0, place(at))).collect();
-    let mut bits = 0;
-    let mut codes = Vec::new();
-    for (name, column) in part.family.names.iter().zip(&part.family.columns) {
-        let (Column::Each(of_row), Some(values)) = (column, table.values(*name)) else { continue };
-        codes.clear();
-        codes.extend(own.iter().map(|hit| of_row.get(hit.row).unwrap_or_default()));
-        let distinct = replace_by_rank(values, &mut codes);
-        let width = usize::BITS - distinct.saturating_sub(1).leading_zeros();
-        bits += width;
-        if bits > u128::BITS {
-            return false;
-        }
-        for ((key, _), rank) in keys.iter_mut().zip(&codes) {
-            *key = *key << width | u128::from(*rank);
-        }
-    }
-    keys.sort_unstable();
-    order.extend(keys.iter().map(|(_, place)| *place));
+    let Some(places) = part.family.sorted(table, &own.iter().map(|hit| hit.row)) else { return false };
+    let first = place(part.from);
+    order.extend(places.iter().map(|at| first + at));
     true
 }
 
