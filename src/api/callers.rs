@@ -21,7 +21,7 @@ use super::cookies::{self, Cookies};
 use super::cors::AllowedOrigins;
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
-use super::host::{self, TrustedProxies};
+use super::host::{self, Peer, TrustedProxies};
 use super::lanes::{self, Lane, Lanes};
 use super::limits::{Charge, Limits};
 use super::request_id::RequestId;
@@ -63,6 +63,8 @@ struct Identified {
     /// A page asks: which origins may read the answer is of interest.
     from_page: bool,
     coding: Coding,
+    /// No other connection has sent a request of late.
+    alone: bool,
     charge: OnceLock<Charge>,
 }
 
@@ -119,6 +121,8 @@ pub struct Entered {
     pub asker: Box<str>,
     /// How the answer may be coded.
     pub coding: Coding,
+    /// No other connection has sent a request of late.
+    pub alone: bool,
 }
 
 /// An organisation's own limits of one question (API.md C3). The default leaves both to the server.
@@ -217,13 +221,14 @@ impl Reader {
     /// `embed_restricted` where the token does not grant the endpoint.
     pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<Entered> {
         let quota = |org| Quota::of(&self.0.callers.identity.org_settings(org));
-        let coding = self.0.coding;
+        let Identified { coding, alone, .. } = *self.0;
         let whole = |org, asker: String| Entered {
             access: Access::whole(org),
             grant: Grant::default(),
             quota: quota(org),
             asker: asker.into(),
             coding,
+            alone,
         };
         match self.0.who()? {
             Who::Session { session, .. } => {
@@ -246,6 +251,7 @@ impl Reader {
                 quota: quota(grant.org),
                 asker: grant.key.to_string().into(),
                 coding,
+                alone,
             }),
             Who::Key(key) => key_enters(key, slug).map(|org| whole(org, key.id.to_string())),
         }
@@ -674,6 +680,8 @@ impl Callers {
 
     async fn identify(self: &Arc<Callers>, parts: &Parts, logout: bool, now: Timestamp) -> Identified {
         let peer = host::peer(parts);
+        // Who comes without a connection is nobody that anybody waits for.
+        let alone = parts.extensions.get::<Peer>().is_none_or(|Peer(from)| self.lanes.arrives(*from));
         let user_agent =
             parts.headers.get(header::USER_AGENT).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
         let client = Client {
@@ -705,6 +713,7 @@ impl Callers {
             local,
             from_page,
             coding,
+            alone,
             charge: OnceLock::new(),
         }
     }

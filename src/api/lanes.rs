@@ -9,6 +9,7 @@
 //! full queue the last work of the organisation that has most there makes room for one that has less.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ use tokio::sync::oneshot;
 
 use super::error::{ApiError, Code};
 use super::limits::jittered_retry;
+use crate::clock::Stopwatch;
 use crate::identity::{Origin, with_origin};
 use crate::model::OrgId;
 use crate::promql::Crew;
@@ -110,6 +112,28 @@ struct All {
     password: Pool,
     account: Pool,
     crew: Crew,
+    arrivals: Mutex<Arrivals>,
+}
+
+/// Which connection sent a request last, and when another one did.
+#[derive(Debug, Default)]
+struct Arrivals {
+    last: Option<(SocketAddr, Stopwatch)>,
+    other: Option<Stopwatch>,
+}
+
+/// How long somebody who asked is somebody who may ask again at any moment.
+const COMPANY: Duration = Duration::from_millis(2);
+
+impl Arrivals {
+    /// A request comes; whether no other connection has sent one of late.
+    fn note(&mut self, from: SocketAddr, now: Stopwatch) -> bool {
+        let before = self.last.replace((from, now));
+        if let Some((_, at)) = before.filter(|(before, _)| *before != from) {
+            self.other = Some(at);
+        }
+        self.other.is_none_or(|at| at.elapsed() >= COMPANY)
+    }
 }
 
 impl Lanes {
@@ -126,12 +150,32 @@ impl Lanes {
             account: Pool::start("account", options.account)?,
             // Two threads of the query lane for each core.
             crew: Crew::new((options.query.threads / 2).max(1)),
+            arrivals: Mutex::default(),
         })))
     }
 
     /// Those who help with questions that have cores for themselves.
     pub fn crew(&self) -> &Crew {
         &self.0.crew
+    }
+
+    /// Notes a request of this connection; answers whether it has the edge for itself: no other connection has sent anything
+    /// within the last two milliseconds.
+    pub fn arrives(&self, from: SocketAddr) -> bool {
+        let mut arrivals = self.0.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        arrivals.note(from, Stopwatch::start())
+    }
+
+    /// A place of the query lane for work that the caller's own thread does, where one is free and nobody waits for it.
+    pub fn place_here(&self, org: OrgId) -> Option<PlaceHere<'_>> {
+        let pool = &self.0.query;
+        let mut state = pool.shared.lock();
+        let free = !state.closed && state.waiting == 0 && state.running < pool.options.threads;
+        if !free || !state.has_less_than(pool.shared.threads_per_org, Some(org)) {
+            return None;
+        }
+        state.begin(Some(org));
+        Some(PlaceHere { pool, org })
     }
 
     /// Runs `work` on a thread of `lane` and waits for its result. Dropping the future while the work still waits
@@ -192,6 +236,31 @@ impl Lanes {
     pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 5] {
         let All { ingest, query, answer, password, account, .. } = &*self.0;
         [ingest, query, answer, password, account].map(Pool::gauges)
+    }
+}
+
+/// A place of the query lane, held by a thread that is none of its own; given back when dropped.
+#[derive(Debug)]
+pub struct PlaceHere<'a> {
+    pool: &'a Pool,
+    org: OrgId,
+}
+
+impl PlaceHere<'_> {
+    /// Does the work here and now.
+    ///
+    /// # Errors
+    /// 500 when `work` panicked.
+    pub fn run<T>(self, work: impl FnOnce() -> T) -> Result<T, ApiError> {
+        let origin = ORIGIN.try_with(Clone::clone).unwrap_or_default();
+        let done = catch_unwind(AssertUnwindSafe(|| with_origin(&origin, work)));
+        done.map_err(|panic| self.pool.panicked(panic.as_ref()))
+    }
+}
+
+impl Drop for PlaceHere<'_> {
+    fn drop(&mut self) {
+        self.pool.shared.end(Some(self.org), true);
     }
 }
 
@@ -311,14 +380,24 @@ impl State {
         let may = |org: &Option<OrgId>, share: &Share| org.is_none() || share.running < threads_per_org;
         let next = self.shares.iter().filter(|(org, share)| !share.waiting.is_empty() && may(org, share));
         let org = *next.min_by_key(|(_, share)| (share.running, share.last_turn))?.0;
-        let share = self.shares.get_mut(&org)?;
-        let job = share.waiting.pop_front()?;
-        share.running += 1;
-        self.clock += 2;
-        share.last_turn = self.clock + 1;
+        let job = self.shares.get_mut(&org)?.waiting.pop_front()?;
         self.waiting -= 1;
-        self.running += 1;
+        self.begin(org);
         Some((org, job))
+    }
+
+    /// Whether an organisation holds fewer than this.
+    fn has_less_than(&self, threads_per_org: usize, org: Option<OrgId>) -> bool {
+        self.shares.get(&org).is_none_or(|share| share.running < threads_per_org)
+    }
+
+    /// It takes its turn.
+    fn begin(&mut self, org: Option<OrgId>) {
+        self.clock += 2;
+        self.running += 1;
+        let share = self.shares.entry(org).or_default();
+        share.running += 1;
+        share.last_turn = self.clock + 1;
     }
 
     fn finished(&mut self, org: Option<OrgId>) {
@@ -377,15 +456,20 @@ impl Shared {
     fn work(&self) {
         while let Some((org, job)) = self.next() {
             (job.work)();
-            let mut state = self.lock();
-            state.finished(org);
             // An organisation at its share may have work waiting that this end admits. Without shares whatever waits is
             // taken by this thread next, or by the one that was woken for it.
-            let wake = if self.capped && state.waiting > 0 { state.idle.pop() } else { None };
-            drop(state);
-            if let Some(thread) = wake {
-                thread.unpark();
-            }
+            self.end(org, self.capped);
+        }
+    }
+
+    /// Work of `org` has ended; where it may be this that others wait for, one is woken.
+    fn end(&self, org: Option<OrgId>, admits: bool) {
+        let mut state = self.lock();
+        state.finished(org);
+        let wake = if admits && state.waiting > 0 { state.idle.pop() } else { None };
+        drop(state);
+        if let Some(thread) = wake {
+            thread.unpark();
         }
     }
 
@@ -606,6 +690,42 @@ mod tests {
             let now = lanes.run(Lane::Query(ORG), || std::thread::current().id()).await.expect("done");
             assert_eq!(*worked.get_or_insert(now), now);
         }
+    }
+
+    /// Whoever works on a thread of their own holds a place as any other work does, and what waited for it comes next.
+    #[tokio::test]
+    async fn work_done_here_holds_a_place_and_gives_it_back() {
+        for threads_per_org in [1, 2] {
+            let lanes = lanes(LaneOptions { threads: 2, queue: 4, wait: PATIENT, threads_per_org });
+            let places: Vec<_> = (0..threads_per_org).map_while(|_| lanes.place_here(ORG)).collect();
+            assert_eq!((places.len(), lanes.gauges()[1].1), (threads_per_org, threads_per_org));
+            assert!(lanes.place_here(ORG).is_none(), "it has its share");
+            assert_eq!(lanes.place_here(OrgId(2)).is_some(), threads_per_org == 1, "the other's is free");
+            let waiting = tokio::spawn({
+                let lanes = lanes.clone();
+                async move { lanes.run(Lane::Query(ORG), || 7).await }
+            });
+            until(&lanes, threads_per_org, 1).await;
+            assert!(lanes.place_here(OrgId(2)).is_none(), "nobody goes before who waits");
+            let mut places = places.into_iter();
+            let panicked = places.next().expect("one").run(|| -> u32 { panic!("a bug") });
+            assert_eq!(panicked.expect_err("a panic").code(), Code::Internal);
+            assert_eq!(waiting.await.expect("no panic").expect("its turn has come"), 7);
+            drop(places);
+            until(&lanes, 0, 0).await;
+        }
+    }
+
+    #[test]
+    fn who_asks_has_the_edge_for_itself_until_another_connection_asks() {
+        let [one, other] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let mut arrivals = Arrivals::default();
+        let mut note = |from| arrivals.note(from, Stopwatch::start());
+        assert!(note(one) && note(one));
+        // What has just come from the first is company for the other, and the other way round.
+        assert!(!note(other) && !note(one));
+        arrivals.other = None;
+        assert!(arrivals.note(one, Stopwatch::start()), "it is forgotten");
     }
 
     #[tokio::test]

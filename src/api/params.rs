@@ -4,6 +4,7 @@
 //! are one list, so that no check can look at one and the evaluation at the other.
 
 use std::borrow::Cow;
+use std::hash::{Hash as _, Hasher};
 use std::str::FromStr;
 
 use axum::extract::FromRequestParts;
@@ -108,6 +109,12 @@ impl Params {
             ));
         }
         Ok(found.filter(|value| !value.is_empty()))
+    }
+
+    /// Mixes in what nobody has taken yet, but for these.
+    pub fn hash_without(&self, names: &[&str], hasher: &mut impl Hasher) {
+        let others = self.pairs.iter().filter(|(name, _)| !names.contains(&name.as_str()));
+        others.for_each(|pair| pair.hash(hasher));
     }
 
     /// Whether a parameter is given, be it empty. It is not taken.

@@ -55,6 +55,14 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Nothing is done yet, or not any more.
+    pub fn begin(&self) {
+        let Progress { samples, memory_bytes, selections, series, read } = self;
+        for counter in [samples, memory_bytes, selections, series, read] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// One more series is read, of so many samples.
     pub(super) fn read(&self, samples: usize) {
         self.samples.fetch_add(samples as u64, Ordering::Relaxed);

@@ -16,6 +16,7 @@ use super::ServerError;
 use crate::api::ApiOptions;
 use crate::api::edge::{self, EdgeOptions};
 use crate::api::host::TrustedProxies;
+use crate::api::lanes::STACK_BYTES;
 use crate::api::own_metrics::Counters;
 use crate::api::prefix::path_of;
 use crate::api::starting::{Front, Progress, Stage};
@@ -61,6 +62,8 @@ impl Door {
             .worker_threads(cores.div_ceil(4).clamp(1, 8))
             .enable_all()
             .thread_name("edge")
+            // Brief questions are evaluated here.
+            .thread_stack_size(STACK_BYTES)
             .build()
             .map_err(ServerError::Thread)?;
         let wanted = settings.listen;

@@ -6,7 +6,7 @@ use axum::extract::{RawQuery, State};
 use axum::response::Response;
 
 use super::query::ReadDeps;
-use super::query::asking::{Running, Style, patterns};
+use super::query::asking::{Asking, Running, Style, patterns};
 use crate::api::callers::{Endpoint, Reader};
 use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -50,6 +50,7 @@ const SELECTORS_MAX: usize = 32;
 type Asked<P> = (State<ReadDeps>, Reader, PathOf<P>, RawQuery);
 
 /// What is left of the parameters of a listing once its own are taken.
+#[derive(Clone)]
 struct Common {
     selectors: Vec<String>,
     range: TimeRange,
@@ -111,6 +112,7 @@ fn write_cursor(last: Option<&str>, out: &mut Vec<u8>) {
 async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<String>) -> ApiResult<Response> {
     let mut params = Params::of_query(query.as_deref())?;
     let entered = reader.enter(&slug, Endpoint::Metrics)?;
+    let likeness = deps.brief.like(("metrics", ""), &params);
     let common = Common::take(&mut params, deps.clock.now())?;
     let search = params.one(&["search"])?.unwrap_or_default();
     let prefix = params.one(&["prefix"])?.unwrap_or_default();
@@ -122,6 +124,7 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
         Some(_) => return Err(ApiError::invalid_parameter("format", "full or names")),
     };
     let unknown = params.unknown();
+    let asking = Asking::from(entered).like(likeness).about(common.range);
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
         let selectors = selectors(&common.selectors, "match", &running.options.caps)?;
@@ -139,7 +142,7 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
             Ok(())
         })
     };
-    deps.answer(entered, None, work).await
+    deps.answer(asking, work).await
 }
 
 /// `[a,b]`, each written by `write`.
@@ -183,9 +186,11 @@ async fn metric_labels(
     const SAMPLES_DEFAULT: usize = 20;
     let mut params = Params::of_query(query.as_deref())?;
     let entered = reader.enter(&slug, Endpoint::Labels)?;
+    let likeness = deps.brief.like(("metric_labels", &name), &params);
     let common = Common::take(&mut params, deps.clock.now())?;
     let samples = params.count("values", 0, SAMPLES_MAX)?.unwrap_or(SAMPLES_DEFAULT);
     let unknown = params.unknown();
+    let asking = Asking::from(entered).like(likeness).about(common.range);
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
         let mut selectors = selectors(&common.selectors, "match", &running.options.caps)?;
@@ -218,7 +223,7 @@ async fn metric_labels(
             Ok(())
         })
     };
-    deps.answer(entered, None, work).await
+    deps.answer(asking, work).await
 }
 
 async fn label_values(
@@ -226,11 +231,13 @@ async fn label_values(
 ) -> ApiResult<Response> {
     let mut params = Params::of_query(query.as_deref())?;
     let entered = reader.enter(&slug, Endpoint::Labels)?;
+    let likeness = deps.brief.like(("label_values", &label), &params);
     let common = Common::take(&mut params, deps.clock.now())?;
     let search = params.one(&["search"])?.unwrap_or_default();
     let limit = params.count("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_DEFAULT);
     let after = take_cursor(&mut params)?;
     let unknown = params.unknown();
+    let asking = Asking::from(entered).like(likeness).about(common.range);
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
         let selectors = selectors(&common.selectors, "match", &running.options.caps)?;
@@ -251,5 +258,5 @@ async fn label_values(
             Ok(())
         })
     };
-    deps.answer(entered, None, work).await
+    deps.answer(asking, work).await
 }

@@ -2,8 +2,6 @@
 //!
 //! URL and form are one list of parameters whatever content type was claimed; unknown ones are ignored.
 
-use std::time::Duration;
-
 use axum::extract::{FromRequest, Request, State};
 use axum::handler::Handler;
 use axum::response::Response;
@@ -11,10 +9,10 @@ use serde_json::json;
 
 use super::metrics::{array, range, selectors};
 use super::query::answer::Answer;
-use super::query::asking::{How, Running, Style, TRUNCATED, admit_range, admit_steps, timeout};
+use super::query::asking::{Asking, How, Running, Style, TRUNCATED, admit_range, admit_steps, timeout};
 use super::query::{ReadDeps, flag};
 use crate::api::body;
-use crate::api::callers::{Endpoint, Entered, MountReader};
+use crate::api::callers::{Endpoint, MountReader};
 use crate::api::dispatch::Answering;
 use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -185,14 +183,17 @@ fn limit(params: &mut Params) -> ApiResult<Option<usize>> {
 
 async fn query((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Expr)?;
+    let likeness = deps.brief.like(("query", ""), &params);
     let now = deps.clock.now();
     let at = params.time("time", now)?.unwrap_or(now);
     let question = Question::take(&mut params, Steps::once(at), true)?;
-    question.ask(&deps, entered, timeout(&mut params)?).await
+    let asking = Asking::from(entered).within(timeout(&mut params)?);
+    question.ask(&deps, asking.like(likeness)).await
 }
 
 async fn query_range((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Expr)?;
+    let likeness = deps.brief.like(("query_range", ""), &params);
     let now = deps.clock.now();
     let start = required(params.time("start", now)?, "start", "timestamp")?;
     let end = required(params.time("end", now)?, "end", "timestamp")?;
@@ -207,9 +208,11 @@ async fn query_range((State(deps), reader, PathOf(slug), Given(mut params)): Ask
     })?;
     admit_steps(&entered.grant, &steps)?;
     let question = Question::take(&mut params, steps, false)?;
-    question.ask(&deps, entered, timeout(&mut params)?).await
+    let asking = Asking::from(entered).within(timeout(&mut params)?);
+    question.ask(&deps, asking.like(likeness)).await
 }
 
+#[derive(Clone)]
 struct Question {
     text: String,
     steps: Steps,
@@ -229,9 +232,10 @@ impl Question {
         Ok(Question { text, steps, instant, limit: limit(params)?, how })
     }
 
-    async fn ask(self, deps: &ReadDeps, entered: Entered, timeout: Option<Duration>) -> ApiResult<Response> {
-        let text = self.text.clone();
-        deps.answer_listed(entered, timeout, text, move |running| self.run(running)).await
+    async fn ask(self, deps: &ReadDeps, asking: Asking) -> ApiResult<Response> {
+        let asking =
+            asking.listed(self.text.clone()).about(TimeRange::new(self.steps.start(), self.steps.end()));
+        deps.answer_large(asking, move |running| self.run(running)).await
     }
 
     /// Runs on the query lane.
@@ -247,6 +251,7 @@ impl Question {
 }
 
 /// `match[]`, `start`, `end`, `limit` of a listing.
+#[derive(Clone)]
 struct Filter {
     selectors: Vec<String>,
     range: TimeRange,
@@ -282,25 +287,29 @@ fn list<T>(
 
 async fn series((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Metrics)?;
+    let likeness = deps.brief.like(("series", ""), &params);
     let filter = Filter::take(&mut params, deps.clock.now())?;
     if filter.selectors.is_empty() {
         return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
     }
+    let asking = Asking::from(entered).like(likeness).about(filter.range);
     let work = move |running: &mut Running| {
         let found = running.snapshot.series(&filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |labels, out| prom_json::labels(&labels, out))
     };
-    deps.answer(entered, None, work).await
+    deps.answer(asking, work).await
 }
 
 async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Labels)?;
+    let likeness = deps.brief.like(("labels", ""), &params);
     let filter = Filter::take(&mut params, deps.clock.now())?;
+    let asking = Asking::from(entered).like(likeness).about(filter.range);
     let work = move |running: &mut Running| {
         let found = running.snapshot.label_names(&filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |name, out| prom_json::text(&name, out))
     };
-    deps.answer(entered, None, work).await
+    deps.answer(asking, work).await
 }
 
 type AskedOfLabel = (State<ReadDeps>, MountReader, PathOf<(String, String)>, Given);
@@ -309,14 +318,16 @@ async fn label_values(
     (State(deps), reader, PathOf((slug, label)), Given(mut params)): AskedOfLabel,
 ) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Labels)?;
+    let likeness = deps.brief.like(("values", &label), &params);
     let filter = Filter::take(&mut params, deps.clock.now())?;
+    let asking = Asking::from(entered).like(likeness).about(filter.range);
     let work = move |running: &mut Running| {
         let name = unescape_name(&label);
         let found =
             running.snapshot.label_values(&name, &filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |value, out| prom_json::text(&value, out))
     };
-    deps.answer(entered, None, work).await
+    deps.answer(asking, work).await
 }
 
 async fn metadata((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
@@ -344,7 +355,7 @@ async fn metadata((State(deps), reader, PathOf(slug), Given(mut params)): Asked)
             Ok(())
         })
     };
-    deps.answer(entered, None, work).await
+    deps.answer(entered, work).await
 }
 
 async fn format_query((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
@@ -358,7 +369,7 @@ async fn format_query((State(deps), reader, PathOf(slug), Given(mut params)): As
             Ok(())
         })
     };
-    deps.answer(entered, None, work).await
+    deps.answer(entered, work).await
 }
 
 /// Clients choose what to send by this: the version whose bodies these are. There is no `features` member, because
@@ -405,7 +416,7 @@ async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Ask
             Ok(())
         })
     };
-    deps.answer(entered, None, work).await
+    deps.answer(entered, work).await
 }
 
 /// Of every selector in the expression; what the expression makes of the series does not matter.
@@ -422,7 +433,7 @@ async fn exemplars((State(deps), reader, PathOf(slug), Given(mut params)): Asked
         let found = running.snapshot.exemplars(&expr.selectors(), range, limit);
         list(running, found, |series, out| write_exemplars(&series, out))
     };
-    deps.answer(entered, None, work).await
+    deps.answer(entered, work).await
 }
 
 fn write_exemplars(series: &SeriesExemplars, out: &mut Vec<u8>) {

@@ -6,6 +6,7 @@
 pub mod active;
 pub(super) mod answer;
 pub(super) mod asking;
+mod brief;
 mod structured;
 mod written;
 
@@ -13,7 +14,7 @@ use axum::extract::{RawQuery, State};
 use axum::response::Response;
 
 use answer::Answer;
-use asking::{How, Running, Style, admit_steps, series_count, timeout};
+use asking::{Asking, How, Running, Style, admit_steps, series_count, timeout};
 pub use asking::{ReadDeps, ReadOptions};
 use structured::Shape;
 
@@ -93,6 +94,7 @@ enum Form {
     Expression,
 }
 
+#[derive(Clone)]
 struct Question {
     ask: Ask,
     mode: Mode,
@@ -100,6 +102,7 @@ struct Question {
     how: How,
 }
 
+#[derive(Clone)]
 enum Ask {
     Structured(Shape),
     Expression(String),
@@ -129,6 +132,7 @@ struct When {
 async fn answer(asked: Asked, mode: Mode, form: Form) -> ApiResult<Response> {
     let (State(deps), reader, PathOf(slug), RawQuery(query)) = asked;
     let mut params = Params::of_query(query.as_deref())?;
+    let likeness = deps.brief.like((if mode == Mode::Range { "range" } else { "instant" }, ""), &params);
     let how = How { lookback_ms: None, nocache: flag(&mut params, "nocache")? };
     let question =
         Question { ask: ask(&mut params, form)?, mode, explain: flag(&mut params, "explain")?, how };
@@ -144,7 +148,7 @@ async fn answer(asked: Asked, mode: Mode, form: Form) -> ApiResult<Response> {
         Mode::Instant => Steps::once(params.time("time", now)?.unwrap_or(now)),
     };
     let limit = params.count("limit", 1, SERIES_MAX)?.unwrap_or(SERIES_DEFAULT);
-    let timeout = timeout(&mut params)?;
+    let asking = Asking::from(entered).within(timeout(&mut params)?).like(likeness);
     let unknown = params.unknown();
     let listed = match &question.ask {
         Ask::Expression(text) => text.clone(),
@@ -154,7 +158,8 @@ async fn answer(asked: Asked, mode: Mode, form: Form) -> ApiResult<Response> {
         unused(running, unknown);
         run(running, &question, When { steps, limit })
     };
-    deps.answer_listed(entered, timeout, listed, work).await
+    let about = TimeRange::new(steps.start(), steps.end());
+    deps.answer_large(asking.listed(listed).about(about), work).await
 }
 
 fn unused(running: &mut Running, unknown: Vec<String>) {
@@ -189,7 +194,7 @@ async fn estimate(asked: Asked) -> ApiResult<Response> {
         _ if instant => Steps::once(at.unwrap_or(now)),
         _ => range_steps(&mut params, now, deps.options.range_ms_max, &entered.grant)?,
     };
-    let timeout = timeout(&mut params)?;
+    let asking = Asking::from(entered).within(timeout(&mut params)?);
     let unknown = params.unknown();
     let work = move |running: &mut Running| {
         unused(running, unknown);
@@ -201,7 +206,7 @@ async fn estimate(asked: Asked) -> ApiResult<Response> {
             Ok(())
         })
     };
-    deps.answer(entered, timeout, work).await
+    deps.answer(asking, work).await
 }
 
 /// Runs on the query lane.

@@ -8,6 +8,7 @@ use axum::response::Response;
 
 use super::active::{Active, Entry, Listed};
 use super::answer::{Answer as Body, Document};
+use super::brief::{Brief, Here, Likeness};
 use crate::api::callers::{Entered, Grant};
 use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
@@ -42,6 +43,8 @@ pub struct ReadDeps {
     pub memory: Arc<MemoryPool>,
     /// Answers that may be used again.
     pub cache: Arc<RangeCache>,
+    /// Which are answered where they arrive.
+    pub brief: Arc<Brief>,
 }
 
 /// What one question may cost (API.md C5, E).
@@ -101,59 +104,115 @@ pub(in crate::api::orgs) struct Running {
     lanes: Lanes,
     /// Its place among the questions under way, if it is one that takes long.
     listed: Option<Listed>,
+    /// Where it runs on the thread that it arrived at.
+    here: Option<Here>,
+}
+
+/// Somebody's question.
+pub(in crate::api::orgs) struct Asking {
+    entered: Entered,
+    timeout: Option<Duration>,
+    listed: Option<String>,
+    likeness: Option<Likeness>,
+}
+
+impl From<Entered> for Asking {
+    fn from(entered: Entered) -> Asking {
+        Asking { entered, timeout: None, listed: None, likeness: None }
+    }
+}
+
+impl Asking {
+    /// To be answered within this time, where the organisation's own limit is not less.
+    pub(in crate::api::orgs) fn within(self, timeout: Option<Duration>) -> Asking {
+        Asking { timeout, ..self }
+    }
+
+    /// Listed as `text` among the questions under way.
+    pub(in crate::api::orgs) fn listed(self, text: String) -> Asking {
+        Asking { listed: Some(text), ..self }
+    }
+
+    /// One of a kind: where that is known to be brief, it may be answered where it arrived.
+    pub(in crate::api::orgs) fn like(self, likeness: Likeness) -> Asking {
+        Asking { likeness: Some(likeness), ..self }
+    }
+
+    /// About this time.
+    pub(in crate::api::orgs) fn about(self, range: TimeRange) -> Asking {
+        Asking { likeness: self.likeness.map(|likeness| likeness.over(range)), ..self }
+    }
 }
 
 impl ReadDeps {
     /// Runs `work` on the query lane and answers its JSON.
     pub(in crate::api::orgs) async fn answer(
         &self,
-        entered: Entered,
-        timeout: Option<Duration>,
-        work: impl FnOnce(&mut Running) -> ApiResult<Vec<u8>> + Send + 'static,
+        asking: impl Into<Asking>,
+        work: impl FnOnce(&mut Running) -> ApiResult<Vec<u8>> + Clone + Send + 'static,
     ) -> ApiResult<Response> {
-        let body = self.ask(entered, timeout, move |running| Ok(Body::whole(work(running)?, running.coding)));
+        let body = self.ask(asking, move |running| Ok(Body::whole(work(running)?, running.coding)));
         Ok(body.await?.into_response())
     }
 
-    /// As [`ReadDeps::answer`] for an expression, which is listed as `text` among the questions under way. What is sent
-    /// may be larger than what is ever held.
-    pub(in crate::api::orgs) async fn answer_listed(
+    /// As [`ReadDeps::answer`] for what may be larger than what is ever held.
+    pub(in crate::api::orgs) async fn answer_large(
         &self,
-        entered: Entered,
-        timeout: Option<Duration>,
-        text: String,
-        work: impl FnOnce(&mut Running) -> ApiResult<Body> + Send + 'static,
+        asking: impl Into<Asking>,
+        work: impl FnOnce(&mut Running) -> ApiResult<Body> + Clone + Send + 'static,
     ) -> ApiResult<Response> {
-        Ok(self.ask_as(entered, timeout, Some(text), work).await?.into_response())
+        Ok(self.ask(asking, work).await?.into_response())
     }
 
-    /// Runs `work` on the query lane. Dropping the future, as happens when the client hangs up, stops it.
+    /// Runs `work` on the query lane, or here where its like is [`Brief`]. Dropping the future, as happens when the client
+    /// hangs up, stops it.
     pub(in crate::api::orgs) async fn ask<T: Send + 'static>(
         &self,
-        entered: Entered,
-        timeout: Option<Duration>,
-        work: impl FnOnce(&mut Running) -> ApiResult<T> + Send + 'static,
+        asking: impl Into<Asking>,
+        work: impl FnOnce(&mut Running) -> ApiResult<T> + Clone + Send + 'static,
     ) -> ApiResult<T> {
-        self.ask_as(entered, timeout, None, work).await
-    }
-
-    async fn ask_as<T: Send + 'static>(
-        &self,
-        entered: Entered,
-        timeout: Option<Duration>,
-        text: Option<String>,
-        work: impl FnOnce(&mut Running) -> ApiResult<T> + Send + 'static,
-    ) -> ApiResult<T> {
-        let Entered { access, grant, quota, asker, coding } = entered;
-        let org = access.org;
+        let asking = asking.into();
+        let (org, alone, likeness) = (asking.entered.access.org, asking.entered.alone, asking.likeness);
         let cancelled = Arc::new(AtomicBool::new(false));
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
+        let begin = self.begin(asking, cancelled);
+        let known = likeness.filter(|like| alone && self.brief.knows(org, *like));
+        if let Some((likeness, place)) = known.and_then(|like| Some((like, self.lanes.place_here(org)?))) {
+            let since = Stopwatch::start();
+            let (again, mut running) = (work.clone(), begin(Some(Here::begin())));
+            let done = place.run(|| running.go_on(work))?;
+            self.brief.took(org, likeness, since.elapsed());
+            if !running.here.take().is_some_and(|here| here.overstayed()) {
+                return done;
+            }
+            return self.lanes.run(Lane::Query(org), move || running.go_on(again)).await?;
+        }
+        let brief = likeness.map(|likeness| (Arc::clone(&self.brief), likeness));
+        let work = move || {
+            let since = Stopwatch::start();
+            let done = begin(None).go_on(work);
+            if let Some((brief, likeness)) = brief {
+                brief.took(org, likeness, since.elapsed());
+            }
+            done
+        };
+        self.lanes.run(Lane::Query(org), work).await?
+    }
+
+    /// Takes it up; what it sees is what there is once it begins.
+    fn begin(
+        &self,
+        asking: Asking,
+        cancelled: Arc<AtomicBool>,
+    ) -> impl FnOnce(Option<Here>) -> Running + Send + 'static {
+        let Asking { entered, timeout, listed, .. } = asking;
+        let Entered { access, grant, quota, asker, coding, .. } = entered;
         let (tsdb, options) = (Arc::clone(&self.tsdb), Arc::clone(&self.options));
         let longest = quota.timeout(options.timeout);
         let timeout = timeout.unwrap_or(longest).min(longest);
         let samples_max = quota.samples_max(options.promql.limits.samples_max);
         let since = Stopwatch::start();
-        let listed = text.map(|text| {
+        let listed = listed.map(|text| {
             let entry = Entry {
                 asker,
                 text,
@@ -163,39 +222,27 @@ impl ReadDeps {
                 selectors: AtomicUsize::new(1),
                 cancelled: Arc::clone(&cancelled),
             };
-            self.active.list(org, entry)
+            self.active.list(access.org, entry)
         });
-        let lease = Arc::new(self.memory.lease(org));
+        let lease = Arc::new(self.memory.lease(access.org));
         let (cache, lanes) = (Arc::clone(&self.cache), self.lanes.clone());
-        let work = move || {
-            let snapshot = tsdb.snapshot(&access);
-            let warnings = Vec::new();
-            let mut running = Running {
-                snapshot,
-                grant,
-                options,
-                warnings,
-                access,
-                since,
-                timeout,
-                samples_max,
-                cancelled,
-                coding,
-                lease,
-                cache,
-                lanes,
-                listed,
-            };
-            if running.grant.embed && running.snapshot.is_scoped() {
-                running.warn(SCOPED);
-            }
-            // It may have been ended while it waited.
-            if running.cancelled.load(Ordering::Relaxed) {
-                return Err(QueryError::Cancelled.into());
-            }
-            work(&mut running)
-        };
-        self.lanes.run(Lane::Query(org), work).await?
+        move |here| Running {
+            snapshot: tsdb.snapshot(&access),
+            grant,
+            options,
+            warnings: Vec::new(),
+            access,
+            since,
+            timeout,
+            samples_max,
+            cancelled,
+            coding,
+            lease,
+            cache,
+            lanes,
+            listed,
+            here,
+        }
     }
 }
 
@@ -208,6 +255,22 @@ const SCOPED: &str = "this token sees a part of the series only; what is beyond 
 pub(in crate::api::orgs) const TRUNCATED: &str = "results truncated due to limit";
 
 impl Running {
+    /// Does what was asked for, be it for the second time.
+    fn go_on<T>(&mut self, work: impl FnOnce(&mut Running) -> ApiResult<T>) -> ApiResult<T> {
+        self.warnings.clear();
+        if let Some(listed) = &self.listed {
+            listed.entry.progress.begin();
+        }
+        if self.grant.embed && self.snapshot.is_scoped() {
+            self.warn(SCOPED);
+        }
+        // It may have been ended while it waited.
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(QueryError::Cancelled.into());
+        }
+        work(self)
+    }
+
     /// Says something about an answer that is still an answer.
     pub(in crate::api::orgs) fn warn(&mut self, text: impl Into<String>) {
         self.warnings.push(text.into());
@@ -329,8 +392,9 @@ impl Running {
         Ok(work(&budget)?)
     }
 
+    /// Whether it has to end: its time is over, or it takes too long for where it is.
     fn is_late(&self) -> bool {
-        self.since.elapsed() >= self.timeout
+        self.since.elapsed() >= self.timeout || self.here.as_ref().is_some_and(Here::is_over)
     }
 
     /// The answer's body: `write` appends the members after `"status":"success",`; warnings and infos follow. The
@@ -549,6 +613,7 @@ mod tests {
             active: Arc::default(),
             memory: MemoryPool::new(1 << 30),
             cache: Arc::new(RangeCache::new(0)),
+            brief: Arc::default(),
         }
     }
 
@@ -559,6 +624,7 @@ mod tests {
             quota: Quota::default(),
             asker: "usr_a".into(),
             coding: Coding::Identity,
+            alone: false,
         }
     }
 
@@ -568,9 +634,9 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_hangs_up_stops_its_question() {
         let deps = deps();
-        let (started, has_started) = tokio::sync::oneshot::channel();
+        let (started, has_started) = mpsc::channel();
         let (stopped, has_stopped) = mpsc::channel();
-        let question = deps.ask(entered(), None, move |running| {
+        let question = deps.ask(entered(), move |running| {
             let _ = started.send(());
             while !running.cancelled.load(Ordering::Relaxed) && !running.is_late() {
                 std::thread::yield_now();
@@ -580,7 +646,7 @@ mod tests {
         });
         tokio::select! {
             _ = question => panic!("nobody answered this"),
-            started = has_started => started.expect("it runs"),
+            () = async { while has_started.try_recv().is_err() { tokio::task::yield_now().await } } => {}
         }
         assert_eq!(has_stopped.recv_timeout(PATIENCE), Ok(false), "stopped by the flag, not by the deadline");
     }
@@ -591,8 +657,62 @@ mod tests {
             options: Arc::new(ReadOptions { timeout: Duration::ZERO, ..ReadOptions::default() }),
             ..deps()
         };
-        let late = deps.ask(entered(), Some(PATIENCE), |running| Ok(running.is_late())).await;
+        let asking = Asking::from(entered()).within(Some(PATIENCE));
+        let late = deps.ask(asking, |running| Ok(running.is_late())).await;
         assert!(late.expect("it ran"));
+    }
+
+    /// Where work runs, and how often it has run.
+    async fn place_of(deps: &ReadDeps, alone: bool, is_brief: bool) -> (std::thread::ThreadId, usize) {
+        let params = Params::of_query(Some("query=up")).expect("parameters");
+        let asking =
+            Asking::from(Entered { alone, ..entered() }).like(deps.brief.like(("query", ""), &params));
+        let runs = Arc::new(AtomicUsize::new(0));
+        let done = deps.ask(asking, move |running| {
+            running.warn("said once");
+            let runs = runs.fetch_add(1, Ordering::Relaxed) + 1;
+            while !is_brief && runs == 1 && running.here.is_some() {
+                if running.is_late() {
+                    return Err(QueryError::Timeout.into());
+                }
+            }
+            assert_eq!(running.warnings, ["said once"]);
+            Ok((std::thread::current().id(), runs))
+        });
+        done.await.expect("answered")
+    }
+
+    #[tokio::test]
+    async fn what_is_known_to_be_brief_is_answered_where_it_arrives_while_nobody_else_asks() {
+        let (deps, own) = (deps(), std::thread::current().id());
+        let params = Params::of_query(Some("query=up")).expect("parameters");
+        let likeness = deps.brief.like(("query", ""), &params);
+        deps.brief.took(OrgId(2), likeness, Duration::ZERO);
+        assert_ne!(place_of(&deps, true, true).await.0, own, "not known of this organisation");
+        deps.brief.took(OrgId(1), likeness, Duration::ZERO);
+        assert_eq!(place_of(&deps, true, true).await, (own, 1));
+        deps.brief.took(OrgId(1), likeness, Duration::ZERO);
+        assert_ne!(place_of(&deps, false, true).await.0, own, "somebody else asks");
+        deps.brief.took(OrgId(1), likeness, Duration::ZERO);
+        let held = deps.lanes.place_here(OrgId(1)).expect("free");
+        let waiting = place_of(&deps, true, true);
+        tokio::select! {
+            biased;
+            _ = waiting => panic!("it has its share of the lane"),
+            () = async { while deps.lanes.gauges()[1].2 == 0 { tokio::task::yield_now().await } } => drop(held),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_takes_long_after_all_is_begun_anew_on_the_lane_and_is_brief_no_more() {
+        let (deps, own) = (deps(), std::thread::current().id());
+        let params = Params::of_query(Some("query=up")).expect("parameters");
+        let likeness = deps.brief.like(("query", ""), &params);
+        deps.brief.took(OrgId(1), likeness, Duration::ZERO);
+        let (place, runs) = place_of(&deps, true, false).await;
+        assert_ne!((place, runs), (own, 1));
+        assert_eq!(runs, 2);
+        assert!(!deps.brief.knows(OrgId(1), likeness));
     }
 
     #[test]
