@@ -20,8 +20,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-/// Work that takes less than this is done before another thread has done much of it.
-const LEAST_NS: u64 = 150_000;
+/// Work that takes less than this is done as soon by one thread: a core that sleeps is awake after some 50 µs, and waking it,
+/// and waiting for it in the end, costs both.
+const LEAST_NS: u64 = 500_000;
 
 /// How long somebody who waits for others sleeps before it looks whether to go on.
 pub(super) const NAP: Duration = Duration::from_millis(2);

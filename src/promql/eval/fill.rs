@@ -224,9 +224,10 @@ fn batch(series: usize, steps: usize) -> usize {
     (BATCH_VALUES / steps.max(1)).min(most).min(series / 16).max(least)
 }
 
-/// About how long it takes. A scrape each 15 s is usual; what was never scraped so long costs less.
+/// About how long it takes where decoded blocks are kept, twice that where not. A scrape each 15 s is usual; what was never
+/// scraped so long costs less.
 pub(super) fn cost_ns(series: usize, range: TimeRange, steps: usize) -> u64 {
-    let each = 700 + usual_samples(range) * 2 + steps as u64 * 2;
+    let each = 400 + usual_samples(range) + steps as u64 * 2;
     (series as u64).saturating_mul(each)
 }
 

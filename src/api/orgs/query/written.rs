@@ -15,7 +15,7 @@ use crate::promql::{Crew, Lease, MatrixSeries, Together, Value, VectorSample};
 /// Text of one piece, about: some 20 µs.
 const PIECE: usize = 32 << 10;
 /// Bytes that are written in two microseconds, about.
-const BYTES_IN_2_US: usize = 3_000;
+const BYTES_IN_2_US: usize = 1_700;
 /// What several threads may write of one result: what they expect comes to less.
 const TOGETHER_MAX: usize = 2 * WHOLE_MAX;
 
