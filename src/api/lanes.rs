@@ -113,6 +113,7 @@ struct All {
     account: Pool,
     crew: Crew,
     arrivals: Mutex<Arrivals>,
+    done_here: AtomicU64,
 }
 
 /// Which connection sent a request last, and when another one did.
@@ -151,6 +152,7 @@ impl Lanes {
             // Two threads of the query lane for each core.
             crew: Crew::new((options.query.threads / 2).max(1)),
             arrivals: Mutex::default(),
+            done_here: AtomicU64::new(0),
         })))
     }
 
@@ -175,7 +177,7 @@ impl Lanes {
             return None;
         }
         state.begin(Some(org));
-        Some(PlaceHere { pool, org })
+        Some(PlaceHere { pool, org, done: &self.0.done_here })
     }
 
     /// Runs `work` on a thread of `lane` and waits for its result. Dropping the future while the work still waits
@@ -232,6 +234,11 @@ impl Lanes {
         self.0.ingest.run(Some(org), work).await.map_err(busy)
     }
 
+    /// How much was done on the threads that it arrived at, for `/metrics`.
+    pub fn done_here(&self) -> u64 {
+        self.0.done_here.load(Ordering::Relaxed)
+    }
+
     /// What the lanes hold now, for `/metrics`: name, running, waiting, refused so far.
     pub fn gauges(&self) -> [(&'static str, usize, usize, u64); 5] {
         let All { ingest, query, answer, password, account, .. } = &*self.0;
@@ -244,6 +251,7 @@ impl Lanes {
 pub struct PlaceHere<'a> {
     pool: &'a Pool,
     org: OrgId,
+    done: &'a AtomicU64,
 }
 
 impl PlaceHere<'_> {
@@ -253,6 +261,7 @@ impl PlaceHere<'_> {
     /// 500 when `work` panicked.
     pub fn run<T>(self, work: impl FnOnce() -> T) -> Result<T, ApiError> {
         let origin = ORIGIN.try_with(Clone::clone).unwrap_or_default();
+        self.done.fetch_add(1, Ordering::Relaxed);
         let done = catch_unwind(AssertUnwindSafe(|| with_origin(&origin, work)));
         done.map_err(|panic| self.pool.panicked(panic.as_ref()))
     }
@@ -709,7 +718,7 @@ mod tests {
             assert!(lanes.place_here(OrgId(2)).is_none(), "nobody goes before who waits");
             let mut places = places.into_iter();
             let panicked = places.next().expect("one").run(|| -> u32 { panic!("a bug") });
-            assert_eq!(panicked.expect_err("a panic").code(), Code::Internal);
+            assert_eq!((panicked.expect_err("a panic").code(), lanes.done_here()), (Code::Internal, 1));
             assert_eq!(waiting.await.expect("no panic").expect("its turn has come"), 7);
             drop(places);
             until(&lanes, 0, 0).await;

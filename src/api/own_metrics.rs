@@ -268,6 +268,12 @@ impl OwnMetrics {
             family
         };
         vec![
+            single(
+                "promlet_query_brief_total",
+                MetricKind::Counter,
+                "Queries known to be brief, answered by the thread that they arrived at.",
+                count(self.lanes.done_here()),
+            ),
             found(
                 "promlet_query_cache_requests_total",
                 "Range queries by what was kept of their answer: all, a part, nothing.",
