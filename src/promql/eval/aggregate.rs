@@ -267,26 +267,19 @@ impl Context<'_> {
         let mut places: HashMap<(usize, Told), usize> = HashMap::new();
         for (i, group) in groups.of_row.iter().enumerate() {
             self.budget.check()?;
+            // What is counted is mostly what it was a step before.
+            let mut before: Option<(u64, usize)> = None;
             for step in 0..rows.steps() {
                 let Some(point) = rows.point(i, step) else { continue };
-                let what = match point {
-                    Point::Float(value) if value.is_nan() => Told::Bits(f64::NAN.to_bits()),
-                    Point::Float(value) => Told::Bits(value.to_bits()),
-                    Point::Histogram(histogram) => Told::Text(histogram.to_string()),
+                let bits = match point {
+                    Point::Float(value) => Some(value.to_bits()),
+                    Point::Histogram(_) => None,
                 };
-                let place = match places.get(&(*group, what.clone())) {
-                    Some(place) => *place,
-                    None => {
-                        let head = &groups.heads[*group];
-                        let mut builder = head.labels.to_builder();
-                        if told {
-                            builder.set(label, printed(point, plain_float));
-                        }
-                        out.push_paid(Head { labels: builder.build(), drops_name: head.drops_name })?;
-                        places.insert((*group, what), out.len() - 1);
-                        out.len() - 1
-                    }
+                let place = match before {
+                    Some((same, place)) if Some(same) == bits => place,
+                    _ => counted(&mut out, &mut places, (&groups, *group), point, told.then_some(label))?,
                 };
+                before = bits.map(|bits| (bits, place));
                 let count = &mut out.row_mut(place)[step];
                 *count = if is_absent(*count) { 1.0 } else { *count + 1.0 };
             }
@@ -296,8 +289,35 @@ impl Context<'_> {
     }
 }
 
+/// The row in which a group's values like this one are counted.
+fn counted(
+    out: &mut Rows,
+    places: &mut HashMap<(usize, Told), usize>,
+    (groups, group): (&Groups, usize),
+    point: Point<'_>,
+    label: Option<&str>,
+) -> Result<usize, QueryError> {
+    let what = match point {
+        Point::Float(value) if value.is_nan() => Told::Bits(f64::NAN.to_bits()),
+        Point::Float(value) => Told::Bits(value.to_bits()),
+        Point::Histogram(histogram) => Told::Text(histogram.to_string()),
+    };
+    let key = (group, what);
+    if let Some(place) = places.get(&key) {
+        return Ok(*place);
+    }
+    let head = &groups.heads[group];
+    let mut builder = head.labels.to_builder();
+    if let Some(label) = label {
+        builder.set(label, printed(point, plain_float));
+    }
+    out.push_paid(Head { labels: builder.build(), drops_name: head.drops_name })?;
+    places.insert(key, out.len() - 1);
+    Ok(out.len() - 1)
+}
+
 /// A value that is counted.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq, Hash)]
 enum Told {
     Bits(u64),
     Text(String),
