@@ -112,8 +112,10 @@ pub(super) enum Columnar {
     Changes,
     Count,
     Delta,
+    Deviation,
     First,
     FirstTime,
+    Forecast,
     Greatest,
     GreatestTime,
     Increase,
@@ -129,7 +131,9 @@ pub(super) enum Columnar {
     Present,
     Rate,
     Resets,
+    Slope,
     Sum,
+    Variance,
 }
 
 /// What a function of windows does with native histograms.

@@ -137,16 +137,34 @@ impl Variance {
 }
 
 /// Welford's population variance with compensation, as `stdvar_over_time` computes it.
-pub(in crate::promql) fn compensated_variance(values: &[f64]) -> f64 {
-    let (mut mean, mut squares) = (Sum::default(), Sum::default());
-    let mut n = 0.0;
-    for value in values {
-        n += 1.0;
-        let delta = value - mean.total();
-        mean.add(delta / n);
-        squares.add(delta * (value - mean.total()));
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::promql) struct Spread {
+    pub(in crate::promql) count: f64,
+    pub(in crate::promql) mean: Sum,
+    pub(in crate::promql) squares: Sum,
+}
+
+impl Spread {
+    #[inline]
+    pub(in crate::promql) fn add(&mut self, value: f64) {
+        self.count += 1.0;
+        let delta = value - self.mean.total();
+        self.mean.add(delta / self.count);
+        self.squares.add(delta * (value - self.mean.total()));
     }
-    squares.total() / n
+
+    pub(in crate::promql) fn variance(&self) -> f64 {
+        self.squares.total() / self.count
+    }
+}
+
+/// The variance of these values.
+pub(in crate::promql) fn compensated_variance(values: &[f64]) -> f64 {
+    let mut spread = Spread::default();
+    for value in values {
+        spread.add(*value);
+    }
+    spread.variance()
 }
 
 /// The order in which quantiles look at values: ascending, NaN first.

@@ -121,7 +121,7 @@ pub static FUNCTIONS: &[Function] = &[
     date_part("days_in_month", date::days_in_month),
     map("deg", math::deg),
     window("delta", counter::delta).with_native(NativeWork::Delta).columnar(Columnar::Delta),
-    window("deriv", regression::deriv),
+    window("deriv", regression::deriv).columnar(Columnar::Slope),
     row(
         "double_exponential_smoothing",
         &[Matrix, Scalar, Scalar],
@@ -188,7 +188,8 @@ pub static FUNCTIONS: &[Function] = &[
     date_part("minute", date::minute),
     date_part("month", date::month),
     special("pi", &[], Scalar, Special::Pi),
-    row("predict_linear", &[Matrix, Scalar], Vector, Kernel::Window(kernel(regression::predict_linear))),
+    row("predict_linear", &[Matrix, Scalar], Vector, Kernel::Window(kernel(regression::predict_linear)))
+        .columnar(Columnar::Forecast),
     window("present_over_time", over_time::present)
         .with_native(NativeWork::Present)
         .columnar(Columnar::Present),
@@ -218,8 +219,8 @@ pub static FUNCTIONS: &[Function] = &[
     map("sqrt", f64::sqrt),
     special("start", &[], Scalar, Special::Start).experimental(),
     special("start_timestamp", &[Vector], Vector, Special::StartTimestamp).experimental(),
-    window("stddev_over_time", over_time::stddev),
-    window("stdvar_over_time", over_time::stdvar),
+    window("stddev_over_time", over_time::stddev).columnar(Columnar::Deviation),
+    window("stdvar_over_time", over_time::stdvar).columnar(Columnar::Variance),
     special("step", &[], Scalar, Special::Step).experimental(),
     window("sum_over_time", over_time::sum).with_native(NativeWork::Sum).columnar(Columnar::Sum),
     map("tan", f64::tan),

@@ -198,7 +198,7 @@ impl Run {
 }
 
 /// The samples of one window: `from..to`, none where both are equal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) from: usize,
     pub(super) to: usize,
@@ -275,6 +275,12 @@ impl Frames {
         // As many as there are: they are kept.
         self.runs = joining.runs.as_slice().into();
         self.gaps = joining.gaps.as_slice().into();
+    }
+
+    /// Windows of these.
+    #[cfg(test)]
+    pub(super) fn from_all(all: Vec<Frame>) -> Frames {
+        Frames { all, ..Frames::default() }
     }
 
     /// One for each step; none where it is asked for how far they reach.

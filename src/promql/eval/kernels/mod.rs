@@ -4,10 +4,13 @@
 //! What a row needs to know of its samples' times is known for all series that share them ([`Frames`]). Where a kernel
 //! cannot take a shortcut on the values it met, it runs the function of the one window, step by step.
 
+mod abreast;
 mod counts;
 mod extremes;
 mod frames;
+mod lines;
 mod rates;
+mod spreads;
 mod sums;
 
 use std::sync::Arc;
@@ -15,6 +18,7 @@ use std::sync::Arc;
 use frames::{Frames, Known};
 
 use crate::model::is_stale;
+use crate::promql::functions::regression::Line;
 use crate::promql::functions::{Columnar, Window, count, seconds};
 use crate::promql::plan::WindowNode;
 
@@ -55,6 +59,9 @@ pub(super) struct Scratch {
     marks: Vec<u32>,
     queue: Vec<usize>,
     sums: sums::Prefixes,
+    lines: lines::Room,
+    columns: abreast::Columns,
+    pieces: extremes::Pieces,
 }
 
 impl Scratch {
@@ -114,7 +121,7 @@ impl Kernel {
             row.fill(ABSENT);
             return Ok(());
         }
-        let Scratch { known, resets, marks, queue, sums } = scratch;
+        let Scratch { known, resets, marks, queue, sums, lines, columns, pieces } = scratch;
         let extrapolates =
             matches!(self.node.kernel.columnar, Columnar::Rate | Columnar::Increase | Columnar::Delta);
         let edges = |at_ms| self.node.arg.edges(at_ms);
@@ -149,8 +156,16 @@ impl Kernel {
             Columnar::Changes => counts::pairs(frames, values, marks, row, |before, value| {
                 before != value && !(before.is_nan() && value.is_nan())
             }),
-            Columnar::Least => extremes::fill(frames, values, queue, row, |a, b| a < b, |i| values[i]),
-            Columnar::Greatest => extremes::fill(frames, values, queue, row, |a, b| a > b, |i| values[i]),
+            Columnar::Least => {
+                if !extremes::values(pieces, frames, values, row, |a, b| a < b) {
+                    extremes::fill(frames, values, queue, row, |a, b| a < b, |i| values[i]);
+                }
+            }
+            Columnar::Greatest => {
+                if !extremes::values(pieces, frames, values, row, |a, b| a > b) {
+                    extremes::fill(frames, values, queue, row, |a, b| a > b, |i| values[i]);
+                }
+            }
             Columnar::LeastTime => {
                 extremes::fill(frames, values, queue, row, |a, b| a <= b, |i| seconds(times[i]));
             }
@@ -160,6 +175,31 @@ impl Kernel {
             Columnar::Sum | Columnar::Mean => {
                 let is_mean = self.node.kernel.columnar == Columnar::Mean;
                 if !sums::fill(sums, frames, values, is_mean, row) {
+                    return self.each(frames, resets, (times, values), row, goes_on);
+                }
+            }
+            Columnar::Variance | Columnar::Deviation => {
+                let is_root = self.node.kernel.columnar == Columnar::Deviation;
+                let told = |variance: f64| if is_root { variance.sqrt() } else { variance };
+                if !spreads::fill(columns, (frames, values), told, row, goes_on)? {
+                    return self.each(frames, resets, (times, values), row, goes_on);
+                }
+            }
+            Columnar::Slope => {
+                let line = (|_: usize, first: i64| first, |_: usize, line: Line| line.slope());
+                if !lines::fill(lines, frames, (times, values), line, row, goes_on)? {
+                    return self.each(frames, resets, (times, values), row, goes_on);
+                }
+            }
+            Columnar::Forecast => {
+                let [ahead] = self.params.as_slice() else {
+                    return self.each(frames, resets, (times, values), row, goes_on);
+                };
+                let line = (
+                    |step: usize, _: i64| self.grid.at(step),
+                    |step: usize, line: Line| line.at(ahead[step]),
+                );
+                if !lines::fill(lines, frames, (times, values), line, row, goes_on)? {
                     return self.each(frames, resets, (times, values), row, goes_on);
                 }
             }

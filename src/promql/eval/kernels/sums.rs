@@ -37,7 +37,7 @@ enum Exact {
 
 /// The sum of two doubles, and what its rounding took, exactly (Knuth).
 #[inline]
-fn two_sum(a: f64, b: f64) -> (f64, f64) {
+pub(super) fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let b_part = sum - a;
     let a_part = sum - b_part;
@@ -69,6 +69,32 @@ fn exactness(values: &[f64]) -> Exact {
     if highest + 1 + carry <= 53 + lowest { Exact::InOne } else { Exact::InTwo }
 }
 
+/// Whether all are whole numbers so small that no sum of them is rounded, which several are asked for at once.
+fn is_small_and_whole(values: &[f64]) -> bool {
+    // 3 * 2^51: what is added to it is rounded to a whole number.
+    const ROUNDS: f64 = 6_755_399_441_055_744.0;
+    // 2^50.
+    const WHOLE_MAX: f64 = 1_125_899_906_842_624.0;
+    let most = WHOLE_MAX / count(values.len().max(1));
+    let all = |piece: &[f64]| {
+        let fits = |value: &f64| ((value + ROUNDS) - ROUNDS == *value) & (value.abs() <= most);
+        piece.iter().fold(true, |all, value| all & fits(value))
+    };
+    values.chunks(64).all(all)
+}
+
+/// The sum of values that are added without rounding, in whatever order; of zeros below zero it is zero.
+fn exact_sum(values: &[f64]) -> f64 {
+    let (pieces, rest) = values.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for piece in pieces {
+        for (sum, value) in sums.iter_mut().zip(piece) {
+            *sum += value;
+        }
+    }
+    sums.iter().chain(rest).fold(0.0, |sum, value| sum + value)
+}
+
 /// Fills a row; false where the values are none that this can be done with, and nothing was done.
 pub(super) fn fill(
     prefixes: &mut Prefixes,
@@ -82,9 +108,17 @@ pub(super) fn fill(
     if looked_at < WINDOW_MIN * all.len() || looked_at < values.len() {
         return false;
     }
-    let exactness = exactness(values);
+    let exactness = if is_small_and_whole(values) { Exact::InOne } else { exactness(values) };
     if exactness == Exact::Never {
         return false;
+    }
+    if exactness == Exact::InOne && looked_at <= 2 * values.len() {
+        for (frame, out) in all.iter().zip(row).filter(|(frame, _)| frame.from < frame.to) {
+            let sum = exact_sum(&values[frame.from..frame.to]);
+            // The compensation is zero, and a mean adds it.
+            *out = if is_mean { sum / count(frame.to - frame.from) + 0.0 } else { sum };
+        }
+        return true;
     }
     let Prefixes { plain, lost, phases } = prefixes;
     plain.clear();
@@ -216,4 +250,45 @@ fn plain_sums<'v>(windows: impl Iterator<Item = &'v [f64]>) -> [f64; SIDE_BY_SID
         *sum = window.iter().skip(shared).fold(*sum, |sum, value| sum + value);
     }
     sums
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::abreast::tests::{any_frames, any_values};
+    use super::*;
+    use crate::promql::functions::sums::{Mean, Sum};
+
+    proptest! {
+        /// Whatever the values and the windows are, few or many, each sum and mean is that of its window alone, to the bit.
+        #[test]
+        fn sums_of_all_windows_are_those_of_each_alone(
+            values in any_values(),
+            windows in any_frames(),
+            is_mean in any::<bool>(),
+        ) {
+            let frames = windows.over(values.len());
+            let mut row = vec![0.5; frames.all().len()];
+            if fill(&mut Prefixes::default(), &frames, &values, is_mean, &mut row) {
+                for (frame, found) in frames.all().iter().zip(row) {
+                    let window = &values[frame.from..frame.to];
+                    let alone = match window.split_first() {
+                        None => 0.5,
+                        Some((first, rest)) if is_mean => {
+                            let mut mean = Mean::of(*first);
+                            rest.iter().for_each(|value| mean.add(*value));
+                            mean.value()
+                        }
+                        Some(_) => {
+                            let mut sum = Sum::default();
+                            window.iter().for_each(|value| sum.add(*value));
+                            sum.value()
+                        }
+                    };
+                    prop_assert_eq!(found.to_bits(), alone.to_bits(), "{} for {}", found, alone);
+                }
+            }
+        }
+    }
 }
