@@ -10,6 +10,7 @@ pub mod model;
 
 pub mod clock;
 pub mod entropy;
+pub mod wide;
 
 pub mod kv;
 

@@ -12,11 +12,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("clock", &["model"]),
     ("entropy", &[]),
+    ("wide", &[]),
     ("kv", &["model", "entropy"]),
     ("ingest", &["model"]),
-    ("tsdb", &["kv", "model", "clock", "entropy"]),
+    ("tsdb", &["kv", "model", "clock", "entropy", "wide"]),
     ("upkeep", &["kv", "tsdb", "model", "entropy"]),
-    ("promql", &["tsdb", "model", "clock"]),
+    ("promql", &["tsdb", "model", "clock", "wide"]),
     ("identity", &["kv", "model", "entropy"]),
     ("outbound", &["model", "clock"]),
     ("ui", &[]),
@@ -86,6 +87,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("tracing_subscriber", &["telemetry"]),
     ("anyhow", &["cli"]),
     ("zmij", &["api", "promql"]),
+    ("fearless_simd", &["wide"]),
 ];
 
 /// Files that may hold `unsafe`: the maps of segments.

@@ -7,6 +7,7 @@ use promlet::promql::syntax::tree::Expr;
 use promlet::promql::syntax::{Caps, Features, parse};
 use promlet::promql::{Answer, Budget, Crew, FloatHistogram, Options, Query, Value, run};
 use promlet::tsdb::{Snapshot, Tsdb};
+use promlet::wide::narrowly;
 use proptest::prelude::*;
 
 use super::data::{Point, World, distributed, fill, in_folder, many, sent, world};
@@ -82,19 +83,22 @@ fn evaluated(text: &str, expr: &Expr, steps: Steps, snapshot: &Snapshot) -> Resu
     let query = Query { expr: expr.clone(), text: text.to_owned(), steps, instant: false };
     let options = Options { lookback_ms: LOOKBACK_MS, ..Options::default() };
     let alone = run(&query, snapshot, &options, &Budget::default()).map_err(|e| e.to_string());
+    let told = |answer: &Result<Answer, String>| match answer {
+        // What the hands hold at once is their own affair: several hold more.
+        Ok(answer) => {
+            let stats = (answer.stats.series, answer.stats.samples);
+            format!("{:?} {:?} {stats:?}", answer.value, answer.annotations)
+        }
+        Err(error) => error.clone(),
+    };
+    // As on a processor without wide registers.
+    let narrow = narrowly(|| run(&query, snapshot, &options, &Budget::default()));
+    assert_eq!(told(&alone), told(&narrow.map_err(|e| e.to_string())), "{text}, narrowly");
     for cores in [2, 3] {
         let crew = Crew::eager(cores);
         let _hand = crew.enter();
         let budget = Budget { crew: Some(&crew), ..Budget::default() };
         let together = run(&query, snapshot, &options, &budget).map_err(|e| e.to_string());
-        let told = |answer: &Result<Answer, String>| match answer {
-            // What the hands hold at once is their own affair: several hold more.
-            Ok(answer) => {
-                let stats = (answer.stats.series, answer.stats.samples);
-                format!("{:?} {:?} {stats:?}", answer.value, answer.annotations)
-            }
-            Err(error) => error.clone(),
-        };
         assert_eq!(told(&alone), told(&together), "{text}, by {cores} threads");
     }
     let answer = alone?;

@@ -2,6 +2,7 @@
 
 use crate::promql::functions::sums::{Mean, Sum, Variance};
 use crate::promql::syntax::tree::AggregateOp;
+use crate::wide::widely;
 
 use super::rows::{ABSENT, is_absent};
 
@@ -91,13 +92,30 @@ impl Sums {
 }
 
 /// Whether none is further from zero; absence is a NaN, which is not.
-#[inline]
+#[inline(always)]
 fn all_within(values: &[f64], most: f64) -> bool {
     values.iter().fold(true, |all, value| all & (value.abs() <= most))
 }
 
 impl Accumulate for Sums {
     fn add(&mut self, group: usize, row: &[f64]) {
+        widely!(self.add_row(group, row));
+    }
+
+    fn finish(self: Box<Self>) -> Vec<f64> {
+        let Sums { mut sums, lacking, .. } = *self;
+        for (value, rest) in sums.iter_mut().zip(&lacking) {
+            if !is_absent(*value) {
+                *value = Sum { sum: *value, rest: *rest }.value();
+            }
+        }
+        sums
+    }
+}
+
+impl Sums {
+    #[inline(always)]
+    fn add_row(&mut self, group: usize, row: &[f64]) {
         let inside = group * self.steps..(group + 1) * self.steps;
         let (all_sums, all_lacking) = (&mut self.sums[inside.clone()], &mut self.lacking[inside]);
         let rows =
@@ -118,21 +136,11 @@ impl Accumulate for Sums {
             }
         }
     }
-
-    fn finish(self: Box<Self>) -> Vec<f64> {
-        let Sums { mut sums, lacking, .. } = *self;
-        for (value, rest) in sums.iter_mut().zip(&lacking) {
-            if !is_absent(*value) {
-                *value = Sum { sum: *value, rest: *rest }.value();
-            }
-        }
-        sums
-    }
 }
 
 /// Knuth's sum of two: what an addition rounds away is what Neumaier's choice between greater and less comes to, to the bit,
 /// without a choice.
-#[inline]
+#[inline(always)]
 fn add_ordinary(values: &[f64], sums: &mut [f64], lacking: &mut [f64]) {
     for ((value, sum), rest) in values.iter().zip(sums).zip(lacking) {
         let next = *sum + *value;
@@ -154,6 +162,15 @@ fn add_any(values: &[f64], sums: &mut [f64], lacking: &mut [f64]) {
     }
 }
 
+#[inline(always)]
+fn add_each(row: &[f64], states: &mut [f64], first: impl Fn(f64) -> f64, add: impl Fn(f64, f64) -> f64) {
+    for (value, state) in row.iter().zip(states) {
+        if !is_absent(*value) {
+            *state = if is_absent(*state) { first(*value) } else { add(*state, *value) };
+        }
+    }
+}
+
 /// Where the state is the value itself.
 struct Values<F, A> {
     steps: usize,
@@ -165,11 +182,8 @@ struct Values<F, A> {
 impl<F: Fn(f64) -> f64 + Send, A: Fn(f64, f64) -> f64 + Send> Accumulate for Values<F, A> {
     fn add(&mut self, group: usize, row: &[f64]) {
         let states = &mut self.values[group * self.steps..(group + 1) * self.steps];
-        for (value, state) in row.iter().zip(states) {
-            if !is_absent(*value) {
-                *state = if is_absent(*state) { (self.first)(*value) } else { (self.add)(*state, *value) };
-            }
-        }
+        let (first, add) = (&self.first, &self.add);
+        widely!(add_each(row, states, first, add));
     }
 
     fn finish(self: Box<Self>) -> Vec<f64> {

@@ -21,6 +21,7 @@ use crate::model::is_stale;
 use crate::promql::functions::regression::Line;
 use crate::promql::functions::{Columnar, Window, count, seconds};
 use crate::promql::plan::WindowNode;
+use crate::wide::widely;
 
 use super::fill::{FillRow, fill_row};
 use super::rows::{ABSENT, Grid};
@@ -263,6 +264,11 @@ impl Kernel {
 /// Where values are lower than the one before. A comparison with NaN is no drop.
 fn drops(values: &[f64], resets: &mut Vec<usize>) {
     resets.clear();
+    widely!(push_drops(values, resets));
+}
+
+#[inline(always)]
+fn push_drops(values: &[f64], resets: &mut Vec<usize>) {
     let later = values.get(1..).unwrap_or_default();
     // Most pieces have none, and are compared without a branch for each value.
     for (piece, (before, after)) in values.chunks(64).zip(later.chunks(64)).enumerate() {
@@ -276,17 +282,21 @@ fn drops(values: &[f64], resets: &mut Vec<usize>) {
 
 /// Whether all are numbers, and none is less than the one before.
 pub(super) fn rises(values: &[f64]) -> bool {
+    values.first().is_none_or(|first| !first.is_nan()) && widely!(is_in_order(values))
+}
+
+#[inline(always)]
+fn is_in_order(values: &[f64]) -> bool {
     let later = values.get(1..).unwrap_or_default();
     let in_order = |before: &[f64], after: &[f64]| {
         before.iter().zip(after).fold(true, |all, (before, value)| all & (value >= before))
     };
-    values.first().is_none_or(|first| !first.is_nan())
-        && values.chunks(64).zip(later.chunks(64)).all(|(before, after)| in_order(before, after))
+    values.chunks(64).zip(later.chunks(64)).all(|(before, after)| in_order(before, after))
 }
 
 /// Whether any value is a staleness marker.
 pub(super) fn any_stale(values: &[f64]) -> bool {
     // A marker is a NaN, which several values are asked for at once; few are one, and those are looked at.
     let any_nan = |piece: &[f64]| piece.iter().fold(false, |any, value| any | value.is_nan());
-    values.chunks(64).any(|piece| any_nan(piece) && piece.iter().any(|value| is_stale(*value)))
+    widely!(values.chunks(64).any(|piece| any_nan(piece) && piece.iter().any(|value| is_stale(*value))))
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::wide::widely;
+
 use super::super::rows::ABSENT;
 use super::Frames;
 use super::frames::Stretch;
@@ -60,9 +62,9 @@ pub(super) fn fill(
         match (run.every, run.stride) {
             (1, 0) => out.fill(rate.of(&run.stretch, firsts[0], lasts[0] - firsts[0])),
             // So that the compiler knows it.
-            (1, 1) => rate.fill::<1>(&run.stretch, (firsts, lasts), out),
-            (1, 2) => rate.fill::<2>(&run.stretch, (firsts, lasts), out),
-            (1, 4) => rate.fill::<4>(&run.stretch, (firsts, lasts), out),
+            (1, 1) => widely!(rate.fill::<1>(&run.stretch, (firsts, lasts), out)),
+            (1, 2) => widely!(rate.fill::<2>(&run.stretch, (firsts, lasts), out)),
+            (1, 4) => widely!(rate.fill::<4>(&run.stretch, (firsts, lasts), out)),
             strides => rate.fill_any(&run.stretch, (firsts, lasts), strides, out),
         }
         if resets.is_empty() {

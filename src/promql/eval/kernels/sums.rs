@@ -11,6 +11,7 @@
 //! in place of seven, eight windows side by side. The compensation is what the true sum has beyond it.
 
 use crate::promql::functions::count;
+use crate::wide::widely;
 
 use super::Frames;
 use super::frames::Frame;
@@ -45,6 +46,7 @@ pub(super) fn two_sum(a: f64, b: f64) -> (f64, f64) {
 }
 
 /// Whether the sums of any of these values are exact in one double, or in two.
+#[inline(always)]
 fn exactness(values: &[f64]) -> Exact {
     const FRACTION: u64 = (1 << 52) - 1;
     let (mut greatest, mut lowest) = (0u64, u64::MAX);
@@ -70,6 +72,7 @@ fn exactness(values: &[f64]) -> Exact {
 }
 
 /// Whether all are whole numbers so small that no sum of them is rounded, which several are asked for at once.
+#[inline(always)]
 fn is_small_and_whole(values: &[f64]) -> bool {
     // 3 * 2^51: what is added to it is rounded to a whole number.
     const ROUNDS: f64 = 6_755_399_441_055_744.0;
@@ -108,7 +111,8 @@ pub(super) fn fill(
     if looked_at < WINDOW_MIN * all.len() || looked_at < values.len() {
         return false;
     }
-    let exactness = if is_small_and_whole(values) { Exact::InOne } else { exactness(values) };
+    let is_whole = widely!(is_small_and_whole(values));
+    let exactness = if is_whole { Exact::InOne } else { widely!(exactness(values)) };
     if exactness == Exact::Never {
         return false;
     }
@@ -163,7 +167,8 @@ pub(super) fn fill(
         let (frames, out) = (&left[..count], &mut row[done..done + count]);
         done += count;
         if let Some((_, stride)) = regular {
-            strided_sums(&values[frames[0].from..frames[count - 1].to], stride, phases, out);
+            let values = &values[frames[0].from..frames[count - 1].to];
+            widely!(strided_sums(values, stride, phases, out));
             for (frame, out) in frames.iter().zip(out) {
                 *out = mean(frame.from, frame.to, *out);
             }
@@ -198,6 +203,7 @@ fn regular(frames: &[Frame]) -> Option<(usize, usize)> {
 
 /// The sums of regular windows over these values, as many as there is room for, [`TOGETHER`] at least; each from its first
 /// value on in order. What the windows have at one place are neighbours once every `stride`th value lies together.
+#[inline(always)]
 fn strided_sums(values: &[f64], stride: usize, phases: &mut Vec<f64>, sums: &mut [f64]) {
     let width = values.len() - (sums.len() - 1) * stride;
     let each = values.len().div_ceil(stride);
