@@ -20,6 +20,11 @@ mod bytes;
 #[expect(dead_code, reason = "the head also encodes by parts")]
 mod mini;
 
+#[path = "../src/wide.rs"]
+#[expect(dead_code, unreachable_pub, reason = "nothing is compared with narrow registers")]
+#[cfg_attr(test, expect(unused_imports, reason = "a bench runs no tests"))]
+mod wide;
+
 /// What the codecs import.
 mod tsdb {
     pub(crate) use crate::bytes;

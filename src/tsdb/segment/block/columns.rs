@@ -8,6 +8,7 @@ use super::pack::MINI;
 use super::unpack::{Narrow, take_first, take_mini, take_mini_as, take_narrow};
 use crate::tsdb::bytes::{Reader, unzigzag};
 use crate::tsdb::error::Damage;
+use crate::wide::widely;
 
 /// Takes the integers of a column that are asked for, in order.
 pub(super) trait Sink {
@@ -84,7 +85,7 @@ impl Prediction {
     }
 
     /// Gives the integers of so many errors at a place, but for those before `from`.
-    #[inline]
+    #[inline(always)]
     fn give(
         &mut self,
         near: Near,
@@ -193,7 +194,7 @@ impl Near {
 }
 
 /// Makes each number the sum of all up to it.
-#[inline]
+#[inline(always)]
 fn sum_up(offsets: &mut [i32]) {
     // One addition waits for the other, which is no longer than four side by side and putting those together took.
     let mut sum = 0i32;
@@ -257,7 +258,7 @@ pub(super) fn take<S: Sink>(
             && let Some(near) = prediction.near()
             && take_narrow(reader, numbers, wanted, &mut narrow)?
         {
-            prediction.give(near, &narrow, wanted, (at, from), &mut sink);
+            widely!(prediction.give(near, &narrow, wanted, (at, from), &mut sink));
         } else {
             take_wide(reader, reading, (at, numbers), &mut prediction, &mut sink)?;
         }

@@ -10,13 +10,13 @@ pub(super) struct Target<'o> {
 
 impl Target<'_> {
     /// Sets the next slots to what `make` makes of integers.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put<T: Copy>(&mut self, column: &[T], mut make: impl FnMut(T) -> f64) {
         self.fill(column.len(), column.iter().map(|x| make(*x)));
     }
 
     /// Sets so many slots.
-    #[inline]
+    #[inline(always)]
     fn fill(&mut self, count: usize, values: impl Iterator<Item = f64>) {
         let slots = std::mem::take(&mut self.slots);
         if self.backward {
@@ -65,7 +65,7 @@ impl<F: Fn(f64) -> f64 + Copy> Sink for Scaled<'_, F> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn near(&mut self, offsets: &[i32], base: f64, factor: f64) {
         // By value: behind a reference it may change with every slot, and only one is made at a time.
         let make = self.make;
