@@ -8,6 +8,7 @@
 use crate::promql::functions::regression::{Line, Squared, least_squares};
 use crate::promql::functions::sums::Sum;
 use crate::promql::functions::{count, seconds};
+use crate::wide::widely;
 
 use super::abreast::{ABREAST, Columns, Numbers, Patience, Sums, Windows, is_moderate, pieces};
 use super::frames::{Frame, Frames};
@@ -205,7 +206,12 @@ impl Shape {
 /// Adds values of windows. By itself, as what is below: as a part of what calls it the compiler adds up one window after the
 /// other.
 #[inline(never)]
-fn with_values(mut sums: Sums, columns: &[Numbers]) -> Sums {
+fn with_values(sums: Sums, columns: &[Numbers]) -> Sums {
+    widely!(add_values(sums, columns))
+}
+
+#[inline(always)]
+fn add_values(mut sums: Sums, columns: &[Numbers]) -> Sums {
     for values in columns {
         for (i, y) in values.iter().enumerate() {
             sums.add(i, *y);
@@ -216,7 +222,12 @@ fn with_values(mut sums: Sums, columns: &[Numbers]) -> Sums {
 
 /// Adds values of windows, each times what belongs to its place.
 #[inline(never)]
-fn with_products(mut sums: Sums, columns: &[Numbers], distances: &[f64]) -> Sums {
+fn with_products(sums: Sums, columns: &[Numbers], distances: &[f64]) -> Sums {
+    widely!(add_products(sums, columns, distances))
+}
+
+#[inline(always)]
+fn add_products(mut sums: Sums, columns: &[Numbers], distances: &[f64]) -> Sums {
     for (values, x) in columns.iter().zip(distances) {
         for (i, y) in values.iter().enumerate() {
             sums.add(i, x * y);

@@ -2,6 +2,7 @@
 //! waits for a division and some ten additions after the one before it, so that windows are computed side by side.
 
 use crate::promql::functions::sums::Spread;
+use crate::wide::widely;
 
 use super::abreast::{ABREAST, Columns, Numbers, Patience, Sums, Windows, is_moderate, pieces};
 use super::frames::{Frame, Frames};
@@ -60,7 +61,12 @@ struct Both {
 
 /// Goes on with more places. By itself: as a part of what calls it the compiler computes one window after the other.
 #[inline(never)]
-fn go_on(mut count: f64, Both { mut means, mut squares }: Both, columns: &[Numbers]) -> (f64, Both) {
+fn go_on(count: f64, both: Both, columns: &[Numbers]) -> (f64, Both) {
+    widely!(add_places(count, both, columns))
+}
+
+#[inline(always)]
+fn add_places(mut count: f64, Both { mut means, mut squares }: Both, columns: &[Numbers]) -> (f64, Both) {
     for values in columns {
         count += 1.0;
         for (i, value) in values.iter().enumerate() {

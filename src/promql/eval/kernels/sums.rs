@@ -37,7 +37,7 @@ enum Exact {
 }
 
 /// The sum of two doubles, and what its rounding took, exactly (Knuth).
-#[inline]
+#[inline(always)]
 pub(super) fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let b_part = sum - a;
