@@ -6,8 +6,8 @@ use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-pub use table::{LabelColumn, LabelTable, LabelValues};
-use table::{Mask, Places, RowIter};
+pub use table::{LabelColumn, LabelMask, LabelTable, LabelValues};
+use table::{Places, RowIter};
 
 /// The label that holds the metric name.
 pub const METRIC_NAME: &str = "__name__";
@@ -41,7 +41,7 @@ pub struct Labels(Held);
 enum Held {
     Own(Arc<[Label]>),
     /// The columns of a row that the mask tells.
-    Row(Arc<LabelTable>, u32, Mask),
+    Row(Arc<LabelTable>, u32, LabelMask),
 }
 
 impl Default for Labels {
@@ -128,6 +128,19 @@ impl Labels {
         (0u32..).zip(0..table.rows()).map(move |(row, _)| Labels(Held::Row(Arc::clone(table), row, mask)))
     }
 
+    /// The labels of a table's row, of those columns that the mask tells.
+    pub fn of_row(table: &Arc<LabelTable>, row: u32, mask: LabelMask) -> Labels {
+        Labels(Held::Row(Arc::clone(table), row, mask))
+    }
+
+    /// The table, the row and its columns, where it is a row of a table.
+    pub fn row(&self) -> Option<(&Arc<LabelTable>, u32, LabelMask)> {
+        match &self.0 {
+            Held::Own(_) => None,
+            Held::Row(table, row, mask) => Some((table, *row, *mask)),
+        }
+    }
+
     /// The same label set; a copy of its own where it is one of few rows of a table that are still in use, and all the others
     /// would be kept with it.
     #[must_use]
@@ -198,6 +211,26 @@ impl Labels {
             }
             Held::Row(table, row, mask) => {
                 Labels(Held::Row(Arc::clone(table), *row, mask & table.mask(keep)))
+            }
+        }
+    }
+
+    /// Leaves of many label sets those labels for which `keep` holds: of neighbours that are rows of one table it is asked
+    /// once.
+    pub fn filter_all<'l>(all: impl IntoIterator<Item = &'l mut Labels>, mut keep: impl FnMut(&str) -> bool) {
+        let mut last: Option<(Arc<LabelTable>, LabelMask)> = None;
+        for labels in all {
+            match &mut labels.0 {
+                Held::Own(_) => *labels = labels.filtered(&mut keep),
+                Held::Row(table, _, mask) => {
+                    let known = last.as_ref().filter(|(of, _)| Arc::ptr_eq(of, table)).map(|(_, kept)| *kept);
+                    let kept = known.unwrap_or_else(|| {
+                        let kept = table.mask(&mut keep);
+                        last = Some((Arc::clone(table), kept));
+                        kept
+                    });
+                    *mask &= kept;
+                }
             }
         }
     }

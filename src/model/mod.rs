@@ -20,7 +20,8 @@ pub use histogram::{
     HistogramError, HistogramShape, StartChange, counts_from_deltas,
 };
 pub use labels::{
-    Label, LabelColumn, LabelRef, LabelTable, LabelValues, Labels, LabelsBuilder, LabelsIter, METRIC_NAME,
+    Label, LabelColumn, LabelMask, LabelRef, LabelTable, LabelValues, Labels, LabelsBuilder, LabelsIter,
+    METRIC_NAME,
 };
 pub use matcher::{MatchOp, Matcher};
 pub use org::{OrgId, OrgSlug, SlugError, StoreId};

@@ -332,6 +332,14 @@ impl Charge {
         Ok(())
     }
 
+    /// Counts so many samples in place of those that were: both are held while one is made of the other.
+    pub(super) fn replace_samples(&mut self, count: usize) -> Result<(), QueryError> {
+        let needed = self.pass_samples(count)?;
+        self.meter.held_samples.set(needed - self.samples);
+        self.samples = count as u64;
+        Ok(())
+    }
+
     /// Counts samples that were held for a moment; answers how many were then.
     pub(super) fn pass_samples(&mut self, count: usize) -> Result<u64, QueryError> {
         let needed = self.meter.held_samples.get().saturating_add(count as u64);

@@ -15,6 +15,8 @@ pub struct LabelTable {
     columns: Vec<LabelColumn>,
     rows: usize,
     ascends: bool,
+    /// The columns that are the same in all rows.
+    same: LabelMask,
 }
 
 /// One name, and its value in each row.
@@ -57,12 +59,12 @@ impl LabelColumn {
     }
 }
 
-/// Which of a table's columns a row has: a bit for each.
-pub(super) type Mask = u64;
+/// Which of a table's columns a row has: a bit for each, the lowest for the first.
+pub type LabelMask = u64;
 
 /// The places of a mask's columns.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places(pub(super) Mask);
+pub(super) struct Places(pub(super) LabelMask);
 
 impl Iterator for Places {
     type Item = usize;
@@ -87,7 +89,21 @@ impl LabelTable {
             LabelValues::Same(_) => true,
             LabelValues::Each { places, .. } => places.len() == rows,
         });
-        (whole && columns.len() <= LabelTable::COLUMNS_MAX).then_some(LabelTable { columns, rows, ascends })
+        if !whole || columns.len() > LabelTable::COLUMNS_MAX {
+            return None;
+        }
+        let same = mask(&columns, |column| matches!(column.values, LabelValues::Same(_)));
+        Some(LabelTable { columns, rows, ascends, same })
+    }
+
+    /// In order of names.
+    pub fn columns(&self) -> &[LabelColumn] {
+        &self.columns
+    }
+
+    /// The columns that are the same in all rows.
+    pub fn same(&self) -> LabelMask {
+        self.same
     }
 
     /// How many label sets it holds.
@@ -96,9 +112,8 @@ impl LabelTable {
     }
 
     /// All columns but those of names that go.
-    pub(super) fn mask(&self, mut keep: impl FnMut(&str) -> bool) -> Mask {
-        let bits = self.columns.iter().enumerate().map(|(at, column)| Mask::from(keep(&column.name)) << at);
-        bits.fold(0, |mask, bit| mask | bit)
+    pub fn mask(&self, mut keep: impl FnMut(&str) -> bool) -> LabelMask {
+        mask(&self.columns, |column| keep(&column.name))
     }
 
     pub(super) fn label(&self, column: usize, row: u32) -> Option<(&Arc<str>, &Arc<str>)> {
@@ -106,7 +121,7 @@ impl LabelTable {
         Some((&column.name, column.text(row)?))
     }
 
-    pub(super) fn get(&self, name: &str, row: u32, mask: Mask) -> Option<&Arc<str>> {
+    pub(super) fn get(&self, name: &str, row: u32, mask: LabelMask) -> Option<&Arc<str>> {
         let place = self.columns.binary_search_by(|column| (*column.name).cmp(name)).ok()?;
         if mask >> place & 1 == 0 {
             return None;
@@ -115,8 +130,8 @@ impl LabelTable {
     }
 
     /// As label sets compare, both with the same columns of this table.
-    pub(super) fn compare(&self, a: u32, b: u32, mask: Mask) -> Ordering {
-        if self.ascends && mask.count_ones() as usize == self.columns.len() {
+    pub(super) fn compare(&self, a: u32, b: u32, mask: LabelMask) -> Ordering {
+        if self.ascends && (mask | self.same).count_ones() as usize == self.columns.len() {
             return a.cmp(&b);
         }
         let apart = Places(mask).filter_map(|place| self.columns.get(place));
@@ -125,9 +140,14 @@ impl LabelTable {
     }
 
     /// Whether two rows have the same labels, both with the same columns of this table.
-    pub(super) fn is_same(&self, a: u32, b: u32, mask: Mask) -> bool {
+    pub(super) fn is_same(&self, a: u32, b: u32, mask: LabelMask) -> bool {
         Places(mask).filter_map(|place| self.columns.get(place)).all(|column| column.is_same(a, b))
     }
+}
+
+fn mask(columns: &[LabelColumn], mut is_in: impl FnMut(&LabelColumn) -> bool) -> LabelMask {
+    let bits = columns.iter().enumerate().map(|(at, column)| LabelMask::from(is_in(column)) << at);
+    bits.fold(0, |mask, bit| mask | bit)
 }
 
 /// The labels of a row, in order of names.

@@ -12,7 +12,7 @@ use crate::promql::syntax::tree::{AggregateOp, Grouping};
 
 use super::Context;
 use super::accumulate::{accumulator, extra_bytes};
-use super::keyed::Keyed;
+use super::keyed::numbered;
 use super::native::{clear, printed};
 use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
 use super::sort::by_value;
@@ -29,14 +29,13 @@ pub(super) struct Groups {
 
 impl Groups {
     fn of(rows: &Rows, keep: impl Fn(&str) -> bool) -> Groups {
-        let mut keyed = Keyed::default();
-        let mut heads: Vec<Head> = Vec::new();
-        let mut of_row = Vec::with_capacity(rows.len());
-        for head in &rows.heads {
-            let (place, new) = keyed.number(&head.labels, &keep);
-            heads.extend(new.map(|labels| Head { labels, drops_name: false }));
-            heads[place].drops_name |= head.drops_name;
-            of_row.push(place);
+        let numbers = numbered(rows.heads.iter().map(|head| &head.labels), &keep);
+        let of_row: Vec<usize> = numbers.of.iter().map(|group| *group as usize).collect();
+        let named = |first: &usize| rows.heads[*first].labels.filtered(&keep);
+        let heads = numbers.firsts.iter().map(|first| Head { labels: named(first), drops_name: false });
+        let mut heads: Vec<Head> = heads.collect();
+        for (head, group) in rows.heads.iter().zip(&of_row) {
+            heads[*group].drops_name |= head.drops_name;
         }
         // Where the name is not part of the key there is none to drop.
         for head in &mut heads {

@@ -11,19 +11,96 @@ use crate::promql::plan::{Join, is_comparison, is_set};
 use crate::promql::syntax::tree::{BinaryOp, Cardinality, Matching, Span};
 use crate::promql::{FloatHistogram, QueryError};
 
-use super::keyed::Keyed;
+use super::fill::Patience;
+use super::included::include;
+use super::keyed::numbered;
 use super::native::{Outcome, trims};
 use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, is_absent, is_metadata};
 use super::{Context, operators};
 
 /// The rows of both sides that share the values of the matching labels.
-struct Group {
+struct Group<'g> {
     /// The labels they share.
     shared: Labels,
     /// Rows of the side that may have many (of one-to-one, the left).
-    many: Vec<usize>,
+    many: &'g [usize],
     /// Rows of the other side.
-    one: Vec<usize>,
+    one: &'g [usize],
+}
+
+/// All groups, by number.
+struct Groups {
+    many: Members,
+    one: Members,
+    /// Of each group the labels of the first row, the many side's before the other's.
+    firsts: Vec<usize>,
+    /// Whether any label that goes with the name had to be equal.
+    metadata: bool,
+}
+
+/// One side's rows, group by group.
+struct Members {
+    rows: Vec<usize>,
+    /// Where each group's rows end.
+    ends: Vec<usize>,
+}
+
+impl Members {
+    fn new(groups: usize, of_rows: &[u32]) -> Members {
+        let mut ends = vec![0; groups + 1];
+        of_rows.iter().for_each(|group| ends[*group as usize + 1] += 1);
+        for group in 0..groups {
+            ends[group + 1] += ends[group];
+        }
+        let mut rows = vec![0; of_rows.len()];
+        // Where a group's next row belongs; its end, once all have come.
+        for (row, group) in of_rows.iter().enumerate() {
+            let place = &mut ends[*group as usize];
+            rows[*place] = row;
+            *place += 1;
+        }
+        ends.truncate(groups);
+        Members { rows, ends }
+    }
+
+    fn of(&self, group: usize) -> &[usize] {
+        let from = group.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.rows[from..self.ends[group]]
+    }
+}
+
+impl Groups {
+    fn new(many: &Rows, one: &Rows, matching: &Matching) -> Groups {
+        let heads = many.heads.iter().chain(&one.heads);
+        let numbers = numbered(heads.map(|head| &head.labels), |name| must_be_equal(matching, name));
+        let (of_many, of_one) = numbers.of.split_at(many.len());
+        let groups = numbers.firsts.len();
+        let (many, one) = (Members::new(groups, of_many), Members::new(groups, of_one));
+        let metadata = numbers.names.iter().any(|name| is_metadata(name));
+        Groups { many, one, firsts: numbers.firsts, metadata }
+    }
+
+    fn len(&self) -> usize {
+        self.firsts.len()
+    }
+
+    /// One after the other, with the labels that its rows share.
+    fn each<'g>(
+        &'g self,
+        (many, one): (&'g Rows, &'g Rows),
+        matching: &'g Matching,
+    ) -> impl Iterator<Item = Group<'g>> {
+        self.firsts.iter().enumerate().map(move |(group, first)| {
+            let head = many.heads.get(*first).unwrap_or_else(|| &one.heads[first - many.len()]);
+            let shared = head.labels.filtered(|name| must_be_equal(matching, name));
+            Group { shared, many: self.many.of(group), one: self.one.of(group) }
+        })
+    }
+}
+
+fn must_be_equal(matching: &Matching, name: &str) -> bool {
+    let listed = matching.labels.iter().any(|label| label == name);
+    if matching.on { listed } else { name != METRIC_NAME && !listed }
 }
 
 /// A row of the many side, one of the other side, and at which steps that one is there.
@@ -96,44 +173,119 @@ impl Sides<'_> {
         Ok(())
     }
 
+    /// Whether a label of the many side is one of the pair's.
+    fn keeps(&self, name: &str) -> bool {
+        let drops_name = !is_comparison(self.op) && trims(self.op).is_none();
+        if drops_name && is_metadata(name) {
+            return false;
+        }
+        let listed = || self.matching.labels.iter().any(|label| label == name);
+        !self.one_to_one() || listed() == self.matching.on
+    }
+
     /// What a pair is called.
     fn labels(&self, many: &Labels, one: &Labels) -> Labels {
-        let matching = self.matching;
-        let drops_name = !is_comparison(self.op) && trims(self.op).is_none();
-        let listed = |name: &str| matching.labels.iter().any(|label| label == name);
-        let kept = many.filtered(|name| {
-            if drops_name && is_metadata(name) {
-                return false;
-            }
-            !self.one_to_one() || listed(name) == matching.on
-        });
-        if matching.include.is_empty() {
+        let kept = many.filtered(|name| self.keeps(name));
+        if self.matching.include.is_empty() {
             return kept;
         }
         let mut builder = kept.to_builder();
-        for name in &matching.include {
+        for name in &self.matching.include {
             // An empty value removes the label.
             builder.set(name.as_str(), one.value(name));
         }
         builder.build()
     }
-}
 
-fn groups(many: &Rows, one: &Rows, matching: &Matching) -> Vec<Group> {
-    let listed = |name: &str| matching.labels.iter().any(|label| label == name);
-    // The labels that must be equal.
-    let shares = |name: &str| if matching.on { listed(name) } else { name != METRIC_NAME && !listed(name) };
-    let mut keyed = Keyed::default();
-    let mut groups: Vec<Group> = Vec::new();
-    for (rows, is_many) in [(many, true), (one, false)] {
-        for (i, head) in rows.heads.iter().enumerate() {
-            let (place, new) = keyed.number(&head.labels, shares);
-            groups.extend(new.map(|shared| Group { shared, many: Vec::new(), one: Vec::new() }));
-            let side = if is_many { &mut groups[place].many } else { &mut groups[place].one };
-            side.push(i);
+    /// All pairs, in the order of groups, where each row of the many side can have one only, whatever the values are, and no
+    /// two pairs have the same labels.
+    fn sole_pairs(&self, groups: &Groups, many: &Rows) -> Option<Vec<(usize, usize)>> {
+        if self.native || self.fill_many.is_some() || self.fill_one.is_some() {
+            return None;
+        }
+        let mut pairs = Vec::with_capacity(many.len());
+        for group in 0..groups.len() {
+            let rows = groups.many.of(group);
+            match groups.one.of(group) {
+                [] => {}
+                [_] if self.one_to_one() && rows.len() > 1 => return None,
+                [one] => pairs.extend(rows.iter().map(|many| (*many, *one))),
+                _ => return None,
+            }
+        }
+        self.all_differ(groups, &pairs, many).then_some(pairs)
+    }
+
+    /// Whether no two pairs can have the same labels.
+    fn all_differ(&self, groups: &Groups, pairs: &[(usize, usize)], many: &Rows) -> bool {
+        // One-to-one, groups have one pair each, and its labels are those that tell groups apart, or more.
+        if self.one_to_one() && (is_comparison(self.op) || !groups.metadata) {
+            return true;
+        }
+        let stays = |name: &str| self.keeps(name) && !self.matching.include.iter().any(|label| label == name);
+        // Rows differ from one another, and so do they without what is the same in all.
+        let first = pairs.first().and_then(|(row, _)| many.heads[*row].labels.row());
+        let goes_alike = first.is_some_and(|(table, _, mask)| {
+            let goes = mask & !table.mask(stays);
+            goes & !table.same() == 0
+                && many.heads.iter().all(|head| {
+                    head.labels.row().is_some_and(|(of, _, has)| Arc::ptr_eq(of, table) && has == mask)
+                })
+        });
+        if goes_alike {
+            return true;
+        }
+        let sets = pairs.iter().map(|(row, _)| &many.heads[*row].labels);
+        numbered(sets, stays).firsts.len() == pairs.len()
+    }
+
+    /// Puts what a pair comes to in the place of the many side's row; answers at how many steps there is anything.
+    fn pair_in_place(&self, many: &mut [f64], one: &[f64]) -> usize {
+        // So that the compiler knows what is computed at each step. Which is left decides between two NaNs.
+        match (self.op, self.swapped) {
+            (BinaryOp::Add, false) => pair_by(|many, one| many + one, many, one),
+            (BinaryOp::Sub, false) => pair_by(|many, one| many - one, many, one),
+            (BinaryOp::Mul, false) => pair_by(|many, one| many * one, many, one),
+            (BinaryOp::Mul, true) => pair_by(|many, one| one * many, many, one),
+            (BinaryOp::Div, false) => pair_by(|many, one| many / one, many, one),
+            (BinaryOp::Div, true) => pair_by(|many, one| one / many, many, one),
+            (BinaryOp::Less, false) if !self.returns_bool => filter_by(|many, one| many < one, many, one),
+            (BinaryOp::Greater, false) if !self.returns_bool => filter_by(|many, one| many > one, many, one),
+            _ => {
+                let mut present = 0;
+                for (value, other) in many.iter_mut().zip(one) {
+                    let met = !is_absent(*value) && !is_absent(*other);
+                    *value = if met { self.compute(*value, *other) } else { ABSENT };
+                    present += usize::from(!is_absent(*value));
+                }
+                present
+            }
         }
     }
-    groups
+}
+
+#[inline(always)]
+fn pair_by(compute: impl Fn(f64, f64) -> f64, many: &mut [f64], one: &[f64]) -> usize {
+    let mut present = 0;
+    for (value, other) in many.iter_mut().zip(one) {
+        let met = !is_absent(*value) & !is_absent(*other);
+        let found = compute(*value, *other);
+        *value = if met { found } else { ABSENT };
+        present += usize::from(met);
+    }
+    present
+}
+
+#[inline(always)]
+fn filter_by(holds: impl Fn(f64, f64) -> bool, many: &mut [f64], one: &[f64]) -> usize {
+    let mut present = 0;
+    for (value, other) in many.iter_mut().zip(one) {
+        // Absence is a NaN, for which nothing holds.
+        let holds = holds(*value, *other);
+        *value = if holds { *value } else { ABSENT };
+        present += usize::from(holds);
+    }
+    present
 }
 
 /// Steps at which any row has a value.
@@ -173,6 +325,12 @@ impl Context<'_> {
         if (many.is_empty() || one.is_empty()) && !filled {
             return Ok(Rows::new(&self.meter, grid.len));
         }
+        let groups = Groups::new(&many, &one, matching);
+        if let Some(pairs) = sides.sole_pairs(&groups, &many) {
+            drop(groups);
+            let out = self.pair_up(&sides, &pairs, many, &one)?;
+            return if node.returns_bool && is_comparison(node.op) { self.unnamed(out) } else { Ok(out) };
+        }
         // Where one side is empty at a step nothing is checked there, unless values are filled in.
         let active: Vec<bool> = if filled {
             vec![true; grid.len]
@@ -180,7 +338,7 @@ impl Context<'_> {
             any_present(&many).into_iter().zip(any_present(&one)).map(|(a, b)| a && b).collect()
         };
         let mut out = Rows::with_room(&self.meter, many.len(), grid.len)?;
-        for group in groups(&many, &one, matching) {
+        for group in groups.each((&many, &one), matching) {
             self.budget.check()?;
             let partner = one_side(&sides, &group, &one, &active)?;
             self.join_group(&sides, &group, (&many, &one), &partner, &mut out)?;
@@ -190,11 +348,51 @@ impl Context<'_> {
         if node.returns_bool && is_comparison(node.op) { self.unnamed(out) } else { Ok(out) }
     }
 
+    /// Pairs of which each is known: the rows of the many side become theirs, where they are.
+    fn pair_up(
+        &self,
+        sides: &Sides<'_>,
+        pairs: &[(usize, usize)],
+        mut many: Rows,
+        one: &Rows,
+    ) -> Result<Rows, QueryError> {
+        let steps = many.steps();
+        let mut patience = Patience::default();
+        let mut total = 0;
+        let mut met: Vec<(usize, usize)> = Vec::with_capacity(pairs.len());
+        for (row, other) in pairs {
+            if patience.is_over(steps) {
+                self.budget.check()?;
+            }
+            let present = sides.pair_in_place(many.row_mut(*row), one.row(*other));
+            total += present;
+            if present > 0 {
+                met.push((*row, *other));
+            }
+        }
+        let places: Vec<usize> = met.iter().map(|(row, _)| *row).collect();
+        if sides.matching.include.is_empty() {
+            // Rows that met nobody go.
+            let heads = many.heads.iter_mut();
+            Labels::filter_all(heads.map(|head| &mut head.labels), |name| sides.keeps(name));
+        } else {
+            let names = &sides.matching.include;
+            include(
+                &mut many.heads,
+                &one.heads,
+                (&met, names),
+                |name| sides.keeps(name),
+                |many, one| sides.labels(many, one),
+            );
+        }
+        many.settle_picked(&places, total)
+    }
+
     /// The pairs of one group. `partner` tells for each step which row of the one side is there.
     fn join_group(
         &self,
         sides: &Sides<'_>,
-        group: &Group,
+        group: &Group<'_>,
         (many, one): (&Rows, &Rows),
         partner: &[Option<usize>],
         out: &mut Rows,
@@ -205,7 +403,7 @@ impl Context<'_> {
         let mut many_present = vec![false; partner.len()];
         let mut made = MadeRows::default();
         let sole = sole(partner).filter(|_| !sides.native && sides.fill_one.is_none());
-        for i in &group.many {
+        for i in group.many {
             self.budget.check()?;
             let head = &many.heads[*i];
             if let Some(met) = sole {
@@ -310,47 +508,25 @@ impl Context<'_> {
         mut lhs: Rows,
         rhs: &Rows,
     ) -> Result<Rows, QueryError> {
-        let steps = lhs.steps().max(rhs.steps());
-        let mut mask = vec![false; steps];
-        let mut out = Rows::new(&self.meter, steps);
-        let all = groups(&lhs, rhs, matching);
+        let groups = Groups::new(&lhs, rhs, matching);
+        let mut mask = vec![false; lhs.steps().max(rhs.steps())];
+        let mut patience = Patience::default();
         if op == BinaryOp::Or {
-            let mut hidden: Vec<Option<usize>> = vec![None; rhs.len()];
-            for (place, group) in all.iter().enumerate() {
-                for i in group.one.iter().filter(|_| !group.many.is_empty()) {
-                    hidden[*i] = Some(place);
-                }
-            }
-            for (i, (head, row)) in lhs.iter().enumerate() {
-                out.push_paid(head.clone())?.copy_from_slice(row);
-                copy_histograms(&lhs, i, &mut out, |_| true)?;
-            }
-            for (i, (head, row)) in rhs.iter().enumerate() {
-                self.budget.check()?;
-                mask.fill(false);
-                for left in hidden[i].iter().flat_map(|place| &all[*place].many) {
-                    lhs.mark_present(*left, &mut mask);
-                }
-                let target = out.push_paid(head.clone())?;
-                for ((value, hidden), target) in row.iter().zip(&mask).zip(target) {
-                    *target = if *hidden { ABSENT } else { *value };
-                }
-                copy_histograms(rhs, i, &mut out, |step| !mask[step])?;
-            }
-            out.settle_all()?;
-            return out.merged(Duplicates::Merge);
+            return self.either(&groups, lhs, rhs, &mut mask);
         }
-        for group in &all {
-            self.budget.check()?;
-            mask.fill(false);
-            for right in &group.one {
-                rhs.mark_present(*right, &mut mask);
+        for group in 0..groups.len() {
+            let (left, right) = (groups.many.of(group), groups.one.of(group));
+            if left.is_empty() || right.is_empty() && op == BinaryOp::Unless {
+                continue;
             }
-            for left in &group.many {
+            mask.fill(false);
+            right.iter().for_each(|right| rhs.mark_present(*right, &mut mask));
+            for left in left {
+                if patience.is_over(mask.len()) {
+                    self.budget.check()?;
+                }
                 for (value, there) in lhs.row_mut(*left).iter_mut().zip(&mask) {
-                    if *there != (op == BinaryOp::And) {
-                        *value = ABSENT;
-                    }
+                    *value = if *there == (op == BinaryOp::And) { *value } else { ABSENT };
                 }
                 if lhs.has_histograms() {
                     let hidden =
@@ -363,6 +539,38 @@ impl Context<'_> {
         }
         lhs.drop_empty();
         Ok(lhs)
+    }
+
+    /// The left side, and of the right one what no row of the left one's in its group hides.
+    fn either(
+        &self,
+        groups: &Groups,
+        mut lhs: Rows,
+        rhs: &Rows,
+        mask: &mut [bool],
+    ) -> Result<Rows, QueryError> {
+        let mut hidden: Vec<Option<usize>> = vec![None; rhs.len()];
+        for group in (0..groups.len()).filter(|group| !groups.many.of(*group).is_empty()) {
+            groups.one.of(group).iter().for_each(|row| hidden[*row] = Some(group));
+        }
+        lhs.add_room(rhs.len())?;
+        let mut patience = Patience::default();
+        for ((i, (head, row)), hidden) in rhs.iter().enumerate().zip(hidden) {
+            if patience.is_over(mask.len()) {
+                self.budget.check()?;
+            }
+            mask.fill(false);
+            for left in hidden.map_or(&[][..], |group| groups.many.of(group)) {
+                lhs.mark_present(*left, mask);
+            }
+            let target = lhs.push_absent(head.clone());
+            for ((value, hidden), target) in row.iter().zip(&*mask).zip(target) {
+                *target = if *hidden { ABSENT } else { *value };
+            }
+            copy_histograms(rhs, i, &mut lhs, |step| !mask[step])?;
+        }
+        lhs.settle_again()?;
+        lhs.merged(Duplicates::Merge)
     }
 }
 
@@ -449,12 +657,12 @@ fn not_unique() -> QueryError {
 /// For each step the one row of the one side that is there, or why there may not be two.
 fn one_side(
     sides: &Sides<'_>,
-    group: &Group,
+    group: &Group<'_>,
     one: &Rows,
     active: &[bool],
 ) -> Result<Vec<Option<usize>>, QueryError> {
     let mut partner: Vec<Option<usize>> = vec![None; active.len()];
-    for i in &group.one {
+    for i in group.one {
         for (step, value) in one.row(*i).iter().enumerate() {
             let there = !is_absent(*value) || one.histogram(*i, step).is_some();
             if !there || !active[step] {
@@ -474,4 +682,107 @@ fn one_side(
         }
     }
     Ok(partner)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps, Timestamp};
+    use crate::promql::syntax::{Caps, parse};
+    use crate::promql::{Budget, Options, Query, run};
+    use crate::tsdb::{Snapshot, Tsdb};
+
+    const STEPS: i64 = 20;
+    const STEP_S: i64 = 30;
+
+    /// A series: which of some values its labels have, its first and last step, its first value.
+    type Series = ([usize; 4], (i64, i64), i32);
+
+    fn series(most: usize) -> impl Strategy<Value = Vec<Series>> {
+        let labels = [0usize..6, 0..3, 0..4, 0..3];
+        prop::collection::vec((labels, (-8..8i64, 8..28i64), -3..4i32), 1..most)
+    }
+
+    /// Series of both sides, and two of one signature that are never there together.
+    fn store(many: &[Series], one: &[Series]) -> Snapshot {
+        let mut batch = BatchBuilder::default();
+        let mut put = |pairs: &[(&str, &str)], (first, last): (i64, i64), value: i32| {
+            let at = |step: i64| Timestamp::from_s(1_000 + step * STEP_S);
+            let sample = |step| Sample { at: at(step), value: f64::from(value) + (step % 5) as f64 };
+            batch.series(&Labels::from_pairs(pairs.iter().copied()), (first..=last).map(sample));
+        };
+        let text =
+            |kind: &str, value: usize| if value == 0 { String::new() } else { format!("{kind}{value}") };
+        for (number, ([pod, node, zone, name], shown, value)) in many.iter().enumerate() {
+            let (pod, node, zone) = (text("p", *pod), text("n", *node), text("z", *zone));
+            let id = (number % 11).to_string();
+            let name = ["a", "a", "ab"][*name];
+            let pairs = [("__name__", name), ("id", &id), ("node", &node), ("pod", &pod), ("zone", &zone)];
+            put(&pairs, *shown, *value);
+        }
+        for ([pod, node, kind, name], shown, value) in one {
+            let (pod, node, kind) = (text("p", *pod), text("n", *node), text("k", *kind));
+            let name = ["b", "b", "bb"][*name];
+            put(&[("__name__", name), ("kind", &kind), ("node", &node), ("pod", &pod)], *shown, *value);
+        }
+        put(&[("__name__", "c"), ("pod", "none")], (0, 3), 1);
+        put(&[("__name__", "cc"), ("pod", "none")], (15, 19), 1);
+        let store = Tsdb::scaffold();
+        store.append(OrgId(1), &batch.batch(), Timestamp::from_s(10_000)).expect("stored");
+        store.snapshot(&Access::whole(OrgId(1)))
+    }
+
+    fn told(text: &str, snapshot: &Snapshot, instant: bool, delayed_name_removal: bool) -> String {
+        let expr = parse(text, &Caps::default()).expect("an expression").expr;
+        let (first, last) = (Timestamp::from_s(1_000), Timestamp::from_s(1_000 + STEPS * STEP_S));
+        let steps = Steps::new(first, if instant { first } else { last }, STEP_S * 1_000).expect("a grid");
+        let query = Query { expr, text: String::new(), steps, instant };
+        let options = Options { lookback_ms: STEP_S * 1_000, delayed_name_removal, ..Options::default() };
+        match run(&query, snapshot, &options, &Budget::default()) {
+            Ok(answer) => format!("{:?} {:?}", answer.value, answer.annotations),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// Joins, with `A` for the many side and `B` for the other one.
+    const JOINS: [&str; 15] = [
+        "A * on (pod) group_left () B",
+        "A * on (pod) group_left (node) B",
+        "A / on (pod) group_left (node, kind, node) B",
+        "B - on (pod) group_right (kind) A",
+        "B / on (pod) group_right () A",
+        "A > on (pod) group_left (node) B",
+        "A == bool on (pod) group_left (kind) B",
+        "B <= on (pod, node) group_right (zone) A",
+        "A ^ on (pod, node) group_left (kind, id) B",
+        "A + on (pod) group_left (__name__) B",
+        "sum by (node) (A * on (pod) group_left (node) B)",
+        "count by (kind, node) (A * on (pod) group_left (kind) (B > 0))",
+        "A * ignoring (id, zone, kind) group_left (kind) B",
+        "max by (pod) (A) - on (pod) B",
+        "max by (pod, node, kind) (A) < B",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Two rows of one signature on the one side, which nothing of the many side meets, make it look at each step.
+        #[test]
+        fn pairs_that_are_known_from_the_start_are_those_that_are_met_step_by_step(
+            many in series(60),
+            one in series(9),
+            (instant, delayed) in (any::<bool>(), any::<bool>()),
+        ) {
+            let snapshot = store(&many, &one);
+            for join in JOINS {
+                for (a, b) in [("a", "b"), ("{__name__=~\"a.*\"}", "b"), ("a", "{__name__=~\"b.*\"}")] {
+                    let of = |b: &str| join.replace('A', a).replace('B', b);
+                    let plain = told(&of(b), &snapshot, instant, delayed);
+                    let stepwise = told(&of(&format!("({b} or {{__name__=~\"cc?\"}})")), &snapshot, instant, delayed);
+                    prop_assert_eq!(plain, stepwise, "{}", of(b));
+                }
+            }
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod fill;
 mod fold;
 mod hash;
 mod histogram;
+mod included;
 mod info;
 mod join;
 mod kept;

@@ -9,13 +9,13 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rapidhash::RapidHashMap;
-
 use crate::model::{Labels, METRIC_NAME, STALE_NAN_BITS};
 use crate::promql::FloatHistogram;
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Meter};
 use crate::tsdb::SelectedSeries;
+
+use super::keyed::numbered;
 
 /// No value at this step.
 pub(super) const ABSENT: f64 = f64::from_bits(STALE_NAN_BITS);
@@ -354,9 +354,51 @@ impl Rows {
     /// Counts all present samples, for rows whose rows were filled side by side.
     pub(super) fn settle_all(&mut self) -> Result<(), QueryError> {
         self.drop_empty();
+        let present = self.present();
+        self.charge.add_samples(present)
+    }
+
+    /// Counts all present samples in place of those that were counted of the rows before they were changed.
+    pub(super) fn settle_again(&mut self) -> Result<(), QueryError> {
+        self.drop_empty();
+        let present = self.present();
+        self.charge.replace_samples(present)
+    }
+
+    /// Leaves the rows of these `places` in their order, each with so many values, and counts those in place of what was
+    /// counted before; no row is there twice, or without any value.
+    pub(super) fn settle_picked(mut self, places: &[usize], present: usize) -> Result<Rows, QueryError> {
+        if !places.is_sorted() {
+            if places.len() < self.heads.len() {
+                self.charge.add_values(places.len().saturating_mul(self.steps))?;
+            }
+            self = self.reordered(places);
+        } else if places.len() < self.heads.len() {
+            for (to, from) in places.iter().copied().enumerate() {
+                self.heads.swap(to, from);
+                self.values.copy_within(from * self.steps..(from + 1) * self.steps, to * self.steps);
+            }
+            self.heads.truncate(places.len());
+            self.values.truncate(places.len() * self.steps);
+        }
+        self.charge.replace_samples(present)?;
+        Ok(self)
+    }
+
+    /// Pays for and allocates up to so many rows more.
+    pub(super) fn add_room(&mut self, rows: usize) -> Result<(), QueryError> {
+        let more = (self.heads.len() + rows).saturating_sub(self.room);
+        self.charge.add_rows(more, self.steps)?;
+        self.room += more;
+        self.heads.reserve_exact(rows);
+        self.values.reserve_exact(rows.saturating_mul(self.steps));
+        Ok(())
+    }
+
+    fn present(&self) -> usize {
         let floats = self.values.iter().filter(|value| !is_absent(**value)).count();
         let histograms: usize = (0..self.histograms.len()).map(|row| self.count_histograms(row)).sum();
-        self.charge.add_samples(floats + histograms)
+        floats + histograms
     }
 
     /// Removes rows that have no value at any step.
@@ -381,16 +423,43 @@ impl Rows {
         self.values.truncate(kept * steps);
     }
 
-    /// Rows in the order of `places`, each a row's index.
+    /// Rows in the order of `places`, each a row's index, and none twice.
     pub(super) fn reordered(mut self, places: &[usize]) -> Rows {
-        let heads = places.iter().map(|i| self.heads[*i].clone()).collect();
-        let values = places.iter().flat_map(|i| self.row(*i).iter().copied()).collect();
-        if self.has_histograms() {
-            self.histograms = places.iter().map(|i| self.histograms[*i].clone()).collect();
+        if places.len() == self.heads.len() {
+            self.move_values(places);
+        } else {
+            let mut values = Vec::with_capacity(places.len() * self.steps);
+            places.iter().for_each(|i| values.extend_from_slice(self.row(*i)));
+            self.values = values;
         }
-        self.heads = heads;
-        self.values = values;
+        self.heads = picked(self.heads, places);
+        if !self.histograms.is_empty() {
+            self.histograms = picked(self.histograms, places);
+        }
         self
+    }
+
+    /// Moves the values of each row to where its index stands among the `places`, which are all there are: memory that was
+    /// used before costs less than new memory.
+    fn move_values(&mut self, places: &[usize]) {
+        let steps = self.steps;
+        let mut moved = vec![false; places.len()];
+        let mut first_row = vec![0.0; steps];
+        for first in 0..places.len() {
+            if moved[first] || places[first] == first {
+                continue;
+            }
+            first_row.copy_from_slice(self.row(first));
+            let mut to = first;
+            while places[to] != first {
+                let from = places[to];
+                self.values.copy_within(from * steps..(from + 1) * steps, to * steps);
+                moved[to] = true;
+                to = from;
+            }
+            self.row_mut(to).copy_from_slice(&first_row);
+            moved[to] = true;
+        }
     }
 
     /// Rows in the order of their labels.
@@ -429,11 +498,13 @@ impl Rows {
         if self.heads.is_sorted_by(|a, b| a.labels < b.labels) {
             return Ok(self);
         }
-        let mut first_of: RapidHashMap<Labels, usize> =
-            RapidHashMap::with_capacity_and_hasher(self.heads.len(), Default::default());
-        let mut merged = false;
-        for i in 0..self.heads.len() {
-            let into = *first_of.entry(self.heads[i].labels.clone()).or_insert(i);
+        let numbers = numbered(self.heads.iter().map(|head| &head.labels), |_| true);
+        let (of, firsts) = (numbers.of, numbers.firsts);
+        if firsts.len() == self.heads.len() {
+            return Ok(self);
+        }
+        for (i, number) in of.into_iter().enumerate() {
+            let into = firsts[number as usize];
             if into == i {
                 continue;
             }
@@ -456,11 +527,8 @@ impl Rows {
             }
             let drops_name = self.heads[i].drops_name;
             self.heads[into].drops_name |= drops_name;
-            merged = true;
         }
-        if merged {
-            self.drop_empty();
-        }
+        self.drop_empty();
         Ok(self)
     }
 
@@ -492,9 +560,7 @@ impl Rows {
         let mut names = self.heads.iter().map(|head| metadata(&head.labels));
         let first = names.next();
         let unique = names.all(|name| Some(name) == first);
-        for head in &mut self.heads {
-            head.labels = nameless(&head.labels);
-        }
+        Labels::filter_all(self.heads.iter_mut().map(|head| &mut head.labels), |name| !is_metadata(name));
         if unique { Ok(self) } else { self.merged(duplicates) }
     }
 
@@ -503,14 +569,17 @@ impl Rows {
         if self.heads.iter().all(|head| !head.drops_name) {
             return Ok(self);
         }
-        for head in &mut self.heads {
-            if head.drops_name {
-                head.labels = nameless(&head.labels);
-                head.drops_name = false;
-            }
-        }
+        let named = self.heads.iter_mut();
+        let named = named.filter_map(|head| std::mem::take(&mut head.drops_name).then_some(&mut head.labels));
+        Labels::filter_all(named, |name| !is_metadata(name));
         self.merged(Duplicates::Merge)
     }
+}
+
+/// Those of these `places`, none of which is there twice.
+fn picked<T>(all: Vec<T>, places: &[usize]) -> Vec<T> {
+    let mut all: Vec<Option<T>> = all.into_iter().map(Some).collect();
+    places.iter().filter_map(|place| all[*place].take()).collect()
 }
 
 /// The error of two equal label sets at one step.
@@ -530,4 +599,43 @@ fn metadata(labels: &Labels) -> [&str; 3] {
 /// The labels without the metric's name.
 pub(super) fn nameless(labels: &Labels) -> Labels {
     labels.filtered(|name| !is_metadata(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::promql::Budget;
+    use crate::promql::budget::Limits;
+
+    proptest! {
+        #[test]
+        fn rows_stand_where_they_were_put_whether_all_of_them_are_or_few(
+            order in Just((0..12usize).collect::<Vec<_>>()).prop_shuffle(),
+            left in 0usize..13,
+            steps in 0usize..4,
+        ) {
+            let meter = Meter::new(Limits::default(), &Budget::default());
+            let called = |row: usize| Labels::from_pairs([("row", row.to_string())]);
+            let values = |row: usize| (0..steps).map(move |step| (row * 10 + step) as f64);
+            let rows = || -> Result<Rows, QueryError> {
+                let heads = (0..12).map(|row| Head { labels: called(row), drops_name: false });
+                Rows::of(&meter, heads.collect(), (0..12).flat_map(values).collect(), steps)
+            };
+            let mut sorted = order[..left].to_vec();
+            sorted.sort_unstable();
+            for places in [&order[..left], &sorted] {
+                let moved = rows().expect("room").reordered(places);
+                let settled = rows().expect("room").settle_picked(places, left * steps).expect("room");
+                for rows in [moved, settled] {
+                    let found: Vec<Labels> = rows.heads.iter().map(|head| head.labels.clone()).collect();
+                    prop_assert_eq!(found, places.iter().map(|row| called(*row)).collect::<Vec<_>>());
+                    let expected: Vec<f64> = places.iter().copied().flat_map(values).collect();
+                    prop_assert_eq!(&rows.values, &expected);
+                }
+            }
+            prop_assert_eq!(meter.samples_left(), Limits::default().samples_max);
+        }
+    }
 }
