@@ -6,11 +6,11 @@
 //!
 //! What is worked on there keeps all other connections waiting. So it is done only
 //!
-//! * where the like of it, of the same organisation and about the same time, was answered within 0.3 ms a minute or two
+//! * where the like of it, of the same organisation and about the same time, was answered within a millisecond a minute or two
 //!   ago: it read then what it will read now, so that it waits for no disk;
 //! * while nobody else asks: another connection's request within the last 2 ms sends it to the lane, where organisations
 //!   take turns and there are as many threads as cores have use for;
-//! * for 2 ms at most: what takes longer after all is begun anew on the lane, and is not brief any more.
+//! * for 4 ms at most: what takes longer after all is begun anew on the lane, and is not brief any more.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -24,9 +24,9 @@ use crate::clock::Stopwatch;
 use crate::model::{OrgId, TimeRange, Timestamp};
 
 /// What takes no longer is brief.
-const BRIEF: Duration = Duration::from_micros(300);
+const BRIEF: Duration = Duration::from_millis(1);
 /// After this it is begun anew on the lane.
-const PATIENCE: Duration = Duration::from_millis(2);
+const PATIENCE: Duration = Duration::from_millis(4);
 /// Kinds of questions that are remembered, twice. An organisation that asks for more has others go over the lane once more.
 const KEPT: usize = 4_096;
 /// How long they are remembered at least, and half of the most.
@@ -161,7 +161,7 @@ mod tests {
 
     const ORG: OrgId = OrgId(1);
     const QUICK: Duration = Duration::from_micros(40);
-    const SLOW: Duration = Duration::from_micros(301);
+    const SLOW: Duration = Duration::from_micros(1_001);
 
     fn like(brief: &Brief, query: &str) -> Likeness {
         brief.like(("query", ""), &Params::of_query(Some(query)).expect("parameters"))
