@@ -52,7 +52,12 @@ pub(super) struct Reading {
     pub(super) range: TimeRange,
     /// Windows have no staleness markers, and their samples count as held while they are read.
     pub(super) windows: bool,
+    /// About how long each step takes once the samples are there.
+    pub(super) step_ns: u64,
 }
+
+/// That of what only looks for a sample at each step, or for two.
+pub(super) const LOOK_NS: u64 = 2;
 
 impl Reading {
     /// A reader of so many steps' samples.
@@ -170,7 +175,7 @@ impl Context<'_> {
         let mut held = self.meter.charge();
         held.add_bytes(scratch_bytes as u64)?;
         let batch = batch(found.len(), steps);
-        let (batches, cost_ns) = (found.len().div_ceil(batch), cost_ns(found.len(), reading.range, steps));
+        let (batches, cost_ns) = (found.len().div_ceil(batch), cost_ns(found.len(), reading, steps));
         let of_hand = rows_bytes(BUFFERS * batch, steps).saturating_add(scratch_bytes as u64);
         let (hands, _asides) = self.hire(cost_ns, batches, of_hand);
         let mut filled = vec![Filled::default(); found.len()];
@@ -226,8 +231,8 @@ fn batch(series: usize, steps: usize) -> usize {
 
 /// About how long it takes where decoded blocks are kept, twice that where not. A scrape each 15 s is usual; what was never
 /// scraped so long costs less.
-pub(super) fn cost_ns(series: usize, range: TimeRange, steps: usize) -> u64 {
-    let each = 400 + usual_samples(range) + steps as u64 * 2;
+pub(super) fn cost_ns(series: usize, reading: Reading, steps: usize) -> u64 {
+    let each = 400 + usual_samples(reading.range) + (steps as u64).saturating_mul(reading.step_ns);
     (series as u64).saturating_mul(each)
 }
 

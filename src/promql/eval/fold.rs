@@ -18,7 +18,7 @@ use crate::tsdb::{Grouped, GroupedSeries, ReadColumns, Reader, Snapshot};
 use super::Context;
 use super::accumulate::{Accumulate, accumulator, extra_bytes};
 use super::aggregate::tells_apart;
-use super::fill::{FillRow, Patience, Reading, cost_ns, fill_row, floats_of, scratch_bytes};
+use super::fill::{FillRow, LOOK_NS, Patience, Reading, cost_ns, fill_row, floats_of, scratch_bytes};
 use super::kept::{KeptRows, Part};
 use super::kernels::{GoesOn, Scratch, Stopped};
 use super::peel::{Peeled, Peels};
@@ -307,7 +307,7 @@ impl Context<'_> {
                 let source = Source {
                     peeled,
                     matchers: &selector.matchers,
-                    reading: Reading { range, windows: false },
+                    reading: Reading { range, windows: false, step_ns: LOOK_NS },
                     window: None,
                 };
                 let (when, lookback) = (selector.when, self.options.lookback_ms);
@@ -331,7 +331,7 @@ impl Context<'_> {
                 }
                 let (whole, _held) = self.kernel(window, &columns, grid)?;
                 let range = self.window_range(&window.arg, grid);
-                let reading = Reading { range, windows: true };
+                let reading = Reading { range, windows: true, step_ns: whole.step_ns() };
                 let source = Source { peeled, matchers, reading, window: Some(window) };
                 self.fold_source(node, grid, &source, extra_bytes, whole.into_fill())
             }
@@ -406,7 +406,7 @@ impl Context<'_> {
         fill: Arc<FillRow>,
     ) -> Result<Option<(Sofar, Charge)>, QueryError> {
         let (series, groups, steps) = (std::mem::take(&mut grouped.series), grouped.groups.len(), grid.len);
-        let cost_ns = cost_ns(series.len(), reading.range, steps);
+        let cost_ns = cost_ns(series.len(), reading, steps);
         // Enough of them that the last one finished is a small part of all.
         let block = (BLOCK_VALUES / steps).min(series.len() / 8).clamp(1, BLOCK_SERIES_MAX);
         let blocks = series.len().div_ceil(block);

@@ -7,7 +7,7 @@ use crate::promql::functions::seconds;
 use crate::promql::plan::{Look, Selector};
 
 use super::Context;
-use super::fill::{Outcome, Reading, fill_row};
+use super::fill::{LOOK_NS, Outcome, Reading, fill_row};
 use super::native::{Readings, Samples};
 use super::rows::{Grid, Head, Rows};
 use super::starts::Starts;
@@ -57,7 +57,7 @@ impl Context<'_> {
                 scratch.newest(grid, floats, edges, told, row);
                 Ok(())
             });
-            let reading = Reading { range, windows: false };
+            let reading = Reading { range, windows: false, step_ns: LOOK_NS };
             match self.filled(found, reading, grid.len, fill)? {
                 Outcome::Rows(rows) => return Ok(rows),
                 Outcome::Native(series) => found = series,

@@ -182,7 +182,7 @@ impl Context<'_> {
         };
         let count = found.len();
         let (whole, _held) = self.kernel(node, &columns, grid)?;
-        let reading = Reading { range, windows: true };
+        let reading = Reading { range, windows: true, step_ns: whole.step_ns() };
         let Outcome::Rows(rows) = self.filled(found, reading, grid.len, whole.into_fill())? else {
             self.meter.lost_series(count);
             return Ok(None);
@@ -234,7 +234,7 @@ impl Context<'_> {
         let outcome = match (&arg.source, inner) {
             (MatrixSource::Select(matchers), _) => {
                 let range = self.window_range(arg, grid);
-                let reading = Reading { range, windows: true };
+                let reading = Reading { range, windows: true, step_ns: whole.step_ns() };
                 let found = self.snapshot.select(matchers, range);
                 self.filled(found, reading, grid.len, whole.into_fill())?
             }

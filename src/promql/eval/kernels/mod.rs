@@ -23,7 +23,7 @@ use crate::promql::functions::{Columnar, Window, count, seconds};
 use crate::promql::plan::WindowNode;
 use crate::wide::widely;
 
-use super::fill::{FillRow, fill_row};
+use super::fill::{FillRow, LOOK_NS, fill_row};
 use super::rows::{ABSENT, Grid};
 
 /// Whoever computes may be told to stop.
@@ -105,6 +105,19 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
+    /// About how long each step takes, beside reading.
+    pub(super) fn step_ns(&self) -> u64 {
+        match self.node.kernel.columnar {
+            Columnar::Mean | Columnar::Sum => 10,
+            Columnar::Each
+            | Columnar::Deviation
+            | Columnar::Forecast
+            | Columnar::Slope
+            | Columnar::Variance => 50,
+            _ => LOOK_NS,
+        }
+    }
+
     /// As it is shared by those who fill rows.
     pub(super) fn into_fill(self) -> Arc<FillRow> {
         fill_row(move |scratch, samples, row, goes_on| self.fill(scratch, samples, row, goes_on))

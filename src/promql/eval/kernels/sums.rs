@@ -136,11 +136,7 @@ pub(super) fn fill(
         plain.push(sum);
         lost.push(rest);
     }
-    // The sum of a window, rounded once, and what that took.
-    let exact = |from: usize, to: usize| {
-        let (difference, by_rounding) = two_sum(plain[to], -plain[from]);
-        two_sum(difference, by_rounding + (lost[to] - lost[from]))
-    };
+    let exact = |from: usize, to: usize| exact((plain[from], plain[to]), (lost[from], lost[to]));
     if !is_mean {
         for (frame, out) in all.iter().zip(row).filter(|(frame, _)| frame.from < frame.to) {
             // A sum of nothing but zeros is no zero below zero.
@@ -148,11 +144,7 @@ pub(super) fn fill(
         }
         return true;
     }
-    let mean = |from: usize, to: usize, plain: f64| {
-        let (sum, rest) = exact(from, to);
-        let n = count(to - from);
-        plain / n + ((sum - plain) + rest) / n
-    };
+    let mean = |from: usize, to: usize, plain: f64| mean(plain, exact(from, to), count(to - from));
     if exactness == Exact::InOne {
         // Nothing is rounded, in whatever order it is added.
         for (frame, out) in all.iter().zip(row).filter(|(frame, _)| frame.from < frame.to) {
@@ -169,9 +161,7 @@ pub(super) fn fill(
         if let Some((_, stride)) = regular {
             let values = &values[frames[0].from..frames[count - 1].to];
             widely!(strided_sums(values, stride, phases, out));
-            for (frame, out) in frames.iter().zip(out) {
-                *out = mean(frame.from, frame.to, *out);
-            }
+            widely!(strided_means((plain, lost), (frames[0], stride), out));
             continue;
         }
         let plain = plain_sums(frames.iter().map(|frame| &values[frame.from..frame.to]));
@@ -182,6 +172,19 @@ pub(super) fn fill(
         }
     }
     true
+}
+
+/// The sum of a window, rounded once, and what that took; of what was added up before its first value and up to its last.
+#[inline(always)]
+fn exact((before, after): (f64, f64), (lost_before, lost_after): (f64, f64)) -> (f64, f64) {
+    let (difference, by_rounding) = two_sum(after, -before);
+    two_sum(difference, by_rounding + (lost_after - lost_before))
+}
+
+/// The mean of `n` values of which the plain sum and the true one are known.
+#[inline(always)]
+fn mean(plain: f64, (sum, rest): (f64, f64), n: f64) -> f64 {
+    plain / n + ((sum - plain) + rest) / n
 }
 
 /// Windows that are added up together where they are regular.
@@ -229,6 +232,27 @@ fn strided_sums(values: &[f64], stride: usize, phases: &mut Vec<f64>, sums: &mut
         }
         sums[first..first + TOGETHER].copy_from_slice(&together);
         first += TOGETHER;
+    }
+}
+
+/// Makes the plain sums of regular windows, of which this is the first, their means.
+#[inline(always)]
+fn strided_means((plain, lost): (&[f64], &[f64]), (first, stride): (Frame, usize), sums: &mut [f64]) {
+    let n = count(first.to - first.from);
+    // So that what is computed with at once are neighbours.
+    let mut columns = [[0.0; TOGETHER]; 4];
+    for (piece, sums) in sums.chunks_mut(TOGETHER).enumerate() {
+        let apart = piece * TOGETHER * stride;
+        let starts = [(plain, first.from), (plain, first.to), (lost, first.from), (lost, first.to)];
+        for (column, (of, at)) in columns.iter_mut().zip(starts) {
+            let values = of.get(at + apart..).unwrap_or_default().iter().step_by(stride);
+            column.iter_mut().zip(values).for_each(|(slot, value)| *slot = *value);
+        }
+        let [before, after, lost_before, lost_after] = &columns;
+        let sides = before.iter().zip(after).zip(lost_before.iter().zip(lost_after));
+        for (out, ((before, after), (lost_before, lost_after))) in sums.iter_mut().zip(sides) {
+            *out = mean(*out, exact((*before, *after), (*lost_before, *lost_after)), n);
+        }
     }
 }
 
