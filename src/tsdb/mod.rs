@@ -52,7 +52,7 @@ use std::time::Duration;
 pub use backup::StageError;
 pub use check::{CheckProgress, Checked, check};
 pub use compact::{UpkeepError, UpkeepReport};
-pub use decoded::DecodedUse;
+pub use decoded::{DecodedUse, rises};
 pub use delete::{DeleteError, DeleteReport};
 pub use disk::{Disk, Faults};
 pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};

@@ -124,7 +124,7 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
         Some(_) => return Err(ApiError::invalid_parameter("format", "full or names")),
     };
     let unknown = params.unknown();
-    let asking = Asking::from(entered).like(likeness).about(common.range);
+    let asking = Asking::from(entered).like(likeness, common.range);
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
         let selectors = selectors(&common.selectors, "match", &running.options.caps)?;
@@ -190,7 +190,7 @@ async fn metric_labels(
     let common = Common::take(&mut params, deps.clock.now())?;
     let samples = params.count("values", 0, SAMPLES_MAX)?.unwrap_or(SAMPLES_DEFAULT);
     let unknown = params.unknown();
-    let asking = Asking::from(entered).like(likeness).about(common.range);
+    let asking = Asking::from(entered).like(likeness, common.range);
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
         let mut selectors = selectors(&common.selectors, "match", &running.options.caps)?;
@@ -237,7 +237,7 @@ async fn label_values(
     let limit = params.count("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_DEFAULT);
     let after = take_cursor(&mut params)?;
     let unknown = params.unknown();
-    let asking = Asking::from(entered).like(likeness).about(common.range);
+    let asking = Asking::from(entered).like(likeness, common.range);
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
         let selectors = selectors(&common.selectors, "match", &running.options.caps)?;

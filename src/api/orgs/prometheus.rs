@@ -10,6 +10,7 @@ use serde_json::json;
 use super::metrics::{array, range, selectors};
 use super::query::answer::Answer;
 use super::query::asking::{Asking, How, Running, Style, TRUNCATED, admit_range, admit_steps, timeout};
+use super::query::brief::Likeness;
 use super::query::{ReadDeps, flag};
 use crate::api::body;
 use crate::api::callers::{Endpoint, MountReader};
@@ -188,7 +189,7 @@ async fn query((State(deps), reader, PathOf(slug), Given(mut params)): Asked) ->
     let at = params.time("time", now)?.unwrap_or(now);
     let question = Question::take(&mut params, Steps::once(at), true)?;
     let asking = Asking::from(entered).within(timeout(&mut params)?);
-    question.ask(&deps, asking.like(likeness)).await
+    question.ask(&deps, asking, likeness).await
 }
 
 async fn query_range((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
@@ -209,7 +210,7 @@ async fn query_range((State(deps), reader, PathOf(slug), Given(mut params)): Ask
     admit_steps(&entered.grant, &steps)?;
     let question = Question::take(&mut params, steps, false)?;
     let asking = Asking::from(entered).within(timeout(&mut params)?);
-    question.ask(&deps, asking.like(likeness)).await
+    question.ask(&deps, asking, likeness).await
 }
 
 #[derive(Clone)]
@@ -232,9 +233,9 @@ impl Question {
         Ok(Question { text, steps, instant, limit: limit(params)?, how })
     }
 
-    async fn ask(self, deps: &ReadDeps, asking: Asking) -> ApiResult<Response> {
-        let asking =
-            asking.listed(self.text.clone()).about(TimeRange::new(self.steps.start(), self.steps.end()));
+    async fn ask(self, deps: &ReadDeps, asking: Asking, likeness: Likeness) -> ApiResult<Response> {
+        let range = TimeRange::new(self.steps.start(), self.steps.end());
+        let asking = asking.listed(self.text.clone()).like(likeness, range);
         deps.answer_large(asking, move |running| self.run(running)).await
     }
 
@@ -292,7 +293,7 @@ async fn series((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -
     if filter.selectors.is_empty() {
         return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
     }
-    let asking = Asking::from(entered).like(likeness).about(filter.range);
+    let asking = Asking::from(entered).like(likeness, filter.range);
     let work = move |running: &mut Running| {
         let found = running.snapshot.series(&filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |labels, out| prom_json::labels(&labels, out))
@@ -304,7 +305,7 @@ async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -
     let entered = reader.enter(&slug, Endpoint::Labels)?;
     let likeness = deps.brief.like(("labels", ""), &params);
     let filter = Filter::take(&mut params, deps.clock.now())?;
-    let asking = Asking::from(entered).like(likeness).about(filter.range);
+    let asking = Asking::from(entered).like(likeness, filter.range);
     let work = move |running: &mut Running| {
         let found = running.snapshot.label_names(&filter.compile(running)?, filter.range, filter.limit);
         list(running, found, |name, out| prom_json::text(&name, out))
@@ -320,7 +321,7 @@ async fn label_values(
     let entered = reader.enter(&slug, Endpoint::Labels)?;
     let likeness = deps.brief.like(("values", &label), &params);
     let filter = Filter::take(&mut params, deps.clock.now())?;
-    let asking = Asking::from(entered).like(likeness).about(filter.range);
+    let asking = Asking::from(entered).like(likeness, filter.range);
     let work = move |running: &mut Running| {
         let name = unescape_name(&label);
         let found =

@@ -6,7 +6,7 @@
 pub mod active;
 pub(super) mod answer;
 pub(super) mod asking;
-mod brief;
+pub(super) mod brief;
 mod structured;
 mod written;
 
@@ -148,7 +148,8 @@ async fn answer(asked: Asked, mode: Mode, form: Form) -> ApiResult<Response> {
         Mode::Instant => Steps::once(params.time("time", now)?.unwrap_or(now)),
     };
     let limit = params.count("limit", 1, SERIES_MAX)?.unwrap_or(SERIES_DEFAULT);
-    let asking = Asking::from(entered).within(timeout(&mut params)?).like(likeness);
+    let about = TimeRange::new(steps.start(), steps.end());
+    let asking = Asking::from(entered).within(timeout(&mut params)?).like(likeness, about);
     let unknown = params.unknown();
     let listed = match &question.ask {
         Ask::Expression(text) => text.clone(),
@@ -158,8 +159,7 @@ async fn answer(asked: Asked, mode: Mode, form: Form) -> ApiResult<Response> {
         unused(running, unknown);
         run(running, &question, When { steps, limit })
     };
-    let about = TimeRange::new(steps.start(), steps.end());
-    deps.answer_large(asking.listed(listed).about(about), work).await
+    deps.answer_large(asking.listed(listed), work).await
 }
 
 fn unused(running: &mut Running, unknown: Vec<String>) {

@@ -11,10 +11,10 @@ use crate::model::{HistogramColumns, TimeRange, Timestamp};
 use crate::promql::QueryError;
 use crate::promql::budget::{Aside, Progress, rows_bytes};
 use crate::promql::crew::{Hand, NAP, Together};
-use crate::tsdb::{ReadColumns, Reader, SelectedSeries, SeriesId, Snapshot};
+use crate::tsdb::{ReadColumns, Reader, SelectedSeries, SeriesId, Snapshot, rises};
 
 use super::Context;
-use super::kernels::{Floats, GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped, any_stale, rises};
+use super::kernels::{Floats, GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped, any_stale};
 use super::rows::{Filled, Rows, is_absent};
 use super::windows::drop_stale;
 

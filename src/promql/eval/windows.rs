@@ -12,7 +12,7 @@ use crate::tsdb::{SampleColumns, SelectedSeries};
 
 use super::Context;
 use super::fill::{Outcome, Reading};
-use super::kernels::{Floats, Kernel, Scratch, Stopped, any_stale};
+use super::kernels::{Floats, Kernel, Patience, Scratch, Stopped, any_stale};
 use super::native::{Native, Readings, Samples, native_of_row};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent, is_metadata};
 use super::starts::Starts;
@@ -22,9 +22,6 @@ type VisitSeries<'v> = dyn FnMut(&Head, Samples<'_>) -> Result<(), QueryError> +
 
 /// What is done with one window that has samples: its series and the step.
 type VisitWindow<'v> = dyn FnMut(&Head, usize) -> Result<(), QueryError> + 'v;
-
-/// Long windows at many steps take long for one series too: the deadline is looked at after this many samples.
-const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
 
 /// How the names of counters end.
 const NAMES_OF_COUNTERS: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];
@@ -318,7 +315,7 @@ impl Context<'_> {
         let mut places = Places::default();
         let mut reset_places = Places::default();
         let mut at_step = vec![0.0; params.len()];
-        let mut looked_at = 0;
+        let mut patience = Patience::default();
         for (step, out) in row.iter_mut().enumerate() {
             let at_ms = grid.at(step);
             let (start_ms, end_ms) = node.arg.edges(at_ms);
@@ -327,11 +324,7 @@ impl Context<'_> {
             if inside.is_empty() {
                 continue;
             }
-            looked_at += inside.len();
-            if looked_at > SAMPLES_BETWEEN_CHECKS {
-                looked_at = 0;
-                self.budget.check()?;
-            }
+            patience.after(inside.len(), || self.budget.check())?;
             for (value, scalars) in at_step.iter_mut().zip(params) {
                 *value = scalars.values[step];
             }

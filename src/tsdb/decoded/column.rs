@@ -157,14 +157,19 @@ fn touch<D: Copy + Default + PartialEq>(digits: &[D], wanted: Range<usize>) -> b
     lines.fold(false, |any, digit| any ^ (*digit == D::default()))
 }
 
-fn rises(values: &[f64]) -> bool {
+/// Whether all are numbers, and none is less than the one before.
+pub fn rises(values: &[f64]) -> bool {
+    values.first().is_none_or(|first| !first.is_nan()) && widely!(is_in_order(values))
+}
+
+#[inline(always)]
+fn is_in_order(values: &[f64]) -> bool {
     // Some at a time, which needs no branch for each.
     let later = values.get(1..).unwrap_or_default();
-    let in_order = |(before, after): (&[f64], &[f64])| {
-        before.iter().zip(after).fold(true, |all, (before, value)| all & (before <= value))
+    let in_order = |before: &[f64], after: &[f64]| {
+        before.iter().zip(after).fold(true, |all, (before, value)| all & (value >= before))
     };
-    values.first().is_none_or(|first| !first.is_nan())
-        && values.chunks(64).zip(later.chunks(64)).all(in_order)
+    values.chunks(64).zip(later.chunks(64)).all(|(before, after)| in_order(before, after))
 }
 
 /// The integer that is nearest to the value times the power; of no meaning where that is no integer below 2^51.

@@ -26,6 +26,7 @@ use std::time::Duration;
 use rapidhash::RapidHashMap;
 
 use crate::model::Timestamp;
+pub use column::rises;
 pub(super) use keeper::{Found, FoundPiece, Keeper, PIECES_MAX, Piece, Place};
 use keeper::{Group, Key, Since};
 

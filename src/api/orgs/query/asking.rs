@@ -133,14 +133,9 @@ impl Asking {
         Asking { listed: Some(text), ..self }
     }
 
-    /// One of a kind: where that is known to be brief, it may be answered where it arrived.
-    pub(in crate::api::orgs) fn like(self, likeness: Likeness) -> Asking {
-        Asking { likeness: Some(likeness), ..self }
-    }
-
-    /// About this time.
-    pub(in crate::api::orgs) fn about(self, range: TimeRange) -> Asking {
-        Asking { likeness: self.likeness.map(|likeness| likeness.over(range)), ..self }
+    /// One of a kind, about this time: where that is known to be brief, it may be answered where it arrived.
+    pub(in crate::api::orgs) fn like(self, likeness: Likeness, range: TimeRange) -> Asking {
+        Asking { likeness: Some(likeness.over(range)), ..self }
     }
 }
 
@@ -662,11 +657,15 @@ mod tests {
         assert!(late.expect("it ran"));
     }
 
+    /// A kind of question, about all times.
+    fn up(deps: &ReadDeps) -> Likeness {
+        let params = Params::of_query(Some("query=up")).expect("parameters");
+        deps.brief.like(("query", ""), &params).over(TimeRange::ALL)
+    }
+
     /// Where work runs, and how often it has run.
     async fn place_of(deps: &ReadDeps, alone: bool, is_brief: bool) -> (std::thread::ThreadId, usize) {
-        let params = Params::of_query(Some("query=up")).expect("parameters");
-        let asking =
-            Asking::from(Entered { alone, ..entered() }).like(deps.brief.like(("query", ""), &params));
+        let asking = Asking::from(Entered { alone, ..entered() }).like(up(deps), TimeRange::ALL);
         let runs = Arc::new(AtomicUsize::new(0));
         let done = deps.ask(asking, move |running| {
             running.warn("said once");
@@ -685,8 +684,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_known_to_be_brief_is_answered_where_it_arrives_while_nobody_else_asks() {
         let (deps, own) = (deps(), std::thread::current().id());
-        let params = Params::of_query(Some("query=up")).expect("parameters");
-        let likeness = deps.brief.like(("query", ""), &params);
+        let likeness = up(&deps);
         deps.brief.took(OrgId(2), likeness, Duration::ZERO);
         assert_ne!(place_of(&deps, true, true).await.0, own, "not known of this organisation");
         deps.brief.took(OrgId(1), likeness, Duration::ZERO);
@@ -706,8 +704,7 @@ mod tests {
     #[tokio::test]
     async fn what_takes_long_after_all_is_begun_anew_on_the_lane_and_is_brief_no_more() {
         let (deps, own) = (deps(), std::thread::current().id());
-        let params = Params::of_query(Some("query=up")).expect("parameters");
-        let likeness = deps.brief.like(("query", ""), &params);
+        let likeness = up(&deps);
         deps.brief.took(OrgId(1), likeness, Duration::ZERO);
         let (place, runs) = place_of(&deps, true, false).await;
         assert_ne!((place, runs), (own, 1));

@@ -6,7 +6,6 @@ use std::ops::Range;
 use crate::promql::functions::sums::Sum;
 
 use super::sums::two_sum;
-use super::{GoesOn, SAMPLES_BETWEEN_CHECKS, Stopped};
 
 /// Windows whose computations do not wait for one another.
 pub(super) const ABREAST: usize = 8;
@@ -78,24 +77,6 @@ impl Columns {
             }
         }
         &self.all
-    }
-}
-
-/// Asks now and then whether to go on.
-#[derive(Default)]
-pub(super) struct Patience {
-    looked_at: usize,
-}
-
-impl Patience {
-    /// After so many samples more.
-    pub(super) fn after(&mut self, samples: usize, goes_on: GoesOn<'_>) -> Result<(), Stopped> {
-        self.looked_at += samples;
-        if self.looked_at <= SAMPLES_BETWEEN_CHECKS {
-            return Ok(());
-        }
-        self.looked_at = 0;
-        goes_on()
     }
 }
 

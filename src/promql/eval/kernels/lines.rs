@@ -10,9 +10,9 @@ use crate::promql::functions::sums::Sum;
 use crate::promql::functions::{count, seconds};
 use crate::wide::widely;
 
-use super::abreast::{ABREAST, Columns, Numbers, Patience, Sums, Windows, is_moderate, pieces};
+use super::abreast::{ABREAST, Columns, Numbers, Sums, Windows, is_moderate, pieces};
 use super::frames::{Frame, Frames};
-use super::{GoesOn, Stopped};
+use super::{GoesOn, Patience, Stopped, sums};
 
 /// Fewer windows that are alike are as soon added up one by one.
 const ALIKE_MIN: usize = 3;
@@ -93,7 +93,7 @@ pub(super) fn fill(
         if held == ABREAST || !is_like {
             let tell = |step: usize, line: Line| row[step] = told(step, line);
             shape.lines(columns, &alike[..held], (times, values), is_whole.then_some(whole), tell);
-            patience.after(alike[..held].iter().map(Place::len).sum(), goes_on)?;
+            patience.after(alike[..held].iter().map(Place::len).sum(), &mut *goes_on)?;
             held = 0;
         }
         if !is_like {
@@ -333,20 +333,11 @@ impl Whole {
 
 /// In how many bits all of these values are multiples of which power of two; none where that says nothing.
 fn grain(values: &[f64]) -> Option<(u32, f64)> {
-    const FRACTION: u64 = (1 << 52) - 1;
-    let (mut greatest, mut lowest) = (0u64, u64::MAX);
-    for value in values {
-        let magnitude = value.to_bits() & !(1 << 63);
-        greatest = greatest.max(magnitude);
-        let fraction = magnitude & FRACTION | 1 << 52;
-        let bit = (magnitude >> 52) + u64::from(fraction.trailing_zeros());
-        lowest = if magnitude == 0 { lowest } else { lowest.min(bit) };
-    }
+    let (highest, lowest) = widely!(sums::bits(values))?;
     // The number of the bit of 1.
     const ONE: u64 = 1023 + 52;
     const FAR: u64 = 500;
-    let highest = (greatest >> 52) + 52;
-    if greatest == 0 || lowest < ONE - FAR || highest > ONE + FAR {
+    if lowest < ONE - FAR || highest > ONE + FAR {
         return None;
     }
     let bits = u32::try_from(highest - lowest + 1).ok()?;

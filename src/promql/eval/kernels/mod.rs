@@ -32,8 +32,28 @@ pub(super) struct Stopped;
 /// Asked now and then.
 pub(super) type GoesOn<'g> = &'g mut dyn FnMut() -> Result<(), Stopped>;
 
-/// Long windows at many steps take long for one series too: it is asked after this many samples.
-const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
+/// Asks now and then whether to go on: long windows at many steps take long for one series too.
+#[derive(Default)]
+pub(super) struct Patience {
+    looked_at: usize,
+}
+
+impl Patience {
+    /// After so many samples more.
+    pub(super) fn after<E>(
+        &mut self,
+        samples: usize,
+        goes_on: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        const SAMPLES_BETWEEN_CHECKS: usize = 65_536;
+        self.looked_at += samples;
+        if self.looked_at <= SAMPLES_BETWEEN_CHECKS {
+            return Ok(());
+        }
+        self.looked_at = 0;
+        goes_on()
+    }
+}
 
 /// More than this of times and places is not kept by one thread.
 pub(super) const SCRATCH_BYTES_MAX: usize = 8 << 20;
@@ -237,17 +257,13 @@ impl Kernel {
         }
         let mut at_step = vec![0.0; self.params.len()];
         let mut reset_places = 0..0;
-        let mut looked_at = 0;
+        let mut patience = Patience::default();
         for (step, (out, frame)) in row.iter_mut().zip(frames.all()).enumerate() {
             let (from, to) = (frame.from, frame.to);
             if from == to {
                 continue;
             }
-            looked_at += to - from;
-            if looked_at > SAMPLES_BETWEEN_CHECKS {
-                looked_at = 0;
-                goes_on()?;
-            }
+            patience.after(to - from, &mut *goes_on)?;
             for (value, values) in at_step.iter_mut().zip(&self.params) {
                 *value = values[step];
             }
@@ -291,20 +307,6 @@ fn push_drops(values: &[f64], resets: &mut Vec<usize>) {
             resets.extend(found.map(|(i, _)| piece * 64 + i + 1));
         }
     }
-}
-
-/// Whether all are numbers, and none is less than the one before.
-pub(super) fn rises(values: &[f64]) -> bool {
-    values.first().is_none_or(|first| !first.is_nan()) && widely!(is_in_order(values))
-}
-
-#[inline(always)]
-fn is_in_order(values: &[f64]) -> bool {
-    let later = values.get(1..).unwrap_or_default();
-    let in_order = |before: &[f64], after: &[f64]| {
-        before.iter().zip(after).fold(true, |all, (before, value)| all & (value >= before))
-    };
-    values.chunks(64).zip(later.chunks(64)).all(|(before, after)| in_order(before, after))
 }
 
 /// Whether any value is a staleness marker.

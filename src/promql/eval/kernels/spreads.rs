@@ -4,9 +4,9 @@
 use crate::promql::functions::sums::Spread;
 use crate::wide::widely;
 
-use super::abreast::{ABREAST, Columns, Numbers, Patience, Sums, Windows, is_moderate, pieces};
+use super::abreast::{ABREAST, Columns, Numbers, Sums, Windows, is_moderate, pieces};
 use super::frames::{Frame, Frames};
-use super::{GoesOn, Stopped};
+use super::{GoesOn, Patience, Stopped};
 
 /// Fills a row that is absent; false where the values are none that this can be done with, and nothing was done.
 pub(super) fn fill(
@@ -31,7 +31,7 @@ pub(super) fn fill(
                 *out = of_variance(spread.variance());
             }
         }
-        patience.after(windows.iter().map(|window| window.len()).sum(), goes_on)?;
+        patience.after(windows.iter().map(|window| window.len()).sum(), &mut *goes_on)?;
     }
     Ok(true)
 }

@@ -45,9 +45,10 @@ pub(super) fn two_sum(a: f64, b: f64) -> (f64, f64) {
     (sum, (a - a_part) + (b - b_part))
 }
 
-/// Whether the sums of any of these values are exact in one double, or in two.
+/// The highest bit that the greatest of these values may have, and the lowest that is set in any, counted from the lowest that
+/// a double has; none where all are zero.
 #[inline(always)]
-fn exactness(values: &[f64]) -> Exact {
+pub(super) fn bits(values: &[f64]) -> Option<(u64, u64)> {
     const FRACTION: u64 = (1 << 52) - 1;
     let (mut greatest, mut lowest) = (0u64, u64::MAX);
     for value in values {
@@ -59,10 +60,13 @@ fn exactness(values: &[f64]) -> Exact {
         let bit = exponent + u64::from(fraction.trailing_zeros());
         lowest = if magnitude == 0 { lowest } else { lowest.min(bit) };
     }
-    if greatest == 0 {
-        return Exact::InOne;
-    }
-    let highest = (greatest >> 52).max(1) + 52;
+    (greatest > 0).then_some(((greatest >> 52).max(1) + 52, lowest))
+}
+
+/// Whether the sums of any of these values are exact in one double, or in two.
+#[inline(always)]
+fn exactness(values: &[f64]) -> Exact {
+    let Some((highest, lowest)) = bits(values) else { return Exact::InOne };
     let carry = u64::from(usize::BITS - values.len().leading_zeros());
     // Far enough from infinity, which NaN is not either.
     if highest + carry >= 2_040 + 52 || highest + 1 + 2 * carry > 104 + lowest {
