@@ -169,52 +169,81 @@ fn series(theirs: &[Json], ours: &[Json], exactness: Exactness, order: Order) ->
         }
         _ => {}
     }
-    let by = |list: &[Json]| -> BTreeMap<String, Json> {
-        list.iter().map(|one| (one["metric"].to_string(), one.clone())).collect()
-    };
-    let (mut theirs, mut ours) = (by(theirs), by(ours));
+    let (mut theirs, mut ours) = (by_labels(theirs), by_labels(ours));
     if order == Order::NothingNorNames && theirs.keys().ne(ours.keys()) {
         (theirs, ours) = (without_names(theirs), without_names(ours));
     }
-    let missing: Vec<&String> = theirs.keys().filter(|labels| !ours.contains_key(*labels)).collect();
-    let surplus: Vec<&String> = ours.keys().filter(|labels| !theirs.contains_key(*labels)).collect();
-    if !missing.is_empty() || !surplus.is_empty() {
-        return Some(format!("series: theirs alone {missing:?}, ours alone {surplus:?}"));
+    let count = |(labels, list): (&String, &Vec<Json>)| format!("{labels} x{}", list.len());
+    let (their_counts, our_counts): (Vec<_>, Vec<_>) =
+        (theirs.iter().map(count).collect(), ours.iter().map(count).collect());
+    if their_counts != our_counts {
+        let only = |a: &[String], b: &[String]| -> Vec<String> {
+            a.iter().filter(|one| !b.contains(one)).cloned().collect()
+        };
+        return Some(format!(
+            "series: theirs alone {:?}, ours alone {:?}",
+            only(&their_counts, &our_counts),
+            only(&our_counts, &their_counts)
+        ));
     }
-    theirs.iter().find_map(|(labels, one)| {
-        let other = &ours[labels];
-        ["value", "values", "histogram", "histograms"].iter().find_map(|key| {
-            let (a, b) = (&one[*key], &other[*key]);
-            if a == b {
-                return None;
-            }
-            let points = |json: &Json, many: bool| -> Vec<Json> {
-                match json {
-                    Json::Array(points) if many => points.clone(),
-                    Json::Null => Vec::new(),
-                    point => vec![point.clone()],
+    theirs.iter().find_map(|(labels, list)| {
+        let mut left: Vec<&Json> = ours[labels].iter().collect();
+        list.iter().find_map(|one| {
+            let found: Vec<Option<String>> =
+                left.iter().map(|other| points_differ(labels, one, other, exactness)).collect();
+            match found.iter().position(Option::is_none) {
+                Some(place) => {
+                    left.remove(place);
+                    None
                 }
-            };
-            let (a, b) = (points(a, key.ends_with('s')), points(b, key.ends_with('s')));
-            let times = |points: &[Json]| points.iter().map(|point| point[0].to_string()).collect::<Vec<_>>();
-            if times(&a) != times(&b) {
-                return Some(format!("{key} times of {labels}: {:?} against {:?}", times(&a), times(&b)));
+                None => found.into_iter().next().flatten(),
             }
-            let wrong = a.iter().zip(&b).find_map(|(a, b)| same_point(a, b, exactness).err());
-            wrong.map(|what| format!("{key} of {labels}: {what}"))
         })
     })
 }
 
+/// Says where the points of two series with these labels are different, if they are anywhere.
+fn points_differ(labels: &str, one: &Json, other: &Json, exactness: Exactness) -> Option<String> {
+    ["value", "values", "histogram", "histograms"].iter().find_map(|key| {
+        let (a, b) = (&one[*key], &other[*key]);
+        if a == b {
+            return None;
+        }
+        let points = |json: &Json, many: bool| -> Vec<Json> {
+            match json {
+                Json::Array(points) if many => points.clone(),
+                Json::Null => Vec::new(),
+                point => vec![point.clone()],
+            }
+        };
+        let (a, b) = (points(a, key.ends_with('s')), points(b, key.ends_with('s')));
+        let times = |points: &[Json]| points.iter().map(|point| point[0].to_string()).collect::<Vec<_>>();
+        if times(&a) != times(&b) {
+            return Some(format!("{key} times of {labels}: {:?} against {:?}", times(&a), times(&b)));
+        }
+        let wrong = a.iter().zip(&b).find_map(|(a, b)| same_point(a, b, exactness).err());
+        wrong.map(|what| format!("{key} of {labels}: {what}"))
+    })
+}
+
+/// Series by the text of their labels: more than one where only a name told them apart.
+fn by_labels(list: impl IntoIterator<Item = impl std::borrow::Borrow<Json>>) -> BTreeMap<String, Vec<Json>> {
+    let mut series: BTreeMap<String, Vec<Json>> = BTreeMap::new();
+    for one in list {
+        let one = one.borrow();
+        series.entry(one["metric"].to_string()).or_default().push(one.clone());
+    }
+    series
+}
+
 /// Series known by their labels without the name.
-fn without_names(series: BTreeMap<String, Json>) -> BTreeMap<String, Json> {
-    let nameless = |mut one: Json| {
+fn without_names(series: BTreeMap<String, Vec<Json>>) -> BTreeMap<String, Vec<Json>> {
+    by_labels(series.into_values().flatten().map(|mut one| {
         if let Some(labels) = one["metric"].as_object_mut() {
             labels.remove("__name__");
         }
-        (one["metric"].to_string(), one)
-    };
-    series.into_values().map(nameless).collect()
+        one
+    }))
 }
 
 fn same_point(theirs: &Json, ours: &Json, exactness: Exactness) -> Result<(), String> {
