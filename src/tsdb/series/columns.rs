@@ -67,6 +67,27 @@ impl Codes {
         }
     }
 
+    /// The rows with this code, ascending: many codes are compared at a time.
+    pub(in crate::tsdb) fn rows_of(&self, code: u32) -> Vec<u32> {
+        /// Rows that are looked at together: a whole number of wide registers, few enough that one hit costs little.
+        const TOGETHER: usize = 128;
+        fn scan<T: Copy + PartialEq>(codes: &[T], code: T) -> Vec<u32> {
+            let mut rows = Vec::new();
+            for (first, some) in (0u32..).step_by(TOGETHER).zip(codes.chunks(TOGETHER)) {
+                // Without a branch a row, so that the loop is one of wide registers.
+                if some.iter().fold(false, |any, one| any | (*one == code)) {
+                    rows.extend((first..).zip(some).filter(|(_, one)| **one == code).map(|(row, _)| row));
+                }
+            }
+            rows
+        }
+        match self {
+            Codes::Bytes(codes) => u8::try_from(code).map_or_else(|_| Vec::new(), |code| scan(codes, code)),
+            Codes::Pairs(codes) => u16::try_from(code).map_or_else(|_| Vec::new(), |code| scan(codes, code)),
+            Codes::Words(codes) => scan(codes, code),
+        }
+    }
+
     /// As [`trim`].
     pub(super) fn trim(&mut self) {
         match self {
@@ -300,7 +321,12 @@ mod tests {
             for (row, code) in rows.iter().enumerate().rev() {
                 codes.set(row, *code);
             }
-            prop_assert_eq!((0..codes.len()).map_while(|row| codes.get(row)).collect::<Vec<_>>(), rows);
+            prop_assert_eq!((0..codes.len()).map_while(|row| codes.get(row)).collect::<Vec<_>>(), rows.clone());
+            for code in [0, 1, 2, 300, first] {
+                let expected: Vec<u32> = (0..).zip(&rows).filter(|(_, one)| **one == code).map(|(row, _)| row).collect();
+                prop_assert_eq!(codes.rows_of(code), expected.clone());
+                prop_assert_eq!(codes.rows_where(|one| one == code), expected);
+            }
         }
 
         #[test]

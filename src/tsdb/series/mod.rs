@@ -12,7 +12,7 @@
 
 pub(in crate::tsdb) mod columns;
 pub(super) mod definition;
-mod dictionary;
+pub(in crate::tsdb) mod dictionary;
 pub(super) mod identity;
 mod ids;
 pub(super) mod labels;

@@ -4,6 +4,7 @@ use super::Snapshot;
 use super::presence::look;
 use crate::model::{METRIC_NAME, MatchOp, Matcher, TimeRange};
 use crate::tsdb::series::columns::{Codes, Column};
+use crate::tsdb::series::dictionary::Dictionary;
 use crate::tsdb::series::table::{Family, Table};
 use crate::tsdb::store::OrgStore;
 
@@ -57,49 +58,76 @@ impl Found<'_> {
     }
 }
 
-/// A matcher, the code of its label, and what is known of each of the label's values.
+/// A matcher, the code of its label, and which of the label's values pass.
 struct Test<'m> {
     matcher: &'m Matcher,
     name: Option<u32>,
+    wanted: Wanted,
+}
+
+/// Which of a label's values pass a matcher.
+enum Wanted {
+    /// The one with this code; none, if no series has such a value.
+    One(Option<u32>),
     /// By value code: 0 not asked yet, 1 no, 2 yes. Filled as rows ask.
-    known: Vec<u8>,
+    Known(Vec<u8>),
 }
 
 impl<'m> Test<'m> {
     fn new(matcher: &'m Matcher, table: &Table) -> Test<'m> {
-        Test { matcher, name: table.names.code(matcher.name()), known: Vec::new() }
-    }
-
-    fn passes(&mut self, table: &Table, code: u32) -> bool {
-        let Some(values) = self.name.and_then(|name| table.values(name)) else { return false };
-        if self.known.len() < values.len() {
-            self.known.resize(values.len(), 0);
-        }
-        let Some(known) = self.known.get_mut(code as usize) else { return false };
-        if *known == 0 {
-            let passes = values.text(code).is_some_and(|text| self.matcher.matches(text));
-            *known = 1 + u8::from(passes);
-        }
-        *known == 2
+        let name = table.names.code(matcher.name());
+        let values = name.and_then(|name| table.values(name));
+        // A series has no empty values: the empty text is asked of what its family lacks.
+        let wanted = if matcher.op() == MatchOp::Equal {
+            Wanted::One(values.and_then(|values| values.code(matcher.value())))
+        } else {
+            Wanted::Known(vec![0; values.map_or(0, Dictionary::len)])
+        };
+        Test { matcher, name, wanted }
     }
 
     /// Keeps the rows that pass; a label that the family has not counts as the empty text.
     fn retain(&mut self, table: &Table, family: &Family, rows: &mut Rows) {
         let Some(column) = self.name.and_then(|name| family.column(name)) else {
             if !self.matcher.matches("") {
-                *rows = Rows::Some(Vec::new());
+                *rows = Rows::none();
             }
             return;
         };
-        match column {
-            Column::Same(code) => {
-                if !self.passes(table, *code) {
-                    *rows = Rows::Some(Vec::new());
+        let values = self.name.and_then(|name| table.values(name));
+        match (&mut self.wanted, column) {
+            (Wanted::One(None), _) => *rows = Rows::none(),
+            (Wanted::One(Some(wanted)), Column::Same(code)) => {
+                if code != wanted {
+                    *rows = Rows::none();
                 }
             }
-            Column::Each(codes) => rows.retain(codes, |code| self.passes(table, code)),
+            (Wanted::One(Some(wanted)), Column::Each(codes)) => rows.retain_of(codes, *wanted),
+            (Wanted::Known(known), Column::Same(code)) => {
+                if !passes(self.matcher, values, known, *code) {
+                    *rows = Rows::none();
+                }
+            }
+            (Wanted::Known(known), Column::Each(codes)) => {
+                rows.retain(codes, |code| passes(self.matcher, values, known, code));
+            }
         }
     }
+}
+
+/// Whether a value passes: each is asked once.
+#[inline]
+fn passes(matcher: &Matcher, values: Option<&Dictionary>, known: &mut [u8], code: u32) -> bool {
+    #[cold]
+    fn ask(matcher: &Matcher, values: Option<&Dictionary>, code: u32) -> u8 {
+        let text = values.and_then(|values| values.text(code));
+        1 + u8::from(text.is_some_and(|text| matcher.matches(text)))
+    }
+    let Some(known) = known.get_mut(code as usize) else { return false };
+    if *known == 0 {
+        *known = ask(matcher, values, code);
+    }
+    *known == 2
 }
 
 /// Rows of a family that are still in; ascending.
@@ -109,6 +137,18 @@ pub(super) enum Rows {
 }
 
 impl Rows {
+    const fn none() -> Rows {
+        Rows::Some(Vec::new())
+    }
+
+    /// Keeps the rows with this code.
+    fn retain_of(&mut self, codes: &Codes, wanted: u32) {
+        match self {
+            Rows::All(_) => *self = Rows::Some(codes.rows_of(wanted)),
+            Rows::Some(rows) => rows.retain(|row| codes.get(*row as usize) == Some(wanted)),
+        }
+    }
+
     fn retain(&mut self, codes: &Codes, mut keep: impl FnMut(u32) -> bool) {
         match self {
             Rows::All(_) => *self = Rows::Some(codes.rows_where(keep)),
