@@ -8,17 +8,21 @@
 //! and rows are put together in their order.
 //!
 //! Hands are threads that stay: one fewer than there are cores, begun when first needed, asleep between two works, and
-//! ended with their crew. Waking one costs a third of what beginning one does, and it is at work in less than half the
+//! ended with their crew. They wake on another core than the one that wakes them ([`sleeper`]). Waking one costs a third of what beginning one does, and it is at work in less than half the
 //! time. What they are given owns all that it needs, since a hand may come to it at any time; whoever asked takes it back
 //! from those who did not come, and waits for the others, so that nothing is at work for a query that is over.
+
+mod sleeper;
 
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, Thread};
+use std::thread::JoinHandle;
 use std::time::Duration;
+
+use sleeper::Sleeper;
 
 /// Work that takes less than this is done as soon by one thread: a core that sleeps is awake after some 50 µs, and waking it,
 /// and waiting for it in the end, costs both.
@@ -48,7 +52,7 @@ struct Desk {
     /// What nobody has come to yet: no more than cores, since each has its place among those at work.
     asked: VecDeque<Arc<Ticket>>,
     /// Who sleeps.
-    idle: Vec<Thread>,
+    idle: Vec<Sleeper>,
     closed: bool,
 }
 
@@ -131,7 +135,7 @@ impl Crew {
                 desk.idle.pop()
             };
             match idle {
-                Some(thread) => thread.unpark(),
+                Some(sleeper) => sleeper.wake(),
                 None => self.begin_one(),
             }
         }
@@ -156,7 +160,7 @@ impl Drop for Crew {
             desk.closed = true;
             std::mem::take(&mut desk.idle)
         };
-        idle.iter().for_each(Thread::unpark);
+        idle.iter().for_each(Sleeper::wake);
         for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // What ended it was told to whom it helped.
             let _ = thread.join();
@@ -172,7 +176,7 @@ impl Room {
 
     /// One hand's life.
     fn serve(&self) {
-        let own = std::thread::current();
+        let own = Sleeper::own();
         let mut desk = self.lock();
         while !desk.closed {
             if let Some(ticket) = desk.asked.pop_front() {
@@ -184,9 +188,9 @@ impl Room {
             desk.idle.push(own.clone());
             drop(desk);
             // Whoever wakes this thread has taken it off the list; a sleep may also end by itself.
-            std::thread::park();
+            own.sleep();
             desk = self.lock();
-            desk.idle.retain(|thread| thread.id() != own.id());
+            desk.idle.retain(|sleeper| !sleeper.is_same(&own));
         }
     }
 }
