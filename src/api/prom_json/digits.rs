@@ -79,6 +79,51 @@ pub(super) fn number(room: &mut [u8], end: usize, value: f64) -> usize {
     shortest(room, end, magnitude)
 }
 
+/// Whether a value is likely to take as many digits as there are: rates and means do.
+#[inline]
+pub(super) fn is_long(value: f64) -> bool {
+    let magnitude = value.abs();
+    LONG.contains(&magnitude)
+        && !same(whole_part(magnitude), magnitude)
+        && !same_quotient(whole_part(magnitude * 1_000.0 + 0.5), magnitude)
+}
+
+/// Magnitudes whose shortest text is what is written, if it is a long one: with a point, without an exponent; that of a
+/// whole number is shorter.
+const LONG: std::ops::Range<f64> = 1e-5..1e12;
+const LONG_BYTES: usize = 16;
+
+/// The values of samples, most of which are [long](is_long): all their digits are made before any is looked at, since a
+/// processor waits for bytes that it has just written in other pieces than it reads them. `before` puts what comes before
+/// the value of that number, and what comes after it is `after`.
+#[inline]
+pub(super) fn numbers<const MOST: usize>(
+    room: &mut [u8],
+    values: impl Iterator<Item = f64> + Clone,
+    mut before: impl FnMut(&mut [u8], usize, usize) -> usize,
+    after: &[u8; 2],
+) -> usize {
+    let mut buffers: [_; MOST] = std::array::from_fn(|_| zmij::Buffer::new());
+    let mut texts: [&[u8]; MOST] = [b""; MOST];
+    for ((value, buffer), text) in values.clone().zip(&mut buffers).zip(&mut texts) {
+        if LONG.contains(&value.abs()) {
+            *text = buffer.format_finite(value.abs()).as_bytes();
+        }
+    }
+    let mut end = 0;
+    for (place, (value, text)) in values.zip(texts).enumerate() {
+        end = before(room, end, place);
+        end = if text.len() < LONG_BYTES {
+            number(room, end, value)
+        } else {
+            let end = put(room, end, b"-", usize::from(value.is_sign_negative()));
+            put_text(room, end, text)
+        };
+        end = put(room, end, after, after.len());
+    }
+    end
+}
+
 fn shortest(room: &mut [u8], end: usize, magnitude: f64) -> usize {
     let mut buffer = zmij::Buffer::new();
     let shortest = buffer.format_finite(magnitude).as_bytes();

@@ -62,10 +62,20 @@ impl Grid {
         let mut place = samples.first().map_or(0, |sample| self.place_of(sample.at));
         for some in samples.chunks(TOGETHER) {
             let mut end = 0;
-            for sample in some {
-                end = self.before_value(&mut room, end, sample.at, &mut place);
-                end = digits::number(&mut room, end, sample.value);
-                end = digits::put(&mut room, end, b"\"]", 2);
+            let ends = [some.first(), some.last()];
+            if ends.iter().flatten().all(|sample| digits::is_long(sample.value)) {
+                let values = some.iter().map(|sample| sample.value);
+                let before = |room: &mut [u8], end, number| {
+                    some.get(number)
+                        .map_or(end, |sample: &Sample| self.before_value(room, end, sample.at, &mut place))
+                };
+                end = digits::numbers::<TOGETHER>(&mut room, values, before, b"\"]");
+            } else {
+                for sample in some {
+                    end = self.before_value(&mut room, end, sample.at, &mut place);
+                    end = digits::number(&mut room, end, sample.value);
+                    end = digits::put(&mut room, end, b"\"]", 2);
+                }
             }
             out.extend_from_slice(&room[skipped..end]);
             skipped = 0;
@@ -185,6 +195,35 @@ mod tests {
                 grid.points(&samples, true, &mut out);
                 prop_assert_eq!(String::from_utf8(out), String::from_utf8(expected));
             }
+        }
+
+        /// Whatever stands beside it, a value is written as by itself.
+        #[test]
+        fn values_that_follow_one_another_are_written_as_each_by_itself(
+            values in prop::collection::vec(
+                prop_oneof![
+                    12 => (1.0..1e6f64).prop_map(|value| value / 285.0),
+                    2 => (-14i32..16, 1.0..10.0f64).prop_map(|(power, value)| -value * 10f64.powi(power)),
+                    1 => (0u32..1_000_000).prop_map(|value| f64::from(value) / 1_000.0),
+                    1 => (any::<u64>(), 0u32..64).prop_map(|(bits, away)| (bits >> away) as f64),
+                    1 => any::<f64>(),
+                    1 => prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-0.0), Just(999_999_999_999.999_9)],
+                ],
+                1..100,
+            ),
+        ) {
+            let at = |i: usize| Timestamp::from_s(1_795_222_800 + 15 * i64::try_from(i).unwrap_or(0));
+            let samples: Vec<Sample> =
+                values.iter().enumerate().map(|(i, value)| Sample { at: at(i), value: *value }).collect();
+            let (mut together, mut alone) = (Vec::new(), Vec::new());
+            Grid::of(2).points(&samples, true, &mut together);
+            for (place, sample) in samples.iter().enumerate() {
+                if place > 0 {
+                    alone.push(b',');
+                }
+                Grid::of(2).point(sample.at, sample.value, &mut alone);
+            }
+            prop_assert_eq!(String::from_utf8(together), String::from_utf8(alone));
         }
     }
 }
