@@ -118,7 +118,7 @@ impl Timeline {
         range: TimeRange,
         newest: bool,
     ) -> Timeline {
-        let mut found = Found::default();
+        let mut found = Found { newest, ..Found::default() };
         let mut damage = None;
         for (block, place) in list.enumerate() {
             match found.add(segment, block, place, range) {
@@ -141,6 +141,8 @@ impl Timeline {
 /// What is found of a timeline, block by block.
 #[derive(Default)]
 struct Found {
+    /// The newest sample is wanted alone: times before it may be missing.
+    newest: bool,
     wanted: Vec<Wanted>,
     times: Vec<i64>,
 }
@@ -193,7 +195,8 @@ impl Found {
         self.times.drain(..self.times.len().saturating_sub(1));
     }
 
-    /// Adds those of `count` times that are within a range which they reach into: which they are needs no look at the others.
+    /// Adds those of `count` times that are within a range which they reach into, or the newest of them: which they are needs
+    /// no look at the others.
     fn add_regular(
         &mut self,
         (first, last, step): (i64, i64, i64),
@@ -206,8 +209,9 @@ impl Found {
         let to = if end >= last { count } else { place(end.abs_diff(first)) + 1 };
         // A range may end before it begins.
         let to = to.max(from);
-        let mut at = first.wrapping_add(step.wrapping_mul(i64::try_from(from).unwrap_or_default()));
-        self.times.extend((from..to).map(|_| {
+        let told = if self.newest { from.max(to.saturating_sub(1)) } else { from };
+        let mut at = first.wrapping_add(step.wrapping_mul(i64::try_from(told).unwrap_or_default()));
+        self.times.extend((told..to).map(|_| {
             let time = at;
             at = at.wrapping_add(step);
             time
