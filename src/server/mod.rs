@@ -53,6 +53,8 @@ use master_key::Unlocked;
 pub use store::{OpenAccounts, OpenStore};
 use unwell::Unwell;
 
+/// So much of the newest segments is read ahead of the first questions.
+const WARM_BYTES: u64 = 64 << 20;
 /// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
 /// How often what was stored today is noted, if it grew.
@@ -143,6 +145,8 @@ pub struct Server {
     /// Whether the last flush of sessions and keys in use reached the disk.
     flushed: Arc<AtomicBool>,
     unwell: Unwell,
+    /// Ends with the server, if it has not yet.
+    _program: tsdb::Warming,
 }
 
 impl Server {
@@ -154,6 +158,7 @@ impl Server {
     /// [`ServerError::Stopped`]: it is left in order.
     pub fn open(settings: Settings, clock: Clock, show: Option<Show>) -> Result<Server, ServerError> {
         let uptime = Stopwatch::start();
+        let program = tsdb::warm_program();
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
@@ -240,6 +245,7 @@ impl Server {
             watching: None,
             flushed: Arc::new(AtomicBool::new(true)),
             unwell,
+            _program: program,
         };
         Ok(server)
     }
@@ -533,6 +539,7 @@ fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options 
     let mut options = tsdb::Options { onlooker, ..tsdb::Options::default() };
     options.limits.retention = settings.retention;
     options.decoded_bytes_max = settings.decoded_cache_bytes;
+    options.warm_bytes_max = WARM_BYTES;
     options.durability = match settings.durability {
         Durability::Synced => tsdb::Durability::Synced,
         Durability::Interval(interval) => tsdb::Durability::Interval(interval),

@@ -43,6 +43,7 @@ mod side;
 mod snapshot;
 mod store;
 mod wal;
+mod warm;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,6 +69,7 @@ pub use report::{
 };
 pub use seal::{SealError, SealReport};
 pub use snapshot::{Grouped, GroupedSeries, ReadColumns, Reader, SelectedSeries, Snapshot};
+pub use warm::{Warming, warm_program};
 
 use append::Clocked;
 use checkpoint::Folder;
@@ -112,6 +114,7 @@ pub struct Tsdb {
     removal: Mutex<Removal>,
     compactor: Mutex<Compactor>,
     seals: seal::Counts,
+    warming: Warming,
 }
 
 /// A batch that is ready to be stored.
@@ -235,6 +238,7 @@ impl Tsdb {
         };
         let notes = report.notes.clone();
         let manifest = Some(manifest);
+        let warming = Warming::start(&stores, options.warm_bytes_max);
         let tsdb = Tsdb {
             stores,
             log,
@@ -248,6 +252,7 @@ impl Tsdb {
             removal: Mutex::default(),
             compactor: Mutex::default(),
             seals: seal::Counts::default(),
+            warming,
         };
         Ok((tsdb, report))
     }
@@ -267,6 +272,7 @@ impl Tsdb {
             removal: Mutex::default(),
             compactor: Mutex::default(),
             seals: seal::Counts::default(),
+            warming: Warming::default(),
         }
     }
 
@@ -588,6 +594,7 @@ impl Tsdb {
         if let Some(manifest) = &self.manifest {
             manifest.close();
         }
+        self.warming.end();
     }
 }
 

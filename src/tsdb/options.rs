@@ -59,6 +59,9 @@ pub struct Options {
     pub head_bytes_max: u64,
     /// Memory for values of segments that are kept decoded for the next query, in bytes; 0 keeps none.
     pub decoded_bytes_max: u64,
+    /// After a start so much of the newest segments is read from the disk in the background, in bytes, or a sixteenth of the
+    /// machine's memory if that is less; 0 reads nothing before it is asked for.
+    pub warm_bytes_max: u64,
     /// A checkpoint is due when the last one is this old,
     pub checkpoint_every: Duration,
     /// or when so many samples came since: 40 M are 1.8 s of replay (STORAGE.md section 7).
@@ -87,6 +90,7 @@ impl Default for Options {
             ahead_max: Some(Duration::from_secs(600)),
             head_bytes_max: 4 << 30,
             decoded_bytes_max: 32 << 20,
+            warm_bytes_max: 0,
             checkpoint_every: Duration::from_secs(600),
             checkpoint_samples: 40_000_000,
             seal_head_bytes: 3 << 30,

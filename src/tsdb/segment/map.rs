@@ -13,11 +13,14 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Once, OnceLock};
 
+/// The kernel takes no more at once where a disk is said to read ahead little; the rest of a longer wish is forgotten.
+const ASKED_BYTES: usize = 128 << 10;
 /// Maps of one process at most: half of what Linux allows (`vm.max_map_count`, 65,530), so that other maps have room.
 ///
 /// Open segments are not closed while they are not asked, since a map costs next to nothing beside its file: 24 bytes here,
@@ -63,9 +66,16 @@ pub(in crate::tsdb) fn trim_memory() {
     }
 }
 
+/// How much memory the machine has, if it says so.
+pub(in crate::tsdb) fn machine_memory() -> Option<u64> {
+    // SAFETY: both ask for a number.
+    let (pages, bytes) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    u64::try_from(pages).ok()?.checked_mul(u64::try_from(bytes).ok()?)
+}
+
 /// A mapped file.
 #[derive(Debug)]
-pub(super) struct Map {
+pub(in crate::tsdb) struct Map {
     start: NonNull<u8>,
     bytes: usize,
     slot: &'static Slot,
@@ -87,7 +97,7 @@ impl Map {
     ///
     /// The file must not be written to as long as the map lives: segments are written once, under another name, in a
     /// folder that this process has locked.
-    pub(super) fn new(file: &File, bytes: u64) -> io::Result<Map> {
+    pub(in crate::tsdb) fn new(file: &File, bytes: u64) -> io::Result<Map> {
         let bytes = usize::try_from(bytes)
             .ok()
             .filter(|bytes| *bytes > 0)
@@ -141,6 +151,22 @@ impl Map {
         // SAFETY: the range is that of a live mapping, and these two kinds of advice never change its content.
         unsafe {
             libc::madvise(self.start.as_ptr().cast(), self.bytes, advice);
+        }
+    }
+
+    /// Asks the kernel to read bytes from the disk that are going to be looked at, and does not wait for them. Whoever
+    /// looks at one of them later waits for what was asked for and not for all that the kernel would read around it.
+    /// Advice only, as above.
+    pub(in crate::tsdb) fn ask(&self, range: Range<usize>) {
+        let end = range.end.min(self.bytes);
+        let mut from = range.start - range.start % PAGE_BYTES.load(Ordering::Relaxed);
+        while from < end {
+            let bytes = (end - from).min(ASKED_BYTES);
+            // SAFETY: begins at a page of a live mapping and ends within it; this kind of advice changes no content.
+            unsafe {
+                libc::madvise(self.start.as_ptr().add(from).cast(), bytes, libc::MADV_WILLNEED);
+            }
+            from += bytes;
         }
     }
 }
@@ -286,6 +312,20 @@ mod tests {
         drop(map);
         let again = Map::new(&file, 4_096).expect("mapped");
         assert_eq!((again.bytes()[0], again.failed()), (7, None));
+    }
+
+    #[test]
+    fn what_is_asked_for_may_lie_anywhere_and_changes_nothing() {
+        let file = file(300_000);
+        let map = Map::new(&file, 300_000).expect("mapped");
+        for range in [0..1, 5_000..290_000, 299_999..300_000, 299_999..usize::MAX, 300_000..400_000, 7..7] {
+            map.ask(range);
+        }
+        file.set_len(4_096).expect("cut");
+        map.ask(0..300_000);
+        assert!(map.failed().is_none(), "asking looks at nothing");
+        assert_eq!((map.bytes()[4_095], map.bytes()[200_000]), (7, 0));
+        assert_eq!(map.failed(), Some(200_000 - 200_000 % 4_096));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 pub(in crate::tsdb) use block::histograms::{
     is_float, of as histograms_of, put as put_histograms, put_shape, take_shape,
 };
-pub(in crate::tsdb) use map::trim_memory;
+pub(in crate::tsdb) use map::{Map, machine_memory, trim_memory};
 pub(in crate::tsdb) use read::{Block, Ids, KnownTimes, Rows, Segment, Spans, Walk, rises_at};
 pub(in crate::tsdb) use write::{NewSegment, Piece, PieceError, SegmentWriter};
 

@@ -3,6 +3,7 @@
 //! Nothing of a segment is held in memory but where its sections are: the directory is read where it lies, a family's
 //! record in some tens of nanoseconds.
 
+mod ahead;
 mod blocks;
 mod families;
 mod known;
@@ -24,6 +25,7 @@ use super::{HISTOGRAMS, SegmentDamage, SegmentError, SegmentMeta};
 use crate::model::StoreId;
 use crate::tsdb::disk;
 use crate::tsdb::error::{Damage, DiskError};
+use ahead::Asked;
 pub(in crate::tsdb) use blocks::Block;
 use families::directory;
 pub(in crate::tsdb) use known::{KnownTimes, rises_at};
@@ -38,6 +40,7 @@ pub(in crate::tsdb) struct Segment {
     meta: SegmentMeta,
     path: PathBuf,
     map: Map,
+    asked: Asked,
     sections: [Section; SECTIONS],
     families: usize,
     timelines: Timelines,
@@ -81,6 +84,10 @@ impl Segment {
             return Err(damaged(length, "shorter than any segment").into());
         }
         let map = Map::new(&file, length).map_err(DiskError::at("map", path))?;
+        // Nothing of the blocks is read before somebody asks for them.
+        let end = map.bytes().len();
+        map.ask(0..HEADER_BYTES);
+        map.ask(end.saturating_sub(FOOTER_BYTES_MOSTLY)..end);
         let unread = |damage: Damage| match map.failed() {
             Some(offset) => damaged(offset, UNREADABLE),
             None => damaged(damage.offset, damage.what),
@@ -108,6 +115,7 @@ impl Segment {
         if (meta.seq, meta.level, meta.flags) != (seq, level, flags) {
             return Err(damaged(0, "header and footer are of different segments").into());
         }
+        map.ask(usize::try_from(sections[COLUMNS].offset).unwrap_or(end)..end);
         for section in [COLUMNS, FAMILIES, DICTIONARIES] {
             checked(&map, &sections, section).map_err(unread)?;
         }
@@ -122,7 +130,8 @@ impl Segment {
             unread(Damage { offset: sections[FAMILIES].offset + damage.offset, ..damage })
         })?;
         let retired = AtomicBool::new(false);
-        Ok(Segment { meta, path: path.to_owned(), map, sections, families, timelines, retired })
+        let asked = Asked::none_of(map.bytes().len());
+        Ok(Segment { meta, path: path.to_owned(), map, asked, sections, families, timelines, retired })
     }
 
     /// Nothing of it is kept decoded from now on.
@@ -132,6 +141,10 @@ impl Segment {
 
     pub(in crate::tsdb) fn meta(&self) -> &SegmentMeta {
         &self.meta
+    }
+
+    pub(in crate::tsdb) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Families, numbered from 0, ascending by metric name and then by label names.
@@ -207,6 +220,8 @@ impl Segment {
     }
 }
 
+/// What a footer and its end take where few segments were merged.
+const FOOTER_BYTES_MOSTLY: usize = 4 << 10;
 const UNREADABLE: &str = "cannot be read: the file was cut short or the disk fails";
 
 fn section_of<'a>(map: &'a Map, sections: &[Section; SECTIONS], section: usize) -> &'a [u8] {

@@ -16,6 +16,7 @@ mod replaying;
 mod seal;
 mod side;
 mod upkeep;
+mod warm;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -103,6 +103,7 @@ impl Segment {
     /// What begins with the time block at this place in the list of all timelines, and where that is in TIMES.
     pub(super) fn time_block(&self, place: usize) -> Result<(&[u8], u64), SegmentDamage> {
         let at = self.time_place(place).ok_or_else(|| self.no_row())?;
+        self.ask_for_times(at);
         let times = self.section(TIMES).get(at..).ok_or_else(|| self.no_row())?;
         Ok((times, at as u64))
     }

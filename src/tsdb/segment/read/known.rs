@@ -271,6 +271,7 @@ impl Values<'_, '_> {
             Some(bytes) => bytes,
             none => {
                 let Stored { region, start, id, list } = self.segment.stored(self.rows, self.row)?;
+                self.segment.ask_for_data(start, region.len());
                 none.insert((id, BlockBytes::new(self.segment, region, start, list.len())?))
             }
         };
@@ -322,7 +323,10 @@ impl Segment {
     /// Looks at where the blocks of a row begin, so that whoever reads them soon need not wait for memory; what is there
     /// means nothing.
     pub(in crate::tsdb) fn touch(&self, rows: &Rows, row: usize) -> u8 {
-        let region = self.stored(rows, row).map_or(&[][..], |stored| stored.region);
+        let region = self.stored(rows, row).map_or(&[][..], |Stored { region, start, .. }| {
+            self.ask_for_data(start, region.len());
+            region
+        });
         region.iter().take(TOUCHED_BYTES).step_by(LINE_BYTES).fold(0, |sum, byte| sum ^ byte)
     }
 
