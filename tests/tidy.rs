@@ -81,7 +81,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("snap", &["ingest"]),
     ("rapidhash", &["tsdb", "promql/eval"]),
     ("libc", &["tsdb/segment/map"]),
-    ("regex", &["model/pattern"]),
+    ("regex_automata", &["model/pattern"]),
     ("chrono", &["model/time", "promql/functions"]),
     ("sysinfo", &["tasks/host"]),
     ("tracing_subscriber", &["telemetry"]),

@@ -242,6 +242,7 @@ impl Deps {
             active,
             memory: MemoryPool::new(options.read.memory_bytes_max),
             cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
+            patterns: Arc::default(),
             brief: Arc::default(),
         };
         let write = Arc::new(WriteDeps {

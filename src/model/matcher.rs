@@ -49,7 +49,7 @@ impl Matcher {
     /// # Errors
     /// [`PatternError`] where `value` is no valid pattern.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Matcher, PatternError> {
-        Matcher::new_within(name, op, value, Pattern::SIZE_MAX)
+        Matcher::of(name, op, value, Pattern::new)
     }
 
     /// As [`Matcher::new`] for one that is built often: its pattern within `size_max` bytes.
@@ -62,12 +62,20 @@ impl Matcher {
         value: &str,
         size_max: usize,
     ) -> Result<Matcher, PatternError> {
-        let pattern = || Pattern::new_within(value, size_max);
+        Matcher::of(name, op, value, |text| Pattern::new_within(text, size_max))
+    }
+
+    fn of(
+        name: &str,
+        op: MatchOp,
+        value: &str,
+        pattern: impl FnOnce(&str) -> Result<Pattern, PatternError>,
+    ) -> Result<Matcher, PatternError> {
         let test = match op {
             MatchOp::Equal => Test::Equal,
             MatchOp::NotEqual => Test::NotEqual,
-            MatchOp::Regex => Test::Regex(pattern()?),
-            MatchOp::NotRegex => Test::NotRegex(pattern()?),
+            MatchOp::Regex => Test::Regex(pattern(value)?),
+            MatchOp::NotRegex => Test::NotRegex(pattern(value)?),
         };
         Ok(Matcher { name: name.into(), value: value.into(), test })
     }

@@ -25,7 +25,7 @@ pub use labels::{
 };
 pub use matcher::{MatchOp, Matcher};
 pub use org::{OrgId, OrgSlug, SlugError, StoreId};
-pub use pattern::{Captures, Pattern, PatternError};
+pub use pattern::{Captures, KeptPatterns, Pattern, PatternError};
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
 pub use write::{

@@ -1,13 +1,13 @@
 //! Regular expressions as PromQL means them: RE2's dialect, fully anchored, dot matches newline, linear time.
 
+mod kept;
 mod re2;
 
 use std::sync::{Arc, OnceLock};
 
-use regex::{Regex, RegexBuilder};
+use regex_automata::meta::{BuildError, Config, Regex};
 
-/// The groups of a match, by number and by name.
-pub use regex::Captures;
+pub use kept::KeptPatterns;
 
 /// A compiled, fully anchored expression (`^(?s:RE)$`, prometheus/model/labels/regexp.go). Cheap to clone.
 ///
@@ -35,6 +35,25 @@ enum Form {
     Regex,
 }
 
+/// The groups of a match, by number and by name.
+#[derive(Debug)]
+pub struct Captures<'v> {
+    value: &'v str,
+    groups: regex_automata::util::captures::Captures,
+}
+
+impl<'v> Captures<'v> {
+    /// What a group held; the whole match is number 0.
+    pub fn get(&self, number: usize) -> Option<&'v str> {
+        self.groups.get_group(number).and_then(|span| self.value.get(span.range()))
+    }
+
+    /// What the group of this name held.
+    pub fn name(&self, name: &str) -> Option<&'v str> {
+        self.groups.get_group_by_name(name).and_then(|span| self.value.get(span.range()))
+    }
+}
+
 /// Why a text is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
@@ -53,12 +72,12 @@ impl Pattern {
     /// Longer texts are not looked at as sets or prefixes, so that what they compile to stays bounded.
     const TEXT_MAX: usize = 64 << 10;
 
-    /// Compiles `text`.
+    /// Compiles `text`, or takes what is kept of an earlier time ([`KeptPatterns::with`]).
     ///
     /// # Errors
     /// [`PatternError`] for what RE2 would not accept, and for what would be too large.
     pub fn new(text: &str) -> Result<Pattern, PatternError> {
-        Pattern::new_within(text, Pattern::SIZE_MAX)
+        Pattern::of(text, || kept::compiled(text))
     }
 
     /// As [`Pattern::new`] for one that is compiled often: within `size_max` bytes, which is what bounds the time.
@@ -66,10 +85,17 @@ impl Pattern {
     /// # Errors
     /// As [`Pattern::new`].
     pub fn new_within(text: &str, size_max: usize) -> Result<Pattern, PatternError> {
+        Pattern::of(text, || compile(text, size_max.min(Pattern::SIZE_MAX)))
+    }
+
+    fn of(
+        text: &str,
+        compiled: impl FnOnce() -> Result<Regex, PatternError>,
+    ) -> Result<Pattern, PatternError> {
         let form = Form::of(text);
         let regex = OnceLock::new();
         if matches!(form, Form::Regex) {
-            let compiled = compile(text, size_max.min(Pattern::SIZE_MAX))?;
+            let compiled = compiled()?;
             regex.get_or_init(|| compiled);
         }
         Ok(Pattern(Arc::new(Inner { text: text.into(), form, regex })))
@@ -113,7 +139,10 @@ impl Pattern {
 
     /// The captures of a whole match, for `label_replace`: number and name of each group, and what it held.
     pub fn captures<'v>(&self, value: &'v str) -> Option<Captures<'v>> {
-        self.regex().captures(value)
+        let regex = self.regex();
+        let mut groups = regex.create_captures();
+        regex.captures(value, &mut groups);
+        groups.is_match().then_some(Captures { value, groups })
     }
 
     fn regex(&self) -> &Regex {
@@ -178,13 +207,19 @@ fn literals(text: &str) -> Option<Vec<String>> {
 
 fn compile(text: &str, size_max: usize) -> Result<Regex, PatternError> {
     let translated = re2::translate(text).map_err(PatternError::Syntax)?;
+    let config = Config::new().nfa_size_limit(Some(size_max));
     // `\A` and `\z`, because `(?m)` inside must not reach the anchors.
-    let built = RegexBuilder::new(&format!(r"\A(?s:{translated})\z")).size_limit(size_max).build();
-    built.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => PatternError::TooLarge,
+    let built = Regex::builder().configure(config).build(&format!(r"\A(?s:{translated})\z"));
+    built.map_err(|error: BuildError| match (error.size_limit(), error.syntax_error()) {
+        (Some(_), _) => PatternError::TooLarge,
         // What remains are repetitions too deep, unknown Unicode classes and the like; the last line is the reason.
-        other => PatternError::Syntax(other.to_string().lines().last().unwrap_or_default().to_owned()),
+        (None, Some(reason)) => PatternError::Syntax(last_line(&reason.to_string())),
+        (None, None) => PatternError::Syntax(last_line(&error.to_string())),
     })
+}
+
+fn last_line(text: &str) -> String {
+    text.lines().last().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ fn expand(template: &str, captures: &Captures<'_>) -> Option<String> {
         } else {
             captures.name(name)
         };
-        let held = group.map_or("", |group| group.as_str());
+        let held = group.unwrap_or_default();
         if out.len().saturating_add(held.len()) > VALUE_BYTES_MAX {
             return None;
         }

@@ -17,7 +17,7 @@ use crate::api::lanes::{CancelOnDrop, Lane, Lanes};
 use crate::api::params::Params;
 use crate::api::prom_json;
 use crate::clock::{Clock, Stopwatch};
-use crate::model::{Access, MatchOp, Matcher, Steps, TimeRange, Timestamp};
+use crate::model::{Access, KeptPatterns, MatchOp, Matcher, Steps, TimeRange, Timestamp};
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
 use crate::promql::syntax::{self, Caps};
@@ -43,6 +43,8 @@ pub struct ReadDeps {
     pub memory: Arc<MemoryPool>,
     /// Answers that may be used again.
     pub cache: Arc<RangeCache>,
+    /// Regular expressions that may be used again.
+    pub patterns: Arc<KeptPatterns>,
     /// Which are answered where they arrive.
     pub brief: Arc<Brief>,
 }
@@ -101,6 +103,7 @@ pub(in crate::api::orgs) struct Running {
     coding: Coding,
     lease: Arc<Lease>,
     cache: Arc<RangeCache>,
+    patterns: Arc<KeptPatterns>,
     lanes: Lanes,
     /// Its place among the questions under way, if it is one that takes long.
     listed: Option<Listed>,
@@ -221,6 +224,7 @@ impl ReadDeps {
         });
         let lease = Arc::new(self.memory.lease(access.org));
         let (cache, lanes) = (Arc::clone(&self.cache), self.lanes.clone());
+        let patterns = Arc::clone(&self.patterns);
         move |here| Running {
             snapshot: tsdb.snapshot(&access),
             grant,
@@ -234,6 +238,7 @@ impl ReadDeps {
             coding,
             lease,
             cache,
+            patterns,
             lanes,
             listed,
             here,
@@ -263,7 +268,8 @@ impl Running {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(QueryError::Cancelled.into());
         }
-        work(self)
+        let (patterns, org) = (Arc::clone(&self.patterns), self.access.org);
+        patterns.with(org, || work(self))
     }
 
     /// Says something about an answer that is still an answer.
@@ -608,6 +614,7 @@ mod tests {
             active: Arc::default(),
             memory: MemoryPool::new(1 << 30),
             cache: Arc::new(RangeCache::new(0)),
+            patterns: Arc::default(),
             brief: Arc::default(),
         }
     }
