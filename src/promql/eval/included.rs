@@ -1,4 +1,4 @@
-//! What pairs are called that have labels of the one side: rows of a new table for each table that their many side's are of.
+//! What rows are called that get a label of another row, or a new one: rows of a new table for each table that theirs are of.
 
 use std::sync::Arc;
 
@@ -53,12 +53,40 @@ pub(super) fn include(
             included.push(Included::of(name, one, pairs));
         }
     }
+    let rows: Vec<usize> = pairs.iter().map(|(row, _)| *row).collect();
+    let called = |labels: &Labels, pair: usize| called(labels, &one[pairs[pair].1].labels);
+    give(many, &rows, &included, keeps, called);
+}
+
+/// Sets one label of all rows: to one of these texts, which all differ; `of_rows` has one more than its place, or 0 for none.
+pub(super) fn set_label(heads: &mut [Head], name: &str, texts: Vec<Arc<str>>, of_rows: Vec<u32>) {
+    let rows: Vec<usize> = (0..heads.len()).collect();
+    let label = Included { name: name.into(), texts, of_pairs: of_rows };
+    let called = |labels: &Labels, row: usize| {
+        let place = label.of_pairs[row].checked_sub(1);
+        let text = place.and_then(|place| label.texts.get(place as usize));
+        let mut builder = labels.to_builder();
+        builder.set(Arc::clone(&label.name), text.map_or_else(|| Arc::from(""), Arc::clone));
+        builder.build()
+    };
+    give(heads, &rows, std::slice::from_ref(&label), |_| true, called);
+}
+
+/// Gives these rows, the pairs' many sides, the labels they keep and those that are included; `called` says the same of
+/// labels and a pair, for what is not worth a table.
+fn give(
+    many: &mut [Head],
+    rows: &[usize],
+    included: &[Included],
+    keeps: impl Fn(&str) -> bool,
+    called: impl Fn(&Labels, usize) -> Labels,
+) {
     let stays = |name: &str| keeps(name) && included.iter().all(|label| *label.name != *name);
     // The pairs of each table.
     let mut tables: Vec<(Arc<LabelTable>, Vec<usize>)> = Vec::new();
     let mut places: RapidHashMap<usize, usize> = RapidHashMap::default();
     let mut others: Vec<usize> = Vec::new();
-    for (pair, (row, _)) in pairs.iter().enumerate() {
+    for (pair, row) in rows.iter().enumerate() {
         let Some((table, ..)) = many[*row].labels.row() else {
             others.push(pair);
             continue;
@@ -70,17 +98,20 @@ pub(super) fn include(
         }
     }
     for (table, of_table) in tables {
-        let rows = || of_table.iter().filter_map(|pair| many[pairs[*pair].0].labels.row());
+        let rows_of = || of_table.iter().filter_map(|pair| many[rows[*pair]].labels.row());
         let few = of_table.len() < TABLE_MIN || of_table.len().saturating_mul(PART) < table.rows();
-        let made =
-            if few { None } else { made(&table, rows().map(|(_, row, _)| row), &of_table, &included, stays) };
+        let made = if few {
+            None
+        } else {
+            made(&table, rows_of().map(|(_, row, _)| row), &of_table, included, stays)
+        };
         let Some(Made { table: made, moved, new }) = made else {
             others.extend(of_table);
             continue;
         };
         let mut last: Option<(LabelMask, LabelMask)> = None;
         for (number, pair) in (0u32..).zip(&of_table) {
-            let labels = &mut many[pairs[*pair].0].labels;
+            let labels = &mut many[rows[*pair]].labels;
             let has = labels.row().map_or(0, |(_, _, has)| has);
             let kept = match last {
                 Some((of, kept)) if of == has => kept,
@@ -97,8 +128,8 @@ pub(super) fn include(
         }
     }
     for pair in others {
-        let (row, other) = pairs[pair];
-        many[row].labels = called(&many[row].labels, &one[other].labels);
+        let labels = &mut many[rows[pair]].labels;
+        *labels = called(labels, pair);
     }
 }
 

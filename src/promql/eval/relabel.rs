@@ -1,40 +1,104 @@
 //! `label_replace` and `label_join`: labels only, values pass through.
 
-use crate::model::{Captures, LabelsBuilder, METRIC_NAME};
+use std::sync::Arc;
+
+use rapidhash::RapidHashMap;
+
+use crate::model::{Captures, Labels, METRIC_NAME, Pattern};
 use crate::promql::QueryError;
 use crate::promql::plan::Relabel;
 
 use super::Context;
-use super::rows::{Duplicates, Head, Rows};
+use super::included::set_label;
+use super::rows::{Duplicates, Rows};
 
 impl Context<'_> {
     pub(super) fn relabel(&self, mut rows: Rows, relabel: &Relabel) -> Result<Rows, QueryError> {
         let (heads, charge) = rows.heads_and_charge();
-        for head in heads {
+        let target = match relabel {
+            Relabel::Replace { target, .. } | Relabel::Join { target, .. } => target,
+        };
+        let mut texts = Texts::default();
+        // What becomes of each text of the source: mostly many rows have the same.
+        let mut known: RapidHashMap<&str, Option<u32>> = RapidHashMap::default();
+        let mut of_rows = Vec::with_capacity(heads.len());
+        let mut sets = Vec::with_capacity(heads.len());
+        for head in heads.iter() {
             self.budget.check()?;
-            match relabel {
-                Relabel::Replace { target, replacement, source, pattern } => {
-                    let Some(captures) = pattern.captures(head.labels.value(source)) else { continue };
-                    let value = expand(replacement, &captures).ok_or_else(too_long)?;
-                    charge.add_bytes(value.len() as u64)?;
-                    set(head, target, value);
-                }
-                Relabel::Join { target, separator, sources } => {
-                    let values: Vec<&str> = sources.iter().map(|name| head.labels.value(name)).collect();
-                    let between = separator.len().saturating_mul(values.len());
-                    if values.iter().map(|value| value.len()).sum::<usize>().saturating_add(between)
-                        > VALUE_BYTES_MAX
-                    {
-                        return Err(too_long());
+            let set = match relabel {
+                Relabel::Replace { replacement, source, pattern, .. } => {
+                    let source = head.labels.value(source);
+                    match known.get(source) {
+                        Some(set) => *set,
+                        None => {
+                            let value = replaced(pattern, replacement, source)?;
+                            charge.add_bytes(value.as_ref().map_or(0, |value| value.len() as u64))?;
+                            *known.entry(source).or_insert(value.map(|value| texts.place(&value)))
+                        }
                     }
-                    let value = values.join(separator);
-                    charge.add_bytes(value.len() as u64)?;
-                    set(head, target, value);
                 }
+                Relabel::Join { separator, sources, .. } => {
+                    let value = joined(&head.labels, separator, sources)?;
+                    charge.add_bytes(value.len() as u64)?;
+                    Some(texts.place(&value))
+                }
+            };
+            sets.push(set.is_some());
+            // Where nothing matches a label stays what it was.
+            of_rows.push(set.unwrap_or_else(|| texts.place(head.labels.value(target))));
+        }
+        if !sets.contains(&true) {
+            return rows.merged(Duplicates::Merge);
+        }
+        set_label(heads, target, texts.all, of_rows);
+        if target == METRIC_NAME {
+            // A name that is set on purpose is no longer to be dropped.
+            for (head, _) in heads.iter_mut().zip(sets).filter(|(_, set)| *set) {
+                head.drops_name = false;
             }
         }
         rows.merged(Duplicates::Merge)
     }
+}
+
+/// The texts of one label, each once.
+#[derive(Default)]
+struct Texts {
+    all: Vec<Arc<str>>,
+    places: RapidHashMap<Arc<str>, u32>,
+}
+
+impl Texts {
+    /// One more than its place; 0 for the empty text, which is none.
+    fn place(&mut self, text: &str) -> u32 {
+        if text.is_empty() {
+            return 0;
+        }
+        if let Some(place) = self.places.get(text) {
+            return *place;
+        }
+        let text: Arc<str> = text.into();
+        self.all.push(Arc::clone(&text));
+        let place = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
+        self.places.insert(text, place);
+        place
+    }
+}
+
+/// What becomes of a text; none where it does not match.
+fn replaced(pattern: &Pattern, replacement: &str, source: &str) -> Result<Option<String>, QueryError> {
+    let captures = pattern.captures(source);
+    captures.map(|captures| expand(replacement, &captures).ok_or_else(too_long)).transpose()
+}
+
+fn joined(labels: &Labels, separator: &str, sources: &[String]) -> Result<String, QueryError> {
+    let values: Vec<&str> = sources.iter().map(|name| labels.value(name)).collect();
+    let between = separator.len().saturating_mul(values.len());
+    let bytes = values.iter().map(|value| value.len()).sum::<usize>().saturating_add(between);
+    if bytes > VALUE_BYTES_MAX {
+        return Err(too_long());
+    }
+    Ok(values.join(separator))
 }
 
 /// What one label value may become: functions around functions would double it again and again.
@@ -42,16 +106,6 @@ const VALUE_BYTES_MAX: usize = 1 << 20;
 
 fn too_long() -> QueryError {
     QueryError::execution(format!("a label value would be longer than {VALUE_BYTES_MAX} bytes"))
-}
-
-/// Sets one label. A name that is set on purpose is no longer to be dropped.
-fn set(head: &mut Head, target: &str, value: String) {
-    let mut builder: LabelsBuilder = head.labels.to_builder();
-    builder.set(target, value);
-    head.labels = builder.build();
-    if target == METRIC_NAME {
-        head.drops_name = false;
-    }
 }
 
 /// Fills `$1`, `${1}`, `$name`, `${name}` and `$$` in, as Go's `Regexp.Expand` does: the longest name of word
@@ -102,7 +156,6 @@ fn reference(text: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Pattern;
 
     #[test]
     fn templates_are_filled_as_go_fills_them() {
