@@ -50,33 +50,97 @@ impl Sums {
     }
 }
 
-/// The values of some windows.
-pub(super) type Windows<'v> = [&'v [f64]; ABREAST];
+/// Where some windows of a series lie, each as long as the others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Windows {
+    /// The places after their last values.
+    pub(super) ends: [usize; ABREAST],
+    /// How many values each has; those that would be before the series' first one are 0, which adds nothing to a sum that
+    /// has begun with nothing.
+    pub(super) len: usize,
+}
 
 /// So many places are put in columns at once: they stay in the nearest cache.
 const PLACES: usize = 128;
 
-/// How far all windows reach, in pieces for [`Columns`].
-pub(super) fn pieces(windows: &Windows<'_>) -> impl Iterator<Item = Range<usize>> + use<> {
-    let len = windows.iter().map(|window| window.len()).min().unwrap_or(0);
-    (0..len).step_by(PLACES).map(move |from| from..len.min(from + PLACES))
+/// Windows that begin further apart have hardly a value in common.
+const STRIDE_MAX: usize = 32;
+
+impl Windows {
+    /// How far they reach, in pieces for [`Columns`].
+    pub(super) fn pieces(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let len = self.len;
+        (0..len).step_by(PLACES).map(move |from| from..len.min(from + PLACES))
+    }
+
+    /// By how much each begins after the one before, where that is the same for all.
+    fn stride(&self) -> Option<usize> {
+        let stride =
+            self.ends[1].checked_sub(self.ends[0]).filter(|stride| (1..=STRIDE_MAX).contains(stride))?;
+        self.ends.windows(2).all(|pair| pair[0] + stride == pair[1]).then_some(stride)
+    }
 }
 
 /// What some windows have at the same places, place by place: values that are computed with at once are neighbours.
 #[derive(Default)]
 pub(super) struct Columns {
     all: Vec<Numbers>,
+    /// Every so manyth value of a series.
+    phase: Vec<f64>,
 }
 
 impl Columns {
-    pub(super) fn of(&mut self, windows: &Windows<'_>, piece: Range<usize>) -> &[Numbers] {
+    /// The columns of a piece of some windows of these values.
+    pub(super) fn of(&mut self, values: &[f64], windows: &Windows, piece: Range<usize>) -> &[Numbers] {
         self.all.resize(piece.len(), [0.0; ABREAST]);
-        for (i, window) in windows.iter().enumerate() {
-            for (column, value) in self.all.iter_mut().zip(&window[piece.clone()]) {
-                column[i] = *value;
-            }
+        match windows.stride() {
+            Some(stride) => self.lay_evenly(values, windows, stride, piece),
+            None => self.lay(values, windows, piece),
         }
         &self.all
+    }
+
+    fn lay(&mut self, values: &[f64], windows: &Windows, piece: Range<usize>) {
+        for (i, end) in windows.ends.iter().enumerate() {
+            let place = |at: usize| (end + at).checked_sub(windows.len);
+            match place(piece.start).and_then(|from| values.get(from..from + piece.len())) {
+                Some(window) => {
+                    for (column, value) in self.all.iter_mut().zip(window) {
+                        column[i] = *value;
+                    }
+                }
+                None => {
+                    for (column, at) in self.all.iter_mut().zip(piece.clone()) {
+                        column[i] = place(at).and_then(|at| values.get(at)).copied().unwrap_or(0.0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where each window begins `stride` values after the one before, what they have at a place are neighbours among every
+    /// `stride`th value: that is picked out once for all windows.
+    fn lay_evenly(&mut self, values: &[f64], windows: &Windows, stride: usize, piece: Range<usize>) {
+        for first in 0..stride.min(piece.len()) {
+            let places = (piece.len() - first).div_ceil(stride);
+            let len = places + ABREAST - 1;
+            let place =
+                |k: usize| (windows.ends[0] + piece.start + first + k * stride).checked_sub(windows.len);
+            self.phase.clear();
+            match place(0).zip(place(len - 1)) {
+                Some((from, to)) if to < values.len() => {
+                    self.phase.extend(values[from..=to].iter().step_by(stride));
+                }
+                _ => {
+                    let value = |k: usize| place(k).and_then(|at| values.get(at)).copied().unwrap_or(0.0);
+                    self.phase.extend((0..len).map(value));
+                }
+            }
+            let columns = self.all[first..].iter_mut().step_by(stride);
+            for (column, values) in columns.zip(self.phase.windows(ABREAST)) {
+                column.copy_from_slice(values);
+            }
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Lines through the samples of each window, by least squares.
 //!
 //! Windows whose samples are as far from where the line's zero is share what is summed up of times alone; the sums that have
-//! values in them are made for several such windows side by side. Where values are multiples of one power of two, times
+//! values in them are made for several such windows side by side; so do those whose last samples are as far from there, of
+//! which some begin where the series does. Where values are multiples of one power of two, times
 //! whole seconds, and no product of either is rounded, the sums are rounded but at their end (`sums` has the argument):
 //! then they are differences of sums of integers from the start of the series.
 
@@ -10,7 +11,7 @@ use crate::promql::functions::sums::Sum;
 use crate::promql::functions::{count, seconds};
 use crate::wide::widely;
 
-use super::abreast::{ABREAST, Columns, Numbers, Sums, Windows, is_moderate, pieces};
+use super::abreast::{ABREAST, Columns, Numbers, Sums, Windows, is_moderate};
 use super::frames::{Frame, Frames};
 use super::{GoesOn, Patience, Stopped, sums};
 
@@ -24,6 +25,7 @@ pub(super) struct Room {
     changes: Vec<u32>,
     whole: Whole,
     shape: Shape,
+    ends: Ends,
     columns: Columns,
 }
 
@@ -45,6 +47,34 @@ impl Place {
         let origin_ms = self.origin_ms;
         times[self.frame.from..self.frame.to].iter().map(move |time| time.saturating_sub(origin_ms))
     }
+
+    fn first(&self, times: &[i64]) -> i64 {
+        times[self.frame.from].saturating_sub(self.origin_ms)
+    }
+
+    fn last(&self, times: &[i64]) -> i64 {
+        times[self.frame.to - 1].saturating_sub(self.origin_ms)
+    }
+}
+
+/// Windows that are computed side by side.
+#[derive(Default)]
+struct Held {
+    places: [Place; ABREAST],
+    len: usize,
+    /// They have their ends in common, not their beginnings.
+    by_ends: bool,
+}
+
+impl Held {
+    fn push(&mut self, place: Place) {
+        self.places[self.len] = place;
+        self.len += 1;
+    }
+
+    fn take(&mut self) -> &[Place] {
+        &self.places[..std::mem::take(&mut self.len)]
+    }
 }
 
 /// Fills a row that is absent; false where the values are none that this can be done with, and nothing was done.
@@ -61,7 +91,7 @@ pub(super) fn fill(
     if frames.all().len() < ABREAST || !is_moderate(values) {
         return Ok(false);
     }
-    let Room { changes, whole, shape, columns } = room;
+    let Room { changes, whole, shape, ends, columns } = room;
     changes.clear();
     changes.push(0);
     let mut sofar = 0;
@@ -72,39 +102,77 @@ pub(super) fn fill(
     let looked_at: usize = frames.all().iter().map(|frame| frame.to - frame.from).sum();
     let is_whole = looked_at / 2 > values.len() && whole.set(times, values);
     shape.forget(times);
+    let apart = repeats(frames.all(), times, &origin_ms);
+    let place_of = |step: usize| {
+        let frame = *frames.all().get(step).filter(|frame| frame.to - frame.from >= 2)?;
+        Some(Place { step, frame, origin_ms: origin_ms(step, times[frame.from]) })
+    };
     let mut patience = Patience::default();
-    let mut alike = [Place::default(); ABREAST];
-    let mut held = 0;
-    for (step, frame) in frames.all().iter().copied().enumerate() {
-        let Frame { from, to } = frame;
-        if to - from < 2 {
-            continue;
+    let mut held = Held::default();
+    let known = is_whole.then_some(&*whole);
+    let mut flush = |held: &mut Held, shape: &mut Shape, ends: &mut Ends, row: &mut [f64]| {
+        let by_ends = held.by_ends;
+        let places = held.take();
+        let tell = |step: usize, line: Line| row[step] = told(step, line);
+        if places.len() < ALIKE_MIN {
+            alone(places, (times, values), tell);
+        } else if by_ends {
+            ends.lines(columns, places, (times, values), known, tell);
+        } else {
+            shape.lines(columns, places, (times, values), known, tell);
         }
+        patience.after(places.iter().map(Place::len).sum(), &mut *goes_on)
+    };
+    let steps = (0..apart).flat_map(|first| (first..frames.all().len()).step_by(apart));
+    for step in steps {
+        let Some(place) = place_of(step) else { continue };
+        let Frame { from, to } = place.frame;
         if changes[to - 1] == changes[from] {
             row[step] = told(step, Line::level(values[from]));
             continue;
         }
-        let place = Place { step, frame, origin_ms: origin_ms(step, times[from]) };
         if is_whole && let Some(line) = whole.line(&place) {
             row[step] = told(step, line);
             continue;
         }
-        let is_like = shape.takes(&place, times);
-        if held == ABREAST || !is_like {
-            let tell = |step: usize, line: Line| row[step] = told(step, line);
-            shape.lines(columns, &alike[..held], (times, values), is_whole.then_some(whole), tell);
-            patience.after(alike[..held].iter().map(Place::len).sum(), &mut *goes_on)?;
-            held = 0;
+        let is_like = if held.by_ends { ends.takes(&place, times) } else { shape.takes(&place, times) };
+        if held.len == ABREAST || !is_like {
+            flush(&mut held, shape, ends, row)?;
         }
         if !is_like {
-            shape.begin(&place);
+            let next = place_of(step + apart).filter(|_| shape.is_steady && from == 0);
+            held.by_ends = next.is_some_and(|next| {
+                next.first(times) != place.first(times) && next.last(times) == place.last(times)
+            });
+            if held.by_ends { ends.begin(&place, times) } else { shape.begin(&place) }
         }
-        alike[held] = place;
-        held += 1;
+        held.push(place);
     }
-    let tell = |step: usize, line: Line| row[step] = told(step, line);
-    shape.lines(columns, &alike[..held], (times, values), is_whole.then_some(whole), tell);
+    flush(&mut held, shape, ends, row)?;
     Ok(true)
+}
+
+/// Tells the line of each of these windows, one after the other.
+fn alone(places: &[Place], (times, values): (&[i64], &[f64]), mut tell: impl FnMut(usize, Line)) {
+    for Place { step, frame: Frame { from, to }, origin_ms } in places {
+        let samples = (&times[*from..*to], &values[*from..*to]);
+        least_squares(samples, *origin_ms).into_iter().for_each(|line| tell(*step, line));
+    }
+}
+
+/// Windows are looked at that are so many steps apart, at most.
+const APART_MAX: usize = 64;
+
+/// After how many steps windows are as far from their lines' zeros again: where steps are no multiple of the times' distance,
+/// as those of 50 s of 15 s, neighbours never are. It is read off the windows in the middle, and only the order depends on it.
+fn repeats(frames: &[Frame], times: &[i64], origin_ms: impl Fn(usize, i64) -> i64) -> usize {
+    let distance = |step: usize| {
+        let first = *times.get(frames.get(step)?.from)?;
+        Some(first.saturating_sub(origin_ms(step, first)))
+    };
+    let middle = frames.len() / 2;
+    let here = distance(middle);
+    (1..=APART_MAX.min(middle / ALIKE_MIN)).find(|apart| distance(middle + apart) == here).unwrap_or(1)
 }
 
 /// How far the samples of some windows are from their zeros: of each as far as that of any other at its place.
@@ -168,23 +236,13 @@ impl Shape {
         known: Option<&Whole>,
         mut tell: impl FnMut(usize, Line),
     ) {
-        if places.len() < ALIKE_MIN {
-            for Place { step, frame: Frame { from, to }, origin_ms } in places {
-                let samples = (&times[*from..*to], &values[*from..*to]);
-                least_squares(samples, *origin_ms).into_iter().for_each(|line| tell(*step, line));
-            }
-            return;
-        }
         self.reach(times);
-        // Where they are fewer than there is room for, the others are as the first one, and nobody asks for theirs.
-        let window = |place: &Place| &values[place.frame.from..place.frame.to];
-        let windows: Windows<'_> = std::array::from_fn(|i| window(places.get(i).unwrap_or(&places[0])));
+        let len = places.iter().map(Place::len).min().unwrap_or(0);
+        let windows = Windows { ends: of_lanes(places, |place| place.frame.from + len), len };
         let (mut sums, mut products) = (Sums::default(), Sums::default());
-        let mut reached = 0;
-        for piece in pieces(&windows) {
-            reached = piece.end;
+        for piece in windows.pieces() {
             let distances = &self.distances[piece.clone()];
-            let columns = columns.of(&windows, piece);
+            let columns = columns.of(values, &windows, piece);
             products = with_products(products, columns, distances);
             if known.is_none() {
                 sums = with_values(sums, columns);
@@ -192,7 +250,7 @@ impl Shape {
         }
         for (i, place) in places.iter().enumerate() {
             let (mut sum, mut product) = (sums.of(i), products.of(i));
-            for (x, y) in self.distances[reached..].iter().zip(&windows[i][reached..]) {
+            for (x, y) in self.distances[len..].iter().zip(&values[place.frame.from + len..place.frame.to]) {
                 sum.add(*y);
                 product.add(x * y);
             }
@@ -201,6 +259,105 @@ impl Shape {
             tell(place.step, Line::through(count(place.len()), x, (sum, product.total())));
         }
     }
+}
+
+/// Of each window one thing; where they are fewer than there is room for, the others are as the first one, and nobody asks for
+/// theirs.
+fn of_lanes(places: &[Place], of: impl Fn(&Place) -> usize) -> [usize; ABREAST] {
+    std::array::from_fn(|i| places.get(i).or(places.first()).map_or(0, &of))
+}
+
+/// Windows that begin where the series does, whose times are all as far apart, the last samples of which are as far from
+/// their zeros.
+#[derive(Default)]
+struct Ends {
+    /// How far the last one is, and how far apart they are.
+    last_ms: i64,
+    apart_ms: i64,
+    /// What so many distances, in seconds, add up to, as far as that was asked for: for all series that are alike in this.
+    totals: Vec<Option<Squared>>,
+}
+
+impl Ends {
+    fn begin(&mut self, place: &Place, times: &[i64]) {
+        let (last_ms, apart_ms) = (place.last(times), times[1].saturating_sub(times[0]));
+        if (last_ms, apart_ms) != (self.last_ms, self.apart_ms) {
+            *self = Ends { last_ms, apart_ms, ..Ends::default() };
+        }
+    }
+
+    fn takes(&self, place: &Place, times: &[i64]) -> bool {
+        place.frame.from == 0 && place.last(times) == self.last_ms
+    }
+
+    /// Tells the lines of such windows; what values add up to may be known.
+    fn lines(
+        &mut self,
+        columns: &mut Columns,
+        places: &[Place],
+        (times, values): (&[i64], &[f64]),
+        known: Option<&Whole>,
+        mut tell: impl FnMut(usize, Line),
+    ) {
+        let Some(longest) = places.iter().max_by_key(|place| place.len()) else { return };
+        let len = longest.len();
+        // As from the first one on they are added up.
+        let distances: Vec<f64> = longest.distances(times).map(seconds).collect();
+        let x = self.totals(places, &distances);
+        let windows = Windows { ends: of_lanes(places, |place| place.frame.to), len };
+        let (mut sums, mut products) = (Sums::default(), Sums::default());
+        for piece in windows.pieces() {
+            let distances = &distances[piece.clone()];
+            let columns = columns.of(values, &windows, piece);
+            products = with_products(products, columns, distances);
+            if known.is_none() {
+                sums = with_values(sums, columns);
+            }
+        }
+        for (i, place) in places.iter().enumerate() {
+            let sum = known.map_or_else(|| sums.total(i), |known| known.sum(place.frame));
+            tell(place.step, Line::through(count(place.len()), x[i], (sum, products.total(i))));
+        }
+    }
+
+    /// What the distances of each window add up to.
+    fn totals(&mut self, places: &[Place], distances: &[f64]) -> [Squared; ABREAST] {
+        let len = distances.len();
+        if self.totals.len() <= len {
+            self.totals.resize(len + 1, None);
+        }
+        let lens = of_lanes(places, Place::len);
+        if lens.iter().any(|of| self.totals[*of].is_none()) {
+            let firsts = lens.map(|of| count(len - of));
+            let (sums, squares) = of_ends(distances, firsts);
+            for (i, of) in lens.into_iter().enumerate() {
+                self.totals[of] = Some(Squared { sum: sums.total(i), squares: squares.total(i) });
+            }
+        }
+        lens.map(|of| self.totals[of].unwrap_or_default())
+    }
+}
+
+/// What distances add up to, and their squares, of windows each of which has those from its first place on.
+#[inline(never)]
+fn of_ends(distances: &[f64], firsts: Numbers) -> (Sums, Sums) {
+    widely!(add_ends(distances, firsts))
+}
+
+#[inline(always)]
+fn add_ends(distances: &[f64], firsts: Numbers) -> (Sums, Sums) {
+    let (mut sums, mut squares) = (Sums::default(), Sums::default());
+    let mut place = 0.0;
+    for x in distances {
+        for (i, first) in firsts.iter().enumerate() {
+            // What has begun with nothing stays so.
+            let of_window = if place >= *first { *x } else { 0.0 };
+            sums.add(i, of_window);
+            squares.add(i, of_window * x);
+        }
+        place += 1.0;
+    }
+    (sums, squares)
 }
 
 /// Adds values of windows. By itself, as what is below: as a part of what calls it the compiler adds up one window after the

@@ -4,7 +4,7 @@
 use crate::promql::functions::sums::Spread;
 use crate::wide::widely;
 
-use super::abreast::{ABREAST, Columns, Numbers, Sums, Windows, is_moderate, pieces};
+use super::abreast::{ABREAST, Columns, Numbers, Sums, Windows, is_moderate};
 use super::frames::{Frame, Frames};
 use super::{GoesOn, Patience, Stopped};
 
@@ -21,33 +21,34 @@ pub(super) fn fill(
     }
     let mut patience = Patience::default();
     for (frames, out) in frames.all().chunks(ABREAST).zip(row.chunks_mut(ABREAST)) {
-        // Where they are fewer than there is room for, the others have no values.
-        let mut windows: Windows<'_> = [&[]; ABREAST];
-        for (window, Frame { from, to }) in windows.iter_mut().zip(frames) {
-            *window = &values[*from..*to];
-        }
-        for ((spread, window), out) in spreads(columns, &windows).iter().zip(&windows).zip(out) {
-            if !window.is_empty() {
+        for ((spread, Frame { from, to }), out) in
+            spreads(columns, frames, values).iter().zip(frames).zip(out)
+        {
+            if from < to {
                 *out = of_variance(spread.variance());
             }
         }
-        patience.after(windows.iter().map(|window| window.len()).sum(), &mut *goes_on)?;
+        patience.after(frames.iter().map(|frame| frame.to - frame.from).sum(), &mut *goes_on)?;
     }
     Ok(true)
 }
 
 /// What has been seen of each window in the end.
-fn spreads(columns: &mut Columns, windows: &Windows<'_>) -> [Spread; ABREAST] {
+fn spreads(columns: &mut Columns, frames: &[Frame], values: &[f64]) -> [Spread; ABREAST] {
+    // Where they are fewer than there is room for, the others are as the first one, and nobody asks for theirs.
+    let frame = |i: usize| frames.get(i).or(frames.first()).copied().unwrap_or_default();
+    let len = frames.iter().map(|frame| frame.to - frame.from).min().unwrap_or(0);
+    let windows = Windows { ends: std::array::from_fn(|i| frame(i).from + len), len };
     let (mut count, mut both) = (0.0, Both::default());
-    let mut reached = 0;
-    for piece in pieces(windows) {
-        reached = piece.end;
-        (count, both) = go_on(count, both, columns.of(windows, piece));
+    for piece in windows.pieces() {
+        (count, both) = go_on(count, both, columns.of(values, &windows, piece));
     }
     let Both { means, squares } = both;
     std::array::from_fn(|i| {
         let mut spread = Spread { count, mean: means.of(i), squares: squares.of(i) };
-        windows[i][reached..].iter().for_each(|value| spread.add(*value));
+        if let Some(Frame { from, to }) = frames.get(i) {
+            values[from + len..*to].iter().for_each(|value| spread.add(*value));
+        }
         spread
     })
 }
