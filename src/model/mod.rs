@@ -9,6 +9,7 @@ mod matcher;
 mod org;
 mod pattern;
 mod sample;
+mod shelves;
 mod time;
 mod write;
 
@@ -27,6 +28,7 @@ pub use matcher::{MatchOp, Matcher};
 pub use org::{OrgId, OrgSlug, SlugError, StoreId};
 pub use pattern::{Captures, KeptPatterns, Pattern, PatternError};
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
+pub use shelves::{ShelfBounds, Shelves};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
 pub use write::{
     BatchBuilder, HistogramSample, MetricKind, MetricMetadata, ParseLabels, Refusal, RenderedLabels,

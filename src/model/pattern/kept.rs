@@ -1,63 +1,33 @@
 //! Compiled expressions, kept for the next query of the same organisation: to compile one takes 25 to 100 µs, to take it
 //! from here less than one.
 //!
-//! **Nobody sees another's.** What is kept is found by organisation and text: whether an expression was compiled before,
-//! which its time may tell, says nothing about what others ask.
-//!
-//! **Bounded.** [`ALL_MAX`] bytes for everybody, [`ORG_MAX`] for one organisation, which beyond that loses what it used
-//! longest ago itself. Where everybody's is met, the organisation that holds most loses of its own: a flood of new
-//! expressions, or of organisations, takes nothing from who holds less. What is larger than [`ONE_MAX`] is not kept. Bytes
-//! are those that the package counts for the program; what a search needs beside it, which hostile values can make
-//! megabytes, belongs to the clone that is handed out and goes with it.
+//! What is kept is never searched with: what a search needs beside the program, which hostile values can make megabytes,
+//! belongs to the clone that is handed out and goes with it. Bytes are those that the package counts for the program.
 //!
 //! Whose query a thread is at work for is no argument of everything that may compile: the edge says it once for all that a
 //! question does ([`KeptPatterns::with`]).
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use regex_automata::meta::Regex;
 
 use super::{Pattern, PatternError, compile};
-use crate::model::OrgId;
+use crate::model::{OrgId, ShelfBounds, Shelves};
 
-/// What is kept of everybody, bytes.
-const ALL_MAX: usize = 16 << 20;
-/// What is kept of one organisation, bytes: some hundreds of expressions, which take 5 to 20 KiB each.
-const ORG_MAX: usize = 2 << 20;
-/// The largest that is kept, bytes.
-const ONE_MAX: usize = ORG_MAX / 8;
+/// Some hundreds of expressions of one organisation, which take 5 to 20 KiB each.
+const BOUNDS: ShelfBounds = ShelfBounds { all: 16 << 20, org: 2 << 20, one: 256 << 10 };
 /// What an entry takes beside its text and its program, about.
 const ENTRY_BYTES: usize = 256;
 
 /// Expressions that were compiled, by organisation.
-#[derive(Debug, Default)]
-pub struct KeptPatterns {
-    kept: Mutex<Kept>,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    orgs: HashMap<OrgId, Shelf>,
-    bytes: usize,
-    /// Counts uses up: an entry's last use.
-    uses: u64,
-}
-
-/// Those of one organisation.
-#[derive(Debug, Default)]
-struct Shelf {
-    entries: HashMap<Box<str>, Entry>,
-    bytes: usize,
-}
-
 #[derive(Debug)]
-struct Entry {
-    /// Never searched with: its clones have what searches need.
-    regex: Regex,
-    bytes: usize,
-    used: u64,
+pub struct KeptPatterns(Shelves<Regex>);
+
+impl Default for KeptPatterns {
+    fn default() -> KeptPatterns {
+        KeptPatterns(Shelves::within(BOUNDS))
+    }
 }
 
 thread_local! {
@@ -79,59 +49,6 @@ impl KeptPatterns {
         let _restore = Restore(CURRENT.replace(Some((Arc::clone(self), org))));
         work()
     }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        // Whole entries and their sums: a panic elsewhere leaves nothing half done.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn find(&self, org: OrgId, text: &str) -> Option<Regex> {
-        let mut kept = self.lock();
-        kept.uses += 1;
-        let uses = kept.uses;
-        let entry = kept.orgs.get_mut(&org)?.entries.get_mut(text)?;
-        entry.used = uses;
-        Some(entry.regex.clone())
-    }
-
-    fn keep(&self, org: OrgId, text: &str, regex: Regex) {
-        let bytes = regex.memory_usage() + text.len() + ENTRY_BYTES;
-        if bytes > ONE_MAX {
-            return;
-        }
-        let mut kept = self.lock();
-        kept.uses += 1;
-        let used = kept.uses;
-        let shelf = kept.orgs.entry(org).or_default();
-        // Two of its queries may have compiled it at once.
-        let before =
-            shelf.entries.insert(text.into(), Entry { regex, bytes, used }).map_or(0, |old| old.bytes);
-        shelf.bytes = shelf.bytes + bytes - before;
-        kept.bytes = kept.bytes + bytes - before;
-        while kept.orgs.get(&org).is_some_and(|shelf| shelf.bytes > ORG_MAX) {
-            kept.drop_oldest_of(org);
-        }
-        while kept.bytes > ALL_MAX
-            && let Some(most) = kept.orgs.iter().max_by_key(|(_, shelf)| shelf.bytes).map(|(org, _)| *org)
-        {
-            kept.drop_oldest_of(most);
-        }
-    }
-}
-
-impl Kept {
-    /// Removes what this organisation used longest ago; some hundreds are looked at, once for one that is compiled.
-    fn drop_oldest_of(&mut self, org: OrgId) {
-        let Some(shelf) = self.orgs.get_mut(&org) else { return };
-        let oldest = shelf.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(text, _)| text.clone());
-        if let Some(entry) = oldest.and_then(|text| shelf.entries.remove(&text)) {
-            shelf.bytes -= entry.bytes;
-            self.bytes -= entry.bytes;
-        }
-        if shelf.entries.is_empty() {
-            self.orgs.remove(&org);
-        }
-    }
 }
 
 /// Compiled, or taken from what is kept for whom this thread is at work.
@@ -139,11 +56,12 @@ pub(super) fn compiled(text: &str) -> Result<Regex, PatternError> {
     let Some((patterns, org)) = CURRENT.with_borrow(Clone::clone) else {
         return compile(text, Pattern::SIZE_MAX);
     };
-    if let Some(regex) = patterns.find(org, text) {
+    if let Some(regex) = patterns.0.find(org, text) {
         return Ok(regex);
     }
     let regex = compile(text, Pattern::SIZE_MAX)?;
-    patterns.keep(org, text, regex.clone());
+    let bytes = regex.memory_usage() + text.len() + ENTRY_BYTES;
+    patterns.0.keep(org, text, regex.clone(), bytes);
     Ok(regex)
 }
 
@@ -153,18 +71,7 @@ mod tests {
     use crate::model::{MatchOp, Matcher};
 
     fn texts(patterns: &KeptPatterns, org: OrgId) -> usize {
-        patterns.lock().orgs.get(&org).map_or(0, |shelf| shelf.entries.len())
-    }
-
-    /// What is held, added up anew.
-    fn check_sums(patterns: &KeptPatterns) {
-        let kept = patterns.lock();
-        for shelf in kept.orgs.values() {
-            assert_eq!(shelf.bytes, shelf.entries.values().map(|entry| entry.bytes).sum::<usize>());
-            assert!(shelf.bytes <= ORG_MAX);
-        }
-        assert_eq!(kept.bytes, kept.orgs.values().map(|shelf| shelf.bytes).sum::<usize>());
-        assert!(kept.bytes <= ALL_MAX);
+        patterns.0.held(org).0
     }
 
     #[test]
@@ -175,13 +82,13 @@ mod tests {
         assert_eq!((texts(&patterns, OrgId(1)), texts(&patterns, OrgId(2))), (1, 0));
         let second = patterns.with(OrgId(1), ask);
         assert_eq!(texts(&patterns, OrgId(1)), 1);
-        assert!(patterns.find(OrgId(2), "a.*b").is_none());
+        assert!(patterns.0.find(OrgId(2), "a.*b").is_none());
         for matcher in [first, second] {
             assert!(matcher.matches("a-b") && !matcher.matches("a-c"));
         }
         patterns.with(OrgId(2), || Pattern::new("b.*c").expect("valid").captures("b-c").is_some());
         assert_eq!((texts(&patterns, OrgId(1)), texts(&patterns, OrgId(2))), (1, 1));
-        check_sums(&patterns);
+        patterns.0.check_sums();
     }
 
     #[test]
@@ -215,11 +122,11 @@ mod tests {
             ask(2, &format!("{n}.*[a-z]{{40}}"));
             ask(2, "used.*[0-9]+");
         }
-        check_sums(&patterns);
+        patterns.0.check_sums();
         assert!(texts(&patterns, OrgId(2)) < 3_000, "the bound was met");
-        assert!(patterns.find(OrgId(1), "mine.*[0-9]+").is_some());
-        assert!(patterns.find(OrgId(2), "used.*[0-9]+").is_some(), "what is used stays");
-        assert!(patterns.find(OrgId(2), "0.*[a-z]{40}").is_none());
+        assert!(patterns.0.find(OrgId(1), "mine.*[0-9]+").is_some());
+        assert!(patterns.0.find(OrgId(2), "used.*[0-9]+").is_some(), "what is used stays");
+        assert!(patterns.0.find(OrgId(2), "0.*[a-z]{40}").is_none());
     }
 
     #[test]
@@ -235,13 +142,13 @@ mod tests {
                 }
             });
         }
-        check_sums(&patterns);
-        assert!(patterns.find(OrgId(0), "small.?").is_some());
-        let held: Vec<usize> = {
-            let kept = patterns.lock();
-            (1..=12).map(|org| kept.orgs.get(&OrgId(org)).map_or(0, |shelf| shelf.bytes)).collect()
-        };
-        assert!(held.iter().all(|bytes| *bytes >= ALL_MAX / 12 - ONE_MAX), "each has its part: {held:?}");
+        patterns.0.check_sums();
+        assert!(patterns.0.find(OrgId(0), "small.?").is_some());
+        let held: Vec<usize> = (1..=12).map(|org| patterns.0.held(OrgId(org)).1).collect();
+        assert!(
+            held.iter().all(|bytes| *bytes >= BOUNDS.all / 12 - BOUNDS.one),
+            "each has its part: {held:?}"
+        );
     }
 
     #[test]

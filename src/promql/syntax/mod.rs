@@ -19,6 +19,7 @@
 mod check;
 mod front;
 mod grammar;
+mod kept;
 pub(super) mod length;
 pub mod lex;
 mod literal;
@@ -32,6 +33,7 @@ mod tests;
 
 pub use crate::model::Features;
 use crate::model::Matcher;
+pub use kept::KeptExpressions;
 use tree::{Expr, Span, ValueType};
 
 /// What one expression may be made of (API.md C5, "Expression guards").

@@ -20,7 +20,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::model::{Access, KeptPatterns, MatchOp, Matcher, Steps, TimeRange, Timestamp};
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
-use crate::promql::syntax::{self, Caps};
+use crate::promql::syntax::{self, Caps, KeptExpressions};
 use crate::promql::{
     self, Annotations, Answer, Budget, Lease, MemoryPool, Query, QueryError, RangeCache, Value,
 };
@@ -45,6 +45,8 @@ pub struct ReadDeps {
     pub cache: Arc<RangeCache>,
     /// Regular expressions that may be used again.
     pub patterns: Arc<KeptPatterns>,
+    /// Expressions that were parsed within the caps and may be asked again.
+    pub expressions: Arc<KeptExpressions>,
     /// Which are answered where they arrive.
     pub brief: Arc<Brief>,
 }
@@ -104,6 +106,7 @@ pub(in crate::api::orgs) struct Running {
     lease: Arc<Lease>,
     cache: Arc<RangeCache>,
     patterns: Arc<KeptPatterns>,
+    expressions: Arc<KeptExpressions>,
     lanes: Lanes,
     /// Its place among the questions under way, if it is one that takes long.
     listed: Option<Listed>,
@@ -224,7 +227,7 @@ impl ReadDeps {
         });
         let lease = Arc::new(self.memory.lease(access.org));
         let (cache, lanes) = (Arc::clone(&self.cache), self.lanes.clone());
-        let patterns = Arc::clone(&self.patterns);
+        let (patterns, expressions) = (Arc::clone(&self.patterns), Arc::clone(&self.expressions));
         move |here| Running {
             snapshot: tsdb.snapshot(&access),
             grant,
@@ -239,6 +242,7 @@ impl ReadDeps {
             lease,
             cache,
             patterns,
+            expressions,
             lanes,
             listed,
             here,
@@ -299,14 +303,15 @@ impl Running {
     /// 400 `bad_expr`, 403 `embed_restricted`.
     pub(in crate::api::orgs) fn expression(&self, parameter: &'static str, text: &str) -> ApiResult<Expr> {
         let caps = &self.options.caps;
-        let parsed = syntax::parse(text, caps).map_err(|error| bad_expression(parameter, &error))?;
+        let parsed = self.expressions.parse(self.access.org, text);
+        let expr = parsed.map_err(|error| bad_expression(parameter, &error))?;
         if let Some(listed) = &self.listed {
-            listed.entry.selectors.store(parsed.expr.selectors().len(), Ordering::Relaxed);
+            listed.entry.selectors.store(expr.selectors().len(), Ordering::Relaxed);
         }
         if self.grant.exprs.is_empty() {
-            return Ok(parsed.expr);
+            return Ok(expr);
         }
-        let asked = parsed.expr.to_string();
+        let asked = expr.to_string();
         // A list holds what its author typed: it is compared as the grammar prints it. One that does not parse admits
         // nothing.
         let same = |listed: &String| {
@@ -314,7 +319,7 @@ impl Running {
                 || syntax::parse(listed, caps).is_ok_and(|parsed| parsed.expr.to_string() == asked)
         };
         if self.grant.exprs.iter().all(|list| list.iter().any(same)) {
-            return Ok(parsed.expr);
+            return Ok(expr);
         }
         Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this expression"))
     }
@@ -615,6 +620,7 @@ mod tests {
             memory: MemoryPool::new(1 << 30),
             cache: Arc::new(RangeCache::new(0)),
             patterns: Arc::default(),
+            expressions: Arc::new(KeptExpressions::within(Caps::default())),
             brief: Arc::default(),
         }
     }
