@@ -7,10 +7,11 @@
 //! What is computed does not depend on how many compute it: series are taken in fixed batches, each row is one thread's,
 //! and rows are put together in their order.
 //!
-//! Hands are threads that stay: one fewer than there are cores, begun when first needed, asleep between two works, and
-//! ended with their crew. They wake on another core than the one that wakes them ([`sleeper`]). Waking one costs a third of what beginning one does, and it is at work in less than half the
-//! time. What they are given owns all that it needs, since a hand may come to it at any time; whoever asked takes it back
-//! from those who did not come, and waits for the others, so that nothing is at work for a query that is over.
+//! Hands are threads that stay: one fewer than there are cores, begun when first needed, asleep between two works,
+//! and ended with their crew. They wake on another core than the one that wakes them ([`sleeper`]). Waking one costs
+//! a third of what beginning one does, and it is at work in less than half the time. What they are given owns all
+//! that it needs, since a hand may come to it at any time; whoever asked takes it back from those who did not come,
+//! and waits for the others, so that nothing is at work for a query that is over.
 
 mod sleeper;
 

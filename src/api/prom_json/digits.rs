@@ -64,28 +64,38 @@ pub(super) fn number(room: &mut [u8], end: usize, value: f64) -> usize {
     let end = put(room, end, b"-", usize::from(value.is_sign_negative()));
     let magnitude = value.abs();
     if magnitude < EXACT_MAX {
-        let whole = whole_part(magnitude);
-        if same(whole, magnitude) {
+        if let Some(whole) = whole(magnitude) {
             return integer(room, end, whole);
         }
-        // A decimal of at most 15 digits belongs to one double only, so one that reads back is the shortest there is.
-        if magnitude < 1e12 {
-            let thousandths = whole_part(magnitude * 1_000.0 + 0.5);
-            if same_quotient(thousandths, magnitude) {
-                return thousands(room, end, thousandths);
-            }
+        if magnitude < LONG.end
+            && let Some(thousandths) = thousandths(magnitude)
+        {
+            return thousands(room, end, thousandths);
         }
     }
     shortest(room, end, magnitude)
+}
+
+/// A magnitude below [`EXACT_MAX`] as the whole number that it is.
+#[inline]
+fn whole(magnitude: f64) -> Option<u64> {
+    let whole = whole_part(magnitude);
+    same(whole, magnitude).then_some(whole)
+}
+
+/// A magnitude below [`LONG`]'s end as thousandths, where it is as many: a decimal of at most 15 digits belongs to one double
+/// only, so one that reads back is the shortest there is.
+#[inline]
+fn thousandths(magnitude: f64) -> Option<u64> {
+    let thousandths = whole_part(magnitude * 1_000.0 + 0.5);
+    same_quotient(thousandths, magnitude).then_some(thousandths)
 }
 
 /// Whether a value is likely to take as many digits as there are: rates and means do.
 #[inline]
 pub(super) fn is_long(value: f64) -> bool {
     let magnitude = value.abs();
-    LONG.contains(&magnitude)
-        && !same(whole_part(magnitude), magnitude)
-        && !same_quotient(whole_part(magnitude * 1_000.0 + 0.5), magnitude)
+    LONG.contains(&magnitude) && whole(magnitude).is_none() && thousandths(magnitude).is_none()
 }
 
 /// Magnitudes whose shortest text is what is written, if it is a long one: with a point, without an exponent; that of a

@@ -239,15 +239,7 @@ impl Shape {
         self.reach(times);
         let len = places.iter().map(Place::len).min().unwrap_or(0);
         let windows = Windows { ends: of_lanes(places, |place| place.frame.from + len), len };
-        let (mut sums, mut products) = (Sums::default(), Sums::default());
-        for piece in windows.pieces() {
-            let distances = &self.distances[piece.clone()];
-            let columns = columns.of(values, &windows, piece);
-            products = with_products(products, columns, distances);
-            if known.is_none() {
-                sums = with_values(sums, columns);
-            }
-        }
+        let (sums, products) = added(columns, values, &windows, &self.distances, known.is_none());
         for (i, place) in places.iter().enumerate() {
             let (mut sum, mut product) = (sums.of(i), products.of(i));
             for (x, y) in self.distances[len..].iter().zip(&values[place.frame.from + len..place.frame.to]) {
@@ -259,6 +251,26 @@ impl Shape {
             tell(place.step, Line::through(count(place.len()), x, (sum, product.total())));
         }
     }
+}
+
+/// What the values of windows add up to, if that is asked for, and what their products with distances do.
+fn added(
+    columns: &mut Columns,
+    values: &[f64],
+    windows: &Windows,
+    distances: &[f64],
+    with_sums: bool,
+) -> (Sums, Sums) {
+    let (mut sums, mut products) = (Sums::default(), Sums::default());
+    for piece in windows.pieces() {
+        let distances = &distances[piece.clone()];
+        let columns = columns.of(values, windows, piece);
+        products = with_products(products, columns, distances);
+        if with_sums {
+            sums = with_values(sums, columns);
+        }
+    }
+    (sums, products)
 }
 
 /// Of each window one thing; where they are fewer than there is room for, the others are as the first one, and nobody asks for
@@ -305,15 +317,7 @@ impl Ends {
         let distances: Vec<f64> = longest.distances(times).map(seconds).collect();
         let x = self.totals(places, &distances);
         let windows = Windows { ends: of_lanes(places, |place| place.frame.to), len };
-        let (mut sums, mut products) = (Sums::default(), Sums::default());
-        for piece in windows.pieces() {
-            let distances = &distances[piece.clone()];
-            let columns = columns.of(values, &windows, piece);
-            products = with_products(products, columns, distances);
-            if known.is_none() {
-                sums = with_values(sums, columns);
-            }
-        }
+        let (sums, products) = added(columns, values, &windows, &distances, known.is_none());
         for (i, place) in places.iter().enumerate() {
             let sum = known.map_or_else(|| sums.total(i), |known| known.sum(place.frame));
             tell(place.step, Line::through(count(place.len()), x[i], (sum, products.total(i))));
