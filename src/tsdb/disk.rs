@@ -129,9 +129,16 @@ impl Space {
         (self.total / 50).clamp(256 << 20, 1 << 30)
     }
 
-    /// Checkpoints and compactions stop below this: 5 %, at least 1 and at most 4 GiB.
+    /// Checkpoints and compactions that take much stop below this: 5 %, at least 1 and at most 4 GiB.
     pub(super) fn growth_floor(self) -> u64 {
         (self.total / 20).clamp(1 << 30, 4 << 30)
+    }
+
+    /// What must be free for a checkpoint or a compaction that writes so many bytes: as above, or so much that it takes the
+    /// 16th part at most of what is left to samples. So a small store on a disk that others filled is kept up as ever.
+    pub(super) fn growth_needs(self, bytes: u64) -> u64 {
+        let above = |bytes: u64| self.samples_floor().saturating_add(bytes);
+        above(bytes).max(self.growth_floor()).min(above(bytes.saturating_mul(16)))
     }
 }
 

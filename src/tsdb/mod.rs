@@ -430,8 +430,11 @@ impl Tsdb {
         let mut checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         let covered = self.stores.uncovered.load(Ordering::Relaxed);
         let space = self.options.disk.space(&folder.head)?;
-        let result = if space.free < space.growth_floor() {
-            Err(CheckpointError::DiskFull { free: space.free, needed: space.growth_floor() })
+        let held =
+            [&*self.stores.head_bytes, &self.stores.name_bytes].map(|bytes| bytes.load(Ordering::Relaxed));
+        let needed = space.growth_needs(held.iter().sum());
+        let result = if space.free < needed {
+            Err(CheckpointError::DiskFull { free: space.free, needed })
         } else {
             let flush = || log.flush().map_err(|e| CheckpointError::Closed(e.to_string()));
             self.covered(flush)
@@ -563,7 +566,7 @@ impl Tsdb {
             && space.free < space.growth_floor()
         {
             notes.push(format!(
-                "{} bytes are free on the disk: checkpoints and compactions wait until {} are; samples stop below {}",
+                "{} bytes are free on the disk: checkpoints and compactions that take much wait until {} are; samples stop below {}",
                 space.free,
                 space.growth_floor(),
                 space.samples_floor()

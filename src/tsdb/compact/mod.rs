@@ -240,7 +240,7 @@ impl Tsdb {
             .collect();
         let bytes: u64 = sources.iter().map(|part| part.meta().file_bytes).sum();
         let space = self.options.disk.space(&place.folder.segments)?;
-        let needed = bytes.saturating_mul(2).saturating_add(space.samples_floor()).max(space.growth_floor());
+        let needed = space.growth_needs(bytes.saturating_mul(2));
         if space.free < needed {
             return Err(UpkeepError::DiskFull { free: space.free, needed });
         }

@@ -149,11 +149,19 @@ fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room(
     write(&tsdb, ORG, &up("a"), &[ago(20, 1.0), ago(10, 2.0)]);
     assert_eq!(tsdb.health(), Health::default());
 
+    free(samples + (64 << 10));
+    let refused = tsdb.checkpoint(NOW);
+    let Err(CheckpointError::DiskFull { needed, .. }) = refused else { panic!("{refused:?}") };
+    assert!((samples + (64 << 10)..growth).contains(&needed), "{needed}: what is left is for samples");
     free(growth - 1);
-    assert!(matches!(tsdb.checkpoint(NOW), Err(CheckpointError::DiskFull { .. })));
+    tsdb.checkpoint(NOW).expect("it is small");
     let health = tsdb.health();
     assert_eq!((health.writes, health.notes.len()), (Writes::Open, 1), "it goes on, and says so");
-    assert!(health.notes[0].contains("checkpoints and compactions wait"), "{:?}", health.notes);
+    assert!(
+        health.notes[0].contains("checkpoints and compactions that take much wait"),
+        "{:?}",
+        health.notes
+    );
     assert_eq!(tsdb.stats().disk_free_bytes, growth - 1);
 
     free(samples - 1);
