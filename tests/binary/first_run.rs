@@ -41,7 +41,7 @@ fn the_bootstrap_account_signs_in_and_its_variables_are_ignored_afterwards() {
 fn without_bootstrap_a_one_time_setup_link_is_printed_and_makes_the_first_account() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&Start { args: &[], dir: dir.path(), env: &[] });
-    let log = server.log();
+    let log = server.log_line("/setup#token=");
     let token = log
         .split("/setup#token=")
         .nth(1)

@@ -133,11 +133,15 @@ impl Server {
         assert!(sent.success());
     }
 
-    /// Waits until its log says this.
-    pub(crate) fn log_line(&self, words: &str) {
+    /// Waits until its log says this: it comes through a pipe, a while after what it tells of. Answers all of it.
+    pub(crate) fn log_line(&self, words: &str) -> String {
         let begun = Stopwatch::start();
-        while !self.log().contains(words) {
-            assert!(begun.elapsed() < PATIENCE, "{words:?} never came:\n{}", self.log());
+        loop {
+            let log = self.log();
+            if log.contains(words) {
+                return log;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{words:?} never came:\n{log}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

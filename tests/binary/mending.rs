@@ -99,7 +99,7 @@ fn a_lost_master_key_is_replaced_only_when_asked_to_and_it_is_told_whose_secrets
         put_key(&file, &key);
     }
     let server = start(dir.path(), &["serve", "--new-master-key"]);
-    assert!(server.log().contains("is the right key, nothing is dropped"), "{}", server.log());
+    server.log_line("is the right key, nothing is dropped");
     assert_eq!(log_in(&server).json()["requires_2fa"], true);
     server.kill();
 
@@ -112,9 +112,8 @@ fn a_lost_master_key_is_replaced_only_when_asked_to_and_it_is_told_whose_secrets
             put_key(&file, text);
         }
         let server = start(copy.path(), &["serve", "--new-master-key"]);
-        let log = server.log();
-        assert!(log.contains(&format!("{EMAIL} has no second factor any more")), "{lost:?}: {log}");
-        assert!(log.contains(&format!("embed tokens of API key {} of {ORG} fail", sealed.key)), "{log}");
+        server.log_line(&format!("{EMAIL} has no second factor any more"));
+        server.log_line(&format!("embed tokens of API key {} of {ORG} fail", sealed.key));
         let new = std::fs::read_to_string(&file).expect("the new key");
         assert!(![Some(new.as_str()), Some(key.as_str())].contains(&lost) && new.trim().len() == 64);
         let kept = files_below(&copy.path().join(if lost.is_some() { "quarantine" } else { "wal" }));
@@ -124,7 +123,7 @@ fn a_lost_master_key_is_replaced_only_when_asked_to_and_it_is_told_whose_secrets
         server.kill();
         // It is the key of this store from now on, and the flag does nothing more.
         let server = start(copy.path(), &["serve", "--new-master-key"]);
-        assert!(server.log().contains("is the right key, nothing is dropped"), "{}", server.log());
+        server.log_line("is the right key, nothing is dropped");
         assert_eq!(log_in(&server).status, 200);
         server.kill();
         let server = start(copy.path(), &["serve"]);

@@ -411,7 +411,7 @@ fn accept_loss_ends_a_read_only_start_and_keeps_the_old_log() {
     damage_log(dir.path());
     let start = |args| Server::start(&Start { args, dir: dir.path(), env: &bootstrap() });
     let server = start(&["serve", "--accept-loss"]);
-    assert!(server.log().contains("accepted as lost"), "{}", server.log());
+    server.log_line("accepted as lost");
     let cookie = server.sign_in();
     let found = samples(&server, &cookie, base);
     let all = expected(0..250);
