@@ -19,11 +19,11 @@ use super::frames::Frame;
 /// Windows of fewer values on average are as soon added up.
 const WINDOW_MIN: usize = 8;
 
-/// Sums from the start up to each place: the plain one, and what its roundings took.
+/// Sums from the start up to each place.
 #[derive(Default)]
 pub(super) struct Prefixes {
-    plain: Vec<f64>,
-    lost: Vec<f64>,
+    /// The plain one, and what its roundings took.
+    sums: Vec<(f64, f64)>,
     /// Every so manyth value together.
     phases: Vec<f64>,
 }
@@ -128,19 +128,9 @@ pub(super) fn fill(
         }
         return true;
     }
-    let Prefixes { plain, lost, phases } = prefixes;
-    plain.clear();
-    lost.clear();
-    let (mut sum, mut rest) = (0.0, 0.0);
-    plain.push(sum);
-    lost.push(rest);
-    for value in values {
-        let (next, by_rounding) = two_sum(sum, *value);
-        (sum, rest) = (next, rest + by_rounding);
-        plain.push(sum);
-        lost.push(rest);
-    }
-    let exact = |from: usize, to: usize| exact((plain[from], plain[to]), (lost[from], lost[to]));
+    let Prefixes { sums, phases } = prefixes;
+    fill_prefixes(values, sums);
+    let exact = |from: usize, to: usize| exact(sums[from], sums[to]);
     if !is_mean {
         for (frame, out) in all.iter().zip(row).filter(|(frame, _)| frame.from < frame.to) {
             // A sum of nothing but zeros is no zero below zero.
@@ -156,7 +146,11 @@ pub(super) fn fill(
         }
         return true;
     }
-    let mut done = 0;
+    // What begins where the series does is summed up already.
+    let mut done = all.iter().take_while(|frame| frame.from == 0).count();
+    for (frame, out) in all.iter().zip(&mut row[..done]).filter(|(frame, _)| frame.from < frame.to) {
+        *out = mean(0, frame.to, sums[frame.to].0);
+    }
     while let Some(left) = all.get(done..).filter(|left| !left.is_empty()) {
         let regular = regular(left);
         let count = regular.map_or(SIDE_BY_SIDE.min(left.len()), |(count, _)| count);
@@ -165,7 +159,7 @@ pub(super) fn fill(
         if let Some((_, stride)) = regular {
             let values = &values[frames[0].from..frames[count - 1].to];
             widely!(strided_sums(values, stride, phases, out));
-            widely!(strided_means((plain, lost), (frames[0], stride), out));
+            widely!(strided_means(sums, (frames[0], stride), out));
             continue;
         }
         let plain = plain_sums(frames.iter().map(|frame| &values[frame.from..frame.to]));
@@ -178,9 +172,23 @@ pub(super) fn fill(
     true
 }
 
+/// Sums from the start up to each place, the first of nothing.
+fn fill_prefixes(values: &[f64], sums: &mut Vec<(f64, f64)>) {
+    // In places that are there already: what is summed up then stays in registers. Those beyond are no matter.
+    if sums.len() <= values.len() {
+        sums.resize(values.len() + 1, (0.0, 0.0));
+    }
+    let (mut sum, mut rest) = (0.0, 0.0);
+    for (value, place) in values.iter().zip(&mut sums[1..]) {
+        let (next, by_rounding) = two_sum(sum, *value);
+        (sum, rest) = (next, rest + by_rounding);
+        *place = (sum, rest);
+    }
+}
+
 /// The sum of a window, rounded once, and what that took; of what was added up before its first value and up to its last.
 #[inline(always)]
-fn exact((before, after): (f64, f64), (lost_before, lost_after): (f64, f64)) -> (f64, f64) {
+fn exact((before, lost_before): (f64, f64), (after, lost_after): (f64, f64)) -> (f64, f64) {
     let (difference, by_rounding) = two_sum(after, -before);
     two_sum(difference, by_rounding + (lost_after - lost_before))
 }
@@ -191,8 +199,12 @@ fn mean(plain: f64, (sum, rest): (f64, f64), n: f64) -> f64 {
     plain / n + ((sum - plain) + rest) / n
 }
 
-/// Windows that are added up together where they are regular.
+/// Windows that are added up together where they are regular, at least.
 const TOGETHER: usize = 16;
+
+/// And where there are as many left: so many sums that the processor adds to some while it waits for the others, and still
+/// has registers for all.
+const TOGETHER_MAX: usize = 32;
 
 /// How far apart regular windows are at most: more would not be neighbours for the processor either.
 const STRIDE_MAX: usize = 64;
@@ -219,43 +231,62 @@ fn strided_sums(values: &[f64], stride: usize, phases: &mut Vec<f64>, sums: &mut
         phases.extend(values.iter().skip(phase).step_by(stride));
         phases.resize((phase + 1) * each, 0.0);
     }
+    let places = (each, (width, stride));
     let mut first = 0;
     while first < sums.len() {
-        // The last ones are computed again with some before them.
-        first = first.min(sums.len() - TOGETHER);
-        // From minus zero on: the first value is then what it is, were it a zero below zero.
-        let mut together = [-0.0; TOGETHER];
-        // The values of all windows at one place after the other: no division to find where they are.
-        for round in 0..width.div_ceil(stride) {
-            let from = first + round;
-            for phase in phases.chunks_exact(each).take(width - round * stride) {
-                for (sum, value) in together.iter_mut().zip(&phase[from..from + TOGETHER]) {
-                    *sum += value;
-                }
+        let left = sums.len() - first;
+        first += if left > TOGETHER && sums.len() >= TOGETHER_MAX {
+            sums_together::<TOGETHER_MAX>(phases, places, first, sums)
+        } else {
+            sums_together::<TOGETHER>(phases, places, first, sums)
+        };
+    }
+}
+
+/// The sums of some windows, the first one being of that number; the last ones are computed again with some before them.
+/// Answers how many were new.
+#[inline(always)]
+fn sums_together<const N: usize>(
+    phases: &[f64],
+    (each, (width, stride)): (usize, (usize, usize)),
+    wanted: usize,
+    sums: &mut [f64],
+) -> usize {
+    let first = wanted.min(sums.len() - N);
+    // From minus zero on: the first value is then what it is, were it a zero below zero.
+    let mut together = [-0.0; N];
+    // The values of all windows at one place after the other: no division to find where they are.
+    for round in 0..width.div_ceil(stride) {
+        let from = first + round;
+        for phase in phases.chunks_exact(each).take(width - round * stride) {
+            for (sum, value) in together.iter_mut().zip(&phase[from..from + N]) {
+                *sum += value;
             }
         }
-        sums[first..first + TOGETHER].copy_from_slice(&together);
-        first += TOGETHER;
     }
+    sums[first..first + N].copy_from_slice(&together);
+    first + N - wanted
 }
 
 /// Makes the plain sums of regular windows, of which this is the first, their means.
 #[inline(always)]
-fn strided_means((plain, lost): (&[f64], &[f64]), (first, stride): (Frame, usize), sums: &mut [f64]) {
+fn strided_means(of: &[(f64, f64)], (first, stride): (Frame, usize), sums: &mut [f64]) {
     let n = count(first.to - first.from);
     // So that what is computed with at once are neighbours.
     let mut columns = [[0.0; TOGETHER]; 4];
     for (piece, sums) in sums.chunks_mut(TOGETHER).enumerate() {
         let apart = piece * TOGETHER * stride;
-        let starts = [(plain, first.from), (plain, first.to), (lost, first.from), (lost, first.to)];
-        for (column, (of, at)) in columns.iter_mut().zip(starts) {
-            let values = of.get(at + apart..).unwrap_or_default().iter().step_by(stride);
-            column.iter_mut().zip(values).for_each(|(slot, value)| *slot = *value);
+        let [before, lost_before, after, lost_after] = &mut columns;
+        for (at, plain, lost) in [(first.from, before, lost_before), (first.to, after, lost_after)] {
+            let all = of.get(at + apart..).unwrap_or_default().iter().step_by(stride);
+            for ((plain, lost), sum) in plain.iter_mut().zip(lost).zip(all) {
+                (*plain, *lost) = *sum;
+            }
         }
-        let [before, after, lost_before, lost_after] = &columns;
-        let sides = before.iter().zip(after).zip(lost_before.iter().zip(lost_after));
-        for (out, ((before, after), (lost_before, lost_after))) in sums.iter_mut().zip(sides) {
-            *out = mean(*out, exact((*before, *after), (*lost_before, *lost_after)), n);
+        let [before, lost_before, after, lost_after] = &columns;
+        let sides = before.iter().zip(lost_before).zip(after.iter().zip(lost_after));
+        for (out, ((before, lost_before), (after, lost_after))) in sums.iter_mut().zip(sides) {
+            *out = mean(*out, exact((*before, *lost_before), (*after, *lost_after)), n);
         }
     }
 }
