@@ -11,6 +11,7 @@ mod pattern;
 mod sample;
 mod shelves;
 mod time;
+mod times;
 mod write;
 
 pub use access::{Access, NameGlob, Scope};
@@ -30,6 +31,7 @@ pub use pattern::{Captures, KeptPatterns, Pattern, PatternError};
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use shelves::{ShelfBounds, Shelves};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
+pub use times::{Steady, Times, TimesBuilder};
 pub use write::{
     BatchBuilder, HistogramSample, MetricKind, MetricMetadata, ParseLabels, Refusal, RenderedLabels,
     WriteBatch, WriteExemplar, WriteSeries, WriteStart,

@@ -14,7 +14,7 @@ use crate::promql::crew::{Hand, NAP, Together};
 use crate::tsdb::{ReadColumns, Reader, SelectedSeries, SeriesId, Snapshot, rises};
 
 use super::Context;
-use super::kernels::{Floats, GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped, any_stale};
+use super::kernels::{Floats, GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped, TimesOf, any_stale};
 use super::rows::{Filled, Rows, is_absent};
 use super::windows::drop_stale;
 
@@ -43,7 +43,8 @@ pub(super) fn floats_of(read: &mut ReadColumns, windows: bool) -> Floats<'_> {
     if windows && !rises && any_stale(read.values()) {
         drop_stale(read.change());
     }
-    Floats { times: read.times(), values: read.values(), shared: read.shared_times(), rises }
+    let times = read.shared_times().map_or_else(|| TimesOf::Own(read.times()), TimesOf::Shared);
+    Floats { times, values: read.values(), rises }
 }
 
 /// What is read of each series.
@@ -428,7 +429,7 @@ impl Work {
             self.native.store(true, Ordering::Relaxed);
             return Ok(Filled::default());
         }
-        let samples = read.times().len();
+        let samples = read.len();
         if let Some(progress) = &self.progress {
             progress.read(samples);
         }

@@ -200,7 +200,7 @@ impl Work {
                 self.native.store(true, Ordering::Relaxed);
                 return Err(Stopped);
             }
-            let samples = columns.times().len();
+            let samples = columns.len();
             read += samples;
             if patience.is_over(samples + self.steps) {
                 check()?;

@@ -12,7 +12,7 @@ use crate::tsdb::{SampleColumns, SelectedSeries};
 
 use super::Context;
 use super::fill::{Outcome, Reading};
-use super::kernels::{Floats, Kernel, Patience, Scratch, Stopped, any_stale};
+use super::kernels::{Floats, Kernel, Patience, Scratch, Stopped, TimesOf, any_stale};
 use super::native::{Native, Readings, Samples, native_of_row};
 use super::rows::{Duplicates, Grid, Head, Rows, Scalars, is_absent, is_metadata};
 use super::starts::Starts;
@@ -259,8 +259,8 @@ impl Context<'_> {
             self.budget.check()?;
             present_samples(row, inner, &mut columns);
             let target = out.push_paid(head.clone())?;
-            let floats =
-                Floats { times: &columns.times, values: &columns.values, shared: None, rises: false };
+            let times = TimesOf::Own(&columns.times);
+            let floats = Floats { times, values: &columns.values, rises: false };
             if whole.fill(&mut scratch, floats, target, &mut goes_on).is_err() {
                 break;
             }

@@ -8,7 +8,7 @@ use super::reader::ReadColumns;
 use super::sources::{Families, Source};
 use super::warnings::Warnings;
 use super::window::{WINDOW, Window};
-use crate::model::TimeRange;
+use crate::model::{TimeRange, Times, TimesBuilder};
 use crate::tsdb::decoded::Keeper;
 use crate::tsdb::head::{STRIPE_SERIES, slot};
 use crate::tsdb::report::SampleColumns;
@@ -35,7 +35,7 @@ pub(super) struct Known {
     sources: Vec<Source>,
     /// Whose times the values are that were read last, and the times of such series as are in several segments.
     of: Vec<(u64, usize)>,
-    joined: RapidHashMap<Vec<(u64, usize)>, Arc<Vec<i64>>>,
+    joined: RapidHashMap<Vec<(u64, usize)>, Arc<Times>>,
     /// Times in all of those.
     held: usize,
     /// What was looked up beforehand, and the first of it that was not asked for yet.
@@ -220,7 +220,7 @@ impl Known {
         if self.read_alike(set, series, range, out).is_none() {
             self.read_sources(set, series, range, warnings, out.replace());
         }
-        !out.times().is_empty()
+        !out.is_empty()
     }
 
     /// Replaces `out` with what segments have of a series that was looked up beforehand, by this number.
@@ -333,17 +333,17 @@ impl Known {
         if sources.len() > 1 {
             shared = joined.get(&*of).map(Arc::clone);
             if shared.is_none() {
-                let mut all = Vec::with_capacity(values.len());
+                let mut all = TimesBuilder::default();
                 for Source { part, timeline, .. } in &*sources {
                     let part = set.parts.get(*part)?;
-                    all.extend_from_slice(&part.segment.times_within(*timeline, range, known).ok()?);
+                    all.push(&*part.segment.times_within(*timeline, range, known).ok()?);
                 }
                 if *held + all.len() > JOINED_TIMES_MAX || joined.len() >= JOINED_MAX {
                     joined.clear();
                     *held = 0;
                 }
                 *held += all.len();
-                let all = Arc::new(all);
+                let all = Arc::new(all.build());
                 joined.insert(of.clone(), Arc::clone(&all));
                 shared = Some(all);
             }
@@ -351,7 +351,7 @@ impl Known {
         if let Some(times) = shared {
             out.share(times, all_rise);
         }
-        (out.times().len() == out.values().len()).then_some(())
+        (out.len() == out.values().len()).then_some(())
     }
 
     /// Appends everything, part by part.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Snapshot, merge, side};
-use crate::model::{HistogramColumns, TimeRange, Timestamp};
+use crate::model::{HistogramColumns, TimeRange, Times, Timestamp};
 use crate::tsdb::report::{SampleColumns, SeriesId};
 
 /// The samples of one series after the other, ascending in time; see [`Reader::read`].
@@ -11,7 +11,7 @@ use crate::tsdb::report::{SampleColumns, SeriesId};
 pub struct ReadColumns {
     /// Without times where they are shared.
     columns: SampleColumns,
-    shared: Option<Arc<Vec<i64>>>,
+    shared: Option<Arc<Times>>,
     /// All values are numbers, and none is less than the one before; as far as that is known.
     rises: bool,
 }
@@ -28,11 +28,21 @@ impl ReadColumns {
 
     /// Milliseconds since the epoch.
     pub fn times(&self) -> &[i64] {
-        self.shared.as_deref().unwrap_or(&self.columns.times)
+        self.shared.as_ref().map_or(&self.columns.times, |shared| shared.list())
+    }
+
+    /// How many samples there are.
+    pub fn len(&self) -> usize {
+        self.shared.as_ref().map_or(self.columns.times.len(), |shared| shared.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The times where they are other series' as well: the same list for all of those.
-    pub fn shared_times(&self) -> Option<&Arc<Vec<i64>>> {
+    pub fn shared_times(&self) -> Option<&Arc<Times>> {
         self.shared.as_ref()
     }
 
@@ -51,7 +61,7 @@ impl ReadColumns {
         self.rises = false;
         if let Some(shared) = self.shared.take() {
             self.columns.times.clear();
-            self.columns.times.extend_from_slice(&shared);
+            self.columns.times.extend_from_slice(shared.list());
         }
         &mut self.columns
     }
@@ -66,7 +76,7 @@ impl ReadColumns {
 
     /// Leaves the newest sample alone.
     fn keep_newest(&mut self) {
-        if self.times().len() > 1 {
+        if self.len() > 1 {
             let SampleColumns { times, values } = self.change();
             times.drain(..times.len() - 1);
             values.drain(..values.len() - 1);
@@ -74,7 +84,7 @@ impl ReadColumns {
     }
 
     /// Gives the values these times, and says what is known of them.
-    pub(super) fn share(&mut self, times: Arc<Vec<i64>>, rises: bool) {
+    pub(super) fn share(&mut self, times: Arc<Times>, rises: bool) {
         (self.shared, self.rises) = (Some(times), rises);
     }
 }

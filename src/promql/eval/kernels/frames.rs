@@ -8,6 +8,8 @@ use rapidhash::RapidHashMap;
 use crate::promql::functions::{count, seconds};
 
 use super::super::rows::Grid;
+use super::TimesOf;
+use crate::model::{Steady, Times};
 
 /// The windows of all steps for every list of times that was met. Series that are scraped together have the same times:
 /// what is found for one is found for all. Most share one list; others are told by comparing the times, a fraction of what
@@ -66,7 +68,7 @@ impl Known {
     pub(super) fn fit(
         &mut self,
         grid: Grid,
-        (times, shared): (&[i64], Option<&Arc<Vec<i64>>>),
+        times: TimesOf<'_>,
         edges: impl Fn(i64) -> (i64, i64),
         stretches: bool,
     ) -> &Frames {
@@ -74,9 +76,9 @@ impl Known {
             self.edges.set((0..grid.len).map(|step| edges(grid.at(step))));
             self.forget();
         }
-        match shared {
-            Some(list) => self.fit_shared(list, stretches),
-            None => self.fit_own(times, stretches),
+        match times {
+            TimesOf::Shared(times) => self.fit_shared(times, stretches),
+            TimesOf::Own(times) => self.fit_own(times, stretches),
         }
         &self.met[self.last]
     }
@@ -88,18 +90,18 @@ impl Known {
         self.bytes = 0;
     }
 
-    fn fit_shared(&mut self, list: &Arc<Vec<i64>>, stretches: bool) {
-        if self.met.get(self.last).is_some_and(|frames| frames.times.is(list)) {
+    fn fit_shared(&mut self, times: &Arc<Times>, stretches: bool) {
+        if self.met.get(self.last).is_some_and(|frames| frames.times.are(times)) {
             return;
         }
-        // Who is known holds its list, so that no other can be where it is.
-        let place = Arc::as_ptr(list).addr();
+        // Who is known holds its times, so that no others can be where they are.
+        let place = Arc::as_ptr(times).addr();
         if let Some(known) = self.shared.get(&place) {
             self.last = *known;
             return;
         }
-        self.make_room(list);
-        let mut frames = Frames { times: Times::Shared(Arc::clone(list)), ..Frames::default() };
+        self.make_room(times.len());
+        let mut frames = Frames { times: Whose::Shared(Arc::clone(times)), ..Frames::default() };
         frames.set(&self.edges, stretches, &mut self.joining);
         self.last = self.met.len();
         self.met.push(frames);
@@ -107,28 +109,28 @@ impl Known {
     }
 
     fn fit_own(&mut self, times: &[i64], stretches: bool) {
-        if self.met.get(self.last).is_some_and(|frames| frames.times.list() == times) {
+        if self.met.get(self.last).is_some_and(|frames| frames.times.are_like(times)) {
             return;
         }
         let key = (times.first().copied().unwrap_or_default(), times.len());
         if let Some(known) = self.of.get(&key) {
             self.last = *known;
         } else {
-            self.make_room(times);
+            self.make_room(times.len());
             self.last = self.met.len();
             self.met.push(Frames::default());
             self.of.insert(key, self.last);
         }
         let frames = &mut self.met[self.last];
-        if frames.times.list() != times {
-            frames.times = Times::Own(times.to_vec());
+        if !frames.times.are_like(times) {
+            frames.times = Whose::Own(times.to_vec());
             frames.set(&self.edges, stretches, &mut self.joining);
         }
     }
 
     /// Forgets everything rather than keep too much with one more list.
-    fn make_room(&mut self, times: &[i64]) {
-        let bytes = size_of_val(times) + self.edges.all.len() * STEP_BYTES;
+    fn make_room(&mut self, times: usize) {
+        let bytes = times * size_of::<i64>() + self.edges.all.len() * STEP_BYTES;
         if self.bytes + bytes > self.bytes_max {
             self.forget();
         }
@@ -137,35 +139,75 @@ impl Known {
 }
 
 /// The times of some series.
-enum Times {
+enum Whose {
     Own(Vec<i64>),
-    Shared(Arc<Vec<i64>>),
+    Shared(Arc<Times>),
 }
 
-impl Default for Times {
-    fn default() -> Times {
-        Times::Own(Vec::new())
+impl Default for Whose {
+    fn default() -> Whose {
+        Whose::Own(Vec::new())
     }
 }
 
-impl Times {
-    fn list(&self) -> &[i64] {
-        match self {
-            Times::Own(times) => times,
-            Times::Shared(times) => times,
-        }
+impl Whose {
+    /// Whether it is these very times.
+    fn are(&self, others: &Arc<Times>) -> bool {
+        matches!(self, Whose::Shared(times) if Arc::ptr_eq(times, others))
     }
 
-    /// Whether it is this very list.
-    fn is(&self, list: &Arc<Vec<i64>>) -> bool {
-        matches!(self, Times::Shared(times) if Arc::ptr_eq(times, list))
+    /// Whether it is times of one series that are the same as these.
+    fn are_like(&self, others: &[i64]) -> bool {
+        matches!(self, Whose::Own(times) if times == others)
+    }
+}
+
+/// Ascending times among which windows are looked for.
+trait Ascending: Copy {
+    fn at(self, place: usize) -> Option<i64>;
+
+    fn len(self) -> usize;
+
+    /// How many after that place are each so far behind the one before.
+    fn in_step(self, from: usize, interval: i64) -> usize;
+}
+
+impl Ascending for &[i64] {
+    #[inline]
+    fn at(self, place: usize) -> Option<i64> {
+        self.get(place).copied()
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        <[i64]>::len(self)
+    }
+
+    fn in_step(self, from: usize, interval: i64) -> usize {
+        in_step(self.get(from..).unwrap_or_default(), interval)
+    }
+}
+
+impl Ascending for Steady {
+    #[inline]
+    fn at(self, place: usize) -> Option<i64> {
+        Steady::at(self, place)
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        self.len
+    }
+
+    fn in_step(self, from: usize, interval: i64) -> usize {
+        if interval == self.apart { self.len.saturating_sub(from + 1) } else { 0 }
     }
 }
 
 /// The windows of all steps over one list of times.
 #[derive(Default)]
 pub(super) struct Frames {
-    times: Times,
+    times: Whose,
     /// None where it is asked for how far they reach: then the runs say it all.
     all: Vec<Frame>,
     /// The windows of two samples or more, where it is asked for how far they reach, and the steps that have fewer.
@@ -228,7 +270,22 @@ pub(super) struct Stretch {
 
 impl Frames {
     fn set(&mut self, edges: &Edges, stretches: bool, joining: &mut Runs) {
-        let times = self.times.list();
+        match std::mem::take(&mut self.times) {
+            Whose::Own(times) => {
+                self.set_over(&times[..], edges, stretches, joining);
+                self.times = Whose::Own(times);
+            }
+            Whose::Shared(times) => {
+                match times.steady() {
+                    Some(steady) => self.set_over(steady, edges, stretches, joining),
+                    None => self.set_over(times.list(), edges, stretches, joining),
+                }
+                self.times = Whose::Shared(times);
+            }
+        }
+    }
+
+    fn set_over(&mut self, times: impl Ascending, edges: &Edges, stretches: bool, joining: &mut Runs) {
         let steps = edges.all.len();
         self.all.clear();
         joining.clear();
@@ -319,11 +376,11 @@ impl Runs {
     /// Adds the window of a step; the run that it is in, where it has the samples.
     fn push(
         &mut self,
-        times: &[i64],
+        times: impl Ascending,
         frame: Frame,
         (step, (start_ms, end_ms)): (usize, (i64, i64)),
     ) -> Option<usize> {
-        let Some(&[first, .., last]) = times.get(frame.from..frame.to) else {
+        let Some((first, last)) = ends(times, frame) else {
             self.before = None;
             self.skip(step);
             return None;
@@ -400,10 +457,8 @@ struct Regular {
 
 impl Regular {
     /// Of windows so far apart.
-    fn new(times: &[i64], apart: i64) -> Option<Regular> {
-        let [first, second, ..] = *times else {
-            return None;
-        };
+    fn new(times: impl Ascending, apart: i64) -> Option<Regular> {
+        let (first, second) = times.at(0).zip(times.at(1))?;
         let interval = second.checked_sub(first).filter(|interval| *interval > 0)?;
         let shared = shared_divisor(interval, apart);
         let windows = usize::try_from(interval / shared).ok().filter(|windows| *windows <= ROUND_MAX)?;
@@ -412,7 +467,7 @@ impl Regular {
     }
 
     /// Takes in the window of the next step.
-    fn push(&mut self, times: &[i64], frame: Frame, run: Option<usize>) {
+    fn push(&mut self, times: impl Ascending, frame: Frame, run: Option<usize>) {
         if !self.holds(times, frame) {
             self.round.clear();
             return;
@@ -425,7 +480,7 @@ impl Regular {
     }
 
     /// Whether a window and the times around it are of one piece.
-    fn holds(&mut self, times: &[i64], frame: Frame) -> bool {
+    fn holds(&mut self, times: impl Ascending, frame: Frame) -> bool {
         let Some(before) = frame.from.checked_sub(1) else {
             return false;
         };
@@ -436,7 +491,7 @@ impl Regular {
             if before > self.last {
                 (self.first, self.last) = (before, before);
             }
-            self.last += in_step(times.get(self.last..).unwrap_or_default(), self.interval);
+            self.last += times.in_step(self.last, self.interval);
         }
         before >= self.first && frame.to <= self.last
     }
@@ -486,12 +541,12 @@ struct Place {
 
 impl Place {
     #[inline]
-    fn after(&mut self, times: &[i64], moment: i64) -> usize {
+    fn after(&mut self, times: impl Ascending, moment: i64) -> usize {
         let mut next = (self.at + self.ahead).min(times.len());
-        while next > self.at && times.get(next - 1).is_some_and(|time| *time > moment) {
+        while next > self.at && times.at(next - 1).is_some_and(|time| time > moment) {
             next -= 1;
         }
-        while times.get(next).is_some_and(|time| *time <= moment) {
+        while times.at(next).is_some_and(|time| time <= moment) {
             next += 1;
         }
         (self.at, self.ahead) = (next, next - self.at);
@@ -499,10 +554,20 @@ impl Place {
     }
 }
 
-fn stretch(Frame { from, to }: Frame, (start_ms, end_ms): (i64, i64), times: &[i64]) -> Stretch {
-    let Some([first, .., last]) = times.get(from..to) else {
+/// The first and the last time of a window of two samples or more.
+#[inline]
+fn ends(times: impl Ascending, Frame { from, to }: Frame) -> Option<(i64, i64)> {
+    if to < from + 2 {
+        return None;
+    }
+    times.at(from).zip(times.at(to - 1))
+}
+
+fn stretch(frame: Frame, (start_ms, end_ms): (i64, i64), times: impl Ascending) -> Stretch {
+    let Some((first, last)) = ends(times, frame) else {
         return Stretch::default();
     };
+    let Frame { from, to } = frame;
     let sampled = seconds(last - first);
     let between = sampled / count(to - from - 1);
     let threshold = between * 1.1;
@@ -524,6 +589,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::model::TimesBuilder;
 
     fn stretch_of(frame: Frame, edges: (i64, i64), times: &[i64]) -> Option<Stretch> {
         (frame.to - frame.from > 1).then(|| stretch(frame, edges, times))
@@ -538,6 +604,7 @@ mod tests {
             (start, step, len) in (-500i64..500, prop_oneof![Just(15i64), Just(30), Just(60), Just(50), Just(20), 1i64..50], 1usize..150),
             range in 1i64..200,
             uneven in prop::option::of(0usize..150),
+            (is_shared, told_apart) in (any::<bool>(), prop_oneof![Just(15i64), 1i64..40]),
         ) {
             let mut times = vec![first];
             for gap in gaps {
@@ -555,7 +622,12 @@ mod tests {
                 let from = times.partition_point(|time| *time <= after);
                 Frame { from, to: times.partition_point(|time| *time <= until).max(from) }
             }).collect();
-            let mut frames = Frames { times: Times::Own(times.clone()), ..Frames::default() };
+            let mut shared = TimesBuilder::default();
+            for time in times.iter().take(if is_shared { times.len() } else { 0 }) {
+                shared.push_steady(Steady { first: *time, apart: told_apart, len: 1 });
+            }
+            let whose = if is_shared { Whose::Shared(Arc::new(shared.build())) } else { Whose::Own(times.clone()) };
+            let mut frames = Frames { times: whose, ..Frames::default() };
             frames.set(&edges, false, &mut Runs::default());
             prop_assert_eq!(frames.all(), &plain[..]);
             frames.set(&edges, true, &mut Runs::default());

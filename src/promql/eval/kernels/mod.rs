@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use frames::{Frames, Known};
 
-use crate::model::is_stale;
+use crate::model::{Steady, Times, is_stale};
 use crate::promql::functions::regression::Line;
 use crate::promql::functions::{Columnar, Window, count, seconds};
 use crate::promql::plan::WindowNode;
@@ -64,12 +64,44 @@ pub(super) const STEP_BYTES: usize = frames::STEP_BYTES;
 /// One series' samples, as its row is computed from them; ascending.
 #[derive(Clone, Copy)]
 pub(super) struct Floats<'s> {
-    pub(super) times: &'s [i64],
+    pub(super) times: TimesOf<'s>,
     pub(super) values: &'s [f64],
-    /// The times, where they are other series' as well.
-    pub(super) shared: Option<&'s Arc<Vec<i64>>>,
     /// All are numbers, and none is less than the one before: that is known.
     pub(super) rises: bool,
+}
+
+/// The times of one series' samples.
+#[derive(Clone, Copy)]
+pub(super) enum TimesOf<'s> {
+    /// That nobody else is known to have.
+    Own(&'s [i64]),
+    /// That are other series' as well.
+    Shared(&'s Arc<Times>),
+}
+
+impl<'s> TimesOf<'s> {
+    pub(super) fn len(self) -> usize {
+        match self {
+            TimesOf::Own(list) => list.len(),
+            TimesOf::Shared(times) => times.len(),
+        }
+    }
+
+    /// Which they are, where that can be told without a list of them.
+    pub(super) fn steady(self) -> Option<Steady> {
+        match self {
+            TimesOf::Own(_) => None,
+            TimesOf::Shared(times) => times.steady(),
+        }
+    }
+
+    /// A list of them; of shared ones it may have to be made.
+    pub(super) fn list(self) -> &'s [i64] {
+        match self {
+            TimesOf::Own(list) => list,
+            TimesOf::Shared(times) => times.list(),
+        }
+    }
 }
 
 /// What one row after the other is computed in.
@@ -95,25 +127,36 @@ impl Scratch {
     pub(super) fn newest(
         &mut self,
         grid: Grid,
-        Floats { times, values, shared, .. }: Floats<'_>,
+        Floats { times, values, .. }: Floats<'_>,
         edges: impl Fn(i64) -> (i64, i64),
         told: impl Fn(i64, f64) -> f64,
         row: &mut [f64],
     ) {
-        if times.is_empty() {
+        if times.len() == 0 {
             row.fill(ABSENT);
             return;
         }
         if let [value] = row {
             // Where one moment is looked at, looking costs less than knowing which times were looked at before.
             let (after, until) = edges(grid.at(0));
+            let times = times.list();
             let newest = times.partition_point(|at| *at <= until).checked_sub(1);
             let newest = newest.filter(|newest| times[*newest] > after);
             *value = newest.map_or(ABSENT, |newest| told(times[newest], values[newest]));
             return;
         }
-        let frames = self.known.fit(grid, (times, shared), edges, false);
-        counts::each(frames, row, |_, to| told(times[to - 1], values[to - 1]));
+        let frames = self.known.fit(grid, times, edges, false);
+        match times.steady() {
+            Some(steady) => {
+                counts::each(frames, row, |_, to| {
+                    told(steady.at(to - 1).unwrap_or_default(), values[to - 1])
+                });
+            }
+            None => {
+                let times = times.list();
+                counts::each(frames, row, |_, to| told(times[to - 1], values[to - 1]));
+            }
+        }
     }
 }
 
@@ -147,11 +190,11 @@ impl Kernel {
     pub(super) fn fill(
         &self,
         scratch: &mut Scratch,
-        Floats { times, values, shared, rises }: Floats<'_>,
+        Floats { times, values, rises }: Floats<'_>,
         row: &mut [f64],
         goes_on: GoesOn<'_>,
     ) -> Result<(), Stopped> {
-        if times.is_empty() {
+        if times.len() == 0 {
             row.fill(ABSENT);
             return Ok(());
         }
@@ -159,12 +202,12 @@ impl Kernel {
         let extrapolates =
             matches!(self.node.kernel.columnar, Columnar::Rate | Columnar::Increase | Columnar::Delta);
         let edges = |at_ms| self.node.arg.edges(at_ms);
-        let frames = known.fit(self.grid, (times, shared), edges, extrapolates);
+        let frames = known.fit(self.grid, times, edges, extrapolates);
         if !extrapolates {
             row.fill(ABSENT);
         }
         match self.node.kernel.columnar {
-            Columnar::Each => return self.each(frames, resets, (times, values), row, goes_on),
+            Columnar::Each => return self.each(frames, resets, (times.list(), values), row, goes_on),
             Columnar::Rate | Columnar::Increase => {
                 resets.clear();
                 if !rises {
@@ -174,18 +217,18 @@ impl Kernel {
                 rates::fill(frames, values, Some(resets), per_second, row);
             }
             Columnar::Delta => rates::fill(frames, values, None, false, row),
-            Columnar::LastRate => counts::last_two(frames, (times, values), row, |(before, last), apart| {
-                (if last < before { last } else { last - before }) / seconds(apart)
-            }),
+            Columnar::LastRate => {
+                counts::last_two(frames, (times.list(), values), row, |(before, last), apart| {
+                    (if last < before { last } else { last - before }) / seconds(apart)
+                })
+            }
             Columnar::LastDelta => {
-                counts::last_two(frames, (times, values), row, |(before, last), _| last - before);
+                counts::last_two(frames, (times.list(), values), row, |(before, last), _| last - before);
             }
             Columnar::Count => counts::each(frames, row, |from, to| count(to - from)),
             Columnar::Present => counts::each(frames, row, |_, _| 1.0),
             Columnar::First => counts::each(frames, row, |from, _| values[from]),
             Columnar::Last => counts::each(frames, row, |_, to| values[to - 1]),
-            Columnar::FirstTime => counts::each(frames, row, |from, _| seconds(times[from])),
-            Columnar::LastTime => counts::each(frames, row, |_, to| seconds(times[to - 1])),
             Columnar::Resets => counts::pairs(frames, values, marks, row, |before, value| value < before),
             Columnar::Changes => counts::pairs(frames, values, marks, row, |before, value| {
                 before != value && !(before.is_nan() && value.is_nan())
@@ -200,45 +243,59 @@ impl Kernel {
                     extremes::fill(frames, values, queue, row, |a, b| a > b, |i| values[i]);
                 }
             }
-            Columnar::LeastTime => {
-                extremes::fill(frames, values, queue, row, |a, b| a <= b, |i| seconds(times[i]));
-            }
-            Columnar::GreatestTime => {
-                extremes::fill(frames, values, queue, row, |a, b| a >= b, |i| seconds(times[i]));
+            Columnar::FirstTime | Columnar::LastTime | Columnar::LeastTime | Columnar::GreatestTime => {
+                self.moments(frames, queue, (times.list(), values), row);
             }
             Columnar::Sum | Columnar::Mean => {
                 let is_mean = self.node.kernel.columnar == Columnar::Mean;
                 if !sums::fill(sums, frames, values, is_mean, row) {
-                    return self.each(frames, resets, (times, values), row, goes_on);
+                    return self.each(frames, resets, (times.list(), values), row, goes_on);
                 }
             }
             Columnar::Variance | Columnar::Deviation => {
                 let is_root = self.node.kernel.columnar == Columnar::Deviation;
                 let told = |variance: f64| if is_root { variance.sqrt() } else { variance };
                 if !spreads::fill(columns, (frames, values), told, row, goes_on)? {
-                    return self.each(frames, resets, (times, values), row, goes_on);
+                    return self.each(frames, resets, (times.list(), values), row, goes_on);
                 }
             }
             Columnar::Slope => {
                 let line = (|_: usize, first: i64| first, |_: usize, line: Line| line.slope());
-                if !lines::fill(lines, frames, (times, values), line, row, goes_on)? {
-                    return self.each(frames, resets, (times, values), row, goes_on);
+                if !lines::fill(lines, frames, (times.list(), values), line, row, goes_on)? {
+                    return self.each(frames, resets, (times.list(), values), row, goes_on);
                 }
             }
             Columnar::Forecast => {
                 let [ahead] = self.params.as_slice() else {
-                    return self.each(frames, resets, (times, values), row, goes_on);
+                    return self.each(frames, resets, (times.list(), values), row, goes_on);
                 };
                 let line = (
                     |step: usize, _: i64| self.grid.at(step),
                     |step: usize, line: Line| line.at(ahead[step]),
                 );
-                if !lines::fill(lines, frames, (times, values), line, row, goes_on)? {
-                    return self.each(frames, resets, (times, values), row, goes_on);
+                if !lines::fill(lines, frames, (times.list(), values), line, row, goes_on)? {
+                    return self.each(frames, resets, (times.list(), values), row, goes_on);
                 }
             }
         }
         Ok(())
+    }
+
+    /// When what is asked for was.
+    fn moments(
+        &self,
+        frames: &Frames,
+        queue: &mut Vec<usize>,
+        (times, values): (&[i64], &[f64]),
+        row: &mut [f64],
+    ) {
+        let at = |place: usize| seconds(times[place]);
+        match self.node.kernel.columnar {
+            Columnar::FirstTime => counts::each(frames, row, |from, _| at(from)),
+            Columnar::LastTime => counts::each(frames, row, |_, to| at(to - 1)),
+            Columnar::LeastTime => extremes::fill(frames, values, queue, row, |a, b| a <= b, at),
+            _ => extremes::fill(frames, values, queue, row, |a, b| a >= b, at),
+        }
     }
 
     /// Each window by itself.

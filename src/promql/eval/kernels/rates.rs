@@ -178,8 +178,10 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::TimesOf;
     use super::super::frames::Known;
     use super::*;
+    use crate::model::{Steady, TimesBuilder};
     use crate::promql::eval::rows::Grid;
 
     proptest! {
@@ -203,8 +205,12 @@ mod tests {
             let grid = Grid { start_ms: start * 1_000, step_ms: step * 1_000, len };
             let edges = |at: i64| (at - range * 1_000, at);
             let mut known = Known::within(1 << 20);
-            let times = Arc::new(times);
-            let frames = known.fit(grid, (&times, Some(&times)), edges, true);
+            let mut shared = TimesBuilder::default();
+            for time in &times {
+                shared.push_steady(Steady { first: *time, apart: 15_000, len: 1 });
+            }
+            let shared = Arc::new(shared.build());
+            let frames = known.fit(grid, TimesOf::Shared(&shared), edges, true);
             let mut row = vec![-1.0; len];
             fill(frames, &values, Some(&resets), true, &mut row);
             for (at, found) in row.iter().enumerate() {
@@ -218,7 +224,7 @@ mod tests {
                     let (times, values) = (times[from..to].to_vec(), &values[from..to]);
                     let mut resets = Vec::new();
                     super::super::drops(values, &mut resets);
-                    let frames = alone.fit(window, (&times, None), edges, true);
+                    let frames = alone.fit(window, TimesOf::Own(&times), edges, true);
                     fill(frames, values, Some(&resets), true, &mut expected);
                 }
                 prop_assert_eq!(found.to_bits(), expected[0].to_bits(), "step {}", at);

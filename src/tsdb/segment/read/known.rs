@@ -10,7 +10,7 @@ use super::super::format::{DATA, TIMES};
 use super::blocks::BlockBytes;
 use super::rows::Stored;
 use super::{Block, Rows, Segment, SegmentDamage};
-use crate::model::TimeRange;
+use crate::model::{Steady, TimeRange, Times, TimesBuilder};
 use crate::tsdb::decoded::{Found as Kept, Keeper, Piece, Place};
 use crate::tsdb::report::SampleColumns;
 
@@ -46,7 +46,7 @@ struct Timeline {
     key: (u64, usize),
     wanted: Vec<Wanted>,
     /// The times of the wanted samples.
-    times: Arc<Vec<i64>>,
+    times: Arc<Times>,
     /// The list cannot be read further than that.
     damage: Option<SegmentDamage>,
 }
@@ -134,7 +134,7 @@ impl Timeline {
             found.keep_newest();
         }
         let key = (segment.meta().seq, number);
-        Timeline { key, wanted: found.wanted, times: Arc::new(found.times), damage }
+        Timeline { key, wanted: found.wanted, times: Arc::new(found.times.build()), damage }
     }
 }
 
@@ -144,7 +144,7 @@ struct Found {
     /// The newest sample is wanted alone: times before it may be missing.
     newest: bool,
     wanted: Vec<Wanted>,
-    times: Vec<i64>,
+    times: TimesBuilder,
 }
 
 impl Found {
@@ -171,17 +171,18 @@ impl Found {
             self.wanted.push(Wanted { block, count, from: places.start, to: places.end });
             return Ok(true);
         }
-        let before = self.times.len();
+        let list = self.times.list_mut();
+        let before = list.len();
         // At most 1,024, as the header was read.
-        self.times.reserve(count);
+        list.reserve(count);
         let found = Block { count, first, last, times, time_place, values: &[], values_place: 0 };
-        segment.times(&found, &mut self.times)?;
-        let decoded = self.times.get(before..).unwrap_or_default();
+        segment.times(&found, list)?;
+        let decoded = list.get(before..).unwrap_or_default();
         let from = decoded.partition_point(|time| *time < start);
         // A range may end before it begins.
         let to = decoded.partition_point(|time| *time <= end).max(from);
-        self.times.truncate(before + to);
-        self.times.drain(before..before + from);
+        list.truncate(before + to);
+        list.drain(before..before + from);
         self.wanted.push(Wanted { block, count, from, to });
         Ok(true)
     }
@@ -192,7 +193,7 @@ impl Found {
         self.wanted.retain(|wanted| wanted.from < wanted.to);
         self.wanted.drain(..self.wanted.len().saturating_sub(1));
         self.wanted.iter_mut().for_each(|wanted| wanted.from = wanted.to - 1);
-        self.times.drain(..self.times.len().saturating_sub(1));
+        self.times.keep_last();
     }
 
     /// Adds those of `count` times that are within a range which they reach into, or the newest of them: which they are needs
@@ -210,12 +211,8 @@ impl Found {
         // A range may end before it begins.
         let to = to.max(from);
         let told = if self.newest { from.max(to.saturating_sub(1)) } else { from };
-        let mut at = first.wrapping_add(step.wrapping_mul(i64::try_from(told).unwrap_or_default()));
-        self.times.extend((told..to).map(|_| {
-            let time = at;
-            at = at.wrapping_add(step);
-            time
-        }));
+        let at = first.wrapping_add(step.wrapping_mul(i64::try_from(told).unwrap_or_default()));
+        self.times.push_steady(Steady { first: at, apart: step, len: to.saturating_sub(told) });
         from..to
     }
 }
@@ -292,7 +289,7 @@ impl Segment {
         known: &mut KnownTimes,
         keeper: Option<&mut Keeper>,
         out: &mut Vec<f64>,
-    ) -> Result<(Arc<Vec<i64>>, bool), SegmentDamage> {
+    ) -> Result<(Arc<Times>, bool), SegmentDamage> {
         let timeline = known.timeline(self, number, range).ok_or_else(|| self.no_row())?;
         if let Some(damage) = &timeline.damage {
             return Err(damage.clone());
@@ -336,7 +333,7 @@ impl Segment {
         number: usize,
         range: TimeRange,
         known: &mut KnownTimes,
-    ) -> Result<Arc<Vec<i64>>, SegmentDamage> {
+    ) -> Result<Arc<Times>, SegmentDamage> {
         let timeline = known.timeline(self, number, range);
         let times = timeline.map(|timeline| Arc::clone(&timeline.times)).ok_or_else(|| self.no_row())?;
         self.intact().map(|()| times)
@@ -361,7 +358,7 @@ impl Segment {
         let read = wanted.try_for_each(|wanted| values.take(wanted, &mut out.values).map(drop));
         // Of a damaged block there are no values.
         let good = out.values.len() - before;
-        out.times.extend_from_slice(timeline.times.get(..good).unwrap_or_default());
+        out.times.extend_from_slice(timeline.times.list().get(..good).unwrap_or_default());
         read?;
         timeline.damage.clone().map_or(Ok(()), Err)?;
         self.intact()
