@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 
+use super::dispatch::segments;
 use super::error::Form;
 
 /// Origins that the credential of this request allows: the token's and its key's, each list must hold the origin.
@@ -23,11 +24,12 @@ impl AllowedOrigins {
 /// Whether pages of other origins may use this path with a token: where reading is done, the writing part of the
 /// Prometheus mount not.
 pub(super) fn is_open(path: &str) -> bool {
-    let writes = || {
-        let mount = path.split_once("/prometheus/api/v1/").map(|(_, rest)| rest);
-        mount.is_some_and(|rest| matches!(rest.split('/').next(), Some("write" | "otlp" | "admin")))
-    };
-    matches!(Form::of_path(path), Form::Data | Form::Prometheus) && !writes()
+    match Form::of_path(path) {
+        Form::Data => true,
+        // `/api/v1/orgs/{org}/prometheus/api/v1/admin/…`; other writing has another form.
+        Form::Prometheus => segments(path).nth(7) != Some("admin"),
+        Form::Problem | Form::Otlp(_) => false,
+    }
 }
 
 const EXPOSED: HeaderValue =

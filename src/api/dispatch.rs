@@ -73,8 +73,7 @@ impl Dispatch {
 impl Segment {
     /// Looks at each level of the table at most twice, however long the path is.
     fn find(&self, path: &str) -> Option<&Arc<Route>> {
-        let (segment, rest) =
-            path.split_once('/').map_or((path, None), |(segment, rest)| (segment, Some(rest)));
+        let (segment, rest) = cut(path);
         let written = self.written.iter().find(|(written, _)| **written == *segment).map(|(_, next)| next);
         let parameter = self.parameter.as_deref().filter(|_| !segment.is_empty());
         written.into_iter().chain(parameter).find_map(|next| match rest {
@@ -84,8 +83,29 @@ impl Segment {
     }
 }
 
-fn segments(path: &str) -> impl Iterator<Item = &str> {
-    path.strip_prefix('/').unwrap_or(path).split('/')
+/// The pieces of a path after the slash in front.
+pub(super) fn segments(path: &str) -> impl Iterator<Item = &str> {
+    pieces(path.strip_prefix('/').unwrap_or(path))
+}
+
+/// What stands between slashes, and before the first and after the last one.
+pub(super) fn pieces(path: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(path);
+    std::iter::from_fn(move || {
+        let segment;
+        (segment, rest) = cut(rest?);
+        Some(segment)
+    })
+}
+
+/// The piece before the first slash, and what is behind that. Pieces are so short that looking at each byte is the shortest
+/// way to find it.
+fn cut(path: &str) -> (&str, Option<&str>) {
+    let slash = path.bytes().position(|byte| byte == b'/');
+    match slash.and_then(|slash| Some((path.get(..slash)?, path.get(slash + 1..)?))) {
+        Some((segment, rest)) => (segment, Some(rest)),
+        None => (path, None),
+    }
 }
 
 fn is_parameter(segment: &str) -> bool {

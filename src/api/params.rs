@@ -4,6 +4,7 @@
 //! are one list, so that no check can look at one and the evaluation at the other.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::hash::{Hash as _, Hasher};
 use std::str::FromStr;
 
@@ -71,11 +72,13 @@ impl Params {
         let mut pairs = Vec::new();
         for raw in [query.unwrap_or_default().as_bytes(), form] {
             // The decoder puts U+FFFD where bytes are no UTF-8; the character itself is legitimate.
-            let legitimate = count(raw, b"%ef%bf%bd") + count(raw, "\u{fffd}".as_bytes());
+            let legitimate = || count(raw, b"%ef%bf%bd") + count(raw, "\u{fffd}".as_bytes());
+            let replaced = |text: &str| if text.is_ascii() { 0 } else { text.matches('\u{fffd}').count() };
             let mut found = 0;
             for (name, value) in form_urlencoded::parse(raw) {
-                found += name.matches('\u{fffd}').count() + value.matches('\u{fffd}').count();
-                if found > legitimate {
+                let more = replaced(&name) + replaced(&value);
+                found += more;
+                if more > 0 && found > legitimate() {
                     return Err(ApiError::invalid_parameter(shortened(&name), "not valid UTF-8"));
                 }
                 pairs.push((name.into_owned(), value.into_owned()));
@@ -165,11 +168,11 @@ impl Params {
         parse_span(&text).map(Some).ok_or_else(wrong)
     }
 
-    /// Takes a number, `kind` of which says what was expected: `a whole number`.
+    /// Takes a number; `kind` says what was expected: `a whole number`.
     ///
     /// # Errors
     /// 400 `duplicate_parameter` and `invalid_parameter`.
-    pub fn number<T: FromStr>(&mut self, name: &'static str, kind: &str) -> ApiResult<Option<T>> {
+    pub fn number<T: FromStr>(&mut self, name: &'static str, kind: impl Display) -> ApiResult<Option<T>> {
         let Some(text) = self.one(&[name])? else { return Ok(None) };
         let wrong = |_| ApiError::invalid_parameter(name, format!("{:?} is not {kind}", shortened(&text)));
         text.parse().map(Some).map_err(wrong)
@@ -180,7 +183,7 @@ impl Params {
     /// # Errors
     /// 400 `duplicate_parameter` and `invalid_parameter`.
     pub fn count(&mut self, name: &'static str, least: usize, most: usize) -> ApiResult<Option<usize>> {
-        let kind = format!("a whole number from {least} to {most}");
+        let kind = std::fmt::from_fn(|f| write!(f, "a whole number from {least} to {most}"));
         let found: Option<usize> = self.number(name, &kind)?;
         match found {
             Some(count) if !(least..=most).contains(&count) => {

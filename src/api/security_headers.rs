@@ -9,6 +9,8 @@ const HTML_POLICY: HeaderValue = HeaderValue::from_static(
 
 /// Sets what is not set: a page that frames or caches on purpose says so itself.
 pub(super) fn set(headers: &mut HeaderMap) {
+    // Beside what is there and what comes after: once, and not by one table after the other.
+    headers.reserve(8);
     let mut default = |name: HeaderName, value: HeaderValue| {
         headers.entry(name).or_insert(value);
     };

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use data_encoding::{BASE64URL_NOPAD, Encoding, Specification};
 use serde::{Deserialize, Serialize};
@@ -23,11 +24,11 @@ pub struct IdError {
 }
 
 /// RFC 4648 base32 in lower case, without padding.
-fn base32() -> Encoding {
+static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     let mut specification = Specification::new();
     specification.symbols.push_str("abcdefghijklmnopqrstuvwxyz234567");
     specification.encoding().expect("32 distinct ASCII symbols")
-}
+});
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident $prefix:literal;)*) => {$(
@@ -57,7 +58,7 @@ macro_rules! ids {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}{}", $prefix, base32().encode(&self.0))
+                write!(f, "{}{}", $prefix, BASE32.encode(&self.0))
             }
         }
 
@@ -83,7 +84,7 @@ macro_rules! ids {
             fn from_str(text: &str) -> Result<$name, IdError> {
                 let refused = IdError { prefix: $prefix };
                 let digits = text.strip_prefix($prefix).filter(|digits| digits.len() == 16).ok_or(refused)?;
-                let bytes = base32().decode(digits.as_bytes()).map_err(|_| refused)?;
+                let bytes = BASE32.decode(digits.as_bytes()).map_err(|_| refused)?;
                 Ok($name(bytes.try_into().map_err(|_| refused)?))
             }
         }

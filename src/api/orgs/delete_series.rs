@@ -8,15 +8,17 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::metrics::{range, selectors};
+use super::metrics::range;
 use super::prometheus::{Given, in_parameter};
 use super::query::ReadDeps;
+use super::query::asking::selectors;
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{Identity, Role};
+use crate::promql::syntax::{Caps, parse_selector};
 
 /// What deleting needs.
 #[derive(Clone, Debug)]
@@ -51,7 +53,10 @@ async fn delete(
         return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
     }
     let range = range(&mut params, now)?;
-    let selectors = selectors(&texts, "match[]", &options.caps).map_err(in_parameter("match[]"))?;
+    let caps = options.caps;
+    let parse = |text: &str, patterns| parse_selector(text, &Caps { regex_matchers: patterns, ..caps });
+    let selectors =
+        selectors(&texts, "match[]", caps.regex_matchers, parse).map_err(in_parameter("match[]"))?;
     let (actor, said) = (cabinet.user(), texts.join(" "));
     lanes.run(Lane::Account, move || identity.note_deletion(actor, org, &said, now)).await??;
     let done = lanes.run(Lane::Query(org), move || tsdb.delete(org, &selectors, range, now)).await??;

@@ -6,16 +6,14 @@ use axum::extract::{RawQuery, State};
 use axum::response::Response;
 
 use super::query::ReadDeps;
-use super::query::asking::{Asking, Running, Style, patterns};
+use super::query::asking::{Asking, Running, Style};
 use crate::api::callers::{Endpoint, Reader};
-use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::listing::{cursor, take_cursor};
 use crate::api::params::{Params, PathOf};
 use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{METRIC_NAME, Matcher, TimeRange, Timestamp};
-use crate::promql::syntax::{Caps, parse_selector};
 use crate::tsdb::{Metric, MetricFilter};
 
 /// The routes below `/orgs/{slug}`.
@@ -44,9 +42,6 @@ pub fn routes() -> Routes<ReadDeps> {
 const PAGE_MAX: usize = 10_000;
 const PAGE_DEFAULT: usize = 1_000;
 
-/// Selectors in one request; each is a scan.
-const SELECTORS_MAX: usize = 32;
-
 type Asked<P> = (State<ReadDeps>, Reader, PathOf<P>, RawQuery);
 
 /// What is left of the parameters of a listing once its own are taken.
@@ -73,26 +68,6 @@ pub(super) fn range(params: &mut Params, now: Timestamp) -> ApiResult<TimeRange>
         return Err(ApiError::invalid_parameter("end", "end timestamp must not be before start time"));
     }
     Ok(TimeRange::new(start, end))
-}
-
-/// Compiles selectors; together they may have as many regular expressions as one expression.
-pub(super) fn selectors(
-    texts: &[String],
-    parameter: &'static str,
-    caps: &Caps,
-) -> ApiResult<Vec<Vec<Matcher>>> {
-    if texts.len() > SELECTORS_MAX {
-        let message = format!("{} selectors, more than the {SELECTORS_MAX} allowed", texts.len());
-        return Err(ApiError::invalid_parameter(parameter, message));
-    }
-    let mut caps = *caps;
-    let mut all = Vec::with_capacity(texts.len());
-    for text in texts {
-        let matchers = parse_selector(text, &caps).map_err(|error| bad_expression(parameter, &error))?;
-        caps.regex_matchers = caps.regex_matchers.saturating_sub(patterns(&matchers));
-        all.push(matchers);
-    }
-    Ok(all)
 }
 
 fn warn_of_unused(running: &mut Running, unknown: Vec<String>) {
@@ -127,7 +102,7 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
     let asking = Asking::from(entered).like(likeness, common.range);
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
-        let selectors = selectors(&common.selectors, "match", &running.options.caps)?;
+        let selectors = running.selectors("match", &common.selectors)?;
         let filter =
             MetricFilter { search: &search, prefix: &prefix, selectors: &selectors, after: after.as_deref() };
         let found = running.snapshot.metrics(&filter, common.range, limit);
@@ -193,7 +168,7 @@ async fn metric_labels(
     let asking = Asking::from(entered).like(likeness, common.range);
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
-        let mut selectors = selectors(&common.selectors, "match", &running.options.caps)?;
+        let mut selectors = running.selectors("match", &common.selectors)?;
         if selectors.is_empty() {
             selectors.push(Vec::new());
         }
@@ -240,7 +215,7 @@ async fn label_values(
     let asking = Asking::from(entered).like(likeness, common.range);
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
-        let selectors = selectors(&common.selectors, "match", &running.options.caps)?;
+        let selectors = running.selectors("match", &common.selectors)?;
         let all = running.snapshot.label_values(&label, &selectors, common.range, usize::MAX).items;
         if all.is_empty() && running.snapshot.label_values(&label, &[], TimeRange::ALL, 1).items.is_empty() {
             return Err(ApiError::new(Code::LabelNotFound, "there is no such label"));

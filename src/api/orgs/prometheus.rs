@@ -7,7 +7,7 @@ use axum::handler::Handler;
 use axum::response::Response;
 use serde_json::json;
 
-use super::metrics::{array, range, selectors};
+use super::metrics::{array, range};
 use super::query::answer::Answer;
 use super::query::asking::{Asking, How, Running, Style, TRUNCATED, admit_range, admit_steps, timeout};
 use super::query::brief::Likeness;
@@ -266,7 +266,7 @@ impl Filter {
     }
 
     fn compile(&self, running: &Running) -> ApiResult<Vec<Vec<Matcher>>> {
-        selectors(&self.selectors, "match[]", &running.options.caps).map_err(in_parameter("match[]"))
+        running.selectors("match[]", &self.selectors).map_err(in_parameter("match[]"))
     }
 }
 

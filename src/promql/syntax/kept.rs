@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use super::tree::Expr;
-use super::{Caps, SyntaxError, parse};
-use crate::model::{OrgId, ShelfBounds, Shelves};
+use super::{Caps, SyntaxError, parse, parse_selector};
+use crate::model::{Matcher, OrgId, ShelfBounds, Shelves};
 
 /// Some tens of panels of one organisation, or far more: most trees take a tenth of what is counted.
 const BOUNDS: ShelfBounds = ShelfBounds { all: 16 << 20, org: 2 << 20, one: 256 << 10 };
+/// Some hundreds of selectors of one organisation.
+const SELECTOR_BOUNDS: ShelfBounds = ShelfBounds { all: 4 << 20, org: 512 << 10, one: 64 << 10 };
 /// What the tree of a text takes at most: `+1` makes two nodes.
 const BYTES_A_BYTE: usize = 256;
 const TREE_BYTES: usize = 1 << 10;
@@ -18,12 +20,17 @@ const TREE_BYTES: usize = 1 << 10;
 pub struct KeptExpressions {
     caps: Caps,
     shelves: Shelves<Arc<Expr>>,
+    selectors: Shelves<Arc<[Matcher]>>,
 }
 
 impl KeptExpressions {
     /// None yet.
     pub fn within(caps: Caps) -> KeptExpressions {
-        KeptExpressions { caps, shelves: Shelves::within(BOUNDS) }
+        KeptExpressions {
+            caps,
+            shelves: Shelves::within(BOUNDS),
+            selectors: Shelves::within(SELECTOR_BOUNDS),
+        }
     }
 
     /// As [`parse`], within the caps.
@@ -35,13 +42,33 @@ impl KeptExpressions {
             return Ok(Expr::clone(&kept));
         }
         let expr = parse(text, &self.caps)?.expr;
-        // What regular expressions take is bounded where they are kept, and would not be here.
-        if !text.contains("=~") && !text.contains("!~") {
+        if !has_patterns(text) {
             let bytes = text.len().saturating_mul(BYTES_A_BYTE).saturating_add(TREE_BYTES);
             self.shelves.keep(org, text, Arc::new(expr.clone()), bytes);
         }
         Ok(expr)
     }
+
+    /// As [`parse_selector`], within the caps; of regular expressions only `patterns` are allowed.
+    ///
+    /// # Errors
+    /// As [`parse_selector`]; what is wrong is read anew each time.
+    pub fn selector(&self, org: OrgId, text: &str, patterns: usize) -> Result<Vec<Matcher>, SyntaxError> {
+        if let Some(kept) = self.selectors.find(org, text) {
+            return Ok(kept.to_vec());
+        }
+        let matchers = parse_selector(text, &Caps { regex_matchers: patterns, ..self.caps })?;
+        if !has_patterns(text) {
+            let bytes = text.len().saturating_mul(BYTES_A_BYTE).saturating_add(TREE_BYTES);
+            self.selectors.keep(org, text, matchers.as_slice().into(), bytes);
+        }
+        Ok(matchers)
+    }
+}
+
+/// What regular expressions take is bounded where they are kept, and would not be here.
+fn has_patterns(text: &str) -> bool {
+    text.contains("=~") || text.contains("!~")
 }
 
 #[cfg(test)]
@@ -66,6 +93,27 @@ mod tests {
         }
         kept.shelves.check_sums();
         assert!(kept.shelves.held(OrgId(1)).0 < 1_000, "the bound was met");
+    }
+
+    #[test]
+    fn a_selector_is_the_same_however_often_it_is_asked_and_kept_for_its_organisation_alone() {
+        let kept = KeptExpressions::within(Caps::default());
+        let told = |org, text: &str, patterns| {
+            kept.selector(OrgId(org), text, patterns).map(|all| format!("{all:?}"))
+        };
+        let text = "http_requests_total{code!=\"500\", job=\"api\"}";
+        let expected = format!("{:?}", parse_selector(text, &Caps::default()).expect("valid"));
+        for _ in 0..3 {
+            assert_eq!(told(1, text, 0).as_ref(), Ok(&expected));
+        }
+        assert_eq!((kept.selectors.held(OrgId(1)).0, kept.selectors.held(OrgId(2)).0), (1, 0));
+        for _ in 0..2 {
+            told(1, "up{job=~\"a.*b\"}", 1).expect("one is allowed");
+            told(1, "up{job=~\"a.*b\"}", 0).expect_err("one too many, however often it was allowed");
+            told(1, "up or up", 9).expect_err("no selector");
+        }
+        assert_eq!(kept.selectors.held(OrgId(1)).0, 1, "no errors, no regular expressions");
+        assert_eq!(kept.shelves.held(OrgId(1)).0, 0, "and none of it is an expression");
     }
 
     #[test]

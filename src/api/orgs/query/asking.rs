@@ -20,11 +20,14 @@ use crate::clock::{Clock, Stopwatch};
 use crate::model::{Access, KeptPatterns, MatchOp, Matcher, Steps, TimeRange, Timestamp};
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
-use crate::promql::syntax::{self, Caps, KeptExpressions};
+use crate::promql::syntax::{self, Caps, KeptExpressions, SyntaxError};
 use crate::promql::{
     self, Annotations, Answer, Budget, Lease, MemoryPool, Query, QueryError, RangeCache, Value,
 };
 use crate::tsdb::{Snapshot, Tsdb};
+
+/// Selectors in one request; each is a scan.
+const SELECTORS_MAX: usize = 32;
 
 /// What the discover and query endpoints need, the Prometheus mount included.
 #[derive(Clone, Debug)]
@@ -324,6 +327,19 @@ impl Running {
         Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this expression"))
     }
 
+    /// Reads selectors, within the caps.
+    ///
+    /// # Errors
+    /// 400 `bad_expr` and `invalid_parameter`.
+    pub(in crate::api::orgs) fn selectors(
+        &self,
+        parameter: &'static str,
+        texts: &[String],
+    ) -> ApiResult<Vec<Vec<Matcher>>> {
+        let parse = |text: &str, patterns| self.expressions.selector(self.access.org, text, patterns);
+        selectors(texts, parameter, self.options.caps.regex_matchers, parse)
+    }
+
     /// That this reader may be told of the series behind an answer, not of the answer alone. Who is granted a sum by name
     /// is not granted what it is made of: which series, how many, their exemplars.
     ///
@@ -591,6 +607,27 @@ pub(in crate::api::orgs) fn admit_steps(grant: &Grant, steps: &Steps) -> ApiResu
         return Err(ApiError::new(Code::EmbedRestricted, detail));
     }
     Ok(())
+}
+
+/// Has selectors parsed, each with as many regular expressions as it may have; together they may have as many as one
+/// expression.
+pub(in crate::api::orgs) fn selectors(
+    texts: &[String],
+    parameter: &'static str,
+    mut patterns_left: usize,
+    parse: impl Fn(&str, usize) -> Result<Vec<Matcher>, SyntaxError>,
+) -> ApiResult<Vec<Vec<Matcher>>> {
+    if texts.len() > SELECTORS_MAX {
+        let message = format!("{} selectors, more than the {SELECTORS_MAX} allowed", texts.len());
+        return Err(ApiError::invalid_parameter(parameter, message));
+    }
+    let mut all = Vec::with_capacity(texts.len());
+    for text in texts {
+        let matchers = parse(text, patterns_left).map_err(|error| bad_expression(parameter, &error))?;
+        patterns_left = patterns_left.saturating_sub(patterns(&matchers));
+        all.push(matchers);
+    }
+    Ok(all)
 }
 
 /// How many of these tests are regular expressions that cost what regular expressions cost. As in an expression, an
