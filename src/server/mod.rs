@@ -55,6 +55,8 @@ use unwell::Unwell;
 
 /// So much of the newest segments is read ahead of the first questions.
 const WARM_BYTES: u64 = 64 << 20;
+/// And so long a start waits for that: a disk reads some tens of megabytes meanwhile.
+const WARMING_MAX: Duration = Duration::from_millis(100);
 /// How often sessions and keys are looked at for what is not yet on disk (API.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
 /// How often what was stored today is noted, if it grew.
@@ -275,6 +277,8 @@ impl Server {
         let site = api::site(api::table(&rooms, &deps), &rooms, &deps, options)?;
         self.start_watching(deps.own_metrics(&rooms))?;
         self.keep_going("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
+        // Who asks at once would ask the disk beside what reads it through, and wait longer than this.
+        self.tsdb.wait_until_warm(WARMING_MAX);
         self.door.let_in(|front| front.open(site));
         self.answering = Some((rooms, mail));
         Ok(())

@@ -587,6 +587,12 @@ impl Tsdb {
         self.options.disk.space(&self.folder.as_ref()?.head).ok()
     }
 
+    /// Waits until what the first questions will look at is in memory, as far as a start reads that ahead, but no longer than
+    /// this.
+    pub fn wait_until_warm(&self, longest: Duration) {
+        self.warming.wait_for(longest);
+    }
+
     /// Ends writing: what waits is made durable and applied, the threads end. Reads go on. A second call does nothing.
     ///
     /// For a short next start call [`Tsdb::seal`] first, or [`Tsdb::checkpoint`] where that fails.

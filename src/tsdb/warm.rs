@@ -4,13 +4,16 @@
 //! Both come into the kernel's cache and not into the process, and go first where memory is short. What others read and write
 //! meanwhile waits for two steps at most, since the next one is asked for only when the one before the last is there.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::segment::{Map, machine_memory};
 use super::segments::Part;
@@ -25,7 +28,15 @@ const PROGRAM_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Default)]
 pub struct Warming {
     stop: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Reading>>,
+}
+
+/// The thread while it is not waited for.
+#[derive(Debug)]
+struct Reading {
+    thread: JoinHandle<()>,
+    /// Nothing comes from here; it is closed when the thread is done.
+    ended: Receiver<Infallible>,
 }
 
 /// Begins to read the program's own file. A start looks at its pages here and there, and each look would wait for the disk: it
@@ -70,9 +81,27 @@ impl Warming {
     fn by(name: &str, read: impl FnOnce(&AtomicBool) + Send + 'static) -> Warming {
         let stop = Arc::<AtomicBool>::default();
         let told = Arc::clone(&stop);
+        let (at_work, ended) = channel();
+        let work = move || {
+            let _at_work = at_work;
+            read(&told);
+        };
         // Without a thread to spare first questions wait for the disk, and that is all.
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || read(&told)).ok();
-        Warming { stop, thread: Mutex::new(thread) }
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work).ok();
+        Warming { stop, thread: Mutex::new(thread.map(|thread| Reading { thread, ended })) }
+    }
+
+    /// Waits until all is read, but no longer than this.
+    pub(super) fn wait_for(&self, longest: Duration) {
+        if let Some(reading) = &*self.lock() {
+            // That it is closed and that it takes longer is the same here.
+            let _ = reading.ended.recv_timeout(longest);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Reading>> {
+        // Whole after every statement.
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends it, after the step under way.
@@ -82,7 +111,8 @@ impl Warming {
     }
 
     pub(super) fn wait(&self) {
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let reading = self.lock().take();
+        if let Some(Reading { thread, .. }) = reading {
             // A panic of the thread was told when it happened.
             let _ = thread.join();
         }

@@ -41,6 +41,12 @@ fn after_a_start_the_newest_segments_are_read_up_to_the_bound_and_otherwise_what
     let all = asked(&tsdb);
     assert!(all.len() >= 2 && all.iter().all(|(asked, of)| asked == of), "{all:?}");
     assert_eq!(content(&tsdb, ORG), content_before);
+    tsdb.wait_until_warm(Duration::MAX);
+    drop(tsdb);
+    let (tsdb, _) = open_with(dir.path(), Options { warm_bytes_max: u64::MAX, ..options(&faults()) });
+    tsdb.wait_until_warm(Duration::ZERO);
+    tsdb.wait_until_warm(Duration::from_secs(60));
+    assert_eq!(asked(&tsdb), all, "it was waited for");
     drop(tsdb);
     let tsdb = with(1);
     assert_eq!(asked(&tsdb).iter().filter(|(asked, _)| *asked > 0).count(), 1, "{:?}", asked(&tsdb));
