@@ -273,15 +273,15 @@ impl Filter {
 /// `"data":[...]`, and a warning where the limit cut it off.
 fn list<T>(
     running: &mut Running,
-    found: crate::tsdb::Listing<T>,
-    write: impl FnMut(T, &mut Vec<u8>),
+    found: &crate::tsdb::Listing<T>,
+    write: impl FnOnce(&[T], &mut Vec<u8>),
 ) -> ApiResult<Vec<u8>> {
     if found.truncated {
         running.warn(TRUNCATED);
     }
     running.body(&[], Style::Prometheus, |out| {
         out.extend_from_slice(br#""data":"#);
-        array(found.items, out, write);
+        write(&found.items, out);
         Ok(())
     })
 }
@@ -296,7 +296,7 @@ async fn series((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -
     let asking = Asking::from(entered).like(likeness, filter.range);
     let work = move |running: &mut Running| {
         let found = running.snapshot.series(&filter.compile(running)?, filter.range, filter.limit);
-        list(running, found, |labels, out| prom_json::labels(&labels, out))
+        list(running, &found, prom_json::label_sets)
     };
     deps.answer(asking, work).await
 }
@@ -308,7 +308,7 @@ async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -
     let asking = Asking::from(entered).like(likeness, filter.range);
     let work = move |running: &mut Running| {
         let found = running.snapshot.label_names(&filter.compile(running)?, filter.range, filter.limit);
-        list(running, found, |name, out| prom_json::text(&name, out))
+        list(running, &found, |names, out| array(names, out, |name, out| prom_json::text(name, out)))
     };
     deps.answer(asking, work).await
 }
@@ -326,7 +326,7 @@ async fn label_values(
         let name = unescape_name(&label);
         let found =
             running.snapshot.label_values(&name, &filter.compile(running)?, filter.range, filter.limit);
-        list(running, found, |value, out| prom_json::text(&value, out))
+        list(running, &found, |values, out| array(values, out, |value, out| prom_json::text(value, out)))
     };
     deps.answer(asking, work).await
 }
@@ -432,7 +432,7 @@ async fn exemplars((State(deps), reader, PathOf(slug), Given(mut params)): Asked
         running.admit_insight()?;
         let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
         let found = running.snapshot.exemplars(&expr.selectors(), range, limit);
-        list(running, found, |series, out| write_exemplars(&series, out))
+        list(running, &found, |all, out| array(all, out, write_exemplars))
     };
     deps.answer(entered, work).await
 }

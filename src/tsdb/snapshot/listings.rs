@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Snapshot;
 use super::find::Found;
+use super::labelled::labelled;
 use super::presence::{Presence, look};
+use super::{Snapshot, order};
 use crate::model::{Labels, METRIC_NAME, Matcher, MetricKind, TimeRange, Timestamp};
 use crate::tsdb::report::{Description, LabelSummary, Listing, Metric, MetricFilter};
 use crate::tsdb::series::metadata::{Known, Metadata};
@@ -199,8 +200,11 @@ impl Snapshot {
     pub fn series(&self, selectors: &[Vec<Matcher>], range: TimeRange, limit: usize) -> Listing<Labels> {
         let Some(store) = &self.store else { return Listing::default() };
         let table = store.table();
-        let hits = self.find(store, &table, &slices(selectors), range);
-        cut(hits.iter().map(|hit| table.row_labels(hit.family, hit.row)).collect(), limit)
+        let mut hits = order::by_labels(&table, &self.find(store, &table, &slices(selectors), range));
+        let truncated = hits.len() > limit;
+        hits.truncate(limit);
+        let items = labelled(&table, &hits, &|_| true).into_iter().map(|series| series.labels).collect();
+        Listing { items, truncated }
     }
 
     /// Metrics with samples in `range`, by filter; sorted by name. For the next page ask for names after the last one.
@@ -333,14 +337,4 @@ fn describe<'m>(metadata: &'m Metadata, series_name: &str) -> Option<(&'m Arc<st
 
 fn slices(selectors: &[Vec<Matcher>]) -> Vec<&[Matcher]> {
     selectors.iter().map(Vec::as_slice).collect()
-}
-
-fn cut<T: Ord>(mut all: Vec<T>, limit: usize) -> Listing<T> {
-    let truncated = all.len() > limit;
-    if truncated {
-        all.select_nth_unstable(limit);
-        all.truncate(limit);
-    }
-    all.sort_unstable();
-    Listing { items: all, truncated }
 }
