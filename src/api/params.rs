@@ -4,6 +4,7 @@
 //! are one list, so that no check can look at one and the evaluation at the other.
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::fmt::Display;
 use std::hash::{Hash as _, Hasher};
 use std::str::FromStr;
@@ -72,13 +73,12 @@ impl Params {
         let mut pairs = Vec::new();
         for raw in [query.unwrap_or_default().as_bytes(), form] {
             // The decoder puts U+FFFD where bytes are no UTF-8; the character itself is legitimate.
-            let legitimate = || count(raw, b"%ef%bf%bd") + count(raw, "\u{fffd}".as_bytes());
+            let legitimate = LazyCell::new(|| count(raw, b"%ef%bf%bd") + count(raw, "\u{fffd}".as_bytes()));
             let replaced = |text: &str| if text.is_ascii() { 0 } else { text.matches('\u{fffd}').count() };
             let mut found = 0;
             for (name, value) in form_urlencoded::parse(raw) {
-                let more = replaced(&name) + replaced(&value);
-                found += more;
-                if more > 0 && found > legitimate() {
+                found += replaced(&name) + replaced(&value);
+                if found > 0 && found > *legitimate {
                     return Err(ApiError::invalid_parameter(shortened(&name), "not valid UTF-8"));
                 }
                 pairs.push((name.into_owned(), value.into_owned()));

@@ -54,6 +54,7 @@ fn hostile_requests_get_clear_errors_and_leave_the_server_unharmed() {
     credentials_that_open_nothing(&victim);
     bodies_that_are_none(&victim);
     expressions_beyond_the_caps(&victim);
+    parameters_of_replacement_characters(&victim);
 
     let Victim { server, cookie, .. } = &victim;
     assert_eq!(victim.login(PASSWORD).status, 200, "the server is unharmed");
@@ -99,6 +100,27 @@ fn credentials_that_open_nothing(victim: &Victim) {
         [("Cookie", &**cookie), ("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")];
     let posted = server.post_json("/api/v1/orgs", &cross_site, &json!({"slug": "x1"}));
     expect("a cross-site post", &posted, 403, "csrf_rejected");
+}
+
+/// Each may stand for a byte that is no UTF-8, and has to be told from it: in one pass over the form, however many there are.
+fn parameters_of_replacement_characters(victim: &Victim) {
+    let form = format!("query=1{}", "&a=%ef%bf%bd".repeat(20_000));
+    let headers = [("Cookie", &*victim.cookie), ("Content-Type", "application/x-www-form-urlencoded")];
+    let url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/query", victim.server.url);
+    let answer = request("POST", &url, &headers, Some(form.as_bytes()));
+    assert_eq!(
+        (answer.status, answer.json()["data"]["result"][1].as_str()),
+        (200, Some("1")),
+        "{}",
+        answer.body
+    );
+    let answer = request("POST", &url, &headers, Some(format!("{form}&b=%ff").as_bytes()));
+    assert_eq!(
+        (answer.status, answer.json()["errorType"].as_str()),
+        (400, Some("bad_data")),
+        "{}",
+        answer.body
+    );
 }
 
 fn bodies_that_are_none(victim: &Victim) {
