@@ -132,13 +132,12 @@ impl TimesBuilder {
     }
 
     /// What came.
-    pub fn build(self) -> Times {
-        let steady = self.steady.filter(|steady| steady.len > 1);
-        match (steady, self.steady) {
-            (None, Some(one)) => Times { steady: None, list: OnceLock::from(one.all().collect::<Vec<_>>()) },
-            (None, None) => Times { steady: None, list: OnceLock::from(self.list) },
-            (steady, _) => Times { steady, list: OnceLock::new() },
+    pub fn build(mut self) -> Times {
+        if let Some(steady) = self.steady.filter(|steady| steady.len > 1) {
+            return Times { steady: Some(steady), list: OnceLock::new() };
         }
+        self.list_mut();
+        Times { steady: None, list: OnceLock::from(self.list) }
     }
 }
 

@@ -18,7 +18,6 @@ use crate::api::lanes::Lane;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{Identity, Role};
-use crate::promql::syntax::{Caps, parse_selector};
 
 /// What deleting needs.
 #[derive(Clone, Debug)]
@@ -46,17 +45,15 @@ async fn delete(
     Given(mut params): Given,
 ) -> ApiResult<StatusCode> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
-    let DeleteDeps { read: ReadDeps { tsdb, lanes, clock, options, .. }, identity } = deps;
+    let DeleteDeps { read: ReadDeps { tsdb, lanes, clock, options, expressions, .. }, identity } = deps;
     let now = clock.now();
     let texts = params.many(&["match[]"]);
     if texts.is_empty() {
         return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
     }
     let range = range(&mut params, now)?;
-    let caps = options.caps;
-    let parse = |text: &str, patterns| parse_selector(text, &Caps { regex_matchers: patterns, ..caps });
     let selectors =
-        selectors(&texts, "match[]", caps.regex_matchers, parse).map_err(in_parameter("match[]"))?;
+        selectors((&expressions, org), &texts, "match[]", &options.caps).map_err(in_parameter("match[]"))?;
     let (actor, said) = (cabinet.user(), texts.join(" "));
     lanes.run(Lane::Account, move || identity.note_deletion(actor, org, &said, now)).await??;
     let done = lanes.run(Lane::Query(org), move || tsdb.delete(org, &selectors, range, now)).await??;

@@ -2,6 +2,8 @@
 //!
 //! URL and form are one list of parameters whatever content type was claimed; unknown ones are ignored.
 
+use std::sync::Arc;
+
 use axum::extract::{FromRequest, Request, State};
 use axum::handler::Handler;
 use axum::response::Response;
@@ -286,6 +288,10 @@ fn list<T>(
     })
 }
 
+fn texts(all: &[Arc<str>], out: &mut Vec<u8>) {
+    prom_json::texts(all.iter().map(|text| &**text), out);
+}
+
 async fn series((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
     let entered = reader.enter(&slug, Endpoint::Metrics)?;
     let likeness = deps.brief.like(("series", ""), &params);
@@ -308,7 +314,7 @@ async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -
     let asking = Asking::from(entered).like(likeness, filter.range);
     let work = move |running: &mut Running| {
         let found = running.snapshot.label_names(&filter.compile(running)?, filter.range, filter.limit);
-        list(running, &found, |names, out| array(names, out, |name, out| prom_json::text(name, out)))
+        list(running, &found, texts)
     };
     deps.answer(asking, work).await
 }
@@ -326,7 +332,7 @@ async fn label_values(
         let name = unescape_name(&label);
         let found =
             running.snapshot.label_values(&name, &filter.compile(running)?, filter.range, filter.limit);
-        list(running, &found, |values, out| array(values, out, |value, out| prom_json::text(value, out)))
+        list(running, &found, texts)
     };
     deps.answer(asking, work).await
 }

@@ -1,5 +1,5 @@
-//! Expressions that were parsed, kept for the next time that their organisation asks them, as a dashboard does every few
-//! seconds: to parse one takes 5 to 20 µs, to copy its tree about one.
+//! Expressions and selectors that were parsed, kept for the next time that their organisation asks them, as a dashboard does
+//! every few seconds: to parse one takes 5 to 20 µs, to copy its tree about one.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::model::{Matcher, OrgId, ShelfBounds, Shelves};
 const BOUNDS: ShelfBounds = ShelfBounds { all: 16 << 20, org: 2 << 20, one: 256 << 10 };
 /// Some hundreds of selectors of one organisation.
 const SELECTOR_BOUNDS: ShelfBounds = ShelfBounds { all: 4 << 20, org: 512 << 10, one: 64 << 10 };
-/// What the tree of a text takes at most: `+1` makes two nodes.
+/// What the tree of a text takes at most: `+1` makes two nodes. The matchers of a selector take less.
 const BYTES_A_BYTE: usize = 256;
 const TREE_BYTES: usize = 1 << 10;
 
@@ -42,8 +42,7 @@ impl KeptExpressions {
             return Ok(Expr::clone(&kept));
         }
         let expr = parse(text, &self.caps)?.expr;
-        if !has_patterns(text) {
-            let bytes = text.len().saturating_mul(BYTES_A_BYTE).saturating_add(TREE_BYTES);
+        if let Some(bytes) = bytes_to_keep(text) {
             self.shelves.keep(org, text, Arc::new(expr.clone()), bytes);
         }
         Ok(expr)
@@ -58,17 +57,18 @@ impl KeptExpressions {
             return Ok(kept.to_vec());
         }
         let matchers = parse_selector(text, &Caps { regex_matchers: patterns, ..self.caps })?;
-        if !has_patterns(text) {
-            let bytes = text.len().saturating_mul(BYTES_A_BYTE).saturating_add(TREE_BYTES);
+        if let Some(bytes) = bytes_to_keep(text) {
             self.selectors.keep(org, text, matchers.as_slice().into(), bytes);
         }
         Ok(matchers)
     }
 }
 
-/// What regular expressions take is bounded where they are kept, and would not be here.
-fn has_patterns(text: &str) -> bool {
-    text.contains("=~") || text.contains("!~")
+/// What is counted for what a text was parsed to. None where it has regular expressions: what they take is bounded where
+/// they are kept, and would not be here.
+fn bytes_to_keep(text: &str) -> Option<usize> {
+    let has_patterns = text.contains("=~") || text.contains("!~");
+    (!has_patterns).then(|| text.len().saturating_mul(BYTES_A_BYTE).saturating_add(TREE_BYTES))
 }
 
 #[cfg(test)]

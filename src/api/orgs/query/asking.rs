@@ -17,10 +17,10 @@ use crate::api::lanes::{CancelOnDrop, Lane, Lanes};
 use crate::api::params::Params;
 use crate::api::prom_json;
 use crate::clock::{Clock, Stopwatch};
-use crate::model::{Access, KeptPatterns, MatchOp, Matcher, Steps, TimeRange, Timestamp};
+use crate::model::{Access, KeptPatterns, MatchOp, Matcher, OrgId, Steps, TimeRange, Timestamp};
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
-use crate::promql::syntax::{self, Caps, KeptExpressions, SyntaxError};
+use crate::promql::syntax::{self, Caps, KeptExpressions};
 use crate::promql::{
     self, Annotations, Answer, Budget, Lease, MemoryPool, Query, QueryError, RangeCache, Value,
 };
@@ -327,17 +327,16 @@ impl Running {
         Err(ApiError::new(Code::EmbedRestricted, "this token does not grant this expression"))
     }
 
-    /// Reads selectors, within the caps.
+    /// As [`selectors`], within the caps.
     ///
     /// # Errors
-    /// 400 `bad_expr` and `invalid_parameter`.
+    /// As [`selectors`].
     pub(in crate::api::orgs) fn selectors(
         &self,
         parameter: &'static str,
         texts: &[String],
     ) -> ApiResult<Vec<Vec<Matcher>>> {
-        let parse = |text: &str, patterns| self.expressions.selector(self.access.org, text, patterns);
-        selectors(texts, parameter, self.options.caps.regex_matchers, parse)
+        selectors((&self.expressions, self.access.org), texts, parameter, &self.options.caps)
     }
 
     /// That this reader may be told of the series behind an answer, not of the answer alone. Who is granted a sum by name
@@ -609,21 +608,25 @@ pub(in crate::api::orgs) fn admit_steps(grant: &Grant, steps: &Steps) -> ApiResu
     Ok(())
 }
 
-/// Has selectors parsed, each with as many regular expressions as it may have; together they may have as many as one
-/// expression.
+/// Reads selectors; together they may have as many regular expressions as one expression.
+///
+/// # Errors
+/// 400 `bad_expr` and `invalid_parameter`.
 pub(in crate::api::orgs) fn selectors(
+    (kept, org): (&KeptExpressions, OrgId),
     texts: &[String],
     parameter: &'static str,
-    mut patterns_left: usize,
-    parse: impl Fn(&str, usize) -> Result<Vec<Matcher>, SyntaxError>,
+    caps: &Caps,
 ) -> ApiResult<Vec<Vec<Matcher>>> {
     if texts.len() > SELECTORS_MAX {
         let message = format!("{} selectors, more than the {SELECTORS_MAX} allowed", texts.len());
         return Err(ApiError::invalid_parameter(parameter, message));
     }
+    let mut patterns_left = caps.regex_matchers;
     let mut all = Vec::with_capacity(texts.len());
     for text in texts {
-        let matchers = parse(text, patterns_left).map_err(|error| bad_expression(parameter, &error))?;
+        let matchers =
+            kept.selector(org, text, patterns_left).map_err(|error| bad_expression(parameter, &error))?;
         patterns_left = patterns_left.saturating_sub(patterns(&matchers));
         all.push(matchers);
     }
@@ -645,7 +648,6 @@ mod tests {
     use super::*;
     use crate::api::callers::Quota;
     use crate::api::lanes::{LanesOptions, PlaceHere};
-    use crate::model::OrgId;
 
     fn deps() -> ReadDeps {
         ReadDeps {

@@ -270,19 +270,16 @@ pub(super) struct Stretch {
 
 impl Frames {
     fn set(&mut self, edges: &Edges, stretches: bool, joining: &mut Runs) {
-        match std::mem::take(&mut self.times) {
-            Whose::Own(times) => {
-                self.set_over(&times[..], edges, stretches, joining);
-                self.times = Whose::Own(times);
-            }
-            Whose::Shared(times) => {
-                match times.steady() {
-                    Some(steady) => self.set_over(steady, edges, stretches, joining),
-                    None => self.set_over(times.list(), edges, stretches, joining),
-                }
-                self.times = Whose::Shared(times);
-            }
+        let times = std::mem::take(&mut self.times);
+        let whose = match &times {
+            Whose::Own(times) => TimesOf::Own(times),
+            Whose::Shared(times) => TimesOf::Shared(times),
+        };
+        match whose.steady() {
+            Some(steady) => self.set_over(steady, edges, stretches, joining),
+            None => self.set_over(whose.list(), edges, stretches, joining),
         }
+        self.times = times;
     }
 
     fn set_over(&mut self, times: impl Ascending, edges: &Edges, stretches: bool, joining: &mut Runs) {
@@ -585,11 +582,18 @@ fn stretch(frame: Frame, (start_ms, end_ms): (i64, i64), times: impl Ascending) 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::model::TimesBuilder;
+
+    /// As they are shared where each is told to be so far before the next: if all are, no list is made of them.
+    pub(in super::super) fn shared(times: &[i64], apart: i64) -> Arc<Times> {
+        let mut shared = TimesBuilder::default();
+        times.iter().for_each(|time| shared.push_steady(Steady { first: *time, apart, len: 1 }));
+        Arc::new(shared.build())
+    }
 
     fn stretch_of(frame: Frame, edges: (i64, i64), times: &[i64]) -> Option<Stretch> {
         (frame.to - frame.from > 1).then(|| stretch(frame, edges, times))
@@ -622,11 +626,7 @@ mod tests {
                 let from = times.partition_point(|time| *time <= after);
                 Frame { from, to: times.partition_point(|time| *time <= until).max(from) }
             }).collect();
-            let mut shared = TimesBuilder::default();
-            for time in times.iter().take(if is_shared { times.len() } else { 0 }) {
-                shared.push_steady(Steady { first: *time, apart: told_apart, len: 1 });
-            }
-            let whose = if is_shared { Whose::Shared(Arc::new(shared.build())) } else { Whose::Own(times.clone()) };
+            let whose = if is_shared { Whose::Shared(shared(&times, told_apart)) } else { Whose::Own(times.clone()) };
             let mut frames = Frames { times: whose, ..Frames::default() };
             frames.set(&edges, false, &mut Runs::default());
             prop_assert_eq!(frames.all(), &plain[..]);

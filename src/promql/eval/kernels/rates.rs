@@ -174,14 +174,12 @@ fn since_zero(stretch: &Stretch, first: f64, change: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::super::TimesOf;
     use super::super::frames::Known;
+    use super::super::frames::tests::shared;
     use super::*;
-    use crate::model::{Steady, TimesBuilder};
     use crate::promql::eval::rows::Grid;
 
     proptest! {
@@ -205,11 +203,7 @@ mod tests {
             let grid = Grid { start_ms: start * 1_000, step_ms: step * 1_000, len };
             let edges = |at: i64| (at - range * 1_000, at);
             let mut known = Known::within(1 << 20);
-            let mut shared = TimesBuilder::default();
-            for time in &times {
-                shared.push_steady(Steady { first: *time, apart: 15_000, len: 1 });
-            }
-            let shared = Arc::new(shared.build());
+            let shared = shared(&times, 15_000);
             let frames = known.fit(grid, TimesOf::Shared(&shared), edges, true);
             let mut row = vec![-1.0; len];
             fill(frames, &values, Some(&resets), true, &mut row);

@@ -231,14 +231,13 @@ fn strided_sums(values: &[f64], stride: usize, phases: &mut Vec<f64>, sums: &mut
         phases.extend(values.iter().skip(phase).step_by(stride));
         phases.resize((phase + 1) * each, 0.0);
     }
-    let places = (each, (width, stride));
     let mut first = 0;
     while first < sums.len() {
         let left = sums.len() - first;
         first += if left > TOGETHER && sums.len() >= TOGETHER_MAX {
-            sums_together::<TOGETHER_MAX>(phases, places, first, sums)
+            sums_together::<TOGETHER_MAX>((phases, each), (width, stride), first, sums)
         } else {
-            sums_together::<TOGETHER>(phases, places, first, sums)
+            sums_together::<TOGETHER>((phases, each), (width, stride), first, sums)
         };
     }
 }
@@ -247,8 +246,8 @@ fn strided_sums(values: &[f64], stride: usize, phases: &mut Vec<f64>, sums: &mut
 /// Answers how many were new.
 #[inline(always)]
 fn sums_together<const N: usize>(
-    phases: &[f64],
-    (each, (width, stride)): (usize, (usize, usize)),
+    (phases, each): (&[f64], usize),
+    (width, stride): (usize, usize),
     wanted: usize,
     sums: &mut [f64],
 ) -> usize {
