@@ -28,7 +28,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::callers::slug_of;
-use super::dispatch::pieces;
+use super::dispatch::of_org;
 use super::error::{ApiError, ApiResult, Code};
 use super::limits::jittered_retry;
 use super::params::shortened;
@@ -175,8 +175,8 @@ impl Class {
         if path.starts_with("/auth/") || path.starts_with("/api/v1/auth/") {
             return Class::Auth;
         }
-        let Some(rest) = path.strip_prefix("/api/v1/orgs/") else { return Class::Other };
-        let mut parts = pieces(rest).skip(1);
+        let Some(parts) = of_org(path) else { return Class::Other };
+        let mut parts = parts.skip(1);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("write" | "import" | "otlp"), ..) => Class::Ingest,
             (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => Class::Ingest,

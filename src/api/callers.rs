@@ -19,7 +19,7 @@ use data_encoding::BASE64;
 
 use super::cookies::{self, Cookies};
 use super::cors::AllowedOrigins;
-use super::dispatch::pieces;
+use super::dispatch::of_org;
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, Peer, TrustedProxies};
@@ -775,7 +775,7 @@ impl Callers {
 
 /// The organisation in a path, as written there. A slug needs no percent-encoding, so one that has it is nobody's.
 pub(super) fn slug_of(path: &str) -> Option<&str> {
-    let slug = pieces(path.strip_prefix("/api/v1/orgs/")?).next()?;
+    let slug = of_org(path)?.next()?;
     (!slug.is_empty()).then_some(slug)
 }
 

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 
-use super::dispatch::segments;
+use super::dispatch::of_org;
 use super::error::Form;
 
 /// Origins that the credential of this request allows: the token's and its key's, each list must hold the origin.
@@ -26,8 +26,8 @@ impl AllowedOrigins {
 pub(super) fn is_open(path: &str) -> bool {
     match Form::of_path(path) {
         Form::Data => true,
-        // `/api/v1/orgs/{org}/prometheus/api/v1/admin/…`; other writing has another form.
-        Form::Prometheus => segments(path).nth(7) != Some("admin"),
+        // `{org}/prometheus/api/v1/admin/…`; other writing has another form.
+        Form::Prometheus => of_org(path).and_then(|mut pieces| pieces.nth(4)) != Some("admin"),
         Form::Problem | Form::Otlp(_) => false,
     }
 }
@@ -104,4 +104,30 @@ pub(super) fn open(
     }
     response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     response.headers_mut().insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_reads_is_open_to_pages_of_other_origins_and_what_writes_is_not() {
+        for (below, expected) in [
+            ("query/expr-instant", true),
+            ("metrics", true),
+            ("labels", true),
+            ("prometheus/api/v1/query", true),
+            ("prometheus/api/v1/label/admin/values", true),
+            ("prometheus/api/v1/series", true),
+            ("prometheus/api/v1/admin/tsdb/delete_series", false),
+            ("prometheus/api/v1/admin", false),
+            ("prometheus/api/v1/write", false),
+            ("prometheus/api/v1/otlp/v1/metrics", false),
+            ("write", false),
+            ("members", false),
+        ] {
+            assert_eq!(is_open(&format!("/api/v1/orgs/acme/{below}")), expected, "{below}");
+        }
+        assert!(!is_open("/api/v1/auth/login") && !is_open("/") && !is_open("/api/v1/orgs/acme"));
+    }
 }

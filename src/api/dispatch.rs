@@ -84,12 +84,17 @@ impl Segment {
 }
 
 /// The pieces of a path after the slash in front.
-pub(super) fn segments(path: &str) -> impl Iterator<Item = &str> {
+fn segments(path: &str) -> impl Iterator<Item = &str> {
     pieces(path.strip_prefix('/').unwrap_or(path))
 }
 
+/// Of a path of an organisation the pieces: what it is called first.
+pub(super) fn of_org(path: &str) -> Option<impl Iterator<Item = &str>> {
+    path.strip_prefix("/api/v1/orgs/").map(pieces)
+}
+
 /// What stands between slashes, and before the first and after the last one.
-pub(super) fn pieces(path: &str) -> impl Iterator<Item = &str> {
+fn pieces(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(path);
     std::iter::from_fn(move || {
         let segment;

@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::dispatch::pieces;
+use super::dispatch::of_org;
 use crate::ingest::otlp;
 
 macro_rules! codes {
@@ -412,8 +412,8 @@ impl Form {
 
     /// The form that refusals of this path take.
     pub fn of_path(path: &str) -> Form {
-        let Some(rest) = path.strip_prefix("/api/v1/orgs/") else { return Form::Problem };
-        let mut parts = pieces(rest).skip(1);
+        let Some(parts) = of_org(path) else { return Form::Problem };
+        let mut parts = parts.skip(1);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             // Writing on the mount is ingestion: its senders read status and first line only.
             (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => Form::Problem,
