@@ -15,7 +15,7 @@ use crate::tsdb::{ReadColumns, Reader, SelectedSeries, SeriesId, Snapshot, rises
 
 use super::Context;
 use super::kernels::{Floats, GoesOn, SCRATCH_BYTES_MAX, STEP_BYTES, Scratch, Stopped, TimesOf, any_stale};
-use super::rows::{Filled, Rows, is_absent};
+use super::rows::{Filled, Rows, present};
 use super::windows::drop_stale;
 
 /// Values of one batch: half of what stays in a core's own cache, so that each is a small part of all.
@@ -439,7 +439,7 @@ impl Work {
         let floats = floats_of(read, self.reading.windows);
         let held = floats.times.len();
         (self.fill)(scratch, floats, row, check)?;
-        let present = row.iter().filter(|value| !is_absent(**value)).count();
+        let present = present(row);
         let before = self.present.fetch_add(present as u64, Ordering::Relaxed);
         if before.saturating_add(present as u64) > self.present_max {
             return Err(Stopped);

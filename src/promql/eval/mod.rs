@@ -43,7 +43,7 @@ use super::{Answer, Budget, HistogramPoint, MatrixSeries, Options, Query, QueryE
 
 pub(super) use fill::scratch_bytes;
 use kept::{Kept, Way};
-use rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
+use rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent, present};
 
 /// What every part of an evaluation needs.
 struct Context<'a> {
@@ -372,14 +372,18 @@ impl Context<'_> {
 }
 
 fn samples(grid: Grid, row: &[f64]) -> Vec<Sample> {
-    let sample = |(i, value): (usize, &f64)| Sample { at: Timestamp::from_ms(grid.at(i)), value: *value };
-    let all = row.iter().enumerate();
-    let present = row.iter().filter(|value| !is_absent(**value)).count();
+    let mut at_ms = grid.start_ms;
+    let all = row.iter().map(|value| {
+        let at = Timestamp::from_ms(at_ms);
+        at_ms = at_ms.saturating_add(grid.step_ms);
+        Sample { at, value: *value }
+    });
+    let present = present(row);
     if present == row.len() {
-        return all.map(sample).collect();
+        return all.collect();
     }
     let mut samples = Vec::with_capacity(present);
-    samples.extend(all.filter(|(_, value)| !is_absent(**value)).map(sample));
+    samples.extend(all.filter(|sample| !is_absent(sample.value)));
     samples
 }
 

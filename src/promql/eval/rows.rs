@@ -14,6 +14,7 @@ use crate::promql::FloatHistogram;
 use crate::promql::QueryError;
 use crate::promql::budget::{Charge, Meter};
 use crate::tsdb::SelectedSeries;
+use crate::wide::widely;
 
 use super::keyed::numbered;
 
@@ -24,6 +25,11 @@ pub(super) const ABSENT: f64 = f64::from_bits(STALE_NAN_BITS);
 #[inline]
 pub(super) fn is_absent(value: f64) -> bool {
     value.to_bits() == STALE_NAN_BITS
+}
+
+/// How many steps have a value.
+pub(super) fn present(row: &[f64]) -> usize {
+    widely!(row.iter().filter(|value| !is_absent(**value)).count())
 }
 
 /// The steps something is evaluated at; may be none, inside a subquery.
@@ -341,7 +347,7 @@ impl Rows {
     /// Takes the last row back where it stayed without values; else counts its samples.
     pub(super) fn settle_last(&mut self) -> Result<(), QueryError> {
         let Some(last) = self.heads.len().checked_sub(1) else { return Ok(()) };
-        let floats = self.row(last).iter().filter(|value| !is_absent(**value)).count();
+        let floats = present(self.row(last));
         let present = floats + self.count_histograms(last);
         if present == 0 {
             self.heads.pop();
@@ -396,7 +402,7 @@ impl Rows {
     }
 
     fn present(&self) -> usize {
-        let floats = self.values.iter().filter(|value| !is_absent(**value)).count();
+        let floats = present(&self.values);
         let histograms: usize = (0..self.histograms.len()).map(|row| self.count_histograms(row)).sum();
         floats + histograms
     }

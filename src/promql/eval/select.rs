@@ -47,16 +47,19 @@ impl Context<'_> {
         if matches!(selector.look, Look::Value | Look::Time) {
             let when = selector.when;
             let edges = move |at_ms: i64| (when.look(at_ms).saturating_sub(lookback), when.look(at_ms));
-            let look = selector.look;
-            let told = move |at: i64, value: f64| match look {
+            let fill = if selector.look == Look::Time {
                 // A marker hides everything before it, and is no value.
-                Look::Time if !is_stale(value) => seconds(at),
-                _ => value,
+                let told = |at: i64, value: f64| if is_stale(value) { value } else { seconds(at) };
+                fill_row(move |scratch, floats, row, _| {
+                    scratch.newest(grid, floats, edges, told, row);
+                    Ok(())
+                })
+            } else {
+                fill_row(move |scratch, floats, row, _| {
+                    scratch.newest(grid, floats, edges, |_, value| value, row);
+                    Ok(())
+                })
             };
-            let fill = fill_row(move |scratch, floats, row, _| {
-                scratch.newest(grid, floats, edges, told, row);
-                Ok(())
-            });
             let reading = Reading { range, windows: false, step_ns: LOOK_NS };
             match self.filled(found, reading, grid.len, fill)? {
                 Outcome::Rows(rows) => return Ok(rows),

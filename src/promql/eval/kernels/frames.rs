@@ -55,6 +55,17 @@ impl Edges {
     }
 }
 
+/// Windows that are equally far apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Even {
+    /// The first one: after that moment, and until that one.
+    pub(super) first: (i64, i64),
+    /// Milliseconds from one to the next, at least one.
+    pub(super) apart: i64,
+    /// How many there are.
+    pub(super) len: usize,
+}
+
 /// What is kept of each step.
 pub(super) const STEP_BYTES: usize = size_of::<(Frame, Run)>();
 
@@ -72,15 +83,26 @@ impl Known {
         edges: impl Fn(i64) -> (i64, i64),
         stretches: bool,
     ) -> &Frames {
-        if self.edges.all.len() != grid.len {
-            self.edges.set((0..grid.len).map(|step| edges(grid.at(step))));
-            self.forget();
-        }
+        self.look_at(grid, edges);
         match times {
             TimesOf::Shared(times) => self.fit_shared(times, stretches),
             TimesOf::Own(times) => self.fit_own(times, stretches),
         }
         &self.met[self.last]
+    }
+
+    /// The windows of all steps, where they are equally far apart.
+    pub(super) fn even(&mut self, grid: Grid, edges: impl Fn(i64) -> (i64, i64)) -> Option<Even> {
+        self.look_at(grid, edges);
+        let (first, apart) = self.edges.all.first().zip(self.edges.apart)?;
+        Some(Even { first: *first, apart, len: self.edges.all.len() })
+    }
+
+    fn look_at(&mut self, grid: Grid, edges: impl Fn(i64) -> (i64, i64)) {
+        if self.edges.all.len() != grid.len {
+            self.edges.set((0..grid.len).map(|step| edges(grid.at(step))));
+            self.forget();
+        }
     }
 
     fn forget(&mut self) {

@@ -9,6 +9,7 @@ mod counts;
 mod extremes;
 mod frames;
 mod lines;
+mod newest;
 mod rates;
 mod spreads;
 mod sums;
@@ -16,6 +17,7 @@ mod sums;
 use std::sync::Arc;
 
 use frames::{Frames, Known};
+use newest::Newest;
 
 use crate::model::{Steady, Times, is_stale};
 use crate::promql::functions::regression::Line;
@@ -143,6 +145,12 @@ impl Scratch {
             let newest = times.partition_point(|at| *at <= until).checked_sub(1);
             let newest = newest.filter(|newest| times[*newest] > after);
             *value = newest.map_or(ABSENT, |newest| told(times[newest], values[newest]));
+            return;
+        }
+        if let Some(steady) = times.steady()
+            && let Some(places) = self.known.even(grid, &edges).and_then(|windows| Newest::of(steady, windows))
+        {
+            places.fill(steady, values, told, row);
             return;
         }
         let frames = self.known.fit(grid, times, edges, false);
