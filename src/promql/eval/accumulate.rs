@@ -71,11 +71,11 @@ struct Sums {
     steps: usize,
     sums: Vec<f64>,
     lacking: Vec<f64>,
-    /// Of each group: rows added, while all of their values were ordinary.
+    /// Of each [`TOGETHER`] steps of each group: rows added, while all of their values were ordinary.
     ordinary: Vec<Option<u32>>,
 }
 
-/// Values that are looked at together.
+/// Values that are looked at together. Windows of the first steps mostly have no value yet: that is told of a few alone.
 const TOGETHER: usize = 32;
 
 /// Far enough from infinity that nothing below leaves the finite numbers.
@@ -86,8 +86,8 @@ const ORDINARY_VALUE_MAX: f64 = 1e290;
 
 impl Sums {
     fn of(groups: usize, steps: usize) -> Sums {
-        let len = groups * steps;
-        Sums { steps, sums: vec![ABSENT; len], lacking: vec![0.0; len], ordinary: vec![Some(0); groups] }
+        let (len, pieces) = (groups * steps, groups * steps.div_ceil(TOGETHER));
+        Sums { steps, sums: vec![ABSENT; len], lacking: vec![0.0; len], ordinary: vec![Some(0); pieces] }
     }
 }
 
@@ -95,6 +95,12 @@ impl Sums {
 #[inline(always)]
 fn all_within(values: &[f64], most: f64) -> bool {
     values.iter().fold(true, |all, value| all & (value.abs() <= most))
+}
+
+/// Whether none that is there is further from zero.
+#[inline(always)]
+fn all_within_or_absent(values: &[f64], most: f64) -> bool {
+    values.iter().fold(true, |all, value| all & ((value.abs() <= most) | is_absent(*value)))
 }
 
 impl Accumulate for Sums {
@@ -117,22 +123,24 @@ impl Sums {
     #[inline(always)]
     fn add_row(&mut self, group: usize, row: &[f64]) {
         let inside = group * self.steps..(group + 1) * self.steps;
-        let (all_sums, all_lacking) = (&mut self.sums[inside.clone()], &mut self.lacking[inside]);
-        let rows =
-            self.ordinary[group].filter(|rows| *rows < u32::MAX && all_within(row, ORDINARY_VALUE_MAX));
-        self.ordinary[group] = rows.map(|rows| rows + 1);
-        match rows {
-            Some(0) => return all_sums.copy_from_slice(row),
-            // Its sums are ordinary as well.
-            Some(_) => return add_ordinary(row, all_sums, all_lacking),
-            None => {}
-        }
-        let (sums, lacking) = (all_sums.chunks_mut(TOGETHER), all_lacking.chunks_mut(TOGETHER));
-        for ((values, sums), lacking) in row.chunks(TOGETHER).zip(sums).zip(lacking) {
-            if all_within(values, ORDINARY_MAX) && all_within(sums, ORDINARY_MAX) {
-                add_ordinary(values, sums, lacking);
-            } else {
-                add_any(values, sums, lacking);
+        let pieces = self.steps.div_ceil(TOGETHER);
+        let ordinary = &mut self.ordinary[group * pieces..(group + 1) * pieces];
+        let sums = self.sums[inside.clone()].chunks_mut(TOGETHER);
+        let lacking = self.lacking[inside].chunks_mut(TOGETHER);
+        for (((values, sums), lacking), ordinary) in row.chunks(TOGETHER).zip(sums).zip(lacking).zip(ordinary)
+        {
+            let rows = ordinary.filter(|rows| *rows < u32::MAX && all_within(values, ORDINARY_VALUE_MAX));
+            *ordinary = rows.map(|rows| rows + 1);
+            match rows {
+                Some(0) => sums.copy_from_slice(values),
+                // Their sums are ordinary as well.
+                Some(_) => add_ordinary(values, sums, lacking),
+                None if all_within_or_absent(values, ORDINARY_MAX)
+                    && all_within_or_absent(sums, ORDINARY_MAX) =>
+                {
+                    add_present(values, sums, lacking);
+                }
+                None => add_any(values, sums, lacking),
             }
         }
     }
@@ -148,6 +156,22 @@ fn add_ordinary(values: &[f64], sums: &mut [f64], lacking: &mut [f64]) {
         let of_sum = next - of_value;
         *rest += (*sum - of_sum) + (*value - of_value);
         *sum = next;
+    }
+}
+
+/// The same where some of either are absent.
+#[inline(always)]
+fn add_present(values: &[f64], sums: &mut [f64], lacking: &mut [f64]) {
+    for ((value, sum), rest) in values.iter().zip(sums).zip(lacking) {
+        let next = *sum + *value;
+        let of_value = next - *sum;
+        let of_sum = next - of_value;
+        let lost = (*sum - of_sum) + (*value - of_value);
+        let (no_sum, no_value) = (is_absent(*sum), is_absent(*value));
+        *rest = if no_sum | no_value { *rest } else { *rest + lost };
+        // The first value is the sum.
+        let next = if no_sum { *value } else { next };
+        *sum = if no_value { *sum } else { next };
     }
 }
 
@@ -268,6 +292,18 @@ mod tests {
                 rows[row][step] = value;
             }
             same_sums(&rows)?;
+        }
+
+        /// As where the first windows reach back to before the first sample, and series begin and end in between.
+        #[test]
+        fn sums_of_rows_with_gaps_are_what_adding_value_by_value_comes_to(
+            rows in prop::collection::vec((prop::collection::vec(-1e6..1e6f64, 70), 0usize..70, 0usize..70), 1..12),
+        ) {
+            let gapped = |(mut row, from, to): (Vec<f64>, usize, usize)| {
+                row.iter_mut().enumerate().filter(|(at, _)| *at < from.min(to) || *at >= from.max(to)).for_each(|(_, value)| *value = ABSENT);
+                row
+            };
+            same_sums(&rows.into_iter().map(gapped).collect::<Vec<_>>())?;
         }
 
         #[test]

@@ -372,18 +372,20 @@ impl Context<'_> {
 }
 
 fn samples(grid: Grid, row: &[f64]) -> Vec<Sample> {
-    let mut at_ms = grid.start_ms;
-    let all = row.iter().map(|value| {
-        let at = Timestamp::from_ms(at_ms);
-        at_ms = at_ms.saturating_add(grid.step_ms);
-        Sample { at, value: *value }
-    });
     let present = present(row);
-    if present == row.len() {
-        return all.collect();
-    }
     let mut samples = Vec::with_capacity(present);
-    samples.extend(all.filter(|sample| !is_absent(sample.value)));
+    let sample = |(at_ms, value): (i64, &f64)| Sample { at: Timestamp::from_ms(at_ms), value: *value };
+    let mut next = grid.start_ms;
+    let all = row.iter().map(|value| {
+        let at_ms = next;
+        next = next.saturating_add(grid.step_ms);
+        (at_ms, value)
+    });
+    if present == row.len() {
+        samples.extend(all.map(sample));
+    } else {
+        samples.extend(all.filter(|(_, value)| !is_absent(**value)).map(sample));
+    }
     samples
 }
 

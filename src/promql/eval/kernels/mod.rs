@@ -148,7 +148,8 @@ impl Scratch {
             return;
         }
         if let Some(steady) = times.steady()
-            && let Some(places) = self.known.even(grid, &edges).and_then(|windows| Newest::of(steady, windows))
+            && let Some(places) =
+                self.known.even(grid, &edges).and_then(|windows| Newest::of(steady, windows))
         {
             places.fill(steady, values, told, row);
             return;

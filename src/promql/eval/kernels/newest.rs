@@ -39,7 +39,8 @@ impl Newest {
         let from = usize::try_from(since.max(0) / steady.apart).ok()?;
         let further = last_place.checked_sub(from).map_or(0, |left| left / stride + 1);
         let moving = further.min(len - before);
-        let since_last = until.checked_add(apart.checked_mul(i64::try_from(moving).ok()?)?)?.checked_sub(last)?;
+        let since_last =
+            until.checked_add(apart.checked_mul(i64::try_from(moving).ok()?)?)?.checked_sub(last)?;
         let left = reach.checked_sub(since_last)?;
         let resting = if left > 0 { usize::try_from((left - 1) / apart).ok()? + 1 } else { 0 };
         let resting = resting.min(len - before - moving);
