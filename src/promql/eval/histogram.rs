@@ -6,7 +6,7 @@ use crate::model::Labels;
 use crate::promql::QueryError;
 use crate::promql::annotations::Fixes;
 use crate::promql::functions::Vet;
-use crate::promql::functions::histogram::{Bucket, Lifted, fraction, quantile};
+use crate::promql::functions::histogram::{Bucket, Lifted, fraction, quantile, quantiles};
 use crate::promql::functions::over_time::{go_float, vet_quantile};
 use crate::promql::plan::{HistogramNode, HistogramWhat};
 
@@ -30,7 +30,10 @@ impl Context<'_> {
         let quantiles = |q: &Scalars| {
             self.warn_of_quantile(q, node);
             let of = |step: usize, buckets: &mut Vec<Bucket>| quantile(q.values[step], buckets);
-            let classic = self.each_histogram(&rows, &histograms, grid, of, node)?;
+            let many = |buckets: &[(f64, &[f64])], row: &mut [f64], told: &mut [bool]| {
+                quantiles(&q.values, buckets, row, told);
+            };
+            let classic = self.each_histogram(&rows, &histograms, grid, (many, of), node)?;
             self.add_native(node, &rows, classic, |step, histogram, head| {
                 self.native_quantile(node, q.values[step], histogram, head)
             })
@@ -45,7 +48,8 @@ impl Context<'_> {
                 let of = |step: usize, buckets: &mut Vec<Bucket>| {
                     (fraction(lower.values[step], upper.values[step], buckets), None)
                 };
-                let classic = self.each_histogram(&rows, &histograms, grid, of, node)?;
+                let none = |_: &[(f64, &[f64])], _: &mut [f64], _: &mut [bool]| {};
+                let classic = self.each_histogram(&rows, &histograms, grid, (none, of), node)?;
                 let out = self.add_native(node, &rows, classic, |step, histogram, head| {
                     self.native_fraction(node, (lower.values[step], upper.values[step]), histogram, head)
                 })?;
@@ -107,22 +111,29 @@ impl Context<'_> {
         histograms
     }
 
+    /// A row for each histogram: `many` tells what it can of all steps and which those are, `of` one of the others.
     fn each_histogram(
         &self,
         rows: &Rows,
         histograms: &[Histogram],
         grid: Grid,
-        mut of: impl FnMut(usize, &mut Vec<Bucket>) -> (f64, Option<Lifted>),
+        (many, mut of): (
+            impl Fn(&[(f64, &[f64])], &mut [f64], &mut [bool]),
+            impl FnMut(usize, &mut Vec<Bucket>) -> (f64, Option<Lifted>),
+        ),
         node: &HistogramNode,
     ) -> Result<Rows, QueryError> {
         let mut out = Rows::with_room(&self.meter, histograms.len(), grid.len)?;
-        let (mut buckets, mut bounded) = (Vec::new(), Vec::new());
+        let (mut buckets, mut bounded, mut told) = (Vec::new(), Vec::new(), Vec::new());
         for histogram in histograms {
             self.budget.check()?;
             bounded.clear();
             bounded.extend(histogram.buckets.iter().map(|(le, row)| (*le, rows.row(*row))));
             let row = out.push_absent(histogram.head.clone());
-            for (step, result) in row.iter_mut().enumerate() {
+            told.clear();
+            told.resize(row.len(), false);
+            many(&bounded, row, &mut told);
+            for (step, result) in row.iter_mut().enumerate().filter(|(step, _)| !told[*step]) {
                 let at_step = bounded.iter().map(|(le, counts)| Bucket { le: *le, count: counts[step] });
                 buckets.clear();
                 buckets.extend(at_step.filter(|bucket| !is_absent(bucket.count)));

@@ -1,5 +1,7 @@
 //! Classic histograms: cumulative counts below upper bounds (prometheus promql/quantile.go).
 
+use crate::wide::widely;
+
 /// One bucket: how many observations were at most `le`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::promql) struct Bucket {
@@ -39,16 +41,112 @@ pub(in crate::promql) fn quantile(q: f64, buckets: &mut Vec<Bucket>) -> (f64, Op
     }
     let rank = q * total;
     let place = buckets[..last].iter().position(|bucket| bucket.count >= rank).unwrap_or(last);
+    (inside(rank, place, last, |number| buckets[number]), lifted)
+}
+
+/// Where an observation of that rank is in the bucket that it falls into, of `last` buckets and one without an upper bound.
+#[inline]
+fn inside(rank: f64, place: usize, last: usize, bucket: impl Fn(usize) -> Bucket) -> f64 {
     if place == last {
-        return (buckets[last - 1].le, lifted);
+        return bucket(last - 1).le;
     }
-    let Bucket { le: end, count } = buckets[place];
+    let Bucket { le: end, count } = bucket(place);
     if place == 0 {
-        let value = if end <= 0.0 { end } else { end * (rank / count) };
-        return (value, lifted);
+        return if end <= 0.0 { end } else { end * (rank / count) };
     }
-    let before = buckets[place - 1];
-    (before.le + (end - before.le) * ((rank - before.count) / (count - before.count)), lifted)
+    let before = bucket(place - 1);
+    before.le + (end - before.le) * ((rank - before.count) / (count - before.count))
+}
+
+/// The quantiles of many steps, where the buckets are as they mostly are: of different bounds, all there, and none with
+/// counts that fall or nearly do. `told` says of which steps that holds; the others' are [`quantile`]'s to tell.
+pub(in crate::promql) fn quantiles(
+    qs: &[f64],
+    buckets: &[(f64, &[f64])],
+    out: &mut [f64],
+    told: &mut [bool],
+) {
+    let Some(((f64::INFINITY, totals), below)) = buckets.split_last() else { return };
+    let ascend = buckets.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    if below.is_empty() || !ascend || buckets.iter().any(|(_, counts)| counts.len() != out.len()) {
+        return;
+    }
+    let mut together = Together::default();
+    let pieces = out.chunks_mut(TOGETHER).zip(told.chunks_mut(TOGETHER)).zip(qs.chunks(TOGETHER));
+    for (number, ((out, told), qs)) in pieces.enumerate() {
+        let from = number * TOGETHER;
+        let steps = from..from + out.len();
+        widely!(together.find(qs, (below, &totals[steps.clone()]), steps.clone()));
+        let found = together.rank.iter().zip(&together.lesser).zip(&together.ordinary);
+        for (step, ((rank, lesser), ordinary)) in steps.zip(found) {
+            if *ordinary == 0 {
+                continue;
+            }
+            let bucket = |number: usize| {
+                let (le, counts) = below[number];
+                Bucket { le, count: counts[step] }
+            };
+            // No more than there are buckets.
+            let place = usize::try_from(*lesser).unwrap_or(below.len());
+            out[step - from] = inside(*rank, place, below.len(), bucket);
+            told[step - from] = true;
+        }
+    }
+}
+
+/// Steps that are looked at together.
+const TOGETHER: usize = 32;
+
+/// What is found of so many steps.
+#[derive(Default)]
+struct Together {
+    rank: [f64; TOGETHER],
+    /// How many buckets have counts below the rank.
+    lesser: [u64; TOGETHER],
+    /// All bits where nothing is out of the ordinary, none otherwise.
+    ordinary: [u64; TOGETHER],
+}
+
+impl Together {
+    #[inline(always)]
+    fn find(
+        &mut self,
+        qs: &[f64],
+        (below, totals): (&[(f64, &[f64])], &[f64]),
+        steps: std::ops::Range<usize>,
+    ) {
+        let mut before = [0.0; TOGETHER];
+        let steps_of = |counts: &'_ [f64]| -> [f64; TOGETHER] {
+            let mut wanted = [0.0; TOGETHER];
+            if let Some(counts) = counts.get(steps.clone()) {
+                wanted[..counts.len()].copy_from_slice(counts);
+            }
+            wanted
+        };
+        let mask = |is: bool| if is { u64::MAX } else { 0 };
+        let first = steps_of(below.first().map_or(&[][..], |(_, counts)| counts));
+        let places = self.rank.iter_mut().zip(&mut self.ordinary).zip(&mut self.lesser);
+        for (((rank, ordinary), lesser), ((q, total), first)) in places.zip(qs.iter().zip(totals).zip(&first))
+        {
+            *rank = q * total;
+            let is_some = (*total > 0.0) & (*total < f64::INFINITY) & !first.is_nan();
+            *ordinary = mask(is_some & (*q >= 0.0) & (*q <= 1.0));
+            *lesser = 0;
+        }
+        for (number, (_, counts)) in below.iter().enumerate() {
+            let counts = steps_of(counts);
+            let places = self.rank.iter().zip(&mut self.ordinary).zip(&mut self.lesser);
+            for (((rank, ordinary), lesser), (count, before)) in places.zip(counts.iter().zip(&before)) {
+                *lesser += u64::from(count < rank);
+                let rises = exceeds(*count, *before) | (count.to_bits() == before.to_bits());
+                *ordinary &= mask(rises | (number == 0));
+            }
+            before = counts;
+        }
+        for ((ordinary, total), before) in self.ordinary.iter_mut().zip(totals).zip(&before) {
+            *ordinary &= mask(exceeds(*total, *before) | (total.to_bits() == before.to_bits()));
+        }
+    }
 }
 
 /// The share of observations between two bounds. Unlike a quantile's, counts that fall stay as they are, as upstream has
@@ -179,6 +277,62 @@ mod tests {
                 let more = count > before && !almost_equal(before, count);
                 prop_assert!(more || !exceeds(count, before), "{before} {count}");
             }
+        }
+
+        /// What is told of many steps at once is what each alone comes to, to the bit, and nothing had to be lifted.
+        #[test]
+        fn quantiles_of_many_steps_are_what_each_comes_to(
+            (bounds, steps) in (prop::collection::vec(-3i32..20, 1..6), 1usize..70),
+            seed in prop::collection::vec((count(), 0u8..8), 1..40),
+            qs in prop::collection::vec(prop_oneof![3 => 0.0..1.0f64, 1 => prop::sample::select(vec![0.0, 1.0, -1.0, 2.0, f64::NAN])], 1..9),
+            is_open in prop::bool::weighted(0.9),
+        ) {
+            let mut bounds: Vec<f64> = bounds.into_iter().map(f64::from).collect();
+            bounds.sort_by(f64::total_cmp);
+            if is_open {
+                bounds.push(INF);
+            }
+            // Mostly counts that rise, some that stay, fall or nearly do, some that are anything.
+            let mut rows = vec![Vec::new(); bounds.len()];
+            for step in 0..steps {
+                let mut sofar = 0.0_f64;
+                for (number, row) in rows.iter_mut().enumerate() {
+                    let (any, kind) = seed[(step * 7 + number * 3) % seed.len()];
+                    sofar = match kind {
+                        0 if step % 3 == 0 => any,
+                        1 => sofar,
+                        2 if step % 2 == 0 => sofar * (1.0 - 1e-13),
+                        _ => sofar + f64::from(kind),
+                    };
+                    row.push(sofar);
+                }
+            }
+            let qs: Vec<f64> = (0..steps).map(|step| qs[step % qs.len()]).collect();
+            let buckets: Vec<(f64, &[f64])> = bounds.iter().copied().zip(rows.iter().map(Vec::as_slice)).collect();
+            let (mut out, mut told) = (vec![0.0; steps], vec![false; steps]);
+            quantiles(&qs, &buckets, &mut out, &mut told);
+            for step in (0..steps).filter(|step| told[*step]) {
+                let mut alone: Vec<Bucket> = buckets.iter().map(|(le, counts)| Bucket { le: *le, count: counts[step] }).collect();
+                let (value, lifted) = quantile(qs[step], &mut alone);
+                prop_assert_eq!((out[step].to_bits(), lifted), (value.to_bits(), None), "step {} of {:?}", step, &buckets);
+            }
+        }
+    }
+
+    #[test]
+    fn ordinary_buckets_are_told_together_and_no_others() {
+        let rows = [[1.0, 1.0, 5.0, 0.0, f64::NAN], [4.0, 1.0, 3.0, 0.0, 2.0], [4.0, 9.0, 6.0, 0.0, 2.0]];
+        let buckets = |bounds: [f64; 3]| -> Vec<(f64, &[f64])> {
+            bounds.into_iter().zip(rows.iter().map(<[f64; 5]>::as_slice)).collect()
+        };
+        let told_of = |bounds, q| {
+            let mut told = [false; 5];
+            quantiles(&[q; 5], &buckets(bounds), &mut [0.0; 5], &mut told);
+            told
+        };
+        assert_eq!(told_of([1.0, 2.0, INF], 0.5), [true, true, false, false, false]);
+        for (bounds, q) in [([1.0, 1.0, INF], 0.5), ([1.0, 2.0, 3.0], 0.5), ([1.0, 2.0, INF], 1.5)] {
+            assert_eq!(told_of(bounds, q), [false; 5], "{bounds:?} {q}");
         }
     }
 
