@@ -55,6 +55,9 @@ impl Edges {
     }
 }
 
+/// Lists of times that there is room for once a second one is met.
+const LISTS_USUAL: usize = 64;
+
 /// Windows that are equally far apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Even {
@@ -126,6 +129,10 @@ impl Known {
         let mut frames = Frames { times: Whose::Shared(Arc::clone(times)), ..Frames::default() };
         frames.set(&self.edges, stretches, &mut self.joining);
         self.last = self.met.len();
+        if self.last == 1 {
+            self.met.reserve(LISTS_USUAL);
+            self.shared.reserve(LISTS_USUAL);
+        }
         self.met.push(frames);
         self.shared.insert(place, self.last);
     }

@@ -1,6 +1,7 @@
 //! The samples of one series after the other within a range, and what of their times is known from the series before:
 //! those that are written together share their timeline.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rapidhash::RapidHashMap;
@@ -21,8 +22,9 @@ const RECENT: usize = 1_024;
 /// Bytes of the processor's memory come so many at once; and so many of a series are about what its newest values take.
 const LINE_BYTES: usize = 64;
 const TOUCHED_BYTES: usize = 256;
-/// Timelines kept at most.
+/// Timelines kept at most, and so many that there is room for once a second one is met.
 const TIMELINES_MAX: usize = 4_096;
+const TIMELINES_USUAL: usize = 64;
 
 /// The timelines that one reader met: their times within its range, each block verified when it was decoded.
 #[derive(Debug, Default)]
@@ -32,6 +34,8 @@ pub(in crate::tsdb) struct KnownTimes {
     /// What is asked for, both ends included; with another range all is forgotten.
     range: Option<TimeRange>,
     timelines: Vec<Timeline>,
+    /// The blocks of all of them that overlap with the range.
+    wanted: Vec<Wanted>,
     /// By number of the segment and of its timeline: place in `timelines`.
     places: RapidHashMap<(u64, usize), usize>,
     /// By some bits of those: the place of one that was asked for, which needs no hash.
@@ -44,7 +48,8 @@ pub(in crate::tsdb) struct KnownTimes {
 #[derive(Debug)]
 struct Timeline {
     key: (u64, usize),
-    wanted: Vec<Wanted>,
+    /// Which of the blocks are its own.
+    wanted: Range<usize>,
     /// The times of the wanted samples.
     times: Arc<Times>,
     /// The list cannot be read further than that.
@@ -73,8 +78,13 @@ impl KnownTimes {
         *self = KnownTimes { newest: self.newest, range: Some(range), ..KnownTimes::default() };
     }
 
-    /// What of a timeline is within the range.
-    fn timeline(&mut self, segment: &Segment, number: usize, range: TimeRange) -> Option<&Timeline> {
+    /// What of a timeline is within the range, and the blocks that have it.
+    fn timeline(
+        &mut self,
+        segment: &Segment,
+        number: usize,
+        range: TimeRange,
+    ) -> Option<(&Timeline, &[Wanted])> {
         if self.range != Some(range) {
             self.forget(range);
         }
@@ -82,7 +92,7 @@ impl KnownTimes {
         let slot = (usize::try_from(key.0).unwrap_or_default() ^ number) % RECENT;
         let recent = self.recent.get(slot).map_or(usize::MAX, |place| *place as usize);
         if self.timelines.get(recent).is_some_and(|timeline| timeline.key == key) {
-            return self.timelines.get(recent);
+            return self.at(recent);
         }
         let place = match self.places.get(&key) {
             Some(place) => {
@@ -94,10 +104,15 @@ impl KnownTimes {
             }
             None => {
                 let list = segment.timeline_list(number)?;
-                let timeline = Timeline::within(segment, (number, list), range, self.newest);
-                if self.held + timeline.times.len() > TIMES_MAX || self.timelines.len() >= TIMELINES_MAX {
+                if self.held > TIMES_MAX || self.timelines.len() >= TIMELINES_MAX {
                     self.forget(range);
                 }
+                if self.timelines.len() == 1 {
+                    self.timelines.reserve(TIMELINES_USUAL);
+                    self.wanted.reserve(TIMELINES_USUAL);
+                    self.places.reserve(TIMELINES_USUAL);
+                }
+                let timeline = self.within(segment, (number, list), range);
                 self.held += timeline.times.len();
                 self.timelines.push(timeline);
                 self.places.insert(key, self.timelines.len() - 1);
@@ -107,18 +122,23 @@ impl KnownTimes {
         if let Some(recent) = self.recent.get_mut(slot) {
             *recent = u32::try_from(place).unwrap_or(u32::MAX);
         }
-        self.timelines.get(place)
+        self.at(place)
     }
-}
 
-impl Timeline {
+    fn at(&self, place: usize) -> Option<(&Timeline, &[Wanted])> {
+        let timeline = self.timelines.get(place)?;
+        Some((timeline, self.wanted.get(timeline.wanted.clone())?))
+    }
+
     fn within(
+        &mut self,
         segment: &Segment,
-        (number, list): (usize, std::ops::Range<usize>),
+        (number, list): (usize, Range<usize>),
         range: TimeRange,
-        newest: bool,
     ) -> Timeline {
-        let mut found = Found { newest, ..Found::default() };
+        let (newest, from) = (self.newest, self.wanted.len());
+        let wanted = &mut self.wanted;
+        let mut found = Found { newest, wanted, from, times: TimesBuilder::default() };
         let mut damage = None;
         for (block, place) in list.enumerate() {
             match found.add(segment, block, place, range) {
@@ -133,21 +153,22 @@ impl Timeline {
         if newest {
             found.keep_newest();
         }
-        let key = (segment.meta().seq, number);
-        Timeline { key, wanted: found.wanted, times: Arc::new(found.times.build()), damage }
+        let times = Arc::new(found.times.build());
+        Timeline { key: (segment.meta().seq, number), wanted: from..self.wanted.len(), times, damage }
     }
 }
 
 /// What is found of a timeline, block by block.
-#[derive(Default)]
-struct Found {
+struct Found<'k> {
     /// The newest sample is wanted alone: times before it may be missing.
     newest: bool,
-    wanted: Vec<Wanted>,
+    /// Its own blocks, from there on.
+    wanted: &'k mut Vec<Wanted>,
+    from: usize,
     times: TimesBuilder,
 }
 
-impl Found {
+impl Found<'_> {
     /// Takes what is wanted of a block; answers whether the next one may be wanted as well.
     fn add(
         &mut self,
@@ -190,9 +211,10 @@ impl Found {
     /// Leaves the newest of what is wanted.
     fn keep_newest(&mut self) {
         // A range that ends between two samples may want nothing of a block which it reaches into.
-        self.wanted.retain(|wanted| wanted.from < wanted.to);
-        self.wanted.drain(..self.wanted.len().saturating_sub(1));
-        self.wanted.iter_mut().for_each(|wanted| wanted.from = wanted.to - 1);
+        let own = self.wanted.get(self.from..).unwrap_or_default();
+        let last = own.iter().rfind(|wanted| wanted.from < wanted.to).copied();
+        self.wanted.truncate(self.from);
+        self.wanted.extend(last.map(|last| Wanted { from: last.to - 1, ..last }));
         self.times.keep_last();
     }
 
@@ -203,7 +225,7 @@ impl Found {
         (first, last, step): (i64, i64, i64),
         count: usize,
         (start, end): (i64, i64),
-    ) -> std::ops::Range<usize> {
+    ) -> Range<usize> {
         let place = |apart: u64| usize::try_from(apart / step.unsigned_abs()).unwrap_or(count).min(count);
         // The first one that is not before the start.
         let from = if start <= first { 0 } else { place(start.abs_diff(first) - 1) + 1 };
@@ -261,7 +283,7 @@ impl Values<'_, '_> {
     fn decode(
         &mut self,
         (number, count): (usize, usize),
-        wanted: std::ops::Range<usize>,
+        wanted: Range<usize>,
         out: &mut Vec<f64>,
     ) -> Result<(), SegmentDamage> {
         let (id, bytes) = match &mut self.bytes {
@@ -290,13 +312,13 @@ impl Segment {
         keeper: Option<&mut Keeper>,
         out: &mut Vec<f64>,
     ) -> Result<(Arc<Times>, bool), SegmentDamage> {
-        let timeline = known.timeline(self, number, range).ok_or_else(|| self.no_row())?;
+        let (timeline, wanted) = known.timeline(self, number, range).ok_or_else(|| self.no_row())?;
         if let Some(damage) = &timeline.damage {
             return Err(damage.clone());
         }
         let mut values = Values { segment: self, rows, row, bytes: None, keeper };
         let (start, mut rises) = (out.len(), true);
-        for wanted in &timeline.wanted {
+        for wanted in wanted {
             let before = out.len();
             rises &= values.take(wanted, out)?;
             rises &= before == start || rises_at(out, before);
@@ -311,8 +333,11 @@ impl Segment {
         range: TimeRange,
         known: &mut KnownTimes,
     ) -> Option<Piece> {
-        let timeline = known.timeline(self, number, range).filter(|timeline| timeline.damage.is_none())?;
-        let [Wanted { block, count, from, to }] = *timeline.wanted else { return None };
+        let (timeline, wanted) = known.timeline(self, number, range)?;
+        let [Wanted { block, count, from, to }] = *wanted else { return None };
+        if timeline.damage.is_some() {
+            return None;
+        }
         let place = Place { segment: self.meta().seq, family: rows.data, row, block };
         Some(Piece { place, count, wanted: from..to })
     }
@@ -335,7 +360,7 @@ impl Segment {
         known: &mut KnownTimes,
     ) -> Result<Arc<Times>, SegmentDamage> {
         let timeline = known.timeline(self, number, range);
-        let times = timeline.map(|timeline| Arc::clone(&timeline.times)).ok_or_else(|| self.no_row())?;
+        let times = timeline.map(|(timeline, _)| Arc::clone(&timeline.times)).ok_or_else(|| self.no_row())?;
         self.intact().map(|()| times)
     }
 
@@ -351,10 +376,10 @@ impl Segment {
         out: &mut SampleColumns,
     ) -> Result<(), SegmentDamage> {
         let number = self.timeline_of(rows, row).ok_or_else(|| self.no_row())?;
-        let timeline = known.timeline(self, number, range).ok_or_else(|| self.no_row())?;
+        let (timeline, wanted) = known.timeline(self, number, range).ok_or_else(|| self.no_row())?;
         let before = out.values.len();
         let mut values = Values { segment: self, rows, row, bytes: None, keeper };
-        let mut wanted = timeline.wanted.iter();
+        let mut wanted = wanted.iter();
         let read = wanted.try_for_each(|wanted| values.take(wanted, &mut out.values).map(drop));
         // Of a damaged block there are no values.
         let good = out.values.len() - before;
