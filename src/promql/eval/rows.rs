@@ -29,7 +29,12 @@ pub(super) fn is_absent(value: f64) -> bool {
 
 /// How many steps have a value.
 pub(super) fn present(row: &[f64]) -> usize {
-    widely!(row.iter().filter(|value| !is_absent(**value)).count())
+    #[inline(always)]
+    fn count(row: &[f64]) -> usize {
+        row.iter().filter(|value| !is_absent(**value)).count()
+    }
+    // At one moment a row is one value, and there are many of them.
+    if row.len() < 8 { count(row) } else { widely!(count(row)) }
 }
 
 /// The steps something is evaluated at; may be none, inside a subquery.
