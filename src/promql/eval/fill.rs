@@ -258,7 +258,7 @@ impl Patience {
     /// After one more series of so many samples and steps: whether some microseconds went by.
     pub(super) fn is_over(&mut self, work: usize) -> bool {
         self.since += 256 + work;
-        let is_over = self.since >= 16_384;
+        let is_over = self.since >= 2_048;
         if is_over {
             self.since = 0;
         }
