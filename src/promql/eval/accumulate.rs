@@ -146,15 +146,21 @@ impl Sums {
     }
 }
 
-/// Knuth's sum of two: what an addition rounds away is what Neumaier's choice between greater and less comes to, to the bit,
-/// without a choice.
+/// Knuth's sum of two, and what it rounds away: to the bit what Neumaier's choice between greater and less comes to, without
+/// a choice.
+#[inline(always)]
+fn sum_of_two(sum: f64, value: f64) -> (f64, f64) {
+    let next = sum + value;
+    let of_value = next - sum;
+    let of_sum = next - of_value;
+    (next, (sum - of_sum) + (value - of_value))
+}
+
 #[inline(always)]
 fn add_ordinary(values: &[f64], sums: &mut [f64], lacking: &mut [f64]) {
     for ((value, sum), rest) in values.iter().zip(sums).zip(lacking) {
-        let next = *sum + *value;
-        let of_value = next - *sum;
-        let of_sum = next - of_value;
-        *rest += (*sum - of_sum) + (*value - of_value);
+        let (next, lost) = sum_of_two(*sum, *value);
+        *rest += lost;
         *sum = next;
     }
 }
@@ -163,10 +169,7 @@ fn add_ordinary(values: &[f64], sums: &mut [f64], lacking: &mut [f64]) {
 #[inline(always)]
 fn add_present(values: &[f64], sums: &mut [f64], lacking: &mut [f64]) {
     for ((value, sum), rest) in values.iter().zip(sums).zip(lacking) {
-        let next = *sum + *value;
-        let of_value = next - *sum;
-        let of_sum = next - of_value;
-        let lost = (*sum - of_sum) + (*value - of_value);
+        let (next, lost) = sum_of_two(*sum, *value);
         let (no_sum, no_value) = (is_absent(*sum), is_absent(*value));
         *rest = if no_sum | no_value { *rest } else { *rest + lost };
         // The first value is the sum.

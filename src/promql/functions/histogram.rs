@@ -1,5 +1,7 @@
 //! Classic histograms: cumulative counts below upper bounds (prometheus promql/quantile.go).
 
+use std::ops::Range;
+
 use crate::wide::widely;
 
 /// One bucket: how many observations were at most `le`.
@@ -66,7 +68,7 @@ pub(in crate::promql) fn quantiles(
     out: &mut [f64],
     told: &mut [bool],
 ) {
-    let Some(((f64::INFINITY, totals), below)) = buckets.split_last() else { return };
+    let Some(((f64::INFINITY, _), below)) = buckets.split_last() else { return };
     let ascend = buckets.windows(2).all(|pair| pair[0].0 < pair[1].0);
     if below.is_empty() || !ascend || buckets.iter().any(|(_, counts)| counts.len() != out.len()) {
         return;
@@ -76,14 +78,14 @@ pub(in crate::promql) fn quantiles(
     for (number, ((out, told), qs)) in pieces.enumerate() {
         let from = number * TOGETHER;
         let steps = from..from + out.len();
-        widely!(together.find(qs, (below, &totals[steps.clone()]), steps.clone()));
+        widely!(together.find(qs, buckets, steps.clone()));
         let found = together.rank.iter().zip(&together.lesser).zip(&together.ordinary);
         for (step, ((rank, lesser), ordinary)) in steps.zip(found) {
             if *ordinary == 0 {
                 continue;
             }
             let bucket = |number: usize| {
-                let (le, counts) = below[number];
+                let (le, counts) = buckets[number];
                 Bucket { le, count: counts[step] }
             };
             // No more than there are buckets.
@@ -109,42 +111,34 @@ struct Together {
 
 impl Together {
     #[inline(always)]
-    fn find(
-        &mut self,
-        qs: &[f64],
-        (below, totals): (&[(f64, &[f64])], &[f64]),
-        steps: std::ops::Range<usize>,
-    ) {
-        let mut before = [0.0; TOGETHER];
-        let steps_of = |counts: &'_ [f64]| -> [f64; TOGETHER] {
+    fn find(&mut self, qs: &[f64], buckets: &[(f64, &[f64])], steps: Range<usize>) {
+        let counts_of = |bucket: Option<&(f64, &[f64])>| {
             let mut wanted = [0.0; TOGETHER];
-            if let Some(counts) = counts.get(steps.clone()) {
+            if let Some(counts) = bucket.and_then(|(_, counts)| counts.get(steps.clone())) {
                 wanted[..counts.len()].copy_from_slice(counts);
             }
             wanted
         };
         let mask = |is: bool| if is { u64::MAX } else { 0 };
-        let first = steps_of(below.first().map_or(&[][..], |(_, counts)| counts));
+        let (mut before, totals) = (counts_of(buckets.first()), counts_of(buckets.last()));
         let places = self.rank.iter_mut().zip(&mut self.ordinary).zip(&mut self.lesser);
-        for (((rank, ordinary), lesser), ((q, total), first)) in places.zip(qs.iter().zip(totals).zip(&first))
+        for (((rank, ordinary), lesser), ((q, total), first)) in
+            places.zip(qs.iter().zip(&totals).zip(&before))
         {
             *rank = q * total;
             let is_some = (*total > 0.0) & (*total < f64::INFINITY) & !first.is_nan();
             *ordinary = mask(is_some & (*q >= 0.0) & (*q <= 1.0));
             *lesser = 0;
         }
-        for (number, (_, counts)) in below.iter().enumerate() {
-            let counts = steps_of(counts);
+        // All observations together are no fewer than the rank.
+        for bucket in buckets {
+            let counts = counts_of(Some(bucket));
             let places = self.rank.iter().zip(&mut self.ordinary).zip(&mut self.lesser);
             for (((rank, ordinary), lesser), (count, before)) in places.zip(counts.iter().zip(&before)) {
                 *lesser += u64::from(count < rank);
-                let rises = exceeds(*count, *before) | (count.to_bits() == before.to_bits());
-                *ordinary &= mask(rises | (number == 0));
+                *ordinary &= mask(exceeds(*count, *before) | (count.to_bits() == before.to_bits()));
             }
             before = counts;
-        }
-        for ((ordinary, total), before) in self.ordinary.iter_mut().zip(totals).zip(&before) {
-            *ordinary &= mask(exceeds(*total, *before) | (total.to_bits() == before.to_bits()));
         }
     }
 }

@@ -104,15 +104,17 @@ impl KnownTimes {
             }
             None => {
                 let list = segment.timeline_list(number)?;
-                if self.held > TIMES_MAX || self.timelines.len() >= TIMELINES_MAX {
-                    self.forget(range);
-                }
                 if self.timelines.len() == 1 {
                     self.timelines.reserve(TIMELINES_USUAL);
                     self.wanted.reserve(TIMELINES_USUAL);
                     self.places.reserve(TIMELINES_USUAL);
                 }
-                let timeline = self.within(segment, (number, list), range);
+                let mut timeline = self.within(segment, (number, list), range);
+                if self.held + timeline.times.len() > TIMES_MAX || self.timelines.len() >= TIMELINES_MAX {
+                    let own = self.wanted.split_off(timeline.wanted.start);
+                    self.forget(range);
+                    (timeline.wanted, self.wanted) = (0..own.len(), own);
+                }
                 self.held += timeline.times.len();
                 self.timelines.push(timeline);
                 self.places.insert(key, self.timelines.len() - 1);
