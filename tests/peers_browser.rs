@@ -9,13 +9,17 @@ mod chromium;
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use chromium::{root, run, target};
+use chromium::{root, target};
 use harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap};
+use packages::run;
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
 use serde_json::{Value as Json, json};

@@ -8,34 +8,20 @@
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
+use std::path::PathBuf;
 
 use harness::{Server, Start, bootstrap};
 use serde_json::json;
 
-fn said(command: &mut Command) -> String {
-    let shown = format!("{command:?}");
-    let output = command.output().unwrap_or_else(|error| panic!("{shown} does not start: {error}"));
-    assert!(output.status.success(), "{shown} failed: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// The library that lies about the time; unpacked once, whichever test comes first.
+/// The library that lies about the time.
 fn faketime() -> PathBuf {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(unpacked).clone()
-}
-
-fn unpacked() -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("faketime");
-    let suite = said(Command::new("sh").args(["-c", ". /etc/os-release && echo $VERSION_CODENAME"]));
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/debian.sh");
-    said(Command::new("sh").arg(script).arg(suite.trim()).arg(&dir).arg("libfaketime"));
     let machine = format!("{}-linux-gnu", std::env::consts::ARCH);
-    let library = dir.join("root/usr/lib").join(machine).join("faketime/libfaketimeMT.so.1");
+    let folder = packages::debian("faketime", &["libfaketime"]).join("usr/lib").join(machine);
+    let library = folder.join("faketime/libfaketimeMT.so.1");
     assert!(library.is_file(), "{} is not there", library.display());
     library
 }

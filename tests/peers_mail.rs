@@ -1,7 +1,7 @@
 //! Mail through a real server (aiosmtpd, over STARTTLS and with a login): the links that arrive are used, notices follow,
 //! and a server that cannot be trusted gets nothing.
 //!
-//! aiosmtpd comes by pip into a folder below `target/`, certificates by openssl; where either cannot be had the test fails
+//! aiosmtpd comes from PyPI into a folder below `target/`, certificates by openssl; where either cannot be had the test fails
 //! and says so.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
@@ -9,42 +9,30 @@
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use harness::{EMAIL, PASSWORD, Server, Start, bootstrap};
+use packages::{pypi, run};
 use serde_json::{Value as Json, json};
 
+const AIOSMTPD: &str = "aiosmtpd==1.4.6";
 const USER: &str = "promlet";
 const SECRET: &str = "a mail server's password";
 const FROM: &str = "promlet <promlet@metrics.example>";
 
-fn run(command: &mut Command, why: &str) {
-    let shown = format!("{command:?}");
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.unwrap_or_else(|error| panic!("{shown} does not start: {error}; {why}"));
-    assert!(output.status.success(), "{shown} failed: {}; {why}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// A folder with aiosmtpd, made once.
-fn aiosmtpd() -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("smtp");
-    if !dir.join("aiosmtpd").is_dir() {
-        let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "install", "--quiet", "--target"]).arg(&dir).arg("aiosmtpd==1.4.6");
-        run(&mut pip, "aiosmtpd is needed: python3 with pip");
-    }
-    dir
-}
-
 /// An authority and a certificate of its for `localhost`, in `dir`.
 fn certificates(dir: &Path) {
-    let openssl =
-        |words: &[&str]| run(Command::new("openssl").args(words).current_dir(dir), "openssl is needed");
+    let openssl = |words: &[&str]| {
+        run(Command::new("openssl").args(words).current_dir(dir), "openssl is needed");
+    };
     let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
     let authority = ["req", "-x509", "-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem"];
     openssl(&[&authority[..], &key].concat());
@@ -70,7 +58,7 @@ impl MailServer {
             .arg(script)
             .args([certificates.join("server.pem"), certificates.join("server.key")])
             .args([USER, SECRET])
-            .env("PYTHONPATH", aiosmtpd())
+            .env("PYTHONPATH", pypi("smtp", AIOSMTPD))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

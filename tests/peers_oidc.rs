@@ -6,39 +6,21 @@
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 
 use harness::{Answer, EMAIL, Server, Start, bootstrap, percent, request};
 use serde_json::{Value as Json, json};
 
 /// What the test was written against; a new major version may have other pages.
 const PACKAGE: &str = "oidc-provider@9";
-
-/// The folder with `node_modules`, installed once.
-fn module() -> &'static Path {
-    static MODULE: OnceLock<PathBuf> = OnceLock::new();
-    MODULE.get_or_init(|| {
-        let module = Path::new(env!("CARGO_TARGET_TMPDIR")).join("oidc");
-        if !module.join("node_modules/oidc-provider/package.json").exists() {
-            std::fs::create_dir_all(&module).expect("the target folder is ours");
-            let status = Command::new("npm")
-                .args(["install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
-                .arg(&module)
-                .arg(PACKAGE)
-                .stdin(Stdio::null())
-                .status()
-                .unwrap_or_else(|e| panic!("npm does not start: {e}; the provider comes from npm"));
-            assert!(status.success(), "npm did not install {PACKAGE}");
-        }
-        module
-    })
-}
 
 /// The provider; killed when dropped.
 struct Provider(Child);
@@ -47,7 +29,8 @@ impl Provider {
     fn start(port: u16, redirect_uri: &str) -> Provider {
         let mut child = Command::new("node")
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/oidc_provider.mjs"))
-            .args([module().to_str().expect("UTF-8"), &port.to_string(), redirect_uri])
+            .arg(packages::npm("oidc", PACKAGE))
+            .args([&port.to_string(), redirect_uri])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

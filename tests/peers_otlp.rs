@@ -9,15 +9,18 @@
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use harness::{Answer, ORG, Server, percent, request};
+use packages::{environment, latest_debian, run};
 use promlet::clock::Stopwatch;
 
 const PROTOBUF: &str = "opentelemetry-exporter-otlp-proto-http==1.45.2";
@@ -53,38 +56,11 @@ const ANSWERS: &[(&str, f64)] = &[
     ("count({job=\"eu/shop\"})", 16.0),
 ];
 
-fn run(command: &mut Command, why: &str) -> String {
-    let shown = format!("{command:?}");
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .unwrap_or_else(|e| panic!("{shown} does not start: {e}; {why}"));
-    assert!(output.status.success(), "{shown} failed: {why}\n{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// A Python with one of the exporters, installed once.
-fn python(name: &str, package: &str) -> PathBuf {
-    // One test installs, the other waits for it.
-    static INSTALLING: Mutex<()> = Mutex::new(());
-    let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("otlp-{name}"));
-    let ready = home.join("ready");
-    if !std::fs::read_to_string(&ready).is_ok_and(|have| have == package) {
-        let why = "the exporter comes from PyPI and needs Python 3 with venv (Debian: python3-venv)";
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home), why);
-        let mut pip = Command::new(home.join("bin/pip"));
-        run(pip.args(["install", "-q", "--disable-pip-version-check", package]), why);
-        std::fs::write(&ready, package).expect("the target folder is ours");
-    }
-    home.join("bin/python")
-}
-
 /// Measures and exports; answers the time of the points.
 fn export(encoding: &str, secret: &str, urls: &[String]) -> String {
     let package = if encoding == "json" { JSON } else { PROTOBUF };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/otlp.py");
-    let mut sdk = Command::new(python(encoding, package));
+    let mut sdk = Command::new(environment(&format!("otlp-{encoding}"), package).join("python"));
     // The environment of whoever runs the tests must not configure the SDK.
     sdk.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
     run(sdk.arg(script).args([encoding, secret]).args(urls), "see above").trim().to_owned()
@@ -141,15 +117,10 @@ impl Drop for Peer {
 
 /// VictoriaMetrics in this folder, and its address.
 fn victoria(dir: &Path) -> (Peer, String) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let programs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("victoria");
-    let mut fetch = Command::new("sh");
-    // A later suite: the one of Debian's stable release does not know these flags.
-    let fetch =
-        fetch.arg(root.join("tests/peers/debian.sh")).arg("sid").arg(&programs).arg("victoria-metrics");
-    assert!(fetch.status().expect("a shell").success(), "VictoriaMetrics could not be fetched; see above");
+    // The one of Debian's stable release does not know these flags.
+    let programs = latest_debian("victoria", &["victoria-metrics"]);
     let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
-    let child = Command::new(programs.join("root/usr/bin/victoria-metrics"))
+    let child = Command::new(programs.join("usr/bin/victoria-metrics"))
         .arg(format!("-storageDataPath={}", dir.display()))
         .arg(format!("-httpListenAddr=127.0.0.1:{port}"))
         .args([

@@ -12,6 +12,9 @@
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 #[path = "binary/beside.rs"]
 mod beside;
@@ -318,9 +321,7 @@ fn a_power_cut_at_any_moment_loses_nothing_answered_and_brings_nothing_back_on_e
 
 #[test]
 fn a_power_cut_at_any_moment_loses_nothing_answered_and_brings_nothing_back_on_xfs() {
-    if Command::new("mkfs.xfs").arg("-V").output().is_err() {
-        done(Command::new("apt-get").args(["install", "-y", "--no-install-recommends", "xfsprogs"]));
-    }
+    packages::installed("mkfs.xfs", "xfsprogs");
     cuts(XFS);
 }
 

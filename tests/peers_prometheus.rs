@@ -6,21 +6,20 @@
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use harness::{Answer, ORG, Server, percent, request};
 use promlet::clock::{Clock, Stopwatch};
 use serde_json::{Value as Json, json};
-
-/// A later suite: Debian's stable Prometheus 2.x answers differently (left-closed windows, among others).
-const SUITE: &str = "sid";
 
 struct Peer {
     name: &'static str,
@@ -41,24 +40,6 @@ fn start(name: &'static str, command: &mut Command) -> Peer {
         .spawn()
         .unwrap_or_else(|e| panic!("{name} does not start: {e}"));
     Peer { name, child }
-}
-
-/// The folder that the peers' programs were unpacked into.
-fn peers() -> PathBuf {
-    // One test fetches, the others wait for it.
-    static FETCHING: Mutex<()> = Mutex::new(());
-    let _fetching = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prometheus");
-    let status = Command::new("sh")
-        .arg(root.join("tests/peers/debian.sh"))
-        .arg(SUITE)
-        .arg(&dir)
-        .args(["prometheus", "promtool", "prometheus-node-exporter"])
-        .status()
-        .expect("a shell");
-    assert!(status.success(), "the peers could not be fetched; see the lines above");
-    dir.join("root/usr/bin")
 }
 
 fn free_port() -> u16 {
@@ -114,7 +95,7 @@ const QUERIES: &[&str] = &[
 
 #[test]
 fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers_itself() {
-    let programs = peers();
+    let programs = packages::prometheus();
     let node_port = free_port();
     let node = start(
         "node_exporter",
@@ -239,7 +220,7 @@ impl House {
 #[test]
 fn native_histograms_of_a_real_prometheus_are_taken() {
     let settings = "  send_native_histograms: true\n  send_exemplars: true\n";
-    let house = House::start(&peers(), &[], settings, "native-histograms,exemplar-storage");
+    let house = House::start(&packages::prometheus(), &[], settings, "native-histograms,exemplar-storage");
     let House { server, cookie, .. } = &house;
     wait_for("Prometheus to have sent 50 native histograms", || {
         house.upstream("sum(prometheus_remote_storage_histograms_total)").is_some_and(|sent| sent > 50.0)
@@ -290,7 +271,7 @@ fn remote_write_2_of_a_real_prometheus_is_taken_whole() {
     let settings = "  protobuf_message: io.prometheus.write.v2.Request\n  send_native_histograms: true\n  \
                     send_exemplars: true\n";
     let features = "native-histograms,exemplar-storage,metadata-wal-records";
-    let house = House::start(&peers(), &[("shop", shop_target())], settings, features);
+    let house = House::start(&packages::prometheus(), &[("shop", shop_target())], settings, features);
     let House { server, cookie, upstream, .. } = &house;
     wait_for("Prometheus to have sent 50 native histograms and 5 exemplars", || {
         house.upstream("sum(prometheus_remote_storage_histograms_total)").is_some_and(|sent| sent > 50.0)

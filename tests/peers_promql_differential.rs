@@ -19,6 +19,9 @@ mod expressions;
 mod harness;
 #[path = "differential/histograms.rs"]
 mod histograms;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 #[path = "differential/remarks.rs"]
 mod remarks;
 #[path = "differential/servers.rs"]

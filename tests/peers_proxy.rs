@@ -7,13 +7,14 @@
 
 #[path = "peers/chromium.rs"]
 mod chromium;
-#[path = "peers/debian.rs"]
-mod debian;
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
 #[path = "peers/https.rs"]
 mod https;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -243,7 +244,7 @@ fn plain(mut stream: TcpStream, request: &str) -> String {
 
 #[test]
 fn everything_works_below_a_path_behind_nginx() {
-    let program = debian::unpacked("nginx", &["nginx"]).join("usr/sbin/nginx");
+    let program = packages::debian("nginx", &["nginx"]).join("usr/sbin/nginx");
     let behind = behind(|dir, ports, upstream| {
         let config = dir.join("nginx.conf");
         std::fs::write(&config, nginx(dir, ports, upstream)).expect("written");
@@ -260,7 +261,7 @@ fn everything_works_below_a_path_behind_nginx() {
 
 #[test]
 fn everything_works_below_a_path_behind_caddy() {
-    let program = debian::unpacked("caddy", &["caddy"]).join("usr/bin/caddy");
+    let program = packages::debian("caddy", &["caddy"]).join("usr/bin/caddy");
     let behind = behind(|dir, ports, upstream| {
         let config = dir.join("Caddyfile");
         std::fs::write(&config, caddy(ports, upstream)).expect("written");

@@ -9,9 +9,12 @@
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use harness::{ORG, Server, Start, bootstrap};
@@ -23,37 +26,6 @@ const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 
 /// Of each of four credentials; the whole is about two minutes.
 const SECONDS: &str = "30";
-
-fn run(command: &mut Command, why: &str) {
-    let shown = format!("{command:?}");
-    let status = command
-        .stdin(Stdio::null())
-        .status()
-        .unwrap_or_else(|e| panic!("{shown} does not start: {e}; {why}"));
-    assert!(status.success(), "{shown} failed: {why}");
-}
-
-/// The program, installed once.
-fn schemathesis() -> PathBuf {
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("schemathesis");
-    let ready = home.join("ready");
-    if std::fs::read_to_string(&ready).is_ok_and(|have| have == SCHEMATHESIS) {
-        return home.join("bin/st");
-    }
-    let why = "schemathesis comes from PyPI and needs Python 3 with venv (Debian: python3-venv)";
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home), why);
-    run(
-        Command::new(home.join("bin/pip")).args([
-            "install",
-            "-q",
-            "--disable-pip-version-check",
-            SCHEMATHESIS,
-        ]),
-        why,
-    );
-    std::fs::write(&ready, SCHEMATHESIS).expect("the target folder is ours");
-    home.join("bin/st")
-}
 
 /// A way to be somebody, and what is asked so.
 struct Caller<'a> {
@@ -210,7 +182,7 @@ fn asked(
 
 #[test]
 fn no_answer_is_other_than_documented_whoever_asks() {
-    let st = schemathesis();
+    let st = packages::environment("schemathesis", SCHEMATHESIS).join("st");
     let dir = tempfile::tempdir().expect("a folder");
     let mut env = bootstrap().to_vec();
     env.push(("PROMLET_RATE_CABINET_RPS", "10000"));

@@ -6,11 +6,12 @@
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
-#[path = "peers/debian.rs"]
-mod debian;
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -38,7 +39,7 @@ fn resident_kib(server: &Server) -> u64 {
 
 #[test]
 fn f42_slow_clients_hold_neither_health_nor_memory() {
-    let program = debian::unpacked("slowhttptest", &["slowhttptest"]).join("usr/bin/slowhttptest");
+    let program = packages::debian("slowhttptest", &["slowhttptest"]).join("usr/bin/slowhttptest");
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::serve(dir.path());
     let before = resident_kib(&server);

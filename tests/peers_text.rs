@@ -12,35 +12,21 @@ mod door;
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 const CLIENT: &str = "prometheus-client==0.26.0";
-
-/// The folder with the package; installed once, whichever test comes first.
-fn package() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("text");
-        if !folder.join("prometheus_client").exists() {
-            let mut pip = Command::new("python3");
-            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"]);
-            let status = pip.arg(&folder).arg(CLIENT).stdin(Stdio::null()).status();
-            let why = "prometheus_client comes by pip, Debian's package python3-pip";
-            assert!(status.is_ok_and(|status| status.success()), "{why}");
-        }
-        folder
-    })
-}
 
 /// Runs one of `tests/peers/*.py` with these lines as its input; answers what it prints.
 fn python(script: &str, input: &str) -> String {
     let mut child = Command::new("python3")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script))
-        .env("PYTHONPATH", package())
+        .env("PYTHONPATH", packages::pypi("text", CLIENT))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -10,13 +10,16 @@
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::process::Command;
 
 use harness::{ORG, Server};
+use packages::{npm, pypi, run};
 use serde_json::{Value as Json, json};
 
 const JOSE: &str = "jose@6";
@@ -71,56 +74,30 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn done(command: &mut Command, why: &str) -> String {
-    let shown = format!("{command:?}");
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .unwrap_or_else(|e| panic!("{shown} does not start: {e}; {why}"));
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{shown} failed: {why}\n{}", String::from_utf8_lossy(&output.stderr));
-    said
-}
-
-/// The folder with both packages; installed once, whichever test comes first.
-fn packages() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tokens");
-        std::fs::create_dir_all(&folder).expect("the target folder is ours");
-        if !folder.join("node_modules/jose/package.json").exists() {
-            let mut npm = Command::new("npm");
-            npm.args(["install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
-            done(npm.arg(&folder).arg(JOSE), "jose comes from npm, which Debian has in its package npm");
-        }
-        if !folder.join("python/jwt").exists() {
-            let mut pip = Command::new("python3");
-            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"]);
-            done(
-                pip.arg(folder.join("python")).arg(PYJWT),
-                "PyJWT comes by pip, Debian's package python3-pip",
-            );
-        }
-        folder
-    })
+/// The folder with one of the two.
+fn home(name: &str) -> PathBuf {
+    match name {
+        "jose" => npm("jose", JOSE),
+        _ => pypi("jwt", PYJWT),
+    }
 }
 
 /// One of the two, with its packages in sight.
 fn peer(name: &str) -> Command {
-    let folder = packages();
+    let home = home(name);
     let mut command = match name {
         "jose" => Command::new("node"),
         _ => Command::new("python3"),
     };
-    command.env("PYTHONPATH", folder.join("python")).current_dir(folder);
+    command.env("PYTHONPATH", &home).current_dir(home);
     command
 }
 
 fn ask_peer(name: &str, step: &str, given: Option<&Json>) -> Json {
     let script = if name == "jose" { "tests/peers/tokens.mjs" } else { "tests/peers/tokens.py" };
     let mut command = peer(name);
-    command.arg(root().join(script)).arg(step).arg(packages()).args(given.map(Json::to_string));
-    let said = done(&mut command, "see what it said");
+    command.arg(root().join(script)).arg(step).arg(home(name)).args(given.map(Json::to_string));
+    let said = run(&mut command, "see what it said");
     serde_json::from_str(&said).unwrap_or_else(|e| panic!("{name} {step}: {e}: {said}"))
 }
 
@@ -243,10 +220,10 @@ fn what_the_readme_shows_mints_tokens() {
     ] {
         let code = shown(words).replace("ak_…", kid);
         assert!(code.contains(kid), "{name}: the block names a key");
-        let script = packages().join(file);
+        let script = home(name).join(file);
         std::fs::write(&script, format!("{code}\n{ending}\n")).expect("written");
         let mut command = peer(name);
-        let token = done(command.arg(&script).env("PROMLET_API_SECRET", secret), "README.md shows it");
+        let token = run(command.arg(&script).env("PROMLET_API_SECRET", secret), "README.md shows it");
         let seen = desk.introspect(token.trim());
         assert_eq!((&seen["valid"], &seen["reason"]), (&json!(true), &Json::Null), "{name}: {seen}");
         assert_eq!(seen["effective"]["match"], json!(["customer=\"c42\""]), "{name}");

@@ -6,24 +6,19 @@
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use harness::{EMAIL, PASSWORD, Server, percent};
+use packages::run;
 use serde_json::json;
 
 /// Comes with every Debian, and must not come twice.
 const THERE: &[&str] = &["libc6", "libgcc-s1", "libstdc++6", "debconf"];
-
-fn said(command: &mut Command) -> String {
-    let shown = format!("{command:?}");
-    let output =
-        command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{shown} does not start: {e}"));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{shown}: {errors}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
 
 /// The packages with all that they need, unpacked; the folder that holds them.
 fn unpacked() -> PathBuf {
@@ -37,20 +32,13 @@ fn unpacked() -> PathBuf {
         "--no-breaks",
     ]);
     depends.args(["--no-replaces", "--no-enhances", "oathtool", "zbar-tools"]);
-    let listed = said(&mut depends);
+    let listed = run(&mut depends, "Debian's apt is needed");
     let is_package = |line: &&str| !line.starts_with([' ', '<', '|']) && !THERE.contains(line);
-    let mut packages: Vec<&str> = listed.lines().filter(is_package).collect();
-    packages.sort_unstable();
-    packages.dedup();
-    assert!(
-        packages.contains(&"libzbar0"),
-        "apt knows no zbar-tools: run apt-get update; it said {listed:?}"
-    );
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("totp");
-    let suite = said(Command::new("sh").args(["-c", ". /etc/os-release && echo $VERSION_CODENAME"]));
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/debian.sh");
-    said(Command::new("sh").arg(script).arg(suite.trim()).arg(&dir).args(packages));
-    dir.join("root")
+    let mut needed: Vec<&str> = listed.lines().filter(is_package).collect();
+    needed.sort_unstable();
+    needed.dedup();
+    assert!(needed.contains(&"libzbar0"), "apt knows no zbar-tools: run apt-get update; it said {listed:?}");
+    packages::debian("totp", &needed)
 }
 
 /// A program of the folder, with its own libraries.
@@ -64,7 +52,10 @@ fn tool(root: &Path, name: &str) -> Command {
     let mut command = Command::new(root.join("usr/bin").join(name));
     command.env("LD_LIBRARY_PATH", libraries.join(":"));
     // The picture library looks for the reader of PNG where it would have been installed.
-    let readers = said(Command::new("find").arg(root).args(["-name", "png.so", "-printf", "%h"]));
+    let readers = run(
+        Command::new("find").arg(root).args(["-name", "png.so", "-printf", "%h"]),
+        "the library is there",
+    );
     command.env("MAGICK_CODER_MODULE_PATH", readers);
     command
 }
@@ -84,12 +75,14 @@ fn a_scanned_secret_makes_codes_that_sign_in() {
     let base64 = picture.strip_prefix("data:image/png;base64,").expect("a picture");
     let path = dir.path().join("qr.png");
     std::fs::write(&path, data_encoding::BASE64.decode(base64.as_bytes()).expect("base64")).expect("written");
-    let scanned = said(tool(&root, "zbarimg").args(["-q", "--raw"]).arg(&path));
+    let scanned = run(tool(&root, "zbarimg").args(["-q", "--raw"]).arg(&path), "the picture can be read");
     assert_eq!(scanned.trim(), text("otpauth_url"));
     assert!(scanned.contains(&format!("secret={}", text("secret"))) && scanned.contains(&percent(EMAIL)));
 
     let code = |at: &str| {
-        said(tool(&root, "oathtool").args(["--totp", "-b", "-N", at]).arg(text("secret"))).trim().to_owned()
+        let mut oathtool = tool(&root, "oathtool");
+        oathtool.args(["--totp", "-b", "-N", at]).arg(text("secret"));
+        run(&mut oathtool, "the secret is base 32").trim().to_owned()
     };
     let body = json!({ "code": code("now") });
     let confirmed = server.post_json("/api/v1/auth/2fa/confirm", &[("Cookie", &cookie)], &body);

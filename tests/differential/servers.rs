@@ -1,18 +1,14 @@
 //! The two servers: a real Prometheus and promlet, given the same samples and asked the same questions.
 
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use promlet::clock::Stopwatch;
 
 use super::answers::Said;
 use super::harness::{ORG, Server, Start, bootstrap, compressed, percent};
-
-/// A later suite: Debian's stable Prometheus 2.x answers differently.
-const SUITE: &str = "sid";
+use super::packages::prometheus;
 
 /// When a query is asked, in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -40,26 +36,9 @@ impl Drop for Pair {
     }
 }
 
-/// The folder that Prometheus was unpacked into.
-fn programs() -> PathBuf {
-    // One test fetches, the other waits for it.
-    static FETCHING: Mutex<()> = Mutex::new(());
-    let _fetching = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prometheus");
-    let status = Command::new("sh")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/debian.sh"))
-        .arg(SUITE)
-        .arg(&dir)
-        .args(["prometheus", "promtool", "prometheus-node-exporter"])
-        .status()
-        .expect("a shell");
-    assert!(status.success(), "the peers could not be fetched; see the lines above");
-    dir.join("root/usr/bin")
-}
-
 impl Pair {
     pub(crate) fn start(delayed_name_removal: bool) -> Pair {
-        let programs = programs();
+        let programs = prometheus();
         let dir = tempfile::tempdir().expect("a folder");
         let delayed = if delayed_name_removal { ",promql-delayed-name-removal" } else { "" };
         let features =

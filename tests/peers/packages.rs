@@ -1,0 +1,134 @@
+//! What the tests against real peers need from elsewhere: packages of Debian, PyPI and npm, each in a folder of its own below
+//! the target folder's `tmp`.
+//!
+//! Whichever test comes first makes the folder, the others wait for it, those of other processes too; one that was left half
+//! made is made anew. Where packages cannot be had the test fails and says so.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Runs it to its end; what it prints.
+pub(crate) fn run(command: &mut Command, why: &str) -> String {
+    let shown = format!("{command:?}");
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("{shown} does not start: {error}; {why}"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{shown} failed: {why}\n{said}{errors}");
+    said
+}
+
+/// The folder of this name, and its lock: nobody else reads or fills it while that is held.
+fn alone(name: &str) -> (PathBuf, File) {
+    let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    std::fs::create_dir_all(all).expect("the target folder is ours");
+    let lock = File::create(all.join(format!("{name}.lock"))).expect("the target folder is ours");
+    lock.lock().expect("a lock");
+    (all.join(name), lock)
+}
+
+/// The folder of this name with what is wanted in it, which `fill` puts into an empty one.
+fn filled(name: &str, wanted: &str, fill: impl FnOnce(&Path)) -> PathBuf {
+    let (folder, _lock) = alone(name);
+    let ready = folder.join("ready");
+    if !std::fs::read_to_string(&ready).is_ok_and(|have| have == wanted) {
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).expect("the target folder is ours");
+        }
+        std::fs::create_dir_all(&folder).expect("the target folder is ours");
+        fill(&folder);
+        std::fs::write(&ready, wanted).expect("the target folder is ours");
+    }
+    folder
+}
+
+/// Where `name` is on the path.
+fn program(name: &str) -> Option<PathBuf> {
+    let output = Command::new("sh").args(["-c", "command -v \"$0\"", name]).output().expect("a shell");
+    let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (output.status.success() && !path.is_empty()).then(|| PathBuf::from(path))
+}
+
+/// The program `name`, installed from the Debian package of that name when it is missing.
+pub(crate) fn installed(name: &str, package: &str) -> PathBuf {
+    let (_, _lock) = alone("apt");
+    program(name).unwrap_or_else(|| {
+        let why = format!(
+            "{name} is needed and comes with Debian's package {package}; as root: apt-get install {package}"
+        );
+        let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.starts_with(b"0"));
+        for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", package]] {
+            // Without root only a password-free sudo can help; anything else would wait for a person.
+            let mut command = Command::new(if root { "apt-get" } else { "sudo" });
+            if !root {
+                command.args(["-n", "apt-get"]);
+            }
+            run(command.args(words).env("DEBIAN_FRONTEND", "noninteractive"), &why);
+        }
+        program(name).unwrap_or_else(|| panic!("apt installed {package}, but there is no {name}"))
+    })
+}
+
+/// A package of PyPI and what it needs: the folder for `PYTHONPATH`.
+pub(crate) fn pypi(name: &str, package: &str) -> PathBuf {
+    filled(name, package, |folder| {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"]);
+        run(pip.arg(folder).arg(package), "packages of PyPI need python3 with pip (Debian: python3-pip)");
+    })
+}
+
+/// A package of PyPI and what it needs in an environment of its own: the folder of its programs, `python` among them.
+pub(crate) fn environment(name: &str, package: &str) -> PathBuf {
+    let folder = filled(name, package, |folder| {
+        let why = "packages of PyPI need Python 3 with venv (Debian: python3-venv)";
+        run(Command::new("python3").args(["-m", "venv"]).arg(folder), why);
+        let mut pip = Command::new(folder.join("bin/pip"));
+        run(pip.args(["install", "--quiet", "--disable-pip-version-check", package]), why);
+    });
+    folder.join("bin")
+}
+
+/// A package of npm and what it needs: the folder with `node_modules`.
+pub(crate) fn npm(name: &str, package: &str) -> PathBuf {
+    filled(name, package, |folder| {
+        installed("node", "nodejs");
+        let mut npm = Command::new(installed("npm", "npm"));
+        npm.args(["install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
+        run(npm.arg(folder).arg(package), "its packages come from npm's registry");
+    })
+}
+
+/// Packages of this machine's own release, so that its libraries fit: the folder with what they have below `/`.
+pub(crate) fn debian(name: &str, packages: &[&str]) -> PathBuf {
+    let release = std::fs::read_to_string("/etc/os-release").expect("peers' packages are Debian's");
+    let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    unpacked(name, codename.expect("a release has a name").trim_matches('"'), packages)
+}
+
+/// Packages of Debian's latest: the stable release's are too old for what is compared.
+pub(crate) fn latest_debian(name: &str, packages: &[&str]) -> PathBuf {
+    unpacked(name, "sid", packages)
+}
+
+fn unpacked(name: &str, suite: &str, packages: &[&str]) -> PathBuf {
+    let (folder, _lock) = alone(name);
+    let status = Command::new("sh")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/debian.sh"))
+        .arg(suite)
+        .arg(&folder)
+        .args(packages)
+        .stdin(Stdio::null())
+        .status()
+        .expect("a shell");
+    assert!(status.success(), "{name} could not be fetched; see the lines above");
+    folder.join("root")
+}
+
+/// The folder of the programs of Prometheus 3.5 and node_exporter: Debian's stable Prometheus 2.x answers differently
+/// (left-closed windows, among others).
+pub(crate) fn prometheus() -> PathBuf {
+    let packages = ["prometheus", "promtool", "prometheus-node-exporter"];
+    latest_debian("prometheus", &packages).join("usr/bin")
+}
