@@ -23,8 +23,7 @@ pub(super) fn run(dir: &Path, out: &Path, with_key: bool) -> anyhow::Result<()> 
         Ok(mut asking) => {
             let staged: Staged = asking.ask(&Question::StageBackup { with_key })?;
             let report = copy(&staged, &out, with_key)?;
-            // Ends the connection, and with it what the server had set aside.
-            drop(asking);
+            asking.end();
             (staged, report)
         }
         Err(AskError::NotRunning { .. }) => {

@@ -5,20 +5,22 @@
 //! ```text
 //! {"do":"seal"}                          -> {"segments":3,"samples":120000}
 //! {"do":"stage_backup","with_key":false} -> {"dir":"<folder>","store":"..","made_at":"..","account_changes":7,"log_records":9}
-//!                                           the folder is removed when the connection ends
+//!                                           the folder is removed when whoever asked ends its half of the connection,
+//!                                           and then the other half ends
 //! {"do":"status"}                        -> {"pid":1,"version":"0.1.0","listen":"..","public_url":"http://.."}
 //! {"do":"account","command":{"what":"user_list","search":""}}  -> the command's own answer (`commands`)
 //! anything that fails                    -> {"error":"<words>"}
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,6 +43,8 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 const CONNECTIONS_MAX: usize = 8;
 /// How long a question may take to arrive.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long whoever asked waits for the end of a connection; a server of an earlier version does not end it.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest path of a socket that every system takes.
 const PATH_BYTES_MAX: usize = 100;
 /// Where a backup is set aside; what a stop left there goes at the next start.
@@ -172,6 +176,18 @@ impl Asking {
             None => serde_json::from_value(json).map_err(|_| strange()),
         }
     }
+
+    /// Ends the connection, and waits until the server has removed what it had set aside for it: then the next backup
+    /// is not in its way. Where that takes long it does so all the same.
+    pub fn end(mut self) {
+        let stream = self.stream.get_ref();
+        if stream.shutdown(std::net::Shutdown::Write).is_ok()
+            && stream.set_read_timeout(Some(END_TIMEOUT)).is_ok()
+        {
+            // The end, or no end in time: nothing more is said.
+            let _ = self.stream.read(&mut [0]);
+        }
+    }
 }
 
 /// The socket's path, or one through a descriptor of the folder where it is too long for a socket.
@@ -228,11 +244,39 @@ impl Answering {
     }
 }
 
+/// The connections that are open, by the number each was accepted with.
+#[derive(Default)]
+struct Open(Mutex<BTreeMap<u64, UnixStream>>);
+
+impl Open {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, UnixStream>> {
+        // Nothing under it panics.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn list(self: &Arc<Self>, number: u64, copy: UnixStream) -> Listed {
+        self.lock().insert(number, copy);
+        Listed { open: Arc::clone(self), number }
+    }
+}
+
+/// One of them, until dropped: the copy that is listed would keep the connection open.
+struct Listed {
+    open: Arc<Open>,
+    number: u64,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.open.lock().remove(&self.number);
+    }
+}
+
 /// The thread that answers.
 pub(super) struct Admin {
     dir: PathBuf,
     ending: Arc<AtomicBool>,
-    open: Arc<Mutex<Vec<UnixStream>>>,
+    open: Arc<Open>,
     /// The listening socket itself: its name in the folder may be gone.
     listening: UnixStream,
     thread: Option<JoinHandle<()>>,
@@ -251,7 +295,7 @@ impl Admin {
         let listener = UnixListener::bind(short.path())?;
         fs::set_permissions(short.path(), fs::Permissions::from_mode(0o600))?;
         let ending = Arc::new(AtomicBool::new(false));
-        let open = Arc::new(Mutex::new(Vec::new()));
+        let open = Arc::new(Open::default());
         let (end, streams) = (Arc::clone(&ending), Arc::clone(&open));
         let listening = UnixStream::from(OwnedFd::from(listener.try_clone()?));
         let thread = std::thread::Builder::new()
@@ -265,8 +309,8 @@ impl Admin {
         self.ending.store(true, Ordering::SeqCst);
         // Wakes the thread up; if that fails it has ended by itself.
         let _ = self.listening.shutdown(std::net::Shutdown::Both);
-        for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // A connection that is closed already needs no closing.
+        for stream in self.open.lock().values() {
+            // Whoever was asked may have gone.
             let _ = stream.shutdown(std::net::Shutdown::Read);
         }
         if let Some(thread) = self.thread.take() {
@@ -278,15 +322,12 @@ impl Admin {
     }
 }
 
-fn accept(
-    listener: &UnixListener,
-    answering: &Arc<Answering>,
-    ending: &Arc<AtomicBool>,
-    open: &Arc<Mutex<Vec<UnixStream>>>,
-) {
-    let busy = Arc::new(AtomicUsize::new(0));
+fn accept(listener: &UnixListener, answering: &Arc<Answering>, ending: &Arc<AtomicBool>, open: &Arc<Open>) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    while !ending.load(Ordering::SeqCst) {
+    for number in 0.. {
+        if ending.load(Ordering::SeqCst) {
+            break;
+        }
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(_) if ending.load(Ordering::SeqCst) => break,
@@ -299,28 +340,23 @@ fn accept(
         if ending.load(Ordering::SeqCst) {
             break;
         }
-        if busy.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
+        if open.lock().len() >= CONNECTIONS_MAX {
             answer_line(&stream, &json!({"error": "too many commands at once: try again in a moment"}));
             continue;
         }
-        match stream.try_clone() {
-            Ok(copy) => open.lock().unwrap_or_else(PoisonError::into_inner).push(copy),
-            Err(_) => continue,
+        let Ok(copy) = stream.try_clone() else { continue };
+        let listed = open.list(number, copy);
+        // Whoever ends it looked for those that are open after it said so.
+        if ending.load(Ordering::SeqCst) {
+            break;
         }
-        busy.fetch_add(1, Ordering::SeqCst);
-        let (answering, count) = (Arc::clone(answering), Arc::clone(&busy));
+        let answering = Arc::clone(answering);
         let spawned = std::thread::Builder::new().name("admin-command".to_owned()).spawn(move || {
             converse(&stream, &answering);
-            count.fetch_sub(1, Ordering::SeqCst);
+            drop(listed);
         });
-        match spawned {
-            Ok(thread) => threads.push(thread),
-            Err(_) => drop(busy.fetch_sub(1, Ordering::SeqCst)),
-        }
-        // Copies of connections that ended are dropped with the next one that comes; at most a few are kept.
-        let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-        let surplus = open.len().saturating_sub(CONNECTIONS_MAX);
-        open.drain(..surplus);
+        // Without a thread the connection ends here.
+        threads.extend(spawned.ok());
     }
     for thread in threads {
         // As above.

@@ -1,6 +1,9 @@
 //! What an operator does to a folder: seal, backup, restore, check; through the built binary.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -234,6 +237,47 @@ fn a_backup_taken_while_writes_go_on_holds_all_that_was_answered_before_and_is_r
     assert!(server.terminate().success());
     let again = promlet(&["restore"], &[&restored, &backup]);
     assert!(!again.status.success() && said(&again).contains("is not empty"), "{}", said(&again));
+}
+
+/// A connection over which a state was set aside, as `promlet backup` has one while it copies.
+fn set_aside(dir: &Path) -> BufReader<UnixStream> {
+    let mut stream = BufReader::new(UnixStream::connect(dir.join("admin.sock")).expect("the server listens"));
+    stream.get_mut().write_all(b"{\"do\":\"stage_backup\",\"with_key\":false}\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_line(&mut answer).expect("answered");
+    assert!(answer.contains("account_changes") && dir.join("backup.new").is_dir(), "{answer}");
+    stream
+}
+
+#[test]
+fn whoever_ends_a_backup_is_told_when_what_was_set_aside_is_gone_and_the_next_may_come() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(dir.path());
+    for _ in 0..3 {
+        let mut stream = set_aside(dir.path());
+        // So that removing takes a while.
+        for number in 0..2_000 {
+            std::fs::write(dir.path().join("backup.new").join(number.to_string()), "").expect("written");
+        }
+        stream.get_ref().shutdown(Shutdown::Write).expect("open");
+        stream.get_ref().set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        assert_eq!(stream.read(&mut [0]).expect("the connection ends"), 0);
+        assert!(!dir.path().join("backup.new").exists(), "it ended too soon");
+    }
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_backup_however_many_commands_came_since_it_began() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(dir.path());
+    let copying = set_aside(dir.path());
+    for _ in 0..10 {
+        assert!(seal(dir.path()).starts_with("sealed 0 samples"));
+    }
+    assert!(server.terminate().success());
+    assert!(!dir.path().join("backup.new").exists());
+    drop(copying);
 }
 
 #[test]
