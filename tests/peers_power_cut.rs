@@ -122,12 +122,7 @@ impl Drop for LoopDisk {
 }
 
 fn done(command: &mut Command) {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(
-        output.status.success(),
-        "{command:?} (this test needs root and loop devices): {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    packages::run(command, "this test needs root and loop devices");
 }
 
 fn serve(store: &Path) -> Server {

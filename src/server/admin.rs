@@ -325,9 +325,6 @@ impl Admin {
 fn accept(listener: &UnixListener, answering: &Arc<Answering>, ending: &Arc<AtomicBool>, open: &Arc<Open>) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     for number in 0.. {
-        if ending.load(Ordering::SeqCst) {
-            break;
-        }
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(_) if ending.load(Ordering::SeqCst) => break,
@@ -337,9 +334,6 @@ fn accept(listener: &UnixListener, answering: &Arc<Answering>, ending: &Arc<Atom
             }
         };
         threads.retain(|thread| !thread.is_finished());
-        if ending.load(Ordering::SeqCst) {
-            break;
-        }
         if open.lock().len() >= CONNECTIONS_MAX {
             answer_line(&stream, &json!({"error": "too many commands at once: try again in a moment"}));
             continue;
