@@ -84,6 +84,8 @@ pub enum Invocation {
         deep: bool,
         /// For programs.
         json: bool,
+        /// The master key, where it does not lie in the folder.
+        master_key: Option<MasterKeySource>,
         /// Where copies may lie for a moment.
         scratch: PathBuf,
     },
@@ -380,7 +382,8 @@ enum Command {
         file: Option<PathBuf>,
     },
     /// Read a stopped data folder or a backup and say what is wrong with it; exit code 0 nothing, 1 what the next start puts right,
-    /// 2 loss
+    /// 2 loss, a folder that the server refuses, or one that cannot be read. Looks for the master key where the server does
+    /// (PROMLET_MASTER_KEY, PROMLET_MASTER_KEY_FILE)
     Check {
         /// The data folder or the backup
         dir: PathBuf,
@@ -652,7 +655,9 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
             Ok(Invocation::RestoreOne { dir, from, file, scratch: scratch() })
         }
         Some(Command::Check { dir, deep, json }) => {
-            Ok(Invocation::Check { dir, deep, json, scratch: scratch() })
+            let flags = CommandLine::try_parse_from(["promlet"])?.flags;
+            let master_key = master_key(flags.master_key_file)?;
+            Ok(Invocation::Check { dir, deep, json, master_key, scratch: scratch() })
         }
         Some(Command::Repair { dir, to }) => Ok(Invocation::Repair { dir, to, scratch: scratch() }),
     }
@@ -676,6 +681,17 @@ pub fn password() -> Result<Option<Secret>, ConfigError> {
 /// A folder of this process below the system's place for such, not made yet.
 fn scratch() -> PathBuf {
     std::env::temp_dir().join(format!("promlet-{}", std::process::id()))
+}
+
+/// Where the environment and the flags say that the master key is; none: in the folder.
+fn master_key(file: Option<PathBuf>) -> Result<Option<MasterKeySource>, ConfigError> {
+    match (secret_value("PROMLET_MASTER_KEY"), file) {
+        (Some(_), Some(_)) => Err(ConfigError::Settings(
+            "PROMLET_MASTER_KEY and PROMLET_MASTER_KEY_FILE are both set; leave one".into(),
+        )),
+        (Some(value), None) => Ok(Some(MasterKeySource::Value(value))),
+        (None, file) => Ok(file.map(MasterKeySource::File)),
+    }
 }
 
 fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
@@ -711,15 +727,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
             flags.listen
         ));
     }
-    let master_key = match (secret_value("PROMLET_MASTER_KEY"), flags.master_key_file) {
-        (Some(_), Some(_)) => {
-            return Err(ConfigError::Settings(
-                "PROMLET_MASTER_KEY and PROMLET_MASTER_KEY_FILE are both set; leave one".into(),
-            ));
-        }
-        (Some(value), None) => Some(MasterKeySource::Value(value)),
-        (None, file) => file.map(MasterKeySource::File),
-    };
+    let master_key = master_key(flags.master_key_file)?;
     let switches = switches(flags.enable_feature, &mut warnings);
     let metrics_token = metrics_token(&mut warnings)?;
     Ok(Settings {

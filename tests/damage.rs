@@ -11,8 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use folder::{Held, copy_tree, make, try_open};
+use folder::{Held, NOW, User, copy_tree, make, try_open};
+use promlet::kv::{MasterKeySource, Record as _};
 use promlet::tsdb::Writes;
+use promlet::upkeep::{self, CheckOptions, Finding, Weight};
 
 /// What a start said and found.
 #[derive(Debug, PartialEq)]
@@ -171,6 +173,171 @@ fn every_file_cut_short_changed_or_deleted_has_the_outcome_of_the_table() {
     }
     let untried: Vec<_> = table.keys().filter(|row| !tried.contains(row)).collect();
     assert!(wrong.is_empty() && untried.is_empty(), "{}\nrows of no file: {untried:?}", wrong.join("\n"));
+}
+
+/// The verdict of a deep check, and its findings; the check must not change the folder.
+fn check(dir: &Path) -> (Weight, Vec<Finding>) {
+    let scratch = tempfile::tempdir().expect("made");
+    let options = CheckOptions {
+        deep: true,
+        users_table: User::TABLE,
+        master_key: MasterKeySource::Folder,
+        key_mark: |key, _| key.0,
+        scratch: scratch.path().join("scratch"),
+    };
+    let content = || {
+        files(dir).into_iter().map(|path| (path.clone(), fs::read(path).expect("read"))).collect::<Vec<_>>()
+    };
+    let before = content();
+    let checked = upkeep::check(dir, &options, &mut |_| ());
+    assert!(before == content(), "a check changed {}", dir.display());
+    match checked {
+        Ok(report) => (report.weight(), report.findings),
+        // The command line has the same exit code for both.
+        Err(e) => (Weight::Loss, vec![Finding::new(Weight::Loss, "", e.to_string())]),
+    }
+}
+
+/// The verdicts of a check that agree with what a start does.
+fn agrees(word: &str, verdict: Weight) -> bool {
+    match word {
+        "refuses to start" | "read-only" | "warning" => verdict == Weight::Loss,
+        "rebuilt" | "nothing lost, told" => verdict == Weight::Repairable,
+        "nothing lost" => verdict <= Weight::Repairable,
+        _ => false,
+    }
+}
+
+/// Every way in which a file of this content is damaged, by name; none: it is deleted.
+fn damages(content: &[u8], other: &[u8]) -> Vec<(String, Option<Vec<u8>>)> {
+    let mut all = vec![
+        ("deleted".to_owned(), None),
+        ("emptied".to_owned(), Some(Vec::new())),
+        ("all zeros".to_owned(), Some(vec![0; content.len()])),
+        ("another file".to_owned(), Some(other.to_vec())),
+    ];
+    // Within what was written, not within the zeros behind it.
+    let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    for part in [1, 5, 9] {
+        let at = written * part / 10;
+        all.push((format!("cut to {at}"), Some(content[..at].to_vec())));
+        let mut zeroed = content.to_vec();
+        zeroed[at..].fill(0);
+        all.push((format!("zeros from {at}"), Some(zeroed)));
+    }
+    for place in [0, 9, 20, 40, 60, written / 3, written / 2, written.saturating_sub(2)] {
+        let mut flipped = content.to_vec();
+        if let Some(byte) = flipped.get_mut(place) {
+            *byte ^= 1 << (place % 8);
+            all.push((format!("bit flipped at {place}"), Some(flipped)));
+        }
+    }
+    all
+}
+
+/// Damages each file of `origin` in every way; complaints about verdicts that differ, and about values that are wrong.
+fn disagreements(origin: &Path, whole: &Held, of_interest: &dyn Fn(&str) -> bool) -> (usize, Vec<String>) {
+    let (mut tried, mut wrong) = (0, Vec::new());
+    let all = files(origin);
+    for (number, file) in all.iter().enumerate() {
+        let below = file.strip_prefix(origin).expect("below");
+        let kind = kind(origin, file);
+        if !of_interest(&kind) {
+            continue;
+        }
+        let other = fs::read(&all[(number + 7) % all.len()]).expect("read");
+        for (how, content) in damages(&fs::read(file).expect("read"), &other) {
+            let dir = tempfile::tempdir().expect("made");
+            copy_tree(origin, dir.path());
+            let path = dir.path().join(below);
+            match content {
+                Some(content) => fs::write(&path, content).expect("written"),
+                None => fs::remove_file(&path).expect("removed"),
+            }
+            let (verdict, findings) = check(dir.path());
+            let found = start(dir.path(), whole);
+            tried += 1;
+            // A log that was rolled back to a record's end reads as one that never went further.
+            let is_rolled_back = kind.contains("the one being written") && how.starts_with("zeros from");
+            if is_rolled_back && found.word == "LOST IN SILENCE" {
+                continue;
+            }
+            if !agrees(found.word, verdict) {
+                wrong.push(format!(
+                    "{kind} ({}) {how}: a start is {:?}, the check says {verdict:?}\n    start: {:?}\n    check: {findings:?}",
+                    below.display(),
+                    found.word,
+                    found.said
+                ));
+            }
+            if let Err(what) = whole.missing(&found.held) {
+                wrong.push(format!("{kind} {how}: invents: {what}"));
+            }
+        }
+    }
+    (tried, wrong)
+}
+
+#[test]
+fn a_check_and_a_start_agree_over_every_file_damaged_in_every_way() {
+    let origin = tempfile::tempdir().expect("made");
+    let whole = killed(origin.path());
+    assert_eq!(check(origin.path()), (Weight::Note, Vec::new()));
+    let (tried, wrong) = disagreements(origin.path(), &whole, &|_| true);
+    println!("{tried} damaged folders");
+    assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(tried > 300, "{tried}");
+}
+
+/// After a stop in order segments and the last checkpoint hold everything, and the log nothing that counts.
+#[test]
+fn damage_of_a_log_that_ended_in_order_loses_nothing_and_leaves_the_store_open_to_writes() {
+    let origin = tempfile::tempdir().expect("made");
+    let whole = {
+        let live = tempfile::tempdir().expect("made");
+        let (opened, held) = make(live.path());
+        opened.tsdb.seal(NOW).expect("sealed");
+        opened.tsdb.checkpoint(NOW).expect("made");
+        opened.close();
+        copy_tree(live.path(), origin.path());
+        held
+    };
+    assert_eq!(check(origin.path()), (Weight::Note, Vec::new()));
+    let (tried, mut wrong) = disagreements(origin.path(), &whole, &|kind| kind.contains("wal/"));
+    let no_log = tempfile::tempdir().expect("made");
+    copy_tree(origin.path(), no_log.path());
+    fs::remove_dir_all(no_log.path().join("wal")).expect("removed");
+    assert_eq!(check(no_log.path()).0, Weight::Repairable);
+    for word in ["nothing lost, told", "nothing lost"] {
+        let found = start(no_log.path(), &whole);
+        assert_eq!(found.word, word, "{:?}", found.said);
+    }
+    for file in files(&origin.path().join("wal")) {
+        for (how, content) in damages(&fs::read(&file).expect("read"), b"other") {
+            let dir = tempfile::tempdir().expect("made");
+            copy_tree(origin.path(), dir.path());
+            let path = dir.path().join(file.strip_prefix(origin.path()).expect("below"));
+            match content {
+                Some(content) => fs::write(&path, content).expect("written"),
+                None => fs::remove_file(&path).expect("removed"),
+            }
+            let found = start(dir.path(), &whole);
+            if !found.word.starts_with("nothing lost") {
+                wrong.push(format!("{} {how}: {:?}: {:?}", file.display(), found.word, found.said));
+                continue;
+            }
+            // Writes go on with higher numbers, and a kill after them loses none.
+            let opened = try_open(dir.path(), false).expect("opens");
+            folder::write(&opened.tsdb, 3_000, 3);
+            let held = opened.held();
+            drop(opened);
+            let again = try_open(dir.path(), false).expect("opens");
+            if again.held() != held {
+                wrong.push(format!("{} {how}: samples are gone after a kill", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty() && tried > 15, "{tried}\n{}", wrong.join("\n"));
 }
 
 /// Whether the accounts' database was made again, what the folder holds, and every row of that database, as an export has them.

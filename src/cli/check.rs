@@ -8,18 +8,38 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::progress::{Line, number};
-use crate::identity::USERS_TABLE;
+use crate::config::MasterKeySource;
+use crate::identity::{USERS_TABLE, master_key_mark};
+use crate::server;
 use crate::upkeep::{self, CheckOptions, CheckReport, Finding, Weight};
 
 /// Checks a folder or a backup.
-pub(super) fn run(dir: &Path, deep: bool, json: bool, scratch: &Path) -> anyhow::Result<ExitCode> {
-    let options = CheckOptions { deep, users_table: USERS_TABLE, scratch: scratch.to_owned() };
+pub(super) fn run(
+    dir: &Path,
+    deep: bool,
+    json: bool,
+    master_key: Option<&MasterKeySource>,
+    scratch: &Path,
+) -> anyhow::Result<ExitCode> {
+    let options = CheckOptions {
+        deep,
+        users_table: USERS_TABLE,
+        master_key: server::master_key_source(master_key)?,
+        key_mark: master_key_mark,
+        scratch: scratch.to_owned(),
+    };
     let mut line = Line::new("checking");
     let report = upkeep::check(dir, &options, &mut |progress| line.show(progress))?;
     drop(line);
     let text = if json { format!("{:#}\n", as_json(dir, &report)) } else { as_text(dir, deep, &report) };
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(code(report.weight()))
+}
+
+/// Nothing can be said of the folder: its server would not start on it either, or runs on it.
+pub(super) fn cannot(error: &anyhow::Error) -> ExitCode {
+    eprintln!("promlet: {error:#}");
+    code(Weight::Loss)
 }
 
 fn code(weight: Weight) -> ExitCode {

@@ -1,7 +1,8 @@
 //! The command line: reads what is wanted, starts logging, hands over, and turns the outcome into an exit code.
 //!
 //! Exit codes: 0 done (also after SIGTERM), 1 the work failed, 2 the command line or the environment is wrong. `check`
-//! answers 0 nothing to do, 1 what the next start puts right, 2 loss; `doctor` 0 nothing, 1 something to look at, 2
+//! answers 0 nothing to do, 1 what the next start puts right, 2 loss, a folder that the server refuses, or one that cannot be
+//! read; `doctor` 0 nothing, 1 something to look at, 2
 //! something that does not work.
 
 use std::process::ExitCode;
@@ -36,7 +37,10 @@ pub fn main() -> ExitCode {
         Invocation::RestoreOne { dir, from, file, scratch } => {
             done(backup::restore_one(&dir, &from, &file, &scratch))
         }
-        Invocation::Check { dir, deep, json, scratch } => check::run(&dir, deep, json, &scratch),
+        Invocation::Check { dir, deep, json, master_key, scratch } => {
+            let outcome = check::run(&dir, deep, json, master_key.as_ref(), &scratch);
+            Ok(outcome.unwrap_or_else(|error| check::cannot(&error)))
+        }
         Invocation::Repair { dir, to, scratch } => done(check::repair(&dir, &to, &scratch)),
     };
     match outcome {

@@ -1,7 +1,7 @@
 //! The few file operations of this room: private modes, synced, with the path in every error.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::ops;
@@ -24,6 +24,11 @@ impl FileError {
         let path = path.to_owned();
         move |source| FileError { action, path, source }
     }
+}
+
+/// Whether an operation failed because the disk, its inodes or a quota are used up.
+pub(crate) fn is_no_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Creates `dir` (mode 0700) unless it is there. Not its parents, and not synced: see [`sync_dir`].
@@ -78,6 +83,14 @@ pub(super) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>,
         return Err(FileError::at("read", path)(why));
     }
     fs::read(path).map(Some).map_err(FileError::at("read", path))
+}
+
+/// The first bytes of a file, fewer where it is shorter.
+pub(super) fn read_start(path: &Path, bytes: usize) -> Result<Vec<u8>, FileError> {
+    let mut start = Vec::new();
+    let file = File::open(path).map_err(FileError::at("open", path))?;
+    file.take(bytes as u64).read_to_end(&mut start).map_err(FileError::at("read", path))?;
+    Ok(start)
 }
 
 /// The names in a directory, sorted. At most 1 M, so that a strange folder cannot eat the memory.

@@ -23,10 +23,12 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::files::{self, FileError};
+use super::files::{self, FileError, is_no_room};
 use super::ops;
 use crate::entropy::Entropy;
 use crate::model::{StoreId, Timestamp};
+
+mod evidence;
 
 /// The layout of the folder that this program reads and writes.
 const LAYOUT: u32 = 1;
@@ -118,6 +120,17 @@ pub enum LastStop {
     Unclean,
 }
 
+/// The state of the marker `INITIALISED`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Initialised {
+    /// The file does not exist.
+    No,
+    /// The file exists, but its content is damaged or names another store.
+    Unusable,
+    /// The file exists and is valid.
+    Yes,
+}
+
 /// Where the master key comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterKeySource {
@@ -146,6 +159,8 @@ pub struct DataFolder {
     store: StoreId,
     created: Timestamp,
     last_stop: LastStop,
+    /// Repairs that this opening made, one sentence each.
+    notes: Vec<String>,
     /// `RUNNING` is this process's.
     serves: AtomicBool,
     /// Holds the flock.
@@ -163,18 +178,28 @@ impl DataFolder {
         // Before LOCK is made: a folder that is not ours stays as it is.
         identity(path)?;
         let lock = take_lock(path, now)?;
+        let mut notes = Vec::new();
         let (store, created, last_stop) = match identity(path)? {
-            Some((store, created)) => (store, created, take_clean_marker(path, store)?),
+            Some(Identity { store, created, mends }) => {
+                let created = created.unwrap_or(now);
+                if let Some(what) = mends {
+                    notes.push(rewrite_identity(path, store, created, now, &what)?);
+                }
+                (store, created, take_clean_marker(path, store)?)
+            }
             None => {
                 let store = StoreId(rng.bytes());
-                let body =
-                    format!("promlet store\nlayout {LAYOUT}\nid {store}\ncreated {}\n", now.to_rfc3339());
-                files::write_whole(path, "STORE", with_crc(body).as_bytes())?;
+                write_identity(path, store, now)?;
                 (store, now, LastStop::New)
             }
         };
         let serves = AtomicBool::new(false);
-        Ok(DataFolder { path: path.to_owned(), store, created, last_stop, serves, _lock: lock })
+        Ok(DataFolder { path: path.to_owned(), store, created, last_stop, notes, serves, _lock: lock })
+    }
+
+    /// Repairs that this opening made, one sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Where it is.
@@ -239,21 +264,33 @@ impl DataFolder {
         self.write_marker("CLEAN", "promlet clean stop", now)
     }
 
-    /// Whether the store ever had an owner.
+    /// Whether a valid `INITIALISED` says that the store had an owner.
     ///
     /// # Errors
-    /// When `INITIALISED` is damaged or another store's.
+    /// When the file cannot be read.
     pub fn is_initialised(&self) -> Result<bool, FolderError> {
+        Ok(self.initialised()? == Initialised::Yes)
+    }
+
+    /// The state of `INITIALISED`. A damaged marker, or one of another store, is no error: control decides whether the
+    /// store has users, and writes the marker again if it does.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn initialised(&self) -> Result<Initialised, FolderError> {
         let path = self.path.join("INITIALISED");
-        let Some(lines) = read_marker(&path, "promlet initialised")? else { return Ok(false) };
-        match store_in(&path, &lines)? {
-            store if store == self.store => Ok(true),
-            other => Err(FolderError::Damaged { path, what: format!("it belongs to store {other}") }),
+        match read_marker(&path, "promlet initialised") {
+            Ok(None) => Ok(Initialised::No),
+            Ok(Some(lines)) if store_in(&path, &lines).is_ok_and(|store| store == self.store) => {
+                Ok(Initialised::Yes)
+            }
+            Ok(Some(_)) | Err(FolderError::Damaged { .. }) => Ok(Initialised::Unusable),
+            Err(e) => Err(e),
         }
     }
 
-    /// Makes `INITIALISED`, after the commit that makes the first owner and before its reply. Does nothing if it is
-    /// there.
+    /// Makes `INITIALISED`, after the commit that makes the first owner and before its reply. Replaces a damaged one;
+    /// does nothing if a valid one is there.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -299,7 +336,8 @@ impl DataFolder {
             }
             return parse_key(&String::from_utf8_lossy(&text), &path.display().to_string());
         }
-        if *source != MasterKeySource::Folder || self.is_initialised()? {
+        // A damaged marker counts as one that was there: no new key may replace a lost one unasked.
+        if *source != MasterKeySource::Folder || self.initialised()? != Initialised::No {
             return Err(FolderError::MasterKeyMissing { path });
         }
         self.make_master_key(rng)
@@ -369,7 +407,7 @@ fn make_with_parents(path: &Path) -> Result<(), FileError> {
 /// [`FolderError::NoStore`] where there is no `STORE`, else as [`DataFolder::open`].
 pub(super) fn store_in_folder(path: &Path) -> Result<StoreId, FolderError> {
     match identity(path) {
-        Ok(Some((store, _))) => Ok(store),
+        Ok(Some(identity)) => Ok(identity.store),
         Ok(None) | Err(FolderError::Foreign { .. }) => Err(FolderError::NoStore { path: path.to_owned() }),
         Err(e) => Err(e),
     }
@@ -396,30 +434,99 @@ pub fn holder(path: &Path) -> Result<Option<String>, FolderError> {
     }
 }
 
-/// What `STORE` says; none in an empty folder.
-fn identity(path: &Path) -> Result<Option<(StoreId, Timestamp)>, FolderError> {
+/// Why `STORE` has to be written again, as the next start does; none where it is whole or cannot be made again.
+///
+/// # Errors
+/// As [`store_in_folder`].
+pub(super) fn identity_damage(path: &Path) -> Result<Option<String>, FolderError> {
+    Ok(identity(path)?.and_then(|identity| identity.mends))
+}
+
+/// The identity of a store.
+struct Identity {
+    store: StoreId,
+    /// None where only the damaged `STORE` said it.
+    created: Option<Timestamp>,
+    /// What is wrong with `STORE`; the identity then comes from other files.
+    mends: Option<String>,
+}
+
+/// What `STORE` says; none in an empty folder. The identity of a store whose `STORE` is damaged comes from the other
+/// files that carry it, if all of them agree.
+fn identity(path: &Path) -> Result<Option<Identity>, FolderError> {
     let marker = path.join("STORE");
-    let Some(bytes) = files::read_small(&marker, MARKER_BYTES_MAX)? else {
-        let ours = ["LOCK", "STORE.new", "lost+found"];
-        return match files::names(path)?.into_iter().find(|name| !ours.contains(&name.as_str())) {
-            Some(found) => Err(FolderError::Foreign { path: path.to_owned(), found }),
-            None => Ok(None),
-        };
+    let bytes = match files::read_small(&marker, MARKER_BYTES_MAX) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => {
+            let ours = ["LOCK", "STORE.new", "lost+found"];
+            return match files::names(path)?.into_iter().find(|name| !ours.contains(&name.as_str())) {
+                Some(found) => Err(FolderError::Foreign { path: path.to_owned(), found }),
+                None => Ok(None),
+            };
+        }
+        // Longer than any marker: not what was written.
+        Err(e) if e.source.kind() == io::ErrorKind::InvalidData => Vec::new(),
+        Err(e) => return Err(e.into()),
     };
+    match whole_identity(path, &marker, &bytes) {
+        Ok((store, created)) => Ok(Some(Identity { store, created: Some(created), mends: None })),
+        Err(FolderError::Damaged { path: marker, what }) => {
+            match evidence::store_of(path, &String::from_utf8_lossy(&bytes))? {
+                Some(store) => Ok(Some(Identity { store, created: None, mends: Some(what) })),
+                None => Err(FolderError::Damaged { path: marker, what }),
+            }
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn whole_identity(path: &Path, marker: &Path, bytes: &[u8]) -> Result<(StoreId, Timestamp), FolderError> {
     // The layout comes first: a newer one may have other lines and another checksum.
-    let text = String::from_utf8_lossy(&bytes);
+    let text = String::from_utf8_lossy(bytes);
     let layout = text.lines().nth(1).and_then(|line| line.strip_prefix("layout ")?.parse::<u32>().ok());
     if let Some(found) = layout.filter(|found| *found > LAYOUT && text.starts_with("promlet store\n")) {
-        return Err(FolderError::Newer { path: path.to_owned(), found });
+        // With the known layout's number the checksum is right: that number is what is damaged.
+        let known = text.replacen(&format!("\nlayout {found}\n"), &format!("\nlayout {LAYOUT}\n"), 1);
+        if check_marker(marker, known.as_bytes(), "promlet store").is_err() {
+            return Err(FolderError::Newer { path: path.to_owned(), found });
+        }
     }
-    let lines = check_marker(&marker, &bytes, "promlet store")?;
-    let damaged = |what: &str| FolderError::Damaged { path: marker.clone(), what: what.to_owned() };
+    let lines = check_marker(marker, bytes, "promlet store")?;
+    let damaged = |what: &str| FolderError::Damaged { path: marker.to_owned(), what: what.to_owned() };
     let created =
         line(&lines, "created").and_then(Timestamp::from_rfc3339).ok_or_else(|| damaged("no time"))?;
     if line(&lines, "layout") != Some("1") {
         return Err(damaged("no layout"));
     }
-    Ok(Some((store_in(&marker, &lines)?, created)))
+    Ok((store_in(marker, &lines)?, created))
+}
+
+fn write_identity(path: &Path, store: StoreId, created: Timestamp) -> Result<(), FileError> {
+    let body = format!("promlet store\nlayout {LAYOUT}\nid {store}\ncreated {}\n", created.to_rfc3339());
+    files::write_whole(path, "STORE", with_crc(body).as_bytes())
+}
+
+/// Writes `STORE` again; the damaged one keeps a name in `quarantine/`. Returns the sentence for the operator.
+fn rewrite_identity(
+    path: &Path,
+    store: StoreId,
+    created: Timestamp,
+    now: Timestamp,
+    what: &str,
+) -> Result<String, FileError> {
+    let quarantine = path.join("quarantine");
+    let kept = quarantine.join(format!("{}-STORE", now.to_rfc3339().replace(':', "")));
+    // A link: there is a file of the name STORE at every moment. Without the copy nothing is lost.
+    let linked = files::create_dir(&quarantine).is_ok() && ops::link(&path.join("STORE"), &kept).is_ok();
+    if linked {
+        files::sync_dir(&quarantine)?;
+    }
+    write_identity(path, store, created)?;
+    let kept = if linked { format!(", the damaged one is {}", kept.display()) } else { String::new() };
+    Ok(format!(
+        "{}: {what}; nothing is lost, the journal and all markers say that this is store {store}: it was written again{kept}",
+        path.join("STORE").display()
+    ))
 }
 
 fn take_lock(path: &Path, now: Timestamp) -> Result<File, FolderError> {
@@ -445,8 +552,11 @@ fn take_lock(path: &Path, now: Timestamp) -> Result<File, FolderError> {
     }
     let text = format!("pid {}\nstarted {}\n", std::process::id(), now.to_rfc3339());
     file.set_len(0).map_err(FileError::at("empty", &name))?;
-    file.write_all(text.as_bytes()).map_err(FileError::at("write", &name))?;
-    Ok(file)
+    match file.write_all(text.as_bytes()) {
+        // On a full disk the lock holds without its text.
+        Err(e) if is_no_room(&e) => Ok(file),
+        other => other.map(|()| file).map_err(|e| FileError::at("write", &name)(e).into()),
+    }
 }
 
 /// Whether the last stop was clean; the marker is gone, durably, before anything else is written.

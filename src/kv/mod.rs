@@ -32,8 +32,9 @@ pub use control::{
 };
 pub use database::{DatabaseError, EngineError};
 pub use files::FileError;
+pub(crate) use files::is_no_room;
 pub use finding::{Finding, Weight};
-pub use folder::{DataFolder, FolderError, LastStop, MasterKey, MasterKeySource, holder};
+pub use folder::{DataFolder, FolderError, Initialised, LastStop, MasterKey, MasterKeySource, holder};
 pub use frame::{BODY_BYTES_MAX, DamagedRow, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use head::{HeadError, HeadKey, HeadWriter, PartSummary, ReadPartError, read_part};
 pub use journal::JournalError;

@@ -25,8 +25,12 @@ impl Unlocked {
     }
 }
 
-fn source(settings: &Settings) -> Result<MasterKeySource, ServerError> {
-    Ok(match &settings.master_key {
+/// Where the server takes the master key from; without a setting, from the folder.
+///
+/// # Errors
+/// [`ServerError::MasterKey`] where the setting is no key.
+pub fn master_key_source(setting: Option<&KeySetting>) -> Result<MasterKeySource, ServerError> {
+    Ok(match setting {
         None => MasterKeySource::Folder,
         Some(KeySetting::File(path)) => MasterKeySource::File(path.clone()),
         Some(KeySetting::Value(value)) => MasterKeySource::Value(accounts::key_in_hex(value.reveal())?),
@@ -51,7 +55,7 @@ pub(super) fn unlock(
     now: Timestamp,
     rng: &mut Entropy,
 ) -> Result<Unlocked, ServerError> {
-    let source = source(settings)?;
+    let source = master_key_source(settings.master_key.as_ref())?;
     let place = place(&source, folder);
     let may_replace = settings.new_master_key && source == MasterKeySource::Folder;
     let key = match folder.master_key(&source, rng) {

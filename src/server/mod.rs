@@ -50,6 +50,7 @@ pub use doctor::{Diagnoses, Diagnosis, Health, diagnose};
 use door::Door;
 pub use door::Show;
 use master_key::Unlocked;
+pub use master_key::master_key_source;
 pub use store::{OpenAccounts, OpenStore};
 use unwell::Unwell;
 

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::checkpoint;
 use super::disk;
-use super::error::OpenError;
-use super::manifest::{self, Listed};
-use super::report::SampleColumns;
+use super::error::{DiskError, OpenError};
+use super::manifest::{self, Known, Listed};
+use super::options::Options;
+use super::recovery;
+use super::report::{RecoveryReport, SampleColumns};
 use super::segment::{HISTOGRAMS, Segment, SegmentDamage, SegmentError, SegmentMeta};
 use super::series::registry::{self, ReadRegistry};
 use super::side::sealed;
@@ -42,6 +45,10 @@ pub struct Checked {
 }
 
 /// Checks the samples of the stopped folder or backup `dir`, whose accounts were read already. `deep`: every block.
+/// `scratch` is a folder that does not exist; it is made for copies of checkpoints, and removed.
+///
+/// What a start would say of the folder comes from the function that a start calls; the rest of the check adds places
+/// and details, and what a start does not read.
 ///
 /// # Errors
 /// [`OpenError`] where a file cannot be read, is another store's or a newer version's. Damage is no error.
@@ -49,6 +56,7 @@ pub fn check(
     dir: &Path,
     control: &OfflineControl,
     deep: bool,
+    scratch: &Path,
     watch: &mut dyn FnMut(CheckProgress),
 ) -> Result<Checked, OpenError> {
     let mut walk = Walk {
@@ -59,25 +67,57 @@ pub fn check(
         progress: CheckProgress::default(),
         checked: Checked::default(),
     };
-    let (listed, begin) = match manifest::offline(control) {
-        Ok(read) => read,
+    let Known { listed, dropped, begin } = match manifest::offline(control) {
+        Ok(known) => known,
         Err(bad) => {
             walk.find(Finding::new(
                 Weight::Loss,
                 "control",
                 format!("the list of segments cannot be read: {bad}"),
             ));
-            (BTreeMap::new(), Begin::default())
+            Known::default()
         }
     };
+    let known = Known { listed: listed.clone(), dropped, begin };
     let all = listed.values().flat_map(|listed| &listed.segments);
     walk.progress.files_all = all.clone().count() as u64;
     walk.progress.bytes_all = all.map(|meta| meta.file_bytes).sum();
     walk.segments(&listed)?;
-    walk.log(begin, &listed)?;
+    let start = rehearse(dir, scratch, walk.store, known)?;
+    walk.log(begin, &listed, start.read_only.is_some())?;
     walk.registries(&listed)?;
     walk.generations()?;
+    walk.add_start(start.findings);
     Ok(walk.checked)
+}
+
+/// What a start would find, by its own function; nothing is changed.
+fn rehearse(dir: &Path, scratch: &Path, store: StoreId, known: Known) -> Result<RecoveryReport, OpenError> {
+    disk::create_dir(scratch)?;
+    let looked = copy_generations(&dir.join("head"), scratch).map_err(OpenError::from).and_then(|()| {
+        let options = Options { decoded_bytes_max: 0, ..Options::default() };
+        recovery::look(dir, scratch.to_owned(), store, known, &options)
+    });
+    disk::remove_dir_all(scratch)?;
+    looked
+}
+
+/// Copies `head/`: sled opens no database without writing to it.
+fn copy_generations(from: &Path, to: &Path) -> Result<(), DiskError> {
+    if !from.is_dir() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(from).map_err(DiskError::at("list", from))? {
+        let path = entry.map_err(DiskError::at("list", from))?.path();
+        let target = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            disk::create_dir(&target)?;
+            copy_generations(&path, &target)?;
+        } else if path.is_file() {
+            std::fs::copy(&path, &target).map_err(DiskError::at("copy", &path))?;
+        }
+    }
+    Ok(())
 }
 
 struct Walk<'w> {
@@ -191,10 +231,34 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn log(&mut self, begin: Begin, listed: &BTreeMap<OrgId, Listed>) -> Result<(), OpenError> {
+    /// Adds what a start would find, where nothing more exact is known of the same file.
+    fn add_start(&mut self, findings: Vec<Finding>) {
+        for finding in findings {
+            let is_known = self.checked.findings.iter().any(|known| {
+                known.weight >= finding.weight
+                    && (known.file == finding.file || known.file.starts_with(&finding.file))
+            });
+            if !is_known {
+                self.find(finding);
+            }
+        }
+    }
+
+    /// Reads the whole log, also what a checkpoint covers and a start does not read. `is_lost`: a start would be
+    /// read-only; otherwise segments or the checkpoint have what cannot be read.
+    fn log(
+        &mut self,
+        begin: Begin,
+        listed: &BTreeMap<OrgId, Listed>,
+        is_lost: bool,
+    ) -> Result<(), OpenError> {
+        let weight = if is_lost { Weight::Loss } else { Weight::Repairable };
+        let elsewhere = if is_lost { "" } else { "; segments or the checkpoint have it" };
         let wal = self.dir.join("wal");
         if !wal.is_dir() {
-            self.find(Finding::new(Weight::Loss, "wal", "there is no log: what was only there is lost"));
+            if is_lost {
+                self.find(Finding::new(weight, "wal", "there is no log: what was only there is lost"));
+            }
             return Ok(());
         }
         let (mut samples, mut scratch) = (0_u64, Vec::new());
@@ -211,15 +275,16 @@ impl Walk<'_> {
         })?;
         if let Some(damage) = &end.damage {
             let file = damage.files.first().map_or_else(|| PathBuf::from("wal"), |path| self.relative(path));
-            self.find(Finding::new(Weight::Loss, file, damage.text.clone()));
+            let finding = Finding::new(weight, file, format!("{}{elsewhere}", damage.text));
+            self.find(Finding { offset: damage.offset, ..finding });
         }
         for (seq, org, damage) in undecodable.into_iter().take(100) {
-            let what = format!("record {seq} cannot be understood: {}", damage.what);
-            self.find(Finding { org: Some(org), ..Finding::new(Weight::Loss, "wal", what) });
+            let what = format!("record {seq} cannot be understood: {}{elsewhere}", damage.what);
+            self.find(Finding { org: Some(org), ..Finding::new(weight, "wal", what) });
         }
         for path in end.tail.iter().map(|tail| &tail.path).chain(&end.spares) {
             if let Some(text) = replay::cut_short(path)? {
-                self.find(Finding::new(Weight::Loss, self.relative(path), text));
+                self.find(Finding::new(weight, self.relative(path), format!("{text}{elsewhere}")));
             }
         }
         if let Some(tail) = end.tail.as_ref().filter(|tail| tail.torn_bytes > 0) {
@@ -228,11 +293,11 @@ impl Walk<'_> {
             self.find(finding.at(tail.offset).counting(tail.torn_bytes));
         }
         let sealed = listed.values().map(|listed| listed.state.seq).max().unwrap_or(0);
-        if end.files == 0 {
-            self.find(Finding::new(Weight::Loss, "wal", "the log has no file: what was only there is lost"));
+        if end.files == 0 && is_lost {
+            self.find(Finding::new(weight, "wal", "the log has no file: what was only there is lost"));
         } else if end.last_seq < sealed {
             let what = format!("it ends at record {}, segments go to record {sealed}", end.last_seq);
-            self.find(Finding::new(Weight::Loss, "wal", what));
+            self.find(Finding::new(weight, "wal", what));
         }
         let (files, records, last) = (end.files, end.records, end.last_seq);
         self.checked
@@ -273,7 +338,7 @@ impl Walk<'_> {
         if !dir.is_dir() {
             return Ok(());
         }
-        for name in disk::names(&dir)? {
+        for name in disk::names(&dir)?.into_iter().filter(|name| name != checkpoint::CLOSED) {
             let file = self.relative(&dir.join(&name));
             if name.ends_with(".new") {
                 let what = "a checkpoint that was not finished; the next start removes it";

@@ -50,6 +50,9 @@ const ROW_SERIES: u32 = 32;
 const REGISTRY_BODY_SOFT: usize = 256 << 10;
 /// `DONE` at most: 100,000 organisations and parts.
 const DONE_BYTES_MAX: u64 = 16 << 20;
+/// The marker of a log that ended in order.
+pub(super) const CLOSED: &str = "CLOSED";
+const CLOSED_BYTES_MAX: u64 = 4_096;
 const ROW_HEAD_BYTES: usize = 21;
 const ENTRY_HEAD_BYTES: usize = 6;
 
@@ -139,6 +142,54 @@ pub(super) fn write(
     }
     disk::sync_dir(&folder.head)?;
     Ok(report)
+}
+
+/// `head/CLOSED`: the log ended in order at a record up to which a checkpoint has everything. Made by a clean stop,
+/// removed by the next start before the log takes a record. Text:
+/// ```text
+/// promlet log closed 1
+/// store <store id>
+/// last <number of the last record>
+/// crc <CRC32C of everything before this line, hex>
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Closed {
+    pub(super) last_seq: u64,
+}
+
+impl Closed {
+    fn text(self, store: StoreId) -> String {
+        let text = format!("promlet log closed 1\nstore {store}\nlast {}\n", self.last_seq);
+        let crc = crc32c::crc32c(text.as_bytes());
+        text + &format!("crc {crc:08x}\n")
+    }
+
+    /// Reads the marker; none where it does not exist or is not what was written.
+    pub(super) fn read(folder: &Folder) -> Option<Closed> {
+        let bytes = disk::read_file(&folder.head.join(CLOSED), CLOSED_BYTES_MAX).ok()?;
+        let text = String::from_utf8(bytes).ok()?;
+        let last_seq = text.lines().nth(2)?.strip_prefix("last ")?.parse().ok()?;
+        let closed = Closed { last_seq };
+        (closed.text(folder.store) == text).then_some(closed)
+    }
+
+    /// Makes the marker durable.
+    pub(super) fn write(self, folder: &Folder) -> Result<(), DiskError> {
+        let (path, new) = (folder.head.join(CLOSED), folder.head.join("CLOSED.new"));
+        let file = disk::create_file(&new)?;
+        disk::write_at(&file, &new, self.text(folder.store).as_bytes(), 0)?;
+        disk::sync_file(&file, &new)?;
+        disk::rename(&new, &path)?;
+        disk::sync_dir(&folder.head)
+    }
+
+    /// Removes the marker durably, if it is there.
+    pub(super) fn remove(folder: &Folder) -> Result<(), DiskError> {
+        if disk::remove_if_there(&folder.head.join(CLOSED))? {
+            disk::sync_dir(&folder.head)?;
+        }
+        Ok(())
+    }
 }
 
 /// The record up to which the newest checkpoint that says so has everything; 0 where there is none.
@@ -538,6 +589,30 @@ impl Done {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_changed_byte_of_the_marker_of_a_closed_log_makes_it_no_marker() {
+        let dir = tempfile::tempdir().expect("made");
+        let at = |name: &str| dir.path().join(name);
+        let store = StoreId([0x5a; 16]);
+        let folder =
+            Folder { head: dir.path().to_owned(), series: at("series"), segments: at("segments"), store };
+        assert_eq!(Closed::read(&folder), None);
+        let closed = Closed { last_seq: 77 };
+        closed.write(&folder).expect("written");
+        assert_eq!(Closed::read(&folder), Some(closed));
+        let bytes = std::fs::read(at(CLOSED)).expect("read");
+        let drawn = b"promlet log closed 1\nstore 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\nlast 77\ncrc ";
+        assert!(bytes.starts_with(drawn) && bytes.len() == drawn.len() + 9);
+        for place in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[place] ^= 1;
+            std::fs::write(at(CLOSED), bad).expect("written");
+            assert_eq!(Closed::read(&folder), None, "byte {place}");
+        }
+        Closed::remove(&folder).expect("removed");
+        Closed::remove(&folder).expect("nothing to remove");
+    }
 
     #[test]
     fn done_is_the_drawing_and_comes_back() {

@@ -36,7 +36,8 @@ pub enum UnfitSegment {
 /// # Errors
 /// [`UnfitSegment`].
 pub fn fits_list(root: &Path, control: &OfflineControl, file: &Path) -> Result<(), UnfitSegment> {
-    let (all, _) = manifest::offline(control).map_err(|bad| UnfitSegment::List(bad.to_string()))?;
+    let manifest::Known { listed: all, .. } =
+        manifest::offline(control).map_err(|bad| UnfitSegment::List(bad.to_string()))?;
     let segments = Path::new("segments");
     let mut metas = all.values().flat_map(|listed| &listed.segments);
     let meta = metas

@@ -235,6 +235,16 @@ pub(super) struct Listed {
     pub(super) obsolete: Vec<(u64, Obsolete)>,
 }
 
+/// The list of segments of a whole store.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub(super) listed: BTreeMap<OrgId, Listed>,
+    /// Organisations that were dropped.
+    pub(super) dropped: BTreeSet<OrgId>,
+    /// Where the log begins.
+    pub(super) begin: Begin,
+}
+
 /// What one commit changes for one organisation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Change {
@@ -308,11 +318,11 @@ impl Rows {
     }
 }
 
-/// What a control that nobody has open knows: everything by organisation, and where the log begins.
+/// What a control that nobody has open knows: everything by organisation, what was dropped, and where the log begins.
 ///
 /// # Errors
 /// A row that is not what was written.
-pub(super) fn offline(control: &OfflineControl) -> Result<(BTreeMap<OrgId, Listed>, Begin), DamagedRow> {
+pub(super) fn offline(control: &OfflineControl) -> Result<Known, DamagedRow> {
     let all = Rows {
         states: control.scan(&())?,
         segments: control.scan(&())?,
@@ -320,8 +330,10 @@ pub(super) fn offline(control: &OfflineControl) -> Result<(BTreeMap<OrgId, Liste
         obsolete: control.scan(&())?,
     }
     .by_org();
+    let dropped = control.scan::<DroppedOrg>(&())?.into_iter().map(|(org, _)| org).collect();
     let begin = control.scan::<LogBegin>(&())?.pop();
-    Ok((all, begin.map_or_else(Begin::default, |((), LogBegin { file, seq })| Begin { file, seq })))
+    let begin = begin.map_or_else(Begin::default, |((), LogBegin { file, seq })| Begin { file, seq });
+    Ok(Known { listed: all, dropped, begin })
 }
 
 /// Takes a segment out of the list of a repaired store.

@@ -64,7 +64,7 @@ pub use options::{Durability, Options, OrgLimits};
 pub use repair::{RepairError, Repaired, accept_loss, repair};
 pub use report::{
     AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing,
-    Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts,
+    LogPlace, Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts,
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
@@ -83,7 +83,7 @@ use wal::record::Kind;
 
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
-use crate::kv::Control;
+use crate::kv::{Control, with_sources};
 use crate::model::{Access, OrgId, Refusal, StoreId, Timestamp, WriteBatch};
 
 /// Where a store lives.
@@ -107,6 +107,8 @@ pub struct Tsdb {
     manifest: Option<Manifest>,
     options: Options,
     notes: Vec<String>,
+    /// What queries are told about a damaged log.
+    log_warning: Option<Arc<str>>,
     checkpoints: Mutex<Checkpoints>,
     sealer: Mutex<Sealer>,
     /// Seals that wait for the one under way: it need not rest.
@@ -187,6 +189,8 @@ enum Sink {
     ReadOnly { why: String, last_seq: u64 },
 }
 
+/// Places of a damaged log that a query is told.
+const LOG_PLACES_TOLD_MAX: usize = 5;
 /// A checkpoint so soon after a seal would hold little.
 const RECENT_SEAL: Duration = Duration::from_secs(180);
 
@@ -214,10 +218,23 @@ impl Tsdb {
         rng: &mut Entropy,
         now: Timestamp,
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
-        let Home { dir, store, control } = home;
+        let Home { dir, store, control } = home.clone();
         let manifest = Manifest::new(control);
-        let recovered = recovery::recover(dir, store, &manifest, &options, (rng.bytes(), now))?;
-        let Recovered { stores, folder, wal, resume, report } = recovered;
+        let mut recovered = recovery::recover(dir, store, &manifest, &options, (rng.bytes(), now))?;
+        if let Some(why) = recovered.report.read_only.clone().filter(|_| recovered.log_is_covered) {
+            // Nothing is lost with this log: a new one takes its place, as after `--accept-loss`.
+            match repair::accept_loss(&home, now) {
+                Ok(_) => {
+                    recovered = recovery::recover(dir, store, &manifest, &options, (rng.bytes(), now))?;
+                    recovered.report.notes.push(format!(
+                        "{why}; nothing is lost: the log had ended in order and segments and the checkpoint have all of \
+                         it; the damaged log is in quarantine"
+                    ));
+                }
+                Err(e) => tracing::warn!("the damaged log cannot be replaced: {}", with_sources(&e)),
+            }
+        }
+        let Recovered { stores, folder, wal, resume, report, log_is_covered: _ } = recovered;
         stores.uncovered.store(report.samples, Ordering::Relaxed);
         for store in stores.all() {
             let sealed_ms = store.segments().metas().iter().map(|meta| meta.max_ms).max();
@@ -237,6 +254,7 @@ impl Tsdb {
             }
         };
         let notes = report.notes.clone();
+        let log_warning = report.read_only.as_ref().map(|_| log_warning(&report.log_damage));
         let manifest = Some(manifest);
         let warming = Warming::start(&stores, options.warm_bytes_max);
         let tsdb = Tsdb {
@@ -246,6 +264,7 @@ impl Tsdb {
             manifest,
             options,
             notes,
+            log_warning,
             checkpoints: Mutex::default(),
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
@@ -266,6 +285,7 @@ impl Tsdb {
             manifest: None,
             options,
             notes: Vec::new(),
+            log_warning: None,
             checkpoints: Mutex::default(),
             sealer: Mutex::default(),
             seals_waiting: AtomicU32::new(0),
@@ -414,7 +434,8 @@ impl Tsdb {
 
     /// What a reader may see: one organisation within one scope. An organisation that never wrote is empty.
     pub fn snapshot(&self, access: &Access) -> Snapshot {
-        Snapshot::new(self.stores.org(access.org), access.scope.clone())
+        let snapshot = Snapshot::new(self.stores.org(access.org), access.scope.clone());
+        snapshot.with_log_warning(self.log_warning.clone())
     }
 
     /// Writes a checkpoint, so that the next start replays only what comes after. One at a time; appends go on.
@@ -582,6 +603,19 @@ impl Tsdb {
         }
     }
 
+    /// Leaves a marker where the log ended in order and a checkpoint has all of it: damage of such a log loses nothing.
+    fn note_end(&self, log: &Log) {
+        let Some(folder) = self.folder.as_ref().filter(|_| matches!(log.writes(), Writes::Closed)) else {
+            return;
+        };
+        let last_seq = log.counters().last_seq.load(Ordering::Relaxed);
+        if checkpoint::newest_replay_seq(&folder.head, folder.store) == last_seq
+            && let Err(e) = (checkpoint::Closed { last_seq }).write(folder)
+        {
+            tracing::warn!("the end of the log was not noted: {}", e.line());
+        }
+    }
+
     /// What is left on the disk; none where the store has none, or it does not say.
     fn space(&self) -> Option<disk::Space> {
         self.options.disk.space(&self.folder.as_ref()?.head).ok()
@@ -599,12 +633,19 @@ impl Tsdb {
     pub fn close(&self) {
         if let Sink::Log(log) = &self.log {
             log.close();
+            self.note_end(log);
         }
         if let Some(manifest) = &self.manifest {
             manifest.close();
         }
         self.warming.end();
     }
+}
+
+/// What queries are told about a damaged log: files and offsets, never the folder, since a reader may be a stranger.
+fn log_warning(places: &[LogPlace]) -> Arc<str> {
+    let places: Vec<String> = places.iter().take(LOG_PLACES_TOLD_MAX).map(LogPlace::to_string).collect();
+    format!("some samples may be missing: the log is damaged in {}", places.join(", ")).into()
 }
 
 impl Default for Checkpoints {

@@ -16,12 +16,12 @@ use super::checkpoint::{self, Folder};
 use super::delete::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
-use super::manifest::{Listed, Manifest, Tombstone};
+use super::manifest::{Change, Known, Listed, Manifest, SealState, Tombstone};
 use super::names;
 use super::opening::{Onlooker, Phase, Step};
 use super::options::Options;
 use super::repair;
-use super::report::{RecoveryMode, RecoveryReport};
+use super::report::{LogPlace, RecoveryMode, RecoveryReport};
 use super::segment::{Segment, SegmentError, SegmentMeta};
 use super::segments::{Bad, Obsolete, Part, SegmentSet};
 use super::series::registry::{self, ReadRegistry};
@@ -32,7 +32,7 @@ use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
 use super::wal::record::{FILE_HEADER_BYTES, Kind};
 use super::wal::replay::{self, Begin, LogEnd, Place};
-use crate::kv::with_sources;
+use crate::kv::{self, Finding, Weight, with_sources};
 use crate::model::{Exemplar, OrgId, StoreId, Timestamp};
 
 /// Sentences about what was found; more of them would be the same trouble again.
@@ -46,6 +46,8 @@ pub(super) struct Recovered {
     /// None: read-only, for the reason in the report.
     pub(super) resume: Option<Resume>,
     pub(super) report: RecoveryReport,
+    /// Whether checkpoint and segments have every record of a log that ended with a clean stop.
+    pub(super) log_is_covered: bool,
 }
 
 /// Reads the folder and leaves it so that reading it again gives the same.
@@ -61,18 +63,15 @@ pub(super) fn recover(
     let folder = Folder { head: at("head"), series: at("series"), segments: at("segments"), store };
     remove_unfinished(&folder.head)?;
     remove_unfinished(&folder.series)?;
-    let mut listed = manifest.read()?;
-    let dropped = manifest.dropped()?;
-    listed.retain(|org, _| !dropped.contains(org));
-    let begin = manifest.log_begin()?;
-    let (report, onlooker) = (RecoveryReport::default(), options.onlooker.clone());
-    let replay_threads = options.replay_threads;
-    let mut walk =
-        Recovery { quarantine: at("quarantine"), now, listed, dropped, report, onlooker, replay_threads };
+    let known =
+        Known { listed: manifest.read()?, dropped: manifest.dropped()?, begin: manifest.log_begin()? };
+    let begin = known.begin;
+    let mut walk = Recovery::new(dir, now, options, known);
     let (stores, done, rows, cuts) = walk.checkpoint(&folder, secret, options)?;
-    let from_seq = done.map_or(0, |done| done.replay_seq);
+    let from_seq = done.as_ref().map_or(0, |done| done.replay_seq);
     let log = LogFrom { dir: at("wal"), store, begin, from_seq };
     let end = walk.log(&log, &stores, &rows)?;
+    let log_is_covered = walk.is_covered(&folder, done.as_ref(), end.last_seq);
     stores.set_starting(false);
     for store in stores.all() {
         // A seal that was under way is over.
@@ -94,9 +93,55 @@ pub(super) fn recover(
         }
         let log_from = end.full.first().map_or(end.first_seq, |file| file.first_seq);
         walk.unlisted(&folder, &stores, log_from..=end.last_seq)?;
+        walk.renew_registries(&folder, &stores, manifest);
+        // From here on records may follow.
+        checkpoint::Closed::remove(&folder)?;
         walk.resume(&at("wal"), end)?
     };
-    Ok(Recovered { stores: Arc::new(stores), folder, wal: at("wal"), resume, report: walk.report })
+    let (wal, report) = (at("wal"), walk.report);
+    Ok(Recovered { stores: Arc::new(stores), folder, wal, resume, report, log_is_covered })
+}
+
+/// Reads the folder as [`recover`] does and returns its report; changes nothing. `head` is a copy of `head/`, since
+/// sled opens no database without writing to it.
+pub(super) fn look(
+    dir: &Path,
+    head: PathBuf,
+    store: StoreId,
+    known: Known,
+    options: &Options,
+) -> Result<RecoveryReport, OpenError> {
+    let is_new = !dir.join("series").exists() && !dir.join("head").exists();
+    let begin = known.begin;
+    let folder = Folder { head, series: dir.join("series"), segments: dir.join("segments"), store };
+    let mut walk = Recovery::new(dir, Timestamp::from_ms(0), options, known);
+    walk.changes = false;
+    let (stores, done, rows, _) = walk.checkpoint(&folder, [0; 32], options)?;
+    let from_seq = done.as_ref().map_or(0, |done| done.replay_seq);
+    let wal = dir.join("wal");
+    let has_log = names_in(&wal)?.iter().any(|name| file::number_of(name).is_some());
+    let end = if is_new && !has_log && begin == Begin::default() && walk.listed.is_empty() {
+        // The start of a new store makes the first file.
+        LogEnd::default()
+    } else {
+        walk.log(&LogFrom { dir: wal, store, begin, from_seq }, &stores, &rows)?
+    };
+    if walk.report.read_only.is_some() && walk.is_covered(&folder, done.as_ref(), end.last_seq) {
+        walk.report.read_only = None;
+        walk.report.findings.retain(|finding| !finding.file.starts_with("wal"));
+        let what = "damaged after a clean stop; nothing is lost, segments and the checkpoint have everything";
+        walk.report.findings.push(Finding::new(Weight::Repairable, "wal", what));
+    }
+    if walk.report.read_only.is_none() {
+        let log_from = end.full.first().map_or(end.first_seq, |file| file.first_seq);
+        walk.unlisted(&folder, &stores, log_from..=end.last_seq)?;
+    }
+    Ok(walk.report)
+}
+
+/// The names in a directory; none where it does not exist.
+fn names_in(dir: &Path) -> Result<Vec<String>, DiskError> {
+    if dir.is_dir() { disk::names(dir) } else { Ok(Vec::new()) }
 }
 
 /// Makes what is missing of the folder; whether the store is a new one.
@@ -149,8 +194,13 @@ struct LogFrom {
 type Cuts = Vec<(PathBuf, registry::End)>;
 
 struct Recovery {
+    dir: PathBuf,
     quarantine: PathBuf,
     now: Timestamp,
+    /// Whether the folder may be changed.
+    changes: bool,
+    /// Organisations whose registry is shorter than what was noted of it, or damaged.
+    short: BTreeSet<OrgId>,
     listed: BTreeMap<OrgId, Listed>,
     /// What is found of these is not looked at; the first upkeep removes it.
     dropped: BTreeSet<OrgId>,
@@ -160,6 +210,33 @@ struct Recovery {
 }
 
 impl Recovery {
+    fn new(dir: &Path, now: Timestamp, options: &Options, known: Known) -> Recovery {
+        let Known { mut listed, dropped, .. } = known;
+        listed.retain(|org, _| !dropped.contains(org));
+        Recovery {
+            dir: dir.to_owned(),
+            quarantine: dir.join("quarantine"),
+            now,
+            changes: true,
+            short: BTreeSet::new(),
+            listed,
+            dropped,
+            report: RecoveryReport::default(),
+            onlooker: options.onlooker.clone(),
+            replay_threads: options.replay_threads,
+        }
+    }
+
+    /// Whether checkpoint and segments have every record that the log ever held: the log was closed in order behind
+    /// that checkpoint, and nothing was written since.
+    fn is_covered(&self, folder: &Folder, done: Option<&checkpoint::Done>, last_seq: u64) -> bool {
+        let closed = checkpoint::Closed::read(folder);
+        let sealed = self.listed.values().map(|listed| listed.state.seq).max().unwrap_or(0);
+        closed.zip(done).is_some_and(|(closed, done)| {
+            closed.last_seq == done.replay_seq && last_seq <= closed.last_seq && sealed <= closed.last_seq
+        })
+    }
+
     /// Registries and the newest generation that holds.
     fn checkpoint(
         &mut self,
@@ -168,7 +245,9 @@ impl Recovery {
         options: &Options,
     ) -> Result<(Stores, Option<checkpoint::Done>, RowSeqs, Cuts), OpenError> {
         let (mut stores, mut cuts) = self.base(folder, secret, options)?;
-        for generation in checkpoint::generations(&folder.head)? {
+        let generations =
+            if folder.head.is_dir() { checkpoint::generations(&folder.head)? } else { Vec::new() };
+        for generation in generations {
             let mut rows = RowSeqs::default();
             self.onlooker.see(&Step { phase: Phase::Checkpoint, ..Step::default() })?;
             match checkpoint::load(folder, generation, &stores, &mut rows, &self.onlooker) {
@@ -181,7 +260,11 @@ impl Recovery {
                 }
                 Err(e) if e.is_stop() => return Err(OpenError::Stopped),
                 Err(e) => {
-                    self.note(format!("generation {generation} cannot be used: {}", with_sources(&e)));
+                    self.note(
+                        Weight::Repairable,
+                        &self.dir.join("head").join(generation.to_string()),
+                        format!("generation {generation} cannot be used: {}", with_sources(&e)),
+                    );
                     // Its rows are in the heads: begin anew.
                     (stores, cuts) = self.base(folder, secret, options)?;
                 }
@@ -230,24 +313,27 @@ impl Recovery {
                 }
                 Err(e) => {
                     let why = with_sources(&e);
-                    self.note(format!(
+                    let text = format!(
                         "segment {} of organisation {} cannot be used, {} samples from {} to {} are missing: {why}",
                         meta.seq,
                         meta.org,
                         meta.samples,
                         Timestamp::from_ms(meta.min_ms).to_rfc3339(),
                         Timestamp::from_ms(meta.max_ms).to_rfc3339(),
-                    ));
+                    );
+                    self.note(Weight::Loss, &dir.join(meta.file_name()), text);
                     bad.push(Bad { meta: meta.clone() });
                 }
             }
         }
         let have = store.registry().bytes;
         if have < listed.state.registry_bytes {
-            self.note(format!(
+            let text = format!(
                 "the registry of organisation {} has {have} valid bytes of {}: names come from its segments and the log",
                 store.org, listed.state.registry_bytes
-            ));
+            );
+            self.note(Weight::Repairable, &registry::path_of(&folder.series, store.org), text);
+            self.short.insert(store.org);
             self.names(store, &opened);
         }
         let table = store.table();
@@ -265,13 +351,13 @@ impl Recovery {
             tombstones: listed.tombstones.iter().map(|(n, t)| (*n, Arc::new(t.clone()))).collect(),
         };
         set.order();
-        self.beside(store, &set);
+        self.beside(store, &set, &dir);
         store.begin_with(set);
         Ok(())
     }
 
     /// Puts the newest exemplars back into the rings, and notes whether there are histograms at all.
-    fn beside(&mut self, store: &OrgStore, set: &SegmentSet) {
+    fn beside(&mut self, store: &OrgStore, set: &SegmentSet, dir: &Path) {
         // A segment that was merged is newer than another and may hold what is older.
         let mut newest = Newest::default();
         for part in set.beside() {
@@ -287,7 +373,8 @@ impl Recovery {
                 read.map_err(|damage| part.segment.beside_damage(damage))
             });
             if let Err(damage) = loaded {
-                self.note(format!("exemplars of organisation {} are missing: {damage}", store.org));
+                let text = format!("exemplars of organisation {} are missing: {damage}", store.org);
+                self.note(Weight::Loss, &dir.join(part.meta().file_name()), text);
             }
         }
         let ends = set.beside().map(|part| part.meta().max_ms.saturating_add(1)).max();
@@ -311,7 +398,8 @@ impl Recovery {
                             table.define(id, &pairs, false).map_err(str::to_owned)
                         });
                     if let Err(what) = defined {
-                        self.note(format!("series {id} of organisation {} has no name: {what}", store.org));
+                        let text = format!("series {id} of organisation {} has no name: {what}", store.org);
+                        self.note(Weight::Loss, &self.dir.join("series"), text);
                     }
                 }
             }
@@ -326,19 +414,21 @@ impl Recovery {
         stores: &Stores,
         in_log: std::ops::RangeInclusive<u64>,
     ) -> Result<(), OpenError> {
-        for name in disk::names(&folder.segments)? {
+        for name in names_in(&folder.segments)? {
             let Some(org) = name.parse().ok().map(OrgId).filter(|org| !self.dropped.contains(org)) else {
                 continue;
             };
             let dir = folder.segments_of(org);
-            remove_unfinished(&dir)?;
+            if self.changes {
+                remove_unfinished(&dir)?;
+            }
             let listed = self.listed.get(&org).cloned().unwrap_or_default();
             let keep: BTreeSet<String> = listed.segments.iter().map(SegmentMeta::file_name).collect();
             let mut greatest = 0;
             for name in disk::names(&dir)? {
                 let number = name.split('-').next().and_then(|digits| digits.parse().ok());
                 greatest = greatest.max(number.unwrap_or(0));
-                if keep.contains(&name) {
+                if keep.contains(&name) || name.ends_with(".new") {
                     continue;
                 }
                 let path = dir.join(&name);
@@ -360,18 +450,21 @@ impl Recovery {
                                 )
                             },
                         );
-                        self.note(format!(
-                            "{} is not listed and was put into quarantine: {what}",
-                            path.display()
-                        ));
+                        let text =
+                            format!("{} is not listed and was put into quarantine: {what}", path.display());
+                        self.note(Weight::Repairable, &path, text);
                         self.keep(&path, true)?;
                         continue;
                     }
                 };
-                disk::remove_file(&path)?;
-                tracing::info!(path = %path.display(), reason, "a segment file was removed");
+                if self.changes {
+                    disk::remove_file(&path)?;
+                    tracing::info!(path = %path.display(), reason, "a segment file was removed");
+                }
             }
-            disk::sync_dir(&dir)?;
+            if self.changes {
+                disk::sync_dir(&dir)?;
+            }
             let store = stores.org_or_new(org);
             store.next_segment.fetch_max(greatest.saturating_add(1), Ordering::Relaxed);
             let gone = listed.obsolete.iter().map(|(seq, obsolete)| Obsolete {
@@ -385,10 +478,33 @@ impl Recovery {
         Ok(())
     }
 
-    /// Says it once, though a start may find it twice.
-    fn note(&mut self, text: String) {
+    /// Reports it once, though a start may find it twice.
+    fn note(&mut self, weight: Weight, path: &Path, text: String) {
         if !self.report.notes.contains(&text) && self.report.notes.len() < NOTES_MAX {
+            let file = path.strip_prefix(&self.dir).unwrap_or(path);
+            self.report.findings.push(Finding::new(weight, file, text.clone()));
             self.report.notes.push(text);
+        }
+    }
+
+    /// Writes registries again that were lost or damaged, from the names that are known now, so that the next start
+    /// finds them whole. What fails here is tried again by the next start.
+    fn renew_registries(&mut self, folder: &Folder, stores: &Stores, manifest: &Manifest) {
+        for org in std::mem::take(&mut self.short) {
+            let Some(store) = stores.org(org) else { continue };
+            let state = self.listed.get(&org).map(|listed| listed.state).unwrap_or_default();
+            let renewed =
+                checkpoint::append_registry(folder, &store).map_err(|e| with_sources(&e)).and_then(|end| {
+                    if end.bytes >= state.registry_bytes {
+                        return Ok(());
+                    }
+                    let state = SealState { registry_bytes: end.bytes, ..state };
+                    let change = Change { state: Some(state), ..Change::default() };
+                    manifest.commit(org, change).map_err(|e| with_sources(&e))
+                });
+            if let Err(why) = renewed {
+                tracing::warn!("the registry of organisation {org} could not be written again: {why}");
+            }
         }
     }
 
@@ -402,7 +518,7 @@ impl Recovery {
         stores.set_starting(true);
         stores.set_dropped(&self.dropped);
         let org_of = |name: &String| registry::org_of(name).filter(|org| !self.dropped.contains(org));
-        let files = disk::names(&folder.series)?;
+        let files = names_in(&folder.series)?;
         let registries: Vec<names::Registry> =
             files.iter().filter_map(|name| Some((org_of(name)?, folder.series.join(name)))).collect();
         let mut cuts = Vec::new();
@@ -417,10 +533,10 @@ impl Recovery {
                     }
                 }
                 ReadRegistry::Damaged(what) => {
-                    self.note(format!(
-                        "{}: {what}; the names come from segments and the log",
-                        path.display()
-                    ));
+                    let text =
+                        format!("{}: {what}; the names come from segments and the log", path.display());
+                    self.note(Weight::Repairable, &path, text);
+                    self.short.insert(org);
                     self.keep(&path, true)?;
                 }
             }
@@ -461,8 +577,10 @@ impl Recovery {
         }
         let mut texts = unreadable;
         if let Some(damage) = end.damage.take() {
-            for path in &damage.files {
+            for (place, path) in damage.files.iter().enumerate() {
                 self.keep(path, false)?;
+                let offset = damage.offset.filter(|_| place == 0);
+                self.log_damage(path, offset);
             }
             texts.insert(0, damage.text);
         }
@@ -473,6 +591,8 @@ impl Recovery {
             if let Some(text) = replay::cut_short(path)? {
                 texts.push(text);
                 self.keep(path, false)?;
+                let length = std::fs::metadata(path).map_err(DiskError::at("look at", path))?.len();
+                self.log_damage(path, Some(length));
             }
         }
         if end.last_seq < from_seq {
@@ -494,13 +614,41 @@ impl Recovery {
             texts.push(format!("{orphans} samples are of series that nothing defines"));
         }
         if !texts.is_empty() {
+            if self.report.log_damage.is_empty() {
+                self.log_damage(wal, None);
+            }
+            let findings = texts.iter().map(|text| Finding::new(Weight::Loss, "wal", text.clone()));
+            self.report.findings.extend(findings);
             self.report.read_only = Some(texts.join("; "));
         }
         Ok(end)
     }
 
+    /// Records a place of the log that cannot be read.
+    fn log_damage(&mut self, path: &Path, offset: Option<u64>) {
+        let file = path.strip_prefix(&self.dir).unwrap_or(path).to_owned();
+        let place = LogPlace { file, offset };
+        if !self.report.log_damage.contains(&place) {
+            self.report.log_damage.push(place);
+        }
+    }
+
     /// Keeps a damaged file in `quarantine/`: moved where it is in the way, else copied, and copied only once.
     fn keep(&mut self, path: &Path, moved: bool) -> Result<(), OpenError> {
+        if !self.changes {
+            return Ok(());
+        }
+        match self.put_aside(path, moved) {
+            // The file stays where it is, which is no reason not to serve what can be read.
+            Err(e) if kv::is_no_room(&e.source) => {
+                tracing::warn!("no room for a copy in quarantine: {}", e.line());
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn put_aside(&mut self, path: &Path, moved: bool) -> Result<(), DiskError> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let to = self.quarantine.join(format!("{}-{name}", self.now.as_ms()));
         if moved {
@@ -535,7 +683,8 @@ impl Recovery {
         for path in &end.trimmed {
             if let Err(e) = disk::remove_file(path) {
                 // It is no part of the log any more, and no reason not to start.
-                self.note(format!("a log file that is needed no more stays: {}", e.line()));
+                let text = format!("a log file that is needed no more stays: {}", e.line());
+                self.note(Weight::Note, path, text);
                 continue;
             }
             tracing::info!(path = %path.display(), reason = "its samples are in segments", "a log file was removed");

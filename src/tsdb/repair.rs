@@ -93,7 +93,7 @@ pub fn repair(
     control: &mut OfflineControl,
     watch: &mut dyn FnMut(CheckProgress),
 ) -> Result<Repaired, RepairError> {
-    let (listed, begin) = manifest::offline(control)?;
+    let manifest::Known { listed, begin, .. } = manifest::offline(control)?;
     let mut repaired = Repaired::default();
     copy_registries(dir, to)?;
     for name in ["wal", "segments", "head", "quarantine"] {
@@ -145,8 +145,12 @@ pub fn accept_loss(home: &Home<'_>, now: Timestamp) -> Result<Vec<Finding>, Repa
     disk::create_dir(&quarantine)?;
     disk::rename(&mending, &dir.join("wal.mended"))?;
     disk::sync_dir(dir)?;
-    let free = (now.as_ms()..).map(|ms| quarantine.join(format!("{ms}-wal"))).find(|path| !path.exists());
-    disk::rename(&dir.join("wal"), &free.unwrap_or_else(|| quarantine.join("wal")))?;
+    let wal = dir.join("wal");
+    // A log that is gone altogether leaves nothing to keep.
+    if wal.exists() {
+        let free = (now.as_ms()..).map(|ms| quarantine.join(format!("{ms}-wal"))).find(|path| !path.exists());
+        disk::rename(&wal, &free.unwrap_or_else(|| quarantine.join("wal")))?;
+    }
     disk::sync_dir(&quarantine)?;
     finish_mending(dir)?;
     Ok(mended.lost)

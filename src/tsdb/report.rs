@@ -1,8 +1,10 @@
 //! Plain answers of the store: what happened, what there is.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::decoded::DecodedUse;
+use crate::kv::Finding;
 use crate::model::{Exemplar, Labels, MetricKind, OrgId, Refusal, Timestamp};
 
 /// A series' number within its organisation.
@@ -234,6 +236,26 @@ pub struct RecoveryReport {
     pub read_only: Option<String>,
     /// What was found wrong and repaired by other means, one sentence each.
     pub notes: Vec<String>,
+    /// Everything that was found wrong, weighed: the same function decides for a start and for a check.
+    pub findings: Vec<Finding>,
+    /// The places of the log that cannot be read, where the store is read-only for them.
+    pub log_damage: Vec<LogPlace>,
+}
+
+/// A place of the log that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogPlace {
+    /// The file, relative to the data folder; `wal` where a file or its records are missing.
+    pub file: PathBuf,
+    /// The byte from which on records cannot be read, if known.
+    pub offset: Option<u64>,
+}
+
+impl std::fmt::Display for LogPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        self.offset.map_or(Ok(()), |offset| write!(f, " at byte {offset}"))
+    }
 }
 
 /// What a checkpoint wrote.

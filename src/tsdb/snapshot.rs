@@ -64,6 +64,12 @@ impl Snapshot {
         Snapshot { too_old_too: true, ..Snapshot::new(Some(store), scope) }
     }
 
+    /// Every read of this snapshot warns of a damaged log.
+    pub(super) fn with_log_warning(mut self, text: Option<Arc<str>>) -> Snapshot {
+        self.warnings.of_the_log(text);
+        self
+    }
+
     /// Whether a scope may have hidden something: answers carry a warning then.
     pub fn is_scoped(&self) -> bool {
         !self.scope.is_whole()
@@ -75,6 +81,7 @@ impl Snapshot {
     /// Costs a scan of the columns that the matchers name, and some 3 ns for each label of each series found that tells any
     /// two apart.
     pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
+        self.warnings.looked();
         let Some(store) = &self.store else { return Vec::new() };
         let table = store.table();
         let hits = order::by_labels(&table, &self.find(store, &table, &[matchers], range));

@@ -21,7 +21,8 @@ pub struct BackupReport {
 /// Makes the backup `out`, which must not exist or be empty, from `staged`; durable when this answers.
 ///
 /// # Errors
-/// [`TreeError`]; a folder without `MANIFEST.json` is left, which is no backup.
+/// [`TreeError`]; a folder without `MANIFEST.json` is left, which is no backup, and as good as always one without
+/// `STORE`, which comes last but for the manifest: neither a check nor a server takes it for a whole data folder.
 pub fn finish_backup(
     staged: &Path,
     out: &Path,
@@ -36,7 +37,12 @@ pub fn finish_backup(
         ..Progress::default()
     };
     let mut entries = Vec::new();
-    for (path, bytes) in files {
+    let (last, rest): (Vec<_>, Vec<_>) = files.into_iter().partition(|(path, _)| path == Path::new("STORE"));
+    for (path, bytes) in rest.into_iter().chain(last) {
+        if path == Path::new("STORE") {
+            // Everything else is durable before the file that makes it a store.
+            tree::sync_dirs(out, entries.iter().map(|entry: &Entry| entry.path.clone()))?;
+        }
         let to = out.join(&path);
         tree::make_way(out, &path)?;
         tree::link_or_copy(&staged.join(&path), &to)?;
@@ -51,6 +57,7 @@ pub fn finish_backup(
         entries.push(Entry { path, bytes, sha256 });
     }
     tree::sync_dirs(out, entries.iter().map(|entry| entry.path.clone()))?;
+    entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     let report = BackupReport { files: entries.len() as u64, bytes: progress.bytes_all };
     tree::write_whole(&out.join(manifest::NAME), Manifest::new(facts, entries).encode().as_bytes())?;
     Ok(report)

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::manifest::{Manifest, ManifestError};
 use super::tree::{self, TreeError};
-use super::{LookError, Progress, Watch, look, restore};
-use crate::kv::{Finding, OfflineControl, Weight};
+use super::{LookError, Progress, Watch, look, restore, start};
+use crate::kv::{Finding, MasterKey, MasterKeySource, OfflineControl, Weight};
+use crate::model::StoreId;
 use crate::tsdb;
 
 /// How to check.
@@ -15,7 +16,11 @@ pub struct CheckOptions {
     pub deep: bool,
     /// The table of users: a store that has some must have its master key.
     pub users_table: u8,
-    /// A folder that does not exist, for a copy of the database; it is removed again.
+    /// Where the server takes the master key from.
+    pub master_key: MasterKeySource,
+    /// The mark of a master key that control knows it by.
+    pub key_mark: fn(&MasterKey, StoreId) -> [u8; 32],
+    /// A folder that does not exist, for copies of databases; it is removed again.
     pub scratch: PathBuf,
 }
 
@@ -99,9 +104,10 @@ pub fn check(dir: &Path, options: &CheckOptions, watch: Watch<'_>) -> Result<Che
             facts.rows, facts.seq, facts.exports, facts.journal_records, facts.journal_files
         ),
     });
-    findings.extend(control.findings().iter().cloned());
-    markers(dir, &control, options.users_table, manifest.as_ref(), &mut findings);
-    let samples = tsdb::check(dir, &control, options.deep, &mut |done| {
+    let start = start::rehearse(dir, options, manifest.as_ref())?;
+    start.judge(dir, &control, &mut findings);
+    markers(dir, &control, options.users_table, &mut findings);
+    let samples = tsdb::check(dir, &control, options.deep, &options.scratch, &mut |done| {
         watch(Progress {
             files: done.files,
             files_all: done.files_all,
@@ -137,27 +143,11 @@ fn read_manifest(dir: &Path, findings: &mut Vec<Finding>) -> Result<Option<Manif
 }
 
 /// What must be there if there are users.
-fn markers(
-    dir: &Path,
-    control: &OfflineControl,
-    users_table: u8,
-    manifest: Option<&Manifest>,
-    findings: &mut Vec<Finding>,
-) {
+fn markers(dir: &Path, control: &OfflineControl, users_table: u8, findings: &mut Vec<Finding>) {
     let users = control.count(users_table);
-    let initialised = dir.join("INITIALISED").exists();
-    if users == 0 && initialised {
+    if users == 0 && dir.join("INITIALISED").exists() {
         let what = "it says that this store had users, but none are left: restore the accounts from a backup";
         findings.push(Finding::new(Weight::Loss, "INITIALISED", what));
-    }
-    if users > 0 && !initialised {
-        let what = "missing though there are users; the next start makes it";
-        findings.push(Finding::new(Weight::Repairable, "INITIALISED", what));
-    }
-    let has_key = dir.join("master.key").exists();
-    if users > 0 && !has_key && manifest.is_none_or(|manifest| manifest.with_key) {
-        let what = "not here: unless it lies elsewhere (PROMLET_MASTER_KEY_FILE), the server does not start without it";
-        findings.push(Finding::new(Weight::Note, "master.key", what));
     }
 }
 

@@ -13,6 +13,7 @@ mod manifest;
 mod repair;
 mod restore;
 mod restore_one;
+mod start;
 mod tree;
 
 pub use backup::{BackupReport, finish_backup};

@@ -78,7 +78,8 @@ fn copy_checkpoints(dir: &Path, to: &Path) -> Result<(), TreeError> {
     if !head.is_dir() {
         return Ok(());
     }
-    for (path, _) in tree::files(&head)? {
+    // The marker of a log that ended in order speaks of the old log alone.
+    for (path, _) in tree::files(&head)?.into_iter().filter(|(path, _)| path != Path::new("CLOSED")) {
         let below = Path::new("head").join(path);
         tree::make_way(to, &below)?;
         tree::copy(&dir.join(&below), &to.join(&below), |_| ())?;

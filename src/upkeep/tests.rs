@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use folder::{Held, NOW, Opened, User, copy_tree, try_open, write};
 
 use super::*;
-use crate::kv::{Record, with_sources};
+use crate::kv::{MasterKeySource, Record, with_sources};
 
 fn open(dir: &Path) -> Opened {
     try_open(dir, false).expect("opens")
@@ -30,8 +30,13 @@ fn files_below(dir: &Path, ending: &str) -> Vec<PathBuf> {
 
 fn check_deep(dir: &Path) -> CheckReport {
     let scratch = tempfile::tempdir().expect("made");
-    let options =
-        CheckOptions { deep: true, users_table: User::TABLE, scratch: scratch.path().join("scratch") };
+    let options = CheckOptions {
+        deep: true,
+        users_table: User::TABLE,
+        master_key: MasterKeySource::Folder,
+        key_mark: |key, _| key.0,
+        scratch: scratch.path().join("scratch"),
+    };
     check(dir, &options, &mut |_| ()).expect("checked")
 }
 

@@ -352,6 +352,17 @@ impl<'p> Source<'p> {
     }
 }
 
+/// The store that the header of an export names; none where the header is damaged or a newer program's.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(in crate::kv) fn store_of_export(path: &Path) -> Result<Option<StoreId>, FileError> {
+    let start = files::read_start(path, HEADER_BYTES)?;
+    let store = start.get(16..32).and_then(|bytes| bytes.first_chunk::<16>()).copied().map(StoreId);
+    let seq = start.get(32..).and_then(|rest| rest.first_chunk::<8>()).copied().map(u64::from_le_bytes);
+    Ok(store.zip(seq).filter(|(store, seq)| header(*store, *seq) == start).map(|(store, _)| store))
+}
+
 /// The other store that a file belongs to, if its header is whole and says so.
 pub(super) fn foreign(export: &Export, store: StoreId) -> Option<StoreId> {
     match Source::open(export).and_then(|mut from| from.header(export, store)) {

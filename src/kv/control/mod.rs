@@ -12,6 +12,7 @@ mod state;
 mod txn;
 
 pub use committer::{CommitError, CommitFailure, Fenced};
+pub(super) use export::store_of_export;
 pub use export::{ExportError, ExportReport};
 pub use offline::{OfflineControl, OfflineError, OfflineFacts};
 pub use open::{ControlOptions, OpenError, RecoveryReport, Start};

@@ -78,6 +78,11 @@ impl OfflineControl {
             exports: Vec::new(),
             findings: Vec::new(),
         };
+        if let Some(what) = folder::identity_damage(dir)? {
+            let what =
+                format!("{what}; the next start writes it again, the journal and all markers name the store");
+            reading.findings.push(Finding::new(Weight::Repairable, "STORE", what));
+        }
         reading.list_exports()?;
         let control = if dir.join("control").exists() { reading.database(scratch)? } else { None };
         Ok(reading.decide(control))

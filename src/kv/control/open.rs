@@ -13,7 +13,7 @@ use super::state::{Meta, State};
 use super::txn::CHANGE_ROWS_MAX;
 use crate::kv::database::DatabaseError;
 use crate::kv::files::{self, FileError};
-use crate::kv::folder::{DataFolder, FolderError};
+use crate::kv::folder::{DataFolder, FolderError, Initialised};
 use crate::kv::journal::{self, Journal, JournalError, Survey};
 use crate::kv::ops;
 use crate::kv::reserve::Reserve;
@@ -150,18 +150,24 @@ pub(super) fn open(
         survey: journal::survey(&journal_dir, folder.store_id())?,
         exports: export::list(&export_dir)?,
         whole: Vec::new(),
-        notes: Vec::new(),
+        notes: folder.notes().to_vec(),
     };
     opening.leave_foreign_exports();
     let Opened { state, meta, start, applied } = opening.state()?;
     let users = meta.rows.get(&options.users_table).copied().unwrap_or_default();
-    let initialised = folder.is_initialised()?;
-    if users == 0 && initialised {
-        return Err(OpenError::AccountsGone { marker: folder.path().join("INITIALISED") });
+    let marker = folder.path().join("INITIALISED");
+    let initialised = folder.initialised()?;
+    // A damaged marker was there, so the store had users: first set-up is not opened to strangers.
+    if users == 0 && initialised != Initialised::No {
+        return Err(OpenError::AccountsGone { marker });
     }
-    let initialised_made = users > 0 && !initialised;
+    let initialised_made = users > 0 && initialised != Initialised::Yes;
     if initialised_made {
         folder.mark_initialised(options.now)?;
+    }
+    if initialised == Initialised::Unusable {
+        let what = "it was damaged; nothing is lost, it was written again";
+        opening.notes.push(format!("{}: {what}", marker.display()));
     }
     let (journal, exported) = opening.journal(&journal_dir, &export_dir, &state, &meta)?;
     let Opening { survey, whole, notes, .. } = opening;
@@ -251,7 +257,7 @@ impl Opening<'_> {
         why: String,
     ) -> Result<Opened, OpenError> {
         let base = self.base(in_control, known)?;
-        if base.is_none() && known == 0 && self.folder.is_initialised()? {
+        if base.is_none() && known == 0 && self.folder.initialised()? != Initialised::No {
             return Err(OpenError::AccountsGone { marker: self.folder.path().join("INITIALISED") });
         }
         let store = self.folder.store_id();

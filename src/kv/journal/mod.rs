@@ -20,7 +20,7 @@
 mod scan;
 mod write;
 
-pub(super) use scan::{Damage, Survey, replay, survey, trim};
+pub(super) use scan::{Damage, Survey, replay, store_of_file, survey, trim};
 #[cfg(test)]
 pub(super) use write::Faults;
 pub(super) use write::{AppendError, Journal};

@@ -392,6 +392,15 @@ fn load(path: &Path, store: StoreId, number: u64) -> Result<Loaded, JournalError
     Ok(Loaded { bytes, length, bad_header })
 }
 
+/// The store that the header of a journal file names; none where the header is damaged or a newer program's.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(in crate::kv) fn store_of_file(path: &Path) -> Result<Option<StoreId>, FileError> {
+    let bytes = files::read_start(path, HEADER_BYTES)?;
+    Ok(decode_header(&bytes).ok().map(|header| header.store))
+}
+
 pub(super) enum HeaderError {
     Newer(u16),
     Damaged,

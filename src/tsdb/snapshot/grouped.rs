@@ -50,6 +50,7 @@ impl Snapshot {
         tells_apart: &dyn Fn(&str) -> bool,
         goes: &dyn Fn(&str) -> bool,
     ) -> Grouped {
+        self.warnings.looked();
         let Some(store) = &self.store else {
             let (series, groups, name) = (Vec::new(), Vec::new(), "".into());
             return Grouped { series, groups, name, differ: false };
@@ -67,6 +68,7 @@ impl Snapshot {
         range: TimeRange,
         goes: &dyn Fn(&str) -> bool,
     ) -> Option<(Arc<str>, Vec<SelectedSeries>)> {
+        self.warnings.looked();
         let Some(store) = &self.store else { return Some(("".into(), Vec::new())) };
         let table = store.table();
         let hits = order::by_labels(&table, &self.find(store, &table, &[matchers], range));

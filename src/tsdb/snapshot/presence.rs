@@ -29,6 +29,7 @@ pub(super) fn look<T>(
     range: TimeRange,
     mut question: impl FnMut(&mut Presence<'_>) -> T,
 ) -> T {
+    snapshot.warnings.looked();
     let range = snapshot.within(range);
     let mut set = store.segments();
     loop {

@@ -11,11 +11,27 @@ const TEXTS_MAX: usize = 10;
 
 /// Shared by a snapshot and its clones. Names files, never the folder: whoever reads it may be a stranger.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Warnings(Arc<Mutex<Vec<String>>>);
+pub(super) struct Warnings {
+    texts: Arc<Mutex<Vec<String>>>,
+    /// About a damaged log: which samples are missing is unknown, so every reader of samples is told.
+    log: Option<Arc<str>>,
+}
 
 impl Warnings {
     pub(super) fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets what readers are told about the log.
+    pub(super) fn of_the_log(&mut self, text: Option<Arc<str>>) {
+        self.log = text;
+    }
+
+    /// Samples are looked for.
+    pub(super) fn looked(&self) {
+        if let Some(text) = &self.log {
+            self.say(text.to_string());
+        }
     }
 
     /// A listed segment that could not be opened has samples of a range that was asked for.
@@ -43,7 +59,7 @@ impl Warnings {
     }
 
     fn say(&self, text: String) -> bool {
-        let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = texts.len() < TEXTS_MAX && !texts.contains(&text);
         if is_new {
             texts.push(text);

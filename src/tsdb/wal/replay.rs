@@ -53,6 +53,8 @@ impl Default for Begin {
 pub(in crate::tsdb) struct LogDamage {
     /// The files to keep a copy of.
     pub(in crate::tsdb) files: Vec<PathBuf>,
+    /// Where in the first of them, if known.
+    pub(in crate::tsdb) offset: Option<u64>,
     /// For the operator.
     pub(in crate::tsdb) text: String,
 }
@@ -169,7 +171,8 @@ struct Break {
 impl Walk<'_> {
     fn files(&mut self) -> Result<(), OpenError> {
         let mut files = Vec::new();
-        for name in disk::names(self.dir)? {
+        let names = if self.dir.is_dir() { disk::names(self.dir)? } else { Vec::new() };
+        for name in names {
             if let Some(number) = file::number_of(&name) {
                 files.push((number, self.dir.join(name)));
             }
@@ -241,7 +244,7 @@ impl Walk<'_> {
             Ok(header) => Ok(header),
             Err(BadHeader::Newer) => Err(foreign("written by a newer version")),
             Err(BadHeader::Damaged(what)) => {
-                self.note_damage(path, format!("{}: {what}", path.display()));
+                self.note_damage_at(path, 0, format!("{}: {what}", path.display()));
                 Ok(FileHeader { file_bytes: 0, store: self.store, number, created_ms: 0, before: 0 })
             }
         }
@@ -260,7 +263,7 @@ impl Walk<'_> {
             Found::End => "there is no record, though later files have some",
         };
         let text = format!("log damaged at byte {FILE_HEADER_BYTES} of {} ({what})", path.display());
-        self.note_damage(path, text);
+        self.note_damage_at(path, FILE_HEADER_BYTES as u64, text);
         Ok(())
     }
 
@@ -440,7 +443,7 @@ impl Walk<'_> {
             broken.path.display(),
             broken.what
         );
-        self.note_damage(&broken.path, text);
+        self.note_damage_at(&broken.path, broken.offset, text);
         Ok(())
     }
 
@@ -450,7 +453,15 @@ impl Walk<'_> {
                 damage.text = format!("{}; {text}", damage.text);
                 damage.files.push(path.to_owned());
             }
-            none => *none = Some(LogDamage { files: vec![path.to_owned()], text }),
+            none => *none = Some(LogDamage { files: vec![path.to_owned()], offset: None, text }),
+        }
+    }
+
+    /// As [`Walk::note_damage`], with the place in the file.
+    fn note_damage_at(&mut self, path: &Path, offset: u64, text: String) {
+        self.note_damage(path, text);
+        if let Some(damage) = self.end.damage.as_mut().filter(|damage| damage.files.len() == 1) {
+            damage.offset = Some(offset);
         }
     }
 }

@@ -1,0 +1,152 @@
+//! What a start says of the accounts of a folder: the start itself, on a copy of what it would change.
+//!
+//! A check asks the functions that the server calls instead of judging by rules of its own, so that the two cannot
+//! disagree. Markers, journal, exports and the database are small; they are copied, since sled opens no database without
+//! writing to it and a start repairs what it can.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::LookError;
+use super::check::CheckOptions;
+use super::manifest::Manifest;
+use super::tree::{self, TreeError};
+use crate::entropy::Entropy;
+use crate::kv::{
+    Control, ControlOptions, DataFolder, Finding, KeyBinding, OfflineControl, Start, Weight, with_sources,
+};
+use crate::model::Timestamp;
+
+/// Markers that a start reads.
+const MARKERS: [&str; 6] = ["STORE", "INITIALISED", "CLEAN", "RUNNING", "UNCLEAN", "master.key"];
+/// Folders that the start of the accounts reads.
+const FOLDERS: [&str; 3] = ["control", "journal", "exports"];
+
+/// What a start says of the accounts.
+#[derive(Debug, Default)]
+pub(super) struct Rehearsal {
+    /// Why the server would refuse to start, and the file to blame.
+    refused: Option<(&'static str, String)>,
+    /// What it would report and put right.
+    notes: Vec<String>,
+    /// Why it would build the database again.
+    rebuilt: Option<String>,
+    initialised_made: bool,
+}
+
+/// Starts the accounts of `dir` in the scratch folder of a check, and removes that again.
+pub(super) fn rehearse(
+    dir: &Path,
+    options: &CheckOptions,
+    manifest: Option<&Manifest>,
+) -> Result<Rehearsal, LookError> {
+    let scratch = &options.scratch;
+    tree::make_new(scratch)?;
+    let copied = copy(dir, scratch);
+    let needs_key = manifest.is_none_or(|manifest| manifest.with_key);
+    let rehearsal = copied.map(|()| start(dir, options, needs_key));
+    fs::remove_dir_all(scratch).map_err(tree::at("remove", scratch))?;
+    Ok(rehearsal?)
+}
+
+fn copy(dir: &Path, scratch: &Path) -> Result<(), TreeError> {
+    for name in MARKERS {
+        let from = dir.join(name);
+        match fs::copy(&from, scratch.join(name)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(tree::at("copy", &from)(e)),
+            _ => {}
+        }
+    }
+    for name in FOLDERS.iter().filter(|name| dir.join(name).is_dir()) {
+        for (path, _) in tree::files(&dir.join(name))? {
+            let below = Path::new(name).join(path);
+            tree::make_way(scratch, &below)?;
+            fs::copy(dir.join(&below), scratch.join(&below)).map_err(tree::at("copy", &below))?;
+        }
+    }
+    Ok(())
+}
+
+fn start(dir: &Path, options: &CheckOptions, needs_key: bool) -> Rehearsal {
+    let scratch = &options.scratch;
+    let now = Timestamp::from_ms(0);
+    let mut rng = Entropy::seeded(0);
+    // The copy is nobody's place: people look for the original.
+    let here = |text: String| text.replace(&scratch.display().to_string(), &dir.display().to_string());
+    let refused = |file, why: &dyn std::error::Error| Rehearsal {
+        refused: Some((file, here(with_sources(why)))),
+        ..Rehearsal::default()
+    };
+    let folder = match DataFolder::open(scratch, now, &mut rng) {
+        Ok(folder) => folder,
+        Err(e) => return refused("STORE", &e),
+    };
+    let (control, report) =
+        match Control::open(&folder, &ControlOptions { now, users_table: options.users_table }) {
+            Ok(opened) => opened,
+            Err(e) => return refused("control", &e),
+        };
+    let mut rehearsal = Rehearsal {
+        refused: None,
+        notes: report.notes.into_iter().map(here).collect(),
+        rebuilt: match report.start {
+            // A backup and a restored folder have no database: the first start makes it.
+            Start::Rebuilt { why, quarantined: Some(_), .. } => Some(here(why)),
+            _ => None,
+        },
+        initialised_made: report.initialised_made,
+    };
+    if needs_key {
+        let bound =
+            folder.master_key(&options.master_key, &mut rng).map_err(|e| with_sources(&e)).and_then(|key| {
+                let mark = (options.key_mark)(&key, folder.store_id());
+                control.bind_master_key(mark).map_err(|e| with_sources(&e))
+            });
+        rehearsal.refused = match bound {
+            Err(why) => Some(("master.key", here(why))),
+            Ok(KeyBinding::Other) => {
+                let why = "it is not the master key that the accounts in this folder were sealed with";
+                Some(("master.key", why.to_owned()))
+            }
+            Ok(KeyBinding::First | KeyBinding::Same) => None,
+        };
+    }
+    rehearsal
+}
+
+impl Rehearsal {
+    /// Adds what is known of the accounts' files to `findings`, weighed by what a start does with it.
+    pub(super) fn judge(self, dir: &Path, control: &OfflineControl, findings: &mut Vec<Finding>) {
+        let accounts_open = self.refused.as_ref().is_none_or(|(file, _)| *file == "master.key");
+        let mut found: Vec<Finding> = control.findings().to_vec();
+        if accounts_open {
+            // Something else stands in for what is damaged.
+            for finding in &mut found {
+                finding.weight = finding.weight.min(Weight::Repairable);
+            }
+        }
+        if self.initialised_made {
+            let what = "missing or damaged though there are users; the next start makes it";
+            found.push(Finding::new(Weight::Repairable, "INITIALISED", what));
+        }
+        if let Some((file, why)) = self.refused {
+            let is_told = !accounts_open && found.iter().any(|finding| finding.weight == Weight::Loss);
+            if !is_told {
+                let what = format!("the server does not start: {why}");
+                found.push(Finding::new(Weight::Loss, file, what));
+            }
+        }
+        for note in self.notes.into_iter().chain(self.rebuilt) {
+            let names = |finding: &Finding| {
+                finding.weight >= Weight::Repairable
+                    && (note.contains(&finding.file.display().to_string()) || finding.file == *"control")
+            };
+            if !found.iter().any(names) {
+                let note = note.replace(&format!("{}/", dir.display()), "");
+                found.push(Finding::new(Weight::Repairable, "control", note));
+            }
+        }
+        findings.append(&mut found);
+    }
+}
