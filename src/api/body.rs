@@ -104,7 +104,7 @@ pub struct IngestBytes {
 #[derive(Debug, Default)]
 struct Used {
     all: u64,
-    /// By slug, as in the path: no body is read before its sender has entered that organisation.
+    /// By percent-decoded slug: no body is read before its sender has entered that organisation.
     of_org: HashMap<Box<str>, u64>,
 }
 

@@ -6,6 +6,7 @@
 //! [`Minter`] an API key that may mint or a session of an editor, [`Visitor`] anyone. None of them names an organisation
 //! yet: `enter` does, and is the only way to an [`Access`].
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use data_encoding::BASE64;
 
 use super::cookies::{self, Cookies};
 use super::cors::AllowedOrigins;
-use super::dispatch::of_org;
+use super::dispatch::{decoded, of_org};
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, Peer, TrustedProxies};
@@ -66,7 +67,17 @@ struct Identified {
     coding: Coding,
     /// No other connection has sent a request of late.
     alone: bool,
+    /// Of a verified embed token, whatever became of it afterwards.
+    token_charge: Option<TokenCharge>,
     charge: OnceLock<Charge>,
+}
+
+/// The charge of a verified embed token to its key.
+#[derive(Debug)]
+struct TokenCharge {
+    charge: ApiResult<Charge>,
+    /// The allow-lists of origins of the token and its key.
+    origins: Vec<Vec<String>>,
 }
 
 #[derive(Debug)]
@@ -639,11 +650,14 @@ impl Identified {
     /// Charges the request to whoever proved to be its sender, else to its address.
     fn charge(&self) -> ApiResult<()> {
         let limits = &self.callers.limits;
+        if let Some(token) = &self.token_charge {
+            self.leave(token.charge.clone()?);
+            return Ok(());
+        }
         let charge = match &self.who {
             Ok(Who::Session { session, .. }) => limits.charge_session(session.id)?,
-            Ok(Who::Token { grant, .. }) => limits.charge_key(grant.key, grant.rate_limit_rps)?,
-            // What a key is charged to depends on what it does; its extractor knows.
-            Ok(Who::Key(_)) => return Ok(()),
+            // What a key is charged to depends on what it does; its extractor knows. A token is charged above.
+            Ok(Who::Key(_) | Who::Token { .. }) => return Ok(()),
             Err(_) => limits.charge_address(self.client.ip)?,
         };
         self.leave(charge);
@@ -655,14 +669,14 @@ impl Identified {
         if let Some(charge) = self.charge.get() {
             charge.write(response);
         }
+        if let Some(token) = self.token_charge.as_ref().filter(|_| self.from_page) {
+            response.extensions_mut().insert(AllowedOrigins(token.origins.clone()));
+        }
         match &self.who {
             Ok(Who::Session { cookie, .. }) => {
                 if !cookies::decides_session(response.headers()) {
                     response.headers_mut().append(header::SET_COOKIE, self.callers.cookies.session(cookie));
                 }
-            }
-            Ok(Who::Token { grant, .. }) if self.from_page => {
-                response.extensions_mut().insert(AllowedOrigins(grant.origins.clone()));
             }
             Ok(Who::Key(key)) if self.from_page => {
                 response.extensions_mut().insert(AllowedOrigins(vec![key.embed.origins.clone()]));
@@ -691,12 +705,13 @@ impl Callers {
         };
         let mut sent_jwt = false;
         // An Authorization header is the only credential looked at: a bad token never falls through to a good cookie.
+        let mut token_charge = None;
         let who = if parts.headers.contains_key(header::AUTHORIZATION) {
             match authorization(&parts.headers) {
                 Ok(Sent::Key { secret, id }) => self.key(&secret, id.as_deref(), now),
                 Ok(Sent::Jwt(token)) => {
                     sent_jwt = true;
-                    self.token(&token, parts, now)
+                    self.token(&token, parts, &mut token_charge, now)
                 }
                 Err(refused) => Err(refused),
             }
@@ -715,6 +730,7 @@ impl Callers {
             from_page,
             coding,
             alone,
+            token_charge,
             charge: OnceLock::new(),
         }
     }
@@ -728,13 +744,25 @@ impl Callers {
         }
     }
 
-    fn token(&self, token: &str, parts: &Parts, now: Timestamp) -> ApiResult<Who> {
+    /// Verifies an embed token. Its key is charged as soon as signature and claims are good, before the token's matchers
+    /// are compiled: requests beyond the rate cost no more than their verification.
+    fn token(
+        &self,
+        token: &str,
+        parts: &Parts,
+        token_charge: &mut Option<TokenCharge>,
+        now: Timestamp,
+    ) -> ApiResult<Who> {
         let Some(slug) = slug_of(parts.uri.path()) else { return Err(session_required()) };
         let origin = parts.headers.get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
         let from = lanes::ORIGIN.try_with(Clone::clone).unwrap_or_default();
-        let request = EmbedRequest { token, slug, origin };
-        let grant = with_origin(&from, || self.identity.embed(&request, now))?;
-        Ok(Who::Token { grant: Box::new(grant), slug: slug.to_owned() })
+        let request = EmbedRequest { token, slug: &slug, origin };
+        let verified = with_origin(&from, || self.identity.verify_token(&request, now))?;
+        let charge = self.limits.charge_key(verified.key(), verified.rate_limit_rps());
+        *token_charge = Some(TokenCharge { charge: charge.clone(), origins: verified.origins() });
+        charge?;
+        let grant = with_origin(&from, || self.identity.grant(verified, now))?;
+        Ok(Who::Token { grant: Box::new(grant), slug: slug.into_owned() })
     }
 
     /// Up to four cookies of this name are tried, because another application on this host may have set one, too. What is
@@ -773,10 +801,11 @@ impl Callers {
     }
 }
 
-/// The organisation in a path, as written there. A slug needs no percent-encoding, so one that has it is nobody's.
-pub(super) fn slug_of(path: &str) -> Option<&str> {
-    let slug = of_org(path)?.next()?;
-    (!slug.is_empty()).then_some(slug)
+/// The organisation in a path, percent-decoded as a handler's path parameters are: `acme` and `%61cme` are the same
+/// organisation for every check and every count. Text that cannot be decoded stays as it is; no slug has a percent sign.
+pub(super) fn slug_of(path: &str) -> Option<Cow<'_, str>> {
+    let slug = of_org(path)?.next().filter(|slug| !slug.is_empty())?;
+    Some(decoded(slug).unwrap_or(Cow::Borrowed(slug)))
 }
 
 /// What an `Authorization` header holds.

@@ -192,7 +192,7 @@ pub(super) fn parameters(parts: &Parts) -> ApiResult<Vec<(&str, Cow<'_, str>)>> 
 }
 
 /// What is no escape stands for itself.
-fn decoded(segment: &str) -> ApiResult<Cow<'_, str>> {
+pub(super) fn decoded(segment: &str) -> ApiResult<Cow<'_, str>> {
     if !segment.contains('%') {
         return Ok(Cow::Borrowed(segment));
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::entropy::Entropy;
 use crate::model::{OrgId, OrgSlug, Timestamp};
 
+use super::matcher_text::{self, PatternLimits};
 use super::name::NameError;
 use super::{Endpoint, KeyId, Secret, SecretHash, StoreError, UserId};
 
@@ -495,7 +496,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
         }
     }
     found.require(embed.policy.origins.is_none(), "embed.policy", "a key's origins stand in embed.origins");
-    for message in policy_errors(&embed.policy) {
+    for message in policy_errors(&embed.policy, PatternLimits::KEY) {
         found.require(false, "embed.policy", message);
     }
 
@@ -520,8 +521,19 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
     found.done()
 }
 
-/// What does not fit in a policy, of a key or of a token.
-pub(super) fn policy_errors(policy: &EmbedPolicy) -> Vec<String> {
+/// What does not fit in a policy, of a key or of a token. Compiles its patterns.
+pub(super) fn policy_errors(policy: &EmbedPolicy, limits: PatternLimits) -> Vec<String> {
+    let mut found = policy_shape_errors(policy);
+    let short = |text: &&String| text.len() <= TEXT_BYTES_MAX;
+    let texts: Vec<String> = policy.matchers.iter().take(MATCHERS_MAX).filter(short).cloned().collect();
+    if let Err(problem) = matcher_text::parse_all(&texts, limits) {
+        found.push(format!("match: {problem}"));
+    }
+    found
+}
+
+/// The part of [`policy_errors`] that compiles nothing: counts and lengths.
+pub(super) fn policy_shape_errors(policy: &EmbedPolicy) -> Vec<String> {
     let mut found = Vec::new();
     let mut require = |holds: bool, message: &str| {
         if !holds {
@@ -554,11 +566,6 @@ pub(super) fn policy_errors(policy: &EmbedPolicy) -> Vec<String> {
             .is_none_or(|list| list.len() <= ORIGINS_MAX && list.iter().all(|origin| is_origin(origin))),
         "origins: * or at most 32 origins such as https://app.example.com, without a path",
     );
-    for text in policy.matchers.iter().take(MATCHERS_MAX).filter(|text| text.len() <= TEXT_BYTES_MAX) {
-        if let Err(problem) = super::matcher_text::parse(text) {
-            found.push(format!("match: {problem}"));
-        }
-    }
     found
 }
 

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Matcher, NameGlob, OrgId, Scope, Timestamp};
 
-use super::api_key::{TokenAlgorithm, in_words, policy_errors};
-use super::{ApiKey, EmbedPolicy, FieldError, KeyId, Secret, StoreError, matcher_text, public_key};
+use super::api_key::{TokenAlgorithm, in_words, policy_errors, policy_shape_errors};
+use super::matcher_text::{self, PatternLimits};
+use super::{ApiKey, EmbedPolicy, FieldError, KeyId, Secret, StoreError, public_key};
 
 /// What a token may be asked for; the credential decides, the paths are the cabinet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -85,9 +86,7 @@ impl EmbedGrant {
 
     /// Whether a page of this origin may use the token; no `Origin` at all is a server and may.
     pub fn allows_origin(&self, origin: Option<&str>) -> bool {
-        origin.is_none_or(|origin| {
-            self.origins.iter().all(|list| list.iter().any(|allowed| allowed == "*" || allowed == origin))
-        })
+        origins_allow(&self.origins, origin)
     }
 }
 
@@ -209,7 +208,8 @@ impl TokenKey {
             (..) => return Err(TokenKeyError("no public key".into())),
         };
         let policy = &key.embed.policy;
-        let matchers = compile(policy).map_err(TokenKeyError)?;
+        let matchers = matcher_text::parse_all(&policy.matchers, PatternLimits::KEY)
+            .map_err(|error| TokenKeyError(error.to_string()))?;
         Ok(TokenKey {
             algorithm: algorithm(key.embed.alg),
             decoding,
@@ -227,10 +227,6 @@ pub(super) fn algorithm(alg: TokenAlgorithm) -> Algorithm {
         TokenAlgorithm::Es256 => Algorithm::ES256,
         TokenAlgorithm::Rs256 => Algorithm::RS256,
     }
-}
-
-fn compile(policy: &EmbedPolicy) -> Result<Vec<Matcher>, String> {
-    policy.matchers.iter().map(|text| matcher_text::parse(text).map_err(|e| e.to_string())).collect()
 }
 
 fn globs(policy: &EmbedPolicy) -> Option<Vec<NameGlob>> {
@@ -415,13 +411,23 @@ fn header(token: &str) -> Result<BTreeMap<String, serde_json::Value>, TokenRefus
     serde_json::from_slice(&bytes).map_err(|_| invalid("form"))
 }
 
-/// Steps 3 (the key's own state) to 8 of API.md D7.
+/// What a token says, once its signature and its claims have been checked.
+#[derive(Clone, Debug)]
+pub(super) struct CheckedClaims {
+    /// The token's own restrictions; counts and lengths have been checked, patterns are not compiled.
+    pub(super) policy: EmbedPolicy,
+    sub: Option<String>,
+    expires_at: Timestamp,
+}
+
+/// Checks everything about a token that takes no more than its bytes: the key's state, the signature, the claims, the
+/// organisation and the origin. Compiles nothing.
 pub(super) fn verify(
     key: &ApiKey,
     keys: &TokenKey,
     request: &EmbedRequest<'_>,
     now: Timestamp,
-) -> Result<EmbedGrant, TokenRefusal> {
+) -> Result<CheckedClaims, TokenRefusal> {
     if key.is_refused(now) || !key.scopes.embed {
         return Err(invalid("key"));
     }
@@ -455,20 +461,31 @@ pub(super) fn verify(
         return Err(invalid("org"));
     }
     let policy: EmbedPolicy = claims.ms.unwrap_or_default().into();
-    if claims.others.keys().any(|name| is_nearly_a_restriction(name)) || !policy_errors(&policy).is_empty() {
+    if claims.others.keys().any(|name| is_nearly_a_restriction(name))
+        || !policy_shape_errors(&policy).is_empty()
+    {
         return Err(invalid("policy"));
     }
     if request.slug != key.slug.as_str() {
         return Err(TokenRefusal::OrgMismatch);
     }
     tracing::debug!(key.id = %key.id, sub = claims.sub, jti = ?claims.jti, "an embed token is good");
-    let expires_at = Timestamp::from_s(claims.exp.0);
-    let grant =
-        effective(key, keys, policy, now).map(|grant| EmbedGrant { sub: claims.sub, expires_at, ..grant })?;
-    if !grant.allows_origin(request.origin) {
+    if !origins_allow(&origins(key, &policy), request.origin) {
         return Err(TokenRefusal::OriginNotAllowed);
     }
-    Ok(grant)
+    Ok(CheckedClaims { policy, sub: claims.sub, expires_at: Timestamp::from_s(claims.exp.0) })
+}
+
+/// The allow-lists of origins of a key and a token's policy; an origin must be in each.
+pub(super) fn origins(key: &ApiKey, token: &EmbedPolicy) -> Vec<Vec<String>> {
+    std::iter::once(&key.embed.origins).chain(&token.origins).cloned().collect()
+}
+
+/// Whether every list allows `origin`. A request without one comes from a server and passes.
+fn origins_allow(lists: &[Vec<String>], origin: Option<&str>) -> bool {
+    origin.is_none_or(|origin| {
+        lists.iter().all(|list| list.iter().any(|allowed| allowed == "*" || allowed == origin))
+    })
 }
 
 /// Steps 4 and 5: the signature by the pinned algorithm, the audience, the claims' types.
@@ -491,16 +508,21 @@ fn signed_claims(keys: &TokenKey, token: &str) -> Result<Claims, TokenRefusal> {
     })
 }
 
-/// Token AND key policy.
-fn effective(
+/// A token whose patterns do not compile, or compile to more than a token's may.
+pub(super) const BAD_PATTERNS: TokenRefusal = invalid("policy");
+
+/// Token AND key policy; `compiled` are the token's matchers.
+pub(super) fn effective(
     key: &ApiKey,
     keys: &TokenKey,
-    token: EmbedPolicy,
+    claims: CheckedClaims,
+    compiled: &[Matcher],
     now: Timestamp,
-) -> Result<EmbedGrant, TokenRefusal> {
+) -> EmbedGrant {
     let own = &key.embed.policy;
-    let mut matchers = keys.matchers.clone();
-    matchers.extend(compile(&token).map_err(|_| invalid("policy"))?);
+    let CheckedClaims { policy: token, sub, expires_at } = claims;
+    let matchers = keys.matchers.iter().chain(compiled).cloned().collect();
+    let origins = origins(key, &token);
     let token_names = globs(&token);
     let endpoints = match (&own.endpoints, token.endpoints) {
         (Some(own), Some(token)) => {
@@ -513,7 +535,7 @@ fn effective(
     let max_lookback_s = smaller(own.max_lookback_s, token.max_lookback_s);
     let min_time = max_lookback_s
         .map(|s| now.plus_ms(i64::try_from(s).unwrap_or(i64::MAX).saturating_mul(1_000).saturating_neg()));
-    Ok(EmbedGrant {
+    EmbedGrant {
         key: key.id,
         rate_limit_rps: key.embed.rate_limit_rps,
         org: key.org,
@@ -523,10 +545,10 @@ fn effective(
         max_range_s: smaller(own.max_range_s, token.max_range_s),
         max_lookback_s,
         min_step_s: own.min_step_s.max(token.min_step_s),
-        origins: std::iter::once(key.embed.origins.clone()).chain(token.origins).collect(),
-        sub: None,
-        expires_at: Timestamp::MAX,
-    })
+        origins,
+        sub,
+        expires_at,
+    }
 }
 
 #[derive(Serialize)]
@@ -568,7 +590,7 @@ pub(super) fn mint(
         });
     }
     if let Some(ms) = &request.ms {
-        let messages = policy_errors(ms).into_iter().chain(excesses(key, ms));
+        let messages = policy_errors(ms, PatternLimits::TOKEN).into_iter().chain(excesses(key, ms));
         errors.extend(messages.map(|message| FieldError { field: "ms", code: "invalid", message }));
     }
     if !errors.is_empty() {

@@ -15,7 +15,7 @@ use crate::model::{OrgId, OrgSlug, Timestamp};
 
 use super::api_key::{self, KEYS_MAX, TokenAlgorithm, Usage};
 use super::audit::{self, Event};
-use super::embed_token::{self, TokenKey};
+use super::embed_token::{self, CheckedClaims, TokenKey};
 use super::master::SealedFor;
 use super::name;
 use super::org::OrgRow;
@@ -437,13 +437,54 @@ impl Identity {
     /// # Errors
     /// [`TokenRefusal`].
     pub fn embed(&self, request: &EmbedRequest<'_>, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
+        let token = self.verify_token(request, now)?;
+        self.grant(token, now)
+    }
+
+    /// The first part of [`Identity::embed`]: everything but the compilation of the token's matchers. Charge the key
+    /// before [`Identity::grant`]. Notes a refusal. Touches memory only.
+    ///
+    /// # Errors
+    /// [`TokenRefusal`].
+    pub fn verify_token(
+        &self,
+        request: &EmbedRequest<'_>,
+        now: Timestamp,
+    ) -> Result<VerifiedToken, TokenRefusal> {
         let entry = self.named_by(request)?;
         let verified = verify(&entry, request, now);
-        match &verified {
-            Ok(_) => self.note_use(&entry.key, now),
-            Err(refusal) => self.note_refused(entry.key.org, entry.key.id, refusal, now),
+        if let Err(refusal) = &verified {
+            self.note_refused(entry.key.org, entry.key.id, refusal, now);
         }
         verified
+    }
+
+    /// The second part of [`Identity::embed`]: what the token grants. Its matchers are compiled, or taken from the cache.
+    /// Notes the use, or the refusal. Touches memory only.
+    ///
+    /// # Errors
+    /// [`TokenRefusal`] where the matchers do not compile within a token's limits.
+    pub fn grant(&self, token: VerifiedToken, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
+        let key = Arc::clone(&token.entry.key);
+        let granted = self.granted(token, now);
+        match &granted {
+            Ok(_) => self.note_use(&key, now),
+            Err(refusal) => self.note_refused(key.org, key.id, refusal, now),
+        }
+        granted
+    }
+
+    fn granted(&self, token: VerifiedToken, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
+        let VerifiedToken { entry, claims } = token;
+        let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
+        let matchers = self.token_policies.matchers(entry.key.org, &claims.policy);
+        let matchers = matchers.ok_or(embed_token::BAD_PATTERNS)?;
+        Ok(embed_token::effective(&entry.key, tokens, claims, &matchers, now))
+    }
+
+    /// The number of token policies that were compiled so far, whoever asked.
+    pub fn token_policies_compiled(&self) -> u64 {
+        self.token_policies.compilations()
     }
 
     /// As [`Identity::embed`] for somebody of `org` who wants to know why a token is refused, or what it may see: nothing
@@ -461,7 +502,7 @@ impl Identity {
         if entry.key.org != org {
             return Err(UNKNOWN_KEY);
         }
-        verify(&entry, request, now)
+        self.granted(verify(&entry, request, now)?, now)
     }
 
     fn named_by(&self, request: &EmbedRequest<'_>) -> Result<Arc<Entry>, TokenRefusal> {
@@ -510,16 +551,44 @@ impl Identity {
 
 const UNKNOWN_KEY: TokenRefusal = TokenRefusal::Invalid { reason: "key" };
 
-/// With the secret that is, or else with the one before while it still works.
-fn verify(entry: &Entry, request: &EmbedRequest<'_>, now: Timestamp) -> Result<EmbedGrant, TokenRefusal> {
+/// An embed token whose signature and claims are good. Its matchers are not compiled yet.
+#[derive(Clone, Debug)]
+pub struct VerifiedToken {
+    entry: Arc<Entry>,
+    claims: CheckedClaims,
+}
+
+impl VerifiedToken {
+    /// The API key that signed it.
+    pub fn key(&self) -> KeyId {
+        self.entry.key.id
+    }
+
+    /// The requests a second that all tokens of this key share.
+    pub fn rate_limit_rps(&self) -> u32 {
+        self.entry.key.embed.rate_limit_rps
+    }
+
+    /// As [`EmbedGrant::origins`].
+    pub fn origins(&self) -> Vec<Vec<String>> {
+        embed_token::origins(&self.entry.key, &self.claims.policy)
+    }
+}
+
+/// Verifies with the present secret, or with the one before it while that still works.
+fn verify(
+    entry: &Arc<Entry>,
+    request: &EmbedRequest<'_>,
+    now: Timestamp,
+) -> Result<VerifiedToken, TokenRefusal> {
     let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
-    let verified = embed_token::verify(&entry.key, tokens, request, now);
+    let mut verified = embed_token::verify(&entry.key, tokens, request, now);
     if verified.as_ref().is_err_and(|refusal| *refusal == embed_token::FOREIGN_SIGNATURE)
         && let Some(tokens) = entry.previous(now).and_then(|previous| previous.tokens.as_ref())
     {
-        return embed_token::verify(&entry.key, tokens, request, now);
+        verified = embed_token::verify(&entry.key, tokens, request, now);
     }
-    verified
+    Ok(VerifiedToken { entry: Arc::clone(entry), claims: verified? })
 }
 
 pub(super) fn event(actor: Option<UserId>, action: &'static str, org: OrgId, key: KeyId) -> Event {

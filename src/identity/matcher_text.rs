@@ -10,8 +10,21 @@
 
 use crate::model::{MatchOp, Matcher, PatternError};
 
-/// Bytes that a pattern may compile to, an eighth of what a question's may: a token's are compiled with each of its requests.
-const SIZE_MAX: usize = 128 << 10;
+/// The memory limits of the patterns in one policy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PatternLimits {
+    /// Bytes that one pattern may compile to.
+    one: usize,
+    /// Bytes that all matchers of the policy may take together.
+    all: usize,
+}
+
+impl PatternLimits {
+    /// Of an API key's policy, which is compiled when the key is loaded or changed.
+    pub(super) const KEY: PatternLimits = PatternLimits { one: 128 << 10, all: usize::MAX };
+    /// Of an embed token's policy, which a request compiles. Whoever holds the key's secret chooses it.
+    pub(super) const TOKEN: PatternLimits = PatternLimits { one: 32 << 10, all: 128 << 10 };
+}
 
 /// Why a text is no label test.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,13 +41,40 @@ pub(crate) enum MatcherTextError {
     /// The pattern is none.
     #[error(transparent)]
     Pattern(PatternError),
-    /// It is one that takes too long to compile with every request.
-    #[error("a regular expression that restricts may compile to {} bytes at most", SIZE_MAX)]
-    TooLarge,
+    /// The pattern compiles to more than this number of bytes.
+    #[error("a regular expression that restricts may compile to {0} bytes at most")]
+    TooLarge(usize),
+    /// The matchers of one policy take more than this number of bytes together.
+    #[error("the regular expressions of a policy may compile to {0} bytes together at most")]
+    TooLargeTogether(usize),
 }
 
-/// Reads one label test.
+/// Compiles the matchers of one policy.
+///
+/// # Errors
+/// The first [`MatcherTextError`].
+pub(super) fn parse_all(texts: &[String], limits: PatternLimits) -> Result<Vec<Matcher>, MatcherTextError> {
+    let mut bytes = 0;
+    let mut matchers = Vec::with_capacity(texts.len());
+    for text in texts {
+        let matcher = parse_within(text, limits.one)?;
+        bytes += matcher.memory_usage();
+        if bytes > limits.all {
+            return Err(MatcherTextError::TooLargeTogether(limits.all));
+        }
+        matchers.push(matcher);
+    }
+    Ok(matchers)
+}
+
+/// Reads one label test with the limits of an API key's policy.
+#[cfg(test)]
 pub(crate) fn parse(text: &str) -> Result<Matcher, MatcherTextError> {
+    parse_within(text, PatternLimits::KEY.one)
+}
+
+/// Reads one label test whose pattern compiles to at most `size_max` bytes.
+fn parse_within(text: &str, size_max: usize) -> Result<Matcher, MatcherTextError> {
     let trimmed = text.trim();
     let name_end = trimmed.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(trimmed.len());
     let (name, rest) = trimmed.split_at(name_end);
@@ -47,8 +87,8 @@ pub(crate) fn parse(text: &str) -> Result<Matcher, MatcherTextError> {
     let found = ops.into_iter().find_map(|(sign, op)| rest.strip_prefix(sign).map(|value| (op, value)));
     let Some((op, value)) = found else { return Err(MatcherTextError::Operator(text.to_owned())) };
     let value = read_value(value.trim_start()).ok_or_else(|| MatcherTextError::Value(text.to_owned()))?;
-    Matcher::new_within(name, op, &value, SIZE_MAX).map_err(|error| match error {
-        PatternError::TooLarge => MatcherTextError::TooLarge,
+    Matcher::new_within(name, op, &value, size_max).map_err(|error| match error {
+        PatternError::TooLarge => MatcherTextError::TooLarge(size_max),
         error => MatcherTextError::Pattern(error),
     })
 }

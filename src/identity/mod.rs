@@ -12,12 +12,13 @@
 //! | `password`, `lockout`, `device`, `login`, `totp`, `link`, `magic_link`, `session`, `reauth` | getting in, staying in |
 //! | `signup`, `new_password`, `account` | making, changing and ending an account |
 //! | `oauth` | getting in by an account elsewhere |
-//! | `api_key`, `public_key`, `keyring`, `rotation`, `embed_token`, `token_notes`, `matcher_text` | machines and embedded pages |
+//! | `api_key`, `public_key`, `keyring`, `rotation`, `embed_token`, `token_notes`, `matcher_text`, `compiled_policy` | machines and embedded pages |
 
 mod account;
 mod administration;
 mod api_key;
 mod audit;
+mod compiled_policy;
 mod day;
 mod device;
 mod embed_token;
@@ -78,6 +79,7 @@ pub use id::{
 pub use invite::{
     AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
 };
+pub use keyring::VerifiedToken;
 pub use link::{LINK_TTL, LinkError, LinkMail, LinkProof, LinkRequest};
 pub use login::{
     CodeError, CodeLogin, LoggedIn, LoginError, LoginOutcome, Password, PasswordLogin, PendingLogin,
@@ -174,6 +176,7 @@ pub struct Identity {
     lockout: Mutex<lockout::Lockout>,
     sessions: session::Sessions,
     keyring: keyring::Keyring,
+    token_policies: compiled_policy::CompiledPolicies,
     org_settings: org_settings::InMemory,
     /// Organisations that are gone and of which something is left.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
@@ -215,6 +218,7 @@ impl Identity {
             lockout: Mutex::default(),
             sessions: session::Sessions::default(),
             keyring: keyring::Keyring::default(),
+            token_policies: compiled_policy::CompiledPolicies::default(),
             org_settings: org_settings::InMemory::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),

@@ -105,6 +105,15 @@ impl Matcher {
         }
     }
 
+    /// The bytes that the name, the value and a compiled pattern take in memory.
+    pub fn memory_usage(&self) -> usize {
+        let pattern = match &self.test {
+            Test::Equal | Test::NotEqual => 0,
+            Test::Regex(pattern) | Test::NotRegex(pattern) => pattern.memory_usage(),
+        };
+        self.name.len() + self.value.len() + pattern
+    }
+
     /// Whether this value passes; pass the empty text for an absent label.
     pub fn matches(&self, value: &str) -> bool {
         match &self.test {

@@ -106,6 +106,16 @@ impl Pattern {
         &self.0.text
     }
 
+    /// The bytes that the text and what was made of it take in memory, without scratch space of a search.
+    pub fn memory_usage(&self) -> usize {
+        let form = match &self.0.form {
+            Form::Set(values) => values.iter().map(|value| value.len() + size_of::<Box<str>>()).sum(),
+            Form::Prefix(prefix) | Form::LongerThan(prefix) => prefix.len(),
+            Form::Regex => 0,
+        };
+        self.0.text.len() + form + self.0.regex.get().map_or(0, Regex::memory_usage)
+    }
+
     /// Whether `text` is a literal or an alternation of literals: a set, which costs no more than its bytes.
     pub fn is_set(text: &str) -> bool {
         matches!(Form::of(text), Form::Set(_))

@@ -266,6 +266,80 @@ async fn fifty_tokens_of_a_key_get_no_more_than_one() {
     assert!((300..=305).contains(&accepted.len()) && refused > 0, "{} accepted", accepted.len());
 }
 
+/// Compiling matchers is the dearest part of a token: it is done once for a text, and only for requests within the rate.
+#[tokio::test]
+async fn a_tokens_matchers_are_compiled_once_and_never_beyond_its_keys_rate() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, secret) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let now = house.clock.now().as_s();
+    let token = |patterns: &[String]| {
+        let matchers: Vec<String> = patterns.iter().map(|text| format!("tenant=~\"{text}\"")).collect();
+        let claims = json!({ "aud": "ms-embed", "org": "acme", "iat": now, "exp": now + 600, "ms": { "match": matchers } });
+        Who::Bearer(signed(&key, &secret, &claims))
+    };
+    let ask_all = async |tokens: &[Who]| {
+        let (mut accepted, mut refused) = (0, 0);
+        for n in 0..150 {
+            let reply = house.get(RANGE, &tokens[n % tokens.len()]).await;
+            match reply.status.as_u16() {
+                200 => accepted += 1,
+                _ => {
+                    reply.is(429, "rate_limited");
+                    refused += 1;
+                }
+            }
+        }
+        (accepted, refused, house.identity.token_policies_compiled())
+    };
+    let eight: Vec<String> = (0..8).map(|n| format!("{n}(a|b)*[a-z]{{40}}")).collect();
+    assert_eq!(ask_all(&[token(&eight)]).await, (100, 50, 1));
+    house.pass(Duration::from_secs(1));
+    let others: Vec<Who> = (0..150).map(|n| token(&[format!("{n}[0-9]+")])).collect();
+    assert_eq!(ask_all(&others).await, (100, 50, 101), "none was compiled for a refused request");
+    house.pass(Duration::from_secs(1));
+    // Patterns that do not compile, or compile to too much, are refused on the key's account, too.
+    let too_large = [token(&["(x{40}){40}".to_owned()]), token(&["(".to_owned()])];
+    for who in &too_large {
+        let refused = house.get(RANGE, who).await;
+        refused.is(401, "token_invalid");
+        assert!(refused.header("ratelimit-policy").starts_with("\"embed\""));
+    }
+    let minted = json!({ "api_key_id": key, "ms": { "match": ["a=~\"(x{40}){40}\""] } });
+    house.post("/api/v1/orgs/acme/embed/tokens", &cabinet, minted).await.is(422, "validation_failed");
+}
+
+/// What was compiled for a token says nothing about whether the token, or its key, still holds.
+#[tokio::test]
+async fn a_compiled_token_ends_with_its_key_its_policy_and_its_time() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (key, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let ms = json!({ "ms": { "match": ["tenant=~\"a.*b\""] }, "ttl_s": 60 });
+    let token = house.token(&cabinet, &key, ms.clone()).await;
+    let path = format!("/api/v1/orgs/acme/api-keys/{key}");
+    let seen = house.get(RANGE, &token).await;
+    assert!(seen.body.contains("a.*b") && !seen.body.contains("zone"), "{}", seen.body);
+    let policy = json!({ "embed": { "policy": { "match": ["zone=\"eu\""] } } });
+    assert_eq!(house.json("PATCH", &path, &cabinet, policy).await.status, 200);
+    let seen = house.get(RANGE, &token).await;
+    assert!(seen.body.contains("a.*b") && seen.body.contains("zone"), "{}", seen.body);
+    let disable = |disabled: bool| house.json("PATCH", &path, &cabinet, json!({ "disabled": disabled }));
+    assert_eq!(disable(true).await.status, 200);
+    house.get(RANGE, &token).await.is(401, "token_invalid");
+    assert_eq!(disable(false).await.status, 200);
+    assert_eq!(house.get(RANGE, &token).await.status, 200);
+    house.pass(Duration::from_secs(2));
+    assert_eq!(house.post(&format!("{path}/revoke-tokens"), &cabinet, json!({})).await.status, 204);
+    house.get(RANGE, &token).await.is(401, "token_invalid");
+    house.pass(Duration::from_secs(1));
+    let token = house.token(&cabinet, &key, ms).await;
+    assert_eq!(house.get(RANGE, &token).await.status, 200);
+    house.pass(Duration::from_secs(90));
+    house.get(RANGE, &token).await.is(401, "token_expired");
+    assert_eq!(house.identity.token_policies_compiled(), 1);
+}
+
 /// API.md B3: every answer under a limit says where it stands.
 #[tokio::test]
 async fn answers_under_a_limit_say_how_much_is_left() {
@@ -370,7 +444,10 @@ async fn one_organisations_bodies_leave_room_for_anothers() {
         assert!(!polled.await, "it is not whole yet");
         tokio::task::yield_now().await;
     }
-    send("acme", Body::from(vec![0; 200])).await.is(503, "busy");
+    // However its slug is spelled, it is the same organisation.
+    for slug in ["acme", "%61cme", "a%63me", "%61%63%6d%65", "%61%63%6D%65"] {
+        send(slug, Body::from(vec![0; 200])).await.is(503, "busy");
+    }
     assert_eq!(send("other", Body::from(vec![0; 1_000])).await.status, 204);
     drop(more);
     assert_eq!(waiting.await.status, 204);
