@@ -48,7 +48,16 @@ impl FloatHistogram {
         let upwards = self.sum().is_nan() || q < 0.5;
         let rank = if upwards { q * self.count() } else { (1.0 - q) * self.count() };
         let found = if upwards { reach(self.buckets(), rank) } else { reach(self.buckets().rev(), rank) };
-        let Some((bucket, passed)) = found else { return plain(f64::NAN) };
+        let Some((bucket, passed)) = found else {
+            // No bucket has observations: with a sum of NaN all of them are NaN. Prometheus reports the
+            // quantile 0, whose rank is reached before the first bucket, as skewed.
+            let nan = match self.sum().is_nan() {
+                true if rank > 0.0 => SeenNan::IsResult,
+                true => SeenNan::Skews,
+                false => SeenNan::None,
+            };
+            return Quantile { value: f64::NAN, nan };
+        };
         let bucket = self.towards_zero(bucket);
         let skews =
             |value| Quantile { value, nan: if sees_nan(self) { SeenNan::Skews } else { SeenNan::None } };
