@@ -141,6 +141,30 @@ impl Labels {
         }
     }
 
+    /// Memory that label sets hold beside themselves: their own labels, and each of their tables once.
+    pub fn bytes_behind<'l>(all: impl IntoIterator<Item = &'l Labels>) -> usize {
+        let mut tables = std::collections::HashSet::new();
+        let (mut bytes, mut last) = (0, std::ptr::null());
+        for labels in all {
+            match &labels.0 {
+                Held::Own(labels) => bytes += Labels::own_bytes(labels.len()),
+                Held::Row(table, ..) if Arc::as_ptr(table) == last => {}
+                Held::Row(table, ..) => {
+                    last = Arc::as_ptr(table);
+                    if tables.insert(last) {
+                        bytes += table.bytes();
+                    }
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Memory of a label set of its own beside itself: the counts of the `Arc` and `labels` labels.
+    pub const fn own_bytes(labels: usize) -> usize {
+        16 + labels * size_of::<Label>()
+    }
+
     /// The same label set; a copy of its own where it is one of few rows of a table that are still in use, and all the others
     /// would be kept with it.
     #[must_use]

@@ -14,17 +14,17 @@ use super::memory::{Lease, NoRoom};
 pub struct Limits {
     /// Samples held at once, about as Prometheus counts them.
     pub samples_max: u64,
-    /// Series of one selector.
+    /// Series of one selector. Memory and time bound a query in any case.
     pub series_max: u64,
     /// Bytes of values held at once; asked for before they are allocated.
     pub memory_bytes_max: u64,
 }
 
 impl Default for Limits {
-    /// 10 million samples, a million series, 256 MiB: the samples of the first limit as columns, and half as much again for
-    /// what is made of them; several queries run at once.
+    /// 10 million samples, any number of series, 256 MiB: the samples of the first limit as columns, and half as much again
+    /// for what is made of them; several queries run at once.
     fn default() -> Limits {
-        Limits { samples_max: 10_000_000, series_max: 1_000_000, memory_bytes_max: 256 << 20 }
+        Limits { samples_max: 10_000_000, series_max: u64::MAX, memory_bytes_max: 256 << 20 }
     }
 }
 
@@ -241,8 +241,13 @@ impl Meter {
     /// Admits a query before it reads anything: that `rows` rows of `steps` values will fit beside what is held, and
     /// takes them out of the shared memory. Who holds nothing yet may wait for that.
     pub(super) fn foresee(&self, rows: usize, steps: usize, budget: &Budget<'_>) -> Result<(), QueryError> {
+        self.foresee_bytes(rows_bytes(rows, steps), budget)
+    }
+
+    /// Like [`Meter::foresee`], for any `bytes`.
+    pub(super) fn foresee_bytes(&self, bytes: u64, budget: &Budget<'_>) -> Result<(), QueryError> {
         let held = self.held_bytes.get();
-        let needed = held.saturating_add(rows_bytes(rows, steps));
+        let needed = held.saturating_add(bytes);
         let allowed = self.limits.memory_bytes_max;
         if needed > allowed {
             return Err(QueryError::TooMuchMemory { needed, allowed });
@@ -253,6 +258,13 @@ impl Meter {
             // Whoever waited in vain says what ended the waiting.
             Err(no_room) => budget.check().and(Err(no_room.into())),
         }
+    }
+
+    /// Whether `bytes` fit beside what is held. Takes them out of the shared memory and never waits. After
+    /// [`Meter::foresee_bytes`] succeeded for as many bytes, they fit.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        let needed = self.held_bytes.get().saturating_add(bytes);
+        needed <= self.limits.memory_bytes_max && self.share(needed).is_ok()
     }
 
     /// Room for what is of use and not needed, where there is any.

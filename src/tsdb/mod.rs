@@ -68,7 +68,9 @@ pub use report::{
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use seal::{SealError, SealReport};
-pub use snapshot::{Grouped, GroupedSeries, ReadColumns, Reader, SelectedSeries, Snapshot};
+pub use snapshot::{
+    Admit, Grouped, GroupedSeries, NotAdmitted, ReadColumns, Reader, SelectedSeries, Snapshot,
+};
 pub use warm::{Warming, warm_program};
 
 use append::Clocked;

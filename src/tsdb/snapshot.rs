@@ -44,6 +44,14 @@ pub struct Snapshot {
     query: u32,
 }
 
+/// Decides whether a selection may take so many bytes of memory in all. Called before they are allocated, under the
+/// lock of the series table, so it must not wait.
+pub type Admit<'a> = &'a mut dyn FnMut(u64) -> bool;
+
+/// An [`Admit`] refused the memory that a selection needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAdmitted;
+
 /// A series that a selection found.
 #[derive(Clone, Debug)]
 pub struct SelectedSeries {
@@ -81,11 +89,29 @@ impl Snapshot {
     /// Costs a scan of the columns that the matchers name, and some 3 ns for each label of each series found that tells any
     /// two apart.
     pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
+        self.select_within(matchers, range, &mut |_| true).unwrap_or_default()
+    }
+
+    /// Like [`Snapshot::select`], bounded by memory: `admit` is given the bytes that the selection needs at its peak.
+    ///
+    /// # Errors
+    /// [`NotAdmitted`] where `admit` refuses.
+    pub fn select_within(
+        &self,
+        matchers: &[Matcher],
+        range: TimeRange,
+        admit: Admit<'_>,
+    ) -> Result<Vec<SelectedSeries>, NotAdmitted> {
         self.warnings.looked();
-        let Some(store) = &self.store else { return Vec::new() };
+        let Some(store) = &self.store else { return Ok(Vec::new()) };
         let table = store.table();
-        let hits = order::by_labels(&table, &self.find(store, &table, &[matchers], range));
-        labelled::labelled(&table, &hits, &|_| true)
+        let found = self.find(store, &table, &[matchers], range);
+        if !admit(labelled::peak_bytes(&table, &found)) {
+            return Err(NotAdmitted);
+        }
+        let hits = order::by_labels(&table, &found);
+        drop(found);
+        Ok(labelled::labelled(&table, &hits, &|_| true))
     }
 
     /// Replaces `out` with the samples of `id` inside `range` and the scope's time; ascending, each time once.

@@ -58,11 +58,67 @@ fn series_of_a_selector_are_limited() {
     assert_eq!(refused.expect_err("too many"), QueryError::TooManySeries { found: 100, allowed: 99 });
 }
 
+/// Memory and time bound a query; how many series it reads is a limit that an administrator may set.
+#[test]
+fn without_a_setting_the_number_of_series_is_not_limited() {
+    assert_eq!(Limits::default().series_max, u64::MAX);
+    assert!(limited("count by (__name__) ({__name__=~\".+\"})", Limits::default()).is_ok());
+}
+
+/// A thousand series with ten labels each, none of which two series share.
+fn thousand_of_their_own() -> Snapshot {
+    let store = Tsdb::scaffold();
+    let mut batch = BatchBuilder::default();
+    for i in 0..1_000 {
+        let own = (0..10).map(|label| (format!("l{label}"), format!("v{label}-{i}")));
+        let labels = Labels::from_pairs(own.chain([("__name__".to_owned(), format!("n{}", i % 3))]));
+        batch.series(&labels, [Sample { at: Timestamp::from_s(1), value: f64::from(i) }]);
+    }
+    store.append(OrgId(7), &batch.batch(), Timestamp::from_s(600)).expect("stored");
+    store.snapshot(&Access::whole(OrgId(7)))
+}
+
+/// What grows with the number of series is charged: their label sets, their rows, and groups with labels of their own.
+#[test]
+fn label_sets_and_groups_of_many_series_count_as_memory() {
+    let snapshot = thousand_of_their_own();
+    let expr =
+        |text: &str| parse(text, &Caps { features: Features::ALL, ..Caps::default() }).expect("parses").expr;
+    let ask = |text: &str, memory_bytes_max: u64| {
+        let at = Steps::new(Timestamp::from_s(1), Timestamp::from_s(1), 1).expect("one step");
+        let query = Query { expr: expr(text), text: text.to_owned(), steps: at, instant: true };
+        let limits = Limits { memory_bytes_max, ..Limits::default() };
+        // A short lookback needs little memory for the samples of one series.
+        let options = Options { limits, lookback_ms: 1_000, ..Options::default() };
+        run(&query, &snapshot, &options, &Budget::default())
+    };
+    // Texts and bytes in which the answer does not fit, and does.
+    let labels = "l0, l1, l2, l3, l4, l5, l6, l7, l8, l9";
+    let cases = [
+        ("{l0=~\".+\"}".to_owned(), 200_000, 1_000_000),
+        ("count by (__name__) ({l0=~\".+\"})".to_owned(), 50_000, 300_000),
+        (format!("count by ({labels}) ({{l0=~\".+\"}})"), 400_000, 2_000_000),
+        (format!("topk by ({labels}) (1, {{l0=~\".+\"}})"), 400_000, 2_000_000),
+        (format!("{{l0=~\".+\"}} * on ({labels}) {{l1=~\".+\"}}"), 500_000, 2_000_000),
+    ];
+    for (text, too_few, enough) in cases {
+        let refused = ask(&text, too_few).map(|answer| answer.stats).expect_err(&text);
+        assert!(
+            matches!(refused, QueryError::TooMuchMemory { allowed, .. } if allowed == too_few),
+            "{text}: {refused}"
+        );
+        let answer = ask(&text, enough);
+        assert!(answer.is_ok(), "{text}: {:?}", answer.map(|answer| answer.stats));
+    }
+}
+
 #[test]
 fn memory_is_asked_for_before_it_is_taken() {
-    let limits = Limits { memory_bytes_max: 4_096, ..Limits::default() };
+    // The selection of 100 series fits, their rows do not.
+    let limits = Limits { memory_bytes_max: 16_500, ..Limits::default() };
     let refused = limited("n", limits).expect_err("too much");
-    assert_eq!(refused, QueryError::TooMuchMemory { needed: 100 * (64 + 10 * 8), allowed: 4_096 });
+    let QueryError::TooMuchMemory { needed, allowed: 16_500 } = refused else { panic!("{refused}") };
+    assert!((100 * (64 + 10 * 8)..18_000).contains(&needed), "the rows and what their labels hold: {needed}");
     // A subquery of a century by the millisecond is refused, not tried.
     for text in [
         "max_over_time(n[100y:1ms])",

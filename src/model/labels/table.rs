@@ -111,6 +111,18 @@ impl LabelTable {
         self.rows
     }
 
+    /// Memory of the table. The texts belong to the store and are not counted.
+    pub fn bytes(&self) -> usize {
+        let column = |column: &LabelColumn| match &column.values {
+            LabelValues::Same(_) => 0,
+            LabelValues::Each { texts, places } => {
+                texts.capacity() * size_of::<Arc<str>>() + places.capacity() * size_of::<u32>()
+            }
+        };
+        let columns = self.columns.capacity() * size_of::<LabelColumn>();
+        size_of::<LabelTable>() + columns + self.columns.iter().map(column).sum::<usize>()
+    }
+
     /// All columns but those of names that go.
     pub fn mask(&self, mut keep: impl FnMut(&str) -> bool) -> LabelMask {
         mask(&self.columns, |column| keep(&column.name))

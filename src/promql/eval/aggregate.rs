@@ -1,9 +1,11 @@
 //! Aggregations: groups are found once by labels, then rows are added to their group's row, one after another.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use crate::model::{Labels, METRIC_NAME};
 use crate::promql::QueryError;
+use crate::promql::budget::{Charge, Meter};
 use crate::promql::functions::Vet;
 use crate::promql::functions::over_time::{go_float, vet_quantile};
 use crate::promql::functions::sums::quantile;
@@ -12,7 +14,7 @@ use crate::promql::syntax::tree::{AggregateOp, Grouping};
 
 use super::Context;
 use super::accumulate::{accumulator, extra_bytes};
-use super::keyed::numbered;
+use super::keyed::{NUMBERED_BYTES, numbered};
 use super::native::{clear, printed};
 use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, Scalars, is_absent};
 use super::sort::by_value;
@@ -25,11 +27,27 @@ pub(super) struct Groups {
     pub(super) heads: Vec<Head>,
     /// For each row its group.
     pub(super) of_row: Vec<usize>,
+    _charge: Charge,
 }
 
+/// Memory of a group beside its label set: its list of rows, and its head, which is copied to the result.
+const GROUP_BYTES: usize = size_of::<Vec<usize>>() + 2 * size_of::<Head>();
+
 impl Groups {
-    fn of(rows: &Rows, keep: impl Fn(&str) -> bool) -> Groups {
+    /// Numbers the groups of `rows`, and charges `meter` before memory is taken.
+    fn of(rows: &Rows, keep: impl Fn(&str) -> bool, meter: &Rc<Meter>) -> Result<Groups, QueryError> {
+        let mut numbering = meter.charge();
+        numbering.add_bytes((rows.len() * NUMBERED_BYTES) as u64)?;
         let numbers = numbered(rows.heads.iter().map(|head| &head.labels), &keep);
+        // Each row's group, and its place in the group's list.
+        let mut charge = meter.charge();
+        charge.add_values(rows.len().saturating_mul(2))?;
+        let of_group = |first: &usize| {
+            let labels = &rows.heads[*first].labels;
+            let own = if labels.row().is_none() { Labels::own_bytes(labels.len()) } else { 0 };
+            GROUP_BYTES + own
+        };
+        charge.add_bytes(numbers.firsts.iter().map(of_group).sum::<usize>() as u64)?;
         let of_row: Vec<usize> = numbers.of.iter().map(|group| *group as usize).collect();
         let named = |first: &usize| rows.heads[*first].labels.filtered(&keep);
         let heads = numbers.firsts.iter().map(|first| Head { labels: named(first), drops_name: false });
@@ -41,7 +59,7 @@ impl Groups {
         for head in &mut heads {
             head.drops_name &= head.labels.get(METRIC_NAME).is_some();
         }
-        Groups { heads, of_row }
+        Ok(Groups { heads, of_row, _charge: charge })
     }
 
     /// For each group its rows.
@@ -89,7 +107,7 @@ impl Context<'_> {
         if let Param::Text(label) = &node.param {
             return self.count_values(&rows, label, &node.grouping);
         }
-        let groups = Groups::of(&rows, |name| tells_apart(name, &node.grouping));
+        let groups = Groups::of(&rows, |name| tells_apart(name, &node.grouping), &self.meter)?;
         match (node.op, param) {
             (op @ (AggregateOp::Sum | AggregateOp::Avg), _) => {
                 let floats = self.fold(op, &rows, &groups)?;
@@ -261,7 +279,8 @@ impl Context<'_> {
     /// A series for each different value, told in `label`.
     fn count_values(&self, rows: &Rows, label: &str, grouping: &Grouping) -> Result<Rows, QueryError> {
         let told = !matches!(grouping, Grouping::Without(names) if names.iter().any(|name| name == label));
-        let groups = Groups::of(rows, |name| name != label && tells_apart(name, grouping));
+        let apart = |name: &str| name != label && tells_apart(name, grouping);
+        let groups = Groups::of(rows, apart, &self.meter)?;
         let mut out = Rows::new(&self.meter, rows.steps());
         let mut places: HashMap<(usize, Told), usize> = HashMap::new();
         for (i, group) in groups.of_row.iter().enumerate() {

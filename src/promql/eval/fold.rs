@@ -352,13 +352,17 @@ impl Context<'_> {
             source.peeled.takes_names || source.window.is_some_and(|window| !window.kernel.keeps_name);
         let goes = |name: &str| names_go && is_metadata(name);
         let apart = |name: &str| tells_apart(name, &node.grouping) && !goes(name);
-        let mut grouped = self.snapshot.select_grouped(source.matchers, source.reading.range, &apart, &goes);
+        let (matchers, range) = (source.matchers, source.reading.range);
+        let mut grouped =
+            self.within_memory(|admit| self.snapshot.select_grouped(matchers, range, &apart, &goes, admit))?;
         if grouped.differ {
             // Names go, and series may be equal without.
             return Ok(None);
         }
         let found = grouped.series.len();
         self.meter.found_series(found)?;
+        let mut selected = self.meter.charge();
+        selected.add_bytes(grouped.bytes())?;
         let Some((sofar, held)) = self.fold_series(&mut grouped, grid, (node, extra_bytes), source, fill)?
         else {
             self.meter.lost_series(found);
@@ -390,7 +394,7 @@ impl Context<'_> {
             let rows = sofar.groups.iter().map(|group| *group as usize * grid.len);
             rows.flat_map(|from| values[from..from + grid.len].iter().copied()).collect()
         };
-        drop(held);
+        drop((held, selected));
         let mut rows = Rows::of(&self.meter, heads, values, grid.len)?;
         rows.settle_all()?;
         Ok(Some(rows))

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use rapidhash::RapidHashMap;
 
 use crate::model::{Labels, METRIC_NAME};
+use crate::promql::budget::Charge;
 use crate::promql::plan::{Join, is_comparison, is_set};
 use crate::promql::syntax::tree::{BinaryOp, Cardinality, Matching, Span};
 use crate::promql::{FloatHistogram, QueryError};
 
 use super::fill::Patience;
 use super::included::include;
-use super::keyed::numbered;
+use super::keyed::{NUMBERED_BYTES, numbered};
 use super::native::{Outcome, trims};
 use super::rows::{ABSENT, Duplicates, Grid, Head, Point, Rows, is_absent, is_metadata};
 use super::{Context, operators};
@@ -66,6 +67,18 @@ impl Members {
     fn of(&self, group: usize) -> &[usize] {
         let from = group.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.rows[from..self.ends[group]]
+    }
+}
+
+/// Memory of a row while the rows of both sides are grouped: its number, its place in its group, and its group.
+const GROUPED_BYTES: usize = NUMBERED_BYTES + 4 * size_of::<usize>();
+
+impl Context<'_> {
+    /// Charges the memory of [`Groups::new`] for `rows` rows of both sides.
+    fn charge_grouping(&self, rows: usize) -> Result<Charge, QueryError> {
+        let mut charge = self.meter.charge();
+        charge.add_bytes(rows.saturating_mul(GROUPED_BYTES) as u64)?;
+        Ok(charge)
     }
 }
 
@@ -325,6 +338,7 @@ impl Context<'_> {
         if (many.is_empty() || one.is_empty()) && !filled {
             return Ok(Rows::new(&self.meter, grid.len));
         }
+        let _grouping = self.charge_grouping(many.len() + one.len())?;
         let groups = Groups::new(&many, &one, matching);
         if let Some(pairs) = sides.sole_pairs(&groups, &many) {
             drop(groups);
@@ -508,6 +522,7 @@ impl Context<'_> {
         mut lhs: Rows,
         rhs: &Rows,
     ) -> Result<Rows, QueryError> {
+        let _grouping = self.charge_grouping(lhs.len() + rhs.len())?;
         let groups = Groups::new(&lhs, rhs, matching);
         let mut mask = vec![false; lhs.steps().max(rhs.steps())];
         let mut patience = Patience::default();

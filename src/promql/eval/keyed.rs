@@ -20,6 +20,10 @@ pub(super) struct Numbered<'l> {
     pub(super) names: Vec<&'l str>,
 }
 
+/// Memory that [`numbered`] takes for each label set at its peak: the references, rows, codes, keys, the table by keys, the
+/// numbers and the places of the firsts.
+pub(super) const NUMBERED_BYTES: usize = 8 + 4 + 4 + 8 + 32 + 4 + 8;
+
 /// Numbers label sets: those that do not differ in labels that are to be kept have the same number.
 pub(super) fn numbered<'l>(
     sets: impl Iterator<Item = &'l Labels>,

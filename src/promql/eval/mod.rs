@@ -30,11 +30,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::model::{Labels, Sample, Timestamp};
-use crate::tsdb::Snapshot;
+use crate::model::{Labels, Matcher, Sample, TimeRange, Timestamp};
+use crate::tsdb::{Admit, NotAdmitted, SelectedSeries, Snapshot};
 
 use super::annotations::Notes;
-use super::budget::Meter;
+use super::budget::{Charge, Meter};
 use super::cache::Subqueries;
 use super::explain::Trace;
 use super::functions::seconds;
@@ -59,6 +59,8 @@ struct Context<'a> {
     /// How rows are made that more than one aggregation asks for, and those that are there.
     repeated: Vec<Way>,
     kept: RefCell<Vec<Rc<Kept>>>,
+    /// What the label sets of selected series hold: until the end, since results share them.
+    labels: RefCell<Charge>,
 }
 
 /// Who stands beside an evaluation; nobody by default.
@@ -79,7 +81,9 @@ pub(super) fn run(
     let meter = Meter::new(options.limits, budget);
     let (repeated, kept) = (kept::repeated(plan), RefCell::default());
     let Beside { trace, subqueries } = beside;
-    let context = Context { snapshot, options, budget, meter, notes, trace, subqueries, repeated, kept };
+    let labels = RefCell::new(meter.charge());
+    let context =
+        Context { snapshot, options, budget, meter, notes, trace, subqueries, repeated, kept, labels };
     let steps = query.steps;
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
     let value = context.value(plan, grid, query.instant)?;
@@ -108,9 +112,12 @@ impl Context<'_> {
             Plan::Vector(node) => {
                 let mut rows = self.vector(node, grid)?.clean()?;
                 let heads = std::mem::take(&mut rows.heads);
+                let count = heads.len();
                 // A few of many series do not keep what all of them are called.
                 let labels = heads.into_iter().map(|head| head.labels.settled());
                 if instant {
+                    let each = size_of::<VectorSample>();
+                    self.labels.borrow_mut().add_bytes((count * each) as u64)?;
                     let vector = labels.enumerate().filter_map(|(row, labels)| {
                         let (value, histogram) = match rows.point(row, 0)? {
                             Point::Float(value) => (value, None),
@@ -123,6 +130,38 @@ impl Context<'_> {
                 Ok(Value::Matrix(matrix_of(grid, &rows, labels)))
             }
             Plan::Matrix(node) => self.raw(node, grid).map(Value::Matrix),
+        }
+    }
+
+    /// Selects series, and charges their label sets until the end of the evaluation.
+    fn selected(&self, matchers: &[Matcher], range: TimeRange) -> Result<Vec<SelectedSeries>, QueryError> {
+        let found = self.within_memory(|admit| self.snapshot.select_within(matchers, range, admit))?;
+        self.charge_labels(&found)?;
+        Ok(found)
+    }
+
+    /// Charges the label sets of selected series until the end of the evaluation.
+    fn charge_labels(&self, found: &[SelectedSeries]) -> Result<(), QueryError> {
+        let bytes = Labels::bytes_behind(found.iter().map(|series| &series.labels));
+        self.labels.borrow_mut().add_bytes(bytes as u64)
+    }
+
+    /// Selects where there is memory for it, and waits for memory outside of the selection, which locks the series table.
+    fn within_memory<T>(
+        &self,
+        select: impl Fn(Admit<'_>) -> Result<T, NotAdmitted>,
+    ) -> Result<T, QueryError> {
+        loop {
+            self.budget.check()?;
+            let mut needed = 0;
+            let selected = select(&mut |bytes| {
+                needed = bytes;
+                self.meter.has_room(bytes)
+            });
+            match selected {
+                Ok(found) => return Ok(found),
+                Err(NotAdmitted) => self.meter.foresee_bytes(needed, self.budget)?,
+            }
         }
     }
 

@@ -42,7 +42,7 @@ impl Context<'_> {
     ) -> Result<Rows, QueryError> {
         let lookback = self.options.lookback_ms;
         let range = self.selected_range(selector, grid);
-        let mut found = self.snapshot.select(&selector.matchers, range);
+        let mut found = self.selected(&selector.matchers, range)?;
         found.retain(|series| admit(&series.labels));
         if matches!(selector.look, Look::Value | Look::Time) {
             let when = selector.when;

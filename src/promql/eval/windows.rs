@@ -8,7 +8,7 @@ use crate::promql::budget::Charge;
 use crate::promql::functions::{Vet, Window, WindowKernel, extended};
 use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
 use crate::promql::syntax::tree::Extension;
-use crate::tsdb::{SampleColumns, SelectedSeries};
+use crate::tsdb::{Admit, SampleColumns, SelectedSeries};
 
 use super::Context;
 use super::fill::{Outcome, Reading};
@@ -41,7 +41,7 @@ impl Context<'_> {
         }
         match &node.source {
             MatrixSource::Select(matchers) => {
-                let found = self.snapshot.select(matchers, self.window_range(node, grid));
+                let found = self.selected(matchers, self.window_range(node, grid))?;
                 self.meter.found_series(found.len())?;
                 if kept > 0 {
                     self.meter.foresee(found.len(), kept, self.budget)?;
@@ -174,9 +174,9 @@ impl Context<'_> {
             return Ok(None);
         }
         let range = self.window_range(&node.arg, grid);
-        let Some((name, found)) = self.snapshot.select_without(matchers, range, &is_metadata) else {
-            return Ok(None);
-        };
+        let select = |admit: Admit<'_>| self.snapshot.select_without(matchers, range, &is_metadata, admit);
+        let Some((name, found)) = self.within_memory(select)? else { return Ok(None) };
+        self.charge_labels(&found)?;
         let count = found.len();
         let (whole, _held) = self.kernel(node, &columns, grid)?;
         let reading = Reading { range, windows: true, step_ns: whole.step_ns() };
@@ -232,7 +232,7 @@ impl Context<'_> {
             (MatrixSource::Select(matchers), _) => {
                 let range = self.window_range(arg, grid);
                 let reading = Reading { range, windows: true, step_ns: whole.step_ns() };
-                let found = self.snapshot.select(matchers, range);
+                let found = self.selected(matchers, range)?;
                 self.filled(found, reading, grid.len, whole.into_fill())?
             }
             (_, Some((rows, inner))) if !rows.has_histograms() => {

@@ -61,11 +61,13 @@ pub(super) struct Estimator<'a> {
     budget: &'a Budget<'a>,
     /// Selections made so far: an expression often names the same one twice.
     found: HashMap<(String, i64, i64), (Vec<Labels>, u64)>,
+    /// Memory of what `found` holds.
+    held_bytes: u64,
 }
 
 impl<'a> Estimator<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, options: &'a Options, budget: &'a Budget<'a>) -> Estimator<'a> {
-        Estimator { snapshot, options, budget, found: HashMap::new() }
+        Estimator { snapshot, options, budget, found: HashMap::new(), held_bytes: 0 }
     }
 
     /// The whole plan as a tree.
@@ -98,7 +100,14 @@ impl<'a> Estimator<'a> {
             return Ok(known.clone());
         }
         let range = between(first_ms, last_ms);
-        let series = self.snapshot.select(matchers, range);
+        // Selections are kept until the end; they hold what a query's would.
+        let (held, allowed) = (self.held_bytes, self.options.limits.memory_bytes_max);
+        let mut needed = held;
+        let selected = self.snapshot.select_within(matchers, range, &mut |bytes| {
+            needed = held.saturating_add(bytes);
+            needed <= allowed
+        });
+        let Ok(series) = selected else { return Err(QueryError::TooMuchMemory { needed, allowed }) };
         let (found, allowed) = (series.len() as u64, self.options.limits.series_max);
         if found > allowed {
             return Err(QueryError::TooManySeries { found, allowed });
@@ -113,6 +122,10 @@ impl<'a> Estimator<'a> {
             samples += columns.times.len() as u64;
         }
         let samples = samples.saturating_mul(found).checked_div(probes).unwrap_or(0);
+        let labels = series.iter().map(|series| &series.labels);
+        let bytes = Labels::bytes_behind(labels) + series.len() * size_of::<Labels>();
+        // The map keeps them, and the caller works on a copy.
+        self.held_bytes = self.held_bytes.saturating_add(2 * bytes as u64);
         let known = (series.into_iter().map(|series| series.labels).collect::<Vec<_>>(), samples);
         self.found.insert(key, known.clone());
         Ok(known)
@@ -152,6 +165,7 @@ impl<'a> Estimator<'a> {
                 let widest = samples.checked_div(labels.len() as u64).unwrap_or(0).saturating_mul(16);
                 let range = between(first.saturating_add(1), last);
                 let widest = widest.saturating_add(scratch_bytes(labels.len(), range, span.steps) as u64);
+                let widest = widest.saturating_add(Labels::bytes_behind(&labels) as u64);
                 let tree = leaf(Node::Matrix(node), labels.len(), samples, widest);
                 Ok((Rows::of(labels), tree))
             }
@@ -176,7 +190,8 @@ impl<'a> Estimator<'a> {
                 let (labels, samples) = self.select(&selector.matchers, first, last)?;
                 let bytes = rows_bytes(labels.len(), span.steps);
                 let bytes = bytes
-                    .saturating_add(scratch_bytes(labels.len(), between(first, last), span.steps) as u64);
+                    .saturating_add(scratch_bytes(labels.len(), between(first, last), span.steps) as u64)
+                    .saturating_add(Labels::bytes_behind(&labels) as u64);
                 let tree = leaf(Node::Vector(node), labels.len(), samples, bytes);
                 return Ok((Rows::of(labels), tree));
             }

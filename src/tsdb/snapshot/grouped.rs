@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rapidhash::RapidHashMap;
 
 use super::find::Hit;
-use super::labelled::{by_family, labelled};
-use super::{SelectedSeries, Snapshot, order};
+use super::labelled::by_family;
+use super::{Admit, NotAdmitted, SelectedSeries, Snapshot, labelled, order};
 use crate::model::{Label, Labels, Matcher, TimeRange};
 use crate::tsdb::report::SeriesId;
 use crate::tsdb::series::columns::{Codes, Column};
@@ -42,41 +42,81 @@ impl Snapshot {
     /// As [`Snapshot::select`], but instead of labels each series has its group's number: series are in one group if they
     /// do not differ in the labels that `tells_apart`. Of labels that `goes` it is told whether any two series differ in one.
     ///
-    /// Label sets are made for groups alone.
+    /// Label sets are made for groups alone. `admit` is given the memory that the selection needs so far.
+    ///
+    /// # Errors
+    /// [`NotAdmitted`] where `admit` refuses.
     pub fn select_grouped(
         &self,
         matchers: &[Matcher],
         range: TimeRange,
         tells_apart: &dyn Fn(&str) -> bool,
         goes: &dyn Fn(&str) -> bool,
-    ) -> Grouped {
+        admit: Admit<'_>,
+    ) -> Result<Grouped, NotAdmitted> {
         self.warnings.looked();
         let Some(store) = &self.store else {
             let (series, groups, name) = (Vec::new(), Vec::new(), "".into());
-            return Grouped { series, groups, name, differ: false };
+            return Ok(Grouped { series, groups, name, differ: false });
         };
         let table = store.table();
-        let hits = order::by_labels(&table, &self.find(store, &table, &[matchers], range));
-        group(&table, &hits, tells_apart, goes)
+        let found = self.find(store, &table, &[matchers], range);
+        let bytes = found.len() as u64 * BYTES_EACH;
+        if !admit(bytes) {
+            return Err(NotAdmitted);
+        }
+        let hits = order::by_labels(&table, &found);
+        drop(found);
+        group(&table, &hits, tells_apart, goes, &mut |groups| admit(bytes.saturating_add(groups)))
     }
 
     /// As [`Snapshot::select`], without the labels that `goes`; and the metric name of the first. None where any two series
     /// differ in a label that goes: they might be told apart by nothing else.
+    ///
+    /// # Errors
+    /// [`NotAdmitted`] where `admit` refuses the memory.
     pub fn select_without(
         &self,
         matchers: &[Matcher],
         range: TimeRange,
         goes: &dyn Fn(&str) -> bool,
-    ) -> Option<(Arc<str>, Vec<SelectedSeries>)> {
+        admit: Admit<'_>,
+    ) -> Result<Option<(Arc<str>, Vec<SelectedSeries>)>, NotAdmitted> {
         self.warnings.looked();
-        let Some(store) = &self.store else { return Some(("".into(), Vec::new())) };
+        let Some(store) = &self.store else { return Ok(Some(("".into(), Vec::new()))) };
         let table = store.table();
-        let hits = order::by_labels(&table, &self.find(store, &table, &[matchers], range));
-        if differ(&table, &hits, goes) {
-            return None;
+        let found = self.find(store, &table, &[matchers], range);
+        if !admit(labelled::peak_bytes(&table, &found)) {
+            return Err(NotAdmitted);
         }
-        let found = labelled(&table, &hits, &|name| !goes(name));
-        Some((first_name(&table, &hits), found))
+        let hits = order::by_labels(&table, &found);
+        drop(found);
+        if differ(&table, &hits, goes) {
+            return Ok(None);
+        }
+        let found = labelled::labelled(&table, &hits, &|name| !goes(name));
+        Ok(Some((first_name(&table, &hits), found)))
+    }
+}
+
+/// Memory of a hit while hits are grouped: it is there twice while they are sorted, with its place in the order, its group,
+/// its number among the hits of its family, at most four cells of a table of numbers, and its [`GroupedSeries`].
+const BYTES_EACH: u64 = (2 * size_of::<Hit<'_>>() + 7 * size_of::<u32>() + size_of::<GroupedSeries>()) as u64;
+
+/// Groups between two questions whether there is memory for more.
+const GROUPS_ADMITTED: usize = 1_024;
+
+/// Memory of a group of so many labels: its label set, its key and its entry in the map.
+const fn group_bytes(labels: usize) -> usize {
+    size_of::<Labels>() + Labels::own_bytes(labels) + 2 * size_of::<(Vec<(u32, u32)>, u32)>() + labels * 8
+}
+
+impl Grouped {
+    /// Memory that is held: the series' numbers, and the label sets of groups.
+    pub fn bytes(&self) -> u64 {
+        let series = self.series.capacity() * size_of::<GroupedSeries>();
+        let groups = self.groups.capacity() * size_of::<Labels>() + Labels::bytes_behind(&self.groups);
+        (series + groups) as u64
     }
 }
 
@@ -100,19 +140,27 @@ struct Groups {
     /// By the codes of names and values.
     known: RapidHashMap<Vec<(u32, u32)>, u32>,
     labels: Vec<Labels>,
+    /// Estimated memory.
+    bytes: usize,
 }
 
-fn group(table: &Table, hits: &[Hit<'_>], tells_apart: Test<'_>, goes: Test<'_>) -> Grouped {
+fn group(
+    table: &Table,
+    hits: &[Hit<'_>],
+    tells_apart: Test<'_>,
+    goes: Test<'_>,
+    admit: Admit<'_>,
+) -> Result<Grouped, NotAdmitted> {
     let mut groups = Groups::default();
     let mut group_of = vec![0u32; hits.len()];
     let mut room = Refined::default();
     for runs in by_family(hits) {
-        groups.of_family(table, (hits, &runs), tells_apart, &mut room, &mut group_of);
+        groups.of_family(table, (hits, &runs), tells_apart, &mut room, &mut group_of, admit)?;
     }
     let numbered = hits.iter().zip(group_of);
     let series = numbered.map(|(hit, group)| GroupedSeries { id: SeriesId(hit.id), group }).collect();
     let differ = differ(table, hits, goes);
-    Grouped { series, groups: groups.labels, name: first_name(table, hits), differ }
+    Ok(Grouped { series, groups: groups.labels, name: first_name(table, hits), differ })
 }
 
 /// Hits told apart by one column after the other.
@@ -177,9 +225,10 @@ impl Groups {
         tells_apart: Test<'_>,
         room: &mut Refined,
         group_of: &mut [u32],
-    ) {
+        admit: Admit<'_>,
+    ) -> Result<(), NotAdmitted> {
         let own = || runs.iter().flat_map(|run| hits.get(run.clone()).unwrap_or_default());
-        let Some(first) = own().next() else { return };
+        let Some(first) = own().next() else { return Ok(()) };
         let family = first.family;
         let apart: Vec<(usize, u32)> = family
             .names
@@ -204,18 +253,25 @@ impl Groups {
                 && let Some(hit) = hits.get(place)
             {
                 let pair = |(at, name): &(usize, u32)| Some((*name, family.columns.get(*at)?.code(hit.row)?));
+                let before = self.labels.len();
                 called.push(self.number(table, apart.iter().filter_map(pair).collect()));
+                let is_due = self.labels.len() > before && self.labels.len().is_multiple_of(GROUPS_ADMITTED);
+                if is_due && !admit(self.bytes as u64) {
+                    return Err(NotAdmitted);
+                }
             }
             if let (Some(group), Some(called)) = (group_of.get_mut(place), called.get(*number as usize)) {
                 *group = *called;
             }
         }
+        Ok(())
     }
 
     /// The group of these codes of names and values.
     fn number(&mut self, table: &Table, key: Vec<(u32, u32)>) -> u32 {
         *self.known.entry(key).or_insert_with_key(|key| {
             self.labels.push(made(table, key));
+            self.bytes += group_bytes(key.len());
             number(self.labels.len() - 1)
         })
     }
@@ -293,7 +349,7 @@ mod tests {
             prop_assert!(all.is_sorted_by(|a, b| a.labels < b.labels));
             let apart = |name: &str| by.iter().any(|by| NAMES[*by] == name);
             let goes = |name: &str| name == NAMES[gone];
-            let grouped = snapshot.select_grouped(&[], TimeRange::ALL, &apart, &goes);
+            let grouped = snapshot.select_grouped(&[], TimeRange::ALL, &apart, &goes, &mut |_| true).expect("admitted");
             let told = |series: &GroupedSeries| (series.id, grouped.groups[series.group as usize].clone());
             let told: Vec<(SeriesId, Labels)> = grouped.series.iter().map(told).collect();
             let expected: Vec<(SeriesId, Labels)> =
@@ -303,7 +359,7 @@ mod tests {
             prop_assert_eq!(distinct.len(), grouped.groups.len());
             let values: BTreeSet<&str> = all.iter().map(|series| series.labels.value(NAMES[gone])).collect();
             prop_assert_eq!(grouped.differ, values.len() > 1);
-            let without = snapshot.select_without(&[], TimeRange::ALL, &goes);
+            let without = snapshot.select_without(&[], TimeRange::ALL, &goes, &mut |_| true).expect("admitted");
             prop_assert_eq!(without.is_none(), grouped.differ);
             if let Some((name, found)) = without {
                 prop_assert_eq!(&*name, all[0].labels.metric_name());

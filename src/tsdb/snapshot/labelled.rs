@@ -33,6 +33,29 @@ pub(super) fn by_family(hits: &[Hit<'_>]) -> Vec<Vec<Range<usize>>> {
     families
 }
 
+/// Memory that [`labelled`] needs at its peak for these hits, the hits and their order included.
+pub(super) fn peak_bytes(table: &Table, hits: &[Hit<'_>]) -> u64 {
+    let each = 2 * size_of::<Hit<'_>>()
+        + size_of::<u32>()
+        + size_of::<Option<Labels>>()
+        + size_of::<SelectedSeries>();
+    let family = |alike: &[Hit<'_>]| {
+        let Some(family) = alike.first().map(|hit| hit.family) else { return 0 };
+        if alike.len() < TABLE_MIN {
+            return alike.len() * Labels::own_bytes(family.names.len());
+        }
+        let columns = family.names.iter().zip(&family.columns);
+        let varying = columns.filter(|(_, column)| column.same().is_none());
+        let bytes = |(name, _): (&u32, _)| {
+            let values = table.values(*name).map_or(0, Dictionary::len);
+            alike.len() * size_of::<u32>() + values.min(alike.len()) * size_of::<Arc<str>>()
+        };
+        varying.map(bytes).sum()
+    };
+    let labels: usize = hits.chunk_by(|a, b| std::ptr::eq(a.family, b.family)).map(family).sum();
+    (hits.len() * each + labels) as u64
+}
+
 /// Hits, which are in the order of their labels, with those labels that are to be kept.
 pub(super) fn labelled(table: &Table, hits: &[Hit<'_>], keep: &dyn Fn(&str) -> bool) -> Vec<SelectedSeries> {
     let mut labels: Vec<Option<Labels>> = vec![None; hits.len()];
