@@ -151,6 +151,10 @@ pub struct Settings {
     pub query_timeout: Duration,
     /// Samples one query may load.
     pub query_max_samples: u64,
+    /// Series one selector may find; none: memory and time bound a query.
+    pub query_max_series: Option<u64>,
+    /// Series of an organisation that does not say; none: memory bounds them.
+    pub max_series_per_org: Option<u32>,
     /// Queries running at once.
     pub query_concurrency: Option<usize>,
     /// What of the query language is switched on.
@@ -487,6 +491,14 @@ struct Flags {
     /// Samples one query may load
     #[arg(long, env = "PROMLET_QUERY_MAX_SAMPLES", value_name = "N", default_value = "10000000")]
     query_max_samples: u64,
+    /// Series one selector of a query may find [default: no limit but memory and time]
+    #[arg(long, env = "PROMLET_QUERY_MAX_SERIES", value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    query_max_series: Option<u64>,
+    /// Series an organisation may have where it does not say [default: no limit but its share of the memory]
+    #[arg(long, env = "PROMLET_MAX_SERIES_PER_ORG", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    max_series_per_org: Option<u32>,
     /// Queries running at once [default: twice the cores, at least 2]
     #[arg(long, env = "PROMLET_QUERY_CONCURRENCY", value_name = "N")]
     query_concurrency: Option<usize>,
@@ -756,6 +768,8 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         rate_embed_default_rps: flags.rate_embed_default_rps,
         query_timeout: flags.query_timeout,
         query_max_samples: flags.query_max_samples,
+        query_max_series: flags.query_max_series,
+        max_series_per_org: flags.max_series_per_org,
         query_concurrency: flags.query_concurrency,
         switches,
         query_memory_bytes: flags.query_memory_bytes,

@@ -527,6 +527,7 @@ fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, S
     options.providers = oauth::providers(&settings.oauth)?;
     options.read.timeout = settings.query_timeout;
     options.read.promql.limits.samples_max = settings.query_max_samples;
+    options.read.promql.limits.series_max = settings.query_max_series.unwrap_or(u64::MAX);
     options.read.promql.delayed_name_removal = settings.switches.delayed_name_removal;
     options.read.promql.use_start_timestamps = settings.switches.use_start_timestamps;
     options.read.caps.features = settings.switches.syntax;
@@ -543,6 +544,7 @@ fn api_options(settings: &Settings, address: SocketAddr) -> Result<ApiOptions, S
 fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options {
     let mut options = tsdb::Options { onlooker, ..tsdb::Options::default() };
     options.limits.retention = settings.retention;
+    options.limits.series_max = settings.max_series_per_org.unwrap_or(u32::MAX);
     options.decoded_bytes_max = settings.decoded_cache_bytes;
     options.warm_bytes_max = WARM_BYTES;
     options.durability = match settings.durability {

@@ -117,7 +117,7 @@ fn replay_threads() -> usize {
 /// What one organisation may store (API.md C7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrgLimits {
-    /// Series; samples of known ones are stored beyond it, new ones refused.
+    /// Series; samples of known ones are stored beyond it, new ones refused. `u32::MAX`: memory is the only bound.
     pub series_max: u32,
     /// Labels of one series, the metric name included.
     pub labels_max: usize,
@@ -146,7 +146,7 @@ pub struct OrgLimits {
 impl Default for OrgLimits {
     fn default() -> OrgLimits {
         OrgLimits {
-            series_max: 2_000_000,
+            series_max: u32::MAX,
             labels_max: 64,
             name_bytes_max: 128,
             value_bytes_max: 4_096,

@@ -151,15 +151,16 @@ async fn the_administrator_sees_organisations_and_raises_their_limits_without_en
         (&json!("acme"), &json!(1), &json!(["bo@example.com"]))
     );
     assert_eq!(row["usage"]["series"], 0);
-    let raise = json!({ "settings": { "max_series": 50_000_000 } });
+    let raise = json!({ "settings": { "max_samples_per_query": 50_000_000 } });
     house.json("PATCH", "/api/v1/orgs/acme", &bo, raise.clone()).await.is(403, "forbidden");
     house.json("PATCH", "/api/v1/admin/orgs/acme", &bo, raise.clone()).await.is(403, "forbidden");
     let raised = house.json("PATCH", "/api/v1/admin/orgs/acme", &boss, raise).await;
     assert_eq!(
-        (raised.status.as_u16(), &raised.value()["settings"]["max_series"]),
+        (raised.status.as_u16(), &raised.value()["settings"]["max_samples_per_query"]),
         (200, &json!(50_000_000))
     );
-    assert_eq!(house.get("/api/v1/orgs/acme", &bo).await.value()["settings"]["max_series"], 50_000_000);
+    let shown = house.get("/api/v1/orgs/acme", &bo).await.value();
+    assert_eq!(shown["settings"]["max_samples_per_query"], 50_000_000);
     let name = json!({ "settings": {}, "name": "x" });
     house.json("PATCH", "/api/v1/admin/orgs/acme", &boss, name).await.is(422, "validation_failed");
     house

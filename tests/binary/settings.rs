@@ -89,6 +89,8 @@ fn what_a_question_may_cost_is_as_it_was_set() {
         ("PROMLET_QUERY_MAX_SAMPLES", "10"),
         ("PROMLET_QUERY_CONCURRENCY", "1"),
         ("PROMLET_RATE_CABINET_RPS", "3"),
+        ("PROMLET_QUERY_MAX_SERIES", "2"),
+        ("PROMLET_MAX_SERIES_PER_ORG", "3"),
     ];
     let server = start(dir.path(), &few);
     let cookie = server.sign_in();
@@ -105,6 +107,17 @@ fn what_a_question_may_cost_is_as_it_was_set() {
     assert_eq!(ask("many").status, 200);
     let dear = ask("count_over_time(many%5B1m%5D)");
     assert_eq!((dear.status, dear.json()["errorType"].as_str()), (422, Some("execution")), "{}", dear.body);
+    // Two series of another name are stored, a third one is beyond what an organisation may have.
+    let several = |name: &str, series: usize| -> Vec<_> {
+        let labels = |n: usize| Labels::from_pairs([("__name__", name.to_owned()), ("n", n.to_string())]);
+        (0..series).map(|n| (labels(n), vec![Sample { at: now, value: 1.0 }])).collect()
+    };
+    let refused = server.write(&secret, &several("several", 3));
+    assert_eq!((refused.status, refused.json()["errors"][0]["code"].as_str()), (400, Some("series_limit")));
+    assert_eq!(ask("count(several)").status, 200);
+    let dear = ask("count(%7B__name__=~%22.%2B%22%7D)");
+    assert_eq!((dear.status, dear.json()["errorType"].as_str()), (422, Some("execution")), "{}", dear.body);
+    assert!(dear.body.contains("finds 3 series, more than the 2"), "{}", dear.body);
     let limits = server.get("/api/v1/auth/me", &[("Cookie", &cookie)]);
     assert_eq!(limits.header("ratelimit-policy"), Some("\"cabinet\";q=3;w=1"));
 }

@@ -93,7 +93,10 @@ pub fn defaults(read: &ReadOptions, store: &OrgLimits) -> OrgSettings {
         // The share of the process' memory holds whatever stands here.
         max_memory_bytes: or_none(store.memory_bytes_max),
         ooo_window_s: or_none(store.ooo_window.map(|window| window.as_secs())),
-        max_series: Limit::At(store.series_max.into()),
+        max_series: match store.series_max {
+            u32::MAX => Limit::Unlimited,
+            most => Limit::At(most.into()),
+        },
         max_labels: at(store.labels_max),
         max_label_value_bytes: at(store.value_bytes_max),
         max_samples_per_query: Limit::At(read.promql.limits.samples_max),
