@@ -9,14 +9,18 @@ use super::quota::Gate;
 use super::report::AppendReport;
 use super::retain;
 use super::series::definition::Definitions;
+use super::series::identity::Key;
 use super::series::labels;
+use super::series::refused::Cause;
 use super::series::{metadata, table::SeriesLimit};
 use super::side;
 use super::store::OrgStore;
 use super::wal::log::{Draft, Outcome, RefusedSample};
 use super::wal::record::Kind;
 use super::wal::samples::{self, LogSample, SAMPLE_BYTES_MAX};
-use crate::model::{Histogram, HistogramSample, MetricMetadata, Refusal, Sample, Timestamp, WriteBatch};
+use crate::model::{
+    Histogram, HistogramError, HistogramSample, MetricMetadata, Refusal, Sample, Timestamp, WriteBatch,
+};
 
 /// Samples of a record: at 39 bytes each at worst they are 640 kB, what a record may have.
 const RECORD_SAMPLES_MAX: usize = 16_384;
@@ -69,9 +73,11 @@ pub(super) fn prepare(
         for (series, id) in batch.series.iter().zip(&ids) {
             let Some(id) = *id else { continue };
             for sample in batch.samples.get(series.samples.clone()).unwrap_or_default() {
-                match window.refusal(sample.at) {
+                match window.code(sample.at) {
                     None => admitted.push(logged(id, sample)),
-                    Some((code, reason)) => report.refuse(1, code, || refusal(store, id, code, reason)),
+                    Some(code) => {
+                        report.refuse(1, code, || refusal(store, id, code, window.reason(sample.at)));
+                    }
                 }
             }
         }
@@ -156,61 +162,169 @@ fn resolve(
         table.by_raw_many(&keys, &mut ids);
         ids
     };
-    let missing: Vec<usize> =
-        ids.iter().enumerate().filter(|(_, id)| id.is_none()).map(|(place, _)| place).collect();
+    let (missing, live) = unresolved(store, batch, limits, window, (&keys, &ids));
     if missing.is_empty() {
         return Ok(ids);
     }
-    let raw = |place: usize| batch.series.get(place).map_or(&[][..], |series| series.raw_labels);
-    if batch.guessed && !missing.iter().all(|place| (batch.is_labels)(raw(*place))) {
+    let is_labels = |place: usize| {
+        let raw = batch.series.get(place).map_or(&[][..], |series| series.raw_labels);
+        (batch.is_labels)(raw)
+    };
+    if batch.guessed && !missing.iter().all(|one| one.cause.is_some() || is_labels(one.place)) {
         return Err(AppendError::Guessed);
     }
-    // Parsed before the lock is taken: hostile labels cost their sender's time alone.
-    let mut parsed = Vec::with_capacity(missing.len());
-    for place in missing {
-        let Some(series) = batch.series.get(place) else { continue };
-        match labels::parse(batch, series.raw_labels, limits).and_then(whole) {
-            Ok(pairs) => parsed.push((place, pairs, window.takes_any(batch, place))),
-            Err(refusal) => report.refuse(samples_of(batch, place), refusal.code, || refusal),
+    // The first few series are named in the report, and their labels are looked at for that.
+    let (named, others) = missing.split_at(missing.len().min(AppendReport::REFUSALS_MAX));
+    for missing in [named].into_iter().chain(others.chunks(TOGETHER)) {
+        let mut unsettled = missing.to_vec();
+        settle(store, batch, limits, window, (&keys, live), &mut unsettled, report);
+        // Parsed before the lock is taken: hostile labels cost their sender's time alone.
+        let mut parsed = Vec::with_capacity(unsettled.len());
+        let mut invalid = Vec::new();
+        for one in unsettled {
+            let Some(series) = batch.series.get(one.place) else { continue };
+            match labels::parse(batch, series.raw_labels, limits).and_then(whole) {
+                Ok(pairs) => parsed.push((one, pairs)),
+                Err(refusal) => {
+                    let code = refusal.code;
+                    report.refuse(samples_of(batch, one.place), code, || refusal);
+                    if one.cause.is_none() && is_labels(one.place) {
+                        invalid.push((one.place, code));
+                    }
+                }
+            }
         }
-    }
-    let mut table = store.table_mut();
-    let mut gate = Gate::open(&store.usage, limits, window.now);
-    // A series is made by a sample that is taken: nothing else leaves its name behind. What stands beside samples, as
-    // exemplars may in an entry of their own, finds it then.
-    parsed.sort_by_key(|(_, _, makes)| !makes);
-    for (place, pairs, makes) in parsed {
-        let known = table.live();
-        let series_max = if makes { gate.series_max(&table) } else { 0 };
-        let found = table.find_or_add(&pairs, series_max);
-        let (Some(slot), Some(key)) = (ids.get_mut(place), keys.get(place)) else {
+        if parsed.is_empty() && invalid.is_empty() {
             continue;
-        };
-        match found {
-            Ok(id) => {
-                if table.live() > known {
-                    gate.pass();
-                }
-                // Fields that stand between labels change from request to request; nor must a guess ever find them.
-                if (batch.is_labels)(raw(place)) {
-                    table.remember_raw(*key, id);
-                }
-                *slot = Some(id);
-            }
-            Err(SeriesLimit { .. }) if !makes => {
-                window.refuse_each(batch, place, report, || Refusal::series_text(pairs.iter().copied()));
-            }
-            Err(SeriesLimit { .. }) => {
-                let code = gate.code(&table);
-                let samples = samples_of(batch, place);
-                report.refuse(samples, code, || {
-                    gate.refusal(&table, Refusal::series_text(pairs.iter().copied()))
-                });
+        }
+        let mut table = store.table_mut();
+        let live = table.live();
+        for (place, code) in invalid {
+            if let Some(key) = keys.get(place) {
+                table.refused.add_invalid(*key, code, limits, live);
             }
         }
+        let mut gate = Gate::open(&store.usage, limits, window.now);
+        for (one, pairs) in parsed {
+            let Unresolved { place, makes, cause } = one;
+            let known = table.live();
+            let series_max = if makes { gate.series_max(&table) } else { 0 };
+            let found = table.find_or_add(&pairs, series_max);
+            let (Some(slot), Some(key)) = (ids.get_mut(place), keys.get(place)) else {
+                continue;
+            };
+            match found {
+                Ok(id) => {
+                    if table.live() > known {
+                        gate.pass();
+                    }
+                    // Fields that stand between labels change from request to request; nor must a guess ever find them.
+                    if is_labels(place) {
+                        table.remember_raw(*key, id);
+                    }
+                    *slot = Some(id);
+                    continue;
+                }
+                Err(SeriesLimit { .. }) if !makes => {
+                    window.refuse_each(batch, place, report, || Refusal::series_text(pairs.iter().copied()));
+                }
+                Err(SeriesLimit { .. }) => {
+                    let code = gate.code(&table);
+                    let samples = samples_of(batch, place);
+                    report.refuse(samples, code, || {
+                        gate.refusal(&table, Refusal::series_text(pairs.iter().copied()))
+                    });
+                }
+            }
+            if cause.is_none() && is_labels(place) {
+                let fingerprint = table.fingerprint(&pairs);
+                table.refused.add_unknown(*key, fingerprint, limits, known);
+            }
+        }
+        store.usage.set_names(&table);
     }
-    store.usage.set_names(&table);
     Ok(ids)
+}
+
+/// Series that are resolved under one lock.
+const TOGETHER: usize = 512;
+
+/// A series of a batch that has no id yet.
+#[derive(Clone, Copy)]
+struct Unresolved {
+    /// Its place in the batch.
+    place: usize,
+    /// It has a sample that is taken: such a series is registered, and no other leaves its name behind.
+    makes: bool,
+    /// Why it was refused before, where that still holds.
+    cause: Option<Cause>,
+}
+
+/// The series without an id, those first that have a sample that is taken. An entry with exemplars alone finds the series
+/// that an entry with samples has registered. Returns also how many series there were when causes were looked up.
+fn unresolved(
+    store: &OrgStore,
+    batch: &WriteBatch<'_>,
+    limits: &OrgLimits,
+    window: &Window,
+    (keys, ids): (&[Key], &[Option<u32>]),
+) -> (Vec<Unresolved>, u32) {
+    let places: Vec<usize> =
+        ids.iter().enumerate().filter(|(_, id)| id.is_none()).map(|(place, _)| place).collect();
+    if places.is_empty() {
+        return (Vec::new(), 0);
+    }
+    let missing: Vec<Key> = places.iter().filter_map(|place| keys.get(*place).copied()).collect();
+    let mut causes = Vec::with_capacity(missing.len());
+    let live = {
+        let table = store.table();
+        table.refused.causes(&missing, limits, &mut causes);
+        table.live()
+    };
+    let found = places.into_iter().zip(causes);
+    let makes = |place: usize| window.takes_any(batch, place);
+    let mut found: Vec<Unresolved> =
+        found.map(|(place, cause)| Unresolved { place, makes: makes(place), cause }).collect();
+    found.sort_by_key(|one| !one.makes);
+    (found, live)
+}
+
+/// Refuses again what was refused before and would be refused again, at the cost of a look-up, and leaves the others. While
+/// the report still names refusals, all are left. `live`: how many series there were when the causes were looked up.
+fn settle(
+    store: &OrgStore,
+    batch: &WriteBatch<'_>,
+    limits: &OrgLimits,
+    window: &Window,
+    (keys, live): (&[Key], u32),
+    missing: &mut Vec<Unresolved>,
+    report: &mut AppendReport,
+) {
+    if report.refusals.len() < AppendReport::REFUSALS_MAX || missing.iter().all(|one| one.cause.is_none()) {
+        return;
+    }
+    let closed = {
+        let table = store.table();
+        if table.live() != live {
+            // One of these may have been registered meanwhile.
+            let mut causes = Vec::with_capacity(missing.len());
+            let keys: Vec<Key> = missing.iter().filter_map(|one| keys.get(one.place).copied()).collect();
+            table.refused.causes(&keys, limits, &mut causes);
+            missing.iter_mut().zip(causes).for_each(|(one, cause)| one.cause = cause);
+        }
+        Gate::open(&store.usage, limits, window.now).closed_code(&table)
+    };
+    missing.retain(|one| {
+        match (one.cause, closed) {
+            (Some(Cause::Invalid(code)), _) => report.count(samples_of(batch, one.place), code),
+            (Some(Cause::Unknown), _) if !one.makes => {
+                window.refuse_each(batch, one.place, report, String::new);
+            }
+            (Some(Cause::Unknown), Some(code)) => report.count(samples_of(batch, one.place), code),
+            (Some(Cause::Unknown), None) | (None, _) => return true,
+        }
+        false
+    });
 }
 
 /// How many samples a series of the batch has, histograms among them.
@@ -299,53 +413,66 @@ impl Window {
         report: &mut AppendReport,
         series: impl Fn() -> String,
     ) {
-        let floats = floats_of(batch, place).iter().filter_map(|sample| self.refusal(sample.at));
-        let histograms =
-            histograms_of(batch, place).iter().filter_map(|sample| self.refusal_of_histogram(sample).err());
-        for (code, reason) in floats.chain(histograms) {
-            report.refuse(1, code, || Refusal { series: series(), code, reason });
+        for sample in floats_of(batch, place) {
+            let Some(code) = self.code(sample.at) else { continue };
+            report.refuse(1, code, || Refusal { series: series(), code, reason: self.reason(sample.at) });
+        }
+        for sample in histograms_of(batch, place) {
+            let Err(code) = self.code_of_histogram(sample) else { continue };
+            let reason = || self.reason_of_histogram(sample);
+            report.refuse(1, code, || Refusal { series: series(), code, reason: reason() });
         }
     }
 
-    /// The histogram, or why it is not taken.
-    pub(super) fn refusal_of_histogram<'b>(
+    /// The histogram, or the code of its refusal.
+    pub(super) fn code_of_histogram<'b>(
         &self,
         sample: &'b HistogramSample,
-    ) -> Result<&'b Histogram, (&'static str, String)> {
-        let histogram = sample.value.as_ref().map_err(|e| (e.code(), e.to_string()))?;
-        self.refusal(sample.at).map_or(Ok(histogram), Err)
+    ) -> Result<&'b Histogram, &'static str> {
+        let histogram = sample.value.as_ref().map_err(HistogramError::code)?;
+        self.code(sample.at).map_or(Ok(histogram), Err)
     }
 
-    pub(super) fn refusal(&self, at: Timestamp) -> Option<(&'static str, String)> {
+    /// Why a histogram is refused.
+    pub(super) fn reason_of_histogram(&self, sample: &HistogramSample) -> String {
+        sample.value.as_ref().map_or_else(ToString::to_string, |_| self.reason(sample.at))
+    }
+
+    /// The code that a sample of this time is refused with; none where it is taken.
+    pub(super) fn code(&self, at: Timestamp) -> Option<&'static str> {
         if (self.first..=self.last).contains(&at) {
             return None;
         }
+        Some(if at > self.last {
+            "too_far_in_future"
+        } else if at.as_ms() < YEAR_1_MS {
+            "out_of_bounds"
+        } else if self.late.is_some() {
+            "too_late"
+        } else {
+            "too_old"
+        })
+    }
+
+    /// Why a sample of this time is refused.
+    fn reason(&self, at: Timestamp) -> String {
+        let ms = at.as_ms();
         if at > self.last {
             let (ahead, allowed) = (at.ms_since(self.now), self.last.ms_since(self.now));
-            let reason = format!(
-                "the sample's time {} is {ahead} ms ahead of the clock, at most {allowed} are taken",
-                at.as_ms()
+            return format!(
+                "the sample's time {ms} is {ahead} ms ahead of the clock, at most {allowed} are taken"
             );
-            return Some(("too_far_in_future", reason));
         }
-        if at.as_ms() < YEAR_1_MS {
-            return Some(("out_of_bounds", format!("the sample's time {} is before the year 1", at.as_ms())));
+        if ms < YEAR_1_MS {
+            return format!("the sample's time {ms} is before the year 1");
         }
         if let Some((first, newest)) = self.late {
-            let reason = format!(
-                "the sample's time {} is {} ms before the newest sample's, at most {} are taken",
-                at.as_ms(),
-                newest.ms_since(at),
-                newest.ms_since(first)
+            let (before, allowed) = (newest.ms_since(at), newest.ms_since(first));
+            return format!(
+                "the sample's time {ms} is {before} ms before the newest sample's, at most {allowed} are taken"
             );
-            return Some(("too_late", reason));
         }
-        let reason = format!(
-            "the sample's time {} is before {}, where retention begins",
-            at.as_ms(),
-            self.first.as_ms()
-        );
-        Some(("too_old", reason))
+        format!("the sample's time {ms} is before {}, where retention begins", self.first.as_ms())
     }
 }
 

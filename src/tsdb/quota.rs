@@ -97,7 +97,7 @@ impl Usage {
 
     /// Notes what the names take. To be called with the table locked, or the larger number may be overwritten.
     pub(super) fn set_names(&self, table: &Table) {
-        self.names.store(table.bytes(), Ordering::Relaxed);
+        self.names.store(table.bytes() + table.refused.bytes() as u64, Ordering::Relaxed);
     }
 
     /// Counts what became of a batch.
@@ -277,11 +277,16 @@ impl<'s> Gate<'s> {
 
     /// The code of [`Gate::refusal`].
     pub(super) fn code(&self, table: &Table) -> &'static str {
-        match self.closed(table) {
-            Some(Closed::Memory) => "memory_limit",
-            Some(Closed::Rate) => "new_series_rate",
-            Some(Closed::Series) | None => "series_limit",
-        }
+        self.closed_code(table).unwrap_or("series_limit")
+    }
+
+    /// The code that new series are refused with now; none while they are registered.
+    pub(super) fn closed_code(&self, table: &Table) -> Option<&'static str> {
+        self.closed(table).map(|closed| match closed {
+            Closed::Memory => "memory_limit",
+            Closed::Rate => "new_series_rate",
+            Closed::Series => "series_limit",
+        })
     }
 
     /// Why a series was not registered.

@@ -18,6 +18,7 @@ mod ids;
 pub(super) mod labels;
 pub(super) mod metadata;
 pub(super) mod order;
+pub(super) mod refused;
 pub(super) mod registry;
 pub(super) mod sheet;
 pub(super) mod table;

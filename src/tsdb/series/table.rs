@@ -18,6 +18,7 @@ use super::identity::{Key, Rows, Secret, TextHash};
 use super::ids::Ids;
 use super::metadata::Metadata;
 use super::order::Order;
+use super::refused::{Fingerprint, RefusedSeries};
 use crate::model::{Label, Labels, METRIC_NAME};
 use crate::tsdb::error::Damage;
 
@@ -179,6 +180,7 @@ pub(in crate::tsdb) struct Table {
     /// Series that are durable in the log and not in the registry file.
     pub(in crate::tsdb) unregistered: Vec<u32>,
     pub(in crate::tsdb) metadata: Metadata,
+    pub(in crate::tsdb) refused: RefusedSeries,
 }
 
 /// Ids are dense, and a damaged or hostile definition must not make the table huge: an id may leave so many out.
@@ -203,6 +205,7 @@ impl Table {
             pending: HashSet::new(),
             unregistered: Vec::new(),
             metadata: Metadata::default(),
+            refused: RefusedSeries::default(),
         }
     }
 
@@ -257,7 +260,14 @@ impl Table {
         }
         self.add(id, codes, pairs);
         self.pending.insert(id);
+        let hash = &self.hash;
+        self.refused.registered(|| Fingerprint::of(hash, pairs));
         Ok(id)
+    }
+
+    /// The fingerprint of sorted pairs, for [`Table::refused`].
+    pub(in crate::tsdb) fn fingerprint(&self, pairs: &[(&str, &str)]) -> Fingerprint {
+        Fingerprint::of(&self.hash, pairs)
     }
 
     /// Takes over a definition that is durable. `registered`: it was read from the registry file.
@@ -299,7 +309,11 @@ impl Table {
             None if id as usize > self.places.len() + GAP_MAX || id == u32::MAX => {
                 Err("its id is out of all proportion")
             }
-            None => Ok(true),
+            None => {
+                // Its label set may be among those that were refused.
+                self.refused.clear();
+                Ok(true)
+            }
         }
     }
 

@@ -42,11 +42,11 @@ pub(in crate::tsdb) fn admit(
     for sample in &batch.histograms {
         // A series that was refused has been counted with all its samples.
         let Some(series) = id(sample.series) else { continue };
-        match window.refusal_of_histogram(sample) {
+        match window.code_of_histogram(sample) {
             Ok(histogram) => histograms.push((series, sample.at.as_ms(), histogram)),
-            Err((code, reason)) => {
+            Err(code) => {
                 refused.insert((series, sample.at));
-                report.refuse(1, code, || name(series, code, reason));
+                report.refuse(1, code, || name(series, code, window.reason_of_histogram(sample)));
             }
         }
     }
@@ -68,7 +68,7 @@ pub(in crate::tsdb) fn admit(
     for said in &batch.starts {
         // As it was said: one after its sample is told by `start_timestamp` and believed by nothing else, one of 0 says
         // that none is known any more.
-        if let (Some(series), None) = (id(said.series), window.refusal(said.at))
+        if let (Some(series), None) = (id(said.series), window.code(said.at))
             && !refused.contains(&(series, said.at))
         {
             starts.push(LogStart { series, at_ms: said.at.as_ms(), start_ms: said.start.as_ms() });
@@ -112,7 +112,7 @@ pub(in crate::tsdb) fn admit(
 fn exemplar(batch: &WriteBatch<'_>, said: &WriteExemplar, window: &Window) -> Option<Exemplar> {
     let pairs = batch.exemplar_labels.get(said.labels.clone())?;
     let chars: usize = pairs.iter().map(|(name, value)| name.chars().count() + value.chars().count()).sum();
-    if chars > Exemplar::LABEL_CHARS_MAX || window.refusal(said.at).is_some() {
+    if chars > Exemplar::LABEL_CHARS_MAX || window.code(said.at).is_some() {
         return None;
     }
     let named = pairs.iter().filter(|(name, _)| !name.is_empty());

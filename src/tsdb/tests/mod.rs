@@ -12,6 +12,7 @@ mod names;
 mod power;
 mod quota;
 mod reading;
+mod refusing;
 mod replaying;
 mod seal;
 mod side;

@@ -1,0 +1,135 @@
+//! Refusing again what was refused before: by memory of it, with the same outcome as without.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a sender does next.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A request of series, by number, in one of two spellings of their labels; `ago_s` seconds old.
+    Send {
+        series: Vec<(u8, bool)>,
+        ago_s: i64,
+    },
+    /// The limits change: series, labels of one, new ones a second.
+    Limit {
+        series_max: u32,
+        labels_max: usize,
+        new_series_per_s: Option<u32>,
+    },
+    Wait(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let series = prop::collection::vec((0u8..40, any::<bool>()), 1..60);
+    let limit = (0u32..30, 2usize..5, prop_oneof![2 => Just(None), 1 => (0u32..2).prop_map(Some)]);
+    prop_oneof![
+        6 => (series, prop_oneof![5 => Just(0i64), 1 => Just(100), 1 => Just(-10_000)])
+            .prop_map(|(series, ago_s)| Step::Send { series, ago_s }),
+        2 => limit.prop_map(|(series_max, labels_max, new_series_per_s)| Step::Limit {
+            series_max,
+            labels_max,
+            new_series_per_s
+        }),
+        1 => (0u32..3_000).prop_map(Step::Wait),
+    ]
+}
+
+/// Some series have four labels, some no metric name; the second spelling has an empty label, which changes nothing.
+fn request(series: &[(u8, bool)], at: Timestamp) -> BatchBuilder {
+    let mut batch = BatchBuilder::default();
+    for (n, other) in series {
+        let number = n.to_string();
+        let mut pairs = vec![("job", number.as_str())];
+        if n % 7 != 0 {
+            pairs.push(("__name__", "up"));
+        }
+        if n % 5 == 0 {
+            pairs.extend([("x", "1"), ("y", "2")]);
+        }
+        if *other {
+            pairs.push(("z", ""));
+        }
+        batch.series_of(pairs, [Sample { at, value: 1.0 }]);
+    }
+    batch
+}
+
+proptest! {
+    #[test]
+    fn what_is_remembered_of_refused_series_changes_no_answer(steps in prop::collection::vec(step(), 1..30)) {
+        let stores = [Tsdb::scaffold(), Tsdb::scaffold()];
+        let mut now = NOW;
+        for step in steps {
+            match step {
+                Step::Wait(ms) => now = now.plus_ms(i64::from(ms)),
+                Step::Limit { series_max, labels_max, new_series_per_s } => {
+                    let limits = OrgLimits {
+                        series_max,
+                        labels_max,
+                        new_series_per_s,
+                        retention: Some(Duration::from_secs(1_000)),
+                        ooo_window: Some(Duration::from_secs(50)),
+                        ..OrgLimits::default()
+                    };
+                    stores.iter().for_each(|store| store.set_limits(ORG, limits.clone()));
+                }
+                Step::Send { series, ago_s } => {
+                    let batch = request(&series, now.plus_ms(-ago_s * 1_000));
+                    let [mut with, mut without] = [0, 1].map(|place: usize| {
+                        let report = stores[place].append(ORG, &batch.batch(), now).expect("answered");
+                        if place == 1 {
+                            stores[1].stores.org_or_new(ORG).table_mut().refused.clear();
+                        }
+                        report
+                    });
+                    with.refused_by_code.sort_unstable();
+                    without.refused_by_code.sort_unstable();
+                    prop_assert_eq!(with, without);
+                }
+            }
+        }
+        prop_assert_eq!(content(&stores[0], ORG), content(&stores[1], ORG));
+    }
+}
+
+/// The same request again costs no look at the labels of what it is refused for, but of the few series that are named.
+#[test]
+fn labels_of_refused_series_are_looked_at_once() {
+    use std::sync::atomic::AtomicUsize;
+    static PARSED: AtomicUsize = AtomicUsize::new(0);
+    fn counting<'a>(raw: &'a [u8], pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), &'static str> {
+        PARSED.fetch_add(1, Ordering::SeqCst);
+        (BatchBuilder::default().batch().parse_labels)(raw, pairs)
+    }
+    let parsed = || PARSED.swap(0, Ordering::SeqCst);
+    let tsdb = Tsdb::in_memory(Options::default(), [0; 32]);
+    tsdb.set_limits(ORG, OrgLimits { series_max: 1, ..OrgLimits::default() });
+    write(&tsdb, ORG, &up("known"), &[ago(10, 1.0)]);
+    for (case, code) in
+        [("limit", "series_limit"), ("invalid", "missing_metric_name"), ("future", "too_far_in_future")]
+    {
+        let mut batch = BatchBuilder::default();
+        for n in 0..1_000 {
+            let mut pairs = vec![("case", case.to_owned()), ("n", n.to_string())];
+            if case != "invalid" {
+                pairs.push(("__name__", "up".to_owned()));
+            }
+            let ahead = if case == "future" { 3_600_000 } else { 0 };
+            batch.series(&Labels::from_pairs(pairs), [ago(-ahead, 1.0), ago(-ahead - 1, 2.0)]);
+        }
+        let mut batch = batch.batch();
+        batch.parse_labels = counting;
+        for (round, looks) in [(0, 1_000..=1_000), (1, 0..=10), (2, 0..=10)] {
+            let report = tsdb.append(ORG, &batch, NOW).expect("answered");
+            assert_eq!(report.refused_by_code, [(code, 2_000)], "{case}");
+            assert_eq!((report.stored, report.refused, report.refusals.len()), (0, 2_000, 10), "{case}");
+            assert!(looks.contains(&parsed()), "{case}, round {round}");
+        }
+    }
+    let usage = tsdb.stores.org_or_new(ORG).memory_bytes();
+    assert!(usage >= 3_000 * 16, "what is remembered counts as memory of the organisation: {usage}");
+}
