@@ -6,8 +6,10 @@
 //! write" is told per second of CPU time, of all threads and of the kernel for them: whole requests, snappy and protobuf.
 
 use std::collections::HashMap;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use promlet::clock::Stopwatch;
 use promlet::entropy::Entropy;
@@ -16,7 +18,7 @@ use promlet::kv::{Control, ControlOptions, DataFolder};
 use promlet::model::{
     Access, BatchBuilder, Labels, OrgId, Sample, TimeRange, Timestamp, WriteBatch, WriteSeries,
 };
-use promlet::tsdb::{AppendError, Home, Options, SampleColumns, Tsdb};
+use promlet::tsdb::{AppendError, Home, Options, OrgLimits, SampleColumns, Tsdb};
 
 const SERIES: u32 = 100_000;
 const REQUEST: u32 = 2_000;
@@ -245,7 +247,74 @@ fn eight_callers(store: &Tsdb, builders: &[BatchBuilder]) {
     });
 }
 
-fn main() {
+/// What refusing a sample costs beside accepting one, for every reason: `cargo bench --bench append -- refusals`. Requests
+/// are repeated, as senders do; the first round is not counted. Returns whether refusing is never dearer.
+fn refusals() -> bool {
+    const REPEATED: i64 = 20;
+    let builders = builders();
+    let mut is_fine = true;
+    let mut accepted = f64::INFINITY;
+    let store_with_retention = || {
+        let store = Tsdb::scaffold();
+        store.set_limits(
+            ORG,
+            OrgLimits { retention: Some(Duration::from_secs(86_400)), ..OrgLimits::default() },
+        );
+        store
+    };
+    let per_sample = |store: &Tsdb, batches: &mut [WriteBatch<'_>], shift_ms: i64, refused: bool| {
+        let mut ns = f64::INFINITY;
+        for number in 0..REPEATED {
+            batches.iter_mut().for_each(|batch| age(batch, number));
+            for sample in batches.iter_mut().flat_map(|batch| &mut batch.samples) {
+                sample.at = sample.at.plus_ms(shift_ms);
+            }
+            let watch = Stopwatch::start();
+            for batch in &*batches {
+                let report = store.append(ORG, batch, START).expect("answered");
+                let all = batch.samples.len() as u64;
+                assert!(number == 0 || report.refused == if refused { all } else { 0 }, "{report:?}");
+            }
+            if number > 0 {
+                ns = ns.min(watch.elapsed_ms() * 1e6 / f64::from(SERIES));
+            }
+        }
+        ns
+    };
+    let mut told = |what: &str, ns: f64| {
+        if what == "accepted" {
+            accepted = ns;
+        }
+        let ratio = ns / accepted;
+        is_fine &= ratio <= 1.0;
+        println!("{ns:>8.0}  {ratio:>8.2}  {what}");
+    };
+    println!("{:>8}  {:>8}  what", "ns", "ratio");
+    let mut batches: Vec<WriteBatch<'_>> = builders.iter().map(BatchBuilder::batch).collect();
+    let store = store_with_retention();
+    told("accepted", per_sample(&store, &mut batches, 0, false));
+    told("refused: too old", per_sample(&store, &mut batches, -30 * 86_400_000, true));
+    told("refused: too far in the future", per_sample(&store, &mut batches, 30 * 86_400_000, true));
+    let closed = |limits: OrgLimits| {
+        let store = Tsdb::scaffold();
+        store.set_limits(ORG, limits);
+        store
+    };
+    let full = closed(OrgLimits { series_max: 0, ..OrgLimits::default() });
+    told("refused: more series than allowed", per_sample(&full, &mut batches, 0, true));
+    let slow = closed(OrgLimits { new_series_per_s: Some(0), ..OrgLimits::default() });
+    told("refused: new series come too fast", per_sample(&slow, &mut batches, 0, true));
+    let strict = closed(OrgLimits { labels_max: 3, ..OrgLimits::default() });
+    told("refused: too many labels", per_sample(&strict, &mut batches, 0, true));
+    let unknown = store_with_retention();
+    told("refused: too old, of unknown series", per_sample(&unknown, &mut batches, -30 * 86_400_000, true));
+    is_fine
+}
+
+fn main() -> ExitCode {
+    if std::env::args().any(|word| word == "refusals") {
+        return if refusals() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     println!("{:>8}  {:>8}  what", "M/s", "ms");
     let builders = builders();
     let mut batches: Vec<WriteBatch<'_>> = builders.iter().map(BatchBuilder::batch).collect();
@@ -323,4 +392,5 @@ fn main() {
         snapshot.read(series.id, TimeRange::ALL, &mut out);
     }
     told("read", stats.samples as f64, watch);
+    ExitCode::SUCCESS
 }

@@ -102,6 +102,7 @@ const TOP_LEVEL: &[&str] = &[
     "benches",
     "tests",
     "data",
+    "docs",
     "examples",
     "README.md",
     "ARCHITECTURE.md",

@@ -1,0 +1,534 @@
+//! What one organisation notices of its neighbour: `cargo bench --bench neighbour [-- SERIES [SECONDS]]`.
+//!
+//! Starts the built server with two organisations. `acme` has a million series (or SERIES) and abuses the server in one way
+//! after another, for six seconds (or SECONDS) each. Meanwhile `quiet` loads the panels of a dashboard and writes samples,
+//! and `/healthz` is asked over new connections. Every row shows the 99th percentiles of `quiet` beside those of an idle
+//! server, the slowest `/healthz`, and the memory of the process so far.
+//!
+//! Checks: no request of `quiet` fails, both percentiles stay within three times of idle, `/healthz` answers within 100 ms,
+//! and memory stays within the budgets that the server documents. The exit status is 1 where a check fails. The first row is
+//! a control: the process is stopped again and again, which the checks must find.
+
+#[path = "../tests/binary/harness.rs"]
+#[expect(dead_code, reason = "the tests of the binary use the rest")]
+mod harness;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use harness::{Server, Start, bootstrap, percent, remote_write};
+use promlet::clock::{Clock, Stopwatch};
+use promlet::model::{Labels, Sample, Timestamp};
+use serde_json::{Value, json};
+
+const NOISY: &str = "acme";
+const QUIET: &str = "quiet";
+/// Threads that abuse the server at once.
+const WORKERS: usize = 8;
+/// Series of a request.
+const REQUEST: usize = 5_000;
+/// Percentiles may grow by this factor, and health may take this long.
+const FACTOR: f64 = 3.0;
+const HEALTH_MS: f64 = 100.0;
+/// Percentiles below this are noise.
+const FLOOR_MS: f64 = 1.0;
+/// The budgets of the server as it is started here, in bytes: queries, answers kept, values kept decoded, request bodies.
+const QUERY_MEMORY: u64 = 256 << 20;
+const BUDGETS: u64 = QUERY_MEMORY + (64 << 20) + (32 << 20) + (256 << 20);
+/// A pattern that takes long on texts of these letters.
+const SLOW: &str = "(?:.*[ab].{40}c.{40}d.*)+x";
+
+/// Everything that the threads share.
+struct Site {
+    server: Server,
+    cookie: String,
+    noisy: (String, String),
+    quiet: String,
+    token: String,
+    known: Vec<Vec<u8>>,
+    nameless: Vec<u8>,
+    old: Vec<u8>,
+    next: AtomicU64,
+}
+
+fn agent(timeout: Duration) -> ureq::Agent {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).max_redirects(0);
+    config.timeout_global(Some(timeout)).build().into()
+}
+
+/// Sends a request and reads the whole answer; returns its status, 0 where there is none.
+fn send(agent: &ureq::Agent, method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> u16 {
+    let mut builder = ureq::http::Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        builder = builder.header(*name, *value);
+    }
+    let sent = match method {
+        "GET" => agent.run(builder.body(()).expect("a request")),
+        _ => agent.run(builder.body(body).expect("a request")),
+    };
+    let Ok(mut response) = sent else { return 0 };
+    let status = response.status().as_u16();
+    let mut piece = [0; 65_536];
+    let mut reader = response.body_mut().as_reader();
+    while reader.read(&mut piece).is_ok_and(|read| read > 0) {}
+    status
+}
+
+impl Site {
+    fn org(&self, slug: &str, path: &str) -> String {
+        format!("{}/api/v1/orgs/{slug}/{path}", self.server.url)
+    }
+
+    fn ask(&self, agent: &ureq::Agent, path: &str) -> u16 {
+        let bearer = format!("Bearer {}", self.noisy.1);
+        send(agent, "GET", &self.org(NOISY, path), &[("Authorization", &bearer)], &[])
+    }
+
+    fn query(&self, agent: &ureq::Agent, expr: &str, more: &str) -> u16 {
+        self.ask(agent, &format!("prometheus/api/v1/query?nocache=1&query={}{more}", percent(expr)))
+    }
+
+    fn write(&self, agent: &ureq::Agent, slug: &str, secret: &str, body: &[u8]) -> u16 {
+        let bearer = format!("Bearer {secret}");
+        let headers = [
+            ("Authorization", &*bearer),
+            ("Content-Type", "application/x-protobuf"),
+            ("Content-Encoding", "snappy"),
+            ("X-Prometheus-Remote-Write-Version", "0.1.0"),
+        ];
+        send(agent, "POST", &self.org(slug, "write"), &headers, body)
+    }
+
+    fn post(&self, agent: &ureq::Agent, path: &str, who: (&str, &str), body: &Value) -> u16 {
+        let headers = [("Content-Type", "application/json"), who];
+        let url = format!("{}{path}", self.server.url);
+        send(agent, "POST", &url, &headers, body.to_string().as_bytes())
+    }
+
+    /// A connection on which a request was begun.
+    fn begin(&self, head: &str) -> Option<TcpStream> {
+        let mut stream = TcpStream::connect(self.server.url.strip_prefix("http://")?).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        stream.set_write_timeout(Some(Duration::from_secs(5))).ok()?;
+        let bearer = &self.noisy.1;
+        write!(stream, "{head}\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {bearer}\r\n").ok()?;
+        Some(stream)
+    }
+
+    /// A line of `/proc/PID/status`, in bytes.
+    fn status(&self, name: &str) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.server.pid())).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10
+    }
+
+    /// What samples and names of all organisations take, by the server's own count.
+    fn stored_bytes(&self) -> u64 {
+        let body = self.server.get("/metrics", &[]).body;
+        let lines = body.lines().filter(|line| line.starts_with("promlet_org_memory_bytes{"));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
+    }
+}
+
+fn noisy_labels(i: usize) -> Labels {
+    Labels::from_pairs([
+        ("__name__", format!("m_{}", i % 1_000)),
+        ("instance", format!("10.{}.{}.{}:9100", i / 65_536, i / 256 % 256, i % 256)),
+        ("job", format!("job-{}", i % 10)),
+    ])
+}
+
+fn one(at: Timestamp) -> Vec<Sample> {
+    vec![Sample { at, value: 1.0 }]
+}
+
+fn prepare(server: Server, series: usize) -> Site {
+    let cookie = server.sign_in();
+    let headers = [("Cookie", &*cookie)];
+    let made = server.post_json("/api/v1/orgs", &headers, &json!({ "slug": QUIET }));
+    assert_eq!(made.status, 201, "{}", made.body);
+    let key = |slug: &str| {
+        let body = json!({ "name": "bench", "scopes": ["ingest", "read", "embed"], "embed": { "rate_limit_rps": 10_000 },
+            "ingest": { "rate_limit_rps": 10_000, "samples_per_s": 100_000_000 } });
+        let made = server.post_json(&format!("/api/v1/orgs/{slug}/api-keys"), &headers, &body);
+        assert_eq!(made.status, 201, "{}", made.body);
+        let made = made.json();
+        let text = |name: &str| made[name].as_str().expect("a text").to_owned();
+        (text("id"), text("secret"))
+    };
+    let (noisy, (_, quiet)) = (key(NOISY), key(QUIET));
+    let matchers: Vec<String> =
+        (0..8).map(|n| format!("instance!~\"{}{n}\"", ".*[ab].{30}".repeat(8))).collect();
+    let body = json!({ "api_key_id": noisy.0, "ms": { "match": matchers } });
+    let minted = server.post_json(&format!("/api/v1/orgs/{NOISY}/embed/tokens"), &headers, &body);
+    let token = minted.json()["token"].as_str().unwrap_or_default().to_owned();
+    let now = Clock::System.now();
+    let of = |series: &mut dyn Iterator<Item = usize>, at: Timestamp| -> Vec<u8> {
+        remote_write(&series.map(|i| (noisy_labels(i), one(at))).collect::<Vec<_>>())
+    };
+    let nameless: Vec<_> =
+        (0..REQUEST).map(|n| (Labels::from_pairs([("n", n.to_string())]), one(now))).collect();
+    let site = Site {
+        known: (0..8).map(|n| of(&mut (n * REQUEST..(n + 1) * REQUEST), now)).collect(),
+        nameless: remote_write(&nameless),
+        old: of(&mut (0..REQUEST), now.plus_ms(-400 * 86_400_000)),
+        next: AtomicU64::new(0),
+        server,
+        cookie,
+        noisy,
+        quiet,
+        token,
+    };
+    let agent = agent(Duration::from_secs(60));
+    for first in (0..series).step_by(REQUEST) {
+        let body = of(&mut (first..(first + REQUEST).min(series)), now);
+        assert_eq!(site.write(&agent, NOISY, &site.noisy.1, &body), 204, "series from {first}");
+    }
+    // Texts on which a pattern takes long.
+    let long = |n: usize| {
+        let text: String =
+            (0..3_900).map(|at| char::from(b'a' + ((at * 7 + n * (at / 11)) % 4) as u8)).collect();
+        (Labels::from_pairs([("__name__", "long".to_owned()), ("p", format!("{n}{text}"))]), one(now))
+    };
+    for first in (0..1_000).step_by(250) {
+        let body = remote_write(&(first..first + 250).map(long).collect::<Vec<_>>());
+        assert_eq!(site.write(&agent, NOISY, &site.noisy.1, &body), 204, "long values");
+    }
+    let history = |n: usize| {
+        let labels =
+            [("__name__", "q_total".to_owned()), ("job", format!("j{}", n % 5)), ("n", n.to_string())];
+        let samples = (0..240)
+            .rev()
+            .map(|step| Sample { at: now.plus_ms(-15_000 * step - 1_000), value: (240 - step) as f64 });
+        (Labels::from_pairs(labels), samples.collect::<Vec<_>>())
+    };
+    let body = remote_write(&(0..200).map(history).collect::<Vec<_>>());
+    assert_eq!(site.write(&agent, QUIET, &site.quiet, &body), 204, "the dashboard's samples");
+    site
+}
+
+/// One way to abuse the server: its name, and one turn of it.
+type Abuse = (&'static str, fn(&Site, &ureq::Agent, u64) -> u16);
+
+const ABUSES: &[Abuse] = &[
+    ("listing, slow pattern", |site, agent, _| {
+        let matcher = percent(&format!("{{p!~\"{SLOW}\"}}"));
+        site.ask(agent, &format!("prometheus/api/v1/series?match[]={matcher}"))
+    }),
+    ("query beyond its deadline", |site, agent, _| {
+        site.query(agent, &format!("count({{p!~\"{SLOW}\"}})"), "&timeout=1s")
+    }),
+    ("patterns of label_replace", |site, agent, turn| {
+        let pattern = |n: u64| format!("{}{turn}{n}(.*)", ".*[ab].{25}".repeat(20));
+        let one = |n: u64| format!("label_replace(m_1, \"x\", \"$1\", \"instance\", \"{}\")", pattern(n));
+        let expr = (0..16).map(one).collect::<Vec<_>>().join(" or ");
+        let bearer = format!("Bearer {}", site.noisy.1);
+        let headers = [("Authorization", &*bearer), ("Content-Type", "application/x-www-form-urlencoded")];
+        let body = format!("timeout=1s&query={}", percent(&expr));
+        send(agent, "POST", &site.org(NOISY, "prometheus/api/v1/query"), &headers, body.as_bytes())
+    }),
+    ("token with patterns", |site, agent, _| {
+        let bearer = format!("Bearer {}", site.token);
+        let url = site.org(NOISY, "query/instant?metric=m_7");
+        send(agent, "GET", &url, &[("Authorization", &bearer)], &[])
+    }),
+    ("slow bodies, slug respelled", |site, _, turn| {
+        let slug = ["acme", "%61cme", "a%63me", "ac%6de"][(turn % 4) as usize];
+        let mut streams: Vec<TcpStream> =
+            (0..4).filter_map(|_| site.begin(&format!("POST /api/v1/orgs/{slug}/write HTTP/1.1"))).collect();
+        for stream in &mut streams {
+            let _ = stream.write_all(b"Content-Encoding: snappy\r\nContent-Length: 8000000\r\n\r\n");
+        }
+        for _ in 0..10 {
+            for stream in &mut streams {
+                let _ = stream.write_all(&[0; 4_096]);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        200
+    }),
+    ("samples of known series", |site, agent, turn| {
+        site.write(agent, NOISY, &site.noisy.1, &site.known[turn as usize % site.known.len()])
+    }),
+    ("new series", |site, agent, _| {
+        let first = site.next.fetch_add(1_000, Ordering::Relaxed);
+        let now = Clock::System.now();
+        let new =
+            |n: u64| (Labels::from_pairs([("__name__", "new".to_owned()), ("n", n.to_string())]), one(now));
+        let body = remote_write(&(first..first + 1_000).map(new).collect::<Vec<_>>());
+        site.write(agent, NOISY, &site.noisy.1, &body)
+    }),
+    ("samples that are refused", |site, agent, turn| {
+        let body = if turn % 2 == 0 { &site.nameless } else { &site.old };
+        site.write(agent, NOISY, &site.noisy.1, body)
+    }),
+    ("large answers read slowly", |site, _, _| {
+        let expr = percent("{__name__=~\"m_1.*\"}");
+        let head = format!("GET /api/v1/orgs/{NOISY}/prometheus/api/v1/query?query={expr} HTTP/1.1");
+        let Some(mut stream) = site.begin(&head) else { return 0 };
+        let _ = stream.write_all(b"\r\n");
+        let mut piece = [0; 1_024];
+        for _ in 0..50 {
+            let _ = stream.read(&mut piece);
+            std::thread::sleep(Duration::from_millis(40));
+        }
+        200
+    }),
+    ("subqueries", |site, agent, _| {
+        site.query(agent, "quantile_over_time(0.9, (sum by (job) (m_1))[2h:1s])", "&timeout=5s")
+    }),
+    ("export of everything", |site, agent, _| site.query(agent, "{__name__=~\"m_.*\"}", "&timeout=5s")),
+    ("aggregation of everything", |site, agent, _| {
+        site.query(agent, "count by (__name__) ({__name__=~\".+\"})", "&timeout=5s")
+    }),
+    ("groups of every series", |site, agent, _| {
+        site.query(agent, "topk by (instance, job, __name__) (1, {__name__=~\".+\"})", "&timeout=5s")
+    }),
+    ("listing of every series", |site, agent, _| {
+        site.ask(agent, &format!("prometheus/api/v1/series?match[]={}", percent("{__name__=~\".+\"}")))
+    }),
+    ("values of a label", |site, agent, _| site.ask(agent, "prometheus/api/v1/label/instance/values")),
+    ("cardinality", |site, agent, _| site.ask(agent, "prometheus/api/v1/status/tsdb")),
+    ("deletions", |site, agent, turn| {
+        let matcher = percent(&format!("m_{}{{job=\"job-1\"}}", turn % 1_000));
+        let url = site.org(NOISY, &format!("prometheus/api/v1/admin/tsdb/delete_series?match[]={matcher}"));
+        send(agent, "POST", &url, &[("Cookie", &site.cookie)], &[])
+    }),
+    ("minting", |site, agent, _| {
+        let bearer = format!("Bearer {}", site.noisy.1);
+        let path = format!("/api/v1/orgs/{NOISY}/embed/tokens");
+        site.post(agent, &path, ("Authorization", &bearer), &json!({}))
+    }),
+    ("logins", |site, agent, turn| {
+        let email = format!("someone{}@example.com", turn % 100);
+        let body = json!({ "email": email, "password": "a wrong password" });
+        site.post(agent, "/api/v1/auth/login", ("X-Turn", "1"), &body)
+    }),
+    ("requests without a credential", |site, agent, _| {
+        send(agent, "GET", &site.org(NOISY, "metrics"), &[], &[])
+    }),
+];
+
+/// What was measured, in milliseconds.
+#[derive(Default)]
+struct Measured {
+    queries: Vec<f64>,
+    writes: Vec<f64>,
+    health: Vec<f64>,
+    failed: u64,
+}
+
+fn percentile(of: &mut [f64], share: f64) -> f64 {
+    of.sort_unstable_by(f64::total_cmp);
+    let place = (of.len() as f64 * share).ceil() as usize;
+    of.get(place.saturating_sub(1)).copied().unwrap_or(f64::INFINITY)
+}
+
+/// Repeats a request until the time is over, with pauses; returns milliseconds of each, and how many failed.
+fn repeat(time: Duration, pause: Duration, ask: &mut dyn FnMut(u64) -> bool) -> (Vec<f64>, u64) {
+    let (whole, mut times, mut failed) = (Stopwatch::start(), Vec::new(), 0);
+    let mut turn = 0;
+    while whole.elapsed() < time {
+        let watch = Stopwatch::start();
+        let is_fine = ask(turn);
+        times.push(watch.elapsed_ms());
+        failed += u64::from(!is_fine);
+        turn += 1;
+        std::thread::sleep(pause);
+    }
+    (times, failed)
+}
+
+/// The quiet organisation's requests, and those of whoever watches the server.
+fn measure(site: &Site, time: Duration) -> Measured {
+    const PANELS: [&str; 4] = [
+        "sum by (job) (rate(q_total[5m]))",
+        "avg(q_total)",
+        "topk(5, q_total)",
+        "max_over_time(q_total{job=\"j1\"}[10m])",
+    ];
+    let patient = || agent(Duration::from_secs(30));
+    std::thread::scope(|scope| {
+        let queries = scope.spawn(|| {
+            let (agent, bearer) = (patient(), format!("Bearer {}", site.quiet));
+            repeat(time, Duration::from_millis(15), &mut |turn| {
+                let end = Clock::System.now().as_ms() / 1_000;
+                let expr = percent(PANELS[turn as usize % PANELS.len()]);
+                let path = format!(
+                    "prometheus/api/v1/query_range?nocache=1&query={expr}&start={}&end={end}&step=15",
+                    end - 3_600
+                );
+                send(&agent, "GET", &site.org(QUIET, &path), &[("Authorization", &bearer)], &[]) == 200
+            })
+        });
+        let writes = scope.spawn(|| {
+            let agent = patient();
+            repeat(time, Duration::from_millis(20), &mut |_| {
+                let now = Clock::System.now();
+                let series = |n: usize| {
+                    (Labels::from_pairs([("__name__", "q_gauge".to_owned()), ("n", n.to_string())]), one(now))
+                };
+                let body = remote_write(&(0..100).map(series).collect::<Vec<_>>());
+                site.write(&agent, QUIET, &site.quiet, &body) == 204
+            })
+        });
+        let health = scope.spawn(|| {
+            let url = format!("{}/healthz", site.server.url);
+            repeat(time, Duration::from_millis(20), &mut |_| {
+                send(&agent(Duration::from_secs(30)), "GET", &url, &[], &[]) == 200
+            })
+        });
+        let joined = [queries, writes, health].map(|thread| thread.join().expect("no panic"));
+        let failed = joined.iter().map(|(_, failed)| failed).sum();
+        let [(queries, _), (writes, _), (health, _)] = joined;
+        Measured { queries, writes, health, failed }
+    })
+}
+
+/// The figures of a row, in milliseconds.
+struct Row {
+    queries_ms: f64,
+    writes_ms: f64,
+    health_ms: f64,
+    failed: u64,
+}
+
+impl Row {
+    fn of(mut measured: Measured) -> Row {
+        Row {
+            queries_ms: percentile(&mut measured.queries, 0.99),
+            writes_ms: percentile(&mut measured.writes, 0.99),
+            health_ms: percentile(&mut measured.health, 1.0),
+            failed: measured.failed,
+        }
+    }
+
+    /// What a neighbour must not notice.
+    fn problems(&self, idle: &Row) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (what, ms, idle_ms) in
+            [("queries", self.queries_ms, idle.queries_ms), ("writes", self.writes_ms, idle.writes_ms)]
+        {
+            if ms > FACTOR * idle_ms.max(FLOOR_MS) {
+                problems.push(what.to_owned());
+            }
+        }
+        if self.health_ms > HEALTH_MS {
+            problems.push("health".to_owned());
+        }
+        if self.failed > 0 {
+            problems.push(format!("{} failed", self.failed));
+        }
+        problems
+    }
+}
+
+/// Measures while the abuse goes on; returns also how many requests the abuser sent, and how many were answered with 2xx.
+fn beside(site: &Site, time: Duration, abuse: fn(&Site, &ureq::Agent, u64) -> u16) -> (Row, u64, u64) {
+    let (over, sent, fine) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let measured = std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                let agent = agent(Duration::from_secs(10));
+                while !over.load(Ordering::Relaxed) {
+                    let status = abuse(site, &agent, sent.fetch_add(1, Ordering::Relaxed));
+                    fine.fetch_add(u64::from((200..300).contains(&status)), Ordering::Relaxed);
+                }
+            });
+        }
+        // It is under way when the first figure is taken.
+        std::thread::sleep(Duration::from_millis(500));
+        let measured = measure(site, time);
+        over.store(true, Ordering::Relaxed);
+        measured
+    });
+    (Row::of(measured), sent.into_inner(), fine.into_inner())
+}
+
+/// The control: the whole process stands still for 300 ms of every 600.
+fn stopped(site: &Site, time: Duration) -> Row {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                site.server.signal("STOP");
+                std::thread::sleep(Duration::from_millis(300));
+                site.server.signal("CONT");
+                std::thread::sleep(Duration::from_millis(300));
+            }
+        });
+        let measured = measure(site, time);
+        over.store(true, Ordering::Relaxed);
+        Row::of(measured)
+    })
+}
+
+fn main() -> ExitCode {
+    let mut numbers = std::env::args().filter_map(|text| text.parse::<u64>().ok());
+    let series = numbers.next().unwrap_or(1_000_000) as usize;
+    let time = Duration::from_secs(numbers.next().unwrap_or(6));
+    let dir = tempfile::tempdir().expect("a folder");
+    let memory = QUERY_MEMORY.to_string();
+    let mut env = bootstrap().to_vec();
+    env.extend([
+        ("PROMLET_ARGON2", "19456,2,1"),
+        ("PROMLET_QUERY_MEMORY_BYTES", &*memory),
+        ("PROMLET_RATE_CABINET_RPS", "10000"),
+    ]);
+    let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
+    let site = prepare(server, series);
+    std::thread::sleep(Duration::from_secs(2));
+    let base = site.status("VmRSS").saturating_sub(site.stored_bytes());
+    measure(&site, Duration::from_secs(1));
+    let idle = Row::of(measure(&site, time));
+    println!("{series} series, {} s a row; idle first", time.as_secs());
+    println!(
+        "| abuse | its requests (2xx) | queries p99 ms | writes p99 ms | health max ms | memory MB | checks |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let tell = |name: &str, requests: &str, row: &Row, checks: &str| {
+        let Row { queries_ms, writes_ms, health_ms, .. } = row;
+        let mb = site.status("VmRSS") >> 20;
+        println!(
+            "| {name} | {requests} | {queries_ms:.1} | {writes_ms:.1} | {health_ms:.1} | {mb} | {checks} |"
+        );
+    };
+    tell("none", "", &idle, "");
+    let control = stopped(&site, time.min(Duration::from_secs(3)));
+    let found = control.problems(&idle);
+    tell("control: the process is stopped", "", &control, &found.join(", "));
+    let mut failed = 0;
+    if found.is_empty() {
+        println!("The checks did not find that the process was stopped: they prove nothing.");
+        failed += 1;
+    }
+    for (name, abuse) in ABUSES {
+        let (row, sent, fine) = beside(&site, time, *abuse);
+        let problems = row.problems(&idle);
+        failed += usize::from(!problems.is_empty());
+        let checks = if problems.is_empty() { "passed".to_owned() } else { problems.join(", ") };
+        tell(name, &format!("{sent} ({fine})"), &row, &checks);
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let (peak, stored) = (site.status("VmHWM"), site.stored_bytes());
+    // A quarter more for what the allocator keeps.
+    let allowed = base + (stored + BUDGETS) / 4 * 5;
+    let mb = |bytes: u64| bytes >> 20;
+    println!(
+        "Memory: at most {} MB; {} MB at rest, {} MB of samples and names, {} MB of budgets: {} MB may be used.",
+        mb(peak),
+        mb(base),
+        mb(stored),
+        mb(BUDGETS),
+        mb(allowed)
+    );
+    if peak > allowed {
+        println!("The process exceeded its budgets.");
+        failed += 1;
+    }
+    println!("{failed} checks failed.");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
