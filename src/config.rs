@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use commands::{AccountAsk, AccountCommand};
+pub use commands::{AccountAsk, AccountCommand, KeyRates};
 use commands::{KeyCommand, OrgCommand, TokenCommand, Told, UserCommand};
 
 use crate::model::Switches;

@@ -161,6 +161,9 @@ impl Drop for Held {
     }
 }
 
+/// Bytes of a body with samples, as it is sent.
+const INGEST_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
 /// What a path lets a body be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
@@ -191,7 +194,7 @@ impl Class {
             Class::Auth => 16 * 1024,
             Class::Other => 64 * 1024,
             Class::QueryForm => 256 * 1024,
-            Class::Ingest => 8 * 1024 * 1024,
+            Class::Ingest => INGEST_BYTES_MAX,
         }
     }
 }
@@ -246,7 +249,13 @@ pub(super) fn bound(
 }
 
 fn too_large(bytes_max: u64) -> ApiError {
-    ApiError::new(Code::BodyTooLarge, format!("this body may have at most {bytes_max} bytes"))
+    let advice = match bytes_max {
+        INGEST_BYTES_MAX => {
+            ": compress it (gzip, where it is an import or OTLP) or split it into several requests"
+        }
+        _ => "",
+    };
+    ApiError::new(Code::BodyTooLarge, format!("this body may have at most {bytes_max} bytes{advice}"))
         .with("limit_bytes", bytes_max)
 }
 

@@ -450,9 +450,9 @@ impl Identified {
         let _ = self.charge.set(charge);
     }
 
-    /// Charges a read with an API key: the same window as its embed tokens.
-    fn charge_key(&self, key: &ApiKey) -> ApiResult<()> {
-        self.leave(self.callers.limits.charge_key(key.id, key.embed.rate_limit_rps)?);
+    /// Charges a read with an API key to the key's own window.
+    fn charge_reader(&self, key: &ApiKey) -> ApiResult<()> {
+        self.leave(self.callers.limits.charge_reader(key.id, key.read.rate_limit_rps)?);
         Ok(())
     }
 }
@@ -514,7 +514,7 @@ impl<S: Send + Sync> FromRequestParts<S> for MountReader {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<MountReader> {
         let at = identified(parts)?;
         if let Who::Key(key) = at.who()? {
-            at.charge_key(key)?;
+            at.charge_reader(key)?;
             if !key.scopes.read {
                 return Err(missing_scope("read"));
             }
@@ -754,6 +754,9 @@ impl Callers {
         now: Timestamp,
     ) -> ApiResult<Who> {
         let Some(slug) = slug_of(parts.uri.path()) else { return Err(session_required()) };
+        if token.split('.').count() != 3 {
+            return Err(ApiError::new(Code::TokenInvalid, NO_CREDENTIAL));
+        }
         let origin = parts.headers.get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
         let from = lanes::ORIGIN.try_with(Clone::clone).unwrap_or_default();
         let request = EmbedRequest { token, slug: &slug, origin };
@@ -807,6 +810,10 @@ pub(super) fn slug_of(path: &str) -> Option<Cow<'_, str>> {
     let slug = of_org(path)?.next().filter(|slug| !slug.is_empty())?;
     Some(decoded(slug).unwrap_or(Cow::Borrowed(slug)))
 }
+
+/// For a bearer that is of no known form, most often a variable that is not set or holds something else.
+const NO_CREDENTIAL: &str = "this bearer is neither an API key, which begins with msk_, nor an embed token, which is a \
+                             JWT: three parts between dots";
 
 /// What an `Authorization` header holds.
 enum Sent {

@@ -157,8 +157,10 @@ impl Route {
     }
 }
 
-/// Leaves the length that the body would have.
+/// Leaves the length that the body would have. A `HEAD` begins nothing, so cookies of the handler go, too; the credential
+/// layer renews a session afterwards.
 fn strip_body(response: &mut Response) {
+    response.headers_mut().remove(header::SET_COOKIE);
     let body = std::mem::replace(response.body_mut(), Body::empty());
     if let Some(bytes) = body.size_hint().exact() {
         response.headers_mut().entry(header::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(bytes));

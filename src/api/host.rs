@@ -3,7 +3,7 @@
 //! A web page of any site can make its own name resolve to 127.0.0.1 and then speak to this server as its own origin
 //! (DNS rebinding); the `Host` header gives it away (API.md B4).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderName, Uri, header, request::Parts};
 
@@ -145,7 +145,7 @@ impl TrustedProxies {
         let hops = lines.iter().rev().flat_map(|line| line.rsplit(','));
         let mut client = peer;
         for hop in hops {
-            let Ok(ip) = hop.trim().parse::<IpAddr>() else { break };
+            let Some(ip) = hop_address(hop.trim()) else { break };
             client = ip;
             if !self.trusts(ip) {
                 break;
@@ -153,6 +153,13 @@ impl TrustedProxies {
         }
         client
     }
+}
+
+/// The address of one hop in `X-Forwarded-For`: alone, in brackets, or with a port, as some proxies write it.
+fn hop_address(hop: &str) -> Option<IpAddr> {
+    let unbracketed = || hop.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
+    let with_port = || hop.parse::<SocketAddr>().ok().map(|address| address.ip());
+    hop.parse().ok().or_else(with_port).or_else(unbracketed)
 }
 
 /// The TCP peer's address; unspecified (never loopback) where nothing is known.
@@ -228,6 +235,30 @@ mod tests {
             "a stranger's header is ignored"
         );
         assert_eq!(TrustedProxies::default().client(ip("127.0.0.1"), &headers), ip("127.0.0.1"));
+    }
+
+    #[test]
+    fn hops_with_ports_and_brackets_name_their_client() {
+        let proxies = TrustedProxies(vec![Network::parse("10.0.0.0/8").expect("a network")]);
+        let client = |hops: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.append("x-forwarded-for", HeaderValue::from_static(hops));
+            proxies.client(IpAddr::from([10, 1, 1, 1]), &headers).to_string()
+        };
+        for (hops, expected) in [
+            ("203.0.113.7:61234", "203.0.113.7"),
+            ("6.6.6.6:1, 203.0.113.7:2, 10.0.0.9:3", "203.0.113.7"),
+            ("[2001:db8::7]:443", "2001:db8::7"),
+            ("[2001:db8::7]", "2001:db8::7"),
+            ("2001:db8::7", "2001:db8::7"),
+            // What is no address says nothing, and neither does what stands before it.
+            ("203.0.113.7, unknown", "10.1.1.1"),
+            ("203.0.113.7, 203.0.113.8:", "10.1.1.1"),
+            ("203.0.113.7, 203.0.113.8:70000", "10.1.1.1"),
+            ("203.0.113.7, [203.0.113.8]:1", "10.1.1.1"),
+        ] {
+            assert_eq!(client(hops), expected, "{hops}");
+        }
     }
 
     #[test]

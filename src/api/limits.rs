@@ -69,7 +69,7 @@ impl GovernorClock for Ticker {
 /// What one charge against a sliding window found: goes into `RateLimit-Policy` and `RateLimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// `cabinet`, `embed`, `ip`, `minting`.
+    /// `cabinet`, `embed`, `read`, `ip`, `minting`.
     pub policy: &'static str,
     /// Requests per second.
     pub limit: u32,
@@ -200,6 +200,7 @@ pub struct Limits {
     ticker: Ticker,
     sessions: Windows<SessionId>,
     keys: Windows<KeyId>,
+    readers: Windows<KeyId>,
     anonymous: Bucket<IpAddr>,
     ingest: Mutex<HashMap<KeyId, Arc<IngestBuckets>>>,
     mail_to: Bucket<[u8; 32]>,
@@ -218,6 +219,7 @@ impl Limits {
         Limits {
             sessions: Windows::new(),
             keys: Windows::new(),
+            readers: Windows::new(),
             anonymous: Bucket::new(per_second(options.anonymous_rps), unspecified, &ticker, most),
             ingest: Mutex::new(HashMap::new()),
             mail_to: Bucket::new(spread(3, quarter_hour), [0; 32], &ticker, most),
@@ -239,13 +241,22 @@ impl Limits {
         charged("cabinet", "session", limit, remaining)
     }
 
-    /// Charges a request to the API key behind it, which all of its embed tokens share.
+    /// Charges a request with an embed token to the API key that signed it; all tokens of a key share its window.
     ///
     /// # Errors
     /// 429 `rate_limited`, scope `api_key`; not counted.
     pub fn charge_key(&self, key: KeyId, limit: u32) -> ApiResult<Charge> {
         let remaining = self.keys.charge(key, limit, self.ticker.now_us(), self.options.entries_max);
         charged("embed", "api_key", limit, remaining)
+    }
+
+    /// Charges a request that an API key makes itself to its window for reading, apart from that of its tokens.
+    ///
+    /// # Errors
+    /// 429 `rate_limited`, scope `api_key`; not counted.
+    pub fn charge_reader(&self, key: KeyId, limit: u32) -> ApiResult<Charge> {
+        let remaining = self.readers.charge(key, limit, self.ticker.now_us(), self.options.entries_max);
+        charged("read", "api_key", limit, remaining)
     }
 
     /// Charges a request without a valid credential to its address.
@@ -353,7 +364,8 @@ impl Limits {
 
     /// Entries held now: sessions, keys, addresses.
     pub fn entries(&self) -> [(&'static str, usize); 3] {
-        [("session", self.sessions.len()), ("api_key", self.keys.len()), ("ip", self.anonymous.limiter.len())]
+        let keys = self.keys.len() + self.readers.len();
+        [("session", self.sessions.len()), ("api_key", keys), ("ip", self.anonymous.limiter.len())]
     }
 }
 

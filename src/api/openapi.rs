@@ -399,7 +399,7 @@ fn refusals(row: &RouteDoc, known: Option<&Operation>) -> Vec<Code> {
     if !matches!(row.path.as_str(), "/healthz" | "/readyz") {
         codes.push(Code::Starting);
     }
-    if row.auth == Auth::Machine {
+    if row.auth == Auth::Machine && row.method != "GET" {
         codes.push(Code::ShuttingDown);
     }
     if row.path.starts_with("/api/") {

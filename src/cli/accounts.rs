@@ -81,9 +81,9 @@ fn translate(ask: AccountAsk) -> anyhow::Result<Command> {
             }
             Command::OrgDelete { slug }
         }
-        AccountAsk::KeyCreate { slug, name, scopes, expires_in } => {
+        AccountAsk::KeyCreate { slug, name, scopes, expires_in, rates } => {
             let expires_in_s = expires_in.map(|after| after.as_secs());
-            Command::KeyCreate { slug, name, scopes, expires_in_s }
+            Command::KeyCreate { slug, name, scopes, expires_in_s, rates }
         }
         AccountAsk::KeyList { slug } => Command::KeyList { slug },
         AccountAsk::KeyRevoke { slug, id } => Command::KeyRevoke { slug, id },

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
 
 use super::duration;
 
@@ -23,24 +24,78 @@ pub struct AccountCommand {
     reason = "each is the command of its name, and its fields are that command's arguments"
 )]
 pub enum AccountAsk {
-    UserCreate { email: String, name: String, admin: bool, no_password: bool },
-    UserList { search: String },
-    UserDisable { email: String },
-    UserEnable { email: String },
-    UserAdmin { email: String, withdraw: bool },
-    UserSetPassword { email: String },
-    UserResetTwofa { email: String },
-    LoginLink { email: String },
-    OrgCreate { slug: String, name: String, owner: String },
+    UserCreate {
+        email: String,
+        name: String,
+        admin: bool,
+        no_password: bool,
+    },
+    UserList {
+        search: String,
+    },
+    UserDisable {
+        email: String,
+    },
+    UserEnable {
+        email: String,
+    },
+    UserAdmin {
+        email: String,
+        withdraw: bool,
+    },
+    UserSetPassword {
+        email: String,
+    },
+    UserResetTwofa {
+        email: String,
+    },
+    LoginLink {
+        email: String,
+    },
+    OrgCreate {
+        slug: String,
+        name: String,
+        owner: String,
+    },
     OrgList,
-    OrgMembers { slug: String },
-    OrgMember { slug: String, email: String, role: Option<String> },
-    OrgInvite { slug: String, email: String, role: String },
-    OrgDelete { slug: String, yes: bool },
-    KeyCreate { slug: String, name: String, scopes: Vec<String>, expires_in: Option<Duration> },
-    KeyList { slug: String },
-    KeyRevoke { slug: String, id: String },
-    TokenMint { slug: String, key: String, ttl: Option<Duration>, sub: Option<String>, ms: Option<String> },
+    OrgMembers {
+        slug: String,
+    },
+    OrgMember {
+        slug: String,
+        email: String,
+        role: Option<String>,
+    },
+    OrgInvite {
+        slug: String,
+        email: String,
+        role: String,
+    },
+    OrgDelete {
+        slug: String,
+        yes: bool,
+    },
+    KeyCreate {
+        slug: String,
+        name: String,
+        scopes: Vec<String>,
+        expires_in: Option<Duration>,
+        rates: KeyRates,
+    },
+    KeyList {
+        slug: String,
+    },
+    KeyRevoke {
+        slug: String,
+        id: String,
+    },
+    TokenMint {
+        slug: String,
+        key: String,
+        ttl: Option<Duration>,
+        sub: Option<String>,
+        ms: Option<String>,
+    },
     TokenInspect,
 }
 
@@ -190,6 +245,23 @@ pub(super) enum OrgCommand {
     },
 }
 
+/// Limits of a new API key, where they are not the defaults.
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRates {
+    /// Requests a second that the key reads [default: 1000]
+    #[arg(long, value_name = "N")]
+    pub read_rps: Option<u32>,
+    /// Requests a second of all its embed tokens together [default: 100, or what the server says]
+    #[arg(long, value_name = "N")]
+    pub embed_rps: Option<u32>,
+    /// Requests a second that the key writes [default: 100]
+    #[arg(long, value_name = "N")]
+    pub ingest_rps: Option<u32>,
+    /// Samples a second that the key writes [default: 2000000]
+    #[arg(long, value_name = "N")]
+    pub samples_per_s: Option<u32>,
+}
+
 /// `promlet key`
 #[derive(Subcommand)]
 pub(super) enum KeyCommand {
@@ -206,6 +278,8 @@ pub(super) enum KeyCommand {
         /// When it ends, from now, as in 90d
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         expires_in: Option<Duration>,
+        #[command(flatten)]
+        rates: KeyRates,
         #[command(flatten)]
         told: Told,
     },
@@ -298,8 +372,8 @@ impl OrgCommand {
 impl KeyCommand {
     pub(super) fn read(self) -> Read {
         match self {
-            KeyCommand::Create { slug, name, scopes, expires_in, told } => {
-                (told, AccountAsk::KeyCreate { slug, name, scopes, expires_in })
+            KeyCommand::Create { slug, name, scopes, expires_in, rates, told } => {
+                (told, AccountAsk::KeyCreate { slug, name, scopes, expires_in, rates })
             }
             KeyCommand::List { slug, told } => (told, AccountAsk::KeyList { slug }),
             KeyCommand::Revoke { slug, id, told } => (told, AccountAsk::KeyRevoke { slug, id }),

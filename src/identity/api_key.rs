@@ -63,7 +63,7 @@ pub struct EmbedSettings {
     pub alg: TokenAlgorithm,
     /// SPKI PEM, or a JWK in a key that is to be made or changed; present exactly when `alg` is not HS256.
     pub public_key: Option<String>,
-    /// Requests a second over all tokens of the key, 1 to 10,000; also rules `read`. `[spec]` default 100.
+    /// Requests a second over all tokens of the key, 1 to 10,000. `[spec]` default 100.
     pub rate_limit_rps: u32,
     /// Longest life of a token, seconds, 60 to 86,400.
     pub max_token_ttl_s: u32,
@@ -83,6 +83,19 @@ impl Default for EmbedSettings {
             origins: vec!["*".into()],
             policy: EmbedPolicy::default(),
         }
+    }
+}
+
+/// How a key itself may read, without a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ReadSettings {
+    /// Requests a second, 1 to 100,000. A dashboard or a group of rules asks hundreds of queries at once.
+    pub rate_limit_rps: u32,
+}
+
+impl Default for ReadSettings {
+    fn default() -> ReadSettings {
+        ReadSettings { rate_limit_rps: 1_000 }
     }
 }
 
@@ -122,7 +135,7 @@ pub struct IngestSettings {
 
 impl Default for IngestSettings {
     fn default() -> IngestSettings {
-        IngestSettings { rate_limit_rps: 100, samples_per_s: 200_000, labels: Vec::new() }
+        IngestSettings { rate_limit_rps: 100, samples_per_s: 2_000_000, labels: Vec::new() }
     }
 }
 
@@ -153,6 +166,8 @@ pub struct ApiKey {
     pub embed: EmbedSettings,
     /// How it may write.
     pub ingest: IngestSettings,
+    /// How it may read.
+    pub read: ReadSettings,
     /// Tokens made before this are refused.
     pub tokens_valid_after: Option<Timestamp>,
     /// Its secret is kept, sealed, so that it signs and verifies HS256. Of a key that was given the scope `embed` later it
@@ -212,6 +227,8 @@ pub struct NewApiKey {
     pub embed: EmbedSettings,
     /// How it may write.
     pub ingest: IngestSettings,
+    /// How it may read.
+    pub read: ReadSettings,
 }
 
 /// What to change of a key; `None` leaves it. `alg` never changes.
@@ -229,6 +246,8 @@ pub struct ApiKeyChange {
     pub embed: EmbedChange,
     /// How it may write.
     pub ingest: IngestChange,
+    /// As [`ReadSettings::rate_limit_rps`].
+    pub read_rate_limit_rps: Option<u32>,
 }
 
 /// What to change of how a key's tokens may be used; `None` leaves what stands when the change is made, so that of two at once
@@ -500,6 +519,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
         found.require(false, "embed.policy", message);
     }
 
+    found.within(&key.read.rate_limit_rps, 1..=100_000, "read.rate_limit_rps");
     found.within(&key.ingest.rate_limit_rps, 1..=10_000, "ingest.rate_limit_rps");
     found.within(&key.ingest.samples_per_s, 1..=100_000_000, "ingest.samples_per_s");
     let labels = &key.ingest.labels;

@@ -524,12 +524,11 @@ pub(super) fn effective(
     let matchers = keys.matchers.iter().chain(compiled).cloned().collect();
     let origins = origins(key, &token);
     let token_names = globs(&token);
-    let endpoints = match (&own.endpoints, token.endpoints) {
+    let endpoints = match (granted_endpoints(own), granted_endpoints(&token)) {
         (Some(own), Some(token)) => {
             Some(token.into_iter().filter(|endpoint| own.contains(endpoint)).collect())
         }
-        (Some(own), None) => Some(own.clone()),
-        (None, token) => token,
+        (own, token) => own.or(token),
     };
     let smaller = |a: Option<u64>, b: Option<u64>| [a, b].into_iter().flatten().min();
     let max_lookback_s = smaller(own.max_lookback_s, token.max_lookback_s);
@@ -549,6 +548,12 @@ pub(super) fn effective(
         sub,
         expires_at,
     }
+}
+
+/// The endpoints of a policy; `None` is all. A policy that lists expressions and no endpoints grants those expressions and
+/// nothing beside them: structured queries and listings would show what the list was to hide.
+fn granted_endpoints(policy: &EmbedPolicy) -> Option<Vec<Endpoint>> {
+    policy.endpoints.clone().or_else(|| policy.exprs.as_ref().map(|_| vec![Endpoint::Expr]))
 }
 
 #[derive(Serialize)]

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::{Deserialize, Serialize};
 
 use crate::entropy::Entropy;
-use crate::kv::{Record, SideRecord};
+use crate::kv::{Record, SideRecord, decode_body};
 use crate::model::{OrgId, OrgSlug, Timestamp};
 
 use super::api_key::{self, KEYS_MAX, TokenAlgorithm, Usage};
@@ -23,8 +23,8 @@ use super::rotation::RotatedRow;
 use super::store::read;
 use super::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedGrant, EmbedRequest, EmbedSettings, FieldError, Identity,
-    IngestSettings, KeyError, KeyId, KeyScopes, MintError, MintRequest, MintedToken, NewApiKey, Secret,
-    SecretHash, StoreError, TokenRefusal, UserId,
+    IngestSettings, KeyError, KeyId, KeyScopes, MintError, MintRequest, MintedToken, NewApiKey, ReadSettings,
+    Secret, SecretHash, StoreError, TokenRefusal, UserId,
 };
 
 /// Below this lag a use is not written.
@@ -46,13 +46,59 @@ pub(super) struct KeyRow {
     pub(super) embed: EmbedSettings,
     pub(super) ingest: IngestSettings,
     pub(super) tokens_valid_after: Option<Timestamp>,
+    /// Since version 2.
+    pub(super) read: ReadSettings,
 }
 
 impl Record for KeyRow {
     const TABLE: u8 = 0x0e;
     const KIND: u8 = 0x0e;
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
     type Key = (OrgId, KeyId);
+
+    fn from_older(version: u8, body: &[u8]) -> Result<KeyRow, String> {
+        if version != 1 {
+            return Err(format!("version {version} of an API key"));
+        }
+        let old: KeyRowV1 = decode_body(body)?;
+        // The rate of tokens limited reading, too. A number that somebody chose goes on limiting it.
+        let read = match old.embed.rate_limit_rps {
+            rate if rate == EmbedSettings::default().rate_limit_rps => ReadSettings::default(),
+            rate_limit_rps => ReadSettings { rate_limit_rps },
+        };
+        Ok(KeyRow {
+            name: old.name,
+            scopes: old.scopes,
+            secret: old.secret,
+            sealed: old.sealed,
+            hint: old.hint,
+            created_by: old.created_by,
+            created_at: old.created_at,
+            expires_at: old.expires_at,
+            disabled: old.disabled,
+            embed: old.embed,
+            ingest: old.ingest,
+            tokens_valid_after: old.tokens_valid_after,
+            read,
+        })
+    }
+}
+
+/// A key as version 1 stored it.
+#[derive(Serialize, Deserialize)]
+struct KeyRowV1 {
+    name: String,
+    scopes: KeyScopes,
+    secret: SecretHash,
+    sealed: Option<Vec<u8>>,
+    hint: String,
+    created_by: Option<UserId>,
+    created_at: Timestamp,
+    expires_at: Option<Timestamp>,
+    disabled: bool,
+    embed: EmbedSettings,
+    ingest: IngestSettings,
+    tokens_valid_after: Option<Timestamp>,
 }
 
 /// When a key was last used.
@@ -178,6 +224,7 @@ impl Identity {
             disabled: row.disabled,
             embed: row.embed,
             ingest: row.ingest,
+            read: row.read,
             tokens_valid_after: row.tokens_valid_after,
             secret_kept: sealed.is_some(),
             usage,
@@ -308,6 +355,7 @@ impl Identity {
             embed: key.embed,
             ingest: key.ingest,
             tokens_valid_after: None,
+            read: key.read,
         };
         if self.keyring.read().by_org.get(&org).is_some_and(|own| own.len() >= KEYS_MAX) {
             return Err(KeyError::TooMany(KEYS_MAX));
@@ -612,6 +660,7 @@ fn differences(before: &KeyRow, after: &KeyRow) -> Vec<&'static str> {
         ("ingest.rate_limit_rps", wrote.rate_limit_rps != writes.rate_limit_rps),
         ("ingest.samples_per_s", wrote.samples_per_s != writes.samples_per_s),
         ("ingest.labels", wrote.labels != writes.labels),
+        ("read.rate_limit_rps", before.read != after.read),
     ];
     all.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
 }
@@ -628,6 +677,7 @@ fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, 
         expires_at: change.expires_at.unwrap_or(row.expires_at),
         embed: row.embed.clone(),
         ingest: row.ingest.clone(),
+        read: change.read_rate_limit_rps.map_or(row.read, |rate_limit_rps| ReadSettings { rate_limit_rps }),
     };
     change.embed.apply(&mut wanted.embed);
     change.ingest.apply(&mut wanted.ingest);
@@ -644,6 +694,7 @@ fn changed(row: KeyRow, change: ApiKeyChange, now: Timestamp) -> Result<KeyRow, 
         disabled: change.disabled.unwrap_or(row.disabled),
         embed: wanted.embed,
         ingest: wanted.ingest,
+        read: wanted.read,
         ..row
     })
 }

@@ -66,7 +66,7 @@ pub use account::{AccountChangeError, AddressChange, AddressChangeError};
 pub use administration::{AdministrationError, InstanceCounts, NewUser, UserChange, UserSummary};
 pub use api_key::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedChange, EmbedPolicy, EmbedSettings, FieldError, IngestChange,
-    IngestSettings, KeyError, KeyScopes, NewApiKey, TokenAlgorithm,
+    IngestSettings, KeyError, KeyScopes, NewApiKey, ReadSettings, TokenAlgorithm,
 };
 pub use audit::{AuditCursor, AuditEntry, AuditPage, Origin, with_origin};
 pub use device::DEVICE_TTL;

@@ -6,7 +6,7 @@ use crate::config::Bootstrap as BootstrapSetting;
 use crate::entropy::Entropy;
 use crate::identity::{
     Bootstrap, EmbedSettings, Identity, IngestSettings, KeyError, KeyId, KeyScopes, MintError, MintRequest,
-    NewApiKey, Password, Secret, SetUpError, StoreError, UserId,
+    NewApiKey, Password, ReadSettings, Secret, SetUpError, StoreError, UserId,
 };
 use crate::model::{OrgId, Timestamp};
 
@@ -147,6 +147,7 @@ fn demo_key(
         expires_at: None,
         embed: EmbedSettings { max_token_ttl_s: 86_400, ..EmbedSettings::default() },
         ingest: IngestSettings::default(),
+        read: ReadSettings::default(),
     };
     Ok(identity.create_key(org, Some(user), key, now, rng)?.key.id)
 }

@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use crate::api::admin as shown;
 use crate::api::orgs::{api_keys, embed_tokens, invites};
 use crate::clock::Clock;
+use crate::config::KeyRates;
 use crate::entropy::Entropy;
 use crate::identity::{
     Email, EmbedRequest, EmbedSettings, Identity, IngestSettings, KeyId, KeyScopes, MintRequest, NewApiKey,
-    NewInvite, NewOrg, NewUser, Org, Password, Role, StoreError, User, UserChange,
+    NewInvite, NewOrg, NewUser, Org, Password, ReadSettings, Role, StoreError, User, UserChange,
 };
 use crate::kv::with_sources;
 use crate::model::{OrgId, OrgSlug, Timestamp};
@@ -122,6 +123,9 @@ pub enum Command {
         scopes: Vec<String>,
         /// Seconds until it ends; none: never.
         expires_in_s: Option<u64>,
+        /// Limits other than the defaults.
+        #[serde(default)]
+        rates: KeyRates,
     },
     /// `key list`
     KeyList {
@@ -355,7 +359,7 @@ impl Commands<'_> {
     fn of_keys(&self, command: Command) -> Answer {
         let (identity, now) = (self.identity, self.now());
         match command {
-            Command::KeyCreate { slug, name, scopes, expires_in_s } => {
+            Command::KeyCreate { slug, name, scopes, expires_in_s, rates } => {
                 let org = self.org(&slug)?;
                 let has = |scope: &str| scopes.iter().any(|one| one == scope);
                 if let Some(odd) =
@@ -363,13 +367,19 @@ impl Commands<'_> {
                 {
                     return Err(format!("a scope is ingest, read or embed, not {odd:?}"));
                 }
-                let embed_rps = self.embed_rps_default;
+                let embed_rps = rates.embed_rps.unwrap_or(self.embed_rps_default);
+                let (read, ingest) = (ReadSettings::default(), IngestSettings::default());
                 let key = NewApiKey {
                     name,
                     scopes: KeyScopes { ingest: has("ingest"), read: has("read"), embed: has("embed") },
                     expires_at: expires_in_s.map(|s| now.plus(std::time::Duration::from_secs(s))),
                     embed: EmbedSettings { rate_limit_rps: embed_rps, ..EmbedSettings::default() },
-                    ingest: IngestSettings::default(),
+                    ingest: IngestSettings {
+                        rate_limit_rps: rates.ingest_rps.unwrap_or(ingest.rate_limit_rps),
+                        samples_per_s: rates.samples_per_s.unwrap_or(ingest.samples_per_s),
+                        ..ingest
+                    },
+                    read: ReadSettings { rate_limit_rps: rates.read_rps.unwrap_or(read.rate_limit_rps) },
                 };
                 let rng = &mut Entropy::system();
                 let made = identity.create_key(org.id, None, key, now, rng).map_err(words)?;

@@ -128,7 +128,8 @@ async fn every_setting_but_the_algorithm_can_be_changed() {
         "disabled": true,
         "embed": { "public_key": serde_json::from_str::<Value>(ED_JWK).expect("JSON"), "rate_limit_rps": 9,
             "max_token_ttl_s": 60, "origins": ["https://a.example"], "policy": policy },
-        "ingest": { "rate_limit_rps": 7, "samples_per_s": 8, "labels": { "source": "laptop" } } });
+        "ingest": { "rate_limit_rps": 7, "samples_per_s": 8, "labels": { "source": "laptop" } },
+        "read": { "rate_limit_rps": 11 } });
     let changed = house.json("PATCH", &path, &cabinet, change).await;
     assert_eq!(changed.status, 200, "{}", changed.body);
     let key = house.get(&path, &cabinet).await.value();
@@ -143,6 +144,7 @@ async fn every_setting_but_the_algorithm_can_be_changed() {
         key["ingest"],
         json!({ "rate_limit_rps": 7, "samples_per_s": 8, "labels": { "source": "laptop" } })
     );
+    assert_eq!(key["read"], json!({ "rate_limit_rps": 11 }));
     for field in ["id", "created_by", "created_at", "hint", "last_used_at"] {
         assert_eq!(key[field], made.value()[field], "{field}");
     }

@@ -181,6 +181,51 @@ async fn credentials_of_one_organisation_do_not_work_in_another() {
     }
 }
 
+/// Most often a variable of a script that is not set, or holds something else.
+#[tokio::test]
+async fn a_bearer_that_is_neither_a_key_nor_a_token_is_told_so() {
+    let house = House::new();
+    for path in ["query/probe-range", "prometheus/api/v1/probe"] {
+        for text in ["secret", "ak_abcdefgh", "a.b", "a.b.c.d", "$KEY"] {
+            let refused = house.get(&format!("/api/v1/orgs/acme/{path}"), &bearer(text)).await;
+            assert_eq!(refused.status, 401);
+            assert!(
+                refused.body.contains("neither an API key") && refused.body.contains("JWT"),
+                "{}",
+                refused.body
+            );
+        }
+        let refused = house.get(&format!("/api/v1/orgs/acme/{path}"), &bearer("a.b.c")).await;
+        assert_eq!(refused.status, 401);
+        assert!(!refused.body.contains("neither"), "{}", refused.body);
+    }
+}
+
+/// A list of expressions is the whole of what its token may see, unless it says more.
+#[tokio::test]
+async fn a_token_that_lists_expressions_asks_those_and_nothing_beside_them() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let exprs = json!({ "exprs": ["up"] });
+    let (free, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let restricted = json!({ "scopes": ["embed"], "embed": { "policy": exprs } });
+    let (restricted, _) = house.key(&cabinet, restricted).await;
+    let (range, expr) = ("/api/v1/orgs/acme/query/probe-range", "/api/v1/orgs/acme/query/probe-expr");
+    for (key, ms) in [(&free, exprs.clone()), (&restricted, json!({}))] {
+        let token = house.token(&cabinet, key, json!({ "ms": ms })).await;
+        house.get(range, &token).await.is(403, "embed_restricted");
+        house.get("/api/v1/orgs/acme/metrics", &token).await.is(403, "embed_restricted");
+        assert_eq!(house.get(expr, &token).await.status, 200);
+    }
+    // Who names endpoints as well has said what they want.
+    let both = json!({ "ms": { "exprs": ["up"], "endpoints": ["expr", "range"] } });
+    let token = house.token(&cabinet, &free, both).await;
+    assert_eq!(
+        (house.get(range, &token).await.status, house.get(expr, &token).await.status),
+        (200.try_into().expect("a status"), 200.try_into().expect("a status"))
+    );
+}
+
 /// API.md F31: names of one organisation mean nothing in another.
 #[tokio::test]
 async fn keys_of_another_organisation_are_not_found() {

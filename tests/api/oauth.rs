@@ -692,6 +692,22 @@ async fn an_account_with_a_second_factor_gets_no_cookie_here_either() {
     assert_eq!((reply.session_cookie(), &reply.value()["redirect"]), (None, &json!("/explore")));
 }
 
+/// A `HEAD` begins nothing: link checkers and previews send it.
+#[tokio::test]
+async fn a_head_on_the_start_of_a_sign_in_sets_no_cookie() {
+    let (house, _idp) = with_oidc(rules(&["example.com"], false)).await;
+    let path = "/api/v1/auth/oauth/oidc/start";
+    let begun = house.get(path, &Who::Nobody).await;
+    assert!(begun.status == 302 && ticket(&begun).is_some(), "{:?}", begun.headers);
+    let request = ask("HEAD", path, &Who::Nobody).body(Body::empty()).expect("a request");
+    let asked = house.send(request).await;
+    assert_eq!((asked.status.as_u16(), asked.headers.get(header::SET_COOKIE)), (302, None));
+    // A session is renewed by every request.
+    let ada = house.log_in().await;
+    let request = ask("HEAD", path, &ada).body(Body::empty()).expect("a request");
+    assert_eq!(house.send(request).await.session_cookie().as_deref(), Some(ada.secret()));
+}
+
 // -- linking ----------------------------------------------------------------------------------------------------------
 
 async fn link(house: &House, idp: &Idp, who: &Who) -> Reply {

@@ -55,7 +55,7 @@ async fn a_key_shows_its_secret_once() {
     assert_eq!(key["embed"]["policy"]["metrics"], json!(["http_*"]));
     assert_eq!(
         key["ingest"],
-        json!({ "rate_limit_rps": 100, "samples_per_s": 200_000, "labels": { "source": "laptop" } })
+        json!({ "rate_limit_rps": 100, "samples_per_s": 2_000_000, "labels": { "source": "laptop" } })
     );
     assert!(
         secret.ends_with(
@@ -129,6 +129,35 @@ async fn making_a_key_needs_a_fresh_login() {
     let body = json!({ "name": "x", "scopes": ["read"] });
     house.post("/api/v1/orgs/acme/api-keys", &cabinet, body).await.is(403, "reauth_required");
     assert_eq!(house.get("/api/v1/orgs/acme/api-keys", &cabinet).await.status, 200);
+}
+
+/// A stolen session that is old must not widen a key, and may always refuse one.
+#[tokio::test]
+async fn changing_what_a_key_can_do_needs_a_fresh_login_and_disabling_it_does_not() {
+    let house = House::new();
+    let cabinet = house.log_in().await;
+    let (id, _) = house.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    house.pass(Duration::from_secs(15 * 60 + 1));
+    let path = format!("/api/v1/orgs/acme/api-keys/{id}");
+    let shown = house.get(&path, &cabinet).await.value();
+    for change in [
+        json!({ "scopes": ["embed", "read"] }),
+        json!({ "expires_at": null }),
+        json!({ "expires_at": "2040-01-01T00:00:00Z" }),
+        json!({ "embed": { "public_key": null } }),
+        json!({ "embed": { "policy": {} } }),
+        json!({ "embed": { "origins": ["*"] } }),
+        json!({ "ingest": { "labels": {} } }),
+        json!({ "read": { "rate_limit_rps": 5 } }),
+        json!({ "disabled": false }),
+        json!({ "disabled": true, "scopes": ["read"] }),
+    ] {
+        house.json("PATCH", &path, &cabinet, change).await.is(403, "reauth_required");
+    }
+    assert_eq!(house.get(&path, &cabinet).await.value(), shown, "nothing was changed");
+    for change in [json!({ "name": "renamed" }), json!({ "disabled": true })] {
+        assert_eq!(house.json("PATCH", &path, &cabinet, change).await.status, 200);
+    }
 }
 
 #[tokio::test]

@@ -94,6 +94,8 @@ async fn f45_only_a_trusted_proxy_says_who_calls() {
         "203.0.113.7",
         "the first word is the client's"
     );
+    assert_eq!(sessions("10.1.2.3:4", "203.0.113.7:50211").await, "203.0.113.7", "with the client's port");
+    assert_eq!(sessions("10.1.2.3:4", "[2001:db8::7]:443").await, "2001:db8::7");
     assert_eq!(sessions("192.0.2.1:4", "203.0.113.7").await, "192.0.2.1", "a stranger's word");
     assert_eq!(
         sessions("127.0.0.1:4", "203.0.113.7").await,

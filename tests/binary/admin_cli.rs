@@ -166,6 +166,25 @@ fn organisations_keys_and_tokens_of_a_running_server() {
         refused(dir, &["key", "create", ORG, "--name", "x", "--scopes", "embd"], "")
             .contains("ingest, read or embed")
     );
+    let mut rated = vec!["key", "create", ORG, "--name", "rated", "--scopes", "ingest,embed,read"];
+    rated.extend([
+        "--read-rps",
+        "5000",
+        "--embed-rps",
+        "50",
+        "--ingest-rps",
+        "20",
+        "--samples-per-s",
+        "7000000",
+    ]);
+    let rated = told(dir, &rated, "");
+    let rates = (&rated["read"]["rate_limit_rps"], &rated["embed"]["rate_limit_rps"]);
+    assert_eq!(rates, (&json!(5_000), &json!(50)));
+    let rates = (&rated["ingest"]["rate_limit_rps"], &rated["ingest"]["samples_per_s"]);
+    assert_eq!(rates, (&json!(20), &json!(7_000_000)));
+    assert_eq!(key["ingest"]["samples_per_s"], 2_000_000);
+    let beyond = ["key", "create", ORG, "--name", "x", "--scopes", "read", "--read-rps", "100001"];
+    assert!(refused(dir, &beyond, "").contains("read.rate_limit_rps: must be 1 to 100000"));
     let minted =
         told(dir, &["token", "mint", ORG, "--key", id, "--ttl", "5m", "--ms", r#"{"metrics":["up"]}"#], "");
     let token = minted["token"].as_str().expect("a token");

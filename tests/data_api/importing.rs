@@ -64,6 +64,20 @@ fn is_accepted(reply: &Reply, samples: u64) {
     assert_eq!(reply.value(), json!({ "accepted": samples, "rejected": 0, "errors": [] }));
 }
 
+/// Who sends a large file by hand is told what to do about it.
+#[tokio::test]
+async fn a_body_that_is_too_large_is_told_to_be_compressed_or_split() {
+    let stage = Stage::new().await;
+    for path in ["import", "import/jsonl", "import/csv", "prometheus/api/v1/write"] {
+        let request = ask("POST", &format!("/api/v1/orgs/acme/{path}"), &stage.agent)
+            .header("content-length", (9 << 20).to_string())
+            .body(Body::from(vec![b'x'; 9 << 20]));
+        let refused = stage.house.send(request.expect("a request")).await;
+        refused.is(413, "body_too_large");
+        assert!(refused.body.contains("gzip") && refused.body.contains("split"), "{}", refused.body);
+    }
+}
+
 #[tokio::test]
 async fn text_is_taken_by_both_paths_plain_or_as_gzip_from_keys_and_editors() {
     let stage = Stage::new().await;

@@ -339,6 +339,8 @@ async fn clients_find_what_they_probe_for() {
     for path in ["prometheus", "prometheus/", "prometheus/-/healthy", "prometheus/-/ready"] {
         assert_eq!(stage.get_as(&who, path).await.status, 200, "{path}");
     }
+    assert_eq!(stage.get_as(&who, "prometheus/-/ready").await.body, "promlet is ready.\n");
+    assert_eq!(stage.get_as(&who, "prometheus/-/healthy").await.body, "promlet is healthy.\n");
     assert_eq!(stage.get_as(&Who::Nobody, "prometheus").await.status, 401);
     let format = format!("format_query?query={}", escaped("sum(rate( foo[5m]))by(x)"));
     assert_eq!(ask_mount(&stage, &who, &format).await["data"], "sum by (x) (rate(foo[5m]))");

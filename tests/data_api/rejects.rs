@@ -47,6 +47,32 @@ async fn write_to(stage: &Stage, org: &str, who: &Who, block: Vec<u8>) -> Reply 
     stage.house.send(request.expect("a request")).await
 }
 
+/// A sender without an account finds out why its samples are missing.
+#[tokio::test]
+async fn a_key_reads_what_was_refused_to_it_and_not_what_was_to_others() {
+    let stage = Stage::new().await;
+    let (_, other) = stage.house.key(&stage.cabinet, json!({ "scopes": ["ingest"] })).await;
+    let other = Who::Bearer(other);
+    set(&stage, "acme", json!({ "max_series": 1 })).await;
+    assert_eq!(write(&stage, &["known"], 0).await.status, 204);
+    assert_eq!(write(&stage, &["mine"], 0).await.status, 400);
+    assert_eq!(write_to(&stage, "acme", &other, block(&["theirs"], 0)).await.status, 400);
+    let path = "/api/v1/orgs/acme/ingest/rejects";
+    let names = |reply: Reply| -> Vec<String> {
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        let rows = reply.value()["data"].as_array().expect("rows").clone();
+        rows.iter().map(|row| row["series"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(names(stage.house.get(path, &stage.agent).await).len(), 1);
+    assert!(names(stage.house.get(path, &stage.agent).await)[0].contains("mine"));
+    assert!(names(stage.house.get(path, &other).await)[0].contains("theirs"));
+    assert_eq!(names(stage.house.get(path, &stage.cabinet).await).len(), 2);
+    let (_, reader) = stage.house.key(&stage.cabinet, json!({ "scopes": ["read"] })).await;
+    stage.house.get(path, &Who::Bearer(reader)).await.is(403, "forbidden");
+    let foreign = neighbour(&stage).await;
+    stage.house.get(path, &foreign).await.is(403, "org_mismatch");
+}
+
 #[tokio::test]
 async fn each_limit_of_samples_is_a_400_that_names_itself_and_stores_the_rest() {
     let stage = Stage::new().await;

@@ -87,8 +87,10 @@ impl From<DeleteError> for ApiError {
 
 impl From<DecodeError> for ApiError {
     fn from(error: DecodeError) -> ApiError {
-        let code = if error.is_size() { Code::BodyTooLarge } else { Code::BadRequest };
-        ApiError::new(code, error.to_string())
+        match error.is_size() {
+            true => ApiError::new(Code::BodyTooLarge, format!("{error}: split it into several requests")),
+            false => ApiError::new(Code::BadRequest, error.to_string()),
+        }
     }
 }
 

@@ -305,7 +305,7 @@ const ACCOUNTS: &[Operation] = &[
 ];
 
 const KEY: &str = "{| name: string, scopes: KeyScope[], expires_at?: string(date-time) | null, embed?: EmbedSettings | null, \
-                   ingest?: IngestSettings | null |}";
+                   ingest?: IngestSettings | null, read?: ReadSettings | null |}";
 
 const ORGANISATIONS: &[Operation] = &[
     at("GET /orgs")
@@ -362,10 +362,10 @@ const ORGANISATIONS: &[Operation] = &[
     at("PATCH /orgs/{slug}/api-keys/{id}")
         .takes(
             "{| name?: string | null, scopes?: KeyScope[] | null, expires_at?: string(date-time) | null, disabled?: boolean | null, \
-             embed?: EmbedSettings | null, ingest?: IngestSettings | null |}",
+             embed?: EmbedSettings | null, ingest?: IngestSettings | null, read?: ReadSettings | null |}",
         )
         .answers(&[(200, "ApiKey", "As it is now")])
-        .refuses(&[Code::NotFound]),
+        .refuses(&[Code::NotFound, Code::ReauthRequired]),
     at("DELETE /orgs/{slug}/api-keys/{id}").answers(DONE).refuses(&[Code::NotFound]),
     at("POST /orgs/{slug}/api-keys/{id}/revoke-tokens").answers(DONE).refuses(&[Code::NotFound]),
     at("POST /orgs/{slug}/api-keys/{id}/rotate")

@@ -85,7 +85,7 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     (
         "Policy",
         "{| endpoints?: Endpoint[] | null, metrics?: string[] | null 'Globs', match?: string[] 'Label matchers, all of them', \
-         exprs?: string[] | null, max_range_s?: integer(0..) | null, max_lookback_s?: integer(0..) | null, \
+         exprs?: string[] | null 'Without endpoints, nothing but these may be asked', max_range_s?: integer(0..) | null, max_lookback_s?: integer(0..) | null, \
          min_step_s?: integer(0..) | null |}",
     ),
     ("Endpoint", "\"metrics\" | \"labels\" | \"range\" | \"instant\" | \"expr\""),
@@ -101,10 +101,14 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          written series' |}",
     ),
     (
+        "ReadSettings",
+        "{| rate_limit_rps?: integer(1..100000) 'Of the key itself; tokens have embed.rate_limit_rps' |}",
+    ),
+    (
         "ApiKey",
         "{ id: string, name: string, scopes: KeyScope[], hint: string 'How the secret begins and ends', created_by: string | null, \
          created_at: string(date-time), expires_at: string(date-time) | null, last_used_at: string(date-time) | null, \
-         disabled: boolean, embed: EmbedSettings, ingest: IngestSettings, secret?: string 'Only where it was just made' }",
+         disabled: boolean, embed: EmbedSettings, ingest: IngestSettings, read: ReadSettings, secret?: string 'Only where it was just made' }",
     ),
     (
         "Introspection",

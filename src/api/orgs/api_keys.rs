@@ -20,7 +20,7 @@ use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{
     ApiKey, ApiKeyChange, EmbedChange, EmbedPolicy, EmbedSettings, IngestChange, IngestSettings, KeyId,
-    KeyScopes, NewApiKey, Role, Rotation, TokenAlgorithm,
+    KeyScopes, NewApiKey, ReadSettings, Role, Rotation, TokenAlgorithm,
 };
 use crate::model::Timestamp;
 use crate::promql::syntax::{self, Caps};
@@ -106,6 +106,7 @@ struct CreateBody {
     expires_at: Option<String>,
     embed: Option<EmbedBody>,
     ingest: Option<IngestBody>,
+    read: Option<ReadBody>,
 }
 
 async fn create(
@@ -122,7 +123,11 @@ async fn create(
         expires_at: body.expires_at.as_deref().map(time).transpose()?,
         embed: EmbedSettings { rate_limit_rps: deps.embed_rps_default, ..EmbedSettings::default() },
         ingest: IngestSettings::default(),
+        read: ReadSettings::default(),
     };
+    if let Some(rate_limit_rps) = body.read.and_then(|read| read.rate_limit_rps) {
+        key.read = ReadSettings { rate_limit_rps };
+    }
     if let Some(embed) = body.embed {
         embed.is_of_use(key.scopes)?;
         embed.change()?.apply(&mut key.embed);
@@ -150,6 +155,16 @@ struct ChangeBody {
     disabled: Option<bool>,
     embed: Option<EmbedBody>,
     ingest: Option<IngestBody>,
+    read: Option<ReadBody>,
+}
+
+impl ChangeBody {
+    /// Whether it changes more than the name, or refuses the key: what a key can do, to whom, and for how long.
+    fn needs_fresh_login(&self) -> bool {
+        let ChangeBody { name: _, scopes, expires_at, disabled, embed, ingest, read } = self;
+        let settings = embed.is_some() || ingest.is_some() || read.is_some();
+        settings || scopes.is_some() || expires_at.is_some() || *disabled == Some(false)
+    }
 }
 
 /// Tells a field that is `null` from one that is not there.
@@ -164,6 +179,9 @@ async fn change(
     Json(body): Json<ChangeBody>,
 ) -> ApiResult<Json<Value>> {
     let member = cabinet.enter(&slug, Role::Admin)?;
+    if body.needs_fresh_login() {
+        cabinet.require_fresh()?;
+    }
     let (org, id, now, user) = (member.org.id, key_id(&id)?, deps.clock.now(), cabinet.user());
     let key = deps.identity.key(org, id).ok_or_else(not_found)?;
     let mut change = ApiKeyChange {
@@ -173,6 +191,7 @@ async fn change(
         disabled: body.disabled,
         embed: EmbedChange::default(),
         ingest: IngestChange::default(),
+        read_rate_limit_rps: body.read.and_then(|read| read.rate_limit_rps),
     };
     let scopes = change.scopes.unwrap_or(key.scopes);
     if let Some(sent) = body.embed {
@@ -366,6 +385,13 @@ struct IngestBody {
     labels: Option<std::collections::BTreeMap<String, String>>,
 }
 
+/// `read`: what is not there stays as it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadBody {
+    rate_limit_rps: Option<u32>,
+}
+
 impl IngestBody {
     fn is_of_use(&self, scopes: KeyScopes) -> ApiResult<()> {
         if self.labels.as_ref().is_some_and(|labels| !labels.is_empty()) && !scopes.ingest {
@@ -425,5 +451,6 @@ pub fn key_json(key: &ApiKey) -> Value {
             "samples_per_s": key.ingest.samples_per_s,
             "labels": labels,
         },
+        "read": { "rate_limit_rps": key.read.rate_limit_rps },
     })
 }

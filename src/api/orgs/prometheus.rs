@@ -31,7 +31,7 @@ pub fn routes() -> Routes<ReadDeps> {
     let routes = Routes::new()
         .get("/orgs/{slug}/prometheus", Auth::MountReader(None), "Check connection and credential", root)
         .get("/orgs/{slug}/prometheus/-/healthy", Auth::Public, "Check that the server answers", healthy)
-        .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server answers", healthy);
+        .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server is ready", ready);
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/query",
@@ -162,6 +162,11 @@ async fn root(reader: MountReader, PathOf(slug): PathOf<String>) -> ApiResult<&'
 
 async fn healthy() -> &'static str {
     "promlet is healthy.\n"
+}
+
+/// While the server starts no route is reached: the answer then is 503 `starting`.
+async fn ready() -> &'static str {
+    "promlet is ready.\n"
 }
 
 /// Puts the parameter's name in front, as upstream does.

@@ -11,18 +11,17 @@ use serde_json::{Value, json};
 
 use super::OrgDeps;
 use crate::api::body::Json;
-use crate::api::callers::{Cabinet, Sender};
+use crate::api::callers::{Machine, Sender};
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
-use crate::api::routes::{Auth, Login, Routes};
-use crate::identity::Role;
+use crate::api::routes::{Auth, Routes};
 use crate::model::{OrgId, Refusal, Timestamp};
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new().get(
         "/orgs/{slug}/ingest/rejects",
-        Auth::Member(Role::Editor, Login::Any),
+        Auth::Machine,
         "The last samples and series that were refused, and why",
         list,
     )
@@ -51,6 +50,16 @@ struct Reject {
 impl Reject {
     fn is_of(&self, sender: &Sender, refusal: &Refusal) -> bool {
         self.refusal.code == refusal.code && self.refusal.series == refusal.series && self.sender == *sender
+    }
+}
+
+impl Reject {
+    /// Whether `sender` sent it; a key that was renamed since is the same one.
+    fn is_from(&self, sender: &Sender) -> bool {
+        match (&self.sender, sender) {
+            (Sender::Key { id, .. }, Sender::Key { id: other, .. }) => id == other,
+            (one, other) => one == other,
+        }
     }
 }
 
@@ -99,11 +108,16 @@ impl Rejects {
 
 async fn list(
     State(deps): State<OrgDeps>,
-    cabinet: Cabinet,
+    machine: Machine,
     PathOf(slug): PathOf<String>,
 ) -> ApiResult<Json<Value>> {
-    let org = cabinet.enter(&slug, Role::Editor)?.org.id;
-    let rows: Vec<Value> = deps.rejects.of(org).iter().map(to_json).collect();
+    let writing = machine.enter(&slug)?;
+    let org = writing.org;
+    // A key may write and not read: it sees what became of its own samples. An editor sees all.
+    let own = writing.sender().filter(|sender| matches!(sender, Sender::Key { .. }));
+    let rejects = deps.rejects.of(org);
+    let shown = rejects.iter().filter(|reject| own.as_ref().is_none_or(|own| reject.is_from(own)));
+    let rows: Vec<Value> = shown.map(to_json).collect();
     let stats = deps.tsdb.stats();
     let counts = stats.orgs.iter().find(|stats| stats.org == org).map(|stats| &stats.refused_by_code);
     let refused = counts.into_iter().flatten().map(|(code, samples)| ((*code).to_owned(), (*samples).into()));

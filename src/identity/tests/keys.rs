@@ -10,6 +10,7 @@ pub(super) fn embed_key() -> NewApiKey {
         expires_at: None,
         embed: EmbedSettings::default(),
         ingest: IngestSettings::default(),
+        read: ReadSettings::default(),
     }
 }
 
@@ -122,6 +123,8 @@ fn what_does_not_fit_is_named_field_by_field() {
         ("embed.policy", policy(EmbedPolicy { matchers: vec!["a=1".into(); 9], ..Default::default() })),
         ("embed.policy", policy(EmbedPolicy { metrics: Some(vec![String::new()]), ..Default::default() })),
         ("embed.policy", policy(EmbedPolicy { origins: Some(vec!["*".into()]), ..Default::default() })),
+        ("read.rate_limit_rps", NewApiKey { read: ReadSettings { rate_limit_rps: 0 }, ..embed_key() }),
+        ("read.rate_limit_rps", NewApiKey { read: ReadSettings { rate_limit_rps: 100_001 }, ..embed_key() }),
         ("ingest.rate_limit_rps", ingest(IngestSettings { rate_limit_rps: 0, ..base() })),
         ("ingest.samples_per_s", ingest(IngestSettings { samples_per_s: 100_000_001, ..base() })),
         ("ingest.labels", ingest(IngestSettings { labels: vec![label("__name__")], ..base() })),

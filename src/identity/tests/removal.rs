@@ -11,6 +11,7 @@ fn new_key() -> NewApiKey {
         expires_at: None,
         embed: EmbedSettings::default(),
         ingest: IngestSettings::default(),
+        read: ReadSettings::default(),
     }
 }
 

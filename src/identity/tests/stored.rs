@@ -10,8 +10,12 @@ use super::*;
 use crate::kv::decode_body;
 use crate::model::OrgId;
 
+fn bytes(text: &str) -> Vec<u8> {
+    data_encoding::HEXLOWER.decode(text.as_bytes()).expect("hex")
+}
+
 fn check<R: Record + PartialEq + Debug>(table: u8, written: &str, expected: &R) {
-    let bytes = data_encoding::HEXLOWER.decode(written.as_bytes()).expect("hex");
+    let bytes = bytes(written);
     assert_eq!(decode_body::<R>(&bytes).as_ref(), Ok(expected), "table {table:#04x}");
     assert_eq!((R::TABLE, R::KIND, R::VERSION), (table, table, 1));
 }
@@ -206,39 +210,45 @@ fn version_1_of_keys_and_audit_opens() {
         min_step_s: Some(15),
         origins: None,
     };
-    check(
-        0x0e,
-        concat!(
-            "077765627369746501000102020202020202020202020202020202020202020202020202020202020202020101",
-            "090b6d736b5fe280a64b7833660101010101010101010101fd00a0b8304603000001fdd0a7b830460300000102",
-            "010370656d323c01012a01020004010106687474705f2a0103613d310101027570013c00010f0064fc400d0300",
-            "0106736f75726365066c6170746f7001fda0afb83046030000"
-        ),
-        &keyring::KeyRow {
-            name: "website".into(),
-            scopes: KeyScopes { ingest: true, read: false, embed: true },
-            secret: HASH,
-            sealed: Some(vec![9]),
-            hint: "msk_…Kx3f".into(),
-            created_by: Some(USER),
-            created_at: at(0),
-            expires_at: Some(at(1)),
-            disabled: true,
-            embed: EmbedSettings {
-                alg: api_key::TokenAlgorithm::Es256,
-                public_key: Some("pem".into()),
-                rate_limit_rps: 50,
-                max_token_ttl_s: 60,
-                origins: vec!["*".into()],
-                policy,
-            },
-            ingest: IngestSettings {
-                labels: vec![("source".into(), "laptop".into())],
-                ..IngestSettings::default()
-            },
-            tokens_valid_after: Some(at(2)),
-        },
+    let first = concat!(
+        "077765627369746501000102020202020202020202020202020202020202020202020202020202020202020101",
+        "090b6d736b5fe280a64b7833660101010101010101010101fd00a0b8304603000001fdd0a7b830460300000102",
+        "010370656d323c01012a01020004010106687474705f2a0103613d310101027570013c00010f0064fc400d0300",
+        "0106736f75726365066c6170746f7001fda0afb83046030000"
     );
+    let row = keyring::KeyRow {
+        name: "website".into(),
+        scopes: KeyScopes { ingest: true, read: false, embed: true },
+        secret: HASH,
+        sealed: Some(vec![9]),
+        hint: "msk_…Kx3f".into(),
+        created_by: Some(USER),
+        created_at: at(0),
+        expires_at: Some(at(1)),
+        disabled: true,
+        embed: EmbedSettings {
+            alg: api_key::TokenAlgorithm::Es256,
+            public_key: Some("pem".into()),
+            rate_limit_rps: 50,
+            max_token_ttl_s: 60,
+            origins: vec!["*".into()],
+            policy,
+        },
+        ingest: IngestSettings {
+            rate_limit_rps: 100,
+            samples_per_s: 200_000,
+            labels: vec![("source".into(), "laptop".into())],
+        },
+        tokens_valid_after: Some(at(2)),
+        // Version 1 limited reading by the rate of tokens: a rate that was chosen goes on limiting it.
+        read: ReadSettings { rate_limit_rps: 50 },
+    };
+    assert_eq!(keyring::KeyRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
+    assert_eq!(decode_body::<keyring::KeyRow>(&bytes(&format!("{first}32"))).as_ref(), Ok(&row));
+    assert_eq!((keyring::KeyRow::TABLE, keyring::KeyRow::KIND, keyring::KeyRow::VERSION), (0x0e, 0x0e, 2));
+    // The rate of tokens stands before their longest life, which is 60 here: 50 becomes the default of then.
+    let usual = keyring::KeyRow::from_older(1, &bytes(&first.replacen("323c01012a", "643c01012a", 1)));
+    assert_eq!(usual.map(|row| (row.embed.rate_limit_rps, row.read.rate_limit_rps)), Ok((100, 1_000)));
     check(0x0f, "fd00a0b83046030000", &keyring::UsedRow(at(0)));
     check(
         0x11,
@@ -250,7 +260,6 @@ fn version_1_of_keys_and_audit_opens() {
     );
     let event =
         audit::Event::by(USER, "login.ok").target("x").at_ip("192.0.2.1".parse().expect("ip")).detail("y");
-    let bytes = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).expect("hex");
     let row = event.into_row();
     let first = "0101010101010101010101086c6f67696e2e6f6b01780100c00002010179";
     assert_eq!(audit::AuditRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");

@@ -67,10 +67,27 @@ export function policyOf(values) {
 /** Whether it keeps anything from anybody. */
 export const restricts = ({ match, ...rest }) => match.length > 0 || Object.values(rest).some((one) => one !== null);
 
+/** Limits of a new key by name of their fields: of which part, and which setting of it. */
+const RATES = {
+  read_rps: ['read', 'rate_limit_rps', 'Requests a second, reading', '1000'], token_rps: ['embed', 'rate_limit_rps', 'Requests a second, embed tokens', 'server\u2019s default'],
+  written_rps: ['ingest', 'rate_limit_rps', 'Requests a second, writing', '100'], samples: ['ingest', 'samples_per_s', 'Samples a second, writing', '2000000'],
+};
+
+export const rateFields = () => h('div', { class: 'settings' }, Object.entries(RATES).map(([name, [, , label, usual]]) => field(label, name, { required: false, inputmode: 'numeric', pattern: '[0-9]*', placeholder: usual })));
+
+/** The limits that were typed, by part; those of a scope that the key does not have are left out. */
+export function ratesOf(values, held) {
+  const set = {};
+  for (const [name, [part, setting]] of Object.entries(RATES)) {
+    if (held.includes(part) && values[name].trim()) set[part] = { ...set[part], [setting]: Number(values[name]) };
+  }
+  return set;
+}
+
 /** What of a key a person changes. */
 function settingsOf(row) {
   const { alg, ...embed } = row.embed;
-  return { name: row.name, scopes: row.scopes, expires_at: row.expires_at, disabled: row.disabled, embed, ingest: row.ingest };
+  return { name: row.name, scopes: row.scopes, expires_at: row.expires_at, disabled: row.disabled, embed, ingest: row.ingest, read: row.read };
 }
 
 /** The fields of a key, and what they say. */
@@ -87,6 +104,7 @@ export function keyFields(row) {
     field('Name', 'name', { maxlength: '200', value: row.name }), scopes(row.scopes),
     part('embed', 'Embed tokens', lines('Origins', 'origins', row.embed.origins.join('\n'), 2, 'Whose pages may use a token, one a line: scheme and host, as browsers send them; * is every page.'),
       policyFields(row.embed.policy), h('div', { class: 'settings' }, number('Requests a second', 'rps', row.embed.rate_limit_rps), number('Life of a token, s', 'ttl', row.embed.max_token_ttl_s)), pem),
+    part('read', 'Reading', number('Requests a second', 'read_rps', row.read.rate_limit_rps)),
     part('ingest', 'Writing', lines('Labels forced onto every series', 'labels', labels, 2, 'name=value, one a line.'),
       h('div', { class: 'settings' }, number('Requests a second', 'written_rps', row.ingest.rate_limit_rps), number('Samples a second', 'samples', row.ingest.samples_per_s))),
     h('details', {}, h('summary', { text: 'As JSON' }), json),
@@ -98,6 +116,7 @@ export function keyFields(row) {
     if (held.includes('embed') && values.origins !== undefined) {
       set.embed = { origins: each(values.origins), policy: policyOf(values), rate_limit_rps: Number(values.rps), max_token_ttl_s: Number(values.ttl), ...(pem ? { public_key: values.public_key.trim() } : {}) };
     }
+    if (held.includes('read') && values.read_rps !== undefined) set.read = { rate_limit_rps: Number(values.read_rps) };
     if (held.includes('ingest') && values.labels !== undefined) {
       const pairs = each(values.labels).map((line) => {
         const at = line.indexOf('=');

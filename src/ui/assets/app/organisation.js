@@ -2,7 +2,7 @@
 // is not shown; the server refuses it either way.
 
 import { h } from '../chart/dom.js';
-import { keyFields, policyFields, policyOf, restricts, scopes, scopesOf } from './key_form.js';
+import { keyFields, policyFields, policyOf, rateFields, ratesOf, restricts, scopes, scopesOf } from './key_form.js';
 import { audit, card, choice, insist, lines, pages, saved, secret, table, when } from './parts.js';
 import { field, form } from './sign_in.js';
 import { ROOT, send } from './server.js';
@@ -66,7 +66,7 @@ export function organisation(me, org, lost) {
           part.again(secret(`New secret of ${row.name}, shown this once:`, made.secret));
         }), overlap,
         row.scopes.includes('embed') && part.button('Refuse its tokens', async () => { await send('POST', `${path}/revoke-tokens`); part.again(); }, 'Refuse every embed token that was made until now?'),
-        part.button(row.disabled ? 'Enable' : 'Disable', async () => { await send('PATCH', path, { disabled: !row.disabled }); part.again(); }),
+        part.button(row.disabled ? 'Enable' : 'Disable', async () => { await insist(me, 'PATCH', path, { disabled: !row.disabled }); part.again(); }),
         part.button('Delete', async () => { await send('DELETE', path); part.again(); }, `Delete ${row.name}? It is refused from now on, and so are its tokens.`)), change));
   };
   const keys = async (part) => {
@@ -77,9 +77,10 @@ export function organisation(me, org, lost) {
         const publicKey = values.public_key.trim();
         const policy = policyOf(values);
         const embed = { ...(values.alg !== 'HS256' || publicKey ? { alg: values.alg, public_key: publicKey || undefined } : {}), origins: values.origins.split(/\s+/).filter(Boolean), policy };
+        const rates = ratesOf(values, held);
         const days = Number(values.days);
         const made = await insist(me, 'POST', `${base}/api-keys`, {
-          name: values.name, scopes: held, embed: held.includes('embed') || publicKey || restricts(policy) ? embed : undefined,
+          name: values.name, scopes: held, ingest: rates.ingest, read: rates.read, embed: held.includes('embed') || publicKey || restricts(policy) ? { ...embed, ...rates.embed } : undefined,
           expires_at: days > 0 ? new Date(Date.now() + days * 86_400_000).toISOString() : undefined,
         });
         part.again(secret(`Secret of ${made.name}, shown this once:`, made.secret));
@@ -88,6 +89,7 @@ export function organisation(me, org, lost) {
     field('Name', 'name', { maxlength: '200', autocomplete: 'off' }, 'What it is for.'),
     scopes(),
     field('Days until it ends', 'days', { inputmode: 'numeric', pattern: '[0-9]{1,5}', required: false }, 'Empty: it does not end by itself.'),
+    h('details', {}, h('summary', { text: 'Limits' }), rateFields()),
     h('details', {}, h('summary', { text: 'Embed tokens: who signs them, and what they may see' }), h('div', { class: 'stack' },
       choice('Signed by', 'alg', ['HS256', 'EdDSA', 'ES256', 'RS256'], 'HS256'),
       lines('Public key', 'public_key', '', 3, 'SPKI PEM or a JWK, for EdDSA, ES256 and RS256; HS256 takes the secret.'),
