@@ -13,6 +13,8 @@ mod admin_cli;
 mod beside;
 #[path = "binary/demo.rs"]
 mod demo;
+#[path = "binary/descriptors.rs"]
+mod descriptors;
 #[path = "binary/doors.rs"]
 mod doors;
 #[path = "binary/first_run.rs"]
@@ -29,6 +31,8 @@ mod mending;
 mod private_ca;
 #[path = "binary/questions.rs"]
 mod questions;
+#[path = "binary/readme.rs"]
+mod readme;
 #[path = "binary/secrets.rs"]
 mod secrets;
 #[path = "binary/settings.rs"]

@@ -13,6 +13,7 @@
 
 mod control;
 mod database;
+pub(crate) mod descriptors;
 mod files;
 mod finding;
 mod folder;

@@ -1,6 +1,9 @@
 //! The changes of files that everything durable is made of: one function each, so that a test can record what was done
 //! and try every state that a power cut could have left (`recording`).
 //!
+//! An operation that fails for want of descriptors or memory has done nothing and is tried again (`descriptors`). A sync
+//! is not: what a failed one left behind is unknown.
+//!
 //! Who writes a file of the data folder without these, writes one that no such test sees. sled's own files are not
 //! seen: they are never the only place of anything.
 
@@ -9,11 +12,15 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use super::descriptors::retrying;
+
 /// Creates a directory of mode 0700.
 pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
-    #[cfg(test)]
-    recording::fault(dir)?;
-    DirBuilder::new().mode(0o700).create(dir)?;
+    retrying(|| {
+        #[cfg(test)]
+        recording::fault(dir)?;
+        DirBuilder::new().mode(0o700).create(dir)
+    })?;
     #[cfg(test)]
     recording::note(|| recording::Op::CreateDir(dir.to_owned()));
     Ok(())
@@ -21,10 +28,11 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
 
 /// A new file of mode 0600 for reading and writing; one of that name is replaced.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
-    #[cfg(test)]
-    recording::fault(path)?;
-    let file =
-        OpenOptions::new().write(true).read(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let file = retrying(|| {
+        #[cfg(test)]
+        recording::fault(path)?;
+        OpenOptions::new().write(true).read(true).create(true).truncate(true).mode(0o600).open(path)
+    })?;
     #[cfg(test)]
     recording::note(|| recording::Op::Create(path.to_owned()));
     Ok(file)
@@ -32,9 +40,11 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
 
 /// As [`create`], where there is none of that name yet.
 pub(crate) fn create_new(path: &Path) -> io::Result<File> {
-    #[cfg(test)]
-    recording::fault(path)?;
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let file = retrying(|| {
+        #[cfg(test)]
+        recording::fault(path)?;
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    })?;
     #[cfg(test)]
     recording::note(|| recording::Op::Create(path.to_owned()));
     Ok(file)
@@ -52,14 +62,22 @@ pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
 
 /// An existing file, for reading and writing.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(path)
+    retrying(|| OpenOptions::new().read(true).write(true).open(path))
+}
+
+/// An existing file, for reading.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    retrying(|| File::open(path))
 }
 
 /// Writes all of `bytes` at `offset`.
 pub(crate) fn write_at(file: &File, path: &Path, bytes: &[u8], offset: u64) -> io::Result<()> {
-    #[cfg(test)]
-    recording::fault(path)?;
-    file.write_all_at(bytes, offset)?;
+    // The same bytes at the same place: an attempt that wrote a part of them is no obstacle to the next.
+    retrying(|| {
+        #[cfg(test)]
+        recording::fault(path)?;
+        file.write_all_at(bytes, offset)
+    })?;
     #[cfg(test)]
     recording::note(|| recording::Op::Write { path: path.to_owned(), offset, bytes: bytes.to_vec() });
     let _ = path;
@@ -101,9 +119,12 @@ pub(crate) fn sync_data(file: &File, path: &Path) -> io::Result<()> {
 
 /// Makes the names in a directory durable.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
-    #[cfg(test)]
-    recording::fault(dir)?;
-    File::open(dir)?.sync_all()?;
+    let opened = retrying(|| {
+        #[cfg(test)]
+        recording::fault(dir)?;
+        File::open(dir)
+    })?;
+    opened.sync_all()?;
     #[cfg(test)]
     recording::note(|| recording::Op::SyncDir(dir.to_owned()));
     Ok(())

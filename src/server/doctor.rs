@@ -454,16 +454,17 @@ fn mailer(found: &mut Diagnoses, settings: &Settings) {
 fn files(found: &mut Diagnoses) {
     let Ok(text) = fs::read_to_string("/proc/self/limits") else { return };
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files"));
-    let Some(soft) = line.and_then(|line| line.split_whitespace().next()) else { return };
-    match soft.parse::<u64>() {
-        Ok(soft) if soft < FILES_MIN => found.look(
+    // The server raises the soft limit, which stands first, to the hard one.
+    let Some(hard) = line.and_then(|line| line.split_whitespace().nth(1)) else { return };
+    match hard.parse::<u64>() {
+        Ok(hard) if hard < FILES_MIN => found.look(
             "files",
             format!(
-                "a process may open {soft} files here: 1,024 connections and the files of samples need more"
+                "a process may open {hard} files here: 1,024 connections and the files of samples need more"
             ),
             format!("ulimit -n {FILES_MIN}, or LimitNOFILE={FILES_MIN} in the service"),
         ),
-        _ => found.good("files", format!("a process may open {soft} files")),
+        _ => found.good("files", format!("a process may open {hard} files")),
     }
 }
 

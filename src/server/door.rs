@@ -23,6 +23,7 @@ use crate::api::starting::{Front, Progress, Stage};
 use crate::api::tls::Certificates;
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::kv::descriptors;
 use crate::tasks::{Common, Panics, Task};
 use crate::tsdb::{Go, Onlooker};
 
@@ -55,6 +56,14 @@ pub(super) struct Door {
 impl Door {
     /// Binds the address and answers for a server that is being opened.
     pub(super) fn open(settings: &Settings, counters: Arc<Counters>) -> Result<Door, ServerError> {
+        let files_max = descriptors::raise_limit();
+        descriptors::keep_spares();
+        let connections_max = connections_within(files_max).min(EdgeOptions::default().connections_max);
+        if connections_max < EdgeOptions::default().connections_max {
+            tracing::warn!(
+                "{connections_max} connections at once: the process may open {files_max} files only"
+            );
+        }
         // The edge is thin: all work of length is the lanes'. With a thread of it on each of two cores, requests wake one
         // after the other for nothing: 7 % of ingestion's CPU time.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -79,6 +88,7 @@ impl Door {
             proxies: TrustedProxies(options.trusted_proxies.clone()),
             prefix: path_of(&options.public_url).to_owned(),
             tls: tls.clone(),
+            connections_max,
             ..EdgeOptions::default()
         };
         let (tell, stop) = watch::channel(false);
@@ -147,6 +157,13 @@ impl Door {
         // Whoever is cut off had no answer to wait for.
         let _ = self.runtime.block_on(async { tokio::time::timeout(DRAIN, self.served).await });
     }
+}
+
+/// The connections that leave the store its part of this number of descriptors: half of a small number, 256 of a large.
+fn connections_within(files_max: u64) -> usize {
+    let for_store = (files_max / 2).clamp(48, 256);
+    // Below this not even health could be answered beside an ordinary client.
+    usize::try_from(files_max.saturating_sub(for_store)).unwrap_or(usize::MAX).max(24)
 }
 
 struct Teller {
@@ -279,6 +296,21 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_leave_the_store_its_descriptors() {
+        for (files_max, connections) in [
+            (64, 24),
+            (128, 64),
+            (256, 128),
+            (512, 256),
+            (1_024, 768),
+            (1_280, 1_024),
+            (1 << 20, (1 << 20) - 256),
+        ] {
+            assert_eq!(connections_within(files_max), connections, "{files_max}");
+        }
+    }
 
     #[test]
     fn a_long_start_is_told_after_one_two_four_seconds_and_then_each_minute() {

@@ -254,7 +254,7 @@ pub(super) fn write_zeros(file: &File, path: &Path, from: u64, bytes: u64) -> io
 
 /// An existing file, for reading; none if there is none of that name.
 pub(super) fn open_to_read(path: &Path) -> Result<Option<File>, DiskError> {
-    match File::open(path) {
+    match ops::open_to_read(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some).map_err(DiskError::at("open", path)),
     }

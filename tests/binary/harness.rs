@@ -51,10 +51,26 @@ impl Server {
         Server::spawn(start, "health is answered on ")
     }
 
+    /// As [`Server::start`], with at most `files` open files.
+    pub(crate) fn start_within(start: &Start<'_>, files: u32) -> Server {
+        let inner = command(start);
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("ulimit -n {files} && exec \"$0\" \"$@\"")).arg(inner.get_program());
+        let set = inner.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        shell.args(inner.get_args()).env_clear().envs(set).stdin(Stdio::null());
+        let server = Server::run(shell, "listening on ");
+        server.wait_ready();
+        server
+    }
+
     /// `words` stand before the address in the line of the log that is waited for.
     fn spawn(start: &Start<'_>, words: &'static str) -> Server {
+        Server::run(command(start), words)
+    }
+
+    fn run(mut command: Command, words: &'static str) -> Server {
         let mut child =
-            command(start).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let stderr = Arc::new(Mutex::new(String::new()));
         let (heard, listening) = channel();
         let log = Arc::clone(&stderr);

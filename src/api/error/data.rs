@@ -49,6 +49,9 @@ impl From<AppendError> for ApiError {
             AppendError::Fenced(_) => degraded("the store takes no samples until it is restarted"),
             AppendError::ReadOnly(_) => degraded("the store takes no samples until it is repaired"),
             AppendError::DiskFull { .. } => degraded("the disk is full"),
+            AppendError::OutOfResources(_) => {
+                degraded("the server has no file descriptors or no memory left")
+            }
             AppendError::AtCapacity { what, .. } => {
                 let limit = match what {
                     Capacity::Memory => "max_memory_bytes",
@@ -105,6 +108,7 @@ mod tests {
             (AppendError::Fenced("x".into()), Code::StorageDegraded),
             (AppendError::ReadOnly("x".into()), Code::StorageDegraded),
             (AppendError::DiskFull { free: 1, needed: 2 }, Code::StorageDegraded),
+            (AppendError::OutOfResources("x".into()), Code::StorageDegraded),
             (AppendError::AtCapacity { what: Capacity::MemoryShare, used: 2, allowed: 1 }, Code::AtCapacity),
             (AppendError::Closed, Code::ShuttingDown),
         ];

@@ -103,7 +103,7 @@ const WINDOW_BYTES: usize = 1 << 20;
 
 impl Window<'_> {
     fn open(path: &Path) -> Result<Window<'_>, DiskError> {
-        let file = File::open(path).map_err(DiskError::at("open", path))?;
+        let file = ops::open_to_read(path).map_err(DiskError::at("open", path))?;
         let length = disk::length(&file, path)?;
         if length > FILE_BYTES_MAX {
             let why = format!("{length} bytes, {FILE_BYTES_MAX} allowed");

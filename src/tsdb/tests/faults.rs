@@ -136,6 +136,50 @@ fn once_there_is_room_again_no_write_is_refused_for_a_file_that_found_none_befor
     }
 }
 
+/// What uses up descriptors or memory may go again, and then nothing may be left of the refusals.
+#[test]
+fn without_descriptors_or_memory_for_a_new_file_the_log_refuses_and_goes_on_when_they_are_back() {
+    for errno in [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE, rustix::io::Errno::NOMEM] {
+        let dir = tempfile::tempdir().expect("made");
+        let faults = faults();
+        faults.log_file_bytes.store(4_096, Ordering::SeqCst);
+        let (tsdb, _) = open_with(dir.path(), options(&faults));
+        let mut stored = Vec::new();
+        let mut try_next = |n: usize| {
+            let name = format!("{errno:?}-{n}");
+            let tried = try_write(&tsdb, ORG, &up(&name), &[ago(0, 1.0)]);
+            if tried.is_ok() {
+                stored.push(name);
+            }
+            tried.map(drop)
+        };
+        let next = dir.path().join("wal/0000000002.wal.new");
+        let failing = Failing::after(&next, 0, errno.raw_os_error(), true);
+        let refused = (0..1_000).find_map(|n| try_next(n).err());
+        assert!(matches!(refused, Some(AppendError::OutOfResources(_))), "{refused:?}");
+        assert!(failing.was_met());
+        assert!(matches!(try_next(2_000), Err(AppendError::OutOfResources(_))));
+        assert_eq!(tsdb.health().writes, Writes::Open);
+        drop(failing);
+        // Attempts that fail a few times in a row are nobody's business.
+        let once = Failing::after(&next, 0, errno.raw_os_error(), false);
+        for n in 3_000..3_100 {
+            try_next(n).expect("there are descriptors again");
+        }
+        assert!(once.was_met());
+        tsdb.seal(NOW).expect("sealed");
+        drop(tsdb);
+        let (tsdb, _) = open_with(dir.path(), options(&faults));
+        let content = content(&tsdb, ORG);
+        for name in &stored {
+            assert!(
+                content.keys().any(|key| key.contains(&format!("\"{name}\""))),
+                "{name} was acknowledged"
+            );
+        }
+    }
+}
+
 /// STORAGE.md section 12, row by row.
 #[test]
 fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room() {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::record::{FILE_HEADER_BYTES, FileHeader, MAGIC_WAL};
+use crate::kv::descriptors::is_transient;
 use crate::kv::ops;
 use crate::model::StoreId;
 use crate::tsdb::disk::{self, Disk};
@@ -51,7 +52,16 @@ impl MakeError {
     pub(in crate::tsdb) fn refusal(&self) -> AppendError {
         match self {
             MakeError::Full { free, needed } => AppendError::DiskFull { free: *free, needed: *needed },
+            MakeError::Disk(e) if self.is_transient() => AppendError::OutOfResources(e.line()),
             MakeError::Disk(e) => AppendError::Fenced(e.line()),
+        }
+    }
+
+    /// Whether the next attempt may succeed: there was no room, or no descriptor or memory.
+    pub(in crate::tsdb) fn is_transient(&self) -> bool {
+        match self {
+            MakeError::Full { .. } => true,
+            MakeError::Disk(e) => is_transient(&e.source),
         }
     }
 }

@@ -526,7 +526,9 @@ impl Shared {
     fn refuse_all(&self, group: Vec<(Draft, Reply)>, why: &AppendError) {
         let waiting = {
             let mut queue = lock(&self.queue);
-            if !matches!(queue.writes, Writes::Fenced(_) | Writes::Stopped(_)) {
+            // Nothing of what waits was written, and the next request tries again.
+            let goes_on = matches!(why, AppendError::OutOfResources(_));
+            if !goes_on && !matches!(queue.writes, Writes::Fenced(_) | Writes::Stopped(_)) {
                 queue.writes = match why {
                     AppendError::DiskFull { free, needed } => {
                         Writes::DiskFull { free: *free, needed: *needed }

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::record::{BODY_BYTES_MAX, FILE_HEADER_BYTES, Found, HEADER_BYTES, find_record, record_bytes};
+use crate::kv::ops;
 use crate::tsdb::error::DiskError;
 
 /// Bytes read at once; a longer record is read whole.
@@ -32,7 +33,7 @@ impl Pieces {
         bytes_max: u64,
         mut piece: Vec<u8>,
     ) -> Result<Pieces, DiskError> {
-        let file = File::open(path).map_err(DiskError::at("open", path))?;
+        let file = ops::open_to_read(path).map_err(DiskError::at("open", path))?;
         let length = file.metadata().map_err(DiskError::at("look at", path))?.len();
         if length > bytes_max {
             let why =

@@ -12,7 +12,7 @@ use crate::tsdb::disk;
 use crate::tsdb::error::AppendError;
 use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
-use crate::tsdb::wal::file::{LARGE_BYTES, LogFile, MakeError, NewFile, SMALL_BYTES};
+use crate::tsdb::wal::file::{LARGE_BYTES, LogFile, NewFile, SMALL_BYTES};
 use crate::tsdb::wal::record::{Kind, Mark, OrgSpan, SWITCH_BYTES, encode_switch, put_record, record_bytes};
 
 /// A group: 1 MiB of records,
@@ -349,8 +349,13 @@ impl Committer {
     /// Goes on in the next file.
     fn switch(&mut self, urgent: bool) -> Result<(), AppendError> {
         let mut spare = lock(&self.shared.spare);
-        // That there was no room when half of this file was written says nothing of now.
-        if matches!(*spare, Spare::None | Spare::Failed(MakeError::Full { .. })) {
+        // That there was no room or no descriptor when half of this file was written says nothing of now.
+        let is_wanted = match &*spare {
+            Spare::None => true,
+            Spare::Failed(why) => why.is_transient(),
+            Spare::Wanted(_) | Spare::Ready(_) | Spare::Over => false,
+        };
+        if is_wanted {
             let next = self.next_file();
             let bytes = if urgent { SMALL_BYTES } else { next.bytes };
             *spare = Spare::Wanted(NewFile { bytes, urgent, ..next });
