@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use promlet::entropy::Entropy;
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, Start};
-use promlet::model::{Access, OrgId, TimeRange, Timestamp};
+use promlet::model::{Access, OrgId, Pace, TimeRange, Timestamp};
 use promlet::tsdb::{Home, Options, SampleColumns, Tsdb};
 
 /// A few minutes after the newest sample.
@@ -120,7 +120,8 @@ fn opens(pack: &[u8]) {
         let (tsdb, report) = Tsdb::open(home, Options::default(), &mut rng, NOW).expect("opens");
         assert_eq!((report.read_only, report.notes, report.series), (None, Vec::new(), 33), "start {start}");
         assert!(content(&tsdb, OrgId(1)) == acme && content(&tsdb, OrgId(2)) == beta, "start {start}");
-        let described = tsdb.snapshot(&Access::whole(OrgId(1))).metadata(None, 9).items;
+        let described = tsdb.snapshot(&Access::whole(OrgId(1)));
+        let described = described.paced(&Pace::endless()).metadata(None, 9).expect("no deadline").items;
         assert_eq!(described.iter().map(|d| &*d.help).collect::<Vec<_>>(), ["Requests answered."]);
         drop(tsdb);
         drop(control);

@@ -17,8 +17,7 @@ use crate::promql::{FloatHistogram, MatrixSeries, Value};
 
 use digits::ROOM;
 use grid::Grid;
-use labels::Before;
-pub use labels::{label_sets, labels, text, texts};
+pub use labels::{Before, labels, text, texts};
 
 /// A body that grew beyond what one answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

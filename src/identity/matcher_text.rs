@@ -88,7 +88,7 @@ fn parse_within(text: &str, size_max: usize) -> Result<Matcher, MatcherTextError
     let Some((op, value)) = found else { return Err(MatcherTextError::Operator(text.to_owned())) };
     let value = read_value(value.trim_start()).ok_or_else(|| MatcherTextError::Value(text.to_owned()))?;
     Matcher::new_within(name, op, &value, size_max).map_err(|error| match error {
-        PatternError::TooLarge => MatcherTextError::TooLarge(size_max),
+        PatternError::TooLarge | PatternError::Refused => MatcherTextError::TooLarge(size_max),
         error => MatcherTextError::Pattern(error),
     })
 }

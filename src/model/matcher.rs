@@ -1,6 +1,6 @@
 //! One label test.
 
-use super::{Labels, Pattern, PatternError};
+use super::{Labels, Pace, Pattern, PatternError, Stopped};
 
 /// How a matcher compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +114,14 @@ impl Matcher {
         self.name.len() + self.value.len() + pattern
     }
 
+    /// Memory of a compiled pattern and of what searching with it may take; none for a literal.
+    pub fn pattern_bytes(&self) -> usize {
+        match &self.test {
+            Test::Regex(pattern) | Test::NotRegex(pattern) => pattern.bytes(),
+            Test::Equal | Test::NotEqual => 0,
+        }
+    }
+
     /// Whether this value passes; pass the empty text for an absent label.
     pub fn matches(&self, value: &str) -> bool {
         match &self.test {
@@ -122,6 +130,29 @@ impl Matcher {
             Test::Regex(pattern) => pattern.matches(value),
             Test::NotRegex(pattern) => !pattern.matches(value),
         }
+    }
+
+    /// As [`Matcher::matches`], within `pace`.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn matches_within(&self, value: &str, pace: &Pace<'_>) -> Result<bool, Stopped> {
+        match &self.test {
+            Test::Regex(pattern) => pattern.matches_within(value, pace),
+            Test::NotRegex(pattern) => pattern.matches_within(value, pace).map(|matches| !matches),
+            Test::Equal | Test::NotEqual => {
+                pace.spend(value.len() as u64)?;
+                Ok(self.matches(value))
+            }
+        }
+    }
+
+    /// As [`Matcher::admits`], within `pace`.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn admits_within(&self, labels: &Labels, pace: &Pace<'_>) -> Result<bool, Stopped> {
+        self.matches_within(labels.value(&self.name), pace)
     }
 
     /// Whether a series with these labels passes.

@@ -7,6 +7,7 @@ mod histogram;
 mod labels;
 mod matcher;
 mod org;
+mod pace;
 mod pattern;
 mod sample;
 mod shelves;
@@ -27,7 +28,8 @@ pub use labels::{
 };
 pub use matcher::{MatchOp, Matcher};
 pub use org::{OrgId, OrgSlug, SlugError, StoreId};
-pub use pattern::{Captures, KeptPatterns, Pattern, PatternError};
+pub use pace::{Conductor, Pace, Stopped};
+pub use pattern::{CaptureError, Captures, KeptPatterns, MayCompile, Pattern, PatternError};
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use shelves::{ShelfBounds, Shelves};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};

@@ -2,17 +2,20 @@
 
 mod kept;
 mod re2;
+mod stepped;
 
 use std::sync::{Arc, OnceLock};
 
 use regex_automata::meta::{BuildError, Config, Regex};
+use stepped::Stepped;
 
-pub use kept::KeptPatterns;
+use super::{Pace, Stopped};
+
+pub use kept::{KeptPatterns, MayCompile};
 
 /// A compiled, fully anchored expression (`^(?s:RE)$`, prometheus/model/labels/regexp.go). Cheap to clone.
 ///
-/// Literals, alternations of literals and prefixes (`api|db`, `foo.*`, `.+`) are compared as text; a regex is compiled
-/// for them only where captures are asked for.
+/// Literals, alternations of literals and prefixes (`api|db`, `foo.*`, `.+`) are compared as text.
 #[derive(Clone, Debug)]
 pub struct Pattern(Arc<Inner>);
 
@@ -21,6 +24,8 @@ struct Inner {
     text: Box<str>,
     form: Form,
     regex: OnceLock<Regex>,
+    /// For values that are long for this expression.
+    stepped: OnceLock<Option<Stepped>>,
 }
 
 #[derive(Debug)]
@@ -39,18 +44,36 @@ enum Form {
 #[derive(Debug)]
 pub struct Captures<'v> {
     value: &'v str,
-    groups: regex_automata::util::captures::Captures,
+    groups: Groups,
+}
+
+#[derive(Debug)]
+enum Groups {
+    Found(regex_automata::util::captures::Captures),
+    /// The form of the expression tells: the whole value, and `first` whether group 1 is the same.
+    Whole {
+        first: bool,
+    },
 }
 
 impl<'v> Captures<'v> {
     /// What a group held; the whole match is number 0.
     pub fn get(&self, number: usize) -> Option<&'v str> {
-        self.groups.get_group(number).and_then(|span| self.value.get(span.range()))
+        match &self.groups {
+            Groups::Found(groups) => groups.get_group(number).and_then(|span| self.value.get(span.range())),
+            Groups::Whole { first } => (number == 0 || number == 1 && *first).then_some(self.value),
+        }
     }
 
     /// What the group of this name held.
     pub fn name(&self, name: &str) -> Option<&'v str> {
-        self.groups.get_group_by_name(name).and_then(|span| self.value.get(span.range()))
+        match &self.groups {
+            Groups::Found(groups) => {
+                groups.get_group_by_name(name).and_then(|span| self.value.get(span.range()))
+            }
+            // An expression with a named group is searched.
+            Groups::Whole { .. } => None,
+        }
     }
 }
 
@@ -63,6 +86,9 @@ pub enum PatternError {
     /// It compiles to more than [`Pattern::SIZE_MAX`] bytes.
     #[error("regular expression too large: it compiles to more than {} bytes", Pattern::SIZE_MAX)]
     TooLarge,
+    /// The request that it would be compiled for has to end; see [`KeptPatterns::with_check`].
+    #[error("the regular expression was not compiled: the request has to end")]
+    Refused,
 }
 
 impl Pattern {
@@ -71,6 +97,13 @@ impl Pattern {
 
     /// Longer texts are not looked at as sets or prefixes, so that what they compile to stays bounded.
     const TEXT_MAX: usize = 64 << 10;
+
+    /// A search of no more than this many visits of states is done at once: it takes a millisecond at most, and mostly
+    /// far less, because a state is rarely visited for each byte.
+    const UNITS_AT_ONCE: u64 = 1 << 18;
+
+    /// Captures are searched for at once, so that their cost is bounded: some tenths of a second.
+    const CAPTURE_UNITS_MAX: u64 = 1 << 27;
 
     /// Compiles `text`, or takes what is kept of an earlier time ([`KeptPatterns::with`]).
     ///
@@ -93,12 +126,12 @@ impl Pattern {
         compiled: impl FnOnce() -> Result<Regex, PatternError>,
     ) -> Result<Pattern, PatternError> {
         let form = Form::of(text);
-        let regex = OnceLock::new();
+        let (regex, stepped) = (OnceLock::new(), OnceLock::new());
         if matches!(form, Form::Regex) {
             let compiled = compiled()?;
             regex.get_or_init(|| compiled);
         }
-        Ok(Pattern(Arc::new(Inner { text: text.into(), form, regex })))
+        Ok(Pattern(Arc::new(Inner { text: text.into(), form, regex, stepped })))
     }
 
     /// The text as given.
@@ -143,26 +176,107 @@ impl Pattern {
             Form::Set(values) => values.binary_search_by(|have| (**have).cmp(value)).is_ok(),
             Form::Prefix(prefix) => value.starts_with(&**prefix),
             Form::LongerThan(prefix) => value.len() > prefix.len() && value.starts_with(&**prefix),
-            Form::Regex => self.regex().is_match(value),
+            Form::Regex => self.0.regex.get().is_some_and(|regex| regex.is_match(value)),
         }
+    }
+
+    /// As [`Pattern::matches`], within `pace`: it is asked before the search, and during one that may take long.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn matches_within(&self, value: &str, pace: &Pace<'_>) -> Result<bool, Stopped> {
+        if !matches!(self.0.form, Form::Regex) {
+            pace.spend(value.len() as u64 + 8)?;
+            return Ok(self.matches(value));
+        }
+        let units = self.units(value);
+        if units <= Pattern::UNITS_AT_ONCE {
+            pace.spend(units)?;
+            return Ok(self.matches(value));
+        }
+        let stepped = self.0.stepped.get_or_init(|| {
+            // Compiling it once more takes about as long as a search of this length.
+            Stepped::compile(&anchored(&self.0.text)?)
+        });
+        match stepped {
+            Some(stepped) => stepped.matches(value, self.states(), pace),
+            None => {
+                pace.spend(units)?;
+                Ok(self.matches(value))
+            }
+        }
+    }
+
+    /// As [`Pattern::captures`], within `pace`.
+    ///
+    /// # Errors
+    /// [`CaptureError`].
+    pub fn captures_within<'v>(
+        &self,
+        value: &'v str,
+        pace: &Pace<'_>,
+    ) -> Result<Option<Captures<'v>>, CaptureError> {
+        if matches!(self.0.form, Form::Regex) {
+            let units = self.units(value);
+            if units > Pattern::UNITS_AT_ONCE {
+                // A search for groups cannot be interrupted; one that only looks for a match can.
+                if !self.matches_within(value, pace)? {
+                    return Ok(None);
+                }
+                if units > Pattern::CAPTURE_UNITS_MAX {
+                    return Err(CaptureError::TooDear);
+                }
+            }
+            pace.spend(units)?;
+        }
+        Ok(self.captures(value))
+    }
+
+    /// Bytes of memory that the compiled expression takes, and its searches: the states that they keep are bounded, and
+    /// a small expression has few.
+    pub fn bytes(&self) -> usize {
+        /// A search forward and one backward keep 2 MiB of states each.
+        const SCRATCH_MAX: usize = 4 << 20;
+        let regex = self.0.regex.get().map_or(0, Regex::memory_usage);
+        regex + regex.saturating_mul(16).min(SCRATCH_MAX) + self.0.text.len()
+    }
+
+    /// States of the compiled expression, estimated from its size.
+    fn states(&self) -> u64 {
+        (self.0.regex.get().map_or(0, Regex::memory_usage) / BYTES_PER_STATE) as u64 + 1
+    }
+
+    /// What a search of this value costs at most: each byte may visit each state.
+    fn units(&self, value: &str) -> u64 {
+        self.states().saturating_mul(value.len() as u64 + 1)
     }
 
     /// The captures of a whole match, for `label_replace`: number and name of each group, and what it held.
     pub fn captures<'v>(&self, value: &'v str) -> Option<Captures<'v>> {
-        let regex = self.regex();
+        let Some(regex) = self.0.regex.get() else {
+            let body = self.0.text.strip_prefix('^').unwrap_or(&self.0.text);
+            let groups = Groups::Whole { first: body.starts_with('(') && !body.starts_with("(?:") };
+            return self.matches(value).then_some(Captures { value, groups });
+        };
         let mut groups = regex.create_captures();
         regex.captures(value, &mut groups);
-        groups.is_match().then_some(Captures { value, groups })
-    }
-
-    fn regex(&self) -> &Regex {
-        self.0.regex.get_or_init(|| {
-            // Sixteen MiB hold the largest set: TEXT_MAX literal bytes take some dozens of bytes each.
-            compile(&self.0.text, 16 << 20)
-                .expect("literals of bounded length are a valid expression of bounded size")
-        })
+        groups.is_match().then_some(Captures { value, groups: Groups::Found(groups) })
     }
 }
+
+/// Why no captures were searched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CaptureError {
+    /// The pace was refused.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    /// The value is so long, and the expression so large, that groups cannot be found in bounded time.
+    #[error("the regular expression is too large for a label value of this length")]
+    TooDear,
+}
+
+/// Heap of one state of a compiled expression, forward and reverse, about.
+const BYTES_PER_STATE: usize = 128;
 
 impl Form {
     fn of(text: &str) -> Form {
@@ -218,14 +332,23 @@ fn literals(text: &str) -> Option<Vec<String>> {
 fn compile(text: &str, size_max: usize) -> Result<Regex, PatternError> {
     let translated = re2::translate(text).map_err(PatternError::Syntax)?;
     let config = Config::new().nfa_size_limit(Some(size_max));
-    // `\A` and `\z`, because `(?m)` inside must not reach the anchors.
-    let built = Regex::builder().configure(config).build(&format!(r"\A(?s:{translated})\z"));
+    let built = Regex::builder().configure(config).build(&whole(&translated));
     built.map_err(|error: BuildError| match (error.size_limit(), error.syntax_error()) {
         (Some(_), _) => PatternError::TooLarge,
         // What remains are repetitions too deep, unknown Unicode classes and the like; the last line is the reason.
         (None, Some(reason)) => PatternError::Syntax(last_line(&reason.to_string())),
         (None, None) => PatternError::Syntax(last_line(&error.to_string())),
     })
+}
+
+/// Anchored by `\A` and `\z`, because `(?m)` inside must not reach the anchors.
+fn whole(translated: &str) -> String {
+    format!(r"\A(?s:{translated})\z")
+}
+
+/// The text that is compiled for a valid expression.
+fn anchored(text: &str) -> Option<String> {
+    re2::translate(text).ok().map(|translated| whole(&translated))
 }
 
 fn last_line(text: &str) -> String {

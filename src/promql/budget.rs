@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::QueryError;
 use super::crew::Crew;
 use super::memory::{Lease, NoRoom};
+use crate::model::{Conductor, Pace, Stopped};
+use crate::tsdb::{Paced, Snapshot};
 
 /// What one query may cost.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,9 @@ pub struct Budget<'a> {
     pub cancel: Option<&'a AtomicBool>,
     /// Whether the deadline has passed; asked once per series and every few thousand values.
     pub expired: Option<&'a dyn Fn() -> bool>,
+    /// Whether a piece of work of so many units, about nanoseconds, may be done by this thread; asked before pieces that
+    /// are known to be long.
+    pub admits: Option<&'a dyn Fn(u64) -> bool>,
     /// Who looks on.
     pub progress: Option<Arc<Progress>>,
     /// What it may take of the memory that all queries share.
@@ -103,6 +108,7 @@ impl std::fmt::Debug for Budget<'_> {
         f.debug_struct("Budget")
             .field("cancel", &self.cancel)
             .field("expired", &self.expired.map(|_| "a deadline"))
+            .field("admits", &self.admits.map(|_| "a test of pieces"))
             .field("progress", &self.progress)
             .field("lease", &self.lease)
             .field("crew", &self.crew)
@@ -120,6 +126,56 @@ impl Budget<'_> {
             return Err(QueryError::Timeout);
         }
         Ok(())
+    }
+
+    /// As [`Budget::check`], before a piece of work of so many units.
+    pub(super) fn admit(&self, units: u64) -> Result<(), QueryError> {
+        self.check()?;
+        // Where a piece is too long for this thread, the caller does the work again elsewhere.
+        if self.admits.is_none_or(|admits| admits(units)) { Ok(()) } else { Err(QueryError::Timeout) }
+    }
+
+    /// Runs work that asks a pace, which asks this budget, and `meter` for memory.
+    pub(super) fn pacing<T>(
+        &self,
+        meter: Option<&Meter>,
+        work: impl FnOnce(&Pace<'_>) -> Result<T, Stopped>,
+    ) -> Result<T, QueryError> {
+        let asking = Asking { budget: self, meter, refused: Cell::new(None) };
+        work(&Pace::of(&asking)).map_err(|Stopped| asking.refused.take().unwrap_or(QueryError::Cancelled))
+    }
+
+    /// Runs a selection or a listing, as [`Budget::pacing`].
+    pub(super) fn paced<T>(
+        &self,
+        snapshot: &Snapshot,
+        meter: Option<&Meter>,
+        work: impl FnOnce(&Paced<'_>) -> Result<T, Stopped>,
+    ) -> Result<T, QueryError> {
+        self.pacing(meter, |pace| work(&snapshot.paced(pace)))
+    }
+}
+
+/// Asks a budget before pieces of work, and remembers why it refused.
+struct Asking<'b> {
+    budget: &'b Budget<'b>,
+    meter: Option<&'b Meter>,
+    refused: Cell<Option<QueryError>>,
+}
+
+impl Asking<'_> {
+    fn note(&self, asked: Result<(), QueryError>) -> bool {
+        asked.map_err(|refused| self.refused.set(Some(refused))).is_ok()
+    }
+}
+
+impl Conductor for Asking<'_> {
+    fn admits(&self, units: u64) -> bool {
+        self.note(self.budget.admit(units))
+    }
+
+    fn holds(&self, bytes: u64) -> bool {
+        self.note(self.meter.map_or(Ok(()), |meter| meter.has_room(bytes)))
     }
 }
 
@@ -246,8 +302,11 @@ impl Meter {
 
     /// Like [`Meter::foresee`], for any `bytes`.
     pub(super) fn foresee_bytes(&self, bytes: u64, budget: &Budget<'_>) -> Result<(), QueryError> {
-        let held = self.held_bytes.get();
-        let needed = held.saturating_add(bytes);
+        self.wait_for(self.held_bytes.get().saturating_add(bytes), budget)
+    }
+
+    /// Takes `needed` bytes in all out of the shared memory, and waits for them while other queries hold it.
+    pub(super) fn wait_for(&self, needed: u64, budget: &Budget<'_>) -> Result<(), QueryError> {
         let allowed = self.limits.memory_bytes_max;
         if needed > allowed {
             return Err(QueryError::TooMuchMemory { needed, allowed });
@@ -260,11 +319,14 @@ impl Meter {
         }
     }
 
-    /// Whether `bytes` fit beside what is held. Takes them out of the shared memory and never waits. After
-    /// [`Meter::foresee_bytes`] succeeded for as many bytes, they fit.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
+    /// Takes `bytes` beside what is held out of the shared memory, for what is held for a moment.
+    fn has_room(&self, bytes: u64) -> Result<(), QueryError> {
         let needed = self.held_bytes.get().saturating_add(bytes);
-        needed <= self.limits.memory_bytes_max && self.share(needed).is_ok()
+        let allowed = self.limits.memory_bytes_max;
+        if needed > allowed {
+            return Err(QueryError::TooMuchMemory { needed, allowed });
+        }
+        self.share(needed.saturating_add(self.aside_bytes.get()))
     }
 
     /// Room for what is of use and not needed, where there is any.

@@ -97,6 +97,6 @@ pub fn run(
     options: &Options,
     budget: &Budget<'_>,
 ) -> Result<Answer, QueryError> {
-    let plan = plan::build(query, options)?;
+    let plan = plan::build(query, options, budget)?;
     eval::run(&plan, query, (snapshot, options, budget), eval::Beside::default())
 }

@@ -30,7 +30,7 @@ use super::store::OrgStore;
 use super::wal::log::{Draft, Outcome};
 use super::wal::record::Kind;
 use super::{Sink, Snapshot, Tsdb, disk};
-use crate::model::{Matcher, OrgId, Scope, TimeRange, Timestamp};
+use crate::model::{Matcher, OrgId, Pace, Scope, Stopped, TimeRange, Timestamp};
 
 /// Earlier deletions that one commit of 64 rows replaces.
 const COVERED_AT_ONCE: usize = 48;
@@ -47,6 +47,9 @@ pub struct DeleteReport {
 /// Why nothing was deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum DeleteError {
+    /// The request had to end before anything was deleted.
+    #[error("the series to delete were not all looked for")]
+    Stopped(#[from] Stopped),
     /// No selector: that would be everything.
     #[error("a deletion needs a selector")]
     NoSelector,
@@ -174,6 +177,20 @@ impl Tsdb {
         range: TimeRange,
         now: Timestamp,
     ) -> Result<DeleteReport, DeleteError> {
+        self.delete_within(org, (selectors, range), now, &Pace::endless())
+    }
+
+    /// As [`Tsdb::delete`]; the series are looked for within `pace`, and only then is anything deleted.
+    ///
+    /// # Errors
+    /// As [`Tsdb::delete`], and [`DeleteError::Stopped`].
+    pub fn delete_within(
+        &self,
+        org: OrgId,
+        (selectors, range): (&[Vec<Matcher>], TimeRange),
+        now: Timestamp,
+        pace: &Pace<'_>,
+    ) -> Result<DeleteReport, DeleteError> {
         if selectors.is_empty() {
             return Err(DeleteError::NoSelector);
         }
@@ -188,7 +205,7 @@ impl Tsdb {
         let snapshot = Snapshot::with_what_is_too_old(Arc::clone(&store), Scope::default());
         let mut ids = Vec::new();
         for matchers in selectors {
-            ids.extend(snapshot.select(matchers, range).iter().map(|series| series.id.0));
+            ids.extend(snapshot.paced(pace).ids(matchers, range)?);
         }
         let ranges = ranges(ids);
         report.series = ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum();

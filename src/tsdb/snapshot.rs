@@ -15,6 +15,7 @@ mod labelled;
 mod listings;
 mod merge;
 mod order;
+mod paced;
 mod presence;
 mod reader;
 mod side;
@@ -27,8 +28,9 @@ use std::sync::atomic::Ordering;
 
 use super::report::{SampleColumns, SeriesId};
 use super::store::OrgStore;
-use crate::model::{HistogramColumns, Labels, Matcher, Scope, TimeRange, Timestamp};
+use crate::model::{HistogramColumns, Labels, Matcher, Pace, Scope, TimeRange, Timestamp};
 pub use grouped::{Grouped, GroupedSeries};
+pub use paced::Paced;
 pub use reader::{ReadColumns, Reader};
 use warnings::Warnings;
 
@@ -43,14 +45,6 @@ pub struct Snapshot {
     /// Its number, for what is kept decoded.
     query: u32,
 }
-
-/// Decides whether a selection may take so many bytes of memory in all. Called before they are allocated, under the
-/// lock of the series table, so it must not wait.
-pub type Admit<'a> = &'a mut dyn FnMut(u64) -> bool;
-
-/// An [`Admit`] refused the memory that a selection needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAdmitted;
 
 /// A series that a selection found.
 #[derive(Clone, Debug)]
@@ -83,35 +77,14 @@ impl Snapshot {
         !self.scope.is_whole()
     }
 
-    /// The series that pass every matcher and the scope, and may have samples in `range`; sorted by labels. With a scope
-    /// that hides time those that would be found if what it hides had never been there.
-    ///
-    /// Costs a scan of the columns that the matchers name, and some 3 ns for each label of each series found that tells any
-    /// two apart.
-    pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
-        self.select_within(matchers, range, &mut |_| true).unwrap_or_default()
+    /// Selections and listings that may have to be given up: everything whose cost depends on more than one series.
+    pub fn paced<'s>(&'s self, pace: &'s Pace<'s>) -> Paced<'s> {
+        Paced { snapshot: self, pace }
     }
 
-    /// Like [`Snapshot::select`], bounded by memory: `admit` is given the bytes that the selection needs at its peak.
-    ///
-    /// # Errors
-    /// [`NotAdmitted`] where `admit` refuses.
-    pub fn select_within(
-        &self,
-        matchers: &[Matcher],
-        range: TimeRange,
-        admit: Admit<'_>,
-    ) -> Result<Vec<SelectedSeries>, NotAdmitted> {
-        self.warnings.looked();
-        let Some(store) = &self.store else { return Ok(Vec::new()) };
-        let table = store.table();
-        let found = self.find(store, &table, &[matchers], range);
-        if !admit(labelled::peak_bytes(&table, &found)) {
-            return Err(NotAdmitted);
-        }
-        let hits = order::by_labels(&table, &found);
-        drop(found);
-        Ok(labelled::labelled(&table, &hits, &|_| true))
+    /// As [`Paced::select`], for work that no request waits for.
+    pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Vec<SelectedSeries> {
+        self.paced(&Pace::endless()).select(matchers, range).unwrap_or_default()
     }
 
     /// Replaces `out` with the samples of `id` inside `range` and the scope's time; ascending, each time once.

@@ -9,7 +9,7 @@ use promlet::clock::Clock;
 use promlet::entropy::Entropy;
 use promlet::kv::{Control, ControlOptions, DataFolder};
 use promlet::model::{
-    Access, HistogramColumns, HistogramCounts, Labels, Matcher, OrgId, Sample, TimeRange, Timestamp,
+    Access, HistogramColumns, HistogramCounts, Labels, Matcher, OrgId, Pace, Sample, TimeRange, Timestamp,
 };
 use promlet::tsdb::{Home, Options, Tsdb};
 use serde_json::json;
@@ -138,14 +138,18 @@ pub(crate) fn check(
     }
     let lost: Vec<_> = acknowledged.difference(&steps).collect();
     assert!(lost.is_empty(), "{} acknowledged histograms are lost: {lost:?}", lost.len());
-    let listed = snapshot.exemplars(&[&[]], TimeRange::ALL, usize::MAX).items;
+    let listed = snapshot
+        .paced(&Pace::endless())
+        .exemplars(&[&[]], TimeRange::ALL, usize::MAX)
+        .expect("no deadline")
+        .items;
     let traces: Vec<i64> =
         listed.iter().flat_map(|series| &series.exemplars).map(|one| one.at.as_ms() - base.as_ms()).collect();
     assert!(traces.is_sorted_by(|a, b| a < b) && traces.iter().all(|step| sent(*step)), "{traces:?}");
     let newest = acknowledged.iter().rev().take(RING / 2);
     let lost: Vec<_> = newest.filter(|step| !traces.contains(step)).collect();
     assert!(lost.is_empty(), "{} of the newest exemplars are lost: {lost:?}", lost.len());
-    let known = snapshot.metadata(None, 9).items;
+    let known = snapshot.paced(&Pace::endless()).metadata(None, 9).expect("no deadline").items;
     assert!(known.iter().any(|known| &*known.name == NAME && &*known.help == HELP), "{known:?}");
     tsdb.close();
     columns.len()

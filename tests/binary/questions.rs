@@ -58,6 +58,27 @@ impl Asker {
         stream
     }
 
+    /// Sends a request by hand; hanging up is up to the caller.
+    fn send(&self, path: &str) -> TcpStream {
+        let address = self.server.url.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let cookie = &self.cookie;
+        let text = format!(
+            "GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(text.as_bytes()).expect("sent");
+        stream
+    }
+
+    /// Waits until a number of `/metrics` is as it should be.
+    fn until_metric(&self, line: &str) {
+        let begun = Stopwatch::start();
+        while !self.server.get("/metrics", &[]).body.lines().any(|have| have == line) {
+            assert!(begun.elapsed() < PATIENCE, "{line:?} never came");
+        }
+    }
+
     fn running(&self, org: &str) -> Vec<Json> {
         let answer = self.get(&format!("{org}/queries"));
         assert_eq!(answer.status, 200, "{}", answer.body);
@@ -183,4 +204,98 @@ fn one_organisations_endless_questions_keep_no_other_waiting() {
     assert!(!rows.is_empty() && asker.running("other").is_empty(), "nobody sees the other's: {rows:?}");
     drop(streams);
     asker.until(ORG, <[Json]>::is_empty);
+}
+
+/// Tests that cost a thousand states a byte on a text of a and b without order; none of them is kept as a set.
+fn hostile_matchers(count: usize) -> String {
+    let tests: Vec<String> = (0..count).map(|n| format!("p!~\"[ab]*a.{{900}}x{n}\"")).collect();
+    format!("{{{}}}", [String::from("p!=\"\"")].into_iter().chain(tests).collect::<Vec<_>>().join(","))
+}
+
+/// A thousand series with values of 4 kB that such tests are slow on.
+fn hostile_values() -> Vec<(Labels, Vec<Sample>)> {
+    let mut state = 7u64;
+    let mut letter = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        if state >> 63 == 0 { 'a' } else { 'b' }
+    };
+    let at = Clock::System.now();
+    let mut series = || {
+        let value: String = (0..4_000).map(|_| letter()).collect();
+        (
+            Labels::from_pairs([("__name__", "hostile"), ("p", value.as_str())]),
+            vec![Sample { at, value: 1.0 }],
+        )
+    };
+    (0..1_000).map(|_| series()).collect()
+}
+
+/// Three answers in a thousandth of a second teach the server that such a listing is brief; then it takes minutes.
+#[test]
+fn a_matcher_that_became_slow_holds_neither_health_nor_the_stop_nor_its_thread() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let asker = Asker::start(dir.path());
+    let (_, secret) = asker.server.api_key(&asker.cookie);
+    let listing =
+        format!("/api/v1/orgs/{ORG}/prometheus/api/v1/series?match[]={}", percent(&hostile_matchers(14)));
+    for _ in 0..3 {
+        let answer = asker.server.get(&listing, &[("Cookie", &asker.cookie)]);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let written = asker.server.write(&secret, &hostile_values());
+    assert_eq!(written.status, 204, "{}", written.body);
+    // The other connection's request is to be longer ago than two milliseconds.
+    std::thread::sleep(Duration::from_millis(50));
+    let stream = asker.send(&listing);
+    asker.until_metric("promlet_lane_running{lane=\"query\"} 1");
+    for _ in 0..20 {
+        assert_eq!(asker.server.get("/healthz", &[]).status, 200);
+    }
+    stream.set_nonblocking(true).expect("a socket");
+    let mut one = [0u8; 1];
+    let not_yet = stream.peek(&mut one).expect_err("the listing takes longer than twenty requests");
+    assert_eq!(not_yet.kind(), std::io::ErrorKind::WouldBlock);
+    drop(stream);
+    asker.until_metric("promlet_lane_running{lane=\"query\"} 0");
+
+    // The same in a query, which ends with its timeout.
+    let query = percent(&format!("count({})", hostile_matchers(14)));
+    let begun = Stopwatch::start();
+    let late = asker.get(&format!("{ORG}/query/expr-instant?expr={query}&timeout=1s"));
+    assert_eq!((late.status, late.code().as_str()), (503, "query_timeout"), "{}", late.body);
+    println!("a timeout of 1 s was answered after {:?}", begun.elapsed());
+
+    // A stop is heard while it runs.
+    let stream = asker.send(&listing);
+    asker.until_metric("promlet_lane_running{lane=\"query\"} 1");
+    asker.server.signal("TERM");
+    asker.server.log_line("stopping: open requests are finished first");
+    stream.set_nonblocking(true).expect("a socket");
+    let not_yet = stream.peek(&mut one).expect_err("the stop is heard before the listing ends");
+    assert_eq!(not_yet.kind(), std::io::ErrorKind::WouldBlock);
+    drop(stream);
+    assert!(asker.server.ended().success());
+}
+
+#[test]
+fn patterns_of_label_replace_are_counted_with_those_of_selectors() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let asker = Asker::start(dir.path());
+    let nested = |patterns: usize, selector: &str| {
+        let open = "label_replace(".repeat(patterns);
+        let close: String = (0..patterns).map(|n| format!(",\"d\",\"$1\",\"job\",\"(.*)a{n}\")")).collect();
+        format!("{open}{selector}{close}")
+    };
+    let ask = |text: &str| asker.get(&format!("{ORG}/query/expr-instant?expr={}", percent(text)));
+    assert_eq!(ask(&nested(16, "up")).status, 200);
+    assert_eq!(ask(&nested(15, "up{job=~\"a.*b?\"}")).status, 200);
+    for text in [nested(17, "up"), nested(16, "up{job=~\"a.*b?\"}")] {
+        let refused = ask(&text);
+        assert_eq!((refused.status, refused.code().as_str()), (400, "bad_expr"), "{}", refused.body);
+        assert!(refused.body.contains("at most 16 are allowed"), "{}", refused.body);
+    }
+    let long = format!("label_replace(up, \"d\", \"$1\", \"job\", \"{}.?\")", "a".repeat(1_023));
+    let refused = ask(&long);
+    assert_eq!((refused.status, refused.code().as_str()), (400, "bad_expr"), "{}", refused.body);
 }

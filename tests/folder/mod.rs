@@ -15,7 +15,7 @@ use promlet::kv::{
 };
 use promlet::model::{
     Access, BatchBuilder, BucketSpan, CounterReset, Exemplar, Histogram, HistogramColumns, HistogramCounts,
-    HistogramShape, Labels, MetricKind, OrgId, Sample, StartChange, TimeRange, Timestamp,
+    HistogramShape, Labels, MetricKind, OrgId, Pace, Sample, StartChange, TimeRange, Timestamp,
 };
 use promlet::tsdb::{self, Home, SampleColumns, Tsdb};
 use serde::{Deserialize, Serialize};
@@ -156,10 +156,16 @@ impl Opened {
             held.histograms.insert(name.clone(), pairs.collect());
             held.starts.insert(name, snapshot.starts(series.id, TimeRange::ALL));
         }
-        for series in snapshot.exemplars(&[&[]], TimeRange::ALL, usize::MAX).items {
+        for series in snapshot
+            .paced(&Pace::endless())
+            .exemplars(&[&[]], TimeRange::ALL, usize::MAX)
+            .expect("no deadline")
+            .items
+        {
             held.exemplars.insert(series.labels.to_string(), series.exemplars);
         }
-        let metadata = snapshot.metadata(None, usize::MAX).items;
+        let metadata =
+            snapshot.paced(&Pace::endless()).metadata(None, usize::MAX).expect("no deadline").items;
         held.metadata = metadata.iter().map(|known| format!("{known:?}")).collect();
         let users = self.control.scan::<User>(&()).expect("users");
         held.users = users.into_iter().map(|(id, user)| (id, user.0)).collect();

@@ -74,6 +74,7 @@ impl From<AppendError> for ApiError {
 impl From<DeleteError> for ApiError {
     fn from(error: DeleteError) -> ApiError {
         match error {
+            DeleteError::Stopped(_) => QueryError::Timeout.into(),
             DeleteError::NoSelector => ApiError::new(Code::InvalidParameter, error.to_string()),
             DeleteError::TooMany { .. } => ApiError::new(Code::AtCapacity, error.to_string())
                 .with("limit", "deletions")

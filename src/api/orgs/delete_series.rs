@@ -11,13 +11,14 @@ use axum::http::StatusCode;
 use super::metrics::range;
 use super::prometheus::{Given, in_parameter};
 use super::query::ReadDeps;
-use super::query::asking::selectors;
+use super::query::asking::{Watch, selectors};
 use crate::api::callers::Cabinet;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{Identity, Role};
+use crate::model::Pace;
 
 /// What deleting needs.
 #[derive(Clone, Debug)]
@@ -46,17 +47,21 @@ async fn delete(
 ) -> ApiResult<StatusCode> {
     let org = cabinet.enter(&slug, Role::Admin)?.org.id;
     let DeleteDeps { read: ReadDeps { tsdb, lanes, clock, options, expressions, .. }, identity } = deps;
+    // A client that hangs up, or waits too long, has nothing deleted as long as series are looked for.
+    let (watch, _guard) = Watch::begin(options.timeout);
     let now = clock.now();
     let texts = params.many(&["match[]"]);
     if texts.is_empty() {
         return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
     }
     let range = range(&mut params, now)?;
-    let selectors =
-        selectors((&expressions, org), &texts, "match[]", &options.caps).map_err(in_parameter("match[]"))?;
     let (actor, said) = (cabinet.user(), texts.join(" "));
+    let compile = move || selectors((&expressions, org), &texts, "match[]", &options.caps);
+    let selectors = lanes.run(Lane::Query(org), compile).await?.map_err(in_parameter("match[]"))?;
     lanes.run(Lane::Account, move || identity.note_deletion(actor, org, &said, now)).await??;
-    let done = lanes.run(Lane::Query(org), move || tsdb.delete(org, &selectors, range, now)).await??;
+    let done = lanes
+        .run(Lane::Query(org), move || tsdb.delete_within(org, (&selectors, range), now, &Pace::of(&watch)))
+        .await??;
     tracing::info!(org = org.0, series = done.series, segments = done.segments, "samples were deleted");
     Ok(StatusCode::NO_CONTENT)
 }

@@ -105,16 +105,16 @@ async fn metrics((State(deps), reader, PathOf(slug), RawQuery(query)): Asked<Str
         let selectors = running.selectors("match", &common.selectors)?;
         let filter =
             MetricFilter { search: &search, prefix: &prefix, selectors: &selectors, after: after.as_deref() };
-        let found = running.snapshot.metrics(&filter, common.range, limit);
+        let found = running.paced(|paced| paced.metrics(&filter, common.range, limit))?;
         running.body(&[], Style::Specified, |out| {
-            out.extend_from_slice(br#""data":"#);
+            out.raw(br#""data":"#);
             if names_only {
-                prom_json::texts(found.items.iter().map(|metric| &*metric.name), out);
+                out.texts(found.items.iter().map(|metric| &*metric.name))?;
             } else {
-                array(&found.items, out, write_metric);
+                out.array(&found.items, write_metric)?;
             }
-            write_cursor(found.items.last().filter(|_| found.truncated).map(|metric| &*metric.name), out);
-            Ok(())
+            let last = found.items.last().filter(|_| found.truncated).map(|metric| &*metric.name);
+            out.write(|out| write_cursor(last, out))
         })
     };
     deps.answer(asking, work).await
@@ -175,16 +175,16 @@ async fn metric_labels(
         for matchers in &mut selectors {
             matchers.push(Matcher::equal(METRIC_NAME, &name));
         }
-        let labels = running.snapshot.label_summaries(&selectors, common.range, samples);
+        let labels = running.paced(|paced| paced.label_summaries(&selectors, common.range, samples))?;
         if labels.is_empty() {
             let named = vec![Matcher::equal(METRIC_NAME, &name)];
-            if !running.snapshot.exists(&[named], TimeRange::ALL) {
+            if !running.paced(|paced| paced.exists(&[named], TimeRange::ALL))? {
                 return Err(ApiError::new(Code::MetricNotFound, "there is no such metric"));
             }
         }
         running.body(&[], Style::Specified, |out| {
-            out.extend_from_slice(br#""data":"#);
-            array(&labels, out, |label, out| {
+            out.raw(br#""data":"#);
+            out.array(&labels, |label, out| {
                 out.extend_from_slice(br#"{"name":"#);
                 prom_json::text(&label.name, out);
                 out.extend_from_slice(br#","values_count":"#);
@@ -194,8 +194,7 @@ async fn metric_labels(
                     prom_json::texts(label.values.iter().map(|value| &**value), out);
                 }
                 out.push(b'}');
-            });
-            Ok(())
+            })
         })
     };
     deps.answer(asking, work).await
@@ -216,21 +215,35 @@ async fn label_values(
     let work = move |running: &mut Running| {
         warn_of_unused(running, unknown);
         let selectors = running.selectors("match", &common.selectors)?;
-        let all = running.snapshot.label_values(&label, &selectors, common.range, usize::MAX).items;
-        if all.is_empty() && running.snapshot.label_values(&label, &[], TimeRange::ALL, 1).items.is_empty() {
+        let all =
+            running.paced(|paced| paced.label_values(&label, &selectors, common.range, usize::MAX))?.items;
+        let exists = || running.paced(|paced| paced.label_values(&label, &[], TimeRange::ALL, 1));
+        if all.is_empty() && exists()?.items.is_empty() {
             return Err(ApiError::new(Code::LabelNotFound, "there is no such label"));
         }
         let wanted = |value: &&str| {
             value.contains(search.as_str()) && after.as_deref().is_none_or(|after| *value > after)
         };
-        let mut page: Vec<&str> = all.iter().map(|value| &**value).filter(wanted).take(limit + 1).collect();
+        let mut page: Vec<&str> = running.pacing(|pace| {
+            let mut page = Vec::new();
+            for value in &all {
+                pace.spend(value.len() as u64 + 8)?;
+                if wanted(&&**value) {
+                    page.push(&**value);
+                }
+                // One more than asked for tells whether there is more.
+                if page.len() > limit {
+                    break;
+                }
+            }
+            Ok(page)
+        })?;
         let truncated = page.len() > limit;
         page.truncate(limit);
         running.body(&[], Style::Specified, |out| {
-            out.extend_from_slice(br#""data":"#);
-            prom_json::texts(page.iter().copied(), out);
-            write_cursor(page.last().copied().filter(|_| truncated), out);
-            Ok(())
+            out.raw(br#""data":"#);
+            out.texts(page.iter().copied())?;
+            out.write(|out| write_cursor(page.last().copied().filter(|_| truncated), out))
         })
     };
     deps.answer(asking, work).await

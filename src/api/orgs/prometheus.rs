@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::metrics::{array, range};
 use super::query::answer::Answer;
-use super::query::asking::{Asking, How, Running, Style, TRUNCATED, admit_range, admit_steps, timeout};
+use super::query::asking::{Asking, How, Running, Style, TRUNCATED, Text, admit_range, admit_steps, timeout};
 use super::query::brief::Likeness;
 use super::query::{ReadDeps, flag};
 use crate::api::body;
@@ -281,20 +281,19 @@ impl Filter {
 fn list<T>(
     running: &mut Running,
     found: &crate::tsdb::Listing<T>,
-    write: impl FnOnce(&[T], &mut Vec<u8>),
+    write: impl FnOnce(&[T], &mut Text<'_>) -> ApiResult<()>,
 ) -> ApiResult<Vec<u8>> {
     if found.truncated {
         running.warn(TRUNCATED);
     }
     running.body(&[], Style::Prometheus, |out| {
-        out.extend_from_slice(br#""data":"#);
-        write(&found.items, out);
-        Ok(())
+        out.raw(br#""data":"#);
+        write(&found.items, out)
     })
 }
 
-fn texts(all: &[Arc<str>], out: &mut Vec<u8>) {
-    prom_json::texts(all.iter().map(|text| &**text), out);
+fn texts(all: &[Arc<str>], out: &mut Text<'_>) -> ApiResult<()> {
+    out.texts(all.iter().map(|text| &**text))
 }
 
 async fn series((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -> ApiResult<Response> {
@@ -306,8 +305,9 @@ async fn series((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -
     }
     let asking = Asking::from(entered).like(likeness, filter.range);
     let work = move |running: &mut Running| {
-        let found = running.snapshot.series(&filter.compile(running)?, filter.range, filter.limit);
-        list(running, &found, prom_json::label_sets)
+        let selectors = filter.compile(running)?;
+        let found = running.paced(|paced| paced.series(&selectors, filter.range, filter.limit))?;
+        list(running, &found, |sets, out| out.label_sets(sets))
     };
     deps.answer(asking, work).await
 }
@@ -318,7 +318,8 @@ async fn labels((State(deps), reader, PathOf(slug), Given(mut params)): Asked) -
     let filter = Filter::take(&mut params, deps.clock.now())?;
     let asking = Asking::from(entered).like(likeness, filter.range);
     let work = move |running: &mut Running| {
-        let found = running.snapshot.label_names(&filter.compile(running)?, filter.range, filter.limit);
+        let selectors = filter.compile(running)?;
+        let found = running.paced(|paced| paced.label_names(&selectors, filter.range, filter.limit))?;
         list(running, &found, texts)
     };
     deps.answer(asking, work).await
@@ -335,8 +336,9 @@ async fn label_values(
     let asking = Asking::from(entered).like(likeness, filter.range);
     let work = move |running: &mut Running| {
         let name = unescape_name(&label);
+        let selectors = filter.compile(running)?;
         let found =
-            running.snapshot.label_values(&name, &filter.compile(running)?, filter.range, filter.limit);
+            running.paced(|paced| paced.label_values(&name, &selectors, filter.range, filter.limit))?;
         list(running, &found, texts)
     };
     deps.answer(asking, work).await
@@ -347,23 +349,25 @@ async fn metadata((State(deps), reader, PathOf(slug), Given(mut params)): Asked)
     let metric = params.one(&["metric"])?;
     let limit = limit(&mut params)?.unwrap_or(usize::MAX);
     let work = move |running: &mut Running| {
-        let found = running.snapshot.metadata(metric.as_deref(), limit);
+        let found = running.paced(|paced| paced.metadata(metric.as_deref(), limit))?;
         running.body(&[], Style::Prometheus, |out| {
-            out.extend_from_slice(br#""data":{"#);
+            out.raw(br#""data":{"#);
             for (place, metric) in found.items.iter().enumerate() {
-                if place > 0 {
-                    out.push(b',');
-                }
-                prom_json::text(&metric.name, out);
-                out.extend_from_slice(br#":[{"type":"#);
-                prom_json::text(metric.kind.as_str(), out);
-                out.extend_from_slice(br#","help":"#);
-                prom_json::text(&metric.help, out);
-                out.extend_from_slice(br#","unit":"#);
-                prom_json::text(&metric.unit, out);
-                out.extend_from_slice(b"}]");
+                out.write(|out| {
+                    if place > 0 {
+                        out.push(b',');
+                    }
+                    prom_json::text(&metric.name, out);
+                    out.extend_from_slice(br#":[{"type":"#);
+                    prom_json::text(metric.kind.as_str(), out);
+                    out.extend_from_slice(br#","help":"#);
+                    prom_json::text(&metric.help, out);
+                    out.extend_from_slice(br#","unit":"#);
+                    prom_json::text(&metric.unit, out);
+                    out.extend_from_slice(b"}]");
+                })?;
             }
-            out.push(b'}');
+            out.raw(b"}");
             Ok(())
         })
     };
@@ -376,9 +380,8 @@ async fn format_query((State(deps), reader, PathOf(slug), Given(mut params)): As
     let work = move |running: &mut Running| {
         let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
         running.body(&[], Style::Prometheus, |out| {
-            out.extend_from_slice(br#""data":"#);
-            prom_json::text(&expr.to_string(), out);
-            Ok(())
+            out.raw(br#""data":"#);
+            out.write(|out| prom_json::text(&expr.to_string(), out))
         })
     };
     deps.answer(entered, work).await
@@ -402,7 +405,7 @@ async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Ask
     let entered = reader.enter(&slug, Endpoint::Labels)?;
     let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
     let work = move |running: &mut Running| {
-        let found = running.snapshot.cardinality(limit);
+        let found = running.paced(|paced| paced.cardinality(limit))?;
         let tallies = |all: &[Tally]| -> serde_json::Value {
             all.iter().map(|one| json!({ "name": &*one.name, "value": one.count })).collect()
         };
@@ -423,9 +426,8 @@ async fn status_tsdb((State(deps), reader, PathOf(slug), Given(mut params)): Ask
             "seriesCountByLabelValuePair": tallies(&found.series_by_pair),
         });
         running.body(&[], Style::Prometheus, |out| {
-            out.extend_from_slice(br#""data":"#);
-            out.extend_from_slice(data.to_string().as_bytes());
-            Ok(())
+            out.raw(br#""data":"#);
+            out.write(|out| out.extend_from_slice(data.to_string().as_bytes()))
         })
     };
     deps.answer(entered, work).await
@@ -442,8 +444,8 @@ async fn exemplars((State(deps), reader, PathOf(slug), Given(mut params)): Asked
     let work = move |running: &mut Running| {
         running.admit_insight()?;
         let expr = running.expression("query", &text).map_err(in_parameter("query"))?;
-        let found = running.snapshot.exemplars(&expr.selectors(), range, limit);
-        list(running, &found, |all, out| array(all, out, write_exemplars))
+        let found = running.paced(|paced| paced.exemplars(&expr.selectors(), range, limit))?;
+        list(running, &found, |all, out| out.array(all, write_exemplars))
     };
     deps.answer(entered, work).await
 }

@@ -201,9 +201,8 @@ async fn estimate(asked: Asked) -> ApiResult<Response> {
         let expr = running.expression("expr", &text)?;
         let found = running.estimate(&Query { expr, text, steps, instant })?;
         running.body(&[], Style::Specified, |out| {
-            out.extend_from_slice(br#""data":"#);
-            write_estimate(&found, out);
-            Ok(())
+            out.raw(br#""data":"#);
+            out.write(|out| write_estimate(&found, out))
         })
     };
     deps.answer(asking, work).await
@@ -217,7 +216,8 @@ fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Answ
         Ask::Structured(shape) => {
             running.admit_metric(shape.metric())?;
             let least_window_ms = if instant { 0 } else { when.steps.step_ms() };
-            let expr = shape.build(&running.options, least_window_ms, running.grant.max_range_ms)?;
+            let built = shape.build(&running.options, least_window_ms, running.grant.max_range_ms);
+            let expr = built.map_err(|error| running.refusal(error))?;
             // Its annotations have no place in a text that nobody wrote.
             (expr, String::new())
         }
@@ -235,7 +235,7 @@ fn run(running: &mut Running, question: &Question, when: When) -> ApiResult<Answ
     let insight = running.admit_insight().is_ok();
     running.truncate(&mut value, Some(when.limit));
     if let Ask::Structured(shape) = &question.ask {
-        warn_of_unknown(running, shape.metric(), &value);
+        warn_of_unknown(running, shape.metric(), &value)?;
     }
     running.result(value, &infos, Style::Specified, |out| {
         out.extend_from_slice(br#","query":{"expr":"#);
@@ -316,15 +316,16 @@ fn write_steps(steps: &Steps, instant: bool, out: &mut Vec<u8>) {
 
 /// An empty answer for a metric that is there differs from one for a metric that nobody ever sent. Of a scope nothing is
 /// told: a metric outside of it is unknown.
-fn warn_of_unknown(running: &mut Running, metric: &str, value: &Value) {
+fn warn_of_unknown(running: &mut Running, metric: &str, value: &Value) -> ApiResult<()> {
     let is_empty = matches!(value, Value::Vector(series) if series.is_empty())
         || matches!(value, Value::Matrix(series) if series.is_empty());
     if is_empty {
         let named = vec![Matcher::equal(METRIC_NAME, metric)];
-        if !running.snapshot.exists(&[named], TimeRange::ALL) {
+        if !running.paced(|paced| paced.exists(&[named], TimeRange::ALL))? {
             running.warn(format!("the metric {metric:?} is not known"));
         }
     }
+    Ok(())
 }
 
 /// `start`, `end` and `step` with the defaults of API.md C5.

@@ -18,7 +18,7 @@ pub fn labels(labels: &Labels, out: &mut Vec<u8>) {
 /// The label set that was written last into a body, and where: neighbours have most labels in common, and what is common is
 /// copied from there.
 #[derive(Default)]
-pub(super) struct Before<'v> {
+pub struct Before<'v> {
     labels: Vec<LabelRef<'v>>,
     now: Vec<LabelRef<'v>>,
     /// Where each of its labels begins, a comma before it included, and where the last one ends.
@@ -28,7 +28,7 @@ pub(super) struct Before<'v> {
 
 impl<'v> Before<'v> {
     /// Writes the next one.
-    pub(super) fn labels(&mut self, labels: &'v Labels, out: &mut Vec<u8>) {
+    pub fn labels(&mut self, labels: &'v Labels, out: &mut Vec<u8>) {
         let Before { labels: others, now: all, places, next } = self;
         all.clear();
         all.extend(labels);
@@ -62,8 +62,9 @@ impl<'v> Before<'v> {
     }
 }
 
-/// A JSON array of label sets; of those that follow one another what they have in common is copied.
-pub fn label_sets(all: &[Labels], out: &mut Vec<u8>) {
+/// A JSON array of label sets.
+#[cfg(test)]
+fn label_sets(all: &[Labels], out: &mut Vec<u8>) {
     let mut before = Before::default();
     out.push(b'[');
     for (place, labels) in all.iter().enumerate() {

@@ -8,6 +8,7 @@
 //! question does ([`KeptPatterns::with`]).
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use regex_automata::meta::Regex;
@@ -30,12 +31,22 @@ impl Default for KeptPatterns {
     }
 }
 
+/// Whether one more expression may be compiled.
+pub type MayCompile = Rc<dyn Fn() -> bool>;
+
+#[derive(Clone)]
+struct Current {
+    patterns: Arc<KeptPatterns>,
+    org: OrgId,
+    may_compile: Option<MayCompile>,
+}
+
 thread_local! {
-    static CURRENT: RefCell<Option<(Arc<KeptPatterns>, OrgId)>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
 }
 
 /// Puts what was current before back, also after a panic.
-struct Restore(Option<(Arc<KeptPatterns>, OrgId)>);
+struct Restore(Option<Current>);
 
 impl Drop for Restore {
     fn drop(&mut self) {
@@ -46,18 +57,33 @@ impl Drop for Restore {
 impl KeptPatterns {
     /// Runs `work`: what this thread compiles meanwhile is of this organisation, taken from here and kept here.
     pub fn with<T>(self: &Arc<KeptPatterns>, org: OrgId, work: impl FnOnce() -> T) -> T {
-        let _restore = Restore(CURRENT.replace(Some((Arc::clone(self), org))));
+        self.with_check(org, None, work)
+    }
+
+    /// As [`KeptPatterns::with`]. `may_compile` is asked before each expression that is not kept: compiling one takes up
+    /// to some tens of milliseconds, which no deadline interrupts. A refusal is [`PatternError::Refused`].
+    pub fn with_check<T>(
+        self: &Arc<KeptPatterns>,
+        org: OrgId,
+        may_compile: Option<MayCompile>,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let _restore =
+            Restore(CURRENT.replace(Some(Current { patterns: Arc::clone(self), org, may_compile })));
         work()
     }
 }
 
 /// Compiled, or taken from what is kept for whom this thread is at work.
 pub(super) fn compiled(text: &str) -> Result<Regex, PatternError> {
-    let Some((patterns, org)) = CURRENT.with_borrow(Clone::clone) else {
+    let Some(Current { patterns, org, may_compile }) = CURRENT.with_borrow(Clone::clone) else {
         return compile(text, Pattern::SIZE_MAX);
     };
     if let Some(regex) = patterns.0.find(org, text) {
         return Ok(regex);
+    }
+    if may_compile.is_some_and(|may| !may()) {
+        return Err(PatternError::Refused);
     }
     let regex = compile(text, Pattern::SIZE_MAX)?;
     let bytes = regex.memory_usage() + text.len() + ENTRY_BYTES;

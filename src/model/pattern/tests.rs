@@ -2,7 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::{Pattern, PatternError};
+use std::cell::Cell;
+
+use super::stepped::Stepped;
+use super::{CaptureError, Pattern, PatternError};
+use crate::model::{Conductor, Pace, Stopped};
 
 fn pattern(text: &str) -> Pattern {
     Pattern::new(text).unwrap_or_else(|error| panic!("{text:?}: {error}"))
@@ -247,6 +251,75 @@ fn captures_of_the_largest_set_and_prefix_still_compile() {
     assert!(pattern(&prefix).captures("x").is_none());
 }
 
+/// Refuses everything after some questions.
+struct Patience(Cell<u32>);
+
+impl Conductor for Patience {
+    fn admits(&self, _: u64) -> bool {
+        let left = self.0.get();
+        self.0.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    fn holds(&self, _: u64) -> bool {
+        true
+    }
+}
+
+/// An expression whose DFA has a state for nearly every byte of a text of a and b without order, and such a text.
+fn hostile(bytes: usize) -> (Pattern, String) {
+    let mut state = 7u32;
+    let mut letter = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        if state >> 31 == 0 { 'a' } else { 'b' }
+    };
+    (pattern("(?:[ab]*a.{900})x"), (0..bytes).map(|_| letter()).collect())
+}
+
+#[test]
+fn one_search_of_a_long_value_is_given_up_in_its_midst() {
+    let (pattern, value) = hostile(4_000);
+    let patient = Patience(Cell::new(u32::MAX));
+    assert_eq!(pattern.matches_within(&value, &Pace::of(&patient)), Ok(false));
+    let asked = u32::MAX - patient.0.get();
+    assert!(asked > 100, "asked {asked} times during one search");
+    for patience in [0, 1, 50] {
+        let patient = Patience(Cell::new(patience));
+        let pace = Pace::of(&patient);
+        assert_eq!(pattern.matches_within(&value, &pace), Err(Stopped), "{patience}");
+        assert_eq!(pattern.captures_within(&value, &pace).err(), Some(CaptureError::Stopped(Stopped)));
+    }
+    // What was given up leaves nothing behind that a later search would trip over.
+    let matching = format!("{}a{}x", value.get(..1_000).expect("ASCII"), "b".repeat(900));
+    assert_eq!(pattern.matches_within(&matching, &Pace::endless()), Ok(true));
+}
+
+#[test]
+fn groups_of_a_value_that_is_too_long_for_its_expression_are_not_searched_for() {
+    let (pattern, value) = hostile(1 << 16);
+    assert!(matches!(pattern.captures_within(&value, &Pace::endless()), Ok(None)), "it does not match");
+    let matching = format!("{value}a{}x", "b".repeat(900));
+    assert_eq!(pattern.captures_within(&matching, &Pace::endless()).err(), Some(CaptureError::TooDear));
+    let short = format!("a{}x", "b".repeat(900));
+    assert!(matches!(pattern.captures_within(&short, &Pace::endless()), Ok(Some(_))));
+}
+
+#[test]
+fn groups_of_sets_and_prefixes_are_known_without_a_search() {
+    for (text, value, first) in [("(a|b)", "b", Some("b")), ("(?:a|b)", "b", None), ("^(a)$", "a", Some("a"))]
+    {
+        let pattern = pattern(text);
+        let captures = pattern.captures(value).expect("matches");
+        assert_eq!((captures.get(0), captures.get(1), captures.get(2)), (Some(value), first, None), "{text}");
+        assert_eq!(captures.name("a"), None);
+    }
+    for (text, value) in [("a|b", "a"), ("foo.*", "food"), (r"\(a", "(a"), (".+", "x")] {
+        let pattern = pattern(text);
+        let captures = pattern.captures(value).expect("matches");
+        assert_eq!((captures.get(0), captures.get(1)), (Some(value), None), "{text}");
+    }
+}
+
 /// What the translation says of a literal must be what the text form says.
 fn by_regex(text: &str, value: &str) -> bool {
     let translated = super::re2::translate(text).expect("valid");
@@ -271,7 +344,11 @@ proptest! {
     ) {
         let text = pieces.concat();
         if let Ok(pattern) = Pattern::new(&text) {
-            prop_assert_eq!(pattern.matches(&value), by_regex(&text, &value), "{:?} on {:?}", text, value);
+            let expected = by_regex(&text, &value);
+            prop_assert_eq!(pattern.matches(&value), expected, "{:?} on {:?}", text, value);
+            let stepped = super::anchored(&text).and_then(|text| Stepped::compile(&text)).expect("compiles");
+            let found = stepped.matches(&value, 1, &Pace::endless());
+            prop_assert_eq!(found, Ok(expected), "{:?} on {:?}, byte by byte", text, value);
         }
     }
 

@@ -174,7 +174,7 @@ impl RangeCache {
         options: &Options,
         budget: &Budget<'_>,
     ) -> Result<Answer, QueryError> {
-        let plan = plan::build(query, options)?;
+        let plan = plan::build(query, options, budget)?;
         let subqueries = Subqueries::of(self, access);
         let beside =
             || Beside { subqueries: (self.bytes_max > 0).then_some(&subqueries), ..Beside::default() };
@@ -199,7 +199,7 @@ impl RangeCache {
                 budget.check()?;
                 return Ok(answer(cut(&series, asked.first_ms, asked.last_ms), QueryStats::default()));
             }
-            Found::UpTo(series, until_ms) if !carries_types(snapshot) => {
+            Found::UpTo(series, until_ms) if !carries_types(snapshot, budget) => {
                 let tail = later(query, until_ms)
                     .and_then(|query| tail(&query, (snapshot, options, budget), beside()).transpose());
                 // An error or a remark may be about the whole range: then the whole range is asked.
@@ -218,7 +218,7 @@ impl RangeCache {
         let silent = answer.annotations == Annotations::default();
         if let Value::Matrix(series) = &answer.value
             && silent
-            && !carries_types(snapshot)
+            && !carries_types(snapshot, budget)
         {
             self.keep(key, &asked, snapshot, series);
         }
@@ -370,9 +370,12 @@ fn asks_for_its_range(text: &str) -> bool {
 
 /// Whether series may carry their metric's type or unit as a label: those go with the name, and may differ where names do
 /// not.
-fn carries_types(snapshot: &Snapshot) -> bool {
+fn carries_types(snapshot: &Snapshot, budget: &Budget<'_>) -> bool {
     ["__type__", "__unit__"].iter().any(|name| match Matcher::new(name, MatchOp::NotEqual, "") {
-        Ok(carries) => snapshot.exists(&[vec![carries]], TimeRange::ALL),
+        // A refusal of the budget costs an answer that is not kept.
+        Ok(carries) => budget
+            .paced(snapshot, None, |paced| paced.exists(&[vec![carries]], TimeRange::ALL))
+            .unwrap_or(true),
         Err(_) => true,
     })
 }
@@ -388,7 +391,7 @@ fn tail(
     (snapshot, options, budget): (&Snapshot, &Options, &Budget<'_>),
     beside: Beside<'_>,
 ) -> Result<Option<Answer>, QueryError> {
-    let plan = plan::build(query, options)?;
+    let plan = plan::build(query, options, budget)?;
     let answer = eval::run(&plan, query, (snapshot, options, budget), beside)?;
     Ok((answer.annotations == Annotations::default()).then_some(answer))
 }

@@ -6,7 +6,7 @@
 
 use crate::model::Access;
 use crate::promql::plan::VectorNode;
-use crate::promql::{MatrixSeries, Options};
+use crate::promql::{Budget, MatrixSeries, Options};
 use crate::tsdb::Snapshot;
 
 use super::reach::{Reach, vector_has_parts};
@@ -63,9 +63,14 @@ impl<'c> Subqueries<'c> {
     }
 
     /// What is there of it.
-    pub(in crate::promql) fn find(&self, asked: &AskedSubquery, snapshot: &Snapshot) -> Found {
+    pub(in crate::promql) fn find(
+        &self,
+        asked: &AskedSubquery,
+        snapshot: &Snapshot,
+        budget: &Budget<'_>,
+    ) -> Found {
         match self.cache.find(&asked.key, &asked.asked, snapshot) {
-            Found::UpTo(..) if carries_types(snapshot) => Found::Nothing,
+            Found::UpTo(..) if carries_types(snapshot, budget) => Found::Nothing,
             found => found,
         }
     }
@@ -77,8 +82,13 @@ impl<'c> Subqueries<'c> {
     }
 
     /// Keeps what was computed for it without a remark; sorted by labels.
-    pub(in crate::promql) fn keep(&self, asked: AskedSubquery, snapshot: &Snapshot, series: &[MatrixSeries]) {
-        if !carries_types(snapshot) {
+    pub(in crate::promql) fn keep(
+        &self,
+        asked: AskedSubquery,
+        (snapshot, budget): (&Snapshot, &Budget<'_>),
+        series: &[MatrixSeries],
+    ) {
+        if !carries_types(snapshot, budget) {
             self.cache.keep(asked.key, &asked.asked, snapshot, series);
         }
     }

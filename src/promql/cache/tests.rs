@@ -204,7 +204,10 @@ fn remarks_own_ranges_types_and_moments_are_not_kept() {
 fn which_plans_are_computed_in_parts() {
     let parts = |text: &str| {
         let query = ask(text, (300, 600, 60));
-        has_parts(&plan::build(&query, &Options::default()).expect("a plan"), &Options::default())
+        has_parts(
+            &plan::build(&query, &Options::default(), &Budget::default()).expect("a plan"),
+            &Options::default(),
+        )
     };
     for text in [
         "n_total",
@@ -244,8 +247,10 @@ fn which_plans_are_computed_in_parts() {
 fn how_far_a_step_looks() {
     let reach = |text: &str| {
         let query = ask(text, (1_000, 2_000, 60));
-        let reach =
-            Reach::of(&plan::build(&query, &Options::default()).expect("a plan"), &Options::default());
+        let reach = Reach::of(
+            &plan::build(&query, &Options::default(), &Budget::default()).expect("a plan"),
+            &Options::default(),
+        );
         let s = |ms: Option<i64>| ms.map(|ms| ms / 1_000);
         (s(reach.oldest(1_000_000)), s(reach.newest(1_000_000)))
     };

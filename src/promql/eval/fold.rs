@@ -352,9 +352,8 @@ impl Context<'_> {
             source.peeled.takes_names || source.window.is_some_and(|window| !window.kernel.keeps_name);
         let goes = |name: &str| names_go && is_metadata(name);
         let apart = |name: &str| tells_apart(name, &node.grouping) && !goes(name);
-        let (matchers, range) = (source.matchers, source.reading.range);
         let mut grouped =
-            self.within_memory(|admit| self.snapshot.select_grouped(matchers, range, &apart, &goes, admit))?;
+            self.find(|paced| paced.select_grouped(source.matchers, source.reading.range, &apart, &goes))?;
         if grouped.differ {
             // Names go, and series may be equal without.
             return Ok(None);

@@ -30,8 +30,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::model::{Labels, Matcher, Sample, TimeRange, Timestamp};
-use crate::tsdb::{Admit, NotAdmitted, SelectedSeries, Snapshot};
+use crate::model::{Labels, Matcher, Sample, Stopped, TimeRange, Timestamp};
+use crate::tsdb::{Paced, SelectedSeries, Snapshot};
 
 use super::annotations::Notes;
 use super::budget::{Charge, Meter};
@@ -86,7 +86,11 @@ pub(super) fn run(
         Context { snapshot, options, budget, meter, notes, trace, subqueries, repeated, kept, labels };
     let steps = query.steps;
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
+    // Compiled expressions are held from before the evaluation to its end.
+    let mut patterns = context.meter.charge();
+    patterns.add_bytes(plan.pattern_bytes())?;
     let value = context.value(plan, grid, query.instant)?;
+    drop(patterns);
     let stats = context.meter.stats();
     let mut annotations = context.notes.into_inner().finish(&query.text);
     annotations.warnings.extend(snapshot.warnings());
@@ -94,6 +98,17 @@ pub(super) fn run(
 }
 
 impl Context<'_> {
+    /// Looks for series within the budget. Where other queries hold the memory, waits for it outside of the selection,
+    /// which locks the series table, and selects again.
+    fn find<T>(&self, look: impl Fn(&Paced<'_>) -> Result<T, Stopped>) -> Result<T, QueryError> {
+        loop {
+            match self.budget.paced(self.snapshot, Some(&self.meter), &look) {
+                Err(QueryError::MemoryBusy { needed, .. }) => self.meter.wait_for(needed, self.budget)?,
+                other => return other,
+            }
+        }
+    }
+
     fn value(&self, plan: &Plan, grid: Grid, instant: bool) -> Result<Value, QueryError> {
         self.budget.check()?;
         let at = Timestamp::from_ms(grid.start_ms);
@@ -135,7 +150,7 @@ impl Context<'_> {
 
     /// Selects series, and charges their label sets until the end of the evaluation.
     fn selected(&self, matchers: &[Matcher], range: TimeRange) -> Result<Vec<SelectedSeries>, QueryError> {
-        let found = self.within_memory(|admit| self.snapshot.select_within(matchers, range, admit))?;
+        let found = self.find(|paced| paced.select(matchers, range))?;
         self.charge_labels(&found)?;
         Ok(found)
     }
@@ -144,25 +159,6 @@ impl Context<'_> {
     fn charge_labels(&self, found: &[SelectedSeries]) -> Result<(), QueryError> {
         let bytes = Labels::bytes_behind(found.iter().map(|series| &series.labels));
         self.labels.borrow_mut().add_bytes(bytes as u64)
-    }
-
-    /// Selects where there is memory for it, and waits for memory outside of the selection, which locks the series table.
-    fn within_memory<T>(
-        &self,
-        select: impl Fn(Admit<'_>) -> Result<T, NotAdmitted>,
-    ) -> Result<T, QueryError> {
-        loop {
-            self.budget.check()?;
-            let mut needed = 0;
-            let selected = select(&mut |bytes| {
-                needed = bytes;
-                self.meter.has_room(bytes)
-            });
-            match selected {
-                Ok(found) => return Ok(found),
-                Err(NotAdmitted) => self.meter.foresee_bytes(needed, self.budget)?,
-            }
-        }
     }
 
     /// The samples of one window as they are stored, or as a subquery computes them.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rapidhash::RapidHashMap;
 
-use crate::model::{Captures, Labels, METRIC_NAME, Pattern};
+use crate::model::{CaptureError, Captures, Labels, METRIC_NAME, Pattern};
 use crate::promql::QueryError;
 use crate::promql::plan::Relabel;
 
@@ -31,7 +31,7 @@ impl Context<'_> {
                     match known.get(source) {
                         Some(set) => *set,
                         None => {
-                            let value = replaced(pattern, replacement, source)?;
+                            let value = self.replaced(pattern, replacement, source)?;
                             charge.add_bytes(value.as_ref().map_or(0, |value| value.len() as u64))?;
                             *known.entry(source).or_insert(value.map(|value| texts.place(&value)))
                         }
@@ -59,6 +59,28 @@ impl Context<'_> {
         }
         rows.merged(Duplicates::Merge)
     }
+
+    /// What becomes of a text; none where it does not match.
+    fn replaced(
+        &self,
+        pattern: &Pattern,
+        replacement: &str,
+        source: &str,
+    ) -> Result<Option<String>, QueryError> {
+        let mut too_dear = None;
+        let captures = self.budget.pacing(None, |pace| match pattern.captures_within(source, pace) {
+            Ok(captures) => Ok(captures),
+            Err(CaptureError::Stopped(stopped)) => Err(stopped),
+            Err(error @ CaptureError::TooDear) => {
+                too_dear = Some(QueryError::execution(format!("label_replace(): {error}")));
+                Ok(None)
+            }
+        })?;
+        if let Some(error) = too_dear {
+            return Err(error);
+        }
+        captures.map(|captures| expand(replacement, &captures).ok_or_else(too_long)).transpose()
+    }
 }
 
 /// The texts of one label, each once.
@@ -83,12 +105,6 @@ impl Texts {
         self.places.insert(text, place);
         place
     }
-}
-
-/// What becomes of a text; none where it does not match.
-fn replaced(pattern: &Pattern, replacement: &str, source: &str) -> Result<Option<String>, QueryError> {
-    let captures = pattern.captures(source);
-    captures.map(|captures| expand(replacement, &captures).ok_or_else(too_long)).transpose()
 }
 
 fn joined(labels: &Labels, separator: &str, sources: &[String]) -> Result<String, QueryError> {

@@ -44,7 +44,7 @@ impl Context<'_> {
         subqueries: &Subqueries<'_>,
         asked: AskedSubquery,
     ) -> Result<Rows, QueryError> {
-        match subqueries.find(&asked, self.snapshot) {
+        match subqueries.find(&asked, self.snapshot, self.budget) {
             Found::Whole(series) => {
                 self.budget.check()?;
                 // Where there is no room for it the evaluation says so in its own words.
@@ -57,7 +57,7 @@ impl Context<'_> {
             Found::UpTo(series, until_ms) => {
                 if let Some((all, rows)) = self.extended(expr, steps, &series, until_ms) {
                     subqueries.extended();
-                    subqueries.keep(asked, self.snapshot, &all);
+                    subqueries.keep(asked, (self.snapshot, self.budget), &all);
                     return Ok(rows);
                 }
             }
@@ -67,7 +67,7 @@ impl Context<'_> {
         let told = self.notes.borrow().told();
         let rows = self.vector(expr, steps)?.by_labels();
         if self.is_silent_since(told) && subqueries.admits(rows.len(), steps.len) {
-            subqueries.keep(asked, self.snapshot, &matrix(steps, &rows));
+            subqueries.keep(asked, (self.snapshot, self.budget), &matrix(steps, &rows));
         }
         Ok(rows)
     }

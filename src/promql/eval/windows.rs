@@ -8,7 +8,7 @@ use crate::promql::budget::Charge;
 use crate::promql::functions::{Vet, Window, WindowKernel, extended};
 use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
 use crate::promql::syntax::tree::Extension;
-use crate::tsdb::{Admit, SampleColumns, SelectedSeries};
+use crate::tsdb::{SampleColumns, SelectedSeries};
 
 use super::Context;
 use super::fill::{Outcome, Reading};
@@ -174,8 +174,8 @@ impl Context<'_> {
             return Ok(None);
         }
         let range = self.window_range(&node.arg, grid);
-        let select = |admit: Admit<'_>| self.snapshot.select_without(matchers, range, &is_metadata, admit);
-        let Some((name, found)) = self.within_memory(select)? else { return Ok(None) };
+        let found = self.find(|paced| paced.select_without(matchers, range, &is_metadata))?;
+        let Some((name, found)) = found else { return Ok(None) };
         self.charge_labels(&found)?;
         let count = found.len();
         let (whole, _held) = self.kernel(node, &columns, grid)?;

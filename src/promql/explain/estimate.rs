@@ -4,9 +4,10 @@
 //! the most that can come out.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use crate::model::{Labels, METRIC_NAME, Matcher, TimeRange, Timestamp};
-use crate::promql::budget::rows_bytes;
+use crate::promql::budget::{Charge, Meter, rows_bytes};
 use crate::promql::eval::scratch_bytes;
 use crate::promql::plan::{
     AggregateNode, HistogramWhat, MatrixNode, MatrixSource, Node, Param, Plan, ScalarNode, VectorNode,
@@ -61,13 +62,16 @@ pub(super) struct Estimator<'a> {
     budget: &'a Budget<'a>,
     /// Selections made so far: an expression often names the same one twice.
     found: HashMap<(String, i64, i64), (Vec<Labels>, u64)>,
+    meter: Rc<Meter>,
     /// Memory of what `found` holds.
-    held_bytes: u64,
+    held: Charge,
 }
 
 impl<'a> Estimator<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, options: &'a Options, budget: &'a Budget<'a>) -> Estimator<'a> {
-        Estimator { snapshot, options, budget, found: HashMap::new(), held_bytes: 0 }
+        let meter = Meter::new(options.limits, budget);
+        let held = meter.charge();
+        Estimator { snapshot, options, budget, found: HashMap::new(), meter, held }
     }
 
     /// The whole plan as a tree.
@@ -100,14 +104,8 @@ impl<'a> Estimator<'a> {
             return Ok(known.clone());
         }
         let range = between(first_ms, last_ms);
-        // Selections are kept until the end; they hold what a query's would.
-        let (held, allowed) = (self.held_bytes, self.options.limits.memory_bytes_max);
-        let mut needed = held;
-        let selected = self.snapshot.select_within(matchers, range, &mut |bytes| {
-            needed = held.saturating_add(bytes);
-            needed <= allowed
-        });
-        let Ok(series) = selected else { return Err(QueryError::TooMuchMemory { needed, allowed }) };
+        let series =
+            self.budget.paced(self.snapshot, Some(&self.meter), |paced| paced.select(matchers, range))?;
         let (found, allowed) = (series.len() as u64, self.options.limits.series_max);
         if found > allowed {
             return Err(QueryError::TooManySeries { found, allowed });
@@ -125,7 +123,7 @@ impl<'a> Estimator<'a> {
         let labels = series.iter().map(|series| &series.labels);
         let bytes = Labels::bytes_behind(labels) + series.len() * size_of::<Labels>();
         // The map keeps them, and the caller works on a copy.
-        self.held_bytes = self.held_bytes.saturating_add(2 * bytes as u64);
+        self.held.add_bytes(2 * bytes as u64)?;
         let known = (series.into_iter().map(|series| series.labels).collect::<Vec<_>>(), samples);
         self.found.insert(key, known.clone());
         Ok(known)

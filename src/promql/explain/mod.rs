@@ -67,7 +67,7 @@ pub fn estimate(
     options: &Options,
     budget: &Budget<'_>,
 ) -> Result<Estimate, QueryError> {
-    let plan = plan::build(query, options)?;
+    let plan = plan::build(query, options, budget)?;
     let root = Estimator::new(snapshot, options, budget).plan(&plan, query)?;
     Ok(Estimate { series: root.series, samples: root.samples, memory_bytes: root.memory_bytes })
 }
@@ -82,7 +82,7 @@ pub fn explain(
     options: &Options,
     budget: &Budget<'_>,
 ) -> Result<(Answer, PlanNode), QueryError> {
-    let plan = plan::build(query, options)?;
+    let plan = plan::build(query, options, budget)?;
     let mut root = Estimator::new(snapshot, options, budget).plan(&plan, query)?;
     let trace = Trace::default();
     let beside = eval::Beside { trace: Some(&trace), subqueries: None };

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, Pattern, Steps};
+use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, Pattern, PatternError, Steps};
+use crate::promql::Budget;
 use crate::promql::functions::{Function, Kernel, Special, function};
 use crate::promql::syntax::tree::{
     Aggregate, AggregateOp, AtModifier, Binary, Call, Cardinality, Expr, Extension, Length, MatrixSelector,
@@ -25,8 +26,13 @@ const DEPTH_MAX: usize = 400;
 ///
 /// # Errors
 /// [`QueryError::BadQuery`] for what cannot be evaluated at all, [`QueryError::Execution`] for a bad constant.
-pub(in crate::promql) fn build(query: &Query, options: &Options) -> Result<Plan, QueryError> {
+pub(in crate::promql) fn build(
+    query: &Query,
+    options: &Options,
+    budget: &Budget<'_>,
+) -> Result<Plan, QueryError> {
     let builder = Builder {
+        budget,
         steps: query.steps,
         instant: query.instant,
         subquery_step_ms: options.subquery_step_ms,
@@ -47,7 +53,9 @@ pub(in crate::promql) fn build(query: &Query, options: &Options) -> Result<Plan,
     })
 }
 
-pub(super) struct Builder {
+pub(super) struct Builder<'b> {
+    /// Asked before each regular expression is compiled.
+    budget: &'b Budget<'b>,
     steps: Steps,
     instant: bool,
     subquery_step_ms: i64,
@@ -158,7 +166,7 @@ fn text_of_its_own(expr: &Expr) -> Option<Box<str>> {
     (!asks).then(|| text.into_boxed_str())
 }
 
-impl Builder {
+impl Builder<'_> {
     fn any(&self, expr: &Expr, depth: usize) -> Built<Any> {
         if depth > DEPTH_MAX {
             return Err(QueryError::BadQuery(format!("the expression nests deeper than {DEPTH_MAX} levels")));
@@ -587,7 +595,11 @@ impl Builder {
         }
         if special == Special::LabelReplace {
             let (replacement, source, text) = (self.text(call, 2)?, self.text(call, 3)?, self.text(call, 4)?);
-            let pattern = Pattern::new(&text).map_err(|_| {
+            self.budget.check()?;
+            let pattern = Pattern::new(&text).map_err(|error| {
+                if error == PatternError::Refused {
+                    return self.budget.check().err().unwrap_or(QueryError::Timeout);
+                }
                 QueryError::execution(format!("invalid regular expression in label_replace(): {text}"))
             })?;
             return Ok(Relabel::Replace { target, replacement, source, pattern });

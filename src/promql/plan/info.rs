@@ -7,7 +7,7 @@ use crate::promql::syntax::tree::{Call, Expr, Length, Subquery, VectorSelector};
 use super::build::{Builder, Built, once_vector};
 use super::{InfoNode, VectorNode};
 
-impl Builder {
+impl Builder<'_> {
     /// Tells the rows of the first argument more, in labels of the info series that the second one selects.
     pub(super) fn info(&self, call: &Call, depth: usize) -> Built<VectorNode> {
         let arg_expr = self.arg(call, 0)?;

@@ -1,6 +1,7 @@
 //! A plan as a tree of nodes that have inputs: for whoever goes over all of them.
 
-use super::{HistogramWhat, MatrixNode, MatrixSource, Param, ScalarNode, VectorNode};
+use super::{HistogramWhat, MatrixNode, MatrixSource, Param, Plan, Relabel, ScalarNode, VectorNode};
+use crate::model::Matcher;
 
 /// Any node of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,36 @@ impl<'p> Node<'p> {
             },
         }
     }
+}
+
+impl Plan {
+    /// Memory of the compiled expressions, and of what searching with them may take.
+    pub(in crate::promql) fn pattern_bytes(&self) -> u64 {
+        let mut left = match self {
+            Plan::Scalar(node) => vec![Node::Scalar(node)],
+            Plan::Vector(node) => vec![Node::Vector(node)],
+            Plan::Matrix(node) => vec![Node::Matrix(node)],
+            Plan::Text(_) => Vec::new(),
+        };
+        let mut bytes = 0;
+        while let Some(node) = left.pop() {
+            bytes += match node {
+                Node::Vector(VectorNode::Select(selector)) => bytes_of(&selector.matchers),
+                Node::Vector(VectorNode::Info(info)) => bytes_of(&info.names) + bytes_of(&info.data),
+                Node::Vector(VectorNode::Relabel { relabel: Relabel::Replace { pattern, .. }, .. }) => {
+                    pattern.bytes()
+                }
+                Node::Matrix(MatrixNode { source: MatrixSource::Select(matchers), .. }) => bytes_of(matchers),
+                _ => 0,
+            } as u64;
+            left.extend(node.inputs());
+        }
+        bytes
+    }
+}
+
+fn bytes_of(matchers: &[Matcher]) -> usize {
+    matchers.iter().map(Matcher::pattern_bytes).sum()
 }
 
 fn of_scalar(node: &ScalarNode) -> Vec<Node<'_>> {

@@ -1,7 +1,9 @@
 //! The type rules of PromQL that the parser does not know (SEMANTICS: promql/parser/parse.go, checkAST).
 
+use super::front::selector::{check_regex_length, too_many_regexes};
 use super::tree::{Aggregate, Binary, Call, Cardinality, Expr, ValueType};
-use super::{Fault, types};
+use super::{Caps, Fault, types};
+use crate::model::Pattern;
 
 impl Expr {
     /// What it yields.
@@ -47,6 +49,25 @@ pub(super) fn check(expr: &Expr) -> Result<(), Fault> {
             check_binary(binary)
         }
     }
+}
+
+/// Counts the patterns of `label_replace` with those of the selectors, of which there are `counted`.
+pub(super) fn check_patterns(expr: &Expr, mut counted: usize, caps: &Caps) -> Result<(), Fault> {
+    for node in expr.nodes() {
+        let Expr::Call(call) = node else { continue };
+        let Some(Expr::Text(pattern)) = call.args.get(4).filter(|_| call.name == "label_replace") else {
+            continue;
+        };
+        if Pattern::is_set(pattern) {
+            continue;
+        }
+        check_regex_length(pattern, call.span, caps)?;
+        counted += 1;
+        if counted > caps.regex_matchers {
+            return Err(too_many_regexes(call.span, caps));
+        }
+    }
+    Ok(())
 }
 
 fn check_call(call: &Call) -> Result<(), Fault> {

@@ -24,7 +24,7 @@
 mod duration;
 mod operand;
 mod postfix;
-mod selector;
+pub(super) mod selector;
 
 use std::fmt::Write;
 
@@ -59,6 +59,8 @@ pub(super) struct Coded {
     pub(super) calls: Vec<Span>,
     /// Binary operators in the order of the text.
     pub(super) operators: Vec<(BinaryOp, Span)>,
+    /// Regular expressions of selectors that count.
+    pub(super) regex_matchers: usize,
 }
 
 /// A selector as far as the front knows it.
@@ -96,6 +98,7 @@ pub(super) fn encode(text: &str, tokens: &[Token], caps: &Caps) -> Result<Coded,
         return Err(front.unexpected(&place, ""));
     }
     front.compile_selectors()?;
+    front.coded.regex_matchers = front.regex_matchers;
     Ok(front.coded)
 }
 

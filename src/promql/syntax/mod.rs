@@ -47,7 +47,7 @@ pub struct Caps {
     pub binary_operators: usize,
     /// Series selectors.
     pub selectors: usize,
-    /// Matchers `=~` and `!~`; alternations of literals (`a|b|c`) are not counted.
+    /// Matchers `=~` and `!~`, and patterns of `label_replace`; alternations of literals (`a|b|c`) are not counted.
     pub regex_matchers: usize,
     /// Bytes of one counted regular expression.
     pub regex_bytes: usize,
@@ -105,6 +105,7 @@ pub fn parse(text: &str, caps: &Caps) -> Result<Parsed, SyntaxError> {
     let coded = front::encode(text, &tokens, caps).map_err(located)?;
     let expr = grammar::parse(&coded).map_err(located)?;
     check::check(&expr).map_err(located)?;
+    check::check_patterns(&expr, coded.regex_matchers, caps).map_err(located)?;
     let value_type = expr.value_type();
     Ok(Parsed { expr, value_type })
 }

@@ -49,6 +49,12 @@ impl Dictionary {
         self.texts.len()
     }
 
+    /// Texts that [`Dictionary::order`] would have to sort.
+    pub(in crate::tsdb) fn unordered(&self) -> usize {
+        let known = self.order.read().unwrap_or_else(PoisonError::into_inner).len();
+        self.texts.len().saturating_sub(known)
+    }
+
     /// Memory.
     pub(super) fn bytes(&self) -> usize {
         self.texts.capacity() * size_of::<Arc<str>>() + self.slots.capacity() * 4 + self.text_bytes

@@ -6,9 +6,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Snapshot;
 use super::presence::look;
-use crate::model::{METRIC_NAME, TimeRange, Timestamp};
+use super::{Paced, Snapshot};
+use crate::model::{METRIC_NAME, Stopped, TimeRange, Timestamp};
 use crate::tsdb::report::{Cardinality, Tally};
 
 /// What was counted of one label.
@@ -18,31 +18,43 @@ struct Label {
     series: Vec<u64>,
 }
 
-impl Snapshot {
+impl Paced<'_> {
     /// What makes the series of this scope: counts, and of everything the `limit` greatest.
-    pub fn cardinality(&self, limit: usize) -> Cardinality {
-        let Some(store) = &self.store else { return Cardinality::default() };
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn cardinality(&self, limit: usize) -> Result<Cardinality, Stopped> {
+        let Paced { snapshot, pace } = self;
+        let Some(store) = &snapshot.store else { return Ok(Cardinality::default()) };
         let table = store.table();
-        let found = self.families(&table, &[]);
+        let found = self.families(&table, &[])?;
         // Series are counted whether they have samples left or not: they take memory either way. Where time is hidden
         // nothing may tell of what only the hidden time has.
-        let timed = self.scope.min_time.is_some();
-        let (series, labels) = look(self, store, TimeRange::ALL, |presence| {
+        let timed = snapshot.scope.min_time.is_some();
+        let (series, labels) = look(snapshot, store, TimeRange::ALL, |presence| {
             let mut labels: BTreeMap<u32, Label> = BTreeMap::new();
             let mut series = 0u64;
             for one in &found {
+                let units = if timed { presence.row_units() } else { 4 };
+                pace.hold_each(one.len(), size_of::<usize>())?;
                 let mut rows = Vec::new();
-                one.while_true(|row, id| {
+                one.while_true((pace, units), |row, id| {
                     if !timed || presence.has(one.number, id) {
                         rows.push(row);
                     }
                     true
-                });
+                })?;
                 series += rows.len() as u64;
                 for (name, column) in one.family.names.iter().zip(&one.family.columns) {
                     let Some(values) = table.values(*name) else { continue };
                     let label = labels.entry(*name).or_default();
+                    let more = values.len().saturating_sub(label.series.len());
+                    pace.hold_each(more, size_of::<u64>())?;
+                    pace.spend_each(more, 1)?;
                     label.series.resize(values.len(), 0);
+                    if column.same().is_none() {
+                        pace.spend_each(rows.len(), 4)?;
+                    }
                     let mut add = |code: u32, more: u64| {
                         if let Some(count) = label.series.get_mut(code as usize) {
                             *count += more;
@@ -53,9 +65,10 @@ impl Snapshot {
                         None => rows.iter().filter_map(|row| column.code(*row)).for_each(|code| add(code, 1)),
                     }
                 }
+                pace.release((one.len() * size_of::<usize>()) as u64);
             }
-            (series, labels)
-        });
+            Ok((series, labels))
+        })?;
         let metric = table.names.code(METRIC_NAME);
         let mut answer = Cardinality { series, ..Cardinality::default() };
         let (mut metrics, mut pairs) = (Top::new(limit), Top::new(limit));
@@ -63,6 +76,7 @@ impl Snapshot {
         for (name, label) in &labels {
             let (Some(text), Some(values)) = (table.names.text(*name), table.values(*name)) else { continue };
             let (mut distinct, mut bytes) = (0, 0);
+            pace.spend_each(label.series.len(), 20)?;
             for (code, series) in (0u32..).zip(&label.series).filter(|(_, series)| **series > 0) {
                 let Some(value) = values.text(code) else { continue };
                 distinct += 1;
@@ -83,10 +97,12 @@ impl Snapshot {
         answer.values_by_label = values_of.finish();
         answer.bytes_by_label = bytes_of.finish();
         drop(table);
-        (answer.oldest, answer.newest) = self.reach();
-        answer
+        (answer.oldest, answer.newest) = snapshot.reach();
+        Ok(answer)
     }
+}
 
+impl Snapshot {
     /// The least and the greatest time of any sample that is kept; none where the scope hides anything.
     fn reach(&self) -> (Option<Timestamp>, Option<Timestamp>) {
         let Some(store) = &self.store else { return (None, None) };

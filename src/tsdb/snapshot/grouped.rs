@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rapidhash::RapidHashMap;
 
 use super::find::Hit;
-use super::labelled::by_family;
-use super::{Admit, NotAdmitted, SelectedSeries, Snapshot, labelled, order};
-use crate::model::{Label, Labels, Matcher, TimeRange};
+use super::labelled::{by_family, labelled};
+use super::{Paced, SelectedSeries, order};
+use crate::model::{Label, Labels, Matcher, Pace, Stopped, TimeRange};
 use crate::tsdb::report::SeriesId;
 use crate::tsdb::series::columns::{Codes, Column};
 use crate::tsdb::series::table::Table;
@@ -38,75 +38,61 @@ pub struct GroupedSeries {
 /// A test of label names.
 type Test<'t> = &'t dyn Fn(&str) -> bool;
 
-impl Snapshot {
-    /// As [`Snapshot::select`], but instead of labels each series has its group's number: series are in one group if they
+impl Paced<'_> {
+    /// As [`Paced::select`], but instead of labels each series has its group's number: series are in one group if they
     /// do not differ in the labels that `tells_apart`. Of labels that `goes` it is told whether any two series differ in one.
     ///
-    /// Label sets are made for groups alone. `admit` is given the memory that the selection needs so far.
+    /// Label sets are made for groups alone.
     ///
     /// # Errors
-    /// [`NotAdmitted`] where `admit` refuses.
+    /// [`Stopped`].
     pub fn select_grouped(
         &self,
         matchers: &[Matcher],
         range: TimeRange,
         tells_apart: &dyn Fn(&str) -> bool,
         goes: &dyn Fn(&str) -> bool,
-        admit: Admit<'_>,
-    ) -> Result<Grouped, NotAdmitted> {
-        self.warnings.looked();
-        let Some(store) = &self.store else {
+    ) -> Result<Grouped, Stopped> {
+        self.snapshot.warnings.looked();
+        let Some(store) = &self.snapshot.store else {
             let (series, groups, name) = (Vec::new(), Vec::new(), "".into());
             return Ok(Grouped { series, groups, name, differ: false });
         };
         let table = store.table();
-        let found = self.find(store, &table, &[matchers], range);
-        let bytes = found.len() as u64 * BYTES_EACH;
-        if !admit(bytes) {
-            return Err(NotAdmitted);
-        }
-        let hits = order::by_labels(&table, &found);
-        drop(found);
-        group(&table, &hits, tells_apart, goes, &mut |groups| admit(bytes.saturating_add(groups)))
+        let hits = self.find(store, &table, &[matchers], range)?;
+        let hits = order::by_labels(&table, &hits, self.pace)?;
+        group(&table, &hits, (tells_apart, goes), self.pace)
     }
 
-    /// As [`Snapshot::select`], without the labels that `goes`; and the metric name of the first. None where any two series
+    /// As [`Paced::select`], without the labels that `goes`; and the metric name of the first. None where any two series
     /// differ in a label that goes: they might be told apart by nothing else.
     ///
     /// # Errors
-    /// [`NotAdmitted`] where `admit` refuses the memory.
+    /// [`Stopped`].
     pub fn select_without(
         &self,
         matchers: &[Matcher],
         range: TimeRange,
         goes: &dyn Fn(&str) -> bool,
-        admit: Admit<'_>,
-    ) -> Result<Option<(Arc<str>, Vec<SelectedSeries>)>, NotAdmitted> {
-        self.warnings.looked();
-        let Some(store) = &self.store else { return Ok(Some(("".into(), Vec::new()))) };
+    ) -> Result<Option<(Arc<str>, Vec<SelectedSeries>)>, Stopped> {
+        self.snapshot.warnings.looked();
+        let Some(store) = &self.snapshot.store else { return Ok(Some(("".into(), Vec::new()))) };
         let table = store.table();
-        let found = self.find(store, &table, &[matchers], range);
-        if !admit(labelled::peak_bytes(&table, &found)) {
-            return Err(NotAdmitted);
-        }
-        let hits = order::by_labels(&table, &found);
-        drop(found);
+        let hits = self.find(store, &table, &[matchers], range)?;
+        let hits = order::by_labels(&table, &hits, self.pace)?;
+        self.pace.spend_each(hits.len(), 2)?;
         if differ(&table, &hits, goes) {
             return Ok(None);
         }
-        let found = labelled::labelled(&table, &hits, &|name| !goes(name));
+        let found = labelled(&table, &hits, &|name| !goes(name), self.pace)?;
         Ok(Some((first_name(&table, &hits), found)))
     }
 }
 
-/// Memory of a hit while hits are grouped: it is there twice while they are sorted, with its place in the order, its group,
-/// its number among the hits of its family, at most four cells of a table of numbers, and its [`GroupedSeries`].
-const BYTES_EACH: u64 = (2 * size_of::<Hit<'_>>() + 7 * size_of::<u32>() + size_of::<GroupedSeries>()) as u64;
+/// Groups between two requests for memory.
+const GROUPS_PER_REQUEST: usize = 1_024;
 
-/// Groups between two questions whether there is memory for more.
-const GROUPS_ADMITTED: usize = 1_024;
-
-/// Memory of a group of so many labels: its label set, its key and its entry in the map.
+/// Memory of a group of `labels` labels: its label set, its key and its entry in the map.
 const fn group_bytes(labels: usize) -> usize {
     size_of::<Labels>() + Labels::own_bytes(labels) + 2 * size_of::<(Vec<(u32, u32)>, u32)>() + labels * 8
 }
@@ -140,22 +126,27 @@ struct Groups {
     /// By the codes of names and values.
     known: RapidHashMap<Vec<(u32, u32)>, u32>,
     labels: Vec<Labels>,
-    /// Estimated memory.
+    /// Estimated memory that was not asked for yet.
     bytes: usize,
 }
 
 fn group(
     table: &Table,
     hits: &[Hit<'_>],
-    tells_apart: Test<'_>,
-    goes: Test<'_>,
-    admit: Admit<'_>,
-) -> Result<Grouped, NotAdmitted> {
+    (tells_apart, goes): (Test<'_>, Test<'_>),
+    pace: &Pace<'_>,
+) -> Result<Grouped, Stopped> {
+    pace.hold_each(hits.len(), size_of::<GroupedSeries>() + size_of::<u32>())?;
+    pace.spend_each(hits.len(), 4)?;
     let mut groups = Groups::default();
     let mut group_of = vec![0u32; hits.len()];
     let mut room = Refined::default();
     for runs in by_family(hits) {
-        groups.of_family(table, (hits, &runs), tells_apart, &mut room, &mut group_of, admit)?;
+        let own: usize = runs.iter().map(Range::len).sum();
+        let first = runs.first().and_then(|run| hits.get(run.start));
+        let columns = first.map_or(0, |hit| hit.family.columns.len());
+        pace.spend_each(own, 4 + columns as u64)?;
+        groups.of_family(table, (hits, &runs), tells_apart, &mut room, &mut group_of, pace)?;
     }
     let numbered = hits.iter().zip(group_of);
     let series = numbered.map(|(hit, group)| GroupedSeries { id: SeriesId(hit.id), group }).collect();
@@ -225,8 +216,8 @@ impl Groups {
         tells_apart: Test<'_>,
         room: &mut Refined,
         group_of: &mut [u32],
-        admit: Admit<'_>,
-    ) -> Result<(), NotAdmitted> {
+        pace: &Pace<'_>,
+    ) -> Result<(), Stopped> {
         let own = || runs.iter().flat_map(|run| hits.get(run.clone()).unwrap_or_default());
         let Some(first) = own().next() else { return Ok(()) };
         let family = first.family;
@@ -255,9 +246,8 @@ impl Groups {
                 let pair = |(at, name): &(usize, u32)| Some((*name, family.columns.get(*at)?.code(hit.row)?));
                 let before = self.labels.len();
                 called.push(self.number(table, apart.iter().filter_map(pair).collect()));
-                let is_due = self.labels.len() > before && self.labels.len().is_multiple_of(GROUPS_ADMITTED);
-                if is_due && !admit(self.bytes as u64) {
-                    return Err(NotAdmitted);
+                if self.labels.len() > before && self.labels.len().is_multiple_of(GROUPS_PER_REQUEST) {
+                    pace.hold(std::mem::take(&mut self.bytes) as u64)?;
                 }
             }
             if let (Some(group), Some(called)) = (group_of.get_mut(place), called.get(*number as usize)) {
@@ -314,7 +304,7 @@ mod tests {
 
     use super::*;
     use crate::model::{Access, BatchBuilder, OrgId, Sample, Timestamp};
-    use crate::tsdb::Tsdb;
+    use crate::tsdb::{Snapshot, Tsdb};
 
     const NAMES: [&str; 5] = ["Zone", "__name__", "a", "b", "c"];
 

@@ -7,13 +7,22 @@ use rapidhash::RapidHashMap;
 
 use super::SelectedSeries;
 use super::find::Hit;
-use crate::model::{LabelColumn, LabelTable, LabelValues, Labels};
+use crate::model::{LabelColumn, LabelTable, LabelValues, Labels, Pace, Stopped};
 use crate::tsdb::report::SeriesId;
 use crate::tsdb::series::columns::Column;
 use crate::tsdb::series::table::{Dictionary, Table};
 
 /// Fewer series of a family get label sets of their own.
 const TABLE_MIN: usize = 8;
+
+/// Memory of a series that was found, without what its labels take.
+const SERIES_BYTES: usize = size_of::<SelectedSeries>() + size_of::<Option<Labels>>();
+/// Memory of one label of one series that differs among them: a place in a table and a share of it.
+const LABEL_BYTES: usize = 5;
+/// Work for one label of one series of many.
+const LABEL_UNITS: u64 = 4;
+/// Work for one label of a series whose label set is made by itself.
+const LABEL_UNITS_ALONE: u64 = 20;
 
 /// Where each family's hits are: mostly neighbours, but those of one metric name may be among one another.
 pub(super) fn by_family(hits: &[Hit<'_>]) -> Vec<Vec<Range<usize>>> {
@@ -33,34 +42,28 @@ pub(super) fn by_family(hits: &[Hit<'_>]) -> Vec<Vec<Range<usize>>> {
     families
 }
 
-/// Memory that [`labelled`] needs at its peak for these hits, the hits and their order included.
-pub(super) fn peak_bytes(table: &Table, hits: &[Hit<'_>]) -> u64 {
-    let each = 2 * size_of::<Hit<'_>>()
-        + size_of::<u32>()
-        + size_of::<Option<Labels>>()
-        + size_of::<SelectedSeries>();
-    let family = |alike: &[Hit<'_>]| {
-        let Some(family) = alike.first().map(|hit| hit.family) else { return 0 };
-        if alike.len() < TABLE_MIN {
-            return alike.len() * Labels::own_bytes(family.names.len());
-        }
-        let columns = family.names.iter().zip(&family.columns);
-        let varying = columns.filter(|(_, column)| column.same().is_none());
-        let bytes = |(name, _): (&u32, _)| {
-            let values = table.values(*name).map_or(0, Dictionary::len);
-            alike.len() * size_of::<u32>() + values.min(alike.len()) * size_of::<Arc<str>>()
-        };
-        varying.map(bytes).sum()
-    };
-    let labels: usize = hits.chunk_by(|a, b| std::ptr::eq(a.family, b.family)).map(family).sum();
-    (hits.len() * each + labels) as u64
-}
-
 /// Hits, which are in the order of their labels, with those labels that are to be kept.
-pub(super) fn labelled(table: &Table, hits: &[Hit<'_>], keep: &dyn Fn(&str) -> bool) -> Vec<SelectedSeries> {
+///
+/// # Errors
+/// [`Stopped`].
+pub(super) fn labelled(
+    table: &Table,
+    hits: &[Hit<'_>],
+    keep: &dyn Fn(&str) -> bool,
+    pace: &Pace<'_>,
+) -> Result<Vec<SelectedSeries>, Stopped> {
+    pace.hold_each(hits.len(), SERIES_BYTES)?;
     let mut labels: Vec<Option<Labels>> = vec![None; hits.len()];
     let mut room = Room::default();
     for runs in by_family(hits) {
+        let own: usize = runs.iter().map(Range::len).sum();
+        let first = runs.first().and_then(|run| hits.get(run.start));
+        let width = first.map_or(0, |hit| hit.family.names.len());
+        let each =
+            first.map_or(0, |hit| hit.family.columns.iter().filter(|one| one.same().is_none()).count());
+        let units = if own < TABLE_MIN { LABEL_UNITS_ALONE } else { LABEL_UNITS };
+        pace.spend_each(own.saturating_mul(width + 1), units)?;
+        pace.hold_each(own.saturating_mul(each), LABEL_BYTES)?;
         let places = || runs.iter().cloned().flatten();
         let own: Vec<Hit<'_>> = places().filter_map(|place| hits.get(place).copied()).collect();
         let mut put = |place: usize, made: Labels| {
@@ -79,7 +82,10 @@ pub(super) fn labelled(table: &Table, hits: &[Hit<'_>], keep: &dyn Fn(&str) -> b
         }
     }
     let found = hits.iter().zip(labels);
-    found.filter_map(|(hit, labels)| Some(SelectedSeries { id: SeriesId(hit.id), labels: labels? })).collect()
+    let series = |(hit, labels): (&Hit<'_>, Option<Labels>)| {
+        Some(SelectedSeries { id: SeriesId(hit.id), labels: labels? })
+    };
+    Ok(found.filter_map(series).collect())
 }
 
 /// The label sets of some series of one family, in order; none where they are better made one by one.

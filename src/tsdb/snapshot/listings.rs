@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::find::Found;
 use super::labelled::labelled;
 use super::presence::{Presence, look};
-use super::{Snapshot, order};
-use crate::model::{Labels, METRIC_NAME, Matcher, MetricKind, TimeRange, Timestamp};
+use super::{Paced, order};
+use crate::model::{Labels, METRIC_NAME, Matcher, MetricKind, Pace, Stopped, TimeRange, Timestamp};
 use crate::tsdb::report::{Description, LabelSummary, Listing, Metric, MetricFilter};
 use crate::tsdb::series::metadata::{Known, Metadata};
 use crate::tsdb::series::table::{Dictionary, Table};
@@ -26,9 +26,16 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn new(dictionary: &Dictionary) -> Seen {
+    /// No code was seen yet.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(super) fn new(dictionary: &Dictionary, pace: &Pace<'_>) -> Result<Seen, Stopped> {
         let codes = dictionary.len();
-        Seen { bits: vec![0; codes.div_ceil(64)], count: 0, codes }
+        let words = codes.div_ceil(64);
+        pace.spend(words as u64)?;
+        pace.hold_each(words, size_of::<u64>())?;
+        Ok(Seen { bits: vec![0; words], count: 0, codes })
     }
 
     pub(super) fn has(&self, code: u32) -> bool {
@@ -65,37 +72,72 @@ impl Seen {
     }
 
     /// The first of the texts in order.
-    pub(super) fn texts<'d>(&self, dictionary: &'d Dictionary, limit: usize) -> Vec<&'d Arc<str>> {
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(super) fn texts<'d>(
+        &self,
+        dictionary: &'d Dictionary,
+        limit: usize,
+        pace: &Pace<'_>,
+    ) -> Result<Vec<&'d Arc<str>>, Stopped> {
+        /// Work for one text among many that are sorted: a comparison for each doubling.
+        const SORT_UNITS: u64 = 300;
         /// Sorting everything once, for good, costs less than sorting so many parts of it each time.
         const PART: usize = 16;
         if self.count >= dictionary.len() / PART {
+            pace.spend_each(dictionary.unordered(), SORT_UNITS)?;
+            pace.spend_each(dictionary.len(), 2)?;
+            pace.hold_each(self.count.min(limit), size_of::<&Arc<str>>())?;
             let order = dictionary.order();
             let seen = order.iter().filter(|code| self.has(**code));
-            return seen.take(limit).filter_map(|code| dictionary.text(*code)).collect();
+            return Ok(seen.take(limit).filter_map(|code| dictionary.text(*code)).collect());
         }
+        pace.spend_each(self.count, SORT_UNITS)?;
+        pace.spend(self.bits.len() as u64)?;
+        pace.hold_each(self.count, size_of::<&Arc<str>>())?;
         let mut texts: Vec<&Arc<str>> = self.codes().filter_map(|code| dictionary.text(code)).collect();
         texts.sort_unstable();
         texts.truncate(limit);
-        texts
+        Ok(texts)
     }
 
-    fn listing(&self, dictionary: &Dictionary, limit: usize) -> Listing<Arc<str>> {
-        let items = self.texts(dictionary, limit).into_iter().map(Arc::clone).collect();
-        Listing { items, truncated: self.count > limit }
+    fn listing(
+        &self,
+        dictionary: &Dictionary,
+        limit: usize,
+        pace: &Pace<'_>,
+    ) -> Result<Listing<Arc<str>>, Stopped> {
+        let texts = self.texts(dictionary, limit, pace)?;
+        pace.spend_each(texts.len(), 4)?;
+        pace.hold_each(texts.len(), size_of::<Arc<str>>())?;
+        let items = texts.into_iter().map(Arc::clone).collect();
+        Ok(Listing { items, truncated: self.count > limit })
     }
 }
 
 /// Takes in the values of one label among the rows of a family.
-pub(super) fn see_values(found: &Found<'_>, name: u32, presence: &mut Presence<'_>, seen: &mut Seen) {
-    let Some(column) = found.family.column(name) else { return };
-    let number = found.number;
+///
+/// # Errors
+/// [`Stopped`].
+pub(super) fn see_values(
+    found: &Found<'_>,
+    name: u32,
+    presence: &mut Presence<'_>,
+    seen: &mut Seen,
+    pace: &Pace<'_>,
+) -> Result<(), Stopped> {
+    pace.spend(8)?;
+    let Some(column) = found.family.column(name) else { return Ok(()) };
+    let (number, units) = (found.number, presence.row_units());
     match column.same() {
         Some(code) => {
-            if !seen.has(code) && presence.has_any(found) {
+            if !seen.has(code) && presence.has_any(found, pace)? {
                 seen.insert(code);
             }
+            Ok(())
         }
-        None => found.while_true(|row, id| {
+        None => found.while_true((pace, units), |row, id| {
             if let Some(code) = column.code(row)
                 && !seen.has(code)
                 && presence.has(number, id)
@@ -107,152 +149,221 @@ pub(super) fn see_values(found: &Found<'_>, name: u32, presence: &mut Presence<'
     }
 }
 
-impl Snapshot {
+impl Paced<'_> {
     /// The label names of all series that pass any of the selectors (none given: all), the scope and the range; sorted.
+    ///
+    /// # Errors
+    /// [`Stopped`].
     pub fn label_names(
         &self,
         selectors: &[Vec<Matcher>],
         range: TimeRange,
         limit: usize,
-    ) -> Listing<Arc<str>> {
-        let Some(store) = &self.store else { return Listing::default() };
+    ) -> Result<Listing<Arc<str>>, Stopped> {
+        let Some(store) = &self.snapshot.store else { return Ok(Listing::default()) };
         let table = store.table();
-        let found = self.families(&table, &slices(selectors));
-        let seen = look(self, store, range, |presence| {
-            let mut seen = Seen::new(&table.names);
+        let found = self.families(&table, &slices(selectors))?;
+        let seen = look(self.snapshot, store, range, |presence| {
+            let mut seen = Seen::new(&table.names, self.pace)?;
             for one in &found {
+                self.pace.spend_each(one.family.names.len(), 4)?;
                 let is_new = one.family.names.iter().any(|name| !seen.has(*name));
-                if is_new && presence.has_any(one) {
+                if is_new && presence.has_any(one, self.pace)? {
                     for name in &one.family.names {
                         seen.insert(*name);
                     }
                 }
             }
-            seen
-        });
-        seen.listing(&table.names, limit)
+            Ok(seen)
+        })?;
+        seen.listing(&table.names, limit, self.pace)
     }
 
     /// The values of one label among those series; sorted.
+    ///
+    /// # Errors
+    /// [`Stopped`].
     pub fn label_values(
         &self,
         name: &str,
         selectors: &[Vec<Matcher>],
         range: TimeRange,
         limit: usize,
-    ) -> Listing<Arc<str>> {
-        let Some(store) = &self.store else { return Listing::default() };
+    ) -> Result<Listing<Arc<str>>, Stopped> {
+        let Some(store) = &self.snapshot.store else { return Ok(Listing::default()) };
         let table = store.table();
-        let Some(name) = table.names.code(name) else { return Listing::default() };
-        let Some(values) = table.values(name) else { return Listing::default() };
-        let found = self.families(&table, &slices(selectors));
-        let seen = look(self, store, range, |presence| {
-            let mut seen = Seen::new(values);
+        let Some(name) = table.names.code(name) else { return Ok(Listing::default()) };
+        let Some(values) = table.values(name) else { return Ok(Listing::default()) };
+        let found = self.families(&table, &slices(selectors))?;
+        let seen = look(self.snapshot, store, range, |presence| {
+            let mut seen = Seen::new(values, self.pace)?;
             for one in &found {
                 if seen.is_full() {
                     break;
                 }
-                see_values(one, name, presence, &mut seen);
+                see_values(one, name, presence, &mut seen, self.pace)?;
             }
-            seen
-        });
-        seen.listing(values, limit)
+            Ok(seen)
+        })?;
+        seen.listing(values, limit, self.pace)
     }
 
     /// The labels of those series but the metric name, each with the number of its values and the first of them.
+    ///
+    /// # Errors
+    /// [`Stopped`].
     pub fn label_summaries(
         &self,
         selectors: &[Vec<Matcher>],
         range: TimeRange,
         values_max: usize,
-    ) -> Vec<LabelSummary> {
-        let Some(store) = &self.store else { return Vec::new() };
+    ) -> Result<Vec<LabelSummary>, Stopped> {
+        let Some(store) = &self.snapshot.store else { return Ok(Vec::new()) };
         let table = store.table();
-        let found = self.families(&table, &slices(selectors));
+        let found = self.families(&table, &slices(selectors))?;
         let metric = table.names.code(METRIC_NAME);
-        let names: BTreeSet<u32> = found.iter().flat_map(|one| one.family.names.iter().copied()).collect();
-        let mut summaries: Vec<LabelSummary> = look(self, store, range, |presence| {
-            let all = names.iter().filter(|name| Some(**name) != metric).filter_map(|name| {
-                let values = table.values(*name)?;
-                let mut seen = Seen::new(values);
+        let mut names: BTreeSet<u32> = BTreeSet::new();
+        for one in &found {
+            self.pace.spend_each(one.family.names.len(), 20)?;
+            names.extend(one.family.names.iter().copied());
+        }
+        let mut summaries: Vec<LabelSummary> = look(self.snapshot, store, range, |presence| {
+            let mut summaries = Vec::new();
+            for name in names.iter().filter(|name| Some(**name) != metric) {
+                let (Some(values), Some(text)) = (table.values(*name), table.names.text(*name)) else {
+                    continue;
+                };
+                let mut seen = Seen::new(values, self.pace)?;
                 for one in &found {
-                    see_values(one, *name, presence, &mut seen);
+                    see_values(one, *name, presence, &mut seen, self.pace)?;
                 }
-                let shown = seen.texts(values, values_max).into_iter().map(Arc::clone).collect();
-                let name = Arc::clone(table.names.text(*name)?);
-                Some(LabelSummary { name, count: seen.count(), values: shown })
-            });
-            all.filter(|summary| summary.count > 0).collect()
-        });
+                if seen.count() > 0 {
+                    let shown = seen.texts(values, values_max, self.pace)?;
+                    let values = shown.into_iter().map(Arc::clone).collect();
+                    summaries.push(LabelSummary { name: Arc::clone(text), count: seen.count(), values });
+                }
+                self.pace.release(seen.bits.len() as u64 * 8);
+            }
+            Ok(summaries)
+        })?;
         summaries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        summaries
+        Ok(summaries)
     }
 
     /// Whether any series passes.
-    pub fn exists(&self, selectors: &[Vec<Matcher>], range: TimeRange) -> bool {
-        let Some(store) = &self.store else { return false };
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn exists(&self, selectors: &[Vec<Matcher>], range: TimeRange) -> Result<bool, Stopped> {
+        let Some(store) = &self.snapshot.store else { return Ok(false) };
         let table = store.table();
-        let found = self.families(&table, &slices(selectors));
-        look(self, store, range, |presence| found.iter().any(|one| presence.has_any(one)))
+        let found = self.families(&table, &slices(selectors))?;
+        look(self.snapshot, store, range, |presence| {
+            for one in &found {
+                if presence.has_any(one, self.pace)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
     }
 
     /// The label sets of those series; sorted.
-    pub fn series(&self, selectors: &[Vec<Matcher>], range: TimeRange, limit: usize) -> Listing<Labels> {
-        let Some(store) = &self.store else { return Listing::default() };
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn series(
+        &self,
+        selectors: &[Vec<Matcher>],
+        range: TimeRange,
+        limit: usize,
+    ) -> Result<Listing<Labels>, Stopped> {
+        let Some(store) = &self.snapshot.store else { return Ok(Listing::default()) };
         let table = store.table();
-        let mut hits = order::by_labels(&table, &self.find(store, &table, &slices(selectors), range));
+        let hits = self.find(store, &table, &slices(selectors), range)?;
+        let mut hits = order::by_labels(&table, &hits, self.pace)?;
         let truncated = hits.len() > limit;
         hits.truncate(limit);
-        let items = labelled(&table, &hits, &|_| true).into_iter().map(|series| series.labels).collect();
-        Listing { items, truncated }
+        let found = labelled(&table, &hits, &|_| true, self.pace)?;
+        let items = found.into_iter().map(|series| series.labels).collect();
+        Ok(Listing { items, truncated })
     }
 
     /// Metrics with samples in `range`, by filter; sorted by name. For the next page ask for names after the last one.
-    pub fn metrics(&self, filter: &MetricFilter<'_>, range: TimeRange, limit: usize) -> Listing<Metric> {
-        let Some(store) = &self.store else { return Listing::default() };
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn metrics(
+        &self,
+        filter: &MetricFilter<'_>,
+        range: TimeRange,
+        limit: usize,
+    ) -> Result<Listing<Metric>, Stopped> {
+        let Some(store) = &self.snapshot.store else { return Ok(Listing::default()) };
         let table = store.table();
         let mut by_name: BTreeMap<&Arc<str>, Vec<Found<'_>>> = BTreeMap::new();
-        for one in self.families(&table, &slices(filter.selectors)) {
+        for one in self.families(&table, &slices(filter.selectors))? {
             let Some(name) = table.metric_name(one.family) else { continue };
+            self.pace.spend(name.len() as u64 + 200)?;
             let paged = filter.after.is_none_or(|after| &**name > after);
             if paged && name.starts_with(filter.prefix) && name.contains(filter.search) {
+                self.pace.hold(size_of::<Found<'_>>() as u64 + 64)?;
                 by_name.entry(name).or_default().push(one);
             }
         }
         let everything = filter.selectors.is_empty()
-            && self.scope.matchers.is_empty()
-            && self.scope.min_time.is_none()
+            && self.snapshot.scope.matchers.is_empty()
+            && self.snapshot.scope.min_time.is_none()
             && by_name.len() <= limit;
-        look(self, store, range, |presence| {
-            let counted = if everything { Counted::of(&table, presence) } else { Counted::default() };
-            let metrics = by_name.iter().filter_map(|(name, families)| {
-                let (series, last_seen) = counted.finish(families, presence)?;
-                Some(described(&table, name, series, last_seen))
-            });
-            // One more than asked for tells whether there is more.
-            let mut items: Vec<Metric> = metrics.take(limit.saturating_add(1)).collect();
+        look(self.snapshot, store, range, |presence| {
+            let counted =
+                if everything { Counted::of(&table, presence, self.pace)? } else { Counted::default() };
+            let mut items: Vec<Metric> = Vec::new();
+            for (name, families) in &by_name {
+                // One more than asked for tells whether there is more.
+                if items.len() > limit {
+                    break;
+                }
+                if let Some((series, last_seen)) = counted.finish(families, presence, self.pace)? {
+                    self.pace.hold(size_of::<Metric>() as u64)?;
+                    items.push(described(&table, name, series, last_seen));
+                }
+            }
             let truncated = items.len() > limit;
             items.truncate(limit);
-            Listing { items, truncated }
+            Ok(Listing { items, truncated })
         })
     }
 
     /// What senders said about metrics of which the scope admits at least one series; sorted by name. `metric`: only
     /// this (family) name.
-    pub fn metadata(&self, metric: Option<&str>, limit: usize) -> Listing<Description> {
-        let Some(store) = &self.store else { return Listing::default() };
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn metadata(&self, metric: Option<&str>, limit: usize) -> Result<Listing<Description>, Stopped> {
+        let Some(store) = &self.snapshot.store else { return Ok(Listing::default()) };
         let table = store.table();
-        let visible: Option<BTreeSet<&Arc<str>>> = self.is_scoped().then(|| {
-            let found = self.families(&table, &[]);
-            look(self, store, TimeRange::ALL, |presence| {
-                let seen = found.iter().filter(|one| presence.has_any(one));
-                seen.filter_map(|one| describe(&table.metadata, table.metric_name(one.family)?))
-                    .map(|(name, _)| name)
-                    .collect()
-            })
-        });
+        let mut visible: Option<BTreeSet<&Arc<str>>> = None;
+        if self.snapshot.is_scoped() {
+            let found = self.families(&table, &[])?;
+            visible = Some(look(self.snapshot, store, TimeRange::ALL, |presence| {
+                let mut names = BTreeSet::new();
+                for one in &found {
+                    let known =
+                        table.metric_name(one.family).and_then(|name| describe(&table.metadata, name));
+                    self.pace.spend(200)?;
+                    if let Some((name, _)) = known
+                        && presence.has_any(one, self.pace)?
+                    {
+                        names.insert(name);
+                    }
+                }
+                Ok(names)
+            })?);
+        }
         let mut listing = Listing::default();
         for (name, known) in table.metadata.iter() {
+            self.pace.spend(100)?;
             let asked = metric.is_none_or(|metric| metric == &**name);
             if !asked || visible.as_ref().is_some_and(|visible| !visible.contains(name)) {
                 continue;
@@ -261,10 +372,11 @@ impl Snapshot {
                 listing.truncated = true;
                 break;
             }
+            self.pace.hold(size_of::<Description>() as u64)?;
             let Known { kind, help, unit } = known.clone();
             listing.items.push(Description { name: Arc::clone(name), kind, help, unit });
         }
-        listing
+        Ok(listing)
     }
 }
 
@@ -278,25 +390,36 @@ struct Counted {
 }
 
 impl Counted {
-    fn of(table: &Table, presence: &Presence<'_>) -> Counted {
+    fn of(table: &Table, presence: &Presence<'_>, pace: &Pace<'_>) -> Result<Counted, Stopped> {
+        pace.hold_each(table.families.len(), size_of::<(u64, i64)>())?;
+        pace.hold(u64::from(table.ids_end()) / 8)?;
         let mut counted = Counted {
             families: vec![(0, i64::MIN); table.families.len()],
             series: vec![0; (table.ids_end() as usize).div_ceil(64)],
         };
-        presence.each_in_head(|id, newest| {
+        presence.each_in_head(pace, |id, newest| {
             let family = table.family_of(id).and_then(|number| counted.families.get_mut(number as usize));
             if let (Some((series, last)), Some(word)) = (family, counted.series.get_mut(id as usize / 64)) {
                 *series += 1;
                 *last = newest.max(*last);
                 *word |= 1 << (id % 64);
             }
-        });
-        counted
+        })?;
+        Ok(counted)
     }
 
     /// How many series of these families have samples, and the time of the newest; nothing where none has. Looks for
     /// those that were not counted.
-    fn finish(&self, families: &[Found<'_>], presence: &mut Presence<'_>) -> Option<(u64, i64)> {
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    fn finish(
+        &self,
+        families: &[Found<'_>],
+        presence: &mut Presence<'_>,
+        pace: &Pace<'_>,
+    ) -> Result<Option<(u64, i64)>, Stopped> {
+        let units = presence.row_units();
         let (mut series, mut last_seen) = (0, i64::MIN);
         for one in families {
             let (before, newest) = self.families.get(one.number as usize).copied().unwrap_or((0, i64::MIN));
@@ -305,7 +428,7 @@ impl Counted {
             if before == one.family.ids.len() as u64 {
                 continue;
             }
-            one.while_true(|_, id| {
+            one.while_true((pace, units), |_, id| {
                 let is_counted =
                     self.series.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1);
                 if !is_counted && let Some(newest) = presence.newest(one.number, id) {
@@ -313,9 +436,9 @@ impl Counted {
                     last_seen = newest.max(last_seen);
                 }
                 true
-            });
+            })?;
         }
-        (series > 0).then_some((series, last_seen))
+        Ok((series > 0).then_some((series, last_seen)))
     }
 }
 

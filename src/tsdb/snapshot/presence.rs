@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use super::find::{Found, Rows};
 use super::warnings::Warnings;
 use super::{Snapshot, merge};
-use crate::model::{HistogramColumns, TimeRange, Timestamp};
+use crate::model::{HistogramColumns, Pace, Stopped, TimeRange, Timestamp};
 use crate::tsdb::head::stripe::{Span, Stripe};
 use crate::tsdb::head::{STRIPE_SERIES, Spans, slot};
 use crate::tsdb::manifest::Tombstone;
@@ -27,8 +27,8 @@ pub(super) fn look<T>(
     snapshot: &Snapshot,
     store: &OrgStore,
     range: TimeRange,
-    mut question: impl FnMut(&mut Presence<'_>) -> T,
-) -> T {
+    mut question: impl FnMut(&mut Presence<'_>) -> Result<T, Stopped>,
+) -> Result<T, Stopped> {
     snapshot.warnings.looked();
     let range = snapshot.within(range);
     let mut set = store.segments();
@@ -41,12 +41,12 @@ pub(super) fn look<T>(
         let warnings = &snapshot.warnings;
         let window = Window::of(snapshot, store);
         let mut presence = Presence { head, set: &set, parts, family: None, range, warnings, window };
-        let answer = question(&mut presence);
+        let answer = question(&mut presence)?;
         presence.warn();
         drop(presence);
         let after = store.segments();
         if Arc::ptr_eq(&set, &after) {
-            return answer;
+            return Ok(answer);
         }
         // Sets change with seals and compactions alone.
         set = after;
@@ -149,17 +149,31 @@ impl PartRows<'_> {
 }
 
 impl<'s> Presence<'s> {
+    /// What a look at one series costs at most, about: a place in the head and one in each segment. Where the scope
+    /// hides time, samples may have to be read.
+    pub(super) fn row_units(&self) -> u64 {
+        const HEAD: u64 = 8;
+        const SEGMENT: u64 = 4;
+        const READING: u64 = 5_000;
+        let places = HEAD + SEGMENT * self.parts.len() as u64;
+        if self.window.is_some() { READING + places } else { places }
+    }
+
     /// Whether any of these has samples in the range.
-    pub(super) fn has_any(&mut self, found: &Found<'_>) -> bool {
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(super) fn has_any(&mut self, found: &Found<'_>, pace: &Pace<'_>) -> Result<bool, Stopped> {
         // No row is looked at where all of a segment reach into the range.
         let is_whole = matches!(found.rows, Rows::All(_)) && self.window.is_none();
         if is_whole && self.set.tombstones.is_empty() {
             let mut reaching = self.parts.iter().filter(|part| part.reaches_with_all(self.range));
             if reaching.any(|part| part.family(found.number).is_some()) {
-                return true;
+                return Ok(true);
             }
         }
-        found.any(|id| self.has(found.number, id))
+        let units = self.row_units();
+        found.any((pace, units), |id| self.has(found.number, id))
     }
 
     /// Whether a series of this family (a number of the table's) has samples in the range.
@@ -204,9 +218,17 @@ impl<'s> Presence<'s> {
     /// Calls `each` with the series whose head reaches into the range and has their newest samples, and the time of the
     /// newest; in order of ids. One lock for every 1,024 series, where [`Presence::newest`] may take one for each. Not
     /// to be asked where the scope hides time.
-    pub(super) fn each_in_head(&self, mut each: impl FnMut(u32, i64)) {
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(super) fn each_in_head(
+        &self,
+        pace: &Pace<'_>,
+        mut each: impl FnMut(u32, i64),
+    ) -> Result<(), Stopped> {
         let sealed = self.parts.first().map_or(i64::MIN, |part| part.meta().max_ms);
         for (number, stripe) in (0u32..).zip(self.head.spans.stripes()) {
+            pace.spend(u64::from(STRIPE_SERIES) * 2)?;
             let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
             for place in 0..STRIPE_SERIES {
                 let id = number * STRIPE_SERIES + place;
@@ -216,6 +238,7 @@ impl<'s> Presence<'s> {
                 }
             }
         }
+        Ok(())
     }
 
     fn is_sealed(&mut self, family: u32, id: u32) -> bool {

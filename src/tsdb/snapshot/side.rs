@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Snapshot;
-use crate::model::{HistogramColumns, Matcher, StartChange, TimeRange, Timestamp};
+use super::{Paced, Snapshot};
+use crate::model::{Exemplar, HistogramColumns, Matcher, StartChange, Stopped, TimeRange, Timestamp};
 use crate::tsdb::report::{Listing, SampleColumns, SeriesExemplars, SeriesId};
 use crate::tsdb::segments::SegmentSet;
 use crate::tsdb::side::points::Points;
@@ -96,17 +96,31 @@ impl Snapshot {
             .collect()
     }
 
+    /// The store, if this series may be read.
+    pub(super) fn readable(&self, id: SeriesId) -> Option<&OrgStore> {
+        let store = self.store.as_deref()?;
+        let by_labels = !self.scope.matchers.is_empty() || !self.scope.names.is_empty();
+        let hidden = by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels));
+        (!hidden).then_some(store)
+    }
+}
+
+impl Paced<'_> {
     /// The exemplars inside `range` and the scope's time of the series that pass all matchers of any selector, by series
     /// in order of labels; at most `limit` of them.
+    ///
+    /// # Errors
+    /// [`Stopped`].
     pub fn exemplars(
         &self,
         selectors: &[&[Matcher]],
         range: TimeRange,
         limit: usize,
-    ) -> Listing<SeriesExemplars> {
+    ) -> Result<Listing<SeriesExemplars>, Stopped> {
         let mut listing = Listing::default();
-        let Some(store) = &self.store else { return listing };
-        let range = self.within(range);
+        let Paced { snapshot, pace } = self;
+        let Some(store) = &snapshot.store else { return Ok(listing) };
+        let range = snapshot.within(range);
         let table = store.table();
         let exemplars = store.side.exemplars();
         let mut found: Vec<SeriesExemplars> = Vec::new();
@@ -116,14 +130,27 @@ impl Snapshot {
                 continue;
             }
             let Some(labels) = table.labels(id) else { continue };
-            let asked =
-                selectors.iter().any(|matchers| matchers.iter().all(|matcher| matcher.admits(&labels)));
-            if asked && self.admits(&labels) {
-                found.push(SeriesExemplars { labels, exemplars: within.cloned().collect() });
+            pace.spend(200)?;
+            let mut asked = false;
+            for matchers in selectors {
+                asked = true;
+                for matcher in *matchers {
+                    asked = asked && matcher.admits_within(&labels, pace)?;
+                }
+                if asked {
+                    break;
+                }
+            }
+            if asked && snapshot.admits(&labels) {
+                let exemplars: Vec<Exemplar> = within.cloned().collect();
+                pace.spend_each(exemplars.len(), 50)?;
+                pace.hold_each(exemplars.len(), size_of::<Exemplar>())?;
+                found.push(SeriesExemplars { labels, exemplars });
             }
         }
         drop(exemplars);
         drop(table);
+        pace.spend_each(found.len(), 300)?;
         found.sort_unstable_by(|a, b| a.labels.cmp(&b.labels));
         let mut room = limit;
         for mut series in found {
@@ -134,15 +161,7 @@ impl Snapshot {
                 listing.items.push(series);
             }
         }
-        listing
-    }
-
-    /// The store, if this series may be read.
-    pub(super) fn readable(&self, id: SeriesId) -> Option<&OrgStore> {
-        let store = self.store.as_deref()?;
-        let by_labels = !self.scope.matchers.is_empty() || !self.scope.names.is_empty();
-        let hidden = by_labels && !store.table().labels(id.0).is_some_and(|labels| self.admits(&labels));
-        (!hidden).then_some(store)
+        Ok(listing)
     }
 }
 

@@ -1,5 +1,7 @@
 //! A question on its way through the query lane: one snapshot, one deadline, one flag that stops it.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,7 +10,7 @@ use axum::response::Response;
 
 use super::active::{Active, Entry, Listed};
 use super::answer::{Answer as Body, Document};
-use super::brief::{Brief, Here, Likeness};
+use super::brief::{BODY_BYTES_MAX, Brief, CODED_BYTES_MAX, Here, Likeness};
 use crate::api::callers::{Entered, Grant};
 use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
@@ -17,14 +19,17 @@ use crate::api::lanes::{CancelOnDrop, Lane, Lanes};
 use crate::api::params::Params;
 use crate::api::prom_json;
 use crate::clock::{Clock, Stopwatch};
-use crate::model::{Access, KeptPatterns, MatchOp, Matcher, OrgId, Steps, TimeRange, Timestamp};
+use crate::model::{
+    Access, Conductor, KeptPatterns, Labels, MatchOp, Matcher, MayCompile, OrgId, Pace, Steps, Stopped,
+    TimeRange, Timestamp,
+};
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::tree::Expr;
 use crate::promql::syntax::{self, Caps, KeptExpressions};
 use crate::promql::{
     self, Annotations, Answer, Budget, Lease, MemoryPool, Query, QueryError, RangeCache, Value,
 };
-use crate::tsdb::{Snapshot, Tsdb};
+use crate::tsdb::{Paced, Snapshot, Tsdb};
 
 /// Selectors in one request; each is a scan.
 const SELECTORS_MAX: usize = 32;
@@ -101,10 +106,8 @@ pub(in crate::api::orgs) struct Running {
     /// Warnings so far.
     pub(in crate::api::orgs) warnings: Vec<String>,
     access: Access,
-    since: Stopwatch,
-    timeout: Duration,
+    watch: Watch,
     samples_max: u64,
-    cancelled: Arc<AtomicBool>,
     coding: Coding,
     lease: Arc<Lease>,
     cache: Arc<RangeCache>,
@@ -113,8 +116,77 @@ pub(in crate::api::orgs) struct Running {
     lanes: Lanes,
     /// Its place among the questions under way, if it is one that takes long.
     listed: Option<Listed>,
+    /// Whether its answer is too large to be made on the thread that a request arrives at.
+    large: Cell<bool>,
+}
+
+/// When a question has to end.
+#[derive(Clone)]
+pub(in crate::api::orgs) struct Watch {
+    since: Stopwatch,
+    timeout: Duration,
+    cancelled: Arc<AtomicBool>,
     /// Where it runs on the thread that it arrived at.
     here: Option<Here>,
+}
+
+impl Watch {
+    /// Watches over work that may take `timeout`, and ends with the returned guard.
+    pub(in crate::api::orgs) fn begin(timeout: Duration) -> (Watch, CancelOnDrop) {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let guard = CancelOnDrop::new(Arc::clone(&cancelled));
+        (Watch { since: Stopwatch::start(), timeout, cancelled, here: None }, guard)
+    }
+
+    /// Whether it has to end: its time is over, or it takes too long for where it is.
+    fn is_late(&self) -> bool {
+        self.since.elapsed() >= self.timeout || self.here.as_ref().is_some_and(Here::is_over)
+    }
+
+    /// Whether a piece of work may be done: nobody cancelled, the time is not over, and the piece is not too long for
+    /// where it is.
+    ///
+    /// # Errors
+    /// [`QueryError::Cancelled`] and [`QueryError::Timeout`].
+    fn admit(&self, units: u64) -> Result<(), QueryError> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(QueryError::Cancelled);
+        }
+        let here = self.here.as_ref().is_none_or(|here| here.admits(units));
+        if !here || self.is_late() { Err(QueryError::Timeout) } else { Ok(()) }
+    }
+}
+
+impl Conductor for Watch {
+    fn admits(&self, units: u64) -> bool {
+        self.admit(units).is_ok()
+    }
+
+    fn holds(&self, _: u64) -> bool {
+        true
+    }
+}
+
+/// Asks for the work and the memory of a listing, and remembers why it was refused.
+struct Metering<'r> {
+    running: &'r Running,
+    refused: Cell<Option<QueryError>>,
+}
+
+impl Metering<'_> {
+    fn note(&self, asked: Result<(), QueryError>) -> bool {
+        asked.map_err(|refused| self.refused.set(Some(refused))).is_ok()
+    }
+}
+
+impl Conductor for Metering<'_> {
+    fn admits(&self, units: u64) -> bool {
+        self.note(self.running.watch.admit(units))
+    }
+
+    fn holds(&self, bytes: u64) -> bool {
+        self.note(self.running.hold(bytes))
+    }
 }
 
 /// Somebody's question.
@@ -185,18 +257,21 @@ impl ReadDeps {
             let since = Stopwatch::start();
             let (again, mut running) = (work.clone(), begin(Some(Here::begin())));
             let done = place.run(|| running.go_on(work))?;
-            self.brief.took(org, likeness, since.elapsed());
-            if !running.here.take().is_some_and(|here| here.overstayed()) {
+            if !running.watch.here.take().is_some_and(|here| here.overstayed()) {
+                self.brief.took(org, likeness, since.elapsed());
                 return done;
             }
+            self.brief.took(org, likeness, Duration::MAX);
             return self.lanes.run(Lane::Query(org), move || running.go_on(again)).await?;
         }
         let brief = likeness.map(|likeness| (Arc::clone(&self.brief), likeness));
         let work = move || {
             let since = Stopwatch::start();
-            let done = begin(None).go_on(work);
+            let mut running = begin(None);
+            let done = running.go_on(work);
             if let Some((brief, likeness)) = brief {
-                brief.took(org, likeness, since.elapsed());
+                let time = if running.large.get() { Duration::MAX } else { since.elapsed() };
+                brief.took(org, likeness, time);
             }
             done
         };
@@ -237,10 +312,8 @@ impl ReadDeps {
             options,
             warnings: Vec::new(),
             access,
-            since,
-            timeout,
+            watch: Watch { since, timeout, cancelled, here },
             samples_max,
-            cancelled,
             coding,
             lease,
             cache,
@@ -248,10 +321,13 @@ impl ReadDeps {
             expressions,
             lanes,
             listed,
-            here,
+            large: Cell::new(false),
         }
     }
 }
+
+/// What compiling a regular expression is taken for: too long a piece for the thread that a request arrives at.
+const COMPILE_UNITS: u64 = 10_000_000;
 
 /// How every good body begins.
 const SUCCESS: &[u8] = br#"{"status":"success","#;
@@ -272,11 +348,52 @@ impl Running {
             self.warn(SCOPED);
         }
         // It may have been ended while it waited.
-        if self.cancelled.load(Ordering::Relaxed) {
+        if self.watch.cancelled.load(Ordering::Relaxed) {
             return Err(QueryError::Cancelled.into());
         }
         let (patterns, org) = (Arc::clone(&self.patterns), self.access.org);
-        patterns.with(org, || work(self))
+        let watch = self.watch.clone();
+        // One that is not kept takes up to some tens of milliseconds.
+        let may_compile: MayCompile = Rc::new(move || watch.admit(COMPILE_UNITS).is_ok());
+        patterns.with_check(org, Some(may_compile), || work(self))
+    }
+
+    /// Runs a selection or a listing within the deadline, the memory and the place of this question.
+    ///
+    /// # Errors
+    /// 503 `query_timeout` and `query_cancelled`, 422 and 503 where there is no memory.
+    pub(in crate::api::orgs) fn paced<T>(
+        &self,
+        work: impl FnOnce(&Paced<'_>) -> Result<T, Stopped>,
+    ) -> ApiResult<T> {
+        self.pacing(|pace| work(&self.snapshot.paced(pace)))
+    }
+
+    /// As [`Running::paced`], for work of any kind.
+    ///
+    /// # Errors
+    /// As [`Running::paced`].
+    pub(in crate::api::orgs) fn pacing<T>(
+        &self,
+        work: impl FnOnce(&Pace<'_>) -> Result<T, Stopped>,
+    ) -> ApiResult<T> {
+        let metering = Metering { running: self, refused: Cell::new(None) };
+        work(&Pace::of(&metering))
+            .map_err(|Stopped| metering.refused.take().unwrap_or(QueryError::Cancelled).into())
+    }
+
+    /// Takes memory for a listing out of what all queries share: `bytes` in all.
+    fn hold(&self, bytes: u64) -> Result<(), QueryError> {
+        let allowed = self.options.promql.limits.memory_bytes_max;
+        if bytes > allowed {
+            return Err(QueryError::TooMuchMemory { needed: bytes, allowed });
+        }
+        Ok(self.lease.grow_to(bytes, &|| false)?)
+    }
+
+    /// The refusal of a text that could not be read, or of the reading itself where the question has to end.
+    pub(in crate::api::orgs) fn refusal(&self, error: ApiError) -> ApiError {
+        self.watch.admit(0).map_or_else(ApiError::from, |()| error)
     }
 
     /// Says something about an answer that is still an answer.
@@ -286,7 +403,7 @@ impl Running {
 
     /// Since the request arrived.
     pub(in crate::api::orgs) fn elapsed_ms(&self) -> f64 {
-        self.since.elapsed_ms()
+        self.watch.since.elapsed_ms()
     }
 
     /// That series of this name may be asked for by name.
@@ -307,7 +424,7 @@ impl Running {
     pub(in crate::api::orgs) fn expression(&self, parameter: &'static str, text: &str) -> ApiResult<Expr> {
         let caps = &self.options.caps;
         let parsed = self.expressions.parse(self.access.org, text);
-        let expr = parsed.map_err(|error| bad_expression(parameter, &error))?;
+        let expr = parsed.map_err(|error| self.refusal(bad_expression(parameter, &error)))?;
         if let Some(listed) = &self.listed {
             listed.entry.selectors.store(expr.selectors().len(), Ordering::Relaxed);
         }
@@ -337,6 +454,7 @@ impl Running {
         texts: &[String],
     ) -> ApiResult<Vec<Vec<Matcher>>> {
         selectors((&self.expressions, self.access.org), texts, parameter, &self.options.caps)
+            .map_err(|error| self.refusal(error))
     }
 
     /// That this reader may be told of the series behind an answer, not of the answer alone. Who is granted a sum by name
@@ -400,12 +518,14 @@ impl Running {
     }
 
     fn within<T>(&self, work: impl FnOnce(&Budget<'_>) -> Result<T, QueryError>) -> ApiResult<T> {
-        let expired = || self.is_late();
+        let expired = || self.watch.is_late();
+        let admits = |units| self.watch.admit(units).is_ok();
         let crew = self.lanes.crew();
         let _hand = crew.enter();
         let budget = Budget {
-            cancel: Some(&self.cancelled),
+            cancel: Some(&self.watch.cancelled),
             expired: Some(&expired),
+            admits: Some(&admits),
             progress: self.listed.as_ref().map(|listed| Arc::clone(&listed.entry.progress)),
             lease: Some(Arc::clone(&self.lease)),
             crew: Some(crew),
@@ -413,29 +533,53 @@ impl Running {
         Ok(work(&budget)?)
     }
 
-    /// Whether it has to end: its time is over, or it takes too long for where it is.
-    fn is_late(&self) -> bool {
-        self.since.elapsed() >= self.timeout || self.here.as_ref().is_some_and(Here::is_over)
-    }
-
     /// The answer's body: `write` appends the members after `"status":"success",`; warnings and infos follow. The
     /// specification's endpoints always show their warnings, Prometheus only where there are any.
+    ///
+    /// # Errors
+    /// Those of `write`, and 422 where the body is too large.
     pub(in crate::api::orgs) fn body(
         &self,
         infos: &[String],
         style: Style,
-        write: impl FnOnce(&mut Vec<u8>) -> ApiResult<()>,
+        write: impl FnOnce(&mut Text<'_>) -> ApiResult<()>,
     ) -> ApiResult<Vec<u8>> {
-        let mut out = Vec::from(SUCCESS);
-        write(&mut out)?;
+        let mut text = Text { running: self, out: Vec::from(SUCCESS), check_at: 0 };
+        write(&mut text)?;
+        let mut out = text.out;
         self.remarks(infos, style, &mut out);
         if out.len() > self.options.body_bytes_max {
             return Err(prom_json::BodyTooLarge { bytes_max: self.options.body_bytes_max }.into());
         }
+        self.settle(out.len())?;
         Ok(out)
     }
 
+    /// Leaves the thread that the request arrived at where an answer of so many bytes is too long for it.
+    fn settle(&self, bytes: usize) -> ApiResult<()> {
+        let most = if self.coding == Coding::Identity { BODY_BYTES_MAX } else { CODED_BYTES_MAX };
+        self.large.set(bytes > most);
+        if bytes > most { self.leave() } else { Ok(()) }
+    }
+
+    /// Leaves the thread that the request arrived at, if it is there.
+    ///
+    /// # Errors
+    /// 503, which nobody sees: the work is done again on the lane.
+    fn leave(&self) -> ApiResult<()> {
+        match &self.watch.here {
+            Some(here) => {
+                here.leave();
+                Err(QueryError::Timeout.into())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The answer's body around a result: `write` appends the members after `data`.
+    ///
+    /// # Errors
+    /// As [`Body::of`].
     pub(in crate::api::orgs) fn result(
         &self,
         value: Value,
@@ -443,6 +587,7 @@ impl Running {
         style: Style,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> ApiResult<Body> {
+        self.settle(prom_json::likely_bytes(&value))?;
         let head = [SUCCESS, br#""data":{"#].concat();
         let mut tail = vec![b'}'];
         write(&mut tail);
@@ -485,6 +630,90 @@ impl Running {
         if series > limit {
             self.warn(TRUNCATED);
         }
+    }
+}
+
+/// The text of an answer while it is written.
+pub(in crate::api::orgs) struct Text<'r> {
+    running: &'r Running,
+    out: Vec<u8>,
+    /// Length at which the deadline, the memory and the limit of the answer are looked at next.
+    check_at: usize,
+}
+
+impl Text<'_> {
+    /// Bytes between two looks: some 50 microseconds of writing.
+    const CHECK_BYTES: usize = 64 << 10;
+
+    /// Appends bytes as they are.
+    pub(in crate::api::orgs) fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Appends what `write` does, which is at most some kilobytes.
+    ///
+    /// # Errors
+    /// 503 where the question has to end, 422 where the answer is too large, either where there is no memory for it.
+    pub(in crate::api::orgs) fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> ApiResult<()> {
+        write(&mut self.out);
+        if self.out.len() < self.check_at {
+            return Ok(());
+        }
+        let Running { watch, options, lease, .. } = self.running;
+        if self.out.len() > options.body_bytes_max {
+            return Err(prom_json::BodyTooLarge { bytes_max: options.body_bytes_max }.into());
+        }
+        if self.out.len() > BODY_BYTES_MAX {
+            self.running.leave()?;
+        }
+        watch.admit(0)?;
+        // The text may double its room once before the next look.
+        let bytes = (self.out.capacity() as u64).saturating_mul(2);
+        lease.grow_to(bytes, &|| false).map_err(QueryError::from)?;
+        self.check_at = self.out.len() + Text::CHECK_BYTES;
+        Ok(())
+    }
+
+    /// `[a,b]`, each written by `write`.
+    ///
+    /// # Errors
+    /// As [`Text::write`].
+    pub(in crate::api::orgs) fn array<T>(
+        &mut self,
+        items: impl IntoIterator<Item = T>,
+        mut write: impl FnMut(T, &mut Vec<u8>),
+    ) -> ApiResult<()> {
+        self.raw(b"[");
+        for (place, item) in items.into_iter().enumerate() {
+            self.write(|out| {
+                if place > 0 {
+                    out.push(b',');
+                }
+                write(item, out);
+            })?;
+        }
+        self.raw(b"]");
+        Ok(())
+    }
+
+    /// `["a","b"]`.
+    ///
+    /// # Errors
+    /// As [`Text::write`].
+    pub(in crate::api::orgs) fn texts<'t>(
+        &mut self,
+        texts: impl IntoIterator<Item = &'t str>,
+    ) -> ApiResult<()> {
+        self.array(texts, prom_json::text)
+    }
+
+    /// Label sets; of those that follow one another what they have in common is copied.
+    ///
+    /// # Errors
+    /// As [`Text::write`].
+    pub(in crate::api::orgs) fn label_sets(&mut self, sets: &[Labels]) -> ApiResult<()> {
+        let mut before = prom_json::Before::default();
+        self.array(sets, |labels, out| before.labels(labels, out))
     }
 }
 
@@ -685,10 +914,10 @@ mod tests {
         let (stopped, has_stopped) = mpsc::channel();
         let question = deps.ask(entered(), move |running| {
             let _ = started.send(());
-            while !running.cancelled.load(Ordering::Relaxed) && !running.is_late() {
+            while !running.watch.cancelled.load(Ordering::Relaxed) && !running.watch.is_late() {
                 std::thread::yield_now();
             }
-            let _ = stopped.send(running.is_late());
+            let _ = stopped.send(running.watch.is_late());
             Ok(())
         });
         tokio::select! {
@@ -705,7 +934,7 @@ mod tests {
             ..deps()
         };
         let asking = Asking::from(entered()).within(Some(PATIENCE));
-        let late = deps.ask(asking, |running| Ok(running.is_late())).await;
+        let late = deps.ask(asking, |running| Ok(running.watch.is_late())).await;
         assert!(late.expect("it ran"));
     }
 
@@ -722,8 +951,8 @@ mod tests {
         let done = deps.ask(asking, move |running| {
             running.warn("said once");
             let runs = runs.fetch_add(1, Ordering::Relaxed) + 1;
-            while !is_brief && runs == 1 && running.here.is_some() {
-                if running.is_late() {
+            while !is_brief && runs == 1 && running.watch.here.is_some() {
+                if running.watch.is_late() {
                     return Err(QueryError::Timeout.into());
                 }
             }

@@ -10,13 +10,15 @@
 //!   ago: it read then what it will read now, so that it waits for no disk;
 //! * while nobody else asks: another connection's request within the last 2 ms sends it to the lane, where organisations
 //!   take turns and there are as many threads as cores have use for;
-//! * for 4 ms at most: what takes longer after all is begun anew on the lane, and is not brief any more.
+//! * for 2 ms at most, and one piece of work of at most half a millisecond: what takes longer after all is begun anew on
+//!   the lane, and is not brief any more. This bound does not depend on what its like took. All work of a query asks
+//!   before each piece, and a piece that is too long is not begun here: matching, listings, reading, writing the answer.
 
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::api::params::Params;
@@ -26,7 +28,13 @@ use crate::model::{OrgId, TimeRange, Timestamp};
 /// What takes no longer is brief.
 const BRIEF: Duration = Duration::from_millis(1);
 /// After this it is begun anew on the lane.
-const PATIENCE: Duration = Duration::from_millis(4);
+const PATIENCE: Duration = Duration::from_millis(2);
+/// No longer piece of work is begun where a request arrived, in units of about a nanosecond.
+const PIECE_UNITS_MAX: u64 = 500_000;
+/// No longer answer is written there: about a millisecond of writing.
+pub(super) const BODY_BYTES_MAX: usize = 512 << 10;
+/// No longer answer is compressed there: about two milliseconds of compressing.
+pub(super) const CODED_BYTES_MAX: usize = 128 << 10;
 /// Kinds of questions that are remembered, twice. An organisation that asks for more has others go over the lane once more.
 const KEPT: usize = 4_096;
 /// How long they are remembered at least, and half of the most.
@@ -57,10 +65,10 @@ pub(in crate::api::orgs) struct Likeness {
 }
 
 /// Work that is done where it arrived.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Here {
     since: Stopwatch,
-    overstayed: Cell<bool>,
+    overstayed: Arc<AtomicBool>,
 }
 
 impl Default for Brief {
@@ -138,20 +146,33 @@ impl Likeness {
 
 impl Here {
     pub(super) fn begin() -> Here {
-        Here { since: Stopwatch::start(), overstayed: Cell::new(false) }
+        Here { since: Stopwatch::start(), overstayed: Arc::default() }
     }
 
     /// Whether it took too long for this place; once it did, it is not asked again.
     pub(super) fn is_over(&self) -> bool {
         if self.since.elapsed() > PATIENCE {
-            self.overstayed.set(true);
+            self.leave();
         }
-        self.overstayed.get()
+        self.overstayed()
     }
 
-    /// Whether anybody was told that it took too long.
+    /// Whether a piece of `units` of work may be done here.
+    pub(super) fn admits(&self, units: u64) -> bool {
+        if units > PIECE_UNITS_MAX {
+            self.leave();
+        }
+        !self.is_over()
+    }
+
+    /// What is done here belongs on the lane.
+    pub(super) fn leave(&self) {
+        self.overstayed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it took too long, or was refused a piece of work.
     pub(super) fn overstayed(&self) -> bool {
-        self.overstayed.get()
+        self.overstayed.load(Ordering::Relaxed)
     }
 }
 
@@ -226,9 +247,12 @@ mod tests {
 
     #[test]
     fn who_was_told_that_it_takes_too_long_stays_told() {
-        let here = Here { since: Stopwatch::start(), overstayed: Cell::new(true) };
-        assert!(here.is_over() && here.overstayed());
+        let here = Here::begin();
+        here.leave();
+        assert!(here.is_over() && here.overstayed() && !here.admits(0));
         let begun = Here::begin();
         assert!(!begun.overstayed(), "nobody has asked yet");
+        assert!(!begun.admits(PIECE_UNITS_MAX + 1), "a piece is refused before it is begun");
+        assert!(begun.overstayed() && begun.is_over());
     }
 }

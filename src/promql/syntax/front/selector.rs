@@ -218,9 +218,7 @@ impl Front<'_> {
         if check_regex(&matcher, self.caps)? {
             self.regex_matchers += 1;
             if self.regex_matchers > self.caps.regex_matchers {
-                let message =
-                    format!("too many regular expressions: at most {} are allowed", self.caps.regex_matchers);
-                return Err(Fault::at(token.span, message));
+                return Err(too_many_regexes(token.span, self.caps));
             }
         }
         Ok(matcher)
@@ -269,15 +267,27 @@ fn check_regex(matcher: &RawMatcher, caps: &Caps) -> Result<bool, Fault> {
     if !is_regex || Pattern::is_set(&matcher.value) {
         return Ok(false);
     }
-    if matcher.value.len() > caps.regex_bytes {
-        let message = format!(
-            "regular expression too long: {} bytes, at most {} are allowed",
-            matcher.value.len(),
-            caps.regex_bytes
-        );
-        return Err(Fault::at(matcher.span, message));
-    }
+    check_regex_length(&matcher.value, matcher.span, caps)?;
     Ok(true)
+}
+
+/// Refuses a regular expression that is longer than the caps allow.
+pub(in crate::promql::syntax) fn check_regex_length(
+    text: &str,
+    span: Span,
+    caps: &Caps,
+) -> Result<(), Fault> {
+    let (bytes, allowed) = (text.len(), caps.regex_bytes);
+    if bytes <= allowed {
+        return Ok(());
+    }
+    let message = format!("regular expression too long: {bytes} bytes, at most {allowed} are allowed");
+    Err(Fault::at(span, message))
+}
+
+/// The refusal of one regular expression more than the caps allow.
+pub(in crate::promql::syntax) fn too_many_regexes(span: Span, caps: &Caps) -> Fault {
+    Fault::at(span, format!("too many regular expressions: at most {} are allowed", caps.regex_matchers))
 }
 
 impl RawMatcher {

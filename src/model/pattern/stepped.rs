@@ -1,0 +1,66 @@
+//! A search that can be given up: a lazy DFA, driven byte by byte.
+//!
+//! The usual engines search a value in one call. For a large expression and a long value that call can take a second,
+//! because each byte may visit each state of the NFA. Here the same states are visited, but the caller is asked every
+//! few bytes.
+
+use std::sync::{Mutex, PoisonError};
+
+use regex_automata::Input;
+use regex_automata::hybrid::dfa::{Cache, Config, DFA};
+use regex_automata::nfa::thompson;
+
+use crate::model::{Pace, Stopped};
+
+/// Units between two checks: some tens of microseconds.
+const UNITS_PER_PIECE: u64 = 1 << 16;
+/// Memory of the states that are kept; past it they are forgotten and built again.
+const CACHE_BYTES: usize = 1 << 20;
+
+/// A compiled expression and its states so far.
+#[derive(Debug)]
+pub(super) struct Stepped {
+    dfa: DFA,
+    cache: Mutex<Option<Box<Cache>>>,
+}
+
+impl Stepped {
+    /// Compiles an expression that is anchored at both ends and valid. None where it cannot be searched this way.
+    pub(super) fn compile(anchored: &str) -> Option<Stepped> {
+        let config = Config::new().cache_capacity(CACHE_BYTES).skip_cache_capacity_check(true);
+        let nfa = thompson::Config::new().nfa_size_limit(Some(super::Pattern::SIZE_MAX));
+        let dfa = DFA::builder().configure(config).thompson(nfa).build(anchored).ok()?;
+        Some(Stepped { dfa, cache: Mutex::new(None) })
+    }
+
+    /// Whether the whole of `value` matches. A byte costs up to `states` units.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(super) fn matches(&self, value: &str, states: u64, pace: &Pace<'_>) -> Result<bool, Stopped> {
+        // One search at a time uses the states that are kept; a concurrent one begins with none.
+        let taken = self.cache.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut cache = taken.unwrap_or_else(|| Box::new(self.dfa.create_cache()));
+        let found = self.search(value, states, pace, &mut cache);
+        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(cache);
+        found
+    }
+
+    fn search(&self, value: &str, states: u64, pace: &Pace<'_>, cache: &mut Cache) -> Result<bool, Stopped> {
+        let piece = usize::try_from(UNITS_PER_PIECE / states.max(1)).unwrap_or(usize::MAX).clamp(1, 4_096);
+        pace.spend(states)?;
+        let Ok(mut state) = self.dfa.start_state_forward(cache, &Input::new(value)) else { return Ok(false) };
+        for bytes in value.as_bytes().chunks(piece) {
+            pace.spend_each(bytes.len(), states)?;
+            for byte in bytes {
+                // The cache never gives up: no count of clearings is set.
+                let Ok(next) = self.dfa.next_state(cache, state, *byte) else { return Ok(false) };
+                if next.is_dead() {
+                    return Ok(false);
+                }
+                state = next;
+            }
+        }
+        Ok(self.dfa.next_eoi_state(cache, state).is_ok_and(|last| last.is_match()))
+    }
+}
