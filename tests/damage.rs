@@ -59,7 +59,14 @@ fn damage(path: &Path, how: &str) {
     // Within what was written, not within the zeros behind it.
     let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let mut content = content;
-    if let Some(byte) = content.get_mut(written * 2 / 5) {
+    // Log and journal begin with 4,128 bytes: a header, the secret of the records twice, and zeros between the copies.
+    let is_keyed = path.extension().is_some_and(|e| e == "wal" || e == "jnl");
+    let place = match written.checked_sub(4_128).filter(|_| is_keyed) {
+        Some(0) => 25,
+        Some(records) => 4_128 + records * 2 / 5,
+        None => written * 2 / 5,
+    };
+    if let Some(byte) = content.get_mut(place) {
         *byte ^= 4;
     }
     fs::write(path, content).expect("written");

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::progress::{Line, number};
 use crate::config::MasterKeySource;
+use crate::entropy::Entropy;
 use crate::identity::{USERS_TABLE, master_key_mark};
 use crate::server;
 use crate::upkeep::{self, CheckOptions, CheckReport, Finding, Weight};
@@ -136,7 +137,8 @@ fn describe(finding: &Finding) -> String {
 /// Saves what is good of a damaged folder.
 pub(super) fn repair(dir: &Path, to: &Path, scratch: &Path) -> anyhow::Result<()> {
     let mut line = Line::new("repairing");
-    let report = upkeep::repair(dir, to, scratch, &mut |progress| line.show(progress))?;
+    let report =
+        upkeep::repair(dir, to, scratch, &mut Entropy::system(), &mut |progress| line.show(progress))?;
     drop(line);
     println!("saved to {}", to.display());
     for seen in &report.saved {

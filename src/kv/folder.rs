@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::files::{self, FileError, is_no_room};
+use super::keyed::RecordKey;
 use super::ops;
 use crate::entropy::Entropy;
 use crate::model::{StoreId, Timestamp};
@@ -163,6 +164,8 @@ pub struct DataFolder {
     notes: Vec<String>,
     /// `RUNNING` is this process's.
     serves: AtomicBool,
+    /// Secrets of new journal files are derived from it. Random, of this process.
+    record_key: RecordKey,
     /// Holds the flock.
     _lock: File,
 }
@@ -193,8 +196,9 @@ impl DataFolder {
                 (store, now, LastStop::New)
             }
         };
-        let serves = AtomicBool::new(false);
-        Ok(DataFolder { path: path.to_owned(), store, created, last_stop, notes, serves, _lock: lock })
+        let (serves, record_key) = (AtomicBool::new(false), RecordKey::random(rng));
+        let path = path.to_owned();
+        Ok(DataFolder { path, store, created, last_stop, notes, serves, record_key, _lock: lock })
     }
 
     /// Repairs that this opening made, one sentence each.
@@ -210,6 +214,11 @@ impl DataFolder {
     /// Its identity, in every file of it.
     pub fn store_id(&self) -> StoreId {
         self.store
+    }
+
+    /// What secrets of new journal files are derived from.
+    pub(super) fn record_key(&self) -> RecordKey {
+        self.record_key
     }
 
     /// When it was made.

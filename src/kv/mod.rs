@@ -8,6 +8,7 @@
 //! * [`Control`]: accounts; one committer thread, journal first, then sled.
 //! * [`OfflineControl`]: accounts of a folder that nobody has open, read and not changed.
 //! * [`HeadWriter`], [`read_part`]: write-once databases for checkpoints of the head.
+//! * [`keyed`]: what verifies the records of log and journal.
 //!
 //! The only room that says sled or bincode.
 
@@ -21,6 +22,7 @@ mod frame;
 mod head;
 mod journal;
 mod key;
+pub(crate) mod keyed;
 pub(crate) mod ops;
 mod record;
 mod reserve;

@@ -195,7 +195,7 @@ impl Server {
         let options = tsdb_options(&settings, door.onlooker());
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
         if settings.accept_loss {
-            for lost in tsdb::accept_loss(&home, now)? {
+            for lost in tsdb::accept_loss(&home, &mut rng, now)? {
                 tracing::warn!(count = lost.count, "accepted as lost: {}", lost.what);
             }
         }

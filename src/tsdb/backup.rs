@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use super::disk;
 use super::error::DiskError;
 use super::wal::file;
-use super::wal::record::{FILE_HEADER_BYTES, FileHeader, Found, Kind, MAGIC_WAL, find_record, parse_switch};
+use super::wal::record::{FileHeader, Found, Kind, Layout, MAGIC_WAL, parse_switch};
 use super::{Sink, Tsdb};
 
 /// A log file at most.
@@ -132,7 +132,7 @@ fn stage_log(from: &Path, to: &Path, promised: Option<u64>) -> Result<u64, Stage
             break;
         }
         full -= 1;
-        if holds_a_record(&file::path_of(from, *number))? {
+        if holds_a_record(&file::path_of(from, *number), *number)? {
             break;
         }
     }
@@ -156,10 +156,11 @@ fn stage_log(from: &Path, to: &Path, promised: Option<u64>) -> Result<u64, Stage
     }
 }
 
-fn holds_a_record(path: &Path) -> Result<bool, DiskError> {
+fn holds_a_record(path: &Path, number: u64) -> Result<bool, DiskError> {
     let content = disk::read_file(path, LOG_FILE_BYTES_MAX)?;
-    let first = content.get(FILE_HEADER_BYTES..).unwrap_or_default();
-    Ok(matches!(find_record(first), Found::Record(..)))
+    let layout = Layout::of(&content, number);
+    let first = content.get(layout.first_record()..).unwrap_or_default();
+    Ok(matches!(layout.find(first), Found::Record(..)))
 }
 
 struct Prefix {
@@ -174,12 +175,12 @@ struct Prefix {
 fn copy_prefix(from: &Path, to: &Path) -> Result<Prefix, StageError> {
     let content = disk::read_file(from, LOG_FILE_BYTES_MAX)?;
     let damaged = |offset: usize| StageError::Damaged { path: from.to_owned(), offset: offset as u64 };
-    if FileHeader::parse(&content, MAGIC_WAL).is_err() {
+    let Ok(FileHeader { layout, .. }) = FileHeader::parse(&content, MAGIC_WAL) else {
         return Err(damaged(0));
-    }
+    };
     let mut prefix = Prefix { end: 0, last_seq: 0, next: None };
-    let mut end = FILE_HEADER_BYTES;
-    while let Found::Record(header, body, bytes) = find_record(content.get(end..).unwrap_or_default()) {
+    let mut end = layout.first_record();
+    while let Found::Record(header, body, bytes) = layout.find(content.get(end..).unwrap_or_default()) {
         if prefix.last_seq != 0 && header.seq != prefix.last_seq + 1 {
             return Err(damaged(end));
         }

@@ -67,7 +67,7 @@ pub fn check(
         progress: CheckProgress::default(),
         checked: Checked::default(),
     };
-    let Known { listed, dropped, begin } = match manifest::offline(control) {
+    let Known { listed, dropped, begin, mark } = match manifest::offline(control) {
         Ok(known) => known,
         Err(bad) => {
             walk.find(Finding::new(
@@ -78,13 +78,13 @@ pub fn check(
             Known::default()
         }
     };
-    let known = Known { listed: listed.clone(), dropped, begin };
+    let known = Known { listed: listed.clone(), dropped, begin, mark };
     let all = listed.values().flat_map(|listed| &listed.segments);
     walk.progress.files_all = all.clone().count() as u64;
     walk.progress.bytes_all = all.map(|meta| meta.file_bytes).sum();
     walk.segments(&listed)?;
     let start = rehearse(dir, scratch, walk.store, known)?;
-    walk.log(begin, &listed, start.read_only.is_some())?;
+    walk.log(begin, mark, &listed, start.read_only.is_some())?;
     walk.registries(&listed)?;
     walk.generations()?;
     walk.add_start(start.findings);
@@ -249,6 +249,7 @@ impl Walk<'_> {
     fn log(
         &mut self,
         begin: Begin,
+        mark: u64,
         listed: &BTreeMap<OrgId, Listed>,
         is_lost: bool,
     ) -> Result<(), OpenError> {
@@ -292,12 +293,19 @@ impl Walk<'_> {
             let finding = Finding::new(Weight::Repairable, self.relative(&tail.path), what);
             self.find(finding.at(tail.offset).counting(tail.torn_bytes));
         }
-        let sealed = listed.values().map(|listed| listed.state.seq).max().unwrap_or(0);
         if end.files == 0 && is_lost {
             self.find(Finding::new(weight, "wal", "the log has no file: what was only there is lost"));
-        } else if end.last_seq < sealed {
-            let what = format!("it ends at record {}, segments go to record {sealed}", end.last_seq);
-            self.find(Finding::new(weight, "wal", what));
+        } else {
+            for known in manifest::records_beyond(listed, mark, end.last_seq) {
+                let what = format!("the log ends at record {}, {known}", end.last_seq);
+                let tail = end.tail.as_ref();
+                let file = tail.map_or_else(|| PathBuf::from("wal"), |tail| self.relative(&tail.path));
+                let finding = Finding::new(weight, file, what);
+                self.find(match tail {
+                    Some(tail) => finding.at(tail.offset),
+                    None => finding,
+                });
+            }
         }
         let (files, records, last) = (end.files, end.records, end.last_seq);
         self.checked

@@ -10,6 +10,8 @@
 //! 0x23 key org, segment seq    a segment that is not listed any more and whose file is to go (Obsolete)
 //! 0x24 no key                  where the log begins: committed before anything before it is unlinked (LogBegin)
 //! 0x25 key org                 an organisation that was dropped (DroppedOrg)
+//! 0x26 no key                  the last log record known to be durable (LogMark): a log that ends before it was rolled
+//!                              back. Written with every checkpoint and log file, once a minute, and at a clean stop
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,6 +214,19 @@ impl Record for LogBegin {
     type Key = ();
 }
 
+/// The high-water mark of the log, outside of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct LogMark {
+    seq: u64,
+}
+
+impl Record for LogMark {
+    const TABLE: u8 = 0x26;
+    const KIND: u8 = 0x26;
+    const VERSION: u8 = 1;
+    type Key = ();
+}
+
 /// An organisation that was dropped: whatever is found of it is to go. Stays, since its number is not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct DroppedOrg {}
@@ -243,6 +258,8 @@ pub(super) struct Known {
     pub(super) dropped: BTreeSet<OrgId>,
     /// Where the log begins.
     pub(super) begin: Begin,
+    /// The last log record known to be durable; 0 where none was noted.
+    pub(super) mark: u64,
 }
 
 /// What one commit changes for one organisation.
@@ -333,7 +350,41 @@ pub(super) fn offline(control: &OfflineControl) -> Result<Known, DamagedRow> {
     let dropped = control.scan::<DroppedOrg>(&())?.into_iter().map(|(org, _)| org).collect();
     let begin = control.scan::<LogBegin>(&())?.pop();
     let begin = begin.map_or_else(Begin::default, |((), LogBegin { file, seq })| Begin { file, seq });
-    Ok(Known { listed: all, dropped, begin })
+    let mark = control.scan::<LogMark>(&())?.pop().map_or(0, |((), mark)| mark.seq);
+    Ok(Known { listed: all, dropped, begin, mark })
+}
+
+/// Names the log records after `last_seq` that control knows: with any of them the end of the log is lost.
+pub(super) fn records_beyond(listed: &BTreeMap<OrgId, Listed>, mark: u64, last_seq: u64) -> Vec<String> {
+    let mut beyond = Vec::new();
+    for (org, listed) in listed {
+        let Listed { state, segments, tombstones, .. } = listed;
+        let segment = segments.iter().map(|meta| meta.last_log_seq).max().unwrap_or(0);
+        let deletion = tombstones.iter().map(|(_, tombstone)| tombstone.upto_seq).max().unwrap_or(0);
+        if state.seq > last_seq {
+            beyond.push(format!("organisation {org} is sealed to record {}", state.seq));
+        }
+        if segment > last_seq.max(state.seq) {
+            beyond.push(format!("a segment of organisation {org} holds record {segment}"));
+        }
+        if deletion > last_seq {
+            beyond.push(format!("a deletion of organisation {org} is record {deletion}"));
+        }
+    }
+    if beyond.is_empty() && mark > last_seq {
+        beyond.push(format!("record {mark} was durable"));
+    }
+    beyond
+}
+
+/// The greatest number of a log record that control knows; a log that is begun again goes on behind it.
+pub(super) fn newest_record(listed: &BTreeMap<OrgId, Listed>, mark: u64) -> u64 {
+    let of_one = |listed: &Listed| {
+        let segments = listed.segments.iter().map(|meta| meta.last_log_seq);
+        let deletions = listed.tombstones.iter().map(|(_, tombstone)| tombstone.upto_seq);
+        segments.chain(deletions).fold(listed.state.seq, u64::max)
+    };
+    listed.values().map(of_one).fold(mark, u64::max)
 }
 
 /// Takes a segment out of the list of a repaired store.
@@ -411,6 +462,29 @@ impl Manifest {
     pub(super) fn log_begin(&self) -> Result<Begin, ManifestError> {
         let found = self.control()?.get::<LogBegin>(&())?;
         Ok(found.map_or_else(Begin::default, |LogBegin { file, seq }| Begin { file, seq }))
+    }
+
+    /// The list of segments of the whole store.
+    pub(super) fn known(&self) -> Result<Known, ManifestError> {
+        let (listed, dropped) = (self.read()?, self.dropped()?);
+        Ok(Known { listed, dropped, begin: self.log_begin()?, mark: self.log_mark()? })
+    }
+
+    /// The last log record known to be durable; 0 where none was noted.
+    pub(super) fn log_mark(&self) -> Result<u64, ManifestError> {
+        Ok(self.control()?.get::<LogMark>(&())?.map_or(0, |mark| mark.seq))
+    }
+
+    /// Notes that the log is durable up to record `seq`.
+    pub(super) fn set_log_mark(&self, seq: u64) -> Result<(), ManifestError> {
+        let committed = self.control()?.commit(move |tx| {
+            tx.put(&(), &LogMark { seq });
+            Ok::<_, std::convert::Infallible>(())
+        });
+        committed.map_err(|e| match e {
+            CommitError::Refused(never) => match never {},
+            CommitError::Failed(failure) => ManifestError::Commit(failure),
+        })
     }
 
     /// Notes that the log begins later than before.

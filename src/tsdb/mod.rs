@@ -26,6 +26,7 @@ mod disk;
 mod error;
 mod fit;
 mod head;
+mod log_mark;
 mod manifest;
 mod names;
 mod opening;
@@ -74,6 +75,7 @@ pub use warm::{Warming, warm_program};
 use append::Clocked;
 use checkpoint::Folder;
 use compact::Compactor;
+use log_mark::{LogMark, Noting};
 use manifest::Manifest;
 use recovery::Recovered;
 use seal::Sealer;
@@ -83,6 +85,7 @@ use wal::record::Kind;
 
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
+use crate::kv::keyed::RecordKey;
 use crate::kv::{Control, with_sources};
 use crate::model::{Access, OrgId, Refusal, StoreId, Timestamp, WriteBatch};
 
@@ -117,6 +120,7 @@ pub struct Tsdb {
     compactor: Mutex<Compactor>,
     seals: seal::Counts,
     warming: Warming,
+    log_mark: LogMark,
 }
 
 /// A batch that is ready to be stored.
@@ -220,12 +224,13 @@ impl Tsdb {
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
         let Home { dir, store, control } = home.clone();
         let manifest = Manifest::new(control);
-        let mut recovered = recovery::recover(dir, store, &manifest, &options, (rng.bytes(), now))?;
+        let (secret, key) = (rng.bytes(), RecordKey::random(rng));
+        let mut recovered = recovery::recover(dir, store, &manifest, &options, secret, key, now)?;
         if let Some(why) = recovered.report.read_only.clone().filter(|_| recovered.log_is_covered) {
             // Nothing is lost with this log: a new one takes its place, as after `--accept-loss`.
-            match repair::accept_loss(&home, now) {
+            match repair::accept_loss(&home, rng, now) {
                 Ok(_) => {
-                    recovered = recovery::recover(dir, store, &manifest, &options, (rng.bytes(), now))?;
+                    recovered = recovery::recover(dir, store, &manifest, &options, secret, key, now)?;
                     recovered.report.notes.push(format!(
                         "{why}; nothing is lost: the log had ended in order and segments and the checkpoint have all of \
                          it; the damaged log is in quarantine"
@@ -272,6 +277,7 @@ impl Tsdb {
             compactor: Mutex::default(),
             seals: seal::Counts::default(),
             warming,
+            log_mark: LogMark::default(),
         };
         Ok((tsdb, report))
     }
@@ -293,6 +299,7 @@ impl Tsdb {
             compactor: Mutex::default(),
             seals: seal::Counts::default(),
             warming: Warming::default(),
+            log_mark: LogMark::default(),
         }
     }
 
@@ -461,6 +468,7 @@ impl Tsdb {
             self.covered(flush)
                 .and_then(|covered| checkpoint::write(folder, &self.stores, covered, || flush().map(drop)))
         };
+        self.note_log_end(Noting::Now);
         if result.is_ok() {
             self.stores.uncovered.fetch_sub(covered, Ordering::Relaxed);
             checkpoints.made += 1;
@@ -635,6 +643,7 @@ impl Tsdb {
             log.close();
             self.note_end(log);
         }
+        self.note_log_end(Noting::Now);
         if let Some(manifest) = &self.manifest {
             manifest.close();
         }

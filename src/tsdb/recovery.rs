@@ -6,7 +6,7 @@
 //! be opened costs its samples: queries of its time say so, the rest serves. Only a damaged log closes the store to
 //! writes: it opens read-only, with everything readable in it, and the damaged files are kept in `quarantine/`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -16,7 +16,7 @@ use super::checkpoint::{self, Folder};
 use super::delete::Deletion;
 use super::disk;
 use super::error::{DiskError, OpenError};
-use super::manifest::{Change, Known, Listed, Manifest, SealState, Tombstone};
+use super::manifest::{self, Change, Known, Listed, Manifest, SealState, Tombstone};
 use super::names;
 use super::opening::{Onlooker, Phase, Step};
 use super::options::Options;
@@ -30,8 +30,9 @@ use super::side::sealed;
 use super::store::{OrgStore, Record, RowSeqs, Stores};
 use super::wal::file::{self, MakeError, NewFile, SMALL_BYTES};
 use super::wal::log::Resume;
-use super::wal::record::{FILE_HEADER_BYTES, Kind};
+use super::wal::record::Kind;
 use super::wal::replay::{self, Begin, LogEnd, Place};
+use crate::kv::keyed::RecordKey;
 use crate::kv::{self, Finding, Weight, with_sources};
 use crate::model::{Exemplar, OrgId, StoreId, Timestamp};
 
@@ -56,15 +57,16 @@ pub(super) fn recover(
     store: StoreId,
     manifest: &Manifest,
     options: &Options,
-    (secret, now): ([u8; 32], Timestamp),
+    secret: [u8; 32],
+    key: RecordKey,
+    now: Timestamp,
 ) -> Result<Recovered, OpenError> {
     let at = |name: &str| dir.join(name);
-    let made = make_folder(dir, store, options, now)?;
+    let made = make_folder(dir, store, options, key, now)?;
     let folder = Folder { head: at("head"), series: at("series"), segments: at("segments"), store };
     remove_unfinished(&folder.head)?;
     remove_unfinished(&folder.series)?;
-    let known =
-        Known { listed: manifest.read()?, dropped: manifest.dropped()?, begin: manifest.log_begin()? };
+    let known = manifest.known()?;
     let begin = known.begin;
     let mut walk = Recovery::new(dir, now, options, known);
     let (stores, done, rows, cuts) = walk.checkpoint(&folder, secret, options)?;
@@ -96,7 +98,7 @@ pub(super) fn recover(
         walk.renew_registries(&folder, &stores, manifest);
         // From here on records may follow.
         checkpoint::Closed::remove(&folder)?;
-        walk.resume(&at("wal"), end)?
+        walk.resume(&at("wal"), end, key)?
     };
     let (wal, report) = (at("wal"), walk.report);
     Ok(Recovered { stores: Arc::new(stores), folder, wal, resume, report, log_is_covered })
@@ -148,7 +150,13 @@ fn names_in(dir: &Path) -> Result<Vec<String>, DiskError> {
 ///
 /// The first log file is durable before `series/` and `head/` are made, so that a log without any file beside one of
 /// them is a log that was lost and never a store that is still empty.
-fn make_folder(dir: &Path, store: StoreId, options: &Options, now: Timestamp) -> Result<bool, OpenError> {
+fn make_folder(
+    dir: &Path,
+    store: StoreId,
+    options: &Options,
+    key: RecordKey,
+    now: Timestamp,
+) -> Result<bool, OpenError> {
     let wal = dir.join("wal");
     repair::finish_mending(dir)?;
     let is_new = !dir.join("series").exists() && !dir.join("head").exists();
@@ -158,8 +166,8 @@ fn make_folder(dir: &Path, store: StoreId, options: &Options, now: Timestamp) ->
     remove_unfinished(&wal)?;
     let made = is_new && !disk::names(&wal)?.iter().any(|name| file::number_of(name).is_some());
     if made {
-        let first =
-            NewFile { number: 1, before: 0, bytes: SMALL_BYTES, created_ms: now.as_ms(), urgent: false };
+        let (number, created_ms, key) = (1, now.as_ms(), key.derive(1, 0));
+        let first = NewFile { number, before: 0, bytes: SMALL_BYTES, created_ms, urgent: false, key };
         file::make(&options.disk, &wal, store, first).map_err(|e| match e {
             MakeError::Full { free, needed } => OpenError::DiskFull { free, needed },
             MakeError::Disk(e) => e.into(),
@@ -204,6 +212,8 @@ struct Recovery {
     listed: BTreeMap<OrgId, Listed>,
     /// What is found of these is not looked at; the first upkeep removes it.
     dropped: BTreeSet<OrgId>,
+    /// The last log record that control knows to be durable.
+    mark: u64,
     report: RecoveryReport,
     onlooker: Onlooker,
     replay_threads: usize,
@@ -211,7 +221,7 @@ struct Recovery {
 
 impl Recovery {
     fn new(dir: &Path, now: Timestamp, options: &Options, known: Known) -> Recovery {
-        let Known { mut listed, dropped, .. } = known;
+        let Known { mut listed, dropped, mark, .. } = known;
         listed.retain(|org, _| !dropped.contains(org));
         Recovery {
             dir: dir.to_owned(),
@@ -221,6 +231,7 @@ impl Recovery {
             short: BTreeSet::new(),
             listed,
             dropped,
+            mark,
             report: RecoveryReport::default(),
             onlooker: options.onlooker.clone(),
             replay_threads: options.replay_threads,
@@ -231,9 +242,9 @@ impl Recovery {
     /// that checkpoint, and nothing was written since.
     fn is_covered(&self, folder: &Folder, done: Option<&checkpoint::Done>, last_seq: u64) -> bool {
         let closed = checkpoint::Closed::read(folder);
-        let sealed = self.listed.values().map(|listed| listed.state.seq).max().unwrap_or(0);
+        let known = manifest::newest_record(&self.listed, self.mark);
         closed.zip(done).is_some_and(|(closed, done)| {
-            closed.last_seq == done.replay_seq && last_seq <= closed.last_seq && sealed <= closed.last_seq
+            closed.last_seq == done.replay_seq && last_seq <= closed.last_seq && known <= closed.last_seq
         })
     }
 
@@ -547,16 +558,15 @@ impl Recovery {
     fn log(&mut self, log: &LogFrom, stores: &Stores, rows: &RowSeqs) -> Result<LogEnd, OpenError> {
         let LogFrom { dir: wal, store, begin, from_seq } = log;
         let (store, from_seq) = (*store, *from_seq);
-        let (mut unreadable, mut deletions) = (Vec::new(), BTreeSet::new());
+        let mut unreadable = Vec::new();
+        let mut deletions = Deletions::of(stores, from_seq.max(begin.seq.saturating_sub(1)));
         let onlooker = self.onlooker.clone();
         onlooker.see(&Step { phase: Phase::Log, ..Step::default() })?;
         let (mut end, (samples, orphans)) = std::thread::scope(|scope| -> Result<_, OpenError> {
             let mut appliers = Appliers::start(scope, self.replay_threads, stores, rows)?;
             let end = replay::replay(wal, store, *begin, from_seq, &mut |header, body, place| {
                 let Some(kind) = header.kind else { return Ok(()) };
-                if kind == Kind::Delete {
-                    deletions.insert(header.seq);
-                }
+                deletions.before(header.seq, (kind == Kind::Delete).then_some(header.org), &mut appliers)?;
                 let taken = appliers.take(Record::read(header.seq, header.org, kind, body))?;
                 if let Err(damage) = taken
                     && unreadable.len() < 10
@@ -565,9 +575,9 @@ impl Recovery {
                 }
                 Ok(onlooker.see(&of_the_log(place, appliers.stored()))?)
             })?;
+            deletions.before(u64::MAX, None, &mut appliers)?;
             Ok((end, appliers.finish()?))
         })?;
-        delete_unmet(stores, from_seq.max(begin.seq.saturating_sub(1)), &deletions);
         self.report.records = end.records;
         self.report.samples = samples;
         self.report.orphans = orphans;
@@ -602,12 +612,14 @@ impl Recovery {
                 end.last_seq
             ));
         }
-        for (org, listed) in self.listed.iter().filter(|(_, listed)| listed.state.seq > end.last_seq) {
+        for known in manifest::records_beyond(&self.listed, self.mark, end.last_seq) {
+            let place = end.tail.as_ref().map_or_else(String::new, |tail| {
+                format!(" (byte {} of {})", tail.offset, tail.path.display())
+            });
             texts.push(format!(
-                "the log in {} ends at record {}, organisation {org} is sealed to record {}",
+                "the log in {} ends at record {}{place}, {known}",
                 wal.display(),
-                end.last_seq,
-                listed.state.seq
+                end.last_seq
             ));
         }
         if orphans > 0 {
@@ -679,7 +691,7 @@ impl Recovery {
     }
 
     /// Where the log goes on: after its last record, the torn tail cleared, spares removed. None: there is no log.
-    fn resume(&mut self, wal: &Path, end: LogEnd) -> Result<Option<Resume>, DiskError> {
+    fn resume(&mut self, wal: &Path, end: LogEnd, key: RecordKey) -> Result<Option<Resume>, DiskError> {
         for path in &end.trimmed {
             if let Err(e) = disk::remove_file(path) {
                 // It is no part of the log any more, and no reason not to start.
@@ -702,13 +714,24 @@ impl Recovery {
         // First, so that nothing but its records is in it.
         let file = replay::resume(&tail)?;
         let spans = replay::spans_of_file(&tail.path)?;
-        let first_mark = (tail.offset <= FILE_HEADER_BYTES as u64)
+        let first_mark = (tail.offset <= tail.header.layout.first_record() as u64)
             .then(|| tail.before.as_deref().map_or_else(|| Ok(BTreeMap::new()), replay::spans_of_file))
             .transpose()?
             .map(|spans| spans.into_values().collect());
         let offset = u32::try_from(tail.offset).unwrap_or(u32::MAX);
         let file_bytes = end.file_bytes;
-        Ok(Some(Resume { file, offset, first_mark, last_seq, spans, first_seq, full, files, file_bytes }))
+        Ok(Some(Resume {
+            file,
+            offset,
+            first_mark,
+            last_seq,
+            key,
+            spans,
+            first_seq,
+            full,
+            files,
+            file_bytes,
+        }))
     }
 }
 
@@ -726,15 +749,43 @@ fn is_repeated(meta: &SegmentMeta, listed: &Listed, in_log: &std::ops::RangeIncl
     if from_segments { meta.replaces.iter().all(listed) } else { from_log }
 }
 
-/// Removes from the heads what tombstones hide whose records the replay did not meet, in a log that is damaged.
-fn delete_unmet(stores: &Stores, from_seq: u64, met: &BTreeSet<u64>) {
-    for store in stores.all() {
-        let unmet = |seq: u64| seq > from_seq && !met.contains(&seq);
-        let set = store.segments();
-        for (_, tombstone) in set.tombstones.iter().filter(|(_, tombstone)| unmet(tombstone.upto_seq)) {
-            let Tombstone { from_ms, to_ms, series, .. } = (**tombstone).clone();
-            let exemplars = tombstone.upto_seq > set.seal_seq;
-            Deletion { from_ms, to_ms, series }.apply(&store, |_| false, |_| false, exemplars);
+/// Deletions that control knows, whose records may be missing in a damaged log: each is applied where its record stood,
+/// so that it removes samples of earlier records and leaves those of later ones.
+struct Deletions {
+    /// In order of their records.
+    left: VecDeque<(u64, OrgId, Arc<Tombstone>)>,
+}
+
+impl Deletions {
+    /// Those whose records come after `from_seq`.
+    fn of(stores: &Stores, from_seq: u64) -> Deletions {
+        let mut left = Vec::new();
+        for store in stores.all() {
+            let set = store.segments();
+            let later = set.tombstones.iter().filter(|(_, tombstone)| tombstone.upto_seq > from_seq);
+            left.extend(later.map(|(_, tombstone)| (tombstone.upto_seq, store.org, Arc::clone(tombstone))));
         }
+        left.sort_by_key(|(seq, org, _)| (*seq, *org));
+        Deletions { left: left.into() }
+    }
+
+    /// Applies the deletions whose records should have come by now: those up to record `seq`, which is about to be
+    /// applied, but for that record itself where it is a deletion (`deletes`: of that organisation).
+    fn before(
+        &mut self,
+        seq: u64,
+        deletes: Option<OrgId>,
+        appliers: &mut Appliers<'_>,
+    ) -> Result<(), OpenError> {
+        while let Some((upto_seq, org, tombstone)) = self.left.pop_front_if(|(upto, ..)| *upto <= seq) {
+            if upto_seq == seq && deletes == Some(org) {
+                continue;
+            }
+            let Tombstone { from_ms, to_ms, series, .. } = (*tombstone).clone();
+            let body = Deletion { from_ms, to_ms, series }.encode();
+            // The body was just encoded: it can be read.
+            let _ = appliers.take(Record::read(upto_seq, org, Kind::Delete, &body))?;
+        }
+        Ok(())
     }
 }

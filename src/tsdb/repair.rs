@@ -24,12 +24,12 @@ use super::series::registry;
 use super::side::record;
 use super::store::{Record, Stores};
 use super::wal::file::{self, LARGE_BYTES, SMALL_BYTES};
-use super::wal::record::{
-    FILE_HEADER_BYTES, FileHeader, Header, Kind, MAGIC_WAL, Mark, parse_seal, put_record, record_bytes,
-};
+use super::wal::record::{FileHeader, Header, Kind, Layout, MAGIC_WAL, Mark, parse_seal};
 use super::wal::replay::{self, Begin};
 use super::wal::samples::{self, LogSample};
 use super::{CheckProgress, Home};
+use crate::entropy::Entropy;
+use crate::kv::keyed::RecordKey;
 use crate::kv::{DamagedRow, Finding, OfflineControl, Weight, with_sources};
 use crate::model::{OrgId, StoreId, Timestamp};
 use segments::Saving;
@@ -91,9 +91,10 @@ pub fn repair(
     dir: &Path,
     to: &Path,
     control: &mut OfflineControl,
+    rng: &mut Entropy,
     watch: &mut dyn FnMut(CheckProgress),
 ) -> Result<Repaired, RepairError> {
-    let manifest::Known { listed, begin, .. } = manifest::offline(control)?;
+    let manifest::Known { listed, begin, mark, .. } = manifest::offline(control)?;
     let mut repaired = Repaired::default();
     copy_registries(dir, to)?;
     for name in ["wal", "segments", "head", "quarantine"] {
@@ -114,7 +115,9 @@ pub fn repair(
     }
     let saved = saving.in_words();
     repaired.saved.push(("segments", saved));
-    let mended = Log::new(dir, control.store_id(), begin, &listed)?.mend(&to.join("wal"))?;
+    let upto = manifest::newest_record(&listed, mark);
+    let mended = Log::new(dir, control.store_id(), begin, &listed, upto)?
+        .mend(&to.join("wal"), RecordKey::random(rng))?;
     repaired.saved.push(("log", format!("{} files, {} records", mended.files, mended.records)));
     repaired.lost.extend(mended.lost);
     disk::sync_dir(to)?;
@@ -126,7 +129,7 @@ pub fn repair(
 ///
 /// # Errors
 /// [`RepairError`]; the log is as it was, or as it will be.
-pub fn accept_loss(home: &Home<'_>, now: Timestamp) -> Result<Vec<Finding>, RepairError> {
+pub fn accept_loss(home: &Home<'_>, rng: &mut Entropy, now: Timestamp) -> Result<Vec<Finding>, RepairError> {
     let dir = home.dir;
     finish_mending(dir)?;
     let manifest = Manifest::new(std::sync::Arc::clone(&home.control));
@@ -136,7 +139,8 @@ pub fn accept_loss(home: &Home<'_>, now: Timestamp) -> Result<Vec<Finding>, Repa
         disk::remove_dir_all(&mending)?;
     }
     disk::create_dir(&mending)?;
-    let mended = Log::new(dir, home.store, begin, &listed)?.mend(&mending)?;
+    let upto = manifest::newest_record(&listed, manifest.log_mark()?);
+    let mended = Log::new(dir, home.store, begin, &listed, upto)?.mend(&mending, RecordKey::random(rng))?;
     if mended.lost.is_empty() {
         disk::remove_dir_all(&mending)?;
         return Ok(Vec::new());
@@ -204,7 +208,7 @@ struct Log<'l> {
     listed: &'l BTreeMap<OrgId, Listed>,
     /// Whose series are defined.
     stores: Stores,
-    /// The log must go at least that far: checkpoints or segments know of such a record.
+    /// The log must go at least that far: control or a checkpoint knows of such a record.
     upto: u64,
 }
 
@@ -220,20 +224,20 @@ impl<'l> Log<'l> {
         store: StoreId,
         begin: Begin,
         listed: &'l BTreeMap<OrgId, Listed>,
+        known: u64,
     ) -> Result<Log<'l>, RepairError> {
         let stores = Stores::new([0; 32], OrgLimits::default());
         define_registered(&stores, dir, store)?;
         for (org, listed) in listed {
             define_sealed(&stores, &dir.join("segments").join(org.0.to_string()), store, listed);
         }
-        let sealed = listed.values().map(|listed| listed.state.seq).max().unwrap_or(0);
-        let upto = sealed.max(checkpoint::newest_replay_seq(&dir.join("head"), store));
+        let upto = known.max(checkpoint::newest_replay_seq(&dir.join("head"), store));
         Ok(Log { from: dir.join("wal"), store, begin, listed, stores, upto })
     }
 
-    /// Writes it into the directory `to`.
-    fn mend(self, to: &Path) -> Result<Mended, RepairError> {
-        let mut out = Out::new(to, self.store, self.begin);
+    /// Writes it into the directory `to`. The secrets of its files are derived from `key`.
+    fn mend(self, to: &Path, key: RecordKey) -> Result<Mended, RepairError> {
+        let mut out = Out::new(to, self.store, self.begin, key);
         let mut lost = Lost::default();
         let mut scratch = Vec::new();
         let mut failed: Option<RepairError> = None;
@@ -433,6 +437,9 @@ struct Out<'o> {
     store: StoreId,
     /// The number of the file at hand.
     number: u64,
+    key: RecordKey,
+    /// Of the file at hand.
+    layout: Layout,
     buffer: Vec<u8>,
     /// The number of the next record.
     next: u64,
@@ -442,17 +449,19 @@ struct Out<'o> {
 }
 
 impl Out<'_> {
-    fn new(dir: &Path, store: StoreId, begin: Begin) -> Out<'_> {
-        let buffer = vec![0; FILE_HEADER_BYTES];
-        Out { dir, store, number: begin.file, buffer, next: begin.seq, marks: 0, records: 0, files: 0 }
+    fn new(dir: &Path, store: StoreId, begin: Begin, key: RecordKey) -> Out<'_> {
+        let (number, layout) = (begin.file, Layout::Keyed(key.derive(begin.file, 0)));
+        let buffer = vec![0; layout.first_record()];
+        Out { dir, store, number, key, layout, buffer, next: begin.seq, marks: 0, records: 0, files: 0 }
     }
 
     fn record(&mut self, seq: u64, org: OrgId, kind: Kind, body: &[u8]) -> Result<(), RepairError> {
         let room = LARGE_BYTES as usize;
-        if self.buffer.len() + record_bytes(body.len()) > room && self.buffer.len() > FILE_HEADER_BYTES {
+        let is_empty = self.buffer.len() <= self.layout.first_record();
+        if self.buffer.len() + self.layout.record_bytes(body.len()) > room && !is_empty {
             self.end_file(LARGE_BYTES)?;
         }
-        put_record(&mut self.buffer, seq, org, kind, seq.saturating_sub(1), body);
+        self.layout.put(&mut self.buffer, seq, org, kind, seq.saturating_sub(1), body);
         self.next = seq + 1;
         self.records += 1;
         Ok(())
@@ -482,14 +491,16 @@ impl Out<'_> {
             number,
             created_ms: 0,
             before: number.saturating_sub(1),
+            layout: self.layout,
         };
         let head = header.encode(MAGIC_WAL);
         self.buffer.iter_mut().zip(head).for_each(|(to, from)| *to = from);
         let path: PathBuf = file::path_of(self.dir, number);
         let file = disk::create_file(&path)?;
         disk::write_file(&file, &path, &self.buffer, u64::from(file_bytes))?;
-        self.buffer.truncate(FILE_HEADER_BYTES);
         self.number += 1;
+        self.layout = Layout::Keyed(self.key.derive(self.number, 0));
+        self.buffer.truncate(self.layout.first_record());
         self.files += 1;
         Ok(())
     }

@@ -22,6 +22,7 @@ use super::checkpoint::{Folder, append_registry};
 use super::compact::UpkeepError;
 use super::disk;
 use super::error::{AppendError, DiskError};
+use super::log_mark::Noting;
 use super::manifest::{CHANGE_SEGMENTS_MAX, Change, Manifest, ManifestError, SealState};
 use super::segment::{Segment, SegmentMeta};
 use super::segments::Part;
@@ -158,6 +159,7 @@ impl Tsdb {
         let mut report = SealReport::default();
         let Ok(parts) = self.parts() else { return Ok(report) };
         self.remove_trimmed(&parts, &mut report);
+        self.note_log_end(Noting::IfDue);
         let mut sealer = self.sealer();
         let due = sealer.due(&self.stores, &self.options, parts.log, now);
         let mut failed = None;

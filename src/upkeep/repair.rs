@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::tree::{self, TreeError};
 use super::{LookError, Progress, Seen, Watch, look};
+use crate::entropy::Entropy;
 use crate::kv::{ExportError, Finding, OfflineControl, Weight};
 use crate::tsdb;
 
@@ -34,7 +35,13 @@ pub struct RepairReport {
 ///
 /// # Errors
 /// [`RepairError`]; what is left in `to` is no data folder: `STORE` comes last.
-pub fn repair(dir: &Path, to: &Path, scratch: &Path, watch: Watch<'_>) -> Result<RepairReport, RepairError> {
+pub fn repair(
+    dir: &Path,
+    to: &Path,
+    scratch: &Path,
+    rng: &mut Entropy,
+    watch: Watch<'_>,
+) -> Result<RepairReport, RepairError> {
     look::nobody_uses(dir)?;
     let mut control = OfflineControl::read(dir, scratch).map_err(LookError::Offline)?;
     let mut lost: Vec<Finding> = control.findings().to_vec();
@@ -47,7 +54,7 @@ pub fn repair(dir: &Path, to: &Path, scratch: &Path, watch: Watch<'_>) -> Result
         lost.push(Finding::new(Weight::Loss, "exports", what));
     }
     tree::make_new(to).map_err(LookError::Tree)?;
-    let samples = tsdb::repair(dir, to, &mut control, &mut |done| {
+    let samples = tsdb::repair(dir, to, &mut control, rng, &mut |done| {
         watch(Progress {
             files: done.files,
             files_all: done.files_all,

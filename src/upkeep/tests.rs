@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use folder::{Held, NOW, Opened, User, copy_tree, try_open, write};
 
 use super::*;
+use crate::entropy::Entropy;
 use crate::kv::{MasterKeySource, Record, with_sources};
 
 fn open(dir: &Path) -> Opened {
@@ -42,7 +43,7 @@ fn check_deep(dir: &Path) -> CheckReport {
 
 fn repair_to(dir: &Path, to: &Path) -> Result<RepairReport, RepairError> {
     let scratch = tempfile::tempdir().expect("made");
-    repair(dir, to, &scratch.path().join("scratch"), &mut |_| ())
+    repair(dir, to, &scratch.path().join("scratch"), &mut Entropy::seeded(6), &mut |_| ())
 }
 
 /// What the server sets aside.

@@ -116,7 +116,7 @@ pub(crate) fn try_open(dir: &Path, accept_loss: bool) -> Result<Opened, String> 
     let control = Arc::new(control);
     let home = Home { dir, store: folder.store_id(), control: Arc::clone(&control) };
     if accept_loss {
-        let lost = tsdb::accept_loss(&home, NOW).map_err(|e| words(&e))?;
+        let lost = tsdb::accept_loss(&home, &mut rng, NOW).map_err(|e| words(&e))?;
         said.extend(
             lost.into_iter().map(|finding| format!("accepted: {} {:?}", finding.what, finding.count)),
         );

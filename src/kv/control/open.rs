@@ -332,7 +332,7 @@ impl Opening<'_> {
         state: &State,
         meta: &Meta,
     ) -> Result<(Journal, Option<u64>), OpenError> {
-        let store = self.folder.store_id();
+        let (store, key) = (self.folder.store_id(), self.folder.record_key());
         let is_sound = self.survey.damage.is_empty()
             && (self.survey.records() == 0 || self.survey.last_seq() == meta.seq);
         self.find_a_whole_export();
@@ -351,7 +351,7 @@ impl Opening<'_> {
                 journal::trim(torn)?;
             }
             self.drop_unusable_spares(journal_dir)?;
-            let mut journal = Journal::open(journal_dir, store, &self.survey, meta.seq, self.now)?;
+            let mut journal = Journal::open(journal_dir, store, key, &self.survey, meta.seq, self.now)?;
             let newest = self.whole.first().copied().unwrap_or_default();
             journal.set_gathered(self.survey.bytes_behind(newest));
             return Ok((journal, exported));
@@ -360,7 +360,7 @@ impl Opening<'_> {
         if text.is_empty() {
             text.push(format!("the journal ends with change {} of {}", self.survey.last_seq(), meta.seq));
         }
-        let mut journal = Journal::begin_anew(journal_dir, store, &self.survey, meta.seq, self.now)?;
+        let mut journal = Journal::begin_anew(journal_dir, store, key, &self.survey, meta.seq, self.now)?;
         // The older exports lead nowhere without the old files: with the next change there are two that do.
         journal.set_gathered(EXPORT_BYTES);
         for file in self.survey.files.iter().filter(|file| file.path.exists()) {

@@ -2,11 +2,13 @@
 //!
 //! `journal/<number>.jnl`, 256 KiB each, zeroed beforehand, numbers ascending by one. A file begins with
 //! ```text
-//!  0  8 "PROMJNL1"     8 u16 version 1   10 u16 header bytes 64   12 u32 file bytes
+//!  0  8 "PROMJNL1"     8 u16 version 1 | 2   10 u16 header bytes 64 | 4,128   12 u32 file bytes
 //! 16 16 store id      32 u64 file number  40 i64 created           48 u64 number of the file before it
 //! 56  4 zero          60 u32 CRC32C of 0..60
 //! ```
-//! (created: when the process that made it had opened the journal) and goes on with records, each filled with zeros to a multiple of 8; length 0 is the end of what was written:
+//! (created: when the process that made it had opened the journal); in version 2 the secret of the file follows, drawn in
+//! [`super::keyed`]. It goes on with records, each filled with zeros to a multiple of 8; length 0 is the end of what was
+//! written. Version 2 has the 32 byte record header of [`super::keyed`], with bytes 8 to 24 of version 1, which is
 //! ```text
 //!  0 u32 body bytes L                      4 u32 CRC32C of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)               16 u32 0
@@ -16,6 +18,10 @@
 //! Little-endian. One record is one change. `lag` tells a torn tail from damage: a valid later record that says
 //! "s was durable" proves that bad bytes at s were once good (STORAGE.md section 10, step 7). Files go when both kept
 //! exports cover them, oldest first, so the first one there is may have any number and begin with any change.
+//!
+//! Keys and values hold what users chose. A search for records behind damage must not take such bytes for a record: in
+//! version 2 they do not verify. Files of version 1 are still read, but what follows bad bytes counts only where the end
+//! of the bad record is certain, and nothing is appended to them: opening the journal goes on in a file of version 2.
 
 mod scan;
 mod write;
@@ -28,6 +34,7 @@ pub(super) use write::{AppendError, Journal};
 use std::path::PathBuf;
 
 use super::files::FileError;
+use super::keyed::{KEYED_FILE_HEADER_BYTES, KEYED_HEADER_BYTES, RecordKey};
 use super::rows::Rows;
 use crate::model::{StoreId, Timestamp};
 
@@ -36,7 +43,8 @@ pub(super) const FILE_BYTES: usize = 256 * 1024;
 const HEADER_BYTES: usize = 64;
 const RECORD_HEADER_BYTES: usize = 24;
 const MAGIC: &[u8; 8] = b"PROMJNL1";
-const VERSION: u16 = 1;
+const VERSION_PLAIN: u16 = 1;
+const VERSION: u16 = 2;
 const RECORD_TYPE: u8 = 16;
 const BODY_VERSION: u8 = 1;
 
@@ -82,6 +90,37 @@ fn file_name(number: u64) -> String {
     format!("{number:08}.jnl")
 }
 
+/// How the records of a file are laid out and verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// Version 1: a checksum without a key.
+    Plain,
+    /// Version 2.
+    Keyed(RecordKey),
+    /// Version 2, and neither copy of its secret can be read: no record of it verifies.
+    Lost,
+}
+
+impl Layout {
+    const fn file_header_bytes(self) -> usize {
+        match self {
+            Layout::Plain => HEADER_BYTES,
+            Layout::Keyed(_) | Layout::Lost => KEYED_FILE_HEADER_BYTES,
+        }
+    }
+
+    const fn record_header_bytes(self) -> usize {
+        match self {
+            Layout::Plain => RECORD_HEADER_BYTES,
+            Layout::Keyed(_) | Layout::Lost => KEYED_HEADER_BYTES,
+        }
+    }
+
+    const fn record_bytes(self, body_bytes: usize) -> usize {
+        (self.record_header_bytes() + body_bytes).next_multiple_of(8)
+    }
+}
+
 /// What a file says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
@@ -90,60 +129,82 @@ struct Header {
     /// Number of the file before it; 0 for the first.
     previous: u64,
     created: Timestamp,
+    layout: Layout,
 }
 
-fn encode_header(header: &Header) -> [u8; HEADER_BYTES] {
-    let mut out = Vec::with_capacity(HEADER_BYTES);
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&VERSION.to_le_bytes());
-    out.extend_from_slice(&64_u16.to_le_bytes());
-    out.extend_from_slice(&262_144_u32.to_le_bytes());
-    out.extend_from_slice(&header.store.0);
-    out.extend_from_slice(&header.number.to_le_bytes());
-    out.extend_from_slice(&header.created.as_ms().to_le_bytes());
-    out.extend_from_slice(&header.previous.to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
-    let crc = crc32c::crc32c(&out);
-    out.extend_from_slice(&crc.to_le_bytes());
-    out.try_into().expect("64 bytes: the drawing's fields add up")
+impl Header {
+    /// The header of a new file behind file `previous`, with a secret of its own derived from `key`.
+    fn new(store: StoreId, key: RecordKey, previous: u64, created: Timestamp) -> Header {
+        let number = previous + 1;
+        let layout = Layout::Keyed(key.derive(number, 0));
+        Header { store, number, previous, created, layout }
+    }
+}
+
+fn encode_header(header: &Header) -> Vec<u8> {
+    let (version, bytes) = match header.layout {
+        Layout::Plain => (VERSION_PLAIN, 64_u16),
+        Layout::Keyed(_) | Layout::Lost => (VERSION, 4_128),
+    };
+    let mut out = [0; KEYED_FILE_HEADER_BYTES];
+    out[..8].copy_from_slice(MAGIC);
+    out[8..10].copy_from_slice(&version.to_le_bytes());
+    out[10..12].copy_from_slice(&bytes.to_le_bytes());
+    out[12..16].copy_from_slice(&262_144_u32.to_le_bytes());
+    out[16..32].copy_from_slice(&header.store.0);
+    out[32..40].copy_from_slice(&header.number.to_le_bytes());
+    out[40..48].copy_from_slice(&header.created.as_ms().to_le_bytes());
+    out[48..56].copy_from_slice(&header.previous.to_le_bytes());
+    let crc = crc32c::crc32c(&out[..60]);
+    out[60..64].copy_from_slice(&crc.to_le_bytes());
+    if let Layout::Keyed(key) = header.layout {
+        key.put(&mut out, header.number);
+    }
+    let mut out = out.to_vec();
+    out.truncate(header.layout.file_header_bytes());
+    out
 }
 
 /// Appends the record of one change. `rows` are within the limits of a change (checked when it was made).
-fn encode_record(out: &mut Vec<u8>, seq: u64, lag: u16, rows: &Rows) {
+fn encode_record(out: &mut Vec<u8>, layout: Layout, seq: u64, lag: u16, rows: &Rows) {
     let start = out.len();
-    out.extend_from_slice(&[0; 8]);
-    out.extend_from_slice(&seq.to_le_bytes());
-    out.extend_from_slice(&0_u32.to_le_bytes());
-    out.extend_from_slice(&[RECORD_TYPE, BODY_VERSION]);
-    out.extend_from_slice(&lag.to_le_bytes());
+    let mut fields = [0; 16];
+    fields[..8].copy_from_slice(&seq.to_le_bytes());
+    fields[12..14].copy_from_slice(&[RECORD_TYPE, BODY_VERSION]);
+    fields[14..].copy_from_slice(&lag.to_le_bytes());
+    let mut body = Vec::new();
     let short = |n: usize| u16::try_from(n).expect("within the limits of a change").to_le_bytes();
-    out.extend_from_slice(&short(rows.len()));
+    body.extend_from_slice(&short(rows.len()));
     for (key, value) in rows {
-        out.push(if value.is_some() { 1 } else { 2 });
-        out.extend_from_slice(&short(key.len()));
-        out.extend_from_slice(key);
+        body.push(if value.is_some() { 1 } else { 2 });
+        body.extend_from_slice(&short(key.len()));
+        body.extend_from_slice(key);
         let value = value.as_deref().unwrap_or_default();
-        out.extend_from_slice(&short(value.len()));
-        out.extend_from_slice(value);
+        body.extend_from_slice(&short(value.len()));
+        body.extend_from_slice(value);
     }
-    let record = out.get_mut(start..).expect("just written");
-    let length =
-        u32::try_from(record.len() - RECORD_HEADER_BYTES).expect("a change is at most 240 KiB").to_le_bytes();
-    let (head, rest) = record.split_at_mut(8);
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&length), rest).to_le_bytes();
-    head.copy_from_slice(&[length, crc].concat());
-    out.resize(start + (out.len() - start).next_multiple_of(8), 0);
+    if let Layout::Keyed(key) = layout {
+        out.extend_from_slice(&key.header(fields, &body));
+    } else {
+        let length = u32::try_from(body.len()).expect("a change is at most 240 KiB").to_le_bytes();
+        let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&length), &fields), &body);
+        out.extend_from_slice(&length);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out.extend_from_slice(&fields);
+    }
+    out.extend_from_slice(&body);
+    out.resize(start + layout.record_bytes(body.len()), 0);
 }
 
-/// Bytes of the record that [`encode_record`] writes for `rows`.
+/// Bytes of the record of version 2 that [`encode_record`] writes for `rows`.
 pub(super) fn record_bytes(rows: &Rows) -> usize {
     let body: usize =
         rows.iter().map(|(key, value)| 5 + key.len() + value.as_ref().map_or(0, Vec::len)).sum();
-    (RECORD_HEADER_BYTES + 2 + body).next_multiple_of(8)
+    (KEYED_HEADER_BYTES + 2 + body).next_multiple_of(8)
 }
 
 /// The most bytes of records in one group: what an empty file holds.
-pub(super) const GROUP_BYTES_MAX: usize = FILE_BYTES - HEADER_BYTES;
+pub(super) const GROUP_BYTES_MAX: usize = FILE_BYTES - KEYED_FILE_HEADER_BYTES;
 
 #[cfg(test)]
 mod tests;

@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{
-    BODY_VERSION, FILE_BYTES, HEADER_BYTES, Header, JournalError, MAGIC, RECORD_HEADER_BYTES, RECORD_TYPE,
-    VERSION, file_name,
+    BODY_VERSION, FILE_BYTES, HEADER_BYTES, Header, JournalError, Layout, MAGIC, RECORD_HEADER_BYTES,
+    RECORD_TYPE, VERSION, VERSION_PLAIN, file_name,
 };
 use crate::kv::files::{self, FileError};
 use crate::kv::frame;
+use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, KEYED_HEADER_BYTES, RecordKey};
 use crate::kv::ops;
 use crate::kv::rows::Rows;
 use crate::model::{StoreId, Timestamp};
@@ -32,26 +33,45 @@ enum At<'b> {
     /// Zeros to the end of the file.
     End,
     Bad(&'static str),
+    /// As `Bad`; but the header of the record verifies, so it ends there for certain.
+    Unreadable(usize),
 }
 
-fn at(bytes: &[u8], offset: usize) -> At<'_> {
+/// What is wrong with a record whose header verifies.
+const UNREADABLE: &str = "a body that differs from its checksum";
+
+fn at(bytes: &[u8], layout: Layout, offset: usize) -> At<'_> {
     let rest = bytes.get(offset..).unwrap_or_default();
-    let Some((head, behind)) = rest.split_first_chunk::<RECORD_HEADER_BYTES>() else {
-        return if rest.iter().all(|b| *b == 0) { At::End } else { At::Bad("bytes where no record fits") };
-    };
-    let [l0, l1, l2, l3, c0, c1, c2, c3, s @ .., _, _, _, _, kind, version, g0, g1] = *head;
-    let length = u32::from_le_bytes([l0, l1, l2, l3]);
-    if length == 0 {
-        return if rest.iter().all(|b| *b == 0) { At::End } else { At::Bad("bytes behind the end") };
+    let is_zero = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
+    if rest.len() < layout.record_header_bytes() {
+        return if is_zero(rest) { At::End } else { At::Bad("bytes where no record fits") };
     }
-    let Some((body, _)) = usize::try_from(length).ok().and_then(|n| behind.split_at_checked(n)) else {
-        return At::Bad("a length beyond the file");
-    };
-    let covered = rest.get(8..RECORD_HEADER_BYTES + body.len()).unwrap_or_default();
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&[l0, l1, l2, l3]), covered);
-    if crc != u32::from_le_bytes([c0, c1, c2, c3]) {
-        return At::Bad("a wrong checksum");
+    if rest.starts_with(&[0; 4]) {
+        return if is_zero(rest) { At::End } else { At::Bad("bytes behind the end") };
     }
+    match layout {
+        Layout::Plain => plain_at(rest, offset),
+        Layout::Keyed(key) => keyed_at(rest, key, offset),
+        Layout::Lost => At::Bad("the secret of the file's records is damaged"),
+    }
+}
+
+fn keyed_at(rest: &[u8], key: RecordKey, offset: usize) -> At<'_> {
+    let Some((head, behind)) = rest.split_first_chunk::<KEYED_HEADER_BYTES>() else {
+        return At::Bad("bytes where no record fits");
+    };
+    let Some(header) = key.verify(head) else { return At::Bad("a header that does not verify") };
+    let body_bytes = header.body_bytes as usize;
+    let end = offset + Layout::Keyed(key).record_bytes(body_bytes);
+    match behind.get(..body_bytes).filter(|body| header.has_body(body)) {
+        Some(body) => record(&header.fields, body, end),
+        None => At::Unreadable(end),
+    }
+}
+
+/// The record whose header has these bytes 8 to 24.
+fn record<'b>(fields: &[u8; 16], body: &'b [u8], end: usize) -> At<'b> {
+    let [s @ .., _, _, _, _, kind, version, g0, g1] = *fields;
     if (kind, version) != (RECORD_TYPE, BODY_VERSION) {
         return At::Bad("a record of another type or version");
     }
@@ -59,12 +79,23 @@ fn at(bytes: &[u8], offset: usize) -> At<'_> {
     if seq == 0 || seq > SEQ_MAX {
         return At::Bad("a number that no change has");
     }
-    At::Record(Record {
-        seq,
-        lag: u16::from_le_bytes([g0, g1]),
-        body,
-        end: offset + (RECORD_HEADER_BYTES + body.len()).next_multiple_of(8),
-    })
+    At::Record(Record { seq, lag: u16::from_le_bytes([g0, g1]), body, end })
+}
+
+fn plain_at(rest: &[u8], offset: usize) -> At<'_> {
+    let Some((head, behind)) = rest.split_first_chunk::<RECORD_HEADER_BYTES>() else {
+        return At::Bad("bytes where no record fits");
+    };
+    let [l0, l1, l2, l3, c0, c1, c2, c3, fields @ ..] = *head;
+    let length = u32::from_le_bytes([l0, l1, l2, l3]);
+    let Some((body, _)) = usize::try_from(length).ok().and_then(|n| behind.split_at_checked(n)) else {
+        return At::Bad("a length beyond the file");
+    };
+    let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&[l0, l1, l2, l3]), &fields), body);
+    if crc != u32::from_le_bytes([c0, c1, c2, c3]) {
+        return At::Bad("a wrong checksum");
+    }
+    record(&fields, body, offset + Layout::Plain.record_bytes(body.len()))
 }
 
 /// A stretch of whole records without a gap between them.
@@ -86,14 +117,17 @@ pub(super) struct FileScan {
     pub(super) runs: Vec<Run>,
     /// The first bytes that are no record, before each run that follows such bytes or behind the last one.
     pub(super) bad: Vec<(usize, &'static str)>,
+    /// A file of version 1 goes on behind the last bad bytes with what may be changes, or what users made look like
+    /// changes: none of it is read.
+    pub(super) is_unsearched: bool,
 }
 
 /// Reads every whole record of a file, behind damage too; `next` is the change that its first record should be.
-pub(super) fn scan_file(bytes: &[u8], file: usize, mut next: Option<u64>) -> FileScan {
+pub(super) fn scan_file(bytes: &[u8], layout: Layout, file: usize, mut next: Option<u64>) -> FileScan {
     let mut found = FileScan::default();
-    let mut offset = HEADER_BYTES;
+    let mut offset = layout.file_header_bytes();
     loop {
-        match at(bytes, offset) {
+        match at(bytes, layout, offset) {
             At::End => return found,
             At::Record(record) => {
                 let durable = record.seq.saturating_sub(u64::from(record.lag));
@@ -111,38 +145,86 @@ pub(super) fn scan_file(bytes: &[u8], file: usize, mut next: Option<u64>) -> Fil
                 offset = record.end;
                 next = Some(record.seq + 1);
             }
+            At::Unreadable(end) => {
+                found.bad.push((offset, UNREADABLE));
+                offset = end;
+                next = next.map(|next| next + 1);
+            }
             At::Bad(what) => {
                 found.bad.push((offset, what));
-                match next_record(bytes, offset, next) {
+                let place = match (layout, next) {
+                    (Layout::Plain, Some(seq)) => end_of_bad_record(bytes, offset, seq),
+                    (Layout::Plain, None) => None,
+                    _ => next_keyed(bytes, layout, offset, next),
+                };
+                match place {
                     Some(place) => offset = place,
-                    None => return found,
+                    None => {
+                        found.is_unsearched = layout == Layout::Plain && looks_durable(bytes, offset, next);
+                        return found;
+                    }
+                }
+                if layout == Layout::Plain {
+                    next = next.map(|next| next + 1);
                 }
             }
         }
     }
 }
 
-/// Where the next whole record is behind bad bytes, in whose place change `seq` was.
-fn next_record(bytes: &[u8], bad: usize, seq: Option<u64>) -> Option<usize> {
-    // Where the length is still right, it leads over the bad record to the change behind it; what its values contain is
-    // then never looked at.
-    let word = bytes.get(bad..).and_then(|rest| rest.first_chunk::<4>()).copied().map(u32::from_le_bytes);
-    let length = word.and_then(|length| usize::try_from(length).ok()).filter(|n| *n > 0 && *n < FILE_BYTES);
-    let behind = length.map(|n| bad + (RECORD_HEADER_BYTES + n).next_multiple_of(8));
-    let follows = |offset: &usize| match at(bytes, *offset) {
-        At::Record(record) => seq.is_some_and(|seq| record.seq == seq + 1),
-        At::End | At::Bad(_) => false,
+/// Where the next record is that verifies behind bad bytes, in whose place change `seq` was. Its number is at most as
+/// much greater as the bytes between them allow.
+fn next_keyed(bytes: &[u8], layout: Layout, bad: usize, seq: Option<u64>) -> Option<usize> {
+    let fits = |offset: usize, found: u64| {
+        let records = (offset - bad) / KEYED_HEADER_BYTES;
+        seq.is_none_or(|seq| (seq..=seq.saturating_add(records as u64)).contains(&found))
     };
-    if let Some(offset) = behind.filter(follows) {
-        return Some(offset);
-    }
+    let mut places = (bad.next_multiple_of(8).max(bad + 8)..bytes.len()).step_by(8);
+    places.find(|offset| match at(bytes, layout, *offset) {
+        At::Record(record) => fits(*offset, record.seq),
+        // Of changes there may be more behind it, and what its values contain is not looked at.
+        At::Unreadable(_) => true,
+        At::End | At::Bad(_) => false,
+    })
+}
+
+/// In a file of version 1: where the record at `bad` ends, which should be change `seq` and does not verify. Known where
+/// its header says that it is, or where one flipped bit of the header explains the wrong checksum.
+fn end_of_bad_record(bytes: &[u8], bad: usize, seq: u64) -> Option<usize> {
+    let rest = bytes.get(bad..)?;
+    let header = rest.first_chunk::<RECORD_HEADER_BYTES>()?;
+    let mended = (0..RECORD_HEADER_BYTES * 8).find_map(|bit| {
+        let mut mended = rest.to_vec();
+        *mended.get_mut(bit / 8)? ^= 1 << (bit % 8);
+        match plain_at(&mended, bad) {
+            At::Record(record) if record.seq == seq => Some(record.end),
+            _ => None,
+        }
+    });
+    let [l0, l1, l2, l3, _, _, _, _, s @ .., z0, z1, z2, z3, kind, version, _, _] = *header;
+    let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+    let is_possible = length > 0
+        && u64::from_le_bytes(s) == seq
+        && [z0, z1, z2, z3, kind, version] == [0, 0, 0, 0, RECORD_TYPE, BODY_VERSION];
+    let end = bad + Layout::Plain.record_bytes(length);
+    mended.or((is_possible && end <= bytes.len()).then_some(end))
+}
+
+/// Whether anything from `bad` on in a file of version 1 looks like a change that knows change `seq` to be durable.
+fn looks_durable(bytes: &[u8], bad: usize, seq: Option<u64>) -> bool {
     let mut places = (bad.next_multiple_of(8).max(bad + 8)..bytes.len()).step_by(8);
     // Checked before the checksum, which would read on to a length of chance at every place.
     let begins = |offset: usize| {
         let head = bytes.get(offset..offset + RECORD_HEADER_BYTES);
         head.is_some_and(|h| h.get(16..22) == Some(&[0, 0, 0, 0, RECORD_TYPE, BODY_VERSION]))
     };
-    places.find(|offset| begins(*offset) && matches!(at(bytes, *offset), At::Record(_)))
+    let knows = |record: &Record<'_>| {
+        let durable = record.seq.saturating_sub(u64::from(record.lag));
+        seq.is_none_or(|seq| durable >= seq)
+    };
+    places.any(|offset| {
+        begins(offset) && matches!(at(bytes, Layout::Plain, offset), At::Record(record) if knows(&record))
+    })
 }
 
 /// A tail that was being written when the machine stopped; nothing in it was ever answered.
@@ -172,6 +254,8 @@ pub(in crate::kv) struct JournalFile {
     pub(in crate::kv) path: PathBuf,
     /// It never held a record and cannot take one: its header is damaged, or bytes that are no record stand in it.
     pub(in crate::kv) unusable: Option<&'static str>,
+    /// Its records verify with a secret: version 2. Nothing is appended to another one.
+    pub(in crate::kv) is_keyed: bool,
 }
 
 /// What the journal holds.
@@ -274,13 +358,16 @@ impl Walk {
     }
 
     fn file(&mut self, number: u64, path: PathBuf, loaded: &Loaded) {
-        let Loaded { bytes, length, bad_header } = loaded;
+        let Loaded { bytes, length, bad_header, layout } = loaded;
         let place = self.survey.files.len();
-        let scan = scan_file(bytes, place, self.survey.runs.last().map(|run| run.last + 1));
+        // Behind a missing file the first change may have any number.
+        let follows = self.survey.files.last().is_none_or(|before| before.number + 1 == number);
+        let next = self.survey.runs.last().map(|run| run.last + 1).filter(|_| follows);
+        let scan = scan_file(bytes, *layout, place, next);
         let is_zero = |bytes: Option<&[u8]>| bytes.is_none_or(|some| some.iter().all(|b| *b == 0));
         // Every file is whole on disk before its first record, so a short or a zeroed one was damaged later.
         let is_spare = *length == FILE_BYTES
-            && is_zero(bytes.get(HEADER_BYTES..))
+            && is_zero(bytes.get(layout.file_header_bytes()..))
             && !is_zero(bytes.get(..HEADER_BYTES));
         if let Some(what) = bad_header.filter(|_| !is_spare) {
             self.break_at(&path, 0, what, true);
@@ -297,6 +384,9 @@ impl Walk {
         }
         if let Some((offset, what)) = bad.next() {
             self.break_here(&path, *offset, what, bytes);
+            if let Some(broken) = self.break_.as_mut().filter(|_| scan.is_unsearched) {
+                broken.is_sure = true;
+            }
         }
         let holds = self.survey.runs.iter().any(|run| run.file == place);
         let begins_here = self.break_.as_ref().is_some_and(|b| b.file == place);
@@ -305,7 +395,8 @@ impl Walk {
             _ if !holds && !is_spare && !begins_here => Some("it holds bytes that are no record"),
             _ => None,
         };
-        self.survey.files.push(JournalFile { number, path, unusable });
+        let is_keyed = matches!(layout, Layout::Keyed(_));
+        self.survey.files.push(JournalFile { number, path, unusable, is_keyed });
     }
 
     fn break_here(&mut self, path: &Path, offset: usize, what: &'static str, bytes: &[u8]) {
@@ -373,12 +464,14 @@ struct Loaded {
     bytes: Vec<u8>,
     length: usize,
     bad_header: Option<&'static str>,
+    layout: Layout,
 }
 
 fn load(path: &Path, store: StoreId, number: u64) -> Result<Loaded, JournalError> {
     let mut bytes = files::read_small(path, FILE_BYTES as u64)?.unwrap_or_default();
     let length = bytes.len();
     bytes.resize(FILE_BYTES, 0);
+    let layout = layout_of(&bytes, number);
     let bad_header = match decode_header(&bytes) {
         Err(HeaderError::Newer(found)) => return Err(JournalError::Newer { path: path.to_owned(), found }),
         Err(HeaderError::Damaged) => Some("its header is not what was written"),
@@ -386,10 +479,20 @@ fn load(path: &Path, store: StoreId, number: u64) -> Result<Loaded, JournalError
             let (path, found) = (path.to_owned(), header.store);
             return Err(JournalError::Foreign { path, expected: store, found });
         }
-        Ok(header) => ((header.number, header.previous) != (number, number.saturating_sub(1)))
-            .then_some("it is another file of the journal"),
+        Ok(header) if (header.number, header.previous) != (number, number.saturating_sub(1)) => {
+            Some("it is another file of the journal")
+        }
+        Ok(header) => (header.layout == Layout::Lost).then_some("the secret of its records is damaged"),
     };
-    Ok(Loaded { bytes, length, bad_header })
+    Ok(Loaded { bytes, length, bad_header, layout })
+}
+
+/// How the records of a file are laid out, also where its header is damaged.
+pub(super) fn layout_of(bytes: &[u8], number: u64) -> Layout {
+    match decode_header(bytes) {
+        Ok(header) => header.layout,
+        Err(_) => RecordKey::find_without_header(bytes, number).map_or(Layout::Plain, Layout::Keyed),
+    }
 }
 
 /// The store that the header of a journal file names; none where the header is damaged or a newer program's.
@@ -421,13 +524,19 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<Header, HeaderError> {
     if version > VERSION {
         return Err(HeaderError::Newer(version));
     }
-    if sizes != (FILE_BYTES as u64) << 32 | (HEADER_BYTES as u64) << 16 | u64::from(VERSION) {
+    let header_bytes = if version == VERSION_PLAIN { HEADER_BYTES } else { KEYED_FILE_HEADER_BYTES };
+    if version == 0 || sizes != (FILE_BYTES as u64) << 32 | (header_bytes as u64) << 16 | u64::from(version) {
         return Err(HeaderError::Damaged);
     }
     let mut store = [0; 16];
     store.copy_from_slice(covered.get(16..32).ok_or(HeaderError::Damaged)?);
     let created = Timestamp::from_ms(word(40)?.cast_signed());
-    Ok(Header { store: StoreId(store), number: word(32)?, previous: word(48)?, created })
+    let (number, previous) = (word(32)?, word(48)?);
+    let layout = match version {
+        VERSION_PLAIN => Layout::Plain,
+        _ => RecordKey::find(bytes, number).map_or(Layout::Lost, Layout::Keyed),
+    };
+    Ok(Header { store: StoreId(store), number, previous, created, layout })
 }
 
 /// Hands out the changes that can be read from `from` on, in order, until `each` fails.
@@ -449,6 +558,7 @@ pub(in crate::kv) fn replay<E: From<JournalError>>(
                 loaded.insert((run.file, bytes))
             }
         };
+        let layout = layout_of(bytes, file.number);
         let mut offset = run.start;
         for seq in run.first..=run.last {
             let changed = |what: &str| JournalError::Damaged {
@@ -457,7 +567,7 @@ pub(in crate::kv) fn replay<E: From<JournalError>>(
                 seq,
                 what: what.to_owned(),
             };
-            let At::Record(record) = at(bytes, offset) else {
+            let At::Record(record) = at(bytes, layout, offset) else {
                 return Err(changed("it changed while it was read").into());
             };
             if record.seq != seq {

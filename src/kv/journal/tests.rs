@@ -9,6 +9,12 @@ use super::*;
 use crate::kv::frame::{self, Frame, hex};
 
 const STORE: StoreId = StoreId(*b"store-of-a-test!");
+/// Where records begin.
+const FIRST: usize = KEYED_FILE_HEADER_BYTES;
+
+fn key() -> RecordKey {
+    RecordKey::from_bytes([7; 16])
+}
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_ms(ms)
@@ -26,7 +32,7 @@ fn change(n: u8, body_bytes: usize) -> Rows {
 fn written(dir: &Path, groups: &[Vec<Rows>]) {
     let found = survey(dir, STORE).expect("whole");
     let last_seq = found.last_seq();
-    let mut journal = Journal::open(dir, STORE, &found, last_seq, at(1_000)).expect("open");
+    let mut journal = Journal::open(dir, STORE, key(), &found, last_seq, at(1_000)).expect("open");
     for group in groups {
         journal.append(group).expect("append");
         journal.make_ready().expect("ready");
@@ -45,21 +51,34 @@ fn changes(dir: &Path) -> Result<(Survey, Vec<Rows>), JournalError> {
 
 #[test]
 fn header_and_record_are_the_ones_that_are_drawn() {
-    let header =
-        encode_header(&Header { store: STORE, number: 3, previous: 2, created: at(1_700_000_000_000) });
+    let created = at(1_700_000_000_000);
+    let header = Header { store: STORE, number: 3, previous: 2, created, layout: Layout::Plain };
     assert_eq!(
-        hex(&header),
+        hex(&encode_header(&header)),
         "50524f4d4a4e4c31010040000000040073746f72652d6f662d612d7465737421\
          03000000000000000068e5cf8b01000002000000000000000000000099353ae9"
     );
     let mut record = Vec::new();
-    encode_record(&mut record, 7, 2, &change(5, 3));
-    assert_eq!(record.len(), record_bytes(&change(5, 3)));
+    encode_record(&mut record, Layout::Plain, 7, 2, &change(5, 3));
     assert_eq!(
         hex(&record),
         "1f00000078b11a1207000000000000000000000010010200020001020001050f\
          000102000003000000fc16f53a0505050202000205000000"
     );
+    let layout = Layout::Keyed(key());
+    let keyed = encode_header(&Header { layout, ..header });
+    assert_eq!(hex(&keyed[..16]), "50524f4d4a4e4c310200201000000400");
+    assert_eq!(keyed[16..60], encode_header(&header)[16..60]);
+    assert_eq!(keyed[60..64], crc32c::crc32c(&keyed[..60]).to_le_bytes());
+    assert_eq!(hex(&keyed[64..92]), "0707070707070707070707070707070703000000000000004b455932");
+    assert_eq!((&keyed[4_096..], keyed.len()), (&keyed[64..96], FIRST));
+    let mut record = Vec::new();
+    encode_record(&mut record, layout, 7, 2, &change(5, 3));
+    assert_eq!(record.len(), record_bytes(&change(5, 3)));
+    assert_eq!(hex(&record[..4]), "1f000000");
+    assert_eq!(record[4..8], crc32c::crc32c(&record[32..32 + 31]).to_le_bytes());
+    assert_eq!(hex(&record[8..24]), "07000000000000000000000010010200");
+    assert_eq!(hex(&record[32..]), "020001020001050f000102000003000000fc16f53a050505020200020500000000");
 }
 
 #[test]
@@ -98,7 +117,7 @@ fn files_that_are_covered_go_oldest_first_and_the_rest_is_a_journal() {
     let temp = tempfile::tempdir().expect("temp");
     let groups: Vec<Vec<Rows>> = (0..250).map(|n| vec![change(n, 3_900)]).collect();
     let found = survey(temp.path(), STORE).expect("empty");
-    let mut journal = Journal::open(temp.path(), STORE, &found, 0, at(1_000)).expect("open");
+    let mut journal = Journal::open(temp.path(), STORE, key(), &found, 0, at(1_000)).expect("open");
     groups.iter().for_each(|group| assert!(journal.append(group).is_ok()));
     let whole = survey(temp.path(), STORE).expect("whole");
     let ends: Vec<u64> = (0..whole.files.len()).map(|place| whole.last_seq_in(place)).collect();
@@ -124,7 +143,7 @@ fn a_journal_torn_at_any_byte_gives_a_prefix() {
     let whole = std::fs::read(path).expect("read");
     let ends: Vec<usize> = record_ends(&whole);
     std::fs::remove_file(&found.files[1].path).expect("the spare is not needed");
-    for cut in HEADER_BYTES..*ends.last().expect("six") + 8 {
+    for cut in FIRST..*ends.last().expect("six") + 8 {
         // What a power cut leaves: the file has its length, what was not written is zeros.
         let mut torn = whole.clone();
         torn[cut..].fill(0);
@@ -153,7 +172,8 @@ fn a_journal_file_cut_short_at_any_byte_gives_its_prefix_and_is_called_damaged()
     written(temp.path(), std::slice::from_ref(&all));
     let path = temp.path().join("00000001.jnl");
     let whole = std::fs::read(&path).expect("read");
-    for cut in 0..*record_ends(&whole).last().expect("six") + 8 {
+    // Between the copies of the secret there is nothing.
+    for cut in (0..*record_ends(&whole).last().expect("six") + 8).filter(|cut| !(100..4_090).contains(cut)) {
         std::fs::write(&path, &whole[..cut]).expect("write");
         let (found, got) = changes(temp.path()).expect("read");
         assert_eq!(got, all[..got.len()], "{cut}");
@@ -184,11 +204,11 @@ fn a_spare_file_that_is_damaged_is_told_from_one_that_held_changes() {
 
 fn record_ends(bytes: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();
-    for run in scan_file(bytes, 0, Some(1)).runs {
+    for run in scan_file(bytes, scan::layout_of(bytes, 1), 0, Some(1)).runs {
         let mut from = run.start;
         for _ in run.first..=run.last {
             let length = u32::from_le_bytes(bytes[from..from + 4].try_into().expect("four"));
-            from += (RECORD_HEADER_BYTES + length as usize).next_multiple_of(8);
+            from += Layout::Keyed(key()).record_bytes(length as usize);
             ends.push(from);
         }
     }
@@ -205,10 +225,10 @@ fn flip_every_bit(groups: &[Vec<Rows>]) {
     let whole = std::fs::read(&path).expect("read");
     let ends = record_ends(&whole);
     let records: Vec<(usize, usize)> =
-        std::iter::once(HEADER_BYTES).chain(ends.iter().copied()).zip(ends.iter().copied()).collect();
+        std::iter::once(FIRST).chain(ends.iter().copied()).zip(ends.iter().copied()).collect();
     let end = records.last().expect("some").1;
     let file = std::fs::OpenOptions::new().write(true).open(&path).expect("open");
-    for bit in 0..(end + 16) * 8 {
+    for bit in (0..(end + 16) * 8).filter(|bit| !(100..4_090).contains(&(bit / 8))) {
         let byte = whole[bit / 8] ^ (1 << (bit % 8));
         std::os::unix::fs::FileExt::write_all_at(&file, &[byte], (bit / 8) as u64).expect("write");
         let (found, got) = match changes(temp.path()) {
@@ -222,6 +242,9 @@ fn flip_every_bit(groups: &[Vec<Rows>]) {
         match hit {
             None if bit / 8 < HEADER_BYTES => {
                 assert_eq!((&got, found.damage.len(), missing), (&all, 1, None), "bit {bit} of the header");
+            }
+            None if bit / 8 < FIRST => {
+                assert_eq!((&got, found.damage.len()), (&all, 0), "bit {bit} of one copy of the secret");
             }
             None => assert_eq!((&got, found.torn.is_some()), (&all, true), "bit {bit} behind the end"),
             // Nothing is torn and nothing is wrong: then it was padding, and all of it is there.
@@ -270,27 +293,104 @@ fn a_later_file_vouches_for_the_end_of_the_one_before() {
     assert_eq!((&found.torn, found.last_seq()), (&None, 80));
 }
 
-#[test]
-fn what_a_value_contains_is_never_taken_for_a_record() {
-    // A value that holds a whole record, in place and with the number of the change behind it.
+/// A journal of four changes, the second of which holds a whole record of version 1 or of version 2 under a secret that is
+/// not the file's, in place, with the number of the change behind it and the claim that the second was durable.
+fn with_a_planted_record(dir: &Path, layout: Layout, planted: Layout) -> (Vec<u8>, usize, usize) {
     let mut inner = Vec::new();
-    encode_record(&mut inner, 3, 1, &change(66, 3));
-    let key = [1, 0, 0, 0, 0, 0, 0];
-    let mut body = vec![0; (HEADER_BYTES - 24 - 2 - 5 - key.len() - 12) % 8];
-    body.extend_from_slice(&inner);
-    let groups =
-        [vec![change(1, 5)], vec![Rows::from([put(&key, &body)])], vec![change(3, 5)], vec![change(4, 5)]];
-    let temp = tempfile::tempdir().expect("temp");
-    written(temp.path(), &groups);
-    let path = temp.path().join("00000001.jnl");
-    let mut bytes = std::fs::read(&path).expect("read");
-    let [first, second, ..] = record_ends(&bytes)[..] else { panic!("four records") };
+    encode_record(&mut inner, planted, 3, 1, &change(66, 3));
+    let name = [1, 0, 0, 0, 0, 0, 0];
+    let before = layout.record_header_bytes() + 2 + 5 + name.len() + 12;
+    let mut value = vec![0; before.next_multiple_of(8) - before];
+    value.extend_from_slice(&inner);
+    let header = Header { store: STORE, number: 1, previous: 0, created: at(1), layout };
+    let mut bytes = encode_header(&header);
+    let changes = [change(1, 5), Rows::from([put(&name, &value)]), change(3, 5), change(4, 5)];
+    let mut starts = Vec::new();
+    for (seq, rows) in (1..).zip(&changes) {
+        starts.push(bytes.len());
+        encode_record(&mut bytes, layout, seq, 1, rows);
+    }
+    bytes.resize(FILE_BYTES, 0);
     let place = bytes.windows(inner.len()).position(|w| w == inner).expect("it is there");
-    assert!(place % 8 == 0 && (first..second).contains(&place), "{place}");
-    bytes[first + 30] ^= 1;
-    std::fs::write(&path, &bytes).expect("write");
+    assert!(place % 8 == 0 && (starts[1]..starts[2]).contains(&place), "{place}");
+    std::fs::write(dir.join("00000001.jnl"), &bytes).expect("write");
+    (bytes, starts[1], starts[2])
+}
+
+#[test]
+fn what_a_value_contains_is_never_taken_for_a_record_whatever_damage_or_tear_uncovers_it() {
+    let others = Layout::Keyed(RecordKey::from_bytes([8; 16]));
+    for (layout, planted) in [
+        (Layout::Plain, Layout::Plain),
+        (Layout::Keyed(key()), Layout::Plain),
+        (Layout::Keyed(key()), others),
+    ] {
+        let temp = tempfile::tempdir().expect("temp");
+        let (whole, second, third) = with_a_planted_record(temp.path(), layout, planted);
+        let path = temp.path().join("00000001.jnl");
+        let forged = change(66, 3);
+        // One flipped bit: the others are read.
+        for byte in second..second + layout.record_header_bytes() + 8 {
+            let mut bytes = whole.clone();
+            bytes[byte] ^= 1;
+            std::fs::write(&path, &bytes).expect("write");
+            let (found, got) = changes(temp.path()).expect("read");
+            assert_eq!(found.missing(1, 4), Some((2, 2)), "{layout:?} byte {byte}");
+            assert_eq!(got, [change(1, 5), change(3, 5), change(4, 5)], "{layout:?} byte {byte}");
+        }
+        // The header is gone, as a torn write leaves it, and so is all that came behind the record: in a file of version 1
+        // nothing is applied and the journal counts as damaged, in one of version 2 it is a torn tail.
+        for torn in [8, 24, 32] {
+            let mut bytes = whole.clone();
+            bytes[second..second + torn].fill(0);
+            bytes[third..].fill(0);
+            std::fs::write(&path, &bytes).expect("write");
+            let (found, got) = changes(temp.path()).expect("read");
+            assert!(!got.contains(&forged), "{layout:?}");
+            assert_eq!(got, [change(1, 5)], "{layout:?}");
+            let is_plain = layout == Layout::Plain;
+            assert_eq!((found.damage.len(), found.torn.is_none()), (usize::from(is_plain), is_plain));
+        }
+    }
+}
+
+#[test]
+fn a_planted_number_cannot_be_greater_than_the_bytes_allow() {
+    let temp = tempfile::tempdir().expect("temp");
+    let layout = Layout::Keyed(key());
+    let header = Header { store: STORE, number: 1, previous: 0, created: at(1), layout };
+    let mut bytes = encode_header(&header);
+    encode_record(&mut bytes, layout, 1, 1, &change(1, 5));
+    bytes.extend_from_slice(&[0xee; 64]);
+    encode_record(&mut bytes, layout, 1 << 40, 1, &change(2, 5));
+    bytes.resize(FILE_BYTES, 0);
+    std::fs::write(temp.path().join("00000001.jnl"), &bytes).expect("write");
     let (found, got) = changes(temp.path()).expect("read");
-    assert_eq!((found.missing(1, 4), got), (Some((2, 2)), vec![change(1, 5), change(3, 5), change(4, 5)]));
+    assert_eq!((found.last_seq(), got), (1, vec![change(1, 5)]));
+}
+
+#[test]
+fn a_journal_of_version_1_goes_on_in_a_file_of_version_2() {
+    let temp = tempfile::tempdir().expect("temp");
+    let plain = |number: u64, records: &[(u64, Rows)]| {
+        let header =
+            Header { store: STORE, number, previous: number - 1, created: at(1), layout: Layout::Plain };
+        let mut bytes = encode_header(&header);
+        records.iter().for_each(|(seq, rows)| encode_record(&mut bytes, Layout::Plain, *seq, 1, rows));
+        bytes.resize(FILE_BYTES, 0);
+        std::fs::write(temp.path().join(file_name(number)), &bytes).expect("write");
+        bytes
+    };
+    let first = plain(1, &[(1, change(1, 5)), (2, change(2, 5))]);
+    plain(2, &[]);
+    written(temp.path(), &[]);
+    written(temp.path(), &[vec![change(3, 5)]]);
+    written(temp.path(), &[vec![change(4, 5)]]);
+    let (found, got) = changes(temp.path()).expect("whole");
+    assert_eq!(got, [change(1, 5), change(2, 5), change(3, 5), change(4, 5)]);
+    assert_eq!((found.damage.len(), &found.torn, found.files.len()), (0, &None, 3));
+    assert!(!found.files[0].is_keyed && found.files[1].is_keyed && found.files[2].is_keyed);
+    assert_eq!(std::fs::read(temp.path().join("00000001.jnl")).expect("read"), first, "left as it was");
 }
 
 #[test]
@@ -302,11 +402,11 @@ fn another_stores_a_newer_and_a_renamed_file_are_refused() {
     let path = temp.path().join("00000001.jnl");
     let whole = std::fs::read(&path).expect("read");
     let mut newer = whole.clone();
-    newer[8] = 2;
+    newer[8] = 3;
     let crc = crc32c::crc32c(&newer[..60]).to_le_bytes();
     newer[60..64].copy_from_slice(&crc);
     std::fs::write(&path, &newer).expect("write");
-    assert!(matches!(survey(temp.path(), STORE), Err(JournalError::Newer { found: 2, .. })));
+    assert!(matches!(survey(temp.path(), STORE), Err(JournalError::Newer { found: 3, .. })));
     std::fs::write(&path, &whole).expect("write");
     std::fs::write(temp.path().join("00000002.jnl"), &whole).expect("write");
     let found = survey(temp.path(), STORE).expect("read");
@@ -323,19 +423,24 @@ proptest! {
             None => (key, None),
         }).collect();
         let mut record = Vec::new();
-        encode_record(&mut record, 1, 1, &rows);
+        let layout = Layout::Keyed(key());
+        encode_record(&mut record, layout, 1, 1, &rows);
         prop_assert_eq!(record.len(), record_bytes(&rows));
-        let mut file = vec![0; HEADER_BYTES];
+        let mut file = vec![0; FIRST];
         file.extend_from_slice(&record);
-        prop_assert_eq!(scan_file(&file, 0, None).runs.len(), 1);
-        prop_assert_eq!(decode_rows(&file[HEADER_BYTES + 24..][..body_bytes(&rows)]), Ok(rows));
+        prop_assert_eq!(scan_file(&file, layout, 0, None).runs.len(), 1);
+        prop_assert_eq!(decode_rows(&file[FIRST + 32..][..body_bytes(&rows)]), Ok(rows));
     }
 
     #[test]
     fn hostile_bytes_are_only_refused(mut bytes: Vec<u8>) {
         let _ = decode_rows(&bytes);
-        bytes.splice(0..0, [0; HEADER_BYTES]);
-        let _ = scan_file(&bytes, 0, None);
+        for layout in [Layout::Plain, Layout::Keyed(key()), Layout::Lost] {
+            let mut bytes = bytes.clone();
+            bytes.splice(0..0, vec![0; layout.file_header_bytes()]);
+            let _ = scan_file(&bytes, layout, 0, None);
+            let _ = scan_file(&bytes, layout, 0, Some(1));
+        }
     }
 }
 

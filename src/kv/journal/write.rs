@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{FILE_BYTES, HEADER_BYTES, Header, Survey, encode_header, encode_record};
+use super::{FILE_BYTES, Header, Layout, Survey, encode_header, encode_record};
 use crate::kv::files::{self, FileError};
+use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, RecordKey};
 use crate::kv::ops;
 use crate::kv::rows::Rows;
 use crate::model::{StoreId, Timestamp};
@@ -27,6 +29,8 @@ pub(in crate::kv) struct Journal {
     gathered: u64,
     /// When this process opened it; what its files give as their creation.
     opened: Timestamp,
+    /// Secrets of new files are derived from it.
+    key: RecordKey,
     #[cfg(test)]
     pub(in crate::kv) faults: std::sync::Arc<Faults>,
 }
@@ -43,6 +47,7 @@ struct OpenFile {
     path: PathBuf,
     number: u64,
     offset: usize,
+    layout: Layout,
 }
 
 struct FullFile {
@@ -68,26 +73,49 @@ impl Journal {
     pub(in crate::kv) fn open(
         dir: &Path,
         store: StoreId,
+        key: RecordKey,
         survey: &Survey,
         last_seq: u64,
         now: Timestamp,
     ) -> Result<Journal, FileError> {
+        let found = survey.files.get(survey.current..).unwrap_or_default();
+        let has_room = found.first().filter(|first| first.is_keyed);
+        // Files of version 1 take no more changes. Those behind the last change hold none.
+        let (full, ready) = found.split_at(usize::from(has_room.is_none() && !found.is_empty()));
+        let kept = ready.iter().take_while(|file| file.is_keyed).count();
+        let (ready, outdated) = ready.split_at(kept);
+        for file in outdated.iter().rev() {
+            ops::remove_file(&file.path).map_err(FileError::at("remove", &file.path))?;
+            files::sync_dir(dir)?;
+        }
         let mut open = VecDeque::new();
-        for found in survey.files.get(survey.current..).unwrap_or_default() {
+        for found in ready {
             let (path, number) = (found.path.clone(), found.number);
-            let file = OpenOptions::new().write(true).open(&path).map_err(FileError::at("open", &path))?;
-            open.push_back(OpenFile { file, path, number, offset: HEADER_BYTES });
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .map_err(FileError::at("open", &path))?;
+            let layout = layout_of_spare(&file, &path, number)?;
+            open.push_back(OpenFile { file, path, number, offset: KEYED_FILE_HEADER_BYTES, layout });
         }
         let current = match open.pop_front() {
             Some(mut current) => {
-                current.offset = usize::try_from(survey.offset).unwrap_or(FILE_BYTES);
+                if has_room.is_some() {
+                    current.offset = usize::try_from(survey.offset).unwrap_or(FILE_BYTES);
+                    current.offset = current.offset.max(KEYED_FILE_HEADER_BYTES);
+                }
                 current
             }
-            None => make_file(dir, Header { store, number: 1, previous: 0, created: now })?,
+            None => {
+                let previous = full.last().map_or(0, |file| file.number);
+                make_file(dir, Header::new(store, key, previous, now))?
+            }
         };
-        let mut journal = Journal::new(dir, store, current, last_seq, now);
+        let mut journal = Journal::new(dir, store, key, current, last_seq, now);
         journal.ready = open;
-        for (place, found) in survey.files.iter().enumerate().take(survey.current) {
+        let before = survey.files.iter().enumerate().take(survey.current + full.len());
+        for (place, found) in before {
             journal
                 .full
                 .push_back(FullFile { path: found.path.clone(), last_seq: survey.last_seq_in(place) });
@@ -102,18 +130,26 @@ impl Journal {
     pub(in crate::kv) fn begin_anew(
         dir: &Path,
         store: StoreId,
+        key: RecordKey,
         survey: &Survey,
         last_seq: u64,
         now: Timestamp,
     ) -> Result<Journal, FileError> {
         let previous = survey.files.last().map_or(0, |last| last.number);
-        let current = make_file(dir, Header { store, number: previous + 1, previous, created: now })?;
-        let mut journal = Journal::new(dir, store, current, last_seq, now);
+        let current = make_file(dir, Header::new(store, key, previous, now))?;
+        let mut journal = Journal::new(dir, store, key, current, last_seq, now);
         journal.make_ready()?;
         Ok(journal)
     }
 
-    fn new(dir: &Path, store: StoreId, current: OpenFile, last_seq: u64, opened: Timestamp) -> Journal {
+    fn new(
+        dir: &Path,
+        store: StoreId,
+        key: RecordKey,
+        current: OpenFile,
+        last_seq: u64,
+        opened: Timestamp,
+    ) -> Journal {
         Journal {
             dir: dir.to_owned(),
             store,
@@ -123,6 +159,7 @@ impl Journal {
             last_seq,
             gathered: 0,
             opened,
+            key,
             #[cfg(test)]
             faults: std::sync::Arc::default(),
         }
@@ -169,18 +206,18 @@ impl Journal {
     ///
     /// `changes` fit into one file together: at most [`super::GROUP_BYTES_MAX`].
     pub(in crate::kv) fn append(&mut self, changes: &[Rows]) -> Result<u64, AppendError> {
-        let mut bytes = Vec::new();
-        let mut seq = self.last_seq;
-        for (lag, rows) in (1..=u16::MAX).zip(changes) {
-            seq += 1;
-            encode_record(&mut bytes, seq, lag, rows);
-        }
-        if self.current.offset + bytes.len() > FILE_BYTES {
+        if self.current.offset + changes.iter().map(super::record_bytes).sum::<usize>() > FILE_BYTES {
             self.make_ready().map_err(AppendError::NoRoom)?;
             if let Some(next) = self.ready.pop_front() {
                 let before = std::mem::replace(&mut self.current, next);
                 self.full.push_back(FullFile { path: before.path, last_seq: self.last_seq });
             }
+        }
+        let mut bytes = Vec::new();
+        let mut seq = self.last_seq;
+        for (lag, rows) in (1..=u16::MAX).zip(changes) {
+            seq += 1;
+            encode_record(&mut bytes, self.current.layout, seq, lag, rows);
         }
         let OpenFile { file, path, offset, .. } = &mut self.current;
         ops::write_at(file, path, &bytes, *offset as u64)
@@ -201,11 +238,18 @@ impl Journal {
     pub(in crate::kv) fn make_ready(&mut self) -> Result<(), FileError> {
         if self.ready.is_empty() {
             let previous = self.current.number;
-            let header = Header { store: self.store, number: previous + 1, previous, created: self.opened };
+            let header = Header::new(self.store, self.key, previous, self.opened);
             self.ready.push_back(make_file(&self.dir, header)?);
         }
         Ok(())
     }
+}
+
+/// The layout of an open file, from its header.
+fn layout_of_spare(file: &File, path: &Path, number: u64) -> Result<Layout, FileError> {
+    let mut start = vec![0; KEYED_FILE_HEADER_BYTES];
+    file.read_exact_at(&mut start, 0).map_err(FileError::at("read", path))?;
+    Ok(super::scan::layout_of(&start, number))
 }
 
 /// A zeroed file with its header, durable under its name.
@@ -223,7 +267,8 @@ fn make_file(dir: &Path, header: Header) -> Result<OpenFile, FileError> {
     };
     files::rename(&new, &path)?;
     files::sync_dir(dir)?;
-    Ok(OpenFile { file, path, number: header.number, offset: HEADER_BYTES })
+    let Header { number, layout, .. } = header;
+    Ok(OpenFile { file, path, number, offset: KEYED_FILE_HEADER_BYTES, layout })
 }
 
 fn write_file(path: &Path, header: &Header) -> Result<File, FileError> {

@@ -2,7 +2,7 @@
 //! not read the whole log for names.
 //!
 //! The 64 byte header of log files with the word "PROMREG1" and the organisation as number, then records with the
-//! log's header: type 32 with the body of [`super::definition`], type 33 with that of [`super::metadata`]; seq counts
+//! log's header of version 1 (a registry is read up to its first bad record and never searched): type 32 with the body of [`super::definition`], type 33 with that of [`super::metadata`]; seq counts
 //! from 1. Appended and synced by checkpoints alone. A tail that is no record was never counted on and is cut; damage
 //! before the length that a checkpoint noted means the names are taken from the log instead.
 
@@ -15,7 +15,7 @@ use crate::model::{OrgId, StoreId};
 use crate::tsdb::disk;
 use crate::tsdb::error::{DiskError, OpenError};
 use crate::tsdb::wal::record::{
-    BadHeader, FILE_HEADER_BYTES, FileHeader, Found, HEADER_BYTES, Kind, MAGIC_REGISTRY, find_record,
+    BadHeader, FILE_HEADER_BYTES, FileHeader, Found, HEADER_BYTES, Kind, Layout, MAGIC_REGISTRY, find_record,
     promised_bytes, put_record,
 };
 
@@ -151,7 +151,14 @@ pub(in crate::tsdb) fn append(
     let path = path_of(dir, org);
     let mut bytes = Vec::new();
     if end.bytes == 0 {
-        let header = FileHeader { file_bytes: 0, store, number: u64::from(org.0), created_ms: 0, before: 0 };
+        let header = FileHeader {
+            file_bytes: 0,
+            store,
+            number: u64::from(org.0),
+            created_ms: 0,
+            before: 0,
+            layout: Layout::Plain,
+        };
         bytes.extend_from_slice(&header.encode(MAGIC_REGISTRY));
     }
     let mut seq = end.seq;

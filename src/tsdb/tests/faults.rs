@@ -116,7 +116,7 @@ fn a_full_head_refuses() {
 fn once_there_is_room_again_no_write_is_refused_for_a_file_that_found_none_before() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
-    faults.log_file_bytes.store(4_096, Ordering::SeqCst);
+    faults.log_file_bytes.store(8_160, Ordering::SeqCst);
     let (tsdb, _) = open_with(dir.path(), options(&faults));
     let mut now_ms = 0;
     for round in 0..12 {
@@ -185,7 +185,7 @@ fn without_descriptors_or_memory_for_a_new_file_the_log_refuses_and_goes_on_when
 fn a_disk_that_fills_up_stops_what_grows_then_samples_and_never_what_makes_room() {
     let dir = tempfile::tempdir().expect("made");
     let faults = faults();
-    faults.log_file_bytes.store(4_096, Ordering::SeqCst);
+    faults.log_file_bytes.store(8_160, Ordering::SeqCst);
     let (tsdb, _) = open_with(dir.path(), options(&faults));
     let free = |bytes: u64| faults.free_bytes.store(bytes, Ordering::SeqCst);
     let total = tsdb.stats().disk_bytes;

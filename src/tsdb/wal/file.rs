@@ -4,8 +4,9 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use super::record::{FILE_HEADER_BYTES, FileHeader, MAGIC_WAL};
+use super::record::{FileHeader, Layout, MAGIC_WAL};
 use crate::kv::descriptors::is_transient;
+use crate::kv::keyed::RecordKey;
 use crate::kv::ops;
 use crate::model::StoreId;
 use crate::tsdb::disk::{self, Disk};
@@ -23,6 +24,8 @@ pub(in crate::tsdb) struct LogFile {
     pub(in crate::tsdb) path: PathBuf,
     pub(in crate::tsdb) number: u64,
     pub(in crate::tsdb) bytes: u32,
+    /// How its records are written.
+    pub(in crate::tsdb) layout: Layout,
 }
 
 /// What to make.
@@ -34,6 +37,8 @@ pub(in crate::tsdb) struct NewFile {
     pub(in crate::tsdb) created_ms: i64,
     /// For what gives space back: made while there is any room at all.
     pub(in crate::tsdb) urgent: bool,
+    /// The secret of its records: its own, also where a number is used again.
+    pub(in crate::tsdb) key: RecordKey,
 }
 
 /// Below this not even an urgent file is made: room for itself and for account changes.
@@ -99,22 +104,18 @@ pub(in crate::tsdb) fn make(
     let path = path_of(dir, new.number);
     let fresh = path.with_extension("wal.new");
     let file = disk::create_file(&fresh).map_err(full)?;
-    let NewFile { number, before, bytes, created_ms, .. } = new;
+    let NewFile { number, before, bytes, created_ms, key, .. } = new;
     let bytes = disk.log_file_bytes(bytes);
-    let header = FileHeader { file_bytes: bytes, store, number, created_ms, before }.encode(MAGIC_WAL);
+    let layout = Layout::Keyed(key);
+    let header =
+        FileHeader { file_bytes: bytes, store, number, created_ms, before, layout }.encode(MAGIC_WAL);
+    let begin = header.len() as u64;
     ops::write_at(&file, &fresh, &header, 0)
-        .and_then(|()| {
-            disk::write_zeros(
-                &file,
-                &fresh,
-                FILE_HEADER_BYTES as u64,
-                u64::from(bytes) - FILE_HEADER_BYTES as u64,
-            )
-        })
+        .and_then(|()| disk::write_zeros(&file, &fresh, begin, u64::from(bytes).saturating_sub(begin)))
         .map_err(DiskError::at("write", &fresh))
         .map_err(full)?;
     disk::sync_file(&file, &fresh).map_err(full)?;
     disk::rename(&fresh, &path).map_err(full)?;
     disk::sync_dir(dir).map_err(full)?;
-    Ok(LogFile { file, path, number, bytes })
+    Ok(LogFile { file, path, number, bytes, layout })
 }

@@ -33,6 +33,7 @@ use super::file::{self, LogFile, MakeError, NewFile};
 use super::record::{Kind, OrgSpan};
 use super::samples::LogSample;
 use super::trimmed::{Removed, Trimmed};
+use crate::kv::keyed::RecordKey;
 use crate::model::{OrgId, StoreId, Timestamp};
 use crate::tsdb::disk::{self, Disk};
 use crate::tsdb::error::{AppendError, Damage};
@@ -43,8 +44,6 @@ use crate::tsdb::report::Writes;
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// A body at most when writing: with its header and a first mark it fits the smallest file.
 pub(in crate::tsdb) const BODY_BYTES_WRITTEN_MAX: usize = 640 << 10;
-/// Where records begin: after the file's header.
-pub(in crate::tsdb) const FIRST_OFFSET: u32 = 64;
 /// After so long without traffic a mark vouches for the last group.
 const MARK_AFTER: Duration = Duration::from_millis(100);
 
@@ -155,6 +154,8 @@ pub(in crate::tsdb) struct Resume {
     /// The file has no record yet: what its first mark says of the file before.
     pub(in crate::tsdb) first_mark: Option<Vec<OrgSpan>>,
     pub(in crate::tsdb) last_seq: u64,
+    /// Secrets of new files are derived from it. Random, of this process.
+    pub(in crate::tsdb) key: RecordKey,
     /// What the file holds already.
     pub(in crate::tsdb) spans: BTreeMap<OrgId, OrgSpan>,
     /// Its first record; without one, the next.
@@ -174,6 +175,8 @@ pub(in crate::tsdb) struct Counters {
     pub(in crate::tsdb) records: AtomicU64,
     pub(in crate::tsdb) syncs: AtomicU64,
     pub(in crate::tsdb) last_seq: AtomicU64,
+    /// Every record up to this one is durable.
+    pub(in crate::tsdb) durable_seq: AtomicU64,
     /// Every record up to this one is in the head.
     pub(in crate::tsdb) applied_seq: AtomicU64,
     /// The first record of the file at hand.
@@ -276,6 +279,7 @@ impl Log {
         counters.files.store(resume.files, Ordering::Relaxed);
         counters.file_bytes.store(resume.file_bytes, Ordering::Relaxed);
         counters.last_seq.store(resume.last_seq, Ordering::Relaxed);
+        counters.durable_seq.store(resume.last_seq, Ordering::Relaxed);
         counters.applied_seq.store(resume.last_seq, Ordering::Relaxed);
         counters.file_first_seq.store(resume.first_seq, Ordering::Relaxed);
         let queue = Queue {

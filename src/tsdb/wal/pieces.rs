@@ -5,7 +5,11 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use super::record::{BODY_BYTES_MAX, FILE_HEADER_BYTES, Found, HEADER_BYTES, find_record, record_bytes};
+use super::file;
+use super::record::{
+    BODY_BYTES_MAX, Found, HEADER_BYTES, Header, Layout, end_of_bad_plain_record, plain_header,
+};
+use crate::kv::keyed::KEYED_FILE_HEADER_BYTES;
 use crate::kv::ops;
 use crate::tsdb::error::DiskError;
 
@@ -21,6 +25,7 @@ pub(in crate::tsdb) struct Pieces {
     /// Where the piece begins.
     start: u64,
     piece: Vec<u8>,
+    layout: Layout,
 }
 
 impl Pieces {
@@ -41,7 +46,22 @@ impl Pieces {
             return Err(DiskError::at("read", path)(why));
         }
         piece.clear();
-        Ok(Pieces { file, path: path.to_owned(), length, start: 0, piece })
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let number = file::number_of(&name).unwrap_or_default();
+        let path = path.to_owned();
+        let mut pieces = Pieces { file, path, length, start: 0, piece, layout: Layout::Lost };
+        pieces.layout = Layout::of(pieces.header()?, number);
+        Ok(pieces)
+    }
+
+    /// How its records are verified.
+    pub(in crate::tsdb) const fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Where its first record stands.
+    pub(in crate::tsdb) const fn first_record(&self) -> u64 {
+        self.layout.first_record() as u64
     }
 
     /// The memory, for the next file.
@@ -75,16 +95,25 @@ impl Pieces {
 
     /// The beginning of the file, where its header stands.
     pub(in crate::tsdb) fn header(&mut self) -> Result<&[u8], DiskError> {
-        self.at(0, FILE_HEADER_BYTES)
+        self.at(0, KEYED_FILE_HEADER_BYTES)
     }
 
     /// What stands at `at`.
     pub(in crate::tsdb) fn record(&mut self, at: u64) -> Result<Found<'_>, DiskError> {
-        let length = self.at(at, HEADER_BYTES)?.first_chunk::<4>();
-        let body = length.map_or(0, |length| u32::from_le_bytes(*length) as usize);
-        // A longer one is none, whatever comes after it.
-        let whole = if body <= BODY_BYTES_MAX { record_bytes(body) } else { HEADER_BYTES };
-        Ok(find_record(self.at(at, whole)?))
+        let layout = self.layout;
+        let whole = layout.promised_bytes(self.at(at, layout.header_bytes())?);
+        Ok(layout.find(self.at(at, whole)?))
+    }
+
+    /// In a file of version 1: where the record `seq` at `at` ends, which does not verify.
+    pub(in crate::tsdb) fn end_of_bad_record(&mut self, at: u64, seq: u64) -> Result<Option<u64>, DiskError> {
+        let rest = self.at(at, HEADER_BYTES + BODY_BYTES_MAX)?;
+        Ok(end_of_bad_plain_record(rest, seq).map(|bytes| at + bytes as u64))
+    }
+
+    /// What the bytes at `at` say as the header of a record of version 1, whether it verifies or not.
+    pub(in crate::tsdb) fn plain_header(&mut self, at: u64) -> Result<Option<Header>, DiskError> {
+        Ok(plain_header(self.at(at, HEADER_BYTES)?))
     }
 
     /// Where the last byte from `at` on ends that is not zero; `at` where all of them are.
@@ -109,35 +138,41 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::OrgId;
-    use crate::tsdb::wal::record::{Kind, put_record};
+    use crate::kv::keyed::RecordKey;
+    use crate::model::{OrgId, StoreId};
+    use crate::tsdb::wal::record::{FileHeader, Kind, MAGIC_WAL};
 
     #[test]
     fn a_file_in_pieces_says_what_the_whole_file_says_at_every_place() {
-        let mut content = vec![0; FILE_HEADER_BYTES];
-        let bodies = [1, 700, PIECE_BYTES - 24, 8, PIECE_BYTES * 2 + 5, 40];
-        for (seq, bytes) in (1..).zip(bodies) {
-            put_record(&mut content, seq, OrgId(3), Kind::Samples, seq, &vec![0xa5; bytes]);
-        }
-        content.resize(content.len() + PIECE_BYTES + 13, 0);
-        let dir = tempfile::tempdir().expect("made");
-        let path = dir.path().join("1.wal");
-        std::fs::write(&path, &content).expect("written");
-        let mut pieces = Pieces::open(&path, u64::MAX, Vec::new()).expect("opened");
-        let mut at = FILE_HEADER_BYTES;
-        let mut places = vec![1, 8, content.len() - 3, content.len(), content.len() + 9];
-        while let Found::Record(_, _, bytes) = find_record(&content[at..]) {
-            places.extend([at, at + 1, at + 8]);
-            at += bytes;
-        }
-        places.push(at);
-        assert_eq!(places.len(), 5 + 3 * bodies.len() + 1);
-        for at in places.iter().chain(places.iter().rev()) {
-            let whole = find_record(content.get(*at..).unwrap_or_default());
-            assert_eq!(pieces.record(*at as u64).expect("read"), whole, "at {at}");
-            let written = content.get(*at..).unwrap_or_default().iter().rposition(|b| *b != 0);
-            let end = at + written.map_or(0, |last| last + 1);
-            assert_eq!(pieces.written_from(*at as u64).expect("read"), end as u64, "at {at}");
+        for layout in [Layout::Plain, Layout::Keyed(RecordKey::from_bytes([7; 16]))] {
+            let store = StoreId([7; 16]);
+            let header = FileHeader { file_bytes: 0, store, number: 1, created_ms: 0, before: 0, layout };
+            let mut content = header.encode(MAGIC_WAL);
+            let bodies = [1, 700, PIECE_BYTES - 24, 8, PIECE_BYTES * 2 + 5, 40];
+            for (seq, bytes) in (1..).zip(bodies) {
+                layout.put(&mut content, seq, OrgId(3), Kind::Samples, seq, &vec![0xa5; bytes]);
+            }
+            content.resize(content.len() + PIECE_BYTES + 13, 0);
+            let dir = tempfile::tempdir().expect("made");
+            let path = dir.path().join("1.wal");
+            std::fs::write(&path, &content).expect("written");
+            let mut pieces = Pieces::open(&path, u64::MAX, Vec::new()).expect("opened");
+            assert_eq!(pieces.layout(), layout);
+            let mut at = layout.first_record();
+            let mut places = vec![1, 8, content.len() - 3, content.len(), content.len() + 9];
+            while let Found::Record(_, _, bytes) = layout.find(&content[at..]) {
+                places.extend([at, at + 1, at + 8]);
+                at += bytes;
+            }
+            places.push(at);
+            assert_eq!(places.len(), 5 + 3 * bodies.len() + 1);
+            for at in places.iter().chain(places.iter().rev()) {
+                let whole = layout.find(content.get(*at..).unwrap_or_default());
+                assert_eq!(pieces.record(*at as u64).expect("read"), whole, "at {at}");
+                let written = content.get(*at..).unwrap_or_default().iter().rposition(|b| *b != 0);
+                let end = at + written.map_or(0, |last| last + 1);
+                assert_eq!(pieces.written_from(*at as u64).expect("read"), end as u64, "at {at}");
+            }
         }
     }
 }

@@ -1,12 +1,18 @@
 //! Files and records of the log, byte by byte. All integers little-endian, checksums CRC32C.
 //!
-//! File header, 64 bytes:
+//! File header, 64 bytes; in version 2 the secret of the file follows, drawn in [`crate::kv::keyed`], and records begin
+//! at byte 4,128:
 //! ```text
-//!  0  8 "PROMWAL1"     8 u16 version 1   10 u16 header bytes 64   12 u32 file bytes
+//!  0  8 "PROMWAL1"     8 u16 version 1 | 2   10 u16 header bytes 64 | 4,128   12 u32 file bytes
 //! 16 16 store id      32 u64 file number  40 i64 created, ms       48 u64 number of the file before it, 0 if none
 //! 56  4 zero          60 u32 crc of 0..60
 //! ```
-//! Record: 24 byte header, body, zeros to a multiple of 8:
+//! Record of version 2, which every new file of the log has: the 32 byte header of [`crate::kv::keyed`], body, zeros to
+//! a multiple of 8. Its bytes 8 to 24 are those of version 1. No sender can make such a record: whatever label values or
+//! names contain, a search for records after damage never takes them for one.
+//!
+//! Record of version 1: 24 byte header, body, zeros to a multiple of 8. Registries of series have these, which are never
+//! searched for records, and log files of earlier versions:
 //! ```text
 //!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
@@ -16,6 +22,9 @@
 //! 24 body
 //! ```
 //! A valid record that says "s was durable" (`seq - lag >= s`) proves that damage at s is no torn tail.
+//!
+//! The log never appends samples to a file of version 1: the first write after a start leaves it, with a switch, for a
+//! file of version 2.
 //!
 //! Body of a mark:
 //! ```text
@@ -37,6 +46,7 @@
 //! the newest file could vanish in silence, since nothing before it would know of it. Each file keeps room for its
 //! switch. Files without one are read as well: earlier versions wrote none.
 
+use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, KEYED_HEADER_BYTES, RecordKey};
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::bytes::{Reader, put_varint};
 use crate::tsdb::error::Damage;
@@ -52,6 +62,10 @@ pub(in crate::tsdb) const MAGIC_WAL: [u8; 8] = *b"PROMWAL1";
 /// The registry of series.
 pub(in crate::tsdb) const MAGIC_REGISTRY: [u8; 8] = *b"PROMREG1";
 const VERSION: u16 = 1;
+/// Files whose records are keyed.
+const VERSION_KEYED: u16 = 2;
+/// No record is smaller: so many bytes after a record, its number is at most one greater.
+pub(in crate::tsdb) const RECORD_BYTES_MIN: u64 = 32;
 /// The version of every body today.
 const BODY_VERSION: u8 = 1;
 /// Organisations in a mark at most: 16,384 x 17 bytes is 0.3 MB, which fits the smallest file.
@@ -147,12 +161,199 @@ impl Header {
     }
 }
 
-/// Bytes of a whole record with a body of so many.
+/// How the records of a file are laid out and verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tsdb) enum Layout {
+    /// Version 1: a checksum without a key.
+    Plain,
+    /// Version 2.
+    Keyed(RecordKey),
+    /// Version 2, and neither copy of its secret can be read: no record of it verifies.
+    Lost,
+}
+
+impl Layout {
+    /// The layout of a log file, whose first [`KEYED_FILE_HEADER_BYTES`] bytes are `start`.
+    pub(in crate::tsdb) fn of(start: &[u8], file_number: u64) -> Layout {
+        match FileHeader::parse(start, MAGIC_WAL) {
+            Ok(header) => header.layout,
+            Err(_) => RecordKey::find_without_header(start, file_number).map_or(Layout::Plain, Layout::Keyed),
+        }
+    }
+
+    /// Where the first record of a file stands.
+    pub(in crate::tsdb) const fn first_record(self) -> usize {
+        match self {
+            Layout::Plain => FILE_HEADER_BYTES,
+            Layout::Keyed(_) | Layout::Lost => KEYED_FILE_HEADER_BYTES,
+        }
+    }
+
+    /// Bytes of a record's header.
+    pub(in crate::tsdb) const fn header_bytes(self) -> usize {
+        match self {
+            Layout::Plain => HEADER_BYTES,
+            Layout::Keyed(_) | Layout::Lost => KEYED_HEADER_BYTES,
+        }
+    }
+
+    /// Bytes of a whole record.
+    pub(in crate::tsdb) const fn record_bytes(self, body_bytes: usize) -> usize {
+        (self.header_bytes() + body_bytes).next_multiple_of(8)
+    }
+
+    /// Bytes of a switch as a whole record: what each file keeps free for it.
+    pub(in crate::tsdb) const fn switch_bytes(self) -> usize {
+        self.record_bytes(8)
+    }
+
+    /// Appends a record, as [`put_record`] does.
+    pub(in crate::tsdb) fn put(
+        self,
+        out: &mut Vec<u8>,
+        seq: u64,
+        org: OrgId,
+        kind: Kind,
+        durable: u64,
+        body: &[u8],
+    ) {
+        let Layout::Keyed(key) = self else { return put_record(out, seq, org, kind, durable, body) };
+        debug_assert!(!body.is_empty() && body.len() <= BODY_BYTES_MAX, "1 byte to 16 MiB");
+        let start = out.len();
+        out.extend_from_slice(&key.header(fields(seq, org, kind, durable), body));
+        out.extend_from_slice(body);
+        out.resize(start + self.record_bytes(body.len()), 0);
+    }
+
+    /// Reads the record at the start of `bytes`.
+    pub(in crate::tsdb) fn find(self, bytes: &[u8]) -> Found<'_> {
+        match self {
+            Layout::Plain => find_record(bytes),
+            Layout::Keyed(key) => find_keyed(key, bytes),
+            Layout::Lost => Found::Bad("the secret of the file's records is damaged"),
+        }
+    }
+
+    /// Bytes that [`Layout::find`] needs of the record whose header is `header`, or as many as show that it is none.
+    pub(in crate::tsdb) fn promised_bytes(self, header: &[u8]) -> usize {
+        match self {
+            Layout::Plain => promised_bytes(header),
+            // Only a length that verifies is worth reading.
+            Layout::Keyed(key) => header
+                .first_chunk()
+                .and_then(|header| key.verify(header))
+                .map_or(KEYED_HEADER_BYTES, |header| self.record_bytes(header.body_bytes as usize)),
+            Layout::Lost => KEYED_HEADER_BYTES,
+        }
+    }
+}
+
+fn find_keyed(key: RecordKey, bytes: &[u8]) -> Found<'_> {
+    let Some((header, rest)) = bytes.split_first_chunk::<KEYED_HEADER_BYTES>() else {
+        let what = "record header is cut short";
+        return if bytes.iter().all(|b| *b == 0) { Found::End } else { Found::Bad(what) };
+    };
+    if header.starts_with(&[0; 4]) {
+        return Found::End;
+    }
+    let Some(verified) = key.verify(header) else { return Found::Bad("record header does not verify") };
+    let body_bytes = verified.body_bytes as usize;
+    let (Some(found), 1..=BODY_BYTES_MAX) = (parse_fields(&verified.fields), body_bytes) else {
+        return Found::Bad("record header is impossible");
+    };
+    let bytes = Layout::Keyed(key).record_bytes(body_bytes);
+    match rest.get(..body_bytes).filter(|body| verified.has_body(body)) {
+        Some(body) => Found::Record(found, body, bytes),
+        None => Found::Unreadable(found, bytes),
+    }
+}
+
+/// Bytes 8 to 24 of a record's header.
+fn fields(seq: u64, org: OrgId, kind: Kind, durable: u64) -> [u8; 16] {
+    let lag = u16::try_from(seq.saturating_sub(durable)).unwrap_or(u16::MAX);
+    let mut fields = [0; 16];
+    fields[..8].copy_from_slice(&seq.to_le_bytes());
+    fields[8..12].copy_from_slice(&org.0.to_le_bytes());
+    fields[12] = kind.code();
+    fields[13] = BODY_VERSION;
+    fields[14..].copy_from_slice(&lag.to_le_bytes());
+    fields
+}
+
+fn parse_fields(fields: &[u8; 16]) -> Option<Header> {
+    let mut reader = Reader::new(fields);
+    let parsed = (|| {
+        let (seq, org, code, version, lag) =
+            (reader.u64()?, reader.u32()?, reader.u8()?, reader.u8()?, reader.u16()?);
+        Ok::<_, Damage>(Header { seq, org: OrgId(org), kind: Kind::of(code, version), lag })
+    })();
+    parsed.ok()
+}
+
+/// What bytes say as the header of a record of version 1, whether it verifies or not.
+pub(in crate::tsdb) fn plain_header(bytes: &[u8]) -> Option<Header> {
+    let [_, _, _, _, _, _, _, _, rest @ ..] = bytes.first_chunk::<HEADER_BYTES>()?;
+    parse_fields(rest)
+}
+
+/// Where the record of version 1 at the start of `bytes` ends, if that is certain enough although it does not verify: its
+/// header says that it is record `seq`, or one flipped bit of the header explains the wrong checksum.
+///
+/// A search in a file of version 1 goes on there and nowhere else: the body of a record is never looked into, since a
+/// sender may have put whole records there.
+pub(in crate::tsdb) fn end_of_bad_plain_record(bytes: &[u8], seq: u64) -> Option<usize> {
+    let header = bytes.first_chunk::<HEADER_BYTES>()?;
+    let is_possible = |header: &[u8; HEADER_BYTES]| {
+        let [l0, l1, l2, l3, _, _, _, _, rest @ ..] = *header;
+        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        let found = parse_fields(&rest)?;
+        let fits = (1..=BODY_BYTES_MAX).contains(&length) && record_bytes(length) <= bytes.len();
+        (fits && found.kind.is_some() && found.seq == seq).then(|| record_bytes(length))
+    };
+    if let Some(end) = is_possible(header) {
+        let verifies_otherwise =
+            || bits_of_length(header).find_map(|mended| is_whole(&mended, bytes, &is_possible));
+        // A flipped bit of the length leaves a header that is possible: the checksum tells which one was written.
+        return verifies_otherwise().or(Some(end));
+    }
+    bits_of(header).find_map(|mended| is_whole(&mended, bytes, &is_possible))
+}
+
+/// The end of a record that verifies with this header in the place of its own.
+fn is_whole(
+    header: &[u8; HEADER_BYTES],
+    bytes: &[u8],
+    is_possible: &impl Fn(&[u8; HEADER_BYTES]) -> Option<usize>,
+) -> Option<usize> {
+    let end = is_possible(header)?;
+    let [l0, l1, l2, l3, c0, c1, c2, c3, rest @ ..] = *header;
+    let length = [l0, l1, l2, l3];
+    let body = bytes.get(HEADER_BYTES..HEADER_BYTES + u32::from_le_bytes(length) as usize)?;
+    let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&length), &rest), body);
+    (crc == u32::from_le_bytes([c0, c1, c2, c3])).then_some(end)
+}
+
+fn bits_of(header: &[u8; HEADER_BYTES]) -> impl Iterator<Item = [u8; HEADER_BYTES]> {
+    let header = *header;
+    (0..HEADER_BYTES * 8).map(move |bit| {
+        let mut mended = header;
+        if let Some(byte) = mended.get_mut(bit / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
+        mended
+    })
+}
+
+fn bits_of_length(header: &[u8; HEADER_BYTES]) -> impl Iterator<Item = [u8; HEADER_BYTES]> {
+    bits_of(header).take(32)
+}
+
+/// Bytes of a whole record of version 1 with a body of so many.
 pub(in crate::tsdb) const fn record_bytes(body_bytes: usize) -> usize {
     (HEADER_BYTES + body_bytes).next_multiple_of(8)
 }
 
-/// Appends a record. Bodies are 1 byte to 16 MiB; the writers' own bounds are far below.
+/// Appends a record of version 1. Bodies are 1 byte to 16 MiB; the writers' own bounds are far below.
 pub(in crate::tsdb) fn put_record(
     out: &mut Vec<u8>,
     seq: u64,
@@ -164,13 +365,7 @@ pub(in crate::tsdb) fn put_record(
     debug_assert!(!body.is_empty() && body.len() <= BODY_BYTES_MAX, "1 byte to 16 MiB");
     let start = out.len();
     let length = u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes();
-    let lag = u16::try_from(seq.saturating_sub(durable)).unwrap_or(u16::MAX);
-    let mut rest = [0; 16];
-    rest[..8].copy_from_slice(&seq.to_le_bytes());
-    rest[8..12].copy_from_slice(&org.0.to_le_bytes());
-    rest[12] = kind.code();
-    rest[13] = BODY_VERSION;
-    rest[14..].copy_from_slice(&lag.to_le_bytes());
+    let rest = fields(seq, org, kind, durable);
     let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&length), &rest), body);
     out.extend_from_slice(&length);
     out.extend_from_slice(&crc.to_le_bytes());
@@ -184,6 +379,8 @@ pub(in crate::tsdb) fn put_record(
 pub(in crate::tsdb) enum Found<'a> {
     /// A whole record; the next may begin after so many bytes.
     Record(Header, &'a [u8], usize),
+    /// The header of a keyed record verifies and its body does not: it ends after so many bytes.
+    Unreadable(Header, usize),
     /// No record was written here.
     End,
     /// Neither.
@@ -196,7 +393,7 @@ pub(in crate::tsdb) fn promised_bytes(bytes: &[u8]) -> usize {
     if body_bytes > BODY_BYTES_MAX { HEADER_BYTES } else { record_bytes(body_bytes) }
 }
 
-/// Reads the record at the start of `bytes`.
+/// Reads the record of version 1 at the start of `bytes`.
 pub(in crate::tsdb) fn find_record(bytes: &[u8]) -> Found<'_> {
     let mut reader = Reader::new(bytes);
     let Ok(length) = reader.array::<4>() else {
@@ -219,15 +416,9 @@ pub(in crate::tsdb) fn find_record(bytes: &[u8]) -> Found<'_> {
     if crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&length), &rest), body) != crc {
         return Found::Bad("record checksum differs");
     }
-    let mut reader = Reader::new(&rest);
-    let parsed = (|| {
-        let (seq, org, code, version, lag) =
-            (reader.u64()?, reader.u32()?, reader.u8()?, reader.u8()?, reader.u16()?);
-        Ok::<_, Damage>(Header { seq, org: OrgId(org), kind: Kind::of(code, version), lag })
-    })();
-    match parsed {
-        Ok(header) => Found::Record(header, body, record_bytes(body_bytes)),
-        Err(_) => Found::Bad("record header is cut short"),
+    match parse_fields(&rest) {
+        Some(header) => Found::Record(header, body, record_bytes(body_bytes)),
+        None => Found::Bad("record header is cut short"),
     }
 }
 
@@ -240,6 +431,8 @@ pub(in crate::tsdb) struct FileHeader {
     pub(in crate::tsdb) number: u64,
     pub(in crate::tsdb) created_ms: i64,
     pub(in crate::tsdb) before: u64,
+    /// [`Layout::Plain`] in registries.
+    pub(in crate::tsdb) layout: Layout,
 }
 
 /// Why bytes are no file header.
@@ -252,21 +445,32 @@ pub(in crate::tsdb) enum BadHeader {
 }
 
 impl FileHeader {
-    pub(in crate::tsdb) fn encode(&self, magic: [u8; 8]) -> [u8; FILE_HEADER_BYTES] {
-        let mut out = [0; FILE_HEADER_BYTES];
+    pub(in crate::tsdb) fn encode(&self, magic: [u8; 8]) -> Vec<u8> {
+        let (version, bytes): (u16, u16) = match self.layout {
+            Layout::Plain => (VERSION, 64),
+            Layout::Keyed(_) | Layout::Lost => (VERSION_KEYED, 4_128),
+        };
+        let mut out = [0; KEYED_FILE_HEADER_BYTES];
         out[..8].copy_from_slice(&magic);
-        out[8..10].copy_from_slice(&VERSION.to_le_bytes());
-        out[10..12].copy_from_slice(&64u16.to_le_bytes());
+        out[8..10].copy_from_slice(&version.to_le_bytes());
+        out[10..12].copy_from_slice(&bytes.to_le_bytes());
         out[12..16].copy_from_slice(&self.file_bytes.to_le_bytes());
         out[16..32].copy_from_slice(&self.store.0);
         out[32..40].copy_from_slice(&self.number.to_le_bytes());
         out[40..48].copy_from_slice(&self.created_ms.to_le_bytes());
         out[48..56].copy_from_slice(&self.before.to_le_bytes());
         let crc = crc32c::crc32c(&out[..60]);
-        out[60..].copy_from_slice(&crc.to_le_bytes());
+        out[60..64].copy_from_slice(&crc.to_le_bytes());
+        if let Layout::Keyed(key) = self.layout {
+            key.put(&mut out, self.number);
+        }
+        let mut out = out.to_vec();
+        out.truncate(self.layout.first_record());
         out
     }
 
+    /// Reads a header. `bytes` may be the first 64 bytes of the file alone: then the secret of a file of version 2 is not
+    /// found.
     pub(in crate::tsdb) fn parse(bytes: &[u8], magic: [u8; 8]) -> Result<FileHeader, BadHeader> {
         let head =
             bytes.first_chunk::<FILE_HEADER_BYTES>().ok_or(BadHeader::Damaged("file header is cut short"))?;
@@ -279,6 +483,7 @@ impl FileHeader {
                 number: reader.u64()?,
                 created_ms: reader.i64()?,
                 before: reader.u64()?,
+                layout: Layout::Plain,
             };
             let _zero = reader.u32()?;
             Ok::<_, Damage>((found, version, header, reader.u32()?))
@@ -290,7 +495,14 @@ impl FileHeader {
         if found != magic {
             return Err(BadHeader::Damaged("file is of another kind"));
         }
-        if version == VERSION { Ok(header) } else { Err(BadHeader::Newer) }
+        match version {
+            VERSION => Ok(header),
+            VERSION_KEYED if magic == MAGIC_WAL => {
+                let layout = RecordKey::find(bytes, header.number).map_or(Layout::Lost, Layout::Keyed);
+                Ok(FileHeader { layout, ..header })
+            }
+            _ => Err(BadHeader::Newer),
+        }
     }
 }
 
@@ -338,9 +550,6 @@ impl Mark {
     }
 }
 
-/// Bytes of a switch as a whole record: what each file keeps free for it.
-pub(in crate::tsdb) const SWITCH_BYTES: usize = record_bytes(8);
-
 /// The body of a switch.
 pub(in crate::tsdb) const fn encode_switch(next_file: u64) -> [u8; 8] {
     next_file.to_le_bytes()
@@ -385,6 +594,7 @@ mod tests {
             number: 3,
             created_ms: 1_000,
             before: 2,
+            layout: Layout::Plain,
         };
         let bytes = header.encode(MAGIC_WAL);
         let drawn = "50524f4d57414c31010040000000100007070707070707070707070707070707\
@@ -404,6 +614,7 @@ mod tests {
             number: 3,
             created_ms: 1_000,
             before: 2,
+            layout: Layout::Plain,
         };
         for bit in 0..512 {
             let mut bytes = header.encode(MAGIC_WAL);
@@ -427,6 +638,83 @@ mod tests {
         assert_eq!(header.vouches_to(), Some(3));
     }
 
+    const KEY: [u8; 16] = [7; 16];
+
+    #[test]
+    fn the_keyed_file_header_is_the_drawing() {
+        let header = FileHeader {
+            file_bytes: 1 << 20,
+            store: StoreId([7; 16]),
+            number: 3,
+            created_ms: 1_000,
+            before: 2,
+            layout: Layout::Keyed(RecordKey::from_bytes(KEY)),
+        };
+        let bytes = header.encode(MAGIC_WAL);
+        let drawn = "50524f4d57414c31020020100000100007070707070707070707070707070707\
+                     0300000000000000e803000000000000020000000000000000000000";
+        assert_eq!(hex(&bytes[..60]), drawn);
+        assert_eq!(bytes[60..64], crc32c::crc32c(&bytes[..60]).to_le_bytes());
+        let block = "0707070707070707070707070707070703000000000000004b455932";
+        assert_eq!(hex(&bytes[64..92]), block);
+        assert_eq!(bytes[92..96], crc32c::crc32c(&bytes[64..92]).to_le_bytes());
+        assert!(bytes[96..4_096].iter().all(|byte| *byte == 0));
+        assert_eq!((&bytes[4_096..], bytes.len()), (&bytes[64..96], 4_128));
+        assert_eq!(FileHeader::parse(&bytes, MAGIC_WAL), Ok(header));
+        let lost = FileHeader { layout: Layout::Lost, ..header };
+        assert_eq!(FileHeader::parse(&bytes[..64], MAGIC_WAL), Ok(lost));
+        assert!(FileHeader::parse(&bytes, MAGIC_REGISTRY).is_err());
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Layout::of(&bytes, 3), header.layout, "no flipped bit costs the secret: {bit}");
+            assert_eq!(FileHeader::parse(&bytes, MAGIC_WAL).is_err(), bit < 512, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_keyed_record_is_the_drawing() {
+        let layout = Layout::Keyed(RecordKey::from_bytes(KEY));
+        let mut bytes = Vec::new();
+        layout.put(&mut bytes, 5, OrgId(9), Kind::Metadata, 3, b"abc");
+        assert_eq!(bytes.len(), 40);
+        assert_eq!(hex(&bytes[..4]), "03000000");
+        assert_eq!(bytes[4..8], crc32c::crc32c(b"abc").to_le_bytes());
+        assert_eq!(hex(&bytes[8..24]), "05000000000000000900000004010200");
+        assert_eq!(hex(&bytes[24..32]), GOLDEN_HASH);
+        assert_eq!(hex(&bytes[32..]), "6162630000000000");
+        let header = Header { seq: 5, org: OrgId(9), kind: Some(Kind::Metadata), lag: 2 };
+        assert_eq!(layout.find(&bytes), Found::Record(header, b"abc", 40));
+        assert_eq!(layout.promised_bytes(&bytes), 40);
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            match (bit / 8, layout.find(&bytes)) {
+                (0..32, Found::Bad(_)) => {}
+                (32..35, Found::Unreadable(found, 40)) => assert_eq!(found, header),
+                (35.., Found::Record(found, b"abc", 40)) => assert_eq!(found, header),
+                (_, other) => panic!("bit {bit}: {other:?}"),
+            }
+        }
+    }
+
+    const GOLDEN_HASH: &str = "f26eb9dfc8ac772f";
+
+    #[test]
+    fn one_flipped_bit_of_a_plain_record_leaves_its_end_known() {
+        let mut whole = Vec::new();
+        put_record(&mut whole, 5, OrgId(9), Kind::Samples, 3, &[0xa5; 700]);
+        let end = whole.len();
+        put_record(&mut whole, 6, OrgId(9), Kind::Samples, 3, &[0xa5; 70_000]);
+        for bit in 0..(HEADER_BYTES + 700) * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(end_of_bad_plain_record(&bytes, 5), Some(end), "bit {bit}");
+        }
+        assert_eq!(end_of_bad_plain_record(&[0; 100], 5), None);
+        assert_eq!(end_of_bad_plain_record(&whole, 7), None);
+    }
+
     #[test]
     fn the_mark_is_the_drawing() {
         let mark = Mark { durable: 7, orgs: vec![OrgSpan { org: OrgId(200), greatest_ms: -1, last_seq: 6 }] };
@@ -440,7 +728,7 @@ mod tests {
         let mut bytes = Vec::new();
         put_record(&mut bytes, 5, OrgId(0), Kind::Switch, 5, &encode_switch(258));
         assert_eq!(hex(&bytes[8..]), "050000000000000000000000080100000201000000000000");
-        assert_eq!(bytes.len(), SWITCH_BYTES);
+        assert_eq!(bytes.len(), Layout::Plain.switch_bytes());
         let Found::Record(header, body, _) = find_record(&bytes) else { panic!("a record") };
         assert_eq!((header.kind, parse_switch(body)), (Some(Kind::Switch), Ok(258)));
         assert!(parse_switch(&body[..7]).is_err() && parse_switch(&[0; 9]).is_err());
@@ -472,7 +760,7 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             match find_record(&bytes) {
                 Found::Record(h, b, _) => assert!(bit / 8 >= 29 && (h, b) == (header, body), "bit {bit}"),
-                Found::End => panic!("bit {bit} ends the data"),
+                Found::End | Found::Unreadable(..) => panic!("bit {bit} ends the data"),
                 Found::Bad(_) => {}
             }
         }
@@ -482,6 +770,9 @@ mod tests {
         #[test]
         fn a_reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = find_record(&bytes);
+            let _ = Layout::Keyed(RecordKey::from_bytes(KEY)).find(&bytes);
+            let _ = end_of_bad_plain_record(&bytes, 1);
+            let _ = Layout::of(&bytes, 1);
             let _ = Mark::parse(&bytes);
             let _ = parse_seal(&bytes);
             let _ = FileHeader::parse(&bytes, MAGIC_WAL);

@@ -6,6 +6,13 @@
 //! **torn tail** that was never acknowledged: nothing after it is handed out, and its bytes are cleared before the log
 //! goes on.
 //!
+//! The search trusts nothing that a sender may have written. In files of version 2 a record counts only if it verifies
+//! with the file's secret, and a record whose header verifies is passed over as a whole. In files of version 1, whose
+//! checksums have no key, the search never looks into the body of a record: it goes on only where the end of the bad one
+//! is certain ([`super::record::end_of_bad_plain_record`]), else what follows in the file counts as lost if anything in it
+//! looks like a durable record. And no number may be greater than the bytes since the break allow, with
+//! [`RECORD_BYTES_MIN`] for each record.
+//!
 //! A file that its predecessor's switch names, or that stands between two others, and is not there, is damage too.
 //! Files whose records all come before the checkpoint are looked at, not read: header, length, first record.
 
@@ -18,10 +25,11 @@ use super::file::{self, LogFile};
 use super::log::FullFile;
 use super::pieces::Pieces;
 use super::record::{
-    BadHeader, FILE_HEADER_BYTES, FileHeader, Found, Header, Kind, MAGIC_WAL, Mark, OrgSpan, find_record,
-    parse_switch, record_bytes,
+    BadHeader, FileHeader, Found, Header, Kind, Layout, MAGIC_WAL, Mark, OrgSpan, RECORD_BYTES_MIN,
+    parse_switch,
 };
 use super::samples;
+use crate::kv::keyed::KEYED_FILE_HEADER_BYTES;
 use crate::kv::ops;
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::disk;
@@ -130,8 +138,21 @@ pub(in crate::tsdb) fn replay(
     let end = LogEnd::default();
     let place = Place::default();
     let (memory, expected, next_file, broken) = (Vec::new(), None, None, None);
-    let mut walk =
-        Walk { dir, store, begin, from_seq, on_record, end, place, memory, expected, next_file, broken };
+    let mut walk = Walk {
+        dir,
+        store,
+        begin,
+        from_seq,
+        on_record,
+        end,
+        place,
+        memory,
+        expected,
+        next_file,
+        broken,
+        passed: 0,
+        data_end: 0,
+    };
     walk.files()?;
     Ok(walk.end)
 }
@@ -151,6 +172,10 @@ struct Walk<'a> {
     /// The file that the last switch names.
     next_file: Option<u64>,
     broken: Option<Break>,
+    /// Bytes of the files before the one at hand, with those that are missing.
+    passed: u64,
+    /// Where the last record ended, or where the log begins; counted as `passed` is.
+    data_end: u64,
 }
 
 /// Where the unbroken log ends.
@@ -162,10 +187,51 @@ struct Break {
     what: &'static str,
     /// A later record was durable after the missing one was.
     vouched: bool,
+    /// Where the last record before it ended, counted as [`Walk::passed`] is.
+    data_end: u64,
     /// Whether the file it is in was searched.
     searched: bool,
     /// The valid records since.
     later: Vec<Later>,
+}
+
+impl Break {
+    /// The greatest number that a record at this place may have, counted as [`Walk::passed`] is.
+    const fn greatest_seq_at(&self, place: u64) -> u64 {
+        self.seq.saturating_add(place.saturating_sub(self.data_end) / RECORD_BYTES_MIN)
+    }
+
+    /// Takes what the header of a later record says of the missing one. `first`: both are in one file.
+    fn note(&mut self, found: &Header, first: bool) {
+        self.vouched |= found.vouches_to().is_some_and(|durable| durable >= self.seq);
+        // The next file is begun only when everything before it is durable.
+        self.vouched |= !first;
+    }
+
+    /// The rest of a file of version 1, from where nothing in it can be told from what senders wrote: it is damage if
+    /// anything there looks like a record that was durable after the missing one, and none of it is handed out.
+    fn note_unsearched(
+        &mut self,
+        pieces: &mut Pieces,
+        passed: u64,
+        from: u64,
+        first: bool,
+    ) -> Result<(), DiskError> {
+        let mut offset = from;
+        while offset < pieces.length() && !self.vouched {
+            let may_have = self.seq..=self.greatest_seq_at(passed.saturating_add(offset));
+            let possible = pieces
+                .plain_header(offset)?
+                .filter(|header| header.kind.is_some() && may_have.contains(&header.seq));
+            if possible.is_some()
+                && let Found::Record(found, ..) = pieces.record(offset)?
+            {
+                self.note(&found, first);
+            }
+            offset += 8;
+        }
+        Ok(())
+    }
 }
 
 impl Walk<'_> {
@@ -205,6 +271,8 @@ impl Walk<'_> {
                     1 => format!("log file {} is missing", missing.display()),
                     more => format!("{more} log files are missing from {} on", missing.display()),
                 };
+                self.passed =
+                    self.passed.saturating_add((number - before - 1).saturating_mul(FILE_BYTES_MAX));
                 self.note_damage(path, text);
             }
             before = Some(*number);
@@ -220,6 +288,7 @@ impl Walk<'_> {
                 self.file(*number, path, &mut pieces)?;
                 self.memory = pieces.into_memory();
             }
+            self.passed = self.passed.saturating_add(capacity(path, bytes)?);
         }
         self.judge_break()?;
         self.judge_end(before);
@@ -241,11 +310,16 @@ impl Walk<'_> {
                 self.note_damage(path, format!("{} is log file {}", path.display(), header.number));
                 Ok(header)
             }
+            Ok(header) if header.layout == Layout::Lost => {
+                self.note_damage(path, format!("{}: the secret of its records is damaged", path.display()));
+                Ok(header)
+            }
             Ok(header) => Ok(header),
             Err(BadHeader::Newer) => Err(foreign("written by a newer version")),
             Err(BadHeader::Damaged(what)) => {
                 self.note_damage_at(path, 0, format!("{}: {what}", path.display()));
-                Ok(FileHeader { file_bytes: 0, store: self.store, number, created_ms: 0, before: 0 })
+                let layout = Layout::of(content, number);
+                Ok(FileHeader { file_bytes: 0, store: self.store, number, created_ms: 0, before: 0, layout })
             }
         }
     }
@@ -257,13 +331,16 @@ impl Walk<'_> {
         if let Some(text) = cut_short(path)? {
             self.note_damage(path, text);
         }
-        let what = match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
+        let layout = Layout::of(&start, number);
+        let at = layout.first_record();
+        let what = match layout.find(start.get(at..).unwrap_or_default()) {
             Found::Record(..) => return Ok(()),
+            Found::Unreadable(..) => UNREADABLE,
             Found::Bad(what) => what,
             Found::End => "there is no record, though later files have some",
         };
-        let text = format!("log damaged at byte {FILE_HEADER_BYTES} of {} ({what})", path.display());
-        self.note_damage_at(path, FILE_HEADER_BYTES as u64, text);
+        let text = format!("log damaged at byte {at} of {} ({what})", path.display());
+        self.note_damage_at(path, at as u64, text);
         Ok(())
     }
 
@@ -271,15 +348,17 @@ impl Walk<'_> {
         let header = self.header(number, path, pieces.header()?)?;
         let goes_on = self.next_file == Some(number);
         let records_before = self.end.records;
-        let mut offset = FILE_HEADER_BYTES as u64;
+        let mut offset = pieces.first_record();
         while self.broken.is_none() {
             match pieces.record(offset)? {
                 Found::Record(found, body, bytes) if self.fits(&found) => {
                     offset += bytes as u64;
                     self.place.bytes += bytes as u64;
+                    self.data_end = self.passed.saturating_add(offset);
                     self.hand_out(&found, body, path)?;
                 }
                 Found::Record(..) => self.break_at(path, offset, "records are missing before it"),
+                Found::Unreadable(..) => self.break_at(path, offset, UNREADABLE),
                 Found::Bad(what) => self.break_at(path, offset, what),
                 Found::End => {
                     if pieces.written_from(offset)? > offset {
@@ -334,8 +413,16 @@ impl Walk<'_> {
     fn break_at(&mut self, path: &Path, offset: u64, what: &'static str) {
         let seq = self.expected.unwrap_or(self.begin.seq);
         let path = path.to_owned();
-        self.broken =
-            Some(Break { seq, path, offset, what, vouched: false, searched: false, later: Vec::new() });
+        self.broken = Some(Break {
+            seq,
+            path,
+            offset,
+            what,
+            vouched: false,
+            data_end: self.data_end,
+            searched: false,
+            later: Vec::new(),
+        });
     }
 
     /// Notes every valid record after the break in this file.
@@ -346,20 +433,53 @@ impl Walk<'_> {
         header: FileHeader,
         pieces: &mut Pieces,
     ) -> Result<(), OpenError> {
+        let (passed, is_plain) = (self.passed, pieces.layout() == Layout::Plain);
         let Some(broken) = &mut self.broken else { return Ok(()) };
         let first = !std::mem::replace(&mut broken.searched, true);
-        let mut offset = if first { from } else { FILE_HEADER_BYTES as u64 };
+        let mut offset = if first { from } else { pieces.first_record() };
         let seen_before = broken.later.len();
+        // In a file of version 1: the number that the record at `offset` should have.
+        let mut here = first.then_some(broken.seq);
         while offset < pieces.length() {
+            let may_have = broken.seq..=broken.greatest_seq_at(passed.saturating_add(offset));
             match pieces.record(offset)? {
-                Found::Record(found, _, bytes) if found.seq >= broken.seq => {
-                    broken.vouched |= found.vouches_to().is_some_and(|durable| durable >= broken.seq);
-                    // The next file is begun only when everything before it is durable.
-                    broken.vouched |= !first;
+                Found::Record(found, _, bytes) if may_have.contains(&found.seq) => {
+                    broken.note(&found, first);
                     broken.later.push(Later { path: path.to_owned(), offset });
                     offset += bytes as u64;
+                    here = Some(found.seq.saturating_add(1));
                 }
-                _ => offset += 8,
+                // Its header verified: it ends there, whatever its body contains.
+                Found::Unreadable(found, bytes) => {
+                    if may_have.contains(&found.seq) {
+                        broken.note(&found, first);
+                    }
+                    offset += bytes as u64;
+                }
+                found if is_plain => {
+                    let whole =
+                        if let Found::Record(_, _, bytes) = found { Some(bytes as u64) } else { None };
+                    let known = match (whole, here) {
+                        (Some(bytes), None) => Some(offset + bytes),
+                        (_, Some(seq)) => pieces.end_of_bad_record(offset, seq)?,
+                        (_, None) => None,
+                    };
+                    let Some(end) = known else {
+                        broken.note_unsearched(pieces, passed, offset, first)?;
+                        break;
+                    };
+                    here = here.map(|seq| seq.saturating_add(1));
+                    offset = end;
+                }
+                // Of another time, but certainly a record: nothing in it is looked at. One whose number is too great is not
+                // applied, and no crash leaves it.
+                Found::Record(found, _, bytes) => {
+                    if found.seq > broken.seq {
+                        broken.vouched = true;
+                    }
+                    offset += bytes as u64;
+                }
+                Found::Bad(_) | Found::End => offset += 8,
             }
         }
         if first {
@@ -368,7 +488,7 @@ impl Walk<'_> {
                 broken.vouched = true;
             }
             let before = self.end.tail.take().map(|tail| tail.path);
-            let before = before.filter(|_| from <= FILE_HEADER_BYTES as u64);
+            let before = before.filter(|_| from <= pieces.first_record());
             self.end.tail = Some(Tail { path: path.to_owned(), header, offset: from, torn_bytes, before });
         } else if broken.later.len() == seen_before {
             self.end.spares.push(path.to_owned());
@@ -466,15 +586,29 @@ impl Walk<'_> {
     }
 }
 
+/// What is wrong with a record whose header verifies.
+const UNREADABLE: &str = "record body differs from its checksum";
+
+/// Bytes that a file had room for, by its header or by its length; the most that a file has where its header is damaged.
+fn capacity(path: &Path, length: u64) -> Result<u64, DiskError> {
+    let mut start = Vec::new();
+    let file = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
+    file.take(64).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
+    let bytes = FileHeader::parse(&start, MAGIC_WAL).map(|header| u64::from(header.file_bytes));
+    Ok(length.max(bytes.unwrap_or(FILE_BYTES_MAX)))
+}
+
 /// The header and the first record, which is a mark of at most 0.35 MB.
 fn read_start(path: &Path) -> Result<Vec<u8>, DiskError> {
     let file = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
     let mut start = Vec::new();
-    (&file).take(4_096).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
-    let length = start.get(FILE_HEADER_BYTES..).and_then(|rest| rest.first_chunk::<4>());
-    let whole = length.map_or(0, |length| record_bytes(u32::from_le_bytes(*length) as usize));
-    if whole > start.len().saturating_sub(FILE_HEADER_BYTES) && whole <= 400 << 10 {
-        start.resize(FILE_HEADER_BYTES + whole, 0);
+    let some = KEYED_FILE_HEADER_BYTES as u64 + 4_096;
+    (&file).take(some).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
+    let layout = Layout::of(&start, number_in(path));
+    let rest = start.get(layout.first_record()..).unwrap_or_default();
+    let whole = layout.promised_bytes(rest);
+    if whole > rest.len() && whole <= 400 << 10 {
+        start.resize(layout.first_record() + whole, 0);
         match file.read_exact_at(&mut start, 0) {
             Err(e) if e.kind() != std::io::ErrorKind::UnexpectedEof => {
                 return Err(DiskError::at("read", path)(e));
@@ -483,6 +617,12 @@ fn read_start(path: &Path) -> Result<Vec<u8>, DiskError> {
         }
     }
     Ok(start)
+}
+
+/// The number in the name of a log file.
+fn number_in(path: &Path) -> u64 {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    file::number_of(&name).unwrap_or_default()
 }
 
 /// What the first record of a file says.
@@ -496,7 +636,8 @@ impl FileStart {
     /// Reads the first record alone; one that cannot be read is looked at with its file.
     fn read(path: &Path) -> Result<FileStart, DiskError> {
         let start = read_start(path)?;
-        Ok(match find_record(start.get(FILE_HEADER_BYTES..).unwrap_or_default()) {
+        let layout = Layout::of(&start, number_in(path));
+        Ok(match layout.find(start.get(layout.first_record()..).unwrap_or_default()) {
             Found::Record(header, body, _) => {
                 let mark = (header.kind == Some(Kind::Mark)).then(|| Mark::parse(body).ok()).flatten();
                 let spans = mark.map(|mark| mark.orgs).unwrap_or_default();
@@ -524,7 +665,7 @@ pub(in crate::tsdb) fn spans_of_file(path: &Path) -> Result<BTreeMap<OrgId, OrgS
     let mut pieces = Pieces::open(path, FILE_BYTES_MAX, Vec::new())?;
     let mut spans = BTreeMap::new();
     let mut scratch = Vec::new();
-    let mut offset = FILE_HEADER_BYTES as u64;
+    let mut offset = pieces.first_record();
     while let Found::Record(header, body, bytes) = pieces.record(offset)? {
         offset += bytes as u64;
         let org = header.org;
@@ -550,7 +691,7 @@ pub(in crate::tsdb) fn cut_short(path: &Path) -> Result<Option<String>, DiskErro
     let mut start = Vec::new();
     let file = std::fs::File::open(path).map_err(DiskError::at("open", path))?;
     let length = file.metadata().map_err(DiskError::at("look at", path))?.len();
-    file.take(FILE_HEADER_BYTES as u64).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
+    file.take(KEYED_FILE_HEADER_BYTES as u64).read_to_end(&mut start).map_err(DiskError::at("read", path))?;
     Ok(match FileHeader::parse(&start, MAGIC_WAL) {
         Ok(header) if length < u64::from(header.file_bytes) => Some(format!(
             "{} has {length} bytes of {}: records behind byte {length} may be lost",
@@ -567,8 +708,12 @@ pub(in crate::tsdb) fn resume(tail: &Tail) -> Result<LogFile, DiskError> {
     let file = disk::open_file(&tail.path)?;
     if tail.torn_bytes > 0 {
         disk::write_zeros(&file, &tail.path, tail.offset, tail.torn_bytes)
-            .and_then(|()| ops::sync_all(&file, &tail.path))
             .map_err(DiskError::at("clear the torn tail of", &tail.path))?;
     }
-    Ok(LogFile { file, path: tail.path.clone(), number: tail.header.number, bytes: tail.header.file_bytes })
+    let FileHeader { number, file_bytes: bytes, layout, .. } = tail.header;
+    if tail.torn_bytes > 0 || tail.offset > layout.first_record() as u64 {
+        // A killed process may have left records that only the page cache has. From here on they count as durable.
+        ops::sync_all(&file, &tail.path).map_err(DiskError::at("sync", &tail.path))?;
+    }
+    Ok(LogFile { file, path: tail.path.clone(), number, bytes, layout })
 }

@@ -1,19 +1,21 @@
 //! Who writes the log: numbers what waits, writes it, syncs it, applies it and answers, in this order.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::{Apply, Draft, FIRST_OFFSET, FullFile, QUEUE_BYTES_MAX, Reply, Resume, Shared, Spare, lock};
+use super::{Apply, Draft, FullFile, QUEUE_BYTES_MAX, Reply, Resume, Shared, Spare, lock};
 use crate::clock::Stopwatch;
+use crate::kv::keyed::RecordKey;
 use crate::model::OrgId;
 use crate::tsdb::disk;
 use crate::tsdb::error::AppendError;
 use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
-use crate::tsdb::wal::file::{LARGE_BYTES, LogFile, NewFile, SMALL_BYTES};
-use crate::tsdb::wal::record::{Kind, Mark, OrgSpan, SWITCH_BYTES, encode_switch, put_record, record_bytes};
+use crate::tsdb::wal::file::{LARGE_BYTES, LogFile, MakeError, NewFile, SMALL_BYTES};
+use crate::tsdb::wal::record::{Kind, Layout, Mark, OrgSpan, encode_switch, record_bytes};
 
 /// A group: 1 MiB of records,
 const GROUP_BYTES_MAX: usize = 1 << 20;
@@ -48,6 +50,9 @@ pub(super) struct Committer {
     first_mark: Option<Vec<OrgSpan>>,
     spans: BTreeMap<OrgId, OrgSpan>,
     buffer: Vec<u8>,
+    key: RecordKey,
+    /// New files so far, so that each has a secret of its own.
+    made: Cell<u64>,
     since_file: Stopwatch,
     since_space: Stopwatch,
 }
@@ -64,7 +69,7 @@ impl std::fmt::Debug for Committer {
 impl Committer {
     /// One that goes on where the log ended.
     pub(super) fn new(shared: Arc<Shared>, apply: Apply, resume: Resume) -> Committer {
-        let Resume { file, offset, first_mark, last_seq, spans, .. } = resume;
+        let Resume { file, offset, first_mark, last_seq, spans, key, .. } = resume;
         Committer {
             shared,
             apply,
@@ -76,6 +81,8 @@ impl Committer {
             file,
             spans,
             buffer: Vec::new(),
+            key,
+            made: Cell::new(0),
             since_file: Stopwatch::start(),
             since_space: Stopwatch::start(),
         }
@@ -125,7 +132,7 @@ impl Committer {
         }
         let mut left = group.into_iter().peekable();
         while let Some((draft, _)) = left.peek() {
-            if self.room() < record_bytes(draft.body.len())
+            if self.room() < self.file.layout.record_bytes(draft.body.len())
                 && let Err(why) = self.switch(draft.kind.gives_space())
             {
                 return self.shared.refuse_all(left.collect(), &why);
@@ -135,16 +142,16 @@ impl Committer {
             if let Some(orgs) = self.first_mark.take() {
                 seq += 1;
                 let mark = Mark { durable: self.durable, orgs }.encode();
-                put_record(&mut self.buffer, seq, OrgId(0), Kind::Mark, self.durable, &mark);
+                self.file.layout.put(&mut self.buffer, seq, OrgId(0), Kind::Mark, self.durable, &mark);
             }
-            let room = self.room();
+            let (room, layout) = (self.room(), self.file.layout);
             let first_seq = seq + 1;
             let mut records = Vec::new();
             while let Some((draft, reply)) =
-                left.next_if(|(draft, _)| self.buffer.len() + record_bytes(draft.body.len()) <= room)
+                left.next_if(|(draft, _)| self.buffer.len() + layout.record_bytes(draft.body.len()) <= room)
             {
                 seq += 1;
-                put_record(&mut self.buffer, seq, draft.org, draft.kind, self.durable, &draft.body);
+                layout.put(&mut self.buffer, seq, draft.org, draft.kind, self.durable, &draft.body);
                 let fresh = OrgSpan { org: draft.org, greatest_ms: i64::MIN, last_seq: 0 };
                 let span = self.spans.entry(draft.org).or_insert(fresh);
                 span.greatest_ms = span.greatest_ms.max(draft.greatest_ms);
@@ -196,7 +203,7 @@ impl Committer {
             return self.shared.refuse_all(Vec::new(), &why);
         }
         let mark = Mark { durable: self.durable, orgs: Vec::new() }.encode();
-        if self.room() < record_bytes(mark.len()) {
+        if self.room() < self.file.layout.record_bytes(mark.len()) {
             return;
         }
         self.put_mark(&mark);
@@ -205,20 +212,33 @@ impl Committer {
     fn put_mark(&mut self, mark: &[u8]) {
         self.buffer.clear();
         let seq = self.written + 1;
-        put_record(&mut self.buffer, seq, OrgId(0), Kind::Mark, self.durable, mark);
+        self.file.layout.put(&mut self.buffer, seq, OrgId(0), Kind::Mark, self.durable, mark);
         if let Err(why) = self.write_buffer(seq, true) {
             self.shared.refuse_all(Vec::new(), &why);
         }
     }
 
-    /// Bytes for records; the switch's own are kept free.
+    /// Bytes for records; the switch's own are kept free. A file of version 1 takes its switch and nothing else: senders
+    /// can make records that verify there.
     fn room(&self) -> usize {
-        (self.file.bytes.saturating_sub(self.offset) as usize).saturating_sub(SWITCH_BYTES)
+        match self.file.layout {
+            Layout::Keyed(_) => self.left().saturating_sub(self.file.layout.switch_bytes()),
+            Layout::Plain | Layout::Lost => 0,
+        }
+    }
+
+    /// Bytes of the file that nothing was written to.
+    const fn left(&self) -> usize {
+        self.file.bytes.saturating_sub(self.offset) as usize
+    }
+
+    fn is_at_first_record(&self) -> bool {
+        self.offset as usize == self.file.layout.first_record()
     }
 
     /// One write, and in the usual mode one sync. `at_once`: in every mode.
     fn write_buffer(&mut self, last_seq: u64, at_once: bool) -> Result<(), AppendError> {
-        if self.offset == FIRST_OFFSET {
+        if self.is_at_first_record() {
             self.shared.counters.file_first_seq.store(self.written + 1, Ordering::Release);
         }
         let disk = &self.shared.disk;
@@ -268,6 +288,7 @@ impl Committer {
         self.shared.disk.sync_log(&self.file.file, &self.file.path).map_err(|e| self.failed("sync", &e))?;
         self.unsynced = None;
         self.durable = self.written;
+        self.shared.counters.durable_seq.store(self.durable, Ordering::Release);
         self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -319,12 +340,15 @@ impl Committer {
         let created_ms = lock(&self.shared.queue).now_ms;
         let bytes = if fast { LARGE_BYTES } else { SMALL_BYTES };
         let number = self.file.number;
-        NewFile { number: number + 1, before: number, bytes, created_ms, urgent: false }
+        self.made.set(self.made.get() + 1);
+        let key = self.key.derive(number + 1, self.made.get());
+        NewFile { number: number + 1, before: number, bytes, created_ms, urgent: false, key }
     }
 
     /// Has the next file made ready once this one is half full.
     fn prepare_spare(&self) {
-        if self.offset < self.file.bytes / 2 {
+        let first = u32::try_from(self.file.layout.first_record()).unwrap_or(u32::MAX);
+        if self.offset.saturating_sub(first) < self.file.bytes.saturating_sub(first) / 2 {
             return;
         }
         let mut spare = lock(&self.shared.spare);
@@ -337,12 +361,13 @@ impl Committer {
     /// Says, durably, that the log goes on in a file that is there. A file filled by an earlier version, to its last
     /// bytes, has no room to say so.
     fn leave_for(&mut self, next: u64) -> Result<(), AppendError> {
-        if (self.file.bytes.saturating_sub(self.offset) as usize) < SWITCH_BYTES {
+        if self.left() < self.file.layout.switch_bytes() {
             return self.sync();
         }
         self.buffer.clear();
         let seq = self.written + 1;
-        put_record(&mut self.buffer, seq, OrgId(0), Kind::Switch, self.durable, &encode_switch(next));
+        let body = encode_switch(next);
+        self.file.layout.put(&mut self.buffer, seq, OrgId(0), Kind::Switch, self.durable, &body);
         self.write_buffer(seq, true)
     }
 
@@ -381,7 +406,7 @@ impl Committer {
                     last_seq: self.written,
                     spans: Some(spans.clone()),
                 });
-                self.offset = FIRST_OFFSET;
+                self.offset = u32::try_from(self.file.layout.first_record()).unwrap_or(u32::MAX);
                 self.first_mark = Some(spans);
                 self.since_file = Stopwatch::start();
                 self.shared.counters.files.fetch_add(1, Ordering::Relaxed);

@@ -1,0 +1,243 @@
+//! Bytes of whole records in what senders send: a log whose end is torn, or that is damaged, never applies them.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::kv::keyed::RecordKey;
+use crate::tsdb::delete::Deletion;
+use crate::tsdb::wal::record::{FileHeader, Found, Layout, MAGIC_WAL, put_record};
+use crate::tsdb::wal::replay::{self, Begin};
+use crate::tsdb::wal::samples;
+
+const OTHER: OrgId = OrgId(4);
+
+/// A record of version 1 that is text, so that a label value can hold it; `body` makes its body of a number.
+fn as_text(seq: u64, org: OrgId, kind: Kind, body: impl Fn(i64) -> Vec<u8>) -> String {
+    let texts = (0..100_000).filter_map(|n| {
+        let mut record = Vec::new();
+        put_record(&mut record, seq, org, kind, seq - 1, &body(n));
+        String::from_utf8(record).ok()
+    });
+    texts.into_iter().next().expect("one of them is text")
+}
+
+/// What a neighbour would like to be true of the other organisation.
+fn forgeries(seq: u64) -> [String; 4] {
+    let deletion = |n: i64| Deletion { from_ms: n, to_ms: i64::MAX >> 1, series: vec![(0, 40)] };
+    let deletion = |n: i64| {
+        // The greatest time whose bytes are text.
+        Deletion { to_ms: 0x7f7f_7f7f_7f7f_7f7f, ..deletion(n) }.encode()
+    };
+    // One sample: count, base time, the runs of series 0 and of the base time, the decimal 5.
+    let sample = |n: i64| {
+        let at_ms: i64 = 0x0160_0000_0000 + n;
+        [&[1][..], &at_ms.to_le_bytes(), &[0, 1, 0, 1, 1, 10]].concat()
+    };
+    [
+        as_text(seq, OTHER, Kind::Delete, deletion),
+        as_text(seq, OTHER, Kind::Samples, sample),
+        as_text(seq, OTHER, Kind::Dropped, |n| vec![0; 1 + usize::try_from(n).unwrap_or(0)]),
+        as_text(1 << 40, OTHER, Kind::Delete, deletion),
+    ]
+}
+
+/// Where a record starts and ends.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: usize,
+    end: usize,
+}
+
+/// Every record of the only log file.
+fn records(content: &[u8]) -> Vec<Place> {
+    let layout = Layout::of(content, 1);
+    let (mut found, mut start) = (Vec::new(), layout.first_record());
+    while let Found::Record(_, _, bytes) = layout.find(&content[start..]) {
+        found.push(Place { start, end: start + bytes });
+        start += bytes;
+    }
+    found
+}
+
+fn log_file(dir: &Path) -> PathBuf {
+    dir.join("wal/0000000001.wal")
+}
+
+/// Writes the only log file of a folder anew with the same records in version 1, as earlier versions left it.
+fn make_plain(dir: &Path) {
+    let path = log_file(dir);
+    let content = std::fs::read(&path).expect("read");
+    let header = FileHeader::parse(&content, MAGIC_WAL).expect("a header");
+    let mut plain = FileHeader { layout: Layout::Plain, ..header }.encode(MAGIC_WAL);
+    for place in records(&content) {
+        let Found::Record(found, body, _) = header.layout.find(&content[place.start..]) else {
+            panic!("one")
+        };
+        let durable = found.seq - u64::from(found.lag);
+        put_record(&mut plain, found.seq, found.org, found.kind.expect("known"), durable, body);
+    }
+    plain.resize(content.len(), 0);
+    std::fs::write(&path, plain).expect("written");
+}
+
+/// A folder, as a killed process leaves it.
+struct Planted {
+    dir: tempfile::TempDir,
+    /// The record whose body holds a forgery, at a place where a search could find it.
+    around: Place,
+    /// What the other organisation holds.
+    held: Content,
+}
+
+/// Plants what `forge` makes of the number behind that of the record around it. A later record follows.
+fn planted(forge: impl Fn(u64) -> String, is_plain: bool) -> Planted {
+    for attempt in 0..40 {
+        let live = tempfile::tempdir().expect("made");
+        let (tsdb, _) = open(live.path());
+        write(&tsdb, OTHER, &up("b"), &[ago(9_000, 1.0), ago(8_000, 2.0)]);
+        let held = content(&tsdb, OTHER);
+        let enclosing = tsdb.stats().last_seq + 1;
+        let forgery = forge(enclosing + 1);
+        let value = format!("{}{forgery}", "p".repeat(attempt % 8));
+        write(&tsdb, ORG, &labels(&[("__name__", "up"), ("job", &value)]), &[ago(7_000, 3.0)]);
+        write(&tsdb, ORG, &up("later"), &[ago(7_000, 3.0)]);
+        let dir = tempfile::tempdir().expect("made");
+        copy_tree(live.path(), dir.path());
+        drop(tsdb);
+        if is_plain {
+            make_plain(dir.path());
+        }
+        let bytes = std::fs::read(log_file(dir.path())).expect("read");
+        let at =
+            bytes.windows(forgery.len()).position(|found| found == forgery.as_bytes()).expect("verbatim");
+        let around = records(&bytes).into_iter().find(|place| (place.start..place.end).contains(&at));
+        let around = around.expect("a record");
+        let seq = u64::from_le_bytes(bytes[around.start + 8..around.start + 16].try_into().expect("eight"));
+        // A mark of the log may have come in between.
+        if at % 8 == 0 && seq == enclosing {
+            return Planted { dir, around, held };
+        }
+    }
+    panic!("no padding aligns it");
+}
+
+#[test]
+fn a_record_planted_in_a_label_value_is_never_applied() {
+    for (number, is_plain) in (0..4).flat_map(|number| [(number, false), (number, true)]) {
+        let Planted { dir: origin, around, held } = planted(|seq| forgeries(seq)[number].clone(), is_plain);
+        let whole = std::fs::read(log_file(origin.path())).expect("read");
+        let header_bytes = Layout::of(&whole, 1).header_bytes();
+        let flips = (0..header_bytes + 8).step_by(3).map(|at| (at, false));
+        for (at, is_torn) in flips.chain([(8, true), (24, true), (32, true)]) {
+            let what = format!("forgery {number}, plain {is_plain}, byte {at}, torn {is_torn}");
+            let mut bytes = whole.clone();
+            if is_torn {
+                bytes[around.start..around.start + at].fill(0);
+                bytes[around.end..].fill(0);
+            } else {
+                bytes[around.start + at] ^= 0x10;
+            }
+            let dir = tempfile::tempdir().expect("made");
+            copy_tree(origin.path(), dir.path());
+            std::fs::write(log_file(dir.path()), bytes).expect("written");
+            let (tsdb, report) = open(dir.path());
+            assert_eq!(content(&tsdb, OTHER), held, "{what}");
+            let is_read_only = report.read_only.is_some();
+            // Where a tear and damage look alike in a file of version 1, it counts as damage.
+            assert!(is_torn || is_read_only, "{what}");
+            assert!(!is_torn || is_plain || !is_read_only, "{what}: {:?}", report.read_only);
+            assert!(is_torn || content(&tsdb, ORG).contains_key(&up("later").to_string()), "{what}");
+            drop(tsdb);
+            let (control, folder) = control(dir.path());
+            let home = Home { dir: dir.path(), store: STORE, control: Arc::clone(&control) };
+            accept_loss(&home, &mut Entropy::seeded(5), NOW).expect("accepted");
+            drop((home, control, folder));
+            let (tsdb, report) = open(dir.path());
+            assert_eq!((report.read_only, content(&tsdb, OTHER)), (None, held.clone()), "{what}");
+            assert!(tsdb.stats().last_seq < 1_000, "{what}");
+            write(&tsdb, OTHER, &up("b"), &[ago(1, 9.0)]);
+        }
+    }
+}
+
+#[test]
+fn the_planted_sample_is_one() {
+    let record = forgeries(5)[1].clone();
+    let Found::Record(header, body, _) = Layout::Plain.find(record.as_bytes()) else { panic!("no record") };
+    let mut read = Vec::new();
+    samples::decode(body, &mut read).expect("samples");
+    assert_eq!((header.seq, header.org, read.len(), read[0].series), (5, OTHER, 1, 0));
+}
+
+#[test]
+fn a_log_of_version_1_opens_and_goes_on_in_a_file_of_version_2() {
+    let live = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(live.path());
+    for n in 0..5 {
+        write(&tsdb, ORG, &up("a"), &[ago(9_000 - n, n as f64)]);
+    }
+    let dir = tempfile::tempdir().expect("made");
+    copy_tree(live.path(), dir.path());
+    drop(tsdb);
+    make_plain(dir.path());
+    let before = std::fs::read(log_file(dir.path())).expect("read");
+    let (tsdb, report) = open(dir.path());
+    assert_eq!((report.read_only, content(&tsdb, ORG)[&up("a").to_string()].len()), (None, 5));
+    write(&tsdb, ORG, &up("a"), &[ago(1_000, 7.0)]);
+    let held = content(&tsdb, ORG);
+    tsdb.close();
+    drop(tsdb);
+    let after = std::fs::read(log_file(dir.path())).expect("read");
+    let end = records(&before).last().expect("some").end;
+    assert_eq!(after[..end], before[..end]);
+    let added = records(&after).split_off(records(&before).len());
+    assert_eq!(added.len(), 1, "the switch alone");
+    let second = std::fs::read(dir.path().join("wal/0000000002.wal")).expect("read");
+    assert!(matches!(Layout::of(&second, 2), Layout::Keyed(_)));
+    for _ in 0..2 {
+        let (tsdb, report) = open(dir.path());
+        assert_eq!((report.read_only, content(&tsdb, ORG)), (None, held.clone()));
+        tsdb.close();
+    }
+}
+
+#[test]
+fn a_verified_record_whose_number_is_too_great_for_the_bytes_before_it_is_not_applied() {
+    let live = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(live.path());
+    write(&tsdb, ORG, &up("a"), &[ago(9_000, 1.0)]);
+    let held = content(&tsdb, ORG);
+    let dir = tempfile::tempdir().expect("made");
+    copy_tree(live.path(), dir.path());
+    drop(tsdb);
+    let path = log_file(dir.path());
+    let mut bytes = std::fs::read(&path).expect("read");
+    let (layout, end) = (Layout::of(&bytes, 1), records(&bytes).last().expect("some").end);
+    let mut record = vec![0xee; 64];
+    layout.put(&mut record, 1 << 40, ORG, Kind::Dropped, 1 << 39, &[0]);
+    bytes[end..end + record.len()].copy_from_slice(&record);
+    std::fs::write(&path, bytes).expect("written");
+    let (tsdb, report) = open(dir.path());
+    assert!(report.read_only.is_some());
+    assert_eq!(content(&tsdb, ORG), held);
+    let end = replay::replay(&dir.path().join("wal"), STORE, Begin::default(), 0, &mut |_, _, _| Ok(()));
+    assert!(end.expect("read").last_seq < 100);
+}
+
+#[test]
+fn secrets_of_log_files_differ() {
+    let dir = tempfile::tempdir().expect("made");
+    let (tsdb, _) = open(dir.path());
+    write(&tsdb, ORG, &up("a"), &[ago(9_000, 1.0)]);
+    tsdb.seal(NOW).expect("sealed");
+    tsdb.close();
+    let mut keys: Vec<RecordKey> = Vec::new();
+    for name in crate::tsdb::disk::names(&dir.path().join("wal")).expect("listed") {
+        let content = std::fs::read(dir.path().join("wal").join(&name)).expect("read");
+        let number = crate::tsdb::wal::file::number_of(&name).expect("a number");
+        let Layout::Keyed(key) = Layout::of(&content, number) else { panic!("{name}") };
+        assert!(!keys.contains(&key));
+        keys.push(key);
+    }
+    assert!(!keys.is_empty());
+}
