@@ -179,8 +179,9 @@ fn next_keyed(bytes: &[u8], layout: Layout, bad: usize, seq: Option<u64>) -> Opt
         let records = (offset - bad) / KEYED_HEADER_BYTES;
         seq.is_none_or(|seq| (seq..=seq.saturating_add(records as u64)).contains(&found))
     };
+    let Layout::Keyed(key) = layout else { return None };
     let mut places = (bad.next_multiple_of(8).max(bad + 8)..bytes.len()).step_by(8);
-    places.find(|offset| match at(bytes, layout, *offset) {
+    places.find(|offset| match keyed_at(bytes.get(*offset..).unwrap_or_default(), key, *offset) {
         At::Record(record) => fits(*offset, record.seq),
         // Of changes there may be more behind it, and what its values contain is not looked at.
         At::Unreadable(_) => true,
