@@ -14,7 +14,7 @@ use crate::tsdb::disk;
 use crate::tsdb::error::AppendError;
 use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
-use crate::tsdb::wal::file::{LARGE_BYTES, LogFile, MakeError, NewFile, SMALL_BYTES};
+use crate::tsdb::wal::file::{LARGE_BYTES, LogFile, NewFile, SMALL_BYTES};
 use crate::tsdb::wal::record::{Kind, Layout, Mark, OrgSpan, encode_switch, record_bytes};
 
 /// A group: 1 MiB of records,
