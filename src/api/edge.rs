@@ -12,7 +12,6 @@
 //! slow senders do not hold those as well, however many there are: whatever holds the others, an operator still sees that
 //! the process lives, and people get out.
 
-mod head_scan;
 mod worded;
 
 use std::collections::{HashMap, VecDeque};
@@ -21,7 +20,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -170,9 +169,8 @@ fn connection(
         if place.reserved {
             clocks.hurry();
         }
-        let seen = Arc::clone(&phase);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            phase.begin_request();
+            phase.set(Phase::BUSY);
             let (site, phase, reserved) = (front.site(), Arc::clone(&phase), reserved.clone());
             async move {
                 let response = answer(site, request, peer, reserved.as_deref()).await;
@@ -191,12 +189,12 @@ fn connection(
         Box::pin(async move {
             let ended: Result<(), Box<dyn std::error::Error + Send + Sync>> = match acceptor {
                 None => watcher
-                    .watch(http.serve_connection(TokioIo::new(Worded::new(clocks, seen)), service))
+                    .watch(http.serve_connection(TokioIo::new(Worded::new(clocks)), service))
                     .await
                     .map_err(Into::into),
                 Some(acceptor) => match acceptor.accept(clocks).await {
                     Ok(stream) => watcher
-                        .watch(http.serve_connection(TokioIo::new(Worded::new(stream, seen)), service))
+                        .watch(http.serve_connection(TokioIo::new(Worded::new(stream)), service))
                         .await
                         .map_err(Into::into),
                     Err(error) => Err(error.into()),
@@ -370,11 +368,7 @@ impl Drop for Place {
 
 /// What a connection is waiting for.
 #[derive(Debug, Default)]
-struct Phase {
-    now: AtomicU8,
-    /// The requests whose head was read.
-    requests: AtomicU32,
-}
+struct Phase(AtomicU8);
 
 impl Phase {
     /// The first request, or the rest of a header.
@@ -385,21 +379,11 @@ impl Phase {
     const IDLE: u8 = 2;
 
     fn set(&self, phase: u8) {
-        self.now.store(phase, Ordering::Relaxed);
-    }
-
-    /// A head was read, and its request is being answered.
-    fn begin_request(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        self.set(Phase::BUSY);
+        self.0.store(phase, Ordering::Relaxed);
     }
 
     fn now(&self) -> u8 {
-        self.now.load(Ordering::Relaxed)
-    }
-
-    fn requests(&self) -> u32 {
-        self.requests.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -7,13 +7,11 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Phase;
-use super::head_scan::HeadScan;
 use crate::api::error::{ApiError, Code};
 use crate::api::request_id::RequestId;
 use crate::api::security_headers;
@@ -23,10 +21,6 @@ use crate::entropy::Entropy;
 #[derive(Debug)]
 pub(super) struct Worded<S> {
     stream: S,
-    phase: Arc<Phase>,
-    scan: HeadScan,
-    /// The requests that had been handled when `scan` began.
-    scanned_after: u32,
     saying: Option<Saying>,
 }
 
@@ -40,8 +34,8 @@ struct Saying {
 }
 
 impl<S> Worded<S> {
-    pub(super) fn new(stream: S, phase: Arc<Phase>) -> Worded<S> {
-        Worded { stream, phase, scan: HeadScan::default(), scanned_after: 0, saying: None }
+    pub(super) const fn new(stream: S) -> Worded<S> {
+        Worded { stream, saying: None }
     }
 }
 
@@ -87,17 +81,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Worded<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        let before = buf.filled().len();
-        let is_answering = this.phase.now() == Phase::BUSY;
-        if !is_answering && this.phase.requests() != this.scanned_after {
-            (this.scan, this.scanned_after) = (HeadScan::default(), this.phase.requests());
-        }
-        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-        if !is_answering && let Some(new) = buf.filled_mut().get_mut(before..) {
-            this.scan.scan(new);
-        }
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 

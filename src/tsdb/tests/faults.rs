@@ -146,7 +146,7 @@ fn without_descriptors_or_memory_for_a_new_file_the_log_refuses_and_goes_on_when
         let (tsdb, _) = open_with(dir.path(), options(&faults));
         let mut stored = Vec::new();
         let mut try_next = |n: usize| {
-            let name = format!("{errno:?}-{n}");
+            let name = format!("{}-{n}", errno.raw_os_error());
             let tried = try_write(&tsdb, ORG, &up(&name), &[ago(0, 1.0)]);
             if tried.is_ok() {
                 stored.push(name);
