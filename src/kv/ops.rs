@@ -84,6 +84,46 @@ pub(crate) fn write_at(file: &File, path: &Path, bytes: &[u8], offset: u64) -> i
     Ok(())
 }
 
+/// Writes `bytes` zeros at `offset`, one page at a time: larger writes make large pages in the file cache, and the kernel
+/// then counts the whole large page as written for each small write that follows.
+pub(crate) fn write_zeros(file: &File, path: &Path, bytes: usize, offset: u64) -> io::Result<()> {
+    static PAGE: [u8; 4_096] = [0; 4_096];
+    #[cfg(test)]
+    recording::fault(path)?;
+    let end = offset.saturating_add(bytes as u64);
+    let mut at = offset;
+    while at < end {
+        // Every page but the first begins at a multiple of its size.
+        let to = (at / PAGE.len() as u64 + 1).saturating_mul(PAGE.len() as u64).min(end);
+        let length = usize::try_from(to - at).unwrap_or(PAGE.len());
+        file.write_all_at(PAGE.get(..length).unwrap_or(&PAGE), at)?;
+        at = to;
+    }
+    #[cfg(test)]
+    recording::note(|| recording::Op::Write { path: path.to_owned(), offset, bytes: vec![0; bytes] });
+    let _ = path;
+    Ok(())
+}
+
+/// Allocates the blocks of the first `bytes` bytes of a new file, which then read as zeros, and sets its length.
+///
+/// Returns false where the file system cannot do so; nothing has changed then.
+pub(crate) fn allocate(file: &File, path: &Path, bytes: u64) -> io::Result<bool> {
+    #[cfg(test)]
+    recording::fault(path)?;
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS | rustix::io::Errno::INVAL) => {
+            return Ok(false);
+        }
+        Err(e) => return Err(e.into()),
+    }
+    #[cfg(test)]
+    recording::note(|| recording::Op::SetLen { path: path.to_owned(), bytes });
+    let _ = path;
+    Ok(true)
+}
+
 /// Cuts or lengthens a file.
 pub(crate) fn set_len(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
     #[cfg(test)]

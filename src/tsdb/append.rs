@@ -99,7 +99,7 @@ pub(super) fn prepare(
     while !admitted.is_empty() {
         let after = admitted.split_off(admitted.len().min(RECORD_SAMPLES_MAX));
         let samples = std::mem::replace(&mut admitted, after);
-        let mut body = Vec::with_capacity(samples.len() * 5 + 32);
+        let mut body = Vec::with_capacity(samples.len() * 4 + 32);
         samples::encode(&mut body, &samples);
         let greatest_ms = samples.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
         drafts.push(Draft { org: store.org, kind: Kind::Samples, body, samples, greatest_ms });

@@ -86,7 +86,7 @@ impl<'scope> Appliers<'scope> {
     /// # Errors
     /// [`OpenError::Thread`] where an applier has ended. The inner one: the record cannot be read.
     pub(super) fn take(&mut self, record: Record<'_>) -> Result<Result<(), Damage>, OpenError> {
-        if record.kind == Kind::Samples && !self.queues.is_empty() {
+        if record.kind.is_samples() && !self.queues.is_empty() {
             return self.hand_out(record);
         }
         if concerns_heads(record.kind) {
@@ -100,14 +100,14 @@ impl<'scope> Appliers<'scope> {
 
     /// As [`Stores::apply`] does with samples, but for the head's part.
     fn hand_out(&mut self, record: Record<'_>) -> Result<Result<(), Damage>, OpenError> {
-        let Record { seq, org, body, .. } = record;
+        let Record { seq, org, kind, body, .. } = record;
         if self.stores.is_dropped(org) {
             return Ok(Ok(()));
         }
         let store = self.stores.org_or_new(org);
         store.count_record(body);
         let mut samples = std::mem::take(&mut self.scratch);
-        if let Err(damage) = samples::decode(body, &mut samples) {
+        if let Err(damage) = samples::decode(kind, body, &mut samples) {
             return Ok(Err(damage));
         }
         self.orphans += store.keep_replayed(seq, &mut samples);
@@ -165,7 +165,7 @@ impl<'scope> Appliers<'scope> {
 /// Whether a record changes heads otherwise than by samples.
 const fn concerns_heads(kind: Kind) -> bool {
     match kind {
-        Kind::Seal | Kind::Delete | Kind::Dropped | Kind::Samples => true,
+        Kind::Seal | Kind::Delete | Kind::Dropped | Kind::Samples | Kind::SamplesV1 => true,
         Kind::Series
         | Kind::Metadata
         | Kind::Mark

@@ -13,7 +13,6 @@ use super::report::{RecoveryReport, SampleColumns};
 use super::segment::{HISTOGRAMS, Segment, SegmentDamage, SegmentError, SegmentMeta};
 use super::series::registry::{self, ReadRegistry};
 use super::side::sealed;
-use super::wal::record::Kind;
 use super::wal::replay::{self, Begin, LogEnd};
 use super::wal::samples;
 use crate::kv::{Finding, OfflineControl, Weight, with_sources};
@@ -265,10 +264,8 @@ impl Walk<'_> {
         let (mut samples, mut scratch) = (0_u64, Vec::new());
         let mut undecodable = Vec::new();
         let end: LogEnd = replay::replay(&wal, self.store, begin, 0, &mut |header, body, _| {
-            if header.kind != Some(Kind::Samples) {
-                return Ok(());
-            }
-            match samples::decode(body, &mut scratch) {
+            let Some(kind) = header.kind.filter(|kind| kind.is_samples()) else { return Ok(()) };
+            match samples::decode(kind, body, &mut scratch) {
                 Ok(()) => samples += scratch.len() as u64,
                 Err(damage) => undecodable.push((header.seq, header.org, damage)),
             }

@@ -167,7 +167,8 @@ fn make_folder(
     let made = is_new && !disk::names(&wal)?.iter().any(|name| file::number_of(name).is_some());
     if made {
         let (number, created_ms, key) = (1, now.as_ms(), key.derive(1, 0));
-        let first = NewFile { number, before: 0, bytes: SMALL_BYTES, created_ms, urgent: false, key };
+        let first =
+            NewFile { number, before: 0, bytes: SMALL_BYTES, created_ms, urgent: false, key, group_bytes: 0 };
         file::make(&options.disk, &wal, store, first).map_err(|e| match e {
             MakeError::Full { free, needed } => OpenError::DiskFull { free, needed },
             MakeError::Disk(e) => e.into(),

@@ -286,8 +286,8 @@ impl<'l> Log<'l> {
         match kind {
             // It names a file of the old log.
             Kind::Switch => out.marks_until(seq + 1),
-            Kind::Samples => {
-                if samples::decode(body, scratch).is_err() {
+            Kind::Samples | Kind::SamplesV1 => {
+                if samples::decode(kind, body, scratch).is_err() {
                     lost.records(seq, seq);
                     return out.marks_until(seq + 1);
                 }
@@ -299,7 +299,7 @@ impl<'l> Log<'l> {
                     (_, true) => out.marks_until(seq + 1),
                     (_, false) => {
                         samples::encode(&mut filtered, scratch);
-                        out.record(seq, org, kind, &filtered)
+                        out.record(seq, org, Kind::Samples, &filtered)
                     }
                 }
             }

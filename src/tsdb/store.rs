@@ -585,9 +585,9 @@ impl Stores {
             self.org_or_new(org).count_record(body);
         }
         match kind {
-            Kind::Samples => {
+            Kind::Samples | Kind::SamplesV1 => {
                 if samples.is_none() || cfg!(debug_assertions) {
-                    samples::decode(body, scratch)?;
+                    samples::decode(kind, body, scratch)?;
                 }
                 debug_assert!(
                     samples.is_none_or(|samples| samples == &**scratch),

@@ -109,8 +109,8 @@ fn damage_in_the_middle_is_read_only_and_stays_as_it_is() {
     let (dir, path) = small_log();
     let before = content(&open(dir.path()).0, ORG);
     let mut bytes = std::fs::read(&path).expect("read");
-    // The last samples record but one: search its value's bytes (4.5, two of its pattern) from behind.
-    let at = bytes.windows(3).rposition(|three| three == [0x82, 0x40, 0x12]).expect("there");
+    // The last samples record but one: search its value's bytes (4.5: its code, two bytes of its pattern) from behind.
+    let at = bytes.windows(3).rposition(|three| three == [0x02, 0x40, 0x12]).expect("there");
     bytes[at + 2] ^= 1;
     std::fs::write(&path, &bytes).expect("written");
     for start in 0..2 {

@@ -20,6 +20,7 @@ mod seal;
 mod side;
 mod upkeep;
 mod warm;
+mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,5 +1,9 @@
-//! Log files: `wal/<number>.wal`, all of their bytes there and written before the first record, so that an append
-//! neither meets a full disk nor changes the file's length (which would double the time of a sync).
+//! Log files: `wal/<number>.wal`, at their full length and with all of their blocks before the first record, so that an
+//! append never meets a full disk. The bytes after the last record read as zeros.
+//!
+//! The blocks are filled with zeros or only allocated (`Disk::allocates_log_file`). Zeros cost as many bytes as the log
+//! itself, and a sync then changes no metadata. Allocated blocks cost nothing, and each sync also commits to the journal
+//! of the file system that they are now written. A file system that cannot allocate gets zeros.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -39,6 +43,8 @@ pub(in crate::tsdb) struct NewFile {
     pub(in crate::tsdb) urgent: bool,
     /// The secret of its records: its own, also where a number is used again.
     pub(in crate::tsdb) key: RecordKey,
+    /// Mean bytes of a group in the file before it; 0 where that is unknown.
+    pub(in crate::tsdb) group_bytes: u64,
 }
 
 /// Below this not even an urgent file is made: room for itself and for account changes.
@@ -83,7 +89,7 @@ pub(in crate::tsdb) fn number_of(name: &str) -> Option<u64> {
         .and_then(|n| n.parse().ok())
 }
 
-/// Makes a file: header and zeros, synced under another name, renamed, the directory synced.
+/// Makes a file: header and zeros or allocated blocks, synced under another name, renamed, the directory synced.
 pub(in crate::tsdb) fn make(
     disk: &Disk,
     dir: &Path,
@@ -104,14 +110,20 @@ pub(in crate::tsdb) fn make(
     let path = path_of(dir, new.number);
     let fresh = path.with_extension("wal.new");
     let file = disk::create_file(&fresh).map_err(full)?;
-    let NewFile { number, before, bytes, created_ms, key, .. } = new;
+    let NewFile { number, before, bytes, created_ms, key, group_bytes, .. } = new;
     let bytes = disk.log_file_bytes(bytes);
     let layout = Layout::Keyed(key);
     let header =
         FileHeader { file_bytes: bytes, store, number, created_ms, before, layout }.encode(MAGIC_WAL);
     let begin = header.len() as u64;
-    ops::write_at(&file, &fresh, &header, 0)
-        .and_then(|()| disk::write_zeros(&file, &fresh, begin, u64::from(bytes).saturating_sub(begin)))
+    let fill = || {
+        if disk.allocates_log_file(group_bytes) && ops::allocate(&file, &fresh, u64::from(bytes))? {
+            return Ok(());
+        }
+        disk::write_zeros(&file, &fresh, begin, u64::from(bytes).saturating_sub(begin))
+    };
+    fill()
+        .and_then(|()| ops::write_at(&file, &fresh, &header, 0))
         .map_err(DiskError::at("write", &fresh))
         .map_err(full)?;
     disk::sync_file(&file, &fresh).map_err(full)?;

@@ -18,7 +18,8 @@
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
 //! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch 9 deletion
 //!         10 exemplars 11 starts 32, 33 registry
-//! 21 u8  body version 1     22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
+//! 21 u8  body version: 2 of samples (1 is read), else 1
+//! 22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
 //! ```
 //! A valid record that says "s was durable" (`seq - lag >= s`) proves that damage at s is no torn tail.
@@ -66,8 +67,10 @@ const VERSION: u16 = 1;
 const VERSION_KEYED: u16 = 2;
 /// No record is smaller: so many bytes after a record, its number is at most one greater.
 pub(in crate::tsdb) const RECORD_BYTES_MIN: u64 = 32;
-/// The version of every body today.
+/// The version of every body but those of [`Kind::Samples`].
 const BODY_VERSION: u8 = 1;
+/// The version of the bodies of [`Kind::Samples`].
+const SAMPLES_VERSION: u8 = 2;
 /// Organisations in a mark at most: 16,384 x 17 bytes is 0.3 MB, which fits the smallest file.
 const MARK_ORGS_MAX: usize = 16_384;
 
@@ -75,6 +78,8 @@ const MARK_ORGS_MAX: usize = 16_384;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum Kind {
     Samples,
+    /// Samples in the layout of version 1: read, and written only where such a record is copied.
+    SamplesV1,
     Series,
     Histograms,
     Metadata,
@@ -94,7 +99,7 @@ pub(in crate::tsdb) enum Kind {
 impl Kind {
     const fn code(self) -> u8 {
         match self {
-            Kind::Samples => 1,
+            Kind::Samples | Kind::SamplesV1 => 1,
             Kind::Series => 2,
             Kind::Histograms => 3,
             Kind::Metadata => 4,
@@ -110,12 +115,26 @@ impl Kind {
         }
     }
 
+    /// The version of its body.
+    const fn version(self) -> u8 {
+        match self {
+            Kind::Samples => SAMPLES_VERSION,
+            _ => BODY_VERSION,
+        }
+    }
+
+    /// Whether its bodies are those of `samples`, in either version.
+    pub(in crate::tsdb) const fn is_samples(self) -> bool {
+        matches!(self, Kind::Samples | Kind::SamplesV1)
+    }
+
     /// Synced whatever the mode: others count on it being there, with everything before it.
     pub(in crate::tsdb) const fn is_synced_at_once(self) -> bool {
-        !matches!(
-            self,
-            Kind::Samples | Kind::Series | Kind::Histograms | Kind::Metadata | Kind::Exemplars | Kind::Starts
-        )
+        !self.is_samples()
+            && !matches!(
+                self,
+                Kind::Series | Kind::Histograms | Kind::Metadata | Kind::Exemplars | Kind::Starts
+            )
     }
 
     /// Whether it is a step on the way to more room on the disk: written though the disk is full.
@@ -126,7 +145,8 @@ impl Kind {
     /// None: written by a newer version.
     const fn of(code: u8, version: u8) -> Option<Kind> {
         match (code, version) {
-            (1, BODY_VERSION) => Some(Kind::Samples),
+            (1, SAMPLES_VERSION) => Some(Kind::Samples),
+            (1, BODY_VERSION) => Some(Kind::SamplesV1),
             (2, BODY_VERSION) => Some(Kind::Series),
             (3, BODY_VERSION) => Some(Kind::Histograms),
             (4, BODY_VERSION) => Some(Kind::Metadata),
@@ -275,7 +295,7 @@ fn fields(seq: u64, org: OrgId, kind: Kind, durable: u64) -> [u8; 16] {
     fields[..8].copy_from_slice(&seq.to_le_bytes());
     fields[8..12].copy_from_slice(&org.0.to_le_bytes());
     fields[12] = kind.code();
-    fields[13] = BODY_VERSION;
+    fields[13] = kind.version();
     fields[14..].copy_from_slice(&lag.to_le_bytes());
     fields
 }

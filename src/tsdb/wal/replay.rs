@@ -676,7 +676,9 @@ pub(in crate::tsdb) fn spans_of_file(path: &Path) -> Result<BTreeMap<OrgId, OrgS
         span.last_seq = header.seq;
         let beside = header.kind.map_or(i64::MIN, |kind| side::record::greatest_ms(kind, body));
         span.greatest_ms = span.greatest_ms.max(beside);
-        if header.kind == Some(Kind::Samples) && samples::decode(body, &mut scratch).is_ok() {
+        if let Some(kind) = header.kind.filter(|kind| kind.is_samples())
+            && samples::decode(kind, body, &mut scratch).is_ok()
+        {
             let greatest = scratch.iter().map(|sample| sample.at_ms).max();
             span.greatest_ms = span.greatest_ms.max(greatest.unwrap_or(i64::MIN));
         }

@@ -53,6 +53,9 @@ pub(super) struct Committer {
     key: RecordKey,
     /// New files so far, so that each has a secret of its own.
     made: Cell<u64>,
+    /// Syncs of the file at hand since it was opened, and the bytes that they made durable.
+    file_syncs: u64,
+    synced_bytes: u64,
     since_file: Stopwatch,
     since_space: Stopwatch,
 }
@@ -83,6 +86,8 @@ impl Committer {
             buffer: Vec::new(),
             key,
             made: Cell::new(0),
+            file_syncs: 0,
+            synced_bytes: 0,
             since_file: Stopwatch::start(),
             since_space: Stopwatch::start(),
         }
@@ -282,13 +287,13 @@ impl Committer {
 
     /// Makes what is written durable.
     pub(super) fn sync(&mut self) -> Result<(), AppendError> {
-        if self.unsynced.is_none() {
-            return Ok(());
-        }
+        let Some(bytes) = self.unsynced.as_ref().map(|unsynced| unsynced.bytes) else { return Ok(()) };
         self.shared.disk.sync_log(&self.file.file, &self.file.path).map_err(|e| self.failed("sync", &e))?;
         self.unsynced = None;
         self.durable = self.written;
         self.shared.counters.durable_seq.store(self.durable, Ordering::Release);
+        self.file_syncs += 1;
+        self.synced_bytes += bytes;
         self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -317,7 +322,7 @@ impl Committer {
         {
             let mut spare = lock(&self.shared.spare);
             if matches!(*spare, Spare::None) {
-                *spare = Spare::Wanted(NewFile { bytes: SMALL_BYTES, ..self.next_file() });
+                *spare = Spare::Wanted(NewFile { bytes: SMALL_BYTES, group_bytes: 0, ..self.next_file() });
                 self.shared.spare_changed.notify_all();
             }
         }
@@ -342,7 +347,8 @@ impl Committer {
         let number = self.file.number;
         self.made.set(self.made.get() + 1);
         let key = self.key.derive(number + 1, self.made.get());
-        NewFile { number: number + 1, before: number, bytes, created_ms, urgent: false, key }
+        let group_bytes = self.synced_bytes / self.file_syncs.max(1);
+        NewFile { number: number + 1, before: number, bytes, created_ms, urgent: false, key, group_bytes }
     }
 
     /// Has the next file made ready once this one is half full.
@@ -407,6 +413,7 @@ impl Committer {
                     spans: Some(spans.clone()),
                 });
                 self.offset = u32::try_from(self.file.layout.first_record()).unwrap_or(u32::MAX);
+                (self.file_syncs, self.synced_bytes) = (0, 0);
                 self.first_mark = Some(spans);
                 self.since_file = Stopwatch::start();
                 self.shared.counters.files.fetch_add(1, Ordering::Relaxed);
