@@ -11,8 +11,9 @@ use super::retain;
 use super::series::definition::Definitions;
 use super::series::identity::Key;
 use super::series::labels;
+use super::series::metadata;
 use super::series::refused::Cause;
-use super::series::{metadata, table::SeriesLimit};
+use super::series::table::{SeriesLimit, Table};
 use super::side;
 use super::store::OrgStore;
 use super::wal::log::{Draft, Outcome, RefusedSample};
@@ -162,7 +163,8 @@ fn resolve(
         table.by_raw_many(&keys, &mut ids);
         ids
     };
-    let (missing, live) = unresolved(store, batch, limits, window, (&keys, &ids));
+    let resolving = Resolving { store, batch, limits, window, keys: &keys };
+    let (missing, live) = resolving.missing(&ids);
     if missing.is_empty() {
         return Ok(ids);
     }
@@ -177,7 +179,7 @@ fn resolve(
     let (named, others) = missing.split_at(missing.len().min(AppendReport::REFUSALS_MAX));
     for missing in [named].into_iter().chain(others.chunks(TOGETHER)) {
         let mut unsettled = missing.to_vec();
-        settle(store, batch, limits, window, (&keys, live), &mut unsettled, report);
+        resolving.settle(&mut unsettled, live, report);
         // Parsed before the lock is taken: hostile labels cost their sender's time alone.
         let mut parsed = Vec::with_capacity(unsettled.len());
         let mut invalid = Vec::new();
@@ -260,71 +262,71 @@ struct Unresolved {
     cause: Option<Cause>,
 }
 
-/// The series without an id, those first that have a sample that is taken. An entry with exemplars alone finds the series
-/// that an entry with samples has registered. Returns also how many series there were when causes were looked up.
-fn unresolved(
-    store: &OrgStore,
-    batch: &WriteBatch<'_>,
-    limits: &OrgLimits,
-    window: &Window,
-    (keys, ids): (&[Key], &[Option<u32>]),
-) -> (Vec<Unresolved>, u32) {
-    let places: Vec<usize> =
-        ids.iter().enumerate().filter(|(_, id)| id.is_none()).map(|(place, _)| place).collect();
-    if places.is_empty() {
-        return (Vec::new(), 0);
-    }
-    let missing: Vec<Key> = places.iter().filter_map(|place| keys.get(*place).copied()).collect();
-    let mut causes = Vec::with_capacity(missing.len());
-    let live = {
-        let table = store.table();
-        table.refused.causes(&missing, limits, &mut causes);
-        table.live()
-    };
-    let found = places.into_iter().zip(causes);
-    let makes = |place: usize| window.takes_any(batch, place);
-    let mut found: Vec<Unresolved> =
-        found.map(|(place, cause)| Unresolved { place, makes: makes(place), cause }).collect();
-    found.sort_by_key(|one| !one.makes);
-    (found, live)
+/// A batch while its series are resolved.
+struct Resolving<'r> {
+    store: &'r OrgStore,
+    batch: &'r WriteBatch<'r>,
+    limits: &'r OrgLimits,
+    window: &'r Window,
+    /// The keys of all series of the batch.
+    keys: &'r [Key],
 }
 
-/// Refuses again what was refused before and would be refused again, at the cost of a look-up, and leaves the others. While
-/// the report still names refusals, all are left. `live`: how many series there were when the causes were looked up.
-fn settle(
-    store: &OrgStore,
-    batch: &WriteBatch<'_>,
-    limits: &OrgLimits,
-    window: &Window,
-    (keys, live): (&[Key], u32),
-    missing: &mut Vec<Unresolved>,
-    report: &mut AppendReport,
-) {
-    if report.refusals.len() < AppendReport::REFUSALS_MAX || missing.iter().all(|one| one.cause.is_none()) {
-        return;
+impl Resolving<'_> {
+    /// The series without an id, those first that have a sample that is taken: an entry with exemplars alone finds the
+    /// series that an entry with samples has registered. Returns also how many series there were when the causes were
+    /// looked up.
+    fn missing(&self, ids: &[Option<u32>]) -> (Vec<Unresolved>, u32) {
+        let without = ids.iter().enumerate().filter(|(_, id)| id.is_none());
+        let makes = |place: usize| self.window.takes_any(self.batch, place);
+        let mut missing: Vec<Unresolved> =
+            without.map(|(place, _)| Unresolved { place, makes: makes(place), cause: None }).collect();
+        if missing.is_empty() {
+            return (missing, 0);
+        }
+        missing.sort_by_key(|one| !one.makes);
+        let table = self.store.table();
+        self.look_up(&table, &mut missing);
+        (missing, table.live())
     }
-    let closed = {
-        let table = store.table();
-        if table.live() != live {
-            // One of these may have been registered meanwhile.
-            let mut causes = Vec::with_capacity(missing.len());
-            let keys: Vec<Key> = missing.iter().filter_map(|one| keys.get(one.place).copied()).collect();
-            table.refused.causes(&keys, limits, &mut causes);
-            missing.iter_mut().zip(causes).for_each(|(one, cause)| one.cause = cause);
+
+    /// Looks up why series were refused before.
+    fn look_up(&self, table: &Table, missing: &mut [Unresolved]) {
+        let keys: Vec<Key> = missing.iter().filter_map(|one| self.keys.get(one.place).copied()).collect();
+        let mut causes = Vec::with_capacity(keys.len());
+        table.refused.causes(&keys, self.limits, &mut causes);
+        missing.iter_mut().zip(causes).for_each(|(one, cause)| one.cause = cause);
+    }
+
+    /// Refuses again what was refused before and would be refused again, at the cost of a look-up, and leaves the others.
+    /// While the report still names refusals, all are left. `live`: how many series there were when the causes were looked
+    /// up.
+    fn settle(&self, missing: &mut Vec<Unresolved>, live: u32, report: &mut AppendReport) {
+        let names = report.refusals.len() < AppendReport::REFUSALS_MAX;
+        if names || missing.iter().all(|one| one.cause.is_none()) {
+            return;
         }
-        Gate::open(&store.usage, limits, window.now).closed_code(&table)
-    };
-    missing.retain(|one| {
-        match (one.cause, closed) {
-            (Some(Cause::Invalid(code)), _) => report.count(samples_of(batch, one.place), code),
-            (Some(Cause::Unknown), _) if !one.makes => {
-                window.refuse_each(batch, one.place, report, String::new);
+        let closed = {
+            let table = self.store.table();
+            if table.live() != live {
+                // One of these may have been registered meanwhile.
+                self.look_up(&table, missing);
             }
-            (Some(Cause::Unknown), Some(code)) => report.count(samples_of(batch, one.place), code),
-            (Some(Cause::Unknown), None) | (None, _) => return true,
-        }
-        false
-    });
+            Gate::open(&self.store.usage, self.limits, self.window.now).closed_code(&table)
+        };
+        let Resolving { batch, window, .. } = self;
+        missing.retain(|one| {
+            match (one.cause, closed) {
+                (Some(Cause::Invalid(code)), _) => report.count(samples_of(batch, one.place), code),
+                (Some(Cause::Unknown), _) if !one.makes => {
+                    window.refuse_each(batch, one.place, report, String::new);
+                }
+                (Some(Cause::Unknown), Some(code)) => report.count(samples_of(batch, one.place), code),
+                (Some(Cause::Unknown), None) | (None, _) => return true,
+            }
+            false
+        });
+    }
 }
 
 /// How many samples a series of the batch has, histograms among them.
