@@ -255,7 +255,7 @@ fn refusals() -> bool {
     let mut is_fine = true;
     let mut accepted = f64::INFINITY;
     let store_with_retention = || {
-        let store = Tsdb::scaffold();
+        let store = Tsdb::in_memory(Options::default(), [0; 32]);
         store.set_limits(
             ORG,
             OrgLimits { retention: Some(Duration::from_secs(86_400)), ..OrgLimits::default() },
