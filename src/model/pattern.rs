@@ -102,6 +102,9 @@ impl Pattern {
     /// far less, because a state is rarely visited for each byte.
     const UNITS_AT_ONCE: u64 = 1 << 18;
 
+    /// What compiling an expression takes at most, about.
+    const COMPILE_UNITS: u64 = 10_000_000;
+
     /// Captures are searched for at once, so that their cost is bounded: some tenths of a second.
     const CAPTURE_UNITS_MAX: u64 = 1 << 27;
 
@@ -194,10 +197,10 @@ impl Pattern {
             pace.spend(units)?;
             return Ok(self.matches(value));
         }
-        let stepped = self.0.stepped.get_or_init(|| {
-            // Compiling it once more takes about as long as a search of this length.
-            Stepped::compile(&anchored(&self.0.text)?)
-        });
+        if self.0.stepped.get().is_none() {
+            pace.spend(Pattern::COMPILE_UNITS)?;
+        }
+        let stepped = self.0.stepped.get_or_init(|| Stepped::compile(&anchored(&self.0.text)?));
         match stepped {
             Some(stepped) => stepped.matches(value, self.states(), pace),
             None => {

@@ -143,5 +143,6 @@ pub(super) async fn events(
     uri: Uri,
 ) -> ApiResult<Json<Value>> {
     deps.require_admin(&cabinet)?;
-    audit::page(&deps.identity, None, &uri)
+    let (asked, identity) = (audit::Asked::of(&uri)?, Arc::clone(&deps.identity));
+    deps.lanes.run(Lane::Account, move || audit::page(&identity, None, &asked)).await?
 }

@@ -12,7 +12,7 @@ use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::listing::Page;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
-use crate::identity::{Member, Role, UserId};
+use crate::identity::{Identity, Member, Role, UserId};
 
 /// Relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
@@ -55,8 +55,12 @@ async fn list(
 ) -> ApiResult<Json<Value>> {
     let asking = cabinet.enter(&slug, Role::Viewer)?;
     let page = Page::of_query(query.as_deref())?;
-    let members = deps.identity.members(asking.org.id, deps.clock.now())?;
-    page.answer(&members, |member| (member.joined_at, member.user.id), |member| to_json(member, asking.role))
+    let (org, role, now) = (asking.org.id, asking.role, deps.clock.now());
+    let read = move |identity: &Identity| {
+        let members = identity.members(org, now)?;
+        page.answer(&members, |member| (member.joined_at, member.user.id), |member| to_json(member, role))
+    };
+    deps.read(org, read).await
 }
 
 /// What only administrators see of a member is left out for the others.

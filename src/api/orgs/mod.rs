@@ -21,6 +21,7 @@ use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
 use crate::clock::Clock;
 use crate::identity::{Identity, OrgSettings};
+use crate::model::OrgId;
 use crate::outbound::MailQueue;
 use crate::tsdb::Tsdb;
 use rejects::Rejects;
@@ -55,6 +56,16 @@ pub struct OrgDeps {
 }
 
 impl OrgDeps {
+    /// Reads rows of an organisation's accounts on the query lane, where its share is bounded.
+    async fn read<T: Send + 'static>(
+        &self,
+        org: OrgId,
+        read: impl FnOnce(&Identity) -> ApiResult<T> + Send + 'static,
+    ) -> ApiResult<T> {
+        let identity = Arc::clone(&self.identity);
+        self.lanes.run(Lane::Query(org), move || read(&identity)).await?
+    }
+
     /// Runs a change of accounts where it may block.
     async fn change<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
         &self,

@@ -33,11 +33,17 @@ struct Group {
 impl Context<'_> {
     pub(super) fn info(&self, node: &InfoNode, grid: Grid) -> Result<Rows, QueryError> {
         let base = self.vector(&node.arg, grid)?;
-        let is_info: Vec<bool> = base
-            .heads
-            .iter()
-            .map(|head| node.names.iter().all(|test| test.matches(head.labels.value(METRIC_NAME))))
-            .collect();
+        let is_info: Vec<bool> = self.budget.pacing(None, |pace| {
+            let is_info = |name: &str| {
+                for test in &node.names {
+                    if !test.matches_within(name, pace)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            };
+            base.heads.iter().map(|head| is_info(head.labels.value(METRIC_NAME))).collect()
+        })?;
         let info = self.info_series(node, grid, &base, &is_info)?;
         let groups = grouped(&info, &present(&base))?;
         let optional = node.data.iter().all(|test| test.matches(""));

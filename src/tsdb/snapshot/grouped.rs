@@ -35,6 +35,9 @@ pub struct GroupedSeries {
     pub group: u32,
 }
 
+/// The metric name of the first series, and the series without labels that go.
+pub type Renamed = (Arc<str>, Vec<SelectedSeries>);
+
 /// A test of label names.
 type Test<'t> = &'t dyn Fn(&str) -> bool;
 
@@ -74,7 +77,7 @@ impl Paced<'_> {
         matchers: &[Matcher],
         range: TimeRange,
         goes: &dyn Fn(&str) -> bool,
-    ) -> Result<Option<(Arc<str>, Vec<SelectedSeries>)>, Stopped> {
+    ) -> Result<Option<Renamed>, Stopped> {
         self.snapshot.warnings.looked();
         let Some(store) = &self.snapshot.store else { return Ok(Some(("".into(), Vec::new()))) };
         let table = store.table();
