@@ -175,3 +175,95 @@ fn a_full_disk_stops_samples_alone_and_is_over_when_there_is_room() {
     let keys = listed.get(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", &cookie)]).json();
     assert_eq!(keys["data"].as_array().map(Vec::len), Some(1), "{keys}");
 }
+
+/// A file system in memory with a limit of bytes and of files.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: PathBuf, options: &str) -> SmallDisk {
+        std::fs::create_dir(&at).expect("made");
+        let mut mount = Command::new("mount");
+        let mounted = mount.args(["-t", "tmpfs", "-o", options, "none"]).arg(&at).status().expect("runs");
+        assert!(mounted.success(), "mounting needs root");
+        SmallDisk(at)
+    }
+
+    /// Takes every file that there may still be, or every byte.
+    fn fill(&self, bytes: bool) {
+        let dir = self.0.join("fill");
+        std::fs::create_dir(&dir).expect("made");
+        if bytes {
+            let mut file = std::fs::File::create(dir.join("all")).expect("made");
+            while std::io::Write::write_all(&mut file, &[7; 4_096]).is_ok() {}
+        } else {
+            (0..).take_while(|n| std::fs::File::create(dir.join(n.to_string())).is_ok()).for_each(drop);
+        }
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_dir_all(self.0.join("fill")).expect("removed");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // A second time where the server's last file is still being closed.
+        for options in ["--", "-l"] {
+            if Command::new("umount").arg(options).arg(&self.0).status().is_ok_and(|status| status.success())
+            {
+                return;
+            }
+        }
+    }
+}
+
+fn generations(store: &Path) -> BTreeSet<std::ffi::OsString> {
+    std::fs::read_dir(store.join("head"))
+        .expect("listed")
+        .map(|entry| entry.expect("read").file_name())
+        .collect()
+}
+
+#[test]
+fn a_start_on_a_full_disk_after_a_kill_serves_reads_and_recovers_without_a_restart() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (round, bytes) in [false, true, false, true].into_iter().enumerate() {
+        let disk = SmallDisk::mount(dir.path().join(round.to_string()), "size=700M,nr_inodes=300");
+        let store = disk.0.join("store");
+        let server = serve(&store);
+        let cookie = server.sign_in();
+        let (_, secret) = server.api_key(&cookie);
+        let base = Timestamp::from_s(Clock::System.now().as_s() - 1_800);
+        let mut writer = Writer { base, next: 0, stored: BTreeSet::new() };
+        for n in 0..20 {
+            assert_eq!(writer.write(&server, &secret).status, 204);
+            if round > 1 && n == 10 {
+                let sealed = server.post_json("/api/v1/admin/seal", &[("Cookie", &cookie)], &json!({}));
+                assert_eq!(sealed.status, 200, "{}", sealed.body);
+            }
+        }
+        server.kill();
+        disk.fill(bytes);
+        let server = serve(&store);
+        writer.check(&server, &cookie);
+        let before = generations(&store);
+        disk.make_room();
+        let begun = Stopwatch::start();
+        loop {
+            let answer = writer.write(&server, &secret);
+            if answer.status == 204 && generations(&store).difference(&before).next().is_some() {
+                break;
+            }
+            assert!([204, 503].contains(&answer.status), "{}", answer.body);
+            assert!(begun.elapsed() < PATIENCE, "round {round}: no recovery: {}", server.log());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        change_accounts(&server, &cookie);
+        writer.check(&server, &cookie);
+        server.kill();
+        let server = serve(&store);
+        writer.check(&server, &cookie);
+        assert!(server.terminate().success());
+        drop(server);
+    }
+}

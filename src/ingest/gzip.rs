@@ -3,7 +3,7 @@
 //! A body is one member or several, one after the other (RFC 1952, section 2.2); what comes after the last and is none is
 //! refused with everything else.
 
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 
 use flate2::bufread::MultiGzDecoder;
 
@@ -31,7 +31,11 @@ pub fn decompress<'a>(body: &[u8], limits: &Limits, out: &'a mut Vec<u8>) -> Res
     // One more than is allowed, so that too many are told from just enough.
     let most = u64::try_from(allowed).unwrap_or(u64::MAX).saturating_add(1);
     let read = MultiGzDecoder::new(body).take(most).read_to_end(out);
-    read.map_err(|error| GzipError(error.to_string()))?;
+    read.map_err(|error| match error.kind() {
+        // The buffer could not grow: nothing is wrong with the body.
+        ErrorKind::OutOfMemory => DecodeError::NoMemory,
+        _ => GzipError(error.to_string()).into(),
+    })?;
     if out.len() > allowed {
         let (what, found) = ("bytes after decompression", out.len());
         return Err(DecodeError::TooLarge { what, found, allowed });

@@ -90,6 +90,9 @@ pub enum DecodeError {
         /// The limit.
         allowed: usize,
     },
+    /// The allocator has no memory for the decompressed body: 503, to be sent again.
+    #[error("there is no memory for the decompressed body now")]
+    NoMemory,
     /// The compression is broken: 400.
     #[error("snappy: {0}")]
     Snappy(#[from] SnappyError),

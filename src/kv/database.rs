@@ -53,6 +53,22 @@ pub enum DatabaseError {
     },
 }
 
+impl DatabaseError {
+    /// Whether the disk, its inodes or a quota are used up. sled panics with the error's text in some places.
+    pub(super) fn is_no_room(&self) -> bool {
+        match self {
+            DatabaseError::File(e) => files::is_no_room(&e.source),
+            DatabaseError::Engine { source: EngineError(sled::Error::Io(e)), .. } => files::is_no_room(e),
+            DatabaseError::Panicked { message, .. } => {
+                ["StorageFull", "QuotaExceeded", "os error 28", "os error 122"]
+                    .iter()
+                    .any(|sign| message.contains(sign))
+            }
+            DatabaseError::Engine { .. } | DatabaseError::Damaged { .. } => false,
+        }
+    }
+}
+
 /// What sled answered; its type stays in this room.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]

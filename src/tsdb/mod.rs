@@ -222,13 +222,13 @@ impl Tsdb {
         rng: &mut Entropy,
         now: Timestamp,
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
-        let Home { dir, store, control } = home.clone();
-        let manifest = Manifest::new(control);
+        let Home { dir, store, control } = home;
+        let manifest = Manifest::new(Arc::clone(&control));
         let (secret, key) = (rng.bytes(), RecordKey::random(rng));
         let mut recovered = recovery::recover(dir, store, &manifest, &options, secret, key, now)?;
         if let Some(why) = recovered.report.read_only.clone().filter(|_| recovered.log_is_covered) {
             // Nothing is lost with this log: a new one takes its place, as after `--accept-loss`.
-            match repair::accept_loss(&home, rng, now) {
+            match repair::accept_loss(&Home { dir, store, control }, rng, now) {
                 Ok(_) => {
                     recovered = recovery::recover(dir, store, &manifest, &options, secret, key, now)?;
                     recovered.report.notes.push(format!(

@@ -70,7 +70,7 @@ pub fn repair(
     lost.extend(samples.lost);
     for names in [&["INITIALISED", "master.key"][..], &["STORE"]] {
         for name in names.iter().filter(|name| dir.join(name).exists()) {
-            tree::copy(&dir.join(name), &to.join(name), |_| ()).map_err(LookError::Tree)?;
+            tree::copy_whole(&dir.join(name), &to.join(name)).map_err(LookError::Tree)?;
         }
         // All names are durable before the one that makes it a data folder.
         let files = tree::files(to).map_err(LookError::Tree)?;

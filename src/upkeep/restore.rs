@@ -62,10 +62,16 @@ pub fn restore(dir: &Path, from: &Path, watch: Watch<'_>) -> Result<RestoreRepor
     for files in [rest, last] {
         for file in &files {
             tree::make_way(dir, &file.path)?;
-            tree::copy(&from.join(&file.path), &dir.join(&file.path), |more| {
-                progress.bytes += more;
-                watch(progress);
-            })?;
+            let (source, target) = (from.join(&file.path), dir.join(&file.path));
+            if file.path == Path::new("STORE") {
+                tree::copy_whole(&source, &target)?;
+                progress.bytes += file.bytes;
+            } else {
+                tree::copy(&source, &target, |more| {
+                    progress.bytes += more;
+                    watch(progress);
+                })?;
+            }
             progress.files += 1;
             watch(progress);
         }

@@ -181,6 +181,12 @@ pub(super) fn copy(from: &Path, to: &Path, mut each: impl FnMut(u64)) -> Result<
     ops::sync_all(&target, to).map_err(at("sync", to))
 }
 
+/// Copies a small file so that it is there whole or not at all.
+pub(super) fn copy_whole(from: &Path, to: &Path) -> Result<(), TreeError> {
+    let bytes = fs::read(from).map_err(at("read", from))?;
+    write_whole(to, &bytes)
+}
+
 /// Writes a small file so that it is there whole or not at all.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TreeError> {
     let new = path.with_extension("new");

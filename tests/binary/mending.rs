@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use promlet::model::Timestamp;
 use serde_json::json;
 
 use crate::harness::{Answer, EMAIL, ORG, PASSWORD, Server, Start, bootstrap, command};
@@ -258,4 +259,100 @@ fn one_segment_comes_back_from_a_backup_and_nothing_that_does_not_belong_there()
     } else {
         panic!("the test wants a segment that was merged: {:?}", files_below(&dir.path().join("segments")));
     }
+}
+
+/// The exit code of a deep check, and what it says.
+fn checked(dir: &Path) -> (Option<i32>, String) {
+    let output = promlet(&["check", "--deep"], &[dir]);
+    (output.status.code(), said(&output))
+}
+
+#[test]
+fn a_check_has_exit_code_1_where_a_start_mends_the_folder_and_2_where_it_refuses_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let base = stopped(dir.path());
+    let copy = |damage: &dyn Fn(&Path)| {
+        let copy = tempfile::tempdir().expect("a folder");
+        copy_tree(dir.path(), copy.path());
+        damage(copy.path());
+        copy
+    };
+    assert_eq!(checked(dir.path()).0, Some(0));
+    let mends: [(&str, &dyn Fn(&Path)); 4] = [
+        ("INITIALISED", &|dir| flip(&dir.join("INITIALISED"), 30)),
+        ("STORE", &|dir| flip(&dir.join("STORE"), 30)),
+        ("STORE", &|dir| std::fs::write(dir.join("STORE"), b"").expect("written")),
+        ("series", &|dir| {
+            files_below(&dir.join("series"))
+                .iter()
+                .for_each(|path| std::fs::remove_file(path).expect("removed"));
+        }),
+    ];
+    for (name, damage) in mends {
+        let copy = copy(damage);
+        let (code, text) = checked(copy.path());
+        assert!(code == Some(1) && text.contains(name), "{name}: {text}");
+        let server = start(copy.path(), &["serve"]);
+        let cookie = server.sign_in();
+        assert_eq!(samples(&server, &cookie, base), expected(0..250), "{name}");
+        assert!(server.terminate().success());
+        let (code, text) = checked(copy.path());
+        assert_eq!(code, Some(0), "{name}: {text}");
+    }
+    let refusals: [(&str, &dyn Fn(&Path)); 3] = [
+        ("master.key", &|dir| std::fs::write(dir.join("master.key"), "half a ke").expect("written")),
+        ("master.key", &|dir| std::fs::remove_file(dir.join("master.key")).expect("removed")),
+        ("STORE", &|dir| std::fs::remove_file(dir.join("STORE")).expect("removed")),
+    ];
+    for (name, damage) in refusals {
+        let copy = copy(damage);
+        let (code, text) = checked(copy.path());
+        assert!(
+            code == Some(2) && (text.contains(name) || text.contains("no promlet store")),
+            "{name}: {text}"
+        );
+        refused(copy.path(), &["serve"]);
+    }
+    // An identity is never taken over from another store.
+    let other = tempfile::tempdir().expect("a folder");
+    start(other.path(), &["serve"]).kill();
+    let mixed = copy(&|dir| {
+        flip(&dir.join("STORE"), 30);
+        std::fs::copy(other.path().join("INITIALISED"), dir.join("INITIALISED")).expect("copied");
+    });
+    assert_eq!(checked(mixed.path()).0, Some(2));
+    assert!(refused(mixed.path(), &["serve"]).contains("STORE is damaged"));
+}
+
+#[test]
+fn queries_over_a_damaged_log_are_warned_and_a_log_that_is_gone_is_accepted_as_lost() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = start(dir.path(), &["serve"]);
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    let base = Timestamp::from_s(promlet::clock::Clock::System.now().as_s() - 60);
+    assert!((0..3).all(|step| write(&server, &secret, base, step)));
+    server.kill();
+    std::fs::remove_dir_all(dir.path().join("wal")).expect("removed");
+    assert_eq!(checked(dir.path()).0, Some(2));
+
+    let server = start(dir.path(), &["serve"]);
+    let cookie = server.sign_in();
+    let now = promlet::clock::Clock::System.now().as_s();
+    let asked = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query?query=upkeep&time={now}");
+    let native = format!("/api/v1/orgs/{ORG}/query/expr-instant?expr=upkeep&time={now}");
+    for path in [asked, native] {
+        let answer = server.get(&path, &[("Cookie", &cookie)]);
+        assert!(answer.status == 200 && answer.body.contains("the log is damaged in wal"), "{}", answer.body);
+        assert!(!answer.body.contains(&dir.path().display().to_string()), "{}", answer.body);
+    }
+    assert!(!write(&server, &secret, base, 4), "read-only");
+    server.kill();
+
+    let server = start(dir.path(), &["serve", "--accept-loss"]);
+    server.log_line("accepted as lost");
+    assert!(write(&server, &secret, base, 5));
+    server.kill();
+    let server = start(dir.path(), &["serve"]);
+    assert_eq!(samples(&server, &server.sign_in(), base), expected(5..6));
 }

@@ -387,7 +387,7 @@ fn a_folder_in_use_is_not_checked_and_says_who_uses_it() {
     let server = Server::serve(dir.path());
     let refused = promlet(&["check"], &[dir.path()]);
     assert!(said(&refused).contains(&format!("pid {}", server.pid())), "{}", said(&refused));
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(2));
     let foreign = tempfile::tempdir().expect("a folder");
     let refused = promlet(&["check"], &[foreign.path()]);
     assert!(said(&refused).contains("holds no promlet store"), "{}", said(&refused));

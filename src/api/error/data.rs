@@ -91,6 +91,9 @@ impl From<DeleteError> for ApiError {
 
 impl From<DecodeError> for ApiError {
     fn from(error: DecodeError) -> ApiError {
+        if error == DecodeError::NoMemory {
+            return ApiError::new(Code::Busy, error.to_string()).with_retry_after(jittered_retry());
+        }
         match error.is_size() {
             true => ApiError::new(Code::BodyTooLarge, format!("{error}: split it into several requests")),
             false => ApiError::new(Code::BadRequest, error.to_string()),
@@ -145,6 +148,7 @@ mod tests {
     fn a_body_that_is_too_large_is_not_merely_bad() {
         let large = DecodeError::TooLarge { what: "samples", found: 2, allowed: 1 };
         assert_eq!(ApiError::from(large).code(), Code::BodyTooLarge);
+        assert_eq!(ApiError::from(DecodeError::NoMemory).code().status().as_u16(), 503);
         for bad in [DecodeError::Empty, DecodeError::Snappy(SnappyError::Block(String::new()))] {
             assert_eq!(ApiError::from(bad).code(), Code::BadRequest);
         }

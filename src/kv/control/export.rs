@@ -58,6 +58,18 @@ pub enum ExportError {
     Closed(String),
 }
 
+impl ExportError {
+    /// Whether the disk, its inodes or a quota are used up.
+    pub(super) fn is_no_room(&self) -> bool {
+        match self {
+            ExportError::File(e) => files::is_no_room(&e.source),
+            ExportError::Database(e) => e.is_no_room(),
+            ExportError::NoRoom { .. } => true,
+            ExportError::Closed(_) => false,
+        }
+    }
+}
+
 /// A finished export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportReport {

@@ -98,6 +98,12 @@ pub enum Start {
         /// Where the old one is now, if there was one.
         quarantined: Option<PathBuf>,
     },
+    /// The disk has no room for the database: the rows are in memory until the process ends. The journal keeps every
+    /// change, and the next start with room makes the database.
+    InMemory {
+        /// What there was no room for.
+        why: String,
+    },
 }
 
 /// What opening did, for the log line.
@@ -123,6 +129,17 @@ pub struct RecoveryReport {
     pub exported: Option<u64>,
     /// What was found damaged and what became of it: the operator should know.
     pub notes: Vec<String>,
+}
+
+impl OpenError {
+    /// Whether the disk, its inodes or a quota are used up.
+    fn is_no_room(&self) -> bool {
+        match self {
+            OpenError::File(e) => files::is_no_room(&e.source),
+            OpenError::Database(e) => e.is_no_room(),
+            _ => false,
+        }
+    }
 }
 
 impl From<BadExport> for OpenError {
@@ -153,7 +170,10 @@ pub(super) fn open(
         notes: folder.notes().to_vec(),
     };
     opening.leave_foreign_exports();
-    let Opened { state, meta, start, applied } = opening.state()?;
+    let Opened { state, meta, start, applied } = match opening.state() {
+        Err(e) if e.is_no_room() => opening.in_memory(e)?,
+        opened => opened?,
+    };
     let users = meta.rows.get(&options.users_table).copied().unwrap_or_default();
     let marker = folder.path().join("INITIALISED");
     let initialised = folder.initialised()?;
@@ -163,7 +183,13 @@ pub(super) fn open(
     }
     let initialised_made = users > 0 && initialised != Initialised::Yes;
     if initialised_made {
-        folder.mark_initialised(options.now)?;
+        match folder.mark_initialised(options.now) {
+            // The next start with room makes it.
+            Err(FolderError::File(e)) if files::is_no_room(&e.source) => {
+                opening.notes.push(format!("{}: no room to write it", marker.display()));
+            }
+            other => other?,
+        }
     }
     if initialised == Initialised::Unusable {
         let what = "it was damaged; nothing is lost, it was written again";
@@ -285,6 +311,32 @@ impl Opening<'_> {
         Ok(Opened { state, meta, start, applied })
     }
 
+    /// The rows in memory, from the newest export that is whole and the journal: on a disk without room for the database
+    /// reads are served all the same. Refuses for the reason at hand where these two do not have every change.
+    fn in_memory(&mut self, why: OpenError) -> Result<Opened, OpenError> {
+        let store = self.folder.store_id();
+        let control = self.folder.path().join("control");
+        let known = self.survey.last_seq().max(self.exports.first().map_or(0, |newest| newest.seq));
+        // What the database alone has is not known now. A journal that has records, none of them damaged, has it, too.
+        if self.survey.records() == 0 || !self.survey.damage.is_empty() {
+            return Err(why);
+        }
+        let Ok(base) = self.base(None, known) else { return Err(why) };
+        let mut meta = Meta::empty(store);
+        let state = State::in_memory(&control);
+        state.apply(&mut meta, &Rows::new(), 0)?;
+        if let Some(export) = &base {
+            load(&state, &mut meta, export, store)?;
+        }
+        let applied = catch_up(&state, &mut meta, &self.survey)?;
+        let why = with_sources(&why);
+        self.notes.push(format!(
+            "no room for the database of the accounts ({why}): it is in memory until the next start, the journal keeps \
+             every change"
+        ));
+        Ok(Opened { state, meta, start: Start::InMemory { why }, applied })
+    }
+
     /// What to build on: the newest whole export from which the journal leads to the last change, or nothing at all
     /// where the journal begins with change 1.
     fn base(&mut self, in_control: Option<u64>, known: u64) -> Result<Option<Export>, OpenError> {
@@ -341,10 +393,18 @@ impl Opening<'_> {
         let mut exported = None;
         if !is_covered {
             // Before anything of the journal is given up, so that control is not the only one that knows.
-            let made = export::write(export_dir, state, meta).map_err(OpenError::NoExport)?;
-            self.whole.retain(|seq| *seq < made.seq);
-            self.whole.insert(0, made.seq);
-            exported = Some(made.seq);
+            match export::write(export_dir, state, meta) {
+                Ok(made) => {
+                    self.whole.retain(|seq| *seq < made.seq);
+                    self.whole.insert(0, made.seq);
+                    exported = Some(made.seq);
+                }
+                // Nothing is given up of a journal that is sound, so the export may come later.
+                Err(e) if is_sound && e.is_no_room() => {
+                    self.notes.push(format!("no room for an export of the accounts: {}", with_sources(&e)));
+                }
+                Err(e) => return Err(OpenError::NoExport(e)),
+            }
         }
         if is_sound {
             if let Some(torn) = &self.survey.torn {

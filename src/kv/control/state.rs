@@ -1,7 +1,7 @@
 //! What is in sled, its counts, and the one way to change it; shared by the committer, recovery and readers.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::kv::database::{Database, DatabaseError, Next};
@@ -78,16 +78,86 @@ impl Meta {
     }
 }
 
+/// Where the rows are.
+enum Backing {
+    Database(Database),
+    /// On a disk without room for the database: in memory until the process ends. Export and journal have everything.
+    Memory {
+        dir: PathBuf,
+        rows: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
+    },
+}
+
 /// The open database.
 pub(super) struct State {
-    database: Database,
+    backing: Backing,
     /// Held for writing while a batch is applied, so that no reader sees half of one.
     applying: RwLock<()>,
 }
 
 impl State {
     pub(super) fn open(dir: &Path) -> Result<State, DatabaseError> {
-        Ok(State { database: Database::open(dir, CACHE_BYTES)?, applying: RwLock::new(()) })
+        let backing = Backing::Database(Database::open(dir, CACHE_BYTES)?);
+        Ok(State { backing, applying: RwLock::new(()) })
+    }
+
+    /// An empty state that stands in for the database in `dir`, which the disk has no room for.
+    pub(super) fn in_memory(dir: &Path) -> State {
+        let backing = Backing::Memory { dir: dir.to_owned(), rows: RwLock::default() };
+        State { backing, applying: RwLock::new(()) }
+    }
+
+    fn dir(&self) -> &Path {
+        match &self.backing {
+            Backing::Database(database) => database.dir(),
+            Backing::Memory { dir, .. } => dir,
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
+        match &self.backing {
+            Backing::Database(database) => database.get(key),
+            Backing::Memory { rows, .. } => Ok(read(rows).get(key).cloned()),
+        }
+    }
+
+    fn scan(&self, prefix: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Next) -> Result<(), DatabaseError> {
+        match &self.backing {
+            Backing::Database(database) => database.scan(prefix, each),
+            Backing::Memory { rows, .. } => {
+                let rows = read(rows);
+                let found = rows.range(prefix.to_vec()..).take_while(|(key, _)| key.starts_with(prefix));
+                for (key, value) in found {
+                    if matches!(each(key, value), Next::Stop) {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn scan_back(
+        &self,
+        prefix: &[u8],
+        below: Option<&[u8]>,
+        mut each: impl FnMut(&[u8], &[u8]) -> Next,
+    ) -> Result<(), DatabaseError> {
+        match &self.backing {
+            Backing::Database(database) => database.scan_back(prefix, below, each),
+            Backing::Memory { rows, .. } => {
+                let rows = read(rows);
+                let found = rows.range(prefix.to_vec()..).take_while(|(key, _)| key.starts_with(prefix));
+                let found: Vec<_> =
+                    found.filter(|(key, _)| below.is_none_or(|below| key.as_slice() < below)).collect();
+                for (key, value) in found.into_iter().rev() {
+                    if matches!(each(key, value), Next::Stop) {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        }
     }
 
     pub(super) fn reading(&self) -> RwLockReadGuard<'_, ()> {
@@ -95,18 +165,18 @@ impl State {
     }
 
     pub(super) fn damaged(&self, source: DamagedRow) -> DatabaseError {
-        DatabaseError::Damaged { path: self.database.dir().to_owned(), source }
+        DatabaseError::Damaged { path: self.dir().to_owned(), source }
     }
 
     /// One row of sled; callers that need several of one moment hold [`State::reading`].
     pub(super) fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
-        self.database.get(key)
+        self.get(key)
     }
 
     /// The rows whose keys begin with `prefix`.
     pub(super) fn rows(&self, prefix: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, DatabaseError> {
         let mut found = BTreeMap::new();
-        self.database.scan(prefix, |key, value| {
+        self.scan(prefix, |key, value| {
             found.insert(key.to_vec(), value.to_vec());
             Next::More
         })?;
@@ -126,7 +196,7 @@ impl State {
         if values == 0 {
             return Ok(found);
         }
-        self.database.scan_back(prefix, below, |key, value| {
+        self.scan_back(prefix, below, |key, value| {
             // Further rows of a value stand behind its first one, so going back they come before it.
             match frame::open(key, value) {
                 Ok((frame, ..)) => left -= usize::from(!rows::is_further(frame)),
@@ -140,12 +210,12 @@ impl State {
 
     /// Hands out all rows in key order, the one about the others included, until `each` says stop.
     pub(super) fn each_row(&self, each: impl FnMut(&[u8], &[u8]) -> Next) -> Result<(), DatabaseError> {
-        self.database.scan(&[], each)
+        self.scan(&[], each)
     }
 
     /// The noted state; none if this database was never finished.
     pub(super) fn meta(&self) -> Result<Option<Meta>, DatabaseError> {
-        let Some(value) = self.database.get(META_KEY)? else { return Ok(None) };
+        let Some(value) = self.get(META_KEY)? else { return Ok(None) };
         let (frame, body, _) = frame::open(META_KEY, &value).map_err(|e| self.damaged(e))?;
         let strange =
             || self.damaged(DamagedRow::Content { key: META_KEY.to_vec(), what: format!("{frame:?}") });
@@ -161,7 +231,7 @@ impl State {
         for (key, value) in changes {
             let Some(table) = key.first().copied().filter(|table| *table != 0) else { continue };
             let crc = |value: &Vec<u8>| frame::open(key, value).map(|(_, _, crc)| crc);
-            let old = self.database.get(key)?.as_ref().map(crc).transpose().map_err(|e| self.damaged(e))?;
+            let old = self.get(key)?.as_ref().map(crc).transpose().map_err(|e| self.damaged(e))?;
             let new = value.as_ref().map(crc).transpose().map_err(|e| self.damaged(e))?;
             next.count(table, old, new);
         }
@@ -170,9 +240,23 @@ impl State {
         let rows = changes.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
         {
             let _alone = self.applying.write().unwrap_or_else(PoisonError::into_inner);
-            self.database.apply(rows.chain([(META_KEY, Some(meta_value.as_slice()))]))?;
+            let rows = rows.chain([(META_KEY, Some(meta_value.as_slice()))]);
+            match &self.backing {
+                Backing::Database(database) => database.apply(rows)?,
+                Backing::Memory { rows: held, .. } => {
+                    let mut held = held.write().unwrap_or_else(PoisonError::into_inner);
+                    for (key, value) in rows {
+                        match value {
+                            Some(value) => drop(held.insert(key.to_vec(), value.to_vec())),
+                            None => drop(held.remove(key)),
+                        }
+                    }
+                }
+            }
         }
-        self.database.flush()?;
+        if let Backing::Database(database) = &self.backing {
+            database.flush()?;
+        }
         *meta = next;
         Ok(())
     }
@@ -181,7 +265,7 @@ impl State {
     pub(super) fn verify(&self, meta: &Meta) -> Result<(), String> {
         let mut found = Meta { seq: meta.seq, ..Meta::empty(meta.store) };
         let mut first_bad = None;
-        let scanned = self.database.scan(&[], |key, value| match frame::open(key, value) {
+        let scanned = self.scan(&[], |key, value| match frame::open(key, value) {
             Ok((_, _, crc)) => {
                 if let Some(table) = key.first().filter(|t| **t != 0) {
                     found.count(*table, None, Some(crc));
@@ -205,17 +289,31 @@ impl State {
     }
 
     pub(super) fn sync_blobs(&self) -> Result<u64, DatabaseError> {
-        self.database.sync_blobs()
+        match &self.backing {
+            Backing::Database(database) => database.sync_blobs(),
+            Backing::Memory { .. } => Ok(0),
+        }
     }
 
     pub(super) fn close(self) -> Result<(), DatabaseError> {
-        self.database.close()
+        match self.backing {
+            Backing::Database(database) => database.close(),
+            Backing::Memory { .. } => Ok(()),
+        }
     }
 
     #[cfg(test)]
     pub(super) fn database(&self) -> &Database {
-        &self.database
+        let database = match &self.backing {
+            Backing::Database(database) => Some(database),
+            Backing::Memory { .. } => None,
+        };
+        database.expect("a database on the disk")
     }
+}
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The values among `rows`, joined, in key order.

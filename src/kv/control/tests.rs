@@ -11,7 +11,8 @@ use super::*;
 use crate::entropy::Entropy;
 use crate::kv::files;
 use crate::kv::frame::{self, Frame};
-use crate::kv::{JournalError, RowError, decode_body};
+use crate::kv::ops::recording::Failing;
+use crate::kv::{FolderError, JournalError, RowError, decode_body};
 use crate::model::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -775,6 +776,108 @@ fn first_set_up_is_open_only_where_no_user_ever_was() {
     std::fs::write(folder.path().join("INITIALISED"), "promlet initialised\n").expect("written");
     // A damaged marker says the same: the store had users.
     assert!(matches!(open(&folder), Err(OpenError::AccountsGone { .. })));
+}
+
+#[test]
+fn a_damaged_identity_is_written_again_from_journal_and_exports_and_never_becomes_another_stores() {
+    let temp = tempfile::tempdir().expect("temp");
+    let made = folder(temp.path());
+    let (id, dir) = (made.store_id(), made.path().to_owned());
+    let control = opened(&made);
+    put(&control, 1, user("owner")).expect("put");
+    control.close().expect("clean");
+    drop(made);
+    let reopen = || DataFolder::open(&dir, NOW, &mut Entropy::seeded(9));
+    let marker = dir.join("STORE");
+    let whole = std::fs::read(&marker).expect("read");
+    let mut damaged: Vec<Vec<u8>> = (0..whole.len()).map(|at| whole[..at].to_vec()).collect();
+    damaged.extend((0..whole.len()).map(|at| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 7);
+        bytes
+    }));
+    for bytes in &damaged {
+        std::fs::write(&marker, bytes).expect("written");
+        let found = reopen().expect("mended");
+        assert_eq!((found.store_id(), found.notes().len()), (id, 1));
+        drop(found);
+        let again = reopen().expect("whole");
+        assert_eq!((again.store_id(), again.notes()), (id, &[][..]));
+    }
+    // Whatever another store left there, nothing is decided.
+    let other = tempfile::tempdir().expect("temp");
+    let stranger =
+        DataFolder::open(&other.path().join("store"), NOW, &mut Entropy::seeded(4)).expect("folder");
+    assert_ne!(stranger.store_id(), id);
+    let control = opened(&stranger);
+    put(&control, 1, user("stranger")).expect("put");
+    control.close().expect("clean");
+    stranger.mark_initialised(NOW).expect("marked");
+    let theirs = |name: &str| stranger.path().join(name);
+    let refuses = |what: &str| {
+        std::fs::write(&marker, &whole[..20]).expect("written");
+        let refused = reopen();
+        assert!(matches!(refused, Err(FolderError::Damaged { .. })), "{what}: {refused:?}");
+    };
+    for name in ["INITIALISED", "journal/00000001.jnl"] {
+        let mine = dir.join(name.replace('1', "9"));
+        std::fs::copy(theirs(name), &mine).expect("copied");
+        refuses(name);
+        std::fs::remove_file(mine).expect("removed");
+    }
+    let mut named = whole.clone();
+    let theirs_id = stranger.store_id().to_string();
+    named[26..58].copy_from_slice(theirs_id.as_bytes());
+    assert!(String::from_utf8_lossy(&named).contains(&format!("id {theirs_id}")));
+    std::fs::write(&marker, &named).expect("written");
+    assert!(matches!(reopen(), Err(FolderError::Damaged { .. })), "the text names another store");
+    for name in ["journal", "exports"] {
+        std::fs::remove_dir_all(dir.join(name)).expect("removed");
+    }
+    refuses("no evidence");
+}
+
+/// On a full disk sled cannot open a whole database either; here it is damaged, and there is no room for a new one.
+#[test]
+fn a_start_without_room_for_the_database_serves_reads_and_changes_and_loses_nothing() {
+    const ENOSPC: i32 = 28;
+    let temp = tempfile::tempdir().expect("temp");
+    let folder = folder(temp.path());
+    let control = opened(&folder);
+    for n in 0..30 {
+        put(&control, n, user(&n.to_string())).expect("put");
+    }
+    let all = control.scan::<User>(&()).expect("scan");
+    drop(control);
+    let new = folder.path().join("control.new");
+    let damage = || std::fs::write(folder.path().join("control/db"), b"").expect("written");
+    damage();
+    let failing = Failing::after(&new, 0, ENOSPC, true);
+    let (control, report) = open(&folder).expect("open");
+    assert!(failing.was_met() && matches!(report.start, Start::InMemory { .. }), "{report:?}");
+    assert_eq!(report.notes.len(), 1, "{report:?}");
+    assert_eq!(control.scan::<User>(&()).expect("scan"), all);
+    assert_eq!(
+        control.scan_back::<User>(&(), Some(&20), 2).expect("scan").first().map(|row| row.0),
+        Some(19)
+    );
+    put(&control, 77, user("later")).expect("put");
+    assert_eq!(control.get::<User>(&77).expect("get"), Some(user("later")));
+    control.close().expect("clean");
+    drop(failing);
+    // With room the next start makes the database, with everything in it.
+    let (control, report) = open(&folder).expect("open");
+    assert!(matches!(report.start, Start::Rebuilt { .. }), "{report:?}");
+    let now = control.scan::<User>(&()).expect("scan");
+    assert!(now.len() == all.len() + 1 && all.iter().all(|row| now.contains(row)));
+    drop(control);
+    // Without a journal the database may be the only one that knows the last changes.
+    damage();
+    std::fs::remove_dir_all(folder.path().join("journal")).expect("removed");
+    let failing = Failing::after(&new, 0, ENOSPC, true);
+    assert!(matches!(open(&folder), Err(OpenError::Database(_))));
+    drop(failing);
+    assert_eq!(opened(&folder).scan::<User>(&()).expect("scan").len(), now.len());
 }
 
 #[test]

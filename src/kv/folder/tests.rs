@@ -169,7 +169,7 @@ fn any_changed_byte_of_the_identity_is_noticed() {
         assert!(matches!(open(temp.path()), Err(FolderError::Damaged { .. })), "cut at {at}");
     }
     fs::write(&path, vec![b'x'; 10_000]).expect("written");
-    assert!(matches!(open(temp.path()), Err(FolderError::File(_))));
+    assert!(matches!(open(temp.path()), Err(FolderError::Damaged { .. })));
 }
 
 #[test]

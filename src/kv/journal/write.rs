@@ -121,7 +121,11 @@ impl Journal {
                 .push_back(FullFile { path: found.path.clone(), last_seq: survey.last_seq_in(place) });
         }
         journal.gathered = survey.bytes_behind(0);
-        journal.make_ready()?;
+        match journal.make_ready() {
+            // The append that needs the file tries again.
+            Err(e) if files::is_no_room(&e.source) => {}
+            other => other?,
+        }
         Ok(journal)
     }
 

@@ -225,9 +225,11 @@ fn damage_outside_the_log_costs_time_only() {
         tsdb.close();
         drop(tsdb);
         damage(dir.path());
-        for _ in 0..2 {
+        for start in 0..2 {
             let (tsdb, report) = open(dir.path());
-            assert_eq!((report.read_only, report.mode), (None, RecoveryMode::Log), "{what}");
+            // The first start writes a damaged registry again, so that the second may use the checkpoint.
+            let by_log = report.mode == RecoveryMode::Log || (start > 0 && what.contains("registry"));
+            assert!(report.read_only.is_none() && by_log, "{what}: {report:?}");
             assert_eq!(content(&tsdb, ORG), before, "{what}");
         }
         // The next checkpoint heals it.

@@ -166,7 +166,8 @@ fn damaged(dir: &Path) -> (Held, Held) {
         let opened = try_open(copy.path(), accept).expect("opens");
         assert_eq!(opened.said.iter().any(|said| said.starts_with("read-only")), !accept);
         assert_eq!(opened.said.iter().any(|said| said.starts_with("accepted")), accept);
-        let left = opened.held();
+        let (left, warnings) = opened.read();
+        assert_eq!(warnings.iter().any(|text| text.contains("wal/")), !accept, "{warnings:?}");
         assert!(held.missing(&left).expect("nothing is invented").0 > 0, "something is lost");
         left
     });
@@ -184,7 +185,7 @@ fn old_or_new(dir: &Path, (old, new): &(Held, Held), is_done: bool) -> Option<St
         return Some("what was accepted is asked for again".to_owned());
     }
     let expected = if read_only { old } else { new };
-    if opened.held() != *expected {
+    if opened.read().0 != *expected {
         return Some(format!("neither old nor new: {:?}", opened.said));
     }
     drop(opened);
