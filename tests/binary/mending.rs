@@ -336,7 +336,9 @@ fn queries_over_a_damaged_log_are_warned_and_a_log_that_is_gone_is_accepted_as_l
     std::fs::remove_dir_all(dir.path().join("wal")).expect("removed");
     assert_eq!(checked(dir.path()).0, Some(2));
 
-    let server = start(dir.path(), &["serve"]);
+    // It never says that it is ready.
+    let server = Server::start_early(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() });
+    server.log_line("listening on ");
     let cookie = server.sign_in();
     let now = promlet::clock::Clock::System.now().as_s();
     let asked = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query?query=upkeep&time={now}");

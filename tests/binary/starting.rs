@@ -22,8 +22,9 @@ struct HeldUp {
 impl HeldUp {
     /// Of a stopped store; its clean stop made a checkpoint.
     fn new(dir: &Path) -> HeldUp {
-        let mut generations =
-            std::fs::read_dir(dir.join("head")).expect("checkpoints").map(|entry| entry.expect("one").path());
+        let entries = std::fs::read_dir(dir.join("head")).expect("checkpoints");
+        // Beside it lies the marker of the log that ended in order.
+        let mut generations = entries.map(|entry| entry.expect("one").path()).filter(|path| path.is_dir());
         let done = generations.next().expect("a clean stop makes a checkpoint").join("DONE");
         let aside = dir.join("head").join("DONE.aside");
         std::fs::rename(&done, &aside).expect("set aside");
