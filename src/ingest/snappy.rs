@@ -59,7 +59,7 @@ pub(super) fn decompress<'a>(
     if undo_in_room(block, declared, out).is_none() {
         // What an earlier block left need not be zeroed: it is written over, or never seen.
         if out.len() < declared {
-            out.try_reserve_exact(declared - out.len()).map_err(|_| DecodeError::NoMemory)?;
+            out.try_reserve_exact(declared.saturating_sub(out.len())).map_err(|_| DecodeError::NoMemory)?;
             out.resize(declared, 0);
         }
         let whole = out.get_mut(..declared).unwrap_or_default();
