@@ -714,7 +714,8 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         && sends_readable(url.reveal())
     {
         warnings.push(
-            "PROMLET_SMTP_URL asks for no TLS: sign-in links cross the network readable; add ?tls=required, or use smtps://"
+            "PROMLET_SMTP_URL does not require TLS: whoever can read or change the traffic to the mail server can read \
+             sign-in links; set ?tls=required, or use smtps://"
                 .to_owned(),
         );
     }
@@ -786,13 +787,14 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
     })
 }
 
-/// Whether mail leaves this machine unprotected.
+/// Whether mail may leave this machine unencrypted: without `tls=`, or with a mode that an attacker can turn off.
 fn sends_readable(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("smtp://") else { return false };
     let host = rest.split(['/', '?']).next().unwrap_or_default();
     let host = host.rsplit('@').next().unwrap_or_default();
     let local = host.starts_with("127.") || host.starts_with("localhost") || host.starts_with("[::1]");
-    !local && !rest.contains("tls=")
+    let query = rest.split_once('?').map_or("", |(_, query)| query);
+    !local && !query.split('&').any(|pair| pair == "tls=required")
 }
 
 /// A name that means nothing here may mean something to another Prometheus that is started with the same list.
@@ -1074,7 +1076,12 @@ pub(crate) mod tests {
 
     #[test]
     fn mail_that_leaves_this_machine_readable_is_warned_about() {
-        for readable in ["smtp://mail.example.org", "smtp://u:p@mail.example.org:25"] {
+        for readable in [
+            "smtp://mail.example.org",
+            "smtp://u:p@mail.example.org:25",
+            "smtp://u:p@mail.example.org:587?tls=opportunistic",
+            "smtp://u:tls=required@mail.example.org",
+        ] {
             assert!(sends_readable(readable), "{readable}");
         }
         for fine in [

@@ -18,12 +18,12 @@ use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
 
-use super::cookies::{self, Cookies};
+use super::cookies::{self, Cookies, NoSessionCookie};
 use super::cors::AllowedOrigins;
 use super::dispatch::{decoded, of_org};
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
-use super::host::{self, Peer, TrustedProxies};
+use super::host::{self, LocalRequests, Peer, TrustedProxies};
 use super::lanes::{self, Lane, Lanes};
 use super::limits::{Charge, Limits};
 use super::request_id::RequestId;
@@ -50,6 +50,8 @@ pub struct Callers {
     pub cookies: Cookies,
     /// Whose word about the client's address is taken.
     pub proxies: TrustedProxies,
+    /// Which requests come from this machine.
+    pub local: LocalRequests,
 }
 
 /// What the credential layer found; left with the request.
@@ -394,7 +396,7 @@ impl Visitor {
         &self.at.client
     }
 
-    /// Whether they sit at this machine: a loopback peer, and no trace of a proxy.
+    /// Whether the request comes from this machine: [`LocalRequests`].
     pub fn is_local(&self) -> bool {
         self.at.local
     }
@@ -674,7 +676,8 @@ impl Identified {
         }
         match &self.who {
             Ok(Who::Session { cookie, .. }) => {
-                if !cookies::decides_session(response.headers()) {
+                let renews = response.extensions().get::<NoSessionCookie>().is_none();
+                if renews && !cookies::decides_session(response.headers()) {
                     response.headers_mut().append(header::SET_COOKIE, self.callers.cookies.session(cookie));
                 }
             }
@@ -718,7 +721,7 @@ impl Callers {
         } else {
             self.cookie(&parts.headers, logout, now).await
         };
-        let local = host::is_local(peer, &parts.headers);
+        let local = self.local.includes(peer, &parts.headers);
         let from_page = parts.headers.contains_key(header::ORIGIN);
         let coding = Coding::of(&parts.headers);
         Identified {

@@ -106,6 +106,12 @@ pub(super) fn values<'a>(headers: &'a HeaderMap, name: &str, most: usize) -> Vec
     pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"')).take(most).collect()
 }
 
+/// A response extension: the response carries no session cookie, whatever session the request came with.
+///
+/// An answer that asks for a second factor is one: the specification gives it no cookie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NoSessionCookie;
+
 /// Whether `headers` already decide about the session cookie: a login or logout is not overruled by renewal.
 pub(super) fn decides_session(headers: &HeaderMap) -> bool {
     headers.get_all(header::SET_COOKIE).iter().any(|value| value.as_bytes().starts_with(b"ms_session="))

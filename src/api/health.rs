@@ -11,7 +11,7 @@ use axum::{Extension, Json};
 use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, ApiResult, Code};
-use super::host::{self, Peer};
+use super::host::{LocalRequests, Peer};
 use super::own_metrics::OwnMetrics;
 use super::routes::{Auth, Routes};
 use crate::outbound::MailQueue;
@@ -29,8 +29,10 @@ pub struct HealthDeps {
     pub mail: Arc<MailQueue>,
     /// The figures.
     pub own: OwnMetrics,
-    /// What `Authorization: Bearer` may be instead of a loopback peer, on `/metrics`.
+    /// The bearer token that `/metrics` takes from other machines.
     pub metrics_token: Option<Arc<str>>,
+    /// Which requests come from this machine.
+    pub local: LocalRequests,
 }
 
 /// The routes that stand at the root.
@@ -113,10 +115,11 @@ fn admit_operator(deps: &HealthDeps, peer: Option<SocketAddr>, headers: &HeaderM
         };
     }
     match peer {
-        Some(peer) if host::is_local(peer.ip(), headers) => Ok(()),
+        Some(peer) if deps.local.includes(peer.ip(), headers) => Ok(()),
         _ => Err(ApiError::new(
             Code::Unauthenticated,
-            "metrics are for this machine, or for whoever has PROMLET_METRICS_TOKEN",
+            "without a token metrics are served to this machine alone, and not where the public URL is another \
+             machine's; set PROMLET_METRICS_TOKEN and send it as a bearer token",
         )),
     }
 }

@@ -167,9 +167,43 @@ pub fn peer(parts: &Parts) -> IpAddr {
     parts.extensions.get::<Peer>().map_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip())
 }
 
-/// Whether the one who asks sits at this machine: a loopback peer and no trace of a proxy.
-pub fn is_local(peer: IpAddr, headers: &HeaderMap) -> bool {
-    peer.to_canonical().is_loopback() && !PROXY_HEADERS.iter().any(|name| headers.contains_key(name))
+/// Decides which requests come from this machine itself.
+///
+/// A proxy on this machine is a loopback peer as well, and some add no header. So a request also has to name this machine
+/// in `Host`, and a server whose public URL is not local, which a proxy may serve, takes no request for a local one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalRequests {
+    public_url_is_local: bool,
+}
+
+impl LocalRequests {
+    /// For a server that is reached at `public_url`.
+    pub fn of(public_url: &str) -> LocalRequests {
+        let rest = public_url.split_once("://").map_or(public_url, |(_, rest)| rest);
+        let authority = rest.split('/').next().unwrap_or_default();
+        LocalRequests { public_url_is_local: names_this_machine(without_port(authority)) }
+    }
+
+    /// Whether the request comes from this machine: a loopback peer, a local `Host`, no header of a proxy, and a server
+    /// with a local public URL.
+    pub fn includes(self, peer: IpAddr, headers: &HeaderMap) -> bool {
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        self.public_url_is_local
+            && peer.to_canonical().is_loopback()
+            && names_this_machine(without_port(host))
+            && !PROXY_HEADERS.iter().any(|name| headers.contains_key(name))
+    }
+}
+
+/// Whether a host without a port is `localhost`, a name below it, a loopback address, or the unspecified address that a
+/// server listens on.
+fn names_this_machine(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&host);
+    match address.parse::<IpAddr>() {
+        Ok(ip) => ip.to_canonical().is_loopback() || ip.is_unspecified(),
+        Err(_) => host == "localhost" || host.ends_with(".localhost"),
+    }
 }
 
 #[cfg(test)]
@@ -258,6 +292,32 @@ mod tests {
             ("203.0.113.7, [203.0.113.8]:1", "10.1.1.1"),
         ] {
             assert_eq!(client(hops), expected, "{hops}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_local_only_with_a_loopback_peer_a_local_host_no_proxy_and_a_local_public_url() {
+        let local = |url: &str, peer: &str, host: &'static str, proxied: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static(host));
+            if proxied {
+                headers.insert("x-forwarded-for", HeaderValue::from_static("203.0.113.7"));
+            }
+            LocalRequests::of(url).includes(peer.parse().expect("an address"), &headers)
+        };
+        let here = "http://127.0.0.1:8095";
+        for host in ["127.0.0.1:8095", "localhost:8095", "metrics.localhost", "[::1]:8095", "LOCALHOST."] {
+            assert!(local(here, "127.0.0.1", host, false), "{host}");
+        }
+        assert!(local("http://0.0.0.0:8095", "::ffff:127.0.0.1", "localhost", false));
+        assert!(local("http://metrics.localhost:8095", "::1", "localhost", false));
+        for host in ["metrics.example.com", "192.168.1.5:8095", "localhost.example.com", "xlocalhost", ""] {
+            assert!(!local(here, "127.0.0.1", host, false), "{host}");
+        }
+        assert!(!local(here, "192.168.1.7", "localhost", false), "another machine");
+        assert!(!local(here, "127.0.0.1", "localhost", true), "a proxy");
+        for url in ["https://metrics.example.com", "http://192.168.1.5:8095", "https://[2001:db8::1]/x"] {
+            assert!(!local(url, "127.0.0.1", "localhost", false), "{url}: a proxy may rewrite Host");
         }
     }
 

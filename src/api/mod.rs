@@ -51,7 +51,7 @@ use cookies::Cookies;
 use csrf::CookieCsrf;
 use dispatch::Answering;
 use health::{Check, HealthDeps};
-use host::{AllowedHosts, Network, TrustedProxies};
+use host::{AllowedHosts, LocalRequests, Network, TrustedProxies};
 use lanes::Lanes;
 use layers::Site;
 use limits::{Limits, LimitsOptions};
@@ -199,6 +199,7 @@ pub struct Deps {
     admin: AdminDeps,
     limits: Arc<Limits>,
     metrics_token: Option<Arc<str>>,
+    local: LocalRequests,
     uptime: Stopwatch,
     /// Where the API is reached, if its document is served.
     docs: Option<Arc<str>>,
@@ -271,6 +272,7 @@ impl Deps {
             admin,
             limits,
             metrics_token: options.metrics_token.clone(),
+            local: LocalRequests::of(&options.public_url),
             uptime: Stopwatch::start(),
             docs: options.docs.then(|| options.public_url.as_str().into()),
         }
@@ -305,6 +307,7 @@ impl Deps {
             checks: rooms.checks.clone(),
             mail: Arc::clone(&rooms.mail),
             metrics_token: self.metrics_token.clone(),
+            local: self.local,
         }
     }
 }
@@ -326,6 +329,7 @@ pub fn site(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> 
         limits: Arc::clone(&deps.limits),
         cookies: deps.auth.cookies,
         proxies: TrustedProxies(options.trusted_proxies.clone()),
+        local: deps.local,
     };
     // The alias of the specification's paths: the same handlers, not in the documentation.
     let alias = auth::routes().with(deps.auth.clone()).below("/auth");

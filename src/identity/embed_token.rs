@@ -445,7 +445,9 @@ pub(super) fn verify(
         return Err(TokenRefusal::NotYetValid);
     }
     let (iat, ttl_s) = (claims.iat.0, claims.exp.0 - claims.iat.0);
-    if ms_of(iat - LEEWAY_S) > now_ms {
+    // The first token after a revocation bears its very first good date, which may be ahead by a second more.
+    let is_first_after_revocation = key.tokens_valid_after.is_some_and(|after| ms_of(iat) == after.as_ms());
+    if ms_of(iat - LEEWAY_S) > now_ms && !is_first_after_revocation {
         return Err(invalid("iat"));
     }
     if ttl_s <= 0 || ttl_s > i64::from(key.embed.max_token_ttl_s) {
@@ -510,6 +512,11 @@ fn signed_claims(keys: &TokenKey, token: &str) -> Result<Claims, TokenRefusal> {
 
 /// A token whose patterns do not compile, or compile to more than a token's may.
 pub(super) const BAD_PATTERNS: TokenRefusal = invalid("policy");
+
+/// The first `iat` that no token had a right to until `now`: a whole second beyond the permitted skew.
+pub(super) fn first_date_after(now: Timestamp) -> Timestamp {
+    Timestamp::from_s(now.as_s().saturating_add(LEEWAY_S + 1))
+}
 
 /// Token AND key policy; `compiled` are the token's matchers.
 pub(super) fn effective(
@@ -601,7 +608,7 @@ pub(super) fn mint(
     if !errors.is_empty() {
         return Err(MintError::Validation(errors));
     }
-    // A token of the very second in which all earlier ones were revoked is dated to the next, so that it is not one of them.
+    // A token minted soon after a revocation is dated so that it is not one of the revoked.
     let after = key.tokens_valid_after.map_or(i64::MIN, |at| at.plus_ms(999).as_s());
     let iat = now.as_s().max(after);
     let exp = iat.saturating_add(i64::from(request.ttl_s));

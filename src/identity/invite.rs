@@ -140,6 +140,9 @@ pub enum AcceptError {
     /// The address has an account, and its owner is not logged in here: `link_required`.
     #[error("this address has an account: log in with it, then accept")]
     LogInFirst,
+    /// `PROMLET_SIGNUP=closed` and the address has no account: `signup_closed`.
+    #[error("this server takes no new accounts, not even by invitation (PROMLET_SIGNUP=closed)")]
+    SignupClosed,
     /// `weak_password`.
     #[error(transparent)]
     Password(#[from] WeakPassword),
@@ -361,6 +364,9 @@ impl Identity {
                 Change::Joined(user) => Ok(Accepted::Joined(user)),
                 Change::Made(_) => Err(StoreError::Inconsistent("an account from nothing").into()),
             };
+        }
+        if !self.options.signup.takes_invited() {
+            return Err(AcceptError::SignupClosed);
         }
         let name = name::parse(attempt.name.unwrap_or_default())?;
         if let Some(password) = attempt.password {

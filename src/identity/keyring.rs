@@ -411,7 +411,10 @@ impl Identity {
         self.reload_key(org, key)?.ok_or(KeyError::NotFound)
     }
 
-    /// Refuses every token made before `now`. Blocks (commit).
+    /// Refuses every token that was accepted until `now`, those dated ahead of `now` within the permitted skew included.
+    ///
+    /// A token that another program signs within half a minute after the call has such a date as well and is refused;
+    /// tokens minted here are dated so that they work at once. Blocks (commit).
     ///
     /// # Errors
     /// [`KeyError`].
@@ -424,7 +427,7 @@ impl Identity {
     ) -> Result<(), KeyError> {
         self.change(move |txn| {
             let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
-            let tokens_valid_after = row.tokens_valid_after.max(Some(now));
+            let tokens_valid_after = row.tokens_valid_after.max(Some(embed_token::first_date_after(now)));
             txn.put(&(org, key), &KeyRow { tokens_valid_after, ..row });
             audit::note(txn, &event(actor, "key.updated", org, key).detail("tokens revoked"), now)?;
             Ok::<_, KeyError>(())

@@ -24,7 +24,7 @@ use super::{
 pub struct SetUp<'a> {
     /// The token from the setup link, if given.
     pub token: Option<&'a str>,
-    /// The TCP peer is loopback and no proxy header is present: no token needed.
+    /// Whether the request comes from this machine: then no token is needed.
     pub peer: SetUpPeer,
     /// As typed.
     pub email: &'a str,
@@ -38,12 +38,12 @@ pub struct SetUp<'a> {
     pub client: &'a Client,
 }
 
-/// Whether the one who sets up sits at this machine.
+/// Whether a set-up request comes from this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetUpPeer {
-    /// Loopback, no proxy header: trusted.
+    /// It does: trusted.
     Local,
-    /// Anyone else: the token is needed.
+    /// It does not: the token is needed.
     Remote,
 }
 

@@ -286,24 +286,23 @@ pub(super) fn check(
     let Some(mut row) = read::<TotpRow>(txn, &user)?.filter(|row| row.enabled_at.is_some()) else {
         return Ok(Checked::NotEnabled);
     };
-    if let Some(wait) = row.throttled(now) {
-        return Ok(Checked::Throttled(wait));
-    }
     let checked = match factor {
         GivenFactor::Code(code) => {
+            if let Some(wait) = row.throttled(now) {
+                return Ok(Checked::Throttled(wait));
+            }
             let totp = row.totp(user, sealing)?;
             row.accept(&totp, code, now)
         }
+        // Never throttled: 120 random bits cannot be guessed, and a flood of wrong codes must not lock the owner out.
+        // The tries of a pending login bound the work.
         GivenFactor::Recovery(hash) => match row.recovery.iter().position(|left| left == hash) {
             Some(at) => {
                 row.recovery.remove(at);
                 audit::note(txn, &Event::by(user, "recovery_code.used"), now)?;
                 Checked::Accepted
             }
-            None => {
-                row.fail(now);
-                Checked::Wrong
-            }
+            None => Checked::Wrong,
         },
     };
     txn.put(&user, &row);

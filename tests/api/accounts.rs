@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use promlet::api::ApiOptions;
 use promlet::entropy::Entropy;
 use promlet::identity::Email;
 use serde_json::{Value, json};
@@ -271,6 +272,33 @@ async fn the_first_account_needs_the_token_unless_set_up_from_this_machine() {
     assert_eq!(house.get("/api/v1/orgs/acme", &cabinet).await.value()["role"], "owner");
     house.post("/auth/signup", &Who::Nobody, first()).await.is(403, "signup_closed");
     assert_eq!(house.get("/auth/config", &Who::Nobody).await.value()["needs_setup"], false);
+}
+
+/// A proxy on this machine that adds no header looks like a local client but for the name it is asked for.
+#[tokio::test]
+async fn a_request_through_a_silent_proxy_is_not_local() {
+    let bodies = |public_url: &str, host: &'static str| {
+        let options =
+            ApiOptions { allowed_hosts: vec!["metrics.example.com".into()], ..ApiOptions::new(public_url) };
+        let house = House::build(Plan { set_up: false, options, ..Plan::default() });
+        async move {
+            let send = async |method: &str, path: &str, body: String| {
+                let mut request = ask(method, path, &Who::Nobody).header("content-type", "application/json");
+                let headers = request.headers_mut().expect("a good request so far");
+                headers.insert("host", axum::http::HeaderValue::from_static(host));
+                house.send(request.body(Body::from(body)).expect("a request")).await
+            };
+            let config = send("GET", "/auth/config", String::new()).await.value();
+            let metrics = send("GET", "/metrics", String::new()).await.status.as_u16();
+            let signup = send("POST", "/auth/signup", first().to_string()).await.status.as_u16();
+            (config["setup_token_required"] == json!(true), metrics, signup)
+        }
+    };
+    let (here, elsewhere) = ("http://127.0.0.1:8095", "https://metrics.example.com");
+    assert_eq!(bodies(here, "localhost:8095").await, (false, 200, 201));
+    assert_eq!(bodies(here, "metrics.example.com").await, (true, 401, 403), "the name of another machine");
+    assert_eq!(bodies(elsewhere, "metrics.example.com").await, (true, 401, 403));
+    assert_eq!(bodies(elsewhere, "127.0.0.1:8095").await, (true, 401, 403), "the proxy rewrote Host");
 }
 
 #[tokio::test]

@@ -102,7 +102,13 @@ async fn f45_only_a_trusted_proxy_says_who_calls() {
         "127.0.0.1",
         "loopback is no proxy unless it is named"
     );
-    // A proxy on this machine that hands its header on does not make its clients local.
+}
+
+/// A proxy on this machine that adds a header does not make its clients local.
+#[tokio::test]
+async fn a_header_of_a_proxy_closes_the_metrics_to_a_loopback_peer() {
+    let house = House::new();
+    assert_eq!(house.get("/metrics", &Who::Nobody).await.status, 200);
     for header in
         ["x-forwarded-for", "forwarded", "via", "x-real-ip", "x-forwarded-host", "x-forwarded-proto"]
     {

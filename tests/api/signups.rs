@@ -110,3 +110,18 @@ async fn where_it_is_not_open_nobody_signs_up() {
         assert_eq!(bare.post("/auth/signup", &Who::Nobody, first).await.status, 201);
     }
 }
+
+#[tokio::test]
+async fn a_closed_server_makes_no_account_by_invitation_but_lets_existing_accounts_join() {
+    let house = House::build(Plan { signup: SignupMode::Closed, ..Plan::default() });
+    let cabinet = house.log_in().await;
+    let invited = json!({ "email": NEW, "role": "viewer" });
+    let made = house.post("/api/v1/orgs/acme/invites", &cabinet, invited).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let mail = house.outbox.mails().pop().expect("a mail");
+    let (_, token) = mail.url.split_once("/invite#token=").expect("a link");
+    let accept = json!({ "token": token, "password": PASSWORD });
+    house.post("/api/v1/auth/invites/accept", &Who::Nobody, accept).await.is(403, "signup_closed");
+    let login = json!({ "email": NEW, "password": PASSWORD });
+    house.post("/auth/login", &Who::Nobody, login).await.is(401, "invalid_credentials");
+}

@@ -14,12 +14,14 @@ mod two_factor;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+
 use serde_json::{Value, json};
 
 use super::body::Json;
-use super::cookies::Cookies;
+use super::cookies::{Cookies, NoSessionCookie};
 use super::error::ApiResult;
 use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
@@ -91,7 +93,9 @@ impl AuthDeps {
     fn outcome_as(&self, status: StatusCode, outcome: &LoginOutcome) -> Response {
         match outcome {
             LoginOutcome::LoggedIn(login) => self.logged_in(status, login),
-            LoginOutcome::NeedsCode(pending) => Json(pending_json(pending)).into_response(),
+            LoginOutcome::NeedsCode(pending) => {
+                (Extension(NoSessionCookie), Json(pending_json(pending))).into_response()
+            }
         }
     }
 

@@ -332,6 +332,7 @@ impl From<AcceptError> for ApiError {
         match error {
             AcceptError::Invalid => ApiError::new(Code::LinkInvalid, detail),
             AcceptError::LogInFirst => ApiError::new(Code::LinkRequired, detail),
+            AcceptError::SignupClosed => ApiError::new(Code::SignupClosed, detail),
             AcceptError::Password(_) => {
                 ApiError::new(Code::WeakPassword, detail.clone()).with_field("password", "weak", detail)
             }

@@ -380,11 +380,17 @@ fn tokens_die_with_their_key_in_every_way_a_key_can_die() {
     assert_eq!(page.reason(&token), "accepted");
 
     page.house.advance_ms(500);
+    let now = page.house.now.as_s();
+    let ahead = page.token(&json!({"iat": now + 30, "exp": now + 600}));
+    assert_eq!(page.reason(&ahead), "accepted", "dated ahead within the permitted skew");
     identity.revoke_tokens(org, None, key, page.house.now).expect("revoked");
     assert_eq!(page.reason(&token), "revoked");
+    assert_eq!(page.reason(&ahead), "revoked");
     let mint = MintRequest { key, ttl_s: 60, sub: None, ms: None };
     let fresh = identity.mint(org, &mint, page.house.now).expect("minted in the same second");
     assert_eq!(page.reason(fresh.token.expose()), "accepted");
+    page.house.advance_ms(31_000);
+    assert_eq!(page.reason(&ahead), "revoked", "for good");
 
     identity.delete_key(org, None, key, page.house.now).expect("deleted");
     assert_eq!(page.reason(fresh.token.expose()), "key");
