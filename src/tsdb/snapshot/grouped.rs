@@ -35,9 +35,6 @@ pub struct GroupedSeries {
     pub group: u32,
 }
 
-/// The metric name of the first series, and the series without labels that go.
-pub type Renamed = (Arc<str>, Vec<SelectedSeries>);
-
 /// A test of label names.
 type Test<'t> = &'t dyn Fn(&str) -> bool;
 
@@ -77,7 +74,7 @@ impl Paced<'_> {
         matchers: &[Matcher],
         range: TimeRange,
         goes: &dyn Fn(&str) -> bool,
-    ) -> Result<Option<Renamed>, Stopped> {
+    ) -> Result<Option<(Arc<str>, Vec<SelectedSeries>)>, Stopped> {
         self.snapshot.warnings.looked();
         let Some(store) = &self.snapshot.store else { return Ok(Some(("".into(), Vec::new()))) };
         let table = store.table();
@@ -342,7 +339,7 @@ mod tests {
             prop_assert!(all.is_sorted_by(|a, b| a.labels < b.labels));
             let apart = |name: &str| by.iter().any(|by| NAMES[*by] == name);
             let goes = |name: &str| name == NAMES[gone];
-            let grouped = snapshot.select_grouped(&[], TimeRange::ALL, &apart, &goes, &mut |_| true).expect("admitted");
+            let grouped = snapshot.select_grouped(&[], TimeRange::ALL, &apart, &goes);
             let told = |series: &GroupedSeries| (series.id, grouped.groups[series.group as usize].clone());
             let told: Vec<(SeriesId, Labels)> = grouped.series.iter().map(told).collect();
             let expected: Vec<(SeriesId, Labels)> =
@@ -352,7 +349,7 @@ mod tests {
             prop_assert_eq!(distinct.len(), grouped.groups.len());
             let values: BTreeSet<&str> = all.iter().map(|series| series.labels.value(NAMES[gone])).collect();
             prop_assert_eq!(grouped.differ, values.len() > 1);
-            let without = snapshot.select_without(&[], TimeRange::ALL, &goes, &mut |_| true).expect("admitted");
+            let without = snapshot.select_without(&[], TimeRange::ALL, &goes);
             prop_assert_eq!(without.is_none(), grouped.differ);
             if let Some((name, found)) = without {
                 prop_assert_eq!(&*name, all[0].labels.metric_name());

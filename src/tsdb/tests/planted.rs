@@ -165,7 +165,7 @@ fn the_planted_sample_is_one() {
     let record = forgeries(5)[1].clone();
     let Found::Record(header, body, _) = Layout::Plain.find(record.as_bytes()) else { panic!("no record") };
     let mut read = Vec::new();
-    samples::decode(body, &mut read).expect("samples");
+    samples::decode(header.kind.expect("a kind"), body, &mut read).expect("samples");
     assert_eq!((header.seq, header.org, read.len(), read[0].series), (5, OTHER, 1, 0));
 }
 
