@@ -141,6 +141,8 @@ pub struct Settings {
     pub durability: Durability,
     /// How long samples are kept where an organisation does not say; none: for ever.
     pub retention: Option<Duration>,
+    /// Running time for which samples must have been too old before they are removed.
+    pub expiry_grace: Duration,
     /// How often checkpoints are made, if not as often as the store thinks right; for tests of crashes.
     pub checkpoint_every: Option<Duration>,
     /// Requests a second and session.
@@ -525,6 +527,10 @@ struct Flags {
     /// How long samples are kept where an organisation does not say; `none` keeps all
     #[arg(long, env = "PROMLET_RETENTION", value_name = "DURATION|none", default_value = "90d", value_parser = retention)]
     retention: Retention,
+    /// How long the server must have been running while samples were too old before they are removed, so that a wrong clock
+    /// can be put right; at most 72h, and at most a quarter of the retention
+    #[arg(long, env = "PROMLET_EXPIRY_GRACE", value_name = "DURATION", default_value = "72h", value_parser = expiry_grace)]
+    expiry_grace: Duration,
     /// How often checkpoints are made
     #[arg(long, env = "PROMLET_CHECKPOINT_EVERY", value_name = "DURATION", hide = true, value_parser = duration)]
     checkpoint_every: Option<Duration>,
@@ -569,6 +575,13 @@ fn retention(text: &str) -> Result<Retention, String> {
         kept if kept >= LEAST => Ok(Retention(Some(kept))),
         _ => Err("an hour at least, as in 90d, or none".into()),
     }
+}
+
+fn expiry_grace(text: &str) -> Result<Duration, String> {
+    const MOST: Duration = Duration::from_secs(72 * 3_600);
+    let ms = parse_duration(text).map_err(|e| e.to_string())?;
+    let grace = u64::try_from(ms).ok().map(Duration::from_millis).filter(|grace| *grace <= MOST);
+    grace.ok_or_else(|| "must be from 0s to 72h".into())
 }
 
 fn on_off(text: &str) -> Result<bool, String> {
@@ -764,6 +777,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         argon2: flags.argon2,
         durability: flags.durability,
         retention: flags.retention.0,
+        expiry_grace: flags.expiry_grace,
         checkpoint_every: flags.checkpoint_every,
         rate_cabinet_rps: flags.rate_cabinet_rps,
         rate_embed_default_rps: flags.rate_embed_default_rps,
@@ -1020,6 +1034,7 @@ pub(crate) mod tests {
             (&["--argon2", "9,1,2"], "8 a lane"),
             (&["--query-timeout", "0s"], "more than zero"),
             (&["--retention", "0"], "more than zero"),
+            (&["--expiry-grace", "73h"], "from 0s to 72h"),
             (&["--retention", "90"], "valid duration"),
             (&["--retention", "90s"], "an hour at least"),
             (&["--retention", "ever"], "invalid value"),

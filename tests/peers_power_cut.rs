@@ -126,7 +126,11 @@ fn done(command: &mut Command) {
 }
 
 fn serve(store: &Path) -> Server {
-    Server::start(&Start { args: &["serve", "--checkpoint-every", "200ms"], dir: store, env: &bootstrap() })
+    Server::start(&Start {
+        args: &["serve", "--checkpoint-every", "200ms", "--expiry-grace", "0s"],
+        dir: store,
+        env: &bootstrap(),
+    })
 }
 
 /// Has retention drop samples until the end, going on with the `cycle` where the last cut ended it; answers how often.

@@ -375,6 +375,16 @@ impl OwnMetrics {
             gauge("promlet_segments", "Segments listed.", stats.segments),
             gauge("promlet_segment_samples", "Samples in segments.", stats.sealed_samples),
             gauge("promlet_segment_bytes", "Bytes of the segments' files.", stats.segment_bytes),
+            gauge(
+                "promlet_retention_lag_seconds",
+                "How far the clock is ahead of the one that retention goes by.",
+                stats.retention_lag.as_secs(),
+            ),
+            gauge(
+                "promlet_segments_waiting",
+                "Segments that are too old by the clock and wait for the one that retention goes by.",
+                stats.segments_waiting,
+            ),
             counter("promlet_seals_total", "Organisations sealed, each time counted.", stats.seals),
             counter("promlet_seals_failed_total", "Seals that failed.", stats.seals_failed),
             counter(

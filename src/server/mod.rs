@@ -352,9 +352,8 @@ impl Server {
             }
         })?;
         let tsdb = Arc::clone(&self.tsdb);
-        let mut steady = Steady::new(self.clock.now());
         self.keep_going("upkeep", STORE_PERIOD, move |now| {
-            if let Err(error) = tsdb.maintain(steady.now(now)) {
+            if let Err(error) = tsdb.maintain(now) {
                 tracing::warn!(
                     "segments were not merged or removed; nothing is lost: {}",
                     kv::with_sources(&error)
@@ -545,6 +544,7 @@ fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options 
     let mut options = tsdb::Options { onlooker, ..tsdb::Options::default() };
     options.limits.retention = settings.retention;
     options.limits.series_max = settings.max_series_per_org.unwrap_or(u32::MAX);
+    options.expiry_grace = settings.expiry_grace;
     options.decoded_bytes_max = settings.decoded_cache_bytes;
     options.warm_bytes_max = WARM_BYTES;
     options.durability = match settings.durability {
@@ -553,33 +553,6 @@ fn tsdb_options(settings: &Settings, onlooker: tsdb::Onlooker) -> tsdb::Options 
     };
     options.checkpoint_every = settings.checkpoint_every.unwrap_or(options.checkpoint_every);
     options
-}
-
-/// A clock that drops nothing by mistake: retention is for good, so a clock that is set ahead while the server runs is
-/// believed after a restart alone. It never is more than an hour ahead of the time that has passed since the start.
-/// Retention counts from the newest sample anyway, but a sender on this machine stamps it by the same wrong clock.
-struct Steady {
-    start: Timestamp,
-    passed: Stopwatch,
-    told: bool,
-}
-
-impl Steady {
-    fn new(start: Timestamp) -> Steady {
-        Steady { start, passed: Stopwatch::start(), told: false }
-    }
-
-    fn now(&mut self, clock: Timestamp) -> Timestamp {
-        let latest = self.start.plus(self.passed.elapsed()).plus(Duration::from_secs(3_600));
-        if clock > latest && !self.told {
-            self.told = true;
-            tracing::warn!(
-                "the clock is {} s ahead of the time since the start (it was set, or the machine slept): retention follows after a restart",
-                clock.ms_since(latest) / 1_000
-            );
-        }
-        clock.min(latest)
-    }
 }
 
 /// Ends writing; why the log takes none, if it took none before this.
@@ -660,20 +633,4 @@ fn open_identity(
         master_key::begin_anew(&identity, folder, control, key, now)?;
     }
     Ok(identity)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_set_a_year_ahead_moves_retention_by_an_hour_at_most() {
-        let start = Timestamp::from_s(1_795_000_000);
-        let mut steady = Steady::new(start);
-        assert_eq!(steady.now(start.plus_ms(-5)), start.plus_ms(-5));
-        let ahead = steady.now(start.plus(Duration::from_secs(365 * 86_400)));
-        // The test itself may be slow, but no year.
-        assert!(ahead >= start.plus_ms(3_600_000) && ahead < start.plus_ms(86_400_000));
-        assert!(steady.told);
-    }
 }

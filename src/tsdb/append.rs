@@ -39,6 +39,10 @@ const YEAR_1_MS: i64 = -62_135_596_800_000;
 #[derive(Clone, Copy)]
 pub(super) struct Clocked {
     pub(super) now: Timestamp,
+    /// The retention clock's time, where there is one.
+    pub(super) reached: Option<Timestamp>,
+    /// The latest time that may be the present, where there is a retention clock.
+    pub(super) latest: Option<Timestamp>,
     pub(super) ahead_max: Option<Duration>,
 }
 
@@ -370,13 +374,18 @@ pub(super) struct Window {
 impl Window {
     /// `newest` is the organisation's newest sample before this request; one that is ahead of the clock counts as now.
     /// Retention counts the request's own newest, too, so that nothing is taken that would be hidden at once.
+    ///
+    /// The retention clock decides where it contradicts the wall clock: a sender whose time is right is not refused by a
+    /// server whose clock is ahead or went back.
     fn new(
-        Clocked { now, ahead_max }: Clocked,
+        Clocked { now, reached, latest, ahead_max }: Clocked,
         limits: &OrgLimits,
         newest: Option<Timestamp>,
         batch: &WriteBatch<'_>,
     ) -> Window {
-        let last = ahead_max.map_or(Timestamp::MAX, |ahead| now.plus(ahead));
+        let last = ahead_max
+            .map_or(Timestamp::MAX, |ahead| latest.map_or(now, |latest| latest.max(now)).plus(ahead));
+        let present = reached.map_or(now, |reached| reached.min(now));
         let times = || {
             let floats = batch.samples.iter().map(|sample| sample.at);
             floats.chain(batch.histograms.iter().map(|sample| sample.at))
@@ -390,10 +399,10 @@ impl Window {
                 true => Some(greatest),
                 false => times().filter(|at| *at <= last).max(),
             };
-            retain::horizon(Some(age), newest.max(own), now)
+            retain::horizon(Some(age), newest.max(own), present)
         });
         let oldest = kept_from.unwrap_or(Timestamp::MIN).max(Timestamp::from_ms(YEAR_1_MS));
-        let newest = newest.map(|newest| newest.min(now));
+        let newest = newest.map(|newest| newest.min(present));
         let late = newest.zip(limits.ooo_window).map(|(newest, window)| (newest.minus(window), newest));
         let late = late.filter(|(first, _)| *first > oldest);
         let first = late.map_or(oldest, |(first, _)| first);

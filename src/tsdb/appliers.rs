@@ -165,7 +165,12 @@ impl<'scope> Appliers<'scope> {
 /// Whether a record changes heads otherwise than by samples.
 const fn concerns_heads(kind: Kind) -> bool {
     match kind {
-        Kind::Seal | Kind::Delete | Kind::Dropped | Kind::Samples | Kind::SamplesV1 => true,
+        Kind::Seal
+        | Kind::SealAll
+        | Kind::Delete
+        | Kind::Dropped
+        | Kind::Samples
+        | Kind::SamplesV1 => true,
         Kind::Series
         | Kind::Metadata
         | Kind::Mark

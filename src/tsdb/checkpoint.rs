@@ -455,7 +455,12 @@ pub(super) fn load(
     }
     joiner.end().map_err(|e| GenerationError::Done(e.to_string()))?;
     for (org, until_ms) in done.barriers.iter().filter(|(org, _)| !stores.is_dropped(*org)) {
-        stores.org_or_new(*org).close_window(*until_ms);
+        let store = stores.org_or_new(*org);
+        // Control is newer than the generation where it knows of a later seal. Barriers fall, so the later one counts and
+        // not the greater.
+        if store.segments().seal_seq <= done.replay_seq {
+            store.set_barrier(*until_ms);
+        }
     }
     Ok(done)
 }
@@ -480,7 +485,10 @@ fn load_row(
         drop(table);
         let sealed = store.segments();
         let late_from_ms = if row_seq <= sealed.seal_seq { sealed.sealed_until } else { i64::MIN };
-        let from_ms = (sealed.sealed_until, late_from_ms);
+        let from_ms = match row_seq <= sealed.sealed_all_seq {
+            true => (i64::MAX, i64::MAX),
+            false => (sealed.sealed_until, late_from_ms),
+        };
         // A seal takes every exemplar: those of older rows are in segments, or were deleted since, or are in the log.
         let have = Have { series: known, exemplars: sealed.seal_seq >= replay_seq };
         joiner.add((org, first, row_seq, from_ms), reader.take(reader.left())?, &store.side, have)?;
@@ -504,7 +512,11 @@ fn load_row(
         // What came before the last seal and lies before its end is in segments; so is all that is in order there.
         let sealed = store.segments();
         let in_segments = order == Order::InOrder || row_seq <= sealed.seal_seq;
-        let from_ms = if in_segments { sealed.sealed_until } else { i64::MIN };
+        let from_ms = match in_segments {
+            true if row_seq <= sealed.sealed_all_seq => i64::MAX,
+            true => sealed.sealed_until,
+            false => i64::MIN,
+        };
         store.head.load(id, |stripe| {
             stripe.applied_seq = stripe.applied_seq.max(row_seq);
             stripe.load_chunk(slot(id), order, samples, chunk, from_ms)

@@ -12,6 +12,9 @@
 //! 0x25 key org                 an organisation that was dropped (DroppedOrg)
 //! 0x26 no key                  the last log record known to be durable (LogMark): a log that ends before it was rolled
 //!                              back. Written with every checkpoint and log file, once a minute, and at a clean stop
+//! 0x27 no key                  the clock that retention goes by (RetentionClock)
+//! 0x28 key org                 the last seal of all times (SealedAll): every sample of a record up to it is in a listed
+//!                              segment, whatever its time
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +22,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 
+use super::retain::clock::RetentionClock;
 use super::segment::SegmentMeta;
 use super::wal::replay::Begin;
 use crate::kv::{
@@ -28,7 +32,7 @@ use crate::model::OrgId;
 
 /// Segments of one change at most: with the other rows of a seal or a compaction they stay below control's 64 rows.
 /// Tests take few, so that a seal of a week needs several changes.
-pub(super) const CHANGE_SEGMENTS_MAX: usize = if cfg!(test) { 3 } else { 62 };
+pub(super) const CHANGE_SEGMENTS_MAX: usize = if cfg!(test) { 3 } else { 61 };
 /// Rows of each of three kinds that one commit of 64 removes.
 const FORGET_AT_ONCE: usize = 20;
 /// Rows of a tombstone's series ids are split beyond this: 20,000 ranges of at most 10 bytes are below 192 KiB.
@@ -105,7 +109,7 @@ impl SegmentRow {
 pub(super) struct SealState {
     /// The last committed seal record.
     pub(super) seq: u64,
-    /// The end of the sealed time, in ms. Never falls.
+    /// The end of the sealed time, in ms. A seal of all times alone sets it to an earlier one.
     pub(super) until_ms: i64,
     /// How much of the registry file is durable and counted on.
     pub(super) registry_bytes: u64,
@@ -122,6 +126,19 @@ impl Default for SealState {
 impl Record for SealState {
     const TABLE: u8 = 0x21;
     const KIND: u8 = 0x21;
+    const VERSION: u8 = 1;
+    type Key = OrgId;
+}
+
+/// The last seal that took samples of any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SealedAll {
+    seq: u64,
+}
+
+impl Record for SealedAll {
+    const TABLE: u8 = 0x28;
+    const KIND: u8 = 0x28;
     const VERSION: u8 = 1;
     type Key = OrgId;
 }
@@ -242,6 +259,8 @@ impl Record for DroppedOrg {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) state: SealState,
+    /// The last seal of all times; 0: there was none.
+    pub(super) sealed_all_seq: u64,
     /// In order of number.
     pub(super) segments: Vec<SegmentMeta>,
     /// In order of number.
@@ -267,6 +286,8 @@ pub(super) struct Known {
 pub(super) struct Change {
     /// The new state; none: as it is, but `next_segment` is raised over the added segments.
     pub(super) state: Option<SealState>,
+    /// The new state is that of a seal of all times.
+    pub(super) seals_all: bool,
     pub(super) add: Vec<SegmentMeta>,
     /// Segments that are listed no more, and why their files go.
     pub(super) drop: Vec<(SegmentMeta, &'static str)>,
@@ -311,6 +332,7 @@ pub enum ManifestError {
 /// The store's rows, from a control that is open or from one that nobody has open.
 struct Rows {
     states: Vec<(OrgId, SealState)>,
+    sealed_all: Vec<(OrgId, SealedAll)>,
     segments: Vec<((OrgId, u64), SegmentRow)>,
     tombstones: Vec<((OrgId, u64), Tombstone)>,
     obsolete: Vec<((OrgId, u64), Obsolete)>,
@@ -321,6 +343,9 @@ impl Rows {
         let mut all: BTreeMap<OrgId, Listed> = BTreeMap::new();
         for (org, state) in self.states {
             all.entry(org).or_default().state = state;
+        }
+        for (org, SealedAll { seq }) in self.sealed_all {
+            all.entry(org).or_default().sealed_all_seq = seq;
         }
         for ((org, seq), row) in self.segments {
             all.entry(org).or_default().segments.push(row.into_meta(org, seq));
@@ -342,6 +367,7 @@ impl Rows {
 pub(super) fn offline(control: &OfflineControl) -> Result<Known, DamagedRow> {
     let all = Rows {
         states: control.scan(&())?,
+        sealed_all: control.scan(&())?,
         segments: control.scan(&())?,
         tombstones: control.scan(&())?,
         obsolete: control.scan(&())?,
@@ -451,6 +477,7 @@ impl Manifest {
         let control = self.control()?;
         Ok(Rows {
             states: control.scan(&())?,
+            sealed_all: control.scan(&())?,
             segments: control.scan(&())?,
             tombstones: control.scan(&())?,
             obsolete: control.scan(&())?,
@@ -489,9 +516,26 @@ impl Manifest {
 
     /// Notes that the log begins later than before.
     pub(super) fn set_log_begin(&self, begin: Begin) -> Result<(), ManifestError> {
-        let control = self.control()?;
-        let committed = control.commit(move |tx| {
-            tx.put(&(), &LogBegin { file: begin.file, seq: begin.seq });
+        self.put_row((), LogBegin { file: begin.file, seq: begin.seq })
+    }
+
+    /// The clock that retention goes by; none in a store that never had one.
+    pub(super) fn retention_clock(&self) -> Result<Option<RetentionClock>, ManifestError> {
+        Ok(self.control()?.get::<RetentionClock>(&())?)
+    }
+
+    /// Stores the clock that retention goes by.
+    pub(super) fn set_retention_clock(&self, clock: &RetentionClock) -> Result<(), ManifestError> {
+        self.put_row((), clock.clone())
+    }
+
+    /// Makes one row durable.
+    fn put_row<R: Record + Send + 'static>(&self, key: R::Key, row: R) -> Result<(), ManifestError>
+    where
+        R::Key: Send + 'static,
+    {
+        let committed = self.control()?.commit(move |tx| {
+            tx.put(&key, &row);
             Ok::<_, std::convert::Infallible>(())
         });
         committed.map_err(|e| match e {
@@ -520,14 +564,7 @@ impl Manifest {
 
     /// Notes that an organisation is dropped.
     pub(super) fn set_dropped(&self, org: OrgId) -> Result<(), ManifestError> {
-        let committed = self.control()?.commit(move |tx| {
-            tx.put(&org, &DroppedOrg {});
-            Ok::<_, std::convert::Infallible>(())
-        });
-        committed.map_err(|e| match e {
-            CommitError::Refused(never) => match never {},
-            CommitError::Failed(failure) => ManifestError::Commit(failure),
-        })
+        self.put_row(org, DroppedOrg {})
     }
 
     /// Removes rows of an organisation that was dropped; answers whether there may be more.
@@ -545,6 +582,7 @@ impl Manifest {
             obsolete.iter().take(FORGET_AT_ONCE).for_each(|seq| tx.remove::<Obsolete>(&(org, *seq)));
             tombstones.iter().take(FORGET_AT_ONCE).for_each(|number| tx.remove::<Tombstone>(&(org, *number)));
             tx.remove::<SealState>(&org);
+            tx.remove::<SealedAll>(&org);
             Ok::<_, std::convert::Infallible>(())
         });
         committed.map_err(|e| match e {
@@ -558,7 +596,7 @@ impl Manifest {
 fn apply(tx: &mut Txn<'_>, org: OrgId, change: &Change) -> Result<(), ManifestError> {
     let have = tx.get::<SealState>(&org)?.unwrap_or_default();
     let mut state = change.state.unwrap_or(have);
-    if state.seq < have.seq || state.until_ms < have.until_ms {
+    if state.seq < have.seq || (state.until_ms < have.until_ms && !change.seals_all) {
         let (have, asked) = ((have.seq, have.until_ms), (state.seq, state.until_ms));
         return Err(ManifestError::Falls { org, have, asked });
     }
@@ -566,6 +604,9 @@ fn apply(tx: &mut Txn<'_>, org: OrgId, change: &Change) -> Result<(), ManifestEr
     state.next_segment = state.next_segment.max(have.next_segment).max(added);
     if state != have {
         tx.put(&org, &state);
+    }
+    if change.seals_all {
+        tx.put(&org, &SealedAll { seq: state.seq });
     }
     for (meta, reason) in &change.drop {
         let key = (org, meta.seq);

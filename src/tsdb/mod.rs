@@ -61,7 +61,7 @@ pub use error::{AppendError, CheckpointError, Damage, DiskError, OpenError};
 pub use fit::{UnfitSegment, fits_list};
 pub use manifest::ManifestError;
 pub use opening::{Go, Onlooker, Phase, Step};
-pub use options::{Durability, Options, OrgLimits};
+pub use options::{Durability, Elapsed, Options, OrgLimits};
 pub use repair::{RepairError, Repaired, accept_loss, repair};
 pub use report::{
     AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing,
@@ -78,6 +78,7 @@ use compact::Compactor;
 use log_mark::{LogMark, Noting};
 use manifest::Manifest;
 use recovery::Recovered;
+use retain::Retention;
 use seal::Sealer;
 use store::{OrgStore, Record, Stores};
 use wal::log::{Apply, Draft, Log, Outcome};
@@ -118,6 +119,7 @@ pub struct Tsdb {
     seals_waiting: AtomicU32,
     removal: Mutex<Removal>,
     compactor: Mutex<Compactor>,
+    retention: Retention,
     seals: seal::Counts,
     warming: Warming,
     log_mark: LogMark,
@@ -260,6 +262,8 @@ impl Tsdb {
         };
         let notes = report.notes.clone();
         let log_warning = report.read_only.as_ref().map(|_| log_warning(&report.log_damage));
+        let newest = stores.all().iter().filter_map(|store| store.usage.newest()).max();
+        let retention = Retention::begin(manifest.retention_clock()?, now, newest, options.elapsed.read());
         let manifest = Some(manifest);
         let warming = Warming::start(&stores, options.warm_bytes_max);
         let tsdb = Tsdb {
@@ -275,6 +279,7 @@ impl Tsdb {
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
             compactor: Mutex::default(),
+            retention,
             seals: seal::Counts::default(),
             warming,
             log_mark: LogMark::default(),
@@ -297,6 +302,7 @@ impl Tsdb {
             seals_waiting: AtomicU32::new(0),
             removal: Mutex::default(),
             compactor: Mutex::default(),
+            retention: Retention::default(),
             seals: seal::Counts::default(),
             warming: Warming::default(),
             log_mark: LogMark::default(),
@@ -379,8 +385,13 @@ impl Tsdb {
             }
             return Err(refused);
         }
-        let append::Prepared { drafts, report } =
-            append::prepare(&store, batch, Clocked { now, ahead_max: self.options.ahead_max })?;
+        let clocked = Clocked {
+            now,
+            reached: self.retention.reached(),
+            latest: self.retention.latest(),
+            ahead_max: self.options.ahead_max,
+        };
+        let append::Prepared { drafts, report } = append::prepare(&store, batch, clocked)?;
         self.stores.settle_names(&store);
         let samples = drafts.iter().filter(|draft| matches!(draft.kind, Kind::Samples | Kind::Histograms));
         let newest_ms = samples.map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
@@ -569,6 +580,7 @@ impl Tsdb {
         stats.seals = self.seals.made.load(Ordering::Relaxed);
         stats.wal_unlinks_failed = self.seals.unlinks_failed.load(Ordering::Relaxed);
         stats.seals_failed = self.seals.failed.load(Ordering::Relaxed);
+        (stats.retention_lag, stats.segments_waiting) = self.retention.lag();
         stats
     }
 
@@ -591,6 +603,7 @@ impl Tsdb {
                 "{files} log files that are needed no more could not be removed; {bytes} bytes of the disk wait for it"
             ));
         }
+        notes.extend(self.retention.note());
         if let Some(space) = self.space()
             && space.free < space.growth_floor()
         {
@@ -645,6 +658,9 @@ impl Tsdb {
         }
         self.note_log_end(Noting::Now);
         if let Some(manifest) = &self.manifest {
+            if matches!(self.log, Sink::Log(_)) {
+                self.close_retention(manifest);
+            }
             manifest.close();
         }
         self.warming.end();

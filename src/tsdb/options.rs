@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::disk::Disk;
 use super::opening::Onlooker;
+use crate::clock::Stopwatch;
 
 /// When an append is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +46,34 @@ impl std::fmt::Debug for Rest {
     }
 }
 
+/// A monotonic clock: the time since some moment before the store was opened. It never goes back.
+#[derive(Clone)]
+pub struct Elapsed(Arc<dyn Fn() -> Duration + Send + Sync>);
+
+impl Elapsed {
+    /// Reads this function; for tests, which let time pass themselves.
+    pub fn by(read: impl Fn() -> Duration + Send + Sync + 'static) -> Elapsed {
+        Elapsed(Arc::new(read))
+    }
+
+    pub(super) fn read(&self) -> Duration {
+        (self.0)()
+    }
+}
+
+impl Default for Elapsed {
+    fn default() -> Elapsed {
+        let watch = Stopwatch::start();
+        Elapsed::by(move || watch.elapsed())
+    }
+}
+
+impl std::fmt::Debug for Elapsed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Elapsed")
+    }
+}
+
 /// Settings of the whole store.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -74,6 +103,11 @@ pub struct Options {
     pub seal_late_samples: u64,
     /// How a seal in the background rests.
     pub rest: Rest,
+    /// The monotonic clock that bounds retention.
+    pub elapsed: Elapsed,
+    /// Running time for which a segment must have been too old before it is removed; at most 72 hours, and at most a
+    /// quarter of the organisation's retention.
+    pub expiry_grace: Duration,
     /// Threads beside the one that reads the log at a start: they put its samples into the heads; 0: it does so itself.
     pub replay_threads: usize,
     /// Who is told how far the start is.
@@ -98,6 +132,8 @@ impl Default for Options {
             // 64 MiB of 32 bytes each.
             seal_late_samples: 2 << 20,
             rest: Rest::default(),
+            elapsed: Elapsed::default(),
+            expiry_grace: Duration::from_secs(72 * 3_600),
             replay_threads: replay_threads(),
             onlooker: Onlooker::default(),
             disk: Disk::default(),

@@ -358,6 +358,7 @@ impl Recovery {
         let mut set = SegmentSet {
             seal_seq: state.seq,
             sealed_until: state.until_ms,
+            sealed_all_seq: listed.sealed_all_seq,
             parts,
             bad,
             tombstones: listed.tombstones.iter().map(|(n, t)| (*n, Arc::new(t.clone()))).collect(),

@@ -327,7 +327,7 @@ impl<'l> Log<'l> {
                 }
                 out.record(seq, org, kind, body)
             }
-            Kind::Seal if parse_seal(body).is_err() => {
+            Kind::Seal | Kind::SealAll if parse_seal(body).is_err() => {
                 lost.records(seq, seq);
                 out.marks_until(seq + 1)
             }
@@ -349,9 +349,11 @@ impl<'l> Log<'l> {
 
     /// Whether something defines a series of a record, or segments have what it says of that time anyway.
     fn has(&self, seq: u64, org: OrgId) -> impl Fn(u32, i64) -> bool + use<> {
-        let state = self.listed.get(&org).map(|listed| listed.state).unwrap_or_default();
+        let listed = self.listed.get(&org);
+        let (state, all_seq) = listed.map(|listed| (listed.state, listed.sealed_all_seq)).unwrap_or_default();
+        let is_sealed = move |at_ms| seq <= all_seq || (seq <= state.seq && at_ms < state.until_ms);
         let store = self.stores.org_or_new(org);
-        move |series, at_ms| (seq <= state.seq && at_ms < state.until_ms) || store.table().knows(series)
+        move |series, at_ms| is_sealed(at_ms) || store.table().knows(series)
     }
 }
 

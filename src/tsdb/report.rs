@@ -405,4 +405,8 @@ pub struct Stats {
     pub checkpoints: u64,
     /// Checkpoints that failed since the start of the process.
     pub checkpoints_failed: u64,
+    /// How far the wall clock is ahead of the clock that retention goes by.
+    pub retention_lag: Duration,
+    /// Segments that are too old by the wall clock and wait until the retention clock has confirmed it.
+    pub segments_waiting: u64,
 }

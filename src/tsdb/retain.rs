@@ -3,18 +3,30 @@
 //!
 //! Ages count from the organisation's newest sample ([`horizon`]), so one that stopped sending keeps what it has. A segment
 //! that overrides values of another never goes before that one.
+//!
+//! No age counts from the wall clock itself: [`clock`] bounds how fast the present of retention moves. Samples are
+//! hidden by [`Present::shown`]; their segments are removed by [`Present::confirmed`], which is a grace period behind.
 
-use std::sync::Arc;
+pub(super) mod clock;
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Tsdb;
 use super::compact::{Place, UpkeepError, UpkeepReport, rank, retire};
-use super::manifest::Change;
+use super::manifest::{Change, Manifest};
 use super::segment::SegmentMeta;
 use super::segments::{Obsolete, Part};
 use super::store::OrgStore;
+use crate::kv::with_sources;
 use crate::model::Timestamp;
+use clock::{RetentionClock, grace_of};
 
+/// How far the wall clock is ahead before the operator hears of it.
+const AHEAD_NOTED: Duration = Duration::from_secs(3_600);
+/// Running time between two warnings.
+const WARN_EVERY: Duration = Duration::from_secs(3_600);
 /// Segments of one commit at most: each takes two rows of 64.
 const AT_ONCE: usize = 24;
 
@@ -27,12 +39,12 @@ pub(super) struct Keep {
     pub(super) bytes: Option<u64>,
 }
 
-/// Where begins what is kept by age: so long before the newest sample, or before now where that is earlier. None: nothing
-/// is too old.
+/// Returns the start of what is kept by age: `age` before the newest sample, or before `now` where that is earlier. None:
+/// nothing is too old.
 ///
-/// Neither alone will do. By the clock alone, a server that is started while the clock is a year ahead would drop
-/// everything, and an organisation that stopped sending would lose the history that it stopped at. By the newest sample
-/// alone, one sample from the future would drop everything.
+/// By the clock alone, an organisation that stopped sending would lose the history that it stopped at. By the newest
+/// sample alone, one sample from the future would drop everything. Both are moved by one wrong clock on a machine that
+/// also runs the senders, so `now` is a time of [`Present`] and never the wall clock's own.
 pub(super) fn horizon(age: Option<Duration>, newest: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     Some(newest?.min(now).minus(age?))
 }
@@ -62,7 +74,7 @@ fn by_age<'a>(segments: &[&'a SegmentMeta]) -> Vec<Leaving<'a>> {
     all
 }
 
-/// The numbers of the segments that are to go, and why, in the order in which they may.
+/// The numbers of the segments that are to be removed, and why, in the order in which they may.
 pub(super) fn expired(
     segments: &[&SegmentMeta],
     keep: Keep,
@@ -90,22 +102,193 @@ pub(super) fn expired(
     gone
 }
 
+/// The times by which one run of retention goes.
+#[derive(Clone, Debug)]
+pub(super) struct Present {
+    /// The wall clock's time.
+    wall: Timestamp,
+    /// None: a store in memory, which has no segments.
+    clock: Option<RetentionClock>,
+    grace: Duration,
+}
+
+impl Present {
+    /// The time by which samples are hidden and refused.
+    fn shown(&self) -> Timestamp {
+        self.clock.as_ref().map_or(self.wall, |clock| clock.reached().min(self.wall))
+    }
+
+    /// The time by which segments of an organisation that keeps samples for `age` are removed.
+    fn confirmed(&self, age: Option<Duration>) -> Timestamp {
+        let grace = age.map_or(Duration::ZERO, |age| grace_of(age, self.grace));
+        let confirmed = |clock: &RetentionClock| clock.confirmed(grace).unwrap_or(Timestamp::MIN);
+        self.clock.as_ref().map_or(self.wall, |clock| confirmed(clock).min(self.wall))
+    }
+
+    /// How far the wall clock is ahead of the retention clock.
+    fn ahead(&self) -> Duration {
+        let ahead_ms = self.clock.as_ref().map_or(0, |clock| self.wall.ms_since(clock.reached()));
+        Duration::from_millis(u64::try_from(ahead_ms).unwrap_or(0))
+    }
+}
+
+/// The retention clock of an open store.
+#[derive(Debug)]
+pub(super) struct Retention {
+    state: Mutex<State>,
+    /// [`RetentionClock::reached`] in ms; `i64::MIN` in a store in memory.
+    reached_ms: AtomicI64,
+    /// [`RetentionClock::latest`] likewise.
+    latest_ms: AtomicI64,
+    /// Segments that would be removed by the wall clock and are not.
+    waiting: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    clock: Option<RetentionClock>,
+    /// The row in control.
+    stored: Option<RetentionClock>,
+    /// [`Options::elapsed`](super::Options) when the clock was moved last.
+    read_at: Duration,
+    /// How far the wall clock was ahead then.
+    ahead: Duration,
+    warned_at: Option<Duration>,
+}
+
+impl Default for Retention {
+    fn default() -> Retention {
+        Retention {
+            state: Mutex::default(),
+            reached_ms: AtomicI64::new(i64::MIN),
+            latest_ms: AtomicI64::new(i64::MIN),
+            waiting: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Retention {
+    /// Goes on from the stored clock, or begins one. `newest`: the newest sample of any organisation.
+    pub(super) fn begin(
+        stored: Option<RetentionClock>,
+        wall: Timestamp,
+        newest: Option<Timestamp>,
+        elapsed: Duration,
+    ) -> Retention {
+        let clock = stored.clone().unwrap_or_else(|| RetentionClock::new(wall, newest));
+        let [reached_ms, latest_ms] = [clock.reached(), clock.latest()].map(|at| AtomicI64::new(at.as_ms()));
+        let state = State { clock: Some(clock), stored, read_at: elapsed, ..State::default() };
+        Retention { state: Mutex::new(state), reached_ms, latest_ms, waiting: AtomicU64::new(0) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is one assignment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The retention clock's time; none in a store in memory.
+    pub(super) fn reached(&self) -> Option<Timestamp> {
+        let ms = self.reached_ms.load(Ordering::Relaxed);
+        (ms > i64::MIN).then_some(Timestamp::from_ms(ms))
+    }
+
+    /// The latest time that may be the present; none in a store in memory.
+    pub(super) fn latest(&self) -> Option<Timestamp> {
+        let ms = self.latest_ms.load(Ordering::Relaxed);
+        (ms > i64::MIN).then_some(Timestamp::from_ms(ms))
+    }
+
+    /// How far the wall clock was ahead when it was looked at last, and how many segments wait for that.
+    pub(super) fn lag(&self) -> (Duration, u64) {
+        (self.state().ahead, self.waiting.load(Ordering::Relaxed))
+    }
+
+    /// A sentence for the operator while the wall clock is ahead of what retention believes.
+    pub(super) fn note(&self) -> Option<String> {
+        let (ahead, waiting) = self.lag();
+        (ahead > AHEAD_NOTED && waiting > 0).then(|| {
+            format!(
+                "the clock is {} hours ahead of the time that has passed for this store, as after a long stop or by a wrong clock: retention follows slowly, {waiting} segments wait to be removed. If the clock is wrong, put it right, or raise the retention, and nothing is removed",
+                ahead.as_secs() / 3_600
+            )
+        })
+    }
+}
+
 impl Tsdb {
+    /// Moves the retention clock on. Its row is written when it is due; a write that fails makes retention later after
+    /// a restart and is no reason to stop.
+    pub(super) fn retention_present(&self, place: Place<'_>, wall: Timestamp) -> Present {
+        let mut state = self.retention.state();
+        let elapsed = self.options.elapsed.read();
+        let ran = elapsed.saturating_sub(state.read_at);
+        state.read_at = elapsed;
+        if let Some(clock) = &mut state.clock {
+            clock.advance(wall, ran);
+            self.retention.reached_ms.store(clock.reached().as_ms(), Ordering::Relaxed);
+            self.retention.latest_ms.store(clock.latest().as_ms(), Ordering::Relaxed);
+        }
+        if let Some(clock) = state.clock.clone().filter(|clock| clock.is_due(state.stored.as_ref())) {
+            self.store_retention_clock(place.manifest, &mut state, clock);
+        }
+        let present = Present { wall, clock: state.clock.clone(), grace: self.options.expiry_grace };
+        state.ahead = present.ahead();
+        present
+    }
+
+    fn store_retention_clock(&self, manifest: &Manifest, state: &mut State, clock: RetentionClock) {
+        match manifest.set_retention_clock(&clock) {
+            Ok(()) => state.stored = Some(clock),
+            Err(error) => tracing::warn!(
+                "the retention clock was not stored; retention is later after a restart: {}",
+                with_sources(&error)
+            ),
+        }
+    }
+
+    /// Stores the retention clock before the store is closed.
+    pub(super) fn close_retention(&self, manifest: &Manifest) {
+        let mut state = self.retention.state();
+        if let Some(clock) = state.clock.clone().filter(|clock| state.stored.as_ref() != Some(clock)) {
+            self.store_retention_clock(manifest, &mut state, clock);
+        }
+    }
+
+    /// Records how many segments wait for the retention clock, and warns about them once an hour.
+    pub(super) fn note_waiting(&self, segments: u64) {
+        self.retention.waiting.store(segments, Ordering::Relaxed);
+        let Some(text) = self.retention.note() else { return };
+        let mut state = self.retention.state();
+        let now = state.read_at;
+        if state.warned_at.is_none_or(|at| now.saturating_sub(at) >= WARN_EVERY) {
+            state.warned_at = Some(now);
+            tracing::warn!("{text}");
+        }
+    }
+
     /// Drops what retention lets go of: control first, then the set, the files when nobody reads them.
     pub(super) fn expire(
         &self,
         place: Place<'_>,
         store: &Arc<OrgStore>,
-        now: Timestamp,
+        present: &Present,
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
         let newest = store.usage.newest();
         let mut oldest = i64::MIN;
         let limits = store.hide_before(|limits| {
-            oldest = horizon(limits.retention, newest, now).map_or(i64::MIN, Timestamp::as_ms);
+            oldest = horizon(limits.retention, newest, present.shown()).map_or(i64::MIN, Timestamp::as_ms);
             oldest
         });
         let keep = Keep { age: limits.retention, bytes: limits.retention_bytes };
+        let now = present.confirmed(limits.retention);
+        let by_age = Keep { bytes: None, ..keep };
+        let waiting = {
+            let set = store.segments();
+            let by_wall = expired(&set.metas(), by_age, newest, present.wall).len();
+            by_wall.saturating_sub(expired(&set.metas(), by_age, newest, now).len())
+        };
+        report.waiting += waiting as u64;
         loop {
             let set = store.segments();
             let mut gone = expired(&set.metas(), keep, newest, now);

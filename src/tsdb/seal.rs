@@ -17,6 +17,7 @@ mod encode;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::checkpoint::{Folder, append_registry};
 use super::compact::UpkeepError;
@@ -25,7 +26,7 @@ use super::error::{AppendError, DiskError};
 use super::log_mark::Noting;
 use super::manifest::{CHANGE_SEGMENTS_MAX, Change, Manifest, ManifestError, SealState};
 use super::segment::{Segment, SegmentMeta};
-use super::segments::Part;
+use super::segments::{Part, SegmentSet};
 use super::store::OrgStore;
 use super::wal::log::{Draft, FullFile, Log};
 use super::wal::record::{Kind, OrgSpan, seal_body};
@@ -101,6 +102,27 @@ pub(super) struct Counts {
     pub(super) unlinks_failed: AtomicU64,
 }
 
+/// How much later than the clock, beyond what senders may be ahead, a sample may be before a clock is taken for wrong.
+const AHEAD_SLACK: Duration = Duration::from_secs(600);
+
+/// An organisation that is to be sealed.
+#[derive(Debug)]
+struct Due {
+    store: Arc<OrgStore>,
+    /// The end of the window.
+    until: i64,
+    /// Samples of any time are to be sealed.
+    all: bool,
+}
+
+/// What a seal record says.
+#[derive(Clone, Copy, Debug)]
+struct WindowEnd {
+    until_ms: i64,
+    /// The seal takes samples of any time.
+    all: bool,
+}
+
 /// What sealing needs of a store that writes.
 struct Parts<'t> {
     folder: &'t Folder,
@@ -120,12 +142,19 @@ impl Tsdb {
         let mut report = SealReport::default();
         let mut failed = None;
         let logged = self.logged(&parts)?;
+        let latest = self.latest_time(now);
         for store in self.stores.all() {
-            let until = forced_until(&store, logged.get(&store.org).copied(), now);
-            if !has_news(&store, until) {
+            let due = match needs_seal_of_all(&store, parts.log, latest) {
+                true => Due { until: window_end(now), all: true, store },
+                false => {
+                    let until = forced_until(&store, logged.get(&store.org).copied(), now);
+                    Due { until, all: false, store }
+                }
+            };
+            if !due.all && !has_news(&due.store, due.until) {
                 continue;
             }
-            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, &Pace::Full, &mut report) {
+            if let Err(e) = self.seal_org(&parts, &due, now, &mut sealer, &Pace::Full, &mut report) {
                 failed.get_or_insert(e);
             }
         }
@@ -161,11 +190,12 @@ impl Tsdb {
         self.remove_trimmed(&parts, &mut report);
         self.note_log_end(Noting::IfDue);
         let mut sealer = self.sealer();
-        let due = sealer.due(&self.stores, &self.options, parts.log, now);
+        let latest = self.latest_time(now);
+        let all_due = sealer.due(&self.stores, &self.options, parts.log, (now, latest));
         let mut failed = None;
-        for (store, until) in due {
+        for due in all_due {
             let pace = Pace::Half { rest: &self.options.rest, hurry: &self.seals_waiting };
-            if let Err(e) = self.seal_org(&parts, &store, until, now, &mut sealer, &pace, &mut report) {
+            if let Err(e) = self.seal_org(&parts, &due, now, &mut sealer, &pace, &mut report) {
                 failed.get_or_insert(e);
             }
         }
@@ -175,6 +205,12 @@ impl Tsdb {
             failed.get_or_insert(e);
         }
         failed.map_or(Ok(report), Err)
+    }
+
+    /// The latest time that a sample may have without a clock having been wrong. A store that takes any time has none.
+    fn latest_time(&self, now: Timestamp) -> Timestamp {
+        let present = self.retention.latest().map_or(now, |latest| latest.max(now));
+        self.options.ahead_max.map_or(Timestamp::MAX, |ahead| present.plus(ahead).plus(AHEAD_SLACK))
     }
 
     fn parts(&self) -> Result<Parts<'_>, SealError> {
@@ -219,24 +255,30 @@ impl Tsdb {
         sealer
     }
 
-    /// Seals one organisation up to `until`, or further where an earlier try had closed more.
-    #[expect(clippy::too_many_arguments, reason = "one call with everything that a seal is told and tells")]
+    /// Seals one organisation up to where it is due, or further where an earlier try had closed more.
     fn seal_org(
         &self,
         parts: &Parts<'_>,
-        store: &Arc<OrgStore>,
-        until: i64,
+        due: &Due,
         now: Timestamp,
         sealer: &mut Sealer,
         pace: &Pace<'_>,
         report: &mut SealReport,
     ) -> Result<(), SealError> {
         let watch = Stopwatch::start();
+        let store = &due.store;
         let alone = store.sealing();
         if self.stores.is_dropped(store.org) {
             return Ok(());
         }
-        let sealed = self.try_seal(parts, store, until.max(store.head.barrier()), now, pace);
+        let sealed = if due.all {
+            self.try_seal_all(parts, due, now, pace)
+        } else {
+            // A seal of all times that failed may have left the end of the window before that of the segments.
+            let closed = store.head.barrier().max(store.segments().sealed_until);
+            let end = WindowEnd { until_ms: due.until.max(closed), all: false };
+            self.try_seal(parts, store, end, now, pace)
+        };
         drop(alone);
         match &sealed {
             Ok(metas) => {
@@ -258,11 +300,39 @@ impl Tsdb {
         sealed.map(drop)
     }
 
+    /// Seals the samples of an organisation that a wrong clock let in together with all others, and sets the end of the
+    /// window back to where the clock is.
+    ///
+    /// The first of two seals takes the samples in order, however many there are. The second one takes what came during
+    /// the first: without it everything before those times would be late until the clock comes to them.
+    fn try_seal_all(
+        &self,
+        parts: &Parts<'_>,
+        due: &Due,
+        now: Timestamp,
+        pace: &Pace<'_>,
+    ) -> Result<Vec<SegmentMeta>, SealError> {
+        let store = &due.store;
+        let mut written = Vec::new();
+        if let Some(greatest) = store.greatest_ms().filter(|greatest| *greatest >= due.until) {
+            let sealed_until = store.segments().sealed_until;
+            let until_ms = greatest.saturating_add(1).max(store.head.barrier()).max(sealed_until);
+            written = self.try_seal(parts, store, WindowEnd { until_ms, all: false }, now, pace)?;
+        }
+        let end = WindowEnd { until_ms: due.until, all: true };
+        written.extend(self.try_seal(parts, store, end, now, pace)?);
+        tracing::warn!(
+            org = store.org.0,
+            "samples ahead of the clock were sealed with the others: a clock was wrong, here or where they come from"
+        );
+        Ok(written)
+    }
+
     fn try_seal(
         &self,
         parts: &Parts<'_>,
         store: &Arc<OrgStore>,
-        until: i64,
+        end: WindowEnd,
         now: Timestamp,
         pace: &Pace<'_>,
     ) -> Result<Vec<SegmentMeta>, SealError> {
@@ -273,11 +343,12 @@ impl Tsdb {
         if space.free < needed {
             return Err(SealError::DiskFull { free: space.free, needed });
         }
-        let draft = Draft::new(store.org, Kind::Seal, seal_body(until));
+        let kind = if end.all { Kind::SealAll } else { Kind::Seal };
+        let draft = Draft::new(store.org, kind, seal_body(end.until_ms));
         let outcomes = parts.log.commit(vec![draft], now).map_err(SealError::Log)?;
         let seal_seq = outcomes.first().map_or(0, |outcome| outcome.record_seq);
         let mut written = Vec::new();
-        let moved = self.move_window(parts, store, (seal_seq, until), pace, &mut written);
+        let moved = self.move_window(parts, store, (seal_seq, end), pace, &mut written);
         if let Err(e) = &moved
             && !matches!(e, SealError::Stopped)
         {
@@ -295,7 +366,7 @@ impl Tsdb {
         &self,
         parts: &Parts<'_>,
         store: &Arc<OrgStore>,
-        (seal_seq, until): (u64, i64),
+        (seal_seq, end): (u64, WindowEnd),
         pace: &Pace<'_>,
         written: &mut Vec<SegmentMeta>,
     ) -> Result<(), SealError> {
@@ -307,12 +378,17 @@ impl Tsdb {
         let dir = parts.folder.segments_of(store.org);
         disk::create_dir(&dir)?;
         disk::sync_dir(&parts.folder.segments)?;
-        let window = Window {
+        let mut window = Window {
             since: before.sealed_until,
-            until,
-            first_log_seq: first_unsealed(parts.log, store.org, before.seal_seq, before.sealed_until),
+            until: end.until_ms,
+            first_log_seq: first_unsealed(parts.log, store.org, &before),
             last_log_seq: seal_seq,
         };
+        if end.all {
+            // Whatever it takes may lie across other segments.
+            let greatest = store.greatest_ms().map_or(i64::MIN, |greatest| greatest.saturating_add(1));
+            (window.since, window.until) = (i64::MAX, end.until_ms.max(greatest));
+        }
         encode::write(store, &dir, parts.folder.store, &window, pace, written)?;
         step()?;
         let registry_bytes = append_registry(parts.folder, store)?.bytes;
@@ -320,11 +396,11 @@ impl Tsdb {
         step()?;
         let state = SealState {
             seq: seal_seq,
-            until_ms: until,
+            until_ms: end.until_ms,
             registry_bytes,
             next_segment: store.next_segment.load(Ordering::Relaxed),
         };
-        self.list(parts, store, state, (written, opened))?;
+        self.list(parts, store, (state, end.all), (written, opened))?;
         step()?;
         store.release_closed();
         step()
@@ -336,7 +412,7 @@ impl Tsdb {
         &self,
         parts: &Parts<'_>,
         store: &OrgStore,
-        state: SealState,
+        (state, seals_all): (SealState, bool),
         (written, mut opened): (&[SegmentMeta], Vec<Arc<Part>>),
     ) -> Result<(), SealError> {
         let mut left = written;
@@ -344,7 +420,12 @@ impl Tsdb {
             let (some, rest) = left.split_at(left.len().min(CHANGE_SEGMENTS_MAX));
             left = rest;
             let is_last = left.is_empty();
-            let change = Change { state: is_last.then_some(state), add: some.to_vec(), ..Change::default() };
+            let change = Change {
+                state: is_last.then_some(state),
+                seals_all: is_last && seals_all,
+                add: some.to_vec(),
+                ..Change::default()
+            };
             let parts_of_it: Vec<Arc<Part>> = opened.drain(..some.len().min(opened.len())).collect();
             let mut goes_on = true;
             store.change_segments(parts.manifest, change, |now| {
@@ -355,6 +436,9 @@ impl Tsdb {
                 let mut next = now.with(&[], parts_of_it);
                 if is_last {
                     (next.seal_seq, next.sealed_until) = (state.seq, state.until_ms);
+                    if seals_all {
+                        next.sealed_all_seq = state.seq;
+                    }
                 }
                 next
             })?;
@@ -464,10 +548,7 @@ impl Tsdb {
     /// Whether a log file holds nothing that is not in segments and registries too.
     fn is_sealed(&self, file: &FullFile) -> Result<bool, SealError> {
         Ok(spans_of(file)?.iter().all(|span| match self.stores.org(span.org) {
-            Some(store) => {
-                let set = store.segments();
-                span.last_seq <= set.seal_seq && span.greatest_ms < set.sealed_until
-            }
+            Some(store) => store.segments().covers(span),
             None => self.stores.is_gone(span.org),
         }))
     }
@@ -496,16 +577,31 @@ fn has_news(store: &OrgStore, until: i64) -> bool {
         || store.last_seq.load(Ordering::Acquire) > store.segments().seal_seq
 }
 
+/// The end of the window that the clock is in.
+fn window_end(now: Timestamp) -> i64 {
+    now.as_ms().div_euclid(due::WINDOW_MS).saturating_mul(due::WINDOW_MS)
+}
+
+/// Whether an organisation has something that only a clock can explain that was wrong: samples, an end of the sealed time
+/// or records of the log later than `latest`. Waiting for the clock to come there would keep the log from ending.
+fn needs_seal_of_all(store: &OrgStore, log: &Log, latest: Timestamp) -> bool {
+    let latest_ms = latest.as_ms();
+    let set = store.segments();
+    store.greatest_ms().is_some_and(|greatest| greatest > latest_ms)
+        || store.head.barrier().max(set.sealed_until) > latest_ms
+        || log
+            .full_files()
+            .iter()
+            .flat_map(|file| file.spans.iter().flatten())
+            .any(|span| span.org == store.org && span.greatest_ms > latest_ms && !set.covers(span))
+}
+
 /// The first record that may hold samples of the organisation that are not in segments.
-fn first_unsealed(log: &Log, org: OrgId, seal_seq: u64, sealed_until: i64) -> u64 {
+fn first_unsealed(log: &Log, org: OrgId, set: &SegmentSet) -> u64 {
     let full = log.full_files();
     let unsealed = full.iter().find(|file| {
         // Where it is not known what a file holds, it may hold some.
-        file.spans.as_ref().is_none_or(|spans| {
-            spans
-                .iter()
-                .any(|span| span.org == org && (span.last_seq > seal_seq || span.greatest_ms >= sealed_until))
-        })
+        file.spans.as_ref().is_none_or(|spans| spans.iter().any(|span| span.org == org && !set.covers(span)))
     });
     let at_hand = log.counters().file_first_seq.load(Ordering::Acquire);
     unsealed.map_or(at_hand, |file| file.first_seq)

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use super::manifest::Tombstone;
 use super::segment::{HISTOGRAMS, Segment, SegmentMeta};
 use super::series::table::Table;
+use super::wal::record::OrgSpan;
 use crate::model::TimeRange;
 
 /// An open segment, and where a family of the table lies in it.
@@ -82,6 +83,8 @@ pub(super) struct SegmentSet {
     pub(super) seal_seq: u64,
     /// Every sample of a record up to `seal_seq` and a time before this is in a segment.
     pub(super) sealed_until: i64,
+    /// Every sample of a record up to this one is in a segment, whatever its time.
+    pub(super) sealed_all_seq: u64,
     /// In order of last record and number: where two hold the same moment of a series, the later wins. A compaction's
     /// output stands where its newest source stood, whatever was sealed meanwhile.
     pub(super) parts: Vec<Arc<Part>>,
@@ -95,6 +98,7 @@ impl Default for SegmentSet {
         SegmentSet {
             seal_seq: 0,
             sealed_until: i64::MIN,
+            sealed_all_seq: 0,
             parts: Vec::new(),
             bad: Vec::new(),
             tombstones: Vec::new(),
@@ -105,7 +109,12 @@ impl Default for SegmentSet {
 impl SegmentSet {
     /// Whether a sample of this record is in a segment already.
     pub(super) fn has_record(&self, seq: u64, at_ms: i64) -> bool {
-        seq <= self.seal_seq && at_ms < self.sealed_until
+        seq <= self.sealed_all_seq || (seq <= self.seal_seq && at_ms < self.sealed_until)
+    }
+
+    /// Whether everything that a log file has of the organisation is in segments.
+    pub(super) fn covers(&self, span: &OrgSpan) -> bool {
+        self.has_record(span.last_seq, span.greatest_ms)
     }
 
     /// Segments of this range that cannot be read.

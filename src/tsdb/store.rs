@@ -91,6 +91,11 @@ impl Arrivals {
         self.greatest_ms.fetch_max(at_ms, Ordering::Relaxed);
     }
 
+    /// Forgets the greatest time: it was of a clock that was wrong.
+    fn forget(&self) {
+        self.greatest_ms.store(i64::MIN, Ordering::Relaxed);
+    }
+
     /// The least time that came since this was asked last; `i64::MAX`: nothing did.
     pub(super) fn take_least(&self) -> i64 {
         self.least_ms.swap(i64::MAX, Ordering::Relaxed)
@@ -234,6 +239,19 @@ impl OrgStore {
     pub(super) fn close_window(&self, until_ms: i64) {
         self.head.close_window(until_ms);
         self.side.close_window(until_ms);
+    }
+
+    /// As [`OrgStore::close_window`], for samples of any time: the window may end earlier than before.
+    pub(super) fn close_all(&self, until_ms: i64) {
+        self.head.close_all(until_ms);
+        self.side.close_all(until_ms);
+        self.arrivals.forget();
+    }
+
+    /// Sets the end of the window to that of a checkpoint, without closing anything.
+    pub(super) fn set_barrier(&self, until_ms: i64) {
+        self.head.set_barrier(until_ms);
+        self.side.set_barrier(until_ms);
     }
 
     pub(super) fn release_closed(&self) {
@@ -627,11 +645,14 @@ impl Stores {
                 metadata::decode(body, &mut |said| table.metadata.set(said, kind == Kind::RegistryMetadata))?;
                 Ok(Outcome::default())
             }
-            Kind::Seal => {
+            Kind::Seal | Kind::SealAll => {
                 let until_ms = parse_seal(body)?;
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
-                store.close_window(until_ms);
+                match kind {
+                    Kind::SealAll => store.close_all(until_ms),
+                    _ => store.close_window(until_ms),
+                }
                 // What was logged before is in segments soon, and the log is trimmed after them.
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
                 Ok(Outcome { record_seq: seq, ..Outcome::default() })

@@ -103,7 +103,7 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
     println!("{histograms} histograms");
 }
 
-const ARGS: [&str; 3] = ["serve", "--checkpoint-every", "200ms"];
+const ARGS: [&str; 5] = ["serve", "--checkpoint-every", "200ms", "--expiry-grace", "0s"];
 
 fn serve(dir: &std::path::Path) -> Server {
     Server::start(&Start { args: &ARGS, dir, env: &bootstrap() })

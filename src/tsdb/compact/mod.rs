@@ -22,6 +22,7 @@ use std::sync::{Arc, PoisonError};
 use super::checkpoint::Folder;
 use super::error::{AppendError, DiskError};
 use super::manifest::{Change, Manifest, ManifestError, Tombstone};
+use super::retain::Present;
 use super::segment::{HISTOGRAMS, LATE, NewSegment, Segment, SegmentMeta, trim_memory};
 use super::segments::{Obsolete, Part, SegmentSet};
 use super::store::OrgStore;
@@ -51,6 +52,8 @@ pub struct UpkeepReport {
     pub expired: u64,
     /// Files removed.
     pub removed: u64,
+    /// Segments that are too old by the wall clock and wait until the retention clock has confirmed it.
+    pub waiting: u64,
 }
 
 /// Why upkeep stopped. Nothing is lost: what was there is there.
@@ -139,14 +142,16 @@ impl Tsdb {
         self.finish_drops(place)?;
         let all = self.stores.all();
         compactor.waiting.look(&all, now);
+        let present = self.retention_present(place, now);
         let mut failed = None;
         // One whose disk space or control fails holds nobody else up.
         for store in &all {
-            match self.keep_up(place, store, now, &mut report) {
+            match self.keep_up(place, store, &present, &mut report) {
                 Err(UpkeepError::Stopped) => return Err(UpkeepError::Stopped),
                 done => failed = failed.or(done.err()),
             }
         }
+        self.note_waiting(report.waiting);
         for store in &all {
             match self.one_job(Shelf { place, store }, now, &mut compactor, &mut report) {
                 Err(UpkeepError::Stopped) => return Err(UpkeepError::Stopped),
@@ -164,10 +169,10 @@ impl Tsdb {
         &self,
         place: Place<'_>,
         store: &Arc<OrgStore>,
-        now: Timestamp,
+        present: &Present,
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
-        self.expire(place, store, now, report)?;
+        self.expire(place, store, present, report)?;
         self.forget_tombstones(place, store)?;
         self.sweep(place, store, report)
     }
@@ -196,11 +201,13 @@ impl Tsdb {
         let place = self.place()?;
         let mut compactor = self.compactor.lock().unwrap_or_else(PoisonError::into_inner);
         let mut failed = None;
+        let present = self.retention_present(place, now);
         for store in self.stores.all() {
-            if let Err(e) = self.compact_org(place, &store, now, &mut compactor, &mut report) {
+            if let Err(e) = self.compact_org(place, &store, (now, &present), &mut compactor, &mut report) {
                 failed.get_or_insert(e);
             }
         }
+        self.note_waiting(report.waiting);
         failed.map_or(Ok(report), Err)
     }
 
@@ -208,11 +215,11 @@ impl Tsdb {
         &self,
         place: Place<'_>,
         store: &Arc<OrgStore>,
-        now: Timestamp,
+        (now, present): (Timestamp, &Present),
         compactor: &mut Compactor,
         report: &mut UpkeepReport,
     ) -> Result<(), UpkeepError> {
-        self.expire(place, store, now, report)?;
+        self.expire(place, store, present, report)?;
         for _ in 0..JOBS_MAX {
             let Some(job) = next_job(store, compactor, Zeal::All, now) else { break };
             self.run_job(Shelf { place, store }, &job, compactor, &mut Pace::new(None), report)?;

@@ -40,6 +40,8 @@ const FIRST_MAX: usize = 10;
 pub(super) struct Head {
     stripes: RwLock<Vec<Arc<RwLock<Stripe>>>>,
     barrier: AtomicI64,
+    /// The seal at work takes samples of any time.
+    closes_all: AtomicBool,
     /// Tails are kept short, as at a start: memory counts then, and nobody reads.
     sparing: AtomicBool,
     pub(super) counters: HeadCounters,
@@ -61,6 +63,7 @@ impl Head {
         Head {
             stripes: RwLock::default(),
             barrier: AtomicI64::new(i64::MIN),
+            closes_all: AtomicBool::new(false),
             sparing: AtomicBool::new(sparing),
             counters: HeadCounters::default(),
             total_bytes,
@@ -80,7 +83,26 @@ impl Head {
     /// Raises the barrier to `until_ms` and sets the late samples aside. Called by the writing thread, between records.
     pub(super) fn close_window(&self, until_ms: i64) {
         self.barrier.fetch_max(until_ms, Ordering::AcqRel);
+        self.closes_all.store(false, Ordering::Release);
         self.change_all(Stripe::freeze);
+    }
+
+    /// Sets the barrier to `until_ms`, earlier or later, and closes everything that is there: samples in order at or after
+    /// it are set aside as late ones are. Called by the writing thread, between records.
+    pub(super) fn close_all(&self, until_ms: i64) {
+        self.set_barrier(until_ms);
+        self.closes_all.store(true, Ordering::Release);
+        self.change_all(|stripe| stripe.freeze_all(until_ms));
+    }
+
+    /// Sets the barrier of a head that a checkpoint is loaded into.
+    pub(super) fn set_barrier(&self, until_ms: i64) {
+        self.barrier.store(until_ms, Ordering::Release);
+    }
+
+    /// Where the late samples end that the seal at work takes.
+    fn late_end(&self) -> i64 {
+        if self.closes_all.load(Ordering::Acquire) { i64::MAX } else { self.barrier() }
     }
 
     /// Appends to `out` what a seal takes of a series: every sample before the barrier that came before the window was
@@ -88,7 +110,7 @@ impl Head {
     pub(super) fn copy_closed(&self, series: u32, out: &mut SampleColumns) {
         if let Some(stripe) = self.stripe(series) {
             let stripe = stripe.read().unwrap_or_else(PoisonError::into_inner);
-            stripe.copy_closed(slot(series), self.barrier(), out);
+            stripe.copy_closed(slot(series), (self.barrier(), self.late_end()), out);
         }
     }
 
@@ -111,8 +133,8 @@ impl Head {
     /// Lets go of exactly what [`Head::copy_closed`] gives; every stripe notes the barrier. Late samples at or after it
     /// that were set aside are late again, where no newer one came.
     pub(super) fn release_closed(&self) {
-        let barrier = self.barrier();
-        self.change_all(|stripe| stripe.release(barrier));
+        let ends = (self.barrier(), self.late_end());
+        self.change_all(|stripe| stripe.release(ends));
     }
 
     /// The seal failed: the late samples that were set aside are late again, where no newer one came. The barrier stays.

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::forced_until;
+use super::{Due, forced_until, needs_seal_of_all, window_end};
 use crate::clock::Stopwatch;
 use crate::model::{OrgId, Timestamp};
 use crate::tsdb::options::Options;
 use crate::tsdb::store::{OrgStore, Stores};
 use crate::tsdb::wal::log::Log;
 
-const WINDOW_MS: i64 = 30 * 60_000;
+pub(super) const WINDOW_MS: i64 = 30 * 60_000;
 /// How far past its end the clock must be.
 const PAST_MS: i64 = 2 * 60_000;
 /// How long nothing below the end may have come.
@@ -56,17 +56,19 @@ struct Watch {
     failure: Option<(Timestamp, String)>,
     /// When it was sealed early for its own memory.
     pressed_at: Option<Timestamp>,
+    /// When all its times were to be sealed.
+    all_at: Option<Timestamp>,
 }
 
 impl Sealer {
-    /// What is to be sealed now, and up to when.
+    /// What is to be sealed now, and up to when. A sample after `latest` is of a wrong clock.
     pub(super) fn due(
         &mut self,
         stores: &Stores,
         options: &Options,
         log: &Log,
-        now: Timestamp,
-    ) -> Vec<(Arc<OrgStore>, i64)> {
+        (now, latest): (Timestamp, Timestamp),
+    ) -> Vec<Due> {
         let end = now.as_ms().saturating_sub(PAST_MS).div_euclid(WINDOW_MS).saturating_mul(WINDOW_MS);
         let all = stores.all();
         let early = self.is_early(&all, stores, options, log, now);
@@ -78,15 +80,19 @@ impl Sealer {
             if rests {
                 continue;
             }
-            if early || watch.is_pressed(&store, now) {
+            let again = watch.all_at.is_none_or(|at| passed(at, now, AGAIN_MS));
+            if again && needs_seal_of_all(&store, log, latest) {
+                watch.all_at = Some(now);
+                due.push(Due { until: window_end(now), all: true, store });
+            } else if early || watch.is_pressed(&store, now) {
                 let until = forced_until(&store, None, now);
                 if has_work(&store, until, log) {
-                    due.push((store, until));
+                    due.push(Due { store, until, all: false });
                 }
             } else if is_ripe && watch.done != Some(end) {
                 let until = end_for(&store, end);
                 if has_work(&store, until, log) {
-                    due.push((store, until));
+                    due.push(Due { store, until, all: false });
                 } else {
                     // What comes for it from now on waits for the next one.
                     watch.done = Some(end);
@@ -146,7 +152,7 @@ impl Sealer {
 impl Watch {
     /// Whether its memory is used up, and a seal of its own is to make room.
     fn is_pressed(&mut self, store: &OrgStore, now: Timestamp) -> bool {
-        let again = self.pressed_at.is_none_or(|at| now.ms_since(at) >= AGAIN_MS);
+        let again = self.pressed_at.is_none_or(|at| passed(at, now, AGAIN_MS));
         let pressed = again && store.usage.take_pressed();
         if pressed {
             self.pressed_at = Some(now);
@@ -185,8 +191,8 @@ fn has_work(store: &OrgStore, until: i64, log: &Log) -> bool {
         return true;
     }
     let set = store.segments();
-    log.full_files().iter().flat_map(|file| file.spans.iter().flatten()).any(|span| {
-        let waits = span.last_seq > set.seal_seq || span.greatest_ms >= set.sealed_until;
-        span.org == store.org && waits && span.greatest_ms < until
-    })
+    log.full_files()
+        .iter()
+        .flat_map(|file| file.spans.iter().flatten())
+        .any(|span| span.org == store.org && !set.covers(span) && span.greatest_ms < until)
 }

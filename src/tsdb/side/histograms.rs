@@ -144,15 +144,32 @@ impl Histograms {
         self.frozen.overlay(&mut self.late);
     }
 
+    /// Sets the late ones aside, and with them those in order at or after `until`. What came late at the same time as one in
+    /// order came after it and wins.
+    pub(in crate::tsdb) fn freeze_all(&mut self, until: i64) {
+        let mut ahead = HistogramColumns::default();
+        self.merge(until, i64::MAX, BTreeMap::new(), &mut ahead);
+        for (at, histogram) in ahead.times.iter().zip(&ahead.histograms) {
+            if self.late.get(*at).is_none() && self.frozen.get(*at).is_none() {
+                self.late.put(*at, histogram.clone());
+            }
+        }
+        if !ahead.times.is_empty() {
+            self.keep(|at| at < until);
+            self.last = self.chunks().map(|(_, last, ..)| last).last();
+        }
+        self.freeze();
+    }
+
     /// The seal failed: what was set aside goes back, newer ones win.
     pub(in crate::tsdb) fn thaw(&mut self) {
         self.late.fill_from(&mut self.frozen);
     }
 
-    /// Appends what a seal takes: in order or set aside, before the barrier.
-    pub(in crate::tsdb) fn copy_closed(&self, barrier: i64, out: &mut HistogramColumns) {
-        let Some(end) = barrier.checked_sub(1) else { return };
-        let frozen = self.frozen.range(i64::MIN..=end).collect();
+    /// Appends what a seal takes: in order before the barrier, or set aside before `late_end`.
+    pub(in crate::tsdb) fn copy_closed(&self, (barrier, late_end): (i64, i64), out: &mut HistogramColumns) {
+        let (Some(end), Some(late_last)) = (barrier.checked_sub(1), late_end.checked_sub(1)) else { return };
+        let frozen = self.frozen.range(i64::MIN..=late_last).collect();
         self.merge(i64::MIN, end, frozen, out);
     }
 
@@ -182,9 +199,9 @@ impl Histograms {
     }
 
     /// Lets go of exactly what [`Histograms::copy_closed`] gave.
-    pub(in crate::tsdb) fn release(&mut self, barrier: i64) {
+    pub(in crate::tsdb) fn release(&mut self, (barrier, late_end): (i64, i64)) {
         self.keep(|at| at >= barrier);
-        self.frozen.retain(|at| at >= barrier);
+        self.frozen.retain(|at| at >= late_end);
         self.thaw();
     }
 

@@ -48,6 +48,8 @@ pub(super) struct Side {
     stripes: RwLock<BTreeMap<u32, Arc<RwLock<Stripe>>>>,
     exemplars: Mutex<Exemplars>,
     barrier: AtomicI64,
+    /// The seal at work takes samples of any time.
+    closes_all: AtomicBool,
     /// Where the segments end that the seal at work writes.
     end_ms: AtomicI64,
     /// Whether any series ever had a histogram: what readers of floats ask first.
@@ -100,6 +102,7 @@ impl Side {
             stripes: RwLock::default(),
             exemplars: Mutex::default(),
             barrier: AtomicI64::new(i64::MIN),
+            closes_all: AtomicBool::new(false),
             end_ms: AtomicI64::new(i64::MIN),
             any: AtomicBool::new(false),
             counters: SideCounters::default(),
@@ -301,11 +304,34 @@ impl Side {
     /// Raises the barrier; sets aside what came late.
     pub(super) fn close_window(&self, until_ms: i64) {
         self.barrier.fetch_max(until_ms, Ordering::Relaxed);
+        self.closes_all.store(false, Ordering::Relaxed);
         self.each_series(|_, series, _| {
             series.histograms.freeze();
             series.starts.close();
         });
         self.exemplars().close();
+    }
+
+    /// Sets the barrier to `until_ms`, earlier or later, and closes everything that is there.
+    pub(super) fn close_all(&self, until_ms: i64) {
+        self.set_barrier(until_ms);
+        self.closes_all.store(true, Ordering::Relaxed);
+        self.each_series(|_, series, barrier| {
+            series.histograms.freeze_all(barrier);
+            series.starts.close_all(barrier);
+        });
+        self.exemplars().close();
+    }
+
+    /// Sets the barrier of a table that a checkpoint is loaded into.
+    pub(super) fn set_barrier(&self, until_ms: i64) {
+        self.barrier.store(until_ms, Ordering::Relaxed);
+    }
+
+    /// The barrier, and where the late histograms end that the seal at work takes.
+    fn ends(&self) -> (i64, i64) {
+        let barrier = self.barrier.load(Ordering::Relaxed);
+        (barrier, if self.closes_all.load(Ordering::Relaxed) { i64::MAX } else { barrier })
     }
 
     fn each_series(&self, change: impl Fn(u32, &mut Series, i64)) {
@@ -320,11 +346,11 @@ impl Side {
 
     /// The series of which a seal has something to take, ascending.
     pub(super) fn closed_series(&self) -> Vec<u32> {
-        let barrier = self.barrier.load(Ordering::Relaxed);
+        let (barrier, late_end) = self.ends();
         let mut found = BTreeSet::new();
         for stripe in self.all() {
             for (id, series) in &read(&stripe).series {
-                let before = series.histograms.span().is_some_and(|(first, _)| first < barrier);
+                let before = series.histograms.span().is_some_and(|(first, _)| first < late_end);
                 if before || series.starts.has_closed(barrier) {
                     found.insert(*id);
                 }
@@ -374,21 +400,21 @@ impl Side {
         histograms: &mut HistogramColumns,
         (changes, late): (&mut Vec<(i64, i64)>, &mut Points),
     ) {
-        let barrier = self.barrier.load(Ordering::Relaxed);
+        let (barrier, late_end) = self.ends();
         let Some(stripe) = self.stripe(id) else { return };
         if let Some(series) = read(&stripe).series.get(&id) {
-            series.histograms.copy_closed(barrier, histograms);
+            series.histograms.copy_closed((barrier, late_end), histograms);
             series.starts.copy_closed(barrier, changes, late);
         }
     }
 
     /// Lets go of exactly what [`Side::copy_closed`] gave, but for each series' last start timestamp.
     pub(super) fn release_closed(&self) {
-        let barrier = self.barrier.load(Ordering::Relaxed);
+        let (barrier, late_end) = self.ends();
         for stripe in self.all() {
             let mut stripe = write(&stripe);
             for series in stripe.series.values_mut() {
-                series.histograms.release(barrier);
+                series.histograms.release((barrier, late_end));
                 series.starts.release(barrier);
                 self.count(series);
             }

@@ -81,8 +81,8 @@ impl Side {
         series.histograms.copy_chunks(|late, count, chunk| {
             rows.item(if late { LATE } else { IN_ORDER }, count, chunk, piece_max);
         });
-        if !series.starts.changes.is_empty() {
-            rows.item(STARTS, 0, &series.starts.encode(), piece_max);
+        if !(series.starts.changes.is_empty() && series.starts.frozen_changes.is_empty()) {
+            rows.item(STARTS, 0, &series.starts.reopened().encode(), piece_max);
         }
         let (mut late, mut item) = (series.starts.late.clone(), Vec::new());
         late.add(&series.starts.frozen);

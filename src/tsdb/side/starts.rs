@@ -3,6 +3,8 @@
 //! Before the barrier changes stay as they are: what comes for such a time is a point beside them ([`super::points`]). So
 //! a series needs nothing of its segments to take a sample.
 
+use std::borrow::Cow;
+
 use super::points::Points;
 
 /// Ascending by time: from each on, counts run since its start.
@@ -17,6 +19,8 @@ pub(in crate::tsdb) struct Starts {
     /// What came for times before the barrier, and what of that a seal has set aside.
     pub(super) late: Points,
     pub(super) frozen: Points,
+    /// Changes at or after the barrier that a seal of all times has set aside; ascending.
+    pub(super) frozen_changes: Vec<(i64, i64)>,
 }
 
 impl Starts {
@@ -50,7 +54,12 @@ impl Starts {
 
     /// Appends everything that is here.
     pub(in crate::tsdb) fn copy_all(&self, changes: &mut Vec<(i64, i64)>, late: &mut Points) {
+        let from = changes.len();
         changes.extend_from_slice(&self.changes);
+        changes.extend_from_slice(&self.frozen_changes);
+        if !self.frozen_changes.is_empty() {
+            changes.split_at_mut(from).1.sort_by_key(|(at, _)| *at);
+        }
         late.add(&self.frozen);
         late.add(&self.late);
     }
@@ -64,12 +73,13 @@ impl Starts {
         late: &mut Points,
     ) {
         changes.extend_from_slice(self.closed(barrier));
+        changes.extend_from_slice(&self.frozen_changes);
         late.add(&self.frozen);
     }
 
     /// Whether a seal has anything to take.
     pub(in crate::tsdb) fn has_closed(&self, barrier: i64) -> bool {
-        !self.closed(barrier).is_empty() || !self.frozen.is_empty()
+        !self.closed(barrier).is_empty() || !self.frozen.is_empty() || !self.frozen_changes.is_empty()
     }
 
     fn closed(&self, barrier: i64) -> &[(i64, i64)] {
@@ -89,6 +99,17 @@ impl Starts {
         self.news |= self.changes.last().is_some_and(|(at, _)| *at >= barrier);
         self.closing = false;
         self.frozen = Points::default();
+        self.frozen_changes = Vec::new();
+    }
+
+    /// A seal of all times begins: changes at or after the barrier are set aside, too.
+    pub(in crate::tsdb) fn close_all(&mut self, barrier: i64) {
+        let place = self.before(barrier).len();
+        let mut ahead = self.changes.split_off(place);
+        self.frozen_changes.append(&mut ahead);
+        self.frozen_changes.sort_by_key(|(at, _)| *at);
+        self.last_at = self.changes.last().map(|(at, _)| *at);
+        self.close();
     }
 
     /// A seal begins.
@@ -102,10 +123,30 @@ impl Starts {
     pub(in crate::tsdb) fn reopen(&mut self) {
         let frozen = std::mem::take(&mut self.frozen);
         self.late.add(&frozen);
+        let ahead = std::mem::take(&mut self.frozen_changes);
+        if !ahead.is_empty() {
+            self.changes.extend(ahead);
+            self.changes.sort_by_key(|(at, _)| *at);
+            self.changes.dedup_by_key(|(at, _)| *at);
+            self.last_at = self.last_at.max(self.changes.last().map(|(at, _)| *at));
+            self.news = true;
+        }
+    }
+
+    /// The same without a seal at work.
+    pub(in crate::tsdb) fn reopened(&self) -> Cow<'_, Starts> {
+        if self.frozen_changes.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let mut starts = self.clone();
+        starts.reopen();
+        Cow::Owned(starts)
     }
 
     pub(in crate::tsdb) fn memory(&self) -> u64 {
-        (16 * self.changes.capacity()) as u64 + self.late.memory() + self.frozen.memory()
+        (16 * (self.changes.capacity() + self.frozen_changes.capacity())) as u64
+            + self.late.memory()
+            + self.frozen.memory()
     }
 }
 

@@ -119,11 +119,11 @@ proptest! {
                 }
                 1 if sealing => {
                     let mut out = HistogramColumns::default();
-                    histograms.copy_closed(barrier, &mut out);
+                    histograms.copy_closed((barrier, barrier), &mut out);
                     prop_assert!(out.times.is_sorted_by(|a, b| a < b) && out.times.iter().all(|t| *t < barrier));
                     // One that came late since is newer than what the seal takes.
                     sealed.extend(out.times.into_iter().zip(out.histograms));
-                    histograms.release(barrier);
+                    histograms.release((barrier, barrier));
                     sealing = false;
                 }
                 2 if sealing => {

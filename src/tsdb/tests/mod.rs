@@ -1,5 +1,7 @@
 //! Promises of the room, through its door.
 
+mod adversary;
+mod clock;
 mod crash;
 mod decoded;
 mod deletions;
@@ -45,8 +47,13 @@ fn faults() -> Arc<Faults> {
     Arc::new(faults)
 }
 
+/// Options under which retention believes every clock at once; `clock` has tests of what it believes otherwise.
 fn options(faults: &Arc<Faults>) -> Options {
-    Options { disk: Disk::Faulty(Arc::clone(faults)), ..Options::default() }
+    let days = std::sync::atomic::AtomicU64::new(0);
+    let elapsed =
+        Elapsed::by(move || Duration::from_secs(days.fetch_add(10_000, Ordering::Relaxed) * 86_400));
+    let expiry_grace = Duration::ZERO;
+    Options { disk: Disk::Faulty(Arc::clone(faults)), elapsed, expiry_grace, ..Options::default() }
 }
 
 /// An open store with the accounts' database beside it, in `accounts/`; closed in this order.
@@ -74,9 +81,18 @@ fn control(dir: &Path) -> (Arc<Control>, DataFolder) {
 }
 
 fn try_open(dir: &Path, store: StoreId, options: Options) -> Result<(Opened, RecoveryReport), OpenError> {
+    try_open_at(dir, store, options, NOW)
+}
+
+fn try_open_at(
+    dir: &Path,
+    store: StoreId,
+    options: Options,
+    now: Timestamp,
+) -> Result<(Opened, RecoveryReport), OpenError> {
     let (control, folder) = control(dir);
     let home = Home { dir, store, control: Arc::clone(&control) };
-    let (tsdb, report) = Tsdb::open(home, options, &mut Entropy::seeded(1), NOW)?;
+    let (tsdb, report) = Tsdb::open(home, options, &mut Entropy::seeded(1), now)?;
     Ok((Opened { tsdb, _control: control, _folder: folder }, report))
 }
 

@@ -17,7 +17,7 @@
 //!  0 u32 body bytes L (1 .. 16 MiB; 0 = end of data)      4 u32 crc of bytes 0..4, then 8..24+L
 //!  8 u64 seq (previous + 1)                              16 u32 org (0 in marks)
 //! 20 u8  type  1 samples 2 series 3 histograms 4 metadata 5 mark 6 organisation dropped 7 seal 8 switch 9 deletion
-//!         10 exemplars 11 starts 32, 33 registry
+//!         10 exemplars 11 starts 12 seal of all times 32, 33 registry
 //! 21 u8  body version: 2 of samples (1 is read), else 1
 //! 22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
@@ -36,6 +36,9 @@
 //!
 //! Body of a seal, which closes a window of its organisation: `i64 U`, the end of the window in ms. Samples before U
 //! that come in later records are late ones, live and in replay alike.
+//!
+//! Body of a seal of all times: `i64 U`, as of a seal. It takes every sample of the earlier records, whatever its time, and
+//! sets the end of the window to U even where that is earlier than before.
 //!
 //! Body of a switch, the last record of a file that was left for the next one:
 //! ```text
@@ -87,6 +90,8 @@ pub(in crate::tsdb) enum Kind {
     /// The organisation was dropped.
     Dropped,
     Seal,
+    /// A seal of samples of any time, after which the end of the window may be earlier.
+    SealAll,
     Switch,
     /// Samples were deleted.
     Delete,
@@ -110,6 +115,7 @@ impl Kind {
             Kind::Delete => 9,
             Kind::Exemplars => 10,
             Kind::Starts => 11,
+            Kind::SealAll => 12,
             Kind::RegistrySeries => 32,
             Kind::RegistryMetadata => 33,
         }
@@ -139,7 +145,7 @@ impl Kind {
 
     /// Whether it is a step on the way to more room on the disk: written though the disk is full.
     pub(in crate::tsdb) const fn gives_space(self) -> bool {
-        matches!(self, Kind::Delete | Kind::Dropped | Kind::Seal)
+        matches!(self, Kind::Delete | Kind::Dropped | Kind::Seal | Kind::SealAll)
     }
 
     /// None: written by a newer version.
@@ -157,6 +163,7 @@ impl Kind {
             (9, BODY_VERSION) => Some(Kind::Delete),
             (10, BODY_VERSION) => Some(Kind::Exemplars),
             (11, BODY_VERSION) => Some(Kind::Starts),
+            (12, BODY_VERSION) => Some(Kind::SealAll),
             (32, BODY_VERSION) => Some(Kind::RegistrySeries),
             (33, BODY_VERSION) => Some(Kind::RegistryMetadata),
             _ => None,

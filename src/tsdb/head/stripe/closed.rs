@@ -3,7 +3,7 @@
 use super::super::arena::{Kept, Link, NONE};
 use super::super::record::{self, Record, Values};
 use super::super::slots::{BLOCK_SERIES, NEVER};
-use super::{Stripe, late_within, merge_late};
+use super::{Stripe, late_key, late_within, merge_late};
 use crate::tsdb::report::SampleColumns;
 
 impl Stripe {
@@ -15,6 +15,31 @@ impl Stripe {
         } else {
             self.frozen.append(&mut self.late);
         }
+    }
+
+    /// Sets the late samples aside for a seal of all times, and with them those in order at or after `until`. What came
+    /// late at the same time as one in order came after it and wins.
+    pub(in crate::tsdb) fn freeze_all(&mut self, until: i64) {
+        let mut all = SampleColumns::default();
+        for slot in 0..self.blocks.len() * BLOCK_SERIES {
+            all.times.clear();
+            all.values.clear();
+            self.read_in_order(slot, NEVER, i64::MAX, &mut all);
+            let first = all.times.partition_point(|at| *at < until);
+            if first == all.times.len() {
+                continue;
+            }
+            let samples = all.times.iter().zip(&all.values).skip(first);
+            for (key, value) in samples.map(|(at, value)| (late_key(slot, *at), value)) {
+                if !self.frozen.contains_key(&key) {
+                    self.late.entry(key).or_insert(value.to_bits());
+                }
+            }
+            self.rebuild(slot, &all, |at| at < until);
+        }
+        self.late_ahead = !(self.late.is_empty() && self.frozen.is_empty());
+        self.compact_if_due();
+        self.freeze();
     }
 
     /// Takes back those set aside at `from_ms` or later; where another came meanwhile, it wins. Drops the others.
@@ -30,18 +55,23 @@ impl Stripe {
         self.thaw(NEVER);
     }
 
-    /// What a seal takes of a series: samples in order before `until`, and late ones that were set aside.
-    pub(in crate::tsdb) fn copy_closed(&self, slot: usize, until: i64, out: &mut SampleColumns) {
+    /// What a seal takes of a series: samples in order before `until`, and late ones before `late_end` that were set aside.
+    pub(in crate::tsdb) fn copy_closed(
+        &self,
+        slot: usize,
+        (until, late_end): (i64, i64),
+        out: &mut SampleColumns,
+    ) {
         if until > NEVER {
             let from = out.times.len();
             self.read_in_order(slot, NEVER, until - 1, out);
-            merge_late(late_within(&self.frozen, slot, NEVER, until - 1), from, out);
+            merge_late(late_within(&self.frozen, slot, NEVER, late_end - 1), from, out);
         }
     }
 
     /// Lets go of what [`Stripe::copy_closed`] gives, and of the memory.
-    pub(in crate::tsdb) fn release(&mut self, until: i64) {
-        self.thaw(until);
+    pub(in crate::tsdb) fn release(&mut self, (until, late_end): (i64, i64)) {
+        self.thaw(late_end);
         for slot in 0..self.blocks.len() * BLOCK_SERIES {
             self.release_slot(slot, until);
         }

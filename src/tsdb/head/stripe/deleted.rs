@@ -35,7 +35,7 @@ impl Stripe {
     }
 
     /// Writes a series anew.
-    fn rebuild(&mut self, slot: usize, all: &SampleColumns, keep: impl Fn(i64) -> bool) {
+    pub(super) fn rebuild(&mut self, slot: usize, all: &SampleColumns, keep: impl Fn(i64) -> bool) {
         let Some((block, place)) = self.block_mut(slot) else { return };
         let in_chain = block.in_chain.get(place).copied().unwrap_or(0);
         block.clear(place);

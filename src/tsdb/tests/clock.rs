@@ -1,0 +1,357 @@
+//! Clocks that are wrong: nothing is lost by them, and nothing waits for ever.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use super::*;
+use crate::tsdb::options::Rest;
+
+const HOUR: i64 = 3_600_000;
+const DAY: i64 = 24 * HOUR;
+const RETENTION: Duration = Duration::from_secs(90 * 86_400);
+
+/// A machine: its wall clock is a number, and its monotonic clock moves when a test says so.
+pub(super) struct Machine {
+    pub(super) dir: tempfile::TempDir,
+    faults: Arc<Faults>,
+    pub(super) ran_ms: Arc<AtomicU64>,
+    /// How far the wall clock is ahead of the true time.
+    pub(super) ahead_ms: i64,
+    pub(super) true_ms: i64,
+}
+
+impl Machine {
+    pub(super) fn new() -> Machine {
+        let faults = faults();
+        faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
+        let dir = tempfile::tempdir().expect("a folder");
+        Machine { dir, faults, ran_ms: Arc::default(), ahead_ms: 0, true_ms: NOW.as_ms() }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::from_ms(self.true_ms + self.ahead_ms)
+    }
+
+    pub(super) fn options(&self) -> Options {
+        let ran_ms = Arc::clone(&self.ran_ms);
+        Options {
+            elapsed: Elapsed::by(move || Duration::from_millis(ran_ms.load(Ordering::SeqCst))),
+            expiry_grace: Options::default().expiry_grace,
+            limits: OrgLimits { retention: Some(RETENTION), ..OrgLimits::default() },
+            rest: Rest::by(|_| {}),
+            ..options(&self.faults)
+        }
+    }
+
+    fn open(&self) -> Opened {
+        let opened = try_open_at(self.dir.path(), STORE, self.options(), self.now());
+        let (tsdb, report) = opened.expect("opens");
+        assert_eq!((report.read_only, report.notes), (None, Vec::new()));
+        tsdb
+    }
+
+    /// Lets time pass in which the server runs.
+    pub(super) fn run(&mut self, ms: i64) {
+        self.true_ms += ms;
+        self.ran_ms.fetch_add(ms.unsigned_abs(), Ordering::SeqCst);
+    }
+
+    /// Lets time pass with a tick of upkeep each ten minutes; how many segments expired.
+    fn tick_for(&mut self, tsdb: &Tsdb, ms: i64) -> u64 {
+        let mut expired = 0;
+        for _ in 0..ms / 600_000 {
+            self.run(600_000);
+            expired += tsdb.maintain(self.now()).expect("done").expired;
+            tsdb.seal_if_due(self.now()).expect("sealed");
+        }
+        expired
+    }
+
+    /// One sample of each of the last days, sealed day by day.
+    fn history(&self, tsdb: &Tsdb, days: i64) {
+        for day in (1..=days).rev() {
+            let mut batch = BatchBuilder::default();
+            let at = Timestamp::from_ms(self.true_ms - day * DAY);
+            batch.series(&up("a"), [Sample { at, value: day as f64 }]);
+            assert_eq!(tsdb.append(ORG, &batch.batch(), self.now()).expect("stored").stored, 1);
+            tsdb.seal(self.now()).expect("sealed");
+        }
+    }
+}
+
+/// Sends one sample of the time `at`.
+fn send(tsdb: &Tsdb, job: &str, at: Timestamp, now: Timestamp) -> u64 {
+    let mut batch = BatchBuilder::default();
+    batch.series(&up(job), [Sample { at, value: 1.0 }]);
+    tsdb.append(ORG, &batch.batch(), now).expect("answered").stored
+}
+
+fn days_shown(tsdb: &Tsdb) -> usize {
+    content(tsdb, ORG).get(&up("a").to_string()).map_or(0, Vec::len)
+}
+
+fn segments(tsdb: &Tsdb) -> usize {
+    tsdb.stores.org(ORG).map_or(0, |store| store.segments().metas().len())
+}
+
+#[test]
+fn a_server_started_with_a_clock_that_is_ahead_keeps_its_history_though_a_sample_agrees() {
+    for days in [91, 365] {
+        let mut machine = Machine::new();
+        let tsdb = machine.open();
+        machine.history(&tsdb, 85);
+        tsdb.close();
+        drop(tsdb);
+        machine.ahead_ms = days * DAY;
+        let tsdb = machine.open();
+        assert_eq!(send(&tsdb, "b", machine.now(), machine.now()), 1);
+        let listed = segments(&tsdb);
+        assert_eq!(machine.tick_for(&tsdb, 2 * HOUR), 0, "{days} days ahead");
+        assert!(segments(&tsdb) >= listed);
+        assert_eq!(days_shown(&tsdb), 85, "nothing is hidden");
+        assert!(
+            tsdb.health().notes.iter().any(|note| note.contains("the clock is")),
+            "the operator is warned"
+        );
+        let right = Timestamp::from_ms(machine.true_ms);
+        assert_eq!(
+            send(&tsdb, "right", right, machine.now()),
+            1,
+            "a sender whose time is right is not refused"
+        );
+        machine.ahead_ms = 0;
+        assert_eq!(machine.tick_for(&tsdb, HOUR), 0);
+        assert_eq!((days_shown(&tsdb), tsdb.health().notes), (85, Vec::new()), "the clock was put right");
+    }
+}
+
+#[test]
+fn no_path_hands_the_clock_of_the_wall_to_retention() {
+    let mut machine = Machine::new();
+    let tsdb = machine.open();
+    machine.history(&tsdb, 85);
+    machine.run(10_000);
+    machine.ahead_ms = 365 * DAY;
+    assert_eq!(send(&tsdb, "b", machine.now(), machine.now()), 1);
+    for _ in 0..3 {
+        tsdb.seal_and_merge(machine.now()).expect("sealed");
+        tsdb.compact(machine.now()).expect("compacted");
+        tsdb.maintain(machine.now()).expect("done");
+        machine.run(1_000);
+    }
+    assert_eq!(days_shown(&tsdb), 85);
+    tsdb.close();
+    drop(tsdb);
+    for _ in 0..3 {
+        // The command line, while no server runs.
+        let tsdb = machine.open();
+        tsdb.seal_and_merge(machine.now()).expect("sealed");
+        assert_eq!(days_shown(&tsdb), 85);
+        tsdb.close();
+    }
+}
+
+#[test]
+fn a_store_of_an_earlier_version_keeps_its_history_when_its_first_start_is_ahead() {
+    let mut machine = Machine::new();
+    let tsdb = machine.open();
+    machine.history(&tsdb, 85);
+    let row = tsdb.manifest.as_ref().map(|manifest| manifest.retention_clock().expect("read"));
+    assert_eq!(row, Some(None), "an earlier version has no such row");
+    drop(tsdb);
+    machine.ahead_ms = 365 * DAY;
+    let tsdb = machine.open();
+    assert_eq!(send(&tsdb, "b", machine.now(), machine.now()), 1);
+    machine.tick_for(&tsdb, HOUR);
+    assert_eq!(days_shown(&tsdb), 85);
+}
+
+#[test]
+fn a_server_that_was_stopped_for_a_month_expires_what_is_too_old_after_the_grace_period() {
+    let mut machine = Machine::new();
+    let tsdb = machine.open();
+    machine.history(&tsdb, 85);
+    tsdb.close();
+    drop(tsdb);
+    machine.true_ms += 30 * DAY;
+    let tsdb = machine.open();
+    assert_eq!(send(&tsdb, "b", machine.now(), machine.now()), 1);
+    assert_eq!(machine.tick_for(&tsdb, 3 * DAY), 0, "the grace period");
+    assert_eq!(send(&tsdb, "b", machine.now(), machine.now()), 1);
+    machine.tick_for(&tsdb, 5 * DAY);
+    assert_eq!(send(&tsdb, "b", machine.now(), machine.now()), 1);
+    machine.tick_for(&tsdb, HOUR);
+    // 90 days before the newest sample, and three days of grace.
+    let expected = 90 - 38 + 3;
+    assert_eq!(days_shown(&tsdb), expected - 3);
+    assert!(segments(&tsdb) <= expected as usize + 4, "{}", segments(&tsdb));
+}
+
+#[test]
+fn a_longer_retention_within_the_grace_period_keeps_everything() {
+    let mut machine = Machine::new();
+    let tsdb = machine.open();
+    machine.history(&tsdb, 85);
+    machine.ahead_ms = 365 * DAY;
+    assert_eq!(send(&tsdb, "b", machine.now(), machine.now()), 1);
+    machine.tick_for(&tsdb, 2 * DAY);
+    tsdb.set_limits(ORG, OrgLimits::default());
+    assert_eq!(machine.tick_for(&tsdb, 8 * DAY), 0);
+    assert_eq!(days_shown(&tsdb), 85);
+}
+
+#[test]
+fn a_sender_is_not_refused_by_a_server_whose_clock_went_back() {
+    let mut machine = Machine::new();
+    let tsdb = machine.open();
+    machine.run(10_000);
+    tsdb.maintain(machine.now()).expect("done");
+    machine.ahead_ms = -365 * DAY;
+    let right = Timestamp::from_ms(machine.true_ms);
+    assert_eq!(send(&tsdb, "a", right, machine.now()), 1);
+}
+
+/// Log files and their bytes.
+fn log_files(tsdb: &Tsdb) -> u64 {
+    tsdb.stats().wal_files
+}
+
+#[test]
+fn a_sample_ahead_of_the_clock_does_not_keep_the_log_from_ending() {
+    for sealed_ahead in [false, true] {
+        let mut machine = Machine::new();
+        let mut tsdb = machine.open();
+        machine.ahead_ms = 365 * DAY;
+        assert_eq!(send(&tsdb, "ahead", machine.now(), machine.now()), 1);
+        if sealed_ahead {
+            tsdb.seal(machine.now()).expect("sealed");
+        }
+        machine.ahead_ms = 0;
+        let mut expected = content(&tsdb, ORG);
+        for round in 0..6 {
+            for n in 0..40 {
+                machine.run(1_000);
+                let mut batch = BatchBuilder::default();
+                let samples = (0..60).map(|job| (up(&format!("{job}")), machine.now()));
+                for (series, at) in samples {
+                    let value = f64::from(n) * 1.1;
+                    batch.series(&series, [Sample { at, value }]);
+                    let samples = expected.entry(series.to_string()).or_default();
+                    samples.push((at.as_ms(), value.to_bits()));
+                }
+                tsdb.append(ORG, &batch.batch(), machine.now()).expect("stored");
+            }
+            machine.run(61_000);
+            match round {
+                0 | 1 => drop(tsdb.seal(machine.now()).expect("sealed")),
+                _ => drop(machine.tick_for(&tsdb, HOUR)),
+            }
+            assert!(log_files(&tsdb) <= 3, "round {round}: {} log files", log_files(&tsdb));
+            let set = tsdb.stores.org(ORG).expect("there").segments();
+            assert!(
+                set.sealed_until <= machine.now().as_ms() + 1,
+                "round {round}: later samples would be late"
+            );
+            assert_eq!(content(&tsdb, ORG), expected, "round {round}");
+            if round % 2 == 1 {
+                drop(tsdb);
+                tsdb = machine.open();
+                assert_eq!(content(&tsdb, ORG), expected, "round {round}, after a kill");
+            }
+        }
+        let late: u64 = tsdb.stats().orgs.iter().map(|org| org.late_samples).sum();
+        assert_eq!(late, 0);
+    }
+}
+
+#[test]
+fn a_log_that_an_earlier_version_left_pinned_is_trimmed_after_a_start() {
+    let mut machine = Machine::new();
+    let tsdb = machine.open();
+    machine.ahead_ms = 365 * DAY;
+    assert_eq!(send(&tsdb, "ahead", machine.now(), machine.now()), 1);
+    machine.ahead_ms = 0;
+    fill(&tsdb, &mut machine, 600);
+    let (before, expected) = (log_files(&tsdb), content(&tsdb, ORG));
+    assert!(before > 3, "{before}");
+    drop(tsdb);
+    let tsdb = machine.open();
+    machine.run(120_000);
+    tsdb.seal_if_due(machine.now()).expect("sealed");
+    tsdb.seal(machine.now()).expect("sealed");
+    assert!(log_files(&tsdb) <= 2, "{} of {before}", log_files(&tsdb));
+    assert_eq!(content(&tsdb, ORG), expected);
+}
+
+/// Requests that fill small log files.
+fn fill(tsdb: &Tsdb, machine: &mut Machine, requests: i32) {
+    for n in 0..requests {
+        machine.run(1_000);
+        let mut batch = BatchBuilder::default();
+        for job in 0..60 {
+            let value = f64::from(n * 60 + job) * 1.1;
+            batch.series(&up(&format!("{job}")), [Sample { at: machine.now(), value }]);
+        }
+        tsdb.append(ORG, &batch.batch(), machine.now()).expect("stored");
+    }
+}
+
+#[test]
+fn a_seal_of_all_times_that_stops_at_any_step_loses_nothing() {
+    for steps in 0..14 {
+        let mut machine = Machine::new();
+        let tsdb = machine.open();
+        machine.ahead_ms = 365 * DAY;
+        assert_eq!(send(&tsdb, "0", machine.now(), machine.now()), 1);
+        machine.ahead_ms = 0;
+        fill(&tsdb, &mut machine, 3);
+        let expected = content(&tsdb, ORG);
+        machine.faults.seal_steps_left.store(steps, Ordering::SeqCst);
+        drop(tsdb.seal(machine.now()));
+        machine.faults.seal_steps_left.store(-1, Ordering::SeqCst);
+        if steps % 2 == 0 {
+            tsdb.checkpoint(machine.now()).expect("made");
+        }
+        drop(tsdb);
+        let tsdb = machine.open();
+        assert_eq!(content(&tsdb, ORG), expected, "after {steps} steps");
+        fill(&tsdb, &mut machine, 2);
+        let expected = content(&tsdb, ORG);
+        tsdb.seal(machine.now()).expect("sealed");
+        assert_eq!(content(&tsdb, ORG), expected);
+        drop(tsdb);
+        assert_eq!(content(&machine.open(), ORG), expected);
+    }
+}
+
+#[test]
+fn an_organisation_at_its_memory_limit_recovers_after_a_clock_that_went_back() {
+    let mut machine = Machine::new();
+    let tsdb = machine.open();
+    let limits = OrgLimits { memory_bytes_max: Some(400 << 10), ..OrgLimits::default() };
+    tsdb.set_limits(ORG, limits);
+    let full = |machine: &mut Machine| {
+        for n in 0..20_000 {
+            machine.run(1_000);
+            let mut batch = BatchBuilder::default();
+            for job in 0..60 {
+                let value = f64::from(n * 60 + job) * 1.1;
+                batch.series(&up(&format!("{job}")), [Sample { at: machine.now(), value }]);
+            }
+            if tsdb.append(ORG, &batch.batch(), machine.now()).is_err() {
+                return;
+            }
+        }
+        panic!("its memory does not fill up");
+    };
+    machine.ahead_ms = 365 * DAY;
+    full(&mut machine);
+    tsdb.seal_if_due(machine.now()).expect("sealed");
+    full(&mut machine);
+    machine.ahead_ms = 0;
+    machine.tick_for(&tsdb, HOUR / 2);
+    assert_eq!(send(&tsdb, "1", machine.now(), machine.now()), 1, "without a restart");
+    full(&mut machine);
+    machine.tick_for(&tsdb, HOUR / 2);
+    assert_eq!(send(&tsdb, "1", machine.now(), machine.now()), 1);
+}
