@@ -256,6 +256,7 @@ impl Tsdb {
     }
 
     /// Seals one organisation up to where it is due, or further where an earlier try had closed more.
+    #[expect(clippy::too_many_arguments, reason = "one call with everything that a seal needs and reports")]
     fn seal_org(
         &self,
         parts: &Parts<'_>,

@@ -184,7 +184,7 @@ fn a_server_that_was_stopped_for_a_month_expires_what_is_too_old_after_the_grace
     // 90 days before the newest sample, and three days of grace.
     let expected = 90 - 38 + 3;
     assert_eq!(days_shown(&tsdb), expected - 3);
-    assert!(segments(&tsdb) <= expected as usize + 4, "{}", segments(&tsdb));
+    assert!(segments(&tsdb) <= expected + 4, "{}", segments(&tsdb));
 }
 
 #[test]
