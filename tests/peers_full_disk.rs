@@ -264,6 +264,5 @@ fn a_start_on_a_full_disk_after_a_kill_serves_reads_and_recovers_without_a_resta
         let server = serve(&store);
         writer.check(&server, &cookie);
         assert!(server.terminate().success());
-        drop(server);
     }
 }

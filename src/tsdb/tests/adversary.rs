@@ -382,7 +382,7 @@ impl Walk {
     fn accept(&self) {
         let (control, _folder) = control(self.machine.dir.path());
         let home = Home { dir: self.machine.dir.path(), store: self.store, control };
-        accept_loss(&home, self.machine.now()).expect("accepted");
+        accept_loss(&home, &mut Entropy::seeded(11), self.machine.now()).expect("accepted");
     }
 
     /// `promlet repair`.
@@ -392,7 +392,7 @@ impl Walk {
         let accounts = from.join("accounts");
         let mut control = OfflineControl::read(&accounts, &scratch.path().join("scratch")).expect("read");
         std::fs::create_dir_all(to.path().join("accounts")).expect("made");
-        repair(from, to.path(), &mut control, &mut |_| ()).expect("repaired");
+        repair(from, to.path(), &mut control, &mut Entropy::seeded(12), &mut |_| ()).expect("repaired");
         control.export(&to.path().join("accounts")).expect("exported");
         std::fs::copy(accounts.join("STORE"), to.path().join("accounts/STORE")).expect("copied");
         self.machine.dir = to;
