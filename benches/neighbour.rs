@@ -9,6 +9,9 @@
 //! and memory stays within the budgets that the server documents. The exit status is 1 where a check fails. The first row is
 //! a control: the process is stopped again and again, which the checks must find.
 
+#![expect(clippy::panic, reason = "a bench that cannot go on ends with the reason")]
+#![expect(clippy::cast_possible_truncation, reason = "figures to print, and places within short lists")]
+
 #[path = "../tests/binary/harness.rs"]
 #[expect(dead_code, reason = "the tests of the binary use the rest")]
 mod harness;

@@ -5,6 +5,9 @@
 //! end all series are counted by their metric's name. With the defaults, the exit status is 1 where memory or CPU time are
 //! above the bounds: 1,480 MB (0.35 of the 4,228 MB of VictoriaMetrics) and 417 s.
 
+#![expect(clippy::panic, reason = "a bench that cannot go on ends with the reason")]
+#![expect(clippy::cast_possible_truncation, reason = "a number of series")]
+
 #[path = "../tests/binary/harness.rs"]
 #[expect(dead_code, reason = "the tests of the binary use the rest")]
 mod harness;

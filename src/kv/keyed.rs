@@ -202,7 +202,7 @@ mod tests {
     /// Of the paper's test vectors: the key 00 01 .. 0f, messages 00 01 .. of growing length. The one of 24 bytes.
     #[test]
     fn the_hash_is_siphash_2_4() {
-        let key = RecordKey::from_bytes(std::array::from_fn(|n| n as u8));
+        let key = RecordKey::from_bytes(std::array::from_fn(|n| u8::try_from(n).expect("less than 16")));
         let words = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908, 0x1716_1514_1312_1110];
         assert_eq!(key.hash(words).to_le_bytes(), [0x94, 0xaf, 0x49, 0xf6, 0xc6, 0x50, 0xad, 0xb8]);
     }

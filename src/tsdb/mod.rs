@@ -77,7 +77,7 @@ use checkpoint::Folder;
 use compact::Compactor;
 use log_mark::{LogMark, Noting};
 use manifest::Manifest;
-use recovery::Recovered;
+use recovery::{Recovered, Secrets};
 use retain::Retention;
 use seal::Sealer;
 use store::{OrgStore, Record, Stores};
@@ -226,13 +226,13 @@ impl Tsdb {
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
         let Home { dir, store, control } = home;
         let manifest = Manifest::new(Arc::clone(&control));
-        let (secret, key) = (rng.bytes(), RecordKey::random(rng));
-        let mut recovered = recovery::recover(dir, store, &manifest, &options, secret, key, now)?;
+        let secrets = Secrets { labels: rng.bytes(), records: RecordKey::random(rng) };
+        let mut recovered = recovery::recover(dir, store, &manifest, &options, secrets, now)?;
         if let Some(why) = recovered.report.read_only.clone().filter(|_| recovered.log_is_covered) {
             // Nothing is lost with this log: a new one takes its place, as after `--accept-loss`.
             match repair::accept_loss(&Home { dir, store, control }, rng, now) {
                 Ok(_) => {
-                    recovered = recovery::recover(dir, store, &manifest, &options, secret, key, now)?;
+                    recovered = recovery::recover(dir, store, &manifest, &options, secrets, now)?;
                     recovered.report.notes.push(format!(
                         "{why}; nothing is lost: the log had ended in order and segments and the checkpoint have all of \
                          it; the damaged log is in quarantine"

@@ -51,16 +51,25 @@ pub(super) struct Recovered {
     pub(super) log_is_covered: bool,
 }
 
+/// Secrets of this process.
+#[derive(Clone, Copy)]
+pub(super) struct Secrets {
+    /// Keys the hashes of label sets.
+    pub(super) labels: [u8; 32],
+    /// The secrets of new log files are derived from it.
+    pub(super) records: RecordKey,
+}
+
 /// Reads the folder and leaves it so that reading it again gives the same.
 pub(super) fn recover(
     dir: &Path,
     store: StoreId,
     manifest: &Manifest,
     options: &Options,
-    secret: [u8; 32],
-    key: RecordKey,
+    secrets: Secrets,
     now: Timestamp,
 ) -> Result<Recovered, OpenError> {
+    let Secrets { labels: secret, records: key } = secrets;
     let at = |name: &str| dir.join(name);
     let made = make_folder(dir, store, options, key, now)?;
     let folder = Folder { head: at("head"), series: at("series"), segments: at("segments"), store };

@@ -24,7 +24,7 @@ use super::series::registry;
 use super::side::record;
 use super::store::{Record, Stores};
 use super::wal::file::{self, LARGE_BYTES, SMALL_BYTES};
-use super::wal::record::{FileHeader, Header, Kind, Layout, MAGIC_WAL, Mark, parse_seal};
+use super::wal::record::{FileHeader, Header, Kind, Layout, MAGIC_WAL, Mark, NewRecord, parse_seal};
 use super::wal::replay::{self, Begin};
 use super::wal::samples::{self, LogSample};
 use super::{CheckProgress, Home};
@@ -463,7 +463,8 @@ impl Out<'_> {
         if self.buffer.len() + self.layout.record_bytes(body.len()) > room && !is_empty {
             self.end_file(LARGE_BYTES)?;
         }
-        self.layout.put(&mut self.buffer, seq, org, kind, seq.saturating_sub(1), body);
+        let record = NewRecord { seq, org, kind, durable: seq.saturating_sub(1) };
+        self.layout.put(&mut self.buffer, record, body);
         self.next = seq + 1;
         self.records += 1;
         Ok(())

@@ -267,6 +267,9 @@ fn checked(dir: &Path) -> (Option<i32>, String) {
     (output.status.code(), said(&output))
 }
 
+/// What is done to a folder.
+type Damage<'d> = &'d dyn Fn(&Path);
+
 #[test]
 fn a_check_has_exit_code_1_where_a_start_mends_the_folder_and_2_where_it_refuses_it() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -278,7 +281,7 @@ fn a_check_has_exit_code_1_where_a_start_mends_the_folder_and_2_where_it_refuses
         copy
     };
     assert_eq!(checked(dir.path()).0, Some(0));
-    let mends: [(&str, &dyn Fn(&Path)); 4] = [
+    let mends: [(&str, Damage<'_>); 4] = [
         ("INITIALISED", &|dir| flip(&dir.join("INITIALISED"), 30)),
         ("STORE", &|dir| flip(&dir.join("STORE"), 30)),
         ("STORE", &|dir| std::fs::write(dir.join("STORE"), b"").expect("written")),
@@ -299,7 +302,7 @@ fn a_check_has_exit_code_1_where_a_start_mends_the_folder_and_2_where_it_refuses
         let (code, text) = checked(copy.path());
         assert_eq!(code, Some(0), "{name}: {text}");
     }
-    let refusals: [(&str, &dyn Fn(&Path)); 3] = [
+    let refusals: [(&str, Damage<'_>); 3] = [
         ("master.key", &|dir| std::fs::write(dir.join("master.key"), "half a ke").expect("written")),
         ("master.key", &|dir| std::fs::remove_file(dir.join("master.key")).expect("removed")),
         ("STORE", &|dir| std::fs::remove_file(dir.join("STORE")).expect("removed")),

@@ -35,6 +35,9 @@ pub struct GroupedSeries {
     pub group: u32,
 }
 
+/// The metric name of the first series, and all series.
+type NamedSeries = (Arc<str>, Vec<SelectedSeries>);
+
 /// A test of label names.
 type Test<'t> = &'t dyn Fn(&str) -> bool;
 
@@ -74,7 +77,7 @@ impl Paced<'_> {
         matchers: &[Matcher],
         range: TimeRange,
         goes: &dyn Fn(&str) -> bool,
-    ) -> Result<Option<(Arc<str>, Vec<SelectedSeries>)>, Stopped> {
+    ) -> Result<Option<NamedSeries>, Stopped> {
         self.snapshot.warnings.looked();
         let Some(store) = &self.snapshot.store else { return Ok(Some(("".into(), Vec::new()))) };
         let table = store.table();
@@ -126,6 +129,8 @@ struct Groups {
     /// By the codes of names and values.
     known: RapidHashMap<Vec<(u32, u32)>, u32>,
     labels: Vec<Labels>,
+    /// By hit: the number of its group.
+    group_of: Vec<u32>,
     /// Estimated memory that was not asked for yet.
     bytes: usize,
 }
@@ -138,17 +143,16 @@ fn group(
 ) -> Result<Grouped, Stopped> {
     pace.hold_each(hits.len(), size_of::<GroupedSeries>() + size_of::<u32>())?;
     pace.spend_each(hits.len(), 4)?;
-    let mut groups = Groups::default();
-    let mut group_of = vec![0u32; hits.len()];
+    let mut groups = Groups { group_of: vec![0; hits.len()], ..Groups::default() };
     let mut room = Refined::default();
     for runs in by_family(hits) {
         let own: usize = runs.iter().map(Range::len).sum();
         let first = runs.first().and_then(|run| hits.get(run.start));
         let columns = first.map_or(0, |hit| hit.family.columns.len());
         pace.spend_each(own, 4 + columns as u64)?;
-        groups.of_family(table, (hits, &runs), tells_apart, &mut room, &mut group_of, pace)?;
+        groups.of_family(table, (hits, &runs), tells_apart, &mut room, pace)?;
     }
-    let numbered = hits.iter().zip(group_of);
+    let numbered = hits.iter().zip(groups.group_of);
     let series = numbered.map(|(hit, group)| GroupedSeries { id: SeriesId(hit.id), group }).collect();
     let differ = differ(table, hits, goes);
     Ok(Grouped { series, groups: groups.labels, name: first_name(table, hits), differ })
@@ -215,7 +219,6 @@ impl Groups {
         (hits, runs): (&[Hit<'_>], &[Range<usize>]),
         tells_apart: Test<'_>,
         room: &mut Refined,
-        group_of: &mut [u32],
         pace: &Pace<'_>,
     ) -> Result<(), Stopped> {
         let own = || runs.iter().flat_map(|run| hits.get(run.clone()).unwrap_or_default());
@@ -250,7 +253,8 @@ impl Groups {
                     pace.hold(std::mem::take(&mut self.bytes) as u64)?;
                 }
             }
-            if let (Some(group), Some(called)) = (group_of.get_mut(place), called.get(*number as usize)) {
+            if let (Some(group), Some(called)) = (self.group_of.get_mut(place), called.get(*number as usize))
+            {
                 *group = *called;
             }
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::kv::keyed::RecordKey;
 use crate::tsdb::delete::Deletion;
-use crate::tsdb::wal::record::{FileHeader, Found, Layout, MAGIC_WAL, put_record};
+use crate::tsdb::wal::record::{FileHeader, Found, Layout, MAGIC_WAL, NewRecord, put_record};
 use crate::tsdb::wal::replay::{self, Begin};
 use crate::tsdb::wal::samples;
 
@@ -214,7 +214,8 @@ fn a_verified_record_whose_number_is_too_great_for_the_bytes_before_it_is_not_ap
     let mut bytes = std::fs::read(&path).expect("read");
     let (layout, end) = (Layout::of(&bytes, 1), records(&bytes).last().expect("some").end);
     let mut record = vec![0xee; 64];
-    layout.put(&mut record, 1 << 40, ORG, Kind::Dropped, 1 << 39, &[0]);
+    let forged = NewRecord { seq: 1 << 40, org: ORG, kind: Kind::Dropped, durable: 1 << 39 };
+    layout.put(&mut record, forged, &[0]);
     bytes[end..end + record.len()].copy_from_slice(&record);
     std::fs::write(&path, bytes).expect("written");
     let (tsdb, report) = open(dir.path());

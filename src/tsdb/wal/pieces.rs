@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::kv::keyed::RecordKey;
     use crate::model::{OrgId, StoreId};
-    use crate::tsdb::wal::record::{FileHeader, Kind, MAGIC_WAL};
+    use crate::tsdb::wal::record::{FileHeader, Kind, MAGIC_WAL, NewRecord};
 
     #[test]
     fn a_file_in_pieces_says_what_the_whole_file_says_at_every_place() {
@@ -150,7 +150,8 @@ mod tests {
             let mut content = header.encode(MAGIC_WAL);
             let bodies = [1, 700, PIECE_BYTES - 24, 8, PIECE_BYTES * 2 + 5, 40];
             for (seq, bytes) in (1..).zip(bodies) {
-                layout.put(&mut content, seq, OrgId(3), Kind::Samples, seq, &vec![0xa5; bytes]);
+                let record = NewRecord { seq, org: OrgId(3), kind: Kind::Samples, durable: seq };
+                layout.put(&mut content, record, &vec![0xa5; bytes]);
             }
             content.resize(content.len() + PIECE_BYTES + 13, 0);
             let dir = tempfile::tempdir().expect("made");

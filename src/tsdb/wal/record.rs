@@ -235,15 +235,8 @@ impl Layout {
     }
 
     /// Appends a record, as [`put_record`] does.
-    pub(in crate::tsdb) fn put(
-        self,
-        out: &mut Vec<u8>,
-        seq: u64,
-        org: OrgId,
-        kind: Kind,
-        durable: u64,
-        body: &[u8],
-    ) {
+    pub(in crate::tsdb) fn put(self, out: &mut Vec<u8>, record: NewRecord, body: &[u8]) {
+        let NewRecord { seq, org, kind, durable } = record;
         let Layout::Keyed(key) = self else { return put_record(out, seq, org, kind, durable, body) };
         debug_assert!(!body.is_empty() && body.len() <= BODY_BYTES_MAX, "1 byte to 16 MiB");
         let start = out.len();
@@ -293,6 +286,18 @@ fn find_keyed(key: RecordKey, bytes: &[u8]) -> Found<'_> {
         Some(body) => Found::Record(found, body, bytes),
         None => Found::Unreadable(found, bytes),
     }
+}
+
+/// What the header of a new record holds beside length and checksums.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tsdb) struct NewRecord {
+    /// Its number: that of the record before it, plus 1.
+    pub(in crate::tsdb) seq: u64,
+    /// 0 in marks and switches.
+    pub(in crate::tsdb) org: OrgId,
+    pub(in crate::tsdb) kind: Kind,
+    /// The last record known to be durable.
+    pub(in crate::tsdb) durable: u64,
 }
 
 /// Bytes 8 to 24 of a record's header.
@@ -703,7 +708,8 @@ mod tests {
     fn the_keyed_record_is_the_drawing() {
         let layout = Layout::Keyed(RecordKey::from_bytes(KEY));
         let mut bytes = Vec::new();
-        layout.put(&mut bytes, 5, OrgId(9), Kind::Metadata, 3, b"abc");
+        let record = NewRecord { seq: 5, org: OrgId(9), kind: Kind::Metadata, durable: 3 };
+        layout.put(&mut bytes, record, b"abc");
         assert_eq!(bytes.len(), 40);
         assert_eq!(hex(&bytes[..4]), "03000000");
         assert_eq!(bytes[4..8], crc32c::crc32c(b"abc").to_le_bytes());

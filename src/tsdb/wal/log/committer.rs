@@ -15,7 +15,7 @@ use crate::tsdb::error::AppendError;
 use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
 use crate::tsdb::wal::file::{LARGE_BYTES, LogFile, NewFile, SMALL_BYTES};
-use crate::tsdb::wal::record::{Kind, Layout, Mark, OrgSpan, encode_switch, record_bytes};
+use crate::tsdb::wal::record::{Kind, Layout, Mark, NewRecord, OrgSpan, encode_switch, record_bytes};
 
 /// A group: 1 MiB of records,
 const GROUP_BYTES_MAX: usize = 1 << 20;
@@ -147,7 +147,8 @@ impl Committer {
             if let Some(orgs) = self.first_mark.take() {
                 seq += 1;
                 let mark = Mark { durable: self.durable, orgs }.encode();
-                self.file.layout.put(&mut self.buffer, seq, OrgId(0), Kind::Mark, self.durable, &mark);
+                let record = NewRecord { seq, org: OrgId(0), kind: Kind::Mark, durable: self.durable };
+                self.file.layout.put(&mut self.buffer, record, &mark);
             }
             let (room, layout) = (self.room(), self.file.layout);
             let first_seq = seq + 1;
@@ -156,7 +157,8 @@ impl Committer {
                 left.next_if(|(draft, _)| self.buffer.len() + layout.record_bytes(draft.body.len()) <= room)
             {
                 seq += 1;
-                layout.put(&mut self.buffer, seq, draft.org, draft.kind, self.durable, &draft.body);
+                let record = NewRecord { seq, org: draft.org, kind: draft.kind, durable: self.durable };
+                layout.put(&mut self.buffer, record, &draft.body);
                 let fresh = OrgSpan { org: draft.org, greatest_ms: i64::MIN, last_seq: 0 };
                 let span = self.spans.entry(draft.org).or_insert(fresh);
                 span.greatest_ms = span.greatest_ms.max(draft.greatest_ms);
@@ -217,7 +219,8 @@ impl Committer {
     fn put_mark(&mut self, mark: &[u8]) {
         self.buffer.clear();
         let seq = self.written + 1;
-        self.file.layout.put(&mut self.buffer, seq, OrgId(0), Kind::Mark, self.durable, mark);
+        let record = NewRecord { seq, org: OrgId(0), kind: Kind::Mark, durable: self.durable };
+        self.file.layout.put(&mut self.buffer, record, mark);
         if let Err(why) = self.write_buffer(seq, true) {
             self.shared.refuse_all(Vec::new(), &why);
         }
@@ -373,7 +376,8 @@ impl Committer {
         self.buffer.clear();
         let seq = self.written + 1;
         let body = encode_switch(next);
-        self.file.layout.put(&mut self.buffer, seq, OrgId(0), Kind::Switch, self.durable, &body);
+        let record = NewRecord { seq, org: OrgId(0), kind: Kind::Switch, durable: self.durable };
+        self.file.layout.put(&mut self.buffer, record, &body);
         self.write_buffer(seq, true)
     }
 
